@@ -1,3 +1,77 @@
-//! Set-up, tests and checks of this repository.
+//! Set-up, tests and checks of this repository, run as `cargo xtask <task>`.
+//!
+//! Invariant: this package depends on no other package of the workspace, so that it can still
+//! check them while they do not compile.
 
-fn main() {}
+mod layers;
+mod setup;
+mod steps;
+mod test;
+
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+/// Set-up, tests and checks of this repository.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Check that the crates depend on each other only in the direction of the picture.
+    Layers,
+    /// Install what the suites with real peers need, or say what is missing.
+    Setup(Peers),
+    /// Run every check, every test and every example.
+    Test {
+        #[command(flatten)]
+        peers: Peers,
+        /// Run only the tests whose name contains this, and none of the other checks.
+        filter: Option<String>,
+    },
+}
+
+#[derive(Args, Clone, Copy)]
+struct Peers {
+    /// Fail when a real peer (Apache ZooKeeper, Curator, kazoo) is missing, instead of skipping.
+    #[arg(long)]
+    require_peers: bool,
+}
+
+impl Peers {
+    fn policy(self) -> MissingPeers {
+        if self.require_peers {
+            MissingPeers::Fail
+        } else {
+            MissingPeers::Skip
+        }
+    }
+}
+
+/// What to do about a peer that is not on this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum MissingPeers {
+    /// Skip its suites, loudly.
+    Skip,
+    /// Count it as a failure.
+    Fail,
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().task {
+        Task::Layers => layers::run(),
+        Task::Setup(peers) => setup::run(peers.policy()).map(|_| ()),
+        Task::Test { peers, filter } => test::run(peers.policy(), filter.as_deref()),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

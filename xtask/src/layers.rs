@@ -1,0 +1,315 @@
+//! The layer check: crates depend on each other only in the direction of the picture in
+//! `ARCHITECTURE.md`, and the pure ones on hardly anything else.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context, Result, bail};
+use cargo_metadata::{DependencyKind, Metadata, MetadataCommand};
+
+/// What one crate may depend on.
+struct Layer {
+    name: &'static str,
+    inside: Inside,
+    outside: Outside,
+}
+
+/// The packages of this workspace that a layer may build on.
+enum Inside {
+    Only(&'static [&'static str]),
+    AnyBut(&'static [&'static str]),
+}
+
+/// The packages from elsewhere that a layer may build on.
+enum Outside {
+    /// A pure crate: no I/O, clock or randomness can come in through anything on this list.
+    Pure(&'static [&'static str]),
+    Any,
+}
+
+const WIRE: &str = "lockkeeper-wire";
+const SESSION: &str = "lockkeeper-session";
+const TREE: &str = "lockkeeper-tree";
+const CLIENT: &str = "lockkeeper-client";
+const ENGINE: &str = "lockkeeper-engine";
+const LOCKKEEPER: &str = "lockkeeper";
+const CLI: &str = "lockkeeper-cli";
+const TESTKIT: &str = "lockkeeper-testkit";
+const TESTS: &str = "lockkeeper-tests";
+const XTASK: &str = "xtask";
+
+const LAYERS: &[Layer] = &[
+    pure(WIRE, &[], &["bytes", "thiserror"]),
+    pure(SESSION, &[WIRE], &["bytes", "thiserror"]),
+    pure(
+        TREE,
+        &[WIRE],
+        &["bytes", "thiserror", "sha1", "base64", "subtle"],
+    ),
+    layer(CLIENT, &[SESSION, WIRE]),
+    layer(ENGINE, &[TREE, WIRE]),
+    // The recipes see `wire` and `session` only as far as `client` shows them.
+    layer(LOCKKEEPER, &[CLIENT]),
+    layer(CLI, &[LOCKKEEPER, CLIENT, ENGINE]),
+    Layer {
+        name: TESTKIT,
+        inside: Inside::AnyBut(&[CLI, TESTS, XTASK]),
+        outside: Outside::Any,
+    },
+    Layer {
+        name: TESTS,
+        inside: Inside::AnyBut(&[XTASK]),
+        outside: Outside::Any,
+    },
+    layer(XTASK, &[]),
+];
+
+const fn pure(
+    name: &'static str,
+    inside: &'static [&'static str],
+    outside: &'static [&'static str],
+) -> Layer {
+    Layer {
+        name,
+        inside: Inside::Only(inside),
+        outside: Outside::Pure(outside),
+    }
+}
+
+const fn layer(name: &'static str, inside: &'static [&'static str]) -> Layer {
+    Layer {
+        name,
+        inside: Inside::Only(inside),
+        outside: Outside::Any,
+    }
+}
+
+/// One dependency as a manifest declares it.
+#[derive(Debug)]
+struct Edge {
+    from: String,
+    to: String,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Needed to build the crate itself (build scripts included).
+    Build,
+    /// Needed by its tests only.
+    Dev,
+}
+
+/// Checks this workspace.
+///
+/// # Errors
+///
+/// One line for each edge that points the wrong way.
+pub(crate) fn run() -> Result<()> {
+    let metadata = MetadataCommand::new()
+        .no_deps()
+        .exec()
+        .context("cannot read this workspace with `cargo metadata`")?;
+    let packages: BTreeSet<String> = metadata
+        .packages
+        .iter()
+        .map(|package| package.name.to_string())
+        .collect();
+    let edges = edges(&metadata);
+    let offences = offences(&packages, &edges);
+    if !offences.is_empty() {
+        bail!(
+            "{} in the wrong direction (the picture is in ARCHITECTURE.md, the rules are in \
+             xtask/src/layers.rs):\n  {}",
+            match offences.len() {
+                1 => "a dependency points".to_owned(),
+                many => format!("{many} dependencies point"),
+            },
+            offences.join("\n  ")
+        );
+    }
+    println!(
+        "{} packages, {} dependencies, all in order",
+        packages.len(),
+        edges.len()
+    );
+    Ok(())
+}
+
+fn edges(metadata: &Metadata) -> Vec<Edge> {
+    let mut edges = Vec::new();
+    for package in &metadata.packages {
+        for dependency in &package.dependencies {
+            let kind = match dependency.kind {
+                DependencyKind::Development => Kind::Dev,
+                _ => Kind::Build,
+            };
+            edges.push(Edge {
+                from: package.name.to_string(),
+                to: dependency.name.clone(),
+                kind,
+            });
+        }
+    }
+    edges
+}
+
+fn offences(packages: &BTreeSet<String>, edges: &[Edge]) -> Vec<String> {
+    let mut offences: Vec<String> = packages
+        .iter()
+        .filter(|package| find(package).is_none())
+        .map(|package| format!("{package}: has no place in the picture; give it one"))
+        .collect();
+    for edge in edges {
+        if let Some(layer) = find(&edge.from)
+            && let Err(why) = judge(layer, edge, packages)
+        {
+            offences.push(format!("{} -> {}: {why}", edge.from, edge.to));
+        }
+    }
+    offences
+}
+
+fn find(package: &str) -> Option<&'static Layer> {
+    LAYERS.iter().find(|layer| layer.name == package)
+}
+
+fn judge(layer: &Layer, edge: &Edge, packages: &BTreeSet<String>) -> Result<(), String> {
+    let to = edge.to.as_str();
+    match edge.kind {
+        Kind::Dev => match layer.outside {
+            Outside::Pure(_) if to == "tokio" => {
+                Err("a pure crate must be testable without a runtime".to_owned())
+            }
+            _ => Ok(()),
+        },
+        Kind::Build if packages.contains(to) => judge_inside(&layer.inside, to),
+        Kind::Build => judge_outside(&layer.outside, to),
+    }
+}
+
+fn judge_inside(inside: &Inside, to: &str) -> Result<(), String> {
+    match inside {
+        Inside::Only([]) => Err("it may depend on no crate of this workspace".to_owned()),
+        Inside::Only(allowed) if !allowed.contains(&to) => Err(format!(
+            "of this workspace it may depend on {} only",
+            allowed.join(", ")
+        )),
+        Inside::AnyBut(forbidden) if forbidden.contains(&to) => Err(format!(
+            "it may depend on any crate but {}",
+            forbidden.join(", ")
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn judge_outside(outside: &Outside, to: &str) -> Result<(), String> {
+    match outside {
+        Outside::Pure(allowed) if !allowed.contains(&to) => Err(format!(
+            "a pure crate, which may depend on {} only",
+            allowed.join(", ")
+        )),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(edges: &[(&str, &str, Kind)]) -> Vec<String> {
+        let packages = LAYERS.iter().map(|layer| layer.name.to_owned()).collect();
+        let edges: Vec<Edge> = edges
+            .iter()
+            .map(|&(from, to, kind)| Edge {
+                from: from.to_owned(),
+                to: to.to_owned(),
+                kind,
+            })
+            .collect();
+        offences(&packages, &edges)
+    }
+
+    #[test]
+    fn the_picture_itself_is_accepted() {
+        let picture = [
+            (SESSION, WIRE),
+            (TREE, WIRE),
+            (TREE, "sha1"),
+            (CLIENT, SESSION),
+            (CLIENT, WIRE),
+            (CLIENT, "tokio"),
+            (ENGINE, TREE),
+            (LOCKKEEPER, CLIENT),
+            (CLI, LOCKKEEPER),
+            (CLI, ENGINE),
+            (TESTKIT, LOCKKEEPER),
+            (TESTS, CLI),
+            (WIRE, "bytes"),
+        ];
+        let edges: Vec<_> = picture
+            .iter()
+            .map(|&(from, to)| (from, to, Kind::Build))
+            .collect();
+        assert_eq!(check(&edges), Vec::<String>::new());
+    }
+
+    #[test]
+    fn every_wrong_edge_gets_a_line_with_both_ends() {
+        let wrong = [
+            (WIRE, SESSION),
+            (SESSION, TREE),
+            (CLIENT, ENGINE),
+            (ENGINE, CLIENT),
+            (LOCKKEEPER, WIRE),
+            (LOCKKEEPER, ENGINE),
+            (CLI, WIRE),
+            (TESTKIT, CLI),
+            (CLIENT, TESTKIT),
+            (XTASK, WIRE),
+        ];
+        let edges: Vec<_> = wrong
+            .iter()
+            .map(|&(from, to)| (from, to, Kind::Build))
+            .collect();
+        let offences = check(&edges);
+        assert_eq!(offences.len(), wrong.len(), "{offences:#?}");
+        for ((from, to), line) in wrong.iter().zip(&offences) {
+            assert!(line.starts_with(&format!("{from} -> {to}: ")), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_pure_crate_takes_nothing_from_outside_its_list() {
+        assert_eq!(check(&[(WIRE, "tokio", Kind::Build)]).len(), 1);
+        assert_eq!(check(&[(SESSION, "sha1", Kind::Build)]).len(), 1);
+        assert_eq!(check(&[(TREE, "getrandom", Kind::Build)]).len(), 1);
+        assert_eq!(
+            check(&[(ENGINE, "getrandom", Kind::Build)]),
+            Vec::<String>::new()
+        );
+    }
+
+    #[test]
+    fn tests_may_use_anything_but_a_runtime_in_a_pure_crate() {
+        assert_eq!(check(&[(SESSION, "tokio", Kind::Dev)]).len(), 1);
+        assert_eq!(
+            check(&[(SESSION, "proptest", Kind::Dev)]),
+            Vec::<String>::new()
+        );
+        assert_eq!(
+            check(&[(LOCKKEEPER, TESTKIT, Kind::Dev)]),
+            Vec::<String>::new()
+        );
+        assert_eq!(check(&[(CLIENT, "tokio", Kind::Dev)]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_package_without_a_place_is_reported() {
+        let packages = BTreeSet::from(["lockkeeper-new".to_owned()]);
+        let offences = offences(&packages, &[]);
+        assert_eq!(
+            offences,
+            ["lockkeeper-new: has no place in the picture; give it one"]
+        );
+    }
+}

@@ -1,0 +1,218 @@
+//! `cargo xtask setup`: what the suites with real peers need, as Debian packages.
+//!
+//! A need is probed by what the suites will really use (a file, a program, a Python module) and
+//! not by asking the package manager: that is right on every distribution, and quick.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+use crate::MissingPeers;
+
+/// Something that a suite uses, and the Debian package that brings it.
+struct Need {
+    what: &'static str,
+    package: &'static str,
+    probe: Probe,
+}
+
+enum Probe {
+    File(&'static str),
+    Program(&'static str),
+    /// A module of the system's Python: packages of the distribution are invisible to any other
+    /// Python that may come first in `PATH`.
+    PythonModule(&'static str),
+}
+
+const SYSTEM_PYTHON: &str = "/usr/bin/python3";
+
+const NEEDS: &[Need] = &[
+    Need {
+        what: "Apache ZooKeeper",
+        package: "zookeeper",
+        probe: Probe::File("/usr/share/java/zookeeper.jar"),
+    },
+    Need {
+        what: "java",
+        package: "default-jre-headless",
+        probe: Probe::Program("java"),
+    },
+    Need {
+        what: "javac",
+        package: "default-jdk-headless",
+        probe: Probe::Program("javac"),
+    },
+    Need {
+        what: "Apache Curator's recipes",
+        package: "libcurator-recipes-java",
+        probe: Probe::File("/usr/share/java/curator-recipes.jar"),
+    },
+    Need {
+        what: "Apache Curator's client",
+        package: "libcurator-client-java",
+        probe: Probe::File("/usr/share/java/curator-client.jar"),
+    },
+    Need {
+        what: "Apache Curator's framework",
+        package: "libcurator-framework-java",
+        probe: Probe::File("/usr/share/java/curator-framework.jar"),
+    },
+    Need {
+        what: "kazoo",
+        package: "python3-kazoo",
+        probe: Probe::PythonModule("kazoo"),
+    },
+    Need {
+        what: "setpriv",
+        package: "util-linux",
+        probe: Probe::Program("setpriv"),
+    },
+    Need {
+        what: "ip",
+        package: "iproute2",
+        probe: Probe::Program("ip"),
+    },
+    Need {
+        what: "ps",
+        package: "procps",
+        probe: Probe::Program("ps"),
+    },
+];
+
+/// What the machine had at the end.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Complete,
+    Incomplete,
+}
+
+/// Installs what is missing if this user may, and says what still is.
+///
+/// # Errors
+///
+/// Something is missing in the end and `policy` does not accept that.
+pub(crate) fn run(policy: MissingPeers) -> Result<Outcome> {
+    let mut missing = missing();
+    if !missing.is_empty() && may_install() {
+        if let Err(error) = install(&missing) {
+            eprintln!("{error:#}");
+        }
+        missing = self::missing();
+    }
+    if missing.is_empty() {
+        println!("everything that the suites with real peers need is here");
+        return Ok(Outcome::Complete);
+    }
+    for need in &missing {
+        println!("missing: {} (Debian package {})", need.what, need.package);
+    }
+    println!(
+        "as root: apt-get install --no-install-recommends {}",
+        packages(&missing).join(" ")
+    );
+    match policy {
+        MissingPeers::Skip => Ok(Outcome::Incomplete),
+        MissingPeers::Fail => bail!("{} missing, see above", count(missing.len())),
+    }
+}
+
+fn count(things: usize) -> String {
+    if things == 1 {
+        "one thing is".to_owned()
+    } else {
+        format!("{things} things are")
+    }
+}
+
+fn missing() -> Vec<&'static Need> {
+    NEEDS.iter().filter(|need| !need.probe.is_there()).collect()
+}
+
+fn packages(needs: &[&Need]) -> Vec<&'static str> {
+    needs.iter().map(|need| need.package).collect()
+}
+
+/// Root, with Debian's package manager.
+fn may_install() -> bool {
+    let root = Command::new("id")
+        .arg("-u")
+        .output()
+        .is_ok_and(|output| output.stdout.trim_ascii() == b"0");
+    root && in_path("apt-get").is_some()
+}
+
+fn install(missing: &[&Need]) -> Result<()> {
+    let packages = packages(missing);
+    println!("installing {}", packages.join(" "));
+    // Lists that are a little old are often good enough: let the installation decide.
+    if let Err(error) = apt_get(&["update", "-q"]) {
+        eprintln!("{error:#}");
+    }
+    apt_get(
+        &[
+            &["install", "-q", "-y", "--no-install-recommends"],
+            &packages[..],
+        ]
+        .concat(),
+    )
+}
+
+fn apt_get(arguments: &[&str]) -> Result<()> {
+    let status = Command::new("apt-get")
+        .args(arguments)
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .status()
+        .context("cannot start apt-get")?;
+    if !status.success() {
+        bail!("`apt-get {}` failed: {status}", arguments.join(" "));
+    }
+    Ok(())
+}
+
+impl Probe {
+    fn is_there(&self) -> bool {
+        match self {
+            Probe::File(path) => Path::new(path).exists(),
+            Probe::Program(name) => in_path(name).is_some(),
+            Probe::PythonModule(module) => Command::new(SYSTEM_PYTHON)
+                .args(["-c", &format!("import {module}")])
+                .stdin(Stdio::null())
+                .stderr(Stdio::null())
+                .status()
+                .is_ok_and(|status| status.success()),
+        }
+    }
+}
+
+fn in_path(program: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH")?;
+    env::split_paths(&path)
+        .map(|folder| folder.join(program))
+        .find(|file| file.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn probes_tell_present_from_missing() {
+        assert!(Probe::Program("cargo").is_there());
+        assert!(!Probe::Program("no-such-program-anywhere").is_there());
+        assert!(Probe::File("/").is_there());
+        assert!(!Probe::File("/no/such/file").is_there());
+        assert!(!Probe::PythonModule("no_such_module_anywhere").is_there());
+    }
+
+    #[test]
+    fn every_need_names_its_package_once() {
+        let mut packages: Vec<_> = NEEDS.iter().map(|need| need.package).collect();
+        packages.sort_unstable();
+        packages.dedup();
+        assert_eq!(packages.len(), NEEDS.len());
+    }
+}

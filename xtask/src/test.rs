@@ -1,0 +1,258 @@
+//! `cargo xtask test`: every check, every test, every example, on plain cargo.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use cargo_metadata::{Message, Metadata, MetadataCommand, TargetKind};
+
+use crate::setup::Outcome;
+use crate::steps::{Steps, Verdict};
+use crate::{MissingPeers, layers, setup};
+
+/// An example shows one thing; one that runs for longer hangs.
+const EXAMPLE_LIMIT: Duration = Duration::from_secs(60);
+
+/// Runs everything, or only the tests that match `filter`.
+///
+/// # Errors
+///
+/// A step failed. All of them ran, and the table says which.
+pub(crate) fn run(policy: MissingPeers, filter: Option<&str>) -> Result<()> {
+    let workspace = Workspace::open()?;
+    let mut steps = Steps::default();
+    if filter.is_none() {
+        checks(&mut steps, policy);
+    }
+    steps.run("tests", || workspace.tests(policy, filter));
+    if filter.is_none() {
+        steps.run("examples", || workspace.examples());
+    }
+    println!("\n{steps}");
+    for skip in workspace.skips() {
+        println!("{skip}");
+    }
+    if steps.any_failed() {
+        bail!("not everything passed");
+    }
+    Ok(())
+}
+
+fn checks(steps: &mut Steps, policy: MissingPeers) {
+    steps.run("setup", || {
+        Ok(match setup::run(policy)? {
+            Outcome::Complete => Verdict::Passed,
+            Outcome::Incomplete => Verdict::Skipped,
+        })
+    });
+    steps.run("layers", || layers::run().map(|()| Verdict::Passed));
+    steps.run("fmt", || cargo(&["fmt", "--all", "--check"]));
+    steps.run("clippy", || {
+        cargo(&[
+            "clippy",
+            "--workspace",
+            "--all-targets",
+            "--",
+            "-D",
+            "warnings",
+        ])
+    });
+    steps.run("doc", || {
+        passed(command(&["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))
+    });
+}
+
+/// The workspace, and where its suites write down what they skipped.
+struct Workspace {
+    metadata: Metadata,
+    skip_log: PathBuf,
+}
+
+impl Workspace {
+    fn open() -> Result<Self> {
+        let metadata = MetadataCommand::new()
+            .no_deps()
+            .exec()
+            .context("cannot read this workspace with `cargo metadata`")?;
+        let folder = metadata.target_directory.join("xtask");
+        fs::create_dir_all(&folder).with_context(|| format!("cannot create {folder}"))?;
+        let skip_log = folder.join("skipped.log").into_std_path_buf();
+        fs::write(&skip_log, "").with_context(|| format!("cannot write {}", skip_log.display()))?;
+        Ok(Self { metadata, skip_log })
+    }
+
+    fn tests(&self, policy: MissingPeers, filter: Option<&str>) -> Result<Verdict> {
+        let mut tests = command(&["test", "--workspace", "--no-fail-fast"]);
+        // libtest shows nothing that a passing test printed, so a skip goes through a file too.
+        tests.env("LOCKKEEPER_SKIP_LOG", &self.skip_log);
+        if policy == MissingPeers::Fail {
+            tests.env("LOCKKEEPER_REQUIRE_PEERS", "1");
+        }
+        passed(tests.args(filter))
+    }
+
+    /// The lines `SKIPPED: ...` of the last run, each once.
+    fn skips(&self) -> Vec<String> {
+        let log = fs::read_to_string(&self.skip_log).unwrap_or_default();
+        let mut lines: Vec<String> = log.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines.dedup();
+        lines
+    }
+
+    fn examples(&self) -> Result<Verdict> {
+        let not_run = self.not_run();
+        let mut ran = 0_usize;
+        let mut failures = Vec::new();
+        for (name, program) in self.build_examples()? {
+            if not_run.contains(&name) {
+                println!("example {name}: built, not run");
+                continue;
+            }
+            println!("--- example {name}");
+            ran += 1;
+            if let Err(error) = run_example(&program) {
+                failures.push(format!("{name} {error:#}"));
+            }
+        }
+        if !failures.is_empty() {
+            bail!("{}", failures.join("; "));
+        }
+        println!("{ran} examples ran");
+        Ok(if ran == 0 {
+            Verdict::Skipped
+        } else {
+            Verdict::Passed
+        })
+    }
+
+    /// Examples that their package asks not to run (they need arguments, or never end):
+    /// `[package.metadata.xtask] examples-not-run = ["name"]`.
+    fn not_run(&self) -> Vec<String> {
+        self.metadata
+            .packages
+            .iter()
+            .filter_map(|package| package.metadata["xtask"]["examples-not-run"].as_array())
+            .flatten()
+            .filter_map(|name| name.as_str().map(str::to_owned))
+            .collect()
+    }
+
+    fn build_examples(&self) -> Result<Vec<(String, PathBuf)>> {
+        if !self.metadata.packages.iter().any(|package| {
+            package
+                .targets
+                .iter()
+                .any(|target| target.kind.contains(&TargetKind::Example))
+        }) {
+            return Ok(Vec::new());
+        }
+        let output = command(&[
+            "build",
+            "--workspace",
+            "--examples",
+            "--message-format=json-render-diagnostics",
+        ])
+        .stderr(Stdio::inherit())
+        .output()
+        .context("cannot start cargo")?;
+        if !output.status.success() {
+            bail!("the examples do not build");
+        }
+        let mut examples = Vec::new();
+        for message in Message::parse_stream(&output.stdout[..]) {
+            if let Message::CompilerArtifact(artifact) = message?
+                && artifact.target.kind.contains(&TargetKind::Example)
+                && let Some(program) = artifact.executable
+            {
+                examples.push((artifact.target.name, program.into_std_path_buf()));
+            }
+        }
+        examples.sort();
+        Ok(examples)
+    }
+}
+
+fn run_example(program: &Path) -> Result<()> {
+    let mut child = Command::new(program)
+        .stdin(Stdio::null())
+        .spawn()
+        .context("does not start")?;
+    match wait(&mut child, EXAMPLE_LIMIT)? {
+        Some(status) if status.success() => Ok(()),
+        Some(status) => bail!("failed: {status}"),
+        None => bail!("did not end within {} s", EXAMPLE_LIMIT.as_secs()),
+    }
+}
+
+/// Waits for the child's end; kills it at the limit and answers `None`.
+fn wait(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>> {
+    let start = Instant::now();
+    while start.elapsed() < limit {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    child.kill()?;
+    child.wait()?;
+    Ok(None)
+}
+
+fn cargo(arguments: &[&str]) -> Result<Verdict> {
+    passed(&mut command(arguments))
+}
+
+fn command(arguments: &[&str]) -> Command {
+    // The cargo that runs us, so that a chosen tool chain stays chosen.
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+fn passed(command: &mut Command) -> Result<Verdict> {
+    let status = command.status().context("cannot start cargo")?;
+    Ok(if status.success() {
+        Verdict::Passed
+    } else {
+        Verdict::Failed
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sleep(seconds: &str) -> Child {
+        Command::new("sleep")
+            .arg(seconds)
+            .spawn()
+            .expect("every Unix has sleep")
+    }
+
+    #[test]
+    fn a_program_that_ends_in_time_shows_its_status() {
+        let status = wait(&mut sleep("0"), Duration::from_secs(30)).unwrap();
+        assert!(status.is_some_and(|status| status.success()));
+    }
+
+    #[test]
+    fn a_program_that_hangs_is_killed_at_the_limit() {
+        let mut child = sleep("60");
+        assert!(
+            wait(&mut child, Duration::from_millis(50))
+                .unwrap()
+                .is_none()
+        );
+        assert!(
+            child
+                .try_wait()
+                .unwrap()
+                .is_some_and(|status| !status.success())
+        );
+    }
+}
