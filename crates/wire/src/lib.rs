@@ -1,1 +1,57 @@
-//! (being written)
+//! The ZooKeeper protocol as typed messages.
+//!
+//! ```text
+//!   frame      length-prefixed frames in and out of a byte buffer
+//!   codec      jute: the primitive types, and the `Record` trait
+//!   ids        Zxid, SessionId, Sequence: integers that must not be confused
+//!   path       ZnodePath: a path that a server will accept
+//!   op         op codes and reserved xids
+//!   error      error codes of the protocol, and decoding errors
+//!   handshake  the first message of each side
+//!   stat, acl  records that many messages share
+//!   watch      watch events and the requests that manage watches
+//!   request    everything that a client sends after the handshake
+//!   response   everything that a server sends after the handshake
+//!   multi      the operations and results of `multi` and `multiRead`
+//! ```
+//!
+//! Invariants: no I/O and no clock; bytes that came from a peer never cause a panic, and never an
+//! allocation larger than the bytes that were really received.
+
+mod acl;
+mod codec;
+mod error;
+mod frame;
+mod handshake;
+mod ids;
+mod multi;
+mod op;
+mod path;
+mod request;
+mod response;
+mod stat;
+mod watch;
+
+pub use acl::{Acl, Permissions};
+pub use codec::{Decoder, Record};
+pub use error::{DecodeError, ErrorCode};
+pub use frame::{FrameError, MAX_FRAME, split_frame, write_frame};
+pub use handshake::{ConnectRequest, ConnectResponse, PASSWORD_LEN};
+pub use ids::{Sequence, SessionId, Zxid};
+pub use multi::{Op, OpResult, ReadOp, ReadResult};
+pub use op::{CreateMode, OpCode, xid};
+pub use path::{PathError, ZnodePath};
+pub use request::{
+    AuthRequest, CheckRequest, CreateRequest, CreateTtlRequest, DeleteRequest, PathRequest,
+    PathWatchRequest, ReconfigRequest, Request, RequestHeader, SaslRequest, SetAclRequest,
+    SetDataRequest,
+};
+pub use response::{ClientInfo, ReplyHeader, Response};
+pub use stat::Stat;
+pub use watch::{
+    AddWatchMode, AddWatchRequest, EventKind, KeeperState, RemoveWatchesRequest, SetWatchesRequest,
+    WatchEvent, WatcherKind,
+};
+
+#[cfg(test)]
+mod property_tests;

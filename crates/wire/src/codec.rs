@@ -1,0 +1,195 @@
+//! Jute, ZooKeeper's serialisation: big-endian integers, and length-prefixed buffers and vectors.
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+
+use crate::DecodeError;
+
+/// A value with a fixed place in a message.
+pub trait Record: Sized {
+    /// Appends the value to `out`.
+    fn encode(&self, out: &mut BytesMut);
+
+    /// Takes the value from the front of `input`.
+    ///
+    /// # Errors
+    /// If the bytes end early or do not form such a value.
+    fn decode(input: &mut Decoder) -> Result<Self, DecodeError>;
+}
+
+/// The unread rest of one frame.
+///
+/// Byte buffers are taken out as slices of the frame, without a copy.
+#[derive(Clone, Debug)]
+pub struct Decoder {
+    rest: Bytes,
+}
+
+impl Decoder {
+    /// Starts at the front of `frame`.
+    pub fn new(frame: Bytes) -> Self {
+        Self { rest: frame }
+    }
+
+    /// How many bytes have not been read.
+    pub fn remaining(&self) -> usize {
+        self.rest.len()
+    }
+
+    /// Takes `len` bytes.
+    ///
+    /// # Errors
+    /// [`DecodeError::Truncated`] if fewer are left.
+    pub fn take(&mut self, len: usize) -> Result<Bytes, DecodeError> {
+        if len > self.rest.len() {
+            return Err(DecodeError::Truncated);
+        }
+        Ok(self.rest.split_to(len))
+    }
+
+    /// Takes a length or count; a null (-1) is 0.
+    fn take_len(&mut self) -> Result<usize, DecodeError> {
+        match i32::decode(self)? {
+            -1 => Ok(0),
+            len => usize::try_from(len).map_err(|_| DecodeError::NegativeLength(len)),
+        }
+    }
+}
+
+impl Record for i32 {
+    fn encode(&self, out: &mut BytesMut) {
+        out.put_i32(*self);
+    }
+
+    fn decode(input: &mut Decoder) -> Result<Self, DecodeError> {
+        input.rest.try_get_i32().map_err(|_| DecodeError::Truncated)
+    }
+}
+
+impl Record for i64 {
+    fn encode(&self, out: &mut BytesMut) {
+        out.put_i64(*self);
+    }
+
+    fn decode(input: &mut Decoder) -> Result<Self, DecodeError> {
+        input.rest.try_get_i64().map_err(|_| DecodeError::Truncated)
+    }
+}
+
+impl Record for bool {
+    fn encode(&self, out: &mut BytesMut) {
+        out.put_u8(u8::from(*self));
+    }
+
+    fn decode(input: &mut Decoder) -> Result<Self, DecodeError> {
+        let byte = input
+            .rest
+            .try_get_u8()
+            .map_err(|_| DecodeError::Truncated)?;
+        Ok(byte != 0)
+    }
+}
+
+/// A null buffer is read as an empty one: no operation tells the two apart.
+impl Record for Bytes {
+    fn encode(&self, out: &mut BytesMut) {
+        put_len(out, self.len());
+        out.put_slice(self);
+    }
+
+    fn decode(input: &mut Decoder) -> Result<Self, DecodeError> {
+        let len = input.take_len()?;
+        input.take(len)
+    }
+}
+
+impl Record for String {
+    fn encode(&self, out: &mut BytesMut) {
+        put_len(out, self.len());
+        out.put_slice(self.as_bytes());
+    }
+
+    fn decode(input: &mut Decoder) -> Result<Self, DecodeError> {
+        let bytes = Bytes::decode(input)?;
+        let text = std::str::from_utf8(&bytes).map_err(|_| DecodeError::InvalidUtf8)?;
+        Ok(text.to_owned())
+    }
+}
+
+impl<T: Record> Record for Vec<T> {
+    fn encode(&self, out: &mut BytesMut) {
+        put_len(out, self.len());
+        for item in self {
+            item.encode(out);
+        }
+    }
+
+    fn decode(input: &mut Decoder) -> Result<Self, DecodeError> {
+        let count = input.take_len()?;
+        // No item is shorter than one byte, so a larger count is a lie. The vector grows by what
+        // was really read, never by the count.
+        if count > input.remaining() {
+            return Err(DecodeError::Truncated);
+        }
+        let mut items = Vec::new();
+        for _ in 0..count {
+            items.push(T::decode(input)?);
+        }
+        Ok(items)
+    }
+}
+
+/// Nothing that this project encodes comes near 2 GiB: frames are bounded at a megabyte or so.
+fn put_len(out: &mut BytesMut, len: usize) {
+    out.put_i32(i32::try_from(len).expect("a field of more than 2 GiB"));
+}
+
+/// Implements [`Record`] for a struct whose fields are sent in the order given.
+macro_rules! record {
+    ($name:ident { $($field:ident),* $(,)? }) => {
+        impl $crate::codec::Record for $name {
+            fn encode(&self, out: &mut bytes::BytesMut) {
+                $( $crate::codec::Record::encode(&self.$field, out); )*
+            }
+
+            fn decode(
+                input: &mut $crate::codec::Decoder,
+            ) -> Result<Self, $crate::error::DecodeError> {
+                Ok(Self { $( $field: $crate::codec::Record::decode(input)?, )* })
+            }
+        }
+    };
+}
+pub(crate) use record;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_huge_count_is_refused_before_anything_is_allocated() {
+        let mut out = BytesMut::new();
+        out.put_i32(i32::MAX);
+        out.put_i32(0);
+        let result = Vec::<String>::decode(&mut Decoder::new(out.freeze()));
+        assert_eq!(result, Err(DecodeError::Truncated));
+    }
+
+    #[test]
+    fn null_buffers_and_vectors_are_empty() {
+        let null = Bytes::from_static(&[0xff; 4]);
+        assert_eq!(
+            Bytes::decode(&mut Decoder::new(null.clone())),
+            Ok(Bytes::new())
+        );
+        assert_eq!(Vec::<i32>::decode(&mut Decoder::new(null)), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn a_negative_length_is_an_error() {
+        let bytes = Bytes::from_static(&[0xff, 0xff, 0xff, 0xfe]);
+        assert_eq!(
+            Bytes::decode(&mut Decoder::new(bytes)),
+            Err(DecodeError::NegativeLength(-2))
+        );
+    }
+}

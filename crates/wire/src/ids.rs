@@ -1,0 +1,113 @@
+//! Integers of the protocol that must not be confused with each other.
+
+use std::fmt;
+
+use bytes::BytesMut;
+
+use crate::{DecodeError, Decoder, Record};
+
+/// The position of a transaction in the server's total order.
+///
+/// The high 32 bits are the epoch of the leader, the low 32 bits count its transactions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Zxid(pub i64);
+
+/// The identity of a client session, chosen by the server. 0 asks for a new session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionId(pub i64);
+
+impl SessionId {
+    /// No session: in a handshake the wish for a new one, in a [`Stat`](crate::Stat) a node that is
+    /// not ephemeral.
+    pub const NONE: Self = Self(0);
+}
+
+impl fmt::Display for Zxid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "0x{:x}", self.0)
+    }
+}
+
+impl fmt::Display for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "0x{:x}", self.0)
+    }
+}
+
+/// The number that a server appends to the name of a sequential node.
+///
+/// It is the parent's count of child creates, an `i32`, printed with `%010d`. It overflows, and it
+/// restarts when the parent is deleted, so it orders the children of one parent and nothing else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Sequence(pub i32);
+
+impl Sequence {
+    /// Reads what follows the prefix of a sequential node's name.
+    ///
+    /// `None` unless `text` is exactly what a server would have printed: `0000000042` or, after an
+    /// overflow, `-000000042`.
+    pub fn parse(text: &str) -> Option<Self> {
+        if text.len() < 10 || text.starts_with('+') {
+            return None;
+        }
+        let sequence = Self(text.parse().ok()?);
+        (sequence.to_string() == text).then_some(sequence)
+    }
+}
+
+impl fmt::Display for Sequence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:010}", self.0)
+    }
+}
+
+macro_rules! long_record {
+    ($name:ident) => {
+        impl Record for $name {
+            fn encode(&self, out: &mut BytesMut) {
+                self.0.encode(out);
+            }
+
+            fn decode(input: &mut Decoder) -> Result<Self, DecodeError> {
+                i64::decode(input).map(Self)
+            }
+        }
+    };
+}
+long_record!(Zxid);
+long_record!(SessionId);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sequences_are_read_as_the_server_prints_them() {
+        for (text, number) in [
+            ("0000000000", 0),
+            ("0000000042", 42),
+            ("2147483647", i32::MAX),
+            ("-000000001", -1),
+            ("-2147483648", i32::MIN),
+        ] {
+            assert_eq!(Sequence::parse(text), Some(Sequence(number)), "{text}");
+            assert_eq!(Sequence(number).to_string(), text);
+        }
+        for text in [
+            "",
+            "42",
+            "+000000042",
+            "000000004x",
+            "00000000042",
+            "2147483648",
+        ] {
+            assert_eq!(Sequence::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn negative_sequences_come_first_unlike_their_text() {
+        assert!(Sequence(-2) < Sequence(-1) && Sequence(-1) < Sequence(0));
+        assert!("-000000001" < "-000000002", "as text they run backwards");
+    }
+}

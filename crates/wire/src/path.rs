@@ -1,0 +1,210 @@
+//! Paths of znodes.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// An absolute path that every ZooKeeper server accepts, such as `/locks/orders`.
+///
+/// Cheap to clone.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ZnodePath(Arc<str>);
+
+/// Why a text is no [`ZnodePath`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{path:?} is not a znode path: {reason}")]
+pub struct PathError {
+    path: String,
+    reason: &'static str,
+}
+
+impl ZnodePath {
+    /// Checks `path` by ZooKeeper's rules.
+    ///
+    /// # Errors
+    /// If it does not begin with `/`, ends with `/` (unless it is `/`), has an empty, `.` or `..`
+    /// segment, or a character that ZooKeeper refuses: control characters, private-use and
+    /// unassigned code points.
+    pub fn new(path: &str) -> Result<Self, PathError> {
+        match fault(path) {
+            None => Ok(Self(path.into())),
+            Some(reason) => Err(PathError {
+                path: path.to_owned(),
+                reason,
+            }),
+        }
+    }
+
+    /// The path `/`.
+    pub fn root() -> Self {
+        Self("/".into())
+    }
+
+    /// Whether this is `/`.
+    pub fn is_root(&self) -> bool {
+        &*self.0 == "/"
+    }
+
+    /// The path as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The last segment; empty for `/`.
+    pub fn name(&self) -> &str {
+        self.split().1
+    }
+
+    /// The path without its last segment; `None` for `/`.
+    pub fn parent(&self) -> Option<Self> {
+        match self.split() {
+            _ if self.is_root() => None,
+            ("", _) => Some(Self::root()),
+            (parent, _) => Some(Self(parent.into())),
+        }
+    }
+
+    /// The path of a child.
+    ///
+    /// # Errors
+    /// If `name` is empty, contains `/`, or is otherwise not acceptable as a segment.
+    pub fn child(&self, name: &str) -> Result<Self, PathError> {
+        let reason = if name.contains('/') {
+            Some("a child's name contains no '/'")
+        } else {
+            segment_fault(name)
+        };
+        match reason {
+            None => Ok(self.join(name)),
+            Some(reason) => Err(PathError {
+                path: self.join(name).0.to_string(),
+                reason,
+            }),
+        }
+    }
+
+    /// This path, seen from a server on which everything is below `chroot`.
+    pub fn below(&self, chroot: &Self) -> Self {
+        if chroot.is_root() {
+            self.clone()
+        } else if self.is_root() {
+            chroot.clone()
+        } else {
+            Self(format!("{chroot}{self}").into())
+        }
+    }
+
+    fn join(&self, name: &str) -> Self {
+        let base = if self.is_root() { "" } else { self.as_str() };
+        Self(format!("{base}/{name}").into())
+    }
+
+    fn split(&self) -> (&str, &str) {
+        self.0.rsplit_once('/').unwrap_or(("", &self.0))
+    }
+}
+
+fn fault(path: &str) -> Option<&'static str> {
+    if path == "/" {
+        return None;
+    }
+    match path.strip_prefix('/') {
+        None if path.is_empty() => Some("it is empty"),
+        None => Some("it does not begin with '/'"),
+        Some(rest) if rest.ends_with('/') => Some("it ends with '/'"),
+        Some(rest) => rest.split('/').find_map(segment_fault),
+    }
+}
+
+fn segment_fault(segment: &str) -> Option<&'static str> {
+    match segment {
+        "" => Some("it has an empty segment"),
+        "." | ".." => Some("it has a relative segment"),
+        _ if segment.contains('\0') => Some("it contains a NUL character"),
+        _ if segment.chars().any(is_refused) => {
+            Some("it contains a character that ZooKeeper refuses")
+        }
+        _ => None,
+    }
+}
+
+fn is_refused(c: char) -> bool {
+    matches!(c, '\u{1}'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{e000}'..='\u{f8ff}' | '\u{fff0}'..='\u{ffff}')
+}
+
+impl fmt::Display for ZnodePath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for ZnodePath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&*self.0, f)
+    }
+}
+
+impl std::str::FromStr for ZnodePath {
+    type Err = PathError;
+
+    fn from_str(path: &str) -> Result<Self, PathError> {
+        Self::new(path)
+    }
+}
+
+impl AsRef<str> for ZnodePath {
+    fn as_ref(&self) -> &str {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn good_paths() {
+        for path in ["/", "/a", "/a/b", "/a.b/..c/d..", "/ä/日本", "/a b"] {
+            assert_eq!(ZnodePath::new(path).unwrap().as_str(), path);
+        }
+    }
+
+    #[test]
+    fn bad_paths_say_what_is_wrong() {
+        for (path, reason) in [
+            ("", "empty"),
+            ("a", "begin with"),
+            ("/a/", "ends with"),
+            ("//", "ends with"),
+            ("/a//b", "empty segment"),
+            ("/a/./b", "relative"),
+            ("/..", "relative"),
+            ("/a\0", "NUL"),
+            ("/a\n", "refuses"),
+            ("/\u{f000}", "refuses"),
+        ] {
+            let error = ZnodePath::new(path).unwrap_err().to_string();
+            assert!(error.contains(reason), "{path:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn parents_and_children() {
+        let root = ZnodePath::root();
+        let a = root.child("a").unwrap();
+        let b = a.child("b").unwrap();
+        assert_eq!(b.as_str(), "/a/b");
+        assert_eq!((b.name(), a.name(), root.name()), ("b", "a", ""));
+        assert_eq!(b.parent(), Some(a.clone()));
+        assert_eq!(a.parent(), Some(root.clone()));
+        assert_eq!(root.parent(), None);
+        assert!(a.child("x/y").is_err() && a.child("").is_err() && a.child("..").is_err());
+    }
+
+    #[test]
+    fn below_a_chroot() {
+        let (root, app) = (ZnodePath::root(), ZnodePath::new("/app").unwrap());
+        assert_eq!(app.below(&root), app);
+        assert_eq!(root.below(&app), app);
+        assert_eq!(app.below(&app).as_str(), "/app/app");
+    }
+}

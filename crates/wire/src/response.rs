@@ -1,0 +1,162 @@
+//! Everything that a server sends after the handshake.
+
+use bytes::{Bytes, BytesMut};
+
+use crate::codec::record;
+use crate::multi::{decode_list, encode_list};
+use crate::{Acl, DecodeError, Decoder, OpCode, OpResult, ReadResult, Record, Stat, Zxid};
+
+/// What stands before every reply and every watch event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplyHeader {
+    /// The request's, or [`xid::NOTIFICATION`](crate::xid::NOTIFICATION).
+    pub xid: i32,
+    /// The newest transaction that the server has applied.
+    pub zxid: Zxid,
+    /// 0, or the number of an [`ErrorCode`](crate::ErrorCode); then no body follows.
+    pub error: i32,
+}
+
+record!(ReplyHeader { xid, zxid, error });
+
+/// An identity that a session has proven.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientInfo {
+    /// Such as `digest` or `ip`.
+    pub scheme: String,
+    /// Such as a user's name.
+    pub user: String,
+}
+
+record!(ClientInfo { scheme, user });
+
+/// The body of a successful reply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Response {
+    /// Nothing beyond the header.
+    Empty,
+    /// To `create`, `sync`: a path.
+    Path(String),
+    /// To `create2` and its relatives: path and stat of the new node.
+    Created {
+        /// With the sequence number, if there is one.
+        path: String,
+        /// The new node's stat.
+        stat: Stat,
+    },
+    /// To `exists`, `setData`, `setACL`.
+    Stat(Stat),
+    /// To `getData` and `reconfig`.
+    Data {
+        /// The node's data.
+        data: Bytes,
+        /// The node's stat.
+        stat: Stat,
+    },
+    /// To `getACL`.
+    Acl {
+        /// The node's access control list.
+        acl: Vec<Acl>,
+        /// The node's stat.
+        stat: Stat,
+    },
+    /// To `getChildren`, `getEphemerals`: names or paths.
+    Names(Vec<String>),
+    /// To `getChildren2`.
+    Children {
+        /// The names of the children, in no order.
+        names: Vec<String>,
+        /// The stat of their parent.
+        stat: Stat,
+    },
+    /// To `multi`.
+    Multi(Vec<OpResult>),
+    /// To `multiRead`.
+    MultiRead(Vec<ReadResult>),
+    /// To `getAllChildrenNumber`.
+    Count(i32),
+    /// To `whoAmI`.
+    Identities(Vec<ClientInfo>),
+    /// To `sasl`.
+    Sasl(Bytes),
+}
+
+impl Response {
+    /// Appends the body.
+    pub fn encode(&self, out: &mut BytesMut) {
+        match self {
+            Self::Empty => {}
+            Self::Path(path) => path.encode(out),
+            Self::Created { path, stat } => {
+                path.encode(out);
+                stat.encode(out);
+            }
+            Self::Stat(stat) => stat.encode(out),
+            Self::Data { data, stat } => {
+                data.encode(out);
+                stat.encode(out);
+            }
+            Self::Acl { acl, stat } => {
+                acl.encode(out);
+                stat.encode(out);
+            }
+            Self::Names(names) => names.encode(out),
+            Self::Children { names, stat } => {
+                names.encode(out);
+                stat.encode(out);
+            }
+            Self::Multi(results) => encode_list(results, out),
+            Self::MultiRead(results) => encode_list(results, out),
+            Self::Count(count) => count.encode(out),
+            Self::Identities(identities) => identities.encode(out),
+            Self::Sasl(token) => token.encode(out),
+        }
+    }
+
+    /// Reads the body of a successful reply to a request with this op code.
+    ///
+    /// # Errors
+    /// If the bytes are not such a reply.
+    pub fn decode(op: OpCode, input: &mut Decoder) -> Result<Self, DecodeError> {
+        Ok(match op {
+            OpCode::Create | OpCode::Sync => Self::Path(Record::decode(input)?),
+            OpCode::Create2 | OpCode::CreateContainer | OpCode::CreateTtl => Self::Created {
+                path: Record::decode(input)?,
+                stat: Record::decode(input)?,
+            },
+            OpCode::Exists | OpCode::SetData | OpCode::SetAcl => Self::Stat(Record::decode(input)?),
+            OpCode::GetData | OpCode::Reconfig => Self::Data {
+                data: Record::decode(input)?,
+                stat: Record::decode(input)?,
+            },
+            OpCode::GetAcl => Self::Acl {
+                acl: Record::decode(input)?,
+                stat: Record::decode(input)?,
+            },
+            OpCode::GetChildren | OpCode::GetEphemerals => Self::Names(Record::decode(input)?),
+            OpCode::GetChildren2 => Self::Children {
+                names: Record::decode(input)?,
+                stat: Record::decode(input)?,
+            },
+            OpCode::Multi => Self::Multi(decode_list(input)?),
+            OpCode::MultiRead => Self::MultiRead(decode_list(input)?),
+            OpCode::GetAllChildrenNumber => Self::Count(Record::decode(input)?),
+            OpCode::WhoAmI => Self::Identities(Record::decode(input)?),
+            OpCode::Sasl => Self::Sasl(Record::decode(input)?),
+            OpCode::Delete
+            | OpCode::Ping
+            | OpCode::Check
+            | OpCode::CheckWatches
+            | OpCode::RemoveWatches
+            | OpCode::Auth
+            | OpCode::SetWatches
+            | OpCode::SetWatches2
+            | OpCode::AddWatch
+            | OpCode::CloseSession => Self::Empty,
+            OpCode::DeleteContainer | OpCode::CreateSession | OpCode::Error => {
+                return Err(DecodeError::MisplacedOp(op.code()));
+            }
+        })
+    }
+}
