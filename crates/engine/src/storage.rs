@@ -1,0 +1,280 @@
+//! Where the engine's state survives.
+//!
+//! The tree lives in memory; here is its copy on disk, in a `redb` database (see
+//! `docs/decisions/0001-storage.md`). One call of [`Storage::commit`] is one group commit: all of
+//! a batch is there after a crash, or none of it. Once anything has failed, nothing more is
+//! written: after a failed sync nobody knows what the disk holds until it is read back.
+
+mod batch;
+mod dir;
+mod disk;
+mod error;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use redb::{
+    Builder, Database, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition, TableError,
+};
+
+pub(crate) use self::batch::{Batch, Table};
+use self::dir::{DataDir, State};
+use self::disk::{DiskFile, Syncs};
+pub use self::error::StorageError;
+
+/// How much a reply promises.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// On the disk: survives a power cut.
+    #[default]
+    Sync,
+    /// With the operating system: survives the end of the process, even by `kill -9`. After a
+    /// power cut the engine starts with an earlier state, or finds the directory damaged and
+    /// says so.
+    Os,
+    /// In this process only: gone when it ends. Needs no directory.
+    Memory,
+}
+
+impl Durability {
+    fn name(self) -> &'static str {
+        match self {
+            Durability::Sync => "sync",
+            Durability::Os => "os",
+            Durability::Memory => "memory",
+        }
+    }
+}
+
+impl fmt::Display for Durability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A word that names no [`Durability`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("durability `{0}` is unknown: choose sync, os or memory")]
+pub struct UnknownDurability(String);
+
+impl FromStr for Durability {
+    type Err = UnknownDurability;
+
+    fn from_str(word: &str) -> Result<Durability, UnknownDurability> {
+        [Durability::Sync, Durability::Os, Durability::Memory]
+            .into_iter()
+            .find(|durability| durability.name() == word)
+            .ok_or_else(|| UnknownDurability(word.to_owned()))
+    }
+}
+
+/// The memory that the database library may use for pages. Small, as the tree holds every record
+/// anyway and pages are read back only while they are being changed.
+const CACHE_BYTES: usize = 32 * 1024 * 1024;
+
+/// The durable copy of the engine's state.
+pub(crate) struct Storage {
+    /// `None` for [`Durability::Memory`].
+    disk: Option<Disk>,
+}
+
+impl Storage {
+    /// Opens the database in `dir`, or creates both, and checks every page of what is there.
+    ///
+    /// `dir` is ignored for [`Durability::Memory`] and needed for the others.
+    pub(crate) fn open(dir: Option<&Path>, durability: Durability) -> Result<Self, StorageError> {
+        Storage::open_with(dir, durability, |file| file)
+    }
+
+    /// [`Storage::open`] with something between the database and its file.
+    fn open_with<B: StorageBackend>(
+        dir: Option<&Path>,
+        durability: Durability,
+        wrap: impl FnOnce(DiskFile) -> B,
+    ) -> Result<Self, StorageError> {
+        if durability == Durability::Memory {
+            return Ok(Storage { disk: None });
+        }
+        let dir = dir.ok_or(StorageError::NoDirectory { durability })?;
+        let disk = Disk::open(dir, durability, wrap)?;
+        Ok(Storage { disk: Some(disk) })
+    }
+
+    /// Hands every record to `visit`, table by table and in the order of the keys, without
+    /// holding more than one in memory. The first error ends it.
+    pub(crate) fn load<E: From<StorageError>>(
+        &self,
+        visit: impl FnMut(Table, &[u8], &[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.disk.as_ref().map_or(Ok(()), |disk| disk.load(visit))
+    }
+
+    /// The error for a record that [`Storage::load`] handed over but that makes no sense.
+    pub(crate) fn damaged(&self, detail: impl fmt::Display) -> StorageError {
+        let file = self.disk.as_ref().map(|disk| disk.file.as_path());
+        StorageError::damaged(file.unwrap_or(Path::new("memory")), detail)
+    }
+
+    /// Applies a group commit as a whole, and returns when it is as durable as promised.
+    ///
+    /// After an error, the batch may or may not be found at the next start, and every later
+    /// commit fails with [`StorageError::Stopped`].
+    pub(crate) fn commit(&mut self, batch: &Batch) -> Result<(), StorageError> {
+        self.disk.as_mut().map_or(Ok(()), |disk| disk.commit(batch))
+    }
+}
+
+/// An open database with its directory.
+struct Disk {
+    // Dropped in this order: the directory is given up when the database has been closed.
+    database: Database,
+    syncs: Syncs,
+    file: PathBuf,
+    failed: bool,
+    dir: DataDir,
+}
+
+impl Disk {
+    fn open<B: StorageBackend>(
+        path: &Path,
+        durability: Durability,
+        wrap: impl FnOnce(DiskFile) -> B,
+    ) -> Result<Disk, StorageError> {
+        let (dir, state) = DataDir::claim(path)?;
+        let file = dir.database();
+        let syncs = Syncs::default();
+        let disk_file = DiskFile::new(dir.open_database(state)?, syncs.clone());
+        let disk_file = disk_file.map_err(|e| StorageError::database(&file, e))?;
+        let database =
+            open_checked(wrap(disk_file)).map_err(|e| StorageError::database(&file, e))?;
+        let disk = Disk {
+            database,
+            syncs,
+            file,
+            failed: false,
+            dir,
+        };
+        disk.begin(state, durability)?;
+        Ok(disk)
+    }
+
+    /// Ends the opening with a commit that is synced whatever the durability.
+    ///
+    /// It replaces the record of an orderly end, after which the library would trust the file
+    /// unchecked. That must have reached the disk before the first commit that is not synced.
+    fn begin(&self, state: State, durability: Durability) -> Result<(), StorageError> {
+        self.write(&Batch::default())
+            .map_err(|e| StorageError::database(&self.file, e))?;
+        if state == State::New {
+            self.dir.finish_creation()?;
+        }
+        if durability == Durability::Os {
+            self.syncs.skip();
+        }
+        Ok(())
+    }
+
+    fn commit(&mut self, batch: &Batch) -> Result<(), StorageError> {
+        if self.failed {
+            return Err(StorageError::Stopped {
+                path: self.dir.path().to_path_buf(),
+            });
+        }
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let written = self.write(batch);
+        self.failed = written.is_err();
+        written.map_err(|e| StorageError::database(&self.file, e))
+    }
+
+    fn write(&self, batch: &Batch) -> Result<(), redb::Error> {
+        let transaction = self.database.begin_write()?;
+        for (table, changes) in batch.changes() {
+            let mut table = transaction.open_table(definition(table))?;
+            for (key, value) in changes {
+                match value {
+                    Some(value) => table.insert(&key[..], &value[..])?,
+                    None => table.remove(&key[..])?,
+                };
+            }
+        }
+        Ok(transaction.commit()?)
+    }
+
+    fn load<E: From<StorageError>>(
+        &self,
+        mut visit: impl FnMut(Table, &[u8], &[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        for table in Table::ALL {
+            self.load_table(table, &mut visit)?;
+        }
+        Ok(())
+    }
+
+    fn load_table<E: From<StorageError>>(
+        &self,
+        table: Table,
+        visit: &mut impl FnMut(Table, &[u8], &[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let Some(records) = self.read(table).map_err(|e| self.failure(e))? else {
+            return Ok(());
+        };
+        for record in records.iter().map_err(|e| self.failure(e))? {
+            let (key, value) = record.map_err(|e| self.failure(e))?;
+            visit(table, key.value(), value.value())?;
+        }
+        Ok(())
+    }
+
+    /// The table, or `None` if nothing was ever put into it.
+    fn read(&self, table: Table) -> Result<Option<Records>, redb::Error> {
+        match self.database.begin_read()?.open_table(definition(table)) {
+            Ok(records) => Ok(Some(records)),
+            Err(TableError::TableDoesNotExist(_)) => Ok(None),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    fn failure(&self, error: impl Into<redb::Error>) -> StorageError {
+        StorageError::database(&self.file, error)
+    }
+}
+
+impl Drop for Disk {
+    /// An orderly end is durable whatever the durability: the database is closed after this.
+    fn drop(&mut self) {
+        self.syncs.resume();
+    }
+}
+
+type Records = redb::ReadOnlyTable<&'static [u8], &'static [u8]>;
+
+fn definition(table: Table) -> TableDefinition<'static, &'static [u8], &'static [u8]> {
+    TableDefinition::new(table.name())
+}
+
+/// Opens the database and checks all of it: the library does so by itself only after a crash.
+fn open_checked(file: impl StorageBackend) -> Result<Database, redb::Error> {
+    let checked = Arc::new(AtomicBool::new(false));
+    let checking = checked.clone();
+    let mut database = Builder::new()
+        .set_cache_size(CACHE_BYTES)
+        .set_repair_callback(move |repair| {
+            tracing::info!(
+                done = repair.progress(),
+                "checking the database after a crash"
+            );
+            checking.store(true, Ordering::Relaxed);
+        })
+        .create_with_backend(file)?;
+    if !checked.load(Ordering::Relaxed) && !database.check_integrity()? {
+        tracing::warn!("the database's list of free pages was wrong and has been rebuilt");
+    }
+    Ok(database)
+}

@@ -1,0 +1,209 @@
+//! The data directory: one owner at a time, in a format that this release knows.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `LOCK` | locked while an engine runs; the process number of the owner, as text |
+//! | `FORMAT` | `lockkeeper-engine 1`, followed by ` creating` until the database is there |
+//! | `lockkeeper.redb` | the database |
+
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use super::error::StorageError;
+
+/// The newest format that this release reads, and the one it writes.
+const FORMAT: u32 = 1;
+const FORMAT_PREFIX: &str = "lockkeeper-engine ";
+/// Marks a directory whose database is still being made: nothing was ever acknowledged from it.
+const CREATING: &str = " creating";
+
+/// A data directory that belongs to this process until the value is dropped.
+#[derive(Debug)]
+pub(super) struct DataDir {
+    path: PathBuf,
+    /// The lock is the operating system's, so that it cannot outlive the process.
+    _lock: File,
+}
+
+/// What a claimed directory holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    /// No database yet, or one that was never finished.
+    New,
+    /// A database that must be there.
+    Existing,
+}
+
+impl DataDir {
+    /// Creates the directory if need be, locks it and checks its format.
+    pub(super) fn claim(path: &Path) -> Result<(DataDir, State), StorageError> {
+        create_private(path)?;
+        let dir = DataDir {
+            path: path.to_path_buf(),
+            _lock: lock(path)?,
+        };
+        let state = dir.check_format()?;
+        Ok((dir, state))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where the database is.
+    pub(super) fn database(&self) -> PathBuf {
+        self.path.join("lockkeeper.redb")
+    }
+
+    fn format(&self) -> PathBuf {
+        self.path.join("FORMAT")
+    }
+
+    /// Opens the database file, emptied first if it was never finished.
+    pub(super) fn open_database(&self, state: State) -> Result<File, StorageError> {
+        let path = self.database();
+        let failed = |e| StorageError::io(&path, e);
+        if state == State::Existing {
+            return self.open_existing(&path);
+        }
+        self.write_format(CREATING)?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(true);
+        options.mode(0o600).open(&path).map_err(failed)
+    }
+
+    /// A missing or empty file is damage: the library below would fill it in silently.
+    fn open_existing(&self, path: &Path) -> Result<File, StorageError> {
+        let file = match OpenOptions::new().read(true).write(true).open(path) {
+            Ok(file) => file,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                return Err(StorageError::damaged(path, "the file is missing"));
+            }
+            Err(e) => return Err(StorageError::io(path, e)),
+        };
+        match file.metadata() {
+            Ok(meta) if meta.len() == 0 => Err(StorageError::damaged(path, "the file is empty")),
+            Ok(_) => Ok(file),
+            Err(e) => Err(StorageError::io(path, e)),
+        }
+    }
+
+    /// Declares the database complete: from here on it must be there.
+    pub(super) fn finish_creation(&self) -> Result<(), StorageError> {
+        self.write_format("")
+    }
+
+    /// Reads `FORMAT` before anything else is opened, so that a newer database is left alone.
+    fn check_format(&self) -> Result<State, StorageError> {
+        let path = self.format();
+        let text = match std::fs::read(&path) {
+            Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return self.check_unused(&path),
+            Err(e) => return Err(StorageError::io(&path, e)),
+        };
+        let (found, state) = parse_format(&text)
+            .ok_or_else(|| StorageError::damaged(&path, "it does not name a format"))?;
+        if found > FORMAT {
+            return Err(StorageError::Newer {
+                path: self.path.clone(),
+                found,
+                known: FORMAT,
+            });
+        }
+        Ok(state)
+    }
+
+    /// Without `FORMAT` there must be no database either.
+    fn check_unused(&self, format: &Path) -> Result<State, StorageError> {
+        match self.database().try_exists() {
+            Ok(false) => Ok(State::New),
+            Ok(true) => Err(StorageError::damaged(
+                format,
+                "it is missing beside a database",
+            )),
+            Err(e) => Err(StorageError::io(&self.path, e)),
+        }
+    }
+
+    /// Replaces `FORMAT` durably: after a crash there is the old file or the new one.
+    fn write_format(&self, suffix: &str) -> Result<(), StorageError> {
+        let path = self.format();
+        let draft = self.path.join("FORMAT.new");
+        let text = format!("{FORMAT_PREFIX}{FORMAT}{suffix}\n");
+        write_synced(&draft, text.as_bytes())
+            .and_then(|()| std::fs::rename(&draft, &path))
+            .and_then(|()| File::open(&self.path)?.sync_all())
+            .map_err(|e| StorageError::io(&path, e))
+    }
+}
+
+/// "lockkeeper-engine 1" to (1, Existing).
+fn parse_format(text: &str) -> Option<(u32, State)> {
+    let version = text.strip_prefix(FORMAT_PREFIX)?.trim_end();
+    match version.strip_suffix(CREATING) {
+        Some(version) => Some((version.parse().ok()?, State::New)),
+        // A newer release may say more on the line; its number alone decides.
+        None => Some((version.split(' ').next()?.parse().ok()?, State::Existing)),
+    }
+}
+
+fn write_synced(path: &Path, contents: &[u8]) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let mut file = options.open(path)?;
+    file.write_all(contents)?;
+    file.sync_all()
+}
+
+/// Makes the directory for this user alone. One that exists keeps its permissions (it may be
+/// shared on purpose); the files in it are private either way, as they hold session passwords.
+fn create_private(path: &Path) -> Result<(), StorageError> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    let mut builder = DirBuilder::new();
+    builder.recursive(true).mode(0o700);
+    builder
+        .create(path)
+        .and_then(|()| sync_parent(path))
+        .map_err(|e| StorageError::io(path, e))
+}
+
+/// Makes the directory's own name durable.
+fn sync_parent(path: &Path) -> io::Result<()> {
+    match path.parent() {
+        Some(parent) if parent != Path::new("") => File::open(parent)?.sync_all(),
+        _ => File::open(".")?.sync_all(),
+    }
+}
+
+/// Takes the exclusive lock and leaves this process's number for whoever is refused.
+fn lock(dir: &Path) -> Result<File, StorageError> {
+    let path = dir.join("LOCK");
+    let failed = |e| StorageError::io(&path, e);
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    let mut file = options.mode(0o600).open(&path).map_err(failed)?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            return Err(StorageError::InUse {
+                path: dir.to_path_buf(),
+                pid: read_pid(&mut file),
+            });
+        }
+        Err(TryLockError::Error(e)) => return Err(failed(e)),
+    }
+    file.set_len(0)
+        .and_then(|()| writeln!(file, "{}", std::process::id()))
+        .map_err(failed)?;
+    Ok(file)
+}
+
+fn read_pid(file: &mut File) -> Option<u32> {
+    let mut text = String::new();
+    file.read_to_string(&mut text).ok()?;
+    text.trim().parse().ok()
+}

@@ -1,0 +1,138 @@
+//! What can go wrong between the engine and its disk, in words that name the way out.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::Durability;
+
+/// Why the engine could not open its data directory or write to it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StorageError {
+    /// Nothing was given to write to, but the durability promises that something is written.
+    #[error(
+        "durability `{durability}` needs a data directory: give one, or choose durability `memory`"
+    )]
+    NoDirectory {
+        /// What was asked for.
+        durability: Durability,
+    },
+
+    /// The path leads to something other than a directory.
+    #[error("{} is not a directory: give the path of a directory, or one that does not exist yet", .path.display())]
+    NotADirectory {
+        /// The path as it was given.
+        path: PathBuf,
+    },
+
+    /// The file permissions or a read-only mount keep the engine out.
+    #[error("{} is not writable: give the engine's user access to it, or choose another directory", .path.display())]
+    NotWritable {
+        /// The file or directory that was refused.
+        path: PathBuf,
+        /// The operating system's answer.
+        source: io::Error,
+    },
+
+    /// Another live engine holds the directory.
+    #[error("{} is in use by another engine{}: stop that one, or choose another directory", .path.display(), process(.pid))]
+    InUse {
+        /// The data directory.
+        path: PathBuf,
+        /// The process that holds it, if it left its number.
+        pid: Option<u32>,
+    },
+
+    /// A later release wrote the directory; this one would misread it.
+    #[error("{} was written by a newer version (format {found}, this version knows {known}): upgrade lockkeeper, or choose another directory", .path.display())]
+    Newer {
+        /// The data directory.
+        path: PathBuf,
+        /// The format found there.
+        found: u32,
+        /// The newest format that this release reads.
+        known: u32,
+    },
+
+    /// The contents are not what was written. The engine never starts empty by itself: that
+    /// would hand out locks that somebody already holds.
+    #[error("{} is damaged ({detail}): restore the directory from a backup, or move it away and start empty", .file.display())]
+    Damaged {
+        /// The file that failed its check.
+        file: PathBuf,
+        /// What the check found.
+        detail: String,
+    },
+
+    /// No room is left.
+    #[error("no space is left for {}: free some on that disk and restart the engine", .path.display())]
+    Full {
+        /// The file or directory that could not grow.
+        path: PathBuf,
+        /// The operating system's answer.
+        source: io::Error,
+    },
+
+    /// The operating system reported some other error.
+    #[error("{} cannot be read or written ({source}): check the disk and the system log, then restart the engine", .path.display())]
+    Io {
+        /// The file or directory concerned.
+        path: PathBuf,
+        /// The operating system's answer.
+        source: io::Error,
+    },
+
+    /// An earlier commit failed. What reached the disk is unknown until it is read back, so
+    /// nothing more is written (a sync that is tried again may succeed without having synced).
+    #[error("{} takes no more writes after an earlier error: restart the engine, which recovers all that was acknowledged", .path.display())]
+    Stopped {
+        /// The data directory.
+        path: PathBuf,
+    },
+}
+
+impl StorageError {
+    /// Sorts an operating system error into the variant that tells its way out.
+    pub(super) fn io(path: &Path, source: io::Error) -> StorageError {
+        let path = path.to_path_buf();
+        match source.kind() {
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+                StorageError::NotWritable { path, source }
+            }
+            io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => {
+                StorageError::NotADirectory { path }
+            }
+            io::ErrorKind::StorageFull
+            | io::ErrorKind::QuotaExceeded
+            | io::ErrorKind::FileTooLarge => StorageError::Full { path, source },
+            _ => StorageError::Io { path, source },
+        }
+    }
+
+    /// The error for a file whose contents failed a check.
+    pub(super) fn damaged(file: &Path, detail: impl ToString) -> StorageError {
+        StorageError::Damaged {
+            file: file.to_path_buf(),
+            detail: detail.to_string(),
+        }
+    }
+
+    /// Sorts an error of the database library.
+    pub(super) fn database(file: &Path, error: impl Into<redb::Error>) -> StorageError {
+        match error.into() {
+            redb::Error::Io(source) if source.kind() != io::ErrorKind::InvalidData => {
+                StorageError::io(file, source)
+            }
+            redb::Error::PreviousIo => StorageError::Stopped {
+                path: file.to_path_buf(),
+            },
+            other => StorageError::damaged(file, other),
+        }
+    }
+}
+
+/// " (process 17)", or nothing.
+fn process(pid: &Option<u32>) -> String {
+    pid.map(|pid| format!(" (process {pid})"))
+        .unwrap_or_default()
+}
