@@ -1,1 +1,17 @@
-//! (being written)
+//! What Lockkeeper's own suites share: servers to run on, and programs to contend with.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`peers`] | which real peers this machine has; skipping, loudly, what needs a missing one |
+//! | [`zookeeper`] | real Apache ZooKeeper servers: one alone, an ensemble, one for the whole process |
+//! | [`java`], [`python`] | our programs that use Apache Curator and kazoo |
+//! | [`process`] | child processes that are watched, and that never outlive the test |
+//!
+//! Invariant: nothing started here survives the test process, not even its death by SIGKILL.
+
+pub mod java;
+pub mod peers;
+pub mod process;
+pub mod python;
+mod scratch;
+pub mod zookeeper;

@@ -1,0 +1,282 @@
+//! Child processes that are watched, and that never outlive the test.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{OnceLock, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
+
+const POLL: Duration = Duration::from_millis(10);
+
+/// A running child whose output goes to files. Killed on drop, and by the kernel when the test
+/// process dies in whatever way.
+///
+/// Not bound to any runtime: it may outlive the one in which it was started.
+#[derive(Debug)]
+pub struct Process {
+    name: String,
+    child: Child,
+    stdout: PathBuf,
+    stderr: PathBuf,
+}
+
+impl Process {
+    /// Starts `command` with its output in `folder`, in `<name>.out` and `<name>.err`, and nothing
+    /// on its standard input.
+    ///
+    /// Its program, arguments, environment and working directory are used; what it says about
+    /// standard streams is not.
+    ///
+    /// # Errors
+    ///
+    /// The files cannot be created, or `setpriv` (of util-linux) is not there. A program that does
+    /// not exist shows only later, as exit code 127 of `setpriv`.
+    pub fn spawn(name: &str, command: &Command, folder: &Path) -> Result<Self> {
+        let stdout = folder.join(format!("{name}.out"));
+        let stderr = folder.join(format!("{name}.err"));
+        let mut mortal = mortal(command);
+        mortal
+            .stdin(Stdio::null())
+            .stdout(create(&stdout)?)
+            .stderr(create(&stderr)?);
+        let child = spawn_from_lasting_thread(mortal)
+            .with_context(|| format!("cannot start {name} through setpriv"))?;
+        Ok(Self {
+            name: name.to_owned(),
+            child,
+            stdout,
+            stderr,
+        })
+    }
+
+    /// The id of the process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it has written to its standard output so far.
+    pub fn stdout(&self) -> String {
+        read(&self.stdout)
+    }
+
+    /// What it has written to its standard error so far.
+    pub fn stderr(&self) -> String {
+        read(&self.stderr)
+    }
+
+    /// Sends a signal.
+    ///
+    /// # Errors
+    ///
+    /// The process has ended and was waited for.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        let pid = i32::try_from(self.id()).ok().and_then(Pid::from_raw);
+        let pid = pid.with_context(|| format!("{} has no process id", self.name))?;
+        kill_process(pid, signal)
+            .with_context(|| format!("cannot send {signal:?} to {} ({})", self.name, self.id()))
+    }
+
+    /// Ends it with SIGKILL and waits until it is gone. Does nothing if it has ended already.
+    pub fn kill(&mut self) {
+        // Fails only for a process that has been waited for, which is what we want.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Its exit status if it has ended.
+    ///
+    /// # Errors
+    ///
+    /// The operating system does not tell.
+    pub fn status(&mut self) -> Result<Option<ExitStatus>> {
+        self.child
+            .try_wait()
+            .with_context(|| format!("cannot wait for {}", self.name))
+    }
+
+    /// Waits until it ends.
+    ///
+    /// # Errors
+    ///
+    /// It has not ended after `limit`. The error shows the end of its output.
+    pub async fn end(&mut self, limit: Duration) -> Result<ExitStatus> {
+        let start = Instant::now();
+        loop {
+            if let Some(status) = self.status()? {
+                return Ok(status);
+            }
+            if start.elapsed() >= limit {
+                bail!(
+                    "{} has not ended after {limit:?}\n{}",
+                    self.name,
+                    self.tail()
+                );
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    /// Waits until its standard output contains `text`.
+    ///
+    /// # Errors
+    ///
+    /// It ended without, or `limit` passed. The error shows the end of its output.
+    pub async fn prints(&mut self, text: &str, limit: Duration) -> Result<()> {
+        let start = Instant::now();
+        loop {
+            let ended = self.status()?;
+            if self.stdout().contains(text) {
+                return Ok(());
+            }
+            if let Some(status) = ended {
+                bail!(
+                    "{} ended ({status}) before it printed {text:?}\n{}",
+                    self.name,
+                    self.tail()
+                );
+            }
+            if start.elapsed() >= limit {
+                bail!(
+                    "{} has not printed {text:?} after {limit:?}\n{}",
+                    self.name,
+                    self.tail()
+                );
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    /// The last lines of both outputs, for an error message.
+    pub fn tail(&self) -> String {
+        [(&self.stdout, "stdout"), (&self.stderr, "stderr")]
+            .map(|(file, stream)| {
+                let text = read(file);
+                let lines: Vec<&str> = text.lines().collect();
+                let last = &lines[lines.len().saturating_sub(30)..];
+                format!("--- {stream} of {}\n{}\n", self.name, last.join("\n"))
+            })
+            .concat()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// The same command under a parent-death signal. `setpriv` replaces itself by the program, so
+/// that the process id is the program's own.
+fn mortal(command: &Command) -> Command {
+    let mut mortal = Command::new("setpriv");
+    mortal
+        .args(["--pdeathsig", "KILL", "--"])
+        .arg(command.get_program())
+        .args(command.get_args());
+    for (key, value) in command.get_envs() {
+        match value {
+            Some(value) => mortal.env(key, value),
+            None => mortal.env_remove(key),
+        };
+    }
+    if let Some(folder) = command.get_current_dir() {
+        mortal.current_dir(folder);
+    }
+    mortal
+}
+
+/// Starts a child from a thread that lives as long as this process.
+///
+/// The kernel sends the parent-death signal when the *thread* that started the child ends. A test
+/// has a thread of its own, which ends with the test, while a server may be shared by many tests.
+fn spawn_from_lasting_thread(command: Command) -> io::Result<Child> {
+    type Order = (Command, mpsc::Sender<io::Result<Child>>);
+    static SPAWNER: OnceLock<mpsc::Sender<Order>> = OnceLock::new();
+
+    let spawner = SPAWNER.get_or_init(|| {
+        let (orders, inbox) = mpsc::channel::<Order>();
+        thread::spawn(move || {
+            for (mut command, reply) in inbox {
+                // Whoever asked waits for the answer below.
+                let _ = reply.send(command.spawn());
+            }
+        });
+        orders
+    });
+    let (reply, answer) = mpsc::channel();
+    let gone = |_| io::Error::other("the thread that starts processes is gone");
+    spawner
+        .send((command, reply))
+        .map_err(|_| gone(mpsc::RecvError))?;
+    answer.recv().map_err(gone)?
+}
+
+fn create(path: &Path) -> Result<File> {
+    File::create(path).with_context(|| format!("cannot create {}", path.display()))
+}
+
+fn read(path: &Path) -> String {
+    fs::read(path)
+        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+        .unwrap_or_default()
+}
+
+/// Where `program` is in `PATH`.
+pub fn find(program: impl AsRef<OsStr>) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path)
+        .map(|folder| folder.join(program.as_ref()))
+        .find(|file| file.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scratch;
+
+    const LIMIT: Duration = Duration::from_secs(20);
+
+    fn shell(script: &str, folder: &Path) -> Process {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).env("GREETING", "hello");
+        Process::spawn("shell", &command, folder).unwrap()
+    }
+
+    #[tokio::test]
+    async fn output_and_status_are_kept() {
+        let folder = scratch::folder().unwrap();
+        let mut process = shell("echo $GREETING; echo oh >&2; exit 3", folder.path());
+        assert_eq!(process.end(LIMIT).await.unwrap().code(), Some(3));
+        assert_eq!(process.stdout(), "hello\n");
+        assert_eq!(process.stderr(), "oh\n");
+    }
+
+    #[tokio::test]
+    async fn waiting_for_a_line_ends_with_the_process() {
+        let folder = scratch::folder().unwrap();
+        let mut process = shell("echo one; sleep 60", folder.path());
+        process.prints("one", LIMIT).await.unwrap();
+        process.kill();
+        let error = process.prints("two", LIMIT).await.unwrap_err().to_string();
+        assert!(error.contains("ended (signal: 9 (SIGKILL))"), "{error}");
+    }
+
+    /// A server that the first test started was gone when the second test used it: the kernel
+    /// had taken the end of the test's thread for the death of the parent.
+    #[tokio::test]
+    async fn a_child_outlives_the_thread_that_asked_for_it() {
+        let folder = scratch::folder().unwrap();
+        let path = folder.path().to_owned();
+        let mut process = thread::spawn(move || shell("sleep 60", &path))
+            .join()
+            .unwrap();
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert_eq!(process.status().unwrap(), None);
+    }
+}

@@ -1,0 +1,14 @@
+//! Our Python programs that use kazoo, run by the system's Python.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::peers;
+
+/// A command that runs `script`; the caller adds arguments.
+pub fn command(script: &Path) -> Command {
+    let mut command = Command::new(peers::SYSTEM_PYTHON);
+    // The repository is no place for byte code.
+    command.env("PYTHONDONTWRITEBYTECODE", "1").arg(script);
+    command
+}

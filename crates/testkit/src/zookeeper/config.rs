@@ -1,0 +1,150 @@
+//! What a server is started with.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::{ZooKeeper, ZooKeeperEnsemble};
+
+/// How servers are started. Begin with [`Config::new`], end with [`Config::standalone`] or
+/// [`Config::ensemble`].
+#[derive(Clone, Debug)]
+pub struct Config {
+    tick: Duration,
+    settings: Vec<(String, String)>,
+    jvm_arguments: Vec<String>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Config {
+    /// A tick of 500 ms, so that sessions may be as short as 1 s, and may be as long as 60 s.
+    /// A follower may be 5 s behind its leader (ten ticks) and may take 10 s to join it.
+    pub fn new() -> Self {
+        let config = Self {
+            tick: Duration::from_millis(500),
+            settings: Vec::new(),
+            jvm_arguments: Vec::new(),
+        };
+        config
+            .setting("initLimit", "20")
+            .setting("syncLimit", "10")
+            .setting("maxSessionTimeout", "60000")
+            .setting("maxClientCnxns", "0")
+            .setting("4lw.commands.whitelist", "*")
+            .setting("admin.enableServer", "false")
+            // One transaction log is otherwise 64 MiB from the start.
+            .jvm_argument("-Dzookeeper.preAllocSize=1024")
+            .jvm_argument("-Djava.net.preferIPv4Stack=true")
+    }
+
+    /// The server's tick, in whole milliseconds. Sessions last for 2 ticks at least, and expire on
+    /// a tick.
+    #[must_use]
+    pub fn tick(mut self, tick: Duration) -> Self {
+        self.tick = tick;
+        self
+    }
+
+    /// Allows nodes with a time to live, which are off by default.
+    #[must_use]
+    pub fn extended_types(self) -> Self {
+        self.jvm_argument("-Dzookeeper.extendedTypesEnabled=true")
+    }
+
+    /// Any other line of `zoo.cfg`; the last one of a key counts.
+    #[must_use]
+    pub fn setting(mut self, key: &str, value: &str) -> Self {
+        self.settings.retain(|(present, _)| present != key);
+        self.settings.push((key.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Any other argument of the JVM, such as `-Xmx1g` or `-Dzookeeper.forceSync=no`; it comes
+    /// after ours, and the last one counts.
+    #[must_use]
+    pub fn jvm_argument(mut self, argument: &str) -> Self {
+        self.jvm_arguments.push(argument.to_owned());
+        self
+    }
+
+    /// Starts one server alone and waits until it serves.
+    ///
+    /// # Errors
+    ///
+    /// It does not serve within half a minute. The error shows the end of its log.
+    pub async fn standalone(self) -> Result<ZooKeeper> {
+        ZooKeeper::start(&self).await
+    }
+
+    /// Starts `size` servers and waits until all of them serve.
+    ///
+    /// # Errors
+    ///
+    /// They do not serve within half a minute. The error shows the end of a log.
+    pub async fn ensemble(self, size: usize) -> Result<ZooKeeperEnsemble> {
+        ZooKeeperEnsemble::start_with(&self, size).await
+    }
+
+    pub(super) fn jvm_arguments(&self) -> &[String] {
+        &self.jvm_arguments
+    }
+
+    /// The text of `zoo.cfg` for a server with its data in `folder`.
+    pub(super) fn zoo_cfg(&self, folder: &Path, client_port: u16, members: &[Member]) -> String {
+        let mut text = String::new();
+        let mut line = |key: &str, value: &dyn std::fmt::Display| {
+            writeln!(text, "{key}={value}").expect("a String takes any text");
+        };
+        line("tickTime", &self.tick.as_millis());
+        line("dataDir", &folder.display());
+        line("clientPortAddress", &"127.0.0.1");
+        line("clientPort", &client_port);
+        for (key, value) in &self.settings {
+            line(key, value);
+        }
+        for (id, member) in (1..).zip(members) {
+            let Member { quorum, election } = member;
+            line(
+                &format!("server.{id}"),
+                &format_args!("127.0.0.1:{quorum}:{election}"),
+            );
+        }
+        text
+    }
+}
+
+/// The ports that the members of an ensemble use between them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Member {
+    pub(super) quorum: u16,
+    pub(super) election: u16,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_setting_of_a_key_counts() {
+        let config = Config::new()
+            .tick(Duration::from_secs(2))
+            .setting("syncLimit", "3");
+        let members = [Member {
+            quorum: 11,
+            election: 12,
+        }];
+        let text = config.zoo_cfg(Path::new("/data"), 10, &members);
+        assert!(text.contains("tickTime=2000\n"), "{text}");
+        assert!(text.contains("clientPort=10\n"), "{text}");
+        assert!(text.contains("syncLimit=3\n"), "{text}");
+        assert!(!text.contains("syncLimit=10\n"), "{text}");
+        assert!(text.contains("server.1=127.0.0.1:11:12\n"), "{text}");
+    }
+}

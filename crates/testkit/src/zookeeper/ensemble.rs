@@ -1,0 +1,200 @@
+//! Several servers that agree.
+
+use std::fs;
+
+use anyhow::{Context, Result};
+use tempfile::TempDir;
+
+use super::config::{Config, Member};
+use super::server::{Mode, TRIES, ZooKeeper, free_ports};
+use crate::scratch;
+
+/// An ensemble of real ZooKeeper servers. All are killed on drop.
+#[derive(Debug)]
+pub struct ZooKeeperEnsemble {
+    // Before the folder, so that the servers are dead when their data goes.
+    servers: Vec<ZooKeeper>,
+    _folder: TempDir,
+}
+
+impl ZooKeeperEnsemble {
+    /// Starts `size` servers, with [`Config::new`], and waits until all of them serve.
+    ///
+    /// # Errors
+    ///
+    /// They do not serve within half a minute. The error shows the end of a log.
+    pub async fn start(size: usize) -> Result<Self> {
+        Config::new().ensemble(size).await
+    }
+
+    pub(super) async fn start_with(config: &Config, size: usize) -> Result<Self> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let mut ensemble = Self::launch(config, size)?;
+            match ensemble.serves().await {
+                Err(error) if ensemble.lost_a_port() && tries < TRIES => drop(error),
+                result => return result.map(|()| ensemble),
+            }
+        }
+    }
+
+    fn launch(config: &Config, size: usize) -> Result<Self> {
+        let folder = scratch::folder()?;
+        let mut members = Vec::with_capacity(size);
+        let mut client_ports = Vec::with_capacity(size);
+        for [client, quorum, election] in free_port_triples(size)? {
+            client_ports.push(client);
+            members.push(Member { quorum, election });
+        }
+        let mut servers = Vec::with_capacity(size);
+        for (id, port) in (1..).zip(client_ports) {
+            let folder = folder.path().join(format!("server-{id}"));
+            let mut server = ZooKeeper::prepare(config, folder, port, &members)?;
+            fs::write(server.folder().join("data/myid"), format!("{id}\n"))?;
+            server.launch()?;
+            servers.push(server);
+        }
+        Ok(Self {
+            servers,
+            _folder: folder,
+        })
+    }
+
+    /// Waits until every server serves.
+    ///
+    /// # Errors
+    ///
+    /// One does not within half a minute. The error shows the end of its log.
+    pub async fn serves(&mut self) -> Result<()> {
+        for server in &mut self.servers {
+            server.serves().await?;
+        }
+        Ok(())
+    }
+
+    fn lost_a_port(&self) -> bool {
+        self.servers.iter().any(ZooKeeper::lost_its_port)
+    }
+
+    /// The addresses of all servers, `host:port,host:port,...`.
+    pub fn connect_string(&self) -> String {
+        let addresses: Vec<String> = self.servers.iter().map(ZooKeeper::connect_string).collect();
+        addresses.join(",")
+    }
+
+    /// How many servers there are, dead ones included.
+    pub fn size(&self) -> usize {
+        self.servers.len()
+    }
+
+    /// One of the servers, counted from 0.
+    ///
+    /// # Panics
+    ///
+    /// There are not so many.
+    pub fn server(&self, index: usize) -> &ZooKeeper {
+        &self.servers[index]
+    }
+
+    /// One of the servers, counted from 0, to kill or restart it.
+    ///
+    /// # Panics
+    ///
+    /// There are not so many.
+    pub fn server_mut(&mut self, index: usize) -> &mut ZooKeeper {
+        &mut self.servers[index]
+    }
+
+    /// Ends one server with SIGKILL. Its data stays.
+    ///
+    /// # Panics
+    ///
+    /// There are not so many.
+    pub fn kill(&mut self, index: usize) {
+        self.server_mut(index).kill();
+    }
+
+    /// Starts one server again on its data, and waits until it serves.
+    ///
+    /// # Errors
+    ///
+    /// It does not serve within half a minute: for example, there is no majority for it to join.
+    ///
+    /// # Panics
+    ///
+    /// There are not so many.
+    pub async fn restart(&mut self, index: usize) -> Result<()> {
+        self.server_mut(index).restart().await
+    }
+
+    /// Stops one server in the middle of whatever it does.
+    ///
+    /// # Errors
+    ///
+    /// It was killed.
+    ///
+    /// # Panics
+    ///
+    /// There are not so many.
+    pub fn pause(&self, index: usize) -> Result<()> {
+        self.server(index).pause()
+    }
+
+    /// Lets one server go on after [`ZooKeeperEnsemble::pause`].
+    ///
+    /// # Errors
+    ///
+    /// It was killed.
+    ///
+    /// # Panics
+    ///
+    /// There are not so many.
+    pub fn resume(&self, index: usize) -> Result<()> {
+        self.server(index).resume()
+    }
+
+    /// The server that says it leads. Just after a cut or a pause, two may say so; the first one
+    /// is told.
+    ///
+    /// # Errors
+    ///
+    /// None says so: they are looking for a leader, or too few are alive.
+    pub async fn leader(&self) -> Result<usize> {
+        self.find(Mode::Leader)
+            .await
+            .context("no server of the ensemble leads")
+    }
+
+    /// A server that follows.
+    ///
+    /// # Errors
+    ///
+    /// None says so.
+    pub async fn follower(&self) -> Result<usize> {
+        self.find(Mode::Follower)
+            .await
+            .context("no server of the ensemble follows")
+    }
+
+    async fn find(&self, wanted: Mode) -> Option<usize> {
+        for (index, server) in self.servers.iter().enumerate() {
+            if server.mode().await.is_ok_and(|mode| mode == wanted) {
+                return Some(index);
+            }
+        }
+        None
+    }
+}
+
+/// For each server: the port for clients, the one for followers, the one for elections.
+fn free_port_triples(size: usize) -> Result<Vec<[u16; 3]>> {
+    const MOST: usize = 7;
+    anyhow::ensure!(
+        (1..=MOST).contains(&size),
+        "an ensemble has 1 to {MOST} servers, not {size}"
+    );
+    let ports = free_ports::<{ 3 * MOST }>()?;
+    let (triples, _) = ports.as_chunks::<3>();
+    Ok(triples[..size].to_vec())
+}

@@ -1,0 +1,14 @@
+//! Real Apache ZooKeeper servers, as child processes on free ports of the loopback address.
+//!
+//! A server alone takes about a second to start, an ensemble of three about three. Tests that
+//! only need *a* server share one per test process: [`shared`].
+
+mod config;
+mod ensemble;
+mod server;
+mod shared;
+
+pub use config::Config;
+pub use ensemble::ZooKeeperEnsemble;
+pub use server::{Mode, ZooKeeper};
+pub use shared::shared;

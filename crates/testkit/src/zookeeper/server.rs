@@ -1,0 +1,261 @@
+//! One server: its process, its folder, its address.
+
+use std::fs;
+use std::io;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow};
+use rustix::process::Signal;
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::config::{Config, Member};
+use crate::process::Process;
+use crate::{java, peers, scratch};
+
+const START_LIMIT: Duration = Duration::from_secs(30);
+const ANSWER_LIMIT: Duration = Duration::from_secs(2);
+const POLL: Duration = Duration::from_millis(25);
+
+/// How often a start is tried again because somebody else took a port meanwhile.
+pub(super) const TRIES: usize = 5;
+
+/// What a server says that it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// It serves alone.
+    Standalone,
+    /// It leads an ensemble.
+    Leader,
+    /// It follows a leader.
+    Follower,
+}
+
+/// One real ZooKeeper server: alone, or a member of a [`super::ZooKeeperEnsemble`]. Killed on drop.
+#[derive(Debug)]
+pub struct ZooKeeper {
+    // Before the folder, so that the server is dead when its data goes.
+    process: Option<Process>,
+    port: u16,
+    folder: PathBuf,
+    jvm_arguments: Vec<String>,
+    starts: usize,
+    _owned_folder: Option<TempDir>,
+}
+
+impl ZooKeeper {
+    /// Starts one server alone, with [`Config::new`].
+    ///
+    /// # Errors
+    ///
+    /// It does not serve within half a minute. The error shows the end of its log.
+    pub async fn standalone() -> Result<Self> {
+        Config::new().standalone().await
+    }
+
+    pub(super) async fn start(config: &Config) -> Result<Self> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let folder = scratch::folder()?;
+            let [port] = free_ports()?;
+            let mut server = Self::prepare(config, folder.path().to_owned(), port, &[])?;
+            server._owned_folder = Some(folder);
+            server.launch()?;
+            match server.serves().await {
+                Err(error) if server.lost_its_port() && tries < TRIES => drop(error),
+                result => return result.map(|_| server),
+            }
+        }
+    }
+
+    /// Writes down what the server needs, and starts nothing.
+    pub(super) fn prepare(
+        config: &Config,
+        folder: PathBuf,
+        port: u16,
+        members: &[Member],
+    ) -> Result<Self> {
+        let zoo_cfg = config.zoo_cfg(&folder.join("data"), port, members);
+        fs::create_dir_all(folder.join("data"))?;
+        fs::write(folder.join("zoo.cfg"), zoo_cfg)?;
+        let jvm_arguments = config.jvm_arguments().to_vec();
+        Ok(Self {
+            process: None,
+            port,
+            folder,
+            jvm_arguments,
+            starts: 0,
+            _owned_folder: None,
+        })
+    }
+
+    /// Starts the process, and does not wait for it.
+    pub(super) fn launch(&mut self) -> Result<()> {
+        let mut command = Command::new("java");
+        command
+            .args(java::SHORT_LIVED)
+            .args(&self.jvm_arguments)
+            .args(["-cp", &peers::zookeeper_class_path()])
+            .arg("org.apache.zookeeper.server.quorum.QuorumPeerMain")
+            .arg(self.folder.join("zoo.cfg"))
+            .current_dir(&self.folder);
+        self.starts += 1;
+        let name = format!("server-{}", self.starts);
+        self.process = Some(Process::spawn(&name, &command, &self.folder)?);
+        Ok(())
+    }
+
+    /// Waits until the server answers requests, and tells as what.
+    ///
+    /// # Errors
+    ///
+    /// It was killed, it ended by itself, or it does not answer within half a minute. The error
+    /// shows the end of its log.
+    pub async fn serves(&mut self) -> Result<Mode> {
+        let start = Instant::now();
+        loop {
+            if let Ok(mode) = self.mode().await {
+                return Ok(mode);
+            }
+            let taken = self.lost_its_port();
+            let process = self.process.as_mut().context("this server was killed")?;
+            let ended = process.status()?;
+            if taken || ended.is_some() || start.elapsed() > START_LIMIT {
+                let after = start.elapsed().as_secs_f64();
+                return Err(anyhow!(
+                    "the ZooKeeper server on port {} does not serve after {after:.1} s\n{}",
+                    self.port,
+                    process.tail()
+                ));
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    pub(super) fn lost_its_port(&self) -> bool {
+        self.log().contains("java.net.BindException")
+    }
+
+    /// The address for clients, `host:port`.
+    pub fn connect_string(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// Where its configuration, logs and data are.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The log since the last start.
+    pub fn log(&self) -> String {
+        self.process
+            .as_ref()
+            .map(Process::stderr)
+            .unwrap_or_default()
+    }
+
+    /// What the server is now.
+    ///
+    /// # Errors
+    ///
+    /// It is not running, or not serving: for example, it looks for a leader.
+    pub async fn mode(&self) -> Result<Mode> {
+        let answer = self.four_letter("srvr").await?;
+        let mode = answer.lines().find_map(|line| line.strip_prefix("Mode: "));
+        match mode {
+            Some("standalone") => Ok(Mode::Standalone),
+            Some("leader") => Ok(Mode::Leader),
+            Some("follower") => Ok(Mode::Follower),
+            _ => Err(anyhow!(
+                "port {} is not serving: {}",
+                self.port,
+                answer.trim()
+            )),
+        }
+    }
+
+    /// Sends a four-letter word, such as `dump`, and reads the answer.
+    ///
+    /// # Errors
+    ///
+    /// The server does not answer within 2 s.
+    pub async fn four_letter(&self, word: &str) -> Result<String> {
+        let talk = async {
+            let mut stream = TcpStream::connect(("127.0.0.1", self.port)).await?;
+            stream.write_all(word.as_bytes()).await?;
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await?;
+            io::Result::Ok(answer)
+        };
+        let answer = tokio::time::timeout(ANSWER_LIMIT, talk).await;
+        let answer = answer.map_err(io::Error::from).flatten();
+        answer.with_context(|| format!("no answer to {word} from port {}", self.port))
+    }
+
+    /// Ends it with SIGKILL. Its data stays.
+    pub fn kill(&mut self) {
+        self.process = None;
+    }
+
+    /// Starts it again on the same data and port, after a kill if it still runs, and waits until
+    /// it serves.
+    ///
+    /// # Errors
+    ///
+    /// It does not serve within half a minute. The error shows the end of its log.
+    pub async fn restart(&mut self) -> Result<()> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            self.kill();
+            self.launch()?;
+            match self.serves().await {
+                Err(error) if self.lost_its_port() && tries < TRIES => {
+                    drop(error);
+                    // Somebody's outgoing connection may sit on the port for a moment.
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                }
+                result => return result.map(|_| ()),
+            }
+        }
+    }
+
+    /// Stops it in the middle of whatever it does (SIGSTOP); its connections stay open.
+    ///
+    /// # Errors
+    ///
+    /// It was killed.
+    pub fn pause(&self) -> Result<()> {
+        self.running()?.signal(Signal::STOP)
+    }
+
+    /// Lets it go on after [`ZooKeeper::pause`].
+    ///
+    /// # Errors
+    ///
+    /// It was killed.
+    pub fn resume(&self) -> Result<()> {
+        self.running()?.signal(Signal::CONT)
+    }
+
+    fn running(&self) -> Result<&Process> {
+        self.process.as_ref().context("this server was killed")
+    }
+}
+
+/// Ports that were free a moment ago. All are bound before any is given back, so that they differ.
+pub(super) fn free_ports<const N: usize>() -> io::Result<[u16; N]> {
+    let mut listeners = Vec::with_capacity(N);
+    let mut ports = [0; N];
+    for port in &mut ports {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        *port = listener.local_addr()?.port();
+        listeners.push(listener);
+    }
+    Ok(ports)
+}
