@@ -24,7 +24,7 @@ const CREATING: &str = " creating";
 pub(super) struct DataDir {
     path: PathBuf,
     /// The lock is the operating system's, so that it cannot outlive the process.
-    _lock: File,
+    lock: File,
 }
 
 /// What a claimed directory holds.
@@ -42,7 +42,7 @@ impl DataDir {
         create_private(path)?;
         let dir = DataDir {
             path: path.to_path_buf(),
-            _lock: lock(path)?,
+            lock: lock(path)?,
         };
         let state = dir.check_format()?;
         Ok((dir, state))
@@ -139,6 +139,17 @@ impl DataDir {
     }
 }
 
+impl Drop for DataDir {
+    /// Unlocks in so many words. Closing the file is not enough: a child process that another
+    /// thread is just starting shares the open file, and with it the lock, until it has become
+    /// the other program.
+    fn drop(&mut self) {
+        if let Err(e) = self.lock.unlock() {
+            tracing::warn!(dir = %self.path.display(), "the data directory stays locked until this process ends: {e}");
+        }
+    }
+}
+
 /// "lockkeeper-engine 1" to (1, Existing).
 fn parse_format(text: &str) -> Option<(u32, State)> {
     let version = text.strip_prefix(FORMAT_PREFIX)?.trim_end();
@@ -206,4 +217,19 @@ fn read_pid(file: &mut File) -> Option<u32> {
     let mut text = String::new();
     file.read_to_string(&mut text).ok()?;
     text.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shared_descriptor_does_not_keep_the_directory_locked() {
+        let path = tempfile::TempDir::new().unwrap();
+        let (dir, _) = DataDir::claim(path.path()).unwrap();
+        let inherited_by_a_child = dir.lock.try_clone().unwrap();
+        drop(dir);
+        DataDir::claim(path.path()).unwrap();
+        drop(inherited_by_a_child);
+    }
 }

@@ -1,1 +1,229 @@
+//! What the storage promises, broken on purpose.
 
+mod crash;
+mod damage;
+mod failing;
+
+use std::fs::Permissions;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+
+use tempfile::TempDir;
+
+use super::*;
+
+const ON_DISK: [Durability; 2] = [Durability::Sync, Durability::Os];
+
+fn open(dir: &TempDir, durability: Durability) -> Result<Storage, StorageError> {
+    Storage::open(Some(dir.path()), durability)
+}
+
+/// The error of an opening that must not succeed.
+fn refusal(dir: &Path) -> StorageError {
+    match Storage::open(Some(dir), Durability::Sync) {
+        Ok(_) => panic!("{} was opened", dir.display()),
+        Err(e) => e,
+    }
+}
+
+fn nodes(changes: &[(&str, Option<&str>)]) -> Batch {
+    let mut batch = Batch::default();
+    for (key, value) in changes {
+        let key = key.as_bytes().to_vec();
+        match value {
+            Some(value) => batch.put(Table::Nodes, key, value.as_bytes().to_vec()),
+            None => batch.delete(Table::Nodes, key),
+        }
+    }
+    batch
+}
+
+/// Everything stored, as text.
+fn contents(storage: &Storage) -> Vec<(Table, String, String)> {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    let mut all = Vec::new();
+    let loaded: Result<(), StorageError> = storage.load(|table, key, value| {
+        all.push((table, text(key), text(value)));
+        Ok(())
+    });
+    loaded.unwrap();
+    all
+}
+
+/// The nodes alone.
+fn stored_nodes(storage: &Storage) -> Vec<(String, String)> {
+    let of_nodes = |(table, key, value)| (table == Table::Nodes).then_some((key, value));
+    contents(storage).into_iter().filter_map(of_nodes).collect()
+}
+
+fn pair(key: &str, value: &str) -> (String, String) {
+    (key.to_owned(), value.to_owned())
+}
+
+#[test]
+fn what_was_committed_is_there_after_a_restart() {
+    for durability in ON_DISK {
+        let dir = TempDir::new().unwrap();
+        let mut storage = open(&dir, durability).unwrap();
+        storage
+            .commit(&nodes(&[("/a", Some("1")), ("/b", Some("2"))]))
+            .unwrap();
+        storage
+            .commit(&nodes(&[("/a", None), ("/b", Some("3")), ("/never", None)]))
+            .unwrap();
+        drop(storage);
+
+        let storage = open(&dir, durability).unwrap();
+        assert_eq!(stored_nodes(&storage), [pair("/b", "3")], "{durability}");
+    }
+}
+
+#[test]
+fn tables_are_apart_and_loaded_in_order() {
+    let dir = TempDir::new().unwrap();
+    let mut batch = Batch::default();
+    for table in [Table::Nodes, Table::Meta, Table::Sessions] {
+        batch.put(table, "k2", "v");
+        batch.put(table, "k1", table.name());
+    }
+    open(&dir, Durability::Sync)
+        .unwrap()
+        .commit(&batch)
+        .unwrap();
+
+    let expected: Vec<_> = Table::ALL
+        .into_iter()
+        .flat_map(|table| [(table, "k1", table.name()), (table, "k2", "v")])
+        .map(|(table, key, value)| (table, key.to_owned(), value.to_owned()))
+        .collect();
+    assert_eq!(contents(&open(&dir, Durability::Sync).unwrap()), expected);
+}
+
+#[test]
+fn the_last_change_of_a_key_wins() {
+    let mut batch = nodes(&[("/a", Some("1")), ("/a", None), ("/b", None)]);
+    batch.put(Table::Nodes, "/b", "2");
+    let dir = TempDir::new().unwrap();
+    let mut storage = open(&dir, Durability::Os).unwrap();
+    storage.commit(&nodes(&[("/a", Some("0"))])).unwrap();
+    storage.commit(&batch).unwrap();
+    assert_eq!(stored_nodes(&storage), [pair("/b", "2")]);
+
+    assert!(!batch.is_empty());
+    batch.clear();
+    assert!(batch.is_empty());
+}
+
+#[test]
+fn memory_needs_no_directory_and_keeps_nothing() {
+    let dir = TempDir::new().unwrap();
+    let mut storage = open(&dir, Durability::Memory).unwrap();
+    storage.commit(&nodes(&[("/a", Some("1"))])).unwrap();
+    assert!(contents(&storage).is_empty());
+    assert_eq!(dir.path().read_dir().unwrap().count(), 0);
+    assert!(Storage::open(None, Durability::Memory).is_ok());
+}
+
+#[test]
+fn commits_can_be_made_on_a_thread_of_their_own() {
+    let mut storage = Storage::open(None, Durability::Memory).unwrap();
+    let commit = move || storage.commit(&nodes(&[("/a", Some("1"))]));
+    std::thread::spawn(commit).join().unwrap().unwrap();
+}
+
+#[test]
+fn durability_is_spelled_as_it_is_shown() {
+    for durability in [Durability::Sync, Durability::Os, Durability::Memory] {
+        assert_eq!(durability.to_string().parse(), Ok(durability));
+    }
+    let error = "fsync".parse::<Durability>().unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "durability `fsync` is unknown: choose sync, os or memory"
+    );
+}
+
+#[test]
+fn a_missing_directory_is_made_for_the_user_alone() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("a/b");
+    let storage = Storage::open(Some(&path), Durability::Sync).unwrap();
+    let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&path), 0o700);
+    for entry in path.read_dir().unwrap() {
+        let entry = entry.unwrap().path();
+        assert_eq!(mode(&entry), 0o600, "{}", entry.display());
+    }
+    drop(storage);
+}
+
+#[test]
+fn no_directory_is_an_error_that_names_the_choice() {
+    let Err(error) = Storage::open(None, Durability::Os) else {
+        panic!("opened nothing");
+    };
+    assert_eq!(
+        error.to_string(),
+        "durability `os` needs a data directory: give one, or choose durability `memory`"
+    );
+}
+
+#[test]
+fn a_file_is_not_a_directory() {
+    let dir = TempDir::new().unwrap();
+    let file = dir.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    for path in [file.clone(), file.join("below")] {
+        let error = refusal(&path);
+        assert!(
+            matches!(error, StorageError::NotADirectory { .. }),
+            "{error:?}"
+        );
+    }
+}
+
+#[test]
+fn a_read_only_directory_is_refused() {
+    if rustix::process::geteuid().is_root() {
+        return; // For root every directory is writable.
+    }
+    let dir = TempDir::new().unwrap();
+    std::fs::set_permissions(dir.path(), Permissions::from_mode(0o500)).unwrap();
+    let error = refusal(dir.path());
+    assert!(
+        matches!(error, StorageError::NotWritable { .. }),
+        "{error:?}"
+    );
+}
+
+#[test]
+fn system_errors_tell_their_way_out() {
+    use rustix::io::Errno;
+    let text = |errno: Errno| {
+        let source = io::Error::from_raw_os_error(errno.raw_os_error());
+        StorageError::io(Path::new("/data"), source).to_string()
+    };
+    for errno in [Errno::ACCESS, Errno::PERM, Errno::ROFS] {
+        assert!(text(errno).starts_with("/data is not writable: give"));
+    }
+    for errno in [Errno::NOSPC, Errno::DQUOT, Errno::FBIG] {
+        assert!(text(errno).starts_with("no space is left for /data: free"));
+    }
+    let other = text(Errno::IO);
+    assert!(other.starts_with("/data cannot be read or written (Input/output error"));
+    assert!(other.ends_with("check the disk and the system log, then restart the engine"));
+}
+
+#[test]
+fn a_second_engine_is_told_who_holds_the_directory() {
+    let dir = TempDir::new().unwrap();
+    let storage = open(&dir, Durability::Sync).unwrap();
+    let expected = format!(
+        "{} is in use by another engine (process {}): stop that one, or choose another directory",
+        dir.path().display(),
+        std::process::id()
+    );
+    assert_eq!(refusal(dir.path()).to_string(), expected);
+    drop(storage);
+    open(&dir, Durability::Sync).unwrap();
+}

@@ -1,0 +1,144 @@
+//! Directories that are not what they should be (lesson S2): each is refused in words that tell
+//! what to do, and none is taken for an empty one.
+
+use super::*;
+
+/// A directory with one node in it, closed in good order.
+fn filled() -> TempDir {
+    let dir = TempDir::new().unwrap();
+    let mut storage = open(&dir, Durability::Sync).unwrap();
+    let value = "needle".repeat(20);
+    storage.commit(&nodes(&[("/a", Some(&value))])).unwrap();
+    drop(storage);
+    dir
+}
+
+fn database(dir: &TempDir) -> PathBuf {
+    dir.path().join("lockkeeper.redb")
+}
+
+/// Asserts that the directory is refused, naming `file` and the choices, and again when asked twice.
+fn assert_damaged(dir: &TempDir, file: &Path) {
+    for _ in 0..2 {
+        let error = refusal(dir.path());
+        assert!(
+            matches!(&error, StorageError::Damaged { file: named, .. } if named == file),
+            "{error:?}"
+        );
+        let text = error.to_string();
+        assert!(text.starts_with(&format!("{} is damaged (", file.display())));
+        assert!(
+            text.ends_with("restore the directory from a backup, or move it away and start empty")
+        );
+    }
+}
+
+#[test]
+fn a_flipped_bit_in_a_record_is_found_after_an_orderly_end() {
+    let dir = filled();
+    let file = database(&dir);
+    let mut bytes = std::fs::read(&file).unwrap();
+    let places: Vec<usize> = (0..bytes.len() - 6)
+        .filter(|&at| &bytes[at..at + 6] == b"needle")
+        .collect();
+    assert!(!places.is_empty());
+    for at in places {
+        bytes[at] ^= 1;
+    }
+    std::fs::write(&file, bytes).unwrap();
+    assert_damaged(&dir, &file);
+}
+
+#[test]
+fn a_truncated_or_overwritten_database_is_found() {
+    type Harm = fn(&mut Vec<u8>);
+    let harms: [Harm; 3] = [
+        |bytes| bytes.truncate(bytes.len() / 4),
+        |bytes| bytes.fill(0),
+        |bytes| bytes[..512].fill(b'x'),
+    ];
+    for harm in harms {
+        let dir = filled();
+        let file = database(&dir);
+        let mut bytes = std::fs::read(&file).unwrap();
+        harm(&mut bytes);
+        std::fs::write(&file, bytes).unwrap();
+        assert_damaged(&dir, &file);
+    }
+}
+
+#[test]
+fn a_missing_or_empty_database_is_not_an_empty_one() {
+    let dir = filled();
+    std::fs::write(database(&dir), "").unwrap();
+    assert_damaged(&dir, &database(&dir));
+    std::fs::remove_file(database(&dir)).unwrap();
+    assert_damaged(&dir, &database(&dir));
+}
+
+#[test]
+fn a_format_that_is_missing_or_unreadable_is_damage() {
+    let dir = filled();
+    let format = dir.path().join("FORMAT");
+    for text in ["", "lockkeeper-engine", "lockkeeper-engine x\n", "nonsense"] {
+        std::fs::write(&format, text).unwrap();
+        assert_damaged(&dir, &format);
+    }
+    std::fs::remove_file(&format).unwrap();
+    assert_damaged(&dir, &format);
+}
+
+#[test]
+fn a_newer_format_is_left_alone() {
+    let dir = filled();
+    let before = std::fs::read(database(&dir)).unwrap();
+    for text in ["lockkeeper-engine 2\n", "lockkeeper-engine 2 with more\n"] {
+        std::fs::write(dir.path().join("FORMAT"), text).unwrap();
+        assert_eq!(
+            refusal(dir.path()).to_string(),
+            format!(
+                "{} was written by a newer version (format 2, this version knows 1): \
+                 upgrade lockkeeper, or choose another directory",
+                dir.path().display()
+            )
+        );
+    }
+    assert_eq!(std::fs::read(database(&dir)).unwrap(), before);
+}
+
+#[test]
+fn a_creation_that_was_cut_short_starts_over() {
+    let dir = TempDir::new().unwrap();
+    std::fs::write(dir.path().join("FORMAT"), "lockkeeper-engine 1 creating\n").unwrap();
+    std::fs::write(database(&dir), "half a database").unwrap();
+    let storage = open(&dir, Durability::Sync).unwrap();
+    assert!(contents(&storage).is_empty());
+    let format = std::fs::read_to_string(dir.path().join("FORMAT")).unwrap();
+    assert_eq!(format, "lockkeeper-engine 1\n");
+}
+
+/// After an orderly end the library trusts the file unchecked. Without a synced commit at the
+/// start, a power cut during unsynced commits could leave that mark on a file half overwritten.
+#[test]
+fn unsynced_commits_start_from_a_file_marked_for_checking() {
+    const MARKS_AT: usize = 9;
+    const CHECK_NEEDED: u8 = 2;
+    const TRUSTED: u8 = 4;
+    let dir = filled();
+    let marks = || std::fs::read(database(&dir)).unwrap()[MARKS_AT] & (CHECK_NEEDED | TRUSTED);
+    assert_eq!(marks(), TRUSTED);
+    let storage = open(&dir, Durability::Os).unwrap();
+    assert_eq!(marks(), CHECK_NEEDED);
+    drop(storage);
+    assert_eq!(marks(), TRUSTED);
+}
+
+#[test]
+fn a_record_that_makes_no_sense_names_the_file() {
+    let dir = filled();
+    let storage = open(&dir, Durability::Sync).unwrap();
+    let seen = storage.load(|_, key, _| Err(storage.damaged(String::from_utf8_lossy(key))));
+    let error = seen.unwrap_err();
+    let expected = format!("{} is damaged (/a): restore", database(&dir).display());
+    assert!(error.to_string().starts_with(&expected));
+}

@@ -1,0 +1,130 @@
+//! A disk that fails when it is told to (lesson S4: no way on after a failed sync).
+
+use std::sync::Mutex;
+
+use super::*;
+
+/// What the disk is about to refuse.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Refusal {
+    Sync(i32),
+    Write(i32),
+}
+
+/// Refuses one call when armed, then works again: like a kernel that reports a failed sync once.
+#[derive(Debug, Clone, Default)]
+struct Fault(Arc<Mutex<Option<Refusal>>>);
+
+impl Fault {
+    fn arm(&self, refusal: Refusal) {
+        *self.0.lock().unwrap() = Some(refusal);
+    }
+
+    fn strike(&self, of_kind: impl Fn(i32) -> Refusal) -> io::Result<()> {
+        let mut armed = self.0.lock().unwrap();
+        match *armed {
+            Some(refusal @ (Refusal::Sync(errno) | Refusal::Write(errno)))
+                if refusal == of_kind(errno) =>
+            {
+                *armed = None;
+                Err(io::Error::from_raw_os_error(errno))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct FailingDisk {
+    file: DiskFile,
+    fault: Fault,
+}
+
+impl StorageBackend for FailingDisk {
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.file.read(offset, out)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.file.set_len(len)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.fault.strike(Refusal::Sync)?;
+        self.file.sync_data()
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.fault.strike(Refusal::Write)?;
+        self.file.write(offset, data)
+    }
+}
+
+const EIO: i32 = rustix::io::Errno::IO.raw_os_error();
+const ENOSPC: i32 = rustix::io::Errno::NOSPC.raw_os_error();
+
+/// Commits "/a", makes the commit of "/b" and "/c" fail, and returns its error.
+fn fail_second_commit(dir: &TempDir, refusal: Refusal) -> (Storage, StorageError) {
+    let fault = Fault::default();
+    let wrap = |file| FailingDisk {
+        file,
+        fault: fault.clone(),
+    };
+    let mut storage = Storage::open_with(Some(dir.path()), Durability::Sync, wrap).unwrap();
+    storage.commit(&nodes(&[("/a", Some("1"))])).unwrap();
+    fault.arm(refusal);
+    let error = storage
+        .commit(&nodes(&[("/b", Some("2")), ("/c", Some("3"))]))
+        .unwrap_err();
+    (storage, error)
+}
+
+#[test]
+fn s4_nothing_is_written_after_a_failed_sync() {
+    for refusal in [Refusal::Sync(EIO), Refusal::Write(EIO)] {
+        let dir = TempDir::new().unwrap();
+        let (mut storage, error) = fail_second_commit(&dir, refusal);
+        assert!(matches!(error, StorageError::Io { .. }), "{error:?}");
+
+        for batch in [nodes(&[("/d", Some("4"))]), Batch::default()] {
+            let error = storage.commit(&batch).unwrap_err();
+            assert!(matches!(error, StorageError::Stopped { .. }), "{error:?}");
+        }
+        drop(storage);
+
+        let after = stored_nodes(&open(&dir, Durability::Sync).unwrap());
+        assert_eq!(after[0], pair("/a", "1"), "an acknowledged commit is lost");
+        let rest = &after[1..];
+        assert!(
+            rest.is_empty() || rest == [pair("/b", "2"), pair("/c", "3")],
+            "half a batch: {rest:?}"
+        );
+    }
+}
+
+#[test]
+fn a_full_disk_is_named_and_loses_nothing() {
+    for refusal in [Refusal::Sync(ENOSPC), Refusal::Write(ENOSPC)] {
+        let dir = TempDir::new().unwrap();
+        let (storage, error) = fail_second_commit(&dir, refusal);
+        assert!(matches!(error, StorageError::Full { .. }), "{error:?}");
+        drop(storage);
+        let storage = open(&dir, Durability::Sync).unwrap();
+        assert_eq!(stored_nodes(&storage)[0], pair("/a", "1"));
+    }
+}
+
+#[test]
+fn an_opening_that_fails_can_be_tried_again() {
+    let dir = TempDir::new().unwrap();
+    let fault = Fault::default();
+    fault.arm(Refusal::Sync(EIO));
+    let wrap = |file| FailingDisk { file, fault };
+    assert!(Storage::open_with(Some(dir.path()), Durability::Sync, wrap).is_err());
+    let storage = open(&dir, Durability::Sync).unwrap();
+    assert!(contents(&storage).is_empty());
+}
