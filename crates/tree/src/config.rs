@@ -1,0 +1,63 @@
+//! What the caller decides: limits, the time, and where randomness comes from.
+
+use std::time::Duration;
+
+use lockkeeper_wire::MAX_FRAME;
+
+/// The limits and switches of a [`Server`](crate::Server).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Config {
+    /// The unit of session expiry: deadlines are rounded up to the next multiple. At least 1 ms.
+    pub tick: Duration,
+    /// The shortest session timeout that a client can get.
+    pub min_session_timeout: Duration,
+    /// The longest session timeout that a client can get.
+    pub max_session_timeout: Duration,
+    /// The largest content of a frame, in bytes, without its length prefix. A longer frame is
+    /// refused here too, for callers that did not check.
+    pub max_frame: usize,
+    /// Whether clients may create nodes with a time to live.
+    pub ttl_nodes: bool,
+    /// How often empty containers and overdue TTL nodes are looked for.
+    pub reap_interval: Duration,
+}
+
+impl Config {
+    /// ZooKeeper's defaults for a tick of this length: timeouts between 2 and 20 ticks, no TTL
+    /// nodes, a look for reapable nodes every minute.
+    pub fn with_tick(tick: Duration) -> Self {
+        Self {
+            tick,
+            min_session_timeout: tick * 2,
+            max_session_timeout: tick * 20,
+            max_frame: MAX_FRAME,
+            ttl_nodes: false,
+            reap_interval: Duration::from_secs(60),
+        }
+    }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self::with_tick(Duration::from_secs(2))
+    }
+}
+
+/// The time, as the caller measured it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Now {
+    /// Since an arbitrary start; never goes back, and counts the time for which the machine slept.
+    /// Decides about expiry.
+    pub monotonic: Duration,
+    /// Wall time in milliseconds since 1970. Only goes into the stats of nodes, and decides when a
+    /// TTL node is overdue.
+    pub unix_ms: i64,
+}
+
+/// A source of randomness for session passwords. It must be fit for cryptography: whoever guesses
+/// a password can take over the session.
+pub trait Entropy: Send {
+    /// Fills `bytes` with random bytes.
+    fn fill(&mut self, bytes: &mut [u8]);
+}

@@ -1,0 +1,66 @@
+//! What goes back to connections.
+
+use bytes::Bytes;
+use lockkeeper_wire::{DecodeError, Zxid};
+
+/// The caller's name for one transport connection; never reused while the server runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnectionId(pub u64);
+
+/// An effect on one connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Send these bytes: one or more whole frames, each with its length prefix.
+    Send(Bytes),
+    /// Close the connection after everything before this was sent. Nothing follows for this
+    /// connection, and frames that it still sends are ignored; [`Server::disconnected`] may be
+    /// called for it or not.
+    ///
+    /// [`Server::disconnected`]: crate::Server::disconnected
+    Close(CloseReason),
+}
+
+/// Why the server closes a connection; its text is for the log.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CloseReason {
+    /// The client closed its session.
+    #[error("the client closed its session")]
+    SessionClosed,
+    /// The session expired, or the client came back with one that is over or whose password is
+    /// wrong.
+    #[error("the session is over: it expired, was closed, or its password is wrong")]
+    SessionExpired,
+    /// The client came back on another connection.
+    #[error("the client reconnected, and this older connection of its session is of no more use")]
+    Reconnected,
+    /// The client has seen transactions that this server does not have.
+    #[error(
+        "refused a client that has seen transaction {client}, while this server is only at \
+         {server}: the data directory was wiped, or swapped for another or older one. Put the right \
+         data directory back, or restart the client so that it begins a new session"
+    )]
+    ClientAhead {
+        /// The newest transaction that the client has seen.
+        client: Zxid,
+        /// The newest transaction of this server.
+        server: Zxid,
+    },
+    /// The credentials were refused.
+    #[error("authentication failed")]
+    AuthFailed,
+    /// The first frame was no handshake.
+    #[error("the first frame is no ZooKeeper handshake: {0}")]
+    BadHandshake(DecodeError),
+    /// A frame that is no request.
+    #[error("a frame that is no ZooKeeper request: {0}")]
+    BadFrame(DecodeError),
+    /// A frame above [`Config::max_frame`](crate::Config::max_frame).
+    #[error("a frame of {len} bytes is over the limit of {max}")]
+    FrameTooLong {
+        /// The length of the frame's content, in bytes.
+        len: usize,
+        /// The limit, in bytes.
+        max: usize,
+    },
+}
