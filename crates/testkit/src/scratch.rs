@@ -1,52 +1,60 @@
-//! Temporary folders whose owner can be told from their name, so that what a killed test process
-//! left behind is swept by a later one.
+//! Temporary folders that go away with their handle, or else with this process.
+//!
+//! A handle in a static is never dropped, and neither is anything in a killed process. So all
+//! folders lie in one root per process, and a shell waits for the end of this process to remove
+//! that root.
 
-use std::fs;
 use std::io;
-use std::path::Path;
-use std::process;
-use std::sync::Once;
-use std::time::Duration;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{ChildStdin, Command, Stdio};
+use std::sync::OnceLock;
 
 use tempfile::TempDir;
 
-const PREFIX: &str = "lockkeeper-test-";
-
-/// Also spares the folders of processes that this one cannot see (a container that shares the
-/// temporary folder): no suite runs for so long.
-const OLD: Duration = Duration::from_secs(2 * 60 * 60);
+/// Waits until the other end of its input is closed, as the kernel does for a process that ends in
+/// whatever way. Servers die at the same moment; the pause lets them be gone.
+const REMOVE_AT_THE_END: &str = r#"read -r _; sleep 1; exec rm -rf "$1""#;
 
 /// A new folder, removed on drop.
 pub(crate) fn folder() -> io::Result<TempDir> {
-    static SWEEP: Once = Once::new();
-    SWEEP.call_once(sweep);
-    tempfile::Builder::new()
-        .prefix(&format!("{PREFIX}{}-", process::id()))
-        .tempdir()
+    tempfile::tempdir_in(root()?)
 }
 
-fn sweep() {
-    let Ok(entries) = fs::read_dir(std::env::temp_dir()) else {
-        return;
-    };
-    for entry in entries.flatten() {
-        if entry.file_name().to_str().is_some_and(is_orphan) && is_old(&entry) {
-            // Somebody else may be sweeping it too.
-            let _ = fs::remove_dir_all(entry.path());
-        }
+fn root() -> io::Result<&'static Path> {
+    static ROOT: OnceLock<Result<Root, String>> = OnceLock::new();
+    let root = ROOT.get_or_init(|| Root::create().map_err(|error| error.to_string()));
+    root.as_ref()
+        .map(|root| root.path.as_path())
+        .map_err(io::Error::other)
+}
+
+#[derive(Debug)]
+struct Root {
+    path: PathBuf,
+    /// Open for as long as this process lives.
+    _alive: Option<ChildStdin>,
+}
+
+impl Root {
+    fn create() -> io::Result<Self> {
+        let folder = tempfile::Builder::new()
+            .prefix("lockkeeper-test-")
+            .tempdir()?;
+        let mut watcher = Command::new("sh")
+            .args(["-c", REMOVE_AT_THE_END, "sh"])
+            .arg(folder.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            // Ctrl-C on the terminal is meant for the tests, not for what cleans up after them.
+            .process_group(0)
+            .spawn()?;
+        Ok(Self {
+            path: folder.keep(),
+            _alive: watcher.stdin.take(),
+        })
     }
-}
-
-fn is_orphan(name: &str) -> bool {
-    let owner = name
-        .strip_prefix(PREFIX)
-        .and_then(|rest| rest.split('-').next());
-    owner.is_some_and(|pid| !Path::new("/proc").join(pid).exists())
-}
-
-fn is_old(entry: &fs::DirEntry) -> bool {
-    let modified = entry.metadata().and_then(|metadata| metadata.modified());
-    modified.is_ok_and(|time| time.elapsed().is_ok_and(|age| age > OLD))
 }
 
 #[cfg(test)]
@@ -54,16 +62,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_belongs_to_its_process_and_goes_with_its_handle() {
-        let folder = folder().unwrap();
-        let path = folder.path().to_owned();
-        assert!(!is_orphan(path.file_name().unwrap().to_str().unwrap()));
-        assert!(
-            is_orphan("lockkeeper-test-4194999-abc"),
-            "no Linux process has so high an id"
-        );
-        assert!(!is_orphan("somebody-elses-folder"));
-        drop(folder);
+    fn a_folder_goes_with_its_handle_and_the_root_stays() {
+        let one = folder().unwrap();
+        let two = folder().unwrap();
+        let path = one.path().to_owned();
+        assert_ne!(path, two.path());
+        assert_eq!(path.parent(), two.path().parent());
+        drop(one);
         assert!(!path.exists());
+        assert!(two.path().exists());
     }
 }
