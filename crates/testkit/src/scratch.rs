@@ -26,7 +26,7 @@ fn root() -> io::Result<&'static Path> {
     let root = ROOT.get_or_init(|| Root::create().map_err(|error| error.to_string()));
     root.as_ref()
         .map(|root| root.path.as_path())
-        .map_err(io::Error::other)
+        .map_err(|error| io::Error::other(error.as_str()))
 }
 
 #[derive(Debug)]
