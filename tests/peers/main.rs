@@ -12,8 +12,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use lockkeeper_testkit::peers::{self, Peer};
 use lockkeeper_testkit::process::Process;
-use lockkeeper_testkit::zookeeper::{Config, Mode, ZooKeeper, ZooKeeperEnsemble, shared};
-use lockkeeper_testkit::{java, python};
+use lockkeeper_testkit::zookeeper::{
+    Config, Mode, ZooKeeper, ZooKeeperEnsemble, shared, shared_chroot,
+};
+use lockkeeper_testkit::{java, python, scratch};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -84,7 +86,7 @@ async fn curator_and_kazoo_take_turns_on_one_server() -> Result<()> {
         return Ok(());
     }
     let server = shared().await?;
-    take_turns(&server.connect_string(), "/peers/one-server").await?;
+    take_turns(&shared_chroot().await?, "/peers/lock").await?;
     leaves_no_session(server).await
 }
 
@@ -97,7 +99,7 @@ async fn curator_and_kazoo_take_turns_on_an_ensemble() -> Result<()> {
         return Ok(());
     }
     let ensemble = ZooKeeperEnsemble::start(3).await?;
-    take_turns(&ensemble.connect_string(), "/peers/ensemble").await
+    take_turns(&ensemble.chroot("peers").await?, "/lock").await
 }
 
 /// Leader first, dead last.
@@ -129,7 +131,7 @@ async fn another_leader(ensemble: &ZooKeeperEnsemble) -> Result<usize> {
 /// Two programs of each kind, 20 rounds each, on one lock.
 async fn take_turns(connect: &str, lock: &str) -> Result<()> {
     const ROUNDS: usize = 20;
-    let folder = tempfile::tempdir()?;
+    let folder = scratch::folder()?;
     let interop = Path::new(env!("CARGO_MANIFEST_DIR")).join("interop");
     let curator = java::Program::compile(&interop.join("CuratorContender.java"))?;
     let kazoo = || python::command(&interop.join("kazoo_contender.py"));

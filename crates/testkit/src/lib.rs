@@ -6,6 +6,7 @@
 //! | [`zookeeper`] | real Apache ZooKeeper servers: one alone, an ensemble, one for the whole process |
 //! | [`java`], [`python`] | our programs that use Apache Curator and kazoo |
 //! | [`process`] | child processes that are watched, and that never outlive the test |
+//! | [`scratch`] | temporary folders that never outlive it either |
 //!
 //! Invariant: nothing started here survives the test process, not even its death by SIGKILL.
 
@@ -13,5 +14,5 @@ pub mod java;
 pub mod peers;
 pub mod process;
 pub mod python;
-mod scratch;
+pub mod scratch;
 pub mod zookeeper;

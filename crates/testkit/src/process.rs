@@ -10,9 +10,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 const POLL: Duration = Duration::from_millis(10);
+const STOP_LIMIT: Duration = Duration::from_secs(5);
 
 /// A running child whose output goes to files. Killed on drop, and by the kernel when the test
 /// process dies in whatever way.
@@ -76,10 +77,46 @@ impl Process {
     ///
     /// The process has ended and was waited for.
     pub fn signal(&self, signal: Signal) -> Result<()> {
-        let pid = i32::try_from(self.id()).ok().and_then(Pid::from_raw);
-        let pid = pid.with_context(|| format!("{} has no process id", self.name))?;
-        kill_process(pid, signal)
+        kill_process(self.pid()?, signal)
             .with_context(|| format!("cannot send {signal:?} to {} ({})", self.name, self.id()))
+    }
+
+    /// Stops all its threads with SIGSTOP, and returns when they have stopped: the signal alone
+    /// leaves those that run on another core a moment to go on.
+    ///
+    /// # Errors
+    ///
+    /// The process has ended.
+    pub fn pause(&self) -> Result<()> {
+        self.signal(Signal::STOP)?;
+        let pid = self.pid()?;
+        let start = Instant::now();
+        // Not asking for an exit, so that the exit status stays for `status`.
+        let stopped = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
+        while waitid(WaitId::Pid(pid), stopped)
+            .with_context(|| format!("cannot wait for {} to stop", self.name))?
+            .is_none()
+        {
+            if start.elapsed() > STOP_LIMIT {
+                bail!("{} did not stop within {STOP_LIMIT:?}", self.name);
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
+    /// Lets it go on after [`Process::pause`].
+    ///
+    /// # Errors
+    ///
+    /// The process has ended and was waited for.
+    pub fn resume(&self) -> Result<()> {
+        self.signal(Signal::CONT)
+    }
+
+    fn pid(&self) -> Result<Pid> {
+        let pid = i32::try_from(self.id()).ok().and_then(Pid::from_raw);
+        pid.with_context(|| format!("{} has no process id", self.name))
     }
 
     /// Ends it with SIGKILL and waits until it is gone. Does nothing if it has ended already.

@@ -17,7 +17,11 @@ use tempfile::TempDir;
 const REMOVE_AT_THE_END: &str = r#"read -r _; sleep 1; exec rm -rf "$1""#;
 
 /// A new folder, removed on drop.
-pub(crate) fn folder() -> io::Result<TempDir> {
+///
+/// # Errors
+///
+/// The system's folder for temporary files cannot be written to.
+pub fn folder() -> io::Result<TempDir> {
     tempfile::tempdir_in(root()?)
 }
 

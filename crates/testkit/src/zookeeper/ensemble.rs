@@ -83,6 +83,21 @@ impl ZooKeeperEnsemble {
         addresses.join(",")
     }
 
+    /// Creates the node `/<name>` unless it is there, and returns the connection string with it
+    /// as the chroot.
+    ///
+    /// # Errors
+    ///
+    /// The first server does not answer, or does not accept the name.
+    pub async fn chroot(&self, name: &str) -> Result<String> {
+        let first = self
+            .servers
+            .first()
+            .context("an ensemble without servers")?;
+        first.chroot(name).await?;
+        Ok(format!("{}/{name}", self.connect_string()))
+    }
+
     /// How many servers there are, dead ones included.
     pub fn size(&self) -> usize {
         self.servers.len()

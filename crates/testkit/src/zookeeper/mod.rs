@@ -1,8 +1,10 @@
 //! Real Apache ZooKeeper servers, as child processes on free ports of the loopback address.
 //!
 //! A server alone takes about a second to start, an ensemble of three about three. Tests that
-//! only need *a* server share one per test process: [`shared`].
+//! only need *a* server share one per test process, each under
+//! a chroot of its own: [`shared_chroot`].
 
+mod chroot;
 mod config;
 mod ensemble;
 mod server;
@@ -11,4 +13,4 @@ mod shared;
 pub use config::Config;
 pub use ensemble::ZooKeeperEnsemble;
 pub use server::{Mode, ZooKeeper};
-pub use shared::shared;
+pub use shared::{shared, shared_chroot};

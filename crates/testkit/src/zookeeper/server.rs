@@ -8,11 +8,11 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
-use rustix::process::Signal;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+use super::chroot;
 use super::config::{Config, Member};
 use crate::process::Process;
 use crate::{java, peers, scratch};
@@ -146,6 +146,17 @@ impl ZooKeeper {
         format!("127.0.0.1:{}", self.port)
     }
 
+    /// Creates the node `/<name>` unless it is there, and returns the connection string with it
+    /// as the chroot.
+    ///
+    /// # Errors
+    ///
+    /// The server does not answer, or does not accept the name.
+    pub async fn chroot(&self, name: &str) -> Result<String> {
+        chroot::create(&self.connect_string(), &format!("/{name}")).await?;
+        Ok(format!("{}/{name}", self.connect_string()))
+    }
+
     /// Where its configuration, logs and data are.
     pub fn folder(&self) -> &Path {
         &self.folder
@@ -225,13 +236,14 @@ impl ZooKeeper {
         }
     }
 
-    /// Stops it in the middle of whatever it does (SIGSTOP); its connections stay open.
+    /// Stops it in the middle of whatever it does (SIGSTOP); its connections stay open. When this
+    /// returns it does nothing any more.
     ///
     /// # Errors
     ///
     /// It was killed.
     pub fn pause(&self) -> Result<()> {
-        self.running()?.signal(Signal::STOP)
+        self.running()?.pause()
     }
 
     /// Lets it go on after [`ZooKeeper::pause`].
@@ -240,7 +252,7 @@ impl ZooKeeper {
     ///
     /// It was killed.
     pub fn resume(&self) -> Result<()> {
-        self.running()?.signal(Signal::CONT)
+        self.running()?.resume()
     }
 
     fn running(&self) -> Result<&Process> {
