@@ -13,6 +13,7 @@ mod error;
 mod tests;
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -150,8 +151,7 @@ impl Disk {
         let syncs = Syncs::default();
         let disk_file = DiskFile::new(dir.open_database(state)?, syncs.clone());
         let disk_file = disk_file.map_err(|e| StorageError::database(&file, e))?;
-        let database =
-            open_checked(wrap(disk_file)).map_err(|e| StorageError::database(&file, e))?;
+        let database = open_database(&file, wrap(disk_file))?;
         let disk = Disk {
             database,
             syncs,
@@ -257,6 +257,14 @@ type Records = redb::ReadOnlyTable<&'static [u8], &'static [u8]>;
 
 fn definition(table: Table) -> TableDefinition<'static, &'static [u8], &'static [u8]> {
     TableDefinition::new(table.name())
+}
+
+/// Opens the database; a panic on the way is damage, too. About one in a hundred damaged files
+/// ends so: before the check, the library trusts a file that was closed in good order.
+fn open_database(path: &Path, file: impl StorageBackend) -> Result<Database, StorageError> {
+    catch_unwind(AssertUnwindSafe(|| open_checked(file)))
+        .map_err(|_| StorageError::damaged(path, "reading it ended in a panic"))?
+        .map_err(|e| StorageError::database(path, e))
 }
 
 /// Opens the database and checks all of it: the library does so by itself only after a crash.

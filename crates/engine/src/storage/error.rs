@@ -120,7 +120,7 @@ impl StorageError {
     /// Sorts an error of the database library.
     pub(super) fn database(file: &Path, error: impl Into<redb::Error>) -> StorageError {
         match error.into() {
-            redb::Error::Io(source) if source.kind() != io::ErrorKind::InvalidData => {
+            redb::Error::Io(source) if !is_about_contents(&source) => {
                 StorageError::io(file, source)
             }
             redb::Error::PreviousIo => StorageError::Stopped {
@@ -129,6 +129,14 @@ impl StorageError {
             other => StorageError::damaged(file, other),
         }
     }
+}
+
+/// Whether the library found nonsense, rather than the operating system trouble.
+fn is_about_contents(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof
+    )
 }
 
 /// " (process 17)", or nothing.
