@@ -1,1 +1,42 @@
-//! (being written)
+//! A ZooKeeper client session as a state machine.
+//!
+//! ```text
+//!   session    Session: the machine itself; everything below is a part of it
+//!   requests   requests that wait for a connection, or for their reply; their fate on a loss
+//!   watches    which watchers wait for which node; arming them again after a reconnect
+//!   lease      until when no server can have expired the session
+//!   heartbeat  held nodes, and the committed writes that prove them
+//!   cleanup    deletes that must happen, whatever becomes of the connection
+//!   config     what the caller decides
+//!   event      what the caller is told
+//!   error      what can go wrong with a request, and with a connection
+//!   time       Instant: a reading of the caller's clock
+//! ```
+//!
+//! Invariants: no I/O, no clock, no randomness. The caller owns the transport: it calls `handle_*`
+//! when something happened, passing the time, and then takes what came of it from `poll_*`. So the
+//! same code runs under tokio, in a seeded simulation and in a model checker.
+
+mod cleanup;
+mod config;
+mod error;
+mod event;
+mod heartbeat;
+mod lease;
+mod requests;
+mod session;
+mod time;
+mod watches;
+
+pub use cleanup::Cleanup;
+pub use config::{Config, Credentials, LeaseMode};
+pub use error::{Disconnect, Outcome, RequestError};
+pub use event::Event;
+pub use heartbeat::HoldId;
+pub use lease::LeaseState;
+pub use session::{Contact, Session};
+pub use time::Instant;
+pub use watches::{WatchId, WatchKind};
+
+#[cfg(test)]
+mod tests;

@@ -60,11 +60,7 @@ pub struct Acl {
     pub id: String,
 }
 
-record!(Acl {
-    permissions,
-    scheme,
-    id
-});
+record!(Acl { permissions, scheme, id });
 
 impl Acl {
     /// Everyone may do everything.
@@ -74,19 +70,11 @@ impl Acl {
 
     /// Everyone may do what `permissions` says.
     pub fn world(permissions: Permissions) -> Vec<Self> {
-        vec![Self {
-            permissions,
-            scheme: "world".to_owned(),
-            id: "anyone".to_owned(),
-        }]
+        vec![Self { permissions, scheme: "world".to_owned(), id: "anyone".to_owned() }]
     }
 
     /// Whoever has authenticated as the creator of the node may do everything.
     pub fn creator_all() -> Vec<Self> {
-        vec![Self {
-            permissions: Permissions::ALL,
-            scheme: "auth".to_owned(),
-            id: String::new(),
-        }]
+        vec![Self { permissions: Permissions::ALL, scheme: "auth".to_owned(), id: String::new() }]
     }
 }

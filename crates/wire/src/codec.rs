@@ -81,10 +81,7 @@ impl Record for bool {
     }
 
     fn decode(input: &mut Decoder) -> Result<Self, DecodeError> {
-        let byte = input
-            .rest
-            .try_get_u8()
-            .map_err(|_| DecodeError::Truncated)?;
+        let byte = input.rest.try_get_u8().map_err(|_| DecodeError::Truncated)?;
         Ok(byte != 0)
     }
 }
@@ -177,19 +174,13 @@ mod tests {
     #[test]
     fn null_buffers_and_vectors_are_empty() {
         let null = Bytes::from_static(&[0xff; 4]);
-        assert_eq!(
-            Bytes::decode(&mut Decoder::new(null.clone())),
-            Ok(Bytes::new())
-        );
+        assert_eq!(Bytes::decode(&mut Decoder::new(null.clone())), Ok(Bytes::new()));
         assert_eq!(Vec::<i32>::decode(&mut Decoder::new(null)), Ok(Vec::new()));
     }
 
     #[test]
     fn a_negative_length_is_an_error() {
         let bytes = Bytes::from_static(&[0xff, 0xff, 0xff, 0xfe]);
-        assert_eq!(
-            Bytes::decode(&mut Decoder::new(bytes)),
-            Err(DecodeError::NegativeLength(-2))
-        );
+        assert_eq!(Bytes::decode(&mut Decoder::new(bytes)), Err(DecodeError::NegativeLength(-2)));
     }
 }

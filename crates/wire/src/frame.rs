@@ -70,10 +70,7 @@ mod tests {
             assert_eq!(split_frame(&mut part, 10), Ok(None));
             assert_eq!(part.len(), cut, "an unfinished frame stays");
         }
-        assert_eq!(
-            split_frame(&mut buffer, 10),
-            Ok(Some(Bytes::from_static(b"abc")))
-        );
+        assert_eq!(split_frame(&mut buffer, 10), Ok(Some(Bytes::from_static(b"abc"))));
         assert_eq!(split_frame(&mut buffer, 10), Ok(Some(Bytes::new())));
         assert_eq!(split_frame(&mut buffer, 10), Ok(None));
     }
@@ -81,14 +78,8 @@ mod tests {
     #[test]
     fn impossible_lengths_are_errors_at_once() {
         let mut negative = BytesMut::from(&[0xff_u8; 4][..]);
-        assert_eq!(
-            split_frame(&mut negative, 10),
-            Err(FrameError::Negative(-1))
-        );
+        assert_eq!(split_frame(&mut negative, 10), Err(FrameError::Negative(-1)));
         let mut long = BytesMut::from(&[0, 0, 0, 11][..]);
-        assert_eq!(
-            split_frame(&mut long, 10),
-            Err(FrameError::TooLong { len: 11, max: 10 })
-        );
+        assert_eq!(split_frame(&mut long, 10), Err(FrameError::TooLong { len: 11, max: 10 }));
     }
 }

@@ -93,14 +93,7 @@ mod tests {
             assert_eq!(Sequence::parse(text), Some(Sequence(number)), "{text}");
             assert_eq!(Sequence(number).to_string(), text);
         }
-        for text in [
-            "",
-            "42",
-            "+000000042",
-            "000000004x",
-            "00000000042",
-            "2147483648",
-        ] {
+        for text in ["", "42", "+000000042", "000000004x", "00000000042", "2147483648"] {
             assert_eq!(Sequence::parse(text), None, "{text}");
         }
     }

@@ -89,34 +89,18 @@ struct MultiHeader {
 record!(MultiHeader { kind, done, error });
 
 impl MultiHeader {
-    const END: Self = Self {
-        kind: -1,
-        done: true,
-        error: -1,
-    };
+    const END: Self = Self { kind: -1, done: true, error: -1 };
 
     fn of(op: OpCode) -> Self {
-        Self {
-            kind: op.code(),
-            done: false,
-            error: -1,
-        }
+        Self { kind: op.code(), done: false, error: -1 }
     }
 
     fn of_result(op: OpCode) -> Self {
-        Self {
-            kind: op.code(),
-            done: false,
-            error: 0,
-        }
+        Self { kind: op.code(), done: false, error: 0 }
     }
 
     fn of_error(code: i32) -> Self {
-        Self {
-            kind: OpCode::Error.code(),
-            done: false,
-            error: code,
-        }
+        Self { kind: OpCode::Error.code(), done: false, error: code }
     }
 
     fn op(&self) -> Result<OpCode, DecodeError> {
@@ -252,13 +236,10 @@ impl MultiItem for OpResult {
 
     fn decode_item(op: OpCode, input: &mut Decoder) -> Result<Self, DecodeError> {
         Ok(match op {
-            OpCode::Create => Self::Create {
-                path: Record::decode(input)?,
-            },
-            OpCode::Create2 | OpCode::CreateContainer | OpCode::CreateTtl => Self::Create2 {
-                path: Record::decode(input)?,
-                stat: Record::decode(input)?,
-            },
+            OpCode::Create => Self::Create { path: Record::decode(input)? },
+            OpCode::Create2 | OpCode::CreateContainer | OpCode::CreateTtl => {
+                Self::Create2 { path: Record::decode(input)?, stat: Record::decode(input)? }
+            }
             OpCode::Delete => Self::Delete,
             OpCode::SetData => Self::SetData(Record::decode(input)?),
             OpCode::Check => Self::Check,
@@ -286,10 +267,9 @@ impl MultiItem for ReadResult {
 
     fn decode_item(op: OpCode, input: &mut Decoder) -> Result<Self, DecodeError> {
         match op {
-            OpCode::GetData => Ok(Self::Data {
-                data: Record::decode(input)?,
-                stat: Record::decode(input)?,
-            }),
+            OpCode::GetData => {
+                Ok(Self::Data { data: Record::decode(input)?, stat: Record::decode(input)? })
+            }
             OpCode::GetChildren => Record::decode(input).map(Self::Children),
             OpCode::Error => {
                 let code = i32::decode(input)?;

@@ -23,15 +23,17 @@ impl ZnodePath {
     /// # Errors
     /// If it does not begin with `/`, ends with `/` (unless it is `/`), has an empty, `.` or `..`
     /// segment, or a character that ZooKeeper refuses: control characters, private-use and
-    /// unassigned code points.
+    /// unassigned code points, and everything above U+FFFF (ZooKeeper sees its two surrogates).
     pub fn new(path: &str) -> Result<Self, PathError> {
         match fault(path) {
             None => Ok(Self(path.into())),
-            Some(reason) => Err(PathError {
-                path: path.to_owned(),
-                reason,
-            }),
+            Some(reason) => Err(PathError { path: path.to_owned(), reason }),
         }
+    }
+
+    /// Whether [`new`](Self::new) would accept `path`; allocates nothing.
+    pub fn is_valid(path: &str) -> bool {
+        fault(path).is_none()
     }
 
     /// The path `/`.
@@ -75,10 +77,7 @@ impl ZnodePath {
         };
         match reason {
             None => Ok(self.join(name)),
-            Some(reason) => Err(PathError {
-                path: self.join(name).0.to_string(),
-                reason,
-            }),
+            Some(reason) => Err(PathError { path: self.join(name).0.to_string(), reason }),
         }
     }
 
@@ -128,7 +127,7 @@ fn segment_fault(segment: &str) -> Option<&'static str> {
 }
 
 fn is_refused(c: char) -> bool {
-    matches!(c, '\u{1}'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{e000}'..='\u{f8ff}' | '\u{fff0}'..='\u{ffff}')
+    matches!(c, '\u{1}'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{e000}'..='\u{f8ff}' | '\u{fff0}'..)
 }
 
 impl fmt::Display for ZnodePath {
@@ -181,6 +180,7 @@ mod tests {
             ("/a\0", "NUL"),
             ("/a\n", "refuses"),
             ("/\u{f000}", "refuses"),
+            ("/\u{1f512}", "refuses"),
         ] {
             let error = ZnodePath::new(path).unwrap_err().to_string();
             assert!(error.contains(reason), "{path:?}: {error}");

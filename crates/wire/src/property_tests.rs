@@ -98,10 +98,7 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 fn read_op() -> impl Strategy<Value = ReadOp> {
-    prop_oneof![
-        path().prop_map(ReadOp::GetData),
-        path().prop_map(ReadOp::GetChildren)
-    ]
+    prop_oneof![path().prop_map(ReadOp::GetData), path().prop_map(ReadOp::GetChildren)]
 }
 
 fn set_watches(persistent: bool) -> impl Strategy<Value = SetWatchesRequest> {
@@ -159,12 +156,7 @@ fn request() -> impl Strategy<Value = Request> {
         remove().prop_map(Request::RemoveWatches),
         remove().prop_map(Request::CheckWatches),
         (text(), text(), text(), any::<i64>()).prop_map(|(joining, leaving, new_members, id)| {
-            Request::Reconfig(ReconfigRequest {
-                joining,
-                leaving,
-                new_members,
-                config_id: id,
-            })
+            Request::Reconfig(ReconfigRequest { joining, leaving, new_members, config_id: id })
         }),
     ];
     prop_oneof![nodes, reads, session]
@@ -211,9 +203,7 @@ fn response() -> impl Strategy<Value = (OpCode, Response)> {
             .prop_map(|results| (OpCode::MultiRead, Response::MultiRead(results))),
         any::<i32>().prop_map(|n| (OpCode::GetAllChildrenNumber, Response::Count(n))),
         proptest::collection::vec((text(), text()), 0..3).prop_map(|pairs| {
-            let infos = pairs
-                .into_iter()
-                .map(|(scheme, user)| ClientInfo { scheme, user });
+            let infos = pairs.into_iter().map(|(scheme, user)| ClientInfo { scheme, user });
             (OpCode::WhoAmI, Response::Identities(infos.collect()))
         }),
         data().prop_map(|token| (OpCode::Sasl, Response::Sasl(token))),

@@ -36,12 +36,7 @@ pub struct CreateRequest {
     pub flags: i32,
 }
 
-record!(CreateRequest {
-    path,
-    data,
-    acl,
-    flags
-});
+record!(CreateRequest { path, data, acl, flags });
 
 /// Creates a node with a time to live.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,13 +53,7 @@ pub struct CreateTtlRequest {
     pub ttl_ms: i64,
 }
 
-record!(CreateTtlRequest {
-    path,
-    data,
-    acl,
-    flags,
-    ttl_ms
-});
+record!(CreateTtlRequest { path, data, acl, flags, ttl_ms });
 
 /// Deletes a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,11 +97,7 @@ pub struct SetDataRequest {
     pub version: i32,
 }
 
-record!(SetDataRequest {
-    path,
-    data,
-    version
-});
+record!(SetDataRequest { path, data, version });
 
 /// Changes a node's access control list.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -173,12 +158,7 @@ pub struct ReconfigRequest {
     pub config_id: i64,
 }
 
-record!(ReconfigRequest {
-    joining,
-    leaving,
-    new_members,
-    config_id
-});
+record!(ReconfigRequest { joining, leaving, new_members, config_id });
 
 /// A request of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -292,11 +272,7 @@ impl Request {
 
     /// Appends header and body, without the frame's length.
     pub fn encode(&self, xid: i32, out: &mut BytesMut) {
-        RequestHeader {
-            xid,
-            op: self.op().code(),
-        }
-        .encode(out);
+        RequestHeader { xid, op: self.op().code() }.encode(out);
         match self {
             Self::Create(r) | Self::Create2(r) | Self::CreateContainer(r) => r.encode(out),
             Self::CreateTtl(r) => r.encode(out),

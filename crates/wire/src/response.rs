@@ -74,7 +74,7 @@ pub enum Response {
     Multi(Vec<OpResult>),
     /// To `multiRead`.
     MultiRead(Vec<ReadResult>),
-    /// To `getAllChildrenNumber`.
+    /// To `getAllChildrenNumber`; and to `addWatch`, always 0.
     Count(i32),
     /// To `whoAmI`.
     Identities(Vec<ClientInfo>),
@@ -121,24 +121,20 @@ impl Response {
     pub fn decode(op: OpCode, input: &mut Decoder) -> Result<Self, DecodeError> {
         Ok(match op {
             OpCode::Create | OpCode::Sync => Self::Path(Record::decode(input)?),
-            OpCode::Create2 | OpCode::CreateContainer | OpCode::CreateTtl => Self::Created {
-                path: Record::decode(input)?,
-                stat: Record::decode(input)?,
-            },
+            OpCode::Create2 | OpCode::CreateContainer | OpCode::CreateTtl => {
+                Self::Created { path: Record::decode(input)?, stat: Record::decode(input)? }
+            }
             OpCode::Exists | OpCode::SetData | OpCode::SetAcl => Self::Stat(Record::decode(input)?),
-            OpCode::GetData | OpCode::Reconfig => Self::Data {
-                data: Record::decode(input)?,
-                stat: Record::decode(input)?,
-            },
-            OpCode::GetAcl => Self::Acl {
-                acl: Record::decode(input)?,
-                stat: Record::decode(input)?,
-            },
+            OpCode::GetData | OpCode::Reconfig => {
+                Self::Data { data: Record::decode(input)?, stat: Record::decode(input)? }
+            }
+            OpCode::GetAcl => {
+                Self::Acl { acl: Record::decode(input)?, stat: Record::decode(input)? }
+            }
             OpCode::GetChildren | OpCode::GetEphemerals => Self::Names(Record::decode(input)?),
-            OpCode::GetChildren2 => Self::Children {
-                names: Record::decode(input)?,
-                stat: Record::decode(input)?,
-            },
+            OpCode::GetChildren2 => {
+                Self::Children { names: Record::decode(input)?, stat: Record::decode(input)? }
+            }
             OpCode::Multi => Self::Multi(decode_list(input)?),
             OpCode::MultiRead => Self::MultiRead(decode_list(input)?),
             OpCode::GetAllChildrenNumber => Self::Count(Record::decode(input)?),

@@ -20,8 +20,8 @@ pub struct Stat {
     pub cversion: i32,
     /// How often the access control list changed.
     pub aversion: i32,
-    /// The session whose end deletes the node. For other kinds of node 0, or for container and
-    /// TTL nodes a number with the highest bit set.
+    /// The session whose end deletes the node; 0 for other kinds of node, container and TTL nodes
+    /// included.
     pub ephemeral_owner: SessionId,
     /// The length of the data, in bytes.
     pub data_length: i32,

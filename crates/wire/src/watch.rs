@@ -162,14 +162,7 @@ impl SetWatchesRequest {
     }
 }
 
-record!(SetWatchesRequest {
-    relative_zxid,
-    data,
-    exist,
-    child,
-    persistent,
-    persistent_recursive,
-});
+record!(SetWatchesRequest { relative_zxid, data, exist, child, persistent, persistent_recursive });
 
 /// Sets a persistent watch.
 #[derive(Clone, Debug, PartialEq, Eq)]

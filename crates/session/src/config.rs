@@ -1,0 +1,106 @@
+//! What the caller decides.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use lockkeeper_wire::MAX_FRAME;
+
+/// What proves to a client that its session was alive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum LeaseMode {
+    /// Only a write that a quorum has committed. For ensembles: a follower that is cut off from
+    /// its leader, or a leader that was deposed and does not know, still answers pings, reads and
+    /// `sync`, while the session expires elsewhere.
+    #[default]
+    Quorum,
+    /// Any answer. For a server that stands alone: whoever answers is the one who would expire
+    /// the session.
+    Direct,
+}
+
+/// What is shown to a server to prove an identity.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Credentials {
+    /// Such as `digest`.
+    pub scheme: String,
+    /// Such as `user:password`.
+    pub secret: Bytes,
+}
+
+/// Never prints the secret.
+impl std::fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Credentials").field("scheme", &self.scheme).finish_non_exhaustive()
+    }
+}
+
+/// What the caller decides about a session.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Config {
+    /// The session timeout to ask for. The server clamps it, usually to 2 to 20 of its ticks.
+    /// Default: 10 s.
+    pub session_timeout: Duration,
+    /// What counts as a proof of life. Default: [`LeaseMode::Quorum`].
+    pub lease: LeaseMode,
+    /// The tick of the servers (`tickTime`), which bounds how late a follower tells its leader
+    /// that a session is alive. Default: 2 s, ZooKeeper's own.
+    pub server_tick: Duration,
+    /// By how much this machine's clock may run slower than the servers', as a divisor: 100 means
+    /// one hundredth. Default: 100.
+    pub clock_drift_divisor: u32,
+    /// The largest frame to send or take, in bytes (`jute.maxbuffer`). Default: 1,048,575.
+    pub max_frame: usize,
+    /// Shown to each server right after the handshake.
+    pub credentials: Vec<Credentials>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            session_timeout: Duration::from_secs(10),
+            lease: LeaseMode::default(),
+            server_tick: Duration::from_secs(2),
+            clock_drift_divisor: 100,
+            max_frame: MAX_FRAME,
+            credentials: Vec::new(),
+        }
+    }
+}
+
+impl Config {
+    /// How much of a session of timeout `timeout` a lease leaves unused.
+    ///
+    /// Under [`LeaseMode::Quorum`]: half a tick, in which a follower may not yet have told the
+    /// leader of the session's last touch, plus one ping interval, in which there may have been
+    /// no touch, plus the clock's drift. Under [`LeaseMode::Direct`]: the drift alone.
+    pub fn lease_margin(&self, timeout: Duration) -> Duration {
+        let drift = timeout / self.clock_drift_divisor.max(1);
+        match self.lease {
+            LeaseMode::Direct => drift,
+            LeaseMode::Quorum => self.server_tick / 2 + ping_interval(timeout) + drift,
+        }
+    }
+
+    /// For how long one proof of life makes a lease last; zero if `timeout` is too short for the
+    /// margin.
+    pub fn lease_length(&self, timeout: Duration) -> Duration {
+        timeout.saturating_sub(self.lease_margin(timeout))
+    }
+}
+
+/// The longest silence of a client towards its server.
+pub(crate) fn ping_interval(timeout: Duration) -> Duration {
+    timeout / 6
+}
+
+/// How often a session that holds something commits a heartbeat.
+pub(crate) fn heartbeat_interval(timeout: Duration) -> Duration {
+    timeout / 3
+}
+
+/// The longest silence of a server, after which another one is tried. It leaves a third of the
+/// timeout for that.
+pub(crate) fn silence_limit(timeout: Duration) -> Duration {
+    timeout * 2 / 3
+}

@@ -1,0 +1,57 @@
+//! What the caller is told.
+
+use lockkeeper_wire::{ErrorCode, Response, SessionId, WatchEvent};
+
+use crate::{HoldId, RequestError, WatchId};
+
+/// Something that the caller of a [`Session`](crate::Session) must know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event<T> {
+    /// A request is finished.
+    Reply {
+        /// What the caller passed with the request.
+        token: T,
+        /// The answer.
+        result: Result<Response, RequestError>,
+    },
+    /// A watch fired. A one-shot watch is gone with it.
+    Watch {
+        /// The watch.
+        id: WatchId,
+        /// What happened.
+        event: WatchEvent,
+    },
+    /// A held node exists no more, although its session lives.
+    NodeGone {
+        /// The hold that it was.
+        id: HoldId,
+    },
+    /// A server accepted the session.
+    Connected {
+        /// The session.
+        session: SessionId,
+        /// Whether it is a new one.
+        is_new: bool,
+    },
+    /// The connection was lost; the session may live on.
+    Disconnected,
+    /// No server has accepted the session for a whole session timeout, and nobody knows whether
+    /// it lives. Requests fail at once until one does.
+    Unreachable,
+    /// The session is over. Its ephemeral nodes, watches, holds and cleanups are gone; the next
+    /// connection starts a new one.
+    Expired {
+        /// The session that is over.
+        session: SessionId,
+    },
+    /// A delete that had to happen was refused for good.
+    CleanupRefused {
+        /// The node, or the parent of the nodes.
+        path: String,
+        /// The server's reason.
+        code: ErrorCode,
+    },
+    /// The session is closed, or gave up because of its credentials; nothing will follow.
+    Closed,
+}

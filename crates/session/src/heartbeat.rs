@@ -1,0 +1,106 @@
+//! Held nodes, and the committed writes that prove them.
+//!
+//! A session that holds nodes commits a `multi` of version checks on them, every third of the
+//! timeout. That it was committed shows that the nodes exist and that the session was alive; see
+//! [`LeaseMode::Quorum`](crate::LeaseMode::Quorum).
+
+use std::collections::{BTreeMap, VecDeque};
+
+use lockkeeper_wire::{CheckRequest, ErrorCode, Op, OpResult, Request, ZnodePath};
+
+use crate::Instant;
+
+/// A node that the session holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HoldId(pub(crate) u64);
+
+/// How many checks go into one `multi`: some 120 KB with the longest usual paths.
+const CHECKS_PER_MULTI: usize = 1_000;
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Heartbeat {
+    holds: BTreeMap<HoldId, ZnodePath>,
+    next_id: u64,
+    due: Option<Instant>,
+    /// What was checked by each heartbeat whose answer has not come, oldest first.
+    in_flight: VecDeque<Vec<HoldId>>,
+}
+
+impl Heartbeat {
+    /// Begins to prove `path`, the first time at `due` unless a heartbeat is due before. `None`:
+    /// it is only remembered.
+    pub(crate) fn hold(&mut self, path: ZnodePath, due: Option<Instant>) -> HoldId {
+        let id = HoldId(self.next_id);
+        self.next_id += 1;
+        self.holds.insert(id, path);
+        self.due = self.due.into_iter().chain(due).min();
+        id
+    }
+
+    pub(crate) fn release(&mut self, id: HoldId) {
+        self.holds.remove(&id);
+        if self.holds.is_empty() {
+            self.due = None;
+        }
+    }
+
+    /// When the next heartbeat is due, if something is held.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        self.due
+    }
+
+    /// The heartbeats to send now; the next ones are due at `next`.
+    pub(crate) fn beat(&mut self, next: Instant) -> Vec<Request> {
+        if self.holds.is_empty() {
+            self.due = None;
+            return Vec::new();
+        }
+        self.due = Some(next);
+        let holds: Vec<_> = self.holds.iter().collect();
+        let chunks = holds.chunks(CHECKS_PER_MULTI).map(|chunk| {
+            self.in_flight.push_back(chunk.iter().map(|(id, _)| **id).collect());
+            Request::Multi(chunk.iter().map(|(_, path)| check(path)).collect())
+        });
+        chunks.collect()
+    }
+
+    /// Takes the answer to the oldest heartbeat; returns the holds whose nodes are gone.
+    pub(crate) fn answered(&mut self, results: &[OpResult], now: Instant) -> Vec<HoldId> {
+        let checked = self.in_flight.pop_front().unwrap_or_default();
+        let gone: Vec<_> = checked
+            .into_iter()
+            .zip(results)
+            .filter(|(_, result)| **result == OpResult::Error(Some(ErrorCode::NoNode)))
+            .filter_map(|(id, _)| self.holds.remove(&id).map(|_| id))
+            .collect();
+        // One missing node fails the whole `multi`, so the others are still unproven.
+        if !gone.is_empty() && self.due.is_some() {
+            self.due = Some(now);
+        }
+        gone
+    }
+
+    /// The oldest heartbeat has no answer that tells about nodes.
+    pub(crate) fn failed(&mut self) {
+        self.in_flight.pop_front();
+    }
+
+    /// The connection is lost; heartbeats start again at once on the next one.
+    pub(crate) fn disconnected(&mut self, now: Instant) {
+        self.in_flight.clear();
+        if self.due.is_some() {
+            self.due = Some(now);
+        }
+    }
+
+    /// The session is over; returns the holds that it had.
+    pub(crate) fn expired(&mut self) {
+        self.holds.clear();
+        self.in_flight.clear();
+        self.due = None;
+    }
+}
+
+fn check(path: &ZnodePath) -> Op {
+    Op::Check(CheckRequest { path: path.to_string(), version: -1 })
+}

@@ -1,0 +1,171 @@
+//! Until when no server can have expired the session.
+//!
+//! A server that receives a request at time `r` does not expire the session before `r + T`, where
+//! `T` is the session timeout. The client does not know `r`, but it is not before the moment of
+//! sending. So the send time of the newest request *that was answered*, plus `T`, less a margin,
+//! is a deadline that is never late. Which answers count depends on the [`LeaseMode`].
+
+use std::time::Duration;
+
+use lockkeeper_wire::SessionId;
+
+use crate::{Instant, LeaseMode};
+
+/// The lease as it stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct LeaseState {
+    /// The session, or [`SessionId::NONE`] if there is none.
+    pub session: SessionId,
+    /// Grows whenever the lease was interrupted: by a new session, or by a renewal that came after
+    /// the deadline. Who saw another number before has not held through.
+    pub generation: u64,
+    /// Until when no server can have expired the session; `None` before the first proof of life.
+    pub deadline: Option<Instant>,
+}
+
+impl LeaseState {
+    /// What is left at `now`; zero if nothing is.
+    pub fn remaining(&self, now: Instant) -> Duration {
+        self.deadline.map_or(Duration::ZERO, |deadline| deadline.since(now))
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Lease {
+    mode: LeaseMode,
+    length: Duration,
+    margin: Duration,
+    state: LeaseState,
+    /// A write whose answer took too long to count: when it was sent, and answered.
+    slow_write: Option<(Instant, Instant)>,
+}
+
+impl Lease {
+    pub(crate) fn state(&self) -> LeaseState {
+        self.state
+    }
+
+    /// Begins anew for another session, of which nothing is proven yet.
+    pub(crate) fn restart(&mut self, session: SessionId) {
+        self.state = LeaseState { session, generation: self.state.generation + 1, deadline: None };
+        self.slow_write = None;
+    }
+
+    pub(crate) fn set_terms(&mut self, mode: LeaseMode, length: Duration, margin: Duration) {
+        (self.mode, self.length, self.margin) = (mode, length, margin);
+    }
+
+    /// A request that is no committed write was answered.
+    pub(crate) fn answered(&mut self, sent: Instant, now: Instant) {
+        if self.mode == LeaseMode::Direct {
+            self.renew(sent, now);
+        }
+    }
+
+    /// A write was answered: whoever led a quorum after `sent` has committed it.
+    pub(crate) fn committed(&mut self, sent: Instant, now: Instant) {
+        if self.mode == LeaseMode::Direct {
+            return self.renew(sent, now);
+        }
+        if now.since(sent) <= self.margin {
+            return self.renew(sent, now);
+        }
+        // A follower that held the write back for longer than the margin may have been as late
+        // with the news that the session lives. A later write shows that it has caught up since;
+        // one that was already on its way shows nothing.
+        match self.slow_write {
+            Some((_, answered)) if answered > sent => {}
+            before => {
+                if let Some((proven, _)) = before {
+                    self.renew(proven, now);
+                }
+                self.slow_write = Some((sent, now));
+            }
+        }
+    }
+
+    fn renew(&mut self, proof: Instant, now: Instant) {
+        let deadline = proof + self.length;
+        if self.state.deadline.is_some_and(|current| current >= deadline) {
+            return;
+        }
+        if self.state.deadline.is_some_and(|current| current <= now) {
+            self.state.generation += 1;
+        }
+        self.state.deadline = Some(deadline);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LENGTH: Duration = Duration::from_secs(6);
+    const MARGIN: Duration = Duration::from_secs(3);
+
+    fn at(seconds: u64) -> Instant {
+        Instant::from_start(Duration::from_secs(seconds))
+    }
+
+    fn lease(mode: LeaseMode) -> Lease {
+        let mut lease = Lease::default();
+        lease.set_terms(mode, LENGTH, MARGIN);
+        lease.restart(SessionId(7));
+        lease
+    }
+
+    #[test]
+    fn the_deadline_counts_from_sending_and_not_from_the_answer() {
+        let mut lease = lease(LeaseMode::Quorum);
+        lease.committed(at(10), at(12));
+        assert_eq!(lease.state().deadline, Some(at(16)));
+    }
+
+    #[test]
+    fn only_writes_move_a_quorum_lease() {
+        let mut lease = lease(LeaseMode::Quorum);
+        lease.answered(at(10), at(10));
+        assert_eq!(lease.state().deadline, None);
+        lease.committed(at(11), at(11));
+        lease.answered(at(13), at(13));
+        assert_eq!(lease.state().deadline, Some(at(17)));
+    }
+
+    #[test]
+    fn any_answer_moves_a_direct_lease() {
+        let mut lease = lease(LeaseMode::Direct);
+        lease.answered(at(10), at(10));
+        assert_eq!(lease.state().deadline, Some(at(16)));
+    }
+
+    #[test]
+    fn a_slow_write_counts_when_a_later_one_was_answered() {
+        let mut lease = lease(LeaseMode::Quorum);
+        lease.committed(at(10), at(10));
+        lease.committed(at(12), at(16));
+        assert_eq!(lease.state().deadline, Some(at(16)), "took longer than the margin");
+        lease.committed(at(13), at(17));
+        assert_eq!(lease.state().deadline, Some(at(16)), "was on its way at the same time");
+        lease.committed(at(16), at(20));
+        assert_eq!(lease.state().deadline, Some(at(18)), "12 is proven by now");
+    }
+
+    #[test]
+    fn the_deadline_never_moves_back() {
+        let mut lease = lease(LeaseMode::Quorum);
+        lease.committed(at(12), at(12));
+        lease.committed(at(10), at(13));
+        assert_eq!(lease.state().deadline, Some(at(18)));
+    }
+
+    #[test]
+    fn a_renewal_after_the_deadline_is_another_generation() {
+        let mut lease = lease(LeaseMode::Quorum);
+        lease.committed(at(10), at(10));
+        let first = lease.state().generation;
+        lease.committed(at(15), at(15));
+        assert_eq!(lease.state().generation, first, "in time");
+        lease.committed(at(21), at(21));
+        assert_eq!(lease.state().generation, first + 1, "at the deadline is too late");
+    }
+}

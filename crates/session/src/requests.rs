@@ -1,0 +1,96 @@
+//! Requests that wait for a connection, or for their reply.
+
+use lockkeeper_wire::{OpCode, OpResult, Request, Response};
+
+use crate::cleanup::Entry;
+use crate::{Instant, Outcome, RequestError, WatchId};
+
+/// Whose request it is.
+#[derive(Clone, Debug)]
+pub(crate) enum Origin<T> {
+    /// The caller's, who gets the answer.
+    Caller(T),
+    /// A heartbeat.
+    Heartbeat,
+    /// The last request of a cleanup, whose answer decides what is left to do.
+    Cleanup(Entry<T>),
+    /// The end of the session.
+    Close,
+    /// Nobody waits for the answer.
+    Nobody,
+}
+
+/// A request that has not been sent.
+#[derive(Clone, Debug)]
+pub(crate) struct Queued<T> {
+    pub(crate) request: Request,
+    pub(crate) token: T,
+    pub(crate) watch: Option<WatchId>,
+}
+
+/// A request without its reply.
+#[derive(Clone, Debug)]
+pub(crate) struct Sent<T> {
+    pub(crate) xid: i32,
+    pub(crate) op: OpCode,
+    pub(crate) at: Instant,
+    pub(crate) origin: Origin<T>,
+    pub(crate) watch: Option<WatchId>,
+}
+
+impl<T> Sent<T> {
+    /// Whether the request may have had an effect, now that its reply will never come.
+    pub(crate) fn outcome(&self) -> Outcome {
+        if is_write(self.op) { Outcome::Unknown } else { Outcome::NotApplied }
+    }
+
+    /// Whether this answer shows that a quorum has committed something.
+    pub(crate) fn proves_commit(&self, result: &Result<Response, RequestError>) -> bool {
+        match result {
+            Ok(Response::Multi(results)) => {
+                !results.is_empty() && !results.iter().any(|r| matches!(r, OpResult::Error(_)))
+            }
+            Ok(_) => is_write(self.op),
+            Err(_) => false,
+        }
+    }
+}
+
+fn is_write(op: OpCode) -> bool {
+    matches!(
+        op,
+        OpCode::Create
+            | OpCode::Create2
+            | OpCode::CreateContainer
+            | OpCode::CreateTtl
+            | OpCode::Delete
+            | OpCode::SetData
+            | OpCode::SetAcl
+            | OpCode::Multi
+            | OpCode::Reconfig
+            | OpCode::CloseSession
+    )
+}
+
+/// Sets the request's watch flag, where it has one.
+pub(crate) fn set_watch_flag(request: &mut Request, wanted: bool) {
+    if let Request::Exists(r)
+    | Request::GetData(r)
+    | Request::GetChildren(r)
+    | Request::GetChildren2(r) = request
+    {
+        r.watch = wanted;
+    }
+}
+
+/// The path that a watching request is about.
+pub(crate) fn watched_path(request: &Request) -> Option<&str> {
+    match request {
+        Request::Exists(r)
+        | Request::GetData(r)
+        | Request::GetChildren(r)
+        | Request::GetChildren2(r) => Some(&r.path),
+        Request::AddWatch(r) => Some(&r.path),
+        _ => None,
+    }
+}

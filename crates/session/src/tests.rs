@@ -1,0 +1,529 @@
+//! The session against a scripted server: bytes in, bytes out, time passed by hand.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use lockkeeper_wire::{
+    ConnectRequest, ConnectResponse, CreateRequest, Decoder, DeleteRequest, ErrorCode, EventKind,
+    KeeperState, MAX_FRAME, OpResult, PathRequest, PathWatchRequest, Record, ReplyHeader, Request,
+    RequestHeader, Response, SessionId, Stat, WatchEvent, ZnodePath, Zxid, split_frame,
+    write_frame, xid,
+};
+
+use crate::*;
+
+const TIMEOUT: Duration = Duration::from_secs(12);
+
+/// A session, the server that it talks to, and the time.
+struct World {
+    session: Session<u32>,
+    now: Instant,
+    to_server: BytesMut,
+    to_client: BytesMut,
+}
+
+fn seconds(seconds: f64) -> Duration {
+    Duration::from_secs_f64(seconds)
+}
+
+fn config(lease: LeaseMode) -> Config {
+    Config { session_timeout: TIMEOUT, lease, ..Config::default() }
+}
+
+impl World {
+    fn new(config: Config) -> Self {
+        let now = Instant::from_start(seconds(100.0));
+        Self {
+            session: Session::new(config, now),
+            now,
+            to_server: BytesMut::new(),
+            to_client: BytesMut::new(),
+        }
+    }
+
+    /// A world whose session is connected, with the events of that taken.
+    fn connected() -> Self {
+        Self::connected_with(config(LeaseMode::Quorum))
+    }
+
+    fn connected_with(config: Config) -> Self {
+        let mut world = Self::new(config);
+        world.connect(7);
+        world.events();
+        world
+    }
+
+    fn connect(&mut self, session: i64) -> ConnectRequest {
+        self.session.handle_connected(self.now);
+        let request = self.take_handshake();
+        self.answer_handshake(session).unwrap();
+        request
+    }
+
+    fn take_handshake(&mut self) -> ConnectRequest {
+        self.transmit();
+        let frame = split_frame(&mut self.to_server, MAX_FRAME).unwrap().unwrap();
+        ConnectRequest::decode(&mut Decoder::new(frame)).unwrap()
+    }
+
+    fn answer_handshake(&mut self, session: i64) -> Result<(), Disconnect> {
+        let response = if session == 0 {
+            ConnectResponse::expired(Some(false))
+        } else {
+            ConnectResponse {
+                protocol_version: 0,
+                timeout_ms: i32::try_from(TIMEOUT.as_millis()).unwrap(),
+                session_id: SessionId(session),
+                password: Bytes::from_static(b"0123456789abcdef"),
+                read_only: Some(false),
+            }
+        };
+        write_frame(&mut self.to_client, |out| response.encode(out));
+        self.deliver()
+    }
+
+    fn lose_connection(&mut self) {
+        self.to_client.clear();
+        self.to_server.clear();
+        self.session.handle_disconnected(self.now);
+    }
+
+    fn transmit(&mut self) {
+        while let Some(bytes) = self.session.poll_transmit() {
+            self.to_server.extend_from_slice(&bytes);
+        }
+    }
+
+    fn deliver(&mut self) -> Result<(), Disconnect> {
+        self.session.handle_input(self.now, &mut self.to_client)
+    }
+
+    /// What the client has sent and the server not yet seen.
+    fn requests(&mut self) -> Vec<(i32, Request)> {
+        self.transmit();
+        let mut requests = Vec::new();
+        while let Some(frame) = split_frame(&mut self.to_server, MAX_FRAME).unwrap() {
+            let mut input = Decoder::new(frame);
+            let header = RequestHeader::decode(&mut input).unwrap();
+            requests.push((header.xid, Request::decode(header.op, &mut input).unwrap()));
+        }
+        requests
+    }
+
+    fn request(&mut self) -> (i32, Request) {
+        let mut requests = self.requests();
+        assert_eq!(requests.len(), 1, "{requests:?}");
+        requests.remove(0)
+    }
+
+    fn reply(&mut self, xid: i32, result: Result<Response, ErrorCode>) -> Result<(), Disconnect> {
+        let error = result.as_ref().err().map_or(0, |code| code.code());
+        let header = ReplyHeader { xid, zxid: Zxid(50), error };
+        write_frame(&mut self.to_client, |out| {
+            header.encode(out);
+            if let Ok(response) = &result {
+                response.encode(out);
+            }
+        });
+        self.deliver()
+    }
+
+    fn notify(&mut self, kind: EventKind, path: &str) {
+        let header = ReplyHeader { xid: xid::NOTIFICATION, zxid: Zxid(-1), error: 0 };
+        let event = WatchEvent { kind, state: KeeperState::SyncConnected, path: path.into() };
+        write_frame(&mut self.to_client, |out| {
+            header.encode(out);
+            event.encode(out);
+        });
+        self.deliver().unwrap();
+    }
+
+    fn pass(&mut self, time: Duration) -> Result<(), Disconnect> {
+        self.now = self.now + time;
+        self.session.handle_timeout(self.now)
+    }
+
+    fn events(&mut self) -> Vec<Event<u32>> {
+        std::iter::from_fn(|| self.session.poll_event()).collect()
+    }
+
+    fn submit(&mut self, request: Request, token: u32) {
+        self.session.submit(self.now, request, token);
+    }
+
+    fn results(&mut self) -> Vec<(u32, Result<Response, RequestError>)> {
+        let replies = self.events().into_iter().filter_map(|event| match event {
+            Event::Reply { token, result } => Some((token, result)),
+            _ => None,
+        });
+        replies.collect()
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.session.lease().deadline
+    }
+}
+
+fn create(path: &str) -> Request {
+    let request = CreateRequest { path: path.into(), data: Bytes::new(), acl: vec![], flags: 3 };
+    Request::Create2(request)
+}
+
+fn get_data(path: &str) -> Request {
+    Request::GetData(PathWatchRequest { path: path.into(), watch: false })
+}
+
+fn exists(path: &str) -> Request {
+    Request::Exists(PathWatchRequest { path: path.into(), watch: false })
+}
+
+fn path(text: &str) -> ZnodePath {
+    ZnodePath::new(text).unwrap()
+}
+
+fn created() -> Result<Response, ErrorCode> {
+    Ok(Response::Created { path: "/a".into(), stat: Stat::default() })
+}
+
+fn data() -> Result<Response, ErrorCode> {
+    Ok(Response::Data { data: Bytes::new(), stat: Stat::default() })
+}
+
+#[test]
+fn a_new_session_asks_for_one_and_takes_what_it_gets() {
+    let mut world = World::new(config(LeaseMode::Quorum));
+    assert_eq!(world.session.contact(), Contact::Disconnected);
+    let request = world.connect(7);
+    assert_eq!((request.session_id, request.timeout_ms), (SessionId::NONE, 12_000));
+    assert_eq!(world.events(), [Event::Connected { session: SessionId(7), is_new: true }]);
+    assert_eq!((world.session.id(), world.session.contact()), (SessionId(7), Contact::Connected));
+}
+
+#[test]
+fn requests_are_pipelined_and_answered_in_order() {
+    let mut world = World::connected();
+    world.submit(create("/a"), 1);
+    world.submit(get_data("/a"), 2);
+    let requests = world.requests();
+    assert_eq!(requests.len(), 2, "both in one go");
+    world.reply(requests[0].0, created()).unwrap();
+    world.reply(requests[1].0, Err(ErrorCode::NoNode)).unwrap();
+    let results = world.results();
+    assert_eq!(results[0], (1, created().map_err(RequestError::Server)));
+    assert_eq!(results[1], (2, Err(RequestError::Server(ErrorCode::NoNode))));
+}
+
+#[test]
+fn a_reply_out_of_order_ends_the_connection() {
+    let mut world = World::connected();
+    world.submit(create("/a"), 1);
+    world.submit(get_data("/a"), 2);
+    let requests = world.requests();
+    let result = world.reply(requests[1].0, data());
+    assert!(matches!(result, Err(Disconnect::OutOfOrder { .. })), "{result:?}");
+}
+
+#[test]
+fn bytes_that_are_no_protocol_end_the_connection() {
+    let mut world = World::new(config(LeaseMode::Quorum));
+    world.session.handle_connected(world.now);
+    world.to_client.extend_from_slice(b"SSH-2.0-OpenSSH_9.2\r\n");
+    assert!(matches!(world.deliver(), Err(Disconnect::Frame(_))));
+}
+
+#[test]
+fn a_lost_connection_tells_what_may_have_been_applied() {
+    let mut world = World::connected();
+    world.submit(create("/a"), 1);
+    world.submit(get_data("/a"), 2);
+    world.lose_connection();
+    let results = world.results();
+    assert_eq!(results[0], (1, Err(RequestError::ConnectionLost(Outcome::Unknown))));
+    assert_eq!(results[1], (2, Err(RequestError::ConnectionLost(Outcome::NotApplied))));
+}
+
+#[test]
+fn unsent_requests_wait_for_the_next_connection() {
+    let mut world = World::connected();
+    world.lose_connection();
+    world.submit(create("/a"), 1);
+    assert_eq!(world.results(), []);
+    let request = world.connect(7);
+    assert_eq!(
+        (request.session_id, &request.password[..]),
+        (SessionId(7), &b"0123456789abcdef"[..])
+    );
+    assert!(matches!(world.request(), (_, Request::Create2(_))));
+}
+
+#[test]
+fn requests_wait_for_a_session_timeout_and_no_longer() {
+    let mut world = World::connected();
+    world.lose_connection();
+    world.submit(create("/a"), 1);
+    world.pass(TIMEOUT - seconds(0.1)).unwrap();
+    assert_eq!(world.results(), []);
+    assert_eq!(world.session.poll_timeout(), Some(world.now + seconds(0.1)));
+    world.pass(seconds(0.1)).unwrap();
+    assert_eq!(world.session.contact(), Contact::Unreachable);
+    world.submit(create("/b"), 2);
+    let unreachable = || Err(RequestError::Unreachable);
+    assert_eq!(world.results(), [(1, unreachable()), (2, unreachable())]);
+    world.connect(7);
+    assert_eq!(world.session.contact(), Contact::Connected, "the session may have lived on");
+}
+
+#[test]
+fn an_expired_session_fails_everything_and_the_next_connection_is_a_new_one() {
+    let mut world = World::connected();
+    world.session.submit_watching(world.now, exists("/a"), WatchKind::Exists, 1);
+    let (xid, _) = world.request();
+    world.reply(xid, Err(ErrorCode::NoNode)).unwrap();
+    world.events();
+    world.session.hold(world.now, path("/held"));
+    world.lose_connection();
+    world.submit(create("/a"), 2);
+    world.session.clean_up(world.now, Cleanup::Node(path("/c")), Some(3));
+    let generation = world.session.lease().generation;
+    world.session.handle_connected(world.now);
+    world.take_handshake();
+    assert_eq!(world.answer_handshake(0), Err(Disconnect::SessionExpired));
+    world.lose_connection();
+
+    let expired = || Err(RequestError::SessionExpired(Outcome::NotApplied));
+    let events = world.events();
+    assert!(events.contains(&Event::Expired { session: SessionId(7) }));
+    assert!(events.contains(&Event::Reply { token: 2, result: expired() }));
+    assert!(events.contains(&Event::Reply { token: 3, result: expired() }));
+    assert_eq!(world.session.lease().deadline, None);
+    assert_ne!(world.session.lease().generation, generation);
+
+    assert_eq!(world.connect(8).session_id, SessionId::NONE);
+    assert_eq!(world.requests(), [], "no watch, hold or delete of the old session lives on");
+    assert_eq!(world.events(), [Event::Connected { session: SessionId(8), is_new: true }]);
+}
+
+/// R8: a resume that silently swapped the session.
+#[test]
+fn r8_a_resume_that_answers_with_another_session_is_an_expiry() {
+    let mut world = World::connected();
+    world.lose_connection();
+    world.events();
+    assert_eq!(world.connect(9).session_id, SessionId(7));
+    assert_eq!(
+        world.events(),
+        [
+            Event::Expired { session: SessionId(7) },
+            Event::Connected { session: SessionId(9), is_new: true }
+        ]
+    );
+}
+
+#[test]
+fn a_silent_server_is_pinged_and_then_left() {
+    let mut world = World::connected();
+    assert_eq!(world.session.poll_timeout(), Some(world.now + TIMEOUT / 6));
+    world.pass(TIMEOUT / 6).unwrap();
+    assert_eq!(world.request(), (xid::PING, Request::Ping));
+    world.pass(TIMEOUT / 3).unwrap();
+    assert_eq!(world.pass(TIMEOUT / 6), Err(Disconnect::Silent), "two thirds of the timeout");
+}
+
+#[test]
+fn a_handshake_that_is_not_answered_is_given_up() {
+    let mut world = World::new(config(LeaseMode::Quorum));
+    world.session.handle_connected(world.now);
+    assert_eq!(world.pass(TIMEOUT / 3), Err(Disconnect::Silent));
+}
+
+#[test]
+fn pings_move_a_direct_lease_and_not_a_quorum_lease() {
+    for (mode, moves) in [(LeaseMode::Direct, true), (LeaseMode::Quorum, false)] {
+        let mut world = World::connected_with(config(mode));
+        let before = world.deadline().unwrap();
+        world.pass(TIMEOUT / 6).unwrap();
+        let sent = world.now;
+        world.now = world.now + seconds(0.5);
+        world.reply(xid::PING, Ok(Response::Empty)).unwrap();
+        let length = world.session.config().lease_length(TIMEOUT);
+        let expected = if moves { sent + length } else { before };
+        assert_eq!(world.deadline(), Some(expected), "{mode:?}");
+    }
+}
+
+#[test]
+fn a_sync_moves_no_quorum_lease_and_a_write_does() {
+    let mut world = World::connected();
+    let before = world.deadline();
+    world.now = world.now + seconds(1.0);
+    world.submit(Request::Sync(PathRequest { path: "/".into() }), 1);
+    let (xid, _) = world.request();
+    world.reply(xid, Ok(Response::Path("/".into()))).unwrap();
+    assert_eq!(world.deadline(), before);
+    world.submit(create("/a"), 2);
+    let (xid, _) = world.request();
+    world.reply(xid, created()).unwrap();
+    assert_eq!(world.deadline(), before.map(|before| before + seconds(1.0)));
+}
+
+#[test]
+fn a_resumed_session_has_proven_nothing_to_a_quorum_lease() {
+    let mut world = World::connected();
+    let before = world.deadline();
+    world.lose_connection();
+    world.now = world.now + seconds(1.0);
+    world.connect(7);
+    assert_eq!(world.deadline(), before);
+}
+
+#[test]
+fn held_nodes_are_proven_by_committed_checks() {
+    let mut world = World::connected();
+    let before = world.deadline().unwrap();
+    let _kept = world.session.hold(world.now, path("/kept"));
+    let lost = world.session.hold(world.now, path("/lost"));
+    world.pass(TIMEOUT / 3).unwrap();
+    let requests = world.requests();
+    let (xid, Request::Multi(ops)) = &requests[0] else { panic!("{requests:?}") };
+    assert_eq!(ops.len(), 2);
+    world.reply(*xid, Ok(Response::Multi(vec![OpResult::Check, OpResult::Check]))).unwrap();
+    assert_eq!(world.deadline(), Some(before + TIMEOUT / 3));
+
+    world.pass(TIMEOUT / 3).unwrap();
+    let requests = world.requests();
+    let failed = vec![OpResult::Error(None), OpResult::Error(Some(ErrorCode::NoNode))];
+    world.reply(requests[0].0, Ok(Response::Multi(failed))).unwrap();
+    assert_eq!(world.deadline(), Some(before + TIMEOUT / 3), "a failed multi proves nothing");
+    assert_eq!(world.events(), [Event::NodeGone { id: lost }]);
+    world.pass(Duration::ZERO).unwrap();
+    let (_, Request::Multi(ops)) = world.request() else { panic!() };
+    assert_eq!(ops.len(), 1, "the other one is proven at once");
+}
+
+/// L1, L6: a delete that must happen is retried over reconnects until a server confirms it.
+#[test]
+fn l1_l6_a_cleanup_survives_lost_connections() {
+    let mut world = World::connected();
+    world.session.clean_up(world.now, Cleanup::Node(path("/locks/me")), Some(1));
+    for _ in 0..3 {
+        let (_, request) = world.request();
+        assert_eq!(
+            request,
+            Request::Delete(DeleteRequest { path: "/locks/me".into(), version: -1 })
+        );
+        world.lose_connection();
+        world.connect(7);
+        assert_eq!(world.results(), [], "not done yet");
+    }
+    let (xid, _) = world.request();
+    world.reply(xid, Err(ErrorCode::NoNode)).unwrap();
+    assert_eq!(world.results(), [(1, Ok(Response::Empty))]);
+}
+
+/// L2: the node of a create whose reply was lost is found by its prefix and deleted.
+#[test]
+fn l2_a_cleanup_finds_a_node_of_unknown_name() {
+    let mut world = World::connected();
+    let target = Cleanup::Child { parent: path("/locks"), prefix: "_c_1-lock-".into() };
+    world.session.clean_up(world.now, target, Some(1));
+    let requests = world.requests();
+    assert!(matches!(requests[0].1, Request::Sync(_)), "the listing must not be a stale one");
+    world.reply(requests[0].0, Ok(Response::Path("/locks".into()))).unwrap();
+    let names = vec!["_c_2-lock-0000000001".into(), "_c_1-lock-0000000002".into()];
+    world.reply(requests[1].0, Ok(Response::Names(names))).unwrap();
+    let (xid, request) = world.request();
+    let delete = DeleteRequest { path: "/locks/_c_1-lock-0000000002".into(), version: -1 };
+    assert_eq!(request, Request::Delete(delete));
+    world.reply(xid, Ok(Response::Empty)).unwrap();
+    assert_eq!(world.results(), [(1, Ok(Response::Empty))]);
+}
+
+#[test]
+fn watches_are_armed_again_before_anything_else() {
+    let mut world = World::connected();
+    let data_watch = world.session.submit_watching(world.now, get_data("/a"), WatchKind::Data, 1);
+    let (xid, request) = world.request();
+    assert_eq!(request, Request::GetData(PathWatchRequest { path: "/a".into(), watch: true }));
+    world.reply(xid, data()).unwrap();
+    world.lose_connection();
+    world.submit(create("/b"), 2);
+    world.connect(7);
+    let requests = world.requests();
+    let (xid::SET_WATCHES, Request::SetWatches(watches)) = &requests[0] else {
+        panic!("{requests:?}")
+    };
+    assert_eq!((watches.relative_zxid, watches.data.len()), (Zxid(50), 1));
+    assert!(matches!(requests[1].1, Request::Create2(_)));
+    world.events();
+    world.notify(EventKind::NodeDeleted, "/a");
+    assert!(matches!(world.events()[..], [Event::Watch { id, .. }] if id == data_watch));
+}
+
+#[test]
+fn a_watch_that_nobody_wants_is_removed_from_the_server() {
+    let mut world = World::connected();
+    let id = world.session.submit_watching(world.now, get_data("/a"), WatchKind::Data, 1);
+    world.requests();
+    world.session.unwatch(world.now, id);
+    assert!(matches!(world.request().1, Request::RemoveWatches(_)));
+
+    world.lose_connection();
+    let id = world.session.submit_watching(world.now, get_data("/a"), WatchKind::Data, 2);
+    world.session.unwatch(world.now, id);
+    world.connect(7);
+    let unwatched = PathWatchRequest { path: "/a".into(), watch: false };
+    assert_eq!(world.request().1, Request::GetData(unwatched), "never asked for");
+}
+
+#[test]
+fn closing_waits_for_cleanups_and_ends_the_session() {
+    let mut world = World::connected();
+    world.session.clean_up(world.now, Cleanup::Node(path("/a")), None);
+    world.session.close(world.now);
+    world.submit(create("/b"), 1);
+    assert_eq!(world.results(), [(1, Err(RequestError::Closed))]);
+    let (xid, request) = world.request();
+    assert!(matches!(request, Request::Delete(_)));
+    world.reply(xid, Ok(Response::Empty)).unwrap();
+    let (xid, request) = world.request();
+    assert_eq!(request, Request::CloseSession);
+    assert_eq!(world.reply(xid, Ok(Response::Empty)), Err(Disconnect::Closed));
+    assert_eq!(world.events(), [Event::Closed]);
+    assert_eq!(world.session.contact(), Contact::Closed);
+}
+
+#[test]
+fn closing_without_a_server_ends_when_the_session_is_unreachable() {
+    let mut world = World::connected();
+    world.lose_connection();
+    world.session.close(world.now);
+    assert_ne!(world.session.contact(), Contact::Closed, "the session may still be ended");
+    world.pass(TIMEOUT).unwrap();
+    assert_eq!(world.session.contact(), Contact::Closed);
+}
+
+#[test]
+fn a_request_over_the_limit_is_refused_and_harms_no_other() {
+    let mut world = World::connected();
+    let data = Bytes::from(vec![0; MAX_FRAME]);
+    let large = CreateRequest { path: "/a".into(), data, acl: vec![], flags: 0 };
+    world.submit(Request::Create(large), 1);
+    world.submit(get_data("/a"), 2);
+    let results = world.results();
+    assert!(matches!(results[..], [(1, Err(RequestError::TooLarge { .. }))]), "{results:?}");
+    assert!(matches!(world.request().1, Request::GetData(_)));
+}
+
+#[test]
+fn refused_credentials_end_the_session() {
+    let mut config = config(LeaseMode::Quorum);
+    let credentials = Credentials { scheme: "x".into(), secret: Bytes::from_static(b"secret") };
+    assert!(!format!("{credentials:?}").contains("secret\""), "S9: no secrets in logs");
+    config.credentials.push(credentials);
+    let mut world = World::connected_with(config);
+    assert!(matches!(world.request(), (xid::AUTH, Request::Auth(_))));
+    world.submit(create("/a"), 1);
+    let result = world.reply(xid::AUTH, Err(ErrorCode::AuthFailed));
+    assert_eq!(result, Err(Disconnect::AuthFailed));
+    assert_eq!(world.results(), [(1, Err(RequestError::AuthFailed))]);
+}
