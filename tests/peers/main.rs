@@ -29,10 +29,7 @@ async fn a_server_alone_starts_stops_and_keeps_its_data() -> Result<()> {
     let address = server.connect_string();
 
     server.pause()?;
-    assert!(
-        server.four_letter("ruok").await.is_err(),
-        "a stopped process answers nothing"
-    );
+    assert!(server.four_letter("ruok").await.is_err(), "a stopped process answers nothing");
     server.resume()?;
     assert_eq!(server.four_letter("ruok").await?, "imok");
 
@@ -52,19 +49,12 @@ async fn an_ensemble_elects_and_takes_back_a_follower_and_a_leader() -> Result<(
     let mut ensemble = ZooKeeperEnsemble::start(3).await?;
     assert_eq!(
         modes(&ensemble).await,
-        [
-            Some(Mode::Leader),
-            Some(Mode::Follower),
-            Some(Mode::Follower)
-        ]
+        [Some(Mode::Leader), Some(Mode::Follower), Some(Mode::Follower)]
     );
 
     let follower = ensemble.follower().await?;
     ensemble.kill(follower);
-    assert_eq!(
-        modes(&ensemble).await,
-        [Some(Mode::Leader), Some(Mode::Follower), None]
-    );
+    assert_eq!(modes(&ensemble).await, [Some(Mode::Leader), Some(Mode::Follower), None]);
     ensemble.restart(follower).await?;
     assert_eq!(ensemble.server(follower).mode().await?, Mode::Follower);
 
@@ -92,10 +82,8 @@ async fn curator_and_kazoo_take_turns_on_one_server() -> Result<()> {
 
 #[tokio::test]
 async fn curator_and_kazoo_take_turns_on_an_ensemble() -> Result<()> {
-    if !peers::ready(
-        "peers: contenders, ensemble",
-        &[Peer::ZooKeeper, Peer::Curator, Peer::Kazoo],
-    ) {
+    if !peers::ready("peers: contenders, ensemble", &[Peer::ZooKeeper, Peer::Curator, Peer::Kazoo])
+    {
         return Ok(());
     }
     let ensemble = ZooKeeperEnsemble::start(3).await?;
@@ -146,9 +134,7 @@ async fn take_turns(connect: &str, lock: &str) -> Result<()> {
     .into_iter()
     .enumerate()
     {
-        command
-            .args([connect, lock, &ROUNDS.to_string()])
-            .arg(folder.path());
+        command.args([connect, lock, &ROUNDS.to_string()]).arg(folder.path());
         command.args(["10000", name, &seed.to_string(), "20"]);
         contenders.push((name, Process::spawn(name, &command, folder.path())?));
     }
@@ -161,10 +147,7 @@ async fn take_turns(connect: &str, lock: &str) -> Result<()> {
     let entries = entries(&folder.path().join("log"))?;
     assert_eq!(entries.len(), contenders.len() * ROUNDS);
     let counts = entries.iter().map(|entry| entry.count);
-    assert!(
-        counts.eq(1..=entries.len()),
-        "an update of the counter was lost: {entries:?}"
-    );
+    assert!(counts.eq(1..=entries.len()), "an update of the counter was lost: {entries:?}");
     assert!(
         entries.is_sorted_by(|earlier, later| earlier.czxid < later.czxid),
         "a later holder has an older node: {entries:?}"
@@ -186,9 +169,7 @@ struct Entry {
 
 fn entries(log: &Path) -> Result<Vec<Entry>> {
     let text = fs::read_to_string(log).context("no contender was ever inside")?;
-    text.lines()
-        .map(|line| entry(line).with_context(|| format!("odd line {line:?}")))
-        .collect()
+    text.lines().map(|line| entry(line).with_context(|| format!("odd line {line:?}"))).collect()
 }
 
 fn entry(line: &str) -> Option<Entry> {

@@ -40,26 +40,14 @@ const XTASK: &str = "xtask";
 const LAYERS: &[Layer] = &[
     pure(WIRE, &[], &["bytes", "thiserror"]),
     pure(SESSION, &[WIRE], &["bytes", "thiserror"]),
-    pure(
-        TREE,
-        &[WIRE],
-        &["bytes", "thiserror", "sha1", "base64", "subtle"],
-    ),
+    pure(TREE, &[WIRE], &["bytes", "thiserror", "sha1", "base64", "subtle"]),
     layer(CLIENT, &[SESSION, WIRE]),
     layer(ENGINE, &[TREE, WIRE]),
     // The recipes see `wire` and `session` only as far as `client` shows them.
     layer(LOCKKEEPER, &[CLIENT]),
     layer(CLI, &[LOCKKEEPER, CLIENT, ENGINE]),
-    Layer {
-        name: TESTKIT,
-        inside: Inside::AnyBut(&[CLI, TESTS, XTASK]),
-        outside: Outside::Any,
-    },
-    Layer {
-        name: TESTS,
-        inside: Inside::AnyBut(&[XTASK]),
-        outside: Outside::Any,
-    },
+    Layer { name: TESTKIT, inside: Inside::AnyBut(&[CLI, TESTS, XTASK]), outside: Outside::Any },
+    Layer { name: TESTS, inside: Inside::AnyBut(&[XTASK]), outside: Outside::Any },
     layer(XTASK, &[]),
 ];
 
@@ -68,19 +56,11 @@ const fn pure(
     inside: &'static [&'static str],
     outside: &'static [&'static str],
 ) -> Layer {
-    Layer {
-        name,
-        inside: Inside::Only(inside),
-        outside: Outside::Pure(outside),
-    }
+    Layer { name, inside: Inside::Only(inside), outside: Outside::Pure(outside) }
 }
 
 const fn layer(name: &'static str, inside: &'static [&'static str]) -> Layer {
-    Layer {
-        name,
-        inside: Inside::Only(inside),
-        outside: Outside::Any,
-    }
+    Layer { name, inside: Inside::Only(inside), outside: Outside::Any }
 }
 
 /// One dependency as a manifest declares it.
@@ -109,11 +89,8 @@ pub(crate) fn run() -> Result<()> {
         .no_deps()
         .exec()
         .context("cannot read this workspace with `cargo metadata`")?;
-    let packages: BTreeSet<String> = metadata
-        .packages
-        .iter()
-        .map(|package| package.name.to_string())
-        .collect();
+    let packages: BTreeSet<String> =
+        metadata.packages.iter().map(|package| package.name.to_string()).collect();
     let edges = edges(&metadata);
     let offences = offences(&packages, &edges);
     if !offences.is_empty() {
@@ -127,11 +104,7 @@ pub(crate) fn run() -> Result<()> {
             offences.join("\n  ")
         );
     }
-    println!(
-        "{} packages, {} dependencies, all in order",
-        packages.len(),
-        edges.len()
-    );
+    println!("{} packages, {} dependencies, all in order", packages.len(), edges.len());
     Ok(())
 }
 
@@ -143,11 +116,7 @@ fn edges(metadata: &Metadata) -> Vec<Edge> {
                 DependencyKind::Development => Kind::Dev,
                 _ => Kind::Build,
             };
-            edges.push(Edge {
-                from: package.name.to_string(),
-                to: dependency.name.clone(),
-                kind,
-            });
+            edges.push(Edge { from: package.name.to_string(), to: dependency.name.clone(), kind });
         }
     }
     edges
@@ -190,24 +159,21 @@ fn judge(layer: &Layer, edge: &Edge, packages: &BTreeSet<String>) -> Result<(), 
 fn judge_inside(inside: &Inside, to: &str) -> Result<(), String> {
     match inside {
         Inside::Only([]) => Err("it may depend on no crate of this workspace".to_owned()),
-        Inside::Only(allowed) if !allowed.contains(&to) => Err(format!(
-            "of this workspace it may depend on {} only",
-            allowed.join(", ")
-        )),
-        Inside::AnyBut(forbidden) if forbidden.contains(&to) => Err(format!(
-            "it may depend on any crate but {}",
-            forbidden.join(", ")
-        )),
+        Inside::Only(allowed) if !allowed.contains(&to) => {
+            Err(format!("of this workspace it may depend on {} only", allowed.join(", ")))
+        }
+        Inside::AnyBut(forbidden) if forbidden.contains(&to) => {
+            Err(format!("it may depend on any crate but {}", forbidden.join(", ")))
+        }
         _ => Ok(()),
     }
 }
 
 fn judge_outside(outside: &Outside, to: &str) -> Result<(), String> {
     match outside {
-        Outside::Pure(allowed) if !allowed.contains(&to) => Err(format!(
-            "a pure crate, which may depend on {} only",
-            allowed.join(", ")
-        )),
+        Outside::Pure(allowed) if !allowed.contains(&to) => {
+            Err(format!("a pure crate, which may depend on {} only", allowed.join(", ")))
+        }
         _ => Ok(()),
     }
 }
@@ -220,11 +186,7 @@ mod tests {
         let packages = LAYERS.iter().map(|layer| layer.name.to_owned()).collect();
         let edges: Vec<Edge> = edges
             .iter()
-            .map(|&(from, to, kind)| Edge {
-                from: from.to_owned(),
-                to: to.to_owned(),
-                kind,
-            })
+            .map(|&(from, to, kind)| Edge { from: from.to_owned(), to: to.to_owned(), kind })
             .collect();
         offences(&packages, &edges)
     }
@@ -246,10 +208,7 @@ mod tests {
             (TESTS, CLI),
             (WIRE, "bytes"),
         ];
-        let edges: Vec<_> = picture
-            .iter()
-            .map(|&(from, to)| (from, to, Kind::Build))
-            .collect();
+        let edges: Vec<_> = picture.iter().map(|&(from, to)| (from, to, Kind::Build)).collect();
         assert_eq!(check(&edges), Vec::<String>::new());
     }
 
@@ -267,10 +226,7 @@ mod tests {
             (CLIENT, TESTKIT),
             (XTASK, WIRE),
         ];
-        let edges: Vec<_> = wrong
-            .iter()
-            .map(|&(from, to)| (from, to, Kind::Build))
-            .collect();
+        let edges: Vec<_> = wrong.iter().map(|&(from, to)| (from, to, Kind::Build)).collect();
         let offences = check(&edges);
         assert_eq!(offences.len(), wrong.len(), "{offences:#?}");
         for ((from, to), line) in wrong.iter().zip(&offences) {
@@ -283,23 +239,14 @@ mod tests {
         assert_eq!(check(&[(WIRE, "tokio", Kind::Build)]).len(), 1);
         assert_eq!(check(&[(SESSION, "sha1", Kind::Build)]).len(), 1);
         assert_eq!(check(&[(TREE, "getrandom", Kind::Build)]).len(), 1);
-        assert_eq!(
-            check(&[(ENGINE, "getrandom", Kind::Build)]),
-            Vec::<String>::new()
-        );
+        assert_eq!(check(&[(ENGINE, "getrandom", Kind::Build)]), Vec::<String>::new());
     }
 
     #[test]
     fn tests_may_use_anything_but_a_runtime_in_a_pure_crate() {
         assert_eq!(check(&[(SESSION, "tokio", Kind::Dev)]).len(), 1);
-        assert_eq!(
-            check(&[(SESSION, "proptest", Kind::Dev)]),
-            Vec::<String>::new()
-        );
-        assert_eq!(
-            check(&[(LOCKKEEPER, TESTKIT, Kind::Dev)]),
-            Vec::<String>::new()
-        );
+        assert_eq!(check(&[(SESSION, "proptest", Kind::Dev)]), Vec::<String>::new());
+        assert_eq!(check(&[(LOCKKEEPER, TESTKIT, Kind::Dev)]), Vec::<String>::new());
         assert_eq!(check(&[(CLIENT, "tokio", Kind::Dev)]), Vec::<String>::new());
     }
 
@@ -307,9 +254,6 @@ mod tests {
     fn a_package_without_a_place_is_reported() {
         let packages = BTreeSet::from(["lockkeeper-new".to_owned()]);
         let offences = offences(&packages, &[]);
-        assert_eq!(
-            offences,
-            ["lockkeeper-new: has no place in the picture; give it one"]
-        );
+        assert_eq!(offences, ["lockkeeper-new: has no place in the picture; give it one"]);
     }
 }

@@ -44,11 +44,7 @@ struct Peers {
 
 impl Peers {
     fn policy(self) -> MissingPeers {
-        if self.require_peers {
-            MissingPeers::Fail
-        } else {
-            MissingPeers::Skip
-        }
+        if self.require_peers { MissingPeers::Fail } else { MissingPeers::Skip }
     }
 }
 

@@ -34,16 +34,8 @@ const NEEDS: &[Need] = &[
         package: "zookeeper",
         probe: Probe::File("/usr/share/java/zookeeper.jar"),
     },
-    Need {
-        what: "java",
-        package: "default-jre-headless",
-        probe: Probe::Program("java"),
-    },
-    Need {
-        what: "javac",
-        package: "default-jdk-headless",
-        probe: Probe::Program("javac"),
-    },
+    Need { what: "java", package: "default-jre-headless", probe: Probe::Program("java") },
+    Need { what: "javac", package: "default-jdk-headless", probe: Probe::Program("javac") },
     Need {
         what: "Apache Curator's recipes",
         package: "libcurator-recipes-java",
@@ -59,26 +51,10 @@ const NEEDS: &[Need] = &[
         package: "libcurator-framework-java",
         probe: Probe::File("/usr/share/java/curator-framework.jar"),
     },
-    Need {
-        what: "kazoo",
-        package: "python3-kazoo",
-        probe: Probe::PythonModule("kazoo"),
-    },
-    Need {
-        what: "setpriv",
-        package: "util-linux",
-        probe: Probe::Program("setpriv"),
-    },
-    Need {
-        what: "ip",
-        package: "iproute2",
-        probe: Probe::Program("ip"),
-    },
-    Need {
-        what: "ps",
-        package: "procps",
-        probe: Probe::Program("ps"),
-    },
+    Need { what: "kazoo", package: "python3-kazoo", probe: Probe::PythonModule("kazoo") },
+    Need { what: "setpriv", package: "util-linux", probe: Probe::Program("setpriv") },
+    Need { what: "ip", package: "iproute2", probe: Probe::Program("ip") },
+    Need { what: "ps", package: "procps", probe: Probe::Program("ps") },
 ];
 
 /// What the machine had at the end.
@@ -108,10 +84,7 @@ pub(crate) fn run(policy: MissingPeers) -> Result<Outcome> {
     for need in &missing {
         println!("missing: {} (Debian package {})", need.what, need.package);
     }
-    println!(
-        "as root: apt-get install --no-install-recommends {}",
-        packages(&missing).join(" ")
-    );
+    println!("as root: apt-get install --no-install-recommends {}", packages(&missing).join(" "));
     match policy {
         MissingPeers::Skip => Ok(Outcome::Incomplete),
         MissingPeers::Fail => bail!("{} missing, see above", count(missing.len())),
@@ -119,11 +92,7 @@ pub(crate) fn run(policy: MissingPeers) -> Result<Outcome> {
 }
 
 fn count(things: usize) -> String {
-    if things == 1 {
-        "one thing is".to_owned()
-    } else {
-        format!("{things} things are")
-    }
+    if things == 1 { "one thing is".to_owned() } else { format!("{things} things are") }
 }
 
 fn missing() -> Vec<&'static Need> {
@@ -150,13 +119,7 @@ fn install(missing: &[&Need]) -> Result<()> {
     if let Err(error) = apt_get(&["update", "-q"]) {
         eprintln!("{error:#}");
     }
-    apt_get(
-        &[
-            &["install", "-q", "-y", "--no-install-recommends"],
-            &packages[..],
-        ]
-        .concat(),
-    )
+    apt_get(&[&["install", "-q", "-y", "--no-install-recommends"], &packages[..]].concat())
 }
 
 fn apt_get(arguments: &[&str]) -> Result<()> {
@@ -190,9 +153,7 @@ impl Probe {
 
 fn in_path(program: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
-    env::split_paths(&path)
-        .map(|folder| folder.join(program))
-        .find(|file| file.is_file())
+    env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file())
 }
 
 #[cfg(test)]

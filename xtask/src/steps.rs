@@ -45,11 +45,7 @@ impl Steps {
             eprintln!("{name}: {error:#}");
             Verdict::Failed
         });
-        self.done.push(Step {
-            name: name.to_owned(),
-            verdict,
-            took: start.elapsed(),
-        });
+        self.done.push(Step { name: name.to_owned(), verdict, took: start.elapsed() });
     }
 
     /// Whether any step failed.
@@ -61,13 +57,7 @@ impl Steps {
 /// The table: step, verdict, seconds.
 impl fmt::Display for Steps {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let width = self
-            .done
-            .iter()
-            .map(|step| step.name.len())
-            .max()
-            .unwrap_or(0)
-            .max(4);
+        let width = self.done.iter().map(|step| step.name.len()).max().unwrap_or(0).max(4);
         writeln!(f, "{:width$}  {:7}  {:>7}", "step", "result", "seconds")?;
         for step in &self.done {
             let seconds = step.took.as_secs_f64();

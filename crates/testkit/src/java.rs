@@ -12,12 +12,8 @@ use anyhow::{Context, Result, bail};
 use crate::peers;
 
 /// Options for a JVM that lives for seconds: starting fast counts for more than top speed.
-pub(crate) const SHORT_LIVED: &[&str] = &[
-    "-Xmx256m",
-    "-XX:+UseSerialGC",
-    "-XX:TieredStopAtLevel=1",
-    "-XX:-UsePerfData",
-];
+pub(crate) const SHORT_LIVED: &[&str] =
+    &["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"];
 
 /// A compiled program: one source file with a `main` in the class of the file's name.
 #[derive(Clone, Debug)]
@@ -49,10 +45,7 @@ impl Program {
                 fs::remove_dir_all(&aside)?;
             }
         }
-        Ok(Self {
-            class: class.to_owned(),
-            classes,
-        })
+        Ok(Self { class: class.to_owned(), classes })
     }
 
     /// A command that runs the program; the caller adds arguments. Warnings of the libraries
@@ -63,11 +56,7 @@ impl Program {
             .args(SHORT_LIVED)
             .arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
             .arg("-cp")
-            .arg(format!(
-                "{}:{}",
-                self.classes.display(),
-                peers::curator_class_path()
-            ))
+            .arg(format!("{}:{}", self.classes.display(), peers::curator_class_path()))
             .arg(&self.class);
         command
     }

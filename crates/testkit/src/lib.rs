@@ -5,11 +5,13 @@
 //! | [`peers`] | which real peers this machine has; skipping, loudly, what needs a missing one |
 //! | [`zookeeper`] | real Apache ZooKeeper servers: one alone, an ensemble, one for the whole process |
 //! | [`java`], [`python`] | our programs that use Apache Curator and kazoo |
+//! | [`command`] | where the `lockkeeper` command is |
 //! | [`process`] | child processes that are watched, and that never outlive the test |
 //! | [`scratch`] | temporary folders that never outlive it either |
 //!
 //! Invariant: nothing started here survives the test process, not even its death by SIGKILL.
 
+pub mod command;
 pub mod java;
 pub mod peers;
 pub mod process;

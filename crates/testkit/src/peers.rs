@@ -61,11 +61,7 @@ impl Peer {
             Peer::Curator => missing_jars(CURATOR_JARS),
             Peer::Kazoo => missing_kazoo(),
         };
-        missing.extend(
-            self.programs()
-                .iter()
-                .filter_map(|program| missing_program(program)),
-        );
+        missing.extend(self.programs().iter().filter_map(|program| missing_program(program)));
         (!missing.is_empty()).then(|| format!("{self} needs {}", missing.join(", ")))
     }
 
@@ -142,9 +138,7 @@ fn missing_jars(jars: &[&str]) -> Vec<String> {
 }
 
 fn missing_program(program: &str) -> Option<String> {
-    process::find(program)
-        .is_none()
-        .then(|| format!("the program {program}"))
+    process::find(program).is_none().then(|| format!("the program {program}"))
 }
 
 fn missing_kazoo() -> Vec<String> {
@@ -158,11 +152,7 @@ fn missing_kazoo() -> Vec<String> {
             .status();
         import.is_ok_and(|status| status.success())
     });
-    if *has_kazoo {
-        Vec::new()
-    } else {
-        vec![format!("the module kazoo in {SYSTEM_PYTHON}")]
-    }
+    if *has_kazoo { Vec::new() } else { vec![format!("the module kazoo in {SYSTEM_PYTHON}")] }
 }
 
 #[cfg(test)]
@@ -171,14 +161,8 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_named() {
-        assert_eq!(
-            missing_jars(&["no-such.jar"]),
-            ["/usr/share/java/no-such.jar"]
-        );
-        assert_eq!(
-            missing_program("no-such").as_deref(),
-            Some("the program no-such")
-        );
+        assert_eq!(missing_jars(&["no-such.jar"]), ["/usr/share/java/no-such.jar"]);
+        assert_eq!(missing_program("no-such").as_deref(), Some("the program no-such"));
         assert_eq!(missing_program("sh"), None);
     }
 }

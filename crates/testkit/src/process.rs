@@ -42,18 +42,10 @@ impl Process {
         let stdout = folder.join(format!("{name}.out"));
         let stderr = folder.join(format!("{name}.err"));
         let mut mortal = mortal(command);
-        mortal
-            .stdin(Stdio::null())
-            .stdout(create(&stdout)?)
-            .stderr(create(&stderr)?);
+        mortal.stdin(Stdio::null()).stdout(create(&stdout)?).stderr(create(&stderr)?);
         let child = spawn_from_lasting_thread(mortal)
             .with_context(|| format!("cannot start {name} through setpriv"))?;
-        Ok(Self {
-            name: name.to_owned(),
-            child,
-            stdout,
-            stderr,
-        })
+        Ok(Self { name: name.to_owned(), child, stdout, stderr })
     }
 
     /// The id of the process.
@@ -132,9 +124,7 @@ impl Process {
     ///
     /// The operating system does not tell.
     pub fn status(&mut self) -> Result<Option<ExitStatus>> {
-        self.child
-            .try_wait()
-            .with_context(|| format!("cannot wait for {}", self.name))
+        self.child.try_wait().with_context(|| format!("cannot wait for {}", self.name))
     }
 
     /// Waits until it ends.
@@ -149,11 +139,7 @@ impl Process {
                 return Ok(status);
             }
             if start.elapsed() >= limit {
-                bail!(
-                    "{} has not ended after {limit:?}\n{}",
-                    self.name,
-                    self.tail()
-                );
+                bail!("{} has not ended after {limit:?}\n{}", self.name, self.tail());
             }
             tokio::time::sleep(POLL).await;
         }
@@ -172,18 +158,10 @@ impl Process {
                 return Ok(());
             }
             if let Some(status) = ended {
-                bail!(
-                    "{} ended ({status}) before it printed {text:?}\n{}",
-                    self.name,
-                    self.tail()
-                );
+                bail!("{} ended ({status}) before it printed {text:?}\n{}", self.name, self.tail());
             }
             if start.elapsed() >= limit {
-                bail!(
-                    "{} has not printed {text:?} after {limit:?}\n{}",
-                    self.name,
-                    self.tail()
-                );
+                bail!("{} has not printed {text:?} after {limit:?}\n{}", self.name, self.tail());
             }
             tokio::time::sleep(POLL).await;
         }
@@ -212,10 +190,7 @@ impl Drop for Process {
 /// that the process id is the program's own.
 fn mortal(command: &Command) -> Command {
     let mut mortal = Command::new("setpriv");
-    mortal
-        .args(["--pdeathsig", "KILL", "--"])
-        .arg(command.get_program())
-        .args(command.get_args());
+    mortal.args(["--pdeathsig", "KILL", "--"]).arg(command.get_program()).args(command.get_args());
     for (key, value) in command.get_envs() {
         match value {
             Some(value) => mortal.env(key, value),
@@ -248,9 +223,7 @@ fn spawn_from_lasting_thread(command: Command) -> io::Result<Child> {
     });
     let (reply, answer) = mpsc::channel();
     let gone = |_| io::Error::other("the thread that starts processes is gone");
-    spawner
-        .send((command, reply))
-        .map_err(|_| gone(mpsc::RecvError))?;
+    spawner.send((command, reply)).map_err(|_| gone(mpsc::RecvError))?;
     answer.recv().map_err(gone)?
 }
 
@@ -259,9 +232,7 @@ fn create(path: &Path) -> Result<File> {
 }
 
 fn read(path: &Path) -> String {
-    fs::read(path)
-        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
-        .unwrap_or_default()
+    fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
 }
 
 /// Where `program` is in `PATH`.
@@ -310,9 +281,7 @@ mod tests {
     async fn a_child_outlives_the_thread_that_asked_for_it() {
         let folder = scratch::folder().unwrap();
         let path = folder.path().to_owned();
-        let mut process = thread::spawn(move || shell("sleep 60", &path))
-            .join()
-            .unwrap();
+        let mut process = thread::spawn(move || shell("sleep 60", &path)).join().unwrap();
         tokio::time::sleep(Duration::from_millis(100)).await;
         assert_eq!(process.status().unwrap(), None);
     }

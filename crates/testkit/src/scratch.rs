@@ -28,9 +28,7 @@ pub fn folder() -> io::Result<TempDir> {
 fn root() -> io::Result<&'static Path> {
     static ROOT: OnceLock<Result<Root, String>> = OnceLock::new();
     let root = ROOT.get_or_init(|| Root::create().map_err(|error| error.to_string()));
-    root.as_ref()
-        .map(|root| root.path.as_path())
-        .map_err(|error| io::Error::other(error.as_str()))
+    root.as_ref().map(|root| root.path.as_path()).map_err(|error| io::Error::other(error.as_str()))
 }
 
 #[derive(Debug)]
@@ -42,9 +40,7 @@ struct Root {
 
 impl Root {
     fn create() -> io::Result<Self> {
-        let folder = tempfile::Builder::new()
-            .prefix("lockkeeper-test-")
-            .tempdir()?;
+        let folder = tempfile::Builder::new().prefix("lockkeeper-test-").tempdir()?;
         let mut watcher = Command::new("sh")
             .args(["-c", REMOVE_AT_THE_END, "sh"])
             .arg(folder.path())
@@ -54,10 +50,7 @@ impl Root {
             // Ctrl-C on the terminal is meant for the tests, not for what cleans up after them.
             .process_group(0)
             .spawn()?;
-        Ok(Self {
-            path: folder.keep(),
-            _alive: watcher.stdin.take(),
-        })
+        Ok(Self { path: folder.keep(), _alive: watcher.stdin.take() })
     }
 }
 

@@ -32,10 +32,7 @@ pub(super) async fn create(address: &str, path: &str) -> Result<()> {
     let mut reply = Decoder::new(frame(&mut stream, &mut input).await?);
     let error = ReplyHeader::decode(&mut reply)?.error;
     let exists = ErrorCode::NodeExists.code();
-    ensure!(
-        error == 0 || error == exists,
-        "{address} refuses to create {path}: error {error}"
-    );
+    ensure!(error == 0 || error == exists, "{address} refuses to create {path}: error {error}");
     Ok(())
 }
 
@@ -55,9 +52,6 @@ async fn frame(stream: &mut TcpStream, input: &mut BytesMut) -> Result<Bytes> {
         if let Some(frame) = split_frame(input, MAX_FRAME)? {
             return Ok(frame);
         }
-        ensure!(
-            stream.read_buf(input).await.context("no reply")? > 0,
-            "no reply"
-        );
+        ensure!(stream.read_buf(input).await.context("no reply")? > 0, "no reply");
     }
 }

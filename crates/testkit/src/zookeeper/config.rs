@@ -111,10 +111,7 @@ impl Config {
         }
         for (id, member) in (1..).zip(members) {
             let Member { quorum, election } = member;
-            line(
-                &format!("server.{id}"),
-                &format_args!("127.0.0.1:{quorum}:{election}"),
-            );
+            line(&format!("server.{id}"), &format_args!("127.0.0.1:{quorum}:{election}"));
         }
         text
     }
@@ -133,13 +130,8 @@ mod tests {
 
     #[test]
     fn the_last_setting_of_a_key_counts() {
-        let config = Config::new()
-            .tick(Duration::from_secs(2))
-            .setting("syncLimit", "3");
-        let members = [Member {
-            quorum: 11,
-            election: 12,
-        }];
+        let config = Config::new().tick(Duration::from_secs(2)).setting("syncLimit", "3");
+        let members = [Member { quorum: 11, election: 12 }];
         let text = config.zoo_cfg(Path::new("/data"), 10, &members);
         assert!(text.contains("tickTime=2000\n"), "{text}");
         assert!(text.contains("clientPort=10\n"), "{text}");

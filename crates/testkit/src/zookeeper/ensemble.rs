@@ -55,10 +55,7 @@ impl ZooKeeperEnsemble {
             server.launch()?;
             servers.push(server);
         }
-        Ok(Self {
-            servers,
-            _folder: folder,
-        })
+        Ok(Self { servers, _folder: folder })
     }
 
     /// Waits until every server serves.
@@ -90,10 +87,7 @@ impl ZooKeeperEnsemble {
     ///
     /// The first server does not answer, or does not accept the name.
     pub async fn chroot(&self, name: &str) -> Result<String> {
-        let first = self
-            .servers
-            .first()
-            .context("an ensemble without servers")?;
+        let first = self.servers.first().context("an ensemble without servers")?;
         first.chroot(name).await?;
         Ok(format!("{}/{name}", self.connect_string()))
     }
@@ -176,9 +170,7 @@ impl ZooKeeperEnsemble {
     ///
     /// None says so: they are looking for a leader, or too few are alive.
     pub async fn leader(&self) -> Result<usize> {
-        self.find(Mode::Leader)
-            .await
-            .context("no server of the ensemble leads")
+        self.find(Mode::Leader).await.context("no server of the ensemble leads")
     }
 
     /// A server that follows.
@@ -187,9 +179,7 @@ impl ZooKeeperEnsemble {
     ///
     /// None says so.
     pub async fn follower(&self) -> Result<usize> {
-        self.find(Mode::Follower)
-            .await
-            .context("no server of the ensemble follows")
+        self.find(Mode::Follower).await.context("no server of the ensemble follows")
     }
 
     async fn find(&self, wanted: Mode) -> Option<usize> {
@@ -205,10 +195,7 @@ impl ZooKeeperEnsemble {
 /// For each server: the port for clients, the one for followers, the one for elections.
 fn free_port_triples(size: usize) -> Result<Vec<[u16; 3]>> {
     const MOST: usize = 7;
-    anyhow::ensure!(
-        (1..=MOST).contains(&size),
-        "an ensemble has 1 to {MOST} servers, not {size}"
-    );
+    anyhow::ensure!((1..=MOST).contains(&size), "an ensemble has 1 to {MOST} servers, not {size}");
     let ports = free_ports::<{ 3 * MOST }>()?;
     let (triples, _) = ports.as_chunks::<3>();
     Ok(triples[..size].to_vec())

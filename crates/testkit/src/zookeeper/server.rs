@@ -84,14 +84,7 @@ impl ZooKeeper {
         fs::create_dir_all(folder.join("data"))?;
         fs::write(folder.join("zoo.cfg"), zoo_cfg)?;
         let jvm_arguments = config.jvm_arguments().to_vec();
-        Ok(Self {
-            process: None,
-            port,
-            folder,
-            jvm_arguments,
-            starts: 0,
-            _owned_folder: None,
-        })
+        Ok(Self { process: None, port, folder, jvm_arguments, starts: 0, _owned_folder: None })
     }
 
     /// Starts the process, and does not wait for it.
@@ -164,10 +157,7 @@ impl ZooKeeper {
 
     /// The log since the last start.
     pub fn log(&self) -> String {
-        self.process
-            .as_ref()
-            .map(Process::stderr)
-            .unwrap_or_default()
+        self.process.as_ref().map(Process::stderr).unwrap_or_default()
     }
 
     /// What the server is now.
@@ -182,11 +172,7 @@ impl ZooKeeper {
             Some("standalone") => Ok(Mode::Standalone),
             Some("leader") => Ok(Mode::Leader),
             Some("follower") => Ok(Mode::Follower),
-            _ => Err(anyhow!(
-                "port {} is not serving: {}",
-                self.port,
-                answer.trim()
-            )),
+            _ => Err(anyhow!("port {} is not serving: {}", self.port, answer.trim())),
         }
     }
 

@@ -1,0 +1,47 @@
+//! The `lockkeeper` command, as the suites run it.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+use anyhow::{Context, Result, anyhow, bail};
+
+/// Where the command is, built from the present source.
+///
+/// `cargo test` builds no program of another package for a test, so this asks cargo for it; that
+/// is quick when it is up to date, and done once per test process.
+///
+/// # Errors
+///
+/// It does not build. The compiler's messages are in the error.
+pub fn lockkeeper() -> Result<PathBuf> {
+    static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let built = BUILT.get_or_init(|| build().map_err(|error| format!("{error:#}")));
+    built.clone().map_err(|error| anyhow!(error))
+}
+
+fn build() -> Result<PathBuf> {
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .args(["build", "--quiet", "--package", "lockkeeper-cli", "--target-dir"])
+        .arg(target_folder()?)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .stdin(Stdio::null())
+        .output()
+        .context("cannot start cargo")?;
+    if !output.status.success() {
+        let messages = String::from_utf8_lossy(&output.stderr);
+        bail!("the lockkeeper command does not build:\n{messages}");
+    }
+    let program = target_folder()?.join("debug/lockkeeper");
+    anyhow::ensure!(program.is_file(), "cargo built no {}", program.display());
+    Ok(program)
+}
+
+/// A test binary is `<target>/<profile>/deps/<name>`.
+fn target_folder() -> Result<PathBuf> {
+    let binary = env::current_exe().context("this process does not know its own file")?;
+    let target = binary.ancestors().nth(3).map(Path::to_owned);
+    target.context("this process is no test binary of cargo's")
+}
