@@ -1,9 +1,57 @@
-//! (being written)
+//! A durable single-node server for the ZooKeeper protocol, to be embedded.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let engine = lockkeeper_engine::Engine::builder().start().await?;
+//! println!("any ZooKeeper client can connect to {}", engine.connect_string());
+//! # engine.stop().await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! ```text
+//!   builder        settings            engine    the handle of a running one
+//!   startup        from the first to the second, and the end
+//!
+//!   listener       accepts, within the limits of `admission`; `unix_socket` guards the file
+//!   conversation   a connection's task: bytes in, whole frames to the tree thread
+//!   tree_loop      the tree thread: owns the `Server` of lockkeeper-tree, and polls the sockets
+//!   commit         the commit thread: one durable step for all that waits, then the replies
+//!   connection     bytes out, from whichever thread has them; `socket` is what they go through
+//!   storage        the data directory
+//!
+//!   four_letter, metrics, clock, error
+//! ```
+//!
+//! A request's way: its connection's task reads the frame and delivers it; the tree thread handles
+//! everything delivered in one round and submits the effects; the commit thread makes the changes
+//! of all waiting rounds durable in one step, and only then writes the replies to the sockets.
+//!
+//! Invariant: nothing a client can see is ever un-durable. A reply, a watch event and a ping all
+//! wait for whatever the tree had changed before them; after an error of the storage nothing is
+//! sent any more.
 
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "the listener that uses it is being written")
-)]
+mod admission;
+mod builder;
+mod clock;
+mod commit;
+mod connection;
+mod conversation;
+mod engine;
+mod error;
+mod four_letter;
+mod listener;
+mod metrics;
+mod socket;
+mod startup;
 mod storage;
+mod tree_loop;
+mod unix_socket;
 
+pub use builder::Builder;
+pub use engine::Engine;
+pub use error::{EngineError, StartError};
+pub use lockkeeper_tree::Stats;
+pub use lockkeeper_wire::{SessionId, Zxid};
 pub use storage::{Durability, StorageError, UnknownDurability};

@@ -1,0 +1,73 @@
+//! The time and the randomness that the server is given.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use lockkeeper_tree::{Entropy, Now};
+use rustix::time::{ClockId, clock_gettime};
+
+/// Counts the time for which the machine slept: a session whose client was not heard of for that
+/// long is as expired as any other.
+#[cfg(target_os = "linux")]
+const STEADY: ClockId = ClockId::Boottime;
+/// Elsewhere the plain monotonic clock is the nearest there is (on macOS it counts sleep too).
+#[cfg(not(target_os = "linux"))]
+const STEADY: ClockId = ClockId::Monotonic;
+
+/// What time it is, on both clocks.
+pub(crate) fn now() -> Now {
+    Now {
+        monotonic: steady(),
+        unix_ms: wall_ms(),
+    }
+}
+
+fn steady() -> Duration {
+    Duration::try_from(clock_gettime(STEADY)).unwrap_or_default()
+}
+
+/// A wall clock before 1970 or after the year 292 million counts as the nearest of the two.
+fn wall_ms() -> i64 {
+    let since_1970 = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    i64::try_from(since_1970.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// The operating system's cryptographic random source.
+pub(crate) struct SystemEntropy {
+    /// Only this module makes one, after a trial.
+    _tried: (),
+}
+
+impl SystemEntropy {
+    /// Takes a few bytes for a trial, so that a system without randomness is found at the start.
+    pub(crate) fn open() -> Result<Self, getrandom::Error> {
+        getrandom::fill(&mut [0; 16])?;
+        Ok(Self { _tried: () })
+    }
+}
+
+impl Entropy for SystemEntropy {
+    fn fill(&mut self, bytes: &mut [u8]) {
+        // A password that is not random would hand the session to whoever guesses it: better none.
+        getrandom::fill(bytes).expect("the system's random source has failed");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_passes_and_randomness_differs() {
+        let before = now();
+        assert!(before.monotonic > Duration::ZERO && before.unix_ms > 0);
+        assert!(now().monotonic >= before.monotonic);
+
+        let mut entropy = SystemEntropy::open().unwrap();
+        let (mut one, mut other) = ([0; 16], [0; 16]);
+        entropy.fill(&mut one);
+        entropy.fill(&mut other);
+        assert_ne!(one, other);
+    }
+}

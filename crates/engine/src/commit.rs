@@ -1,0 +1,288 @@
+//! From the tree to the disk, and only then to the clients.
+//!
+//! The tree thread submits batches; the commit thread makes all that wait durable in one step, and
+//! releases their replies. While it syncs, the tree thread prepares the next batch, so the length
+//! of a group is whatever arrived during the last sync: no timer decides it.
+//!
+//! Replies leave in the order in which the tree made them, whatever connection they are for. So a
+//! read that saw an uncommitted write waits behind it, and so does a ping's reply, which names the
+//! newest transaction. A disk that stalls makes clients doubt their leases (they hear nothing),
+//! never the engine expire their sessions (it hears everything): both err on the safe side.
+
+use std::mem;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use lockkeeper_tree::{Changes, Output};
+use tokio::sync::Notify;
+
+use crate::connection::Connection;
+use crate::metrics::Metrics;
+use crate::storage::{Batch as StorageBatch, Storage, Table};
+use crate::{Durability, StorageError};
+
+/// How many bytes of replies and changes may wait for the disk before nothing more is read.
+const MAX_BACKLOG: usize = 64 * 1024 * 1024;
+
+/// What the tree made of one round of requests.
+pub(crate) struct Batch {
+    pub(crate) changes: Changes,
+    pub(crate) replies: Vec<(Arc<Connection>, Output)>,
+    /// When the round began.
+    pub(crate) since: Instant,
+}
+
+impl Batch {
+    /// Roughly how much memory it holds.
+    fn bytes(&self) -> usize {
+        let changes = self.changes.iter().map(|change| {
+            change.key.len() + change.value.as_ref().map_or(0, bytes::Bytes::len) + 64
+        });
+        let replies = self.replies.iter().map(|(_, output)| match output {
+            Output::Send(bytes) => bytes.len() + 64,
+            Output::Close(_) => 64,
+        });
+        changes.sum::<usize>() + replies.sum::<usize>()
+    }
+
+    /// Sends the replies; what this batch depends on is durable.
+    fn release(self, metrics: &Metrics) {
+        let mut touched: Vec<Arc<Connection>> = Vec::new();
+        metrics.answered(self.replies.len(), self.since.elapsed());
+        for (connection, output) in self.replies {
+            connection.push(output);
+            // A client's replies mostly stand together, so most repetitions are found here; a
+            // repetition that is not costs a second flush of an empty buffer.
+            if touched.last().is_none_or(|last| last.id != connection.id) {
+                touched.push(connection);
+            }
+        }
+        for connection in touched {
+            connection.flush();
+        }
+    }
+}
+
+/// The line in front of the disk.
+pub(crate) struct Pipeline {
+    state: Mutex<State>,
+    work: Condvar,
+    /// Bytes in the line, the group that is being committed included.
+    backlog: AtomicUsize,
+    room: Notify,
+    /// Whether changes are written anywhere.
+    durable: bool,
+    metrics: Arc<Metrics>,
+}
+
+#[derive(Default)]
+struct State {
+    line: Vec<Batch>,
+    line_bytes: usize,
+    /// Whether a group was taken out and is not released yet.
+    committing: bool,
+    paused: bool,
+    fail_next: bool,
+    end: End,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum End {
+    #[default]
+    NotYet,
+    /// After what is in the line.
+    Orderly,
+    /// At once: nothing is released any more.
+    Now,
+}
+
+impl Pipeline {
+    pub(crate) fn new(durability: Durability, metrics: Arc<Metrics>) -> Self {
+        Self {
+            state: Mutex::default(),
+            work: Condvar::new(),
+            backlog: AtomicUsize::new(0),
+            room: Notify::new(),
+            durable: durability != Durability::Memory,
+            metrics,
+        }
+    }
+
+    /// Queues a batch, or releases it at once if there is nothing that it has to wait for.
+    ///
+    /// Called by the tree thread only: two callers could overtake each other on the short way.
+    pub(crate) fn submit(&self, batch: Batch) {
+        if batch.changes.is_empty() && batch.replies.is_empty() {
+            return;
+        }
+        let mut state = self.lock();
+        if state.end == End::Now {
+            return;
+        }
+        let must_wait = self.durable && !batch.changes.is_empty();
+        if must_wait || state.paused || state.committing || !state.line.is_empty() {
+            let bytes = batch.bytes();
+            self.backlog.fetch_add(bytes, Ordering::Relaxed);
+            state.line_bytes += bytes;
+            state.line.push(batch);
+            self.work.notify_one();
+            return;
+        }
+        drop(state);
+        batch.release(&self.metrics);
+    }
+
+    /// Whether so much waits for the disk that no more requests should be read.
+    pub(crate) fn is_full(&self) -> bool {
+        self.backlog.load(Ordering::Relaxed) > MAX_BACKLOG
+    }
+
+    /// Waits until [`Pipeline::is_full`] is over.
+    pub(crate) async fn room(&self) {
+        let room = self.room.notified();
+        tokio::pin!(room);
+        // Registered before the second look, so that a release in between is not missed.
+        room.as_mut().enable();
+        if self.is_full() {
+            room.await;
+        }
+    }
+
+    /// How many batches wait.
+    pub(crate) fn waiting(&self) -> usize {
+        let state = self.lock();
+        state.line.len() + usize::from(state.committing)
+    }
+
+    /// Holds back everything submitted from now on, or no longer.
+    pub(crate) fn pause(&self, paused: bool) {
+        self.lock().paused = paused;
+        self.work.notify_one();
+    }
+
+    /// Makes the next commit fail before it writes anything.
+    pub(crate) fn fail_next(&self) {
+        self.lock().fail_next = true;
+    }
+
+    /// Ends the commit thread after what is in the line, paused or not.
+    pub(crate) fn finish(&self) {
+        self.end(End::Orderly);
+    }
+
+    /// Ends it at once. What was not released never is.
+    pub(crate) fn abort(&self) {
+        self.end(End::Now);
+    }
+
+    fn end(&self, end: End) {
+        let mut state = self.lock();
+        if state.end != End::Now {
+            state.end = end;
+        }
+        self.work.notify_one();
+    }
+
+    /// Takes all that waits; `None` at the end.
+    fn next_group(&self) -> Option<Group> {
+        let mut state = self.lock();
+        loop {
+            let ready = !state.line.is_empty() && !state.paused;
+            match state.end {
+                End::Now => return None,
+                End::Orderly if state.line.is_empty() => return None,
+                End::NotYet if !ready => {}
+                End::Orderly | End::NotYet => break,
+            }
+            state = self
+                .work
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        state.committing = true;
+        Some(Group {
+            batches: mem::take(&mut state.line),
+            bytes: mem::take(&mut state.line_bytes),
+            fail: mem::take(&mut state.fail_next),
+        })
+    }
+
+    /// Releases a group that is durable now, unless the end came first.
+    fn release(&self, group: Group) {
+        if self.lock().end == End::Now {
+            return;
+        }
+        let was_full = self.is_full();
+        for batch in group.batches {
+            batch.release(&self.metrics);
+        }
+        self.backlog.fetch_sub(group.bytes, Ordering::Relaxed);
+        // Only now may the tree thread take the short way: before, it would overtake this group.
+        self.lock().committing = false;
+        if was_full {
+            self.room.notify_waiters();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+struct Group {
+    batches: Vec<Batch>,
+    bytes: usize,
+    fail: bool,
+}
+
+/// The commit thread: returns after the orderly end, or with the first error.
+pub(crate) fn run(pipeline: &Pipeline, mut storage: Storage) -> Result<(), StorageError> {
+    let mut writes = StorageBatch::default();
+    while let Some(mut group) = pipeline.next_group() {
+        if pipeline.durable {
+            for batch in &mut group.batches {
+                add(&mut writes, mem::take(&mut batch.changes));
+            }
+        }
+        let committed = match group.fail {
+            true => Err(storage.damaged("a test asked for this commit to fail")),
+            false => storage.commit(&writes),
+        };
+        if let Err(e) = committed {
+            // Before anyone is told: nothing may slip out any more.
+            pipeline.abort();
+            return Err(e);
+        }
+        writes.clear();
+        pipeline.release(group);
+    }
+    Ok(())
+}
+
+fn add(writes: &mut StorageBatch, changes: Changes) {
+    for change in changes {
+        let table = storage_table(change.table);
+        match change.value {
+            Some(value) => writes.put(table, change.key, value),
+            None => writes.delete(table, change.key),
+        }
+    }
+}
+
+fn storage_table(table: lockkeeper_tree::Table) -> Table {
+    match table {
+        lockkeeper_tree::Table::Nodes => Table::Nodes,
+        lockkeeper_tree::Table::Sessions => Table::Sessions,
+        lockkeeper_tree::Table::Meta => Table::Meta,
+    }
+}
+
+/// The tree's name for a table of the storage.
+pub(crate) fn tree_table(table: Table) -> lockkeeper_tree::Table {
+    match table {
+        Table::Nodes => lockkeeper_tree::Table::Nodes,
+        Table::Sessions => lockkeeper_tree::Table::Sessions,
+        Table::Meta => lockkeeper_tree::Table::Meta,
+    }
+}

@@ -1,0 +1,181 @@
+//! One connection, as the threads share it: what is still to be sent, and how it ends.
+
+use std::io;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bytes::{Buf, BytesMut};
+use lockkeeper_tree::{CloseReason, ConnectionId, Output};
+use rustix::net::Shutdown;
+use tokio::sync::Notify;
+
+use crate::socket::{Outlet, Peer};
+
+/// A buffer that grew beyond this for a large reply is given back once it is sent.
+const KEPT_BUFFER: usize = 8 * 1024;
+
+/// A client's connection.
+///
+/// Whichever thread has something for the client writes it to the socket at once: no thread has to
+/// be woken for a reply. What the socket does not take is left to the connection's own task.
+pub(crate) struct Connection {
+    pub(crate) id: ConnectionId,
+    pub(crate) peer: Peer,
+    outlet: Outlet,
+    outgoing: Mutex<Outgoing>,
+    /// Tells the connection's task that bytes are left over, or that the end has come.
+    attention: Notify,
+    /// How many bytes may wait for a client that does not read.
+    max_outgoing: usize,
+}
+
+struct Outgoing {
+    /// What the socket has not taken yet.
+    buffer: BytesMut,
+    life: Life,
+}
+
+/// How far a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Life {
+    Open,
+    /// What is buffered is still sent, then the connection ends.
+    Finishing,
+    /// Everything was sent, and the peer knows that nothing will follow.
+    Finished,
+    /// Ended at once, by whom or whatever.
+    Cut,
+}
+
+/// What a connection's task has to wait for.
+pub(crate) struct Wants {
+    pub(crate) life: Life,
+    pub(crate) write: bool,
+    /// Whether the client takes its replies: one that does not is not read either.
+    pub(crate) read: bool,
+}
+
+impl Connection {
+    pub(crate) fn new(id: ConnectionId, peer: Peer, outlet: Outlet, max_outgoing: usize) -> Self {
+        Self {
+            id,
+            peer,
+            outlet,
+            outgoing: Mutex::new(Outgoing {
+                buffer: BytesMut::new(),
+                life: Life::Open,
+            }),
+            attention: Notify::new(),
+            max_outgoing,
+        }
+    }
+
+    /// Takes an output in; [`Connection::flush`] sends it.
+    pub(crate) fn push(&self, output: Output) {
+        let mut outgoing = self.lock();
+        if outgoing.life != Life::Open {
+            return;
+        }
+        match output {
+            Output::Send(bytes) => outgoing.buffer.extend_from_slice(&bytes),
+            Output::Close(reason) => {
+                log_close(self.peer, &reason);
+                outgoing.life = Life::Finishing;
+            }
+        }
+    }
+
+    /// Sends plain bytes, then ends the connection: for peers that are no ZooKeeper clients.
+    pub(crate) fn push_last(&self, bytes: &[u8]) {
+        let mut outgoing = self.lock();
+        outgoing.buffer.extend_from_slice(bytes);
+        outgoing.life = Life::Finishing;
+    }
+
+    /// Writes as much as the socket takes without waiting. A client for which too much is left
+    /// over is dropped.
+    pub(crate) fn flush(&self) {
+        let mut outgoing = self.lock();
+        if let Err(e) = self.write(&mut outgoing) {
+            tracing::debug!(peer = %self.peer, "connection lost while sending: {e}");
+            self.end(&mut outgoing);
+        }
+        let left = outgoing.buffer.len();
+        if left > self.max_outgoing {
+            tracing::warn!(
+                peer = %self.peer,
+                "dropped a slow client: {left} bytes wait for it, {} are allowed",
+                self.max_outgoing
+            );
+            self.end(&mut outgoing);
+        }
+        if outgoing.life == Life::Finishing && outgoing.buffer.is_empty() {
+            self.outlet.shutdown(Shutdown::Write);
+            outgoing.life = Life::Finished;
+        }
+        if outgoing.life != Life::Open || !outgoing.buffer.is_empty() {
+            self.attention.notify_one();
+        }
+    }
+
+    fn write(&self, outgoing: &mut Outgoing) -> io::Result<()> {
+        let buffer = &mut outgoing.buffer;
+        while !buffer.is_empty() {
+            match self.outlet.try_write(buffer) {
+                Ok(written) => buffer.advance(written),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(e) => return Err(e),
+            }
+        }
+        if buffer.capacity() > KEPT_BUFFER {
+            *buffer = BytesMut::new();
+        }
+        Ok(())
+    }
+
+    /// Ends the connection now; what was not sent is lost.
+    pub(crate) fn cut(&self) {
+        self.end(&mut self.lock());
+    }
+
+    fn end(&self, outgoing: &mut Outgoing) {
+        outgoing.life = Life::Cut;
+        outgoing.buffer = BytesMut::new();
+        self.outlet.shutdown(Shutdown::Both);
+        self.attention.notify_one();
+    }
+
+    /// What its task has to wait for now. Any change after this call is followed by
+    /// [`Connection::attention`], which remembers one that came before it was waited for.
+    pub(crate) fn wants(&self) -> Wants {
+        let outgoing = self.lock();
+        Wants {
+            life: outgoing.life,
+            write: !outgoing.buffer.is_empty(),
+            read: outgoing.buffer.len() <= self.max_outgoing / 4,
+        }
+    }
+
+    /// Waits for a change that [`Connection::wants`] would show.
+    pub(crate) async fn attention(&self) {
+        self.attention.notified().await;
+    }
+
+    /// Waits until [`Connection::flush`] may get on.
+    pub(crate) async fn writable(&self) -> io::Result<()> {
+        self.outlet.writable().await
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Outgoing> {
+        self.outgoing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Everyday ends are of interest to whoever debugs, refusals to whoever runs the engine.
+fn log_close(peer: Peer, reason: &CloseReason) {
+    match reason {
+        CloseReason::SessionClosed | CloseReason::SessionExpired | CloseReason::Reconnected => {
+            tracing::debug!(%peer, "connection closed: {reason}");
+        }
+        _ => tracing::warn!(%peer, "connection closed: {reason}"),
+    }
+}

@@ -1,0 +1,240 @@
+//! The task of one connection: it reads frames, and sends what was left over.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use lockkeeper_tree::ConnectionId;
+use lockkeeper_wire::{FrameError, split_frame};
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::time::timeout;
+
+use crate::admission::Seat;
+use crate::commit::Pipeline;
+use crate::connection::{Connection, Life};
+use crate::four_letter;
+use crate::metrics::Metrics;
+use crate::socket::{Incoming, Outlet, Peer};
+use crate::tree_loop::Event;
+
+/// The largest handshake, in bytes: far above any real one (45), far below what would hurt.
+const MAX_HANDSHAKE: usize = 4 * 1024;
+/// How much room a read gets at first and at most, in bytes.
+const SMALL_READ: usize = 2 * 1024;
+const LARGE_READ: usize = 64 * 1024;
+/// How long a peer may go on sending after it was told that the connection ends.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// What every connection can reach.
+pub(crate) struct Hub {
+    pub(crate) events: UnboundedSender<Event>,
+    pub(crate) pipeline: Arc<Pipeline>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) limits: Limits,
+    pub(crate) connections: AtomicU64,
+}
+
+/// What a connection may take.
+#[derive(Clone, Debug)]
+pub(crate) struct Limits {
+    pub(crate) max_frame: usize,
+    pub(crate) max_outgoing: usize,
+    pub(crate) handshake_time: Duration,
+}
+
+/// Why a connection ends on our side or the peer's.
+#[derive(Debug, thiserror::Error)]
+enum Ended {
+    #[error("the peer closed it")]
+    ByPeer,
+    #[error("the peer closed it in the middle of a frame")]
+    CutOff,
+    #[error("{0}")]
+    Lost(#[from] io::Error),
+    #[error("{0}")]
+    Frame(#[from] FrameError),
+    #[error("no handshake within {0:?}")]
+    TooLate(Duration),
+    #[error("{0}")]
+    NoClient(String),
+}
+
+/// How a connection begins.
+enum Opening {
+    Handshake(Bytes),
+    Word([u8; 4]),
+}
+
+/// Serves one connection from its first byte to its last.
+pub(crate) async fn converse(
+    hub: Arc<Hub>,
+    peer: Peer,
+    (incoming, outlet): (Incoming, Outlet),
+    seat: Seat,
+) {
+    let id = ConnectionId(hub.connections.fetch_add(1, Ordering::Relaxed));
+    let connection = Connection::new(id, peer, outlet, hub.limits.max_outgoing);
+    let connection = Arc::new(connection);
+    let mut reader = Reader::new(incoming);
+    let ended = match open(&hub, &mut reader).await {
+        Ok(Opening::Handshake(frame)) => serve(&hub, &mut reader, &connection, frame).await,
+        Ok(Opening::Word(word)) => answer_word(&hub, &connection, word),
+        Err(ended) => Err(ended),
+    };
+    if let Err(ended) = ended {
+        log_end(peer, &ended);
+        connection.cut();
+    }
+    if connection.wants().life == Life::Finished {
+        reader.linger().await;
+    }
+    drop(seat);
+}
+
+/// Reads the first frame, or the word that stands in its place.
+async fn open(hub: &Hub, reader: &mut Reader) -> Result<Opening, Ended> {
+    let limit = hub.limits.handshake_time;
+    match timeout(limit, reader.opening()).await {
+        Ok(opening) => opening,
+        Err(_) => Err(Ended::TooLate(limit)),
+    }
+}
+
+fn answer_word(hub: &Hub, connection: &Connection, word: [u8; 4]) -> Result<(), Ended> {
+    let Some(answer) = four_letter::answer(word, hub) else {
+        let word = String::from_utf8_lossy(&word).into_owned();
+        let what = format!("neither a ZooKeeper handshake nor a known word: {word:?}");
+        return Err(Ended::NoClient(what));
+    };
+    connection.push_last(answer.as_bytes());
+    connection.flush();
+    Ok(())
+}
+
+/// Hands frames to the tree until either side ends the connection.
+async fn serve(
+    hub: &Hub,
+    reader: &mut Reader,
+    connection: &Arc<Connection>,
+    handshake: Bytes,
+) -> Result<(), Ended> {
+    // The tree thread outlives its connections, and if not, nobody misses the event.
+    let _ = hub
+        .events
+        .send(Event::Connected(connection.clone(), handshake));
+    let ended = exchange(hub, reader, connection).await;
+    let _ = hub.events.send(Event::Disconnected(connection.id));
+    ended
+}
+
+async fn exchange(hub: &Hub, reader: &mut Reader, connection: &Connection) -> Result<(), Ended> {
+    // The client may have sent its first requests along with the handshake.
+    reader.deliver(hub, connection.id)?;
+    loop {
+        let wants = connection.wants();
+        if !matches!(wants.life, Life::Open | Life::Finishing) {
+            return Ok(());
+        }
+        let full = hub.pipeline.is_full();
+        tokio::select! {
+            () = connection.attention() => {}
+            ready = connection.writable(), if wants.write => {
+                ready?;
+                connection.flush();
+            }
+            read = reader.fill(), if wants.read && !full => {
+                read?;
+                reader.deliver(hub, connection.id)?;
+            }
+            () = hub.pipeline.room(), if full => {}
+        }
+    }
+}
+
+/// Everyday ends are of interest to whoever debugs only.
+fn log_end(peer: Peer, ended: &Ended) {
+    match ended {
+        Ended::ByPeer | Ended::Lost(_) => tracing::debug!(%peer, "connection closed: {ended}"),
+        _ => tracing::warn!(%peer, "connection closed: {ended}"),
+    }
+}
+
+/// The bytes that have arrived and are no whole frame yet.
+struct Reader {
+    incoming: Incoming,
+    buffer: BytesMut,
+    /// How much room the next read gets: more for a client that fills it.
+    room: usize,
+}
+
+impl Reader {
+    fn new(incoming: Incoming) -> Self {
+        Self {
+            incoming,
+            buffer: BytesMut::new(),
+            room: SMALL_READ,
+        }
+    }
+
+    /// Waits for bytes. Cancel-safe.
+    async fn fill(&mut self) -> Result<(), Ended> {
+        self.buffer.reserve(self.room);
+        let room = self.buffer.capacity() - self.buffer.len();
+        let count = self.incoming.read(&mut self.buffer).await?;
+        match count {
+            0 if self.buffer.is_empty() => return Err(Ended::ByPeer),
+            0 => return Err(Ended::CutOff),
+            _ => {}
+        }
+        self.room = match count == room {
+            true => LARGE_READ,
+            false => SMALL_READ,
+        };
+        Ok(())
+    }
+
+    /// Hands over all whole frames that have arrived.
+    fn deliver(&mut self, hub: &Hub, id: ConnectionId) -> Result<(), Ended> {
+        let mut frames = Vec::new();
+        let outcome = loop {
+            match split_frame(&mut self.buffer, hub.limits.max_frame) {
+                Ok(Some(frame)) => frames.push(frame),
+                Ok(None) => break Ok(()),
+                Err(e) => break Err(e.into()),
+            }
+        };
+        // What came before a bad frame was still asked for.
+        if !frames.is_empty() {
+            let _ = hub.events.send(Event::Frames(id, frames));
+        }
+        outcome
+    }
+
+    async fn opening(&mut self) -> Result<Opening, Ended> {
+        loop {
+            if let Some(word) = self.buffer.first_chunk::<4>().copied()
+                && word.iter().all(u8::is_ascii_alphabetic)
+            {
+                return Ok(Opening::Word(word));
+            }
+            if let Some(frame) = split_frame(&mut self.buffer, MAX_HANDSHAKE)? {
+                return Ok(Opening::Handshake(frame));
+            }
+            self.fill().await?;
+        }
+    }
+
+    /// Reads on for a moment and throws it away: closing a socket with unread bytes would make the
+    /// operating system throw away the last reply instead.
+    async fn linger(&mut self) {
+        let drain = async {
+            self.buffer.clear();
+            while self.fill().await.is_ok() {
+                self.buffer.clear();
+            }
+        };
+        let _ = timeout(LINGER, drain).await;
+    }
+}

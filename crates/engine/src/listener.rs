@@ -1,0 +1,89 @@
+//! Listening sockets.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpSocket, UnixListener};
+
+use crate::StartError;
+use crate::admission::Admission;
+use crate::conversation::{Hub, converse};
+use crate::socket::{Incoming, Outlet, Peer, split_tcp, split_unix};
+
+/// How many connections may wait to be accepted.
+pub(crate) const BACKLOG: u32 = 1024;
+/// How long accepting rests when the operating system has run out of something.
+const OUT_OF_RESOURCES: Duration = Duration::from_millis(100);
+
+/// Where connections come in.
+pub(crate) enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+/// Listens on a TCP address. To be called within a runtime.
+pub(crate) fn bind_tcp(address: SocketAddr) -> Result<TcpListener, StartError> {
+    let bind = || {
+        let socket = match address {
+            SocketAddr::V4(_) => TcpSocket::new_v4(),
+            SocketAddr::V6(_) => TcpSocket::new_v6(),
+        }?;
+        // Else the connections of an earlier engine, still in their last minutes, would block us.
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        socket.listen(BACKLOG)
+    };
+    bind().map_err(|source| match source.kind() {
+        io::ErrorKind::AddrInUse => StartError::PortTaken { address },
+        _ => StartError::Listen { address, source },
+    })
+}
+
+/// Accepts connections for as long as the runtime lives.
+pub(crate) async fn accept(listener: Listener, admission: Arc<Admission>, hub: Arc<Hub>) {
+    loop {
+        let (peer, halves) = match listener.next().await {
+            Ok(accepted) => accepted,
+            Err(e) if is_of_one_connection(&e) => continue,
+            Err(e) => {
+                tracing::warn!("cannot accept a connection ({e}): trying again in a moment");
+                tokio::time::sleep(OUT_OF_RESOURCES).await;
+                continue;
+            }
+        };
+        match admission.admit(peer) {
+            Ok(seat) => {
+                tokio::spawn(converse(hub.clone(), peer, halves, seat));
+            }
+            Err(refusal) => tracing::warn!(%peer, "connection refused: {refusal}"),
+        }
+    }
+}
+
+impl Listener {
+    async fn next(&self) -> io::Result<(Peer, (Incoming, Outlet))> {
+        match self {
+            Self::Tcp(listener) => {
+                let (stream, address) = listener.accept().await?;
+                Ok((Peer::Tcp(address), split_tcp(stream)?))
+            }
+            Self::Unix(listener) => {
+                let (stream, _) = listener.accept().await?;
+                Ok((Peer::Unix, split_unix(stream)))
+            }
+        }
+    }
+}
+
+/// Errors that say nothing about the next connection.
+fn is_of_one_connection(e: &io::Error) -> bool {
+    matches!(
+        e.kind(),
+        io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::InvalidInput
+            | io::ErrorKind::Interrupted
+    )
+}

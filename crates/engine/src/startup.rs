@@ -1,0 +1,273 @@
+//! From settings to a running engine, and its end.
+
+use std::collections::HashMap;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::thread;
+use std::time::Duration;
+
+use bytes::Bytes;
+use lockkeeper_tree::{RestoreError, Restored, Server};
+use tokio::net::UnixListener;
+use tokio::runtime::Runtime;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinSet;
+use tracing::Dispatch;
+
+use crate::admission::Admission;
+use crate::builder::Plan;
+use crate::clock::{self, SystemEntropy};
+use crate::commit::{self, Pipeline, tree_table};
+use crate::conversation::Hub;
+use crate::engine::{Ending, Engine, Shared};
+use crate::error::{EngineError, StartError};
+use crate::listener::{Listener, accept, bind_tcp};
+use crate::metrics::Metrics;
+use crate::storage::Storage;
+use crate::tree_loop::{Event, TreeLoop};
+use crate::unix_socket::{SocketFile, listen_at};
+
+/// Starts the tree thread, which does the rest: opening a large data directory takes its time, and
+/// the caller's runtime is not to wait for it.
+pub(crate) async fn start(plan: Plan) -> Result<Engine, StartError> {
+    let (started, engine) = oneshot::channel();
+    let (ended, ending) = watch::channel(None);
+    spawn("lockkeeper-tree", move || {
+        run(plan, started, &ended, ending);
+    })?;
+    engine.await.unwrap_or(Err(EngineError::Panicked.into()))
+}
+
+/// Starts a thread that logs to where the caller logs.
+fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), StartError> {
+    let dispatch = tracing::dispatcher::get_default(Dispatch::clone);
+    let body = move || tracing::dispatcher::with_default(&dispatch, body);
+    let thread = thread::Builder::new().name(name.to_owned()).spawn(body);
+    thread.map(drop).map_err(refused("a thread"))
+}
+
+fn refused(what: &'static str) -> impl FnOnce(io::Error) -> StartError {
+    move |source| StartError::System { what, source }
+}
+
+/// The tree thread from its start to its end.
+fn run(
+    plan: Plan,
+    started: oneshot::Sender<Result<Engine, StartError>>,
+    ended: &watch::Sender<Ending>,
+    ending: watch::Receiver<Ending>,
+) {
+    let (runtime, mut running) = match prepare(plan) {
+        Ok(prepared) => prepared,
+        Err(e) => {
+            // Whoever asked may be gone, here and below.
+            let _ = started.send(Err(e));
+            return;
+        }
+    };
+    // If nobody takes the engine, dropping it stops it.
+    let _ = started.send(Ok(Engine::new(running.handle(ending))));
+    let result = runtime.block_on(running.run());
+    drop(running);
+    runtime.shutdown_timeout(Duration::ZERO);
+    match &result {
+        Ok(()) => tracing::info!("engine stopped"),
+        Err(e) => tracing::error!("{e}"),
+    }
+    let _ = ended.send(Some(result));
+}
+
+/// All that can fail, in an order that leaves nothing behind if it does: the listeners come last,
+/// as clients would take them for an engine.
+fn prepare(plan: Plan) -> Result<(Runtime, Running), StartError> {
+    let storage = Storage::open(plan.data_dir.as_deref(), plan.durability)?;
+    let (server, restored) = restore(&plan, &storage)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(refused("an event loop"))?;
+    let within = runtime.enter();
+    let doors = Doors::open(&plan)?;
+    let running = Running::new(&plan, server, storage, doors)?;
+    running.banner(&plan, restored);
+    drop(within);
+    Ok((runtime, running))
+}
+
+fn restore(plan: &Plan, storage: &Storage) -> Result<(Server, Restored), StartError> {
+    let entropy = SystemEntropy::open()
+        .map_err(io::Error::from)
+        .map_err(refused("randomness"))?;
+    let explain = |e: RestoreError| match (&e, &plan.data_dir) {
+        (RestoreError::Newer { .. }, Some(path)) => StartError::NewerRecord {
+            path: path.clone(),
+            source: e,
+        },
+        _ => storage.damaged(e).into(),
+    };
+    let mut server = Server::new(plan.config.clone(), Box::new(entropy));
+    storage.load(|table, key, value| {
+        let value = Bytes::copy_from_slice(value);
+        server
+            .restore(tree_table(table), key, value)
+            .map_err(explain)
+    })?;
+    let restored = server.finish_restore(clock::now()).map_err(explain)?;
+    Ok((server, restored))
+}
+
+/// The sockets that clients come in by.
+struct Doors {
+    listeners: Vec<Listener>,
+    addresses: Vec<std::net::SocketAddr>,
+    socket: Option<SocketFile>,
+}
+
+impl Doors {
+    fn open(plan: &Plan) -> Result<Self, StartError> {
+        let mut doors = Self {
+            listeners: Vec::new(),
+            addresses: Vec::new(),
+            socket: None,
+        };
+        for &address in &plan.listen {
+            let listener = bind_tcp(address)?;
+            let bound = listener.local_addr();
+            doors
+                .addresses
+                .push(bound.map_err(|source| StartError::Listen { address, source })?);
+            doors.listeners.push(Listener::Tcp(listener));
+        }
+        if let Some(path) = &plan.unix_socket {
+            let (listener, file) = listen_at(path)?;
+            let listener = UnixListener::from_std(listener).map_err(refused("a socket"))?;
+            doors.listeners.push(Listener::Unix(listener));
+            doors.socket = Some(file);
+        }
+        Ok(doors)
+    }
+}
+
+/// Everything that runs.
+struct Running {
+    tree: TreeLoop,
+    hub: Arc<Hub>,
+    addresses: Vec<std::net::SocketAddr>,
+    accepting: JoinSet<()>,
+    socket: Option<SocketFile>,
+}
+
+impl Running {
+    /// Starts the commit thread and the listeners.
+    fn new(
+        plan: &Plan,
+        server: Server,
+        storage: Storage,
+        doors: Doors,
+    ) -> Result<Self, StartError> {
+        let (events, deliveries) = unbounded_channel();
+        let metrics = Arc::new(Metrics::new());
+        let pipeline = Arc::new(Pipeline::new(plan.durability, metrics.clone()));
+        spawn_commit(pipeline.clone(), storage, events.clone())?;
+        let hub = Arc::new(Hub {
+            events,
+            pipeline,
+            metrics,
+            limits: plan.limits.clone(),
+            connections: AtomicU64::new(1),
+        });
+        let admission = Admission::new(plan.max_connections, plan.max_connections_per_address);
+        let mut accepting = JoinSet::new();
+        for listener in doors.listeners {
+            accepting.spawn(accept(listener, admission.clone(), hub.clone()));
+        }
+        Ok(Self {
+            tree: tree_loop(server, deliveries, &hub),
+            hub,
+            addresses: doors.addresses,
+            accepting,
+            socket: doors.socket,
+        })
+    }
+
+    fn handle(&self, ended: watch::Receiver<Ending>) -> Shared {
+        Shared {
+            addresses: self.addresses.clone(),
+            socket_path: self.socket_path(),
+            events: self.hub.events.clone(),
+            pipeline: self.hub.pipeline.clone(),
+            metrics: self.hub.metrics.clone(),
+            ended,
+        }
+    }
+
+    fn socket_path(&self) -> Option<PathBuf> {
+        self.socket.as_ref().map(|file| file.path().to_path_buf())
+    }
+
+    /// Until the end, and through it: no new connections, then the commits, then the connections.
+    async fn run(&mut self) -> Result<(), EngineError> {
+        let mut result = self.tree.run().await;
+        self.accepting.shutdown().await;
+        if result.is_ok() {
+            result = self.tree.finish().await;
+        }
+        self.tree.close_connections();
+        result
+    }
+
+    fn banner(&self, plan: &Plan, restored: Restored) {
+        let mut listening: Vec<String> = self.addresses.iter().map(|a| a.to_string()).collect();
+        listening.extend(
+            self.socket_path()
+                .map(|path| format!("unix:{}", path.display())),
+        );
+        let data = plan.data_dir.as_ref().map(|path| path.display());
+        tracing::info!(
+            listening = listening.join(", "),
+            durability = %plan.durability,
+            data_dir = data.map(tracing::field::display),
+            znodes = restored.nodes,
+            sessions = restored.sessions,
+            zxid = %restored.last_zxid,
+            "lockkeeper engine {} started",
+            env!("CARGO_PKG_VERSION")
+        );
+    }
+}
+
+fn tree_loop(server: Server, events: UnboundedReceiver<Event>, hub: &Hub) -> TreeLoop {
+    hub.metrics.observe(server.stats());
+    TreeLoop {
+        server,
+        connections: HashMap::new(),
+        events,
+        pipeline: hub.pipeline.clone(),
+        metrics: hub.metrics.clone(),
+        rest_until: Duration::ZERO,
+        ending: None,
+    }
+}
+
+/// Starts the commit thread, which says how it ended after it has given up the data directory.
+fn spawn_commit(
+    pipeline: Arc<Pipeline>,
+    storage: Storage,
+    events: UnboundedSender<Event>,
+) -> Result<(), StartError> {
+    spawn("lockkeeper-commit", move || {
+        let run = || commit::run(&pipeline, storage);
+        let result = match catch_unwind(AssertUnwindSafe(run)) {
+            Ok(result) => result.map_err(EngineError::from),
+            Err(_) => {
+                pipeline.abort();
+                Err(EngineError::Panicked)
+            }
+        };
+        let _ = events.send(Event::CommitEnded(result));
+    })
+}

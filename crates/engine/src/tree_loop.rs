@@ -1,0 +1,236 @@
+//! The thread that owns the tree.
+//!
+//! It also runs the sockets: its tokio runtime polls all of them, their tasks deliver what they
+//! read, and between two polls everything delivered is handled in one round. A request thus reaches
+//! the tree without waking another thread. It never waits for the disk; see `commit`.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use lockkeeper_tree::{ConnectionId, Now, Server};
+use lockkeeper_wire::SessionId;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::oneshot;
+use tokio::task::yield_now;
+
+use crate::commit::{Batch, Pipeline};
+use crate::connection::Connection;
+use crate::error::EngineError;
+use crate::metrics::Metrics;
+use crate::{StorageError, clock};
+
+/// How many deliveries one round takes at most, so that the first of them is not kept waiting.
+const MAX_ROUND: usize = 1024;
+/// How long expiry rests after the engine has not listened for a while.
+const GRACE: Duration = Duration::from_millis(100);
+
+/// What is delivered to the tree thread.
+pub(crate) enum Event {
+    /// A connection with its first frame, the handshake.
+    Connected(Arc<Connection>, Bytes),
+    /// What one read of a connection completed.
+    Frames(ConnectionId, Vec<Bytes>),
+    Disconnected(ConnectionId),
+    /// A test expires a session.
+    Expire(SessionId, oneshot::Sender<bool>),
+    /// A test cuts all connections.
+    DropConnections(oneshot::Sender<()>),
+    /// The owner of the engine asks for its end.
+    Stop,
+    /// The commit thread has ended: in order, by an error, or by a panic.
+    CommitEnded(Result<(), EngineError>),
+}
+
+impl From<StorageError> for EngineError {
+    fn from(e: StorageError) -> Self {
+        Self::Storage(Arc::new(e))
+    }
+}
+
+/// The end of the thread is the end of all: also after a panic, nothing may slip out, and the commit
+/// thread must give up the data directory.
+impl Drop for TreeLoop {
+    fn drop(&mut self) {
+        self.pipeline.abort();
+    }
+}
+
+/// The tree and all that its thread needs.
+pub(crate) struct TreeLoop {
+    pub(crate) server: Server,
+    pub(crate) connections: HashMap<ConnectionId, Arc<Connection>>,
+    pub(crate) events: UnboundedReceiver<Event>,
+    pub(crate) pipeline: Arc<Pipeline>,
+    pub(crate) metrics: Arc<Metrics>,
+    /// No session expires before this time.
+    pub(crate) rest_until: Duration,
+    /// How the engine is to end, once that is known.
+    pub(crate) ending: Option<Result<(), EngineError>>,
+}
+
+impl TreeLoop {
+    /// Runs until [`Event::Stop`] or a failure. After the first, the last round is in the pipeline.
+    pub(crate) async fn run(&mut self) -> Result<(), EngineError> {
+        let mut round = Vec::with_capacity(MAX_ROUND);
+        loop {
+            self.wait(&mut round).await;
+            let due = self.is_due(clock::now());
+            if due {
+                self.catch_up(&mut round).await;
+            }
+            self.handle(&mut round, due);
+            if let Some(ending) = self.ending.take() {
+                return ending;
+            }
+        }
+    }
+
+    /// Waits for deliveries, or until something is due.
+    async fn wait(&mut self, round: &mut Vec<Event>) {
+        let delay = self.delay(clock::now());
+        let deliveries = self.events.recv_many(round, MAX_ROUND);
+        // When the time is up, the round is empty.
+        let _ = tokio::time::timeout(delay, deliveries).await;
+    }
+
+    /// The runtime's timer stands still while the machine sleeps, so it is never set for long.
+    fn delay(&self, now: Now) -> Duration {
+        const LONGEST: Duration = Duration::from_secs(1);
+        if self.pipeline.is_full() {
+            return GRACE;
+        }
+        let next = self.server.next_timeout();
+        let next = next.map(|at| at.max(self.rest_until).saturating_sub(now.monotonic));
+        next.map_or(LONGEST, |delay| delay.min(LONGEST))
+    }
+
+    /// Whether timeouts are to be handled. Never while the engine does not listen: a session that
+    /// could not be heard has not been silent.
+    fn is_due(&mut self, now: Now) -> bool {
+        if self.pipeline.is_full() {
+            self.rest_until = now.monotonic + GRACE;
+        }
+        let next = self.server.next_timeout();
+        now.monotonic >= self.rest_until && next.is_some_and(|at| at <= now.monotonic)
+    }
+
+    /// Lets the connections deliver all that has arrived already. If this thread was held up (by
+    /// the scheduler, a suspended machine, a long round), pings may lie unread in the sockets, and
+    /// no session may expire over one of those.
+    async fn catch_up(&mut self, round: &mut Vec<Event>) {
+        loop {
+            let before = round.len();
+            // One yield polls the sockets, the next runs the tasks of those that are ready.
+            yield_now().await;
+            yield_now().await;
+            while let Ok(event) = self.events.try_recv() {
+                round.push(event);
+            }
+            if round.len() == before || round.len() > 16 * MAX_ROUND {
+                return;
+            }
+        }
+    }
+
+    /// One round: everything delivered, then what is due, then off to the commit.
+    fn handle(&mut self, round: &mut Vec<Event>, due: bool) {
+        let since = Instant::now();
+        // Later than the arrival of anything in this round, so that every deadline counted from it
+        // is at least a timeout after the arrival.
+        let now = clock::now();
+        for event in round.drain(..) {
+            self.handle_event(now, event);
+        }
+        if due {
+            self.log_expiries(now);
+            self.server.handle_timeout(now);
+        }
+        self.hand_over(since);
+    }
+
+    fn handle_event(&mut self, now: Now, event: Event) {
+        match event {
+            Event::Connected(connection, handshake) => {
+                let id = connection.id;
+                self.server.connected(id, connection.peer.ip());
+                self.connections.insert(id, connection);
+                self.server.handle_frame(now, id, handshake);
+            }
+            Event::Frames(id, frames) => {
+                self.metrics.received(frames.len());
+                for frame in frames {
+                    self.server.handle_frame(now, id, frame);
+                }
+            }
+            Event::Disconnected(id) => {
+                self.server.disconnected(id);
+                self.connections.remove(&id);
+            }
+            Event::Expire(session, done) => {
+                // Whoever asked may be gone.
+                let _ = done.send(self.server.expire_session(now, session));
+            }
+            Event::DropConnections(done) => {
+                self.connections.values().for_each(|c| c.cut());
+                let _ = done.send(());
+            }
+            Event::Stop => self.ending = Some(Ok(())),
+            Event::CommitEnded(result) => {
+                self.ending = Some(result.and(Err(EngineError::Panicked)));
+            }
+        }
+    }
+
+    /// Gives the effects of a round to the pipeline.
+    fn hand_over(&mut self, since: Instant) {
+        let changes = self.server.take_changes();
+        let mut replies = Vec::new();
+        for (id, output) in self.server.take_outputs() {
+            // A connection that is gone gets nothing.
+            if let Some(connection) = self.connections.get(&id) {
+                replies.push((connection.clone(), output));
+            }
+        }
+        self.metrics.observe(self.server.stats());
+        self.pipeline.submit(Batch {
+            changes,
+            replies,
+            since,
+        });
+    }
+
+    fn log_expiries(&self, now: Now) {
+        let sessions = self.server.sessions();
+        for session in sessions.iter().filter(|s| s.deadline <= now.monotonic) {
+            tracing::info!(
+                session = %session.id,
+                timeout_ms = session.timeout.as_millis(),
+                ephemerals = session.ephemerals,
+                "session expired: its client was not heard of for the session timeout"
+            );
+        }
+    }
+
+    /// After the last round: waits for the commit thread, while the sockets go on working.
+    pub(crate) async fn finish(&mut self) -> Result<(), EngineError> {
+        self.pipeline.finish();
+        loop {
+            match self.events.recv().await {
+                Some(Event::CommitEnded(result)) => return result,
+                Some(_) => {}
+                None => return Err(EngineError::Panicked),
+            }
+        }
+    }
+
+    /// Ends all connections: those with nothing left to send in order, the others as they are.
+    pub(crate) fn close_connections(&mut self) {
+        for (_, connection) in self.connections.drain() {
+            connection.flush();
+            connection.cut();
+        }
+    }
+}
+
