@@ -19,6 +19,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use redb::backends::FileBackend;
 use redb::{
     Builder, Database, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition, TableError,
 };
@@ -35,8 +36,8 @@ pub enum Durability {
     #[default]
     Sync,
     /// With the operating system: survives the end of the process, even by `kill -9`. After a
-    /// power cut the engine starts with an earlier state, or finds the directory damaged and
-    /// says so.
+    /// power cut the engine most often finds the directory damaged, and says so, rather than an
+    /// earlier state: for use where starting empty is then acceptable.
     Os,
     /// In this process only: gone when it ends. Needs no directory.
     Memory,
@@ -92,11 +93,11 @@ impl Storage {
         Storage::open_with(dir, durability, |file| file)
     }
 
-    /// [`Storage::open`] with something between the database and its file.
+    /// [`Storage::open`] with something in the place of the database file.
     fn open_with<B: StorageBackend>(
         dir: Option<&Path>,
         durability: Durability,
-        wrap: impl FnOnce(DiskFile) -> B,
+        wrap: impl FnOnce(FileBackend) -> B,
     ) -> Result<Self, StorageError> {
         if durability == Durability::Memory {
             return Ok(Storage { disk: None });
@@ -144,21 +145,16 @@ impl Disk {
     fn open<B: StorageBackend>(
         path: &Path,
         durability: Durability,
-        wrap: impl FnOnce(DiskFile) -> B,
+        wrap: impl FnOnce(FileBackend) -> B,
     ) -> Result<Disk, StorageError> {
         let (dir, state) = DataDir::claim(path)?;
         let file = dir.database();
         let syncs = Syncs::default();
-        let disk_file = DiskFile::new(dir.open_database(state)?, syncs.clone());
-        let disk_file = disk_file.map_err(|e| StorageError::database(&file, e))?;
-        let database = open_database(&file, wrap(disk_file))?;
-        let disk = Disk {
-            database,
-            syncs,
-            file,
-            failed: false,
-            dir,
-        };
+        let on_disk = FileBackend::new(dir.open_database(state)?)
+            .map_err(|e| StorageError::database(&file, e))?;
+        let watched = DiskFile::new(wrap(on_disk), syncs.clone());
+        let database = open_database(&file, watched)?;
+        let disk = Disk { database, syncs, file, failed: false, dir };
         disk.begin(state, durability)?;
         Ok(disk)
     }
@@ -168,8 +164,7 @@ impl Disk {
     /// It replaces the record of an orderly end, after which the library would trust the file
     /// unchecked. That must have reached the disk before the first commit that is not synced.
     fn begin(&self, state: State, durability: Durability) -> Result<(), StorageError> {
-        self.write(&Batch::default())
-            .map_err(|e| StorageError::database(&self.file, e))?;
+        self.write(&Batch::default()).map_err(|e| StorageError::database(&self.file, e))?;
         if state == State::New {
             self.dir.finish_creation()?;
         }
@@ -181,9 +176,7 @@ impl Disk {
 
     fn commit(&mut self, batch: &Batch) -> Result<(), StorageError> {
         if self.failed {
-            return Err(StorageError::Stopped {
-                path: self.dir.path().to_path_buf(),
-            });
+            return Err(StorageError::Stopped { path: self.dir.path().to_path_buf() });
         }
         if batch.is_empty() {
             return Ok(());
@@ -274,10 +267,7 @@ fn open_checked(file: impl StorageBackend) -> Result<Database, redb::Error> {
     let mut database = Builder::new()
         .set_cache_size(CACHE_BYTES)
         .set_repair_callback(move |repair| {
-            tracing::info!(
-                done = repair.progress(),
-                "checking the database after a crash"
-            );
+            tracing::info!(done = repair.progress(), "checking the database after a crash");
             checking.store(true, Ordering::Relaxed);
         })
         .create_with_backend(file)?;

@@ -64,9 +64,6 @@ impl Batch {
 
     /// The tables that change, with their changes in the order of the keys.
     pub(super) fn changes(&self) -> impl Iterator<Item = (Table, &Changes)> {
-        Table::ALL
-            .into_iter()
-            .zip(&self.tables)
-            .filter(|(_, changes)| !changes.is_empty())
+        Table::ALL.into_iter().zip(&self.tables).filter(|(_, changes)| !changes.is_empty())
     }
 }

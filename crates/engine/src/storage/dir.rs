@@ -40,10 +40,7 @@ impl DataDir {
     /// Creates the directory if need be, locks it and checks its format.
     pub(super) fn claim(path: &Path) -> Result<(DataDir, State), StorageError> {
         create_private(path)?;
-        let dir = DataDir {
-            path: path.to_path_buf(),
-            lock: lock(path)?,
-        };
+        let dir = DataDir { path: path.to_path_buf(), lock: lock(path)? };
         let state = dir.check_format()?;
         Ok((dir, state))
     }
@@ -106,11 +103,7 @@ impl DataDir {
         let (found, state) = parse_format(&text)
             .ok_or_else(|| StorageError::damaged(&path, "it does not name a format"))?;
         if found > FORMAT {
-            return Err(StorageError::Newer {
-                path: self.path.clone(),
-                found,
-                known: FORMAT,
-            });
+            return Err(StorageError::Newer { path: self.path.clone(), found, known: FORMAT });
         }
         Ok(state)
     }
@@ -119,10 +112,7 @@ impl DataDir {
     fn check_unused(&self, format: &Path) -> Result<State, StorageError> {
         match self.database().try_exists() {
             Ok(false) => Ok(State::New),
-            Ok(true) => Err(StorageError::damaged(
-                format,
-                "it is missing beside a database",
-            )),
+            Ok(true) => Err(StorageError::damaged(format, "it is missing beside a database")),
             Err(e) => Err(StorageError::io(&self.path, e)),
         }
     }
@@ -176,10 +166,7 @@ fn create_private(path: &Path) -> Result<(), StorageError> {
     }
     let mut builder = DirBuilder::new();
     builder.recursive(true).mode(0o700);
-    builder
-        .create(path)
-        .and_then(|()| sync_parent(path))
-        .map_err(|e| StorageError::io(path, e))
+    builder.create(path).and_then(|()| sync_parent(path)).map_err(|e| StorageError::io(path, e))
 }
 
 /// Makes the directory's own name durable.
@@ -200,16 +187,11 @@ fn lock(dir: &Path) -> Result<File, StorageError> {
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
-            return Err(StorageError::InUse {
-                path: dir.to_path_buf(),
-                pid: read_pid(&mut file),
-            });
+            return Err(StorageError::InUse { path: dir.to_path_buf(), pid: read_pid(&mut file) });
         }
         Err(TryLockError::Error(e)) => return Err(failed(e)),
     }
-    file.set_len(0)
-        .and_then(|()| writeln!(file, "{}", std::process::id()))
-        .map_err(failed)?;
+    file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id())).map_err(failed)?;
     Ok(file)
 }
 

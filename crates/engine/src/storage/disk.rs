@@ -1,12 +1,10 @@
 //! The database file under the library's feet.
 
-use std::fs::File;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use redb::StorageBackend;
-use redb::backends::FileBackend;
 
 /// Whether syncs are passed on to the disk, shared between the file and its owner.
 #[derive(Debug, Clone, Default)]
@@ -33,22 +31,19 @@ impl Syncs {
 /// A file whose syncs can be switched off. Everything written goes to the operating system at
 /// once, so that it survives the end of the process in any case.
 #[derive(Debug)]
-pub(super) struct DiskFile {
-    file: FileBackend,
+pub(super) struct DiskFile<B> {
+    file: B,
     syncs: Syncs,
 }
 
-impl DiskFile {
-    pub(super) fn new(file: File, syncs: Syncs) -> Result<DiskFile, redb::DatabaseError> {
-        Ok(DiskFile {
-            file: FileBackend::new(file)?,
-            syncs,
-        })
+impl<B> DiskFile<B> {
+    pub(super) fn new(file: B, syncs: Syncs) -> DiskFile<B> {
+        DiskFile { file, syncs }
     }
 }
 
 // The lock methods keep their default, "unsupported": the directory's own lock guards the file.
-impl StorageBackend for DiskFile {
+impl<B: StorageBackend> StorageBackend for DiskFile<B> {
     fn len(&self) -> io::Result<u64> {
         self.file.len()
     }

@@ -111,10 +111,7 @@ impl StorageError {
 
     /// The error for a file whose contents failed a check.
     pub(super) fn damaged(file: &Path, detail: impl ToString) -> StorageError {
-        StorageError::Damaged {
-            file: file.to_path_buf(),
-            detail: detail.to_string(),
-        }
+        StorageError::Damaged { file: file.to_path_buf(), detail: detail.to_string() }
     }
 
     /// Sorts an error of the database library.
@@ -123,9 +120,7 @@ impl StorageError {
             redb::Error::Io(source) if !is_about_contents(&source) => {
                 StorageError::io(file, source)
             }
-            redb::Error::PreviousIo => StorageError::Stopped {
-                path: file.to_path_buf(),
-            },
+            redb::Error::PreviousIo => StorageError::Stopped { path: file.to_path_buf() },
             other => StorageError::damaged(file, other),
         }
     }
@@ -133,14 +128,10 @@ impl StorageError {
 
 /// Whether the library found nonsense, rather than the operating system trouble.
 fn is_about_contents(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof
-    )
+    matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof)
 }
 
 /// " (process 17)", or nothing.
 fn process(pid: &Option<u32>) -> String {
-    pid.map(|pid| format!(" (process {pid})"))
-        .unwrap_or_default()
+    pid.map(|pid| format!(" (process {pid})")).unwrap_or_default()
 }

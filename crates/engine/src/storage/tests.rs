@@ -3,6 +3,8 @@
 mod crash;
 mod damage;
 mod failing;
+mod numbered;
+mod power_cut;
 
 use std::fs::Permissions;
 use std::io;
@@ -65,12 +67,8 @@ fn what_was_committed_is_there_after_a_restart() {
     for durability in ON_DISK {
         let dir = TempDir::new().unwrap();
         let mut storage = open(&dir, durability).unwrap();
-        storage
-            .commit(&nodes(&[("/a", Some("1")), ("/b", Some("2"))]))
-            .unwrap();
-        storage
-            .commit(&nodes(&[("/a", None), ("/b", Some("3")), ("/never", None)]))
-            .unwrap();
+        storage.commit(&nodes(&[("/a", Some("1")), ("/b", Some("2"))])).unwrap();
+        storage.commit(&nodes(&[("/a", None), ("/b", Some("3")), ("/never", None)])).unwrap();
         drop(storage);
 
         let storage = open(&dir, durability).unwrap();
@@ -86,10 +84,7 @@ fn tables_are_apart_and_loaded_in_order() {
         batch.put(table, "k2", "v");
         batch.put(table, "k1", table.name());
     }
-    open(&dir, Durability::Sync)
-        .unwrap()
-        .commit(&batch)
-        .unwrap();
+    open(&dir, Durability::Sync).unwrap().commit(&batch).unwrap();
 
     let expected: Vec<_> = Table::ALL
         .into_iter()
@@ -137,10 +132,7 @@ fn durability_is_spelled_as_it_is_shown() {
         assert_eq!(durability.to_string().parse(), Ok(durability));
     }
     let error = "fsync".parse::<Durability>().unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "durability `fsync` is unknown: choose sync, os or memory"
-    );
+    assert_eq!(error.to_string(), "durability `fsync` is unknown: choose sync, os or memory");
 }
 
 #[test]
@@ -175,10 +167,7 @@ fn a_file_is_not_a_directory() {
     std::fs::write(&file, "").unwrap();
     for path in [file.clone(), file.join("below")] {
         let error = refusal(&path);
-        assert!(
-            matches!(error, StorageError::NotADirectory { .. }),
-            "{error:?}"
-        );
+        assert!(matches!(error, StorageError::NotADirectory { .. }), "{error:?}");
     }
 }
 
@@ -190,10 +179,7 @@ fn a_read_only_directory_is_refused() {
     let dir = TempDir::new().unwrap();
     std::fs::set_permissions(dir.path(), Permissions::from_mode(0o500)).unwrap();
     let error = refusal(dir.path());
-    assert!(
-        matches!(error, StorageError::NotWritable { .. }),
-        "{error:?}"
-    );
+    assert!(matches!(error, StorageError::NotWritable { .. }), "{error:?}");
 }
 
 #[test]

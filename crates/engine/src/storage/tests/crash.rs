@@ -3,46 +3,11 @@
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
+use super::numbered::{last_whole_commit, numbered};
 use super::*;
 
 const DIR: &str = "LOCKKEEPER_STORAGE_CRASH_DIR";
 const DURABILITY: &str = "LOCKKEEPER_STORAGE_CRASH_DURABILITY";
-/// Nodes in each commit: enough for several pages.
-const BATCH: u64 = 40;
-
-/// Commit number `n`: adds its nodes, removes those of two commits before, and counts itself.
-fn numbered(n: u64) -> Batch {
-    let mut batch = Batch::default();
-    for i in 0..BATCH {
-        batch.put(Table::Nodes, node(n, i), format!("{n}").repeat(30));
-        if let Some(old) = n.checked_sub(2) {
-            batch.delete(Table::Nodes, node(old, i));
-        }
-    }
-    batch.put(Table::Meta, "last", n.to_string());
-    batch
-}
-
-fn node(n: u64, i: u64) -> String {
-    format!("/locks/{i:02}/{n:010}")
-}
-
-/// The last commit found, after checking that exactly its nodes and its predecessor's are there.
-fn last_whole_commit(storage: &Storage) -> u64 {
-    let all = contents(storage);
-    let Some((Table::Meta, _, last)) = all.first() else {
-        assert!(all.is_empty());
-        return 0;
-    };
-    let last: u64 = last.parse().unwrap();
-    let mut expected: Vec<String> = (last.max(2) - 1..=last)
-        .flat_map(|n| (0..BATCH).map(move |i| node(n, i)))
-        .collect();
-    expected.sort();
-    let found: Vec<String> = all.into_iter().skip(1).map(|(_, key, _)| key).collect();
-    assert_eq!(found, expected, "commit {last} is not whole");
-    last
-}
 
 /// Not a test by itself: the process that is killed. Commits until it is, and writes the number
 /// of each commit to its standard output once it is acknowledged.
@@ -130,10 +95,7 @@ fn a_killed_engine_does_not_lock_its_successor_out() {
     }
     let error = refusal(dir.path());
     let holder = Some(child.id());
-    assert!(
-        matches!(error, StorageError::InUse { pid, .. } if pid == holder),
-        "{error:?}"
-    );
+    assert!(matches!(error, StorageError::InUse { pid, .. } if pid == holder), "{error:?}");
     child.kill().unwrap();
     child.wait().unwrap();
     open(&dir, Durability::Sync).unwrap();

@@ -36,7 +36,7 @@ impl Fault {
 
 #[derive(Debug)]
 struct FailingDisk {
-    file: DiskFile,
+    file: FileBackend,
     fault: Fault,
 }
 
@@ -70,16 +70,11 @@ const ENOSPC: i32 = rustix::io::Errno::NOSPC.raw_os_error();
 /// Commits "/a", makes the commit of "/b" and "/c" fail, and returns its error.
 fn fail_second_commit(dir: &TempDir, refusal: Refusal) -> (Storage, StorageError) {
     let fault = Fault::default();
-    let wrap = |file| FailingDisk {
-        file,
-        fault: fault.clone(),
-    };
+    let wrap = |file| FailingDisk { file, fault: fault.clone() };
     let mut storage = Storage::open_with(Some(dir.path()), Durability::Sync, wrap).unwrap();
     storage.commit(&nodes(&[("/a", Some("1"))])).unwrap();
     fault.arm(refusal);
-    let error = storage
-        .commit(&nodes(&[("/b", Some("2")), ("/c", Some("3"))]))
-        .unwrap_err();
+    let error = storage.commit(&nodes(&[("/b", Some("2")), ("/c", Some("3"))])).unwrap_err();
     (storage, error)
 }
 
