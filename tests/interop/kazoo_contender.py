@@ -79,11 +79,11 @@ def contend(client, path, reached, state, name, randomness, hold_ms):
         lock.acquire()
         node = f"{path}/{lock.node}"
         try:
-            czxid = client.exists(node).czxid
+            czxid = client.retry(client.exists, node).czxid
             critical_section(state, name, czxid, randomness.uniform(0, hold_ms) / 1000)
         finally:
             lock.release()
-        if client.exists(node):
+        if client.retry(client.exists, node):
             raise Failure(4, f"LEFTOVER {node}")
         done += 1
         print(f"ROUND {done}", flush=True)

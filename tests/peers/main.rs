@@ -5,8 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
-use std::process::Command;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -16,8 +15,12 @@ use lockkeeper_testkit::zookeeper::{
     Config, Mode, ZooKeeper, ZooKeeperEnsemble, shared, shared_chroot,
 };
 use lockkeeper_testkit::{java, python, scratch};
+use tempfile::TempDir;
 
 const LIMIT: Duration = Duration::from_secs(60);
+const SESSION_MS: &str = "10000";
+const HOLD_MS: &str = "20";
+const ALL: &[Peer] = &[Peer::ZooKeeper, Peer::Curator, Peer::Kazoo];
 
 #[tokio::test]
 async fn a_server_alone_starts_stops_and_keeps_its_data() -> Result<()> {
@@ -69,25 +72,39 @@ async fn an_ensemble_elects_and_takes_back_a_follower_and_a_leader() -> Result<(
 
 #[tokio::test]
 async fn curator_and_kazoo_take_turns_on_one_server() -> Result<()> {
-    if !peers::ready(
-        "peers: contenders, one server",
-        &[Peer::ZooKeeper, Peer::Curator, Peer::Kazoo],
-    ) {
+    if !peers::ready("peers: contenders, one server", ALL) {
         return Ok(());
     }
-    let server = shared().await?;
-    take_turns(&shared_chroot().await?, "/peers/lock").await?;
-    leaves_no_session(server).await
+    let rounds = Contest::start(shared_chroot().await?, "/peers/lock", "20")?.finish().await?;
+    assert_eq!(rounds, [20; 4]);
+    leaves_no_session(shared().await?).await
 }
 
 #[tokio::test]
 async fn curator_and_kazoo_take_turns_on_an_ensemble() -> Result<()> {
-    if !peers::ready("peers: contenders, ensemble", &[Peer::ZooKeeper, Peer::Curator, Peer::Kazoo])
-    {
+    if !peers::ready("peers: contenders, an ensemble", ALL) {
         return Ok(());
     }
     let ensemble = ZooKeeperEnsemble::start(3).await?;
-    take_turns(&ensemble.chroot("peers").await?, "/lock").await
+    let rounds = Contest::start(ensemble.chroot("peers").await?, "/lock", "20")?.finish().await?;
+    assert_eq!(rounds, [20; 4]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn curator_and_kazoo_go_on_when_the_leader_dies() -> Result<()> {
+    if !peers::ready("peers: contenders, a leader's death", ALL) {
+        return Ok(());
+    }
+    let mut ensemble = ZooKeeperEnsemble::start(3).await?;
+    let mut contest = Contest::start(ensemble.chroot("peers").await?, "/lock", "8s")?;
+    contest.everyone_is_inside_once().await?;
+    let leader = ensemble.leader().await?;
+    ensemble.kill(leader);
+    another_leader(&ensemble).await?;
+    ensemble.restart(leader).await?;
+    contest.finish().await?;
+    Ok(())
 }
 
 /// Leader first, dead last.
@@ -116,47 +133,82 @@ async fn another_leader(ensemble: &ZooKeeperEnsemble) -> Result<usize> {
     }
 }
 
-/// Two programs of each kind, 20 rounds each, on one lock.
-async fn take_turns(connect: &str, lock: &str) -> Result<()> {
-    const ROUNDS: usize = 20;
-    let folder = scratch::folder()?;
-    let interop = Path::new(env!("CARGO_MANIFEST_DIR")).join("interop");
-    let curator = java::Program::compile(&interop.join("CuratorContender.java"))?;
-    let kazoo = || python::command(&interop.join("kazoo_contender.py"));
+/// Two programs of each kind on one lock.
+struct Contest {
+    connect: String,
+    lock: &'static str,
+    interop: PathBuf,
+    // Before the folder, so that nobody writes any more when it goes.
+    contenders: Vec<(&'static str, Process)>,
+    folder: TempDir,
+}
 
-    let mut contenders = Vec::new();
-    for (seed, (name, mut command)) in [
-        ("curator-1", curator.command()),
-        ("kazoo-1", kazoo()),
-        ("curator-2", curator.command()),
-        ("kazoo-2", kazoo()),
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        command.args([connect, lock, &ROUNDS.to_string()]).arg(folder.path());
-        command.args(["10000", name, &seed.to_string(), "20"]);
-        contenders.push((name, Process::spawn(name, &command, folder.path())?));
-    }
-    for (name, contender) in &mut contenders {
-        contender.prints(&format!("DONE {ROUNDS}\n"), LIMIT).await?;
-        let status = contender.end(LIMIT).await?;
-        ensure!(status.success(), "{name}: {status}\n{}", contender.tail());
+impl Contest {
+    /// `rounds` as the programs take it: a number, or seconds such as `6s`.
+    fn start(connect: String, lock: &'static str, rounds: &str) -> Result<Self> {
+        let folder = scratch::folder()?;
+        let interop = Path::new(env!("CARGO_MANIFEST_DIR")).join("interop");
+        let curator = java::Program::compile(&interop.join("CuratorContender.java"))?;
+        let kazoo = || python::command(&interop.join("kazoo_contender.py"));
+
+        let mut contenders = Vec::new();
+        for (seed, name, mut command) in [
+            ("1", "curator-1", curator.command()),
+            ("2", "kazoo-1", kazoo()),
+            ("3", "curator-2", curator.command()),
+            ("4", "kazoo-2", kazoo()),
+        ] {
+            command.args([&connect, lock, rounds]).arg(folder.path());
+            command.args([SESSION_MS, name, seed, HOLD_MS]);
+            contenders.push((name, Process::spawn(name, &command, folder.path())?));
+        }
+        Ok(Self { connect, lock, interop, contenders, folder })
     }
 
-    let entries = entries(&folder.path().join("log"))?;
-    assert_eq!(entries.len(), contenders.len() * ROUNDS);
-    let counts = entries.iter().map(|entry| entry.count);
-    assert!(counts.eq(1..=entries.len()), "an update of the counter was lost: {entries:?}");
-    assert!(
-        entries.is_sorted_by(|earlier, later| earlier.czxid < later.czxid),
-        "a later holder has an older node: {entries:?}"
-    );
-    let names: BTreeSet<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
-    assert_eq!(names.len(), contenders.len());
-    assert!(!folder.path().join("marker").exists());
-    assert_eq!(children(connect, lock, &interop, folder.path()).await?, 0);
-    Ok(())
+    async fn everyone_is_inside_once(&mut self) -> Result<()> {
+        for (_, contender) in &mut self.contenders {
+            contender.prints("ROUND 1\n", LIMIT).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the end and checks that all went well; returns how often each one was inside.
+    async fn finish(mut self) -> Result<Vec<usize>> {
+        let mut rounds = Vec::new();
+        for (name, contender) in &mut self.contenders {
+            let status = contender.end(LIMIT).await?;
+            ensure!(status.success(), "{name}: {status}\n{}", contender.tail());
+            let output = contender.stdout();
+            let done = output.lines().find_map(|line| line.strip_prefix("DONE "));
+            rounds.push(done.with_context(|| format!("{name} was never done"))?.parse()?);
+        }
+        self.check_log(rounds.iter().sum())?;
+        ensure!(!self.folder.path().join("marker").exists(), "somebody is still inside");
+        ensure!(self.children().await? == 0, "a contender's node is left below {}", self.lock);
+        Ok(rounds)
+    }
+
+    fn check_log(&self, rounds: usize) -> Result<()> {
+        let entries = entries(&self.folder.path().join("log"))?;
+        let counts = entries.iter().map(|entry| entry.count);
+        ensure!(counts.eq(1..=rounds), "an update of the counter was lost: {entries:?}");
+        ensure!(
+            entries.is_sorted_by(|earlier, later| earlier.czxid < later.czxid),
+            "a later holder has an older node: {entries:?}"
+        );
+        let names: BTreeSet<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
+        ensure!(names.len() == self.contenders.len(), "only {names:?} were ever inside");
+        Ok(())
+    }
+
+    async fn children(&self) -> Result<usize> {
+        let mut command = python::command(&self.interop.join("kazoo_count.py"));
+        command.args([&self.connect, self.lock]);
+        let mut count = Process::spawn("count", &command, self.folder.path())?;
+        let status = count.end(LIMIT).await?;
+        ensure!(status.success(), "{}", count.tail());
+        Ok(count.stdout().trim().parse()?)
+    }
 }
 
 /// A line that a contender wrote while it held the lock.
@@ -179,15 +231,6 @@ fn entry(line: &str) -> Option<Entry> {
         count: words.next()?.parse().ok()?,
         czxid: words.next()?.parse().ok()?,
     })
-}
-
-async fn children(connect: &str, lock: &str, interop: &Path, folder: &Path) -> Result<usize> {
-    let mut command: Command = python::command(&interop.join("kazoo_count.py"));
-    command.args([connect, lock]);
-    let mut count = Process::spawn("count", &command, folder)?;
-    let status = count.end(LIMIT).await?;
-    ensure!(status.success(), "{}", count.tail());
-    Ok(count.stdout().trim().parse()?)
 }
 
 /// The word `dump` lists every session that owns ephemeral nodes.
