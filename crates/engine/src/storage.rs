@@ -164,7 +164,7 @@ impl Disk {
     /// It replaces the record of an orderly end, after which the library would trust the file
     /// unchecked. That must have reached the disk before the first commit that is not synced.
     fn begin(&self, state: State, durability: Durability) -> Result<(), StorageError> {
-        self.write(&Batch::default()).map_err(|e| StorageError::database(&self.file, e))?;
+        self.write(&Batch::default()).map_err(|e| self.failure(e))?;
         if state == State::New {
             self.dir.finish_creation()?;
         }
@@ -181,9 +181,10 @@ impl Disk {
         if batch.is_empty() {
             return Ok(());
         }
-        let written = self.write(batch);
-        self.failed = written.is_err();
-        written.map_err(|e| StorageError::database(&self.file, e))
+        self.failed = true; // Holds after a panic, too.
+        self.write(batch).map_err(|e| self.failure(e))?;
+        self.failed = false;
+        Ok(())
     }
 
     fn write(&self, batch: &Batch) -> Result<(), redb::Error> {
