@@ -1,1 +1,62 @@
-//! (being written)
+//! A ZooKeeper client on tokio, for servers 3.5 and newer.
+//!
+//! ```text
+//!   builder         ClientBuilder: options, and the first connection
+//!   client          Client: the operations
+//!   transaction     Transaction: several writes, all or none
+//!   reply           Reply: the future of an answer; requests are sent when they are made
+//!   watcher         Watcher, WatchStream: watches as values
+//!   hold            Hold: a node whose existence is proven again and again
+//!   error           what can go wrong, in words that say what to do
+//!   connect_string  host:port,host:port/chroot and unix:/path
+//!   clock           the clock that leases are measured by
+//!   shared          the session behind its lock, and where its events go
+//!   driver          the task that owns the connection
+//!   dial            which server is tried next, and when
+//! ```
+//!
+//! Invariant: no decision about the protocol is made here. This crate moves bytes, time and
+//! wake-ups between tokio and `lockkeeper_session::Session`.
+//!
+//! ```
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use lockkeeper_client::{Client, CreateMode, ZnodePath};
+//!
+//! let client = Client::connect("127.0.0.1:2181").await?;
+//! let path = ZnodePath::new("/greeting")?;
+//! client.create(&path, "hello", CreateMode::Ephemeral).await?;
+//! let (data, stat) = client.data(&path).await?;
+//! assert_eq!((&data[..], stat.version), (&b"hello"[..], 0));
+//! client.close().await;
+//! # Ok(())
+//! # }
+//! ```
+
+mod builder;
+mod client;
+mod clock;
+mod connect_string;
+mod dial;
+mod driver;
+mod error;
+mod hold;
+mod reply;
+mod shared;
+mod transaction;
+mod watcher;
+
+pub use builder::ClientBuilder;
+pub use client::{Client, Created, Status};
+pub use clock::Clock;
+pub use connect_string::{ConnectString, ConnectStringError, Host};
+pub use error::{ConnectError, Error, TransactionError};
+pub use hold::Hold;
+pub use reply::{Reply, WatchedReply};
+pub use transaction::Transaction;
+pub use watcher::{WatchLost, WatchStream, Watcher};
+
+pub use lockkeeper_session::{Cleanup, Contact, Instant, LeaseMode, LeaseState, Outcome};
+pub use lockkeeper_wire::{
+    Acl, AddWatchMode, ClientInfo, CreateMode, ErrorCode, EventKind, OpCode, OpResult, PathError,
+    Permissions, ReadOp, ReadResult, Sequence, SessionId, Stat, WatchEvent, ZnodePath, Zxid,
+};

@@ -1,0 +1,139 @@
+//! Options, and the first connection.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use lockkeeper_session::{Config, Contact, Credentials, LeaseMode};
+use tokio::sync::watch;
+
+use crate::client::Client;
+use crate::dial::Dialer;
+use crate::driver::{Failures, drive};
+use crate::shared::Shared;
+use crate::{Clock, ConnectError, ConnectString};
+
+/// The options of a [`Client`].
+#[derive(Clone, Debug)]
+#[must_use = "nothing happens before `connect`"]
+pub struct ClientBuilder {
+    config: Config,
+    connect_timeout: Duration,
+}
+
+impl Default for ClientBuilder {
+    fn default() -> Self {
+        Self { config: Config::default(), connect_timeout: Duration::from_secs(10) }
+    }
+}
+
+impl ClientBuilder {
+    /// The session timeout to ask for: how long the servers keep a session that they do not hear
+    /// of. Servers clamp it, usually to 2 to 20 of their ticks (4 s to 40 s). Default: 10 s.
+    pub fn session_timeout(mut self, timeout: Duration) -> Self {
+        self.config.session_timeout = timeout;
+        self
+    }
+
+    /// What proves that the session is alive. Default: [`LeaseMode::Quorum`], which is right for
+    /// every service; [`LeaseMode::Direct`] only for a server that stands alone.
+    pub fn lease(mut self, mode: LeaseMode) -> Self {
+        self.config.lease = mode;
+        self
+    }
+
+    /// The servers' `tickTime`; a longer one shortens leases under [`LeaseMode::Quorum`], a
+    /// shorter one than the servers really have makes them unsafe. Default: 2 s.
+    pub fn server_tick(mut self, tick: Duration) -> Self {
+        self.config.server_tick = tick;
+        self
+    }
+
+    /// The largest message to send or take, in bytes (`jute.maxbuffer`). Default: 1,048,575.
+    pub fn max_frame(mut self, bytes: usize) -> Self {
+        self.config.max_frame = bytes;
+        self
+    }
+
+    /// Shows `user:password` by the scheme `digest` to every server. On the wire the password is
+    /// in the clear.
+    pub fn digest(self, user: &str, password: &str) -> Self {
+        self.credentials("digest", format!("{user}:{password}"))
+    }
+
+    /// Shows credentials of any scheme to every server.
+    pub fn credentials(mut self, scheme: &str, secret: impl Into<Bytes>) -> Self {
+        self.config.credentials.push(Credentials { scheme: scheme.into(), secret: secret.into() });
+        self
+    }
+
+    /// How long the first connection may take. Default: 10 s.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// Connects to one of the servers and starts a session. A task of the current tokio runtime
+    /// then keeps the session alive until the last clone of the client has gone.
+    ///
+    /// # Errors
+    /// If the connection string is malformed, no server accepts a session within the connect
+    /// timeout (the error tells why of each), the credentials are refused, or the granted session
+    /// timeout is too short for a lease.
+    ///
+    /// # Cancel safety
+    /// Safe: nothing is left running.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with I/O and time enabled.
+    pub async fn connect(self, servers: &str) -> Result<Client, ConnectError> {
+        let servers: ConnectString = servers.parse()?;
+        let attempt_timeout = (self.config.session_timeout / 3).min(self.connect_timeout);
+        let dialer = Dialer::new(servers.hosts, attempt_timeout);
+        let shared = Arc::new(Shared::new(Clock, self.config));
+        let failures = Failures::default();
+        let failed = failures.subscribe();
+        let client = Client::new(Arc::clone(&shared), servers.chroot);
+        tokio::spawn(drive(shared, dialer, failures));
+        first_connection(&client, failed, self.connect_timeout).await?;
+        lease_fits(&client)?;
+        Ok(client)
+    }
+}
+
+async fn first_connection(
+    client: &Client,
+    failed: watch::Receiver<Vec<(crate::Host, String)>>,
+    timeout: Duration,
+) -> Result<(), ConnectError> {
+    let mut status = client.status();
+    let decided = status.wait_for(|status| {
+        matches!(status.contact, Contact::Connected | Contact::Closed | Contact::Unreachable)
+    });
+    let contact = match tokio::time::timeout(timeout, decided).await {
+        Ok(Ok(status)) => status.contact,
+        Ok(Err(_)) | Err(_) => Contact::Unreachable,
+    };
+    match contact {
+        Contact::Connected => Ok(()),
+        // Nothing but refused credentials closes a client that has not been handed out.
+        Contact::Closed => Err(ConnectError::AuthFailed),
+        _ => Err(ConnectError::Unreachable(failed.borrow().clone())),
+    }
+}
+
+/// A heartbeat comes every third of the timeout, so a lease must be longer than that by enough
+/// for the heartbeat to travel.
+fn lease_fits(client: &Client) -> Result<(), ConnectError> {
+    let (config, granted) = client.terms();
+    let fits = |timeout: Duration| config.lease_length(timeout) >= timeout * 5 / 12;
+    if fits(granted) {
+        return Ok(());
+    }
+    let granted_ms = u64::try_from(granted.as_millis()).unwrap_or(u64::MAX);
+    let least_ms = (granted_ms..=600_000)
+        .step_by(100)
+        .find(|ms| fits(Duration::from_millis(*ms)))
+        .unwrap_or(600_000);
+    Err(ConnectError::TimeoutTooShort { granted_ms, least_ms })
+}

@@ -1,0 +1,532 @@
+//! The operations.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use lockkeeper_session::{Cleanup, Config, Contact, Credentials, Instant, LeaseState, WatchKind};
+use lockkeeper_wire::{
+    Acl, AddWatchMode, AddWatchRequest, ClientInfo, CreateMode, CreateRequest, CreateTtlRequest,
+    DeleteRequest, ErrorCode, OpCode, PathRequest, PathWatchRequest, ReadOp, ReadResult,
+    ReconfigRequest, Request, Response, SessionId, SetAclRequest, SetDataRequest, Stat, ZnodePath,
+};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::reply::Reply;
+use crate::shared::{Shared, WatchSink};
+use crate::watcher::strip_chroot;
+use crate::{
+    ClientBuilder, Clock, ConnectError, Error, Hold, Transaction, WatchStream, WatchedReply,
+    Watcher,
+};
+
+/// How a client stands with its servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Status {
+    /// Whether there is a connection.
+    pub contact: Contact,
+    /// The session, or [`SessionId::NONE`].
+    pub session: SessionId,
+    /// Grows with every change, also with those that the other fields do not show.
+    pub change: u64,
+}
+
+/// What a create made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Created {
+    /// The node, with the number of a sequential one.
+    pub path: ZnodePath,
+    /// Its stat.
+    pub stat: Stat,
+}
+
+/// A session with a ZooKeeper service. Cheap to clone; all clones share the session.
+///
+/// Requests are queued for sending when a method is called, in that order, and answered in that
+/// order: see [`Reply`]. Without a connection they wait for one, for a session timeout at most.
+///
+/// When the session has expired, a new one is started by itself: the client goes on, but nothing
+/// that belonged to the old session (ephemeral nodes, watches, locks) does. When the last clone is
+/// dropped, the session is closed in the background; use [`Client::close`] to wait for that.
+#[derive(Clone, Debug)]
+pub struct Client {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    shared: Arc<Shared>,
+    chroot: ZnodePath,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.shared.close();
+    }
+}
+
+/// Any version, in requests that name one.
+const ANY_VERSION: i32 = -1;
+
+impl Client {
+    pub(crate) fn new(shared: Arc<Shared>, chroot: ZnodePath) -> Self {
+        Self { inner: Arc::new(Inner { shared, chroot }) }
+    }
+
+    /// Connects with the default options; see [`ClientBuilder::connect`].
+    ///
+    /// # Errors
+    /// As [`ClientBuilder::connect`].
+    pub async fn connect(servers: &str) -> Result<Self, ConnectError> {
+        Self::builder().connect(servers).await
+    }
+
+    /// The options of a client.
+    pub fn builder() -> ClientBuilder {
+        ClientBuilder::default()
+    }
+
+    // ----- the session ------------------------------------------------------------------------
+
+    /// How the client stands with its servers, now and with every change.
+    pub fn status(&self) -> watch::Receiver<Status> {
+        self.inner.shared.status()
+    }
+
+    /// The session, or [`SessionId::NONE`] while there is none.
+    pub fn session_id(&self) -> SessionId {
+        self.inner.shared.look(|session| session.id())
+    }
+
+    /// The session timeout that was negotiated.
+    pub fn session_timeout(&self) -> Duration {
+        self.inner.shared.look(|session| session.timeout())
+    }
+
+    /// Until when no server can have expired the session; see
+    /// [`LeaseMode`](crate::LeaseMode).
+    pub fn lease(&self) -> LeaseState {
+        self.inner.shared.lease()
+    }
+
+    /// How long a lease lasts after a fresh proof of life.
+    pub fn lease_length(&self) -> Duration {
+        self.inner.shared.look(|session| session.config().lease_length(session.timeout()))
+    }
+
+    /// The clock that leases are measured by.
+    pub fn clock(&self) -> Clock {
+        self.inner.shared.clock()
+    }
+
+    /// The time now, by that clock.
+    pub fn now(&self) -> Instant {
+        self.inner.shared.clock().now()
+    }
+
+    /// The path below which all paths of this client are.
+    pub fn chroot(&self) -> &ZnodePath {
+        &self.inner.chroot
+    }
+
+    pub(crate) fn terms(&self) -> (Config, Duration) {
+        self.inner.shared.look(|session| (session.config().clone(), session.timeout()))
+    }
+
+    /// Ends the session: waits until everything that must be deleted is, then closes it. Without
+    /// a server that takes a session timeout at most, after which the session expires by itself.
+    ///
+    /// # Cancel safety
+    /// The closing goes on in the background.
+    pub async fn close(&self) {
+        self.inner.shared.close();
+        let mut status = self.status();
+        // The other end goes away only with the driver, when its runtime shuts down.
+        let _ = status.wait_for(|status| status.contact == Contact::Closed).await;
+    }
+
+    /// Shows credentials to this and every later server. On the wire they are in the clear.
+    pub fn authenticate(&self, scheme: &str, secret: impl Into<Bytes>) {
+        let credentials = Credentials { scheme: scheme.into(), secret: secret.into() };
+        self.inner.shared.authenticate(credentials);
+    }
+
+    /// Has the session prove, every third of its timeout, that the node exists; that moves
+    /// [`Client::lease`] under [`LeaseMode::Quorum`](crate::LeaseMode::Quorum). Costs one
+    /// committed write each time, for all holds of the session together.
+    pub fn hold(&self, path: &ZnodePath) -> Hold {
+        self.inner.shared.hold(self.full(path))
+    }
+
+    /// Deletes something before the session ends, over as many connections as it takes. Needs no
+    /// runtime, so that it can be called from `Drop`.
+    pub fn clean_up(&self, target: Cleanup) {
+        self.inner.shared.clean_up(self.full_target(target));
+    }
+
+    /// The same, with an answer when it is certain. Dropping the answer does not stop it.
+    pub fn clean_up_confirmed(&self, target: Cleanup) -> Reply<()> {
+        let path = target.path().clone();
+        let receiver = self.inner.shared.clean_up_confirmed(self.full_target(target));
+        Reply::new(receiver, OpCode::Delete, path, self.inner.chroot.clone(), |_, _| Some(()))
+    }
+
+    // ----- writes -----------------------------------------------------------------------------
+
+    /// Creates a node that everyone may do everything with.
+    pub fn create(
+        &self,
+        path: &ZnodePath,
+        data: impl Into<Bytes>,
+        mode: CreateMode,
+    ) -> Reply<Created> {
+        self.create_with_acl(path, data, mode, Acl::open())
+    }
+
+    /// Creates a node with an access control list. The modes with a time to live need
+    /// [`Client::create_ttl`] and are answered with an error here.
+    pub fn create_with_acl(
+        &self,
+        path: &ZnodePath,
+        data: impl Into<Bytes>,
+        mode: CreateMode,
+        acl: Vec<Acl>,
+    ) -> Reply<Created> {
+        let request = create_request(self.full(path), data.into(), mode, acl);
+        let request = match mode {
+            CreateMode::Container => Request::CreateContainer(request),
+            _ => Request::Create2(request),
+        };
+        self.send(path, request, read_created)
+    }
+
+    /// Creates a persistent node that the servers delete when it has been without children and
+    /// untouched for `ttl` (1 ms to about 34 years; in milliseconds). Servers refuse it unless TTL
+    /// nodes are enabled.
+    pub fn create_ttl(
+        &self,
+        path: &ZnodePath,
+        data: impl Into<Bytes>,
+        mode: CreateMode,
+        ttl: Duration,
+    ) -> Reply<Created> {
+        let request = create_request(self.full(path), data.into(), mode, Acl::open());
+        let request = Request::CreateTtl(CreateTtlRequest {
+            path: request.path,
+            data: request.data,
+            acl: request.acl,
+            flags: request.flags,
+            ttl_ms: i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX),
+        });
+        self.send(path, request, read_created)
+    }
+
+    /// Creates a node and whatever is missing above it; does nothing if it exists. Those above are
+    /// created in the same mode, with no data. Costs one round trip for each node that is missing,
+    /// and one more.
+    ///
+    /// # Errors
+    /// As [`Client::create`], except that an existing node is none.
+    ///
+    /// # Cancel safety
+    /// What was created stays.
+    pub async fn ensure(&self, path: &ZnodePath, mode: CreateMode) -> Result<(), Error> {
+        let mut missing = vec![path.clone()];
+        while let Some(path) = missing.last() {
+            match self.create(path, Bytes::new(), mode).await {
+                Err(error) if error.code() == Some(ErrorCode::NoNode) => {
+                    // Only the chroot itself can be missing above the root.
+                    missing.push(path.parent().ok_or(error)?);
+                }
+                Err(error) if error.code() != Some(ErrorCode::NodeExists) => return Err(error),
+                _ => drop(missing.pop()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes a node that has no children. `version`: only if its data version is this one.
+    pub fn delete(&self, path: &ZnodePath, version: Option<i32>) -> Reply<()> {
+        let version = version.unwrap_or(ANY_VERSION);
+        let request = DeleteRequest { path: self.full(path).to_string(), version };
+        self.send(path, Request::Delete(request), |_, _| Some(()))
+    }
+
+    /// Changes a node's data. `version`: only if its data version is this one.
+    pub fn set_data(
+        &self,
+        path: &ZnodePath,
+        data: impl Into<Bytes>,
+        version: Option<i32>,
+    ) -> Reply<Stat> {
+        let request = SetDataRequest {
+            path: self.full(path).to_string(),
+            data: data.into(),
+            version: version.unwrap_or(ANY_VERSION),
+        };
+        self.send(path, Request::SetData(request), read_stat)
+    }
+
+    /// Changes a node's access control list. `version`: only if the list's version is this one.
+    pub fn set_acl(&self, path: &ZnodePath, acl: Vec<Acl>, version: Option<i32>) -> Reply<Stat> {
+        let request = SetAclRequest {
+            path: self.full(path).to_string(),
+            acl,
+            version: version.unwrap_or(ANY_VERSION),
+        };
+        self.send(path, Request::SetAcl(request), read_stat)
+    }
+
+    /// Starts a transaction: several writes, all or none.
+    pub fn transaction(&self) -> Transaction {
+        Transaction::new(self.clone())
+    }
+
+    /// Changes the members of an ensemble; each list is comma-separated and may be empty.
+    /// `config_id`: only if the current configuration is this one.
+    pub fn reconfigure(
+        &self,
+        joining: &str,
+        leaving: &str,
+        new_members: &str,
+        config_id: Option<i64>,
+    ) -> Reply<(Bytes, Stat)> {
+        let request = ReconfigRequest {
+            joining: joining.to_owned(),
+            leaving: leaving.to_owned(),
+            new_members: new_members.to_owned(),
+            config_id: config_id.unwrap_or(-1),
+        };
+        self.send(&ZnodePath::root(), Request::Reconfig(request), read_data)
+    }
+
+    // ----- reads ------------------------------------------------------------------------------
+
+    /// A node's stat; `None` if it does not exist.
+    ///
+    /// # Errors
+    /// If there is no answer.
+    pub async fn exists(&self, path: &ZnodePath) -> Result<Option<Stat>, Error> {
+        absent(self.send(path, Request::Exists(self.read(path)), read_stat).await)
+    }
+
+    /// The same, with a watch that fires when the node is created, changed or deleted.
+    ///
+    /// A watch on a node that does not exist stays on the server until the node is created or the
+    /// watcher dropped.
+    ///
+    /// # Errors
+    /// If there is no answer; then there is no watch either.
+    ///
+    /// # Cancel safety
+    /// Dropping it gives up the watch.
+    pub async fn exists_watched(&self, path: &ZnodePath) -> Result<(Option<Stat>, Watcher), Error> {
+        let request = Request::Exists(self.read(path));
+        let (reply, watcher) = self.watch_once(path, request, WatchKind::Exists, read_stat);
+        Ok((absent(reply.await)?, watcher))
+    }
+
+    /// A node's data and stat.
+    pub fn data(&self, path: &ZnodePath) -> Reply<(Bytes, Stat)> {
+        self.send(path, Request::GetData(self.read(path)), read_data)
+    }
+
+    /// The same, with a watch that fires when the node is changed or deleted. If the node does
+    /// not exist there is no watch.
+    pub fn data_watched(&self, path: &ZnodePath) -> WatchedReply<(Bytes, Stat)> {
+        let request = Request::GetData(self.read(path));
+        let (reply, watcher) = self.watch_once(path, request, WatchKind::Data, read_data);
+        WatchedReply::new(reply, watcher)
+    }
+
+    /// The names of a node's children, in no order, and the node's stat.
+    pub fn children(&self, path: &ZnodePath) -> Reply<(Vec<String>, Stat)> {
+        self.send(path, Request::GetChildren2(self.read(path)), read_children)
+    }
+
+    /// The same, with a watch that fires when a child comes or goes, or the node is deleted. If
+    /// the node does not exist there is no watch.
+    pub fn children_watched(&self, path: &ZnodePath) -> WatchedReply<(Vec<String>, Stat)> {
+        let request = Request::GetChildren2(self.read(path));
+        let (reply, watcher) = self.watch_once(path, request, WatchKind::Children, read_children);
+        WatchedReply::new(reply, watcher)
+    }
+
+    /// A node's access control list and stat.
+    pub fn acl(&self, path: &ZnodePath) -> Reply<(Vec<Acl>, Stat)> {
+        self.send(path, Request::GetAcl(self.at(path)), |response, _| match response {
+            Response::Acl { acl, stat } => Some((acl, stat)),
+            _ => None,
+        })
+    }
+
+    /// Lets the server that this client talks to catch up with its leader, so that reads made
+    /// after it see everything that was written before it.
+    pub fn sync(&self, path: &ZnodePath) -> Reply<()> {
+        self.send(path, Request::Sync(self.at(path)), |_, _| Some(()))
+    }
+
+    /// Does several reads at once; each has a result of its own. Needs servers 3.6 or newer.
+    pub fn multi_read(&self, ops: Vec<ReadOp>) -> Reply<Vec<ReadResult>> {
+        let full = |request: PathRequest| match ZnodePath::new(&request.path) {
+            Ok(path) => self.at(&path),
+            Err(_) => request,
+        };
+        let ops = ops.into_iter().map(|op| match op {
+            ReadOp::GetData(request) => ReadOp::GetData(full(request)),
+            ReadOp::GetChildren(request) => ReadOp::GetChildren(full(request)),
+        });
+        let request = Request::MultiRead(ops.collect());
+        self.send(&ZnodePath::root(), request, |response, _| match response {
+            Response::MultiRead(results) => Some(results),
+            _ => None,
+        })
+    }
+
+    /// This session's ephemeral nodes below a path. Needs servers 3.6 or newer.
+    pub fn ephemerals(&self, path: &ZnodePath) -> Reply<Vec<String>> {
+        self.send(path, Request::GetEphemerals(self.at(path)), |response, chroot| match response {
+            Response::Names(paths) => {
+                Some(paths.iter().map(|path| strip_chroot(path, chroot)).collect())
+            }
+            _ => None,
+        })
+    }
+
+    /// How many nodes are below a node. Needs servers 3.6 or newer.
+    pub fn descendants(&self, path: &ZnodePath) -> Reply<u32> {
+        let request = Request::GetAllChildrenNumber(self.at(path));
+        self.send(path, request, |response, _| match response {
+            Response::Count(count) => u32::try_from(count).ok(),
+            _ => None,
+        })
+    }
+
+    /// As whom the session has authenticated. Needs servers 3.7 or newer.
+    pub fn who_am_i(&self) -> Reply<Vec<ClientInfo>> {
+        self.send(&ZnodePath::root(), Request::WhoAmI, |response, _| match response {
+            Response::Identities(identities) => Some(identities),
+            _ => None,
+        })
+    }
+
+    /// Watches a node, or everything from it downwards, until the stream is dropped. Needs servers
+    /// 3.6 or newer.
+    ///
+    /// # Errors
+    /// If there is no answer; then there is no watch either.
+    ///
+    /// # Cancel safety
+    /// Dropping it gives up the watch.
+    pub async fn watch(&self, path: &ZnodePath, mode: AddWatchMode) -> Result<WatchStream, Error> {
+        let kind = match mode {
+            AddWatchMode::Persistent => WatchKind::Persistent,
+            AddWatchMode::PersistentRecursive => WatchKind::PersistentRecursive,
+        };
+        let request = AddWatchRequest { path: self.full(path).to_string(), mode: mode.code() };
+        let (sender, events) = mpsc::unbounded_channel();
+        let shared = &self.inner.shared;
+        let (id, receiver) =
+            shared.submit_watching(Request::AddWatch(request), kind, WatchSink::Stream(sender));
+        let chroot = self.inner.chroot.clone();
+        let stream = WatchStream::new(Arc::clone(shared), id, chroot.clone(), events);
+        Reply::new(receiver, OpCode::AddWatch, path.clone(), chroot, |_, _| Some(())).await?;
+        Ok(stream)
+    }
+
+    // ----- inside -----------------------------------------------------------------------------
+
+    /// A path as the servers know it.
+    pub(crate) fn full(&self, path: &ZnodePath) -> ZnodePath {
+        path.below(&self.inner.chroot)
+    }
+
+    pub(crate) fn send<T>(
+        &self,
+        path: &ZnodePath,
+        request: Request,
+        read: fn(Response, &ZnodePath) -> Option<T>,
+    ) -> Reply<T> {
+        let op = request.op();
+        let receiver = self.inner.shared.submit(request);
+        Reply::new(receiver, op, path.clone(), self.inner.chroot.clone(), read)
+    }
+
+    fn watch_once<T>(
+        &self,
+        path: &ZnodePath,
+        request: Request,
+        kind: WatchKind,
+        read: fn(Response, &ZnodePath) -> Option<T>,
+    ) -> (Reply<T>, Watcher) {
+        let op = request.op();
+        let (sender, event) = oneshot::channel();
+        let shared = &self.inner.shared;
+        let (id, receiver) = shared.submit_watching(request, kind, WatchSink::Once(sender));
+        let chroot = self.inner.chroot.clone();
+        let reply = Reply::new(receiver, op, path.clone(), chroot.clone(), read);
+        (reply, Watcher::new(Arc::clone(shared), id, chroot, event))
+    }
+
+    fn at(&self, path: &ZnodePath) -> PathRequest {
+        PathRequest { path: self.full(path).to_string() }
+    }
+
+    fn read(&self, path: &ZnodePath) -> PathWatchRequest {
+        PathWatchRequest { path: self.full(path).to_string(), watch: false }
+    }
+
+    fn full_target(&self, target: Cleanup) -> Cleanup {
+        match target {
+            Cleanup::Node(path) => Cleanup::Node(self.full(&path)),
+            Cleanup::Child { parent, prefix } => {
+                Cleanup::Child { parent: self.full(&parent), prefix }
+            }
+        }
+    }
+}
+
+pub(crate) fn create_request(
+    path: ZnodePath,
+    data: Bytes,
+    mode: CreateMode,
+    acl: Vec<Acl>,
+) -> CreateRequest {
+    CreateRequest { path: path.to_string(), data, acl, flags: mode.flags() }
+}
+
+fn read_created(response: Response, chroot: &ZnodePath) -> Option<Created> {
+    let Response::Created { path, stat } = response else { return None };
+    let path = ZnodePath::new(&strip_chroot(&path, chroot)).ok()?;
+    Some(Created { path, stat })
+}
+
+fn read_stat(response: Response, _: &ZnodePath) -> Option<Stat> {
+    match response {
+        Response::Stat(stat) => Some(stat),
+        _ => None,
+    }
+}
+
+fn read_data(response: Response, _: &ZnodePath) -> Option<(Bytes, Stat)> {
+    match response {
+        Response::Data { data, stat } => Some((data, stat)),
+        _ => None,
+    }
+}
+
+fn read_children(response: Response, _: &ZnodePath) -> Option<(Vec<String>, Stat)> {
+    match response {
+        Response::Children { names, stat } => Some((names, stat)),
+        _ => None,
+    }
+}
+
+/// Turns "no such node" from an error into an answer.
+fn absent<T>(result: Result<T, Error>) -> Result<Option<T>, Error> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.code() == Some(ErrorCode::NoNode) => Ok(None),
+        Err(error) => Err(error),
+    }
+}

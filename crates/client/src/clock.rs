@@ -1,0 +1,47 @@
+//! The clock that leases are measured by.
+
+use std::time::Duration;
+
+use lockkeeper_session::Instant;
+use rustix::time::{ClockId, clock_gettime};
+
+/// A monotonic clock that also counts the time in which the machine is suspended, where the
+/// system has one. It is never affected by changes of the wall time.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Clock;
+
+impl Clock {
+    /// The time now.
+    pub fn now(self) -> Instant {
+        let time = clock_gettime(COUNTS_SUSPEND);
+        let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
+        let nanos = u32::try_from(time.tv_nsec).unwrap_or_default();
+        Instant::from_start(Duration::new(seconds, nanos))
+    }
+}
+
+#[cfg(target_os = "linux")]
+const COUNTS_SUSPEND: ClockId = ClockId::Boottime;
+
+#[cfg(not(target_os = "linux"))]
+const COUNTS_SUSPEND: ClockId = ClockId::Monotonic;
+
+/// How much of a wait is slept at a time. A timer does not count suspended time, so a long sleep
+/// could end late by as much as the machine was suspended.
+const SLICE: Duration = Duration::from_secs(1);
+
+/// Sleeps until `deadline`, or for a while if it is far away; the caller looks at the clock again.
+pub(crate) async fn sleep_towards(clock: Clock, deadline: Instant) {
+    tokio::time::sleep(deadline.since(clock.now()).min(SLICE)).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_does_not_run_backwards() {
+        let first = Clock.now();
+        assert!(Clock.now() >= first);
+    }
+}

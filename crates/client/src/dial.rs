@@ -1,0 +1,122 @@
+//! Which server is tried next, and when.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::time::Duration;
+
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::{sleep, timeout};
+
+use crate::Host;
+
+/// The pause after the first round in which no server could be reached; it doubles from round to
+/// round. Each pause is shortened by up to half at random, so that clients which lost the same
+/// server do not come back in step.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// A connection to a server.
+#[derive(Debug)]
+pub(crate) enum Transport {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+/// Tries the servers in turn, in an order of its own.
+#[derive(Debug)]
+pub(crate) struct Dialer {
+    hosts: Vec<Host>,
+    next: usize,
+    attempt_timeout: Duration,
+    /// How many servers in a row were tried without a session.
+    failures: u32,
+    /// What was wrong with each server the last time.
+    reasons: BTreeMap<String, (Host, String)>,
+}
+
+impl Dialer {
+    pub(crate) fn new(mut hosts: Vec<Host>, attempt_timeout: Duration) -> Self {
+        fastrand::shuffle(&mut hosts);
+        Self { hosts, next: 0, attempt_timeout, failures: 0, reasons: BTreeMap::new() }
+    }
+
+    /// Connects to the next server, after a pause if a whole round has failed.
+    pub(crate) async fn dial(&mut self) -> Result<(Host, Transport), (Host, String)> {
+        sleep(self.pause()).await;
+        let host = self.hosts[self.next % self.hosts.len()].clone();
+        self.next = (self.next + 1) % self.hosts.len();
+        match timeout(self.attempt_timeout, connect(&host)).await {
+            Ok(Ok(transport)) => Ok((host, transport)),
+            Ok(Err(error)) => Err((host, error.to_string())),
+            Err(_) => {
+                let why = format!("no answer within {:.1} s", self.attempt_timeout.as_secs_f64());
+                Err((host, why))
+            }
+        }
+    }
+
+    /// A server took the session.
+    pub(crate) fn succeeded(&mut self) {
+        self.failures = 0;
+        self.reasons.clear();
+    }
+
+    pub(crate) fn failed(&mut self, host: Host, reason: String) {
+        self.failures = self.failures.saturating_add(1);
+        self.reasons.insert(host.to_string(), (host, reason));
+    }
+
+    pub(crate) fn reasons(&self) -> Vec<(Host, String)> {
+        self.reasons.values().cloned().collect()
+    }
+
+    fn pause(&self) -> Duration {
+        let hosts = u32::try_from(self.hosts.len()).unwrap_or(u32::MAX);
+        if self.failures == 0 || !self.failures.is_multiple_of(hosts) {
+            return Duration::ZERO;
+        }
+        let doublings = (self.failures / hosts - 1).min(10);
+        let pause = (FIRST_PAUSE * 2_u32.pow(doublings)).min(LONGEST_PAUSE);
+        pause.mul_f64(0.5 + fastrand::f64() / 2.0)
+    }
+}
+
+async fn connect(host: &Host) -> io::Result<Transport> {
+    match host {
+        Host::Tcp { name, port } => {
+            let stream = TcpStream::connect((name.as_str(), *port)).await?;
+            stream.set_nodelay(true)?;
+            Ok(Transport::Tcp(stream))
+        }
+        Host::Unix(path) => UnixStream::connect(path).await.map(Transport::Unix),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dialer(hosts: usize) -> Dialer {
+        let host = |n| Host::Tcp { name: format!("h{n}"), port: 1 };
+        Dialer::new((0..hosts).map(host).collect(), Duration::from_secs(1))
+    }
+
+    #[test]
+    fn each_round_is_tried_without_a_pause_and_pauses_grow_between_rounds() {
+        let mut dialer = dialer(3);
+        let host = dialer.hosts[0].clone();
+        let mut pauses = Vec::new();
+        for _ in 0..60 {
+            pauses.push(dialer.pause());
+            dialer.failed(host.clone(), String::new());
+        }
+        for (tried, pause) in pauses.iter().enumerate() {
+            let starts_round = tried > 0 && tried % 3 == 0;
+            assert_eq!(*pause > Duration::ZERO, starts_round, "{tried}");
+            assert!(*pause <= LONGEST_PAUSE);
+        }
+        assert!(pauses[57] >= LONGEST_PAUSE / 2 && pauses[3] <= FIRST_PAUSE);
+        dialer.succeeded();
+        assert_eq!(dialer.pause(), Duration::ZERO);
+    }
+}

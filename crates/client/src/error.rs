@@ -1,0 +1,165 @@
+//! What can go wrong, in words that say what to do.
+
+use lockkeeper_session::{Outcome, RequestError};
+use lockkeeper_wire::{ErrorCode, OpCode};
+
+use crate::Host;
+
+/// An operation that failed: which one, on what, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    op: OpCode,
+    path: String,
+    reason: RequestError,
+}
+
+impl Error {
+    pub(crate) fn new(op: OpCode, path: impl Into<String>, reason: RequestError) -> Self {
+        Self { op, path: path.into(), reason }
+    }
+
+    /// The operation.
+    pub fn op(&self) -> OpCode {
+        self.op
+    }
+
+    /// The node that it was about, seen from the client's chroot; may be empty.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// The error that a server answered, if one did.
+    pub fn code(&self) -> Option<ErrorCode> {
+        match self.reason {
+            RequestError::Server(code) => Some(code),
+            _ => None,
+        }
+    }
+
+    /// Whether the operation may have had an effect.
+    pub fn outcome(&self) -> Outcome {
+        self.reason.outcome()
+    }
+
+    /// Whether the same operation may succeed when it is tried again on the same session.
+    pub fn is_retryable(&self) -> bool {
+        self.reason.is_retryable()
+    }
+
+    /// Whether the session is over. The client starts a new one by itself; what belonged to the
+    /// old one is gone.
+    pub fn is_session_expired(&self) -> bool {
+        matches!(self.reason, RequestError::SessionExpired(_))
+    }
+
+    /// Whether no server could be reached for a whole session timeout.
+    pub fn is_unreachable(&self) -> bool {
+        self.reason == RequestError::Unreachable
+    }
+
+    /// Whether the client was closed by this program.
+    pub fn is_closed(&self) -> bool {
+        self.reason == RequestError::Closed
+    }
+}
+
+impl std::fmt::Display for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?}", self.op)?;
+        if !self.path.is_empty() {
+            write!(f, " {}", self.path)?;
+        }
+        write!(f, ": {}", self.reason)?;
+        match self.advice() {
+            "" => Ok(()),
+            advice => write!(f, "; {advice}"),
+        }
+    }
+}
+
+impl Error {
+    fn advice(&self) -> &'static str {
+        match &self.reason {
+            RequestError::Server(ErrorCode::NoAuth) => {
+                "show credentials that its access control list allows"
+            }
+            RequestError::Server(ErrorCode::NoNode) => "create it, or its parent, first",
+            RequestError::Server(ErrorCode::QuotaExceeded) => "raise the quota or delete nodes",
+            RequestError::ConnectionLost(Outcome::Unknown) => {
+                "it may or may not have been applied: look before trying again"
+            }
+            RequestError::ConnectionLost(Outcome::NotApplied) => "try again",
+            RequestError::Unreachable => "check that the servers run and can be reached",
+            RequestError::SessionExpired(_) => {
+                "locks and watches of the session are gone: acquire them again"
+            }
+            _ => "",
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.reason)
+    }
+}
+
+/// Why a transaction was not applied, or may not have been.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TransactionError {
+    /// One operation failed, so none was applied.
+    #[error(
+        "operation {index} of the transaction, {op:?} {path}, failed: {code}; none was applied"
+    )]
+    Failed {
+        /// Which operation, counted from 0.
+        index: usize,
+        /// What it was.
+        op: OpCode,
+        /// The node that it was about.
+        path: String,
+        /// Why it failed.
+        code: ErrorCode,
+    },
+    /// The transaction as a whole has no answer, or was refused.
+    #[error(transparent)]
+    Request(#[from] Error),
+}
+
+/// Why no server could be reached at first.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The connection string is malformed.
+    #[error(transparent)]
+    ConnectString(#[from] crate::ConnectStringError),
+    /// No server accepted a session in time.
+    #[error("no ZooKeeper server reachable: {}", failures(.0))]
+    Unreachable(
+        /// Every server that was tried, with what was wrong the last time.
+        Vec<(Host, String)>,
+    ),
+    /// The server refused the credentials.
+    #[error("the server refused the credentials; check their scheme and secret")]
+    AuthFailed,
+    /// The session timeout that the server granted leaves no room for a lease.
+    #[error(
+        "the server granted a session timeout of {granted_ms} ms, too short for an exact lease \
+         with this tick; ask for at least {least_ms} ms, or set the servers' real tick"
+    )]
+    TimeoutTooShort {
+        /// What the server granted, in milliseconds.
+        granted_ms: u64,
+        /// What would do, in milliseconds.
+        least_ms: u64,
+    },
+}
+
+fn failures(failures: &[(Host, String)]) -> String {
+    if failures.is_empty() {
+        return "none answered in time".to_owned();
+    }
+    let lines: Vec<_> = failures.iter().map(|(host, why)| format!("{host}: {why}")).collect();
+    lines.join("; ")
+}

@@ -1,0 +1,86 @@
+//! The future of an answer.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use lockkeeper_session::RequestError;
+use lockkeeper_wire::{DecodeError, OpCode, Response, ZnodePath};
+use tokio::sync::oneshot;
+
+use crate::{Error, Watcher};
+
+pub(crate) type Answer = Result<Response, RequestError>;
+
+/// The answer to a request that has already been handed over for sending.
+///
+/// Requests are sent in the order in which they are made, whether or not their answers are
+/// awaited: to pipeline, make several before awaiting the first.
+///
+/// # Cancel safety
+/// Dropping it does not take the request back.
+#[must_use = "the request is sent, but only the answer tells whether it succeeded"]
+#[derive(Debug)]
+pub struct Reply<T> {
+    receiver: oneshot::Receiver<Answer>,
+    op: OpCode,
+    path: ZnodePath,
+    chroot: ZnodePath,
+    read: fn(Response, &ZnodePath) -> Option<T>,
+}
+
+impl<T> Reply<T> {
+    pub(crate) fn new(
+        receiver: oneshot::Receiver<Answer>,
+        op: OpCode,
+        path: ZnodePath,
+        chroot: ZnodePath,
+        read: fn(Response, &ZnodePath) -> Option<T>,
+    ) -> Self {
+        Self { receiver, op, path, chroot, read }
+    }
+
+    fn finish(&self, answer: Answer) -> Result<T, Error> {
+        let misfit = RequestError::BadAnswer(DecodeError::MisplacedOp(self.op.code()));
+        answer
+            .and_then(|response| (self.read)(response, &self.chroot).ok_or(misfit))
+            .map_err(|reason| Error::new(self.op, self.path.as_str(), reason))
+    }
+}
+
+impl<T> Future for Reply<T> {
+    type Output = Result<T, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        // The sender goes away unused only when the driver's runtime has ended.
+        let answer = ready!(Pin::new(&mut self.receiver).poll(context));
+        Poll::Ready(self.finish(answer.unwrap_or(Err(RequestError::Closed))))
+    }
+}
+
+/// The answer to a request that also sets a watch.
+///
+/// # Cancel safety
+/// Dropping it gives up the watch.
+#[must_use = "the watch is gone when this is dropped"]
+#[derive(Debug)]
+pub struct WatchedReply<T> {
+    reply: Reply<T>,
+    watcher: Option<Watcher>,
+}
+
+impl<T> WatchedReply<T> {
+    pub(crate) fn new(reply: Reply<T>, watcher: Watcher) -> Self {
+        Self { reply, watcher: Some(watcher) }
+    }
+}
+
+impl<T> Future for WatchedReply<T> {
+    type Output = Result<(T, Watcher), Error>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let result = ready!(Pin::new(&mut self.reply).poll(context));
+        let watcher = self.watcher.take();
+        Poll::Ready(result.map(|value| (value, watcher.expect("polled after completion"))))
+    }
+}

@@ -1,0 +1,258 @@
+//! The session behind its lock, and where its events go.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::BytesMut;
+use lockkeeper_session::{
+    Cleanup, Config, Contact, Credentials, Disconnect, Event, HoldId, Instant, LeaseState, Session,
+    WatchId, WatchKind,
+};
+use lockkeeper_wire::{Request, SessionId, WatchEvent, ZnodePath};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+
+use crate::reply::Answer;
+use crate::{Clock, Hold, Status};
+
+type Completion = oneshot::Sender<Answer>;
+
+/// Where the events of a watch go.
+#[derive(Debug)]
+pub(crate) enum WatchSink {
+    Once(oneshot::Sender<WatchEvent>),
+    Stream(mpsc::UnboundedSender<WatchEvent>),
+}
+
+#[derive(Debug)]
+struct Core {
+    session: Session<Completion>,
+    sinks: HashMap<WatchId, WatchSink>,
+    holds: HashMap<HoldId, Arc<AtomicBool>>,
+}
+
+/// What the handles of a client and its driver share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    clock: Clock,
+    core: Mutex<Core>,
+    /// Tells the driver that there may be something to transmit, or an earlier timeout.
+    wake: Notify,
+    status: watch::Sender<Status>,
+}
+
+impl Shared {
+    pub(crate) fn new(clock: Clock, config: Config) -> Self {
+        let session = Session::new(config, clock.now());
+        let core = Core { session, sinks: HashMap::new(), holds: HashMap::new() };
+        let status = Status { contact: Contact::Disconnected, session: SessionId::NONE, change: 0 };
+        Self {
+            clock,
+            core: Mutex::new(core),
+            wake: Notify::new(),
+            status: watch::Sender::new(status),
+        }
+    }
+
+    pub(crate) fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    pub(crate) fn status(&self) -> watch::Receiver<Status> {
+        self.status.subscribe()
+    }
+
+    // ----- for the handles --------------------------------------------------------------------
+
+    pub(crate) fn submit(&self, request: Request) -> oneshot::Receiver<Answer> {
+        let (sender, receiver) = oneshot::channel();
+        self.act(|core, now| core.session.submit(now, request, sender));
+        receiver
+    }
+
+    pub(crate) fn submit_watching(
+        &self,
+        request: Request,
+        kind: WatchKind,
+        sink: WatchSink,
+    ) -> (WatchId, oneshot::Receiver<Answer>) {
+        let (sender, receiver) = oneshot::channel();
+        let id = self.act(|core, now| {
+            let id = core.session.submit_watching(now, request, kind, sender);
+            core.sinks.insert(id, sink);
+            id
+        });
+        (id, receiver)
+    }
+
+    pub(crate) fn unwatch(&self, id: WatchId) {
+        self.act(|core, now| {
+            core.sinks.remove(&id);
+            core.session.unwatch(now, id);
+        });
+    }
+
+    pub(crate) fn hold(self: &Arc<Self>, path: ZnodePath) -> Hold {
+        let gone = Arc::new(AtomicBool::new(false));
+        let id = self.act(|core, now| {
+            let id = core.session.hold(now, path);
+            core.holds.insert(id, Arc::clone(&gone));
+            id
+        });
+        Hold::new(Arc::clone(self), id, gone)
+    }
+
+    pub(crate) fn unhold(&self, id: HoldId) {
+        self.act(|core, _| {
+            core.holds.remove(&id);
+            core.session.unhold(id);
+        });
+    }
+
+    pub(crate) fn clean_up(&self, target: Cleanup) {
+        self.act(|core, now| core.session.clean_up(now, target, None));
+    }
+
+    pub(crate) fn clean_up_confirmed(&self, target: Cleanup) -> oneshot::Receiver<Answer> {
+        let (sender, receiver) = oneshot::channel();
+        self.act(|core, now| core.session.clean_up(now, target, Some(sender)));
+        receiver
+    }
+
+    pub(crate) fn authenticate(&self, credentials: Credentials) {
+        self.act(|core, now| core.session.authenticate(now, credentials));
+    }
+
+    pub(crate) fn close(&self) {
+        self.act(|core, now| core.session.close(now));
+    }
+
+    /// Looks at the session without changing it.
+    pub(crate) fn look<R>(&self, look: impl FnOnce(&Session<Completion>) -> R) -> R {
+        look(&self.lock().session)
+    }
+
+    pub(crate) fn lease(&self) -> LeaseState {
+        self.look(Session::lease)
+    }
+
+    // ----- for the driver ---------------------------------------------------------------------
+
+    pub(crate) async fn woken(&self) {
+        self.wake.notified().await;
+    }
+
+    pub(crate) fn connected(&self) {
+        self.inform(|core, now| core.session.handle_connected(now));
+    }
+
+    pub(crate) fn disconnected(&self) {
+        self.inform(|core, now| core.session.handle_disconnected(now));
+    }
+
+    pub(crate) fn input(&self, input: &mut BytesMut) -> Result<(), Disconnect> {
+        self.inform(|core, now| core.session.handle_input(now, input))
+    }
+
+    pub(crate) fn timeout(&self) -> Result<(), Disconnect> {
+        self.inform(|core, now| core.session.handle_timeout(now))
+    }
+
+    /// Takes what is to be transmitted, and says when the next timeout is due.
+    pub(crate) fn poll(&self, output: &mut BytesMut) -> Option<Instant> {
+        let session = &mut self.lock().session;
+        while let Some(bytes) = session.poll_transmit() {
+            if output.is_empty() {
+                *output = bytes;
+            } else {
+                output.extend_from_slice(&bytes);
+            }
+        }
+        session.poll_timeout()
+    }
+
+    // ----- inside -----------------------------------------------------------------------------
+
+    fn lock(&self) -> MutexGuard<'_, Core> {
+        // Guards are dropped during unwinding and must still queue their deletes.
+        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn act<R>(&self, action: impl FnOnce(&mut Core, Instant) -> R) -> R {
+        let result = self.inform(action);
+        self.wake.notify_one();
+        result
+    }
+
+    fn inform<R>(&self, action: impl FnOnce(&mut Core, Instant) -> R) -> R {
+        let mut core = self.lock();
+        // Read under the lock, so that the session never sees time run backwards.
+        let now = self.clock.now();
+        let result = action(&mut core, now);
+        if core.dispatch() {
+            let (contact, session) = (core.session.contact(), core.session.id());
+            self.status.send_modify(|status| {
+                *status = Status { contact, session, change: status.change + 1 };
+            });
+        }
+        result
+    }
+}
+
+impl Core {
+    /// Hands out what happened; returns whether the status changed.
+    fn dispatch(&mut self) -> bool {
+        let mut changed = false;
+        while let Some(event) = self.session.poll_event() {
+            match event {
+                // Whoever does not wait for the answer any more has dropped the other end.
+                Event::Reply { token, result } => drop(token.send(result)),
+                Event::Watch { id, event } => self.deliver(id, event),
+                other => {
+                    self.note(&other);
+                    changed = true;
+                }
+            }
+        }
+        changed
+    }
+
+    fn deliver(&mut self, id: WatchId, event: WatchEvent) {
+        match self.sinks.get(&id) {
+            Some(WatchSink::Stream(sender)) => drop(sender.send(event)),
+            Some(WatchSink::Once(_)) => {
+                if let Some(WatchSink::Once(sender)) = self.sinks.remove(&id) {
+                    drop(sender.send(event));
+                }
+            }
+            None => {}
+        }
+    }
+
+    fn note(&mut self, event: &Event<Completion>) {
+        match event {
+            Event::NodeGone { id } => {
+                if let Some(gone) = self.holds.get(id) {
+                    gone.store(true, Ordering::Release);
+                }
+            }
+            Event::Connected { session, is_new: true } => {
+                tracing::info!(%session, "new session");
+            }
+            Event::Connected { session, is_new: false } => {
+                tracing::info!(%session, "session resumed");
+            }
+            Event::Disconnected => tracing::warn!("disconnected"),
+            Event::Unreachable => tracing::error!("no server reachable for a session timeout"),
+            Event::Expired { session } => {
+                tracing::error!(%session, "session expired");
+                self.sinks.clear();
+            }
+            Event::CleanupRefused { path, code } => {
+                tracing::error!(path, %code, "a node could not be deleted");
+            }
+            Event::Closed => self.sinks.clear(),
+            _ => {}
+        }
+    }
+}
