@@ -1,0 +1,125 @@
+//! What outlives an engine, and what ends one.
+
+use std::path::Path;
+use std::time::Duration;
+
+use lockkeeper_engine::{Engine, EngineError, StartError, StorageError};
+use lockkeeper_wire::{CreateMode, EventKind};
+
+use crate::client::{Client, create, eventually, exists};
+
+const LONG: Duration = Duration::from_secs(30);
+
+async fn start(dir: &Path) -> Engine {
+    Engine::builder().data_dir(dir).start().await.unwrap()
+}
+
+#[tokio::test]
+async fn sessions_and_ephemerals_survive_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = start(dir.path()).await;
+    let mut client = Client::connect(&engine, LONG);
+    client.create("/kept", CreateMode::Persistent).unwrap();
+    client.create("/lock", CreateMode::Ephemeral).unwrap();
+    let ticket = client.ticket();
+    engine.stop().await.unwrap();
+
+    let engine = start(dir.path()).await;
+    assert_eq!((engine.sessions(), engine.stats().ephemerals), (1, 1));
+    let (mut client, response) = Client::resume(&engine, &ticket, LONG);
+    assert_eq!(response.session_id, ticket.session);
+    assert!(client.exists("/kept") && client.exists("/lock"));
+    // It is the same owner: its end is the node's.
+    let mut watcher = Client::connect(&engine, LONG);
+    watcher.call(exists("/lock", true)).unwrap();
+    engine.expire_session(ticket.session).await;
+    assert_eq!(watcher.event(), (EventKind::NodeDeleted, "/lock".to_owned()));
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_come_back_after_a_restart_expires() {
+    let dir = tempfile::tempdir().unwrap();
+    let tick = Duration::from_millis(20);
+    let engine = Engine::builder().data_dir(dir.path()).tick(tick);
+    let engine = engine.start().await.unwrap();
+    let mut client = Client::connect(&engine, tick * 2);
+    client.create("/lock", CreateMode::Ephemeral).unwrap();
+    let ticket = client.ticket();
+    engine.stop().await.unwrap();
+
+    let engine = Engine::builder().data_dir(dir.path()).tick(tick);
+    let engine = engine.start().await.unwrap();
+    eventually("the session is over", || engine.sessions() == 0);
+    assert!(engine.idle_since().is_some());
+    let (_, response) = Client::resume(&engine, &ticket, LONG);
+    assert_eq!(response.timeout_ms, 0);
+    assert!(!Client::connect(&engine, LONG).exists("/lock"));
+}
+
+#[tokio::test]
+async fn two_engines_never_share_a_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = start(dir.path()).await;
+    let second = Engine::builder().data_dir(dir.path()).start().await;
+    let error = second.unwrap_err();
+    assert!(matches!(error, StartError::Storage(StorageError::InUse { .. })));
+    let sentence = error.to_string();
+    assert!(sentence.contains(&dir.path().display().to_string()), "{sentence}");
+    engine.stop().await.unwrap();
+    start(dir.path()).await.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_dropped_engine_frees_its_directory_soon() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = start(dir.path()).await;
+    let mut client = Client::connect(&engine, LONG);
+    client.create("/kept", CreateMode::Persistent).unwrap();
+    drop(engine);
+    let mut free = None;
+    for _ in 0..2_000 {
+        match Engine::builder().data_dir(dir.path()).start().await {
+            Ok(engine) => {
+                free = Some(engine);
+                break;
+            }
+            Err(StartError::Storage(StorageError::InUse { .. })) => {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            Err(e) => panic!("{e}"),
+        }
+    }
+    let engine = free.expect("the directory is never given up");
+    assert!(Client::connect(&engine, LONG).exists("/kept"));
+}
+
+/// S3, S4: a failed commit was answered, or the engine went on after it.
+#[tokio::test]
+async fn after_a_storage_error_nothing_is_answered_and_the_reason_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = start(dir.path()).await;
+    let mut client = Client::connect(&engine, LONG);
+    client.create("/acknowledged", CreateMode::Persistent).unwrap();
+    engine.fail_next_commit();
+    client.send(&[create("/lost", CreateMode::Persistent)]);
+    client.send(&[exists("/acknowledged", false)]);
+    assert!(client.reply().is_err(), "nothing is answered any more");
+
+    let ended = engine.stopped().await.unwrap_err();
+    assert!(matches!(ended, EngineError::Storage(_)), "{ended}");
+    assert!(engine.stop().await.is_err(), "and it stays so");
+
+    let engine = start(dir.path()).await;
+    let mut client = Client::connect(&engine, LONG);
+    assert!(client.exists("/acknowledged") && !client.exists("/lost"));
+}
+
+/// The caller's runtime has one thread, and the test blocks it all the time.
+#[tokio::test(flavor = "current_thread")]
+async fn an_engine_needs_nothing_of_the_callers_runtime() {
+    let engine = Engine::builder().start().await.unwrap();
+    let mut client = Client::connect(&engine, LONG);
+    for i in 0..100 {
+        client.create(&format!("/n{i}"), CreateMode::Persistent).unwrap();
+    }
+}
