@@ -45,7 +45,7 @@ impl Default for Builder {
             max_connections_per_address: 10_000,
             limits: Limits {
                 max_frame: MAX_FRAME,
-                max_outgoing: 16 * 1024 * 1024,
+                max_outgoing: 64 * 1024 * 1024,
                 handshake_time: Duration::from_secs(10),
             },
         }
@@ -127,7 +127,7 @@ impl Builder {
     }
 
     /// How many bytes may wait for a client that does not read; one for which there is more is
-    /// dropped (its session lives on). Default: 16 MiB. At a quarter of it, the engine stops
+    /// dropped (its session lives on). Default: 64 MiB. At a quarter of it, the engine stops
     /// reading that client's requests.
     pub fn max_outgoing(mut self, bytes: usize) -> Self {
         self.limits.max_outgoing = bytes;
@@ -257,9 +257,6 @@ mod tests {
         let with_dir = Builder::default().data_dir("somewhere");
         assert_eq!(durability(Builder::default()), Durability::Memory);
         assert_eq!(durability(with_dir.clone()), Durability::Sync);
-        assert_eq!(
-            durability(with_dir.durability(Durability::Os)),
-            Durability::Os
-        );
+        assert_eq!(durability(with_dir.durability(Durability::Os)), Durability::Os);
     }
 }

@@ -9,7 +9,7 @@ use bytes::{Bytes, BytesMut};
 use lockkeeper_tree::ConnectionId;
 use lockkeeper_wire::{FrameError, split_frame};
 use tokio::sync::mpsc::UnboundedSender;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::admission::Seat;
 use crate::commit::Pipeline;
@@ -24,7 +24,8 @@ const MAX_HANDSHAKE: usize = 4 * 1024;
 /// How much room a read gets at first and at most, in bytes.
 const SMALL_READ: usize = 2 * 1024;
 const LARGE_READ: usize = 64 * 1024;
-/// How long a peer may go on sending after it was told that the connection ends.
+/// How long a peer may take to notice that the connection ends: without taking any of the last
+/// replies, and then with sending on.
 const LINGER: Duration = Duration::from_secs(1);
 
 /// What every connection can reach.
@@ -55,6 +56,8 @@ enum Ended {
     Lost(#[from] io::Error),
     #[error("{0}")]
     Frame(#[from] FrameError),
+    #[error("the peer did not take the last replies")]
+    NotTaken,
     #[error("no handshake within {0:?}")]
     TooLate(Duration),
     #[error("{0}")]
@@ -121,9 +124,7 @@ async fn serve(
     handshake: Bytes,
 ) -> Result<(), Ended> {
     // The tree thread outlives its connections, and if not, nobody misses the event.
-    let _ = hub
-        .events
-        .send(Event::Connected(connection.clone(), handshake));
+    let _ = hub.events.send(Event::Connected(connection.clone(), handshake));
     let ended = exchange(hub, reader, connection).await;
     let _ = hub.events.send(Event::Disconnected(connection.id));
     ended
@@ -149,6 +150,9 @@ async fn exchange(hub: &Hub, reader: &mut Reader, connection: &Connection) -> Re
                 reader.deliver(hub, connection.id)?;
             }
             () = hub.pipeline.room(), if full => {}
+            () = sleep(LINGER), if wants.life == Life::Finishing => {
+                return Err(Ended::NotTaken);
+            }
         }
     }
 }
@@ -171,11 +175,7 @@ struct Reader {
 
 impl Reader {
     fn new(incoming: Incoming) -> Self {
-        Self {
-            incoming,
-            buffer: BytesMut::new(),
-            room: SMALL_READ,
-        }
+        Self { incoming, buffer: BytesMut::new(), room: SMALL_READ }
     }
 
     /// Waits for bytes. Cancel-safe.

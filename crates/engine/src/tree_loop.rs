@@ -4,7 +4,7 @@
 //! read, and between two polls everything delivered is handled in one round. A request thus reaches
 //! the tree without waking another thread. It never waits for the disk; see `commit`.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -144,8 +144,7 @@ impl TreeLoop {
             self.handle_event(now, event);
         }
         if due {
-            self.log_expiries(now);
-            self.server.handle_timeout(now);
+            self.handle_timeout(now);
         }
         self.hand_over(since);
     }
@@ -194,16 +193,21 @@ impl TreeLoop {
             }
         }
         self.metrics.observe(self.server.stats());
-        self.pipeline.submit(Batch {
-            changes,
-            replies,
-            since,
-        });
+        self.pipeline.submit(Batch { changes, replies, since });
     }
 
-    fn log_expiries(&self, now: Now) {
-        let sessions = self.server.sessions();
-        for session in sessions.iter().filter(|s| s.deadline <= now.monotonic) {
+    /// Does what is due, and logs which sessions that ended: not always all that are overdue, as
+    /// the server takes many of them in portions.
+    fn handle_timeout(&mut self, now: Now) {
+        let mut overdue = self.server.sessions();
+        overdue.retain(|session| session.deadline <= now.monotonic);
+        self.server.handle_timeout(now);
+        if overdue.is_empty() {
+            return;
+        }
+        let left = self.server.sessions();
+        let left: HashSet<SessionId> = left.iter().map(|session| session.id).collect();
+        for session in overdue.iter().filter(|s| !left.contains(&s.id)) {
             tracing::info!(
                 session = %session.id,
                 timeout_ms = session.timeout.as_millis(),
@@ -233,4 +237,3 @@ impl TreeLoop {
         }
     }
 }
-
