@@ -21,11 +21,13 @@ pub struct Config {
     pub ttl_nodes: bool,
     /// How often empty containers and overdue TTL nodes are looked for.
     pub reap_interval: Duration,
+    /// After what time a container that never had a child is reaped too. `None`: never.
+    pub unused_container: Option<Duration>,
 }
 
 impl Config {
     /// ZooKeeper's defaults for a tick of this length: timeouts between 2 and 20 ticks, no TTL
-    /// nodes, a look for reapable nodes every minute.
+    /// nodes, a look for reapable nodes every minute, unused containers kept.
     pub fn with_tick(tick: Duration) -> Self {
         Self {
             tick,
@@ -34,6 +36,7 @@ impl Config {
             max_frame: MAX_FRAME,
             ttl_nodes: false,
             reap_interval: Duration::from_secs(60),
+            unused_container: None,
         }
     }
 }

@@ -1,10 +1,22 @@
 //! A ZooKeeper server on one machine, as a state machine without I/O.
 //!
 //! ```text
-//!   server     Server: what the engine calls; one frame in, frames and changes out
-//!   config     what the caller decides: limits, the time, randomness
-//!   output     what goes back to connections
-//!   storage    what must become durable, and the way back from it
+//!   server       Server: what the engine calls; frames and time in, changes and outputs out
+//!   config       what the caller decides: limits, the time, randomness
+//!   output       what goes back to connections        outbox     ... and waits there until then
+//!   storage      what must become durable             records    ... as bytes
+//!                                                     restore    ... and back
+//!   handshake    the first frame of a connection      sessions   deadlines and passwords
+//!   requests     every other frame, up to its reply   connections, auth, acl   who asks, and may
+//!   reads        answers from the tree
+//!   writes       prepare, apply, notify:
+//!     prepare, multi    (tree, request) -> transaction or error; changes nothing
+//!     apply             (tree, transaction) -> outcome and events; cannot fail
+//!     txn               what passes between the two
+//!     notify            events -> connections, by the table in `watches`
+//!   watch_requests      setWatches and its relatives
+//!   timers       expiry of sessions, reaping of containers and TTL nodes
+//!   nodes        the tree itself
 //! ```
 //!
 //! The caller hands in what arrived and what time it is, then asks for the effects:
@@ -18,10 +30,33 @@
 //! included, is a consequence of what the steps 2 up to then have made durable. A caller that keeps
 //! this order never shows a state that a crash can undo.
 
+mod acl;
+mod apply;
+mod auth;
 mod config;
+mod connections;
+mod handshake;
+mod multi;
+mod nodes;
+mod notify;
+mod outbox;
 mod output;
+mod prepare;
+mod reads;
+mod records;
+mod requests;
+mod restore;
 mod server;
+mod sessions;
 mod storage;
+mod timers;
+mod txn;
+mod watch_requests;
+mod watches;
+mod writes;
+
+#[cfg(test)]
+mod tests;
 
 pub use config::{Config, Entropy, Now};
 pub use output::{CloseReason, ConnectionId, Output};

@@ -3,17 +3,37 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{BufMut as _, Bytes, BytesMut};
 use lockkeeper_wire::{SessionId, Zxid};
 
+use crate::connections::Connections;
+use crate::nodes::Tree;
+use crate::outbox::Outbox;
+use crate::records::{self, STATE_KEY};
+use crate::requests::Asker;
+use crate::restore::Restoring;
+use crate::sessions::Sessions;
+use crate::watches::WatchTable;
 use crate::{
-    Changes, Config, ConnectionId, Entropy, Now, Output, RestoreError, Restored, Table,
+    Change, Changes, CloseReason, Config, ConnectionId, Entropy, Now, Output, RestoreError,
+    Restored, Table,
 };
 
 /// A whole ZooKeeper server, without its sockets, its clock and its disk.
 pub struct Server {
-    _config: Config,
-    _entropy: Box<dyn Entropy>,
+    pub(crate) config: Config,
+    pub(crate) entropy: Box<dyn Entropy>,
+    pub(crate) tree: Tree,
+    pub(crate) sessions: Sessions,
+    pub(crate) last_zxid: Zxid,
+    pub(crate) connections: Connections,
+    pub(crate) watches: WatchTable,
+    pub(crate) outbox: Outbox,
+    /// When containers and TTL nodes are looked at next.
+    pub(crate) reap_at: Option<Duration>,
+    /// The last transaction that [`take_changes`](Self::take_changes) handed out.
+    taken_zxid: Option<Zxid>,
+    restoring: Option<Box<Restoring>>,
 }
 
 /// What the server holds, in numbers.
@@ -54,8 +74,17 @@ impl Server {
     /// A server with nothing but `/`, `/zookeeper`, `/zookeeper/quota` and `/zookeeper/config`.
     pub fn new(config: Config, entropy: Box<dyn Entropy>) -> Self {
         Self {
-            _config: config,
-            _entropy: entropy,
+            tree: Tree::new(),
+            sessions: Sessions::new(config.tick),
+            config,
+            entropy,
+            last_zxid: Zxid(0),
+            connections: Connections::default(),
+            watches: WatchTable::default(),
+            outbox: Outbox::default(),
+            reap_at: None,
+            taken_zxid: None,
+            restoring: None,
         }
     }
 
@@ -65,67 +94,174 @@ impl Server {
     ///
     /// # Errors
     /// If the record is damaged or of a newer format.
-    pub fn restore(
-        &mut self,
-        _table: Table,
-        _key: &[u8],
-        _value: Bytes,
-    ) -> Result<(), RestoreError> {
-        Ok(())
+    pub fn restore(&mut self, table: Table, key: &[u8], value: Bytes) -> Result<(), RestoreError> {
+        let tick = self.config.tick;
+        let restoring = self.restoring.get_or_insert_with(|| Box::new(Restoring::new(tick)));
+        restoring.take(table, key, value)
     }
 
     /// Ends the restore: checks that the records fit together, and gives every session its full
-    /// timeout from `now`. To be called also if there were no records.
+    /// timeout from `now`. Without a record before it, the server stays a new one.
     ///
     /// # Errors
     /// If the records contradict each other.
-    pub fn finish_restore(&mut self, _now: Now) -> Result<Restored, RestoreError> {
-        Ok(Restored::default())
+    pub fn finish_restore(&mut self, now: Now) -> Result<Restored, RestoreError> {
+        if let Some(mut restoring) = self.restoring.take() {
+            self.last_zxid = restoring.finish()?;
+            self.taken_zxid = Some(self.last_zxid);
+            self.tree = restoring.tree;
+            self.sessions = restoring.sessions;
+            self.sessions.hear_from_all(now.monotonic);
+        }
+        self.arm_reaper(now);
+        Ok(Restored {
+            nodes: self.tree.len(),
+            ephemerals: self.tree.ephemeral_count(),
+            sessions: self.sessions.len(),
+            last_zxid: self.last_zxid,
+        })
     }
 
     /// A client has connected, from `peer` if that is an IP address.
-    pub fn connected(&mut self, _connection: ConnectionId, _peer: Option<IpAddr>) {}
+    pub fn connected(&mut self, connection: ConnectionId, peer: Option<IpAddr>) {
+        self.connections.open(connection, peer);
+    }
 
     /// A frame arrived, without its length prefix. The first one of a connection is the handshake.
-    pub fn handle_frame(&mut self, _now: Now, _connection: ConnectionId, _frame: Bytes) {}
+    ///
+    /// Frames of a connection that was never opened, or that the server has closed, are ignored.
+    pub fn handle_frame(&mut self, now: Now, connection: ConnectionId, frame: Bytes) {
+        let Some(known) = self.connections.get(connection) else {
+            return;
+        };
+        let (len, max) = (frame.len(), self.config.max_frame);
+        if len > max {
+            return self.close(connection, CloseReason::FrameTooLong { len, max });
+        }
+        match known.session {
+            None => self.handshake(now, connection, frame),
+            Some(session) => self.request(Asker { now, connection, session }, frame),
+        }
+        self.arm_reaper(now);
+    }
 
     /// The connection is gone: its watches go with it, its session lives on until its timeout.
-    pub fn disconnected(&mut self, _connection: ConnectionId) {}
+    pub fn disconnected(&mut self, connection: ConnectionId) {
+        self.forget(connection);
+        self.outbox.discard(connection);
+    }
 
     /// Does what is due: ends sessions whose deadline has passed, reaps containers and TTL nodes.
-    pub fn handle_timeout(&mut self, _now: Now) {}
+    ///
+    /// Only a part of it if there is much; [`next_timeout`](Self::next_timeout) is then in the
+    /// past. Hand in the frames that have arrived first: a session whose client was heard of must
+    /// not expire because the caller was busy.
+    pub fn handle_timeout(&mut self, now: Now) {
+        self.expire_due(now);
+        self.reap_if_due(now);
+        self.arm_reaper(now);
+    }
 
     /// When [`handle_timeout`](Self::handle_timeout) is to be called next, on the clock of
-    /// [`Now::monotonic`].
+    /// [`Now::monotonic`]; `None` if nothing is waiting for its time.
     pub fn next_timeout(&self) -> Option<Duration> {
-        None
+        [self.sessions.next_deadline(), self.reap_at].into_iter().flatten().min()
     }
 
-    /// What must become durable since the last call.
+    /// What must become durable since the last call: at most one change per key.
     #[must_use = "changes that are not committed are lost, while clients will be told of them"]
     pub fn take_changes(&mut self) -> Changes {
-        Vec::new()
+        let mut changes = Changes::new();
+        // Keys and values are slices of one buffer: one allocation for a whole batch.
+        let mut buffer = BytesMut::new();
+        self.take_node_changes(&mut buffer, &mut changes);
+        self.take_session_changes(&mut buffer, &mut changes);
+        if self.taken_zxid != Some(self.last_zxid) {
+            self.taken_zxid = Some(self.last_zxid);
+            records::put_state(self.last_zxid, &mut buffer);
+            let value = Some(buffer.split().freeze());
+            changes.push(Change { table: Table::Meta, key: Bytes::from_static(STATE_KEY), value });
+        }
+        changes
     }
 
-    /// What is to be sent since the last call, in order. Only after the changes that were taken
-    /// before are durable.
+    fn take_node_changes(&mut self, buffer: &mut BytesMut, changes: &mut Changes) {
+        for path in self.tree.take_touched() {
+            buffer.put_slice(path.as_bytes());
+            let key = buffer.split().freeze();
+            let value = self.tree.get(&path).map(|node| {
+                records::put_node(node, buffer);
+                buffer.split().freeze()
+            });
+            changes.push(Change { table: Table::Nodes, key, value });
+        }
+    }
+
+    fn take_session_changes(&mut self, buffer: &mut BytesMut, changes: &mut Changes) {
+        for id in self.sessions.take_touched() {
+            buffer.put_i64(id.0);
+            let key = buffer.split().freeze();
+            let value = self.sessions.get(id).map(|session| {
+                records::put_session(session, buffer);
+                buffer.split().freeze()
+            });
+            changes.push(Change { table: Table::Sessions, key, value });
+        }
+    }
+
+    /// What is to be sent since the last call. For each connection in order; between connections
+    /// there is none. Only after the changes that were taken before are durable.
     #[must_use = "outputs that are not sent leave clients waiting"]
     pub fn take_outputs(&mut self) -> Vec<(ConnectionId, Output)> {
-        Vec::new()
+        self.outbox.take()
     }
 
     /// What the server holds, in numbers; cheap.
     pub fn stats(&self) -> Stats {
-        Stats::default()
+        Stats {
+            nodes: self.tree.len(),
+            ephemerals: self.tree.ephemeral_count(),
+            sessions: self.sessions.len(),
+            watches: self.watches.len(),
+            connections: self.connections.len(),
+            last_zxid: self.last_zxid,
+            data_bytes: self.tree.bytes(),
+        }
     }
 
     /// The live sessions, by id.
     pub fn sessions(&self) -> Vec<SessionInfo> {
-        Vec::new()
+        let info = |(id, session): (SessionId, &crate::sessions::Session)| SessionInfo {
+            id,
+            timeout: session.timeout,
+            deadline: session.deadline,
+            connection: session.connection,
+            ephemerals: self.tree.ephemerals(id).len(),
+        };
+        self.sessions.iter().map(info).collect()
     }
 
     /// Expires a session now, as if its deadline had passed; `false` if there is none such.
-    pub fn expire_session(&mut self, _now: Now, _session: SessionId) -> bool {
-        false
+    pub fn expire_session(&mut self, now: Now, session: SessionId) -> bool {
+        let expired = self.expire(now, session);
+        self.arm_reaper(now);
+        expired
+    }
+
+    /// Closes a connection; what was written to it before still goes out.
+    pub(crate) fn close(&mut self, connection: ConnectionId, reason: CloseReason) {
+        self.forget(connection);
+        self.outbox.close(connection, reason);
+    }
+
+    fn forget(&mut self, id: ConnectionId) {
+        self.watches.remove_connection(id);
+        let session = self.connections.remove(id).and_then(|connection| connection.session);
+        // Another connection may have taken the session over since.
+        if let Some(session) = session.and_then(|session| self.sessions.get_mut(session))
+            && session.connection == Some(id)
+        {
+            session.connection = None;
+        }
     }
 }

@@ -1,0 +1,257 @@
+//! Access control: who a client is, what a list allows, and which lists are acceptable.
+
+use std::collections::HashSet;
+use std::net::Ipv6Addr;
+use std::sync::Arc;
+
+use lockkeeper_wire::{Acl, ErrorCode, Permissions};
+
+/// A shared access control list; equal lists of different nodes are one allocation.
+pub(crate) type AclRef = Arc<[Acl]>;
+
+/// An identity that a connection has proven.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    /// `ip` or `digest`.
+    pub(crate) scheme: &'static str,
+    /// An address, or `user:base64(sha1(user:password))`.
+    pub(crate) id: String,
+}
+
+impl Identity {
+    /// What others may be told of it: never the digest of a password.
+    pub(crate) fn user(&self) -> &str {
+        match self.scheme {
+            "digest" => self.id.split(':').next().unwrap_or_default(),
+            _ => &self.id,
+        }
+    }
+}
+
+/// Fails unless `acl` gives one of these identities one of the permissions `wanted`.
+pub(crate) fn check(
+    acl: &[Acl],
+    wanted: Permissions,
+    identities: &[Identity],
+) -> Result<(), ErrorCode> {
+    // ZooKeeper reads an empty list as no restriction; no request can create one.
+    let allowed = acl.is_empty()
+        || acl.iter().any(|entry| entry.permissions.0 & wanted.0 != 0 && names(entry, identities));
+    if allowed { Ok(()) } else { Err(ErrorCode::NoAuth) }
+}
+
+fn names(entry: &Acl, identities: &[Identity]) -> bool {
+    if is_anyone(entry) {
+        return true;
+    }
+    identities.iter().filter(|identity| identity.scheme == entry.scheme).any(|identity| {
+        match identity.scheme {
+            "ip" => ip_matches(&identity.id, &entry.id),
+            _ => identity.id == entry.id,
+        }
+    })
+}
+
+fn is_anyone(entry: &Acl) -> bool {
+    entry.scheme == "world" && entry.id == "anyone"
+}
+
+/// The list that a node gets when a client with these identities asks for `wanted`: without
+/// repetitions, `auth` replaced by what the client has proven.
+pub(crate) fn expand(wanted: &[Acl], identities: &[Identity]) -> Result<AclRef, ErrorCode> {
+    if wanted.is_empty() {
+        return Err(ErrorCode::InvalidAcl);
+    }
+    let mut expanded = Vec::with_capacity(wanted.len());
+    for (index, entry) in wanted.iter().enumerate() {
+        if wanted[..index].contains(entry) {
+            continue;
+        }
+        if entry.scheme == "auth" {
+            expand_auth(entry.permissions, identities, &mut expanded)?;
+        } else if is_anyone(entry) || is_valid(entry) {
+            expanded.push(entry.clone());
+        } else {
+            return Err(ErrorCode::InvalidAcl);
+        }
+    }
+    Ok(expanded.into())
+}
+
+/// An address is no proof of who someone is, so `auth` never stands for it.
+fn expand_auth(
+    permissions: Permissions,
+    identities: &[Identity],
+    expanded: &mut Vec<Acl>,
+) -> Result<(), ErrorCode> {
+    let before = expanded.len();
+    expanded.extend(identities.iter().filter(|identity| identity.scheme != "ip").map(|identity| {
+        Acl { permissions, scheme: identity.scheme.to_owned(), id: identity.id.clone() }
+    }));
+    if expanded.len() == before {
+        return Err(ErrorCode::InvalidAcl);
+    }
+    Ok(())
+}
+
+fn is_valid(entry: &Acl) -> bool {
+    match entry.scheme.as_str() {
+        // ZooKeeper does not count empty parts at the end.
+        "digest" => entry.id.trim_end_matches(':').split(':').count() == 2,
+        "ip" => parse_range(&entry.id).is_some(),
+        _ => false,
+    }
+}
+
+/// The list as it is shown to someone who may not administer the node.
+pub(crate) fn mask_digests(acl: &[Acl]) -> Vec<Acl> {
+    acl.iter()
+        .map(|entry| match entry.id.split_once(':') {
+            Some((user, _)) if entry.scheme == "digest" => {
+                Acl { id: format!("{user}:x"), ..entry.clone() }
+            }
+            _ => entry.clone(),
+        })
+        .collect()
+}
+
+fn ip_matches(address: &str, range: &str) -> bool {
+    let Some((network, bits)) = parse_range(range) else {
+        return false;
+    };
+    parse_address(address).is_some_and(|address| {
+        address.len() == network.len() && leading_bits_equal(&address, &network, bits)
+    })
+}
+
+fn leading_bits_equal(a: &[u8], b: &[u8], bits: usize) -> bool {
+    let (whole, rest) = (bits / 8, bits % 8);
+    a[..whole] == b[..whole] && (rest == 0 || (a[whole] ^ b[whole]) >> (8 - rest) == 0)
+}
+
+/// Reads `address` or `address/bits`.
+fn parse_range(text: &str) -> Option<(Vec<u8>, usize)> {
+    let (address, bits) = match text.split_once('/') {
+        Some((address, bits)) => (address, Some(bits)),
+        None => (text, None),
+    };
+    let address = parse_address(address)?;
+    let all = address.len() * 8;
+    let bits = match bits {
+        Some(bits) => bits.parse().ok().filter(|bits| *bits <= all)?,
+        None => all,
+    };
+    Some((address, bits))
+}
+
+fn parse_address(text: &str) -> Option<Vec<u8>> {
+    if text.contains(':') {
+        let address: Ipv6Addr = text.parse().ok()?;
+        return Some(address.octets().to_vec());
+    }
+    // Not Ipv4Addr: ZooKeeper takes leading zeros.
+    let parts: Option<Vec<u8>> = text.split('.').map(|part| part.parse().ok()).collect();
+    parts.filter(|parts| parts.len() == 4)
+}
+
+/// Keeps one copy of each distinct list.
+#[derive(Default)]
+pub(crate) struct AclTable {
+    lists: HashSet<AclRef>,
+    /// The number of lists at which unused ones are dropped next.
+    purge_at: usize,
+}
+
+impl AclTable {
+    /// The one copy of `acl`.
+    pub(crate) fn intern(&mut self, acl: AclRef) -> AclRef {
+        if let Some(known) = self.lists.get(&acl) {
+            return Arc::clone(known);
+        }
+        self.purge_if_due();
+        self.lists.insert(Arc::clone(&acl));
+        acl
+    }
+
+    /// Doubling the limit each time keeps the cost per insertion constant.
+    fn purge_if_due(&mut self) {
+        if self.lists.len() >= self.purge_at {
+            self.lists.retain(|list| Arc::strong_count(list) > 1);
+            self.purge_at = (self.lists.len() * 2).max(64);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(scheme: &str, id: &str) -> Acl {
+        Acl { permissions: Permissions::ALL, scheme: scheme.to_owned(), id: id.to_owned() }
+    }
+
+    #[test]
+    fn which_lists_are_acceptable() {
+        for (scheme, id, fine) in [
+            ("world", "anyone", true),
+            ("world", "someone", false),
+            ("digest", "user:hash", true),
+            ("digest", "user:hash:", true),
+            ("digest", "user", false),
+            ("digest", "a:b:c", false),
+            ("ip", "10.0.0.1", true),
+            ("ip", "10.0.0.0/8", true),
+            ("ip", "10.0.0.0/33", false),
+            ("ip", "10.0.0", false),
+            ("ip", "::1/128", true),
+            ("x509", "CN=a", false),
+            ("super", "", false),
+        ] {
+            let result = expand(&[entry(scheme, id)], &[]);
+            assert_eq!(result.is_ok(), fine, "{scheme}:{id}");
+        }
+        assert_eq!(expand(&[], &[]), Err(ErrorCode::InvalidAcl));
+    }
+
+    #[test]
+    fn auth_stands_for_what_was_proven() {
+        let ip = Identity { scheme: "ip", id: "10.0.0.1".to_owned() };
+        let user = Identity { scheme: "digest", id: "u:h".to_owned() };
+        let wanted = [entry("auth", ""), entry("auth", "")];
+        let expanded = expand(&wanted, &[ip.clone(), user]).unwrap();
+        assert_eq!(&*expanded, &[entry("digest", "u:h")]);
+        assert_eq!(expand(&wanted, &[ip]), Err(ErrorCode::InvalidAcl));
+    }
+
+    #[test]
+    fn addresses_match_by_prefix() {
+        for (address, range, expected) in [
+            ("10.1.2.3", "10.1.2.3", true),
+            ("10.1.2.3", "10.1.2.4", false),
+            ("10.1.2.3", "10.0.0.0/8", true),
+            ("10.1.2.3", "10.1.2.2/31", true),
+            ("10.1.2.3", "10.1.2.0/31", false),
+            ("10.1.2.3", "0.0.0.0/0", true),
+            ("10.1.2.3", "::/0", false),
+            ("fe80::1", "fe80::/10", true),
+            ("fec0::1", "fe80::/10", false),
+        ] {
+            assert_eq!(ip_matches(address, range), expected, "{address} {range}");
+        }
+    }
+
+    #[test]
+    fn digests_are_masked() {
+        let masked = mask_digests(&[entry("digest", "u:h"), entry("ip", "::1")]);
+        assert_eq!(masked, [entry("digest", "u:x"), entry("ip", "::1")]);
+    }
+
+    #[test]
+    fn unused_lists_are_dropped() {
+        let mut table = AclTable::default();
+        for n in 0..1000 {
+            table.intern(vec![entry("digest", &format!("u:{n}"))].into());
+        }
+        assert!(table.lists.len() <= 65, "{}", table.lists.len());
+    }
+}

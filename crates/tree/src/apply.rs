@@ -1,0 +1,88 @@
+//! Transactions onto the tree. Nothing here can fail: `prepare` has checked.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::acl::AclRef;
+use crate::nodes::{Node, Owner, Tree, parent_of};
+use crate::txn::{Event, Happening, Outcome, Stamp, Txn};
+
+/// Applies `txn` and notes what watches have to hear.
+pub(crate) fn apply(tree: &mut Tree, stamp: Stamp, txn: Txn, events: &mut Vec<Event>) -> Outcome {
+    match txn {
+        Txn::Create { path, data, acl, owner } => {
+            create(tree, stamp, &path, (&data, acl, owner), events)
+        }
+        Txn::Delete { path } => delete(tree, stamp, &path, events),
+        Txn::SetData { path, data, version } => {
+            set_data(tree, stamp, &path, (&data, version), events)
+        }
+        Txn::SetAcl { path, acl, version } => set_acl(tree, &path, acl, version),
+        Txn::Check => Outcome::Checked,
+    }
+}
+
+fn create(
+    tree: &mut Tree,
+    stamp: Stamp,
+    path: &str,
+    (data, acl, owner): (&Bytes, AclRef, Owner),
+    events: &mut Vec<Event>,
+) -> Outcome {
+    let acl = tree.acls.intern(acl);
+    let node = Node::new(own(data), acl, owner, stamp.zxid, stamp.unix_ms);
+    let (stat, acl) = (node.stat(), Arc::clone(&node.acl));
+    let path = tree.insert(path, node);
+    events.push(Event {
+        what: Happening::Created { parent_acl: parent_acl(tree, &path) },
+        path: Arc::clone(&path),
+        acl,
+    });
+    Outcome::Created { path, stat }
+}
+
+fn delete(tree: &mut Tree, stamp: Stamp, path: &str, events: &mut Vec<Event>) -> Outcome {
+    let (path, node) = tree.remove(path, stamp.zxid);
+    events.push(Event {
+        what: Happening::Deleted { parent_acl: parent_acl(tree, &path) },
+        path,
+        acl: node.acl,
+    });
+    Outcome::Deleted
+}
+
+fn set_data(
+    tree: &mut Tree,
+    stamp: Stamp,
+    path: &str,
+    (data, version): (&Bytes, i32),
+    events: &mut Vec<Event>,
+) -> Outcome {
+    let node = tree.set_data(path, own(data));
+    node.version = version;
+    node.mzxid = stamp.zxid;
+    node.mtime = stamp.unix_ms;
+    let (stat, acl) = (node.stat(), Arc::clone(&node.acl));
+    events.push(Event { what: Happening::DataChanged, path: path.into(), acl });
+    Outcome::Changed(stat)
+}
+
+/// No watch waits for this.
+fn set_acl(tree: &mut Tree, path: &str, acl: AclRef, version: i32) -> Outcome {
+    let acl = tree.acls.intern(acl);
+    let node = tree.touch(path).expect("prepare found it");
+    node.acl = acl;
+    node.aversion = version;
+    Outcome::Changed(node.stat())
+}
+
+fn parent_acl(tree: &Tree, path: &str) -> AclRef {
+    let parent = tree.get(parent_of(path)).expect("every node has its parent");
+    Arc::clone(&parent.acl)
+}
+
+/// A copy: a slice of a received frame would keep the whole read buffer in memory.
+fn own(data: &Bytes) -> Bytes {
+    Bytes::copy_from_slice(data)
+}

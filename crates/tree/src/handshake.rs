@@ -1,0 +1,93 @@
+//! The first frame of a connection: a new session, an old one taken up again, or a refusal.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use lockkeeper_wire::{
+    ConnectRequest, ConnectResponse, Decoder, PASSWORD_LEN, Record as _, SessionId, Zxid,
+};
+
+use crate::sessions::Session;
+use crate::{CloseReason, ConnectionId, Now, Server};
+
+impl Server {
+    pub(crate) fn handshake(&mut self, now: Now, connection: ConnectionId, frame: Bytes) {
+        let request = match ConnectRequest::decode(&mut Decoder::new(frame)) {
+            Ok(request) => request,
+            Err(error) => return self.close(connection, CloseReason::BadHandshake(error)),
+        };
+        if request.last_zxid_seen > self.last_zxid {
+            let (client, server) = (request.last_zxid_seen, self.last_zxid);
+            return self.close(connection, CloseReason::ClientAhead { client, server });
+        }
+        let session = if request.session_id == SessionId::NONE {
+            Some(self.open_session(now, &request))
+        } else {
+            self.resume_session(now, &request)
+        };
+        match session {
+            Some(session) => self.welcome(connection, session, &request),
+            None => self.turn_away(connection, &request),
+        }
+    }
+
+    fn open_session(&mut self, now: Now, request: &ConnectRequest) -> SessionId {
+        let stamp = self.next_stamp(now);
+        let id = session_id(stamp.zxid);
+        let mut password = [0; PASSWORD_LEN];
+        self.entropy.fill(&mut password);
+        let session = Session::new(self.negotiate(request), password);
+        self.sessions.insert(now.monotonic, id, session);
+        id
+    }
+
+    /// The password is checked before anything else happens: knowing a session's id, which every
+    /// stat of an ephemeral node shows, must not be enough to cut off its connection.
+    fn resume_session(&mut self, now: Now, request: &ConnectRequest) -> Option<SessionId> {
+        let id = request.session_id;
+        let session = self.sessions.get(id)?;
+        if !session.has_password(&request.password) {
+            return None;
+        }
+        if let Some(older) = session.connection {
+            self.close(older, CloseReason::Reconnected);
+        }
+        self.sessions.set_timeout(id, self.negotiate(request));
+        self.sessions.hear_from(now.monotonic, id);
+        Some(id)
+    }
+
+    fn negotiate(&self, request: &ConnectRequest) -> Duration {
+        let wished = Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or(0));
+        wished.max(self.config.min_session_timeout).min(self.config.max_session_timeout)
+    }
+
+    fn welcome(&mut self, connection: ConnectionId, id: SessionId, request: &ConnectRequest) {
+        let Some(session) = self.sessions.get_mut(id) else { return };
+        session.connection = Some(connection);
+        let response = ConnectResponse {
+            protocol_version: 0,
+            timeout_ms: session.timeout.as_millis().try_into().unwrap_or(i32::MAX),
+            session_id: id,
+            password: Bytes::copy_from_slice(&session.password),
+            read_only: request.read_only.map(|_| false),
+        };
+        if let Some(connection) = self.connections.get_mut(connection) {
+            connection.session = Some(id);
+        }
+        self.outbox.frame(connection, |out| response.encode(out));
+    }
+
+    fn turn_away(&mut self, connection: ConnectionId, request: &ConnectRequest) {
+        let response = ConnectResponse::expired(request.read_only.map(|_| false));
+        self.outbox.frame(connection, |out| response.encode(out));
+        self.close(connection, CloseReason::SessionExpired);
+    }
+}
+
+/// A session is named after the transaction that creates it, so no id is ever given twice, not
+/// after a restart either. The highest byte is 1, as if this were server 1 of an ensemble: it keeps
+/// ids away from 0 and from the numbers that ZooKeeper gives to containers and TTL nodes.
+fn session_id(zxid: Zxid) -> SessionId {
+    SessionId(1 << 56 | (zxid.0 & ((1 << 56) - 1)))
+}

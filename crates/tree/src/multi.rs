@@ -1,0 +1,92 @@
+//! `multi`: several changes as one, and the shapes of its results.
+
+use lockkeeper_wire::{CreateMode, ErrorCode, Op, OpResult};
+
+use crate::nodes::Tree;
+use crate::prepare::{Caller, Draft, Form, NewNode};
+use crate::txn::{Outcome, Txn};
+
+/// Why nothing of a `multi` is applied.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// The whole request fails with this code.
+    Request(ErrorCode),
+    /// The request succeeds, and these results tell which operation failed.
+    Operation(Vec<OpResult>),
+}
+
+/// Prepares all operations, each on the tree as the ones before it will leave it.
+pub(crate) fn prepare(tree: &Tree, caller: Caller<'_>, ops: &[Op]) -> Result<Vec<Txn>, Refusal> {
+    if ops.iter().any(is_malformed) {
+        return Err(Refusal::Request(ErrorCode::MarshallingError));
+    }
+    let mut draft = Draft::new(tree);
+    let mut txns = Vec::with_capacity(ops.len());
+    for op in ops {
+        match prepare_one(&draft, caller, op) {
+            Ok(txn) => {
+                draft.note(&txn);
+                txns.push(txn);
+            }
+            Err(code) => return Err(Refusal::Operation(failed(ops.len(), txns.len(), code))),
+        }
+    }
+    Ok(txns)
+}
+
+/// No error before the failing operation, its own at it, "not tried" after it.
+fn failed(count: usize, failing: usize, code: ErrorCode) -> Vec<OpResult> {
+    let result = |index: usize| match index.cmp(&failing) {
+        std::cmp::Ordering::Less => OpResult::Error(None),
+        std::cmp::Ordering::Equal => OpResult::Error(Some(code)),
+        std::cmp::Ordering::Greater => OpResult::Error(Some(ErrorCode::RuntimeInconsistency)),
+    };
+    (0..count).map(result).collect()
+}
+
+/// ZooKeeper checks the modes of plain creates while it reads a `multi`, and of these alone.
+fn is_malformed(op: &Op) -> bool {
+    match op {
+        Op::Create(request) | Op::Create2(request) | Op::CreateContainer(request) => {
+            CreateMode::from_flags(request.flags).is_none_or(CreateMode::has_ttl)
+        }
+        _ => false,
+    }
+}
+
+fn prepare_one(draft: &Draft<'_>, caller: Caller<'_>, op: &Op) -> Result<Txn, ErrorCode> {
+    match op {
+        Op::Create(request) | Op::Create2(request) | Op::CreateContainer(request) => {
+            let form = if is_container(op) { Form::Container } else { Form::Plain };
+            draft.create(caller, NewNode::of(request, form))
+        }
+        Op::CreateTtl(request) => draft.create(caller, NewNode::with_ttl(request)),
+        Op::Delete(request) => draft.delete(caller, request),
+        Op::SetData(request) => draft.set_data(caller, request),
+        Op::Check(request) => draft.check(caller, request),
+    }
+}
+
+/// Within a `multi`, unlike outside of it, the mode alone makes a container as well.
+fn is_container(op: &Op) -> bool {
+    match op {
+        Op::CreateContainer(_) => true,
+        Op::Create(request) | Op::Create2(request) => {
+            CreateMode::from_flags(request.flags) == Some(CreateMode::Container)
+        }
+        _ => false,
+    }
+}
+
+/// The result of an operation that was applied.
+pub(crate) fn result(op: &Op, outcome: Outcome) -> OpResult {
+    match outcome {
+        Outcome::Created { path, .. } if matches!(op, Op::Create(_)) && !is_container(op) => {
+            OpResult::Create { path: path.to_string() }
+        }
+        Outcome::Created { path, stat } => OpResult::Create2 { path: path.to_string(), stat },
+        Outcome::Deleted => OpResult::Delete,
+        Outcome::Changed(stat) => OpResult::SetData(stat),
+        Outcome::Checked => OpResult::Check,
+    }
+}

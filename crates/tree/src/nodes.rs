@@ -1,0 +1,330 @@
+//! The tree of nodes.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use lockkeeper_wire::{Acl, Permissions, SessionId, Stat, Zxid};
+
+use crate::acl::{AclRef, AclTable};
+
+/// Nodes that exist from the start and that nobody can delete.
+pub(crate) const SYSTEM_NODES: [&str; 4] =
+    ["/", "/zookeeper", "/zookeeper/config", "/zookeeper/quota"];
+
+/// What a node's life depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// Lives until it is deleted.
+    Nobody,
+    /// Ephemeral.
+    Session(SessionId),
+    /// Deleted some time after its last child has gone.
+    Container,
+    /// Deleted when it is empty and its data was not changed for so many milliseconds.
+    Ttl(i64),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Node {
+    pub(crate) data: Bytes,
+    pub(crate) acl: AclRef,
+    pub(crate) owner: Owner,
+    pub(crate) czxid: Zxid,
+    pub(crate) mzxid: Zxid,
+    pub(crate) pzxid: Zxid,
+    pub(crate) ctime: i64,
+    pub(crate) mtime: i64,
+    pub(crate) version: i32,
+    pub(crate) aversion: i32,
+    /// How many children were ever created, deletes not counted: the source of sequence numbers.
+    pub(crate) child_creates: i32,
+    /// Whole paths, shared with the keys of the tree.
+    pub(crate) children: BTreeSet<Arc<str>>,
+}
+
+impl Node {
+    pub(crate) fn new(data: Bytes, acl: AclRef, owner: Owner, zxid: Zxid, unix_ms: i64) -> Self {
+        Self {
+            data,
+            acl,
+            owner,
+            czxid: zxid,
+            mzxid: zxid,
+            pzxid: zxid,
+            ctime: unix_ms,
+            mtime: unix_ms,
+            version: 0,
+            aversion: 0,
+            child_creates: 0,
+            children: BTreeSet::new(),
+        }
+    }
+
+    pub(crate) fn stat(&self) -> Stat {
+        let num_children = self.children.len() as i32;
+        Stat {
+            czxid: self.czxid,
+            mzxid: self.mzxid,
+            ctime: self.ctime,
+            mtime: self.mtime,
+            version: self.version,
+            // Creates plus deletes: every create was followed by a delete, except for those of the
+            // children that are there.
+            cversion: self.child_creates.wrapping_mul(2).wrapping_sub(num_children),
+            aversion: self.aversion,
+            // ZooKeeper shows containers and TTL nodes as owned by nobody.
+            ephemeral_owner: match self.owner {
+                Owner::Session(session) => session,
+                _ => SessionId::NONE,
+            },
+            data_length: self.data.len() as i32,
+            num_children,
+            pzxid: self.pzxid,
+        }
+    }
+}
+
+/// All nodes, and what has to be found quickly among them.
+///
+/// Remembers which paths were touched since the last [`Tree::take_touched`].
+#[derive(Default)]
+pub(crate) struct Tree {
+    nodes: HashMap<Arc<str>, Node>,
+    ephemerals: HashMap<SessionId, BTreeSet<Arc<str>>>,
+    ephemeral_count: usize,
+    empty_containers: BTreeSet<Arc<str>>,
+    ttl_nodes: BTreeSet<Arc<str>>,
+    pub(crate) acls: AclTable,
+    touched: Vec<Arc<str>>,
+    bytes: usize,
+}
+
+impl Tree {
+    /// The tree of a new server.
+    pub(crate) fn new() -> Self {
+        let mut tree = Self::default();
+        for path in SYSTEM_NODES {
+            let permissions = match path {
+                "/zookeeper/config" => Permissions::READ,
+                _ => Permissions::ALL,
+            };
+            let acl = tree.acls.intern(Acl::world(permissions).into());
+            let mut node = Node::new(Bytes::new(), acl, Owner::Nobody, Zxid(0), 0);
+            if path == "/zookeeper/config" {
+                node.aversion = -1; // as ZooKeeper has it
+            }
+            tree.insert_unlinked(path.into(), node);
+            tree.touched.push(path.into());
+        }
+        for path in &SYSTEM_NODES[1..] {
+            tree.link((*path).into());
+        }
+        tree
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Option<&Node> {
+        self.nodes.get(path)
+    }
+
+    /// The node, to be changed: its record will be written.
+    pub(crate) fn touch(&mut self, path: &str) -> Option<&mut Node> {
+        let (key, _) = self.nodes.get_key_value(path)?;
+        self.touched.push(Arc::clone(key));
+        self.nodes.get_mut(path)
+    }
+
+    /// Adds a node below a parent that exists; counts the create.
+    pub(crate) fn insert(&mut self, path: &str, node: Node) -> Arc<str> {
+        let key: Arc<str> = path.into();
+        let zxid = node.czxid;
+        self.touched.push(Arc::clone(&key));
+        self.insert_unlinked(Arc::clone(&key), node);
+        self.link(Arc::clone(&key));
+        let parent = self.touch(parent_of(path)).expect("prepare found it");
+        parent.child_creates = parent.child_creates.wrapping_add(1);
+        parent.pzxid = zxid;
+        key
+    }
+
+    /// Takes a node out that exists and has no children.
+    pub(crate) fn remove(&mut self, path: &str, zxid: Zxid) -> (Arc<str>, Node) {
+        let (key, node) = self.nodes.remove_entry(path).expect("prepare found it");
+        self.touched.push(Arc::clone(&key));
+        self.bytes -= path.len() + node.data.len();
+        self.forget_owner(&key, node.owner);
+        let parent_path = parent_of(path);
+        let parent = self.touch(parent_path).expect("every node has its parent");
+        parent.children.remove(path);
+        parent.pzxid = zxid;
+        if parent.owner == Owner::Container && parent.children.is_empty() {
+            let (parent_key, _) = self.nodes.get_key_value(parent_path).expect("just seen");
+            self.empty_containers.insert(Arc::clone(parent_key));
+        }
+        (key, node)
+    }
+
+    /// Replaces the data of a node that exists.
+    pub(crate) fn set_data(&mut self, path: &str, data: Bytes) -> &mut Node {
+        let old = self.get(path).expect("prepare found it").data.len();
+        self.bytes = self.bytes - old + data.len();
+        let node = self.touch(path).expect("just seen");
+        node.data = data;
+        node
+    }
+
+    /// Adds a node without telling its parent.
+    fn insert_unlinked(&mut self, key: Arc<str>, node: Node) {
+        self.bytes += key.len() + node.data.len();
+        match node.owner {
+            Owner::Nobody => {}
+            Owner::Session(session) => {
+                let paths = self.ephemerals.entry(session).or_default();
+                paths.insert(Arc::clone(&key));
+                self.ephemeral_count += 1;
+            }
+            Owner::Container => {
+                self.empty_containers.insert(Arc::clone(&key));
+            }
+            Owner::Ttl(_) => {
+                self.ttl_nodes.insert(Arc::clone(&key));
+            }
+        }
+        self.nodes.insert(key, node);
+    }
+
+    /// Tells a node's parent of it; `false` if there is no parent.
+    fn link(&mut self, key: Arc<str>) -> bool {
+        let parent_path = parent_of(&key);
+        let Some(parent) = self.nodes.get_mut(parent_path) else {
+            return false;
+        };
+        if parent.owner == Owner::Container {
+            self.empty_containers.remove(parent_path);
+        }
+        parent.children.insert(key);
+        true
+    }
+
+    fn forget_owner(&mut self, key: &str, owner: Owner) {
+        match owner {
+            Owner::Nobody => {}
+            Owner::Session(session) => {
+                self.ephemeral_count -= 1;
+                let paths = self.ephemerals.get_mut(&session).expect("it has this node");
+                paths.remove(key);
+                if paths.is_empty() {
+                    self.ephemerals.remove(&session);
+                }
+            }
+            Owner::Container => {
+                self.empty_containers.remove(key);
+            }
+            Owner::Ttl(_) => {
+                self.ttl_nodes.remove(key);
+            }
+        }
+    }
+
+    /// The ephemeral nodes of a session, in order.
+    pub(crate) fn ephemerals(
+        &self,
+        session: SessionId,
+    ) -> impl ExactSizeIterator<Item = &Arc<str>> {
+        static NONE: BTreeSet<Arc<str>> = BTreeSet::new();
+        self.ephemerals.get(&session).unwrap_or(&NONE).iter()
+    }
+
+    /// The sessions that own ephemeral nodes.
+    pub(crate) fn owners(&self) -> impl Iterator<Item = SessionId> {
+        self.ephemerals.keys().copied()
+    }
+
+    /// Containers without children, those that never had any included.
+    pub(crate) fn empty_containers(&self) -> impl ExactSizeIterator<Item = &Arc<str>> {
+        self.empty_containers.iter()
+    }
+
+    /// Nodes with a time to live.
+    pub(crate) fn ttl_nodes(&self) -> impl ExactSizeIterator<Item = &Arc<str>> {
+        self.ttl_nodes.iter()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    pub(crate) fn ephemeral_count(&self) -> usize {
+        self.ephemeral_count
+    }
+
+    /// Lengths of all paths and data.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// How many nodes are below `path`, not counting itself.
+    pub(crate) fn descendants(&self, path: &str) -> usize {
+        if path == "/" {
+            return self.len() - 1;
+        }
+        let mut count = 0;
+        let mut open: Vec<&str> = vec![path];
+        while let Some(path) = open.pop() {
+            let Some(node) = self.get(path) else { continue };
+            count += node.children.len();
+            open.extend(node.children.iter().map(|child| &**child));
+        }
+        count
+    }
+
+    /// The paths touched since the last call, each once, in order.
+    pub(crate) fn take_touched(&mut self) -> Vec<Arc<str>> {
+        let mut touched = std::mem::take(&mut self.touched);
+        touched.sort_unstable();
+        touched.dedup();
+        touched
+    }
+
+    /// Adds a node from storage, whose parent may come later; `false` if it is there already.
+    pub(crate) fn restore(&mut self, path: &str, mut node: Node) -> bool {
+        if self.nodes.contains_key(path) {
+            return false;
+        }
+        node.acl = self.acls.intern(node.acl);
+        self.insert_unlinked(path.into(), node);
+        true
+    }
+
+    /// Ties restored nodes to their parents; the path of a node that has none is the error.
+    pub(crate) fn link_restored(&mut self) -> Result<(), Arc<str>> {
+        let mut keys: Vec<Arc<str>> = self.nodes.keys().cloned().collect();
+        keys.sort_unstable();
+        for key in keys {
+            if &*key != "/" && !self.link(Arc::clone(&key)) {
+                return Err(key);
+            }
+        }
+        Ok(())
+    }
+
+    /// All nodes, in order of their paths.
+    pub(crate) fn sorted(&self) -> Vec<(&Arc<str>, &Node)> {
+        let mut nodes: Vec<_> = self.nodes.iter().collect();
+        nodes.sort_unstable_by_key(|(path, _)| *path);
+        nodes
+    }
+}
+
+/// The path without its last segment; `/` for everything directly below it, and for itself.
+pub(crate) fn parent_of(path: &str) -> &str {
+    match path.rsplit_once('/') {
+        None | Some(("", _)) => "/",
+        Some((parent, _)) => parent,
+    }
+}
+
+/// The last segment.
+pub(crate) fn name_of(path: &str) -> &str {
+    path.rsplit_once('/').map_or(path, |(_, name)| name)
+}

@@ -1,0 +1,73 @@
+//! Watch events: which connections hear of a change, and which may.
+
+use lockkeeper_wire::{
+    Acl, EventKind, KeeperState, Permissions, Record as _, ReplyHeader, WatchEvent, Zxid, xid,
+};
+
+use crate::nodes::parent_of;
+use crate::txn::{Event, Happening};
+use crate::{ConnectionId, Server, acl};
+
+impl Server {
+    /// Sends what watches have to hear, before the reply that shows the change.
+    pub(crate) fn notify(&mut self, zxid: Zxid, events: &[Event]) {
+        for event in events {
+            match &event.what {
+                Happening::DataChanged => self.data_changed(zxid, event),
+                Happening::Created { parent_acl } => self.created(zxid, event, parent_acl),
+                Happening::Deleted { parent_acl } => self.deleted(zxid, event, parent_acl),
+            }
+        }
+    }
+
+    fn data_changed(&mut self, zxid: Zxid, event: &Event) {
+        let hearers = self.watches.take_data(&event.path);
+        self.tell(&hearers, zxid, EventKind::NodeDataChanged, &event.path, &event.acl);
+    }
+
+    fn created(&mut self, zxid: Zxid, event: &Event, parent_acl: &[Acl]) {
+        let hearers = self.watches.take_data(&event.path);
+        self.tell(&hearers, zxid, EventKind::NodeCreated, &event.path, &event.acl);
+        self.children_changed(zxid, parent_of(&event.path), parent_acl);
+    }
+
+    /// Whoever watches both data and children of a deleted node hears of it once.
+    fn deleted(&mut self, zxid: Zxid, event: &Event, parent_acl: &[Acl]) {
+        let mut hearers = self.watches.take_data(&event.path);
+        hearers.extend(self.watches.take_child(&event.path));
+        hearers.sort_unstable();
+        hearers.dedup();
+        self.tell(&hearers, zxid, EventKind::NodeDeleted, &event.path, &event.acl);
+        self.children_changed(zxid, parent_of(&event.path), parent_acl);
+    }
+
+    fn children_changed(&mut self, zxid: Zxid, parent: &str, parent_acl: &[Acl]) {
+        let hearers = self.watches.take_child(parent);
+        self.tell(&hearers, zxid, EventKind::NodeChildrenChanged, parent, parent_acl);
+    }
+
+    /// Sends one event to those who may read the node; for the others their watch was in vain.
+    pub(crate) fn tell(
+        &mut self,
+        hearers: &[ConnectionId],
+        zxid: Zxid,
+        kind: EventKind,
+        path: &str,
+        acl: &[Acl],
+    ) {
+        if hearers.is_empty() {
+            return;
+        }
+        let header = ReplyHeader { xid: xid::NOTIFICATION, zxid, error: 0 };
+        let event = WatchEvent { kind, state: KeeperState::SyncConnected, path: path.to_owned() };
+        for hearer in hearers {
+            let identities = self.connections.identities(*hearer);
+            if acl::check(acl, Permissions::READ, identities).is_ok() {
+                self.outbox.frame(*hearer, |out| {
+                    header.encode(out);
+                    event.encode(out);
+                });
+            }
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Frames that wait until what they show is durable.
+
+use std::collections::HashMap;
+
+use bytes::BytesMut;
+use lockkeeper_wire::write_frame;
+
+use crate::{CloseReason, ConnectionId, Output};
+
+#[derive(Default)]
+struct Pending {
+    frames: BytesMut,
+    close: Option<CloseReason>,
+}
+
+/// One buffer per connection, in the order in which they were first written to.
+#[derive(Default)]
+pub(crate) struct Outbox {
+    pending: Vec<(ConnectionId, Pending)>,
+    index: HashMap<ConnectionId, usize>,
+}
+
+impl Outbox {
+    pub(crate) fn frame(&mut self, connection: ConnectionId, content: impl FnOnce(&mut BytesMut)) {
+        let pending = self.of(connection);
+        if pending.close.is_none() {
+            write_frame(&mut pending.frames, content);
+        }
+    }
+
+    pub(crate) fn close(&mut self, connection: ConnectionId, reason: CloseReason) {
+        self.of(connection).close.get_or_insert(reason);
+    }
+
+    /// Nothing more can reach this connection.
+    pub(crate) fn discard(&mut self, connection: ConnectionId) {
+        if let Some(index) = self.index.get(&connection) {
+            self.pending[*index].1 = Pending::default();
+        }
+    }
+
+    fn of(&mut self, connection: ConnectionId) -> &mut Pending {
+        let index = *self.index.entry(connection).or_insert_with(|| {
+            self.pending.push((connection, Pending::default()));
+            self.pending.len() - 1
+        });
+        &mut self.pending[index].1
+    }
+
+    pub(crate) fn take(&mut self) -> Vec<(ConnectionId, Output)> {
+        self.index.clear();
+        let mut outputs = Vec::with_capacity(self.pending.len());
+        for (connection, pending) in self.pending.drain(..) {
+            if !pending.frames.is_empty() {
+                outputs.push((connection, Output::Send(pending.frames.freeze())));
+            }
+            if let Some(reason) = pending.close {
+                outputs.push((connection, Output::Close(reason)));
+            }
+        }
+        outputs
+    }
+}

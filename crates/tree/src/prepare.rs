@@ -1,0 +1,289 @@
+//! Requests into transactions, or into the error that the client gets.
+//!
+//! The order of the checks decides which error a request with several faults gets; it is Apache
+//! ZooKeeper's.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use lockkeeper_wire::{
+    Acl, CheckRequest, CreateMode, CreateRequest, CreateTtlRequest, DeleteRequest, ErrorCode,
+    Permissions, Sequence, SessionId, SetAclRequest, SetDataRequest, ZnodePath,
+};
+
+use crate::acl::{self, AclRef, Identity};
+use crate::nodes::{Owner, SYSTEM_NODES, Tree, parent_of};
+use crate::txn::Txn;
+
+/// The longest time to live: 40 bits of milliseconds, all that ZooKeeper's format has room for.
+const MAX_TTL_MS: i64 = (1 << 40) - 1;
+
+/// On whose behalf a request is prepared.
+#[derive(Clone, Copy)]
+pub(crate) struct Caller<'a> {
+    pub(crate) session: SessionId,
+    pub(crate) identities: &'a [Identity],
+    /// Whether nodes with a time to live are allowed.
+    pub(crate) ttl_nodes: bool,
+}
+
+/// What kind of create was asked for; beside the mode, because ZooKeeper looks at both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    Plain,
+    Container,
+    /// With the time to live in milliseconds.
+    Ttl(i64),
+}
+
+/// The requests that create a node, in one shape.
+#[derive(Clone, Copy)]
+pub(crate) struct NewNode<'a> {
+    pub(crate) path: &'a str,
+    pub(crate) data: &'a Bytes,
+    pub(crate) acl: &'a [Acl],
+    pub(crate) flags: i32,
+    pub(crate) form: Form,
+}
+
+impl<'a> NewNode<'a> {
+    pub(crate) fn of(request: &'a CreateRequest, form: Form) -> Self {
+        Self {
+            path: &request.path,
+            data: &request.data,
+            acl: &request.acl,
+            flags: request.flags,
+            form,
+        }
+    }
+
+    pub(crate) fn with_ttl(request: &'a CreateTtlRequest) -> Self {
+        Self {
+            path: &request.path,
+            data: &request.data,
+            acl: &request.acl,
+            flags: request.flags,
+            form: Form::Ttl(request.ttl_ms),
+        }
+    }
+}
+
+/// The facts about a node that later operations depend on.
+#[derive(Clone)]
+struct Facts {
+    version: i32,
+    aversion: i32,
+    child_creates: i32,
+    children: usize,
+    owner: Owner,
+    acl: AclRef,
+}
+
+/// The tree as it will be after the transactions that were prepared so far.
+///
+/// Only a `multi` prepares more than one, so only it notes anything here.
+pub(crate) struct Draft<'a> {
+    tree: &'a Tree,
+    noted: HashMap<Arc<str>, Option<Facts>>,
+}
+
+impl<'a> Draft<'a> {
+    pub(crate) fn new(tree: &'a Tree) -> Self {
+        Self { tree, noted: HashMap::new() }
+    }
+
+    fn facts(&self, path: &str) -> Result<Facts, ErrorCode> {
+        if let Some(noted) = self.noted.get(path) {
+            return noted.clone().ok_or(ErrorCode::NoNode);
+        }
+        let node = self.tree.get(path).ok_or(ErrorCode::NoNode)?;
+        Ok(Facts {
+            version: node.version,
+            aversion: node.aversion,
+            child_creates: node.child_creates,
+            children: node.children.len(),
+            owner: node.owner,
+            acl: Arc::clone(&node.acl),
+        })
+    }
+
+    fn exists(&self, path: &str) -> bool {
+        match self.noted.get(path) {
+            Some(noted) => noted.is_some(),
+            None => self.tree.get(path).is_some(),
+        }
+    }
+
+    /// Shows later operations the effect of `txn`.
+    pub(crate) fn note(&mut self, txn: &Txn) {
+        match txn {
+            Txn::Create { path, acl, owner, .. } => self.note_create(path, acl, *owner),
+            Txn::Delete { path } => {
+                self.change(parent_of(path), |parent| parent.children -= 1);
+                self.noted.insert(Arc::clone(path), None);
+            }
+            Txn::SetData { path, version, .. } => self.change(path, |f| f.version = *version),
+            Txn::SetAcl { path, acl, version } => self.change(path, |facts| {
+                facts.acl = Arc::clone(acl);
+                facts.aversion = *version;
+            }),
+            Txn::Check => {}
+        }
+    }
+
+    fn note_create(&mut self, path: &str, acl: &AclRef, owner: Owner) {
+        self.change(parent_of(path), |parent| {
+            parent.children += 1;
+            parent.child_creates = parent.child_creates.wrapping_add(1);
+        });
+        let facts = Facts {
+            version: 0,
+            aversion: 0,
+            child_creates: 0,
+            children: 0,
+            owner,
+            acl: Arc::clone(acl),
+        };
+        self.noted.insert(path.into(), Some(facts));
+    }
+
+    fn change(&mut self, path: &str, change: impl FnOnce(&mut Facts)) {
+        if let Ok(mut facts) = self.facts(path) {
+            change(&mut facts);
+            self.noted.insert(path.into(), Some(facts));
+        }
+    }
+
+    pub(crate) fn create(&self, caller: Caller<'_>, new: NewNode<'_>) -> Result<Txn, ErrorCode> {
+        let mode = CreateMode::from_flags(new.flags).ok_or(ErrorCode::BadArguments)?;
+        let owner = owner_of(mode, new.form, caller)?;
+        if !new.path.contains('/') || new.path.contains('\0') {
+            return Err(ErrorCode::BadArguments);
+        }
+        let acl = acl::expand(new.acl, caller.identities)?;
+        let parent = self.facts(parent_of(new.path))?;
+        acl::check(&parent.acl, Permissions::CREATE, caller.identities)?;
+        let path = if mode.is_sequential() {
+            format!("{}{}", new.path, Sequence(parent.child_creates))
+        } else {
+            new.path.to_owned()
+        };
+        check_path(&path)?;
+        if self.exists(&path) {
+            return Err(ErrorCode::NodeExists);
+        }
+        if matches!(parent.owner, Owner::Session(_)) {
+            return Err(ErrorCode::NoChildrenForEphemerals);
+        }
+        Ok(Txn::Create { path, data: new.data.clone(), acl, owner })
+    }
+
+    pub(crate) fn delete(
+        &self,
+        caller: Caller<'_>,
+        request: &DeleteRequest,
+    ) -> Result<Txn, ErrorCode> {
+        let path = request.path.as_str();
+        if !path.contains('/') || path.contains('\0') || SYSTEM_NODES.contains(&path) {
+            return Err(ErrorCode::BadArguments);
+        }
+        let parent = self.facts(parent_of(path))?;
+        acl::check(&parent.acl, Permissions::DELETE, caller.identities)?;
+        let node = self.facts(path)?;
+        next_version(node.version, request.version)?;
+        if node.children > 0 {
+            return Err(ErrorCode::NotEmpty);
+        }
+        Ok(Txn::Delete { path: path.into() })
+    }
+
+    pub(crate) fn set_data(
+        &self,
+        caller: Caller<'_>,
+        request: &SetDataRequest,
+    ) -> Result<Txn, ErrorCode> {
+        check_path(&request.path)?;
+        let node = self.facts(&request.path)?;
+        acl::check(&node.acl, Permissions::WRITE, caller.identities)?;
+        Ok(Txn::SetData {
+            version: next_version(node.version, request.version)?,
+            path: request.path.clone(),
+            data: request.data.clone(),
+        })
+    }
+
+    pub(crate) fn set_acl(
+        &self,
+        caller: Caller<'_>,
+        request: &SetAclRequest,
+    ) -> Result<Txn, ErrorCode> {
+        check_path(&request.path)?;
+        let acl = acl::expand(&request.acl, caller.identities)?;
+        let node = self.facts(&request.path)?;
+        acl::check(&node.acl, Permissions::ADMIN, caller.identities)?;
+        Ok(Txn::SetAcl {
+            version: next_version(node.aversion, request.version)?,
+            path: request.path.clone(),
+            acl,
+        })
+    }
+
+    pub(crate) fn check(
+        &self,
+        caller: Caller<'_>,
+        request: &CheckRequest,
+    ) -> Result<Txn, ErrorCode> {
+        check_path(&request.path)?;
+        let node = self.facts(&request.path)?;
+        acl::check(&node.acl, Permissions::READ, caller.identities)?;
+        next_version(node.version, request.version)?;
+        Ok(Txn::Check)
+    }
+}
+
+/// What the new node's life will depend on. Outside its own request a container's mode means
+/// nothing, as in ZooKeeper.
+fn owner_of(mode: CreateMode, form: Form, caller: Caller<'_>) -> Result<Owner, ErrorCode> {
+    if mode.has_ttl() && !caller.ttl_nodes {
+        return Err(ErrorCode::Unimplemented);
+    }
+    match form {
+        Form::Ttl(ttl) if mode.has_ttl() && (1..=MAX_TTL_MS).contains(&ttl) => Ok(Owner::Ttl(ttl)),
+        Form::Ttl(_) => Err(ErrorCode::BadArguments),
+        _ if mode.has_ttl() => Err(ErrorCode::BadArguments),
+        Form::Container => Ok(Owner::Container),
+        Form::Plain if mode.is_ephemeral() => Ok(Owner::Session(caller.session)),
+        Form::Plain => Ok(Owner::Nobody),
+    }
+}
+
+fn check_path(path: &str) -> Result<(), ErrorCode> {
+    if ZnodePath::is_valid(path) { Ok(()) } else { Err(ErrorCode::BadArguments) }
+}
+
+/// The version after a change, if the present one is what the client expects (-1: anything).
+fn next_version(present: i32, expected: i32) -> Result<i32, ErrorCode> {
+    if expected != -1 && expected != present {
+        return Err(ErrorCode::BadVersion);
+    }
+    // A node must never have version -1: nobody could ask for exactly that one.
+    match present.wrapping_add(1) {
+        -1 => Ok(0),
+        next => Ok(next),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_step_over_minus_one() {
+        assert_eq!(next_version(0, -1), Ok(1));
+        assert_eq!(next_version(7, 7), Ok(8));
+        assert_eq!(next_version(7, 6), Err(ErrorCode::BadVersion));
+        assert_eq!(next_version(i32::MAX, -1), Ok(i32::MIN));
+        assert_eq!(next_version(-2, -1), Ok(0));
+    }
+}

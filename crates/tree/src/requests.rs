@@ -1,0 +1,159 @@
+//! One request: from its frame to the reply.
+
+use bytes::Bytes;
+use lockkeeper_wire::{
+    AuthRequest, DecodeError, Decoder, ErrorCode, OpCode, PathWatchRequest, Record as _,
+    ReplyHeader, Request, RequestHeader, Response, SessionId, Zxid, xid,
+};
+
+use crate::reads::View;
+use crate::watches::Kinds;
+use crate::{CloseReason, ConnectionId, Now, Server, auth};
+
+type Reply = Result<Response, ErrorCode>;
+
+/// Whose request it is, and when it came.
+#[derive(Clone, Copy)]
+pub(crate) struct Asker {
+    pub(crate) now: Now,
+    pub(crate) connection: ConnectionId,
+    pub(crate) session: SessionId,
+}
+
+impl Server {
+    pub(crate) fn request(&mut self, asker: Asker, frame: Bytes) {
+        self.sessions.hear_from(asker.now.monotonic, asker.session);
+        let mut input = Decoder::new(frame);
+        let header = match RequestHeader::decode(&mut input) {
+            Ok(header) => header,
+            Err(error) => return self.close(asker.connection, CloseReason::BadFrame(error)),
+        };
+        match Request::decode(header.op, &mut input) {
+            Ok(request) => self.dispatch(asker, header.xid, &request),
+            Err(error) => self.undecodable(asker, header, error),
+        }
+    }
+
+    fn undecodable(&mut self, asker: Asker, header: RequestHeader, error: DecodeError) {
+        let code = match OpCode::from_code(header.op) {
+            // Whoever cannot even authenticate in the right form is not talked to any longer.
+            Some(OpCode::Auth | OpCode::Sasl) => {
+                return self.close(asker.connection, CloseReason::BadFrame(error));
+            }
+            // Alone among the writes, a multi takes its transaction number before it is read.
+            Some(OpCode::Multi) => {
+                self.next_stamp(asker.now);
+                ErrorCode::MarshallingError
+            }
+            None | Some(OpCode::DeleteContainer | OpCode::CreateSession | OpCode::Error) => {
+                ErrorCode::Unimplemented
+            }
+            Some(_) => ErrorCode::MarshallingError,
+        };
+        self.reply(asker.connection, header.xid, self.last_zxid, Err(code));
+    }
+
+    /// The requests with a reply of their own kind; all others get [`answer`](Self::answer).
+    fn dispatch(&mut self, asker: Asker, xid: i32, request: &Request) {
+        match request {
+            Request::Ping => {
+                self.reply(asker.connection, xid::PING, self.last_zxid, Ok(Response::Empty));
+            }
+            Request::Auth(auth) => self.authenticate(asker.connection, xid, auth),
+            Request::Sasl(_) => self.refuse_credentials(asker.connection, xid),
+            Request::CloseSession => self.close_session(asker, xid),
+            request => {
+                let reply = self.answer(asker, request);
+                self.reply(asker.connection, xid, self.last_zxid, reply);
+            }
+        }
+    }
+
+    fn answer(&mut self, asker: Asker, request: &Request) -> Reply {
+        let connection = asker.connection;
+        match request {
+            Request::Exists(r) => self.exists(connection, r),
+            Request::GetData(r) => {
+                self.watched(connection, r, Kinds::DATA, |view| view.data(&r.path))
+            }
+            Request::GetChildren(r) => {
+                self.watched(connection, r, Kinds::CHILD, |view| view.children(&r.path))
+            }
+            Request::GetChildren2(r) => {
+                self.watched(connection, r, Kinds::CHILD, |view| view.children_and_stat(&r.path))
+            }
+            Request::GetAcl(r) => self.view(connection).acl(&r.path),
+            Request::Sync(r) => Ok(Response::Path(r.path.clone())),
+            Request::MultiRead(ops) => Ok(self.view(connection).multi(ops)),
+            Request::GetEphemerals(r) => {
+                Ok(self.view(connection).ephemerals(asker.session, &r.path))
+            }
+            Request::GetAllChildrenNumber(r) => self.view(connection).descendants(&r.path),
+            Request::WhoAmI => Ok(self.view(connection).identities()),
+            Request::SetWatches(r) | Request::SetWatches2(r) => self.set_watches(connection, r),
+            Request::AddWatch(r) => self.add_watch(connection, r),
+            Request::CheckWatches(r) => self.check_watches(connection, r),
+            Request::RemoveWatches(r) => self.remove_watches(connection, r),
+            write => self.write(asker, write),
+        }
+    }
+
+    fn view(&self, connection: ConnectionId) -> View<'_> {
+        View { tree: &self.tree, identities: self.connections.identities(connection) }
+    }
+
+    /// A read that sets a watch if it succeeds.
+    fn watched(
+        &mut self,
+        connection: ConnectionId,
+        request: &PathWatchRequest,
+        kinds: Kinds,
+        read: impl FnOnce(View<'_>) -> Reply,
+    ) -> Reply {
+        let response = read(self.view(connection))?;
+        if request.watch {
+            self.watches.add(&request.path, connection, kinds);
+        }
+        Ok(response)
+    }
+
+    /// Unlike other reads it may watch a node that is missing.
+    fn exists(&mut self, connection: ConnectionId, request: &PathWatchRequest) -> Reply {
+        let reply = self.view(connection).exists(&request.path);
+        if request.watch && matches!(reply, Ok(_) | Err(ErrorCode::NoNode)) {
+            self.watches.add(&request.path, connection, Kinds::DATA);
+        }
+        reply
+    }
+
+    fn authenticate(&mut self, id: ConnectionId, xid: i32, request: &AuthRequest) {
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        let Some(identity) = auth::authenticate(request, connection.peer) else {
+            return self.refuse_credentials(id, xid);
+        };
+        connection.add_identity(identity);
+        // ZooKeeper answers this before the request enters its order of transactions.
+        self.reply(id, xid, Zxid(0), Ok(Response::Empty));
+    }
+
+    fn refuse_credentials(&mut self, connection: ConnectionId, xid: i32) {
+        self.reply(connection, xid, Zxid(0), Err(ErrorCode::AuthFailed));
+        self.close(connection, CloseReason::AuthFailed);
+    }
+
+    fn close_session(&mut self, asker: Asker, xid: i32) {
+        self.end_session(asker.now, asker.session);
+        self.reply(asker.connection, xid, self.last_zxid, Ok(Response::Empty));
+        self.close(asker.connection, CloseReason::SessionClosed);
+    }
+
+    fn reply(&mut self, connection: ConnectionId, xid: i32, zxid: Zxid, reply: Reply) {
+        self.outbox.frame(connection, |out| match reply {
+            Ok(response) => {
+                ReplyHeader { xid, zxid, error: 0 }.encode(out);
+                response.encode(out);
+            }
+            Err(code) => ReplyHeader { xid, zxid, error: code.code() }.encode(out),
+        });
+    }
+}

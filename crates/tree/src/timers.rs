@@ -1,0 +1,92 @@
+//! What happens because time has passed: sessions expire, containers and TTL nodes are reaped.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockkeeper_wire::SessionId;
+
+use crate::nodes::{Node, Owner};
+use crate::txn::Txn;
+use crate::{CloseReason, Now, Server};
+
+/// How many sessions expire, or nodes are reaped, in one call: the rest waits for the next one, so
+/// that other clients' requests get their turn between.
+const BATCH: usize = 256;
+
+impl Server {
+    pub(crate) fn expire_due(&mut self, now: Now) {
+        for session in self.sessions.due(now.monotonic, BATCH) {
+            self.expire(now, session);
+        }
+    }
+
+    /// Ends a session of which nothing was heard for too long.
+    pub(crate) fn expire(&mut self, now: Now, id: SessionId) -> bool {
+        let Some(session) = self.sessions.get(id) else {
+            return false;
+        };
+        let connection = session.connection;
+        self.end_session(now, id);
+        if let Some(connection) = connection {
+            self.close(connection, CloseReason::SessionExpired);
+        }
+        true
+    }
+
+    /// Takes a session away and deletes all its ephemeral nodes in one transaction.
+    pub(crate) fn end_session(&mut self, now: Now, session: SessionId) {
+        let stamp = self.next_stamp(now);
+        self.sessions.remove(session);
+        let paths = self.tree.ephemerals(session).cloned();
+        let txns: Vec<Txn> = paths.map(|path| Txn::Delete { path }).collect();
+        self.commit(stamp, txns);
+    }
+
+    pub(crate) fn reap_if_due(&mut self, now: Now) {
+        if self.reap_at.is_none_or(|at| now.monotonic < at) {
+            return;
+        }
+        let overdue = self.overdue(now);
+        // A full batch means that there may be more.
+        let wait = if overdue.len() < BATCH { self.config.reap_interval } else { Duration::ZERO };
+        self.reap_at = Some(now.monotonic.saturating_add(wait));
+        for path in overdue {
+            let stamp = self.next_stamp(now);
+            self.commit(stamp, [Txn::Delete { path }]);
+        }
+    }
+
+    /// Sets the alarm when there is something that may have to be reaped, and only then: an idle
+    /// server need not wake up.
+    pub(crate) fn arm_reaper(&mut self, now: Now) {
+        let any = self.tree.empty_containers().len() + self.tree.ttl_nodes().len() > 0;
+        self.reap_at = match self.reap_at {
+            _ if !any => None,
+            None => Some(now.monotonic.saturating_add(self.config.reap_interval)),
+            armed => armed,
+        };
+    }
+
+    fn overdue(&self, now: Now) -> Vec<Arc<str>> {
+        let containers = self.tree.empty_containers();
+        let candidates = containers.chain(self.tree.ttl_nodes());
+        let is_overdue =
+            |path: &&Arc<str>| self.tree.get(path).is_some_and(|node| self.is_overdue(node, now));
+        candidates.filter(is_overdue).take(BATCH).cloned().collect()
+    }
+
+    /// A container that never had a child is probably about to get its first one.
+    fn is_overdue(&self, node: &Node, now: Now) -> bool {
+        let idle_ms = now.unix_ms.saturating_sub(node.mtime);
+        let unused_too_long = self
+            .config
+            .unused_container
+            .is_some_and(|limit| idle_ms as i128 > limit.as_millis() as i128);
+        match node.owner {
+            _ if !node.children.is_empty() => false,
+            Owner::Container => node.child_creates != 0 || unused_too_long,
+            Owner::Ttl(ttl) => idle_ms > ttl,
+            Owner::Nobody | Owner::Session(_) => false,
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! What passes from `prepare` to `apply`, and what comes out of `apply`.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use lockkeeper_wire::{Stat, Zxid};
+
+use crate::acl::AclRef;
+use crate::nodes::Owner;
+
+/// When and as which transaction something is applied.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stamp {
+    pub(crate) zxid: Zxid,
+    pub(crate) unix_ms: i64,
+}
+
+/// A change that has been found possible; applying it cannot fail.
+#[derive(Clone, Debug)]
+pub(crate) enum Txn {
+    Create {
+        path: String,
+        data: Bytes,
+        acl: AclRef,
+        owner: Owner,
+    },
+    Delete {
+        path: Arc<str>,
+    },
+    SetData {
+        path: String,
+        data: Bytes,
+        /// The new version.
+        version: i32,
+    },
+    SetAcl {
+        path: String,
+        acl: AclRef,
+        /// The new version of the list.
+        version: i32,
+    },
+    /// Changes nothing.
+    Check,
+}
+
+/// What applying a [`Txn`] led to.
+#[derive(Clone, Debug)]
+pub(crate) enum Outcome {
+    Created { path: Arc<str>, stat: Stat },
+    Deleted,
+    Changed(Stat),
+    Checked,
+}
+
+/// A change that watches may wait for.
+#[derive(Clone, Debug)]
+pub(crate) struct Event {
+    pub(crate) what: Happening,
+    pub(crate) path: Arc<str>,
+    /// Who may hear of the node.
+    pub(crate) acl: AclRef,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Happening {
+    /// With the parent's list: who may hear of its children.
+    Created {
+        parent_acl: AclRef,
+    },
+    /// With the parent's list: who may hear of its children.
+    Deleted {
+        parent_acl: AclRef,
+    },
+    DataChanged,
+}

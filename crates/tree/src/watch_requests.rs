@@ -1,0 +1,129 @@
+//! Requests that manage watches.
+
+use lockkeeper_wire::{
+    AddWatchMode, AddWatchRequest, ErrorCode, EventKind, RemoveWatchesRequest, Response,
+    SetWatchesRequest, WatcherKind, Zxid,
+};
+
+use crate::nodes::Node;
+use crate::watches::Kinds;
+use crate::{ConnectionId, Server};
+
+/// Events that catch up belong to no transaction in particular.
+const NO_ZXID: Zxid = Zxid(-1);
+
+type Reply = Result<Response, ErrorCode>;
+
+impl Server {
+    pub(crate) fn add_watch(
+        &mut self,
+        connection: ConnectionId,
+        request: &AddWatchRequest,
+    ) -> Reply {
+        let mode = AddWatchMode::from_code(request.mode);
+        let kinds = match mode.map_err(|_| ErrorCode::MarshallingError)? {
+            AddWatchMode::Persistent => Kinds::PERSISTENT,
+            AddWatchMode::PersistentRecursive => Kinds::RECURSIVE,
+        };
+        self.watches.add(&request.path, connection, kinds);
+        // Alone among the replies without content, this one has a body: the number 0.
+        Ok(Response::Count(0))
+    }
+
+    pub(crate) fn check_watches(
+        &mut self,
+        connection: ConnectionId,
+        request: &RemoveWatchesRequest,
+    ) -> Reply {
+        let kinds = kinds_of(request)?;
+        found(self.watches.has(&request.path, connection, kinds))
+    }
+
+    pub(crate) fn remove_watches(
+        &mut self,
+        connection: ConnectionId,
+        request: &RemoveWatchesRequest,
+    ) -> Reply {
+        let kinds = kinds_of(request)?;
+        found(self.watches.remove(&request.path, connection, kinds))
+    }
+
+    /// Arms a client's watches again after a reconnect. What it missed fires now; persistent
+    /// watches are armed without a look at what was missed.
+    pub(crate) fn set_watches(
+        &mut self,
+        connection: ConnectionId,
+        request: &SetWatchesRequest,
+    ) -> Reply {
+        let since = request.relative_zxid;
+        for path in &request.data {
+            let missed = self.missed_data(path, since);
+            self.fire_or_arm(connection, path, missed, Kinds::DATA);
+        }
+        for path in &request.exist {
+            let missed = self.tree.get(path).map(|_| EventKind::NodeCreated);
+            self.fire_or_arm(connection, path, missed, Kinds::DATA);
+        }
+        for path in &request.child {
+            let missed = self.missed_children(path, since);
+            self.fire_or_arm(connection, path, missed, Kinds::CHILD);
+        }
+        for path in &request.persistent {
+            self.watches.add(path, connection, Kinds::PERSISTENT);
+        }
+        for path in &request.persistent_recursive {
+            self.watches.add(path, connection, Kinds::RECURSIVE);
+        }
+        Ok(Response::Empty)
+    }
+
+    fn missed_data(&self, path: &str, since: Zxid) -> Option<EventKind> {
+        missed(self.tree.get(path), EventKind::NodeDataChanged, |node| node.mzxid > since)
+    }
+
+    fn missed_children(&self, path: &str, since: Zxid) -> Option<EventKind> {
+        missed(self.tree.get(path), EventKind::NodeChildrenChanged, |node| node.pzxid > since)
+    }
+
+    fn fire_or_arm(
+        &mut self,
+        connection: ConnectionId,
+        path: &str,
+        missed: Option<EventKind>,
+        kinds: Kinds,
+    ) {
+        let Some(kind) = missed else {
+            return self.watches.add(path, connection, kinds);
+        };
+        // Without this check a client could learn of changes to nodes that it may not read, by
+        // pretending to have watched them.
+        let acl = self.tree.get(path).map(|node| node.acl.clone());
+        self.tell(&[connection], NO_ZXID, kind, path, acl.as_deref().unwrap_or_default());
+    }
+}
+
+fn missed(
+    node: Option<&Node>,
+    change: EventKind,
+    changed: impl FnOnce(&Node) -> bool,
+) -> Option<EventKind> {
+    match node {
+        None => Some(EventKind::NodeDeleted),
+        Some(node) => changed(node).then_some(change),
+    }
+}
+
+fn kinds_of(request: &RemoveWatchesRequest) -> Result<Kinds, ErrorCode> {
+    let kind = WatcherKind::from_code(request.kind).map_err(|_| ErrorCode::MarshallingError)?;
+    Ok(match kind {
+        WatcherKind::Children => Kinds::CHILD,
+        WatcherKind::Data => Kinds::DATA,
+        WatcherKind::Any => Kinds::ALL,
+        WatcherKind::Persistent => Kinds::PERSISTENT,
+        WatcherKind::PersistentRecursive => Kinds::RECURSIVE,
+    })
+}
+
+fn found(any: bool) -> Reply {
+    if any { Ok(Response::Empty) } else { Err(ErrorCode::NoWatcher) }
+}

@@ -1,0 +1,267 @@
+//! The table of watches: who waits for what.
+//!
+//! A table and nothing else: which event goes to whom, and who may see it, is decided in `notify`.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::BitOr;
+use std::sync::Arc;
+
+use crate::ConnectionId;
+use crate::nodes::parent_of;
+
+/// A set of kinds of watches that one connection has on one path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kinds(u8);
+
+impl Kinds {
+    pub(crate) const NONE: Self = Self(0);
+    /// One-shot, on existence and data.
+    pub(crate) const DATA: Self = Self(1);
+    /// One-shot, on the list of children.
+    pub(crate) const CHILD: Self = Self(2);
+    /// On both, until removed.
+    pub(crate) const PERSISTENT: Self = Self(4);
+    /// On existence and data of the node and all below it, until removed.
+    pub(crate) const RECURSIVE: Self = Self(8);
+    pub(crate) const ALL: Self = Self(15);
+
+    fn meets(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    fn count(self) -> usize {
+        self.0.count_ones() as usize
+    }
+}
+
+impl BitOr for Kinds {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// The watchers of one path. A lock has one watcher per node, so one needs no allocation.
+enum Watchers {
+    One(ConnectionId, Kinds),
+    Many(BTreeMap<ConnectionId, Kinds>),
+}
+
+impl Watchers {
+    fn of(&self, connection: ConnectionId) -> Kinds {
+        match self {
+            Self::One(one, kinds) if *one == connection => *kinds,
+            Self::One(..) => Kinds::NONE,
+            Self::Many(all) => all.get(&connection).copied().unwrap_or(Kinds::NONE),
+        }
+    }
+
+    fn set(&mut self, connection: ConnectionId, kinds: Kinds) {
+        match self {
+            Self::One(one, old) if *one == connection => *old = kinds,
+            Self::One(one, old) => {
+                *self = Self::Many(BTreeMap::from([(*one, *old), (connection, kinds)]));
+            }
+            Self::Many(all) if kinds == Kinds::NONE => {
+                all.remove(&connection);
+            }
+            Self::Many(all) => {
+                all.insert(connection, kinds);
+            }
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        match self {
+            Self::One(_, kinds) => *kinds == Kinds::NONE,
+            Self::Many(all) => all.is_empty(),
+        }
+    }
+
+    fn with(&self, kinds: Kinds) -> Vec<ConnectionId> {
+        match self {
+            Self::One(one, theirs) if theirs.meets(kinds) => vec![*one],
+            Self::One(..) => Vec::new(),
+            Self::Many(all) => {
+                let hit = all.iter().filter(|(_, theirs)| theirs.meets(kinds));
+                hit.map(|(connection, _)| *connection).collect()
+            }
+        }
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct WatchTable {
+    by_path: HashMap<Arc<str>, Watchers>,
+    by_connection: HashMap<ConnectionId, BTreeSet<Arc<str>>>,
+    count: usize,
+    /// Without recursive watches, nobody needs to look at the ancestors of a changed node.
+    recursive: usize,
+}
+
+impl WatchTable {
+    /// Each kind of watch on each path counts once per connection.
+    pub(crate) fn len(&self) -> usize {
+        self.count
+    }
+
+    pub(crate) fn kinds(&self, path: &str, connection: ConnectionId) -> Kinds {
+        self.by_path.get(path).map_or(Kinds::NONE, |all| all.of(connection))
+    }
+
+    pub(crate) fn has(&self, path: &str, connection: ConnectionId, kinds: Kinds) -> bool {
+        self.kinds(path, connection).meets(kinds)
+    }
+
+    pub(crate) fn add(&mut self, path: &str, connection: ConnectionId, kinds: Kinds) {
+        let old = self.kinds(path, connection);
+        self.replace(path, connection, old, old | kinds);
+    }
+
+    /// Removes these kinds; `false` if there was none of them.
+    pub(crate) fn remove(&mut self, path: &str, connection: ConnectionId, kinds: Kinds) -> bool {
+        let old = self.kinds(path, connection);
+        self.replace(path, connection, old, old.without(kinds));
+        old.meets(kinds)
+    }
+
+    pub(crate) fn remove_connection(&mut self, connection: ConnectionId) {
+        for path in self.by_connection.remove(&connection).unwrap_or_default() {
+            self.remove(&path, connection, Kinds::ALL);
+        }
+    }
+
+    /// Who hears that the existence or data of `path` changed, each once and in order; one-shot
+    /// watches are used up.
+    pub(crate) fn take_data(&mut self, path: &str) -> Vec<ConnectionId> {
+        let kinds = Kinds::DATA | Kinds::PERSISTENT | Kinds::RECURSIVE;
+        let mut hearers = self.take(path, kinds, Kinds::DATA);
+        if self.recursive > 0 {
+            self.add_recursive_ancestors(path, &mut hearers);
+        }
+        hearers
+    }
+
+    /// Who hears that the children of `path` changed, each once and in order; one-shot watches are
+    /// used up.
+    pub(crate) fn take_child(&mut self, path: &str) -> Vec<ConnectionId> {
+        self.take(path, Kinds::CHILD | Kinds::PERSISTENT, Kinds::CHILD)
+    }
+
+    fn take(&mut self, path: &str, kinds: Kinds, used_up: Kinds) -> Vec<ConnectionId> {
+        let Some(watchers) = self.by_path.get(path) else {
+            return Vec::new();
+        };
+        let hearers = watchers.with(kinds);
+        for connection in &hearers {
+            self.remove(path, *connection, used_up);
+        }
+        hearers
+    }
+
+    fn add_recursive_ancestors(&self, path: &str, hearers: &mut Vec<ConnectionId>) {
+        let mut path = path;
+        while path != "/" {
+            path = parent_of(path);
+            if let Some(watchers) = self.by_path.get(path) {
+                hearers.extend(watchers.with(Kinds::RECURSIVE));
+            }
+        }
+        hearers.sort_unstable();
+        hearers.dedup();
+    }
+
+    fn replace(&mut self, path: &str, connection: ConnectionId, old: Kinds, new: Kinds) {
+        if old == new {
+            return;
+        }
+        self.count = self.count - old.count() + new.count();
+        self.recursive -= usize::from(old.meets(Kinds::RECURSIVE));
+        self.recursive += usize::from(new.meets(Kinds::RECURSIVE));
+        if old == Kinds::NONE {
+            self.insert(path, connection, new);
+        } else if new == Kinds::NONE {
+            self.forget(path, connection);
+        } else if let Some(watchers) = self.by_path.get_mut(path) {
+            watchers.set(connection, new);
+        }
+    }
+
+    fn insert(&mut self, path: &str, connection: ConnectionId, kinds: Kinds) {
+        let key = match self.by_path.get_key_value(path) {
+            Some((key, _)) => Arc::clone(key),
+            None => path.into(),
+        };
+        self.by_path
+            .entry(Arc::clone(&key))
+            .and_modify(|watchers| watchers.set(connection, kinds))
+            .or_insert(Watchers::One(connection, kinds));
+        self.by_connection.entry(connection).or_default().insert(key);
+    }
+
+    fn forget(&mut self, path: &str, connection: ConnectionId) {
+        if let Some(watchers) = self.by_path.get_mut(path) {
+            watchers.set(connection, Kinds::NONE);
+            if watchers.is_empty() {
+                self.by_path.remove(path);
+            }
+        }
+        if let Some(paths) = self.by_connection.get_mut(&connection) {
+            paths.remove(path);
+            if paths.is_empty() {
+                self.by_connection.remove(&connection);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: ConnectionId = ConnectionId(1);
+    const B: ConnectionId = ConnectionId(2);
+
+    #[test]
+    fn one_shot_watches_are_used_up_and_others_stay() {
+        let mut table = WatchTable::default();
+        table.add("/x", A, Kinds::DATA | Kinds::CHILD);
+        table.add("/x", B, Kinds::PERSISTENT);
+        assert_eq!(table.take_data("/x"), [A, B]);
+        assert_eq!(table.take_data("/x"), [B]);
+        assert_eq!(table.take_child("/x"), [A, B]);
+        assert_eq!(table.len(), 1);
+    }
+
+    #[test]
+    fn recursive_watches_hear_of_descendants_once() {
+        let mut table = WatchTable::default();
+        table.add("/", A, Kinds::RECURSIVE);
+        table.add("/x", A, Kinds::RECURSIVE | Kinds::DATA);
+        assert_eq!(table.take_data("/x/y/z"), [A]);
+        assert_eq!(table.take_data("/x"), [A]);
+        assert!(table.take_child("/x").is_empty());
+        assert!(table.remove("/", A, Kinds::RECURSIVE));
+        assert!(!table.remove("/", A, Kinds::RECURSIVE));
+        assert!(table.take_data("/").is_empty());
+    }
+
+    #[test]
+    fn nothing_is_left_of_a_connection() {
+        let mut table = WatchTable::default();
+        for path in ["/", "/x", "/y"] {
+            table.add(path, A, Kinds::ALL);
+            table.add(path, B, Kinds::DATA);
+        }
+        table.remove_connection(A);
+        assert_eq!((table.len(), table.recursive), (3, 0));
+        table.remove_connection(B);
+        assert!(table.by_path.is_empty() && table.by_connection.is_empty());
+        assert_eq!(table.len(), 0);
+    }
+}

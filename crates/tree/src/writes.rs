@@ -1,0 +1,112 @@
+//! Requests that change the tree: `prepare`, `apply`, and telling those who watch.
+
+use lockkeeper_wire::{ErrorCode, Op, Request, Response, Zxid};
+
+use crate::apply::apply;
+use crate::multi::{self, Refusal};
+use crate::prepare::{Caller, Draft, Form, NewNode};
+use crate::requests::Asker;
+use crate::txn::{Outcome, Stamp, Txn};
+use crate::{Now, Server};
+
+type Reply = Result<Response, ErrorCode>;
+
+impl Server {
+    /// The next transaction. It counts even if it comes to nothing, as in ZooKeeper.
+    ///
+    /// When the counter in the low half is used up, the addition itself carries into the epoch.
+    pub(crate) fn next_stamp(&mut self, now: Now) -> Stamp {
+        let next = self.last_zxid.0.wrapping_add(1);
+        // Number 0 of an epoch is the epoch's beginning, not a transaction.
+        let starts_epoch = next & 0xffff_ffff == 0;
+        self.last_zxid = Zxid(next + i64::from(starts_epoch));
+        Stamp { zxid: self.last_zxid, unix_ms: now.unix_ms }
+    }
+
+    pub(crate) fn write(&mut self, asker: Asker, request: &Request) -> Reply {
+        if !is_write(request) {
+            return Err(ErrorCode::Unimplemented);
+        }
+        let stamp = self.next_stamp(asker.now);
+        if let Request::Multi(ops) = request {
+            return self.multi(asker, stamp, ops);
+        }
+        let txn = prepare(&Draft::new(&self.tree), self.caller(asker), request)?;
+        let outcome = self.commit(stamp, [txn]).pop();
+        Ok(outcome.map_or(Response::Empty, |outcome| respond(request, outcome)))
+    }
+
+    fn multi(&mut self, asker: Asker, stamp: Stamp, ops: &[Op]) -> Reply {
+        let txns = match multi::prepare(&self.tree, self.caller(asker), ops) {
+            Ok(txns) => txns,
+            Err(Refusal::Request(code)) => return Err(code),
+            Err(Refusal::Operation(results)) => return Ok(Response::Multi(results)),
+        };
+        let outcomes = self.commit(stamp, txns);
+        let results = ops.iter().zip(outcomes).map(|(op, outcome)| multi::result(op, outcome));
+        Ok(Response::Multi(results.collect()))
+    }
+
+    /// Applies these as one transaction and tells those who watch.
+    pub(crate) fn commit(
+        &mut self,
+        stamp: Stamp,
+        txns: impl IntoIterator<Item = Txn>,
+    ) -> Vec<Outcome> {
+        let mut events = Vec::new();
+        let tree = &mut self.tree;
+        let outcomes = txns.into_iter().map(|txn| apply(tree, stamp, txn, &mut events)).collect();
+        self.notify(stamp.zxid, &events);
+        outcomes
+    }
+
+    fn caller(&self, asker: Asker) -> Caller<'_> {
+        Caller {
+            session: asker.session,
+            identities: self.connections.identities(asker.connection),
+            ttl_nodes: self.config.ttl_nodes,
+        }
+    }
+}
+
+/// A `check` of its own is no request, as in ZooKeeper: it belongs into a `multi`.
+fn is_write(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::Create(_)
+            | Request::Create2(_)
+            | Request::CreateContainer(_)
+            | Request::CreateTtl(_)
+            | Request::Delete(_)
+            | Request::SetData(_)
+            | Request::SetAcl(_)
+            | Request::Multi(_)
+            | Request::Reconfig(_)
+    )
+}
+
+fn prepare(draft: &Draft<'_>, caller: Caller<'_>, request: &Request) -> Result<Txn, ErrorCode> {
+    match request {
+        Request::Create(r) | Request::Create2(r) => {
+            draft.create(caller, NewNode::of(r, Form::Plain))
+        }
+        Request::CreateContainer(r) => draft.create(caller, NewNode::of(r, Form::Container)),
+        Request::CreateTtl(r) => draft.create(caller, NewNode::with_ttl(r)),
+        Request::Delete(r) => draft.delete(caller, r),
+        Request::SetData(r) => draft.set_data(caller, r),
+        Request::SetAcl(r) => draft.set_acl(caller, r),
+        Request::Reconfig(_) => Err(ErrorCode::ReconfigDisabled),
+        _ => Err(ErrorCode::Unimplemented),
+    }
+}
+
+fn respond(request: &Request, outcome: Outcome) -> Response {
+    match outcome {
+        Outcome::Created { path, .. } if matches!(request, Request::Create(_)) => {
+            Response::Path(path.to_string())
+        }
+        Outcome::Created { path, stat } => Response::Created { path: path.to_string(), stat },
+        Outcome::Changed(stat) => Response::Stat(stat),
+        Outcome::Deleted | Outcome::Checked => Response::Empty,
+    }
+}
