@@ -1,1 +1,288 @@
+//! The server as its clients see it: frames in, frames out.
 
+use std::net::IpAddr;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use lockkeeper_wire::{
+    Acl, AuthRequest, ConnectRequest, ConnectResponse, CreateMode, CreateRequest, Decoder,
+    DeleteRequest, ErrorCode, MAX_FRAME, OpCode, PathRequest, PathWatchRequest, Record as _,
+    ReplyHeader, Request, Response, SessionId, SetDataRequest, Stat, WatchEvent, Zxid, split_frame,
+    xid,
+};
+
+use crate::{CloseReason, Config, ConnectionId, Entropy, Now, Output, Server};
+
+mod access;
+mod handshake;
+mod multi;
+mod nodes;
+mod random;
+mod reaping;
+mod requests;
+mod restore;
+mod sessions;
+mod watches;
+
+/// Different bytes each time, the same ones in each run.
+struct Counter(u8);
+
+impl Entropy for Counter {
+    fn fill(&mut self, bytes: &mut [u8]) {
+        self.0 = self.0.wrapping_add(1);
+        bytes.fill(self.0);
+    }
+}
+
+/// What a client received.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Received {
+    Welcome(ConnectResponse),
+    Reply(ReplyHeader, Bytes),
+    Event(Zxid, WatchEvent),
+    Closed(CloseReason),
+}
+
+/// A server, its clock, and what its clients received and did not look at yet.
+struct World {
+    server: Server,
+    now: Now,
+    connections: u64,
+    inbox: Vec<(ConnectionId, Received)>,
+    greeted: Vec<ConnectionId>,
+}
+
+impl World {
+    fn new() -> Self {
+        Self::with(Config { ttl_nodes: true, ..Config::default() })
+    }
+
+    fn with(config: Config) -> Self {
+        Self {
+            server: Server::new(config, Box::new(Counter(0))),
+            now: Now { monotonic: Duration::from_secs(100), unix_ms: 1_000_000 },
+            connections: 0,
+            inbox: Vec::new(),
+            greeted: Vec::new(),
+        }
+    }
+
+    /// Lets time pass and does what becomes due.
+    fn pass(&mut self, time: Duration) {
+        self.now.monotonic += time;
+        self.now.unix_ms += time.as_millis() as i64;
+        while self.server.next_timeout().is_some_and(|at| at <= self.now.monotonic) {
+            self.server.handle_timeout(self.now);
+        }
+        self.collect();
+    }
+
+    fn open(&mut self) -> ConnectionId {
+        self.connections += 1;
+        let connection = ConnectionId(self.connections);
+        self.server.connected(connection, Some(IpAddr::from([10, 0, 0, 1])));
+        connection
+    }
+
+    fn frame(&mut self, connection: ConnectionId, frame: impl Into<Bytes>) {
+        self.server.handle_frame(self.now, connection, frame.into());
+        self.collect();
+    }
+
+    fn shake(&mut self, connection: ConnectionId, request: &ConnectRequest) -> ConnectResponse {
+        let mut frame = BytesMut::new();
+        request.encode(&mut frame);
+        self.frame(connection, frame);
+        match self.next(connection) {
+            Some(Received::Welcome(response)) => response,
+            other => panic!("no handshake: {other:?}"),
+        }
+    }
+
+    /// A client with a new session of 10 s.
+    fn client(&mut self) -> Client {
+        let connection = self.open();
+        let response = self.shake(connection, &hello());
+        Client { connection, session: response.session_id, password: response.password }
+    }
+
+    fn reconnect(&mut self, client: &Client) -> Client {
+        let connection = self.open();
+        let request = ConnectRequest {
+            session_id: client.session,
+            password: client.password.clone(),
+            ..hello()
+        };
+        assert_eq!(self.shake(connection, &request).session_id, client.session);
+        Client { connection, ..client.clone() }
+    }
+
+    /// Sends a request; everything received for it stays in the inbox.
+    fn send(&mut self, client: &Client, xid: i32, request: &Request) {
+        let mut frame = BytesMut::new();
+        request.encode(xid, &mut frame);
+        self.frame(client.connection, frame);
+    }
+
+    /// Sends a request and takes the reply, which must be all that this client receives.
+    fn ask(&mut self, client: &Client, request: &Request) -> Result<Response, ErrorCode> {
+        self.send(client, 7, request);
+        let xid = request.reserved_xid().unwrap_or(7);
+        match self.next(client.connection) {
+            Some(Received::Reply(header, body)) if header.xid == 7 || header.xid == xid => {
+                read_reply(request.op(), header, body)
+            }
+            other => panic!("no reply to {request:?}: {other:?}"),
+        }
+    }
+
+    fn collect(&mut self) {
+        for (connection, output) in self.server.take_outputs() {
+            match output {
+                Output::Close(reason) => self.inbox.push((connection, Received::Closed(reason))),
+                Output::Send(bytes) => self.split(connection, BytesMut::from(&bytes[..])),
+            }
+        }
+    }
+
+    fn split(&mut self, connection: ConnectionId, mut bytes: BytesMut) {
+        while let Some(frame) = split_frame(&mut bytes, MAX_FRAME).expect("a good length") {
+            let received = self.read(connection, frame);
+            self.inbox.push((connection, received));
+        }
+        assert!(bytes.is_empty(), "only whole frames");
+    }
+
+    fn read(&mut self, connection: ConnectionId, frame: Bytes) -> Received {
+        let mut input = Decoder::new(frame);
+        if !self.greeted.contains(&connection) {
+            self.greeted.push(connection);
+            return Received::Welcome(ConnectResponse::decode(&mut input).expect("a greeting"));
+        }
+        let header = ReplyHeader::decode(&mut input).expect("a header");
+        if header.xid == xid::NOTIFICATION {
+            let event = WatchEvent::decode(&mut input).expect("an event");
+            assert_eq!(input.remaining(), 0);
+            return Received::Event(header.zxid, event);
+        }
+        let rest = input.take(input.remaining()).expect("the rest");
+        Received::Reply(header, rest)
+    }
+
+    /// The oldest thing that this connection received.
+    fn next(&mut self, connection: ConnectionId) -> Option<Received> {
+        let index = self.inbox.iter().position(|(to, _)| *to == connection)?;
+        Some(self.inbox.remove(index).1)
+    }
+
+    /// Everything that this client received: events as `kind path`, and other things by name.
+    fn received(&mut self, client: &Client) -> Vec<String> {
+        let mut all = Vec::new();
+        while let Some(received) = self.next(client.connection) {
+            all.push(match received {
+                Received::Welcome(_) => "welcome".to_owned(),
+                Received::Reply(header, _) => format!("reply {}", header.error),
+                Received::Event(_, event) => format!("{:?} {}", event.kind, event.path),
+                Received::Closed(reason) => format!("closed {reason:?}"),
+            });
+        }
+        all
+    }
+
+    fn create(&mut self, client: &Client, path: &str, mode: CreateMode) -> String {
+        match self.ask(client, &create(path, mode)) {
+            Ok(Response::Path(path)) => path,
+            other => panic!("create {path}: {other:?}"),
+        }
+    }
+
+    fn stat(&mut self, client: &Client, path: &str) -> Option<Stat> {
+        match self.ask(client, &exists(path, false)) {
+            Ok(Response::Stat(stat)) => Some(stat),
+            Err(ErrorCode::NoNode) => None,
+            other => panic!("exists {path}: {other:?}"),
+        }
+    }
+
+    fn last_zxid(&self) -> i64 {
+        self.server.stats().last_zxid.0
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Client {
+    connection: ConnectionId,
+    session: SessionId,
+    password: Bytes,
+}
+
+fn read_reply(op: OpCode, header: ReplyHeader, body: Bytes) -> Result<Response, ErrorCode> {
+    match ErrorCode::from_code(header.error) {
+        None => Ok(Response::decode(op, &mut Decoder::new(body)).expect("a good body")),
+        Some(code) => {
+            assert!(body.is_empty(), "an error has no body");
+            Err(code)
+        }
+    }
+}
+
+fn hello() -> ConnectRequest {
+    ConnectRequest {
+        protocol_version: 0,
+        last_zxid_seen: Zxid(0),
+        timeout_ms: 10_000,
+        session_id: SessionId::NONE,
+        password: Bytes::from_static(&[0; 16]),
+        read_only: Some(false),
+    }
+}
+
+fn new_node(path: &str, mode: CreateMode) -> CreateRequest {
+    CreateRequest {
+        path: path.to_owned(),
+        data: Bytes::from_static(b"data"),
+        acl: Acl::open(),
+        flags: mode.flags(),
+    }
+}
+
+fn create(path: &str, mode: CreateMode) -> Request {
+    Request::Create(new_node(path, mode))
+}
+
+fn delete(path: &str, version: i32) -> Request {
+    Request::Delete(DeleteRequest { path: path.to_owned(), version })
+}
+
+fn set_data(path: &str, version: i32) -> Request {
+    let (path, data) = (path.to_owned(), Bytes::from_static(b"other"));
+    Request::SetData(SetDataRequest { path, data, version })
+}
+
+fn watched(path: &str, watch: bool) -> PathWatchRequest {
+    PathWatchRequest { path: path.to_owned(), watch }
+}
+
+fn exists(path: &str, watch: bool) -> Request {
+    Request::Exists(watched(path, watch))
+}
+
+fn get_data(path: &str, watch: bool) -> Request {
+    Request::GetData(watched(path, watch))
+}
+
+fn get_children(path: &str, watch: bool) -> Request {
+    Request::GetChildren(watched(path, watch))
+}
+
+fn path(path: &str) -> PathRequest {
+    PathRequest { path: path.to_owned() }
+}
+
+fn auth(scheme: &str, credentials: &'static str) -> Request {
+    Request::Auth(AuthRequest {
+        kind: 0,
+        scheme: scheme.to_owned(),
+        auth: Bytes::from_static(credentials.as_bytes()),
+    })
+}

@@ -1,0 +1,130 @@
+//! Access control and authentication.
+
+use lockkeeper_wire::{ClientInfo, Permissions, SetAclRequest};
+
+use super::*;
+use CreateMode::*;
+
+fn with_acl(path: &str, acl: Vec<Acl>) -> Request {
+    Request::Create(CreateRequest { acl, ..new_node(path, Persistent) })
+}
+
+fn set_acl(path: &str, acl: Vec<Acl>, version: i32) -> Request {
+    Request::SetAcl(SetAclRequest { path: path.to_owned(), acl, version })
+}
+
+#[test]
+fn create_and_delete_ask_the_parent() {
+    let mut world = World::new();
+    let client = world.client();
+    for (name, permissions, may_create, may_delete) in [
+        ("/c", Permissions::CREATE, true, false),
+        ("/d", Permissions::DELETE, false, true),
+        ("/rwa", Permissions::READ | Permissions::WRITE | Permissions::ADMIN, false, false),
+    ] {
+        world.create(&client, name, Persistent);
+        let child = format!("{name}/old");
+        world.ask(&client, &with_acl(&child, Acl::world(Permissions(0)))).unwrap();
+        world.ask(&client, &set_acl(name, Acl::world(permissions), 0)).unwrap();
+        let created = world.ask(&client, &create(&format!("{name}/new"), Persistent));
+        let deleted = world.ask(&client, &delete(&child, -1));
+        assert_eq!(created.is_ok(), may_create, "{name}: {created:?}");
+        assert_eq!(deleted.is_ok(), may_delete, "{name}: {deleted:?}");
+        for refused in [created, deleted].into_iter().filter_map(Result::err) {
+            assert_eq!(refused, ErrorCode::NoAuth);
+        }
+    }
+}
+
+#[test]
+fn permission_is_asked_before_version_and_existence() {
+    let mut world = World::new();
+    let client = world.client();
+    world.ask(&client, &with_acl("/a", Acl::world(Permissions(0)))).unwrap();
+    for (request, error) in [
+        (get_data("/a", false), ErrorCode::NoAuth),
+        (exists("/a", false), ErrorCode::NoAuth),
+        (get_children("/a", false), ErrorCode::NoAuth),
+        (Request::GetAcl(path("/a")), ErrorCode::NoAuth),
+        (Request::GetAllChildrenNumber(path("/a")), ErrorCode::NoAuth),
+        (set_data("/a", 99), ErrorCode::NoAuth),
+        (delete("/a/no", -1), ErrorCode::NoAuth),
+        (create("/a/b", Persistent), ErrorCode::NoAuth),
+        (set_acl("/a", Acl::open(), 99), ErrorCode::NoAuth),
+        (set_acl("/no", vec![], -1), ErrorCode::InvalidAcl),
+        (set_acl("/no", Acl::open(), -1), ErrorCode::NoNode),
+        (set_acl("no", vec![], -1), ErrorCode::BadArguments),
+        (set_acl("/", Acl::open(), 5), ErrorCode::BadVersion),
+    ] {
+        assert_eq!(world.ask(&client, &request), Err(error), "{request:?}");
+    }
+    world.send(&client, 1, &exists("/a", true));
+    assert_eq!(world.server.stats().watches, 0, "no watch without permission");
+}
+
+#[test]
+fn digest_users_own_what_they_create() {
+    let mut world = World::new();
+    let (owner, other) = (world.client(), world.client());
+    let refused = world.ask(&owner, &with_acl("/a", Acl::creator_all()));
+    assert_eq!(refused, Err(ErrorCode::InvalidAcl), "an address is not enough");
+    world.ask(&owner, &auth("digest", "user:secret")).unwrap();
+    world.ask(&other, &auth("digest", "user:wrong")).unwrap();
+    world.ask(&owner, &with_acl("/a", Acl::creator_all())).unwrap();
+    assert!(world.ask(&owner, &get_data("/a", false)).is_ok());
+    assert_eq!(world.ask(&other, &get_data("/a", false)), Err(ErrorCode::NoAuth));
+    world.ask(&other, &auth("digest", "user:secret")).unwrap();
+    assert!(world.ask(&other, &get_data("/a", false)).is_ok());
+}
+
+#[test]
+fn digests_are_shown_to_administrators_only() {
+    let mut world = World::new();
+    let (owner, other) = (world.client(), world.client());
+    world.ask(&owner, &auth("digest", "u:p")).unwrap();
+    let acl: Vec<Acl> =
+        Acl::creator_all().into_iter().chain(Acl::world(Permissions::READ)).collect();
+    world.ask(&owner, &with_acl("/a", acl)).unwrap();
+    let mut shown = |client| match world.ask(client, &Request::GetAcl(path("/a"))) {
+        Ok(Response::Acl { acl, .. }) => acl[0].id.clone(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(shown(&other), "u:x");
+    assert!(shown(&owner).starts_with("u:") && shown(&owner) != "u:x");
+}
+
+#[test]
+fn who_am_i_tells_names_and_no_digests() {
+    let mut world = World::new();
+    let client = world.client();
+    world.ask(&client, &auth("digest", "u:p")).unwrap();
+    world.ask(&client, &auth("digest", "u:p")).unwrap();
+    world.ask(&client, &auth("ip", "")).unwrap();
+    let known = [("ip", "10.0.0.1"), ("digest", "u")];
+    let known =
+        known.map(|(scheme, user)| ClientInfo { scheme: scheme.to_owned(), user: user.to_owned() });
+    let expected = Ok(Response::Identities(known.to_vec()));
+    assert_eq!(world.ask(&client, &Request::WhoAmI), expected);
+}
+
+#[test]
+fn refused_credentials_are_answered_and_then_the_connection_closes() {
+    for scheme in ["world", "auth", "sasl", "x509", "super", "nonsense", ""] {
+        let mut world = World::new();
+        let client = world.client();
+        world.send(&client, xid::AUTH, &auth(scheme, "a:b"));
+        assert_eq!(world.received(&client), ["reply -115", "closed AuthFailed"], "{scheme}");
+    }
+}
+
+#[test]
+fn set_acl_counts_versions() {
+    let mut world = World::new();
+    let client = world.client();
+    world.create(&client, "/a", Persistent);
+    for version in [0, 1, -1] {
+        world.ask(&client, &set_acl("/a", Acl::open(), version)).unwrap();
+    }
+    let stat = world.stat(&client, "/a").unwrap();
+    assert_eq!((stat.aversion, stat.version, stat.mzxid), (3, 0, stat.czxid));
+}

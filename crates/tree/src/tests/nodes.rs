@@ -1,0 +1,192 @@
+//! Creating, changing and deleting nodes; stats and sequence numbers.
+
+use super::*;
+use CreateMode::*;
+
+#[test]
+fn a_new_server_has_zookeepers_nodes() {
+    let mut world = World::new();
+    let client = world.client();
+    for (path, cversion, aversion) in [
+        ("/", -1, 0),
+        ("/zookeeper", -2, 0),
+        ("/zookeeper/quota", 0, 0),
+        ("/zookeeper/config", 0, -1),
+    ] {
+        let stat = world.stat(&client, path).expect(path);
+        assert_eq!((stat.cversion, stat.aversion), (cversion, aversion), "{path}");
+        let removed = world.ask(&client, &delete(path, -1));
+        assert_eq!(removed, Err(ErrorCode::BadArguments), "{path}");
+    }
+    let count = Request::GetAllChildrenNumber(path("/"));
+    assert_eq!(world.ask(&client, &count), Ok(Response::Count(3)));
+}
+
+#[test]
+fn sequence_numbers_count_creates_and_not_deletes() {
+    let mut world = World::new();
+    let client = world.client();
+    world.create(&client, "/p", Persistent);
+    assert_eq!(world.create(&client, "/p/a-", PersistentSequential), "/p/a-0000000000");
+    world.create(&client, "/p/plain", Persistent);
+    assert_eq!(world.create(&client, "/p/b-", EphemeralSequential), "/p/b-0000000002");
+    world.ask(&client, &delete("/p/b-0000000002", -1)).unwrap();
+    assert_eq!(world.create(&client, "/p/", PersistentSequential), "/p/0000000003");
+    let stat = world.stat(&client, "/p").unwrap();
+    assert_eq!((stat.cversion, stat.num_children), (2 * 4 - 3, 3));
+}
+
+#[test]
+fn sequence_numbers_wrap() {
+    let mut world = World::new();
+    let client = world.client();
+    world.create(&client, "/p", Persistent);
+    world.server.tree.touch("/p").unwrap().child_creates = i32::MAX;
+    assert_eq!(world.create(&client, "/p/a", PersistentSequential), "/p/a2147483647");
+    assert_eq!(world.create(&client, "/p/a", PersistentSequential), "/p/a-2147483648");
+    world.server.tree.touch("/p").unwrap().child_creates = -1;
+    assert_eq!(world.create(&client, "/p/a", PersistentSequential), "/p/a-000000001");
+}
+
+#[test]
+fn stats_tell_what_happened() {
+    let mut world = World::new();
+    let client = world.client();
+    world.create(&client, "/p", Persistent);
+    let created = world.stat(&client, "/p").unwrap();
+    assert_eq!((created.czxid, created.mzxid, created.pzxid), (Zxid(2), Zxid(2), Zxid(2)));
+    assert_eq!((created.ctime, created.mtime), (1_000_000, 1_000_000));
+    world.pass(Duration::from_millis(5));
+    world.ask(&client, &set_data("/p", 0)).unwrap();
+    world.create(&client, "/p/c", Ephemeral);
+    world.ask(&client, &delete("/p/c", 0)).unwrap();
+    let stat = world.stat(&client, "/p").unwrap();
+    assert_eq!((stat.czxid, stat.mzxid, stat.pzxid), (Zxid(2), Zxid(3), Zxid(5)));
+    assert_eq!((stat.ctime, stat.mtime), (1_000_000, 1_000_005));
+    assert_eq!((stat.version, stat.cversion, stat.aversion), (1, 2, 0));
+    assert_eq!((stat.data_length, stat.num_children), (5, 0));
+}
+
+#[test]
+fn only_ephemerals_have_an_owner() {
+    let mut world = World::new();
+    let client = world.client();
+    world.create(&client, "/e", Ephemeral);
+    assert_eq!(world.stat(&client, "/e").unwrap().ephemeral_owner, client.session);
+    let container = Request::CreateContainer(new_node("/c", Container));
+    let Ok(Response::Created { stat, .. }) = world.ask(&client, &container) else { panic!() };
+    assert_eq!(stat.ephemeral_owner, SessionId::NONE);
+}
+
+#[test]
+fn errors_of_create() {
+    let mut world = World::new();
+    let client = world.client();
+    world.create(&client, "/e", Ephemeral);
+    for (path, mode, error) in [
+        ("/", Persistent, ErrorCode::NodeExists),
+        ("", Persistent, ErrorCode::BadArguments),
+        ("a", Persistent, ErrorCode::BadArguments),
+        ("/a\0", Persistent, ErrorCode::BadArguments),
+        ("/a/", Persistent, ErrorCode::NoNode),
+        ("/..", Persistent, ErrorCode::BadArguments),
+        ("/\u{1f512}", Persistent, ErrorCode::BadArguments),
+        ("/no/a", Persistent, ErrorCode::NoNode),
+        ("/e", Persistent, ErrorCode::NodeExists),
+        ("/e/a", Persistent, ErrorCode::NoChildrenForEphemerals),
+        ("/t", PersistentTtl, ErrorCode::BadArguments),
+    ] {
+        assert_eq!(world.ask(&client, &create(path, mode)), Err(error), "{path:?}");
+    }
+    for (acl, flags, error) in
+        [(vec![], 0, ErrorCode::InvalidAcl), (Acl::open(), 99, ErrorCode::BadArguments)]
+    {
+        let request = CreateRequest { acl, flags, ..new_node("/no/a", Persistent) };
+        assert_eq!(world.ask(&client, &Request::Create(request)), Err(error));
+    }
+}
+
+#[test]
+fn errors_of_set_data_and_delete() {
+    let mut world = World::new();
+    let client = world.client();
+    world.create(&client, "/p", Persistent);
+    world.create(&client, "/p/c", Persistent);
+    for (request, error) in [
+        (set_data("/no", -1), ErrorCode::NoNode),
+        (set_data("no", -1), ErrorCode::BadArguments),
+        (set_data("/p", 1), ErrorCode::BadVersion),
+        (delete("/no", -1), ErrorCode::NoNode),
+        (delete("/no/no", -1), ErrorCode::NoNode),
+        (delete("no", -1), ErrorCode::BadArguments),
+        (delete("/p", 1), ErrorCode::BadVersion),
+        (delete("/p", 0), ErrorCode::NotEmpty),
+    ] {
+        assert_eq!(world.ask(&client, &request), Err(error), "{request:?}");
+    }
+}
+
+#[test]
+fn ttl_nodes_only_where_they_are_enabled() {
+    let mut world = World::with(Config::default());
+    let client = world.client();
+    let ttl = |ttl_ms, mode: CreateMode| {
+        Request::CreateTtl(lockkeeper_wire::CreateTtlRequest {
+            path: "/t".to_owned(),
+            data: Bytes::new(),
+            acl: Acl::open(),
+            flags: mode.flags(),
+            ttl_ms,
+        })
+    };
+    assert_eq!(world.ask(&client, &ttl(5, PersistentTtl)), Err(ErrorCode::Unimplemented));
+    world.server.config.ttl_nodes = true;
+    for (request, error) in [
+        (ttl(0, PersistentTtl), ErrorCode::BadArguments),
+        (ttl(1 << 40, PersistentTtl), ErrorCode::BadArguments),
+        (ttl(5, Persistent), ErrorCode::BadArguments),
+    ] {
+        assert_eq!(world.ask(&client, &request), Err(error), "{request:?}");
+    }
+    let Ok(Response::Created { stat, .. }) = world.ask(&client, &ttl(5, PersistentTtl)) else {
+        panic!("not created");
+    };
+    assert_eq!(stat.ephemeral_owner, SessionId::NONE);
+}
+
+#[test]
+fn a_failed_write_takes_a_transaction_number_and_a_read_does_not() {
+    let mut world = World::new();
+    let client = world.client();
+    assert_eq!(world.last_zxid(), 1);
+    world.ask(&client, &delete("/no", -1)).unwrap_err();
+    assert_eq!(world.last_zxid(), 2);
+    world.ask(&client, &exists("/no", false)).unwrap_err();
+    world.ask(&client, &Request::Ping).unwrap();
+    assert_eq!(world.last_zxid(), 2);
+    world.send(&client, 9, &get_data("/", false));
+    let Some(Received::Reply(header, _)) = world.next(client.connection) else { panic!() };
+    assert_eq!((header.xid, header.zxid), (9, Zxid(2)));
+}
+
+#[test]
+fn the_counter_rolls_over_into_the_epoch() {
+    let mut world = World::new();
+    let client = world.client();
+    world.server.last_zxid = Zxid(0xffff_fffe);
+    world.create(&client, "/a", Persistent);
+    world.create(&client, "/b", Persistent);
+    assert_eq!(world.stat(&client, "/a").unwrap().czxid, Zxid(0xffff_ffff));
+    assert_eq!(world.stat(&client, "/b").unwrap().czxid, Zxid(0x1_0000_0001));
+}
+
+#[test]
+fn data_in_the_tree_does_not_pin_the_frame() {
+    let mut world = World::new();
+    let client = world.client();
+    let mut frame = BytesMut::new();
+    create("/a", Persistent).encode(1, &mut frame);
+    let frame = frame.freeze();
+    world.frame(client.connection, frame.clone());
+    assert!(frame.is_unique(), "the tree still refers to it");
+}

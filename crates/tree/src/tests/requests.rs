@@ -1,0 +1,102 @@
+//! Requests beside creates and deletes.
+
+use super::*;
+
+fn raw(op: i32, body: &[u8]) -> Vec<u8> {
+    let mut frame = 5_i32.to_be_bytes().to_vec();
+    frame.extend(op.to_be_bytes());
+    frame.extend(body);
+    frame
+}
+
+#[test]
+fn unknown_operations_are_unimplemented_and_the_connection_stays() {
+    let mut world = World::new();
+    let client = world.client();
+    // 13 is check, which belongs into a multi; 20 and the negative ones are the server's own.
+    for op in [0, 10, 13, 20, 99, 108, -1, -10, i32::MIN] {
+        world.frame(client.connection, raw(op, &[0, 0, 0, 1, b'/', 0, 0, 0, 0]));
+        let Some(Received::Reply(header, _)) = world.next(client.connection) else { panic!() };
+        assert_eq!((header.xid, header.error), (5, ErrorCode::Unimplemented.code()), "{op}");
+    }
+    assert!(world.ask(&client, &Request::Ping).is_ok());
+}
+
+#[test]
+fn a_body_that_cannot_be_read_is_a_marshalling_error() {
+    let mut world = World::new();
+    let client = world.client();
+    for (op, zxids) in [(1, 0), (4, 0), (14, 1), (22, 0), (101, 0), (106, 0)] {
+        let before = world.last_zxid();
+        world.frame(client.connection, raw(op, &[0xff, 0xff, 0]));
+        let Some(Received::Reply(header, _)) = world.next(client.connection) else { panic!() };
+        assert_eq!(header.error, ErrorCode::MarshallingError.code(), "{op}");
+        assert_eq!(world.last_zxid() - before, zxids, "{op}");
+    }
+}
+
+#[test]
+fn frames_without_a_header_or_too_long_close_the_connection() {
+    for frame in [vec![], vec![0; 7], vec![0; MAX_FRAME + 1]] {
+        let mut world = World::new();
+        let client = world.client();
+        world.frame(client.connection, frame);
+        assert!(matches!(world.next(client.connection), Some(Received::Closed(_))));
+        assert_eq!(world.server.stats().connections, 0);
+    }
+}
+
+#[test]
+fn sasl_and_reconfig_answer_their_errors() {
+    let mut world = World::new();
+    let client = world.client();
+    let reconfig = Request::Reconfig(lockkeeper_wire::ReconfigRequest {
+        joining: String::new(),
+        leaving: String::new(),
+        new_members: String::new(),
+        config_id: -1,
+    });
+    assert_eq!(world.ask(&client, &reconfig), Err(ErrorCode::ReconfigDisabled));
+    let sasl = Request::Sasl(lockkeeper_wire::SaslRequest { token: Bytes::new() });
+    assert_eq!(world.ask(&client, &sasl), Err(ErrorCode::AuthFailed));
+    assert_eq!(world.received(&client), ["closed AuthFailed"]);
+}
+
+#[test]
+fn pings_are_answered_with_their_own_xid() {
+    let mut world = World::new();
+    let client = world.client();
+    world.send(&client, 1234, &Request::Ping);
+    let Some(Received::Reply(header, body)) = world.next(client.connection) else { panic!() };
+    assert_eq!((header.xid, header.error, body.len()), (xid::PING, 0, 0));
+}
+
+#[test]
+fn listings() {
+    let mut world = World::new();
+    let client = world.client();
+    for path in ["/b", "/a", "/a/x", "/a/y"] {
+        world.create(&client, path, CreateMode::Persistent);
+    }
+    world.create(&client, "/a/x/e", CreateMode::Ephemeral);
+    world.create(&client, "/ab", CreateMode::Ephemeral);
+    let names = |names: &[&str]| Response::Names(names.iter().map(|n| (*n).to_owned()).collect());
+    for (request, expected) in [
+        (get_children("/", false), names(&["a", "ab", "b", "zookeeper"])),
+        (get_children("/a", false), names(&["x", "y"])),
+        (Request::GetAllChildrenNumber(path("/a")), Response::Count(3)),
+        (Request::GetAllChildrenNumber(path("/")), Response::Count(9)),
+        (Request::GetEphemerals(path("/")), names(&["/a/x/e", "/ab"])),
+        (Request::GetEphemerals(path("/a/")), names(&["/a/x/e"])),
+        (Request::GetEphemerals(path("/a")), names(&["/a/x/e", "/ab"])),
+        (Request::Sync(path("/whatever")), Response::Path("/whatever".to_owned())),
+    ] {
+        assert_eq!(world.ask(&client, &request), Ok(expected), "{request:?}");
+    }
+    let Ok(Response::Children { stat, names }) =
+        world.ask(&client, &Request::GetChildren2(watched("/a", false)))
+    else {
+        panic!("no children")
+    };
+    assert_eq!((stat.num_children, names.len()), (2, 2));
+}

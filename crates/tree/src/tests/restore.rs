@@ -1,0 +1,141 @@
+//! From changes back to a server.
+
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::{Change, RestoreError, Restored, Table};
+
+/// What an engine's storage would hold.
+#[derive(Clone, Default)]
+pub(super) struct Disk(pub(super) BTreeMap<(Table, Bytes), Bytes>);
+
+impl Disk {
+    pub(super) fn commit(&mut self, server: &mut Server) {
+        let changes = server.take_changes();
+        let mut keys: Vec<_> = changes.iter().map(|c| (c.table, c.key.clone())).collect();
+        keys.sort();
+        keys.dedup();
+        assert_eq!(keys.len(), changes.len(), "at most one change per key");
+        for Change { table, key, value } in changes {
+            match value {
+                Some(value) => self.0.insert((table, key), value),
+                None => self.0.remove(&(table, key)),
+            };
+        }
+    }
+
+    /// Reads everything back, in reverse: any order will do.
+    pub(super) fn start(&self, now: Now) -> Result<(Server, Restored), RestoreError> {
+        let config = Config { ttl_nodes: true, ..Config::default() };
+        let mut server = Server::new(config, Box::new(Counter(100)));
+        for ((table, key), value) in self.0.iter().rev() {
+            server.restore(*table, key, value.clone())?;
+        }
+        let restored = server.finish_restore(now)?;
+        Ok((server, restored))
+    }
+}
+
+pub(super) fn assert_same(a: &Server, b: &Server) {
+    assert_eq!(a.tree.sorted(), b.tree.sorted());
+    assert_eq!(a.last_zxid, b.last_zxid);
+    let sessions = |server: &Server| -> Vec<_> {
+        server.sessions.iter().map(|(id, s)| (id, s.timeout, s.password)).collect()
+    };
+    assert_eq!(sessions(a), sessions(b));
+    let (a, b) = (a.stats(), b.stats());
+    assert_eq!((a.nodes, a.ephemerals, a.data_bytes), (b.nodes, b.ephemerals, b.data_bytes));
+}
+
+fn world_and_disk() -> (World, Disk, Client) {
+    let mut world = World::new();
+    let client = world.client();
+    world.create(&client, "/p", CreateMode::Persistent);
+    world.create(&client, "/p/e", CreateMode::Ephemeral);
+    let mut disk = Disk::default();
+    disk.commit(&mut world.server);
+    (world, disk, client)
+}
+
+#[test]
+fn an_empty_storage_starts_a_new_server() {
+    let mut world = World::new();
+    let restored = world.server.finish_restore(world.now).unwrap();
+    assert_eq!(restored, Restored { nodes: 4, ..Restored::default() });
+    let mut disk = Disk::default();
+    disk.commit(&mut world.server);
+    assert_eq!(disk.0.len(), 5);
+    assert!(world.server.take_changes().is_empty());
+}
+
+#[test]
+fn a_restart_keeps_nodes_sessions_and_passwords() {
+    let (world, disk, client) = world_and_disk();
+    let (server, restored) = disk.start(world.now).unwrap();
+    assert_same(&world.server, &server);
+    assert_eq!((restored.nodes, restored.ephemerals, restored.sessions), (6, 1, 1));
+    let mut world = World { server, ..world };
+    assert!(world.server.take_changes().is_empty(), "nothing to write");
+    let client = world.reconnect(&client);
+    assert_eq!(world.stat(&client, "/p/e").unwrap().ephemeral_owner, client.session);
+}
+
+#[test]
+fn a_restart_gives_sessions_their_full_timeout() {
+    let (mut world, disk, _) = world_and_disk();
+    world.now.monotonic = Duration::from_secs(1);
+    let (server, _) = disk.start(world.now).unwrap();
+    assert_eq!(server.next_timeout(), Some(Duration::from_secs(12)));
+}
+
+#[test]
+fn reads_change_nothing_and_failed_writes_only_the_last_transaction() {
+    let (mut world, _, client) = world_and_disk();
+    let _ = world.ask(&client, &get_children("/", true));
+    let _ = world.ask(&client, &Request::Ping);
+    assert!(world.server.take_changes().is_empty());
+    world.ask(&client, &delete("/no", -1)).unwrap_err();
+    let changes = world.server.take_changes();
+    assert!(matches!(&changes[..], [Change { table: Table::Meta, value: Some(_), .. }]));
+}
+
+#[test]
+fn inconsistent_records_are_refused() {
+    let key = |table, key: &'static [u8]| (table, Bytes::from_static(key));
+    let (world, disk, _) = world_and_disk();
+    for (gone, says) in [
+        (key(Table::Nodes, b"/p"), "node /p/e has no parent /p"),
+        (key(Table::Nodes, b"/"), "no parent /"),
+        (key(Table::Nodes, b"/zookeeper/quota"), "/zookeeper/quota is missing"),
+        (key(Table::Meta, b"state"), "last transaction is missing"),
+    ] {
+        let mut disk = disk.clone();
+        disk.0.remove(&gone).expect("it was there");
+        let error = disk.start(world.now).err().expect("an error").to_string();
+        assert!(error.contains(says), "{error}");
+    }
+    let mut disk = disk.clone();
+    disk.0.retain(|(table, _), _| *table != Table::Sessions);
+    let error = disk.start(world.now).err().expect("an error").to_string();
+    assert!(error.contains("does not exist"), "{error}");
+}
+
+#[test]
+fn strange_keys_and_damaged_values_are_refused() {
+    let (world, disk, _) = world_and_disk();
+    for (table, key, value) in [
+        (Table::Nodes, &b"relative"[..], &b"\x01"[..]),
+        (Table::Nodes, b"/\xff", b"\x01"),
+        (Table::Nodes, b"/x", b""),
+        (Table::Nodes, b"/x", b"\x01\x09"),
+        (Table::Nodes, b"/x", b"\x02"),
+        (Table::Sessions, b"short", b"\x01"),
+        (Table::Sessions, b"12345678", b"\x01\x00short"),
+        (Table::Meta, b"other", b"\x01\x00"),
+        (Table::Meta, b"state", b"\x01\x00\x00"),
+    ] {
+        let mut disk = disk.clone();
+        disk.0.insert((table, Bytes::from_static(key)), Bytes::from_static(value));
+        assert!(disk.start(world.now).is_err(), "{table:?} {key:?} {value:?}");
+    }
+}

@@ -1,0 +1,279 @@
+//! Watches: who hears what, once, and before which reply.
+
+use lockkeeper_wire::{AddWatchRequest, RemoveWatchesRequest, SetWatchesRequest};
+
+use super::*;
+use CreateMode::*;
+
+const PERSISTENT: i32 = 0;
+const RECURSIVE: i32 = 1;
+
+fn add_watch(path: &str, mode: i32) -> Request {
+    Request::AddWatch(AddWatchRequest { path: path.to_owned(), mode })
+}
+
+fn removal(path: &str, kind: i32) -> RemoveWatchesRequest {
+    RemoveWatchesRequest { path: path.to_owned(), kind }
+}
+
+fn watching(world: &mut World, client: &Client, request: &Request) {
+    let _ = world.ask(client, request);
+}
+
+#[test]
+fn the_event_comes_before_the_reply_that_shows_the_change() {
+    let mut world = World::new();
+    let client = world.client();
+    watching(&mut world, &client, &exists("/a", true));
+    world.send(&client, 1, &create("/a", Persistent));
+    assert_eq!(world.received(&client), ["NodeCreated /a", "reply 0"]);
+}
+
+#[test]
+fn events_carry_the_transaction() {
+    let mut world = World::new();
+    let (watcher, other) = (world.client(), world.client());
+    watching(&mut world, &watcher, &exists("/a", true));
+    world.create(&other, "/a", Persistent);
+    let Some(Received::Event(zxid, _)) = world.next(watcher.connection) else { panic!() };
+    assert_eq!(zxid.0, world.last_zxid());
+}
+
+#[test]
+fn one_shot_watches_fire_once() {
+    let mut world = World::new();
+    let (watcher, other) = (world.client(), world.client());
+    world.create(&other, "/a", Persistent);
+    for (watch, change, expected) in [
+        (get_data("/a", true), set_data("/a", -1), "NodeDataChanged /a"),
+        (exists("/a", true), set_data("/a", -1), "NodeDataChanged /a"),
+        (get_children("/a", true), create("/a/c", Persistent), "NodeChildrenChanged /a"),
+        (get_children("/a", true), delete("/a/c", -1), "NodeChildrenChanged /a"),
+        (get_data("/a", true), delete("/a", -1), "NodeDeleted /a"),
+        (exists("/a", true), create("/a", Persistent), "NodeCreated /a"),
+        (get_children("/a", true), delete("/a", -1), "NodeDeleted /a"),
+    ] {
+        watching(&mut world, &watcher, &watch);
+        world.ask(&other, &change).unwrap();
+        assert_eq!(world.received(&watcher), [expected], "{change:?}");
+        assert_eq!(world.server.stats().watches, 0);
+    }
+}
+
+#[test]
+fn only_exists_may_watch_a_missing_node() {
+    let mut world = World::new();
+    let client = world.client();
+    for (request, watches) in
+        [(get_data("/no", true), 0), (get_children("/no", true), 0), (exists("/no", true), 1)]
+    {
+        assert_eq!(world.ask(&client, &request), Err(ErrorCode::NoNode));
+        assert_eq!(world.server.stats().watches, watches, "{request:?}");
+    }
+}
+
+#[test]
+fn a_deletion_is_told_once_to_who_watches_data_and_children() {
+    let mut world = World::new();
+    let (watcher, other) = (world.client(), world.client());
+    world.create(&other, "/a", Persistent);
+    for request in [get_data("/a", true), get_children("/a", true), get_children("/", true)] {
+        watching(&mut world, &watcher, &request);
+    }
+    world.ask(&other, &delete("/a", -1)).unwrap();
+    assert_eq!(world.received(&watcher), ["NodeDeleted /a", "NodeChildrenChanged /"]);
+}
+
+#[test]
+fn persistent_watches_stay() {
+    let mut world = World::new();
+    let (watcher, other) = (world.client(), world.client());
+    watching(&mut world, &watcher, &add_watch("/a", PERSISTENT));
+    watching(&mut world, &watcher, &exists("/a", true));
+    for change in [
+        create("/a", Persistent),
+        set_data("/a", -1),
+        create("/a/b", Persistent),
+        set_data("/a/b", -1),
+        delete("/a/b", -1),
+        delete("/a", -1),
+    ] {
+        world.ask(&other, &change).unwrap();
+    }
+    let expected = [
+        "NodeCreated /a",
+        "NodeDataChanged /a",
+        "NodeChildrenChanged /a",
+        "NodeChildrenChanged /a",
+        "NodeDeleted /a",
+    ];
+    assert_eq!(world.received(&watcher), expected);
+}
+
+/// S1: events carried the watched path instead of the changed one.
+#[test]
+fn s1_recursive_watches_name_the_changed_node_and_never_its_children() {
+    let mut world = World::new();
+    let (watcher, other) = (world.client(), world.client());
+    for request in [add_watch("/a", RECURSIVE), add_watch("/", RECURSIVE), exists("/a/b", true)] {
+        watching(&mut world, &watcher, &request);
+    }
+    for change in [
+        create("/a", Persistent),
+        create("/a/b", Persistent),
+        set_data("/a/b", -1),
+        delete("/a/b", -1),
+        create("/ab", Persistent),
+    ] {
+        world.ask(&other, &change).unwrap();
+    }
+    let expected = [
+        "NodeCreated /a",
+        "NodeCreated /a/b",
+        "NodeDataChanged /a/b",
+        "NodeDeleted /a/b",
+        "NodeCreated /ab",
+    ];
+    assert_eq!(world.received(&watcher), expected);
+}
+
+/// S7: a persistent watch told paths to clients that may not read them.
+#[test]
+fn s7_events_of_unreadable_nodes_are_not_told() {
+    let mut world = World::new();
+    let (watcher, owner) = (world.client(), world.client());
+    world.ask(&owner, &auth("digest", "u:p")).unwrap();
+    watching(&mut world, &watcher, &add_watch("/", RECURSIVE));
+    let secret = CreateRequest { acl: Acl::creator_all(), ..new_node("/secret", Persistent) };
+    world.ask(&owner, &Request::Create(secret)).unwrap();
+    world.ask(&owner, &set_data("/secret", -1)).unwrap();
+    world.create(&owner, "/open", Persistent);
+    world.ask(&owner, &delete("/secret", -1)).unwrap();
+    assert_eq!(world.received(&watcher), ["NodeCreated /open"]);
+}
+
+#[test]
+fn watches_are_removed_by_kind() {
+    let mut world = World::new();
+    let (client, other) = (world.client(), world.client());
+    world.create(&other, "/a", Persistent);
+    let arm = |world: &mut World| {
+        for request in [
+            get_data("/a", true),
+            get_children("/a", true),
+            add_watch("/a", PERSISTENT),
+            add_watch("/a", RECURSIVE),
+        ] {
+            watching(world, &client, &request);
+        }
+    };
+    for (kind, left) in [(1, 3), (2, 3), (4, 3), (5, 3), (3, 0)] {
+        arm(&mut world);
+        assert_eq!(world.server.stats().watches, 4);
+        let found = Ok(Response::Empty);
+        assert_eq!(world.ask(&client, &Request::CheckWatches(removal("/a", kind))), found);
+        assert_eq!(world.ask(&client, &Request::RemoveWatches(removal("/a", kind))), found);
+        assert_eq!(world.server.stats().watches, left, "{kind}");
+        let gone = Err(ErrorCode::NoWatcher);
+        assert_eq!(world.ask(&client, &Request::CheckWatches(removal("/a", kind))), gone);
+        assert_eq!(world.ask(&client, &Request::RemoveWatches(removal("/a", kind))), gone);
+    }
+    let wrong = Err(ErrorCode::MarshallingError);
+    assert_eq!(world.ask(&client, &Request::RemoveWatches(removal("/a", 9))), wrong);
+    assert_eq!(world.ask(&client, &add_watch("/a", 9)), wrong);
+}
+
+#[test]
+fn the_reply_to_add_watch_has_a_body() {
+    let mut world = World::new();
+    let client = world.client();
+    world.send(&client, 3, &add_watch("/a", PERSISTENT));
+    let Some(Received::Reply(header, body)) = world.next(client.connection) else { panic!() };
+    assert_eq!((header.error, &body[..]), (0, &[0; 4][..]));
+}
+
+#[test]
+fn a_lost_connection_takes_its_watches_along() {
+    let mut world = World::new();
+    let (client, other) = (world.client(), world.client());
+    for request in [get_data("/", true), add_watch("/", PERSISTENT), add_watch("/", RECURSIVE)] {
+        watching(&mut world, &client, &request);
+    }
+    world.server.disconnected(client.connection);
+    assert_eq!(world.server.stats().watches, 0);
+    world.create(&other, "/a", Persistent);
+    assert_eq!(world.received(&client), Vec::<String>::new());
+}
+
+#[test]
+fn set_watches_tells_at_once_what_was_missed() {
+    let mut world = World::new();
+    let (client, other) = (world.client(), world.client());
+    for path in ["/same", "/changed", "/deleted", "/parent"] {
+        world.create(&other, path, Persistent);
+    }
+    let seen = Zxid(world.last_zxid());
+    for change in [
+        set_data("/changed", -1),
+        delete("/deleted", -1),
+        create("/created", Persistent),
+        create("/parent/child", Persistent),
+    ] {
+        world.ask(&other, &change).unwrap();
+    }
+    let paths = |paths: &[&str]| paths.iter().map(|path| (*path).to_owned()).collect();
+    let request = SetWatchesRequest {
+        relative_zxid: seen,
+        data: paths(&["/same", "/changed", "/deleted"]),
+        exist: paths(&["/missing", "/created"]),
+        child: paths(&["/same", "/parent", "/deleted"]),
+        persistent: paths(&["/changed"]),
+        persistent_recursive: paths(&["/parent"]),
+    };
+    let client = world.reconnect(&client);
+    world.send(&client, xid::SET_WATCHES, &Request::SetWatches2(request));
+    let expected = [
+        "NodeDataChanged /changed",
+        "NodeDeleted /deleted",
+        "NodeCreated /created",
+        "NodeChildrenChanged /parent",
+        "NodeDeleted /deleted",
+        "reply 0",
+    ];
+    assert_eq!(world.received(&client), expected);
+    for change in [
+        set_data("/same", -1),
+        create("/same/c", Persistent),
+        create("/missing", Persistent),
+        set_data("/changed", -1),
+        set_data("/parent/child", -1),
+    ] {
+        world.ask(&other, &change).unwrap();
+    }
+    let expected = [
+        "NodeDataChanged /same",
+        "NodeChildrenChanged /same",
+        "NodeCreated /missing",
+        "NodeDataChanged /changed",
+        "NodeDataChanged /parent/child",
+    ];
+    assert_eq!(world.received(&client), expected);
+}
+
+#[test]
+fn set_watches_does_not_tell_of_unreadable_nodes() {
+    let mut world = World::new();
+    let (client, owner) = (world.client(), world.client());
+    world.ask(&owner, &auth("digest", "u:p")).unwrap();
+    let secret = CreateRequest { acl: Acl::creator_all(), ..new_node("/secret", Persistent) };
+    world.ask(&owner, &Request::Create(secret)).unwrap();
+    let paths = vec!["/secret".to_owned()];
+    let request = SetWatchesRequest {
+        data: paths.clone(),
+        exist: paths.clone(),
+        child: paths,
+        ..Default::default()
+    };
+    world.send(&client, xid::SET_WATCHES, &Request::SetWatches(request));
+    assert_eq!(world.received(&client), ["reply 0"]);
+}
