@@ -36,11 +36,7 @@ pub(crate) enum Refusal {
 
 impl Admission {
     pub(crate) fn new(max: usize, max_per_address: usize) -> Arc<Self> {
-        Arc::new(Self {
-            max,
-            max_per_address,
-            taken: Mutex::default(),
-        })
+        Arc::new(Self { max, max_per_address, taken: Mutex::default() })
     }
 
     /// Takes a seat for a connection from `peer`. A Unix socket counts in all only.
@@ -59,10 +55,7 @@ impl Admission {
             *count += 1;
         }
         taken.all += 1;
-        Ok(Seat {
-            admission: self.clone(),
-            address,
-        })
+        Ok(Seat { admission: self.clone(), address })
     }
 
     fn lock(&self) -> MutexGuard<'_, Taken> {

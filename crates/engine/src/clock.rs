@@ -15,10 +15,7 @@ const STEADY: ClockId = ClockId::Monotonic;
 
 /// What time it is, on both clocks.
 pub(crate) fn now() -> Now {
-    Now {
-        monotonic: steady(),
-        unix_ms: wall_ms(),
-    }
+    Now { monotonic: steady(), unix_ms: wall_ms() }
 }
 
 fn steady() -> Duration {
@@ -27,9 +24,7 @@ fn steady() -> Duration {
 
 /// A wall clock before 1970 or after the year 292 million counts as the nearest of the two.
 fn wall_ms() -> i64 {
-    let since_1970 = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since_1970.as_millis()).unwrap_or(i64::MAX)
 }
 

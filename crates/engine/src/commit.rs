@@ -195,10 +195,7 @@ impl Pipeline {
                 End::NotYet if !ready => {}
                 End::Orderly | End::NotYet => break,
             }
-            state = self
-                .work
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+            state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         state.committing = true;
         Some(Group {

@@ -60,10 +60,7 @@ impl Connection {
             id,
             peer,
             outlet,
-            outgoing: Mutex::new(Outgoing {
-                buffer: BytesMut::new(),
-                life: Life::Open,
-            }),
+            outgoing: Mutex::new(Outgoing { buffer: BytesMut::new(), life: Life::Open }),
             attention: Notify::new(),
             max_outgoing,
         }

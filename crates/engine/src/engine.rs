@@ -130,9 +130,7 @@ impl Engine {
     /// there is no such session. The end of its ephemerals is visible to every request sent after
     /// this returns.
     pub async fn expire_session(&self, session: SessionId) -> bool {
-        self.ask(|done| Event::Expire(session, done))
-            .await
-            .unwrap_or(false)
+        self.ask(|done| Event::Expire(session, done)).await.unwrap_or(false)
     }
 
     /// Cuts every connection now, with what was on its way. Sessions live on, and clients may come

@@ -20,10 +20,7 @@ fn srvr(hub: &Hub) -> String {
     let stats = hub.metrics.stats();
     let traffic = hub.metrics.traffic();
     let (min, mean, max) = traffic.latency();
-    let mut text = format!(
-        "Zookeeper version: lockkeeper-{}\n",
-        env!("CARGO_PKG_VERSION")
-    );
+    let mut text = format!("Zookeeper version: lockkeeper-{}\n", env!("CARGO_PKG_VERSION"));
     // Writing to a `String` cannot fail.
     let _ = write!(
         text,

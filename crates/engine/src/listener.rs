@@ -43,16 +43,22 @@ pub(crate) fn bind_tcp(address: SocketAddr) -> Result<TcpListener, StartError> {
 
 /// Accepts connections for as long as the runtime lives.
 pub(crate) async fn accept(listener: Listener, admission: Arc<Admission>, hub: Arc<Hub>) {
+    let mut complained = false;
     loop {
         let (peer, halves) = match listener.next().await {
             Ok(accepted) => accepted,
             Err(e) if is_of_one_connection(&e) => continue,
             Err(e) => {
-                tracing::warn!("cannot accept a connection ({e}): trying again in a moment");
+                // Once, not ten times a second for as long as it lasts.
+                if !complained {
+                    tracing::warn!("cannot accept connections ({e}): trying until it works");
+                }
+                complained = true;
                 tokio::time::sleep(OUT_OF_RESOURCES).await;
                 continue;
             }
         };
+        complained = false;
         match admission.admit(peer) {
             Ok(seat) => {
                 tokio::spawn(converse(hub.clone(), peer, halves, seat));

@@ -101,10 +101,7 @@ mod tests {
     fn idle_begins_when_the_last_session_ends_and_not_again_later() {
         let metrics = Metrics::new();
         assert!(metrics.idle_since().is_some());
-        let with = |sessions| Stats {
-            sessions,
-            ..Stats::default()
-        };
+        let with = |sessions| Stats { sessions, ..Stats::default() };
         metrics.observe(with(2));
         assert_eq!(metrics.idle_since(), None);
         metrics.observe(with(0));

@@ -99,22 +99,17 @@ fn prepare(plan: Plan) -> Result<(Runtime, Running), StartError> {
 }
 
 fn restore(plan: &Plan, storage: &Storage) -> Result<(Server, Restored), StartError> {
-    let entropy = SystemEntropy::open()
-        .map_err(io::Error::from)
-        .map_err(refused("randomness"))?;
+    let entropy = SystemEntropy::open().map_err(io::Error::from).map_err(refused("randomness"))?;
     let explain = |e: RestoreError| match (&e, &plan.data_dir) {
-        (RestoreError::Newer { .. }, Some(path)) => StartError::NewerRecord {
-            path: path.clone(),
-            source: e,
-        },
+        (RestoreError::Newer { .. }, Some(path)) => {
+            StartError::NewerRecord { path: path.clone(), source: e }
+        }
         _ => storage.damaged(e).into(),
     };
     let mut server = Server::new(plan.config.clone(), Box::new(entropy));
     storage.load(|table, key, value| {
         let value = Bytes::copy_from_slice(value);
-        server
-            .restore(tree_table(table), key, value)
-            .map_err(explain)
+        server.restore(tree_table(table), key, value).map_err(explain)
     })?;
     let restored = server.finish_restore(clock::now()).map_err(explain)?;
     Ok((server, restored))
@@ -129,17 +124,11 @@ struct Doors {
 
 impl Doors {
     fn open(plan: &Plan) -> Result<Self, StartError> {
-        let mut doors = Self {
-            listeners: Vec::new(),
-            addresses: Vec::new(),
-            socket: None,
-        };
+        let mut doors = Self { listeners: Vec::new(), addresses: Vec::new(), socket: None };
         for &address in &plan.listen {
             let listener = bind_tcp(address)?;
             let bound = listener.local_addr();
-            doors
-                .addresses
-                .push(bound.map_err(|source| StartError::Listen { address, source })?);
+            doors.addresses.push(bound.map_err(|source| StartError::Listen { address, source })?);
             doors.listeners.push(Listener::Tcp(listener));
         }
         if let Some(path) = &plan.unix_socket {
@@ -222,10 +211,7 @@ impl Running {
 
     fn banner(&self, plan: &Plan, restored: Restored) {
         let mut listening: Vec<String> = self.addresses.iter().map(|a| a.to_string()).collect();
-        listening.extend(
-            self.socket_path()
-                .map(|path| format!("unix:{}", path.display())),
-        );
+        listening.extend(self.socket_path().map(|path| format!("unix:{}", path.display())));
         let data = plan.data_dir.as_ref().map(|path| path.display());
         tracing::info!(
             listening = listening.join(", "),

@@ -36,10 +36,7 @@ impl SocketFile {
 
 /// Listens at `path`. The file left behind by an engine that is dead is replaced.
 pub(crate) fn listen_at(path: &Path) -> Result<(UnixListener, SocketFile), StartError> {
-    let failed = |source| StartError::Socket {
-        path: path.to_path_buf(),
-        source,
-    };
+    let failed = |source| StartError::Socket { path: path.to_path_buf(), source };
     let path = std::path::absolute(path).map_err(failed)?;
     let address = address(&path)?;
     let directory = path.parent().unwrap_or(Path::new("/"));
@@ -54,24 +51,15 @@ pub(crate) fn listen_at(path: &Path) -> Result<(UnixListener, SocketFile), Start
 fn address(path: &Path) -> Result<SocketAddrUnix, StartError> {
     let len = path.as_os_str().as_bytes().len();
     if len > MAX_PATH {
-        return Err(StartError::SocketPathTooLong {
-            path: path.to_path_buf(),
-            len,
-            max: MAX_PATH,
-        });
+        return Err(StartError::SocketPathTooLong { path: path.to_path_buf(), len, max: MAX_PATH });
     }
-    SocketAddrUnix::new(path).map_err(|e| StartError::Socket {
-        path: path.to_path_buf(),
-        source: e.into(),
-    })
+    SocketAddrUnix::new(path)
+        .map_err(|e| StartError::Socket { path: path.to_path_buf(), source: e.into() })
 }
 
 /// Makes a missing directory for this user alone; one that exists keeps its permissions.
 fn create_private(directory: &Path) -> io::Result<()> {
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(directory)
+    DirBuilder::new().recursive(true).mode(0o700).create(directory)
 }
 
 /// Waits until no other engine is about to bind in this directory. Without this, two engines could
@@ -84,17 +72,12 @@ fn take_turn(directory: &Path) -> io::Result<File> {
 
 /// Removes what a dead engine left. Nobody listens behind a socket that refuses connections.
 fn remove_stale(path: &Path, address: &SocketAddrUnix) -> Result<(), StartError> {
-    let failed = |source| StartError::Socket {
-        path: path.to_path_buf(),
-        source,
-    };
+    let failed = |source| StartError::Socket { path: path.to_path_buf(), source };
     match fs::symlink_metadata(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(e) => return Err(failed(e)),
         Ok(meta) if !meta.file_type().is_socket() => {
-            return Err(StartError::NotASocket {
-                path: path.to_path_buf(),
-            });
+            return Err(StartError::NotASocket { path: path.to_path_buf() });
         }
         Ok(_) => {}
     }
@@ -103,9 +86,7 @@ fn remove_stale(path: &Path, address: &SocketAddrUnix) -> Result<(), StartError>
         Err(Errno::CONNREFUSED | Errno::NOENT) => {}
         // Whatever else: it may be alive.
         _ => {
-            return Err(StartError::SocketInUse {
-                path: path.to_path_buf(),
-            });
+            return Err(StartError::SocketInUse { path: path.to_path_buf() });
         }
     }
     tracing::debug!(path = %path.display(), "removing the socket of an engine that is gone");

@@ -97,6 +97,56 @@ async fn a_slow_reader_is_dropped_and_delays_nobody() {
     assert_eq!(engine.sessions(), 2, "its session lives on");
 }
 
+/// A connection whose end nobody takes note of does not keep its place.
+#[tokio::test]
+async fn a_closing_connection_that_takes_nothing_is_cut() {
+    let engine = Engine::builder().max_connections(1).start().await.unwrap();
+    let mut stuck = Client::connect(&engine, LONG);
+    let data = Bytes::from(vec![7; 512 * 1024]);
+    stuck.call(create_with("/large", CreateMode::Persistent, data)).unwrap();
+    let requests: Vec<Request> = (0..32).map(|_| get_data("/large")).collect();
+    stuck.send(&requests);
+    engine.expire_session(stuck.session).await;
+    eventually("its place is free", || word(&engine, "ruok") == "imok");
+}
+
+/// When too much waits for the disk the engine stops reading, and a session that it does not hear
+/// must not expire for that.
+#[tokio::test]
+async fn a_flood_before_a_hanging_disk_is_held_back_and_expires_nobody() {
+    const COUNT: usize = 100;
+    const ENOUGH: usize = 80;
+    let dir = tempfile::tempdir().unwrap();
+    let tick = Duration::from_millis(20);
+    let builder = Engine::builder().data_dir(dir.path()).tick(tick);
+    let engine = builder.start().await.unwrap();
+    let timeout = tick * 20;
+    let mut quiet = Client::connect(&engine, timeout);
+    let mut flood = Client::connect(&engine, timeout);
+    engine.pause_commits();
+    let flooding = std::thread::spawn(move || {
+        let data = Bytes::from(vec![7; 900 * 1024]);
+        let requests: Vec<Request> = (0..COUNT)
+            .map(|i| create_with(&format!("/n{i}"), CreateMode::Persistent, data.clone()))
+            .collect();
+        let xids = flood.send(&requests);
+        for xid in xids {
+            assert_eq!(flood.reply().unwrap().0.xid, xid);
+        }
+    });
+    // 64 MiB and a little may wait, which is less than all of it.
+    eventually("the pipeline is full", || {
+        quiet.send(&[Request::Ping]);
+        engine.stats().nodes >= 73
+    });
+    std::thread::sleep(timeout * 2);
+    assert!(engine.stats().nodes < ENOUGH, "reading went on");
+    assert_eq!(engine.sessions(), 2, "nobody expires unheard");
+    engine.resume_commits();
+    flooding.join().unwrap();
+    assert!(engine.stats().nodes > COUNT);
+}
+
 /// Nothing may be lost for a client that reads everything, late and slowly.
 #[tokio::test]
 async fn a_client_that_reads_late_gets_everything() {
