@@ -1,1 +1,61 @@
-//! (being written)
+//! Distributed locks with guards, fencing tokens and exact leases, on the ZooKeeper protocol.
+//!
+//! ```text
+//!   mutex      Mutex: a fair lock for one holder at a time
+//!   inspect    who holds a lock, and who waits
+//!
+//! and what the locks are made of:
+//!   guard      Guard: what a holder may believe, and until when
+//!   contender  Contender: one place in a queue; a node from before its creation to its deletion
+//!   order      who is ahead of whom: a pure function of a listing
+//!   profile    how contenders are named, so that Curator and kazoo programs take part
+//!   token      FencingToken and Fence
+//!   owner      OwnerInfo: who stands in a queue, for people to read
+//!   error      what can go wrong
+//! ```
+//!
+//! Invariant: a lock that is reported as held was held at that moment, and whoever holds it is
+//! told before anyone else can have it. See `docs/guarantees.md` for what is promised and what
+//! is not.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let engine = lockkeeper_engine::Engine::builder().start().await?;
+//! # let servers = engine.connect_string();
+//! use lockkeeper::{Client, Mutex};
+//!
+//! let client = Client::connect(&servers).await?;
+//! let lock = Mutex::new(&client, "/locks/orders")?;
+//!
+//! let guard = lock.acquire().await?;
+//! println!("held; fencing token {}", guard.token());
+//! guard.release().await?;
+//! # client.close().await;
+//! # Ok(())
+//! # }
+//! ```
+
+mod contender;
+mod error;
+mod guard;
+pub mod inspect;
+mod mutex;
+pub mod order;
+mod owner;
+mod profile;
+mod token;
+
+pub use error::{AcquireError, EnsureError, LockPathError, LossReason, ReleaseError, VerifyError};
+pub use guard::{Guard, State};
+pub use mutex::{Mutex, MutexBuilder, MutexGuard};
+pub use owner::OwnerInfo;
+pub use profile::{Kind, Profile};
+pub use token::{Fence, FencingToken, ParseTokenError, Stale};
+
+pub use lockkeeper_client::{
+    Acl, AddWatchMode, Client, ClientBuilder, Clock, ConnectError, ConnectString, Contact,
+    CreateMode, Created, Error, ErrorCode, EventKind, Instant, LeaseMode, LeaseState, Outcome,
+    Sequence, SessionId, Stat, Transaction, TransactionError, WatchEvent, WatchStream, Watcher,
+    ZnodePath, Zxid,
+};

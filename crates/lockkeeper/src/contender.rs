@@ -1,0 +1,295 @@
+//! One place in a queue: a node, from before its creation to its deletion.
+//!
+//! The algorithm is the one of the ZooKeeper recipes and of Apache Curator (ephemeral sequential
+//! nodes, each waiter watches only the closest one ahead), with the create and the listing sent in
+//! one go.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use lockkeeper_client::{
+    Cleanup, Client, Contact, CreateMode, Created, Error, ErrorCode, EventKind, Outcome, SessionId,
+    Watcher, ZnodePath,
+};
+
+use crate::order::{Line, Standing};
+use crate::{AcquireError, Kind, Profile};
+
+/// How often an attempt that never reached the queue is made again.
+const ATTEMPTS: u32 = 8;
+
+/// The pause before the second attempt; it doubles from one to the next and is shortened by up to
+/// half at random.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+
+/// From here on the numbers of a parent are nearly used up: sequence numbers are counted in an
+/// `i32`, and libraries disagree on the order after it overflows.
+const WARN_AT: i32 = 2_000_000_000;
+const REFUSE_AT: i32 = i32::MAX - 100_000;
+
+/// What a queue is like.
+#[derive(Clone, Debug)]
+pub(crate) struct Terms {
+    pub(crate) path: ZnodePath,
+    pub(crate) profile: Profile,
+    /// The kinds of contenders that may be in the queue.
+    pub(crate) kinds: &'static [Kind],
+}
+
+/// A place in a queue.
+///
+/// It exists before the request that creates its node is sent, so that wherever an attempt is
+/// given up, whatever may have come of it is deleted.
+#[derive(Debug)]
+pub(crate) struct Contender {
+    client: Client,
+    path: ZnodePath,
+    /// What the node's name begins with; unique to this attempt.
+    prefix: String,
+    node: Option<Created>,
+    /// Whether there may be a node to delete.
+    armed: bool,
+}
+
+impl Contender {
+    /// Creates a node at the end of the queue, and lists the queue. Costs one round trip.
+    pub(crate) async fn enter(
+        client: &Client,
+        terms: &Terms,
+        kind: Kind,
+        data: &Bytes,
+    ) -> Result<(Self, Line), AcquireError> {
+        let mut pause = FIRST_PAUSE;
+        for _ in 1..ATTEMPTS {
+            match Self::attempt(client, terms, kind, data).await {
+                Err(Attempt::Again) => {}
+                Err(Attempt::Failed(error)) => return Err(error),
+                Ok(entered) => return Ok(entered),
+            }
+            tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
+            pause *= 2;
+        }
+        Self::attempt(client, terms, kind, data).await.map_err(|attempt| match attempt {
+            Attempt::Failed(error) => error,
+            Attempt::Again => AcquireError::Unreachable { path: terms.path.clone() },
+        })
+    }
+
+    async fn attempt(
+        client: &Client,
+        terms: &Terms,
+        kind: Kind,
+        data: &Bytes,
+    ) -> Result<(Self, Line), Attempt> {
+        let failed = |error| Attempt::Failed(AcquireError::from_client(&terms.path, error));
+        let prefix = terms.profile.new_prefix(kind);
+        let name = terms.path.child(&prefix).map_err(|_| Attempt::Again)?;
+        let mut contender = Self {
+            client: client.clone(),
+            path: terms.path.clone(),
+            prefix,
+            node: None,
+            armed: true,
+        };
+        // The server answers in order, so the listing shows the new node.
+        let created = client.create(&name, data.clone(), CreateMode::EphemeralSequential);
+        let listing = client.children(&terms.path);
+        match created.await {
+            Ok(created) => contender.node = Some(created),
+            Err(error) if error.code() == Some(ErrorCode::NoNode) => {
+                contender.armed = false;
+                client.ensure(&terms.path, CreateMode::Container).await.map_err(failed)?;
+                return Err(Attempt::Again);
+            }
+            Err(error) => return contender.recover(error, terms).await,
+        }
+        contender.line(listing.await.map_err(failed)?.0, terms)
+    }
+
+    /// The reply to the create is lost, or never came: looks whether the node exists.
+    async fn recover(mut self, error: Error, terms: &Terms) -> Result<(Self, Line), Attempt> {
+        if error.outcome() == Outcome::NotApplied {
+            self.armed = false;
+            if error.is_retryable() && !error.is_unreachable() || error.is_session_expired() {
+                return Err(Attempt::Again);
+            }
+            return Err(Attempt::Failed(AcquireError::from_client(&terms.path, error)));
+        }
+        if error.is_session_expired() {
+            // The node, if there is one, is gone with its session.
+            self.armed = false;
+            return Err(Attempt::Again);
+        }
+        let failed = |error| Attempt::Failed(AcquireError::from_client(&terms.path, error));
+        // The new connection may be to a server that lags behind the one that took the create.
+        let synced = self.client.sync(&terms.path);
+        let listing = self.client.children(&terms.path);
+        synced.await.map_err(failed)?;
+        let names = match listing.await {
+            Ok((names, _)) => names,
+            Err(error) if error.code() == Some(ErrorCode::NoNode) => return Err(Attempt::Again),
+            Err(error) => return Err(failed(error)),
+        };
+        let Some(name) = names.iter().find(|name| name.starts_with(&self.prefix)) else {
+            return Err(Attempt::Again);
+        };
+        let node = terms.path.child(name).map_err(|_| Attempt::Again)?;
+        let stat = self.client.exists(&node).await.map_err(failed)?;
+        // A node of another session is about to vanish: it is never adopted.
+        match stat {
+            Some(stat) if stat.ephemeral_owner == self.client.session_id() => {
+                self.node = Some(Created { path: node, stat });
+                self.line(names, terms)
+            }
+            _ => Err(Attempt::Again),
+        }
+    }
+
+    fn line(self, names: Vec<String>, terms: &Terms) -> Result<(Self, Line), Attempt> {
+        let path = terms.path.clone();
+        let line = Line::read(names, terms.profile, terms.kinds).map_err(|foreign| {
+            let (path, profile, names) = (path.clone(), terms.profile, foreign.0);
+            Attempt::Failed(AcquireError::Foreign { path, profile, names })
+        })?;
+        let own = line.places().iter().find(|place| Some(place.name.as_str()) == self.name());
+        if let Some(place) = own {
+            let sequence = place.sequence;
+            if sequence.0 < 0 || sequence.0 >= REFUSE_AT {
+                return Err(Attempt::Failed(AcquireError::Exhausted { path, sequence }));
+            }
+            if sequence.0 >= WARN_AT {
+                tracing::warn!(%path, %sequence, "the path's sequence numbers are nearly used up");
+            }
+        }
+        Ok((self, line))
+    }
+
+    /// Waits until nothing that is ahead is in the way. Costs one round trip for each contender
+    /// that it comes to stand behind; a watch for that one, and a watch for its own node.
+    pub(crate) async fn reach_front(&self, mut line: Line) -> Result<Front, AcquireError> {
+        let mut own = None;
+        loop {
+            match line.standing(self.name().unwrap_or_default()) {
+                Standing::Held => return Ok(Front { own }),
+                Standing::Gone => return Err(self.deleted()),
+                Standing::WaitOn(name) => {
+                    own = Some(self.outwait(&name, own.take()).await?);
+                    // Nobody can have come in ahead of us: what we remember, less the one that
+                    // has gone, is the line.
+                    line.remove(&name);
+                }
+            }
+        }
+    }
+
+    /// Waits until the node `ahead` is gone.
+    async fn outwait(&self, ahead: &str, own: Option<Watcher>) -> Result<Watcher, AcquireError> {
+        let failed = |error| AcquireError::from_client(&self.path, error);
+        let ahead = self.path.child(ahead).map_err(|_| self.deleted())?;
+        // By getData and not by exists: it leaves no watch on a node that is gone already.
+        let watched = self.client.data_watched(&ahead);
+        let mut own = match own {
+            Some(own) => own,
+            None => self.watch_own().await?,
+        };
+        let mut watcher = match watched.await {
+            Err(error) if error.code() == Some(ErrorCode::NoNode) => return Ok(own),
+            result => result.map_err(failed)?.1,
+        };
+        let mut status = self.client.status();
+        loop {
+            let out_of_reach = status.wait_for(|status| {
+                matches!(status.contact, Contact::Unreachable | Contact::Closed)
+            });
+            tokio::select! {
+                event = watcher.changed() => match event {
+                    Ok(event) if event.kind == EventKind::NodeDeleted => return Ok(own),
+                    Ok(_) => match self.client.data_watched(&ahead).await {
+                        Err(error) if error.code() == Some(ErrorCode::NoNode) => return Ok(own),
+                        result => watcher = result.map_err(failed)?.1,
+                    },
+                    Err(_) => return Err(self.expired()),
+                },
+                event = own.changed() => match event {
+                    Ok(event) if event.kind == EventKind::NodeDeleted => return Err(self.deleted()),
+                    Ok(_) => own = self.watch_own().await?,
+                    Err(_) => return Err(self.expired()),
+                },
+                _ = out_of_reach => return Err(AcquireError::Unreachable { path: self.path.clone() }),
+            }
+        }
+    }
+
+    /// Watches the own node, so that its deletion by somebody else does not go unnoticed.
+    async fn watch_own(&self) -> Result<Watcher, AcquireError> {
+        let node = self.node().ok_or_else(|| self.deleted())?;
+        match self.client.data_watched(&node.path).await {
+            Err(error) if error.code() == Some(ErrorCode::NoNode) => Err(self.deleted()),
+            result => Ok(result.map_err(|error| AcquireError::from_client(&self.path, error))?.1),
+        }
+    }
+
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// The lock that the queue is for.
+    pub(crate) fn path(&self) -> &ZnodePath {
+        &self.path
+    }
+
+    pub(crate) fn node(&self) -> Option<&Created> {
+        self.node.as_ref()
+    }
+
+    /// The session that the node belongs to.
+    pub(crate) fn session(&self) -> SessionId {
+        self.node.as_ref().map_or(SessionId::NONE, |node| node.stat.ephemeral_owner)
+    }
+
+    /// Leaves the deletion to the caller.
+    pub(crate) fn disarm(&mut self) {
+        self.armed = false;
+    }
+
+    fn name(&self) -> Option<&str> {
+        self.node.as_ref().map(|node| node.path.name())
+    }
+
+    pub(crate) fn deleted(&self) -> AcquireError {
+        let node = self.node.as_ref().map_or(&self.path, |node| &node.path);
+        AcquireError::NodeDeleted { node: node.clone() }
+    }
+
+    pub(crate) fn expired(&self) -> AcquireError {
+        AcquireError::SessionExpired { path: self.path.clone() }
+    }
+}
+
+impl Drop for Contender {
+    fn drop(&mut self) {
+        if !self.armed {
+            return;
+        }
+        let target = match &self.node {
+            Some(node) if node.stat.ephemeral_owner != self.client.session_id() => return,
+            Some(node) => Cleanup::Node(node.path.clone()),
+            None => Cleanup::Child { parent: self.path.clone(), prefix: self.prefix.clone() },
+        };
+        self.client.clean_up(target);
+    }
+}
+
+/// What a contender that reached the front brings along.
+#[derive(Debug)]
+pub(crate) struct Front {
+    /// The watch on its own node, if it had to wait.
+    pub(crate) own: Option<Watcher>,
+}
+
+/// Why an attempt did not reach the queue.
+enum Attempt {
+    /// Something passing: another attempt, with another name, may.
+    Again,
+    Failed(AcquireError),
+}

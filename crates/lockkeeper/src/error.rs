@@ -1,0 +1,195 @@
+//! What can go wrong.
+
+use std::time::Duration;
+
+use lockkeeper_client::{Error, Outcome, PathError, Sequence, ZnodePath};
+
+use crate::Profile;
+
+/// A text that cannot be the path of a lock.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LockPathError {
+    /// It is no path.
+    #[error("{0}; a lock is named like /locks/orders")]
+    Path(#[from] PathError),
+    /// It is `/`.
+    #[error("'/' cannot be a lock; name one below it, like /locks/orders")]
+    Root,
+}
+
+/// Why a lock was not acquired. Nothing of the attempt is left behind, or it is about to be
+/// deleted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AcquireError {
+    /// It did not become free in time.
+    #[error(
+        "{path} was not free within {waited:?}; see who holds it with `lockkeeper show {path}`"
+    )]
+    Timeout {
+        /// The lock.
+        path: ZnodePath,
+        /// The time that was allowed.
+        waited: Duration,
+    },
+    /// There are nodes that are no contenders, so the queue has no order.
+    #[error(
+        "{path} has children that are no {profile:?} contenders: {}; use a path of its own for the \
+         lock, or the profile of the programs that made them",
+        names.join(", ")
+    )]
+    Foreign {
+        /// The lock.
+        path: ZnodePath,
+        /// The profile of this lock.
+        profile: Profile,
+        /// The names of the nodes.
+        names: Vec<String>,
+    },
+    /// The parent's numbers are about to overflow, after which libraries disagree on the order.
+    #[error(
+        "{path} has given out its number {sequence} of 2147483647; delete the node when the queue \
+         is empty, or use another path"
+    )]
+    Exhausted {
+        /// The lock.
+        path: ZnodePath,
+        /// The number that the attempt got.
+        sequence: Sequence,
+    },
+    /// Somebody deleted the contender's node while it waited.
+    #[error("{node} was deleted by somebody else while it waited; acquire again to queue anew")]
+    NodeDeleted {
+        /// The contender's node.
+        node: ZnodePath,
+    },
+    /// The session expired while the contender waited.
+    #[error("the session expired while waiting for {path}; acquire again to queue anew")]
+    SessionExpired {
+        /// The lock.
+        path: ZnodePath,
+    },
+    /// No server could be reached for a whole session timeout.
+    #[error("no server could be reached for a whole session timeout while waiting for {path}")]
+    Unreachable {
+        /// The lock.
+        path: ZnodePath,
+    },
+    /// The session's life could not be proven in time, again and again.
+    #[error(
+        "the servers are too slow to prove that {path} is held: proofs take longer than a lease of \
+         {lease:?}; use a longer session timeout"
+    )]
+    LeaseTooShort {
+        /// The lock.
+        path: ZnodePath,
+        /// How long a lease lasts.
+        lease: Duration,
+    },
+    /// A request failed.
+    #[error("cannot acquire {path}: {source}")]
+    Client {
+        /// The lock.
+        path: ZnodePath,
+        /// What failed.
+        source: Error,
+    },
+}
+
+impl AcquireError {
+    /// Whether acquiring again may succeed without anything being changed first.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Timeout { .. }
+            | Self::NodeDeleted { .. }
+            | Self::SessionExpired { .. }
+            | Self::Unreachable { .. }
+            | Self::LeaseTooShort { .. } => true,
+            Self::Client { source, .. } => source.is_retryable(),
+            Self::Foreign { .. } | Self::Exhausted { .. } => false,
+        }
+    }
+
+    /// Whether something of the attempt may be on the server still; it will be deleted as soon as
+    /// the session can talk to one.
+    pub fn outcome(&self) -> Outcome {
+        match self {
+            Self::NodeDeleted { .. } | Self::SessionExpired { .. } => Outcome::NotApplied,
+            Self::Client { source, .. } => source.outcome(),
+            _ => Outcome::Unknown,
+        }
+    }
+
+    /// Turns the error of a request into one about the lock.
+    pub(crate) fn from_client(path: &ZnodePath, source: Error) -> Self {
+        let path = path.clone();
+        if source.is_session_expired() {
+            Self::SessionExpired { path }
+        } else if source.is_unreachable() {
+            Self::Unreachable { path }
+        } else {
+            Self::Client { path, source }
+        }
+    }
+}
+
+/// Why a lock is no longer held. Once lost, a guard never becomes valid again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
+pub enum LossReason {
+    /// The servers ended the session.
+    #[error("the session expired")]
+    SessionExpired,
+    /// The lease was not renewed in time; the servers may have ended the session since.
+    #[error("the lease ran out before a server could renew it")]
+    DeadlinePassed,
+    /// Somebody deleted the holder's node.
+    #[error("the holder's node was deleted by somebody else")]
+    NodeDeleted,
+    /// The client was closed.
+    #[error("the client was closed")]
+    ClientClosed,
+}
+
+/// A lock does not hold for as long as is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EnsureError {
+    /// It is lost.
+    #[error("the lock is lost: {0}")]
+    Lost(LossReason),
+    /// The lease ends too soon. Verify the guard to renew it, or wait for the next heartbeat.
+    #[error("the lease lasts for {left:?} more, less than the {wanted:?} that are needed")]
+    TooShort {
+        /// What is left.
+        left: Duration,
+        /// What was asked for.
+        wanted: Duration,
+    },
+}
+
+/// It is not certain that a lock is held.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum VerifyError {
+    /// It is lost.
+    #[error("the lock is lost: {0}")]
+    Lost(LossReason),
+    /// No server confirmed it; the guard may be valid until its deadline.
+    #[error("the lock could not be verified: {0}")]
+    Unknown(#[from] Error),
+}
+
+/// A release was not as it should be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReleaseError {
+    /// The lock had been lost before; others may have held it since.
+    #[error("the lock had been lost before it was released: {0}")]
+    Lost(LossReason),
+    /// No server has confirmed it yet. It goes on in the background until one does or the session
+    /// is over.
+    #[error("the release is not confirmed yet: {0}")]
+    Unconfirmed(#[from] Error),
+}

@@ -1,0 +1,320 @@
+//! What a holder may believe, and until when.
+
+use std::future::Future;
+use std::time::Duration;
+
+use lockkeeper_client::{
+    Cleanup, Client, Contact, ErrorCode, EventKind, Hold, Instant, SessionId, Transaction,
+    TransactionError, Watcher, ZnodePath,
+};
+use tokio::sync::{Mutex, watch};
+
+use crate::contender::{Contender, Front};
+use crate::token::FencingToken;
+use crate::{AcquireError, EnsureError, LossReason, ReleaseError, VerifyError};
+
+/// How a lock stands with its holder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum State {
+    /// Held.
+    Held,
+    /// Held, but there is no connection: unless one comes back, it will be lost.
+    Suspect {
+        /// When it will be lost.
+        until: Instant,
+    },
+    /// Not held any more, and never again by this guard.
+    Lost(LossReason),
+}
+
+/// How often a proof of life is tried before a grant is given up.
+const PROOFS: u32 = 3;
+
+/// The right to be where only one may be, with a deadline.
+///
+/// It is held until it is released, dropped (which releases it in the background) or lost. A
+/// holder that must never act without the lock checks [`Guard::ensure`] before each step, or runs
+/// its work in [`Guard::run`], or gives [`Guard::token`] to a resource that checks it, or makes
+/// its writes in [`Guard::transaction`].
+#[must_use = "the lock is released when the guard is dropped"]
+#[derive(Debug)]
+pub struct Guard {
+    // Declared before the contender, whose deletion must not fire it: dropped in this order.
+    own_watch: Mutex<Option<Watcher>>,
+    hold: Hold,
+    contender: Contender,
+    node: ZnodePath,
+    token: FencingToken,
+    session: SessionId,
+    /// The lease's generation at the grant: with another one, the lease was interrupted since.
+    generation: u64,
+    lost: watch::Sender<Option<LossReason>>,
+}
+
+impl Guard {
+    /// Makes sure that a contender at the front really holds, and that this is proven for some
+    /// time to come. Costs a round trip only if the newest proof of life is old.
+    pub(crate) async fn grant(contender: Contender, front: Front) -> Result<Self, AcquireError> {
+        let client = contender.client().clone();
+        let Some(node) = contender.node().cloned() else {
+            return Err(contender.deleted());
+        };
+        let hold = client.hold(&node.path);
+        let session = contender.session();
+        let enough = client.lease_length() / 2;
+        for _ in 0..PROOFS {
+            let lease = client.lease();
+            if lease.session != session {
+                return Err(contender.expired());
+            }
+            if lease.remaining(client.now()) >= enough {
+                return Ok(Self {
+                    own_watch: Mutex::new(front.own),
+                    hold,
+                    node: node.path,
+                    token: FencingToken::new(node.stat.czxid),
+                    session,
+                    generation: lease.generation,
+                    lost: watch::Sender::new(None),
+                    contender,
+                });
+            }
+            match prove(&client, &node.path).await {
+                Err(TransactionError::Failed { .. }) => return Err(contender.deleted()),
+                Err(TransactionError::Request(error)) if !error.is_retryable() => {
+                    return Err(AcquireError::from_client(contender.path(), error));
+                }
+                _ => {}
+            }
+        }
+        let path = contender.path().clone();
+        Err(AcquireError::LeaseTooShort { path, lease: client.lease_length() })
+    }
+
+    /// A value that is larger than that of every earlier holder of this lock. Give it to the
+    /// resources that you use under the lock, and let them refuse lower ones.
+    pub fn token(&self) -> FencingToken {
+        self.token
+    }
+
+    /// The lock.
+    pub fn path(&self) -> &ZnodePath {
+        self.contender.path()
+    }
+
+    /// The holder's own node.
+    pub fn node(&self) -> &ZnodePath {
+        &self.node
+    }
+
+    /// The session that holds it.
+    pub fn session(&self) -> SessionId {
+        self.session
+    }
+
+    /// How the lock stands. Decided here and now, without asking a server.
+    ///
+    /// A deletion of the node by somebody else shows when a heartbeat finds it (within a third of
+    /// the session timeout, under [`LeaseMode::Quorum`](crate::LeaseMode::Quorum)) or at once
+    /// while [`Guard::lost`] or [`Guard::run`] is waiting.
+    pub fn state(&self) -> State {
+        let reason = *self.lost.borrow();
+        if let Some(reason) = reason.or_else(|| self.find_loss()) {
+            return State::Lost(self.lose(reason));
+        }
+        let (lease, contact) = (self.client().lease(), self.client().status().borrow().contact);
+        match lease.deadline {
+            Some(until) if contact != Contact::Connected => State::Suspect { until },
+            _ => State::Held,
+        }
+    }
+
+    /// The local instant until which no other client can have been granted the lock, by the
+    /// client's [`Clock`](crate::Clock); `None` if it is lost. It moves on while the session is
+    /// alive.
+    pub fn deadline(&self) -> Option<Instant> {
+        match self.state() {
+            State::Lost(_) => None,
+            State::Held | State::Suspect { .. } => self.client().lease().deadline,
+        }
+    }
+
+    /// What is left until the deadline; zero if the lock is lost.
+    pub fn remaining(&self) -> Duration {
+        let now = self.client().now();
+        self.deadline().map_or(Duration::ZERO, |deadline| deadline.since(now))
+    }
+
+    /// Makes sure that the lock is held for some time to come. Asks no server.
+    ///
+    /// # Errors
+    /// If it is lost, or the lease ends before that.
+    pub fn ensure(&self, wanted: Duration) -> Result<(), EnsureError> {
+        let left = self.remaining();
+        match self.state() {
+            State::Lost(reason) => Err(EnsureError::Lost(reason)),
+            _ if left < wanted => Err(EnsureError::TooShort { left, wanted }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Has the servers confirm that the lock is held, and so renews the deadline. Costs one
+    /// committed write.
+    ///
+    /// # Errors
+    /// If it is lost, or no server answers.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn verify(&self) -> Result<(), VerifyError> {
+        if let State::Lost(reason) = self.state() {
+            return Err(VerifyError::Lost(reason));
+        }
+        let proof = prove(self.client(), &self.node).await;
+        match (proof, self.state()) {
+            (Err(TransactionError::Failed { code: ErrorCode::NoNode, .. }), _) => {
+                Err(VerifyError::Lost(self.lose(LossReason::NodeDeleted)))
+            }
+            (_, State::Lost(reason)) => Err(VerifyError::Lost(reason)),
+            (Err(TransactionError::Request(error)), _) => Err(VerifyError::Unknown(error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Waits until the lock is lost.
+    ///
+    /// # Session loss
+    /// This is how it is told: at once when the servers say so, and else at the deadline.
+    ///
+    /// # Cancel safety
+    /// Safe: call it again.
+    pub async fn lost(&self) -> LossReason {
+        let mut known = self.lost.subscribe();
+        loop {
+            let mut status = self.client().status();
+            let reason = match self.state() {
+                State::Lost(reason) => return reason,
+                State::Held | State::Suspect { .. } => tokio::select! {
+                    reason = self.node_deleted() => reason,
+                    _ = status.changed() => None,
+                    _ = known.changed() => None,
+                    () = self.deadline_near() => None,
+                },
+            };
+            if let Some(reason) = reason {
+                return self.lose(reason);
+            }
+        }
+    }
+
+    /// Does work only while the lock is held: drops it when the lock is lost.
+    ///
+    /// # Errors
+    /// Why the lock was lost before the work was done.
+    ///
+    /// # Cancel safety
+    /// Dropping it drops the work; the lock stays held.
+    pub async fn run<T>(&self, work: impl Future<Output = T>) -> Result<T, LossReason> {
+        tokio::select! {
+            biased;
+            reason = self.lost() => Err(reason),
+            output = work => Ok(output),
+        }
+    }
+
+    /// Starts a transaction that is applied only while the lock is held: it begins with a check
+    /// of the holder's own node.
+    pub fn transaction(&self) -> Transaction {
+        self.client().transaction().check(&self.node, None)
+    }
+
+    /// Gives the lock back, and waits until a server has confirmed it. Costs one round trip.
+    ///
+    /// # Errors
+    /// If the lock had been lost before, or no server could confirm it before the session ended;
+    /// then the release goes on in the background.
+    ///
+    /// # Cancel safety
+    /// The release goes on in the background.
+    pub async fn release(self) -> Result<(), ReleaseError> {
+        let state = self.state();
+        let Self { own_watch, hold, mut contender, node, .. } = self;
+        drop((own_watch, hold));
+        contender.disarm();
+        let confirmed = match state {
+            State::Lost(LossReason::SessionExpired | LossReason::ClientClosed) => Ok(()),
+            _ => contender.client().clean_up_confirmed(Cleanup::Node(node)).await,
+        };
+        match (state, confirmed) {
+            (State::Lost(reason), _) => Err(ReleaseError::Lost(reason)),
+            (_, Err(error)) if error.is_session_expired() => {
+                Err(ReleaseError::Lost(LossReason::SessionExpired))
+            }
+            (_, confirmed) => confirmed.map_err(ReleaseError::Unconfirmed),
+        }
+    }
+
+    fn client(&self) -> &Client {
+        self.contender.client()
+    }
+
+    fn find_loss(&self) -> Option<LossReason> {
+        let contact = self.client().status().borrow().contact;
+        let lease = self.client().lease();
+        // Read after the lease, so that the deadline is never compared with a time before it.
+        let now = self.client().now();
+        if contact == Contact::Closed {
+            Some(LossReason::ClientClosed)
+        } else if lease.session != self.session {
+            Some(LossReason::SessionExpired)
+        } else if lease.generation != self.generation
+            || lease.deadline.is_none_or(|deadline| deadline <= now)
+        {
+            Some(LossReason::DeadlinePassed)
+        } else if self.hold.is_gone() {
+            Some(LossReason::NodeDeleted)
+        } else {
+            None
+        }
+    }
+
+    /// Makes a loss final; the first reason stays.
+    fn lose(&self, reason: LossReason) -> LossReason {
+        self.lost
+            .send_if_modified(|known| known.is_none().then(|| *known = Some(reason)).is_some());
+        self.lost.borrow().unwrap_or(reason)
+    }
+
+    /// Waits until the node is deleted (`Some`), or something else is to be looked at.
+    async fn node_deleted(&self) -> Option<LossReason> {
+        let mut own_watch = self.own_watch.lock().await;
+        let watcher = match own_watch.take() {
+            Some(watcher) => watcher,
+            None => match self.client().data_watched(&self.node).await {
+                Ok((_, watcher)) => watcher,
+                Err(error) if error.code() == Some(ErrorCode::NoNode) => {
+                    return Some(LossReason::NodeDeleted);
+                }
+                // The connection is gone, and with it perhaps the lock: time will tell.
+                Err(_) => std::future::pending().await,
+            },
+        };
+        match own_watch.insert(watcher).changed().await {
+            Ok(event) if event.kind == EventKind::NodeDeleted => Some(LossReason::NodeDeleted),
+            _ => {
+                *own_watch = None;
+                None
+            }
+        }
+    }
+
+    /// Sleeps towards the deadline, at most a second: a timer does not count suspended time.
+    async fn deadline_near(&self) {
+        tokio::time::sleep(self.remaining().min(Duration::from_secs(1))).await;
+    }
+}
+
+/// Commits a check of a node: whoever led a quorum after it was sent has seen the node.
+async fn prove(client: &Client, node: &ZnodePath) -> Result<(), TransactionError> {
+    client.transaction().check(node, None).commit().await.map(drop)
+}

@@ -1,0 +1,191 @@
+//! A fair lock for one holder at a time.
+//!
+//! Guarantees  grants follow the order of arrival; one wake-up per release; nothing left behind.
+//! Not         exclusion for a holder that checks neither deadline nor token, see
+//!             `docs/guarantees.md`; re-entry: a task that holds it and acquires it again waits
+//!             for itself.
+//! Znodes      `<path>/_c_<uuid>-lock-N`, ephemeral and sequential (Curator's `InterProcessMutex`);
+//!             data: [`OwnerInfo`](crate::OwnerInfo). `<path>` is a container node.
+//! Cost        acquire: 1 round trip; behind others: 1 more, and 1 event. Release: 1 round trip, or
+//!             none that anyone waits for.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let engine = lockkeeper_engine::Engine::builder().start().await?;
+//! # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
+//! use std::time::Duration;
+//! use lockkeeper::Mutex;
+//!
+//! let lock = Mutex::new(&client, "/locks/orders")?;
+//! let guard = lock.acquire_timeout(Duration::from_secs(5)).await?;
+//! let done = guard.run(async { /* only while the lock is held */ 42 }).await?;
+//! assert!(lock.try_acquire().await?.is_none(), "somebody has it");
+//! guard.release().await?;
+//! # assert_eq!(done, 42);
+//! # client.close().await;
+//! # Ok(())
+//! # }
+//! ```
+
+use std::ops::Deref;
+use std::time::Duration;
+
+use bytes::Bytes;
+use lockkeeper_client::{Client, ZnodePath};
+
+use crate::contender::{Contender, Front, Terms};
+use crate::order::Standing;
+use crate::{AcquireError, Guard, Kind, LockPathError, OwnerInfo, Profile, ReleaseError};
+
+/// A fair lock for one holder at a time, among all programs that use the same path.
+///
+/// Do not use it where a database's own transaction would do, nor within one process: it costs
+/// round trips to a server. Every [`Mutex::acquire`] is a contender of its own, also within one
+/// process. Cheap to clone; clones are the same lock.
+#[derive(Clone, Debug)]
+pub struct Mutex {
+    client: Client,
+    terms: Terms,
+    data: Bytes,
+}
+
+/// The options of a [`Mutex`].
+#[derive(Clone, Debug)]
+#[must_use = "nothing is made before `build`"]
+pub struct MutexBuilder {
+    client: Client,
+    path: String,
+    profile: Profile,
+    label: Option<String>,
+}
+
+impl MutexBuilder {
+    /// How contenders are named. Default: [`Profile::Curator`].
+    pub fn profile(mut self, profile: Profile) -> Self {
+        self.profile = profile;
+        self
+    }
+
+    /// What the holder is called where the queue is shown to people.
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.label = Some(label.into());
+        self
+    }
+
+    /// Makes the lock. No I/O.
+    ///
+    /// # Errors
+    /// If the path cannot be that of a lock.
+    pub fn build(self) -> Result<Mutex, LockPathError> {
+        let path = ZnodePath::new(&self.path)?;
+        if path.is_root() {
+            return Err(LockPathError::Root);
+        }
+        let terms = Terms { path, profile: self.profile, kinds: &[Kind::Exclusive] };
+        let data = OwnerInfo::current(self.label).to_data();
+        Ok(Mutex { client: self.client, terms, data })
+    }
+}
+
+impl Mutex {
+    /// The lock at a path such as `/locks/orders`. No I/O.
+    ///
+    /// # Errors
+    /// If the path cannot be that of a lock.
+    pub fn new(client: &Client, path: &str) -> Result<Self, LockPathError> {
+        Self::builder(client, path).build()
+    }
+
+    /// The options of a lock.
+    pub fn builder(client: &Client, path: &str) -> MutexBuilder {
+        let (client, path) = (client.clone(), path.to_owned());
+        MutexBuilder { client, path, profile: Profile::default(), label: None }
+    }
+
+    /// The lock's path.
+    pub fn path(&self) -> &ZnodePath {
+        &self.terms.path
+    }
+
+    /// Waits in line for the lock.
+    ///
+    /// # Errors
+    /// If the place in line is lost (the session expired, or somebody deleted the node), no
+    /// server can be reached for a whole session timeout, the path has nodes of another kind, or
+    /// a request is refused.
+    ///
+    /// # Session loss
+    /// Ends the wait with [`AcquireError::SessionExpired`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives up the place in line; the node is deleted in the background.
+    pub async fn acquire(&self) -> Result<MutexGuard, AcquireError> {
+        let (contender, line) = self.enter().await?;
+        let front = contender.reach_front(line).await?;
+        Guard::grant(contender, front).await.map(MutexGuard)
+    }
+
+    /// Waits in line for the lock, but not for longer than `timeout`, which covers everything.
+    ///
+    /// # Errors
+    /// As [`Mutex::acquire`], and [`AcquireError::Timeout`].
+    ///
+    /// # Cancel safety
+    /// As [`Mutex::acquire`].
+    pub async fn acquire_timeout(&self, timeout: Duration) -> Result<MutexGuard, AcquireError> {
+        let path = self.path().clone();
+        let result = tokio::time::timeout(timeout, self.acquire()).await;
+        result.unwrap_or(Err(AcquireError::Timeout { path, waited: timeout }))
+    }
+
+    /// Takes the lock only if nobody has it or is in line for it; `None` if somebody is.
+    ///
+    /// # Errors
+    /// As [`Mutex::acquire`], except those of waiting.
+    ///
+    /// # Cancel safety
+    /// As [`Mutex::acquire`].
+    pub async fn try_acquire(&self) -> Result<Option<MutexGuard>, AcquireError> {
+        let (contender, line) = self.enter().await?;
+        let own = contender.node().map_or("", |node| node.path.name());
+        match line.standing(own) {
+            Standing::WaitOn(_) => Ok(None),
+            Standing::Gone => Err(contender.deleted()),
+            Standing::Held => {
+                let guard = Guard::grant(contender, Front { own: None }).await?;
+                Ok(Some(MutexGuard(guard)))
+            }
+        }
+    }
+
+    async fn enter(&self) -> Result<(Contender, crate::order::Line), AcquireError> {
+        Contender::enter(&self.client, &self.terms, Kind::Exclusive, &self.data).await
+    }
+}
+
+/// A held [`Mutex`]. What a holder may believe and do is described at [`Guard`].
+#[must_use = "the lock is released when the guard is dropped"]
+#[derive(Debug)]
+pub struct MutexGuard(Guard);
+
+impl MutexGuard {
+    /// Gives the lock back; see [`Guard::release`].
+    ///
+    /// # Errors
+    /// As [`Guard::release`].
+    ///
+    /// # Cancel safety
+    /// The release goes on in the background.
+    pub async fn release(self) -> Result<(), ReleaseError> {
+        self.0.release().await
+    }
+}
+
+impl Deref for MutexGuard {
+    type Target = Guard;
+
+    fn deref(&self) -> &Guard {
+        &self.0
+    }
+}

@@ -1,0 +1,135 @@
+//! Fencing tokens: numbers that grow from holder to holder, and the check of a resource.
+//!
+//! A holder can be paused, and go on when its lock has long been somebody else's. A resource that
+//! remembers the highest token it has seen, and refuses lower ones, is safe even then. The idea is
+//! described in M. Kleppmann, "How to do distributed locking" (2016), and as *sequencers* in
+//! M. Burrows, "The Chubby lock service" (OSDI 2006).
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::{Mutex, PoisonError};
+
+use lockkeeper_client::Zxid;
+
+/// A value that is larger for every later holder of a lock.
+///
+/// It is the transaction that made the holder's node (`czxid`), followed by a count for locks that
+/// are handed on without a new node. It prints as a decimal number, with the count after a dot if
+/// there is one: `4294967338` or `4294967338.2`. Compare it as two numbers, not as text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FencingToken {
+    zxid: Zxid,
+    grant: u32,
+}
+
+impl FencingToken {
+    pub(crate) fn new(zxid: Zxid) -> Self {
+        Self { zxid, grant: 0 }
+    }
+
+    /// The transaction that it comes from.
+    pub fn zxid(self) -> Zxid {
+        self.zxid
+    }
+
+    /// The same order as one number below 2⁹⁶, for stores that keep numbers.
+    pub fn to_u128(self) -> u128 {
+        let zxid = u128::from(self.zxid.0.cast_unsigned());
+        (zxid << 32) | u128::from(self.grant)
+    }
+}
+
+impl fmt::Display for FencingToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.grant {
+            0 => write!(f, "{}", self.zxid.0),
+            grant => write!(f, "{}.{grant}", self.zxid.0),
+        }
+    }
+}
+
+/// A text that is no [`FencingToken`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a fencing token; expected a number such as 4294967338 or 4294967338.2")]
+pub struct ParseTokenError(String);
+
+impl FromStr for FencingToken {
+    type Err = ParseTokenError;
+
+    fn from_str(text: &str) -> Result<Self, ParseTokenError> {
+        let parse = || {
+            let (zxid, grant) = text.split_once('.').unwrap_or((text, "0"));
+            let zxid: i64 = zxid.parse().ok().filter(|zxid| *zxid >= 0)?;
+            Some(Self { zxid: Zxid(zxid), grant: grant.parse().ok()? })
+        };
+        parse().ok_or_else(|| ParseTokenError(text.to_owned()))
+    }
+}
+
+/// A token that is lower than one that was seen before: its holder has lost the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("fencing token {token} is stale: {highest} was seen before")]
+pub struct Stale {
+    /// The token that was shown.
+    pub token: FencingToken,
+    /// The highest one seen before.
+    pub highest: FencingToken,
+}
+
+/// The check that a resource makes: it keeps the highest token it has seen.
+///
+/// This one remembers in memory, for a resource that lives in one process. A resource that is
+/// stored keeps the token where its data is, and checks it in the same transaction.
+///
+/// ```
+/// use lockkeeper::{Fence, FencingToken};
+///
+/// let fence = Fence::new();
+/// let (old, new): (FencingToken, FencingToken) = ("41".parse()?, "42".parse()?);
+/// fence.admit(new)?;
+/// assert!(fence.admit(old).is_err(), "its holder has lost the lock");
+/// fence.admit(new)?; // the same holder again
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Default)]
+pub struct Fence {
+    highest: Mutex<Option<FencingToken>>,
+}
+
+impl Fence {
+    /// A fence that has seen no token.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Lets a token pass that is not lower than any before it.
+    ///
+    /// # Errors
+    /// [`Stale`] if a higher one was seen.
+    pub fn admit(&self, token: FencingToken) -> Result<(), Stale> {
+        let mut highest = self.highest.lock().unwrap_or_else(PoisonError::into_inner);
+        match *highest {
+            Some(highest) if highest > token => Err(Stale { token, highest }),
+            _ => {
+                *highest = Some(token);
+                Ok(())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_print_and_parse_and_keep_their_order() {
+        let texts = ["0", "9", "10", "10.1", "10.10", "4294967338"];
+        let tokens = texts.map(|text| text.parse::<FencingToken>().unwrap());
+        assert_eq!(tokens.map(|token| token.to_string()), texts);
+        assert!(tokens.is_sorted() && tokens.map(FencingToken::to_u128).is_sorted());
+        for text in ["", "-1", "x", "1.", ".1", "1.2.3", "1.-2"] {
+            assert!(text.parse::<FencingToken>().is_err(), "{text}");
+        }
+    }
+}
