@@ -9,6 +9,7 @@ use bytes::{Bytes, BytesMut};
 use lockkeeper_tree::ConnectionId;
 use lockkeeper_wire::{FrameError, split_frame};
 use tokio::sync::mpsc::UnboundedSender;
+use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 
 use crate::admission::Seat;
@@ -148,6 +149,11 @@ async fn exchange(hub: &Hub, reader: &mut Reader, connection: &Connection) -> Re
             read = reader.fill(), if wants.read && !full => {
                 read?;
                 reader.deliver(hub, connection.id)?;
+                if reader.is_flooded() {
+                    // Without this the tree would not get a turn before the socket is empty, which
+                    // may be never: one read per round and connection.
+                    yield_now().await;
+                }
             }
             () = hub.pipeline.room(), if full => {}
             () = sleep(LINGER), if wants.life == Life::Finishing => {
@@ -193,6 +199,11 @@ impl Reader {
             false => SMALL_READ,
         };
         Ok(())
+    }
+
+    /// Whether more had arrived than the last read could take.
+    fn is_flooded(&self) -> bool {
+        self.room == LARGE_READ
     }
 
     /// Hands over all whole frames that have arrived.
