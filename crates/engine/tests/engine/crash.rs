@@ -1,4 +1,5 @@
-//! `kill -9` in the middle of a write load. The engine is this test program, started once more.
+//! An engine that is killed in the middle of a write load, or stopped for a while. It is this test
+//! program, started once more.
 
 use std::env;
 use std::io::{BufRead, BufReader, Read};
@@ -9,6 +10,7 @@ use std::time::Duration;
 
 use lockkeeper_engine::{Durability, Engine};
 use lockkeeper_wire::{CreateMode, Request};
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::client::{Client, create, eventually};
 
@@ -16,6 +18,7 @@ const LONG: Duration = Duration::from_secs(30);
 const DIR: &str = "LOCKKEEPER_TEST_CRASH_DIR";
 const DURABILITY: &str = "LOCKKEEPER_TEST_CRASH_DURABILITY";
 const WRITERS: usize = 4;
+const TICK: Duration = Duration::from_millis(50);
 
 /// Not a test by itself: the process that is killed.
 #[tokio::test]
@@ -24,7 +27,7 @@ async fn child() {
     let Some(dir) = env::var_os(DIR) else { return };
     let durability: Durability = env::var(DURABILITY).unwrap().parse().unwrap();
     let builder = Engine::builder().data_dir(dir).durability(durability);
-    let engine = builder.start().await.unwrap();
+    let engine = builder.tick(TICK).start().await.unwrap();
     println!("\nlistening {}", engine.connect_string());
     // Ends with the parent, should that die first.
     let _ = std::io::stdin().read(&mut [0]);
@@ -52,6 +55,12 @@ impl Victim {
             .find_map(|line| line.strip_prefix("listening ").map(str::to_owned))
             .expect("the child did not start");
         Self { process, connect }
+    }
+}
+
+impl Victim {
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.process), signal).unwrap();
     }
 }
 
@@ -129,4 +138,29 @@ async fn kill_9_loses_nothing_acknowledged_under_os() {
     for _ in 0..3 {
         every_acknowledged_write_is_there(Durability::Os).await;
     }
+}
+
+/// An engine that wakes up late finds deadlines that have passed and pings that came in time. It
+/// must look at the pings first.
+#[tokio::test]
+async fn a_paused_engine_expires_only_those_who_were_silent() {
+    let dir = tempfile::tempdir().unwrap();
+    let victim = Victim::start(dir.path(), Durability::Sync);
+    let timeout = TICK * 10;
+    let mut pinging = Client::connect_to(&victim.connect, timeout);
+    let mut silent = Client::connect_to(&victim.connect, timeout);
+    pinging.create("/pinging", CreateMode::Ephemeral).unwrap();
+    silent.create("/silent", CreateMode::Ephemeral).unwrap();
+
+    victim.signal(Signal::STOP);
+    for _ in 0..20 {
+        pinging.send(&[Request::Ping]);
+        thread::sleep(timeout / 8);
+    }
+    victim.signal(Signal::CONT);
+    for _ in 0..20 {
+        pinging.reply().expect("the session is alive");
+    }
+    eventually("the silent one is gone", || !pinging.exists("/silent"));
+    assert!(pinging.exists("/pinging"));
 }
