@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use lockkeeper_client::{
     Cleanup, Client, Contact, CreateMode, Created, Error, ErrorCode, EventKind, Outcome, SessionId,
-    Watcher, ZnodePath,
+    Stat, WatchedReply, Watcher, ZnodePath,
 };
 
 use crate::order::{Line, Standing};
@@ -81,7 +81,6 @@ impl Contender {
         kind: Kind,
         data: &Bytes,
     ) -> Result<(Self, Line), Attempt> {
-        let failed = |error| Attempt::Failed(AcquireError::from_client(&terms.path, error));
         let prefix = terms.profile.new_prefix(kind);
         let name = terms.path.child(&prefix).map_err(|_| Attempt::Again)?;
         let mut contender = Self {
@@ -98,45 +97,38 @@ impl Contender {
             Ok(created) => contender.node = Some(created),
             Err(error) if error.code() == Some(ErrorCode::NoNode) => {
                 contender.armed = false;
-                client.ensure(&terms.path, CreateMode::Container).await.map_err(failed)?;
+                let ensured = client.ensure(&terms.path, CreateMode::Container).await;
+                ensured.map_err(|error| Attempt::at_entry(&terms.path, error))?;
                 return Err(Attempt::Again);
             }
             Err(error) => return contender.recover(error, terms).await,
         }
-        contender.line(listing.await.map_err(failed)?.0, terms)
+        let listing = listing.await.map_err(|error| Attempt::at_entry(&terms.path, error))?;
+        contender.line(listing.0, terms)
     }
 
     /// The reply to the create is lost, or never came: looks whether the node exists.
     async fn recover(mut self, error: Error, terms: &Terms) -> Result<(Self, Line), Attempt> {
-        if error.outcome() == Outcome::NotApplied {
+        let again = |error: Error| Attempt::at_entry(&terms.path, error);
+        if error.outcome() == Outcome::NotApplied || error.is_session_expired() {
+            // There is no node, or it is gone with its session.
             self.armed = false;
-            if error.is_retryable() && !error.is_unreachable() || error.is_session_expired() {
-                return Err(Attempt::Again);
-            }
-            return Err(Attempt::Failed(AcquireError::from_client(&terms.path, error)));
+            return Err(again(error));
         }
-        if error.is_session_expired() {
-            // The node, if there is one, is gone with its session.
-            self.armed = false;
-            return Err(Attempt::Again);
-        }
-        let failed = |error| Attempt::Failed(AcquireError::from_client(&terms.path, error));
         // The new connection may be to a server that lags behind the one that took the create.
         let synced = self.client.sync(&terms.path);
         let listing = self.client.children(&terms.path);
-        synced.await.map_err(failed)?;
+        synced.await.map_err(again)?;
         let names = match listing.await {
-            Ok((names, _)) => names,
             Err(error) if error.code() == Some(ErrorCode::NoNode) => return Err(Attempt::Again),
-            Err(error) => return Err(failed(error)),
+            listing => listing.map_err(again)?.0,
         };
         let Some(name) = names.iter().find(|name| name.starts_with(&self.prefix)) else {
             return Err(Attempt::Again);
         };
         let node = terms.path.child(name).map_err(|_| Attempt::Again)?;
-        let stat = self.client.exists(&node).await.map_err(failed)?;
-        // A node of another session is about to vanish: it is never adopted.
-        match stat {
+        match self.client.exists(&node).await.map_err(again)? {
+            // A node of another session is about to vanish: it is never adopted.
             Some(stat) if stat.ephemeral_owner == self.client.session_id() => {
                 self.node = Some(Created { path: node, stat });
                 self.line(names, terms)
@@ -184,48 +176,68 @@ impl Contender {
 
     /// Waits until the node `ahead` is gone.
     async fn outwait(&self, ahead: &str, own: Option<Watcher>) -> Result<Watcher, AcquireError> {
-        let failed = |error| AcquireError::from_client(&self.path, error);
         let ahead = self.path.child(ahead).map_err(|_| self.deleted())?;
-        // By getData and not by exists: it leaves no watch on a node that is gone already.
+        // Sent before the own watch is asked for, so that both are one round trip.
         let watched = self.client.data_watched(&ahead);
         let mut own = match own {
             Some(own) => own,
             None => self.watch_own().await?,
         };
-        let mut watcher = match watched.await {
-            Err(error) if error.code() == Some(ErrorCode::NoNode) => return Ok(own),
-            result => result.map_err(failed)?.1,
-        };
+        let Some(mut watcher) = self.watch(&ahead, watched).await? else { return Ok(own) };
         let mut status = self.client.status();
         loop {
-            let out_of_reach = status.wait_for(|status| {
-                matches!(status.contact, Contact::Unreachable | Contact::Closed)
-            });
+            let out_of_reach = async {
+                let lost = |contact| matches!(contact, Contact::Unreachable | Contact::Closed);
+                let _ = status.wait_for(|status| lost(status.contact)).await;
+            };
             tokio::select! {
-                event = watcher.changed() => match event {
-                    Ok(event) if event.kind == EventKind::NodeDeleted => return Ok(own),
-                    Ok(_) => match self.client.data_watched(&ahead).await {
-                        Err(error) if error.code() == Some(ErrorCode::NoNode) => return Ok(own),
-                        result => watcher = result.map_err(failed)?.1,
-                    },
-                    Err(_) => return Err(self.expired()),
+                event = watcher.changed() => {
+                    let event = event.map_err(|_| self.expired())?;
+                    let again = match event.kind {
+                        EventKind::NodeDeleted => None,
+                        _ => self.watch(&ahead, self.client.data_watched(&ahead)).await?,
+                    };
+                    match again {
+                        Some(again) => watcher = again,
+                        None => return Ok(own),
+                    }
+                }
+                event = own.changed() => match event.map_err(|_| self.expired())?.kind {
+                    EventKind::NodeDeleted => return Err(self.deleted()),
+                    _ => own = self.watch_own().await?,
                 },
-                event = own.changed() => match event {
-                    Ok(event) if event.kind == EventKind::NodeDeleted => return Err(self.deleted()),
-                    Ok(_) => own = self.watch_own().await?,
-                    Err(_) => return Err(self.expired()),
-                },
-                _ = out_of_reach => return Err(AcquireError::Unreachable { path: self.path.clone() }),
+                () = out_of_reach => {
+                    return Err(AcquireError::Unreachable { path: self.path.clone() });
+                }
             }
         }
     }
 
     /// Watches the own node, so that its deletion by somebody else does not go unnoticed.
     async fn watch_own(&self) -> Result<Watcher, AcquireError> {
-        let node = self.node().ok_or_else(|| self.deleted())?;
-        match self.client.data_watched(&node.path).await {
-            Err(error) if error.code() == Some(ErrorCode::NoNode) => Err(self.deleted()),
-            result => Ok(result.map_err(|error| AcquireError::from_client(&self.path, error))?.1),
+        let node = &self.node().ok_or_else(|| self.deleted())?.path;
+        let watcher = self.watch(node, self.client.data_watched(node)).await?;
+        watcher.ok_or_else(|| self.deleted())
+    }
+
+    /// A watch on a node, over lost connections; `None` if the node does not exist.
+    ///
+    /// By getData and not by exists: it leaves no watch on a node that is gone already.
+    async fn watch(
+        &self,
+        node: &ZnodePath,
+        mut asked: WatchedReply<(Bytes, Stat)>,
+    ) -> Result<Option<Watcher>, AcquireError> {
+        loop {
+            match asked.await {
+                Ok((_, watcher)) => return Ok(Some(watcher)),
+                Err(error) if error.code() == Some(ErrorCode::NoNode) => return Ok(None),
+                // It waits for the next connection, and fails for good when none comes.
+                Err(error) if error.is_retryable() && !error.is_unreachable() => {
+                    asked = self.client.data_watched(node);
+                }
+                Err(error) => return Err(AcquireError::from_client(&self.path, error)),
+            }
         }
     }
 
@@ -292,4 +304,16 @@ enum Attempt {
     /// Something passing: another attempt, with another name, may.
     Again,
     Failed(AcquireError),
+}
+
+impl Attempt {
+    /// A request failed before the attempt had reached the queue: there is no place to lose, so
+    /// also the end of the session is something passing.
+    fn at_entry(path: &ZnodePath, error: Error) -> Self {
+        if error.is_session_expired() || error.is_retryable() && !error.is_unreachable() {
+            Self::Again
+        } else {
+            Self::Failed(AcquireError::from_client(path, error))
+        }
+    }
 }

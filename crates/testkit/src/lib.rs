@@ -7,14 +7,18 @@
 //! | [`java`], [`python`] | our programs that use Apache Curator and kazoo |
 //! | [`command`] | where the `lockkeeper` command is |
 //! | [`process`] | child processes that are watched, and that never outlive the test |
+//! | [`backend`] | the engine and a real ZooKeeper, handled in the same way by contract suites |
+//! | [`proxy`] | between a client and its server: counts frames, loses connections and replies |
 //! | [`scratch`] | temporary folders that never outlive it either |
 //!
 //! Invariant: nothing started here survives the test process, not even its death by SIGKILL.
 
+pub mod backend;
 pub mod command;
 pub mod java;
 pub mod peers;
 pub mod process;
+pub mod proxy;
 pub mod python;
 pub mod scratch;
 pub mod zookeeper;

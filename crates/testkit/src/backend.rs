@@ -1,0 +1,117 @@
+//! The servers that a contract suite runs on, all handled in the same way.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use lockkeeper_client::{Client, ClientBuilder, ZnodePath};
+use lockkeeper_engine::Engine;
+
+use crate::peers::{self, Peer};
+use crate::proxy::Proxy;
+use crate::zookeeper;
+
+/// The tick of every backend.
+pub const TICK: Duration = Duration::from_millis(500);
+
+/// A server for one test, and whatever keeps it running.
+#[derive(Debug)]
+pub struct Backend {
+    /// `host:port`
+    target: String,
+    /// `/name`, or nothing.
+    chroot: String,
+    _engine: Option<Engine>,
+}
+
+/// A client with a proxy of its own between it and the server.
+#[derive(Debug)]
+pub struct Participant {
+    /// The client.
+    pub client: Client,
+    /// Its proxy.
+    pub proxy: Proxy,
+}
+
+impl Backend {
+    /// A fresh engine in this process, which keeps its data in memory.
+    ///
+    /// # Errors
+    /// If it does not start.
+    pub async fn embedded() -> Result<Self> {
+        let builder = Engine::builder().tick(TICK).max_session_timeout(Duration::from_secs(60));
+        let engine = builder.listen(([127, 0, 0, 1], 0).into()).start().await?;
+        let target = engine.connect_string();
+        Ok(Self { target, chroot: String::new(), _engine: Some(engine) })
+    }
+
+    /// A chroot of its own on the real ZooKeeper server of this process; `None` if this machine
+    /// has none, which has been said loudly.
+    ///
+    /// # Errors
+    /// If it does not start.
+    pub async fn zookeeper(suite: &str) -> Result<Option<Self>> {
+        if !peers::ready(suite, &[Peer::ZooKeeper]) {
+            return Ok(None);
+        }
+        let connect = zookeeper::shared_chroot().await?;
+        let (target, chroot) = connect.split_once('/').unwrap_or((&connect, ""));
+        let (target, chroot) = (target.to_owned(), format!("/{chroot}"));
+        Ok(Some(Self { target, chroot, _engine: None }))
+    }
+
+    /// A participant with a session timeout of ten seconds, which no test runs into.
+    ///
+    /// # Errors
+    /// If it cannot connect.
+    pub async fn participant(&self) -> Result<Participant> {
+        self.participant_with(Client::builder().session_timeout(Duration::from_secs(10))).await
+    }
+
+    /// A participant with options of its own; the tick is set to that of the server.
+    ///
+    /// # Errors
+    /// If it cannot connect.
+    pub async fn participant_with(&self, builder: ClientBuilder) -> Result<Participant> {
+        let proxy = Proxy::start(&self.target).await?;
+        let servers = format!("{}{}", proxy.address(), self.chroot);
+        let client = builder.server_tick(TICK).connect(&servers).await?;
+        Ok(Participant { client, proxy })
+    }
+
+    /// A client without a proxy, to look at what is there.
+    ///
+    /// # Errors
+    /// If it cannot connect.
+    pub async fn observer(&self) -> Result<Client> {
+        Ok(Client::connect(&format!("{}{}", self.target, self.chroot)).await?)
+    }
+
+    /// A path on this backend, as the server sees it.
+    pub fn server_path(&self, path: &str) -> String {
+        format!("{}{path}", self.chroot)
+    }
+}
+
+/// Waits until a node has as many children as wanted; no node has none. Follows the server's own
+/// events, so it ends as soon as that is so.
+///
+/// # Errors
+/// If a request fails.
+pub async fn children_reach(client: &Client, path: &ZnodePath, wanted: usize) -> Result<()> {
+    loop {
+        let (exists, mut created) = client.exists_watched(path).await?;
+        if exists.is_none() {
+            if wanted == 0 {
+                return Ok(());
+            }
+            created.changed().await?;
+            continue;
+        }
+        drop(created);
+        let Ok(((names, _), mut changed)) = client.children_watched(path).await else { continue };
+        if names.len() == wanted {
+            return Ok(());
+        }
+        changed.changed().await?;
+    }
+}

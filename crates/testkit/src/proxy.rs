@@ -1,0 +1,351 @@
+//! A proxy between one client and its server, that understands the protocol: it counts frames,
+//! and it does to a connection what networks do.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use anyhow::{Context, Result, ensure};
+use bytes::{Bytes, BytesMut};
+use lockkeeper_wire::{
+    ConnectRequest, ConnectResponse, Decoder, EventKind, MAX_FRAME, OpCode, Record, ReplyHeader,
+    Request, RequestHeader, SessionId, WatchEvent, Zxid, split_frame, write_frame, xid,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+/// Something that passed the proxy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Passed {
+    /// A request, to the server.
+    Request(OpCode),
+    /// A reply, to the client.
+    Reply(OpCode),
+    /// A watch event, to the client.
+    Event(EventKind, String),
+}
+
+/// Where a connection is lost, in relation to one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// Before the server has the request.
+    BeforeRequest,
+    /// After the server has answered, and before the client has the answer.
+    BeforeReply,
+}
+
+/// What the proxy does with what arrives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Rules {
+    /// Nothing passes, and nobody is told.
+    frozen: bool,
+    /// Replies and events wait.
+    hold_replies: bool,
+    /// Connections are closed as they come.
+    refuse: bool,
+    /// Grows when all connections are to be closed.
+    cuts: u64,
+}
+
+#[derive(Debug, Default)]
+struct Log {
+    passed: Vec<Passed>,
+    losses: Vec<(OpCode, Loss)>,
+    session: Option<(SessionId, Bytes)>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    target: String,
+    rules: watch::Sender<Rules>,
+    log: Mutex<Log>,
+    /// Counts what passed, for those who wait for something to pass.
+    passed: watch::Sender<usize>,
+}
+
+/// A proxy to one server. It ends when it is dropped.
+#[derive(Debug)]
+pub struct Proxy {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    listener: tokio::task::JoinHandle<()>,
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.listener.abort();
+        self.cut();
+    }
+}
+
+impl Proxy {
+    /// Starts a proxy to the server at `target`, as `host:port`.
+    ///
+    /// # Errors
+    /// If no port is free.
+    pub async fn start(target: &str) -> Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let address = listener.local_addr()?;
+        let shared = Arc::new(Shared {
+            target: target.to_owned(),
+            rules: watch::Sender::default(),
+            log: Mutex::default(),
+            passed: watch::Sender::default(),
+        });
+        let listener = tokio::spawn(listen(listener, Arc::clone(&shared)));
+        Ok(Self { address, shared, listener })
+    }
+
+    /// Where clients connect.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    // ----- faults -----------------------------------------------------------------------------
+
+    /// Closes every connection now; new ones may come.
+    pub fn cut(&self) {
+        self.shared.rules.send_modify(|rules| rules.cuts += 1);
+    }
+
+    /// Closes every connection, and each new one, until [`Proxy::restore`].
+    pub fn refuse(&self) {
+        self.shared.rules.send_modify(|rules| {
+            rules.refuse = true;
+            rules.cuts += 1;
+        });
+    }
+
+    /// Lets nothing pass any more, without telling either side, until [`Proxy::restore`].
+    pub fn freeze(&self) {
+        self.shared.rules.send_modify(|rules| rules.frozen = true);
+    }
+
+    /// Keeps replies and events back until [`Proxy::restore`]; requests pass.
+    pub fn hold_replies(&self) {
+        self.shared.rules.send_modify(|rules| rules.hold_replies = true);
+    }
+
+    /// Lets everything pass again.
+    pub fn restore(&self) {
+        self.shared.rules.send_modify(|rules| {
+            *rules = Rules { cuts: rules.cuts, ..Rules::default() };
+        });
+    }
+
+    /// Cuts the connection at the next request of this kind.
+    pub fn lose_next(&self, op: OpCode, loss: Loss) {
+        self.log().losses.push((op, loss));
+    }
+
+    /// Ends the client's session on the server, as if it had expired. Returns when it has ended.
+    ///
+    /// # Errors
+    /// If there is no session, or the server cannot be reached.
+    pub async fn expire_session(&self) -> Result<()> {
+        let session = self.log().session.clone();
+        let (id, password) = session.context("no session has passed")?;
+        while !end_session(&self.shared.target, id, password.clone()).await? {}
+        Ok(())
+    }
+
+    // ----- observation ------------------------------------------------------------------------
+
+    /// What has passed since the start, or since [`Proxy::clear`].
+    pub fn passed(&self) -> Vec<Passed> {
+        self.log().passed.clone()
+    }
+
+    /// The requests among it, without pings.
+    pub fn requests(&self) -> Vec<OpCode> {
+        let passed = self.passed().into_iter().filter_map(|passed| match passed {
+            Passed::Request(op) if op != OpCode::Ping => Some(op),
+            _ => None,
+        });
+        passed.collect()
+    }
+
+    /// The events among it.
+    pub fn events(&self) -> Vec<(EventKind, String)> {
+        let passed = self.passed().into_iter().filter_map(|passed| match passed {
+            Passed::Event(kind, path) => Some((kind, path)),
+            _ => None,
+        });
+        passed.collect()
+    }
+
+    /// Forgets what has passed.
+    pub fn clear(&self) {
+        self.log().passed.clear();
+    }
+
+    /// Waits until what has passed is as wanted.
+    pub async fn passes(&self, wanted: impl Fn(&[Passed]) -> bool) {
+        let mut changes = self.shared.passed.subscribe();
+        while !wanted(&self.log().passed) {
+            // The sender lives as long as this proxy.
+            let _ = changes.changed().await;
+        }
+    }
+
+    fn log(&self) -> MutexGuard<'_, Log> {
+        self.shared.log()
+    }
+}
+
+impl Shared {
+    fn log(&self) -> MutexGuard<'_, Log> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note(&self, passed: Passed) {
+        self.log().passed.push(passed);
+        self.passed.send_modify(|count| *count += 1);
+    }
+
+    /// Whether this request is one to lose the connection at.
+    fn take_loss(&self, op: OpCode) -> Option<Loss> {
+        let losses = &mut self.log().losses;
+        let index = losses.iter().position(|(lost, _)| *lost == op)?;
+        Some(losses.remove(index).1)
+    }
+}
+
+async fn listen(listener: TcpListener, shared: Arc<Shared>) {
+    while let Ok((client, _)) = listener.accept().await {
+        if !shared.rules.borrow().refuse {
+            tokio::spawn(relay(client, Arc::clone(&shared)));
+        }
+    }
+}
+
+/// One connection, until it ends on either side or is cut.
+async fn relay(client: TcpStream, shared: Arc<Shared>) {
+    let mut rules = shared.rules.subscribe();
+    let cuts = rules.borrow().cuts;
+    let relaying = async {
+        let server = TcpStream::connect(&shared.target).await?;
+        client.set_nodelay(true)?;
+        server.set_nodelay(true)?;
+        let (from_client, to_client) = client.into_split();
+        let (from_server, to_server) = server.into_split();
+        let pending = Pending::default();
+        tokio::select! {
+            result = requests(&shared, &pending, from_client, to_server) => result,
+            result = replies(&shared, &pending, from_server, to_client) => result,
+        }
+    };
+    tokio::select! {
+        // However a connection ends, both sides see it closed.
+        _ = relaying => {}
+        _ = rules.wait_for(|rules| rules.cuts != cuts) => {}
+    }
+}
+
+/// The requests of one connection that have no reply yet: what they are, and whether the
+/// connection is lost at the reply.
+type Pending = Mutex<HashMap<i32, (OpCode, bool)>>;
+
+async fn requests(
+    shared: &Shared,
+    pending: &Pending,
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+) -> Result<()> {
+    let mut input = BytesMut::new();
+    let hello = next_frame(&mut from, &mut input).await?;
+    passable(shared, |rules| !rules.frozen).await;
+    forward(&mut to, &hello).await?;
+    loop {
+        let frame = next_frame(&mut from, &mut input).await?;
+        let header = RequestHeader::decode(&mut Decoder::new(frame.clone()))?;
+        let op = OpCode::from_code(header.op).context("an unknown op")?;
+        let loss = shared.take_loss(op);
+        ensure!(loss != Some(Loss::BeforeRequest), "lost before {op:?}");
+        let lost = loss == Some(Loss::BeforeReply);
+        pending.lock().unwrap_or_else(PoisonError::into_inner).insert(header.xid, (op, lost));
+        passable(shared, |rules| !rules.frozen).await;
+        shared.note(Passed::Request(op));
+        forward(&mut to, &frame).await?;
+    }
+}
+
+async fn replies(
+    shared: &Shared,
+    pending: &Pending,
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+) -> Result<()> {
+    let mut input = BytesMut::new();
+    let hello = next_frame(&mut from, &mut input).await?;
+    let response = ConnectResponse::decode(&mut Decoder::new(hello.clone()))?;
+    if response.session_id != SessionId::NONE {
+        shared.log().session = Some((response.session_id, response.password));
+    }
+    passable(shared, |rules| !rules.frozen && !rules.hold_replies).await;
+    forward(&mut to, &hello).await?;
+    loop {
+        let frame = next_frame(&mut from, &mut input).await?;
+        let mut body = Decoder::new(frame.clone());
+        let header = ReplyHeader::decode(&mut body)?;
+        passable(shared, |rules| !rules.frozen && !rules.hold_replies).await;
+        if header.xid == xid::NOTIFICATION {
+            let event = WatchEvent::decode(&mut body)?;
+            shared.note(Passed::Event(event.kind, event.path));
+        } else {
+            let request =
+                pending.lock().unwrap_or_else(PoisonError::into_inner).remove(&header.xid);
+            let (op, lost) = request.context("a reply to no request")?;
+            ensure!(!lost, "lost before the reply to {op:?}");
+            shared.note(Passed::Reply(op));
+        }
+        forward(&mut to, &frame).await?;
+    }
+}
+
+async fn passable(shared: &Shared, may_pass: impl Fn(&Rules) -> bool) {
+    // The sender lives as long as the connection.
+    let _ = shared.rules.subscribe().wait_for(|rules| may_pass(rules)).await;
+}
+
+async fn next_frame(from: &mut OwnedReadHalf, input: &mut BytesMut) -> Result<Bytes> {
+    loop {
+        if let Some(frame) = split_frame(input, 4 * MAX_FRAME)? {
+            return Ok(frame);
+        }
+        ensure!(from.read_buf(input).await? > 0, "closed");
+    }
+}
+
+async fn forward(to: &mut OwnedWriteHalf, frame: &Bytes) -> Result<()> {
+    let mut out = BytesMut::new();
+    write_frame(&mut out, |out| out.extend_from_slice(frame));
+    Ok(to.write_all(&out).await?)
+}
+
+/// Takes a session over and closes it; returns whether the server says that it is over.
+async fn end_session(target: &str, session_id: SessionId, password: Bytes) -> Result<bool> {
+    let mut stream = TcpStream::connect(target).await?;
+    let request = ConnectRequest {
+        protocol_version: 0,
+        last_zxid_seen: Zxid(0),
+        timeout_ms: 10_000,
+        session_id,
+        password,
+        read_only: Some(false),
+    };
+    let mut out = BytesMut::new();
+    write_frame(&mut out, |out| request.encode(out));
+    write_frame(&mut out, |out| Request::CloseSession.encode(1, out));
+    stream.write_all(&out).await?;
+    let mut received = Vec::new();
+    // The session's own client may take it back in between; then this connection is closed early.
+    let _ = stream.read_to_end(&mut received).await;
+    let mut received = BytesMut::from(&received[..]);
+    let Some(hello) = split_frame(&mut received, MAX_FRAME)? else {
+        return Ok(false);
+    };
+    Ok(ConnectResponse::decode(&mut Decoder::new(hello))?.timeout_ms == 0)
+}

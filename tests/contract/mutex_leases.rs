@@ -1,0 +1,175 @@
+//! What a holder of the mutex may believe, and until when.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use lockkeeper::{AcquireError, Client, Contact, EnsureError, LossReason, State, VerifyError};
+use lockkeeper_testkit::backend::{Backend, Participant};
+use lockkeeper_testkit::proxy::Passed;
+use lockkeeper_wire::OpCode;
+
+use crate::{contract, mutex, queue_up};
+
+contract!("mutex, leases":
+    a_cut_off_holder_knows_before_the_next_one_holds,
+    a_holder_is_suspect_without_a_connection_and_sound_after_it,
+    a_lock_lost_at_the_deadline_stays_lost,
+    heartbeats_keep_a_lease,
+    verify_renews_the_deadline,
+    a_deleted_holder_is_told,
+    work_ends_when_the_lock_is_lost,
+    ensure_looks_at_what_is_left,
+    a_waiter_without_any_server_gets_an_error,
+    a_session_too_short_for_a_lease_is_refused,
+);
+
+/// Long enough for a busy machine, short enough to wait for.
+const TIMEOUT: Duration = Duration::from_secs(3);
+
+async fn short(backend: &Backend) -> Result<Participant> {
+    backend.participant_with(Client::builder().session_timeout(TIMEOUT)).await
+}
+
+async fn a_cut_off_holder_knows_before_the_next_one_holds(backend: Backend) -> Result<()> {
+    let (alice, bob) = (short(&backend).await?, backend.participant().await?);
+    let guard = mutex(&alice)?.acquire().await?;
+    let waiting = queue_up(&backend, &mutex(&bob)?, 2).await?;
+    alice.proxy.freeze();
+    assert_eq!(guard.lost().await, LossReason::DeadlinePassed);
+    let known = alice.client.now();
+    assert!(!waiting.is_finished(), "the next one holds before this one knows");
+    let next = waiting.await??;
+    assert!(bob.client.now() >= known && next.token() > guard.token());
+    Ok(())
+}
+
+async fn a_holder_is_suspect_without_a_connection_and_sound_after_it(
+    backend: Backend,
+) -> Result<()> {
+    let alice = backend.participant().await?;
+    let guard = mutex(&alice)?.acquire().await?;
+    assert_eq!(guard.state(), State::Held);
+    let mut status = alice.client.status();
+    alice.proxy.refuse();
+    status.wait_for(|status| status.contact == Contact::Disconnected).await?;
+    let State::Suspect { until } = guard.state() else { panic!("{:?}", guard.state()) };
+    assert_eq!(guard.deadline(), Some(until));
+    alice.proxy.restore();
+    status.wait_for(|status| status.contact == Contact::Connected).await?;
+    assert_eq!(guard.state(), State::Held);
+    guard.verify().await?;
+    Ok(())
+}
+
+async fn a_lock_lost_at_the_deadline_stays_lost(backend: Backend) -> Result<()> {
+    let alice = short(&backend).await?;
+    let guard = mutex(&alice)?.acquire().await?;
+    alice.proxy.freeze();
+    guard.lost().await;
+    assert_eq!((guard.deadline(), guard.remaining()), (None, Duration::ZERO));
+    alice.proxy.restore();
+    alice.client.status().wait_for(|status| status.contact == Contact::Connected).await?;
+    alice.client.transaction().check(&lockkeeper::ZnodePath::root(), None).commit().await.ok();
+    let lost = State::Lost(LossReason::DeadlinePassed);
+    assert_eq!(guard.state(), lost);
+    let verified = guard.verify().await;
+    assert_eq!(verified, Err(VerifyError::Lost(LossReason::DeadlinePassed)));
+    Ok(())
+}
+
+async fn heartbeats_keep_a_lease(backend: Backend) -> Result<()> {
+    let alice = short(&backend).await?;
+    let guard = mutex(&alice)?.acquire().await?;
+    let first = guard.deadline().expect("held");
+    let beats = |passed: &[Passed]| {
+        passed.iter().filter(|p| **p == Passed::Reply(OpCode::Multi)).count() >= 4
+    };
+    tokio::select! {
+        reason = guard.lost() => panic!("lost: {reason}"),
+        () = alice.proxy.passes(beats) => {}
+    }
+    assert!(guard.deadline() > Some(first + TIMEOUT / 2), "four heartbeats later");
+    Ok(())
+}
+
+async fn verify_renews_the_deadline(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let guard = mutex(&alice)?.acquire().await?;
+    let first = guard.deadline();
+    alice.proxy.clear();
+    guard.verify().await?;
+    assert!(guard.deadline() > first);
+    assert_eq!(alice.proxy.requests(), [OpCode::Multi], "one committed write");
+    Ok(())
+}
+
+async fn a_deleted_holder_is_told(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let guard = mutex(&alice)?.acquire().await?;
+    let node = guard.node().clone();
+    let lost = tokio::spawn(async move { (guard.lost().await, guard) });
+    alice.proxy.passes(|passed| passed.contains(&Passed::Reply(OpCode::GetData))).await;
+    bob.client.delete(&node, None).await?;
+    let (reason, guard) = lost.await?;
+    assert_eq!(reason, LossReason::NodeDeleted);
+    assert_eq!(guard.verify().await, Err(VerifyError::Lost(LossReason::NodeDeleted)));
+
+    let guard = mutex(&alice)?.acquire().await?;
+    bob.client.delete(guard.node(), None).await?;
+    let verified = guard.verify().await;
+    assert_eq!(verified, Err(VerifyError::Lost(LossReason::NodeDeleted)), "without waiting for it");
+    assert_eq!(guard.state(), State::Lost(LossReason::NodeDeleted));
+    Ok(())
+}
+
+async fn work_ends_when_the_lock_is_lost(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let guard = mutex(&alice)?.acquire().await?;
+    assert_eq!(guard.run(async { 42 }).await, Ok(42));
+    let (ended, mut end) = tokio::sync::oneshot::channel::<()>();
+    let working = tokio::spawn(async move {
+        let work = async move {
+            let _ended = ended;
+            std::future::pending::<()>().await;
+        };
+        guard.run(work).await
+    });
+    assert!(end.try_recv().is_err());
+    alice.proxy.expire_session().await?;
+    assert_eq!(working.await?, Err(LossReason::SessionExpired));
+    assert!(end.await.is_err(), "the work was dropped");
+    Ok(())
+}
+
+async fn ensure_looks_at_what_is_left(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let guard = mutex(&alice)?.acquire().await?;
+    guard.ensure(Duration::from_secs(1))?;
+    let wanted = Duration::from_secs(3600);
+    let result = guard.ensure(wanted);
+    assert!(matches!(result, Err(EnsureError::TooShort { left, .. }) if left < wanted));
+    alice.proxy.expire_session().await?;
+    guard.lost().await;
+    let result = guard.ensure(Duration::ZERO);
+    assert_eq!(result, Err(EnsureError::Lost(LossReason::SessionExpired)));
+    Ok(())
+}
+
+async fn a_waiter_without_any_server_gets_an_error(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, short(&backend).await?);
+    let _guard = mutex(&alice)?.acquire().await?;
+    let waiting = queue_up(&backend, &mutex(&bob)?, 2).await?;
+    bob.proxy.refuse();
+    let error = waiting.await?.expect_err("there is no server");
+    assert!(matches!(error, AcquireError::Unreachable { .. }), "{error:?}");
+    Ok(())
+}
+
+async fn a_session_too_short_for_a_lease_is_refused(backend: Backend) -> Result<()> {
+    let tick = Duration::from_secs(60);
+    let servers = backend.participant().await?.proxy;
+    let builder = Client::builder().session_timeout(TIMEOUT).server_tick(tick);
+    let error = builder.connect(&servers.address().to_string()).await.expect_err("no lease fits");
+    assert!(error.to_string().contains("too short"), "{error}");
+    Ok(())
+}
