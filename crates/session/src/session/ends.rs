@@ -1,0 +1,100 @@
+//! Ends of all kinds: of contact, of the session, of the client.
+
+use lockkeeper_wire::{Request, Response, SessionId, Zxid};
+
+use super::{Identity, Phase, Session};
+use crate::requests::{Origin, Sent};
+use crate::{Event, Instant, Outcome, RequestError};
+
+impl<T> Session<T> {
+    pub(super) fn check_contact(&mut self, now: Instant) {
+        if self.unreachable || now.since(self.contact_lost) < self.identity.timeout {
+            return;
+        }
+        self.unreachable = true;
+        self.events.push_back(Event::Unreachable);
+        self.fail_queued(&RequestError::Unreachable);
+        self.advance_close(now);
+    }
+
+    pub(super) fn expire(&mut self, now: Instant) {
+        let session = self.identity.id;
+        self.events.push_back(Event::Expired { session });
+        self.fail_in_flight(RequestError::SessionExpired);
+        let error = RequestError::SessionExpired(Outcome::NotApplied);
+        self.fail_queued(&error);
+        self.forget_session(&error);
+        self.identity = Identity::none(self.config.session_timeout);
+        self.lease.restart(SessionId::NONE);
+        self.last_zxid = Zxid(0);
+        self.contact_lost = now;
+    }
+
+    /// Drops what only this session could have done or seen.
+    pub(super) fn forget_session(&mut self, error: &RequestError) {
+        let entries: Vec<_> = self.cleanup.drain().collect();
+        for entry in entries {
+            self.answer(entry.notify, Err(error.clone()));
+        }
+        self.watches.clear();
+        self.heartbeat.expired();
+    }
+
+    pub(super) fn finish(&mut self, error: &RequestError) {
+        self.phase = Phase::Closed;
+        self.fail_in_flight(|_| error.clone());
+        self.fail_queued(error);
+        self.forget_session(error);
+        self.lease.restart(SessionId::NONE);
+        self.events.push_back(Event::Closed);
+    }
+
+    /// Takes the next step towards the end that the caller asked for.
+    pub(super) fn advance_close(&mut self, now: Instant) {
+        if !self.closing {
+            return;
+        }
+        match self.phase {
+            Phase::Connected if self.cleanup.is_done() => {
+                let sent = |s: &Sent<T>| matches!(s.origin, Origin::Close);
+                if !self.in_flight.iter().any(sent) {
+                    self.send(now, Request::CloseSession, Origin::Close, None);
+                }
+            }
+            // There is no session to end, or no server that could end it: it will expire.
+            Phase::Idle if self.identity.id == SessionId::NONE || self.unreachable => {
+                self.finish(&RequestError::Closed);
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn fail_in_flight(&mut self, error: impl Fn(Outcome) -> RequestError) {
+        for sent in std::mem::take(&mut self.in_flight) {
+            if let Some(id) = sent.watch {
+                self.watches.remove(id);
+            }
+            let outcome = sent.outcome();
+            match sent.origin {
+                Origin::Caller(token) => self.answer(Some(token), Err(error(outcome))),
+                Origin::Cleanup(entry) => {
+                    self.cleanup.finish();
+                    self.cleanup.push(entry);
+                }
+                Origin::Heartbeat | Origin::Close | Origin::Nobody => {}
+            }
+        }
+    }
+
+    pub(super) fn fail_queued(&mut self, error: &RequestError) {
+        for queued in std::mem::take(&mut self.queued) {
+            self.refuse(queued, error.clone());
+        }
+    }
+
+    pub(super) fn answer(&mut self, token: Option<T>, result: Result<Response, RequestError>) {
+        if let Some(token) = token {
+            self.events.push_back(Event::Reply { token, result });
+        }
+    }
+}

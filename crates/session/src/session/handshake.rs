@@ -1,0 +1,89 @@
+//! The handshake, and bringing a new connection up to date.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use lockkeeper_wire::{AuthRequest, ConnectResponse, Decoder, Record, Request, SessionId, xid};
+
+use super::{Identity, Phase, Session};
+use crate::{Credentials, Disconnect, Event, Instant};
+
+/// ZooKeeper's own clients arm at most this much at a time, so that no request is over the
+/// servers' limit. In bytes.
+const SET_WATCHES_BYTES: usize = 128 * 1024;
+
+impl<T> Session<T> {
+    pub(super) fn handle_handshake(
+        &mut self,
+        now: Instant,
+        sent: Instant,
+        frame: Bytes,
+    ) -> Result<(), Disconnect> {
+        let response = ConnectResponse::decode(&mut Decoder::new(frame))?;
+        let resumed = self.identity.id != SessionId::NONE;
+        if response.timeout_ms <= 0 || response.session_id == SessionId::NONE {
+            if !resumed {
+                return Err(Disconnect::Refused);
+            }
+            self.expire(now);
+            return Err(Disconnect::SessionExpired);
+        }
+        // A server that hands out another session than the one asked for has ended that one.
+        let is_new = response.session_id != self.identity.id;
+        if is_new && resumed {
+            self.expire(now);
+        }
+        self.accept(response, is_new);
+        if is_new {
+            self.lease.committed(sent, now);
+        } else {
+            self.lease.answered(sent, now);
+        }
+        self.events.push_back(Event::Connected { session: self.identity.id, is_new });
+        self.resume(now);
+        Ok(())
+    }
+
+    pub(super) fn accept(&mut self, response: ConnectResponse, is_new: bool) {
+        let timeout = Duration::from_millis(response.timeout_ms.unsigned_abs().into());
+        self.identity = Identity { id: response.session_id, password: response.password, timeout };
+        self.phase = Phase::Connected;
+        self.unreachable = false;
+        self.lease.set_terms(
+            self.config.lease,
+            self.config.lease_length(timeout),
+            self.config.lease_margin(timeout),
+        );
+        if is_new {
+            self.lease.restart(self.identity.id);
+        }
+    }
+
+    /// Brings a new connection up to date: identity first, then watches, so that nothing which
+    /// the waiting requests cause is missed; then deletes, then what waits.
+    pub(super) fn resume(&mut self, now: Instant) {
+        for credentials in self.config.credentials.clone() {
+            self.send_credentials(now, &credentials);
+        }
+        for request in self.watches.rearm(self.last_zxid, SET_WATCHES_BYTES) {
+            // Servers before 3.6 know neither persistent watches nor the second form.
+            let old = request.persistent.is_empty() && request.persistent_recursive.is_empty();
+            let wrap = if old { Request::SetWatches } else { Request::SetWatches2 };
+            self.write(now, xid::SET_WATCHES, &wrap(request));
+        }
+        self.send_cleanups(now);
+        for queued in std::mem::take(&mut self.queued) {
+            self.submit_request(now, queued);
+        }
+        self.advance_close(now);
+    }
+
+    pub(super) fn send_credentials(&mut self, now: Instant, credentials: &Credentials) {
+        let request = Request::Auth(AuthRequest {
+            kind: 0,
+            scheme: credentials.scheme.clone(),
+            auth: credentials.secret.clone(),
+        });
+        self.write(now, xid::AUTH, &request);
+    }
+}

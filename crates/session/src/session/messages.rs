@@ -1,0 +1,174 @@
+//! What the server sends: replies, watch events, pings.
+
+use bytes::Bytes;
+use lockkeeper_wire::{
+    Decoder, ErrorCode, OpCode, Record, ReplyHeader, Response, WatchEvent, ZnodePath, xid,
+};
+
+use super::Session;
+use crate::cleanup::Entry;
+use crate::requests::Origin;
+use crate::{Cleanup, Disconnect, Event, Instant, Outcome, RequestError, WatchId};
+
+impl<T> Session<T> {
+    pub(super) fn handle_message(&mut self, now: Instant, frame: Bytes) -> Result<(), Disconnect> {
+        let mut input = Decoder::new(frame);
+        let header = ReplyHeader::decode(&mut input)?;
+        self.last_zxid = self.last_zxid.max(header.zxid);
+        match header.xid {
+            xid::NOTIFICATION => self.handle_watch_event(&WatchEvent::decode(&mut input)?),
+            xid::PING => {
+                if let Some(sent) = self.pings.pop_front() {
+                    self.lease.answered(sent, now);
+                }
+            }
+            xid::AUTH if header.error != 0 => {
+                self.finish(&RequestError::AuthFailed);
+                return Err(Disconnect::AuthFailed);
+            }
+            xid::AUTH | xid::SET_WATCHES => {}
+            _ => return self.handle_reply(now, header, input),
+        }
+        Ok(())
+    }
+
+    pub(super) fn handle_watch_event(&mut self, event: &WatchEvent) {
+        for id in self.watches.fire(event) {
+            self.events.push_back(Event::Watch { id, event: event.clone() });
+        }
+    }
+
+    pub(super) fn handle_reply(
+        &mut self,
+        now: Instant,
+        header: ReplyHeader,
+        mut body: Decoder,
+    ) -> Result<(), Disconnect> {
+        let expected = self.in_flight.front().map(|sent| sent.xid);
+        if expected != Some(header.xid) {
+            return Err(Disconnect::OutOfOrder { got: header.xid, expected });
+        }
+        let Some(sent) = self.in_flight.pop_front() else {
+            return Ok(());
+        };
+        let (result, fault) = match ErrorCode::from_code(header.error) {
+            Some(ErrorCode::SessionExpired) => {
+                (Err(RequestError::SessionExpired(Outcome::NotApplied)), None)
+            }
+            Some(code) => (Err(RequestError::Server(code)), None),
+            None => match Response::decode(sent.op, &mut body) {
+                Ok(response) => (Ok(response), None),
+                Err(fault) => (Err(RequestError::BadAnswer(fault.clone())), Some(fault)),
+            },
+        };
+        if sent.proves_commit(&result) {
+            self.lease.committed(sent.at, now);
+        } else if fault.is_none() {
+            self.lease.answered(sent.at, now);
+        }
+        if let Some(id) = sent.watch {
+            self.settle_watch(id, sent.op, &result);
+        }
+        let closed = matches!(sent.origin, Origin::Close);
+        self.settle(now, sent.origin, result);
+        self.advance_close(now);
+        match fault {
+            Some(fault) => Err(Disconnect::Message(fault)),
+            None if closed => Err(Disconnect::Closed),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn settle_watch(
+        &mut self,
+        id: WatchId,
+        op: OpCode,
+        result: &Result<Response, RequestError>,
+    ) {
+        match result {
+            Ok(_) => self.watches.arm(id, false),
+            Err(RequestError::Server(ErrorCode::NoNode)) if op == OpCode::Exists => {
+                self.watches.arm(id, true);
+            }
+            Err(_) => drop(self.watches.remove(id)),
+        }
+    }
+
+    pub(super) fn settle(
+        &mut self,
+        now: Instant,
+        origin: Origin<T>,
+        result: Result<Response, RequestError>,
+    ) {
+        match origin {
+            Origin::Caller(token) => self.answer(Some(token), result),
+            Origin::Heartbeat => self.settle_heartbeat(now, result),
+            Origin::Cleanup(entry) => self.settle_cleanup(now, entry, result),
+            Origin::Close => self.finish(&RequestError::Closed),
+            Origin::Nobody => {}
+        }
+    }
+
+    pub(super) fn settle_heartbeat(
+        &mut self,
+        now: Instant,
+        result: Result<Response, RequestError>,
+    ) {
+        match result {
+            Ok(Response::Multi(results)) => {
+                for id in self.heartbeat.answered(&results, now) {
+                    self.events.push_back(Event::NodeGone { id });
+                }
+            }
+            _ => self.heartbeat.failed(),
+        }
+    }
+
+    pub(super) fn settle_cleanup(
+        &mut self,
+        now: Instant,
+        entry: Entry<T>,
+        result: Result<Response, RequestError>,
+    ) {
+        self.cleanup.finish();
+        match (&entry.target, result) {
+            (_, Ok(Response::Empty) | Err(RequestError::Server(ErrorCode::NoNode))) => {
+                self.answer(entry.notify, Ok(Response::Empty));
+            }
+            (Cleanup::Child { parent, prefix }, Ok(Response::Names(names))) => {
+                let (parent, prefix) = (parent.clone(), prefix.clone());
+                let ours = names.iter().filter(|name| name.starts_with(&prefix));
+                let nodes: Vec<_> = ours.filter_map(|name| parent.child(name).ok()).collect();
+                self.delete_found(now, nodes, entry.notify);
+            }
+            // The session's end is certain only when a handshake says so.
+            (_, Err(RequestError::SessionExpired(_))) => self.cleanup.push(entry),
+            (_, Err(error)) if error.is_retryable() => self.cleanup.push(entry),
+            (target, result) => {
+                let error = result.err().unwrap_or(RequestError::Closed);
+                if let RequestError::Server(code) = error {
+                    let path = target.path().to_string();
+                    self.events.push_back(Event::CleanupRefused { path, code });
+                }
+                self.answer(entry.notify, Err(error));
+            }
+        }
+    }
+
+    /// Deletes the nodes that a listing showed; there is at most one, as each attempt has a
+    /// prefix of its own.
+    pub(super) fn delete_found(
+        &mut self,
+        now: Instant,
+        nodes: Vec<ZnodePath>,
+        mut notify: Option<T>,
+    ) {
+        if nodes.is_empty() {
+            return self.answer(notify, Ok(Response::Empty));
+        }
+        for node in nodes {
+            self.cleanup.push(Entry { target: Cleanup::Node(node), notify: notify.take() });
+        }
+        self.send_cleanups(now);
+    }
+}

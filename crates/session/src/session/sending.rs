@@ -1,0 +1,96 @@
+//! What goes out: requests, pings, heartbeats, deletes.
+
+use lockkeeper_wire::{Request, write_frame, xid};
+
+use super::{Contact, Session};
+use crate::config::heartbeat_interval;
+use crate::requests::{Origin, Queued, Sent, set_watch_flag};
+use crate::{Instant, RequestError, WatchId};
+
+impl<T> Session<T> {
+    pub(super) fn submit_request(&mut self, now: Instant, queued: Queued<T>) {
+        let refusal = match self.contact() {
+            Contact::Closed => Some(RequestError::Closed),
+            _ if self.closing => Some(RequestError::Closed),
+            Contact::Unreachable => Some(RequestError::Unreachable),
+            Contact::Disconnected => return self.queued.push_back(queued),
+            Contact::Connected => None,
+        };
+        match refusal {
+            Some(error) => self.refuse(queued, error),
+            None => self.send_queued(now, queued),
+        }
+    }
+
+    pub(super) fn refuse(&mut self, queued: Queued<T>, error: RequestError) {
+        if let Some(id) = queued.watch {
+            self.watches.remove(id);
+        }
+        self.answer(Some(queued.token), Err(error));
+    }
+
+    pub(super) fn send_queued(&mut self, now: Instant, queued: Queued<T>) {
+        let Queued { mut request, token, watch } = queued;
+        // A watcher that went away while its request waited wants no watch.
+        let watch = watch.filter(|id| self.watches.contains(*id));
+        set_watch_flag(&mut request, watch.is_some());
+        self.send(now, request, Origin::Caller(token), watch);
+    }
+
+    pub(super) fn send(
+        &mut self,
+        now: Instant,
+        request: Request,
+        origin: Origin<T>,
+        watch: Option<WatchId>,
+    ) {
+        let xid = self.take_xid();
+        let start = self.output.len();
+        let len = self.write(now, xid, &request);
+        if len > self.config.max_frame {
+            self.output.truncate(start);
+            if let Some(id) = watch {
+                self.watches.remove(id);
+            }
+            let error = RequestError::TooLarge { len, max: self.config.max_frame };
+            return self.settle(now, origin, Err(error));
+        }
+        self.in_flight.push_back(Sent { xid, op: request.op(), at: now, origin, watch });
+    }
+
+    pub(super) fn write(&mut self, now: Instant, xid: i32, request: &Request) -> usize {
+        self.last_sent = now;
+        write_frame(&mut self.output, |out| request.encode(xid, out))
+    }
+
+    pub(super) fn take_xid(&mut self) -> i32 {
+        let xid = self.next_xid;
+        self.next_xid = xid.checked_add(1).unwrap_or(1);
+        xid
+    }
+
+    pub(super) fn send_ping(&mut self, now: Instant) {
+        self.pings.push_back(now);
+        self.write(now, xid::PING, &Request::Ping);
+    }
+
+    pub(super) fn send_heartbeat(&mut self, now: Instant) {
+        let next = now + heartbeat_interval(self.identity.timeout);
+        for request in self.heartbeat.beat(next) {
+            self.send(now, request, Origin::Heartbeat, None);
+        }
+    }
+
+    pub(super) fn send_cleanups(&mut self, now: Instant) {
+        while let Some(entry) = self.cleanup.start() {
+            let mut requests = entry.target.requests();
+            let last = requests.pop();
+            for request in requests {
+                self.send(now, request, Origin::Nobody, None);
+            }
+            if let Some(request) = last {
+                self.send(now, request, Origin::Cleanup(entry), None);
+            }
+        }
+    }
+}
