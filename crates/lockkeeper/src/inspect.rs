@@ -5,7 +5,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use lockkeeper_client::{Client, Error, ErrorCode, SessionId, ZnodePath};
+use lockkeeper_client::{Client, Error, ErrorCode, Reply, SessionId, Stat, ZnodePath};
 
 use crate::order::{Line, Place, Standing};
 use crate::{FencingToken, Kind, OwnerInfo, Profile};
@@ -44,6 +44,18 @@ pub struct Entry {
     pub data: bytes::Bytes,
 }
 
+/// The locks below a path.
+#[derive(Clone, Debug, Default)]
+pub struct Locks {
+    /// The queues that somebody is in, by path.
+    pub queues: Vec<Queue>,
+    /// The nodes that the session may not look into.
+    pub unreadable: Vec<ZnodePath>,
+}
+
+/// How many requests are on their way at once.
+const AT_ONCE: usize = 256;
+
 const ALL_KINDS: &[Kind] = &[Kind::Exclusive, Kind::Read, Kind::Write];
 
 impl Queue {
@@ -61,7 +73,7 @@ impl Queue {
             Err(error) => return Err(error),
         };
         let (profile, line, foreign) = read(&names);
-        let entries = entries(client, path, &line).await?;
+        let entries = entries(ask(client, path, &line), &line).await?;
         Ok(Some(Self { path: path.clone(), profile, entries, foreign }))
     }
 
@@ -73,6 +85,71 @@ impl Queue {
     /// Those who wait, first to last.
     pub fn waiters(&self) -> impl Iterator<Item = &Entry> {
         self.entries.iter().filter(|entry| !entry.holds)
+    }
+}
+
+/// Looks for all locks at a path and below it: nodes that have contenders. ZooKeeper's own nodes
+/// are left out, and a lock that nobody is in line for is not found. Costs two round trips for
+/// each level, and more where one has hundreds of nodes.
+///
+/// # Errors
+/// If a request fails for another reason than a missing permission.
+///
+/// # Cancel safety
+/// Safe.
+pub async fn locks(client: &Client, below: &ZnodePath) -> Result<Locks, Error> {
+    let mut found = Locks::default();
+    let mut level = vec![below.clone()];
+    while !level.is_empty() {
+        let mut next = Vec::new();
+        for nodes in level.chunks(AT_ONCE) {
+            next.extend(found.look(client, nodes).await?);
+        }
+        level = next;
+    }
+    found.queues.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(found)
+}
+
+impl Locks {
+    /// Looks into some nodes; gives what is to be looked into next.
+    async fn look(
+        &mut self,
+        client: &Client,
+        nodes: &[ZnodePath],
+    ) -> Result<Vec<ZnodePath>, Error> {
+        let asked: Vec<_> = nodes.iter().map(|node| (node, client.children(node))).collect();
+        let (mut queues, mut next) = (Vec::new(), Vec::new());
+        for (node, reply) in asked {
+            let names = match reply.await {
+                Ok((names, _)) => names,
+                Err(error) if error.code() == Some(ErrorCode::NoNode) => continue,
+                Err(error) if error.code() == Some(ErrorCode::NoAuth) => {
+                    self.unreadable.push(node.clone());
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            let (profile, line, foreign) = read(&names);
+            let others = foreign.iter().filter_map(|name| node.child(name).ok());
+            next.extend(others.filter(|child| child.as_str() != "/zookeeper"));
+            if profile.is_some() {
+                queues.push((node, profile, line, foreign));
+            }
+        }
+        let asked: Vec<_> =
+            queues.iter().map(|(node, _, line, _)| ask(client, node, line)).collect();
+        let mut entered = Vec::with_capacity(asked.len());
+        for (asked, (_, _, line, _)) in asked.into_iter().zip(&queues) {
+            entered.push(entries(asked, line).await?);
+        }
+        for ((node, profile, _, foreign), entries) in queues.into_iter().zip(entered) {
+            // Without entries: all left in the meantime.
+            if !entries.is_empty() {
+                self.queues.push(Queue { path: node.clone(), profile, entries, foreign });
+            }
+        }
+        Ok(next)
     }
 }
 
@@ -96,10 +173,16 @@ fn read(names: &[String]) -> (Option<Profile>, Line, Vec<String>) {
     (found, Line::read(ours, profile, ALL_KINDS).unwrap_or_default(), foreign)
 }
 
-async fn entries(client: &Client, path: &ZnodePath, line: &Line) -> Result<Vec<Entry>, Error> {
+/// Requests that are on their way: one for each contender.
+type Asked<'a> = Vec<(&'a Place, Reply<(bytes::Bytes, Stat)>, ZnodePath)>;
+
+fn ask<'a>(client: &Client, path: &ZnodePath, line: &'a Line) -> Asked<'a> {
     let nodes =
         line.places().iter().filter_map(|place| Some((place, path.child(&place.name).ok()?)));
-    let asked: Vec<_> = nodes.map(|(place, node)| (place, client.data(&node), node)).collect();
+    nodes.map(|(place, node)| (place, client.data(&node), node)).collect()
+}
+
+async fn entries(asked: Asked<'_>, line: &Line) -> Result<Vec<Entry>, Error> {
     let mut entries = Vec::with_capacity(asked.len());
     for (place, reply, node) in asked {
         match reply.await {
@@ -112,13 +195,7 @@ async fn entries(client: &Client, path: &ZnodePath, line: &Line) -> Result<Vec<E
     Ok(entries)
 }
 
-fn entry(
-    place: &Place,
-    line: &Line,
-    node: ZnodePath,
-    data: bytes::Bytes,
-    stat: &lockkeeper_client::Stat,
-) -> Entry {
+fn entry(place: &Place, line: &Line, node: ZnodePath, data: bytes::Bytes, stat: &Stat) -> Entry {
     let since = Duration::from_millis(u64::try_from(stat.ctime).unwrap_or_default());
     Entry {
         kind: place.kind,
