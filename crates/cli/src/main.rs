@@ -1,3 +1,85 @@
 //! The `lockkeeper` command.
+//!
+//! ```text
+//!   run/         run a command while holding a lock
+//!     wait         in line for the lock: the notice, the limit, the signals
+//!     child        the command: its process group, its environment, its end
+//!     loss         when the child has to be told to end, and when it has to be dead
+//!     signals      what is passed on; terminal: who may read it; exec: between fork and command
+//!   serve        the engine in the foreground; zoo_cfg reads ZooKeeper's own configuration
+//!   local/       the machine-local engine: home, start, daemon, control, and its subcommands
+//!   ls, show     who holds and who waits; view: how that is written
+//!   demo/        the story of locks on ZooKeeper, live
+//!   shell        completions and the manual page
+//!
+//!   args         the command line            names     lock names and durations
+//!   connect      from the options to a session
+//!   exit         exit codes, and the errors that lead to them
+//!   output       standard output, and the log on standard error
+//! ```
+//!
+//! Invariant: a command that runs under a lock is dead before anyone else can have the lock, as
+//! long as this process gets to run; and if this process is killed, so is the command.
 
-fn main() {}
+mod args;
+mod connect;
+mod demo;
+mod exit;
+mod local;
+mod ls;
+mod names;
+mod output;
+mod run;
+mod serve;
+mod shell;
+mod show;
+mod view;
+mod zoo_cfg;
+
+use std::future::Future;
+use std::process::ExitCode;
+
+use crate::args::{Cli, Command};
+use crate::exit::{Exit, Failure};
+
+fn main() -> ExitCode {
+    // Before the command line is parsed: the environment is the user's command's by now.
+    if let Some(request) = run::exec::Request::from_args() {
+        return request.exec();
+    }
+    let result = Cli::read().and_then(|cli| match cli {
+        Some(cli) => dispatch(cli),
+        None => Ok(Exit::Ok.code()),
+    });
+    ExitCode::from(result.unwrap_or_else(|failure| failure.report()))
+}
+
+fn dispatch(cli: Cli) -> Result<u8, Failure> {
+    let global = &cli.global;
+    let is_server = matches!(cli.command, Command::Serve(_) | Command::LocalEngine(_));
+    output::start_log(global.verbose, is_server);
+    match cli.command {
+        Command::Run(options) => block_on(run::run(global, options)),
+        Command::Serve(options) => block_on(serve::serve(options)),
+        Command::Ls(options) => block_on(ls::ls(global, options)),
+        Command::Show(options) => block_on(show::show(global, options)),
+        Command::Local(options) => local::command(global, options),
+        Command::Demo(options) => block_on(demo::demo(global, options)),
+        Command::Completions { shell } => shell::completions(shell),
+        Command::Man { command } => shell::man(command.as_deref()),
+        Command::LocalEngine(options) => local::daemon::run(options, block_on),
+    }
+}
+
+/// Runs on the main thread alone: the parent-death signal of a child is bound to the *thread*
+/// that started it, and the main thread is the one that lives as long as the process.
+fn block_on<F: Future<Output = Result<u8, Failure>>>(work: F) -> Result<u8, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| {
+        Failure::new(Exit::System, format!("the system refuses an event loop: {error}"))
+    })?;
+    let result = runtime.block_on(work);
+    // A name look-up that hangs must not keep the command from ending.
+    runtime.shutdown_background();
+    result
+}

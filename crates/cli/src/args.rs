@@ -1,0 +1,216 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::builder::styling::{AnsiColor, Styles};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+use lockkeeper::{LeaseMode, ZnodePath};
+
+use crate::exit::{Exit, Failure};
+use crate::{demo, local, names, run, serve};
+
+const STYLES: Styles = Styles::styled()
+    .header(AnsiColor::Green.on_default().bold())
+    .usage(AnsiColor::Green.on_default().bold())
+    .literal(AnsiColor::Cyan.on_default().bold());
+
+/// Distributed locks for commands.
+///
+/// `lockkeeper run backups/nightly -- ./backup.sh` runs a command while holding a lock. Without
+/// --connect the lock is kept by an engine on this machine, which is started when it is needed.
+/// With --connect it is kept by ZooKeeper servers, for all machines that use them.
+#[derive(Debug, Parser)]
+#[command(name = "lockkeeper", version, styles = STYLES, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Options that every subcommand takes.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Global options")]
+pub(crate) struct Global {
+    /// The servers: host:port,host:port/chroot or unix:/path; without it, this machine's own engine
+    #[arg(long, global = true, value_name = "HOSTS[/CHROOT]", env = "LOCKKEEPER_CONNECT")]
+    pub(crate) connect: Option<String>,
+
+    /// How long the servers keep a session that they do not hear of
+    #[arg(long, global = true, value_name = "DURATION", default_value = "10s",
+          value_parser = names::some_time)]
+    pub(crate) session_timeout: Duration,
+
+    /// What proves that a lock is still held: a write that a quorum committed, or any answer of a
+    /// server that stands alone [default: quorum; direct for an engine on this machine]
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        hide_possible_values = true,
+        value_name = "quorum|direct"
+    )]
+    lease: Option<Lease>,
+
+    /// The servers' tickTime, by which a quorum lease is shortened
+    #[arg(long, global = true, value_name = "DURATION", default_value = "2s",
+          value_parser = names::some_time)]
+    pub(crate) server_tick: Duration,
+
+    /// Credentials of the scheme digest, shown to the servers
+    #[arg(long, global = true, value_name = "USER:PASSWORD", env = "LOCKKEEPER_DIGEST",
+          hide_env_values = true, value_parser = digest)]
+    pub(crate) digest: Option<Digest>,
+
+    /// Write output as JSON
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+
+    /// Say more on standard error; twice or three times: much more
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+}
+
+impl Global {
+    /// What proves a lease. Behind a Unix socket is a server that stands alone.
+    pub(crate) fn lease(&self) -> LeaseMode {
+        let alone = self.connect.as_ref().is_none_or(|servers| servers.starts_with("unix:"));
+        match self.lease {
+            Some(Lease::Direct) => LeaseMode::Direct,
+            Some(Lease::Quorum) => LeaseMode::Quorum,
+            None if alone => LeaseMode::Direct,
+            None => LeaseMode::Quorum,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Lease {
+    Quorum,
+    Direct,
+}
+
+/// A user and a password; never printed.
+#[derive(Clone)]
+pub(crate) struct Digest {
+    pub(crate) user: String,
+    pub(crate) password: String,
+}
+
+impl std::fmt::Debug for Digest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Digest").field("user", &self.user).finish_non_exhaustive()
+    }
+}
+
+fn digest(text: &str) -> Result<Digest, String> {
+    let (user, password) = text.split_once(':').ok_or("write it as user:password")?;
+    Ok(Digest { user: user.to_owned(), password: password.to_owned() })
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Run(run::Options),
+    Serve(serve::Options),
+    Ls(LsOptions),
+    Show(ShowOptions),
+    Local(local::Options),
+    Demo(demo::Options),
+    /// Print a script that completes lockkeeper's commands in a shell
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Print the manual page of lockkeeper, or of a subcommand
+    #[command(hide = true)]
+    Man {
+        /// The subcommand
+        command: Option<String>,
+    },
+    /// The machine-local engine itself
+    #[command(name = "__local-engine", hide = true)]
+    LocalEngine(local::daemon::Options),
+}
+
+/// List the locks below a path: who holds them, and how many wait
+#[derive(Debug, Args)]
+pub(crate) struct LsOptions {
+    /// Where to look
+    #[arg(default_value = "/", value_parser = names::folder)]
+    pub(crate) path: ZnodePath,
+}
+
+/// Show who holds a lock and who waits for it
+#[derive(Debug, Args)]
+pub(crate) struct ShowOptions {
+    /// The lock
+    #[arg(value_parser = names::lock)]
+    pub(crate) lock: ZnodePath,
+}
+
+/// A directory that may be created.
+pub(crate) type Directory = PathBuf;
+
+impl Cli {
+    /// Reads the command line; `None` if that was a question for help, which is answered.
+    pub(crate) fn read() -> Result<Option<Self>, Failure> {
+        match Self::try_parse() {
+            Ok(cli) => Ok(Some(cli)),
+            Err(error) if error.use_stderr() && !is_overview(&error) => {
+                Err(Failure::new(Exit::Usage, one_line(&error.to_string())))
+            }
+            Err(error) if error.use_stderr() => {
+                let _ = error.print();
+                Err(Failure::new(Exit::Usage, "say what to do: one of the commands above"))
+            }
+            Err(error) => {
+                let _ = error.print();
+                Ok(None)
+            }
+        }
+    }
+}
+
+/// Whether nothing was asked, so that the help is the best answer.
+fn is_overview(error: &clap::Error) -> bool {
+    error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+}
+
+/// Everything but the usage of clap's message, which has several paragraphs.
+fn one_line(message: &str) -> String {
+    let message = message.strip_prefix("error: ").unwrap_or(message);
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let paragraphs = message.split("\n\n").filter(|text| !text.starts_with("Usage:"));
+    let mut parts: Vec<_> = paragraphs.map(words).filter(|text| !text.is_empty()).collect();
+    if let Some(last) = parts.last_mut().filter(|last| last.starts_with("For more information")) {
+        *last = "see --help".to_owned();
+    }
+    parts.join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn mistakes_are_told_in_one_line() {
+        let error = Cli::try_parse_from(["lockkeeper", "run", "--wait", "soon", "a", "--", "b"]);
+        let line = one_line(&error.unwrap_err().to_string());
+        assert!(line.contains("'soon'") && line.contains("10s"), "{line}");
+        assert!(!line.contains('\n') && !line.contains("Usage"), "{line}");
+    }
+
+    #[test]
+    fn a_password_is_never_printed() {
+        let digest = digest("me:secret").unwrap();
+        assert!(!format!("{digest:?}").contains("secret"));
+    }
+}

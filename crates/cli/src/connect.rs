@@ -1,0 +1,84 @@
+//! From the options to a session.
+
+use std::time::Duration;
+
+use lockkeeper::{Client, ClientBuilder, ConnectError, ConnectString};
+
+use crate::args::Global;
+use crate::exit::{Exit, Failure};
+use crate::local;
+use crate::output::tell;
+
+/// How long the first connection may take.
+const CONNECT_LIMIT: Duration = Duration::from_secs(10);
+
+/// After this, the user is told what the command is waiting for.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How long the end of a session may take; afterwards it expires by itself.
+const CLOSE_LIMIT: Duration = Duration::from_secs(2);
+
+/// A session, and how another process would get one.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) client: Client,
+    /// A connection string for the same servers.
+    pub(crate) servers: String,
+}
+
+impl Connection {
+    /// Starts a session with the servers of the options, or with this machine's engine, which is
+    /// started if need be.
+    pub(crate) async fn open(global: &Global) -> Result<Self, Failure> {
+        match &global.connect {
+            Some(servers) => Self::remote(global, servers).await,
+            None => local::start::with_engine(global).await,
+        }
+    }
+
+    async fn remote(global: &Global, servers: &str) -> Result<Self, Failure> {
+        let servers = match servers.parse::<ConnectString>() {
+            Ok(servers) => servers.to_string(),
+            Err(error) => return Err(Failure::from(ConnectError::from(error))),
+        };
+        let client = patiently(global, &servers).await.map_err(|error| {
+            let failure = Failure::from(error);
+            if failure.code() == Exit::NoServer.code() {
+                failure.advise("check --connect, and that a server runs there")
+            } else {
+                failure
+            }
+        })?;
+        Ok(Self { client, servers })
+    }
+
+    /// Ends the session, and with it whatever is left of it on the server.
+    pub(crate) async fn close(&self) {
+        let _ = tokio::time::timeout(CLOSE_LIMIT, self.client.close()).await;
+    }
+}
+
+/// Connects, and tells the user if that takes a while.
+async fn patiently(global: &Global, servers: &str) -> Result<Client, ConnectError> {
+    let connected = builder(global).connect(servers);
+    tokio::pin!(connected);
+    if let Ok(connected) = tokio::time::timeout(PATIENCE, &mut connected).await {
+        return connected;
+    }
+    let limit = CONNECT_LIMIT.as_secs();
+    tell(&format!("no answer from {servers} yet; giving up after {limit} s"));
+    connected.await
+}
+
+/// The options of a session.
+pub(crate) fn builder(global: &Global) -> ClientBuilder {
+    let builder = Client::builder()
+        .session_timeout(global.session_timeout)
+        .lease(global.lease())
+        .server_tick(global.server_tick)
+        .connect_timeout(CONNECT_LIMIT);
+    match &global.digest {
+        Some(digest) => builder.digest(&digest.user, &digest.password),
+        None => builder,
+    }
+}

@@ -1,0 +1,184 @@
+//! Exit codes, and the errors that lead to them.
+//!
+//! | code | meaning |
+//! |---|---|
+//! | 0 | done |
+//! | 1 | the answer is no: `run -n` or `run -w` did not get the lock (another code with `-E`); `local status` found no engine |
+//! | 64 | wrong usage: an option, a lock name, a duration |
+//! | 65 | the data is not what it should be: a damaged data directory, one of a newer version, a lock with foreign children |
+//! | 69 | something is taken: a port, a socket, a data directory |
+//! | 70 | a bug in lockkeeper |
+//! | 71 | the operating system refuses something: a process, a thread |
+//! | 73 | a file or directory cannot be made or written |
+//! | 74 | the disk failed while the engine ran |
+//! | 75 | no server: none reachable, or none for too long |
+//! | 77 | no permission: credentials refused, or an access control list |
+//! | 78 | a configuration file is wrong |
+//! | 79 | the lock was lost while the command ran |
+//! | 126 | the command cannot be executed |
+//! | 127 | the command does not exist |
+//! | 128 + n | ended by signal n: lockkeeper while it waited, or the command |
+//!
+//! `run` ends with the command's own code otherwise. 64 to 78 mean what `sysexits.h` says.
+
+use std::fmt;
+
+use lockkeeper::{AcquireError, ConnectError, Error, ErrorCode, LockPathError};
+use lockkeeper_engine::{EngineError, StartError, StorageError};
+
+/// The exit codes that are not the command's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Exit {
+    Ok = 0,
+    No = 1,
+    Usage = 64,
+    Data = 65,
+    Taken = 69,
+    Bug = 70,
+    System = 71,
+    CannotCreate = 73,
+    Disk = 74,
+    NoServer = 75,
+    NoPermission = 77,
+    Config = 78,
+    Lost = 79,
+    CannotExecute = 126,
+    NotFound = 127,
+}
+
+impl Exit {
+    pub(crate) fn code(self) -> u8 {
+        self as u8
+    }
+}
+
+/// The code of a process that a signal ended, as shells count.
+pub(crate) fn signal_code(signal: i32) -> u8 {
+    u8::try_from(128 + signal).unwrap_or(u8::MAX)
+}
+
+/// What is told to the user in one line, and the exit code.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    code: u8,
+    message: String,
+}
+
+impl Failure {
+    pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
+        Self::with_code(exit.code(), message)
+    }
+
+    pub(crate) fn with_code(code: u8, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
+    }
+
+    pub(crate) fn code(&self) -> u8 {
+        self.code
+    }
+
+    /// Adds what the failure is about in front.
+    pub(crate) fn about(mut self, what: &str) -> Self {
+        self.message = format!("{what}: {}", self.message);
+        self
+    }
+
+    /// Adds a way out at the end.
+    pub(crate) fn advise(mut self, advice: &str) -> Self {
+        self.message = format!("{}; {advice}", self.message);
+        self
+    }
+
+    /// Tells the user, and gives the exit code.
+    pub(crate) fn report(&self) -> u8 {
+        crate::output::tell(&self.message);
+        self.code
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl From<ConnectError> for Failure {
+    fn from(error: ConnectError) -> Self {
+        let exit = match &error {
+            ConnectError::ConnectString(_) | ConnectError::TimeoutTooShort { .. } => Exit::Usage,
+            ConnectError::AuthFailed => Exit::NoPermission,
+            _ => Exit::NoServer,
+        };
+        Self::new(exit, error.to_string())
+    }
+}
+
+impl From<LockPathError> for Failure {
+    fn from(error: LockPathError) -> Self {
+        Self::new(Exit::Usage, error.to_string())
+    }
+}
+
+impl From<AcquireError> for Failure {
+    fn from(error: AcquireError) -> Self {
+        let exit = match &error {
+            AcquireError::Timeout { .. } => Exit::No,
+            AcquireError::Foreign { .. } | AcquireError::Exhausted { .. } => Exit::Data,
+            AcquireError::LeaseTooShort { .. } => Exit::NoServer,
+            AcquireError::Client { source, .. } => exit_of(source),
+            _ => Exit::NoServer,
+        };
+        Self::new(exit, error.to_string())
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::new(exit_of(&error), error.to_string())
+    }
+}
+
+fn exit_of(error: &Error) -> Exit {
+    match error.code() {
+        Some(ErrorCode::NoAuth | ErrorCode::AuthFailed) => Exit::NoPermission,
+        Some(_) => Exit::Data,
+        None => Exit::NoServer,
+    }
+}
+
+impl From<StartError> for Failure {
+    fn from(error: StartError) -> Self {
+        let exit = match &error {
+            StartError::PortTaken { .. } | StartError::SocketInUse { .. } => Exit::Taken,
+            StartError::NotASocket { .. } | StartError::Socket { .. } => Exit::CannotCreate,
+            StartError::Storage(storage) => exit_of_storage(storage),
+            StartError::NewerRecord { .. } => Exit::Data,
+            StartError::Engine(EngineError::Panicked) => Exit::Bug,
+            StartError::System { .. } => Exit::System,
+            StartError::Engine(_) => Exit::Disk,
+            _ => Exit::Usage,
+        };
+        Self::new(exit, error.to_string())
+    }
+}
+
+impl From<EngineError> for Failure {
+    fn from(error: EngineError) -> Self {
+        let exit = match &error {
+            EngineError::Panicked => Exit::Bug,
+            _ => Exit::Disk,
+        };
+        Self::new(exit, error.to_string())
+    }
+}
+
+fn exit_of_storage(error: &StorageError) -> Exit {
+    match error {
+        StorageError::NoDirectory { .. } => Exit::Usage,
+        StorageError::InUse { .. } => Exit::Taken,
+        StorageError::Newer { .. } | StorageError::Damaged { .. } => Exit::Data,
+        StorageError::NotADirectory { .. } | StorageError::NotWritable { .. } => Exit::CannotCreate,
+        _ => Exit::Disk,
+    }
+}

@@ -1,0 +1,214 @@
+//! Asking the machine-local engine how it is, and to stop.
+//!
+//! One line to ask, one line of JSON as the answer. After `stop` the engine's end of the
+//! connection is open for as long as its process lives.
+
+use std::fs;
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use lockkeeper_engine::{Durability, Engine};
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
+use tokio::net;
+use tokio::time::timeout;
+
+use super::home::Home;
+use crate::exit::{Exit, Failure};
+
+/// How long the other side may take to ask or to answer.
+const TALK_LIMIT: Duration = Duration::from_secs(5);
+
+/// How long an engine may take to end.
+const END_LIMIT: Duration = Duration::from_secs(60);
+
+/// The longest question, in bytes.
+const LONGEST: u64 = 64;
+
+/// What the engine tells. The names are stable: `local status --json` prints them.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Status {
+    pub(super) running: bool,
+    pub(super) pid: u32,
+    pub(super) version: String,
+    pub(super) uptime_ms: u64,
+    pub(super) socket: PathBuf,
+    pub(super) data_dir: PathBuf,
+    pub(super) durability: String,
+    pub(super) sessions: usize,
+}
+
+/// A question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asked {
+    Status,
+    Stop,
+}
+
+impl Asked {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Status => "status",
+            Self::Stop => "stop",
+        }
+    }
+}
+
+/// An answer, and the connection that it came over.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) status: Status,
+    engine: BufReader<UnixStream>,
+}
+
+/// Asks the engine; `None` if none runs.
+pub(super) fn ask(home: &Home, question: Asked) -> Result<Option<Answer>, Failure> {
+    let stream = match UnixStream::connect(home.admin_socket()) {
+        Ok(stream) => stream,
+        Err(error) if is_nobody(&error) => return Ok(None),
+        Err(error) => return Err(silent(home, &error)),
+    };
+    match talk(stream, question) {
+        Ok(answer) => Ok(Some(answer)),
+        // It was ending as we asked.
+        Err(error) if is_nobody(&error) => Ok(None),
+        Err(error) => Err(silent(home, &error)),
+    }
+}
+
+fn is_nobody(error: &io::Error) -> bool {
+    use ErrorKind::{BrokenPipe, ConnectionRefused, ConnectionReset, NotFound, UnexpectedEof};
+    matches!(
+        error.kind(),
+        BrokenPipe | ConnectionRefused | ConnectionReset | NotFound | UnexpectedEof
+    )
+}
+
+fn silent(home: &Home, error: &io::Error) -> Failure {
+    let socket = home.admin_socket();
+    let why = match error.kind() {
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => format!("silent for {TALK_LIMIT:?}"),
+        _ => error.to_string(),
+    };
+    let message = format!("the engine behind {} does not answer: {why}", socket.display());
+    Failure::new(Exit::NoServer, message).advise("end its process by hand if it hangs")
+}
+
+fn talk(stream: UnixStream, question: Asked) -> io::Result<Answer> {
+    stream.set_read_timeout(Some(TALK_LIMIT))?;
+    writeln!(&stream, "{}", question.word())?;
+    let mut engine = BufReader::new(stream);
+    let mut line = String::new();
+    if engine.read_line(&mut line)? == 0 {
+        return Err(ErrorKind::UnexpectedEof.into());
+    }
+    let status = serde_json::from_str(&line).map_err(io::Error::other)?;
+    Ok(Answer { status, engine })
+}
+
+impl Answer {
+    /// Waits until the engine's process is gone.
+    pub(super) fn wait_for_end(mut self) -> Result<(), Failure> {
+        // An error is the end as well, unless it is the time limit.
+        let _ = self.engine.get_ref().set_read_timeout(Some(END_LIMIT));
+        match self.engine.read_to_end(&mut Vec::new()) {
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                let pid = self.status.pid;
+                Err(Failure::new(
+                    Exit::NoServer,
+                    format!(
+                        "the engine (pid {pid}) has not ended within {END_LIMIT:?}; see its log"
+                    ),
+                ))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The engine's side.
+#[derive(Debug)]
+pub(super) struct Control {
+    listener: net::UnixListener,
+    path: PathBuf,
+    since: Instant,
+    data_dir: PathBuf,
+    durability: Durability,
+}
+
+impl Control {
+    /// Listens for questions. To be called by the owner of the data directory only: what is at
+    /// the path is a dead engine's.
+    pub(super) fn listen(home: &Home, durability: Durability) -> Result<Self, Failure> {
+        let path = home.admin_socket();
+        let listen = || {
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+            let listener = net::UnixListener::bind(&path)?;
+            // Until here the home directory alone (0700) keeps others out.
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
+            Ok(listener)
+        };
+        let listener = listen().map_err(|error| {
+            Failure::new(
+                Exit::CannotCreate,
+                format!("cannot listen on {}: {error}", path.display()),
+            )
+        })?;
+        Ok(Self { listener, path, since: Instant::now(), data_dir: home.data(), durability })
+    }
+
+    /// Removes the socket, while the data directory is ours still. What cannot be removed is
+    /// replaced by the next engine.
+    pub(super) fn remove(self) {
+        let _ = fs::remove_file(&self.path);
+    }
+
+    /// Answers questions until one is to stop; that connection is handed out.
+    pub(super) async fn serve(&self, engine: &Engine) -> net::UnixStream {
+        loop {
+            let Ok((stream, _)) = self.listener.accept().await else {
+                // Out of files, most likely: others must end first.
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            };
+            match timeout(TALK_LIMIT, self.answer(stream, engine)).await {
+                Ok(Ok(Some(asker))) => return asker,
+                // Whoever asks and goes away gets no answer.
+                Ok(Ok(None) | Err(_)) | Err(_) => {}
+            }
+        }
+    }
+
+    async fn answer(
+        &self,
+        mut stream: net::UnixStream,
+        engine: &Engine,
+    ) -> io::Result<Option<net::UnixStream>> {
+        let mut line = String::new();
+        let mut input = tokio::io::BufReader::new((&mut stream).take(LONGEST));
+        input.read_line(&mut line).await?;
+        let mut reply = serde_json::to_vec(&self.status(engine))?;
+        reply.push(b'\n');
+        stream.write_all(&reply).await?;
+        Ok((line.trim_end() == Asked::Stop.word()).then_some(stream))
+    }
+
+    fn status(&self, engine: &Engine) -> Status {
+        Status {
+            running: true,
+            pid: std::process::id(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            uptime_ms: u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX),
+            socket: engine.socket_path().map(PathBuf::from).unwrap_or_default(),
+            data_dir: self.data_dir.clone(),
+            durability: self.durability.to_string(),
+            sessions: engine.sessions(),
+        }
+    }
+}

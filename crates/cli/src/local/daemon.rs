@@ -1,0 +1,172 @@
+//! The process of the machine-local engine.
+
+use std::fs::{File, TryLockError, read_dir};
+use std::future::Future;
+use std::io::{Write, stderr, stdout};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use lockkeeper_engine::{Durability, Engine};
+use rustix::process::setsid;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::sleep;
+
+use super::control::Control;
+use super::home::Home;
+use crate::exit::{Exit, Failure};
+use crate::names;
+
+/// The word that asks for this.
+pub(super) const WORD: &str = "__local-engine";
+
+/// Sessions may be as short as two of these.
+const TICK: Duration = Duration::from_millis(500);
+
+/// A holder may be silent for this long, if it asks for it.
+const LONGEST_SESSION: Duration = Duration::from_secs(600);
+
+/// How soon an engine that could not end because somebody was just connecting looks again.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// What the starter passes on.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    #[arg(long)]
+    home: PathBuf,
+    #[arg(long)]
+    durability: Durability,
+    /// How long it stays without sessions
+    #[arg(long, env = "LOCKKEEPER_LOCAL_IDLE", default_value = "10m",
+          value_parser = names::some_time)]
+    idle: Duration,
+}
+
+/// What the starter is told over the pipe: a line, and the pipe is closed.
+#[derive(Debug)]
+pub(super) enum Report {
+    Ready,
+    Failed(Failure),
+}
+
+/// Runs the engine until it is stopped, or not needed any more.
+pub(crate) fn run<B>(options: Options, block_on: B) -> Result<u8, Failure>
+where
+    B: FnOnce(std::pin::Pin<Box<dyn Future<Output = Result<u8, Failure>>>>) -> Result<u8, Failure>,
+{
+    close_inherited();
+    // A session of its own: no terminal, and no signals that are meant for somebody's job. That
+    // fails only for the leader of a group, which a process that was just started is not.
+    let _ = setsid();
+    block_on(Box::pin(serve(options)))
+}
+
+async fn serve(options: Options) -> Result<u8, Failure> {
+    let home = Home::at(options.home);
+    let (engine, control) = match start(&home, options.durability).await {
+        Ok(started) => started,
+        Err(failure) => {
+            Report::Failed(failure).send();
+            return Ok(Exit::Ok.code());
+        }
+    };
+    Report::Ready.send();
+    let mut terminate = signal(SignalKind::terminate()).map_err(refused)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(refused)?;
+    tokio::select! {
+        ended = engine.stopped() => ended?,
+        _ = terminate.recv() => tracing::info!("asked to stop by a signal"),
+        _ = interrupt.recv() => tracing::info!("asked to stop by a signal"),
+        asker = control.serve(&engine) => {
+            tracing::info!("asked to stop by `lockkeeper local stop`");
+            // Closed by the kernel with this process, which is what the asker waits for.
+            std::mem::forget(asker);
+        }
+        lock = unneeded(&engine, &home, options.idle) => {
+            tracing::info!("no sessions for {:?}", options.idle);
+            // Unlocked by the kernel with this process, so that the next one finds all free.
+            std::mem::forget(lock);
+        }
+    }
+    control.remove();
+    engine.stop().await?;
+    Ok(Exit::Ok.code())
+}
+
+fn refused(error: std::io::Error) -> Failure {
+    Failure::new(Exit::System, format!("the system does not let signals be handled: {error}"))
+}
+
+async fn start(home: &Home, durability: Durability) -> Result<(Engine, Control), Failure> {
+    let engine = Engine::builder()
+        .unix_socket(home.socket())
+        .data_dir(home.data())
+        .durability(durability)
+        .tick(TICK)
+        .max_session_timeout(LONGEST_SESSION)
+        .start()
+        .await?;
+    // The data directory is ours by now, so nobody else answers at the other socket.
+    let control = Control::listen(home, durability)?;
+    Ok((engine, control))
+}
+
+/// Waits until there have been no sessions for so long, and nobody is about to start one.
+async fn unneeded(engine: &Engine, home: &Home, limit: Duration) -> File {
+    loop {
+        let spent = engine.idle_since().map_or(Duration::ZERO, |since| since.elapsed());
+        if spent < limit {
+            sleep(limit - spent).await;
+            continue;
+        }
+        // Who holds this has found our socket, and may not have a session yet. Who does not will
+        // look for the socket when we are gone.
+        if let Ok(lock) = home.start_lock() {
+            let free = lock.try_lock();
+            let since: Option<Instant> = engine.idle_since();
+            match free {
+                Ok(()) if since.is_some_and(|since| since.elapsed() >= limit) => return lock,
+                Err(TryLockError::Error(error)) => {
+                    tracing::warn!("cannot lock start.lock: {error}")
+                }
+                _ => {}
+            }
+        }
+        sleep(limit.min(LOOK_AGAIN)).await;
+    }
+}
+
+/// Closes what the starter's parents had open: a pipe or a locked file that lived on in here would
+/// keep others waiting. Nothing of our own is open yet.
+fn close_inherited() {
+    let Ok(entries) = read_dir("/proc/self/fd") else { return };
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
+    let open: Vec<i32> = names.filter(|fd| *fd > 2).collect();
+    for fd in open {
+        // That of the listing is in the list, and closed already.
+        let _ = nix::unistd::close(fd);
+    }
+}
+
+impl Report {
+    fn send(self) {
+        let text = match self {
+            Self::Ready => "ready\n".to_owned(),
+            Self::Failed(failure) => format!("{} {failure}\n", failure.code()),
+        };
+        // The starter may have been interrupted. The engine stays for the next one.
+        let _ = stdout().write_all(text.as_bytes()).and_then(|()| stdout().flush());
+        // This closes the pipe, which the starter waits for.
+        let _ = rustix::stdio::dup2_stdout(stderr());
+    }
+
+    pub(super) fn read(text: &str) -> Option<Self> {
+        match text.trim_end() {
+            "ready" => Some(Self::Ready),
+            text => {
+                let (code, message) = text.split_once(' ')?;
+                Some(Self::Failed(Failure::with_code(code.parse().ok()?, message)))
+            }
+        }
+    }
+}

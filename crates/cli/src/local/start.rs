@@ -1,0 +1,123 @@
+//! Finds the machine-local engine, or starts it.
+//!
+//! `start.lock` makes this safe. A command holds it shared from the look at the socket until it
+//! has a session. Whoever starts an engine holds it exclusively, so that of two commands one
+//! starts it and the other finds it. An engine that is about to end for want of sessions takes it
+//! exclusively, too, so that none ends under a command that has just found it.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+use lockkeeper_engine::Durability;
+
+use super::home::Home;
+use super::{DURABILITY, daemon};
+use crate::args::Global;
+use crate::connect::{self, Connection};
+use crate::exit::{Exit, Failure};
+use crate::run::exec::this_program;
+
+/// How often an engine that ends again before it can be used is started anew.
+const TRIES: u32 = 5;
+
+/// A session with the engine, which is started if need be.
+pub(crate) async fn with_engine(global: &Global) -> Result<Connection, Failure> {
+    let home = Home::find()?;
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let found = ensure(&home, None)?;
+        let servers = home.connect_string();
+        match connect::builder(global).connect(&servers).await {
+            Ok(client) => return Ok(Connection { client, servers }),
+            // Killed, or stopped by hand, since we looked.
+            Err(_) if !is_alive(&home) && tries < TRIES => drop(found),
+            Err(error) => return Err(Failure::from(error).advise(&see_log(&home))),
+        }
+    }
+}
+
+/// Makes sure that there is an engine. It does not end for want of sessions while the file lives.
+pub(super) fn ensure(home: &Home, durability: Option<Durability>) -> Result<File, Failure> {
+    for _ in 0..TRIES {
+        let lock = home.start_lock()?;
+        lock.lock_shared().map_err(lock_failed)?;
+        if is_alive(home) {
+            return Ok(lock);
+        }
+        // Not from shared to exclusive: two commands would wait for each other.
+        lock.unlock().map_err(lock_failed)?;
+        lock.lock().map_err(lock_failed)?;
+        if !is_alive(home) {
+            start(home, durability)?;
+        }
+    }
+    let message = "the machine-local engine ends as soon as it has started";
+    Err(Failure::new(Exit::NoServer, message).advise(&see_log(home)))
+}
+
+fn lock_failed(error: io::Error) -> Failure {
+    Failure::new(Exit::System, format!("cannot lock start.lock: {error}"))
+}
+
+fn see_log(home: &Home) -> String {
+    format!("see {}", home.log().display())
+}
+
+/// Nobody listens behind a socket that refuses, and whatever accepts is alive.
+fn is_alive(home: &Home) -> bool {
+    UnixStream::connect(home.socket()).is_ok()
+}
+
+/// What the environment says, or else the strongest.
+fn wanted_durability() -> Result<Durability, Failure> {
+    match std::env::var(DURABILITY) {
+        Ok(word) => word
+            .parse::<Durability>()
+            .map_err(|error| Failure::new(Exit::Usage, format!("{DURABILITY}: {error}"))),
+        Err(_) => Ok(Durability::Sync),
+    }
+}
+
+/// Starts an engine in the background, and returns when it listens.
+fn start(home: &Home, durability: Option<Durability>) -> Result<(), Failure> {
+    let refused = |error: io::Error| {
+        Failure::new(Exit::System, format!("cannot start the machine-local engine: {error}"))
+    };
+    let durability = match durability {
+        Some(durability) => durability,
+        None => wanted_durability()?,
+    };
+    let mut engine = Command::new(this_program().map_err(refused)?)
+        .arg0("lockkeeper")
+        .arg(daemon::WORD)
+        .arg("--home")
+        .arg(home.directory())
+        .args(["--durability", &durability.to_string()])
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(home.open_log()?)
+        .spawn()
+        .map_err(refused)?;
+    let mut report = String::new();
+    if let Some(mut pipe) = engine.stdout.take() {
+        // It is closed with the report, or with the process if that dies without one.
+        let _ = pipe.read_to_string(&mut report);
+    }
+    match daemon::Report::read(&report) {
+        Some(daemon::Report::Ready) => Ok(()),
+        Some(daemon::Report::Failed(failure)) => {
+            let _ = engine.wait();
+            Err(failure.about("the machine-local engine did not start"))
+        }
+        None => {
+            let how = engine.wait().map_or_else(|error| error.to_string(), |s| s.to_string());
+            let message = format!("the machine-local engine ended as it started ({how})");
+            Err(Failure::new(Exit::NoServer, message).advise(&see_log(home)))
+        }
+    }
+}

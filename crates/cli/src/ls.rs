@@ -1,0 +1,86 @@
+//! `lockkeeper ls`: the locks below a path.
+
+use lockkeeper::inspect::{self, Locks, Queue};
+use serde::Serialize;
+
+use crate::args::{Global, LsOptions};
+use crate::connect::Connection;
+use crate::exit::{Exit, Failure};
+use crate::output::{print, print_json};
+use crate::view::{self, Contender};
+
+/// The locks as JSON. The names are stable.
+#[derive(Debug, Serialize)]
+struct Listed<'a> {
+    path: &'a str,
+    locks: Vec<ListedLock<'a>>,
+    /// Nodes that may not be looked into.
+    unreadable: Vec<&'a str>,
+}
+
+#[derive(Debug, Serialize)]
+struct ListedLock<'a> {
+    lock: &'a str,
+    holders: usize,
+    waiters: usize,
+    contenders: Vec<Contender<'a>>,
+}
+
+/// Lists the locks that somebody holds.
+pub(crate) async fn ls(global: &Global, options: LsOptions) -> Result<u8, Failure> {
+    let connection = Connection::open(global).await?;
+    let locks = inspect::locks(&connection.client, &options.path).await;
+    connection.close().await;
+    let locks = locks?;
+    let path = options.path.as_str();
+    if global.json {
+        print_json(&Listed {
+            path,
+            locks: locks.queues.iter().map(ListedLock::new).collect(),
+            unreadable: locks.unreadable.iter().map(AsRef::as_ref).collect(),
+        })?;
+    } else {
+        print(&describe(path, &locks))?;
+    }
+    Ok(Exit::Ok.code())
+}
+
+impl<'a> ListedLock<'a> {
+    fn new(queue: &'a Queue) -> Self {
+        Self {
+            lock: queue.path.as_str(),
+            holders: queue.holders().count(),
+            waiters: queue.waiters().count(),
+            contenders: view::contenders(queue),
+        }
+    }
+}
+
+fn describe(path: &str, locks: &Locks) -> String {
+    let mut text = if locks.queues.is_empty() {
+        format!("no lock below {path} is held\n")
+    } else {
+        let mut rows = vec![["LOCK", "HELD BY", "SINCE", "WAITING"].map(str::to_owned).to_vec()];
+        rows.extend(locks.queues.iter().map(row));
+        view::table(&rows)
+    };
+    for node in &locks.unreadable {
+        text.push_str(&format!("{}: no permission to look\n", view::printable(node.as_str())));
+    }
+    text
+}
+
+fn row(queue: &Queue) -> Vec<String> {
+    let holder = queue.holders().next();
+    let others = queue.holders().count().saturating_sub(1);
+    let mut who = holder.map(view::who).unwrap_or_default();
+    if others > 0 {
+        who.push_str(&format!(" and {others} more"));
+    }
+    vec![
+        view::printable(queue.path.as_str()),
+        who,
+        holder.map(view::when).unwrap_or_default(),
+        queue.waiters().count().to_string(),
+    ]
+}

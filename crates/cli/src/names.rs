@@ -1,0 +1,78 @@
+//! Lock names and durations, as users write them.
+
+use std::time::Duration;
+
+use lockkeeper::{LockPathError, ZnodePath};
+
+/// Reads the name of a lock: `demo/hello` is `/demo/hello`.
+pub(crate) fn lock(text: &str) -> Result<ZnodePath, LockPathError> {
+    let path = folder(text)?;
+    if path.is_root() { Err(LockPathError::Root) } else { Ok(path) }
+}
+
+/// Reads a path that may be `/`.
+pub(crate) fn folder(text: &str) -> Result<ZnodePath, LockPathError> {
+    let relative = !text.is_empty() && !text.starts_with('/');
+    let path = if relative { ZnodePath::new(&format!("/{text}")) } else { ZnodePath::new(text) };
+    path.map_err(LockPathError::Path)
+}
+
+/// Reads `10s`, `500ms` or `1m 30s`; a number alone is seconds, as in flock(1).
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().map(Duration::try_from_secs_f64);
+    let parsed = seconds.and_then(Result::ok).or_else(|| humantime::parse_duration(text).ok());
+    // What does not fit into a year is a mistake, and near the end of time sums overflow.
+    match parsed {
+        Some(duration) if duration <= YEAR => Ok(duration),
+        Some(_) => Err("longer than a year".to_owned()),
+        None => Err("write it like 10s, 500ms, 1m30s or 2.5 (seconds)".to_owned()),
+    }
+}
+
+const YEAR: Duration = Duration::from_secs(366 * 24 * 60 * 60);
+
+/// Reads a duration that is not zero.
+pub(crate) fn some_time(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        Duration::ZERO => Err("it must be longer than nothing".to_owned()),
+        some => Ok(some),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_leading_slash_makes_no_difference() {
+        assert_eq!(lock("demo/hello").unwrap(), lock("/demo/hello").unwrap());
+        assert_eq!(folder("/").unwrap(), ZnodePath::root());
+    }
+
+    #[test]
+    fn what_is_no_name_is_refused_with_a_reason() {
+        for (text, reason) in [
+            ("", "it is empty"),
+            ("/", "cannot be a lock"),
+            ("a//b", "empty segment"),
+            ("a/", "ends with"),
+            ("../x", "relative"),
+            ("a/./b", "relative"),
+            ("a\0b", "NUL"),
+        ] {
+            let error = lock(text).unwrap_err().to_string();
+            assert!(error.contains(reason) && error.contains("/locks/orders"), "{text:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn durations_are_read_as_people_write_them() {
+        for (text, ms) in [("10s", 10_000), ("500ms", 500), ("2", 2_000), ("0.5", 500), ("0", 0)] {
+            assert_eq!(duration(text), Ok(Duration::from_millis(ms)), "{text}");
+        }
+        assert_eq!(duration("1m30s"), Ok(Duration::from_secs(90)));
+        for text in ["", "soon", "-1", "10 parsecs", "NaN", "inf", "1e30", "9999y"] {
+            assert!(duration(text).is_err(), "{text}");
+        }
+    }
+}

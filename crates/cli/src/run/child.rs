@@ -1,0 +1,179 @@
+//! The command that runs under the lock.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use lockkeeper::{MutexGuard, ZnodePath};
+use rustix::process::{
+    Pid, Signal, WaitOptions, WaitStatus, getpid, kill_current_process_group, kill_process,
+    kill_process_group, waitpid,
+};
+
+use super::exec::{self, this_program};
+use super::loss::Step;
+use super::terminal::{Terminal, is_on_its_own};
+use crate::connect::Connection;
+use crate::exit::{Exit, Failure, signal_code};
+
+/// A running command, the first process of its group.
+///
+/// It is waited for by this alone, so that its id is its own for as long as it is signalled.
+#[derive(Debug)]
+pub(super) struct Child {
+    group: Pid,
+    terminal: Option<Terminal>,
+}
+
+/// What the command is told about its lock.
+#[derive(Debug)]
+pub(super) struct Environment<'a> {
+    pub(super) connection: &'a Connection,
+    pub(super) lock: &'a ZnodePath,
+    pub(super) guard: &'a MutexGuard,
+}
+
+/// Something that happened to the command.
+#[derive(Debug)]
+pub(super) enum Change {
+    Ended(Ended),
+    /// Stopped by this signal.
+    Stopped(Option<Signal>),
+}
+
+/// How the command ended.
+#[derive(Debug)]
+pub(super) struct Ended(WaitStatus);
+
+impl Ended {
+    /// Its exit code, as shells count.
+    pub(super) fn code(&self) -> u8 {
+        let own = self.0.exit_status().and_then(|code| u8::try_from(code).ok());
+        own.unwrap_or_else(|| signal_code(self.0.terminating_signal().unwrap_or_default()))
+    }
+}
+
+impl Child {
+    /// Starts a command. To be called on the main thread: the kernel takes the end of the thread
+    /// that starts a child for the death of its parent.
+    pub(super) fn spawn(
+        command: &[OsString],
+        environment: &Environment<'_>,
+    ) -> Result<Self, Failure> {
+        let refused = |error: std::io::Error| {
+            Failure::new(Exit::System, format!("the system refuses a process: {error}"))
+        };
+        let child = Command::new(this_program().map_err(refused)?)
+            .arg0("lockkeeper")
+            .arg(exec::WORD)
+            .arg(getpid().as_raw_nonzero().to_string())
+            .args(command)
+            .envs(environment.variables())
+            .process_group(0)
+            .spawn()
+            .map_err(refused)?;
+        let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        let group = group
+            .ok_or_else(|| Failure::new(Exit::Bug, format!("{} is no process id", child.id())))?;
+        let mut child = Self { group, terminal: Terminal::find() };
+        child.offer_terminal();
+        Ok(child)
+    }
+
+    /// What has happened since this was asked last; `None`: nothing more.
+    pub(super) fn poll(&self) -> Result<Option<Change>, Failure> {
+        let options = WaitOptions::NOHANG | WaitOptions::UNTRACED;
+        let change = waitpid(Some(self.group), options).map_err(|error| {
+            Failure::new(Exit::Bug, format!("cannot wait for the command: {error}"))
+        })?;
+        Ok(change.map(|(_, status)| match status.stopping_signal() {
+            Some(signal) => Change::Stopped(Signal::from_named_raw(signal)),
+            None => Change::Ended(Ended(status)),
+        }))
+    }
+
+    /// Passes a signal on to the whole group.
+    pub(super) fn signal(&self, signal: Signal) {
+        tracing::debug!(?signal, group = self.group.as_raw_nonzero(), "passed on");
+        // Fails if the whole group has ended, of which we are about to hear.
+        let _ = kill_process_group(self.group, signal);
+    }
+
+    /// Ends it because of the lock.
+    pub(super) fn end(&self, step: Step) {
+        match step {
+            Step::Warned => {}
+            Step::Kill => self.signal(Signal::KILL),
+            Step::Term => {
+                self.signal(Signal::TERM);
+                // A stopped process does not notice.
+                self.signal(Signal::CONT);
+            }
+        }
+    }
+
+    /// The command was stopped. If it only wanted the terminal, it gets it and goes on. Otherwise
+    /// we stop with it, as the shell waits for us and not for the command; [`Child::resume`] is
+    /// called when the shell continues us. A session that is stopped for too long is lost, and the
+    /// command then never runs again.
+    pub(super) fn stopped(&mut self, by: Option<Signal>) {
+        let group = self.group;
+        let wants_terminal = matches!(by, Some(Signal::TTIN | Signal::TTOU));
+        if wants_terminal && self.terminal.as_mut().is_some_and(|terminal| terminal.lend(group)) {
+            return self.signal(Signal::CONT);
+        }
+        // A STOP from elsewhere is nobody's wish to have the shell back.
+        if by == Some(Signal::STOP) {
+            return;
+        }
+        if is_on_its_own() {
+            return self.signal(Signal::CONT);
+        }
+        if let Some(terminal) = &mut self.terminal {
+            terminal.take_back(group, false);
+        }
+        // Ctrl-Z is meant for all of a job: a script that runs us, the other end of a pipe. We
+        // listen to TSTP, so that it does not stop us, and pass it on to a group that has stopped.
+        let _ = kill_current_process_group(Signal::TSTP);
+        let _ = kill_process(getpid(), Signal::STOP);
+    }
+
+    /// Lets a stopped command go on, with the terminal if we have it again.
+    pub(super) fn resume(&mut self) {
+        self.offer_terminal();
+        self.signal(Signal::CONT);
+    }
+
+    /// The command has ended: the terminal is ours again.
+    pub(super) fn finish(&mut self, ended: &Ended) {
+        if let Some(terminal) = &mut self.terminal {
+            terminal.take_back(self.group, ended.0.signaled());
+        }
+    }
+
+    fn offer_terminal(&mut self) {
+        if let Some(terminal) = &mut self.terminal {
+            terminal.lend_to_foreground(self.group);
+        }
+    }
+}
+
+impl Environment<'_> {
+    fn variables(&self) -> [(&'static str, OsString); 5] {
+        let own = |text: &str| OsStr::new(text).to_owned();
+        [
+            ("LOCKKEEPER_LOCK", own(self.lock.as_str())),
+            ("LOCKKEEPER_NODE", own(self.guard.node().as_str())),
+            ("LOCKKEEPER_TOKEN", own(&self.guard.token().to_string())),
+            ("LOCKKEEPER_CONNECT", own(&self.connection.servers)),
+            ("LOCKKEEPER_DEADLINE_UNIX_MS", own(&self.deadline_unix_ms().to_string())),
+        ]
+    }
+
+    /// Wall time is what a command can compare with, whatever it is written in.
+    fn deadline_unix_ms(&self) -> u128 {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        (now + self.guard.remaining()).as_millis()
+    }
+}

@@ -1,0 +1,213 @@
+//! `lockkeeper run`: a command that runs while a lock is held.
+
+mod child;
+pub(crate) mod exec;
+mod loss;
+mod signals;
+mod terminal;
+mod wait;
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use lockkeeper::{Mutex, MutexGuard, State, ZnodePath};
+use rustix::process::Signal;
+
+use crate::args::Global;
+use crate::connect::Connection;
+use crate::exit::{Exit, Failure};
+use crate::names;
+use crate::output::tell;
+
+use child::{Change, Child, Ended};
+use loss::{Loss, Terms};
+use signals::Signals;
+use wait::Outcome;
+
+/// How long a release may take; afterwards the session expires by itself.
+const RELEASE_LIMIT: Duration = Duration::from_secs(5);
+
+/// The same when no server has been heard of for a while.
+const HOPELESS_LIMIT: Duration = Duration::from_millis(500);
+
+const NOTES: &str = "\
+The command gets these in its environment: LOCKKEEPER_LOCK, the lock; LOCKKEEPER_NODE, the \
+holder's node; LOCKKEEPER_TOKEN, a fencing token that is larger for every later holder; \
+LOCKKEEPER_CONNECT, the servers; LOCKKEEPER_DEADLINE_UNIX_MS, until when the lock was certain as \
+the command began (it is renewed while servers answer).
+
+The command runs in a process group of its own, which gets INT, TERM, HUP, QUIT, USR1 and USR2 \
+when lockkeeper does. The lock is released when the command ends, even if processes that it has \
+started live on. If lockkeeper is killed, the command is too (on Linux; not a set-user-ID \
+program, and not what the command has started itself).
+
+If no server renews the lease, the command is ended before anyone else can have the lock: TERM, \
+then KILL after --kill-after. See docs/guarantees.md for what is promised.
+
+Exit codes:
+  the command's own, or 128 + n if signal n ended it
+  1        the lock was not free (-n, -w), or the code of -E
+  64       wrong usage
+  65       the lock's path has children that are no contenders, or the local data is damaged
+  69       something that the local engine needs is taken
+  71       the system refuses a process
+  73       LOCKKEEPER_HOME cannot be written
+  75       no server could be reached
+  77       no permission on the servers
+  79       the lock was lost while the command ran
+  126/127  the command cannot be executed / does not exist
+  128 + n  signal n came while waiting for the lock";
+
+/// Run a command while holding a lock
+#[derive(Debug, Args)]
+#[command(after_help = NOTES, after_long_help = NOTES)]
+pub(crate) struct Options {
+    /// The lock, such as backups/nightly
+    #[arg(value_parser = names::lock)]
+    lock: ZnodePath,
+
+    /// Do not wait if somebody has the lock
+    #[arg(short, long, conflicts_with = "wait")]
+    nonblock: bool,
+
+    /// Wait no longer than this
+    #[arg(short, long, value_name = "DURATION", value_parser = names::duration)]
+    wait: Option<Duration>,
+
+    /// The exit code if the lock was not free
+    #[arg(short = 'E', long, value_name = "N", default_value_t = Exit::No.code())]
+    conflict_exit_code: u8,
+
+    /// What happens to the command when the lock is lost
+    #[arg(long, value_enum, default_value_t = OnLost::Term)]
+    on_lost: OnLost,
+
+    /// How long the command may take to end after TERM [default: 2s, or less if the lease is short]
+    #[arg(long, value_name = "DURATION", value_parser = names::duration)]
+    kill_after: Option<Duration>,
+
+    /// Do not say who holds the lock
+    #[arg(short, long)]
+    quiet: bool,
+
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+/// What happens to the command when the lock is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum OnLost {
+    /// TERM in time, then KILL
+    Term,
+    /// KILL in time
+    Kill,
+    /// Only a warning
+    Warn,
+}
+
+/// Runs the command, and gives its exit code.
+pub(crate) async fn run(global: &Global, options: Options) -> Result<u8, Failure> {
+    // Until the signals are listened to they end this process, which has nothing to leave behind.
+    let connection = Connection::open(global).await?;
+    let result = with_session(&connection, &options).await;
+    connection.close().await;
+    result
+}
+
+async fn with_session(connection: &Connection, options: &Options) -> Result<u8, Failure> {
+    let client = &connection.client;
+    let terms = Terms::fit(client, options.on_lost, options.kill_after)?;
+    let mut signals = Signals::listen()?;
+    let lock = Mutex::builder(client, options.lock.as_str()).label(program(options)).build()?;
+    match wait::acquire(client, &lock, options, &mut signals).await? {
+        Outcome::Held(guard) => hold(connection, options, terms, guard, signals).await,
+        Outcome::Conflict => Ok(options.conflict_exit_code),
+        Outcome::Signal(signal) => Ok(crate::exit::signal_code(signal.as_raw())),
+    }
+}
+
+/// What the holder is called where the queue is shown. Not the arguments: they may be secret.
+fn program(options: &Options) -> String {
+    let program = options.command.first().map(Path::new).and_then(Path::file_name);
+    program.unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// Runs the command under the guard, and releases the lock.
+async fn hold(
+    connection: &Connection,
+    options: &Options,
+    terms: Terms,
+    guard: MutexGuard,
+    mut signals: Signals,
+) -> Result<u8, Failure> {
+    let child = signals.listen_for_child().and_then(|()| {
+        let environment = child::Environment { connection, lock: &options.lock, guard: &guard };
+        Child::spawn(&options.command, &environment)
+    });
+    let mut child = match child {
+        Ok(child) => child,
+        Err(failure) => {
+            release(guard, RELEASE_LIMIT).await;
+            return Err(failure);
+        }
+    };
+    let mut loss = Loss::new(&options.lock, terms);
+    let ended = attend(&mut child, &mut loss, &guard, &mut signals).await?;
+    child.finish(&ended);
+    if loss.is_final() {
+        // What the command left behind is not ours to wait for, nor to be let go on.
+        child.signal(Signal::KILL);
+        release(guard, HOPELESS_LIMIT).await;
+        return Ok(Exit::Lost.code());
+    }
+    release(guard, RELEASE_LIMIT).await;
+    Ok(ended.code())
+}
+
+/// Passes signals on and watches the lease, until the child has ended.
+async fn attend(
+    child: &mut Child,
+    loss: &mut Loss,
+    guard: &MutexGuard,
+    signals: &mut Signals,
+) -> Result<Ended, Failure> {
+    loop {
+        tokio::select! {
+            // An ended child comes first: nothing that has no process any more is signalled.
+            biased;
+            signal = signals.next() => match signal {
+                Signal::CHILD => {
+                    while let Some(change) = child.poll()? {
+                        match change {
+                            Change::Ended(ended) => return Ok(ended),
+                            Change::Stopped(by) => child.stopped(by),
+                        }
+                    }
+                }
+                // The lease went on while all stood still. If there is no time left for the
+                // child, the loss is noticed next, and the child never gets to run.
+                Signal::CONT if loss.leaves_time(guard) => child.resume(),
+                Signal::CONT => {}
+                other => child.signal(other),
+            },
+            step = loss.next(guard) => child.end(step),
+        }
+    }
+}
+
+/// Releases the lock. If no server confirms it in time, the command has still done its work.
+async fn release(guard: MutexGuard, limit: Duration) {
+    if matches!(guard.state(), State::Lost(_)) {
+        return;
+    }
+    let node = guard.node().clone();
+    let why = match tokio::time::timeout(limit, guard.release()).await {
+        Ok(Ok(())) => return,
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => format!("no server has confirmed it within {limit:?}"),
+    };
+    tell(&format!("{node} may stay until its session expires: {why}"));
+}

@@ -1,0 +1,104 @@
+//! In line for the lock.
+
+use std::future::Future;
+use std::time::Duration;
+
+use lockkeeper::inspect::Queue;
+use lockkeeper::{AcquireError, Client, Mutex, MutexGuard};
+use rustix::process::Signal;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::Options;
+use super::signals::Signals;
+use crate::exit::Failure;
+use crate::output::tell;
+use crate::view;
+
+/// After this, the user is told whom the command is waiting for.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How a wait ended.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    Held(MutexGuard),
+    Conflict,
+    Signal(Signal),
+}
+
+/// Waits for the lock as the options say. Whatever but a guard comes of it, no place in line is
+/// left: dropping the attempt gives it up, and closing the session makes sure of it.
+pub(super) async fn acquire(
+    client: &Client,
+    lock: &Mutex,
+    options: &Options,
+    signals: &mut Signals,
+) -> Result<Outcome, Failure> {
+    let attempt = async {
+        match options.wait {
+            _ if options.nonblock => at_once(lock).await,
+            Some(Duration::ZERO) => at_once(lock).await,
+            limit => within(lock, limit).await,
+        }
+    };
+    let outcome = tokio::select! {
+        outcome = attempt => outcome?,
+        signal = signals.next() => Outcome::Signal(signal),
+        never = notice(client, lock, options.quiet) => match never {},
+    };
+    if matches!(outcome, Outcome::Conflict) && !options.quiet {
+        let holder = holder(client, lock).await.unwrap_or_default();
+        tell(&format!("{} is not free{holder}", lock.path()));
+    }
+    Ok(outcome)
+}
+
+async fn at_once(lock: &Mutex) -> Result<Outcome, AcquireError> {
+    Ok(lock.try_acquire().await?.map_or(Outcome::Conflict, Outcome::Held))
+}
+
+async fn within(lock: &Mutex, limit: Option<Duration>) -> Result<Outcome, AcquireError> {
+    let end = limit.map(|limit| Instant::now() + limit);
+    let over = async {
+        match end {
+            Some(end) => sleep_until(end).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        guard = in_line(lock) => Ok(Outcome::Held(guard?)),
+        () = over => Ok(Outcome::Conflict),
+    }
+}
+
+/// Queues again when the place is lost with the session, as when the machine was suspended.
+async fn in_line(lock: &Mutex) -> Result<MutexGuard, AcquireError> {
+    loop {
+        match lock.acquire().await {
+            Err(AcquireError::SessionExpired { path }) => {
+                tell(&format!("the place in line for {path} was lost with its session: again"));
+            }
+            result => return result,
+        }
+    }
+}
+
+/// Tells whom the command is waiting for, once; and never ends.
+async fn notice(client: &Client, lock: &Mutex, quiet: bool) -> std::convert::Infallible {
+    sleep(PATIENCE).await;
+    if !quiet {
+        let holder = holder(client, lock).await.unwrap_or_default();
+        tell(&format!("waiting for {}{holder}", lock.path()));
+    }
+    forever().await
+}
+
+fn forever() -> impl Future<Output = std::convert::Infallible> {
+    std::future::pending()
+}
+
+/// ", held by ..."; `None` if that cannot be seen now.
+async fn holder(client: &Client, lock: &Mutex) -> Option<String> {
+    let queue = Queue::inspect(client, lock.path()).await.ok()??;
+    let holder = queue.holders().next()?;
+    Some(format!(", held by {} since {}", view::who(holder), view::when(holder)))
+}

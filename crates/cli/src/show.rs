@@ -1,0 +1,83 @@
+//! `lockkeeper show`: who holds a lock, and who waits for it.
+
+use lockkeeper::inspect::{Entry, Queue};
+use serde::Serialize;
+
+use crate::args::{Global, ShowOptions};
+use crate::connect::Connection;
+use crate::exit::{Exit, Failure};
+use crate::output::{print, print_json};
+use crate::view::{self, Contender};
+
+/// The queue of a lock as JSON. The names are stable.
+#[derive(Debug, Serialize)]
+struct Shown<'a> {
+    lock: &'a str,
+    /// Whether there is a node at all; a lock without one is free.
+    exists: bool,
+    contenders: Vec<Contender<'a>>,
+    /// Children that are no contenders.
+    foreign: &'a [String],
+}
+
+/// Shows the queue of a lock.
+pub(crate) async fn show(global: &Global, options: ShowOptions) -> Result<u8, Failure> {
+    let connection = Connection::open(global).await?;
+    let queue = Queue::inspect(&connection.client, &options.lock).await;
+    connection.close().await;
+    let queue = queue?;
+    let path = options.lock.as_str();
+    if global.json {
+        print_json(&Shown {
+            lock: path,
+            exists: queue.is_some(),
+            contenders: queue.as_ref().map(view::contenders).unwrap_or_default(),
+            foreign: queue.as_ref().map(|queue| queue.foreign.as_slice()).unwrap_or_default(),
+        })?;
+    } else {
+        print(&describe(path, queue.as_ref()))?;
+    }
+    Ok(Exit::Ok.code())
+}
+
+fn describe(path: &str, queue: Option<&Queue>) -> String {
+    let entries = queue.map(|queue| queue.entries.as_slice()).unwrap_or_default();
+    let foreign = queue.map(|queue| queue.foreign.as_slice()).unwrap_or_default();
+    let mut text = format!("{path}: {}\n", summary(entries));
+    if !entries.is_empty() {
+        let heading = ["", "STATE", "KIND", "WHO", "SINCE", "TOKEN", "SESSION"];
+        let mut rows = vec![heading.map(str::to_owned).to_vec()];
+        rows.extend(entries.iter().enumerate().map(|(index, entry)| row(index + 1, entry)));
+        text.push_str(&view::table(&rows));
+    }
+    if !foreign.is_empty() {
+        let names: Vec<_> = foreign.iter().map(|name| view::printable(name)).collect();
+        text.push_str(&format!(
+            "children that are no contenders, so `run` refuses this path: {}\n",
+            names.join(", ")
+        ));
+    }
+    text
+}
+
+fn summary(entries: &[Entry]) -> String {
+    let holders = entries.iter().filter(|entry| entry.holds).count();
+    match (holders, entries.len() - holders) {
+        (0, 0) => "free".to_owned(),
+        (1, 0) => "held, nobody waits".to_owned(),
+        (1, waiting) => format!("held, {waiting} waiting"),
+        (holders, waiting) => format!("{holders} holders, {waiting} waiting"),
+    }
+}
+
+fn row(position: usize, entry: &Entry) -> Vec<String> {
+    vec![
+        position.to_string(),
+        if entry.holds { "holds" } else { "waits" }.to_owned(),
+        view::kind(entry.kind).to_owned(),
+        view::who(entry),
+        view::when(entry),
+        entry.token.to_string(),
+        entry.session.to_string(),
+    ]
+}

@@ -1,0 +1,158 @@
+//! How holders and waiters are written, for people and for programs.
+
+use std::time::{Duration, SystemTime};
+
+use lockkeeper::Kind;
+use lockkeeper::inspect::{Entry, Queue};
+use serde::Serialize;
+
+/// Who a contender is: `web1 pid 123 (backup.sh)`.
+pub(crate) fn who(entry: &Entry) -> String {
+    match &entry.owner {
+        Some(owner) => {
+            let name = owner.label.as_ref().unwrap_or(&owner.program);
+            printable(&format!("{} pid {} ({name})", owner.host, owner.pid))
+        }
+        None => match std::str::from_utf8(&entry.data) {
+            Ok(text) if !text.trim().is_empty() => shorten(&printable(text.trim())),
+            _ => format!("session {}", entry.session),
+        },
+    }
+}
+
+/// Since when it is in line: `12:03:07 (4s ago)`, by the local clock.
+pub(crate) fn when(entry: &Entry) -> String {
+    let since = jiff::Timestamp::try_from(entry.since).map_or_else(
+        |_| "?".to_owned(),
+        |since| since.to_zoned(jiff::tz::TimeZone::system()).strftime("%H:%M:%S").to_string(),
+    );
+    format!("{since} ({} ago)", duration(entry.age()))
+}
+
+/// A duration in at most two units: `250ms`, `4s`, `3m 20s`, `2d 5h`.
+pub(crate) fn duration(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    let two = |large: u64, small: u64, names: (&str, &str)| match small {
+        0 => format!("{large}{}", names.0),
+        _ => format!("{large}{} {small}{}", names.0, names.1),
+    };
+    match seconds {
+        0 => format!("{}ms", duration.as_millis()),
+        1..60 => format!("{seconds}s"),
+        60..3_600 => two(seconds / 60, seconds % 60, ("m", "s")),
+        3_600..86_400 => two(seconds / 3_600, seconds / 60 % 60, ("h", "m")),
+        _ => two(seconds / 86_400, seconds / 3_600 % 24, ("d", "h")),
+    }
+}
+
+/// What others wrote is data: it must not move the cursor.
+pub(crate) fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+fn shorten(text: &str) -> String {
+    match text.char_indices().nth(40) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+/// What a contender asks for.
+pub(crate) fn kind(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Exclusive => "exclusive",
+        Kind::Read => "read",
+        Kind::Write => "write",
+        _ => "other",
+    }
+}
+
+/// Rows in aligned columns, two blanks apart; the first row is the heading.
+pub(crate) fn table(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or_default();
+    let width = |column: usize| {
+        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max()
+    };
+    let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or_default()).collect();
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+        let line = cells.collect::<Vec<_>>().join("  ");
+        format!("{}\n", line.trim_end())
+    };
+    rows.iter().map(line).collect()
+}
+
+/// A contender as JSON. The names are stable.
+#[derive(Debug, Serialize)]
+pub(crate) struct Contender<'a> {
+    /// 1 for the first in line.
+    position: usize,
+    state: &'static str,
+    kind: &'static str,
+    node: &'a str,
+    /// As text: it may be more than a number, and is larger than what some readers keep exactly.
+    token: String,
+    session: String,
+    since_unix_ms: u128,
+    age_ms: u128,
+    owner: Option<&'a lockkeeper::OwnerInfo>,
+    /// The node's data, where another library wrote it.
+    data: Option<std::borrow::Cow<'a, str>>,
+}
+
+/// The contenders of a queue, first to last.
+pub(crate) fn contenders(queue: &Queue) -> Vec<Contender<'_>> {
+    let numbered = queue.entries.iter().enumerate();
+    numbered.map(|(index, entry)| Contender::new(index + 1, entry)).collect()
+}
+
+impl<'a> Contender<'a> {
+    fn new(position: usize, entry: &'a Entry) -> Self {
+        let since = entry.since.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Self {
+            position,
+            state: if entry.holds { "holds" } else { "waits" },
+            kind: kind(entry.kind),
+            node: entry.node.as_str(),
+            token: entry.token.to_string(),
+            session: entry.session.to_string(),
+            since_unix_ms: since.as_millis(),
+            age_ms: entry.age().as_millis(),
+            owner: entry.owner.as_ref(),
+            data: match entry.owner {
+                Some(_) => None,
+                None => Some(String::from_utf8_lossy(&entry.data)),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_short() {
+        for (ms, text) in [
+            (250, "250ms"),
+            (4_900, "4s"),
+            (60_000, "1m"),
+            (200_000, "3m 20s"),
+            (7_260_000, "2h 1m"),
+            (190_800_000, "2d 5h"),
+        ] {
+            assert_eq!(duration(Duration::from_millis(ms)), text);
+        }
+    }
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell() {
+        let rows = [vec!["A".into(), "B".into()], vec!["long".into(), "x".into()]];
+        assert_eq!(table(&rows), "A     B\nlong  x\n");
+    }
+
+    #[test]
+    fn what_others_wrote_does_not_reach_the_terminal_as_it_is() {
+        assert_eq!(printable("a\u{1b}[2Jb\n"), "a\u{fffd}[2Jb\u{fffd}");
+    }
+}
