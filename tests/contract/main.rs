@@ -6,6 +6,7 @@
 mod mutex;
 mod mutex_faults;
 mod mutex_leases;
+mod mutex_local;
 
 use std::time::Duration;
 

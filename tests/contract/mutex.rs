@@ -162,11 +162,10 @@ async fn l8_a_waiter_that_gives_up_leaves_no_watch(backend: Backend) -> Result<(
 async fn l13_a_timeout_covers_the_whole_wait(backend: Backend) -> Result<()> {
     const TIMEOUT: Duration = Duration::from_secs(1);
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
-    let lock = mutex(&alice)?;
-    let mut ahead = vec![lock.acquire().await?];
+    let mut ahead = vec![mutex(&alice)?.acquire().await?];
     let mut waiting = Vec::new();
     for place in 2..6 {
-        waiting.push(queue_up(&backend, &lock, place).await?);
+        waiting.push(queue_up(&backend, &mutex(&alice)?, place).await?);
     }
     let leaving = tokio::spawn(async move {
         // Each of those ahead has the lock for three quarters of the timeout.

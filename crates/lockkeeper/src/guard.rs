@@ -4,7 +4,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use lockkeeper_client::{
-    Cleanup, Client, Contact, ErrorCode, EventKind, Hold, Instant, SessionId, Transaction,
+    Cleanup, Client, Contact, ErrorCode, EventKind, Hold, Instant, Reply, SessionId, Transaction,
     TransactionError, Watcher, ZnodePath,
 };
 use tokio::sync::{Mutex, watch};
@@ -237,24 +237,29 @@ impl Guard {
     /// # Cancel safety
     /// The release goes on in the background.
     pub async fn release(self) -> Result<(), ReleaseError> {
+        self.begin_release().confirmed().await
+    }
+
+    /// Hands the deletion over for sending, so that what is sent from now on comes after it.
+    pub(crate) fn begin_release(self) -> Releasing {
         let state = self.state();
         let Self { own_watch, hold, mut contender, node, .. } = self;
         drop((own_watch, hold));
         contender.disarm();
-        let confirmed = match state {
-            State::Lost(LossReason::SessionExpired | LossReason::ClientClosed) => Ok(()),
-            _ => contender.client().clean_up_confirmed(Cleanup::Node(node)).await,
+        let answer = match state {
+            State::Lost(LossReason::SessionExpired | LossReason::ClientClosed) => None,
+            _ => Some(contender.client().clean_up_confirmed(Cleanup::Node(node))),
         };
-        match (state, confirmed) {
-            (State::Lost(reason), _) => Err(ReleaseError::Lost(reason)),
-            (_, Err(error)) if error.is_session_expired() => {
-                Err(ReleaseError::Lost(LossReason::SessionExpired))
-            }
-            (_, confirmed) => confirmed.map_err(ReleaseError::Unconfirmed),
-        }
+        Releasing { state, answer }
     }
 
-    fn client(&self) -> &Client {
+    /// The same node for another holder of this process: a larger token, and the same belief.
+    pub(crate) fn regrant(mut self) -> Self {
+        self.token = self.token.next_grant();
+        self
+    }
+
+    pub(crate) fn client(&self) -> &Client {
         self.contender.client()
     }
 
@@ -311,6 +316,32 @@ impl Guard {
     /// Sleeps towards the deadline, at most a second: a timer does not count suspended time.
     async fn deadline_near(&self) {
         tokio::time::sleep(self.remaining().min(Duration::from_secs(1))).await;
+    }
+}
+
+/// A release on its way.
+#[derive(Debug)]
+pub(crate) struct Releasing {
+    /// How the lock stood when it was released.
+    state: State,
+    /// `None` if there was nothing left to delete.
+    answer: Option<Reply<()>>,
+}
+
+impl Releasing {
+    /// Waits until a server has confirmed it.
+    pub(crate) async fn confirmed(self) -> Result<(), ReleaseError> {
+        let confirmed = match self.answer {
+            Some(answer) => answer.await,
+            None => Ok(()),
+        };
+        match (self.state, confirmed) {
+            (State::Lost(reason), _) => Err(ReleaseError::Lost(reason)),
+            (_, Err(error)) if error.is_session_expired() => {
+                Err(ReleaseError::Lost(LossReason::SessionExpired))
+            }
+            (_, confirmed) => confirmed.map_err(ReleaseError::Unconfirmed),
+        }
     }
 }
 

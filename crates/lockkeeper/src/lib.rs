@@ -7,6 +7,7 @@
 //! and what the locks are made of:
 //!   guard      Guard: what a holder may believe, and until when
 //!   contender  Contender: one place in a queue; a node from before its creation to its deletion
+//!   local      the queue within one process
 //!   order      who is ahead of whom: a pure function of a listing
 //!   profile    how contenders are named, so that Curator and kazoo programs take part
 //!   token      FencingToken and Fence
@@ -40,6 +41,7 @@ mod contender;
 mod error;
 mod guard;
 pub mod inspect;
+mod local;
 mod mutex;
 pub mod order;
 mod owner;

@@ -1,13 +1,15 @@
 //! A fair lock for one holder at a time.
 //!
-//! Guarantees  grants follow the order of arrival; one wake-up per release; nothing left behind.
+//! Guarantees  grants follow the order of arrival in the line on the server; one wake-up per
+//!             release; nothing left behind. The tasks of one handle stand in a line of their own,
+//!             in which only the first stands in the line on the server.
 //! Not         exclusion for a holder that checks neither deadline nor token, see
 //!             `docs/guarantees.md`; re-entry: a task that holds it and acquires it again waits
 //!             for itself.
 //! Znodes      `<path>/_c_<uuid>-lock-N`, ephemeral and sequential (Curator's `InterProcessMutex`);
 //!             data: [`OwnerInfo`](crate::OwnerInfo). `<path>` is a container node.
 //! Cost        acquire: 1 round trip; behind others: 1 more, and 1 event. Release: 1 round trip, or
-//!             none that anyone waits for.
+//!             none that anyone waits for. None of both where a node lingers or serves a cohort.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -29,25 +31,30 @@
 //! ```
 
 use std::ops::Deref;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use lockkeeper_client::{Client, ZnodePath};
 
 use crate::contender::{Contender, Front, Terms};
+use crate::local::{LocalLine, Occupied, Sharing};
 use crate::order::Standing;
 use crate::{AcquireError, Guard, Kind, LockPathError, OwnerInfo, Profile, ReleaseError};
 
 /// A fair lock for one holder at a time, among all programs that use the same path.
 ///
 /// Do not use it where a database's own transaction would do, nor within one process: it costs
-/// round trips to a server. Every [`Mutex::acquire`] is a contender of its own, also within one
-/// process. Cheap to clone; clones are the same lock.
+/// round trips to a server. Cheap to clone; clones are the same lock and share the line of this
+/// process. Two locks made for one path exclude each other as two programs would. A guard keeps
+/// its place in the line of this process until it is released or dropped, also when the lock is
+/// lost: what runs under it may still be at work.
 #[derive(Clone, Debug)]
 pub struct Mutex {
     client: Client,
     terms: Terms,
     data: Bytes,
+    line: Arc<LocalLine>,
 }
 
 /// The options of a [`Mutex`].
@@ -58,6 +65,7 @@ pub struct MutexBuilder {
     path: String,
     profile: Profile,
     label: Option<String>,
+    sharing: Sharing,
 }
 
 impl MutexBuilder {
@@ -73,6 +81,23 @@ impl MutexBuilder {
         self
     }
 
+    /// Keeps the node of a released lock for as long as nobody uses it for `period` and nobody
+    /// else comes into the line: acquiring it again then costs no round trip. Anyone else gets the
+    /// lock as soon as the news of their coming has arrived, in addition to the usual round trip.
+    /// Off by default.
+    pub fn linger(mut self, period: Duration) -> Self {
+        self.sharing.linger = Some(period);
+        self
+    }
+
+    /// Lets one node serve up to `holders` tasks of this process in a row, for `time` at most
+    /// before the last of them, where they would else go to the back of the line on the server
+    /// one by one. Others wait longer by that bound, and no longer. Off by default.
+    pub fn cohort(mut self, holders: u32, time: Duration) -> Self {
+        self.sharing.cohort = Some((holders, time));
+        self
+    }
+
     /// Makes the lock. No I/O.
     ///
     /// # Errors
@@ -84,7 +109,8 @@ impl MutexBuilder {
         }
         let terms = Terms { path, profile: self.profile, kinds: &[Kind::Exclusive] };
         let data = OwnerInfo::current(self.label).to_data();
-        Ok(Mutex { client: self.client, terms, data })
+        let line = LocalLine::new(self.sharing);
+        Ok(Mutex { client: self.client, terms, data, line })
     }
 }
 
@@ -100,7 +126,8 @@ impl Mutex {
     /// The options of a lock.
     pub fn builder(client: &Client, path: &str) -> MutexBuilder {
         let (client, path) = (client.clone(), path.to_owned());
-        MutexBuilder { client, path, profile: Profile::default(), label: None }
+        let (profile, sharing) = (Profile::default(), Sharing::default());
+        MutexBuilder { client, path, profile, label: None, sharing }
     }
 
     /// The lock's path.
@@ -121,9 +148,14 @@ impl Mutex {
     /// # Cancel safety
     /// Dropping the future gives up the place in line; the node is deleted in the background.
     pub async fn acquire(&self) -> Result<MutexGuard, AcquireError> {
+        let turn = match self.line.turn().await.take_seat() {
+            Ok(occupied) => return Ok(MutexGuard(occupied)),
+            Err(turn) => turn,
+        };
         let (contender, line) = self.enter().await?;
         let front = contender.reach_front(line).await?;
-        Guard::grant(contender, front).await.map(MutexGuard)
+        let guard = Guard::grant(contender, front).await?;
+        Ok(MutexGuard(turn.occupy(guard)))
     }
 
     /// Waits in line for the lock, but not for longer than `timeout`, which covers everything.
@@ -147,6 +179,11 @@ impl Mutex {
     /// # Cancel safety
     /// As [`Mutex::acquire`].
     pub async fn try_acquire(&self) -> Result<Option<MutexGuard>, AcquireError> {
+        let Some(turn) = self.line.try_turn() else { return Ok(None) };
+        let turn = match turn.take_seat() {
+            Ok(occupied) => return Ok(Some(MutexGuard(occupied))),
+            Err(turn) => turn,
+        };
         let (contender, line) = self.enter().await?;
         let own = contender.node().map_or("", |node| node.path.name());
         match line.standing(own) {
@@ -154,7 +191,7 @@ impl Mutex {
             Standing::Gone => Err(contender.deleted()),
             Standing::Held => {
                 let guard = Guard::grant(contender, Front { own: None }).await?;
-                Ok(Some(MutexGuard(guard)))
+                Ok(Some(MutexGuard(turn.occupy(guard))))
             }
         }
     }
@@ -167,18 +204,22 @@ impl Mutex {
 /// A held [`Mutex`]. What a holder may believe and do is described at [`Guard`].
 #[must_use = "the lock is released when the guard is dropped"]
 #[derive(Debug)]
-pub struct MutexGuard(Guard);
+pub struct MutexGuard(Occupied);
 
 impl MutexGuard {
-    /// Gives the lock back; see [`Guard::release`].
+    /// Gives the lock back, and waits until a server has confirmed it; see [`Guard::release`]. A
+    /// node that lingers, or is handed on within the cohort, is given back without a server.
     ///
     /// # Errors
     /// As [`Guard::release`].
     ///
     /// # Cancel safety
     /// The release goes on in the background.
-    pub async fn release(self) -> Result<(), ReleaseError> {
-        self.0.release().await
+    pub async fn release(mut self) -> Result<(), ReleaseError> {
+        match self.0.give_back() {
+            Some(releasing) => releasing.confirmed().await,
+            None => Ok(()),
+        }
     }
 }
 
@@ -186,6 +227,6 @@ impl Deref for MutexGuard {
     type Target = Guard;
 
     fn deref(&self) -> &Guard {
-        &self.0
+        self.0.guard()
     }
 }

@@ -27,6 +27,11 @@ impl FencingToken {
         Self { zxid, grant: 0 }
     }
 
+    /// The token of the next holder that the same node is handed to.
+    pub(crate) fn next_grant(self) -> Self {
+        Self { grant: self.grant.saturating_add(1), ..self }
+    }
+
     /// The transaction that it comes from.
     pub fn zxid(self) -> Zxid {
         self.zxid

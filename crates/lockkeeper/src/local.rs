@@ -1,0 +1,283 @@
+//! The queue within one process.
+//!
+//! All tasks that want one lock stand in a line of their own, first come first served, and only
+//! the first of them stands in the line on the server. Fewer nodes, fewer watches, shorter
+//! listings; and without a round trip, one holder can leave its node to the next:
+//!
+//! *cohort*: a holder hands the node to the next task of this process, for a bounded number of
+//! times and a bounded time (after D. Dice, V. Marathe, N. Shavit, "Lock cohorting", PPoPP 2012).
+//! *linger*: a holder leaves the node where it is for a moment, watched, so that anyone else who
+//! comes into the line gets the lock at once.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use lockkeeper_client::{Client, Instant, Watcher, ZnodePath};
+use tokio::sync::{Mutex, OwnedMutexGuard};
+
+use crate::guard::{Guard, Releasing, State};
+
+/// How a node may serve more than one holder of this process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sharing {
+    /// For how long an idle node is kept.
+    pub(crate) linger: Option<Duration>,
+    /// How many holders in a row one node may serve, and for how long, while others wait.
+    pub(crate) cohort: Option<(u32, Duration)>,
+}
+
+/// A node that is kept for the next holder of this process.
+#[derive(Debug)]
+struct Seat {
+    guard: Guard,
+    tenure: Tenure,
+}
+
+/// What is known about a node that serves several holders.
+#[derive(Clone, Debug)]
+struct Tenure {
+    since: Instant,
+    holders: u32,
+    /// Once the node has lingered: what its keeper has found out.
+    lingering: Option<Arc<Lingering>>,
+}
+
+#[derive(Debug, Default)]
+struct Lingering {
+    /// Set once, by the keeper: the node must be given up as soon as nobody holds it.
+    given_up: AtomicBool,
+    held: AtomicBool,
+    /// How often it has been taken.
+    taken: AtomicU32,
+}
+
+/// The line of the tasks of this process.
+#[derive(Debug)]
+pub(crate) struct LocalLine {
+    sharing: Sharing,
+    seat: Arc<Mutex<Option<Seat>>>,
+    waiting: AtomicUsize,
+}
+
+/// The first place in the local line. Whoever has it may stand in the line on the server.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    line: Arc<LocalLine>,
+    seat: OwnedMutexGuard<Option<Seat>>,
+}
+
+/// A held lock, and the turn that goes with it.
+#[derive(Debug)]
+pub(crate) struct Occupied {
+    /// Both are there until it is given back.
+    guard: Option<Guard>,
+    turn: Option<Turn>,
+    tenure: Tenure,
+}
+
+impl LocalLine {
+    pub(crate) fn new(sharing: Sharing) -> Arc<Self> {
+        Arc::new(Self { sharing, seat: Arc::default(), waiting: AtomicUsize::new(0) })
+    }
+
+    /// Waits for the first place.
+    pub(crate) async fn turn(self: &Arc<Self>) -> Turn {
+        let waiting = Waiting::new(self);
+        let seat = Arc::clone(&self.seat).lock_owned().await;
+        drop(waiting);
+        Turn { line: Arc::clone(self), seat }
+    }
+
+    /// Takes the first place if nobody has it.
+    pub(crate) fn try_turn(self: &Arc<Self>) -> Option<Turn> {
+        let seat = Arc::clone(&self.seat).try_lock_owned().ok()?;
+        Some(Turn { line: Arc::clone(self), seat })
+    }
+
+    /// Deletes a node that was left for nobody.
+    ///
+    /// The one who leaves a node looks here after it has done so, and so does a task that gives up
+    /// waiting. Whichever is the later one sees what the other did.
+    fn settle(&self) {
+        let abandoned = |seat: &mut Seat| {
+            seat.tenure.lingering.is_none() && self.waiting.load(Ordering::SeqCst) == 0
+        };
+        if let Ok(mut seat) = self.seat.try_lock() {
+            seat.take_if(abandoned);
+        }
+    }
+}
+
+/// Counts one task that waits for its turn, until it has it or has given up.
+struct Waiting<'a>(&'a LocalLine);
+
+impl<'a> Waiting<'a> {
+    fn new(line: &'a LocalLine) -> Self {
+        line.waiting.fetch_add(1, Ordering::SeqCst);
+        Self(line)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::SeqCst);
+        self.0.settle();
+    }
+}
+
+impl Turn {
+    /// The lock, if the holder before left its node and the node is still good.
+    pub(crate) fn take_seat(mut self) -> Result<Occupied, Self> {
+        let Some(seat) = self.seat.take() else { return Err(self) };
+        let enough = seat.guard.client().lease_length() / 2;
+        if seat.guard.state() != State::Held || seat.guard.remaining() < enough {
+            return Err(self);
+        }
+        let tenure = Tenure { holders: seat.tenure.holders.saturating_add(1), ..seat.tenure };
+        if let Some(lingering) = &tenure.lingering {
+            lingering.held.store(true, Ordering::SeqCst);
+            lingering.taken.fetch_add(1, Ordering::SeqCst);
+        }
+        Ok(Occupied { guard: Some(seat.guard.regrant()), turn: Some(self), tenure })
+    }
+
+    /// The lock, by a node of its own.
+    pub(crate) fn occupy(self, guard: Guard) -> Occupied {
+        let tenure = Tenure { since: guard.client().now(), holders: 1, lingering: None };
+        Occupied { guard: Some(guard), turn: Some(self), tenure }
+    }
+}
+
+impl Occupied {
+    pub(crate) fn guard(&self) -> &Guard {
+        self.guard.as_ref().expect("given back only by value or at the end")
+    }
+
+    /// Leaves the node to the next holder of this process, or gives it back. What is returned is
+    /// the release that may be waited for.
+    pub(crate) fn give_back(&mut self) -> Option<Releasing> {
+        let (guard, mut turn) = (self.guard.take()?, self.turn.take()?);
+        let Some(tenure) = self.tenure_to_leave(&guard, &turn.line) else {
+            // Before the turn is passed on: the next one's node comes after this one's deletion.
+            return Some(guard.begin_release());
+        };
+        let line = Arc::clone(&turn.line);
+        *turn.seat = Some(Seat { guard, tenure });
+        drop(turn);
+        line.settle();
+        None
+    }
+
+    /// On what terms the node may be left for others of this process, if it may.
+    fn tenure_to_leave(&self, guard: &Guard, line: &Arc<LocalLine>) -> Option<Tenure> {
+        if guard.state() != State::Held {
+            return None;
+        }
+        if let Some(lingering) = &self.tenure.lingering {
+            lingering.held.store(false, Ordering::SeqCst);
+            let given_up = lingering.given_up.load(Ordering::SeqCst);
+            return (!given_up).then(|| self.tenure.clone());
+        }
+        if line.sharing.cohort.is_some_and(|bounds| self.cohort_goes_on(guard, line, bounds)) {
+            return Some(self.tenure.clone());
+        }
+        let lingering = keep(guard, line)?;
+        Some(Tenure { lingering: Some(lingering), ..self.tenure.clone() })
+    }
+
+    fn cohort_goes_on(&self, guard: &Guard, line: &LocalLine, bounds: (u32, Duration)) -> bool {
+        let (holders, time) = bounds;
+        line.waiting.load(Ordering::SeqCst) > 0
+            && self.tenure.holders < holders
+            && guard.client().now().since(self.tenure.since) < time
+    }
+}
+
+impl Drop for Occupied {
+    fn drop(&mut self) {
+        drop(self.give_back());
+    }
+}
+
+/// Sets a keeper over a node that is about to lie idle; `None` if it is not to linger, or there is
+/// no runtime for a keeper.
+fn keep(guard: &Guard, line: &Arc<LocalLine>) -> Option<Arc<Lingering>> {
+    let period = line.sharing.linger?;
+    let runtime = tokio::runtime::Handle::try_current().ok()?;
+    let lingering = Arc::new(Lingering::default());
+    let keeper = Keeper {
+        client: guard.client().clone(),
+        path: guard.path().clone(),
+        node: guard.node().clone(),
+        line: Arc::downgrade(line),
+        lingering: Arc::clone(&lingering),
+        period,
+    };
+    runtime.spawn(keeper.run());
+    Some(lingering)
+}
+
+/// Watches over a lingering node.
+struct Keeper {
+    client: Client,
+    path: ZnodePath,
+    node: ZnodePath,
+    line: Weak<LocalLine>,
+    lingering: Arc<Lingering>,
+    period: Duration,
+}
+
+impl Keeper {
+    /// Gives the node up when somebody else comes into the line, or nobody has used it for the
+    /// whole period.
+    async fn run(self) {
+        tokio::select! {
+            () = self.contended() => {}
+            () = self.unused() => {}
+        }
+        self.lingering.given_up.store(true, Ordering::SeqCst);
+        let Some(line) = self.line.upgrade() else { return };
+        // A holder who looked before the mark was set has left the node again by the time that
+        // this turn comes.
+        line.seat.lock().await.take_if(|seat| self.is_mine(seat));
+    }
+
+    fn is_mine(&self, seat: &Seat) -> bool {
+        seat.tenure.lingering.as_ref().is_some_and(|l| Arc::ptr_eq(l, &self.lingering))
+    }
+
+    /// Returns when there is somebody else in the line, or the node is not certain to be there.
+    async fn contended(&self) {
+        loop {
+            let own = self.client.data_watched(&self.node);
+            let listing = self.client.children_watched(&self.path);
+            let (Ok((_, mut own)), Ok(((names, _), mut line))) = (own.await, listing.await) else {
+                return;
+            };
+            if names.len() > 1 || either(&mut own, &mut line).await.is_none() {
+                return;
+            }
+        }
+    }
+
+    /// Returns when the node has lain idle for a whole period.
+    async fn unused(&self) {
+        loop {
+            let taken = self.lingering.taken.load(Ordering::SeqCst);
+            tokio::time::sleep(self.period).await;
+            let held = self.lingering.held.load(Ordering::SeqCst);
+            if !held && self.lingering.taken.load(Ordering::SeqCst) == taken {
+                return;
+            }
+        }
+    }
+}
+
+/// Waits for an event of either; `None` if a watch was lost with its session.
+async fn either(a: &mut Watcher, b: &mut Watcher) -> Option<()> {
+    tokio::select! {
+        event = a.changed() => event.ok().map(drop),
+        event = b.changed() => event.ok().map(drop),
+    }
+}

@@ -1,0 +1,215 @@
+//! The mutex among the tasks of one process: their own line, nodes that linger, cohorts.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use lockkeeper::Mutex;
+use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
+use lockkeeper_testkit::proxy::Passed;
+use lockkeeper_wire::OpCode;
+use tokio::sync::Mutex as LocalMutex;
+use tokio::task::JoinSet;
+
+use crate::{LOCK, contract, lock_path, mutex, queue_empties, queue_up};
+
+contract!("mutex, local line":
+    many_tasks_put_one_contender_on_the_server,
+    a_task_that_gives_up_its_turn_blocks_nobody,
+    a_lingering_node_is_taken_again_without_a_round_trip,
+    a_lingering_node_is_given_to_whoever_comes,
+    a_lingering_node_goes_when_nobody_uses_it,
+    a_lingering_node_that_was_deleted_is_not_granted_again,
+    a_lingering_node_does_not_outlive_its_lock,
+    a_cohort_passes_the_node_on_and_ends_at_its_bound,
+    a_cohort_leaves_nothing_to_a_task_that_gave_up,
+);
+
+/// Longer than any test.
+const LONG: Duration = Duration::from_secs(3600);
+
+fn lingering(participant: &Participant, period: Duration) -> Result<Mutex> {
+    Ok(Mutex::builder(&participant.client, LOCK).linger(period).build()?)
+}
+
+async fn many_tasks_put_one_contender_on_the_server(backend: Backend) -> Result<()> {
+    const TASKS: usize = 1_000;
+    let alice = backend.participant().await?;
+    let lock = mutex(&alice)?;
+    lock.acquire().await?.release().await?;
+    alice.proxy.clear();
+    let inside = Arc::new(LocalMutex::new(()));
+    let mut tasks = JoinSet::new();
+    for _ in 0..TASKS {
+        let (lock, inside) = (lock.clone(), Arc::clone(&inside));
+        tasks.spawn(async move {
+            let guard = lock.acquire().await?;
+            let alone = inside.try_lock().is_ok();
+            guard.release().await?;
+            anyhow::Ok(alone)
+        });
+    }
+    while let Some(alone) = tasks.join_next().await {
+        assert!(alone??, "two at once");
+    }
+    let requests = alone_on_the_server(&alice);
+    assert_eq!(requests, TASKS * 2, "a create and a delete for each");
+    Ok(())
+}
+
+/// How many creates and deletes there were, after making sure that they took turns.
+fn alone_on_the_server(participant: &Participant) -> usize {
+    let writes = participant.proxy.requests().into_iter();
+    let writes: Vec<_> =
+        writes.filter(|op| [OpCode::Create2, OpCode::Delete].contains(op)).collect();
+    for pair in writes.chunks(2) {
+        assert_eq!(pair, [OpCode::Create2, OpCode::Delete], "two contenders at once");
+    }
+    writes.len()
+}
+
+async fn a_task_that_gives_up_its_turn_blocks_nobody(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let lock = mutex(&alice)?;
+    let guard = lock.acquire().await?;
+    for _ in 0..10 {
+        assert!(lock.acquire_timeout(Duration::from_millis(1)).await.is_err());
+    }
+    assert!(lock.try_acquire().await?.is_none());
+    guard.release().await?;
+    lock.acquire().await?.release().await?;
+    queue_empties(&backend).await
+}
+
+async fn a_lingering_node_is_taken_again_without_a_round_trip(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let lock = lingering(&alice, LONG)?;
+    let guard = lock.acquire().await?;
+    let mut token = guard.token();
+    guard.release().await?;
+    // The keeper asks for the own node and the listing, once.
+    alice.proxy.passes(|passed| passed.contains(&Passed::Reply(OpCode::GetData))).await;
+    alice.client.sync(&lock_path()).await?;
+    alice.proxy.clear();
+    for _ in 0..100 {
+        let guard = lock.acquire().await?;
+        assert!(guard.token() > token, "tokens grow without a new node");
+        token = guard.token();
+        guard.release().await?;
+    }
+    // What was sent before this would have passed before it.
+    alice.client.sync(&lock_path()).await?;
+    assert_eq!(alice.proxy.requests(), [OpCode::Sync]);
+    Ok(())
+}
+
+async fn a_lingering_node_is_given_to_whoever_comes(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let lock = lingering(&alice, LONG)?;
+    lock.acquire().await?.release().await?;
+    let theirs = mutex(&bob)?.acquire().await?;
+    assert!(lock.try_acquire().await?.is_none());
+    theirs.release().await?;
+
+    // And when it comes while the lock is held, the release gives it away.
+    lock.acquire().await?.release().await?;
+    let ours = lock.acquire().await?;
+    let waiting = queue_up(&backend, &mutex(&bob)?, 2).await?;
+    ours.release().await?;
+    waiting.await??.release().await?;
+    Ok(())
+}
+
+async fn a_lingering_node_goes_when_nobody_uses_it(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let lock = lingering(&alice, Duration::from_millis(20))?;
+    lock.acquire().await?.release().await?;
+    queue_empties(&backend).await?;
+    lock.acquire().await?.release().await?;
+    queue_empties(&backend).await
+}
+
+async fn a_lingering_node_that_was_deleted_is_not_granted_again(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let lock = lingering(&alice, LONG)?;
+    let guard = lock.acquire().await?;
+    let node = guard.node().clone();
+    guard.release().await?;
+    alice.proxy.passes(|passed| passed.contains(&Passed::Reply(OpCode::GetData))).await;
+    alice.proxy.clear();
+    bob.client.delete(&node, None).await?;
+    let told = |passed: &[Passed]| passed.iter().any(|p| matches!(p, Passed::Event(..)));
+    alice.proxy.passes(told).await;
+    // The keeper now sees that it is gone, and gives it up.
+    alice.proxy.passes(|passed| passed.contains(&Passed::Request(OpCode::Delete))).await;
+    let guard = lock.acquire().await?;
+    assert_ne!(guard.node(), &node);
+    guard.verify().await?;
+    Ok(())
+}
+
+async fn a_lingering_node_does_not_outlive_its_lock(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let lock = lingering(&alice, LONG)?;
+    lock.acquire().await?.release().await?;
+    drop(lock);
+    queue_empties(&backend).await
+}
+
+async fn a_cohort_passes_the_node_on_and_ends_at_its_bound(backend: Backend) -> Result<()> {
+    const HOLDERS: u32 = 3;
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let lock = Mutex::builder(&alice.client, LOCK).cohort(HOLDERS, LONG).build()?;
+    let first = lock.acquire().await?;
+    let waiting = queue_up(&backend, &mutex(&bob)?, 2).await?;
+    let (entered, mut order) = tokio::sync::mpsc::unbounded_channel();
+    let mut tasks = JoinSet::new();
+    for _ in 0..4 {
+        let (lock, entered) = (lock.clone(), entered.clone());
+        tasks.spawn(async move {
+            let guard = lock.acquire().await?;
+            entered.send(("alice", guard.token()))?;
+            // Until the others of the cohort wait too.
+            tokio::task::yield_now().await;
+            guard.release().await?;
+            anyhow::Ok(())
+        });
+    }
+    tasks.spawn(async move {
+        let guard = waiting.await??;
+        entered.send(("bob", guard.token()))?;
+        guard.release().await?;
+        Ok(())
+    });
+    tokio::task::yield_now().await;
+    let mut token = first.token();
+    first.release().await?;
+    let mut names = Vec::new();
+    while let Some((name, next)) = order.recv().await {
+        assert!(next > token, "tokens grow over nodes and within them");
+        token = next;
+        names.push(name);
+    }
+    while let Some(ended) = tasks.join_next().await {
+        ended??;
+    }
+    assert_eq!(names[..3], ["alice", "alice", "bob"], "the first holder was one of the three");
+    queue_empties(&backend).await
+}
+
+async fn a_cohort_leaves_nothing_to_a_task_that_gave_up(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let lock = Mutex::builder(&alice.client, LOCK).cohort(u32::MAX, LONG).build()?;
+    for _ in 0..20 {
+        let guard = lock.acquire().await?;
+        let other = lock.clone();
+        let waiting = tokio::spawn(async move { other.acquire().await });
+        tokio::task::yield_now().await;
+        // The node is left for the waiting task, which is cancelled before it runs again.
+        guard.release().await?;
+        waiting.abort();
+        drop(waiting.await);
+        children_reach(&backend.observer().await?, &lock_path(), 0).await?;
+    }
+    Ok(())
+}
