@@ -25,6 +25,8 @@ pub struct Builder {
     tick: Duration,
     min_session_timeout: Option<Duration>,
     max_session_timeout: Option<Duration>,
+    ttl_nodes: bool,
+    reap_interval: Option<Duration>,
     max_connections: usize,
     max_connections_per_address: usize,
     limits: Limits,
@@ -41,6 +43,8 @@ impl Default for Builder {
             tick: Duration::from_secs(2),
             min_session_timeout: None,
             max_session_timeout: None,
+            ttl_nodes: false,
+            reap_interval: None,
             max_connections: 10_000,
             max_connections_per_address: 10_000,
             limits: Limits {
@@ -103,6 +107,19 @@ impl Builder {
     /// The longest session timeout that a client can get. Default: 20 ticks.
     pub fn max_session_timeout(mut self, timeout: Duration) -> Self {
         self.max_session_timeout = Some(timeout);
+        self
+    }
+
+    /// Allows nodes with a time to live. Off by default, as in ZooKeeper.
+    pub fn allow_ttl_nodes(mut self) -> Self {
+        self.ttl_nodes = true;
+        self
+    }
+
+    /// How often empty containers and overdue TTL nodes are looked for. Default: 60 s, as in
+    /// ZooKeeper.
+    pub fn reap_interval(mut self, interval: Duration) -> Self {
+        self.reap_interval = Some(interval);
         self
     }
 
@@ -194,6 +211,8 @@ impl Builder {
         config.min_session_timeout = min;
         config.max_session_timeout = max;
         config.max_frame = self.limits.max_frame;
+        config.ttl_nodes = self.ttl_nodes;
+        config.reap_interval = self.reap_interval.unwrap_or(config.reap_interval);
         Ok(config)
     }
 }
