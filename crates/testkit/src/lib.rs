@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`peers`] | which real peers this machine has; skipping, loudly, what needs a missing one |
 //! | [`zookeeper`] | real Apache ZooKeeper servers: one alone, an ensemble, one for the whole process |
+//! | [`network`] | hosts of their own, for servers and clients, and cuts between them |
 //! | [`java`], [`python`] | our programs that use Apache Curator and kazoo |
 //! | [`command`] | where the `lockkeeper` command is |
 //! | [`process`] | child processes that are watched, and that never outlive the test |
@@ -16,6 +17,7 @@
 pub mod backend;
 pub mod command;
 pub mod java;
+pub mod network;
 pub mod peers;
 pub mod process;
 pub mod proxy;

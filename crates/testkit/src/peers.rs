@@ -18,7 +18,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-use crate::process;
+use crate::{network, process};
 
 /// When set to `1`, a missing peer is a failure and not a reason to skip.
 pub const REQUIRE: &str = "LOCKKEEPER_REQUIRE_PEERS";
@@ -51,6 +51,8 @@ pub enum Peer {
     Curator,
     /// kazoo, for the system's Python.
     Kazoo,
+    /// Network namespaces, and the right to make them.
+    Network,
 }
 
 impl Peer {
@@ -60,6 +62,7 @@ impl Peer {
             Peer::ZooKeeper => missing_jars(ZOOKEEPER_JARS),
             Peer::Curator => missing_jars(CURATOR_JARS),
             Peer::Kazoo => missing_kazoo(),
+            Peer::Network => network::missing().into_iter().collect(),
         };
         missing.extend(self.programs().iter().filter_map(|program| missing_program(program)));
         (!missing.is_empty()).then(|| format!("{self} needs {}", missing.join(", ")))
@@ -70,6 +73,7 @@ impl Peer {
             Peer::ZooKeeper => &["java", "setpriv"],
             Peer::Curator => &["java", "javac", "setpriv"],
             Peer::Kazoo => &["setpriv"],
+            Peer::Network => &["setpriv", "unshare", "nsenter", "ip", "ss", "sleep"],
         }
     }
 }
@@ -80,6 +84,7 @@ impl fmt::Display for Peer {
             Peer::ZooKeeper => "Apache ZooKeeper",
             Peer::Curator => "Apache Curator",
             Peer::Kazoo => "kazoo",
+            Peer::Network => "a network of namespaces",
         })
     }
 }

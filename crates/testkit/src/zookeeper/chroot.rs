@@ -13,8 +13,7 @@ use tokio::net::TcpStream;
 /// Creates a persistent node directly below the root, unless it is there.
 ///
 /// Speaks the protocol by hand: our client is what the tests are about.
-pub(super) async fn create(address: &str, path: &str) -> Result<()> {
-    let mut stream = TcpStream::connect(address).await?;
+pub(super) async fn create(mut stream: TcpStream, path: &str) -> Result<()> {
     let mut out = BytesMut::new();
     write_frame(&mut out, |out| hello().encode(out));
     let request = Request::Create(CreateRequest {
@@ -32,7 +31,7 @@ pub(super) async fn create(address: &str, path: &str) -> Result<()> {
     let mut reply = Decoder::new(frame(&mut stream, &mut input).await?);
     let error = ReplyHeader::decode(&mut reply)?.error;
     let exists = ErrorCode::NodeExists.code();
-    ensure!(error == 0 || error == exists, "{address} refuses to create {path}: error {error}");
+    ensure!(error == 0 || error == exists, "the server refuses to create {path}: error {error}");
     Ok(())
 }
 

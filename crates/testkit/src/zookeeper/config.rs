@@ -1,12 +1,14 @@
 //! What a server is started with.
 
 use std::fmt::Write as _;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
 
 use super::{ZooKeeper, ZooKeeperEnsemble};
+use crate::network::Host;
 
 /// How servers are started. Begin with [`Config::new`], end with [`Config::standalone`] or
 /// [`Config::ensemble`].
@@ -92,34 +94,49 @@ impl Config {
         ZooKeeperEnsemble::start_with(&self, size).await
     }
 
+    /// Starts one server on each of these hosts and waits until all of them serve.
+    ///
+    /// # Errors
+    ///
+    /// They do not serve within half a minute. The error shows the end of a log.
+    pub async fn ensemble_on(self, hosts: &[Host]) -> Result<ZooKeeperEnsemble> {
+        ZooKeeperEnsemble::start_on(&self, hosts).await
+    }
+
     pub(super) fn jvm_arguments(&self) -> &[String] {
         &self.jvm_arguments
     }
 
     /// The text of `zoo.cfg` for a server with its data in `folder`.
-    pub(super) fn zoo_cfg(&self, folder: &Path, client_port: u16, members: &[Member]) -> String {
+    pub(super) fn zoo_cfg(
+        &self,
+        folder: &Path,
+        client: SocketAddrV4,
+        members: &[Member],
+    ) -> String {
         let mut text = String::new();
         let mut line = |key: &str, value: &dyn std::fmt::Display| {
             writeln!(text, "{key}={value}").expect("a String takes any text");
         };
         line("tickTime", &self.tick.as_millis());
         line("dataDir", &folder.display());
-        line("clientPortAddress", &"127.0.0.1");
-        line("clientPort", &client_port);
+        line("clientPortAddress", client.ip());
+        line("clientPort", &client.port());
         for (key, value) in &self.settings {
             line(key, value);
         }
         for (id, member) in (1..).zip(members) {
-            let Member { quorum, election } = member;
-            line(&format!("server.{id}"), &format_args!("127.0.0.1:{quorum}:{election}"));
+            let Member { address, quorum, election } = member;
+            line(&format!("server.{id}"), &format_args!("{address}:{quorum}:{election}"));
         }
         text
     }
 }
 
-/// The ports that the members of an ensemble use between them.
+/// Where the members of an ensemble meet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Member {
+    pub(super) address: Ipv4Addr,
     pub(super) quorum: u16,
     pub(super) election: u16,
 }
@@ -131,8 +148,12 @@ mod tests {
     #[test]
     fn the_last_setting_of_a_key_counts() {
         let config = Config::new().tick(Duration::from_secs(2)).setting("syncLimit", "3");
-        let members = [Member { quorum: 11, election: 12 }];
-        let text = config.zoo_cfg(Path::new("/data"), 10, &members);
+        let members = [Member { address: Ipv4Addr::LOCALHOST, quorum: 11, election: 12 }];
+        let text = config.zoo_cfg(
+            Path::new("/data"),
+            SocketAddrV4::new(Ipv4Addr::LOCALHOST, 10),
+            &members,
+        );
         assert!(text.contains("tickTime=2000\n"), "{text}");
         assert!(text.contains("clientPort=10\n"), "{text}");
         assert!(text.contains("syncLimit=3\n"), "{text}");

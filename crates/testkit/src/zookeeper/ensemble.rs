@@ -1,12 +1,14 @@
 //! Several servers that agree.
 
 use std::fs;
+use std::net::{Ipv4Addr, SocketAddrV4};
 
 use anyhow::{Context, Result};
 use tempfile::TempDir;
 
 use super::config::{Config, Member};
 use super::server::{Mode, TRIES, ZooKeeper, free_ports};
+use crate::network::Host;
 use crate::scratch;
 
 /// An ensemble of real ZooKeeper servers. All are killed on drop.
@@ -39,18 +41,39 @@ impl ZooKeeperEnsemble {
         }
     }
 
+    /// On hosts of their own nobody else takes a port, so they are ZooKeeper's usual ones.
+    pub(super) async fn start_on(config: &Config, hosts: &[Host]) -> Result<Self> {
+        let seats = hosts.iter().map(|host| Seat {
+            client: SocketAddrV4::new(host.address(), 2181),
+            member: Member { address: host.address(), quorum: 2888, election: 3888 },
+            host: Some(host.clone()),
+        });
+        let mut ensemble = Self::seat(config, &seats.collect::<Vec<_>>())?;
+        ensemble.serves().await?;
+        Ok(ensemble)
+    }
+
     fn launch(config: &Config, size: usize) -> Result<Self> {
+        let address = Ipv4Addr::LOCALHOST;
+        let triples = free_port_triples(size)?;
+        let seats = triples.into_iter().map(|[client, quorum, election]| Seat {
+            client: SocketAddrV4::new(address, client),
+            member: Member { address, quorum, election },
+            host: None,
+        });
+        Self::seat(config, &seats.collect::<Vec<_>>())
+    }
+
+    fn seat(config: &Config, seats: &[Seat]) -> Result<Self> {
         let folder = scratch::folder()?;
-        let mut members = Vec::with_capacity(size);
-        let mut client_ports = Vec::with_capacity(size);
-        for [client, quorum, election] in free_port_triples(size)? {
-            client_ports.push(client);
-            members.push(Member { quorum, election });
-        }
-        let mut servers = Vec::with_capacity(size);
-        for (id, port) in (1..).zip(client_ports) {
+        let members: Vec<Member> = seats.iter().map(|seat| seat.member).collect();
+        let mut servers = Vec::with_capacity(seats.len());
+        for (id, seat) in (1..).zip(seats) {
             let folder = folder.path().join(format!("server-{id}"));
-            let mut server = ZooKeeper::prepare(config, folder, port, &members)?;
+            let mut server = ZooKeeper::prepare(config, folder, seat.client, &members)?;
+            if let Some(host) = &seat.host {
+                server.put_on(host);
+            }
             fs::write(server.folder().join("data/myid"), format!("{id}\n"))?;
             server.launch()?;
             servers.push(server);
@@ -190,6 +213,13 @@ impl ZooKeeperEnsemble {
         }
         None
     }
+}
+
+/// Where one server of an ensemble is.
+struct Seat {
+    client: SocketAddrV4,
+    member: Member,
+    host: Option<Host>,
 }
 
 /// For each server: the port for clients, the one for followers, the one for elections.

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -14,6 +14,7 @@ use tokio::net::TcpStream;
 
 use super::chroot;
 use super::config::{Config, Member};
+use crate::network::Host;
 use crate::process::Process;
 use crate::{java, peers, scratch};
 
@@ -40,7 +41,9 @@ pub enum Mode {
 pub struct ZooKeeper {
     // Before the folder, so that the server is dead when its data goes.
     process: Option<Process>,
-    port: u16,
+    address: SocketAddrV4,
+    /// Where it runs, if that is not the machine itself.
+    host: Option<Host>,
     folder: PathBuf,
     jvm_arguments: Vec<String>,
     starts: usize,
@@ -63,7 +66,8 @@ impl ZooKeeper {
             tries += 1;
             let folder = scratch::folder()?;
             let [port] = free_ports()?;
-            let mut server = Self::prepare(config, folder.path().to_owned(), port, &[])?;
+            let address = SocketAddrV4::new(Ipv4Addr::LOCALHOST, port);
+            let mut server = Self::prepare(config, folder.path().to_owned(), address, &[])?;
             server._owned_folder = Some(folder);
             server.launch()?;
             match server.serves().await {
@@ -77,14 +81,26 @@ impl ZooKeeper {
     pub(super) fn prepare(
         config: &Config,
         folder: PathBuf,
-        port: u16,
+        address: SocketAddrV4,
         members: &[Member],
     ) -> Result<Self> {
-        let zoo_cfg = config.zoo_cfg(&folder.join("data"), port, members);
+        let zoo_cfg = config.zoo_cfg(&folder.join("data"), address, members);
         fs::create_dir_all(folder.join("data"))?;
         fs::write(folder.join("zoo.cfg"), zoo_cfg)?;
         let jvm_arguments = config.jvm_arguments().to_vec();
-        Ok(Self { process: None, port, folder, jvm_arguments, starts: 0, _owned_folder: None })
+        Ok(Self {
+            process: None,
+            address,
+            host: None,
+            folder,
+            jvm_arguments,
+            starts: 0,
+            _owned_folder: None,
+        })
+    }
+
+    pub(super) fn put_on(&mut self, host: &Host) {
+        self.host = Some(host.clone());
     }
 
     /// Starts the process, and does not wait for it.
@@ -97,6 +113,9 @@ impl ZooKeeper {
             .arg("org.apache.zookeeper.server.quorum.QuorumPeerMain")
             .arg(self.folder.join("zoo.cfg"))
             .current_dir(&self.folder);
+        if let Some(host) = &self.host {
+            command = host.command(&command);
+        }
         self.starts += 1;
         let name = format!("server-{}", self.starts);
         self.process = Some(Process::spawn(&name, &command, &self.folder)?);
@@ -121,8 +140,8 @@ impl ZooKeeper {
             if taken || ended.is_some() || start.elapsed() > START_LIMIT {
                 let after = start.elapsed().as_secs_f64();
                 return Err(anyhow!(
-                    "the ZooKeeper server on port {} does not serve after {after:.1} s\n{}",
-                    self.port,
+                    "the ZooKeeper server at {} does not serve after {after:.1} s\n{}",
+                    self.address,
                     process.tail()
                 ));
             }
@@ -136,7 +155,7 @@ impl ZooKeeper {
 
     /// The address for clients, `host:port`.
     pub fn connect_string(&self) -> String {
-        format!("127.0.0.1:{}", self.port)
+        self.address.to_string()
     }
 
     /// Creates the node `/<name>` unless it is there, and returns the connection string with it
@@ -146,7 +165,7 @@ impl ZooKeeper {
     ///
     /// The server does not answer, or does not accept the name.
     pub async fn chroot(&self, name: &str) -> Result<String> {
-        chroot::create(&self.connect_string(), &format!("/{name}")).await?;
+        chroot::create(self.connect().await?, &format!("/{name}")).await?;
         Ok(format!("{}/{name}", self.connect_string()))
     }
 
@@ -172,7 +191,7 @@ impl ZooKeeper {
             Some("standalone") => Ok(Mode::Standalone),
             Some("leader") => Ok(Mode::Leader),
             Some("follower") => Ok(Mode::Follower),
-            _ => Err(anyhow!("port {} is not serving: {}", self.port, answer.trim())),
+            _ => Err(anyhow!("{} is not serving: {}", self.address, answer.trim())),
         }
     }
 
@@ -183,7 +202,7 @@ impl ZooKeeper {
     /// The server does not answer within 2 s.
     pub async fn four_letter(&self, word: &str) -> Result<String> {
         let talk = async {
-            let mut stream = TcpStream::connect(("127.0.0.1", self.port)).await?;
+            let mut stream = self.connect().await?;
             stream.write_all(word.as_bytes()).await?;
             let mut answer = String::new();
             stream.read_to_string(&mut answer).await?;
@@ -191,7 +210,18 @@ impl ZooKeeper {
         };
         let answer = tokio::time::timeout(ANSWER_LIMIT, talk).await;
         let answer = answer.map_err(io::Error::from).flatten();
-        answer.with_context(|| format!("no answer to {word} from port {}", self.port))
+        answer.with_context(|| format!("no answer to {word} from {}", self.address))
+    }
+
+    async fn connect(&self) -> io::Result<TcpStream> {
+        let Some(host) = self.host.clone() else {
+            return TcpStream::connect(self.address).await;
+        };
+        let address = self.address;
+        let dial = tokio::task::spawn_blocking(move || host.connect(address));
+        let stream = dial.await.map_err(io::Error::other)??;
+        stream.set_nonblocking(true)?;
+        TcpStream::from_std(stream)
     }
 
     /// Ends it with SIGKILL. Its data stays.

@@ -1,0 +1,285 @@
+//! Hosts of their own on one machine: Linux network namespaces on one switch, and cuts between
+//! them.
+//!
+//! A cut loses packets without a word, as a broken network does: the sender is given an Ethernet
+//! address that nobody has. So it works in one direction too, and whoever is cut off finds out by
+//! waiting, not by an error.
+//!
+//! Nothing is named and nothing is changed outside: a namespace lives as long as the processes in
+//! it, and these die with this process.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use rustix::fs::{Mode, OFlags};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use tempfile::TempDir;
+
+use crate::process::Process;
+use crate::scratch;
+
+const START_LIMIT: Duration = Duration::from_secs(5);
+const CONNECT_LIMIT: Duration = Duration::from_secs(1);
+
+/// Where packets go that are to be lost.
+const NOWHERE: &str = "02:00:00:00:00:ff";
+
+/// What keeps a namespace when nothing else runs in it.
+const KEEPER: &[&str] = &["--net", "--", "sleep", "infinity"];
+
+/// Whether this user of this machine can make one: what is missing, or `None`.
+pub fn missing() -> Option<String> {
+    let attempt = Command::new("unshare")
+        .args([
+            "--net", "--", "ip", "link", "add", "probe", "type", "veth", "peer", "name", "other",
+        ])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .output();
+    match attempt {
+        Ok(output) if output.status.success() => None,
+        Ok(output) => Some(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
+        Err(error) => Some(format!("the program unshare: {error}")),
+    }
+}
+
+/// A network of hosts, all connected to each other until [`Network::cut`].
+#[derive(Debug)]
+pub struct Network {
+    hosts: Vec<Host>,
+    _switch: Host,
+    // After the processes, which write into it.
+    _folder: TempDir,
+}
+
+/// One host of a [`Network`]. Cheap to clone; it is there while any clone is.
+#[derive(Clone, Debug)]
+pub struct Host {
+    address: Ipv4Addr,
+    keeper: Arc<Process>,
+}
+
+impl Network {
+    /// A network of `size` hosts, 250 at most.
+    ///
+    /// # Errors
+    ///
+    /// This user may not make namespaces, or a program is missing: see [`missing`].
+    pub fn start(size: u8) -> Result<Self> {
+        ensure!(size <= 250, "a network has at most 250 hosts, not {size}");
+        let folder = scratch::folder()?;
+        let switch = Host::start("switch", Ipv4Addr::UNSPECIFIED, folder.path())?;
+        switch.run("ip link add switch type bridge && ip link set switch up")?;
+        let mut hosts = Vec::new();
+        for number in 1..=size {
+            let address = Ipv4Addr::new(10, 77, 0, number);
+            let host = Host::start(&format!("host-{number}"), address, folder.path())?;
+            switch.run(&format!(
+                "ip link add port{number} type veth peer name eth0 netns {} && \
+                 ip link set port{number} master switch up",
+                host.keeper.id()
+            ))?;
+            host.run(&format!(
+                "ip link set lo up && ip addr add {address}/24 dev eth0 && ip link set eth0 up"
+            ))?;
+            hosts.push(host);
+        }
+        Ok(Self { hosts, _switch: switch, _folder: folder })
+    }
+
+    /// One of the hosts, counted from 0.
+    ///
+    /// # Panics
+    ///
+    /// There are not so many.
+    pub fn host(&self, index: usize) -> &Host {
+        &self.hosts[index]
+    }
+
+    /// From now on, whatever `from` sends to `to` is lost. The other direction works on.
+    ///
+    /// # Errors
+    ///
+    /// The system refuses.
+    ///
+    /// # Panics
+    ///
+    /// There are not so many hosts.
+    pub fn cut_one_way(&self, from: usize, to: usize) -> Result<()> {
+        let to = self.hosts[to].address;
+        self.hosts[from]
+            .run(&format!("ip neigh replace {to} lladdr {NOWHERE} dev eth0 nud permanent"))
+    }
+
+    /// From now on, whatever the two send to each other is lost.
+    ///
+    /// # Errors
+    ///
+    /// As [`Network::cut_one_way`].
+    ///
+    /// # Panics
+    ///
+    /// As [`Network::cut_one_way`].
+    pub fn cut(&self, a: usize, b: usize) -> Result<()> {
+        self.cut_one_way(a, b)?;
+        self.cut_one_way(b, a)
+    }
+
+    /// Ends the connections that `from` has to `to`, on the side of `from` only: it is told that
+    /// they are gone, as by the reset of a firewall.
+    ///
+    /// # Errors
+    ///
+    /// The system cannot do that.
+    ///
+    /// # Panics
+    ///
+    /// There are not so many hosts.
+    pub fn reset(&self, from: usize, to: usize) -> Result<()> {
+        let to = self.hosts[to].address;
+        // It also complains of sockets that were gone before; what counts is that none is left.
+        self.hosts[from].run(&format!(
+            "ss -K dst {to} >/dev/null 2>&1; test -z \"$(ss -H -t state established dst {to})\""
+        ))
+    }
+
+    /// Ends all cuts.
+    ///
+    /// # Errors
+    ///
+    /// The system refuses.
+    pub fn heal(&self) -> Result<()> {
+        self.hosts.iter().try_for_each(|host| host.run("ip neigh flush dev eth0 nud permanent"))
+    }
+}
+
+impl Host {
+    fn start(name: &str, address: Ipv4Addr, folder: &Path) -> Result<Self> {
+        let mut command = Command::new("unshare");
+        command.args(KEEPER);
+        let mut keeper = Process::spawn(name, &command, folder)?;
+        let ours = std::fs::read_link("/proc/self/ns/net")?;
+        let start = Instant::now();
+        let theirs = format!("/proc/{}/ns/net", keeper.id());
+        while std::fs::read_link(&theirs).is_ok_and(|theirs| theirs == ours) {
+            if keeper.status()?.is_some() || start.elapsed() > START_LIMIT {
+                bail!("no network namespace for {name}\n{}", keeper.tail());
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
+        Ok(Self { address, keeper: Arc::new(keeper) })
+    }
+
+    /// Its address, which only the hosts of its network can reach.
+    pub fn address(&self) -> Ipv4Addr {
+        self.address
+    }
+
+    /// The same command, run on this host.
+    pub fn command(&self, command: &Command) -> Command {
+        let mut there = Command::new("nsenter");
+        there
+            .arg(format!("--net={}", self.namespace()))
+            .arg("--")
+            .arg(command.get_program())
+            .args(command.get_args());
+        for (key, value) in command.get_envs() {
+            match value {
+                Some(value) => there.env(key, value),
+                None => there.env_remove(key),
+            };
+        }
+        if let Some(folder) = command.get_current_dir() {
+            there.current_dir(folder);
+        }
+        there
+    }
+
+    /// A connection that was made from this host; it stays there, wherever it is used.
+    ///
+    /// # Errors
+    ///
+    /// Nobody answers within a second.
+    pub fn connect(&self, to: SocketAddrV4) -> io::Result<TcpStream> {
+        let namespace = self.namespace();
+        // A thread of its own, which never comes back from there.
+        let dial = thread::spawn(move || {
+            let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+            let namespace = rustix::fs::open(namespace, flags, Mode::empty())?;
+            use std::os::fd::AsFd as _;
+            move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
+            TcpStream::connect_timeout(&SocketAddr::V4(to), CONNECT_LIMIT)
+        });
+        dial.join().map_err(|_| io::Error::other("the dialling thread panicked"))?
+    }
+
+    fn namespace(&self) -> String {
+        format!("/proc/{}/ns/net", self.keeper.id())
+    }
+
+    fn run(&self, script: &str) -> Result<()> {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        let output = self.command(&command).stdin(Stdio::null()).output();
+        let output = output.context("cannot start nsenter")?;
+        if !output.status.success() {
+            let messages = String::from_utf8_lossy(&output.stderr);
+            return Err(anyhow!("{} on {}: {script}\n{messages}", output.status, self.address));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+
+    use super::*;
+    use crate::peers::{self, Peer};
+
+    const SERVER: &str = "import socket\n\
+        listener = socket.create_server(('', 7000), reuse_port=True)\n\
+        print('ready', flush=True)\n\
+        while True:\n  connection, _ = listener.accept(); connection.sendall(b'hello')\n";
+
+    #[tokio::test]
+    async fn a_cut_loses_packets_in_the_cut_direction_only() -> Result<()> {
+        if !peers::ready("testkit: network", &[Peer::Network]) {
+            return Ok(());
+        }
+        let network = Network::start(3)?;
+        let folder = scratch::folder()?;
+        let mut python = Command::new(peers::SYSTEM_PYTHON);
+        python.args(["-c", SERVER]);
+        let server = network.host(0).command(&python);
+        let mut server = Process::spawn("echo", &server, folder.path())?;
+        server.prints("ready", Duration::from_secs(10)).await?;
+
+        let to = SocketAddrV4::new(network.host(0).address(), 7000);
+        let hello = |host: usize| -> io::Result<String> {
+            let mut stream = network.host(host).connect(to)?;
+            stream.set_read_timeout(Some(Duration::from_millis(300)))?;
+            let mut text = [0; 5];
+            stream.read_exact(&mut text)?;
+            stream.write_all(b"x")?;
+            Ok(String::from_utf8_lossy(&text).into_owned())
+        };
+        assert_eq!(hello(1)?, "hello");
+        network.cut_one_way(0, 1)?;
+        assert!(hello(1).is_err(), "nothing comes back");
+        assert_eq!(hello(2)?, "hello", "the others are not concerned");
+        network.heal()?;
+        assert_eq!(hello(1)?, "hello");
+
+        let stream = network.host(1).connect(to)?;
+        network.reset(1, 0)?;
+        assert!((&stream).read_exact(&mut [0; 6]).is_err(), "told at once");
+        Ok(())
+    }
+}
