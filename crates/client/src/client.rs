@@ -98,6 +98,11 @@ impl Client {
         self.inner.shared.look(|session| session.id())
     }
 
+    /// Whether both are clones of one client.
+    pub fn is_clone_of(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
     /// The session timeout that was negotiated.
     pub fn session_timeout(&self) -> Duration {
         self.inner.shared.look(|session| session.timeout())
@@ -161,13 +166,13 @@ impl Client {
     /// Deletes something before the session ends, over as many connections as it takes. Needs no
     /// runtime, so that it can be called from `Drop`.
     pub fn clean_up(&self, target: Cleanup) {
-        self.inner.shared.clean_up(self.full_target(target));
+        self.inner.shared.clean_up(target.below(&self.inner.chroot));
     }
 
     /// The same, with an answer when it is certain. Dropping the answer does not stop it.
     pub fn clean_up_confirmed(&self, target: Cleanup) -> Reply<()> {
         let path = target.path().clone();
-        let receiver = self.inner.shared.clean_up_confirmed(self.full_target(target));
+        let receiver = self.inner.shared.clean_up_confirmed(target.below(&self.inner.chroot));
         Reply::new(receiver, OpCode::Delete, path, self.inner.chroot.clone(), |_, _| Some(()))
     }
 
@@ -474,15 +479,6 @@ impl Client {
 
     fn read(&self, path: &ZnodePath) -> PathWatchRequest {
         PathWatchRequest { path: self.full(path).to_string(), watch: false }
-    }
-
-    fn full_target(&self, target: Cleanup) -> Cleanup {
-        match target {
-            Cleanup::Node(path) => Cleanup::Node(self.full(&path)),
-            Cleanup::Child { parent, prefix } => {
-                Cleanup::Child { parent: self.full(&parent), prefix }
-            }
-        }
     }
 }
 

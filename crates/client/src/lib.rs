@@ -55,7 +55,7 @@ pub use reply::{Reply, WatchedReply};
 pub use transaction::Transaction;
 pub use watcher::{WatchLost, WatchStream, Watcher};
 
-pub use lockkeeper_session::{Cleanup, Contact, Instant, LeaseMode, LeaseState, Outcome};
+pub use lockkeeper_session::{Cleanup, Contact, Instant, LeaseMode, LeaseState, Outcome, Which};
 pub use lockkeeper_wire::{
     Acl, AddWatchMode, ClientInfo, CreateMode, ErrorCode, EventKind, OpCode, OpResult, PathError,
     Permissions, ReadOp, ReadResult, Sequence, SessionId, Stat, WatchEvent, ZnodePath, Zxid,

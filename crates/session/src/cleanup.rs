@@ -6,7 +6,10 @@
 
 use std::collections::VecDeque;
 
-use lockkeeper_wire::{DeleteRequest, PathRequest, PathWatchRequest, Request, ZnodePath};
+use bytes::Bytes;
+use lockkeeper_wire::{
+    DeleteRequest, Op, PathRequest, PathWatchRequest, Request, Stat, ZnodePath, Zxid,
+};
 
 /// Something that must be deleted before the session ends.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -22,6 +25,39 @@ pub enum Cleanup {
         /// What the child's name begins with; unique to the attempt that created it.
         prefix: String,
     },
+    /// A node of this session whose name is used again and again: it is looked at first, and
+    /// deleted only if it is the one that is meant.
+    Reused {
+        /// The node.
+        node: ZnodePath,
+        /// How it is told from those before and after it.
+        which: Which,
+    },
+    /// Two nodes in one transaction. When the first is gone, both are done.
+    Pair {
+        /// A node of which the rules of [`Cleanup::Node`] hold.
+        node: ZnodePath,
+        /// A node that is nobody else's while the first exists.
+        with: ZnodePath,
+    },
+}
+
+/// What tells a node from others that had its name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Which {
+    /// This transaction made it.
+    MadeBy(Zxid),
+    /// It has this data, which is unique to the attempt that created it.
+    With(Bytes),
+}
+
+impl Which {
+    pub(crate) fn is(&self, data: &Bytes, stat: &Stat) -> bool {
+        match self {
+            Self::MadeBy(zxid) => stat.czxid == *zxid,
+            Self::With(expected) => data == expected,
+        }
+    }
 }
 
 impl Cleanup {
@@ -30,21 +66,56 @@ impl Cleanup {
         match self {
             Self::Node(path) => path,
             Self::Child { parent, .. } => parent,
+            Self::Reused { node, .. } | Self::Pair { node, .. } => node,
         }
     }
 
-    /// What to send. A listing is made by a server that may lag behind the one that took the
+    /// The same, seen from a server on which everything is below `chroot`.
+    pub fn below(&self, chroot: &ZnodePath) -> Self {
+        let below = |path: &ZnodePath| path.below(chroot);
+        match self {
+            Self::Node(node) => Self::Node(below(node)),
+            Self::Child { parent, prefix } => {
+                Self::Child { parent: below(parent), prefix: prefix.clone() }
+            }
+            Self::Reused { node, which } => {
+                Self::Reused { node: below(node), which: which.clone() }
+            }
+            Self::Pair { node, with } => Self::Pair { node: below(node), with: below(with) },
+        }
+    }
+
+    /// Whether it looks for what a request may have made, and so must not overtake that request.
+    pub(crate) fn is_search(&self) -> bool {
+        match self {
+            Self::Node(_) | Self::Pair { .. } => false,
+            Self::Reused { which: Which::MadeBy(_), .. } => false,
+            Self::Child { .. } | Self::Reused { which: Which::With(_), .. } => true,
+        }
+    }
+
+    /// What to send. A look is taken at a server that may lag behind the one that took the
     /// create, so a `sync` goes before it.
     pub(crate) fn requests(&self) -> Vec<Request> {
         let path = self.path().to_string();
+        let sync = Request::Sync(PathRequest { path: path.clone() });
         match self {
-            Self::Node(_) => vec![Request::Delete(DeleteRequest { path, version: -1 })],
-            Self::Child { .. } => vec![
-                Request::Sync(PathRequest { path: path.clone() }),
-                Request::GetChildren(PathWatchRequest { path, watch: false }),
-            ],
+            Self::Node(node) => vec![Request::Delete(delete(node))],
+            Self::Child { .. } => {
+                vec![sync, Request::GetChildren(PathWatchRequest { path, watch: false })]
+            }
+            Self::Reused { .. } => {
+                vec![sync, Request::GetData(PathWatchRequest { path, watch: false })]
+            }
+            Self::Pair { node, with } => {
+                vec![Request::Multi([node, with].map(|node| Op::Delete(delete(node))).to_vec())]
+            }
         }
     }
+}
+
+pub(crate) fn delete(node: &ZnodePath) -> DeleteRequest {
+    DeleteRequest { path: node.to_string(), version: -1 }
 }
 
 /// A cleanup, and who wants to know that it is done.
@@ -79,6 +150,18 @@ impl<T> CleanupQueue<T> {
         let entry = self.waiting.pop_front()?;
         self.in_flight += 1;
         Some(entry)
+    }
+
+    /// The next one to send that is no search.
+    pub(crate) fn start_known(&mut self) -> Option<Entry<T>> {
+        let index = self.waiting.iter().position(|entry| !entry.target.is_search())?;
+        self.in_flight += 1;
+        self.waiting.remove(index)
+    }
+
+    /// One that had come to an end goes on with another request.
+    pub(crate) fn go_on(&mut self) {
+        self.in_flight += 1;
     }
 
     /// One that was on its way came to an end, of either kind.

@@ -28,7 +28,7 @@ mod session;
 mod time;
 mod watches;
 
-pub use cleanup::Cleanup;
+pub use cleanup::{Cleanup, Which};
 pub use config::{Config, Credentials, LeaseMode};
 pub use error::{Disconnect, Outcome, RequestError};
 pub use event::Event;

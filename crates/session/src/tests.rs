@@ -5,8 +5,8 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use lockkeeper_wire::{
     ConnectRequest, ConnectResponse, CreateRequest, Decoder, DeleteRequest, ErrorCode, EventKind,
-    KeeperState, MAX_FRAME, OpResult, PathRequest, PathWatchRequest, Record, ReplyHeader, Request,
-    RequestHeader, Response, SessionId, Stat, WatchEvent, ZnodePath, Zxid, split_frame,
+    KeeperState, MAX_FRAME, OpCode, OpResult, PathRequest, PathWatchRequest, Record, ReplyHeader,
+    Request, RequestHeader, Response, SessionId, Stat, WatchEvent, ZnodePath, Zxid, split_frame,
     write_frame, xid,
 };
 
@@ -436,6 +436,76 @@ fn l2_a_cleanup_finds_a_node_of_unknown_name() {
     assert_eq!(request, Request::Delete(delete));
     world.reply(xid, Ok(Response::Empty)).unwrap();
     assert_eq!(world.results(), [(1, Ok(Response::Empty))]);
+}
+
+/// L2: an attempt was given up while its create waited for a connection. The search for its node
+/// went out before the create, found nothing, and the node stayed.
+#[test]
+fn l2_a_search_does_not_overtake_what_it_searches_for() {
+    let mut world = World::connected();
+    world.lose_connection();
+    world.submit(create("/locks/_c_1-lock-"), 1);
+    let target = Cleanup::Child { parent: path("/locks"), prefix: "_c_1-lock-".into() };
+    world.session.clean_up(world.now, target, None);
+    world.session.clean_up(world.now, Cleanup::Node(path("/locks/old")), None);
+    world.connect(7);
+    let sent: Vec<_> = world.requests().iter().map(|(_, request)| request.op()).collect();
+    use OpCode::{Create2, Delete, GetChildren, Sync};
+    assert_eq!(sent, [Delete, Create2, Sync, GetChildren]);
+}
+
+/// L7: an unlock that was tried again deleted a newer lock of the same name.
+#[test]
+fn l7_a_name_that_is_used_again_is_looked_at_before_each_delete() {
+    let mut world = World::connected();
+    let which = Which::MadeBy(Zxid(41));
+    let target = Cleanup::Reused { node: path("/lock"), which };
+    world.session.clean_up(world.now, target.clone(), Some(1));
+    let node = |session, czxid| {
+        let (ephemeral_owner, czxid) = (SessionId(session), Zxid(czxid));
+        let stat = Stat { ephemeral_owner, czxid, ..Stat::default() };
+        Ok(Response::Data { data: Bytes::new(), stat })
+    };
+    let look = world.requests();
+    world.reply(look[0].0, Ok(Response::Path("/lock".into()))).unwrap();
+    world.reply(look[1].0, node(7, 41)).unwrap();
+    assert!(matches!(world.request().1, Request::Delete(_)), "it is the one");
+
+    // The delete was applied, its answer is lost, and somebody else has the lock by now.
+    world.lose_connection();
+    world.connect(7);
+    for (session, czxid) in [(8, 42), (7, 42)] {
+        let look = world.requests();
+        assert!(matches!(look[1].1, Request::GetData(_)), "{look:?}");
+        world.reply(look[0].0, Ok(Response::Path("/lock".into()))).unwrap();
+        world.reply(look[1].0, node(session, czxid)).unwrap();
+        assert_eq!(world.requests(), [], "this one is not deleted");
+        assert_eq!(world.results(), [(1, Ok(Response::Empty))]);
+        world.session.clean_up(world.now, target.clone(), Some(1));
+    }
+}
+
+#[test]
+fn a_pair_is_deleted_together_or_is_gone_already() {
+    for (results, goes_on) in [
+        (vec![OpResult::Delete, OpResult::Delete], false),
+        (vec![OpResult::Error(Some(ErrorCode::NoNode)), OpResult::Error(None)], false),
+        (vec![OpResult::Error(None), OpResult::Error(Some(ErrorCode::NoNode))], true),
+    ] {
+        let mut world = World::connected();
+        let target = Cleanup::Pair { node: path("/lock/me"), with: path("/mark") };
+        world.session.clean_up(world.now, target, Some(1));
+        let (xid, request) = world.request();
+        assert!(matches!(request, Request::Multi(ops) if ops.len() == 2));
+        world.reply(xid, Ok(Response::Multi(results))).unwrap();
+        if goes_on {
+            let (xid, request) = world.request();
+            let delete = DeleteRequest { path: "/lock/me".into(), version: -1 };
+            assert_eq!(request, Request::Delete(delete), "without the other one");
+            world.reply(xid, Ok(Response::Empty)).unwrap();
+        }
+        assert_eq!(world.results(), [(1, Ok(Response::Empty))]);
+    }
 }
 
 #[test]

@@ -60,7 +60,8 @@ impl<T> Session<T> {
     }
 
     /// Brings a new connection up to date: identity first, then watches, so that nothing which
-    /// the waiting requests cause is missed; then deletes, then what waits.
+    /// the waiting requests cause is missed; then deletes, then what waits, then the deletes that
+    /// look for what it made.
     pub(super) fn resume(&mut self, now: Instant) {
         for credentials in self.config.credentials.clone() {
             self.send_credentials(now, &credentials);
@@ -71,10 +72,11 @@ impl<T> Session<T> {
             let wrap = if old { Request::SetWatches } else { Request::SetWatches2 };
             self.write(now, xid::SET_WATCHES, &wrap(request));
         }
-        self.send_cleanups(now);
+        self.send_known_cleanups(now);
         for queued in std::mem::take(&mut self.queued) {
             self.submit_request(now, queued);
         }
+        self.send_cleanups(now);
         self.advance_close(now);
     }
 

@@ -2,11 +2,12 @@
 
 use bytes::Bytes;
 use lockkeeper_wire::{
-    Decoder, ErrorCode, OpCode, Record, ReplyHeader, Response, WatchEvent, ZnodePath, xid,
+    Decoder, ErrorCode, OpCode, OpResult, Record, ReplyHeader, Request, Response, WatchEvent,
+    ZnodePath, xid,
 };
 
 use super::Session;
-use crate::cleanup::Entry;
+use crate::cleanup::{Entry, delete};
 use crate::requests::Origin;
 use crate::{Cleanup, Disconnect, Event, Instant, Outcome, RequestError, WatchId};
 
@@ -140,6 +141,23 @@ impl<T> Session<T> {
                 let ours = names.iter().filter(|name| name.starts_with(&prefix));
                 let nodes: Vec<_> = ours.filter_map(|name| parent.child(name).ok()).collect();
                 self.delete_found(now, nodes, entry.notify);
+            }
+            (Cleanup::Reused { node, which }, Ok(Response::Data { data, stat })) => {
+                if stat.ephemeral_owner != self.identity.id || !which.is(&data, &stat) {
+                    return self.answer(entry.notify, Ok(Response::Empty));
+                }
+                // Lost, it begins with another look: the name may be somebody else's by then.
+                let request = Request::Delete(delete(node));
+                self.cleanup.go_on();
+                self.send(now, request, Origin::Cleanup(entry), None);
+            }
+            (Cleanup::Pair { node, .. }, Ok(Response::Multi(results))) => {
+                let gone = Some(&OpResult::Error(Some(ErrorCode::NoNode)));
+                let applied = !results.iter().any(|result| matches!(result, OpResult::Error(_)));
+                if applied || results.first() == gone {
+                    return self.answer(entry.notify, Ok(Response::Empty));
+                }
+                self.delete_found(now, vec![node.clone()], entry.notify);
             }
             // The session's end is certain only when a handshake says so.
             (_, Err(RequestError::SessionExpired(_))) => self.cleanup.push(entry),

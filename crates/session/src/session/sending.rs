@@ -3,6 +3,7 @@
 use lockkeeper_wire::{Request, write_frame, xid};
 
 use super::{Contact, Session};
+use crate::cleanup::Entry;
 use crate::config::heartbeat_interval;
 use crate::requests::{Origin, Queued, Sent, set_watch_flag};
 use crate::{Instant, RequestError, WatchId};
@@ -83,14 +84,26 @@ impl<T> Session<T> {
 
     pub(super) fn send_cleanups(&mut self, now: Instant) {
         while let Some(entry) = self.cleanup.start() {
-            let mut requests = entry.target.requests();
-            let last = requests.pop();
-            for request in requests {
-                self.send(now, request, Origin::Nobody, None);
-            }
-            if let Some(request) = last {
-                self.send(now, request, Origin::Cleanup(entry), None);
-            }
+            self.send_cleanup(now, entry);
+        }
+    }
+
+    /// Sends those that know what they delete. The others look for it, and must come after
+    /// whatever may make it.
+    pub(super) fn send_known_cleanups(&mut self, now: Instant) {
+        while let Some(entry) = self.cleanup.start_known() {
+            self.send_cleanup(now, entry);
+        }
+    }
+
+    fn send_cleanup(&mut self, now: Instant, entry: Entry<T>) {
+        let mut requests = entry.target.requests();
+        let last = requests.pop();
+        for request in requests {
+            self.send(now, request, Origin::Nobody, None);
+        }
+        if let Some(request) = last {
+            self.send(now, request, Origin::Cleanup(entry), None);
         }
     }
 }
