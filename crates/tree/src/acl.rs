@@ -12,9 +12,9 @@ pub(crate) type AclRef = Arc<[Acl]>;
 /// An identity that a connection has proven.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
-    /// `ip` or `digest`.
+    /// `ip`, `digest`, `x509` or `super`.
     pub(crate) scheme: &'static str,
-    /// An address, or `user:base64(sha1(user:password))`.
+    /// An address, `user:base64(sha1(user:password))`, the subject of a certificate, or nothing.
     pub(crate) id: String,
 }
 
@@ -36,6 +36,7 @@ pub(crate) fn check(
 ) -> Result<(), ErrorCode> {
     // ZooKeeper reads an empty list as no restriction; no request can create one.
     let allowed = acl.is_empty()
+        || identities.iter().any(|identity| identity.scheme == "super")
         || acl.iter().any(|entry| entry.permissions.0 & wanted.0 != 0 && names(entry, identities));
     if allowed { Ok(()) } else { Err(ErrorCode::NoAuth) }
 }
@@ -78,15 +79,19 @@ pub(crate) fn expand(wanted: &[Acl], identities: &[Identity]) -> Result<AclRef, 
     Ok(expanded.into())
 }
 
-/// An address is no proof of who someone is, so `auth` never stands for it.
+/// An address is no proof of who someone is, so `auth` never stands for it; nor does it stand for
+/// the super user, who is on no list.
 fn expand_auth(
     permissions: Permissions,
     identities: &[Identity],
     expanded: &mut Vec<Acl>,
 ) -> Result<(), ErrorCode> {
     let before = expanded.len();
-    expanded.extend(identities.iter().filter(|identity| identity.scheme != "ip").map(|identity| {
-        Acl { permissions, scheme: identity.scheme.to_owned(), id: identity.id.clone() }
+    let proven = identities.iter().filter(|i| matches!(i.scheme, "digest" | "x509"));
+    expanded.extend(proven.map(|identity| Acl {
+        permissions,
+        scheme: identity.scheme.to_owned(),
+        id: identity.id.clone(),
     }));
     if expanded.len() == before {
         return Err(ErrorCode::InvalidAcl);
@@ -99,8 +104,28 @@ fn is_valid(entry: &Acl) -> bool {
         // ZooKeeper does not count empty parts at the end.
         "digest" => entry.id.trim_end_matches(':').split(':').count() == 2,
         "ip" => parse_range(&entry.id).is_some(),
+        "x509" => is_distinguished_name(&entry.id),
         _ => false,
     }
+}
+
+/// Roughly what ZooKeeper takes: `key=value` parts between commas, none at all included.
+fn is_distinguished_name(id: &str) -> bool {
+    let is_part = |part: &str| {
+        part.split_once('=').is_some_and(|(key, _)| {
+            let key = key.trim();
+            !key.is_empty() && key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'.')
+        })
+    };
+    // A comma after a backslash belongs to the value.
+    let mut parts: Vec<String> = Vec::new();
+    for piece in id.split([',', ';', '+']) {
+        match parts.last_mut() {
+            Some(last) if last.ends_with('\\') => last.push_str(piece),
+            _ => parts.push(piece.to_owned()),
+        }
+    }
+    id.is_empty() || parts.iter().all(|part| is_part(part))
 }
 
 /// The list as it is shown to someone who may not administer the node.
@@ -204,7 +229,10 @@ mod tests {
             ("ip", "10.0.0.0/33", false),
             ("ip", "10.0.0", false),
             ("ip", "::1/128", true),
-            ("x509", "CN=a", false),
+            ("x509", "CN=a", true),
+            ("x509", "CN=a,O=b\\, c,1.2.3=d", true),
+            ("x509", "a", false),
+            ("x509", "=a", false),
             ("super", "", false),
         ] {
             let result = expand(&[entry(scheme, id)], &[]);

@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use crate::acl::AclRef;
 use crate::nodes::{Node, Owner, Tree, parent_of};
+use crate::quota;
 use crate::txn::{Event, Happening, Outcome, Stamp, Txn};
 
 /// Applies `txn` and notes what watches have to hear.
@@ -34,6 +35,7 @@ fn create(
     let node = Node::new(own(data), acl, owner, stamp.zxid, stamp.unix_ms);
     let (stat, acl) = (node.stat(), Arc::clone(&node.acl));
     let path = tree.insert(path, node);
+    quota::created(tree, &path, data.len());
     events.push(Event {
         what: Happening::Created { parent_acl: parent_acl(tree, &path) },
         path: Arc::clone(&path),
@@ -44,6 +46,7 @@ fn create(
 
 fn delete(tree: &mut Tree, stamp: Stamp, path: &str, events: &mut Vec<Event>) -> Outcome {
     let (path, node) = tree.remove(path, stamp.zxid);
+    quota::deleted(tree, &path, node.data.len());
     events.push(Event {
         what: Happening::Deleted { parent_acl: parent_acl(tree, &path) },
         path,
@@ -59,11 +62,13 @@ fn set_data(
     (data, version): (&Bytes, i32),
     events: &mut Vec<Event>,
 ) -> Outcome {
+    let old = tree.get(path).map_or(0, |node| node.data.len());
     let node = tree.set_data(path, own(data));
     node.version = version;
     node.mzxid = stamp.zxid;
     node.mtime = stamp.unix_ms;
     let (stat, acl) = (node.stat(), Arc::clone(&node.acl));
+    quota::changed(tree, path, data.len() as i64 - old as i64, 0);
     events.push(Event { what: Happening::DataChanged, path: path.into(), acl });
     Outcome::Changed(stat)
 }

@@ -6,23 +6,44 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use lockkeeper_wire::AuthRequest;
 use sha1::{Digest as _, Sha1};
+use subtle::ConstantTimeEq as _;
 
 use crate::acl::Identity;
+use crate::connections::Connection;
 
 /// The identity that every client from an IP address has.
 pub(crate) fn by_address(peer: IpAddr) -> Identity {
     Identity { scheme: "ip", id: peer.to_canonical().to_string() }
 }
 
-/// The identity that the credentials prove; `None` if they prove none.
+/// The identity of the client whose certificate has this subject.
+pub(crate) fn by_certificate(subject: String) -> Identity {
+    Identity { scheme: "x509", id: subject }
+}
+
+/// The identities that the credentials prove; none if they prove nothing.
 ///
-/// A digest proves itself: whoever shows another password becomes another identity.
-pub(crate) fn authenticate(request: &AuthRequest, peer: Option<IpAddr>) -> Option<Identity> {
+/// A digest proves itself: whoever shows another password becomes another identity. One of them,
+/// if any, is the super user's.
+pub(crate) fn authenticate(
+    request: &AuthRequest,
+    connection: &Connection,
+    super_digest: Option<&str>,
+) -> Vec<Identity> {
     match request.scheme.as_str() {
-        "digest" => Some(digest(&String::from_utf8_lossy(&request.auth))),
-        "ip" => peer.map(by_address),
-        _ => None,
+        "digest" => with_super(digest(&String::from_utf8_lossy(&request.auth)), super_digest),
+        "ip" => connection.peer.map(by_address).into_iter().collect(),
+        // What the certificate proves was added when the connection was opened.
+        "x509" => connection.identities.iter().filter(|i| i.scheme == "x509").cloned().collect(),
+        _ => Vec::new(),
     }
+}
+
+fn with_super(identity: Identity, super_digest: Option<&str>) -> Vec<Identity> {
+    let shown = identity.id.as_bytes();
+    let is_super = super_digest.is_some_and(|digest| digest.as_bytes().ct_eq(shown).into());
+    let powers = is_super.then(|| Identity { scheme: "super", id: String::new() });
+    powers.into_iter().chain([identity]).collect()
 }
 
 fn digest(credentials: &str) -> Identity {

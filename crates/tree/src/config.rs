@@ -17,6 +17,17 @@ pub struct Config {
     /// The largest content of a frame, in bytes, without its length prefix. A longer frame is
     /// refused here too, for callers that did not check.
     pub max_frame: usize,
+    /// How many sessions there may be; a client that wants another one is closed.
+    pub max_sessions: usize,
+    /// How many paths one connection may watch.
+    pub max_watches: usize,
+    /// How many operations a `multi` may have.
+    pub max_ops: usize,
+    /// Who may do everything: `user:base64(sha1(user:password))`, as in ACLs of the scheme
+    /// `digest`. `None`: nobody.
+    pub super_digest: Option<String>,
+    /// Whether quotas are enforced, and not only accounted for.
+    pub enforce_quotas: bool,
     /// Whether clients may create nodes with a time to live.
     pub ttl_nodes: bool,
     /// How often empty containers and overdue TTL nodes are looked for.
@@ -34,6 +45,11 @@ impl Config {
             min_session_timeout: tick * 2,
             max_session_timeout: tick * 20,
             max_frame: MAX_FRAME,
+            max_sessions: 1_000_000,
+            max_watches: 1_000_000,
+            max_ops: 100_000,
+            super_digest: None,
+            enforce_quotas: false,
             ttl_nodes: false,
             reap_interval: Duration::from_secs(60),
             unused_container: None,

@@ -17,8 +17,9 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    fn new(peer: Option<IpAddr>) -> Self {
-        let identities = peer.map(auth::by_address).into_iter().collect();
+    fn new(peer: Option<IpAddr>, subject: Option<String>) -> Self {
+        let address = peer.map(auth::by_address).into_iter();
+        let identities = address.chain(subject.map(auth::by_certificate)).collect();
         Self { peer, session: None, identities }
     }
 
@@ -35,8 +36,8 @@ impl Connection {
 pub(crate) struct Connections(HashMap<ConnectionId, Connection>);
 
 impl Connections {
-    pub(crate) fn open(&mut self, id: ConnectionId, peer: Option<IpAddr>) {
-        self.0.insert(id, Connection::new(peer));
+    pub(crate) fn open(&mut self, id: ConnectionId, peer: Option<IpAddr>, subject: Option<String>) {
+        self.0.insert(id, Connection::new(peer, subject));
     }
 
     pub(crate) fn get(&self, id: ConnectionId) -> Option<&Connection> {

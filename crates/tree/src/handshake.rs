@@ -20,6 +20,10 @@ impl Server {
             let (client, server) = (request.last_zxid_seen, self.last_zxid);
             return self.close(connection, CloseReason::ClientAhead { client, server });
         }
+        let max = self.config.max_sessions;
+        if request.session_id == SessionId::NONE && self.sessions.len() >= max {
+            return self.close(connection, CloseReason::TooManySessions { max });
+        }
         let session = if request.session_id == SessionId::NONE {
             Some(self.open_session(now, &request))
         } else {

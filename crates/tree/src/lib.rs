@@ -16,7 +16,8 @@
 //!     notify            events -> connections, by the table in `watches`
 //!   watch_requests      setWatches and its relatives
 //!   timers       expiry of sessions, reaping of containers and TTL nodes
-//!   nodes        the tree itself
+//!   nodes        the tree itself                  quota      ... and how large parts of it may be
+//!   notices      what the operator should hear of
 //! ```
 //!
 //! The caller hands in what arrived and what time it is, then asks for the effects:
@@ -38,10 +39,12 @@ mod connections;
 mod handshake;
 mod multi;
 mod nodes;
+mod notices;
 mod notify;
 mod outbox;
 mod output;
 mod prepare;
+mod quota;
 mod reads;
 mod records;
 mod requests;
@@ -59,6 +62,7 @@ mod writes;
 mod tests;
 
 pub use config::{Config, Entropy, Now};
+pub use notices::Notice;
 pub use output::{CloseReason, ConnectionId, Output};
 pub use server::{Server, SessionInfo, Stats};
 pub use storage::{Change, Changes, RestoreError, Restored, Table};

@@ -78,6 +78,25 @@ fn is_container(op: &Op) -> bool {
     }
 }
 
+/// The most that the results can take on the wire, in bytes. Known before anything is applied: a
+/// change whose reply does not get through would leave the client believing that there was none.
+pub(crate) fn longest_reply(ops: &[Op]) -> usize {
+    const HEADERS: usize = 16 + 9;
+    const ITEM: usize = 9;
+    const STAT: usize = 68;
+    // A length, and the ten digits of a sequence number.
+    const PATH: usize = 4 + 10;
+    let item = |op: &Op| match op {
+        Op::Create(request) | Op::Create2(request) | Op::CreateContainer(request) => {
+            PATH + request.path.len() + STAT
+        }
+        Op::CreateTtl(request) => PATH + request.path.len() + STAT,
+        Op::SetData(_) => STAT,
+        Op::Delete(_) | Op::Check(_) => 0,
+    };
+    HEADERS + ops.iter().map(|op| ITEM + item(op)).sum::<usize>()
+}
+
 /// The result of an operation that was applied.
 pub(crate) fn result(op: &Op, outcome: Outcome) -> OpResult {
     match outcome {

@@ -1,6 +1,6 @@
 //! The tree of nodes.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -96,6 +96,8 @@ pub(crate) struct Tree {
     empty_containers: BTreeSet<Arc<str>>,
     ttl_nodes: BTreeSet<Arc<str>>,
     pub(crate) acls: AclTable,
+    /// Nodes with a quota.
+    pub(crate) quotas: HashSet<Arc<str>>,
     touched: Vec<Arc<str>>,
     bytes: usize,
 }
@@ -276,6 +278,20 @@ impl Tree {
             open.extend(node.children.iter().map(|child| &**child));
         }
         count
+    }
+
+    /// How many nodes a subtree has, its root included, and the length of their data. A root that is
+    /// missing counts for nothing.
+    pub(crate) fn weigh(&self, root: &str) -> (i64, i64) {
+        let (mut count, mut bytes) = (0, 0);
+        let mut open: Vec<&str> = vec![root];
+        while let Some(path) = open.pop() {
+            let Some(node) = self.get(path) else { continue };
+            count += 1;
+            bytes += node.data.len() as i64;
+            open.extend(node.children.iter().map(|child| &**child));
+        }
+        (count, bytes)
     }
 
     /// The paths touched since the last call, each once, in order.

@@ -28,6 +28,26 @@ impl Outbox {
         }
     }
 
+    /// Adds a frame unless its content is longer than `max` bytes; its length is then the error.
+    pub(crate) fn frame_within(
+        &mut self,
+        connection: ConnectionId,
+        max: usize,
+        content: impl FnOnce(&mut BytesMut),
+    ) -> Result<(), usize> {
+        let pending = self.of(connection);
+        if pending.close.is_some() {
+            return Ok(());
+        }
+        let before = pending.frames.len();
+        let len = write_frame(&mut pending.frames, content);
+        if len <= max {
+            return Ok(());
+        }
+        pending.frames.truncate(before);
+        Err(len)
+    }
+
     pub(crate) fn close(&mut self, connection: ConnectionId, reason: CloseReason) {
         self.of(connection).close.get_or_insert(reason);
     }

@@ -46,6 +46,22 @@ pub enum CloseReason {
         /// The newest transaction of this server.
         server: Zxid,
     },
+    /// As many sessions as [`Config::max_sessions`](crate::Config::max_sessions) are alive.
+    #[error("{max} sessions are alive, which is the limit")]
+    TooManySessions {
+        /// The limit.
+        max: usize,
+    },
+    /// A client came back with more watches than
+    /// [`Config::max_watches`](crate::Config::max_watches). With a part of them it would wait for
+    /// events that never come.
+    #[error("the client has watches on {count} paths, which is over the limit of {max}")]
+    TooManyWatches {
+        /// How many paths it watches.
+        count: usize,
+        /// The limit.
+        max: usize,
+    },
     /// The credentials were refused.
     #[error("authentication failed")]
     AuthFailed,

@@ -14,6 +14,8 @@ use lockkeeper_wire::{
 
 use crate::acl::{self, AclRef, Identity};
 use crate::nodes::{Owner, SYSTEM_NODES, Tree, parent_of};
+use crate::notices::Notices;
+use crate::quota;
 use crate::txn::Txn;
 
 /// The longest time to live: 40 bits of milliseconds, all that ZooKeeper's format has room for.
@@ -26,6 +28,8 @@ pub(crate) struct Caller<'a> {
     pub(crate) identities: &'a [Identity],
     /// Whether nodes with a time to live are allowed.
     pub(crate) ttl_nodes: bool,
+    /// Where exceeded quotas are noted; `None` if they are not enforced.
+    pub(crate) quotas: Option<&'a Notices>,
 }
 
 /// What kind of create was asked for; beside the mode, because ZooKeeper looks at both.
@@ -176,7 +180,22 @@ impl<'a> Draft<'a> {
         if matches!(parent.owner, Owner::Session(_)) {
             return Err(ErrorCode::NoChildrenForEphemerals);
         }
+        self.check_quota(caller, &path, (new.data.len() as i64, 1))?;
         Ok(Txn::Create { path, data: new.data.clone(), acl, owner })
+    }
+
+    /// Within a `multi` too, what the operations before this one add is not counted yet, as in
+    /// ZooKeeper.
+    fn check_quota(
+        &self,
+        caller: Caller<'_>,
+        path: &str,
+        change: (i64, i64),
+    ) -> Result<(), ErrorCode> {
+        match caller.quotas {
+            Some(notices) => quota::check(self.tree, path, change, notices),
+            None => Ok(()),
+        }
     }
 
     pub(crate) fn delete(
@@ -206,6 +225,9 @@ impl<'a> Draft<'a> {
         check_path(&request.path)?;
         let node = self.facts(&request.path)?;
         acl::check(&node.acl, Permissions::WRITE, caller.identities)?;
+        let present = self.tree.get(&request.path).map_or(0, |node| node.data.len());
+        let growth = request.data.len() as i64 - present as i64;
+        self.check_quota(caller, &request.path, (growth, 0))?;
         Ok(Txn::SetData {
             version: next_version(node.version, request.version)?,
             path: request.path.clone(),

@@ -8,7 +8,7 @@ use lockkeeper_wire::{
 
 use crate::reads::View;
 use crate::watches::Kinds;
-use crate::{CloseReason, ConnectionId, Now, Server, auth};
+use crate::{CloseReason, ConnectionId, Notice, Now, Server, auth};
 
 type Reply = Result<Response, ErrorCode>;
 
@@ -84,7 +84,11 @@ impl Server {
             }
             Request::GetAcl(r) => self.view(connection).acl(&r.path),
             Request::Sync(r) => Ok(Response::Path(r.path.clone())),
-            Request::MultiRead(ops) => Ok(self.view(connection).multi(ops)),
+            Request::MultiRead(ops) => {
+                // Whether the reply is too long shows when it is there: a read changes nothing.
+                self.check_ops(connection, ops.len(), 0)?;
+                Ok(self.view(connection).multi(ops))
+            }
             Request::GetEphemerals(r) => {
                 Ok(self.view(connection).ephemerals(asker.session, &r.path))
             }
@@ -112,7 +116,7 @@ impl Server {
     ) -> Reply {
         let response = read(self.view(connection))?;
         if request.watch {
-            self.watches.add(&request.path, connection, kinds);
+            self.watch(connection, &request.path, kinds)?;
         }
         Ok(response)
     }
@@ -121,17 +125,21 @@ impl Server {
     fn exists(&mut self, connection: ConnectionId, request: &PathWatchRequest) -> Reply {
         let reply = self.view(connection).exists(&request.path);
         if request.watch && matches!(reply, Ok(_) | Err(ErrorCode::NoNode)) {
-            self.watches.add(&request.path, connection, Kinds::DATA);
+            self.watch(connection, &request.path, Kinds::DATA)?;
         }
         reply
     }
 
     fn authenticate(&mut self, id: ConnectionId, xid: i32, request: &AuthRequest) {
         let Some(connection) = self.connections.get_mut(id) else { return };
-        let Some(identity) = auth::authenticate(request, connection.peer) else {
+        let super_digest = self.config.super_digest.as_deref();
+        let identities = auth::authenticate(request, connection, super_digest);
+        if identities.is_empty() {
             return self.refuse_credentials(id, xid);
-        };
-        connection.add_identity(identity);
+        }
+        for identity in identities {
+            connection.add_identity(identity);
+        }
         // ZooKeeper answers this before the request enters its order of transactions.
         self.reply(id, xid, Zxid(0), Ok(Response::Empty));
     }
@@ -148,12 +156,20 @@ impl Server {
     }
 
     fn reply(&mut self, connection: ConnectionId, xid: i32, zxid: Zxid, reply: Reply) {
-        self.outbox.frame(connection, |out| match reply {
-            Ok(response) => {
-                ReplyHeader { xid, zxid, error: 0 }.encode(out);
-                response.encode(out);
-            }
-            Err(code) => ReplyHeader { xid, zxid, error: code.code() }.encode(out),
+        let error = |code: ErrorCode| ReplyHeader { xid, zxid, error: code.code() };
+        let response = match reply {
+            Ok(response) => response,
+            Err(code) => return self.outbox.frame(connection, |out| error(code).encode(out)),
+        };
+        let max = self.config.max_frame;
+        let sent = self.outbox.frame_within(connection, max, |out| {
+            ReplyHeader { xid, zxid, error: 0 }.encode(out);
+            response.encode(out);
         });
+        if let Err(len) = sent {
+            self.notices.add(Notice::ReplyTooLong { connection, len, max });
+            let code = ErrorCode::MarshallingError;
+            self.outbox.frame(connection, |out| error(code).encode(out));
+        }
     }
 }

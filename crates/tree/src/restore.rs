@@ -4,6 +4,7 @@ use bytes::Bytes;
 use lockkeeper_wire::{SessionId, ZnodePath, Zxid};
 
 use crate::nodes::{Node, Owner, SYSTEM_NODES, Tree, parent_of};
+use crate::quota;
 use crate::records::{self, STATE_KEY};
 use crate::sessions::Sessions;
 use crate::storage::{RestoreError, Table};
@@ -72,6 +73,7 @@ impl Restoring {
             let parent = parent_of(&path);
             RestoreError::Inconsistent(format!("node {path} has no parent {parent}"))
         })?;
+        quota::find(&mut self.tree);
         self.check_system_nodes()?;
         self.check_owners()?;
         for (path, node) in self.tree.sorted() {

@@ -8,6 +8,7 @@ use lockkeeper_wire::{SessionId, Zxid};
 
 use crate::connections::Connections;
 use crate::nodes::Tree;
+use crate::notices::{Notice, Notices};
 use crate::outbox::Outbox;
 use crate::records::{self, STATE_KEY};
 use crate::requests::Asker;
@@ -29,6 +30,7 @@ pub struct Server {
     pub(crate) connections: Connections,
     pub(crate) watches: WatchTable,
     pub(crate) outbox: Outbox,
+    pub(crate) notices: Notices,
     /// When containers and TTL nodes are looked at next.
     pub(crate) reap_at: Option<Duration>,
     /// The last transaction that [`take_changes`](Self::take_changes) handed out.
@@ -82,6 +84,7 @@ impl Server {
             connections: Connections::default(),
             watches: WatchTable::default(),
             outbox: Outbox::default(),
+            notices: Notices::default(),
             reap_at: None,
             taken_zxid: None,
             restoring: None,
@@ -124,7 +127,18 @@ impl Server {
 
     /// A client has connected, from `peer` if that is an IP address.
     pub fn connected(&mut self, connection: ConnectionId, peer: Option<IpAddr>) {
-        self.connections.open(connection, peer);
+        self.connections.open(connection, peer, None);
+    }
+
+    /// A client has connected whose certificate was verified: the names of its subject, in the
+    /// form of RFC 2253, are an identity of the scheme `x509`.
+    pub fn connected_with_certificate(
+        &mut self,
+        connection: ConnectionId,
+        peer: Option<IpAddr>,
+        subject: String,
+    ) {
+        self.connections.open(connection, peer, Some(subject));
     }
 
     /// A frame arrived, without its length prefix. The first one of a connection is the handshake.
@@ -214,6 +228,11 @@ impl Server {
     #[must_use = "outputs that are not sent leave clients waiting"]
     pub fn take_outputs(&mut self) -> Vec<(ConnectionId, Output)> {
         self.outbox.take()
+    }
+
+    /// What the operator should hear of since the last call.
+    pub fn take_notices(&mut self) -> Vec<Notice> {
+        self.notices.take()
     }
 
     /// What the server holds, in numbers; cheap.

@@ -7,7 +7,7 @@ use lockkeeper_wire::{
 
 use crate::nodes::Node;
 use crate::watches::Kinds;
-use crate::{ConnectionId, Server};
+use crate::{CloseReason, ConnectionId, Notice, Server};
 
 /// Events that catch up belong to no transaction in particular.
 const NO_ZXID: Zxid = Zxid(-1);
@@ -15,6 +15,42 @@ const NO_ZXID: Zxid = Zxid(-1);
 type Reply = Result<Response, ErrorCode>;
 
 impl Server {
+    /// Sets a watch, unless the connection watches as many paths as it may.
+    pub(crate) fn watch(
+        &mut self,
+        connection: ConnectionId,
+        path: &str,
+        kinds: Kinds,
+    ) -> Result<(), ErrorCode> {
+        let max = self.config.max_watches;
+        let is_new = !self.watches.has(path, connection, Kinds::ALL);
+        if is_new && self.watches.paths_of(connection) >= max {
+            self.notices.add(Notice::TooManyWatches { connection, max });
+            return Err(ErrorCode::ThrottledOp);
+        }
+        self.watches.add(path, connection, kinds);
+        Ok(())
+    }
+
+    /// Whether a `multi` of so many operations is acceptable, with results up to this length.
+    pub(crate) fn check_ops(
+        &self,
+        connection: ConnectionId,
+        count: usize,
+        longest_reply: usize,
+    ) -> Result<(), ErrorCode> {
+        let (max_ops, max) = (self.config.max_ops, self.config.max_frame);
+        if count > max_ops {
+            self.notices.add(Notice::TooManyOps { connection, count, max: max_ops });
+            return Err(ErrorCode::BadArguments);
+        }
+        if longest_reply > max {
+            self.notices.add(Notice::ReplyTooLong { connection, len: longest_reply, max });
+            return Err(ErrorCode::MarshallingError);
+        }
+        Ok(())
+    }
+
     pub(crate) fn add_watch(
         &mut self,
         connection: ConnectionId,
@@ -25,7 +61,7 @@ impl Server {
             AddWatchMode::Persistent => Kinds::PERSISTENT,
             AddWatchMode::PersistentRecursive => Kinds::RECURSIVE,
         };
-        self.watches.add(&request.path, connection, kinds);
+        self.watch(connection, &request.path, kinds)?;
         // Alone among the replies without content, this one has a body: the number 0.
         Ok(Response::Count(0))
     }
@@ -56,6 +92,15 @@ impl Server {
         request: &SetWatchesRequest,
     ) -> Reply {
         let since = request.relative_zxid;
+        let lists = [&request.data, &request.exist, &request.child];
+        let persistent = request.persistent.len() + request.persistent_recursive.len();
+        let count = lists.iter().map(|list| list.len()).sum::<usize>() + persistent;
+        let (count, max) =
+            (self.watches.paths_of(connection).saturating_add(count), self.config.max_watches);
+        if count > max {
+            self.close(connection, CloseReason::TooManyWatches { count, max });
+            return Err(ErrorCode::ThrottledOp);
+        }
         for path in &request.data {
             let missed = self.missed_data(path, since);
             self.fire_or_arm(connection, path, missed, Kinds::DATA);

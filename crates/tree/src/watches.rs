@@ -110,6 +110,11 @@ impl WatchTable {
         self.count
     }
 
+    /// How many paths a connection watches.
+    pub(crate) fn paths_of(&self, connection: ConnectionId) -> usize {
+        self.by_connection.get(&connection).map_or(0, BTreeSet::len)
+    }
+
     pub(crate) fn kinds(&self, path: &str, connection: ConnectionId) -> Kinds {
         self.by_path.get(path).map_or(Kinds::NONE, |all| all.of(connection))
     }

@@ -37,6 +37,8 @@ impl Server {
     }
 
     fn multi(&mut self, asker: Asker, stamp: Stamp, ops: &[Op]) -> Reply {
+        let longest = multi::longest_reply(ops);
+        self.check_ops(asker.connection, ops.len(), longest)?;
         let txns = match multi::prepare(&self.tree, self.caller(asker), ops) {
             Ok(txns) => txns,
             Err(Refusal::Request(code)) => return Err(code),
@@ -65,6 +67,7 @@ impl Server {
             session: asker.session,
             identities: self.connections.identities(asker.connection),
             ttl_nodes: self.config.ttl_nodes,
+            quotas: self.config.enforce_quotas.then_some(&self.notices),
         }
     }
 }

@@ -128,3 +128,57 @@ fn set_acl_counts_versions() {
     let stat = world.stat(&client, "/a").unwrap();
     assert_eq!((stat.aversion, stat.version, stat.mzxid), (3, 0, stat.czxid));
 }
+
+#[test]
+fn the_super_user_may_do_everything_and_nobody_else() {
+    // The example of ZooKeeper's documentation.
+    let digest = Some("super:D/InIHSb7yEEbrWz8b9l71RjZJU=".to_owned());
+    let mut world = World::with(Config { super_digest: digest, ..Config::default() });
+    let (client, root) = (world.client(), world.client());
+    world.ask(&client, &auth("digest", "someone:secret")).unwrap();
+    let own = Acl { permissions: Permissions::ALL, scheme: "auth".to_owned(), id: String::new() };
+    world.ask(&client, &with_acl("/private", vec![own.clone()])).unwrap();
+    world.ask(&client, &with_acl("/closed", Acl::world(Permissions(0)))).unwrap();
+
+    world.ask(&root, &auth("digest", "super:wrong")).unwrap();
+    assert_eq!(world.ask(&root, &get_data("/private", false)), Err(ErrorCode::NoAuth));
+    world.ask(&root, &auth("digest", "super:test")).unwrap();
+    world.ask(&root, &get_data("/private", false)).unwrap();
+    world.ask(&root, &set_data("/closed", -1)).unwrap();
+    world.ask(&root, &set_acl("/closed", Acl::open(), -1)).unwrap();
+    let Ok(Response::Acl { acl, .. }) = world.ask(&root, &Request::GetAcl(path("/private"))) else {
+        panic!("not shown");
+    };
+    assert!(!acl[0].id.ends_with(":x"), "digests are shown to whoever may change them");
+
+    // The power itself is on no list: `auth` means the digests.
+    world.ask(&root, &with_acl("/roots", vec![own])).unwrap();
+    let Ok(Response::Acl { acl, .. }) = world.ask(&root, &Request::GetAcl(path("/roots"))) else {
+        panic!("not shown");
+    };
+    assert!(acl.iter().all(|entry| entry.scheme == "digest"), "{acl:?}");
+    let known =
+        |scheme: &str, user: &str| ClientInfo { scheme: scheme.to_owned(), user: user.to_owned() };
+    let Ok(Response::Identities(all)) = world.ask(&root, &Request::WhoAmI) else { panic!() };
+    assert!(all.contains(&known("super", "")) && all.contains(&known("digest", "super")));
+}
+
+#[test]
+fn a_certificate_is_an_identity() {
+    let mut world = World::new();
+    let alice = "CN=alice,O=Example";
+    let client = world.client();
+    let acl =
+        Acl { permissions: Permissions::READ, scheme: "x509".to_owned(), id: alice.to_owned() };
+    world.ask(&client, &with_acl("/alice", vec![acl])).unwrap();
+    assert_eq!(world.ask(&client, &get_data("/alice", false)), Err(ErrorCode::NoAuth));
+
+    let connection = ConnectionId(1_000);
+    world.server.connected_with_certificate(connection, None, alice.to_owned());
+    let response = world.shake(connection, &hello());
+    let shown = Client { connection, session: response.session_id, password: response.password };
+    world.ask(&shown, &get_data("/alice", false)).unwrap();
+    world.ask(&shown, &auth("x509", "")).unwrap();
+    world.send(&client, 1, &auth("x509", ""));
+    assert!(world.received(&client).iter().any(|what| what.starts_with("closed")));
+}

@@ -15,8 +15,10 @@ use crate::{CloseReason, Config, ConnectionId, Entropy, Now, Output, Server};
 
 mod access;
 mod handshake;
+mod limits;
 mod multi;
 mod nodes;
+mod quota;
 mod random;
 mod reaping;
 mod requests;

@@ -1,0 +1,86 @@
+//! What the operator should hear of, although no connection ends for it.
+
+use std::cell::RefCell;
+
+use crate::ConnectionId;
+
+/// How many notices are kept between two calls of `take`: a flood of them says no more than a few.
+const MOST: usize = 64;
+
+/// A request that ran into a limit; its text is for the log.
+///
+/// Whoever prints these should hold back repetitions: a client may run into a limit with every one
+/// of its requests.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Notice {
+    /// A reply above [`Config::max_frame`](crate::Config::max_frame): the client, which would have
+    /// closed the connection over it, got an error in its place.
+    #[error(
+        "a reply of {len} bytes is over the limit of {max}, and its client got an error: a node \
+         with so many children, or a multi with so many results, needs a larger frame limit on \
+         both sides"
+    )]
+    ReplyTooLong {
+        /// Whose reply.
+        connection: ConnectionId,
+        /// Its length, in bytes, or what it could have grown to.
+        len: usize,
+        /// The limit, in bytes.
+        max: usize,
+    },
+    /// A `multi` or `multiRead` with too many operations, which was refused.
+    #[error("a multi of {count} operations is over the limit of {max}, and was refused")]
+    TooManyOps {
+        /// Who asked.
+        connection: ConnectionId,
+        /// How many operations.
+        count: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// A connection with too many watches, whose request for another one was refused.
+    #[error("a client has watches on {max} paths, which is the limit: one more was refused")]
+    TooManyWatches {
+        /// Whose watches.
+        connection: ConnectionId,
+        /// The limit.
+        max: usize,
+    },
+    /// A quota that a request would have broken, or did break if the limit is a soft one.
+    #[error(
+        "the quota of {path} is exceeded: {present} {what}, {kind} limit {limit}{}",
+        if *.refused { " (refused)" } else { "" }
+    )]
+    QuotaExceeded {
+        /// The node with the quota.
+        path: String,
+        /// `nodes` or `bytes`.
+        what: &'static str,
+        /// `soft` or `hard`.
+        kind: &'static str,
+        /// What there would be after the request.
+        present: i64,
+        /// The limit.
+        limit: i64,
+        /// Whether the request was refused.
+        refused: bool,
+    },
+}
+
+/// Collects notices; behind a cell, because they also arise where the server is only read.
+#[derive(Default)]
+pub(crate) struct Notices(RefCell<Vec<Notice>>);
+
+impl Notices {
+    pub(crate) fn add(&self, notice: Notice) {
+        let mut all = self.0.borrow_mut();
+        if all.len() < MOST {
+            all.push(notice);
+        }
+    }
+
+    pub(crate) fn take(&self) -> Vec<Notice> {
+        self.0.take()
+    }
+}

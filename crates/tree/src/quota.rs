@@ -1,0 +1,199 @@
+//! Quotas: how many nodes and bytes a subtree holds, and may hold.
+//!
+//! ZooKeeper's layout. The quota of `/a/b` is in `/zookeeper/quota/a/b/zookeeper_limits`, what the
+//! subtree holds in `zookeeper_stats` beside it. The server keeps the second up to date without
+//! giving it a new version, and compares the two where enforcement is switched on. Of several
+//! quotas above a node only the nearest one counts, as in ZooKeeper.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use lockkeeper_wire::ErrorCode;
+
+use crate::nodes::{Tree, name_of, parent_of};
+use crate::notices::{Notice, Notices};
+
+const ROOT: &str = "/zookeeper/quota";
+const LIMITS: &str = "zookeeper_limits";
+const STATS: &str = "zookeeper_stats";
+
+/// A record of limits or of what is there; -1 stands for none. ZooKeeper's text, such as
+/// `count=5,bytes=-1=;byteHardLimit=-1;countHardLimit=10`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Track {
+    count: i64,
+    bytes: i64,
+    count_hard: i64,
+    bytes_hard: i64,
+}
+
+impl Track {
+    /// What cannot be read is no limit: nobody should be locked out over a typing error.
+    fn parse(data: &[u8]) -> Self {
+        let mut track = Self { count: -1, bytes: -1, count_hard: -1, bytes_hard: -1 };
+        let text = String::from_utf8_lossy(data);
+        for pair in text.split([',', ';']) {
+            let mut parts = pair.split('=');
+            let (key, value) = (parts.next(), parts.next());
+            let value = value.and_then(|value| value.trim().parse().ok()).unwrap_or(-1);
+            match key.map(str::trim) {
+                Some("count") => track.count = value,
+                Some("bytes") => track.bytes = value,
+                Some("countHardLimit") => track.count_hard = value,
+                Some("byteHardLimit") => track.bytes_hard = value,
+                _ => {}
+            }
+        }
+        track
+    }
+}
+
+impl fmt::Display for Track {
+    /// Counts alone: the server writes nothing but those.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "count={},bytes={}", self.count, self.bytes)
+    }
+}
+
+/// Fails if a change of so many bytes and nodes at `path` breaks a hard limit; a soft one that is
+/// broken is noted only.
+pub(crate) fn check(
+    tree: &Tree,
+    path: &str,
+    (bytes, count): (i64, i64),
+    notices: &Notices,
+) -> Result<(), ErrorCode> {
+    let Some(root) = nearest(tree, path) else {
+        return Ok(());
+    };
+    let (Some(limits), Some(present)) = (read(tree, root, LIMITS), read(tree, root, STATS)) else {
+        return Ok(());
+    };
+    let checks = [
+        ("nodes", count, present.count, limits.count, limits.count_hard),
+        ("bytes", bytes, present.bytes, limits.bytes, limits.bytes_hard),
+    ];
+    for (what, change, present, soft, hard) in checks {
+        // A hard limit takes the place of the soft one.
+        let (kind, limit) = if hard > -1 { ("hard", hard) } else { ("soft", soft) };
+        let present = present.saturating_add(change);
+        if change == 0 || limit < 0 || present <= limit {
+            continue;
+        }
+        let refused = hard > -1;
+        let path = root.to_owned();
+        notices.add(Notice::QuotaExceeded { path, what, kind, present, limit, refused });
+        if refused {
+            return Err(ErrorCode::QuotaExceeded);
+        }
+    }
+    Ok(())
+}
+
+/// Keeps the books after a node was created.
+pub(crate) fn created(tree: &mut Tree, path: &str, data: usize) {
+    if let Some(root) = quota_of(path, LIMITS) {
+        tree.quotas.insert(root.into());
+    }
+    if let Some(root) = quota_of(path, STATS) {
+        let (count, bytes) = tree.weigh(root);
+        write(tree, root, |track| (track.count, track.bytes) = (count, bytes));
+    }
+    changed(tree, path, data as i64, 1);
+}
+
+/// Keeps the books after a node was deleted.
+pub(crate) fn deleted(tree: &mut Tree, path: &str, data: usize) {
+    if let Some(root) = quota_of(path, LIMITS) {
+        tree.quotas.remove(root);
+    }
+    changed(tree, path, -(data as i64), -1);
+}
+
+/// Keeps the books after a subtree grew or shrank at `path`.
+pub(crate) fn changed(tree: &mut Tree, path: &str, bytes: i64, count: i64) {
+    let Some(root) = nearest(tree, path) else {
+        return;
+    };
+    let root = root.to_owned();
+    write(tree, &root, |track| {
+        track.count = track.count.saturating_add(count);
+        track.bytes = track.bytes.saturating_add(bytes);
+    });
+}
+
+/// Finds the quotas of a tree that was restored; what they hold was stored along with it.
+pub(crate) fn find(tree: &mut Tree) {
+    let mut open: Vec<Arc<str>> = vec![ROOT.into()];
+    while let Some(path) = open.pop() {
+        let Some(node) = tree.get(&path) else { continue };
+        open.extend(node.children.iter().cloned());
+        if let Some(root) = quota_of(&path, LIMITS) {
+            tree.quotas.insert(root.into());
+        }
+    }
+}
+
+/// The node whose quota counts for `path`, itself or the nearest above it.
+fn nearest<'a>(tree: &Tree, mut path: &'a str) -> Option<&'a str> {
+    if tree.quotas.is_empty() {
+        return None;
+    }
+    while path != "/" {
+        if tree.quotas.contains(path) {
+            return Some(path);
+        }
+        path = parent_of(path);
+    }
+    None
+}
+
+/// The node whose limits or stats are at `path`, if that is such a place.
+fn quota_of<'a>(path: &'a str, name: &str) -> Option<&'a str> {
+    if name_of(path) != name {
+        return None;
+    }
+    parent_of(path).strip_prefix(ROOT).filter(|root| root.starts_with('/'))
+}
+
+fn read(tree: &Tree, root: &str, name: &str) -> Option<Track> {
+    tree.get(&format!("{ROOT}{root}/{name}")).map(|node| Track::parse(&node.data))
+}
+
+/// Changes the stats, if they are there: neither version nor zxid shows it, as in ZooKeeper.
+fn write(tree: &mut Tree, root: &str, change: impl FnOnce(&mut Track)) {
+    let path = format!("{ROOT}{root}/{STATS}");
+    let Some(node) = tree.get(&path) else { return };
+    let mut track = Track::parse(&node.data);
+    change(&mut track);
+    tree.set_data(&path, Bytes::from(track.to_string()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zookeepers_texts_are_read() {
+        let track =
+            |count, bytes, count_hard, bytes_hard| Track { count, bytes, count_hard, bytes_hard };
+        for (text, expected) in [
+            ("", track(-1, -1, -1, -1)),
+            ("count=5,bytes=7", track(5, 7, -1, -1)),
+            ("count=5,bytes=-1=;byteHardLimit=9;countHardLimit=10", track(5, -1, 10, 9)),
+            ("count=many,=,,;countHardLimit", track(-1, -1, -1, -1)),
+        ] {
+            assert_eq!(Track::parse(text.as_bytes()), expected, "{text}");
+        }
+        assert_eq!(track(3, 4, 5, 6).to_string(), "count=3,bytes=4");
+    }
+
+    #[test]
+    fn which_places_are_quotas() {
+        assert_eq!(quota_of("/zookeeper/quota/a/b/zookeeper_limits", LIMITS), Some("/a/b"));
+        assert_eq!(quota_of("/zookeeper/quota/zookeeper_limits", LIMITS), None);
+        assert_eq!(quota_of("/a/zookeeper_limits", LIMITS), None);
+        assert_eq!(quota_of("/zookeeper/quotax/zookeeper_limits", LIMITS), None);
+    }
+}

@@ -1,0 +1,159 @@
+//! Quotas: the books are always kept, the limits hold where that is switched on.
+
+use lockkeeper_wire::Op;
+
+use super::*;
+use crate::Notice;
+use CreateMode::*;
+
+fn enforcing() -> World {
+    World::with(Config { enforce_quotas: true, ..Config::default() })
+}
+
+fn create_with(path: &str, data: &str) -> Request {
+    let data = Bytes::copy_from_slice(data.as_bytes());
+    Request::Create(CreateRequest { data, ..new_node(path, Persistent) })
+}
+
+/// Sets a quota as ZooKeeper's `setquota` does.
+fn set_quota(world: &mut World, client: &Client, path: &str, limits: &str) {
+    let mut node = "/zookeeper/quota".to_owned();
+    for name in path.split('/').skip(1) {
+        node = format!("{node}/{name}");
+        // Another quota may have made it.
+        let _ = world.ask(client, &create_with(&node, ""));
+    }
+    world.ask(client, &create_with(&format!("{node}/zookeeper_limits"), limits)).unwrap();
+    let stats = create_with(&format!("{node}/zookeeper_stats"), "count=0,bytes=0");
+    world.ask(client, &stats).unwrap();
+}
+
+fn stats(world: &mut World, client: &Client, path: &str) -> String {
+    let node = format!("/zookeeper/quota{path}/zookeeper_stats");
+    match world.ask(client, &get_data(&node, false)) {
+        Ok(Response::Data { data, stat }) => {
+            assert_eq!((stat.version, stat.data_length as usize), (0, data.len()));
+            String::from_utf8(data.to_vec()).unwrap()
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_books_are_kept_through_every_change() {
+    let mut world = World::new();
+    let client = world.client();
+    world.ask(&client, &create_with("/a", "12345")).unwrap();
+    world.ask(&client, &create_with("/a/b", "123")).unwrap();
+    set_quota(&mut world, &client, "/a", "count=100,bytes=1000");
+    assert_eq!(stats(&mut world, &client, "/a"), "count=2,bytes=8", "what was there before");
+
+    world.ask(&client, &create_with("/a/c", "12")).unwrap();
+    world.create(&client, "/ab", Persistent);
+    assert_eq!(stats(&mut world, &client, "/a"), "count=3,bytes=10");
+    world.ask(&client, &set_data("/a/b", -1)).unwrap();
+    assert_eq!(stats(&mut world, &client, "/a"), "count=3,bytes=12");
+    world.ask(&client, &delete("/a/c", -1)).unwrap();
+    assert_eq!(stats(&mut world, &client, "/a"), "count=2,bytes=10");
+
+    let owner = world.client();
+    world.create(&owner, "/a/lock", Ephemeral);
+    assert_eq!(stats(&mut world, &client, "/a"), "count=3,bytes=14");
+    world.ask(&owner, &Request::CloseSession).unwrap();
+    assert_eq!(stats(&mut world, &client, "/a"), "count=2,bytes=10");
+    assert!(world.server.take_notices().is_empty());
+}
+
+#[test]
+fn the_nearest_quota_counts_until_it_is_removed() {
+    let mut world = World::new();
+    let client = world.client();
+    for path in ["/a", "/a/b"] {
+        world.ask(&client, &create_with(path, "x")).unwrap();
+        set_quota(&mut world, &client, path, "count=100");
+    }
+    world.ask(&client, &create_with("/a/b/c", "x")).unwrap();
+    assert_eq!(stats(&mut world, &client, "/a/b"), "count=2,bytes=2");
+    assert_eq!(stats(&mut world, &client, "/a"), "count=2,bytes=2", "counted when it was set");
+    world.ask(&client, &delete("/zookeeper/quota/a/b/zookeeper_limits", -1)).unwrap();
+    world.ask(&client, &create_with("/a/b/d", "x")).unwrap();
+    assert_eq!(stats(&mut world, &client, "/a"), "count=3,bytes=3");
+    assert_eq!(stats(&mut world, &client, "/a/b"), "count=2,bytes=2");
+}
+
+#[test]
+fn hard_limits_refuse_and_soft_ones_warn() {
+    let mut world = enforcing();
+    let client = world.client();
+    world.ask(&client, &create_with("/a", "")).unwrap();
+    let limits = "count=-1,bytes=4=;byteHardLimit=8;countHardLimit=3";
+    set_quota(&mut world, &client, "/a", limits);
+    world.ask(&client, &create_with("/a/b", "123456")).unwrap();
+    assert!(world.server.take_notices().is_empty(), "a hard limit stands for the soft one");
+
+    let refused = Err(ErrorCode::QuotaExceeded);
+    assert_eq!(world.ask(&client, &create_with("/a/c", "123")), refused);
+    assert_eq!(
+        world
+            .ask(
+                &client,
+                &Request::Multi(vec![Op::SetData(SetDataRequest {
+                    path: "/a/b".to_owned(),
+                    data: Bytes::from_static(b"123456789"),
+                    version: -1,
+                }),])
+            )
+            .map(|reply| match reply {
+                Response::Multi(results) => results,
+                other => panic!("{other:?}"),
+            }),
+        Ok(vec![lockkeeper_wire::OpResult::Error(Some(ErrorCode::QuotaExceeded))])
+    );
+    world.ask(&client, &create_with("/a/c", "")).unwrap();
+    assert_eq!(world.ask(&client, &create_with("/a/d", "")), refused, "three nodes");
+    assert_eq!(world.server.take_notices().len(), 3);
+    assert_eq!(stats(&mut world, &client, "/a"), "count=3,bytes=6");
+    // Less is always possible.
+    world.ask(&client, &set_data("/a/b", -1)).unwrap();
+
+    world.ask(&client, &create_with("/soft", "")).unwrap();
+    set_quota(&mut world, &client, "/soft", "count=1,bytes=-1");
+    world.ask(&client, &create_with("/soft/b", "")).unwrap();
+    let notices = world.server.take_notices();
+    let [Notice::QuotaExceeded { kind: "soft", present: 2, limit: 1, refused: false, .. }] =
+        notices[..]
+    else {
+        panic!("{notices:?}");
+    };
+}
+
+#[test]
+fn nothing_is_refused_unless_enforcement_is_switched_on() {
+    let mut world = World::new();
+    let client = world.client();
+    world.ask(&client, &create_with("/a", "")).unwrap();
+    set_quota(&mut world, &client, "/a", "count=-1,bytes=-1=;byteHardLimit=1;countHardLimit=1");
+    world.ask(&client, &create_with("/a/b", "many bytes")).unwrap();
+    assert_eq!(stats(&mut world, &client, "/a"), "count=2,bytes=10");
+}
+
+/// The books are stored with the tree, and the quota is found again.
+#[test]
+fn quotas_survive_a_restart() {
+    let mut world = enforcing();
+    let client = world.client();
+    world.ask(&client, &create_with("/a", "")).unwrap();
+    set_quota(&mut world, &client, "/a", "countHardLimit=2");
+    world.ask(&client, &create_with("/a/b", "123")).unwrap();
+
+    let mut restored = enforcing();
+    for change in world.server.take_changes() {
+        let value = change.value.unwrap();
+        restored.server.restore(change.table, &change.key, value).unwrap();
+    }
+    restored.server.finish_restore(restored.now).unwrap();
+    let client = restored.client();
+    assert_eq!(stats(&mut restored, &client, "/a"), "count=2,bytes=3");
+    let third = restored.ask(&client, &create_with("/a/c", ""));
+    assert_eq!(third, Err(ErrorCode::QuotaExceeded));
+}
