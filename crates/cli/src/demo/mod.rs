@@ -1,9 +1,132 @@
-use crate::args::Global;
-use crate::exit::Failure;
+//! `lockkeeper demo`: the story of locks on ZooKeeper, live.
+//!
+//! First the simplest lock and its timeline: two clients, one node. Then what a release costs when
+//! many wait: the naive queue, in which every waiter watches the list of contenders, against the
+//! fair one, in which each watches the one before it. What is shown was counted on the wire.
+
+mod counter;
+mod herd;
+mod timeline;
+
 use clap::Args;
-/// x
+use lockkeeper::{Client, ZnodePath};
+use lockkeeper_engine::Engine;
+use rustix::process::{Resource, Rlimit, getpid, getrlimit, setrlimit};
+use serde::Serialize;
+
+use crate::args::Global;
+use crate::connect;
+use crate::exit::{Exit, Failure};
+use crate::output::{colours, print, print_json};
+
+use counter::Counter;
+use herd::Figures;
+
+/// Show how locks work, live
+///
+/// Without --connect it uses an engine of its own, in memory.
 #[derive(Debug, Args)]
-pub(crate) struct Options {}
-pub(crate) async fn demo(_g: &Global, _o: Options) -> Result<u8, Failure> {
-    Ok(0)
+pub(crate) struct Options {
+    /// How many wait for one lock in the second part
+    #[arg(long, value_name = "N", default_value_t = 50,
+          value_parser = clap::value_parser!(u16).range(1..=1000))]
+    waiters: u16,
+}
+
+/// The figures as JSON. The names are stable.
+#[derive(Debug, Serialize)]
+struct Shown {
+    handover_ms: f64,
+    waiters: u16,
+    naive: Figures,
+    fair: Figures,
+}
+
+/// Where it happens, and how it is told.
+#[derive(Debug)]
+struct Stage<'a> {
+    global: &'a Global,
+    counter: Counter,
+    root: ZnodePath,
+    paint: Paint,
+}
+
+/// Tells both parts of the story.
+pub(crate) async fn demo(global: &Global, options: Options) -> Result<u8, Failure> {
+    allow_many_connections();
+    let own = match &global.connect {
+        Some(_) => None,
+        None => Some(Engine::builder().start().await?),
+    };
+    let connect = own.as_ref().map(Engine::connect_string).or_else(|| global.connect.clone());
+    let counter = Counter::start(&connect.unwrap_or_default()).await?;
+    let name = format!("lockkeeper-demo-{}", getpid().as_raw_nonzero());
+    let root = ZnodePath::root().child(&name).map_err(lockkeeper::LockPathError::from)?;
+    let stage = Stage { global, counter, root, paint: Paint::new(global) };
+    let shown = stage.play(options.waiters).await?;
+    if global.json {
+        print_json(&shown)?;
+    }
+    if let Some(engine) = own {
+        engine.stop().await?;
+    }
+    Ok(Exit::Ok.code())
+}
+
+impl Stage<'_> {
+    async fn play(&self, waiters: u16) -> Result<Shown, Failure> {
+        let handover_ms = timeline::play(self).await?;
+        let (naive, fair) = herd::play(self, waiters).await?;
+        Ok(Shown { handover_ms, waiters, naive, fair })
+    }
+
+    /// A session of its own, over a connection that is counted.
+    async fn client(&self) -> Result<Client, Failure> {
+        Ok(connect::builder(self.global).connect(&self.counter.connect_string()).await?)
+    }
+
+    /// Writes a part of the story, unless programs read it.
+    fn say(&self, text: &str) -> Result<(), Failure> {
+        if self.global.json { Ok(()) } else { print(&format!("{text}\n")) }
+    }
+}
+
+/// Every waiter needs four files in this process, which is more than is usually allowed at first.
+fn allow_many_connections() {
+    let limit = getrlimit(Resource::Nofile);
+    let most = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    // If that is refused, `--waiters` has to be smaller, and the error says what failed.
+    let _ = setrlimit(Resource::Nofile, most);
+}
+
+/// Colours, where they are seen.
+#[derive(Clone, Copy, Debug)]
+struct Paint {
+    on: bool,
+}
+
+impl Paint {
+    fn new(global: &Global) -> Self {
+        Self { on: !global.json && colours() }
+    }
+
+    fn bold(self, text: &str) -> String {
+        self.wrap("1", text)
+    }
+
+    fn green(self, text: &str) -> String {
+        self.wrap("32", text)
+    }
+
+    fn yellow(self, text: &str) -> String {
+        self.wrap("33", text)
+    }
+
+    fn dim(self, text: &str) -> String {
+        self.wrap("2", text)
+    }
+
+    fn wrap(self, code: &str, text: &str) -> String {
+        if self.on { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
+    }
 }
