@@ -8,6 +8,7 @@ use lockkeeper_wire::AuthRequest;
 use sha1::{Digest as _, Sha1};
 use subtle::ConstantTimeEq as _;
 
+use crate::SuperDigest;
 use crate::acl::Identity;
 use crate::connections::Connection;
 
@@ -28,7 +29,7 @@ pub(crate) fn by_certificate(subject: String) -> Identity {
 pub(crate) fn authenticate(
     request: &AuthRequest,
     connection: &Connection,
-    super_digest: Option<&str>,
+    super_digest: Option<&SuperDigest>,
 ) -> Vec<Identity> {
     match request.scheme.as_str() {
         "digest" => with_super(digest(&String::from_utf8_lossy(&request.auth)), super_digest),
@@ -39,9 +40,10 @@ pub(crate) fn authenticate(
     }
 }
 
-fn with_super(identity: Identity, super_digest: Option<&str>) -> Vec<Identity> {
+fn with_super(identity: Identity, super_digest: Option<&SuperDigest>) -> Vec<Identity> {
     let shown = identity.id.as_bytes();
-    let is_super = super_digest.is_some_and(|digest| digest.as_bytes().ct_eq(shown).into());
+    let is_super =
+        super_digest.is_some_and(|digest| digest.as_str().as_bytes().ct_eq(shown).into());
     let powers = is_super.then(|| Identity { scheme: "super", id: String::new() });
     powers.into_iter().chain([identity]).collect()
 }

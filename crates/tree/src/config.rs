@@ -1,7 +1,11 @@
 //! What the caller decides: limits, the time, and where randomness comes from.
 
+use std::fmt;
+use std::str::FromStr;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use lockkeeper_wire::MAX_FRAME;
 
 /// The limits and switches of a [`Server`](crate::Server).
@@ -23,9 +27,8 @@ pub struct Config {
     pub max_watches: usize,
     /// How many operations a `multi` may have.
     pub max_ops: usize,
-    /// Who may do everything: `user:base64(sha1(user:password))`, as in ACLs of the scheme
-    /// `digest`. `None`: nobody.
-    pub super_digest: Option<String>,
+    /// Who may do everything. `None`: nobody.
+    pub super_digest: Option<SuperDigest>,
     /// Whether quotas are enforced, and not only accounted for.
     pub enforce_quotas: bool,
     /// Whether clients may create nodes with a time to live.
@@ -63,6 +66,46 @@ impl Default for Config {
     }
 }
 
+/// The super user's name and the digest of the password: `user:base64(sha1(user:password))`, the
+/// form in which ZooKeeper takes it and in which ACLs of the scheme `digest` have it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SuperDigest(String);
+
+/// A text that is no [`SuperDigest`]. It does not show the text, which may be a password.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the super user's digest has the form user:base64(sha1(user:password)), where the second part \
+     is 28 characters long"
+)]
+pub struct InvalidSuperDigest;
+
+impl SuperDigest {
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for SuperDigest {
+    type Err = InvalidSuperDigest;
+
+    fn from_str(text: &str) -> Result<Self, InvalidSuperDigest> {
+        let (user, hash) = text.split_once(':').ok_or(InvalidSuperDigest)?;
+        let hash = STANDARD.decode(hash).map_err(|_| InvalidSuperDigest)?;
+        match hash.len() == 20 && !user.is_empty() {
+            true => Ok(Self(text.to_owned())),
+            false => Err(InvalidSuperDigest),
+        }
+    }
+}
+
+/// Without the digest, from which a weak password could be found.
+impl fmt::Debug for SuperDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let user = self.0.split(':').next().unwrap_or_default();
+        write!(f, "SuperDigest({user}:...)")
+    }
+}
+
 /// The time, as the caller measured it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Now {
@@ -79,4 +122,20 @@ pub struct Now {
 pub trait Entropy: Send {
     /// Fills `bytes` with random bytes.
     fn fill(&mut self, bytes: &mut [u8]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_super_digest_is_refused_and_no_digest_is_shown() {
+        let digest = "super:D/InIHSb7yEEbrWz8b9l71RjZJU=";
+        let parsed: SuperDigest = digest.parse().unwrap();
+        assert_eq!(parsed.as_str(), digest);
+        assert_eq!(format!("{parsed:?}"), "SuperDigest(super:...)");
+        for wrong in ["", "super", "super:test", ":D/InIHSb7yEEbrWz8b9l71RjZJU=", "super:AAAA"] {
+            assert_eq!(wrong.parse::<SuperDigest>(), Err(InvalidSuperDigest), "{wrong}");
+        }
+    }
 }

@@ -17,7 +17,7 @@
 //!   watch_requests      setWatches and its relatives
 //!   timers       expiry of sessions, reaping of containers and TTL nodes
 //!   nodes        the tree itself                  quota      ... and how large parts of it may be
-//!   notices      what the operator should hear of
+//!   notices      what the operator should hear of  report     ... and may ask for
 //! ```
 //!
 //! The caller hands in what arrived and what time it is, then asks for the effects:
@@ -47,6 +47,7 @@ mod prepare;
 mod quota;
 mod reads;
 mod records;
+mod report;
 mod requests;
 mod restore;
 mod server;
@@ -61,8 +62,9 @@ mod writes;
 #[cfg(test)]
 mod tests;
 
-pub use config::{Config, Entropy, Now};
+pub use config::{Config, Entropy, InvalidSuperDigest, Now, SuperDigest};
 pub use notices::Notice;
 pub use output::{CloseReason, ConnectionId, Output};
+pub use report::WatchSummary;
 pub use server::{Server, SessionInfo, Stats};
 pub use storage::{Change, Changes, RestoreError, Restored, Table};

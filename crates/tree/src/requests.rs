@@ -132,7 +132,7 @@ impl Server {
 
     fn authenticate(&mut self, id: ConnectionId, xid: i32, request: &AuthRequest) {
         let Some(connection) = self.connections.get_mut(id) else { return };
-        let super_digest = self.config.super_digest.as_deref();
+        let super_digest = self.config.super_digest.as_ref();
         let identities = auth::authenticate(request, connection, super_digest);
         if identities.is_empty() {
             return self.refuse_credentials(id, xid);

@@ -115,6 +115,16 @@ impl WatchTable {
         self.by_connection.get(&connection).map_or(0, BTreeSet::len)
     }
 
+    /// All watched paths, each with who watches it.
+    pub(crate) fn by_path(&self) -> impl Iterator<Item = (&str, Vec<ConnectionId>)> {
+        self.by_path.iter().map(|(path, watchers)| (&**path, watchers.with(Kinds::ALL)))
+    }
+
+    /// How many connections watch, and how many paths are watched.
+    pub(crate) fn extent(&self) -> (usize, usize) {
+        (self.by_connection.len(), self.by_path.len())
+    }
+
     pub(crate) fn kinds(&self, path: &str, connection: ConnectionId) -> Kinds {
         self.by_path.get(path).map_or(Kinds::NONE, |all| all.of(connection))
     }

@@ -132,7 +132,7 @@ fn set_acl_counts_versions() {
 #[test]
 fn the_super_user_may_do_everything_and_nobody_else() {
     // The example of ZooKeeper's documentation.
-    let digest = Some("super:D/InIHSb7yEEbrWz8b9l71RjZJU=".to_owned());
+    let digest = Some("super:D/InIHSb7yEEbrWz8b9l71RjZJU=".parse().unwrap());
     let mut world = World::with(Config { super_digest: digest, ..Config::default() });
     let (client, root) = (world.client(), world.client());
     world.ask(&client, &auth("digest", "someone:secret")).unwrap();

@@ -21,6 +21,7 @@ mod nodes;
 mod quota;
 mod random;
 mod reaping;
+mod report;
 mod requests;
 mod restore;
 mod sessions;
