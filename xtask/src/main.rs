@@ -4,6 +4,7 @@
 //! check them while they do not compile.
 
 mod layers;
+mod proof;
 mod setup;
 mod steps;
 mod test;
@@ -26,6 +27,9 @@ enum Task {
     Layers,
     /// Install what the suites with real peers need, or say what is missing.
     Setup(Peers),
+    /// Cut a lock holder's server off from the others, on real ZooKeeper servers, and measure for
+    /// how long two believe to hold: Curator, kazoo and ours.
+    Partition(proof::Partition),
     /// Run every check, every test and every example.
     Test {
         #[command(flatten)]
@@ -61,6 +65,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().task {
         Task::Layers => layers::run(),
         Task::Setup(peers) => setup::run(peers.policy()).map(|_| ()),
+        Task::Partition(options) => proof::partition(&options),
         Task::Test { peers, filter } => test::run(peers.policy(), filter.as_deref()),
     };
     match result {

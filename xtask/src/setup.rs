@@ -54,6 +54,7 @@ const NEEDS: &[Need] = &[
     Need { what: "kazoo", package: "python3-kazoo", probe: Probe::PythonModule("kazoo") },
     Need { what: "setpriv", package: "util-linux", probe: Probe::Program("setpriv") },
     Need { what: "ip", package: "iproute2", probe: Probe::Program("ip") },
+    Need { what: "ss", package: "iproute2", probe: Probe::Program("ss") },
     Need { what: "ps", package: "procps", probe: Probe::Program("ps") },
 ];
 

@@ -191,7 +191,7 @@ fn cargo(arguments: &[&str]) -> Result<Verdict> {
     passed(&mut command(arguments))
 }
 
-fn command(arguments: &[&str]) -> Command {
+pub(crate) fn command(arguments: &[&str]) -> Command {
     // The cargo that runs us, so that a chosen tool chain stays chosen.
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);

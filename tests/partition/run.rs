@@ -1,0 +1,250 @@
+//! One run: A holds, its server leaves the others, B gets the lock. For how long did both believe?
+
+use std::fmt;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use lockkeeper_testkit::java::Program;
+use lockkeeper_testkit::network::Network;
+use lockkeeper_testkit::peers::Peer;
+use lockkeeper_testkit::process::Process;
+use lockkeeper_testkit::zookeeper::{Config, Mode, ZooKeeperEnsemble};
+use lockkeeper_testkit::{python, scratch};
+use tempfile::TempDir;
+
+use crate::forms::{Form, SERVERS};
+use crate::time;
+
+/// ZooKeeper's own defaults, written out because the figures depend on them.
+pub(crate) const TICK: Duration = Duration::from_secs(2);
+pub(crate) const SYNC_LIMIT: u32 = 5;
+pub(crate) const SESSION: Duration = Duration::from_secs(6);
+
+const HOST_OF_A: usize = SERVERS;
+const HOST_OF_B: usize = SERVERS + 1;
+const HOSTS: u8 = 5;
+
+/// Longer than anything takes that works.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A lock library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Library {
+    Curator,
+    Kazoo,
+    Lockkeeper,
+}
+
+impl Library {
+    pub(crate) const ALL: [Self; 3] = [Self::Curator, Self::Kazoo, Self::Lockkeeper];
+
+    /// As on the command line.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Curator => "curator",
+            Self::Kazoo => "kazoo",
+            Self::Lockkeeper => "lockkeeper",
+        }
+    }
+
+    pub(crate) fn peer(self) -> Option<Peer> {
+        match self {
+            Self::Curator => Some(Peer::Curator),
+            Self::Kazoo => Some(Peer::Kazoo),
+            Self::Lockkeeper => None,
+        }
+    }
+
+    fn command(self) -> Result<Command> {
+        let programs = crate::interop();
+        Ok(match self {
+            Self::Curator => Program::compile(&programs.join("CuratorHolder.java"))?.command(),
+            Self::Kazoo => python::command(&programs.join("kazoo_holder.py")),
+            Self::Lockkeeper => {
+                let mut command = Command::new(std::env::current_exe()?);
+                command.arg("holder");
+                command
+            }
+        })
+    }
+
+    /// What tells a holder not to go on: the peers' first warning, which their documentation asks
+    /// to react to, or the end of our lease.
+    fn end_of_belief(self) -> &'static str {
+        match self {
+            Self::Curator | Self::Kazoo => "SUSPENDED",
+            Self::Lockkeeper => "GONE",
+        }
+    }
+}
+
+impl fmt::Display for Library {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Curator => "Curator",
+            Self::Kazoo => "kazoo",
+            Self::Lockkeeper => "Lockkeeper",
+        })
+    }
+}
+
+/// What one library's A and B said. Times are seconds since the fault began.
+#[derive(Clone, Debug)]
+pub(crate) struct Belief {
+    pub(crate) library: Library,
+    /// When A was told, or decided, not to go on.
+    pub(crate) a_ended: f64,
+    /// When B was told that it holds.
+    pub(crate) b_held: f64,
+    /// Whether A's library still said "held" when asked at the end of the run.
+    pub(crate) a_still_says_held: bool,
+}
+
+impl Belief {
+    /// For how long both believed to hold, in seconds.
+    pub(crate) fn overlap(&self) -> f64 {
+        (self.a_ended - self.b_held).max(0.0)
+    }
+}
+
+/// One run.
+#[derive(Clone, Debug)]
+pub(crate) struct Run {
+    pub(crate) form: Form,
+    pub(crate) seed: u64,
+    /// When the cut was complete, in seconds since the fault began.
+    pub(crate) cut: f64,
+    pub(crate) beliefs: Vec<Belief>,
+}
+
+/// The servers and the network, for many runs.
+pub(crate) struct Laboratory {
+    // Before the network that they are on.
+    servers: ZooKeeperEnsemble,
+    network: Network,
+    folder: TempDir,
+}
+
+impl Laboratory {
+    pub(crate) async fn start() -> Result<Self> {
+        let network = Network::start(HOSTS)?;
+        let hosts: Vec<_> = (0..SERVERS).map(|index| network.host(index).clone()).collect();
+        let config = Config::new()
+            .tick(TICK)
+            .setting("syncLimit", &SYNC_LIMIT.to_string())
+            .setting("initLimit", "10");
+        let servers = config.ensemble_on(&hosts).await?;
+        Ok(Self { servers, network, folder: scratch::folder()? })
+    }
+
+    /// One run with each of the libraries at the same time, on a lock each.
+    pub(crate) async fn run(&self, form: Form, libraries: &[Library], seed: u64) -> Result<Run> {
+        self.settled().await?;
+        let mut random = fastrand::Rng::with_seed(seed);
+        let (a, b) = form.seats(&self.servers).await?;
+        let leader = self.servers.leader().await?;
+        let mut pairs = Vec::new();
+        for library in libraries {
+            let lock = format!("/partition-{}-{seed}-{}", form.name(), library.name());
+            let a = self.holder(*library, HOST_OF_A, &[a], &lock)?;
+            pairs.push((*library, lock, a));
+        }
+        let mut contenders = Vec::new();
+        for (library, lock, mut a) in pairs {
+            a.prints("HELD", LIMIT).await?;
+            let b = self.holder(library, HOST_OF_B, &b, &lock)?;
+            contenders.push((library, lock, a, b));
+        }
+        for (_, lock, ..) in &contenders {
+            self.queued(leader, lock, 2).await?;
+        }
+        // Anywhere in a tick, and in the clients' own intervals.
+        tokio::time::sleep(Duration::from_millis(random.u64(1_000..4_000))).await;
+
+        let fault = time::now();
+        form.strike(&self.servers, &self.network, a, &mut random).await?;
+        let cut = (time::now() - fault).as_secs_f64();
+        let mut beliefs = Vec::new();
+        for (library, _, a, b) in &mut contenders {
+            a.prints(library.end_of_belief(), LIMIT).await?;
+            b.prints("HELD", LIMIT).await?;
+            let since = |process: &Process, word| {
+                Ok::<_, anyhow::Error>(first(&process.stdout(), word)? - fault.as_secs_f64())
+            };
+            beliefs.push(Belief {
+                library: *library,
+                a_ended: since(a, library.end_of_belief())?,
+                b_held: since(b, "HELD")?,
+                a_still_says_held: !a.stdout().contains("GONE"),
+            });
+        }
+        drop(contenders);
+        self.network.heal()?;
+        Ok(Run { form, seed, cut, beliefs })
+    }
+
+    fn holder(
+        &self,
+        library: Library,
+        host: usize,
+        servers: &[usize],
+        lock: &str,
+    ) -> Result<Process> {
+        let servers: Vec<String> =
+            servers.iter().map(|server| self.servers.server(*server).connect_string()).collect();
+        let mut command = library.command()?;
+        command.arg(servers.join(",")).arg(lock).arg(SESSION.as_millis().to_string());
+        let name = format!("{}-{host}", &lock[1..]);
+        Process::spawn(&name, &self.network.host(host).command(&command), self.folder.path())
+    }
+
+    /// Waits until there are as many contenders for a lock.
+    async fn queued(&self, leader: usize, lock: &str, wanted: usize) -> Result<()> {
+        let start = Instant::now();
+        let prefix = format!("{lock}/");
+        loop {
+            let dump = self.servers.server(leader).four_letter("dump").await.unwrap_or_default();
+            if dump.matches(&prefix).count() >= wanted {
+                return Ok(());
+            }
+            if start.elapsed() > LIMIT {
+                bail!("not {wanted} contenders in {lock} after {LIMIT:?}:\n{dump}");
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Waits until one server leads and the others follow.
+    async fn settled(&self) -> Result<()> {
+        let start = Instant::now();
+        loop {
+            let mut leaders = 0;
+            let mut followers = 0;
+            for index in 0..SERVERS {
+                match self.servers.server(index).mode().await {
+                    Ok(Mode::Leader) => leaders += 1,
+                    Ok(Mode::Follower) => followers += 1,
+                    _ => {}
+                }
+            }
+            if leaders == 1 && followers == SERVERS - 1 {
+                return Ok(());
+            }
+            if start.elapsed() > LIMIT {
+                bail!("{leaders} leaders and {followers} followers after {LIMIT:?}");
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    }
+}
+
+/// When a contender first said a word, in seconds of the shared clock.
+fn first(output: &str, word: &str) -> Result<f64> {
+    let line = output.lines().find_map(|line| {
+        let (time, said) = line.split_once(' ')?;
+        said.starts_with(word).then_some(time)
+    });
+    let nanos: u64 = line.with_context(|| format!("no {word} in:\n{output}"))?.parse()?;
+    Ok(Duration::from_nanos(nanos).as_secs_f64())
+}
