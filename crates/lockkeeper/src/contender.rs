@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lockkeeper_client::{
-    Cleanup, Client, Contact, CreateMode, Created, Error, ErrorCode, EventKind, Outcome, SessionId,
-    Stat, WatchedReply, Watcher, ZnodePath,
+    Cleanup, Client, Contact, CreateMode, Created, Error, ErrorCode, EventKind, Outcome, Stat,
+    WatchedReply, Watcher, ZnodePath,
 };
 
 use crate::order::{Line, Standing};
@@ -252,11 +252,6 @@ impl Contender {
 
     pub(crate) fn node(&self) -> Option<&Created> {
         self.node.as_ref()
-    }
-
-    /// The session that the node belongs to.
-    pub(crate) fn session(&self) -> SessionId {
-        self.node.as_ref().map_or(SessionId::NONE, |node| node.stat.ephemeral_owner)
     }
 
     /// Leaves the deletion to the caller.

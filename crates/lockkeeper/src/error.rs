@@ -147,6 +147,9 @@ pub enum LossReason {
     /// Somebody deleted the holder's node.
     #[error("the holder's node was deleted by somebody else")]
     NodeDeleted,
+    /// Somebody had asked for the lock and then took it by force.
+    #[error("it was taken by force, after a request to give it back")]
+    Revoked,
     /// The client was closed.
     #[error("the client was closed")]
     ClientClosed,
@@ -192,4 +195,17 @@ pub enum ReleaseError {
     /// is over.
     #[error("the release is not confirmed yet: {0}")]
     Unconfirmed(#[from] Error),
+    /// There was nothing to release.
+    #[error(
+        "{path} is not held by {owner}; {}",
+        holder.as_ref().map_or("nobody holds it".to_owned(), |holder| format!("{holder} holds it"))
+    )]
+    NotHeld {
+        /// The lock.
+        path: ZnodePath,
+        /// Who wanted to release it.
+        owner: String,
+        /// Who holds it, if anybody does.
+        holder: Option<String>,
+    },
 }

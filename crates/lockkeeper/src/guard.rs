@@ -1,15 +1,18 @@
 //! What a holder may believe, and until when.
 
 use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use lockkeeper_client::{
-    Cleanup, Client, Contact, ErrorCode, EventKind, Hold, Instant, Reply, SessionId, Transaction,
-    TransactionError, Watcher, ZnodePath,
+    Cleanup, Client, Contact, Created, ErrorCode, EventKind, Hold, Instant, Reply, SessionId,
+    Transaction, TransactionError, Watcher, ZnodePath,
 };
 use tokio::sync::{Mutex, watch};
 
 use crate::contender::{Contender, Front};
+use crate::revoke::REVOKE;
 use crate::token::FencingToken;
 use crate::{AcquireError, EnsureError, LossReason, ReleaseError, VerifyError};
 
@@ -39,55 +42,57 @@ const PROOFS: u32 = 3;
 #[must_use = "the lock is released when the guard is dropped"]
 #[derive(Debug)]
 pub struct Guard {
-    // Declared before the contender, whose deletion must not fire it: dropped in this order.
+    // Declared before the stake, whose deletion must not fire it: dropped in this order.
     own_watch: Mutex<Option<Watcher>>,
     hold: Hold,
-    contender: Contender,
-    node: ZnodePath,
+    stake: Stake,
     token: FencingToken,
-    session: SessionId,
     /// The lease's generation at the grant: with another one, the lease was interrupted since.
     generation: u64,
     lost: watch::Sender<Option<LossReason>>,
+    /// Whether somebody was seen to ask for the lock.
+    revoking: AtomicBool,
 }
 
 impl Guard {
     /// Makes sure that a contender at the front really holds, and that this is proven for some
     /// time to come. Costs a round trip only if the newest proof of life is old.
     pub(crate) async fn grant(contender: Contender, front: Front) -> Result<Self, AcquireError> {
-        let client = contender.client().clone();
-        let Some(node) = contender.node().cloned() else {
-            return Err(contender.deleted());
-        };
-        let hold = client.hold(&node.path);
-        let session = contender.session();
+        Self::confirm(Stake::of(contender)?, front.own).await
+    }
+
+    /// The same for a node of any kind. `own`: a watch on it, if there is one already.
+    pub(crate) async fn confirm(stake: Stake, own: Option<Watcher>) -> Result<Self, AcquireError> {
+        let client = stake.client.clone();
+        let hold = client.hold(&stake.node.path);
         let enough = client.lease_length() / 2;
         for _ in 0..PROOFS {
             let lease = client.lease();
-            if lease.session != session {
-                return Err(contender.expired());
+            if lease.session != stake.session() {
+                return Err(AcquireError::SessionExpired { path: stake.path.clone() });
             }
             if lease.remaining(client.now()) >= enough {
                 return Ok(Self {
-                    own_watch: Mutex::new(front.own),
+                    own_watch: Mutex::new(own),
                     hold,
-                    node: node.path,
-                    token: FencingToken::new(node.stat.czxid),
-                    session,
+                    token: FencingToken::new(stake.node.stat.czxid),
                     generation: lease.generation,
                     lost: watch::Sender::new(None),
-                    contender,
+                    revoking: AtomicBool::new(false),
+                    stake,
                 });
             }
-            match prove(&client, &node.path).await {
-                Err(TransactionError::Failed { .. }) => return Err(contender.deleted()),
+            match prove(&client, &stake.node.path).await {
+                Err(TransactionError::Failed { .. }) => {
+                    return Err(AcquireError::NodeDeleted { node: stake.node.path.clone() });
+                }
                 Err(TransactionError::Request(error)) if !error.is_retryable() => {
-                    return Err(AcquireError::from_client(contender.path(), error));
+                    return Err(AcquireError::from_client(&stake.path, error));
                 }
                 _ => {}
             }
         }
-        let path = contender.path().clone();
+        let path = stake.path.clone();
         Err(AcquireError::LeaseTooShort { path, lease: client.lease_length() })
     }
 
@@ -99,17 +104,17 @@ impl Guard {
 
     /// The lock.
     pub fn path(&self) -> &ZnodePath {
-        self.contender.path()
+        &self.stake.path
     }
 
     /// The holder's own node.
     pub fn node(&self) -> &ZnodePath {
-        &self.node
+        &self.stake.node.path
     }
 
     /// The session that holds it.
     pub fn session(&self) -> SessionId {
-        self.session
+        self.stake.session()
     }
 
     /// How the lock stands. Decided here and now, without asking a server.
@@ -170,10 +175,10 @@ impl Guard {
         if let State::Lost(reason) = self.state() {
             return Err(VerifyError::Lost(reason));
         }
-        let proof = prove(self.client(), &self.node).await;
+        let proof = prove(self.client(), self.node()).await;
         match (proof, self.state()) {
             (Err(TransactionError::Failed { code: ErrorCode::NoNode, .. }), _) => {
-                Err(VerifyError::Lost(self.lose(LossReason::NodeDeleted)))
+                Err(VerifyError::Lost(self.lose(self.deletion())))
             }
             (_, State::Lost(reason)) => Err(VerifyError::Lost(reason)),
             (Err(TransactionError::Request(error)), _) => Err(VerifyError::Unknown(error)),
@@ -207,6 +212,26 @@ impl Guard {
         }
     }
 
+    /// Waits until somebody asks for the lock with [`revoke`](crate::revoke::revoke), or with
+    /// Curator's `Revoker`. Whoever asked may take the lock by force after a while, so release it
+    /// soon. Costs one round trip, and one for each change of the node.
+    ///
+    /// # Errors
+    /// Why the lock was lost before anybody asked.
+    ///
+    /// # Session loss
+    /// Ends the wait, as in [`Guard::lost`].
+    ///
+    /// # Cancel safety
+    /// Safe: call it again.
+    pub async fn revoke_requested(&self) -> Result<(), LossReason> {
+        tokio::select! {
+            biased;
+            () = self.asked_for() => Ok(()),
+            reason = self.lost() => Err(reason),
+        }
+    }
+
     /// Does work only while the lock is held: drops it when the lock is lost.
     ///
     /// # Errors
@@ -225,7 +250,7 @@ impl Guard {
     /// Starts a transaction that is applied only while the lock is held: it begins with a check
     /// of the holder's own node.
     pub fn transaction(&self) -> Transaction {
-        self.client().transaction().check(&self.node, None)
+        self.client().transaction().check(self.node(), None)
     }
 
     /// Gives the lock back, and waits until a server has confirmed it. Costs one round trip.
@@ -243,12 +268,12 @@ impl Guard {
     /// Hands the deletion over for sending, so that what is sent from now on comes after it.
     pub(crate) fn begin_release(self) -> Releasing {
         let state = self.state();
-        let Self { own_watch, hold, mut contender, node, .. } = self;
+        let Self { own_watch, hold, mut stake, .. } = self;
         drop((own_watch, hold));
-        contender.disarm();
+        let cleanup = stake.cleanup.take();
         let answer = match state {
             State::Lost(LossReason::SessionExpired | LossReason::ClientClosed) => None,
-            _ => Some(contender.client().clean_up_confirmed(Cleanup::Node(node))),
+            _ => cleanup.map(|cleanup| stake.client.clean_up_confirmed(cleanup)),
         };
         Releasing { state, answer }
     }
@@ -260,7 +285,7 @@ impl Guard {
     }
 
     pub(crate) fn client(&self) -> &Client {
-        self.contender.client()
+        &self.stake.client
     }
 
     fn find_loss(&self) -> Option<LossReason> {
@@ -270,14 +295,14 @@ impl Guard {
         let now = self.client().now();
         if contact == Contact::Closed {
             Some(LossReason::ClientClosed)
-        } else if lease.session != self.session {
+        } else if lease.session != self.session() {
             Some(LossReason::SessionExpired)
         } else if lease.generation != self.generation
             || lease.deadline.is_none_or(|deadline| deadline <= now)
         {
             Some(LossReason::DeadlinePassed)
         } else if self.hold.is_gone() {
-            Some(LossReason::NodeDeleted)
+            Some(self.deletion())
         } else {
             None
         }
@@ -295,17 +320,20 @@ impl Guard {
         let mut own_watch = self.own_watch.lock().await;
         let watcher = match own_watch.take() {
             Some(watcher) => watcher,
-            None => match self.client().data_watched(&self.node).await {
-                Ok((_, watcher)) => watcher,
+            None => match self.client().data_watched(self.node()).await {
+                Ok(((data, _), watcher)) => {
+                    self.look_for_revocation(&data);
+                    watcher
+                }
                 Err(error) if error.code() == Some(ErrorCode::NoNode) => {
-                    return Some(LossReason::NodeDeleted);
+                    return Some(self.deletion());
                 }
                 // The connection is gone, and with it perhaps the lock: time will tell.
                 Err(_) => std::future::pending().await,
             },
         };
         match own_watch.insert(watcher).changed().await {
-            Ok(event) if event.kind == EventKind::NodeDeleted => Some(LossReason::NodeDeleted),
+            Ok(event) if event.kind == EventKind::NodeDeleted => Some(self.deletion()),
             _ => {
                 *own_watch = None;
                 None
@@ -313,9 +341,79 @@ impl Guard {
         }
     }
 
+    /// Waits until the node carries the mark of somebody who wants the lock.
+    async fn asked_for(&self) {
+        while !self.revoking.load(Ordering::Acquire) {
+            match self.client().data_watched(self.node()).await {
+                Ok(((data, _), mut watcher)) => {
+                    if !self.look_for_revocation(&data) {
+                        // The end of the session is seen elsewhere.
+                        let _ = watcher.changed().await;
+                    }
+                }
+                Err(error) if error.is_retryable() => {}
+                Err(_) => std::future::pending().await,
+            }
+        }
+    }
+
+    fn look_for_revocation(&self, data: &Bytes) -> bool {
+        if data == REVOKE {
+            self.revoking.store(true, Ordering::Release);
+        }
+        data == REVOKE
+    }
+
+    /// What it means that the node is gone.
+    fn deletion(&self) -> LossReason {
+        if self.revoking.load(Ordering::Acquire) {
+            LossReason::Revoked
+        } else {
+            LossReason::NodeDeleted
+        }
+    }
+
     /// Sleeps towards the deadline, at most a second: a timer does not count suspended time.
     async fn deadline_near(&self) {
         tokio::time::sleep(self.remaining().min(Duration::from_secs(1))).await;
+    }
+}
+
+/// The node that a holder holds by, and the duty to delete it.
+#[derive(Debug)]
+pub(crate) struct Stake {
+    pub(crate) client: Client,
+    /// The lock.
+    pub(crate) path: ZnodePath,
+    pub(crate) node: Created,
+    /// What deletes the node; `None` if somebody else sees to that.
+    pub(crate) cleanup: Option<Cleanup>,
+}
+
+impl Stake {
+    /// Takes over from a contender at the front.
+    pub(crate) fn of(mut contender: Contender) -> Result<Self, AcquireError> {
+        let Some(node) = contender.node().cloned() else { return Err(contender.deleted()) };
+        let (client, path) = (contender.client().clone(), contender.path().clone());
+        let cleanup = Some(Cleanup::Node(node.path.clone()));
+        contender.disarm();
+        Ok(Self { client, path, node, cleanup })
+    }
+
+    /// The session that the node belongs to.
+    pub(crate) fn session(&self) -> SessionId {
+        self.node.stat.ephemeral_owner
+    }
+}
+
+impl Drop for Stake {
+    fn drop(&mut self) {
+        // With its session, the node is gone.
+        if self.session() == self.client.session_id()
+            && let Some(cleanup) = self.cleanup.take()
+        {
+            self.client.clean_up(cleanup);
+        }
     }
 }
 

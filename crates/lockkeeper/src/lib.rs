@@ -3,6 +3,7 @@
 //! ```text
 //!   mutex      Mutex: a fair lock for one holder at a time
 //!   inspect    who holds a lock, and who waits
+//!   revoke     asking holders to give a lock back
 //!
 //! and what the locks are made of:
 //!   guard      Guard: what a holder may believe, and until when
@@ -46,6 +47,7 @@ mod mutex;
 pub mod order;
 mod owner;
 mod profile;
+pub mod revoke;
 mod token;
 
 pub use error::{AcquireError, EnsureError, LockPathError, LossReason, ReleaseError, VerifyError};
