@@ -67,21 +67,19 @@ impl Lease {
         if self.mode == LeaseMode::Direct {
             return self.renew(sent, now);
         }
+        // A follower that held a write back for longer than the margin may have been as late with
+        // the news that the session lives. A later write shows that it has caught up since; one
+        // that was already on its way shows nothing, however fast it was itself.
+        if self.slow_write.is_some_and(|(_, answered)| answered > sent) {
+            return;
+        }
         if now.since(sent) <= self.margin {
             return self.renew(sent, now);
         }
-        // A follower that held the write back for longer than the margin may have been as late
-        // with the news that the session lives. A later write shows that it has caught up since;
-        // one that was already on its way shows nothing.
-        match self.slow_write {
-            Some((_, answered)) if answered > sent => {}
-            before => {
-                if let Some((proven, _)) = before {
-                    self.renew(proven, now);
-                }
-                self.slow_write = Some((sent, now));
-            }
+        if let Some((proven, _)) = self.slow_write {
+            self.renew(proven, now);
         }
+        self.slow_write = Some((sent, now));
     }
 
     fn renew(&mut self, proof: Instant, now: Instant) {
@@ -148,6 +146,20 @@ mod tests {
         assert_eq!(lease.state().deadline, Some(at(16)), "was on its way at the same time");
         lease.committed(at(16), at(20));
         assert_eq!(lease.state().deadline, Some(at(18)), "12 is proven by now");
+    }
+
+    /// A follower was paused while two heartbeats were on their way. The second one had waited for
+    /// less than the margin and moved the deadline, although nothing had shown that the follower
+    /// had told its leader of the session since the pause.
+    #[test]
+    fn a_fast_write_does_not_count_if_it_waited_together_with_a_slow_one() {
+        let mut lease = lease(LeaseMode::Quorum);
+        lease.committed(at(10), at(10));
+        lease.committed(at(11), at(15));
+        lease.committed(at(14), at(15));
+        assert_eq!(lease.state().deadline, Some(at(16)), "both waited for the same server");
+        lease.committed(at(15), at(15));
+        assert_eq!(lease.state().deadline, Some(at(21)), "sent to a server that had caught up");
     }
 
     #[test]
