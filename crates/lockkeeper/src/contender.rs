@@ -4,23 +4,15 @@
 //! nodes, each waiter watches only the closest one ahead), with the create and the listing sent in
 //! one go.
 
-use std::time::Duration;
-
 use bytes::Bytes;
 use lockkeeper_client::{
     Cleanup, Client, Contact, CreateMode, Created, Error, ErrorCode, EventKind, Outcome, Stat,
     WatchedReply, Watcher, ZnodePath,
 };
 
+use crate::attempt::{Attempt, retried};
 use crate::order::{Line, Standing};
 use crate::{AcquireError, Kind, Profile};
-
-/// How often an attempt that never reached the queue is made again.
-const ATTEMPTS: u32 = 8;
-
-/// The pause before the second attempt; it doubles from one to the next and is shortened by up to
-/// half at random.
-const FIRST_PAUSE: Duration = Duration::from_millis(20);
 
 /// From here on the numbers of a parent are nearly used up: sequence numbers are counted in an
 /// `i32`, and libraries disagree on the order after it overflows.
@@ -59,20 +51,18 @@ impl Contender {
         kind: Kind,
         data: &Bytes,
     ) -> Result<(Self, Line), AcquireError> {
-        let mut pause = FIRST_PAUSE;
-        for _ in 1..ATTEMPTS {
-            match Self::attempt(client, terms, kind, data).await {
-                Err(Attempt::Again) => {}
-                Err(Attempt::Failed(error)) => return Err(error),
-                Ok(entered) => return Ok(entered),
-            }
-            tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
-            pause *= 2;
+        retried(&terms.path, async || Self::attempt(client, terms, kind, data).await).await
+    }
+
+    /// A place that nothing was sent for yet.
+    pub(crate) fn new(client: &Client, terms: &Terms, kind: Kind) -> Self {
+        Self {
+            client: client.clone(),
+            path: terms.path.clone(),
+            prefix: terms.profile.new_prefix(kind),
+            node: None,
+            armed: true,
         }
-        Self::attempt(client, terms, kind, data).await.map_err(|attempt| match attempt {
-            Attempt::Failed(error) => error,
-            Attempt::Again => AcquireError::Unreachable { path: terms.path.clone() },
-        })
     }
 
     async fn attempt(
@@ -81,15 +71,8 @@ impl Contender {
         kind: Kind,
         data: &Bytes,
     ) -> Result<(Self, Line), Attempt> {
-        let prefix = terms.profile.new_prefix(kind);
-        let name = terms.path.child(&prefix).map_err(|_| Attempt::Again)?;
-        let mut contender = Self {
-            client: client.clone(),
-            path: terms.path.clone(),
-            prefix,
-            node: None,
-            armed: true,
-        };
+        let mut contender = Self::new(client, terms, kind);
+        let name = terms.path.child(&contender.prefix).map_err(|_| Attempt::Again)?;
         // The server answers in order, so the listing shows the new node.
         let created = client.create(&name, data.clone(), CreateMode::EphemeralSequential);
         let listing = client.children(&terms.path);
@@ -292,23 +275,4 @@ impl Drop for Contender {
 pub(crate) struct Front {
     /// The watch on its own node, if it had to wait.
     pub(crate) own: Option<Watcher>,
-}
-
-/// Why an attempt did not reach the queue.
-enum Attempt {
-    /// Something passing: another attempt, with another name, may.
-    Again,
-    Failed(AcquireError),
-}
-
-impl Attempt {
-    /// A request failed before the attempt had reached the queue: there is no place to lose, so
-    /// also the end of the session is something passing.
-    fn at_entry(path: &ZnodePath, error: Error) -> Self {
-        if error.is_session_expired() || error.is_retryable() && !error.is_unreachable() {
-            Self::Again
-        } else {
-            Self::Failed(AcquireError::from_client(path, error))
-        }
-    }
 }

@@ -3,6 +3,7 @@
 //! What is told is a snapshot that may be outdated when it arrives. Decide nothing by it that a
 //! lock should decide.
 
+use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use lockkeeper_client::{Client, Error, ErrorCode, Reply, SessionId, Stat, ZnodePath};
@@ -157,6 +158,16 @@ impl Entry {
     /// For how long it has been in the line, if the server's clock and ours agree.
     pub fn age(&self) -> Duration {
         self.since.elapsed().unwrap_or_default()
+    }
+}
+
+/// Who it is, as far as that is known.
+impl fmt::Display for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.owner {
+            Some(owner) => owner.fmt(f),
+            None => write!(f, "{} of session {}", self.node, self.session),
+        }
     }
 }
 

@@ -2,17 +2,20 @@
 //!
 //! ```text
 //!   mutex      Mutex: a fair lock for one holder at a time
+//!   reentrant_mutex   ReentrantMutex: the same, and its owner can enter it again
 //!   inspect    who holds a lock, and who waits
 //!   revoke     asking holders to give a lock back
 //!
 //! and what the locks are made of:
 //!   guard      Guard: what a holder may believe, and until when
 //!   contender  Contender: one place in a queue; a node from before its creation to its deletion
+//!   attempt    attempts to create a node, while what fails is something passing
 //!   local      the queue within one process
+//!   reentry    counted entries of one owner
 //!   order      who is ahead of whom: a pure function of a listing
 //!   profile    how contenders are named, so that Curator and kazoo programs take part
 //!   token      FencingToken and Fence
-//!   owner      OwnerInfo: who stands in a queue, for people to read
+//!   owner      OwnerInfo: who stands in a queue, for people to read; Owner: who enters again
 //!   error      what can go wrong
 //! ```
 //!
@@ -38,6 +41,7 @@
 //! # }
 //! ```
 
+mod attempt;
 mod contender;
 mod error;
 mod guard;
@@ -47,14 +51,17 @@ mod mutex;
 pub mod order;
 mod owner;
 mod profile;
+mod reentrant_mutex;
+mod reentry;
 pub mod revoke;
 mod token;
 
 pub use error::{AcquireError, EnsureError, LockPathError, LossReason, ReleaseError, VerifyError};
 pub use guard::{Guard, State};
 pub use mutex::{Mutex, MutexBuilder, MutexGuard};
-pub use owner::OwnerInfo;
+pub use owner::{Owner, OwnerInfo};
 pub use profile::{Kind, Profile};
+pub use reentrant_mutex::{ReentrantGuard, ReentrantMutex};
 pub use token::{Fence, FencingToken, ParseTokenError, Stale};
 
 pub use lockkeeper_client::{

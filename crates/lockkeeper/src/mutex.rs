@@ -135,6 +135,10 @@ impl Mutex {
         &self.terms.path
     }
 
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
     /// Waits in line for the lock.
     ///
     /// # Errors

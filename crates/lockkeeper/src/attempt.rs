@@ -1,0 +1,54 @@
+//! Attempts to create a node, again and again while what fails is something passing.
+
+use std::time::Duration;
+
+use lockkeeper_client::{Error, ZnodePath};
+
+use crate::AcquireError;
+
+/// How often an attempt that came to nothing is made again.
+const ATTEMPTS: u32 = 8;
+
+/// The pause before the second attempt; it doubles from one to the next and is shortened by up to
+/// half at random.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+
+/// Why an attempt came to nothing.
+pub(crate) enum Attempt {
+    /// Something passing: another attempt, with another name, may do.
+    Again,
+    Failed(AcquireError),
+}
+
+impl Attempt {
+    /// A request failed before the attempt had come to anything: there is no place to lose, so
+    /// also the end of the session is something passing.
+    pub(crate) fn at_entry(path: &ZnodePath, error: Error) -> Self {
+        if error.is_session_expired() || error.is_retryable() && !error.is_unreachable() {
+            Self::Again
+        } else {
+            Self::Failed(AcquireError::from_client(path, error))
+        }
+    }
+}
+
+/// Makes attempts until one succeeds or fails for good.
+pub(crate) async fn retried<T>(
+    path: &ZnodePath,
+    mut attempt: impl AsyncFnMut() -> Result<T, Attempt>,
+) -> Result<T, AcquireError> {
+    let mut pause = FIRST_PAUSE;
+    for _ in 1..ATTEMPTS {
+        match attempt().await {
+            Err(Attempt::Again) => {}
+            Err(Attempt::Failed(error)) => return Err(error),
+            Ok(entered) => return Ok(entered),
+        }
+        tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
+        pause *= 2;
+    }
+    attempt().await.map_err(|attempt| match attempt {
+        Attempt::Failed(error) => error,
+        Attempt::Again => AcquireError::Unreachable { path: path.clone() },
+    })
+}
