@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::styling::{AnsiColor, Styles};
+use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use lockkeeper::{LeaseMode, ZnodePath};
@@ -36,7 +37,7 @@ pub(crate) struct Cli {
 pub(crate) struct Global {
     /// The servers: host:port,host:port/chroot or unix:/path; without it, this machine's own engine
     #[arg(long, global = true, value_name = "HOSTS[/CHROOT]", env = "LOCKKEEPER_CONNECT")]
-    pub(crate) connect: Option<String>,
+    connect: Option<String>,
 
     /// How long the servers keep a session that they do not hear of
     #[arg(long, global = true, value_name = "DURATION", default_value = "10s",
@@ -74,9 +75,14 @@ pub(crate) struct Global {
 }
 
 impl Global {
+    /// The servers, if any are named. An empty variable names none.
+    pub(crate) fn connect(&self) -> Option<&str> {
+        self.connect.as_deref().filter(|servers| !servers.is_empty())
+    }
+
     /// What proves a lease. Behind a Unix socket is a server that stands alone.
     pub(crate) fn lease(&self) -> LeaseMode {
-        let alone = self.connect.as_ref().is_none_or(|servers| servers.starts_with("unix:"));
+        let alone = self.connect().is_none_or(|servers| servers.starts_with("unix:"));
         match self.lease {
             Some(Lease::Direct) => LeaseMode::Direct,
             Some(Lease::Quorum) => LeaseMode::Quorum,
@@ -159,7 +165,7 @@ impl Cli {
         match Self::try_parse() {
             Ok(cli) => Ok(Some(cli)),
             Err(error) if error.use_stderr() && !is_overview(&error) => {
-                Err(Failure::new(Exit::Usage, one_line(&error.to_string())))
+                Err(Failure::new(Exit::Usage, one_line(&error.to_string()) + tip(&error)))
             }
             Err(error) if error.use_stderr() => {
                 let _ = error.print();
@@ -175,7 +181,19 @@ impl Cli {
 
 /// Whether nothing was asked, so that the help is the best answer.
 fn is_overview(error: &clap::Error) -> bool {
-    error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+    error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+}
+
+/// What is most often forgotten.
+fn tip(error: &clap::Error) -> &'static str {
+    let words: Vec<_> = std::env::args_os().collect();
+    let is_run = words.iter().any(|word| word == "run") && !words.iter().any(|word| word == "--");
+    match error.kind() {
+        ErrorKind::UnknownArgument | ErrorKind::MissingRequiredArgument if is_run => {
+            "; the command follows a --, as in: lockkeeper run demo/hello -- echo hello"
+        }
+        _ => "",
+    }
 }
 
 /// Everything but the usage of clap's message, which has several paragraphs.

@@ -30,18 +30,32 @@ impl Connection {
     /// Starts a session with the servers of the options, or with this machine's engine, which is
     /// started if need be.
     pub(crate) async fn open(global: &Global) -> Result<Self, Failure> {
-        match &global.connect {
-            Some(servers) => Self::remote(global, servers).await,
-            None => local::start::with_engine(global).await,
+        Self::open_within(global, None).await
+    }
+
+    /// The same for somebody who has so much time. A connection gets a second of it at least.
+    pub(crate) async fn open_within(
+        global: &Global,
+        time: Option<Duration>,
+    ) -> Result<Self, Failure> {
+        let limit = time.map_or(CONNECT_LIMIT, |time| time.clamp(PATIENCE, CONNECT_LIMIT));
+        let builder = builder(global).connect_timeout(limit);
+        match global.connect() {
+            Some(servers) => Self::remote(builder, servers, limit).await,
+            None => local::start::with_engine(builder).await,
         }
     }
 
-    async fn remote(global: &Global, servers: &str) -> Result<Self, Failure> {
+    async fn remote(
+        builder: ClientBuilder,
+        servers: &str,
+        limit: Duration,
+    ) -> Result<Self, Failure> {
         let servers = match servers.parse::<ConnectString>() {
             Ok(servers) => servers.to_string(),
             Err(error) => return Err(Failure::from(ConnectError::from(error))),
         };
-        let client = patiently(global, &servers).await.map_err(|error| {
+        let client = patiently(builder, &servers, limit).await.map_err(|error| {
             let failure = Failure::from(error);
             if failure.code() == Exit::NoServer.code() {
                 failure.advise("check --connect, and that a server runs there")
@@ -59,14 +73,17 @@ impl Connection {
 }
 
 /// Connects, and tells the user if that takes a while.
-async fn patiently(global: &Global, servers: &str) -> Result<Client, ConnectError> {
-    let connected = builder(global).connect(servers);
+async fn patiently(
+    builder: ClientBuilder,
+    servers: &str,
+    limit: Duration,
+) -> Result<Client, ConnectError> {
+    let connected = builder.connect(servers);
     tokio::pin!(connected);
     if let Ok(connected) = tokio::time::timeout(PATIENCE, &mut connected).await {
         return connected;
     }
-    let limit = CONNECT_LIMIT.as_secs();
-    tell(&format!("no answer from {servers} yet; giving up after {limit} s"));
+    tell(&format!("no answer from {servers} yet; giving up after {limit:?}"));
     connected.await
 }
 

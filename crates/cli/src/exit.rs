@@ -129,7 +129,11 @@ impl From<AcquireError> for Failure {
             AcquireError::Client { source, .. } => exit_of(source),
             _ => Exit::NoServer,
         };
-        Self::new(exit, error.to_string())
+        let failure = Self::new(exit, error.to_string());
+        match &error {
+            AcquireError::Foreign { .. } => failure.advise("a lock has no other locks below it"),
+            _ => failure,
+        }
     }
 }
 

@@ -54,11 +54,12 @@ struct Stage<'a> {
 /// Tells both parts of the story.
 pub(crate) async fn demo(global: &Global, options: Options) -> Result<u8, Failure> {
     allow_many_connections();
-    let own = match &global.connect {
+    let own = match global.connect() {
         Some(_) => None,
         None => Some(Engine::builder().start().await?),
     };
-    let connect = own.as_ref().map(Engine::connect_string).or_else(|| global.connect.clone());
+    let connect =
+        own.as_ref().map(Engine::connect_string).or_else(|| global.connect().map(str::to_owned));
     let counter = Counter::start(&connect.unwrap_or_default()).await?;
     let name = format!("lockkeeper-demo-{}", getpid().as_raw_nonzero());
     let root = ZnodePath::root().child(&name).map_err(lockkeeper::LockPathError::from)?;

@@ -177,10 +177,9 @@ impl Control {
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             };
-            match timeout(TALK_LIMIT, self.answer(stream, engine)).await {
-                Ok(Ok(Some(asker))) => return asker,
-                // Whoever asks and goes away gets no answer.
-                Ok(Ok(None) | Err(_)) | Err(_) => {}
+            // Whoever asks and goes away gets no answer.
+            if let Ok(Ok(Some(asker))) = timeout(TALK_LIMIT, self.answer(stream, engine)).await {
+                return asker;
             }
         }
     }

@@ -11,12 +11,12 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
+use lockkeeper::ClientBuilder;
 use lockkeeper_engine::Durability;
 
 use super::home::Home;
 use super::{DURABILITY, daemon};
-use crate::args::Global;
-use crate::connect::{self, Connection};
+use crate::connect::Connection;
 use crate::exit::{Exit, Failure};
 use crate::run::exec::this_program;
 
@@ -24,14 +24,14 @@ use crate::run::exec::this_program;
 const TRIES: u32 = 5;
 
 /// A session with the engine, which is started if need be.
-pub(crate) async fn with_engine(global: &Global) -> Result<Connection, Failure> {
+pub(crate) async fn with_engine(builder: ClientBuilder) -> Result<Connection, Failure> {
     let home = Home::find()?;
     let mut tries = 0;
     loop {
         tries += 1;
         let found = ensure(&home, None)?;
         let servers = home.connect_string();
-        match connect::builder(global).connect(&servers).await {
+        match builder.clone().connect(&servers).await {
             Ok(client) => return Ok(Connection { client, servers }),
             // Killed, or stopped by hand, since we looked.
             Err(_) if !is_alive(&home) && tries < TRIES => drop(found),

@@ -111,7 +111,7 @@ enum OnLost {
 /// Runs the command, and gives its exit code.
 pub(crate) async fn run(global: &Global, options: Options) -> Result<u8, Failure> {
     // Until the signals are listened to they end this process, which has nothing to leave behind.
-    let connection = Connection::open(global).await?;
+    let connection = Connection::open_within(global, options.wait).await?;
     let result = with_session(&connection, &options).await;
     connection.close().await;
     result
@@ -123,7 +123,7 @@ async fn with_session(connection: &Connection, options: &Options) -> Result<u8, 
     let mut signals = Signals::listen()?;
     let lock = Mutex::builder(client, options.lock.as_str()).label(program(options)).build()?;
     match wait::acquire(client, &lock, options, &mut signals).await? {
-        Outcome::Held(guard) => hold(connection, options, terms, guard, signals).await,
+        Outcome::Held(guard) => hold(connection, options, terms, *guard, signals).await,
         Outcome::Conflict => Ok(options.conflict_exit_code),
         Outcome::Signal(signal) => Ok(crate::exit::signal_code(signal.as_raw())),
     }

@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// How a wait ended.
 #[derive(Debug)]
 pub(super) enum Outcome {
-    Held(MutexGuard),
+    Held(Box<MutexGuard>),
     Conflict,
     Signal(Signal),
 }
@@ -53,7 +53,11 @@ pub(super) async fn acquire(
 }
 
 async fn at_once(lock: &Mutex) -> Result<Outcome, AcquireError> {
-    Ok(lock.try_acquire().await?.map_or(Outcome::Conflict, Outcome::Held))
+    Ok(lock.try_acquire().await?.map_or(Outcome::Conflict, held))
+}
+
+fn held(guard: MutexGuard) -> Outcome {
+    Outcome::Held(Box::new(guard))
 }
 
 async fn within(lock: &Mutex, limit: Option<Duration>) -> Result<Outcome, AcquireError> {
@@ -65,7 +69,7 @@ async fn within(lock: &Mutex, limit: Option<Duration>) -> Result<Outcome, Acquir
         }
     };
     tokio::select! {
-        guard = in_line(lock) => Ok(Outcome::Held(guard?)),
+        guard = in_line(lock) => Ok(held(guard?)),
         () = over => Ok(Outcome::Conflict),
     }
 }
