@@ -33,10 +33,13 @@ impl Attempt {
 }
 
 /// Makes attempts until one succeeds or fails for good.
-pub(crate) async fn retried<T>(
+pub(crate) async fn retried<T, F>(
     path: &ZnodePath,
-    mut attempt: impl AsyncFnMut() -> Result<T, Attempt>,
-) -> Result<T, AcquireError> {
+    attempt: impl Fn() -> F,
+) -> Result<T, AcquireError>
+where
+    F: Future<Output = Result<T, Attempt>>,
+{
     let mut pause = FIRST_PAUSE;
     for _ in 1..ATTEMPTS {
         match attempt().await {
