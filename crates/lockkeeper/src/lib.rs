@@ -3,6 +3,7 @@
 //! ```text
 //!   mutex      Mutex: a fair lock for one holder at a time
 //!   reentrant_mutex   ReentrantMutex: the same, and its owner can enter it again
+//!   exclusive_node   ExclusiveNode: the simplest lock, which wakes everyone at each release
 //!   inspect    who holds a lock, and who waits
 //!   revoke     asking holders to give a lock back
 //!
@@ -44,6 +45,7 @@
 mod attempt;
 mod contender;
 mod error;
+mod exclusive_node;
 mod guard;
 pub mod inspect;
 mod local;
@@ -57,6 +59,7 @@ pub mod revoke;
 mod token;
 
 pub use error::{AcquireError, EnsureError, LockPathError, LossReason, ReleaseError, VerifyError};
+pub use exclusive_node::{ExclusiveGuard, ExclusiveNode};
 pub use guard::{Guard, State};
 pub use mutex::{Mutex, MutexBuilder, MutexGuard};
 pub use owner::{Owner, OwnerInfo};
