@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use lockkeeper_engine::{Builder, Durability, Engine};
+use lockkeeper_engine::{Builder, Durability, Engine, StartError};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::Directory;
@@ -51,7 +51,10 @@ pub(crate) async fn serve(options: Options) -> Result<u8, Failure> {
     let mut interrupt = signal(SignalKind::interrupt()).map_err(refused)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(refused)?;
     let mut hangup = signal(SignalKind::hangup()).map_err(refused)?;
-    let engine = builder(options)?.start().await?;
+    let engine = builder(options)?.start().await.map_err(|error| match error {
+        StartError::Plaintext { .. } => Failure::from(error).advise("see --allow-plaintext"),
+        error => Failure::from(error),
+    })?;
     let connect = engine.connect_string();
     tracing::info!("ready; try: lockkeeper --connect {connect} run demo/hello -- echo hello");
     tokio::select! {

@@ -78,7 +78,7 @@ impl<'a> Crowd<'a> {
         let mut lines = JoinSet::new();
         for client in &self.waiters {
             let (client, path) = (client.clone(), path.clone());
-            lines.spawn(async move {
+            lines.spawn_local(async move {
                 let own = enter(&client, &path).await?;
                 reach_front(&client, &path, &own).await
             });
@@ -102,7 +102,7 @@ impl<'a> Crowd<'a> {
         let mut lines = JoinSet::new();
         for client in &self.waiters {
             let lock = Mutex::new(client, path.as_str())?;
-            lines.spawn(async move { lock.acquire().await });
+            lines.spawn_local(async move { lock.acquire().await });
         }
         let before = self.stage.counter.settled().await;
         let released = Instant::now();
@@ -135,7 +135,7 @@ impl<'a> Crowd<'a> {
     async fn leave(self) -> Result<(), Failure> {
         let mut leaving = JoinSet::new();
         for client in self.waiters {
-            leaving.spawn(async move { client.close().await });
+            leaving.spawn_local(async move { client.close().await });
         }
         while leaving.join_next().await.is_some() {}
         // If somebody is still in line, the servers delete it with the last one.

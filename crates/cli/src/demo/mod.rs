@@ -13,6 +13,7 @@ use lockkeeper::{Client, ZnodePath};
 use lockkeeper_engine::Engine;
 use rustix::process::{Resource, Rlimit, getpid, getrlimit, setrlimit};
 use serde::Serialize;
+use tokio::task::LocalSet;
 
 use crate::args::Global;
 use crate::connect;
@@ -77,7 +78,8 @@ pub(crate) async fn demo(global: &Global, options: Options) -> Result<u8, Failur
 impl Stage<'_> {
     async fn play(&self, waiters: u16) -> Result<Shown, Failure> {
         let handover_ms = timeline::play(self).await?;
-        let (naive, fair) = herd::play(self, waiters).await?;
+        // The crowd's tasks stay on this thread, as everything here.
+        let (naive, fair) = LocalSet::new().run_until(herd::play(self, waiters)).await?;
         Ok(Shown { handover_ms, waiters, naive, fair })
     }
 

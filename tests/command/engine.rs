@@ -1,0 +1,151 @@
+//! The machine-local engine: found, started once, stopped, and in the way of nobody.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use anyhow::Result;
+use lockkeeper_testkit::process::Process;
+use serde_json::json;
+
+use crate::support::{Ended, Home, LIMIT, eventually, is_alive};
+
+#[tokio::test]
+async fn commands_at_the_same_moment_start_one_engine() -> Result<()> {
+    let home = Home::new()?;
+    let mut commands = Vec::new();
+    for n in 0..8 {
+        let command = home.command(&format!("run lock{n} -- true"));
+        commands.push(Process::spawn(&format!("command{n}"), &command, home.folder())?);
+    }
+    for command in &mut commands {
+        assert_eq!(command.end(LIMIT).await?.code(), Some(0), "{}", command.tail());
+    }
+    let log = fs::read_to_string(home.engine().join("engine.log"))?;
+    assert_eq!(log.matches(" started").count(), 1, "{log}");
+    Ok(())
+}
+
+#[test]
+fn status_start_and_stop() -> Result<()> {
+    let home = Home::new()?;
+    let none = home.ends("local status")?;
+    assert_eq!(none.code, Some(1));
+    assert!(none.stdout.contains("no engine is running"), "{none:?}");
+    assert_eq!(home.json("local status")?, json!({ "running": false }));
+    assert!(home.ends("local stop")?.stdout.contains("no engine was running"));
+
+    home.ends("local start --durability os")?.is_fine();
+    let status = home.json("local status")?;
+    assert_eq!(status["running"], true);
+    assert_eq!(status["durability"], "os");
+    assert_eq!(status["sessions"], 0);
+    let pid = home.engine_pid()?;
+    assert!(is_alive(pid));
+    let text = home.ends("local status")?.stdout;
+    assert!(text.contains(&format!("pid {pid}")) && text.contains("engine.sock"), "{text}");
+    assert!(home.ends("local start")?.stdout.contains("already running"));
+
+    home.ends("local stop")?.is_fine();
+    // Its files are closed, which stop waits for; the process itself is gone a moment later.
+    eventually("it has ended", || Ok(!is_alive(pid)))?;
+    assert_eq!(home.ends("local status")?.code, Some(1));
+    Ok(())
+}
+
+#[test]
+fn it_is_for_this_user_alone() -> Result<()> {
+    let home = Home::new()?;
+    home.runs("l", "true")?.is_fine();
+    let mode = |file: &str| -> Result<u32> {
+        Ok(fs::metadata(home.engine().join(file))?.permissions().mode() & 0o777)
+    };
+    assert_eq!(mode("")?, 0o700);
+    assert_eq!(mode("engine.sock")?, 0o600);
+    assert_eq!(mode("admin.sock")?, 0o600);
+    assert_eq!(mode("data")?, 0o700);
+    Ok(())
+}
+
+/// A command found an engine that was just about to end for want of sessions.
+#[test]
+fn an_engine_that_ends_when_unneeded_is_in_nobodys_way() -> Result<()> {
+    let home = Home::new()?;
+    for n in 0..30 {
+        let ended = Ended::of(home.command("run l -- true").env("LOCKKEEPER_LOCAL_IDLE", "1ms"))?;
+        assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "command {n}");
+    }
+    eventually("it has ended", || Ok(home.ends("local status")?.code == Some(1)))
+}
+
+#[tokio::test]
+async fn an_engine_with_a_session_stays() -> Result<()> {
+    let home = Home::new()?;
+    let mut command = home.command("run l -- sh");
+    command.args(["-c", "echo held; while [ ! -e go ]; do sleep 0.05; done"]);
+    command.env("LOCKKEEPER_LOCAL_IDLE", "1ms");
+    let mut holder = Process::spawn("holder", &command, home.folder())?;
+    holder.prints("held", LIMIT).await?;
+    let pid = home.engine_pid()?;
+    for _ in 0..5 {
+        home.ends("run -n l -- true")?.complains(1, &["not free"]);
+    }
+    assert_eq!(home.engine_pid()?, pid);
+    fs::write(home.folder().join("go"), "")?;
+    assert_eq!(holder.end(LIMIT).await?.code(), Some(0));
+    eventually("it has ended", || Ok(!is_alive(pid)))
+}
+
+#[test]
+fn a_home_that_is_too_long_is_refused_with_the_limit() -> Result<()> {
+    let home = Home::new()?;
+    let long = home.folder().join("x".repeat(90));
+    let ended = Ended::of(home.command("run l -- true").env("LOCKKEEPER_HOME", &long))?;
+    ended.complains(64, &["LOCKKEEPER_HOME", "95", "xxxx"]);
+    Ok(())
+}
+
+/// A file in the way stops every user, also root.
+#[test]
+fn a_home_that_cannot_be_made_is_refused() -> Result<()> {
+    let home = Home::new()?;
+    let file = home.folder().join("file");
+    fs::write(&file, "")?;
+    for path in [file.clone(), file.join("below")] {
+        let ended = Ended::of(home.command("run l -- true").env("LOCKKEEPER_HOME", &path))?;
+        ended.complains(73, &["LOCKKEEPER_HOME", "file"]);
+    }
+    Ok(())
+}
+
+#[test]
+fn data_that_cannot_be_read_is_told_on_the_users_terminal() -> Result<()> {
+    for (format, parts) in [
+        ("lockkeeper-engine 99\n", ["newer version", "upgrade"]),
+        ("something else\n", ["damaged", "backup"]),
+    ] {
+        let home = Home::new()?;
+        home.runs("l", "true")?.is_fine();
+        home.ends("local stop")?.is_fine();
+        fs::write(home.engine().join("data/FORMAT"), format)?;
+        let ended = home.ends("run l -- true")?;
+        ended.complains(65, &parts);
+        ended.complains(65, &["did not start", "data"]);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_wrong_durability_is_told() -> Result<()> {
+    let home = Home::new()?;
+    let mut command = home.command("run l -- true");
+    let ended = Ended::of(command.env("LOCKKEEPER_LOCAL_DURABILITY", "forever"))?;
+    ended.complains(64, &["LOCKKEEPER_LOCAL_DURABILITY", "forever", "sync"]);
+    Ok(())
+}
+
+#[test]
+fn an_empty_connect_variable_means_this_machine() -> Result<()> {
+    let home = Home::new()?;
+    Ended::of(home.command("run l -- true").env("LOCKKEEPER_CONNECT", ""))?.is_fine();
+    Ok(())
+}

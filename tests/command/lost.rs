@@ -1,0 +1,122 @@
+//! The lock is lost while the command runs.
+
+use std::fs;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result};
+use lockkeeper::ZnodePath;
+use lockkeeper::inspect::Queue;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::support::{Home, LIMIT};
+
+/// What a session of 2 s is worth at most. Others may hold the lock when it is over.
+const LEASE: Duration = Duration::from_secs(2);
+
+/// Writes the time to a file again and again, and does not listen to TERM.
+const STUBBORN: &str =
+    "trap '' TERM; echo ready; while :; do date +%s%N > beat.new; mv beat.new beat; done";
+
+/// A command that ignored TERM ran on when the next holder had the lock.
+#[tokio::test]
+async fn the_command_is_dead_before_the_deadline() -> Result<()> {
+    let home = Home::new()?;
+    let mut process = home.starts("stubborn", "--session-timeout 2s l", STUBBORN)?;
+    process.prints("ready", LIMIT).await?;
+    let killed = kill_engine(&home)?;
+    assert_eq!(process.end(LIMIT).await?.code(), Some(79), "{}", process.tail());
+    let ended = now()?;
+    let last: u64 = fs::read_to_string(home.folder().join("beat"))?.trim().parse()?;
+    assert!(Duration::from_nanos(last) < killed + LEASE, "{}", process.tail());
+    assert!(ended < killed + LEASE + Duration::from_secs(2), "release was given up too late");
+    assert!(process.stderr().contains("ending the command"), "{}", process.stderr());
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_command_may_end_by_itself_and_the_code_is_79() -> Result<()> {
+    let home = Home::new()?;
+    let script = "trap 'echo ending; kill $job; exit 0' TERM; sleep 60 & job=$!; echo ready; wait";
+    let mut process = home.starts("polite", "--session-timeout 2s l", script)?;
+    process.prints("ready", LIMIT).await?;
+    kill_engine(&home)?;
+    assert_eq!(process.end(LIMIT).await?.code(), Some(79), "{}", process.tail());
+    assert_eq!(process.stdout(), "ready\nending\n");
+    Ok(())
+}
+
+#[tokio::test]
+async fn on_lost_kill_asks_nobody() -> Result<()> {
+    let home = Home::new()?;
+    let options = "--session-timeout 2s --on-lost kill l";
+    let mut process =
+        home.starts("killed", options, "trap 'echo TERM' TERM; echo ready; while :; do :; done")?;
+    process.prints("ready", LIMIT).await?;
+    kill_engine(&home)?;
+    assert_eq!(process.end(LIMIT).await?.code(), Some(79), "{}", process.tail());
+    assert_eq!(process.stdout(), "ready\n");
+    Ok(())
+}
+
+#[tokio::test]
+async fn on_lost_warn_lets_the_command_finish() -> Result<()> {
+    let home = Home::new()?;
+    let script = "echo ready; while [ ! -e go ]; do sleep 0.05; done; exit 5";
+    let mut process = home.starts("warned", "--on-lost warn l", script)?;
+    process.prints("ready", LIMIT).await?;
+    delete_holder(&home).await?;
+    crate::support::eventually("the warning", || Ok(process.stderr().contains("goes on")))?;
+    fs::write(home.folder().join("go"), "")?;
+    assert_eq!(process.end(LIMIT).await?.code(), Some(5), "{}", process.tail());
+    Ok(())
+}
+
+/// Somebody repairs a queue by hand: whoever was deleted must not go on as the holder.
+#[tokio::test]
+async fn a_deleted_node_ends_the_command_at_once() -> Result<()> {
+    let home = Home::new()?;
+    let script = "trap 'echo ending; kill $job; exit 0' TERM; sleep 60 & job=$!; echo ready; wait";
+    let mut process = home.starts("deleted", "l", script)?;
+    process.prints("ready", LIMIT).await?;
+    delete_holder(&home).await?;
+    assert_eq!(process.end(LIMIT).await?.code(), Some(79), "{}", process.tail());
+    assert_eq!(process.stdout(), "ready\nending\n");
+    assert!(process.stderr().contains("deleted by somebody else"), "{}", process.stderr());
+    Ok(())
+}
+
+/// An engine that is stopped and started again in time costs nobody the lock.
+#[tokio::test]
+async fn a_restart_of_the_engine_is_survived() -> Result<()> {
+    let home = Home::new()?;
+    let script = "echo ready; while [ ! -e go ]; do sleep 0.05; done; exit 5";
+    let mut process = home.starts("survivor", "l", script)?;
+    process.prints("ready", LIMIT).await?;
+    home.ends("local stop")?.is_fine();
+    home.ends("run -n l -- true")?.complains(1, &["/l is not free"]);
+    fs::write(home.folder().join("go"), "")?;
+    assert_eq!(process.end(LIMIT).await?.code(), Some(5), "{}", process.tail());
+    home.runs("-n l", "true")?.is_fine();
+    Ok(())
+}
+
+async fn delete_holder(home: &Home) -> Result<()> {
+    let client = home.client().await?;
+    let queue = Queue::inspect(&client, &ZnodePath::new("/l")?).await?.context("no queue")?;
+    let holder = queue.holders().next().context("no holder")?;
+    client.delete(&holder.node, None).await?;
+    client.close().await;
+    Ok(())
+}
+
+/// Kills the engine, as a machine that dies; gives the time before that.
+fn kill_engine(home: &Home) -> Result<Duration> {
+    let pid = Pid::from_raw(home.engine_pid()?).context("no process id")?;
+    let before = now()?;
+    kill_process(pid, Signal::KILL)?;
+    Ok(before)
+}
+
+fn now() -> Result<Duration> {
+    Ok(SystemTime::now().duration_since(UNIX_EPOCH)?)
+}

@@ -1,0 +1,12 @@
+//! The `lockkeeper` command, as users run it: exit codes, signals, loss, and what is left behind.
+//!
+//! Every test has a `LOCKKEEPER_HOME` of its own, and so an engine of its own.
+
+mod demo;
+mod engine;
+mod look;
+mod lost;
+mod run;
+mod serve;
+mod signals;
+mod support;

@@ -1,0 +1,174 @@
+//! `run`: exit codes, environment, conflicts.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io::Write;
+use std::net::TcpListener;
+use std::process::Stdio;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result};
+
+use crate::support::{Ended, Home, LIMIT};
+
+#[test]
+fn the_exit_code_is_the_commands_own() -> Result<()> {
+    let home = Home::new()?;
+    for (script, code) in [("true", 0), ("exit 3", 3), ("exit 255", 255), ("kill -9 $$", 137)] {
+        let ended = home.runs("demo/hello", script)?;
+        assert_eq!((ended.code, ended.stderr.as_str()), (Some(code), ""), "{script}");
+    }
+    Ok(())
+}
+
+#[test]
+fn what_cannot_be_executed_is_told_as_shells_do() -> Result<()> {
+    let home = Home::new()?;
+    let file = home.folder().join("data.txt");
+    fs::write(&file, "no program")?;
+    home.ends("run l -- no-such-command")?.complains(127, &["no-such-command", "PATH"]);
+    home.ends(&format!("run l -- {}", file.display()))?.complains(126, &["data.txt"]);
+    assert_eq!(home.json("show l")?["contenders"], serde_json::json!([]));
+    Ok(())
+}
+
+#[test]
+fn bad_input_gets_one_line_and_code_64() -> Result<()> {
+    let home = Home::new()?;
+    for (arguments, parts) in [
+        ("run a//b -- true", ["a//b", "empty segment"]),
+        ("run a/../b -- true", ["a/../b", "relative"]),
+        ("run a/ -- true", ["a/", "ends with"]),
+        ("run / -- true", ["'/'", "cannot be a lock"]),
+        ("show a//b", ["a//b", "empty segment"]),
+        ("run -w soon l -- true", ["soon", "10s"]),
+        ("run -n -w 1 l -- true", ["--nonblock", "--wait"]),
+        ("run l echo", ["echo", "--"]),
+        ("run --on-lost panic l -- true", ["panic", "term"]),
+        ("run --kill-after 9s l -- true", ["9000ms", "--session-timeout"]),
+        ("--connect host:x ls", ["\"x\"", "port"]),
+        ("--digest me ls", ["--digest", "user:password"]),
+        ("--session-timeout 0 ls", ["--session-timeout", "longer than nothing"]),
+        ("frobnicate", ["frobnicate", "--help"]),
+    ] {
+        home.ends(arguments)?.complains(64, &parts);
+    }
+    Ended::of(&mut home.command_of(&["run", "", "--", "true"]))?.complains(64, &["it is empty"]);
+    Ok(())
+}
+
+#[test]
+fn the_command_is_told_about_its_lock() -> Result<()> {
+    let home = Home::new()?;
+    let before = SystemTime::now().duration_since(UNIX_EPOCH)?;
+    let ended = home.runs("demo/hello", "env")?;
+    ended.is_fine();
+    let environment: HashMap<_, _> =
+        ended.stdout.lines().filter_map(|line| line.split_once('=')).collect();
+    assert_eq!(environment["LOCKKEEPER_LOCK"], "/demo/hello");
+    assert!(environment["LOCKKEEPER_NODE"].starts_with("/demo/hello/_c_"));
+    assert_eq!(environment["LOCKKEEPER_CONNECT"], home.connect_string());
+    let first: i64 = environment["LOCKKEEPER_TOKEN"].parse()?;
+    let deadline = Duration::from_millis(environment["LOCKKEEPER_DEADLINE_UNIX_MS"].parse()?);
+    let left = deadline.checked_sub(before).context("a deadline in the past")?;
+    assert!(left > Duration::from_secs(5) && left < LIMIT, "{left:?}");
+    let next: i64 = home.runs("demo/hello", "echo $LOCKKEEPER_TOKEN")?.stdout.trim().parse()?;
+    assert!(next > first, "{next} after {first}");
+    Ok(())
+}
+
+/// What the command gets as its servers works for commands that it runs itself.
+#[test]
+fn a_command_can_take_another_lock() -> Result<()> {
+    let home = Home::new()?;
+    let program = lockkeeper_testkit::command::lockkeeper()?;
+    let inner = format!("unset LOCKKEEPER_HOME; exec {} run inner -- echo both", program.display());
+    let ended = home.runs("outer", &inner)?;
+    ended.is_fine();
+    assert_eq!(ended.stdout, "both\n");
+    Ok(())
+}
+
+#[test]
+fn the_command_gets_standard_input() -> Result<()> {
+    let home = Home::new()?;
+    let mut command = home.command("run l -- cat");
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    child.stdin.take().context("no pipe")?.write_all(b"through")?;
+    assert_eq!(child.wait_with_output()?.stdout, b"through");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_taken_lock_is_a_conflict() -> Result<()> {
+    let home = Home::new()?;
+    let mut holder = home.starts("holder", "l", "echo held; exec sleep 60")?;
+    holder.prints("held", LIMIT).await?;
+    let pid = holder.id().to_string();
+    home.ends("run -n l -- true")?.complains(1, &["/l is not free", &pid, "(sh)"]);
+    home.ends("run -w 50ms -E 42 l -- true")?.complains(42, &["/l is not free", &pid]);
+    home.ends("run -w 0 l -- true")?.complains(1, &["/l is not free"]);
+    let quiet = home.ends("run -n -q l -- true")?;
+    assert_eq!((quiet.code, quiet.stderr.as_str()), (Some(1), ""));
+    assert_eq!(home.json("show l")?["contenders"].as_array().map(Vec::len), Some(1));
+    holder.kill();
+    Ok(())
+}
+
+#[tokio::test]
+async fn who_waits_is_told_for_whom() -> Result<()> {
+    let home = Home::new()?;
+    let mut holder = home.starts("holder", "l", "echo held; exec sleep 60")?;
+    holder.prints("held", LIMIT).await?;
+    let mut waiter = home.starts("waiter", "l", "echo mine")?;
+    let told = format!("waiting for /l, held by {}", gethostname()?);
+    crate::support::eventually("the notice", || Ok(waiter.stderr().contains(&told)))?;
+    assert!(waiter.stderr().contains(&format!("pid {}", holder.id())), "{}", waiter.stderr());
+    holder.signal(rustix::process::Signal::TERM)?;
+    assert_eq!(holder.end(LIMIT).await?.code(), Some(143));
+    assert_eq!(waiter.end(LIMIT).await?.code(), Some(0));
+    assert_eq!(waiter.stdout(), "mine\n");
+    Ok(())
+}
+
+fn gethostname() -> Result<String> {
+    Ok(rustix::system::uname().nodename().to_str()?.to_owned())
+}
+
+#[test]
+fn a_name_with_locks_below_it_is_no_lock() -> Result<()> {
+    let home = Home::new()?;
+    home.runs("a/b", "true")?.is_fine();
+    home.ends("run a -- true")?.complains(65, &["/a", "b", "no other locks below it"]);
+    home.runs("a/b", "true")?.is_fine();
+    Ok(())
+}
+
+#[test]
+fn without_a_server_the_code_is_75() -> Result<()> {
+    let home = Home::new()?;
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let address = listener.local_addr()?.to_string();
+    drop(listener);
+    let ended = home.ends(&format!("--connect {address} run -w 1 l -- true"))?;
+    assert_eq!(ended.code, Some(75), "{ended:?}");
+    let last = ended.stderr.lines().last().unwrap_or_default();
+    assert!(last.contains(&address) && last.contains("--connect"), "{ended:?}");
+    Ok(())
+}
+
+#[test]
+fn a_server_that_is_no_zookeeper_gives_75() -> Result<()> {
+    let home = Home::new()?;
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let address = listener.local_addr()?.to_string();
+    std::thread::spawn(move || {
+        while let Ok((mut stream, _)) = listener.accept() {
+            let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+        }
+    });
+    let ended = home.ends(&format!("--connect {address} run -w 1 l -- true"))?;
+    assert_eq!(ended.code, Some(75), "{ended:?}");
+    assert!(ended.stderr.contains(&address), "{ended:?}");
+    Ok(())
+}

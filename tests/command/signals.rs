@@ -1,0 +1,102 @@
+//! Signals: passed on to the command, and the end of a wait.
+
+use anyhow::{Context, Result};
+use rustix::process::Signal;
+
+use crate::support::{Home, LIMIT, eventually, is_alive};
+
+const ALL: [(Signal, &str); 6] = [
+    (Signal::INT, "INT"),
+    (Signal::TERM, "TERM"),
+    (Signal::HUP, "HUP"),
+    (Signal::QUIT, "QUIT"),
+    (Signal::USR1, "USR1"),
+    (Signal::USR2, "USR2"),
+];
+
+#[tokio::test]
+async fn the_command_gets_every_signal() -> Result<()> {
+    let home = Home::new()?;
+    for (signal, name) in ALL {
+        let script = format!(
+            "trap 'echo got {name}; kill $job; exit 7' {name}; sleep 60 & job=$!; echo ready; wait"
+        );
+        let mut process = home.starts(name, "l", &script)?;
+        process.prints("ready", LIMIT).await?;
+        process.signal(signal)?;
+        assert_eq!(process.end(LIMIT).await?.code(), Some(7), "{}", process.tail());
+        assert_eq!(process.stdout(), format!("ready\ngot {name}\n"));
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_signal_ends_a_wait_and_leaves_nothing() -> Result<()> {
+    let home = Home::new()?;
+    let mut holder = home.starts("holder", "l", "echo held; exec sleep 60")?;
+    holder.prints("held", LIMIT).await?;
+    for (signal, name) in ALL {
+        let mut waiter = home.starts(name, "l", "echo mine")?;
+        home.in_line("l", 2)?;
+        waiter.signal(signal)?;
+        assert_eq!(waiter.end(LIMIT).await?.code(), Some(128 + signal.as_raw()), "{name}");
+        assert_eq!(waiter.stdout(), "");
+        home.in_line("l", 1)?;
+    }
+    holder.kill();
+    Ok(())
+}
+
+/// A signal that whoever started us had ignored is ignored by the command, too.
+#[tokio::test]
+async fn nohup_reaches_the_command() -> Result<()> {
+    let home = Home::new()?;
+    let program = lockkeeper_testkit::command::lockkeeper()?;
+    let line = format!(
+        "trap '' HUP; exec {} run l -- sh -c 'echo ready; read -r line < go; echo $line'",
+        program.display()
+    );
+    let go = home.folder().join("go");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &go, 0o600.into())?;
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", &line]).env("LOCKKEEPER_HOME", home.engine()).current_dir(home.folder());
+    let mut process =
+        lockkeeper_testkit::process::Process::spawn("nohup", &command, home.folder())?;
+    process.prints("ready", LIMIT).await?;
+    process.signal(Signal::HUP)?;
+    // The signal is there before anything that happens after it.
+    std::fs::write(&go, "went on\n")?;
+    assert_eq!(process.end(LIMIT).await?.code(), Some(0), "{}", process.tail());
+    assert_eq!(process.stdout(), "ready\nwent on\n");
+    Ok(())
+}
+
+/// An orphan that goes on without its lock would be a second holder.
+#[tokio::test]
+async fn the_command_dies_with_lockkeeper() -> Result<()> {
+    let home = Home::new()?;
+    let mut process =
+        home.starts("killed", "l", "echo $$; trap '' TERM INT; while :; do :; done")?;
+    process.prints("\n", LIMIT).await?;
+    let child: i32 = process.stdout().trim().parse().context("no process id")?;
+    assert!(is_alive(child));
+    process.kill();
+    eventually("the command is dead", || Ok(!is_alive(child)))
+}
+
+/// A stopped command is not an ended one, and goes on when it is continued.
+#[tokio::test]
+async fn a_command_that_is_stopped_from_elsewhere_keeps_the_lock() -> Result<()> {
+    let home = Home::new()?;
+    let mut process = home.starts("stopped", "l", "echo $$; kill -STOP $$; echo on")?;
+    process.prints("\n", LIMIT).await?;
+    let child: i32 = process.stdout().trim().parse().context("no process id")?;
+    let stat = format!("/proc/{child}/stat");
+    eventually("it is stopped", || Ok(std::fs::read_to_string(&stat)?.contains(") T ")))?;
+    home.in_line("l", 1)?;
+    let child = rustix::process::Pid::from_raw(child).context("no process id")?;
+    rustix::process::kill_process(child, Signal::CONT)?;
+    assert_eq!(process.end(LIMIT).await?.code(), Some(0));
+    assert!(process.stdout().ends_with("on\n"));
+    Ok(())
+}
