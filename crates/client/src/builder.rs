@@ -11,19 +11,25 @@ use crate::client::Client;
 use crate::dial::Dialer;
 use crate::driver::{Failures, drive};
 use crate::shared::Shared;
-use crate::{Clock, ConnectError, ConnectString};
+use crate::world::{Reality, World};
+use crate::{ConnectError, ConnectString};
 
 /// The options of a [`Client`].
 #[derive(Clone, Debug)]
 #[must_use = "nothing happens before `connect`"]
 pub struct ClientBuilder {
     config: Config,
+    world: Arc<dyn World>,
     connect_timeout: Duration,
 }
 
 impl Default for ClientBuilder {
     fn default() -> Self {
-        Self { config: Config::default(), connect_timeout: Duration::from_secs(10) }
+        Self {
+            config: Config::default(),
+            world: Arc::new(Reality),
+            connect_timeout: Duration::from_secs(10),
+        }
     }
 }
 
@@ -73,6 +79,13 @@ impl ClientBuilder {
         self
     }
 
+    /// Puts the client into another world than the real one, for simulations.
+    #[doc(hidden)]
+    pub fn world(mut self, world: Arc<dyn World>) -> Self {
+        self.world = world;
+        self
+    }
+
     /// Connects to one of the servers and starts a session. A task of the current tokio runtime
     /// then keeps the session alive until the last clone of the client has gone.
     ///
@@ -89,12 +102,12 @@ impl ClientBuilder {
     pub async fn connect(self, servers: &str) -> Result<Client, ConnectError> {
         let servers: ConnectString = servers.parse()?;
         let attempt_timeout = (self.config.session_timeout / 3).min(self.connect_timeout);
-        let dialer = Dialer::new(servers.hosts, attempt_timeout);
-        let shared = Arc::new(Shared::new(Clock, self.config));
+        let dialer = Dialer::new(servers.hosts, attempt_timeout, Arc::clone(&self.world));
+        let shared = Arc::new(Shared::new(Arc::clone(&self.world), self.config));
         let failures = Failures::default();
         let failed = failures.subscribe();
         let client = Client::new(Arc::clone(&shared), servers.chroot);
-        tokio::spawn(drive(shared, dialer, failures));
+        self.world.spawn(Box::pin(drive(shared, dialer, failures)));
         first_connection(&client, failed, self.connect_timeout).await?;
         lease_fits(&client)?;
         Ok(client)

@@ -30,9 +30,9 @@ const COUNTS_SUSPEND: ClockId = ClockId::Monotonic;
 /// could end late by as much as the machine was suspended.
 const SLICE: Duration = Duration::from_secs(1);
 
-/// Sleeps until `deadline`, or for a while if it is far away; the caller looks at the clock again.
-pub(crate) async fn sleep_towards(clock: Clock, deadline: Instant) {
-    tokio::time::sleep(deadline.since(clock.now()).min(SLICE)).await;
+/// Sleeps for `left`, or for a while if that is long; the caller looks at the clock again.
+pub(crate) async fn sleep_towards(left: Duration) {
+    tokio::time::sleep(left.min(SLICE)).await;
 }
 
 #[cfg(test)]

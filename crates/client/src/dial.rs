@@ -1,13 +1,13 @@
 //! Which server is tried next, and when.
 
 use std::collections::BTreeMap;
-use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{sleep, timeout};
 
 use crate::Host;
+use crate::world::{Transport, World};
 
 /// The pause after the first round in which no server could be reached; it doubles from round to
 /// round. Each pause is shortened by up to half at random, so that clients which lost the same
@@ -15,19 +15,13 @@ use crate::Host;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// A connection to a server.
-#[derive(Debug)]
-pub(crate) enum Transport {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
-
 /// Tries the servers in turn, in an order of its own.
 #[derive(Debug)]
 pub(crate) struct Dialer {
     hosts: Vec<Host>,
     next: usize,
     attempt_timeout: Duration,
+    world: Arc<dyn World>,
     /// How many servers in a row were tried without a session.
     failures: u32,
     /// What was wrong with each server the last time.
@@ -35,9 +29,13 @@ pub(crate) struct Dialer {
 }
 
 impl Dialer {
-    pub(crate) fn new(mut hosts: Vec<Host>, attempt_timeout: Duration) -> Self {
+    pub(crate) fn new(
+        mut hosts: Vec<Host>,
+        attempt_timeout: Duration,
+        world: Arc<dyn World>,
+    ) -> Self {
         fastrand::shuffle(&mut hosts);
-        Self { hosts, next: 0, attempt_timeout, failures: 0, reasons: BTreeMap::new() }
+        Self { hosts, next: 0, attempt_timeout, world, failures: 0, reasons: BTreeMap::new() }
     }
 
     /// Connects to the next server, after a pause if a whole round has failed.
@@ -45,7 +43,7 @@ impl Dialer {
         sleep(self.pause()).await;
         let host = self.hosts[self.next % self.hosts.len()].clone();
         self.next = (self.next + 1) % self.hosts.len();
-        match timeout(self.attempt_timeout, connect(&host)).await {
+        match timeout(self.attempt_timeout, self.world.connect(&host)).await {
             Ok(Ok(transport)) => Ok((host, transport)),
             Ok(Err(error)) => Err((host, error.to_string())),
             Err(_) => {
@@ -81,24 +79,14 @@ impl Dialer {
     }
 }
 
-async fn connect(host: &Host) -> io::Result<Transport> {
-    match host {
-        Host::Tcp { name, port } => {
-            let stream = TcpStream::connect((name.as_str(), *port)).await?;
-            stream.set_nodelay(true)?;
-            Ok(Transport::Tcp(stream))
-        }
-        Host::Unix(path) => UnixStream::connect(path).await.map(Transport::Unix),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::world::Reality;
 
     fn dialer(hosts: usize) -> Dialer {
         let host = |n| Host::Tcp { name: format!("h{n}"), port: 1 };
-        Dialer::new((0..hosts).map(host).collect(), Duration::from_secs(1))
+        Dialer::new((0..hosts).map(host).collect(), Duration::from_secs(1), Arc::new(Reality))
     }
 
     #[test]

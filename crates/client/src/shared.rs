@@ -13,7 +13,8 @@ use lockkeeper_wire::{Request, SessionId, WatchEvent, ZnodePath};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use crate::reply::Answer;
-use crate::{Clock, Hold, Status};
+use crate::world::World;
+use crate::{Hold, Status};
 
 type Completion = oneshot::Sender<Answer>;
 
@@ -34,7 +35,7 @@ struct Core {
 /// What the handles of a client and its driver share.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    clock: Clock,
+    world: Arc<dyn World>,
     core: Mutex<Core>,
     /// Tells the driver that there may be something to transmit, or an earlier timeout.
     wake: Notify,
@@ -42,20 +43,21 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(clock: Clock, config: Config) -> Self {
-        let session = Session::new(config, clock.now());
+    pub(crate) fn new(world: Arc<dyn World>, config: Config) -> Self {
+        let session = Session::new(config, world.now());
         let core = Core { session, sinks: HashMap::new(), holds: HashMap::new() };
         let status = Status { contact: Contact::Disconnected, session: SessionId::NONE, change: 0 };
         Self {
-            clock,
+            world,
             core: Mutex::new(core),
             wake: Notify::new(),
             status: watch::Sender::new(status),
         }
     }
 
-    pub(crate) fn clock(&self) -> Clock {
-        self.clock
+    /// The time now, by the clock that leases are measured by.
+    pub(crate) fn now(&self) -> Instant {
+        self.world.now()
     }
 
     pub(crate) fn status(&self) -> watch::Receiver<Status> {
@@ -187,7 +189,7 @@ impl Shared {
     fn inform<R>(&self, action: impl FnOnce(&mut Core, Instant) -> R) -> R {
         let mut core = self.lock();
         // Read under the lock, so that the session never sees time run backwards.
-        let now = self.clock.now();
+        let now = self.world.now();
         let result = action(&mut core, now);
         if core.dispatch() {
             let (contact, session) = (core.session.contact(), core.session.id());

@@ -1,0 +1,72 @@
+//! What a client takes from outside: the time, its connections, and somebody who runs its task.
+//!
+//! There is one world for everybody, [`Reality`]. Simulations have others, in which time is
+//! virtual, connections are lost on purpose and tasks are paused; see `tests/simulation`.
+
+use std::fmt;
+use std::io;
+use std::pin::Pin;
+
+use lockkeeper_session::Instant;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+
+use crate::{Clock, Host};
+
+/// A boxed future.
+pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// A connection of any kind.
+pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin + fmt::Debug {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin + fmt::Debug> Stream for T {}
+
+/// What a client takes from outside.
+pub trait World: Send + Sync + fmt::Debug {
+    /// The time now; see [`Clock`].
+    fn now(&self) -> Instant;
+
+    /// A connection to a server.
+    fn connect<'a>(&'a self, host: &'a Host) -> Boxed<'a, io::Result<Transport>>;
+
+    /// Runs the client's task to its end.
+    fn spawn(&self, task: Boxed<'static, ()>);
+}
+
+/// A connection to a server.
+#[derive(Debug)]
+pub enum Transport {
+    /// Over the network.
+    Tcp(TcpStream),
+    /// On this machine.
+    Unix(UnixStream),
+    /// In another world.
+    Other(Box<dyn Stream>),
+}
+
+/// The world of everybody.
+#[derive(Debug)]
+pub(crate) struct Reality;
+
+impl World for Reality {
+    fn now(&self) -> Instant {
+        Clock.now()
+    }
+
+    fn connect<'a>(&'a self, host: &'a Host) -> Boxed<'a, io::Result<Transport>> {
+        Box::pin(async move {
+            match host {
+                Host::Tcp { name, port } => {
+                    let stream = TcpStream::connect((name.as_str(), *port)).await?;
+                    stream.set_nodelay(true)?;
+                    Ok(Transport::Tcp(stream))
+                }
+                Host::Unix(path) => UnixStream::connect(path).await.map(Transport::Unix),
+            }
+        })
+    }
+
+    fn spawn(&self, task: Boxed<'static, ()>) {
+        tokio::spawn(task);
+    }
+}
