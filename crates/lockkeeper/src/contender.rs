@@ -174,6 +174,12 @@ impl Contender {
                 let _ = status.wait_for(|status| lost(status.contact)).await;
             };
             tokio::select! {
+                // One order, so that a simulation can be repeated; bad news first.
+                biased;
+                event = own.changed() => match event.map_err(|_| self.expired())?.kind {
+                    EventKind::NodeDeleted => return Err(self.deleted()),
+                    _ => own = self.watch_own().await?,
+                },
                 event = watcher.changed() => {
                     let event = event.map_err(|_| self.expired())?;
                     let again = match event.kind {
@@ -185,10 +191,6 @@ impl Contender {
                         None => return Ok(own),
                     }
                 }
-                event = own.changed() => match event.map_err(|_| self.expired())?.kind {
-                    EventKind::NodeDeleted => return Err(self.deleted()),
-                    _ => own = self.watch_own().await?,
-                },
                 () = out_of_reach => {
                     return Err(AcquireError::Unreachable { path: self.path.clone() });
                 }

@@ -200,6 +200,7 @@ impl Guard {
             let reason = match self.state() {
                 State::Lost(reason) => return reason,
                 State::Held | State::Suspect { .. } => tokio::select! {
+                    biased;
                     reason = self.node_deleted() => reason,
                     _ = status.changed() => None,
                     _ = known.changed() => None,

@@ -233,6 +233,7 @@ impl Keeper {
     /// whole period.
     async fn run(self) {
         tokio::select! {
+            biased;
             () = self.contended() => {}
             () = self.unused() => {}
         }
@@ -277,6 +278,7 @@ impl Keeper {
 /// Waits for an event of either; `None` if a watch was lost with its session.
 async fn either(a: &mut Watcher, b: &mut Watcher) -> Option<()> {
     tokio::select! {
+        biased;
         event = a.changed() => event.ok().map(drop),
         event = b.changed() => event.ok().map(drop),
     }
