@@ -6,8 +6,8 @@
 
 use bytes::Bytes;
 use lockkeeper_client::{
-    Cleanup, Client, Contact, CreateMode, Created, Error, ErrorCode, EventKind, Outcome, Stat,
-    WatchedReply, Watcher, ZnodePath,
+    Cleanup, Client, CreateMode, Created, Error, ErrorCode, OpResult, Outcome, Stat, Transaction,
+    TransactionError, Watcher, ZnodePath,
 };
 
 use crate::attempt::{Attempt, retried};
@@ -35,7 +35,7 @@ pub(crate) struct Terms {
 #[derive(Debug)]
 pub(crate) struct Contender {
     client: Client,
-    path: ZnodePath,
+    terms: Terms,
     /// What the node's name begins with; unique to this attempt.
     prefix: String,
     node: Option<Created>,
@@ -56,13 +56,11 @@ impl Contender {
 
     /// A place that nothing was sent for yet.
     pub(crate) fn new(client: &Client, terms: &Terms, kind: Kind) -> Self {
-        Self {
-            client: client.clone(),
-            path: terms.path.clone(),
-            prefix: terms.profile.new_prefix(kind),
-            node: None,
-            armed: true,
-        }
+        Self::named(client, terms, terms.profile.new_prefix(kind))
+    }
+
+    fn named(client: &Client, terms: &Terms, prefix: String) -> Self {
+        Self { client: client.clone(), terms: terms.clone(), prefix, node: None, armed: true }
     }
 
     async fn attempt(
@@ -80,148 +78,119 @@ impl Contender {
             Ok(created) => contender.node = Some(created),
             Err(error) if error.code() == Some(ErrorCode::NoNode) => {
                 contender.armed = false;
-                let ensured = client.ensure(&terms.path, CreateMode::Container).await;
+                let ensured = client.ensure(&terms.path, terms.profile.parents()).await;
                 ensured.map_err(|error| Attempt::at_entry(&terms.path, error))?;
                 return Err(Attempt::Again);
             }
-            Err(error) => return contender.recover(error, terms).await,
+            Err(error) => return contender.recover(error).await,
         }
         let listing = listing.await.map_err(|error| Attempt::at_entry(&terms.path, error))?;
-        contender.line(listing.0, terms)
+        let line = contender.line(listing).map_err(Attempt::Failed)?;
+        Ok((contender, line))
     }
 
     /// The reply to the create is lost, or never came: looks whether the node exists.
-    async fn recover(mut self, error: Error, terms: &Terms) -> Result<(Self, Line), Attempt> {
-        let again = |error: Error| Attempt::at_entry(&terms.path, error);
+    async fn recover(mut self, error: Error) -> Result<(Self, Line), Attempt> {
+        let path = self.terms.path.clone();
+        let again = |error: Error| Attempt::at_entry(&path, error);
         if error.outcome() == Outcome::NotApplied || error.is_session_expired() {
             // There is no node, or it is gone with its session.
             self.armed = false;
             return Err(again(error));
         }
         // The new connection may be to a server that lags behind the one that took the create.
-        let synced = self.client.sync(&terms.path);
-        let listing = self.client.children(&terms.path);
+        let synced = self.client.sync(&path);
+        let listing = self.client.children(&path);
         synced.await.map_err(again)?;
-        let names = match listing.await {
+        let listing = match listing.await {
             Err(error) if error.code() == Some(ErrorCode::NoNode) => return Err(Attempt::Again),
-            listing => listing.map_err(again)?.0,
+            listing => listing.map_err(again)?,
         };
-        let Some(name) = names.iter().find(|name| name.starts_with(&self.prefix)) else {
+        let Some(name) = listing.0.iter().find(|name| name.starts_with(&self.prefix)) else {
             return Err(Attempt::Again);
         };
-        let node = terms.path.child(name).map_err(|_| Attempt::Again)?;
+        let node = path.child(name).map_err(|_| Attempt::Again)?;
         match self.client.exists(&node).await.map_err(again)? {
             // A node of another session is about to vanish: it is never adopted.
             Some(stat) if stat.ephemeral_owner == self.client.session_id() => {
                 self.node = Some(Created { path: node, stat });
-                self.line(names, terms)
+                let line = self.line(listing).map_err(Attempt::Failed)?;
+                Ok((self, line))
             }
             _ => Err(Attempt::Again),
         }
     }
 
-    fn line(self, names: Vec<String>, terms: &Terms) -> Result<(Self, Line), Attempt> {
-        let path = terms.path.clone();
-        let line = Line::read(names, terms.profile, terms.kinds).map_err(|foreign| {
-            let (path, profile, names) = (path.clone(), terms.profile, foreign.0);
-            Attempt::Failed(AcquireError::Foreign { path, profile, names })
+    /// Reads a listing of the queue.
+    pub(crate) fn line(&self, (names, stat): (Vec<String>, Stat)) -> Result<Line, AcquireError> {
+        let Terms { path, profile, kinds } = self.terms.clone();
+        let mut line = Line::read(names, profile, kinds).map_err(|foreign| {
+            AcquireError::Foreign { path: path.clone(), profile, names: foreign.0 }
         })?;
+        line.set_changed(stat.mzxid);
         let own = line.places().iter().find(|place| Some(place.name.as_str()) == self.name());
         if let Some(place) = own {
             let sequence = place.sequence;
             if sequence.0 < 0 || sequence.0 >= REFUSE_AT {
-                return Err(Attempt::Failed(AcquireError::Exhausted { path, sequence }));
+                return Err(AcquireError::Exhausted { path, sequence });
             }
             if sequence.0 >= WARN_AT {
                 tracing::warn!(%path, %sequence, "the path's sequence numbers are nearly used up");
             }
         }
-        Ok((self, line))
+        Ok(line)
     }
 
-    /// Waits until nothing that is ahead is in the way. Costs one round trip for each contender
-    /// that it comes to stand behind; a watch for that one, and a watch for its own node.
-    pub(crate) async fn reach_front(&self, mut line: Line) -> Result<Front, AcquireError> {
-        let mut own = None;
-        loop {
-            match line.standing(self.name().unwrap_or_default()) {
-                Standing::Held => return Ok(Front { own }),
-                Standing::Gone => return Err(self.deleted()),
-                Standing::WaitOn(name) => {
-                    own = Some(self.outwait(&name, own.take()).await?);
-                    // Nobody can have come in ahead of us: what we remember, less the one that
-                    // has gone, is the line.
-                    line.remove(&name);
-                }
-            }
+    /// What it needs to hold, if nothing that is ahead is in the way now.
+    pub(crate) fn at_front(&self, line: &Line) -> Result<Option<Front>, AcquireError> {
+        match line.standing(self.name().unwrap_or_default()) {
+            Standing::Held => Ok(Some(Front { own: None })),
+            Standing::WaitOn(_) | Standing::ListAgain => Ok(None),
+            Standing::Gone => Err(self.deleted()),
         }
     }
 
-    /// Waits until the node `ahead` is gone.
-    async fn outwait(&self, ahead: &str, own: Option<Watcher>) -> Result<Watcher, AcquireError> {
-        let ahead = self.path.child(ahead).map_err(|_| self.deleted())?;
-        // Sent before the own watch is asked for, so that both are one round trip.
-        let watched = self.client.data_watched(&ahead);
-        let mut own = match own {
-            Some(own) => own,
-            None => self.watch_own().await?,
-        };
-        let Some(mut watcher) = self.watch(&ahead, watched).await? else { return Ok(own) };
-        let mut status = self.client.status();
-        loop {
-            let out_of_reach = async {
-                let lost = |contact| matches!(contact, Contact::Unreachable | Contact::Closed);
-                let _ = status.wait_for(|status| lost(status.contact)).await;
-            };
-            tokio::select! {
-                // One order, so that a simulation can be repeated; bad news first.
-                biased;
-                event = own.changed() => match event.map_err(|_| self.expired())?.kind {
-                    EventKind::NodeDeleted => return Err(self.deleted()),
-                    _ => own = self.watch_own().await?,
-                },
-                event = watcher.changed() => {
-                    let event = event.map_err(|_| self.expired())?;
-                    let again = match event.kind {
-                        EventKind::NodeDeleted => None,
-                        _ => self.watch(&ahead, self.client.data_watched(&ahead)).await?,
-                    };
-                    match again {
-                        Some(again) => watcher = again,
-                        None => return Ok(own),
-                    }
-                }
-                () = out_of_reach => {
-                    return Err(AcquireError::Unreachable { path: self.path.clone() });
-                }
-            }
-        }
+    /// A contender whose node is not created yet, with this name in full.
+    pub(crate) fn reserve(client: &Client, terms: &Terms, name: String) -> Self {
+        Self::named(client, terms, name)
     }
 
-    /// Watches the own node, so that its deletion by somebody else does not go unnoticed.
-    async fn watch_own(&self) -> Result<Watcher, AcquireError> {
-        let node = &self.node().ok_or_else(|| self.deleted())?.path;
-        let watcher = self.watch(node, self.client.data_watched(node)).await?;
-        watcher.ok_or_else(|| self.deleted())
-    }
-
-    /// A watch on a node, over lost connections; `None` if the node does not exist.
+    /// Creates a reserved contender's node, as the first step of a transaction that may do more:
+    /// nobody sees one without the other. Costs one round trip.
     ///
-    /// By getData and not by exists: it leaves no watch on a node that is gone already.
-    async fn watch(
-        &self,
-        node: &ZnodePath,
-        mut asked: WatchedReply<(Bytes, Stat)>,
-    ) -> Result<Option<Watcher>, AcquireError> {
+    /// # Errors
+    /// [`TransactionError::Failed`] with an index above 0 if one of the other steps failed.
+    pub(crate) async fn take_place(
+        &mut self,
+        data: &Bytes,
+        more: impl Fn(Transaction) -> Transaction,
+    ) -> Result<(), TransactionError> {
+        let node = self.terms.path.child(&self.prefix);
+        let node = node.unwrap_or_else(|_| self.terms.path.clone());
         loop {
-            match asked.await {
-                Ok((_, watcher)) => return Ok(Some(watcher)),
-                Err(error) if error.code() == Some(ErrorCode::NoNode) => return Ok(None),
-                // It waits for the next connection, and fails for good when none comes.
-                Err(error) if error.is_retryable() && !error.is_unreachable() => {
-                    asked = self.client.data_watched(node);
+            let create =
+                self.client.transaction().create(&node, data.clone(), CreateMode::Ephemeral);
+            let made = match more(create).commit().await {
+                Ok(results) => Ok(results.into_iter().find_map(|result| match result {
+                    OpResult::Create2 { stat, .. } => Some(stat),
+                    _ => None,
+                })),
+                // The reply to an earlier attempt was lost. Nobody else uses this name.
+                Err(TransactionError::Failed { code: ErrorCode::NodeExists, index: 0, .. }) => {
+                    self.client.exists(&node).await
                 }
-                Err(error) => return Err(AcquireError::from_client(&self.path, error)),
+                Err(TransactionError::Request(error)) => Err(error),
+                Err(error) => return Err(error),
+            };
+            match made {
+                Ok(Some(stat)) => {
+                    self.node = Some(Created { path: node, stat });
+                    return Ok(());
+                }
+                Ok(None) => {}
+                // It waits for the next connection, and fails for good when none comes.
+                Err(error) if error.is_retryable() && !error.is_unreachable() => {}
+                Err(error) => return Err(error.into()),
             }
         }
     }
@@ -232,7 +201,11 @@ impl Contender {
 
     /// The lock that the queue is for.
     pub(crate) fn path(&self) -> &ZnodePath {
-        &self.path
+        &self.terms.path
+    }
+
+    pub(crate) fn terms(&self) -> &Terms {
+        &self.terms
     }
 
     pub(crate) fn node(&self) -> Option<&Created> {
@@ -244,17 +217,17 @@ impl Contender {
         self.armed = false;
     }
 
-    fn name(&self) -> Option<&str> {
+    pub(crate) fn name(&self) -> Option<&str> {
         self.node.as_ref().map(|node| node.path.name())
     }
 
     pub(crate) fn deleted(&self) -> AcquireError {
-        let node = self.node.as_ref().map_or(&self.path, |node| &node.path);
+        let node = self.node.as_ref().map_or(&self.terms.path, |node| &node.path);
         AcquireError::NodeDeleted { node: node.clone() }
     }
 
     pub(crate) fn expired(&self) -> AcquireError {
-        AcquireError::SessionExpired { path: self.path.clone() }
+        AcquireError::SessionExpired { path: self.terms.path.clone() }
     }
 }
 
@@ -266,7 +239,10 @@ impl Drop for Contender {
         let target = match &self.node {
             Some(node) if node.stat.ephemeral_owner != self.client.session_id() => return,
             Some(node) => Cleanup::Node(node.path.clone()),
-            None => Cleanup::Child { parent: self.path.clone(), prefix: self.prefix.clone() },
+            None => {
+                let (parent, prefix) = (self.terms.path.clone(), self.prefix.clone());
+                Cleanup::Child { parent, prefix }
+            }
         };
         self.client.clean_up(target);
     }

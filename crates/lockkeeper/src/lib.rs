@@ -57,6 +57,7 @@ mod reentrant_mutex;
 mod reentry;
 pub mod revoke;
 mod token;
+mod waiting;
 
 pub use error::{AcquireError, EnsureError, LockPathError, LossReason, ReleaseError, VerifyError};
 pub use exclusive_node::{ExclusiveGuard, ExclusiveNode};

@@ -37,10 +37,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use lockkeeper_client::{Client, ZnodePath};
 
-use crate::contender::{Contender, Front, Terms};
+use crate::contender::{Contender, Terms};
 use crate::local::{LocalLine, Occupied, Sharing};
-use crate::order::Standing;
-use crate::{AcquireError, Guard, Kind, LockPathError, OwnerInfo, Profile, ReleaseError};
+use crate::{AcquireError, Guard, Kind, LockPathError, Profile, ReleaseError};
 
 /// A fair lock for one holder at a time, among all programs that use the same path.
 ///
@@ -108,7 +107,7 @@ impl MutexBuilder {
             return Err(LockPathError::Root);
         }
         let terms = Terms { path, profile: self.profile, kinds: &[Kind::Exclusive] };
-        let data = OwnerInfo::current(self.label).to_data();
+        let data = self.profile.data(self.label);
         let line = LocalLine::new(self.sharing);
         Ok(Mutex { client: self.client, terms, data, line })
     }
@@ -189,15 +188,9 @@ impl Mutex {
             Err(turn) => turn,
         };
         let (contender, line) = self.enter().await?;
-        let own = contender.node().map_or("", |node| node.path.name());
-        match line.standing(own) {
-            Standing::WaitOn(_) => Ok(None),
-            Standing::Gone => Err(contender.deleted()),
-            Standing::Held => {
-                let guard = Guard::grant(contender, Front { own: None }).await?;
-                Ok(Some(MutexGuard(turn.occupy(guard))))
-            }
-        }
+        let Some(front) = contender.at_front(&line)? else { return Ok(None) };
+        let guard = Guard::grant(contender, front).await?;
+        Ok(Some(MutexGuard(turn.occupy(guard))))
     }
 
     async fn enter(&self) -> Result<(Contender, crate::order::Line), AcquireError> {

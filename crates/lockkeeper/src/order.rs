@@ -2,7 +2,7 @@
 //!
 //! This is the very function that the locks decide by and that the model checker runs.
 
-use lockkeeper_client::Sequence;
+use lockkeeper_client::{Sequence, Zxid};
 
 use crate::{Kind, Profile};
 
@@ -22,20 +22,48 @@ pub struct Place {
 pub enum Standing {
     /// Nothing that is ahead is in its way.
     Held,
-    /// It must wait, and this is the one node to watch: the closest one ahead that is in its way.
-    /// Its end is the first event that can change anything.
-    WaitOn(String),
+    /// It must wait, and these are the nodes to watch: the closest ones ahead of which one must
+    /// go before anything can change for it. One node, except where permits are counted; none if
+    /// it asks for more permits than there are.
+    WaitOn(Vec<String>),
+    /// One that was ahead has gone, and may have left another in its place, or one that is ahead
+    /// may have been replaced: only a new listing can tell.
+    ListAgain,
     /// It is not in the queue.
+    Gone,
+}
+
+/// How a reader that holds, and may upgrade, stands on its way to being alone.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Upgrade {
+    /// No other reader holds, and none can for as long as this writer is in line: the first one.
+    Clear(String),
+    /// This reader holds too.
+    WaitOn(String),
+    /// It is not in the queue, or no writer keeps new readers out.
     Gone,
 }
 
 /// The contenders of one lock, first to last.
 ///
-/// New ones only come in at the end, so a queue that was listed once stays true, for those that
-/// were in it, when the ones that have gone are taken out.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+/// New ones come in at the end, so a queue that was listed once stays true, for those that were
+/// in it, when the ones that have gone are taken out. The exception is a contender that is
+/// replaced by one of another kind at the same number ([`Kind::may_become`]); what such a change
+/// could put in the way is asked for with [`Standing::ListAgain`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Line {
     places: Vec<Place>,
+    /// Those taken out that may have left another in their place.
+    replaceable: Vec<Kind>,
+    permits: u32,
+    /// The last transaction that had changed the data of the lock's node.
+    changed: Zxid,
+}
+
+impl Default for Line {
+    fn default() -> Self {
+        Self { places: Vec::new(), replaceable: Vec::new(), permits: 1, changed: Zxid(0) }
+    }
 }
 
 /// Names that are no contenders of the lock's profile.
@@ -62,7 +90,7 @@ impl Line {
             return Err(Foreign(foreign));
         }
         places.sort_by(|a, b| (a.sequence, &a.name).cmp(&(b.sequence, &b.name)));
-        Ok(Self { places })
+        Ok(Self { places, ..Self::default() })
     }
 
     /// How the contender with this name stands.
@@ -70,23 +98,91 @@ impl Line {
         let Some(index) = self.places.iter().position(|place| place.name == own) else {
             return Standing::Gone;
         };
-        let me = self.places[index].kind;
-        let mut ahead = self.places[..index].iter().rev();
-        match ahead.find(|place| me.is_blocked_by(place.kind)) {
-            Some(place) => Standing::WaitOn(place.name.clone()),
+        let (me, ahead) = (self.places[index].kind, &self.places[..index]);
+        let in_the_way = match me.permits() {
+            Some(wanted) => self.beyond_the_permits(wanted, ahead),
+            None => ahead.iter().rev().find(|place| me.is_blocked_by(place.kind)).map(closest),
+        };
+        match in_the_way {
+            Some(closest) => Standing::WaitOn(closest),
+            None if self.may_be_outdated(me, ahead) => Standing::ListAgain,
             None => Standing::Held,
+        }
+    }
+
+    /// The closest ones ahead that take so many permits that one of them must go before `wanted`
+    /// are left; `None` if they are.
+    ///
+    /// When they are, those that remain ahead take less than the ones given here, so one of these
+    /// has gone by then: nobody is woken for nothing, except by one that is not the last to go.
+    fn beyond_the_permits(&self, wanted: u32, ahead: &[Place]) -> Option<Vec<String>> {
+        let permits = |place: &Place| u64::from(place.kind.permits().unwrap_or(u32::MAX));
+        let (wanted, limit) = (u64::from(wanted), u64::from(self.permits));
+        if wanted + ahead.iter().map(permits).sum::<u64>() <= limit {
+            return None;
+        }
+        let mut taken = wanted;
+        let closest = ahead.iter().rev().take_while(|place| {
+            let enough = taken > limit;
+            taken += permits(place);
+            !enough
+        });
+        Some(closest.map(|place| place.name.clone()).collect())
+    }
+
+    /// Whether something that was ahead, or is, may have been replaced since the listing by
+    /// something that is in the way.
+    fn may_be_outdated(&self, me: Kind, ahead: &[Place]) -> bool {
+        let present = ahead.iter().map(|place| place.kind);
+        let mut kinds = self.replaceable.iter().copied().chain(present);
+        !self.replaceable.is_empty()
+            && kinds.any(|kind| kind.may_become().iter().any(|kind| me.is_blocked_by(*kind)))
+    }
+
+    /// How the reader with this name stands, which holds and wants to be alone.
+    ///
+    /// Readers behind a writer do not hold, and those in line for an upgrade wait for this one.
+    pub fn upgrade(&self, own: &str) -> Upgrade {
+        let first = self.places.iter().position(|place| place.kind == Kind::Write);
+        let listed = self.places.iter().any(|place| place.name == own);
+        let Some(first) = first.filter(|_| listed) else { return Upgrade::Gone };
+        match self.places[..first].iter().rev().find(|place| place.kind == Kind::Read) {
+            Some(reader) => Upgrade::WaitOn(reader.name.clone()),
+            None => Upgrade::Clear(self.places[first].name.clone()),
         }
     }
 
     /// Takes out a contender that has gone.
     pub fn remove(&mut self, name: &str) {
-        self.places.retain(|place| place.name != name);
+        let Some(index) = self.places.iter().position(|place| place.name == name) else { return };
+        let gone = self.places.remove(index);
+        if !gone.kind.may_become().is_empty() {
+            self.replaceable.push(gone.kind);
+        }
+    }
+
+    /// Sets how many permits there are; one, unless it is said.
+    pub fn set_permits(&mut self, permits: u32) {
+        self.permits = permits;
     }
 
     /// The contenders, first to last.
     pub fn places(&self) -> &[Place] {
         &self.places
     }
+
+    pub(crate) fn set_changed(&mut self, changed: Zxid) {
+        self.changed = changed;
+    }
+
+    /// The last transaction that had changed the data of the lock's node when it was listed.
+    pub(crate) fn changed(&self) -> Zxid {
+        self.changed
+    }
+}
+
+fn closest(place: &Place) -> Vec<String> {
+    vec![place.name.clone()]
 }
 
 #[cfg(test)]
@@ -95,11 +191,12 @@ mod tests {
 
     fn line(names: &[&str]) -> Line {
         let names = names.iter().map(|name| (*name).to_owned()).collect();
-        Line::read(names, Profile::Curator, &[Kind::Exclusive, Kind::Read, Kind::Write]).unwrap()
+        let kinds = [Kind::Exclusive, Kind::Upgradeable, Kind::Read, Kind::Write, Kind::Permits(1)];
+        Line::read(names, Profile::Curator, &kinds).unwrap()
     }
 
     fn wait_on(name: &str) -> Standing {
-        Standing::WaitOn(name.to_owned())
+        Standing::WaitOn(vec![name.to_owned()])
     }
 
     #[test]
@@ -154,6 +251,79 @@ mod tests {
         assert_eq!(line.standing("c-lock-0000000003"), wait_on("a-lock-0000000001"));
         line.remove("a-lock-0000000001");
         assert_eq!(line.standing("c-lock-0000000003"), Standing::Held);
+    }
+
+    /// L15: a downgraded reader lost its place. It is at its writer's own number, which is ahead of
+    /// those who remember only the writer.
+    ///
+    /// Seen to fail with `may_become` empty for writers: the second writer holds at once.
+    #[test]
+    fn l15_one_that_waited_for_a_writer_looks_for_its_reader() {
+        let mut line = line(&["a-__WRIT__0000000001", "b-__READ__0000000002", "c-__WRIT__0000000003"]);
+        line.remove("a-__WRIT__0000000001");
+        assert_eq!(line.standing("b-__READ__0000000002"), Standing::Held, "readers go together");
+        line.remove("b-__READ__0000000002");
+        assert_eq!(line.standing("c-__WRIT__0000000003"), Standing::ListAgain);
+        let line = self::line(&["d-__READ__0000000001", "c-__WRIT__0000000003"]);
+        assert_eq!(line.standing("c-__WRIT__0000000003"), wait_on("d-__READ__0000000001"));
+    }
+
+    #[test]
+    fn those_behind_an_upgradeable_reader_look_for_its_writer() {
+        let names = [
+            "a-upgr-__READ__0000000001",
+            "b-__WRIT__0000000002",
+            "c-__READ__0000000003",
+            "d-upgr-__READ__0000000004",
+        ];
+        let mut line = line(&names);
+        assert_eq!(line.standing(names[2]), wait_on(names[1]));
+        assert_eq!(line.standing(names[3]), wait_on(names[1]));
+        line.remove(names[1]);
+        assert_eq!(line.standing(names[2]), Standing::ListAgain, "the first may write by now");
+        assert_eq!(line.standing(names[3]), wait_on(names[0]), "one at a time");
+        line.remove(names[0]);
+        assert_eq!(line.standing(names[3]), Standing::ListAgain);
+    }
+
+    #[test]
+    fn an_upgrade_waits_for_the_readers_before_the_first_writer() {
+        let names = [
+            "a-upgr-__READ__0000000001",
+            "b-__READ__0000000002",
+            "c-upgr-__READ__0000000003",
+            "d-__WRIT__0000000004",
+            "e-__READ__0000000005",
+            "f-__WRIT__0000000006",
+        ];
+        let mut line = line(&names);
+        assert_eq!(line.upgrade(names[0]), Upgrade::WaitOn(names[1].to_owned()));
+        line.remove(names[1]);
+        assert_eq!(line.upgrade(names[0]), Upgrade::Clear(names[3].to_owned()));
+        line.remove(names[3]);
+        assert_eq!(line.upgrade(names[0]), Upgrade::WaitOn(names[4].to_owned()), "now it holds");
+        assert_eq!(line.upgrade("x-upgr-__READ__0000000009"), Upgrade::Gone);
+    }
+
+    #[test]
+    fn permits_are_counted_and_as_few_as_will_do_are_watched() {
+        let names = ["a-2-permits-0000000001", "b-1-permits-0000000002", "c-1-permits-0000000003"];
+        let mut line = line(&names);
+        let standing = |line: &Line, own: usize| match line.standing(names[own]) {
+            Standing::WaitOn(names) => names.iter().map(|name| name[..1].to_owned()).collect(),
+            other => format!("{other:?}"),
+        };
+        for (permits, second, third) in
+            [(1, "a", "b"), (2, "a", "ba"), (3, "Held", "ba"), (4, "Held", "Held")]
+        {
+            line.set_permits(permits);
+            assert_eq!((&*standing(&line, 1), &*standing(&line, 2)), (second, third), "{permits}");
+        }
+        line.set_permits(1);
+        assert_eq!(standing(&line, 0), "", "nothing ahead can help");
+        line.set_permits(2);
+        line.remove(names[0]);
+        assert_eq!(line.standing(names[2]), Standing::Held);
     }
 
     /// L23: a foreign child broke the queue. Ours names it and refuses.

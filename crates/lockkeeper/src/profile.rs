@@ -1,7 +1,10 @@
 //! How contenders are named, so that programs in other languages can stand in the same queue.
 
-use lockkeeper_client::Sequence;
+use bytes::Bytes;
+use lockkeeper_client::{CreateMode, Sequence};
 use uuid::Uuid;
+
+use crate::OwnerInfo;
 
 /// What a contender asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -11,14 +14,44 @@ pub enum Kind {
     Exclusive,
     /// To be with other readers.
     Read,
+    /// To be with other readers, and to become a writer without another one in between. One at a
+    /// time.
+    Upgradeable,
     /// To be alone, in a queue that has readers too.
     Write,
+    /// To have this many of a number of permits.
+    Permits(u32),
+    /// To have one of Curator's semaphore leases.
+    Lease,
 }
 
 impl Kind {
     /// Whether a contender of this kind cannot hold while one of the kind `ahead` is before it.
+    /// Permits are not in each other's way: they are counted.
     pub fn is_blocked_by(self, ahead: Self) -> bool {
-        self != Self::Read || ahead != Self::Read
+        match (self, ahead) {
+            (Self::Read, Self::Read | Self::Upgradeable) | (Self::Upgradeable, Self::Read) => false,
+            _ => self.permits().is_none() || ahead.permits().is_none(),
+        }
+    }
+
+    /// What a holder of this kind may be replaced by at its own number, which is before those who
+    /// came later: a writer by a reader (downgrade), an upgradeable reader by a writer.
+    pub fn may_become(self) -> &'static [Self] {
+        match self {
+            Self::Write => &[Self::Read],
+            Self::Upgradeable => &[Self::Write, Self::Read],
+            _ => &[],
+        }
+    }
+
+    /// How many permits it takes, if they are counted.
+    pub fn permits(self) -> Option<u32> {
+        match self {
+            Self::Permits(permits) => Some(permits),
+            Self::Lease => Some(1),
+            _ => None,
+        }
     }
 }
 
@@ -41,27 +74,60 @@ impl Profile {
             (Self::Curator, Kind::Exclusive) => "-lock-",
             (Self::Curator, Kind::Write) => "-__WRIT__",
             (Self::Curator, Kind::Read) => "-__READ__",
+            // The other libraries look at what comes last, and so see a reader.
+            (Self::Curator, Kind::Upgradeable) => "-upgr-__READ__",
             (Self::Kazoo, Kind::Exclusive | Kind::Write) => "__lock__",
             (Self::Kazoo, Kind::Read) => "__rlock__",
+            (Self::Kazoo, Kind::Upgradeable) => "__upgr__rlock__",
+            (_, Kind::Permits(_)) => "-permits-",
+            (_, Kind::Lease) => "-lease-",
+        }
+    }
+
+    /// What the nodes above contenders are. kazoo remembers that it has made them, and fails when
+    /// one was reaped since.
+    pub(crate) fn parents(self) -> CreateMode {
+        match self {
+            Self::Curator => CreateMode::Container,
+            Self::Kazoo => CreateMode::Persistent,
+        }
+    }
+
+    /// What a contender's node says of its owner: for kazoo, whose programs show it as the
+    /// contender's identifier, the name alone if there is one.
+    pub(crate) fn data(self, label: Option<String>) -> Bytes {
+        match (self, label) {
+            (Self::Kazoo, Some(label)) => label.into(),
+            (_, label) => OwnerInfo::current(label).to_data(),
         }
     }
 
     /// The beginning of the name of a new contender, which nobody else will ever use.
     pub(crate) fn new_prefix(self, kind: Kind) -> String {
         let (id, marker) = (Uuid::new_v4(), self.marker(kind));
-        match self {
-            Self::Curator => format!("_c_{id}{marker}"),
-            Self::Kazoo => format!("{}{marker}", id.simple()),
+        match (self, kind) {
+            (Self::Curator, Kind::Permits(permits)) => format!("_c_{id}-{permits}{marker}"),
+            (Self::Curator, _) => format!("_c_{id}{marker}"),
+            (Self::Kazoo, _) => format!("{}{marker}", id.simple()),
         }
     }
 
     /// Reads the name of a contender of one of these kinds. `None`: it is no such name.
     ///
-    /// What stands before the marker does not matter: each library has its own way there.
+    /// What stands before the marker does not matter, except how many permits are asked for: each
+    /// library has its own way there. Kinds are tried in the order given, upgradeable ones before
+    /// readers. The number in `Kind::Permits` does not matter.
     pub fn parse(self, name: &str, kinds: &[Kind]) -> Option<(Kind, Sequence)> {
         kinds.iter().find_map(|kind| {
-            let (_, number) = name.rsplit_once(self.marker(*kind))?;
-            Some((*kind, Sequence::parse(number)?))
+            let (owner, number) = name.rsplit_once(self.marker(*kind))?;
+            let sequence = Sequence::parse(number)?;
+            match kind {
+                Kind::Permits(_) => {
+                    let (_, permits) = owner.rsplit_once('-')?;
+                    Some((Kind::Permits(permits.parse().ok()?), sequence))
+                }
+                _ => Some((*kind, sequence)),
+            }
         })
     }
 }

@@ -1,0 +1,177 @@
+//! How a contender waits: for the nodes that are in its way, and for its own.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
+
+use bytes::Bytes;
+use lockkeeper_client::{
+    Contact, ErrorCode, EventKind, Stat, WatchEvent, WatchLost, WatchedReply, Watcher, ZnodePath,
+};
+
+use crate::AcquireError;
+use crate::contender::{Contender, Front};
+use crate::order::{Line, Standing};
+
+/// The watches of one that waits.
+#[derive(Debug, Default)]
+pub(crate) struct Watches {
+    /// The one on its own node.
+    own: Option<Watcher>,
+    ahead: Vec<(String, Watcher)>,
+}
+
+impl Contender {
+    /// Waits until nothing that is ahead is in the way. Costs one round trip for each contender
+    /// that it comes to stand behind; a watch for that one, and a watch for its own node.
+    pub(crate) async fn reach_front(&self, mut line: Line) -> Result<Front, AcquireError> {
+        self.wait_in(&mut line).await
+    }
+
+    /// The same, and keeps the line up to date.
+    pub(crate) async fn wait_in(&self, line: &mut Line) -> Result<Front, AcquireError> {
+        let mut watches = Watches::default();
+        loop {
+            match line.standing(self.name().unwrap_or_default()) {
+                Standing::Held => return Ok(Front { own: watches.own }),
+                Standing::Gone => return Err(self.deleted()),
+                Standing::WaitOn(names) => {
+                    for gone in self.outwait(names, &mut watches).await? {
+                        line.remove(&gone);
+                    }
+                }
+                Standing::ListAgain => *line = self.list().await?,
+            }
+        }
+    }
+
+    /// Lists the queue anew, over lost connections.
+    pub(crate) async fn list(&self) -> Result<Line, AcquireError> {
+        loop {
+            match self.client().children(self.path()).await {
+                Ok(listing) => return self.line(listing),
+                Err(error) if error.code() == Some(ErrorCode::NoNode) => {
+                    return Err(self.deleted());
+                }
+                // It waits for the next connection, and fails for good when none comes.
+                Err(error) if error.is_retryable() && !error.is_unreachable() => {}
+                Err(error) => return Err(AcquireError::from_client(self.path(), error)),
+            }
+        }
+    }
+
+    /// Waits until one of these nodes is gone. Watches stay for the next time.
+    pub(crate) async fn outwait(
+        &self,
+        names: Vec<String>,
+        watches: &mut Watches,
+    ) -> Result<Vec<String>, AcquireError> {
+        watches.ahead.retain(|(name, _)| names.contains(name));
+        let gone = self.watch_all(names, watches).await?;
+        if !gone.is_empty() {
+            return Ok(gone);
+        }
+        let mut status = self.client().status();
+        loop {
+            let Watches { own: Some(own), ahead } = watches else { return Err(self.deleted()) };
+            let out_of_reach = async {
+                let lost = |contact| matches!(contact, Contact::Unreachable | Contact::Closed);
+                let _ = status.wait_for(|status| lost(status.contact)).await;
+            };
+            tokio::select! {
+                // One order, so that a simulation can be repeated; bad news first.
+                biased;
+                event = own.changed() => match event.map_err(|_| self.expired())?.kind {
+                    EventKind::NodeDeleted => return Err(self.deleted()),
+                    _ => watches.own = Some(self.watch_own().await?),
+                },
+                (index, event) = first_event(ahead) => {
+                    let event = event.map_err(|_| self.expired())?;
+                    let (name, watcher) = ahead.swap_remove(index);
+                    drop(watcher);
+                    if event.kind == EventKind::NodeDeleted {
+                        return Ok(vec![name]);
+                    }
+                    let gone = self.watch_all(vec![name], watches).await?;
+                    if !gone.is_empty() {
+                        return Ok(gone);
+                    }
+                }
+                () = out_of_reach => {
+                    return Err(AcquireError::Unreachable { path: self.path().clone() });
+                }
+            }
+        }
+    }
+
+    /// Watches those of the nodes that are not watched yet, and the own one, in one round trip;
+    /// gives those that are gone already.
+    async fn watch_all(
+        &self,
+        names: Vec<String>,
+        watches: &mut Watches,
+    ) -> Result<Vec<String>, AcquireError> {
+        let mut asked = Vec::new();
+        for name in names {
+            if watches.ahead.iter().all(|(watched, _)| *watched != name) {
+                let node = self.path().child(&name).map_err(|_| self.deleted())?;
+                let reply = self.client().data_watched(&node);
+                asked.push((name, node, reply));
+            }
+        }
+        if watches.own.is_none() {
+            watches.own = Some(self.watch_own().await?);
+        }
+        let mut gone = Vec::new();
+        for (name, node, reply) in asked {
+            match self.watch(&node, reply).await? {
+                Some((_, watcher)) => watches.ahead.push((name, watcher)),
+                None => gone.push(name),
+            }
+        }
+        Ok(gone)
+    }
+
+    /// Watches the own node, so that its deletion by somebody else does not go unnoticed.
+    async fn watch_own(&self) -> Result<Watcher, AcquireError> {
+        let node = &self.node().ok_or_else(|| self.deleted())?.path;
+        let watched = self.watch(node, self.client().data_watched(node)).await?;
+        watched.map(|(_, watcher)| watcher).ok_or_else(|| self.deleted())
+    }
+
+    /// A node's data and a watch on it, over lost connections; `None` if it does not exist.
+    ///
+    /// By getData and not by exists: it leaves no watch on a node that is gone already.
+    pub(crate) async fn watch(
+        &self,
+        node: &ZnodePath,
+        mut asked: WatchedReply<(Bytes, Stat)>,
+    ) -> Result<Option<(Bytes, Watcher)>, AcquireError> {
+        loop {
+            match asked.await {
+                Ok(((data, _), watcher)) => return Ok(Some((data, watcher))),
+                Err(error) if error.code() == Some(ErrorCode::NoNode) => return Ok(None),
+                // It waits for the next connection, and fails for good when none comes.
+                Err(error) if error.is_retryable() && !error.is_unreachable() => {
+                    asked = self.client().data_watched(node);
+                }
+                Err(error) => return Err(AcquireError::from_client(self.path(), error)),
+            }
+        }
+    }
+}
+
+/// The first event on any of these watches; never, if there is none.
+async fn first_event(
+    watches: &mut [(String, Watcher)],
+) -> (usize, Result<WatchEvent, WatchLost>) {
+    poll_fn(|context| {
+        for (index, (_, watcher)) in watches.iter_mut().enumerate() {
+            if let Poll::Ready(event) = pin!(watcher.changed()).poll(context) {
+                return Poll::Ready((index, event));
+            }
+        }
+        Poll::Pending
+    })
+    .await
+}
