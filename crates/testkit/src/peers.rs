@@ -26,6 +26,9 @@ pub const REQUIRE: &str = "LOCKKEEPER_REQUIRE_PEERS";
 /// Names a file to which each skipped suite appends its line.
 pub const SKIP_LOG: &str = "LOCKKEEPER_SKIP_LOG";
 
+/// Names the class path of another ZooKeeper server to test against than Debian's.
+pub const ZOOKEEPER_CLASS_PATH: &str = "LOCKKEEPER_ZOOKEEPER_CLASS_PATH";
+
 /// The Python that sees the modules of the distribution's packages; the first one in `PATH` may
 /// be another.
 pub(crate) const SYSTEM_PYTHON: &str = "/usr/bin/python3";
@@ -59,6 +62,7 @@ impl Peer {
     /// What is missing for this peer, as a person would say it; `None` when all is there.
     pub fn missing(self) -> Option<String> {
         let mut missing: Vec<String> = match self {
+            Peer::ZooKeeper if env::var_os(ZOOKEEPER_CLASS_PATH).is_some() => Vec::new(),
             Peer::ZooKeeper => missing_jars(ZOOKEEPER_JARS),
             Peer::Curator => missing_jars(CURATOR_JARS),
             Peer::Kazoo => missing_kazoo(),
@@ -124,7 +128,7 @@ fn report(line: &str) {
 
 /// The class path of a ZooKeeper server.
 pub(crate) fn zookeeper_class_path() -> String {
-    class_path(ZOOKEEPER_JARS)
+    env::var(ZOOKEEPER_CLASS_PATH).unwrap_or_else(|_| class_path(ZOOKEEPER_JARS))
 }
 
 /// The class path of a program that uses Curator.
