@@ -63,6 +63,22 @@ impl Contender {
         Self { client: client.clone(), terms: terms.clone(), prefix, node: None, armed: true }
     }
 
+    /// The path to create its node at; the server puts a number after it.
+    pub(crate) fn new_node(&self) -> ZnodePath {
+        self.path.child(&self.prefix).expect("prefixes are made of letters, digits and dashes")
+    }
+
+    /// The node was made by somebody's transaction, and these are the names in the queue.
+    pub(crate) fn placed(
+        mut self,
+        node: Created,
+        names: Vec<String>,
+        terms: &Terms,
+    ) -> Result<(Self, Line), Attempt> {
+        self.node = Some(node);
+        self.line(names, terms)
+    }
+
     async fn attempt(
         client: &Client,
         terms: &Terms,
@@ -70,7 +86,7 @@ impl Contender {
         data: &Bytes,
     ) -> Result<(Self, Line), Attempt> {
         let mut contender = Self::new(client, terms, kind);
-        let name = terms.path.child(&contender.prefix).map_err(|_| Attempt::Again)?;
+        let name = contender.new_node();
         // The server answers in order, so the listing shows the new node.
         let created = client.create(&name, data.clone(), CreateMode::EphemeralSequential);
         let listing = client.children(&terms.path);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockkeeper_client::{Error, Outcome, PathError, Sequence, ZnodePath};
+use lockkeeper_client::{Error, Outcome, PathError, Sequence, TransactionError, ZnodePath};
 
 use crate::Profile;
 
@@ -16,6 +16,12 @@ pub enum LockPathError {
     /// It is `/`.
     #[error("'/' cannot be a lock; name one below it, like /locks/orders")]
     Root,
+    /// No path was given where at least one is needed.
+    #[error("no lock was named; name at least one, like /locks/orders")]
+    None,
+    /// The same lock was named twice, and would wait for itself.
+    #[error("{0} was named twice; name each lock once")]
+    Repeated(ZnodePath),
 }
 
 /// Why a lock was not acquired. Nothing of the attempt is left behind, or it is about to be
@@ -87,6 +93,14 @@ pub enum AcquireError {
         /// How long a lease lasts.
         lease: Duration,
     },
+    /// A transaction was refused.
+    #[error("cannot acquire {path}: {source}")]
+    Refused {
+        /// The lock.
+        path: ZnodePath,
+        /// What was refused.
+        source: TransactionError,
+    },
     /// A request failed.
     #[error("cannot acquire {path}: {source}")]
     Client {
@@ -107,7 +121,7 @@ impl AcquireError {
             | Self::Unreachable { .. }
             | Self::LeaseTooShort { .. } => true,
             Self::Client { source, .. } => source.is_retryable(),
-            Self::Foreign { .. } | Self::Exhausted { .. } => false,
+            Self::Foreign { .. } | Self::Exhausted { .. } | Self::Refused { .. } => false,
         }
     }
 
@@ -115,7 +129,9 @@ impl AcquireError {
     /// the session can talk to one.
     pub fn outcome(&self) -> Outcome {
         match self {
-            Self::NodeDeleted { .. } | Self::SessionExpired { .. } => Outcome::NotApplied,
+            Self::NodeDeleted { .. } | Self::SessionExpired { .. } | Self::Refused { .. } => {
+                Outcome::NotApplied
+            }
             Self::Client { source, .. } => source.outcome(),
             _ => Outcome::Unknown,
         }

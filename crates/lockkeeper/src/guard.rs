@@ -178,7 +178,7 @@ impl Guard {
         let proof = prove(self.client(), self.node()).await;
         match (proof, self.state()) {
             (Err(TransactionError::Failed { code: ErrorCode::NoNode, .. }), _) => {
-                Err(VerifyError::Lost(self.lose(self.deletion())))
+                Err(VerifyError::Lost(self.found_missing()))
             }
             (_, State::Lost(reason)) => Err(VerifyError::Lost(reason)),
             (Err(TransactionError::Request(error)), _) => Err(VerifyError::Unknown(error)),
@@ -277,6 +277,16 @@ impl Guard {
             _ => cleanup.map(|cleanup| stake.client.clean_up_confirmed(cleanup)),
         };
         Releasing { state, answer }
+    }
+
+    /// Gives up the belief, and leaves the deletion to the caller.
+    pub(crate) fn into_stake(self) -> Stake {
+        self.stake
+    }
+
+    /// Somebody else found the node missing.
+    pub(crate) fn found_missing(&self) -> LossReason {
+        self.lose(self.deletion())
     }
 
     /// The same node for another holder of this process: a larger token, and the same belief.

@@ -4,6 +4,7 @@
 //!   mutex      Mutex: a fair lock for one holder at a time
 //!   reentrant_mutex   ReentrantMutex: the same, and its owner can enter it again
 //!   exclusive_node   ExclusiveNode: the simplest lock, which wakes everyone at each release
+//!   multi_lock   MultiLock: several locks as one, all or none
 //!   inspect    who holds a lock, and who waits
 //!   revoke     asking holders to give a lock back
 //!
@@ -49,6 +50,8 @@ mod exclusive_node;
 mod guard;
 pub mod inspect;
 mod local;
+mod multi_guard;
+mod multi_lock;
 mod mutex;
 pub mod order;
 mod owner;
@@ -62,6 +65,8 @@ mod waiting;
 pub use error::{AcquireError, EnsureError, LockPathError, LossReason, ReleaseError, VerifyError};
 pub use exclusive_node::{ExclusiveGuard, ExclusiveNode};
 pub use guard::{Guard, State};
+pub use multi_guard::MultiGuard;
+pub use multi_lock::MultiLock;
 pub use mutex::{Mutex, MutexBuilder, MutexGuard};
 pub use owner::{Owner, OwnerInfo};
 pub use profile::{Kind, Profile};
