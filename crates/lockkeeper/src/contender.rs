@@ -65,18 +65,18 @@ impl Contender {
 
     /// The path to create its node at; the server puts a number after it.
     pub(crate) fn new_node(&self) -> ZnodePath {
-        self.path.child(&self.prefix).expect("prefixes are made of letters, digits and dashes")
+        self.path().child(&self.prefix).expect("prefixes are made of letters, digits and dashes")
     }
 
-    /// The node was made by somebody's transaction, and these are the names in the queue.
+    /// The node was made by somebody's transaction, and this is a listing of the queue.
     pub(crate) fn placed(
         mut self,
         node: Created,
-        names: Vec<String>,
-        terms: &Terms,
+        listing: (Vec<String>, Stat),
     ) -> Result<(Self, Line), Attempt> {
         self.node = Some(node);
-        self.line(names, terms)
+        let line = self.line(listing).map_err(Attempt::Failed)?;
+        Ok((self, line))
     }
 
     async fn attempt(

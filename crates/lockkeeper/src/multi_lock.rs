@@ -38,13 +38,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lockkeeper_client::{
-    Client, CreateMode, Created, Error, ErrorCode, OpResult, Outcome, Stat, TransactionError,
-    ZnodePath,
+    Client, CreateMode, Created, Error, ErrorCode, OpResult, Outcome, TransactionError, ZnodePath,
 };
 
 use crate::attempt::{Attempt, retried};
 use crate::contender::{Contender, Front, Terms};
-use crate::order::{Line, Standing};
+use crate::order::Line;
 use crate::{AcquireError, Kind, LockPathError, MultiGuard, OwnerInfo, Profile};
 
 /// Several exclusive locks that are held together or not at all.
@@ -179,10 +178,9 @@ impl MultiLock {
         let next = &self.locks[won.len().min(self.locks.len() - 1)].path;
         let entered = retried(next, || self.attempt(won)).await?;
         for (contender, line) in entered {
-            match line.standing(contender.node().map_or("", |node| node.path.name())) {
-                Standing::Held => won.push((contender, Front { own: None })),
-                Standing::Gone => return Err(contender.deleted()),
-                _ => return Ok(Some((contender, line))),
+            match contender.at_front(&line)? {
+                Some(front) => won.push((contender, front)),
+                None => return Ok(Some((contender, line))),
             }
         }
         Ok(None)
@@ -219,11 +217,9 @@ impl MultiLock {
         };
         let nodes = made.into_iter().skip(won.len()).filter_map(created);
         let mut entered = Vec::with_capacity(locks.len());
-        for (((contender, lock), node), line) in
-            contenders.into_iter().zip(locks).zip(nodes).zip(lines)
-        {
-            let (names, _): (Vec<String>, Stat) = line.map_err(|error| self.lost(won, error))?;
-            entered.push(contender.placed(node, names, lock)?);
+        for ((contender, node), line) in contenders.into_iter().zip(nodes).zip(lines) {
+            let listing = line.map_err(|error| self.lost(won, error))?;
+            entered.push(contender.placed(node, listing)?);
         }
         // An answer with too few nodes is none to rely on.
         if entered.len() == locks.len() { Ok(entered) } else { Err(Attempt::Again) }
@@ -262,7 +258,7 @@ impl MultiLock {
 
     async fn make_parents(&self, won: usize) -> Result<(), Error> {
         for lock in &self.locks[won..] {
-            self.client.ensure(&lock.path, CreateMode::Container).await?;
+            self.client.ensure(&lock.path, lock.profile.parents()).await?;
         }
         Ok(())
     }

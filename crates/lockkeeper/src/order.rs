@@ -259,7 +259,8 @@ mod tests {
     /// Seen to fail with `may_become` empty for writers: the second writer holds at once.
     #[test]
     fn l15_one_that_waited_for_a_writer_looks_for_its_reader() {
-        let mut line = line(&["a-__WRIT__0000000001", "b-__READ__0000000002", "c-__WRIT__0000000003"]);
+        let mut line =
+            line(&["a-__WRIT__0000000001", "b-__READ__0000000002", "c-__WRIT__0000000003"]);
         line.remove("a-__WRIT__0000000001");
         assert_eq!(line.standing("b-__READ__0000000002"), Standing::Held, "readers go together");
         line.remove("b-__READ__0000000002");

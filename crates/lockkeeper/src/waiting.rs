@@ -162,9 +162,7 @@ impl Contender {
 }
 
 /// The first event on any of these watches; never, if there is none.
-async fn first_event(
-    watches: &mut [(String, Watcher)],
-) -> (usize, Result<WatchEvent, WatchLost>) {
+async fn first_event(watches: &mut [(String, Watcher)]) -> (usize, Result<WatchEvent, WatchLost>) {
     poll_fn(|context| {
         for (index, (_, watcher)) in watches.iter_mut().enumerate() {
             if let Poll::Ready(event) = pin!(watcher.changed()).poll(context) {
