@@ -60,7 +60,7 @@ fn describe(path: &str, locks: &Locks) -> String {
     let mut text = if locks.queues.is_empty() {
         format!("no lock below {path} is held\n")
     } else {
-        let mut rows = vec![["LOCK", "HELD BY", "SINCE", "WAITING"].map(str::to_owned).to_vec()];
+        let mut rows = vec![["LOCK", "HELD BY", "FOR", "WAITING"].map(str::to_owned).to_vec()];
         rows.extend(locks.queues.iter().map(row));
         view::table(&rows)
     };
@@ -80,7 +80,7 @@ fn row(queue: &Queue) -> Vec<String> {
     vec![
         view::printable(queue.path.as_str()),
         who,
-        holder.map(view::when).unwrap_or_default(),
+        holder.map(|holder| view::duration(holder.age())).unwrap_or_default(),
         queue.waiters().count().to_string(),
     ]
 }

@@ -4,7 +4,6 @@ use std::io::{self, ErrorKind, IsTerminal, Write};
 
 use serde::Serialize;
 use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::LevelFilter;
 
 use crate::exit::{Exit, Failure};
 
@@ -39,16 +38,15 @@ pub(crate) fn colours() -> bool {
 /// Starts the log on standard error. `LOCKKEEPER_LOG` has the last word, in the syntax of
 /// tracing's `EnvFilter`.
 pub(crate) fn start_log(verbose: u8, server: bool) {
-    let level = match verbose + u8::from(server) {
-        0 => LevelFilter::WARN,
-        1 => LevelFilter::INFO,
-        2 => LevelFilter::DEBUG,
-        _ => LevelFilter::TRACE,
+    let default = match verbose + u8::from(server) {
+        // What a lost connection means for a lock is told in so many words.
+        0 => "warn,lockkeeper_client=off",
+        1 => "info",
+        2 => "debug",
+        _ => "trace",
     };
-    let filter = EnvFilter::builder()
-        .with_default_directive(level.into())
-        .with_env_var("LOCKKEEPER_LOG")
-        .from_env_lossy();
+    let wanted = std::env::var("LOCKKEEPER_LOG").ok().filter(|filter| !filter.is_empty());
+    let filter = EnvFilter::new(wanted.as_deref().unwrap_or(default));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(io::stderr)

@@ -45,7 +45,7 @@ fn describe(path: &str, queue: Option<&Queue>) -> String {
     let foreign = queue.map(|queue| queue.foreign.as_slice()).unwrap_or_default();
     let mut text = format!("{path}: {}\n", summary(entries));
     if !entries.is_empty() {
-        let heading = ["", "STATE", "KIND", "WHO", "SINCE", "TOKEN", "SESSION"];
+        let heading = ["", "STATE", "KIND", "WHO", "FOR", "TOKEN", "SESSION"];
         let mut rows = vec![heading.map(str::to_owned).to_vec()];
         rows.extend(entries.iter().enumerate().map(|(index, entry)| row(index + 1, entry)));
         text.push_str(&view::table(&rows));
@@ -76,7 +76,7 @@ fn row(position: usize, entry: &Entry) -> Vec<String> {
         if entry.holds { "holds" } else { "waits" }.to_owned(),
         view::kind(entry.kind).to_owned(),
         view::who(entry),
-        view::when(entry),
+        view::duration(entry.age()),
         entry.token.to_string(),
         entry.session.to_string(),
     ]

@@ -1,10 +1,11 @@
 //! Who may read the terminal.
 //!
 //! The command is in a process group of its own, and a terminal lets only one group read: any
-//! other is stopped when it tries. If the command is what the user deals with (both standard input
-//! and output are the terminal), its group gets the terminal at once. In a pipeline such as
-//! `lockkeeper run lock -- cmd | less` another program of our own group needs it, so there the
-//! command only gets it when it is stopped for reading.
+//! other is stopped when it tries. If the command is what the user deals with (we are a job of
+//! our own, with the terminal as standard input and output), its group gets the terminal at once.
+//! In a pipeline such as `lockkeeper run lock -- cmd | less`, or in a script that Ctrl-C is to end
+//! as well, others of our own group need it. There the command only gets it when it is stopped for
+//! reading.
 
 use std::fs::{File, OpenOptions};
 use std::io::{IsTerminal, stdin, stdout};
@@ -41,7 +42,8 @@ impl Terminal {
 
     /// The same, if the user deals with the command itself.
     pub(super) fn lend_to_foreground(&mut self, group: Pid) {
-        if stdin().is_terminal() && stdout().is_terminal() {
+        let is_alone = getpgrp() == getpid() && stdin().is_terminal() && stdout().is_terminal();
+        if is_alone {
             self.lend(group);
         }
     }
