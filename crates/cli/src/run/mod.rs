@@ -50,7 +50,7 @@ Exit codes:
   the command's own, or 128 + n if signal n ended it
   1        the lock was not free (-n, -w), or the code of -E
   64       wrong usage
-  65       the lock's path has children that are no contenders, or the local data is damaged
+  65       the lock has children that are no contenders; damaged data
   69       something that the local engine needs is taken
   71       the system refuses a process
   73       LOCKKEEPER_HOME cannot be written
@@ -62,7 +62,7 @@ Exit codes:
 
 /// Run a command while holding a lock
 #[derive(Debug, Args)]
-#[command(after_help = NOTES, after_long_help = NOTES)]
+#[command(after_help = "The command's environment and all exit codes: lockkeeper run --help", after_long_help = NOTES)]
 pub(crate) struct Options {
     /// The lock, such as backups/nightly
     #[arg(value_parser = names::lock)]
