@@ -47,8 +47,8 @@ fn failed(count: usize, failing: usize, code: ErrorCode) -> Vec<OpResult> {
 /// ZooKeeper checks the modes of plain creates while it reads a `multi`, and of these alone.
 fn is_malformed(op: &Op) -> bool {
     match op {
-        Op::Create(request) | Op::Create2(request) | Op::CreateContainer(request) => {
-            CreateMode::from_flags(request.flags).is_none_or(CreateMode::has_ttl)
+        Op::Create(_) | Op::Create2(_) | Op::CreateContainer(_) => {
+            mode(op).is_none_or(CreateMode::has_ttl)
         }
         _ => false,
     }
@@ -60,20 +60,41 @@ fn prepare_one(draft: &Draft<'_>, caller: Caller<'_>, op: &Op) -> Result<Txn, Er
             let form = if is_container(op) { Form::Container } else { Form::Plain };
             draft.create(caller, NewNode::of(request, form))
         }
-        Op::CreateTtl(request) => draft.create(caller, NewNode::with_ttl(request)),
+        Op::CreateTtl(request) => {
+            let form = match CreateMode::from_flags(request.flags) {
+                Some(mode) if mode.has_ttl() => Form::Ttl(request.ttl_ms),
+                _ if is_container(op) => Form::Container,
+                _ => Form::Plain,
+            };
+            draft.create(caller, NewNode { form, ..NewNode::with_ttl(request) })
+        }
         Op::Delete(request) => draft.delete(caller, request),
         Op::SetData(request) => draft.set_data(caller, request),
         Op::Check(request) => draft.check(caller, request),
     }
 }
 
-/// Within a `multi`, unlike outside of it, the mode alone makes a container as well.
+/// Within a `multi`, unlike outside of it, ZooKeeper goes by the mode: it alone makes a container
+/// too, and a time to live without the mode for it means nothing.
 fn is_container(op: &Op) -> bool {
+    mode(op) == Some(CreateMode::Container) || matches!(op, Op::CreateContainer(_))
+}
+
+fn mode(op: &Op) -> Option<CreateMode> {
     match op {
-        Op::CreateContainer(_) => true,
-        Op::Create(request) | Op::Create2(request) => {
-            CreateMode::from_flags(request.flags) == Some(CreateMode::Container)
+        Op::Create(request) | Op::Create2(request) | Op::CreateContainer(request) => {
+            CreateMode::from_flags(request.flags)
         }
+        Op::CreateTtl(request) => CreateMode::from_flags(request.flags),
+        Op::Delete(_) | Op::SetData(_) | Op::Check(_) => None,
+    }
+}
+
+/// Whether the result is that of a plain `create`: the path alone.
+fn is_plain(op: &Op) -> bool {
+    match op {
+        Op::Create(_) => !is_container(op),
+        Op::CreateTtl(_) => !is_container(op) && !mode(op).is_some_and(CreateMode::has_ttl),
         _ => false,
     }
 }
@@ -100,7 +121,7 @@ pub(crate) fn longest_reply(ops: &[Op]) -> usize {
 /// The result of an operation that was applied.
 pub(crate) fn result(op: &Op, outcome: Outcome) -> OpResult {
     match outcome {
-        Outcome::Created { path, .. } if matches!(op, Op::Create(_)) && !is_container(op) => {
+        Outcome::Created { path, .. } if is_plain(op) => {
             OpResult::Create { path: path.to_string() }
         }
         Outcome::Created { path, stat } => OpResult::Create2 { path: path.to_string(), stat },

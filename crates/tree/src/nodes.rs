@@ -125,8 +125,9 @@ impl Tree {
         tree
     }
 
+    /// The empty path is another name of `/`, as in ZooKeeper. No write gets here with it.
     pub(crate) fn get(&self, path: &str) -> Option<&Node> {
-        self.nodes.get(path)
+        self.nodes.get(if path.is_empty() { "/" } else { path })
     }
 
     /// The node, to be changed: its record will be written.
@@ -144,7 +145,9 @@ impl Tree {
         self.insert_unlinked(Arc::clone(&key), node);
         self.link(Arc::clone(&key));
         let parent = self.touch(parent_of(path)).expect("prepare found it");
-        parent.child_creates = parent.child_creates.wrapping_add(1);
+        // As in ZooKeeper, the count stays at its end: wrapped around, the numbers of newcomers
+        // would sort before everybody's.
+        parent.child_creates = parent.child_creates.saturating_add(1);
         parent.pzxid = zxid;
         key
     }
@@ -267,8 +270,11 @@ impl Tree {
 
     /// How many nodes are below `path`, not counting itself.
     pub(crate) fn descendants(&self, path: &str) -> usize {
-        if path == "/" {
-            return self.len() - 1;
+        match path {
+            "/" => return self.len() - 1,
+            // Below its other name is `/` itself.
+            "" => return self.len(),
+            _ => {}
         }
         let mut count = 0;
         let mut open: Vec<&str> = vec![path];

@@ -71,6 +71,9 @@ pub enum CloseReason {
     /// A frame that is no request.
     #[error("a frame that is no ZooKeeper request: {0}")]
     BadFrame(DecodeError),
+    /// A request that no server knows.
+    #[error("op code {0} is no ZooKeeper request")]
+    UnknownOp(i32),
     /// A frame above [`Config::max_frame`](crate::Config::max_frame).
     #[error("a frame of {len} bytes is over the limit of {max}")]
     FrameTooLong {

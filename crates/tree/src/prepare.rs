@@ -139,7 +139,7 @@ impl<'a> Draft<'a> {
     fn note_create(&mut self, path: &str, acl: &AclRef, owner: Owner) {
         self.change(parent_of(path), |parent| {
             parent.children += 1;
-            parent.child_creates = parent.child_creates.wrapping_add(1);
+            parent.child_creates = parent.child_creates.saturating_add(1);
         });
         let facts = Facts {
             version: 0,

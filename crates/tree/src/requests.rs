@@ -10,6 +10,9 @@ use crate::reads::View;
 use crate::watches::Kinds;
 use crate::{CloseReason, ConnectionId, Notice, Now, Server, auth};
 
+/// In replies that belong to no transaction.
+pub(crate) const NO_ZXID: Zxid = Zxid(-1);
+
 type Reply = Result<Response, ErrorCode>;
 
 /// Whose request it is, and when it came.
@@ -45,8 +48,10 @@ impl Server {
                 self.next_stamp(asker.now);
                 ErrorCode::MarshallingError
             }
+            // ZooKeeper too takes it for a stranger, with whom nothing more can be done.
             None | Some(OpCode::DeleteContainer | OpCode::CreateSession | OpCode::Error) => {
-                ErrorCode::Unimplemented
+                self.reply(asker.connection, header.xid, NO_ZXID, Err(ErrorCode::Unimplemented));
+                return self.close(asker.connection, CloseReason::UnknownOp(header.op));
             }
             Some(_) => ErrorCode::MarshallingError,
         };
@@ -60,7 +65,10 @@ impl Server {
                 self.reply(asker.connection, xid::PING, self.last_zxid, Ok(Response::Empty));
             }
             Request::Auth(auth) => self.authenticate(asker.connection, xid, auth),
-            Request::Sasl(_) => self.refuse_credentials(asker.connection, xid),
+            // As a ZooKeeper that is not set up for it: nothing is proven, and nothing is wrong.
+            Request::Sasl(_) => {
+                self.reply(asker.connection, xid, Zxid(0), Ok(Response::Sasl(None)));
+            }
             Request::CloseSession => self.close_session(asker, xid),
             request => {
                 let reply = self.answer(asker, request);

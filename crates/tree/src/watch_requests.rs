@@ -6,11 +6,9 @@ use lockkeeper_wire::{
 };
 
 use crate::nodes::Node;
+use crate::requests::NO_ZXID;
 use crate::watches::Kinds;
 use crate::{CloseReason, ConnectionId, Notice, Server};
-
-/// Events that catch up belong to no transaction in particular.
-const NO_ZXID: Zxid = Zxid(-1);
 
 type Reply = Result<Response, ErrorCode>;
 

@@ -206,7 +206,7 @@ fn response() -> impl Strategy<Value = (OpCode, Response)> {
             let infos = pairs.into_iter().map(|(scheme, user)| ClientInfo { scheme, user });
             (OpCode::WhoAmI, Response::Identities(infos.collect()))
         }),
-        data().prop_map(|token| (OpCode::Sasl, Response::Sasl(token))),
+        proptest::option::of(data()).prop_map(|token| (OpCode::Sasl, Response::Sasl(token))),
     ]
 }
 

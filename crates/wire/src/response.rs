@@ -78,8 +78,8 @@ pub enum Response {
     Count(i32),
     /// To `whoAmI`.
     Identities(Vec<ClientInfo>),
-    /// To `sasl`.
-    Sasl(Bytes),
+    /// To `sasl`; without a token from a server that does not know SASL.
+    Sasl(Option<Bytes>),
 }
 
 impl Response {
@@ -110,7 +110,8 @@ impl Response {
             Self::MultiRead(results) => encode_list(results, out),
             Self::Count(count) => count.encode(out),
             Self::Identities(identities) => identities.encode(out),
-            Self::Sasl(token) => token.encode(out),
+            Self::Sasl(Some(token)) => token.encode(out),
+            Self::Sasl(None) => NULL.encode(out),
         }
     }
 
@@ -139,7 +140,7 @@ impl Response {
             OpCode::MultiRead => Self::MultiRead(decode_list(input)?),
             OpCode::GetAllChildrenNumber => Self::Count(Record::decode(input)?),
             OpCode::WhoAmI => Self::Identities(Record::decode(input)?),
-            OpCode::Sasl => Self::Sasl(Record::decode(input)?),
+            OpCode::Sasl => Self::Sasl(decode_nullable(input)?),
             OpCode::Delete
             | OpCode::Ping
             | OpCode::Check
@@ -155,4 +156,13 @@ impl Response {
             }
         })
     }
+}
+
+/// The length of a buffer that is not there.
+const NULL: i32 = -1;
+
+fn decode_nullable(input: &mut Decoder) -> Result<Option<Bytes>, DecodeError> {
+    let is_null = i32::decode(&mut input.clone())? == NULL;
+    let bytes = Bytes::decode(input)?;
+    Ok((!is_null).then_some(bytes))
 }

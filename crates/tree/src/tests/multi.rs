@@ -127,6 +127,24 @@ fn children_of_ephemerals_and_modes() {
     assert_eq!(world.ask(&client, &ttl), Err(ErrorCode::MarshallingError));
 }
 
+/// A `createTTL` in a `multi` was refused when its mode had no TTL. ZooKeeper goes by the mode
+/// there: the operation is then a plain create, in its answer too.
+#[test]
+fn the_mode_decides_over_the_time_to_live() {
+    let mut world = World::new();
+    let client = world.client();
+    let timed = |path: &str, mode: CreateMode| {
+        let CreateRequest { path, data, acl, flags } = new_node(path, mode);
+        Op::CreateTtl(lockkeeper_wire::CreateTtlRequest { path, data, acl, flags, ttl_ms: 1 })
+    };
+    let ops = vec![timed("/e", Ephemeral), timed("/c", Container), timed("/t", PersistentTtl)];
+    let results = results(&mut world, &client, ops);
+    assert_eq!(results[0], OpResult::Create { path: "/e".to_owned() });
+    assert!(matches!(&results[1], OpResult::Create2 { path, .. } if path == "/c"));
+    assert!(matches!(&results[2], OpResult::Create2 { path, .. } if path == "/t"));
+    assert_eq!(world.stat(&client, "/e").unwrap().ephemeral_owner, client.session);
+}
+
 #[test]
 fn reads_fail_one_by_one() {
     let mut world = World::new();
