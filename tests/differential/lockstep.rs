@@ -1,0 +1,429 @@
+//! Takes each step on both servers and compares what was seen.
+//!
+//! Nothing has to be waited for: a server sends an event before every reply that shows the change,
+//! on each connection, so what a connection got up to a reply is the same on both, whenever it is
+//! looked at.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use bytes::{Bytes, BytesMut};
+use lockkeeper_wire::{
+    ConnectRequest, ConnectResponse, ErrorCode, OpCode, PathWatchRequest, Request, Response,
+    SessionId, Zxid, write_frame,
+};
+
+use crate::connection::{Connection, Incoming};
+use crate::known::{self, Version};
+use crate::servers::Servers;
+use crate::step::{Ask, Hello, Resume, Step, Who};
+use crate::view::{Body, Names, Seen, sort_events};
+
+/// How long a server may take to close a connection.
+const CLOSING: Duration = Duration::from_secs(3);
+/// How long a session may take to expire after its timeout.
+const EXPIRY: Duration = Duration::from_secs(15);
+
+/// Two of something: ZooKeeper's first, the engine's second.
+type Both<T> = [T; 2];
+const ZOOKEEPER: usize = 0;
+const ENGINE: usize = 1;
+
+#[derive(Debug)]
+struct Side {
+    address: SocketAddr,
+    names: Names,
+}
+
+#[derive(Debug)]
+struct Session {
+    last_zxid: Zxid,
+    next_xid: i32,
+    ends: Both<End>,
+}
+
+/// A session as one server knows it.
+#[derive(Debug)]
+struct End {
+    id: SessionId,
+    password: Bytes,
+    connection: Option<Connection>,
+}
+
+/// What a session is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    Vacant,
+    Connected,
+    Dropped,
+}
+
+/// Whether events belong to one transaction whose parts have no order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Events {
+    Ordered,
+    Unordered,
+}
+
+/// Two servers, and the sessions that are open on both.
+#[derive(Debug)]
+pub(crate) struct Lockstep {
+    pub(crate) version: Version,
+    sides: Both<Side>,
+    sessions: Vec<Option<Session>>,
+    opened: i64,
+    /// How many requests have been compared.
+    pub(crate) operations: u64,
+    /// Paths of nodes that were created since the last look.
+    pub(crate) created: Vec<String>,
+    pub(crate) last_zxid: Zxid,
+}
+
+impl Lockstep {
+    pub(crate) fn new(servers: &Servers, sessions: usize) -> Self {
+        let side = |address| Side { address, names: Names::default() };
+        Self {
+            version: servers.version(),
+            sides: [side(servers.zookeeper()), side(servers.engine())],
+            sessions: (0..sessions).map(|_| None).collect(),
+            opened: 0,
+            operations: 0,
+            created: Vec::new(),
+            last_zxid: Zxid(0),
+        }
+    }
+
+    pub(crate) fn state(&self, who: Who) -> State {
+        match &self.sessions[who] {
+            None => State::Vacant,
+            Some(session) if session.ends[ENGINE].connection.is_none() => State::Dropped,
+            Some(_) => State::Connected,
+        }
+    }
+
+    /// What the session has seen: where `setWatches` has to begin.
+    pub(crate) fn last_seen(&self, who: Who) -> Zxid {
+        self.sessions[who].as_ref().map_or(Zxid(0), |session| session.last_zxid)
+    }
+
+    /// Takes a step on both servers.
+    pub(crate) fn take(&mut self, step: &Step) -> Result<()> {
+        match step {
+            Step::Ask(who, asks) => self.ask(*who, asks),
+            Step::Open(who, hello) => {
+                let session = self.open(*hello)?;
+                self.sessions[*who] = session;
+                Ok(())
+            }
+            Step::Resume(who, how) => self.resume(*who, *how),
+            Step::Drop(who) => {
+                for end in self.ends(*who)? {
+                    end.connection = None;
+                }
+                Ok(())
+            }
+            Step::Expire(asks) => self.expire(asks),
+        }
+    }
+
+    fn ends(&mut self, who: Who) -> Result<&mut Both<End>> {
+        let session = self.sessions[who].as_mut().context("a vacant session")?;
+        Ok(&mut session.ends)
+    }
+
+    fn ask(&mut self, who: Who, asks: &[Ask]) -> Result<()> {
+        if asks.iter().any(Ask::ends_session) {
+            // The events of its end are compared by themselves: ephemerals go in no order.
+            self.collect_events(Events::Ordered)?;
+            self.exchange(who, asks, Events::Unordered)?;
+            self.sessions[who] = None;
+            return self.collect_events(Events::Unordered);
+        }
+        if let [Ask::Good(Request::Exists(request))] = asks
+            && request.watch
+            && self.version == Version::V38
+            && self.is_refused(who, &request.path)?
+        {
+            // It would set a watch that the engine does not set.
+            let request = PathWatchRequest { watch: false, ..request.clone() };
+            return self.exchange(who, &[Ask::Good(Request::Exists(request))], Events::Ordered);
+        }
+        self.exchange(who, asks, Events::Ordered)
+    }
+
+    /// Asks for nothing on every connection, to see what else has arrived there.
+    fn collect_events(&mut self, events: Events) -> Result<()> {
+        for who in 0..self.sessions.len() {
+            if self.state(who) == State::Connected {
+                self.exchange(who, &[Ask::Good(Request::Ping)], events)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn is_refused(&mut self, who: Who, path: &str) -> Result<bool> {
+        let request = PathWatchRequest { path: path.to_owned(), watch: false };
+        let seen = self.both_see(who, &[Ask::Good(Request::GetData(request))])?;
+        let refused = |seen: &[Seen]| {
+            seen.iter()
+                .any(|seen| matches!(seen, Seen::Reply { error: Some(ErrorCode::NoAuth), .. }))
+        };
+        let [theirs, ours] = seen;
+        let answer = refused(&ours);
+        self.compare(who, &[], [theirs, ours], Events::Ordered)?;
+        Ok(answer)
+    }
+
+    fn exchange(&mut self, who: Who, asks: &[Ask], events: Events) -> Result<()> {
+        let seen = self.both_see(who, asks)?;
+        self.compare(who, asks, seen, events)
+    }
+
+    /// Sends requests and collects everything up to the last reply, or the end.
+    fn both_see(&mut self, who: Who, asks: &[Ask]) -> Result<Both<Vec<Seen>>> {
+        let session = self.sessions[who].as_mut().context("a vacant session")?;
+        let mut out = BytesMut::new();
+        for ask in asks {
+            let xid = match ask {
+                Ask::Good(request) => request.reserved_xid(),
+                Ask::Odd { .. } => None,
+            };
+            let xid = xid.unwrap_or(session.next_xid);
+            session.next_xid += 1;
+            write_frame(&mut out, |out| ask.encode(xid, out));
+        }
+        self.operations += asks.len() as u64;
+        // Both work at the same time.
+        for end in &mut session.ends {
+            end.connection.as_mut().context("a dropped session")?.send(&out)?;
+        }
+        let mut seen = [Vec::new(), Vec::new()];
+        for (side, (end, seen)) in self.sides.iter_mut().zip(session.ends.iter_mut().zip(&mut seen))
+        {
+            let connection = end.connection.as_mut().context("a dropped session")?;
+            *seen = collect(connection, &mut side.names, asks)?;
+        }
+        Ok(seen)
+    }
+
+    fn compare(
+        &mut self,
+        who: Who,
+        asks: &[Ask],
+        [mut theirs, mut ours]: Both<Vec<Seen>>,
+        events: Events,
+    ) -> Result<()> {
+        if events == Events::Unordered {
+            sort_events(&mut theirs);
+            sort_events(&mut ours);
+        }
+        if theirs != ours {
+            let version = self.version;
+            let mut is_refused = |path: &str| self.is_refused(who, path);
+            known::settle(version, asks, &mut theirs, &mut ours, &mut is_refused)?;
+        }
+        ensure!(
+            theirs == ours,
+            "session {who}\nasked:{}\nZooKeeper:{}\nthe engine:{}",
+            lines(asks),
+            lines(&theirs),
+            lines(&ours)
+        );
+        self.learn(who, &ours);
+        Ok(())
+    }
+
+    fn learn(&mut self, who: Who, seen: &[Seen]) {
+        for seen in seen {
+            match seen {
+                Seen::Reply { zxid, body, .. } => {
+                    self.last_zxid = self.last_zxid.max(Zxid(*zxid));
+                    if let Some(session) = &mut self.sessions[who] {
+                        session.last_zxid = session.last_zxid.max(Zxid(*zxid));
+                    }
+                    if let Body::Read(Response::Path(path) | Response::Created { path, .. }) = body
+                    {
+                        self.created.push(path.clone());
+                    }
+                }
+                Seen::Closed => self.forget_connection(who),
+                Seen::Event { .. } | Seen::StillOpen => {}
+            }
+        }
+    }
+
+    fn forget_connection(&mut self, who: Who) {
+        for end in self.sessions[who].iter_mut().flat_map(|session| &mut session.ends) {
+            end.connection = None;
+        }
+    }
+
+    /// Shakes hands with both and compares the answers.
+    fn shake(
+        &mut self,
+        requests: Both<ConnectRequest>,
+    ) -> Result<Option<Both<(Connection, ConnectResponse)>>> {
+        let [theirs, ours] = &self.sides;
+        let mut connections = [Connection::open(theirs.address)?, Connection::open(ours.address)?];
+        let [one, other] = &mut connections;
+        let answers = [one.shake(&requests[ZOOKEEPER])?, other.shake(&requests[ENGINE])?];
+        match answers {
+            [None, None] => Ok(None),
+            [Some(theirs), Some(ours)] => {
+                let facts = |answer: &ConnectResponse| {
+                    let none = answer.session_id == SessionId::NONE;
+                    let ConnectResponse { timeout_ms, read_only, password, .. } = answer;
+                    let no_password = password.iter().all(|byte| *byte == 0);
+                    (*timeout_ms, *read_only, none, password.len(), no_password)
+                };
+                ensure!(
+                    facts(&theirs) == facts(&ours),
+                    "asked {requests:#?}\nZooKeeper: {theirs:#?}\nthe engine: {ours:#?}"
+                );
+                let [one, other] = connections;
+                Ok(Some([(one, theirs), (other, ours)]))
+            }
+            answers => bail!("asked {requests:#?}\nZooKeeper, the engine: {answers:#?}"),
+        }
+    }
+
+    fn open(&mut self, hello: Hello) -> Result<Option<Session>> {
+        self.operations += 1;
+        let request = ConnectRequest {
+            protocol_version: 0,
+            last_zxid_seen: Zxid(0),
+            timeout_ms: hello.timeout_ms,
+            session_id: SessionId::NONE,
+            password: Bytes::from_static(&[0; 16]),
+            read_only: hello.read_only,
+        };
+        let answers = self.shake([request.clone(), request])?;
+        let answers = answers.context("both refused to open a session")?;
+        self.opened += 1;
+        for (side, (_, answer)) in self.sides.iter_mut().zip(&answers) {
+            side.names.call(answer.session_id, self.opened);
+        }
+        let ends = answers.map(|(connection, answer)| End {
+            id: answer.session_id,
+            password: answer.password,
+            connection: Some(connection),
+        });
+        Ok(Some(Session { last_zxid: Zxid(0), next_xid: 1, ends }))
+    }
+
+    fn resume(&mut self, who: Who, how: Resume) -> Result<()> {
+        self.operations += 1;
+        let last_zxid = self.last_zxid;
+        let session = self.sessions[who].as_ref().context("a vacant session")?;
+        let requests = session.ends.each_ref().map(|end| ConnectRequest {
+            protocol_version: 0,
+            last_zxid_seen: match how {
+                Resume::Forgetful => Zxid(0),
+                Resume::Ahead => Zxid(last_zxid.0 + 1_000_000),
+                _ => session.last_zxid,
+            },
+            timeout_ms: 45_000,
+            session_id: match how {
+                Resume::Unknown => SessionId(0x7777_7777_7777),
+                _ => end.id,
+            },
+            password: match how {
+                Resume::WrongPassword => Bytes::from_static(&[7; 16]),
+                _ => end.password.clone(),
+            },
+            read_only: Some(false),
+        });
+        let mut answers = self.shake(requests)?;
+        if !matches!(how, Resume::Rightly | Resume::Forgetful) {
+            return match &mut answers {
+                None if matches!(how, Resume::Ahead) => Ok(()),
+                Some(answers) => answers.iter_mut().try_for_each(|(connection, answer)| {
+                    ensure!(answer.session_id == SessionId::NONE, "{how:?} was accepted");
+                    is_closed(connection)
+                }),
+                None => bail!("{how:?}: both closed without a word"),
+            };
+        }
+        let answers = answers.context("both refused to resume")?;
+        let session = self.sessions[who].as_mut().context("a vacant session")?;
+        for (end, (connection, answer)) in session.ends.iter_mut().zip(answers) {
+            ensure!(answer.session_id == end.id, "another session than before");
+            if let Some(mut older) = end.connection.replace(connection) {
+                is_closed(&mut older).context("the session's older connection")?;
+            }
+        }
+        Ok(())
+    }
+
+    fn expire(&mut self, asks: &[Ask]) -> Result<()> {
+        self.collect_events(Events::Ordered)?;
+        let session = self.open(Hello { timeout_ms: 1, read_only: Some(false) })?;
+        self.sessions.push(session);
+        let who = self.sessions.len() - 1;
+        for ask in asks {
+            self.exchange(who, std::slice::from_ref(ask), Events::Ordered)?;
+        }
+        let session = self.sessions.pop().flatten().context("it is over already")?;
+        for mut end in session.ends {
+            let connection = end.connection.as_mut().context("it is cut already")?;
+            while !matches!(connection.next_within(EXPIRY)?, Incoming::Closed) {}
+        }
+        self.collect_events(Events::Unordered)
+    }
+}
+
+fn lines(items: &[impl std::fmt::Debug]) -> String {
+    items.iter().map(|item| format!("\n  {item:?}")).collect()
+}
+
+fn is_closed(connection: &mut Connection) -> Result<()> {
+    loop {
+        match connection.next_within(CLOSING)? {
+            Incoming::Closed => return Ok(()),
+            // Events that were on their way.
+            Incoming::Frame(_) => {}
+            Incoming::Silence => bail!("a connection was not closed"),
+        }
+    }
+}
+
+/// Reads until all is answered; and on until the end, where the end is due.
+fn collect(connection: &mut Connection, names: &mut Names, asks: &[Ask]) -> Result<Vec<Seen>> {
+    let mut seen = Vec::new();
+    let mut open = asks.iter();
+    while let Some(ask) = open.next() {
+        loop {
+            let frame = match connection.next()? {
+                Incoming::Frame(frame) => frame,
+                Incoming::Closed => {
+                    seen.push(Seen::Closed);
+                    return Ok(seen);
+                }
+                Incoming::Silence => bail!("no answer to {ask:?} after {seen:#?}"),
+            };
+            seen.push(names.read(frame, |_| ask.op())?);
+            if matches!(seen.last(), Some(Seen::Reply { .. })) {
+                break;
+            }
+        }
+        if ends_connection(ask, &seen) {
+            let end = connection.next_within(CLOSING)?;
+            seen.push(if matches!(end, Incoming::Closed) { Seen::Closed } else { Seen::StillOpen });
+            return Ok(seen);
+        }
+    }
+    Ok(seen)
+}
+
+fn ends_connection(ask: &Ask, seen: &[Seen]) -> bool {
+    let error = match seen.last() {
+        Some(Seen::Reply { error, .. }) => *error,
+        _ => None,
+    };
+    match (ask.op(), error) {
+        (Some(OpCode::CloseSession), _) | (_, Some(ErrorCode::AuthFailed)) => true,
+        (op, Some(ErrorCode::Unimplemented)) => op != Some(OpCode::CreateTtl),
+        _ => false,
+    }
+}

@@ -1,0 +1,66 @@
+//! A fresh ZooKeeper and a fresh engine, set up alike.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use lockkeeper_engine::Engine;
+use lockkeeper_testkit::zookeeper::{self, ZooKeeper};
+use tokio::runtime::Runtime;
+
+use crate::known::Version;
+
+const TICK: Duration = Duration::from_millis(500);
+const LONGEST_SESSION: Duration = Duration::from_secs(60);
+/// Reaping goes by time, so it would come between different operations on each.
+const NEVER: Duration = Duration::from_secs(1_000_000);
+
+pub(crate) struct Servers {
+    zookeeper: ZooKeeper,
+    engine: Engine,
+    version: Version,
+    // After what may still want it for its end.
+    _runtime: Runtime,
+}
+
+impl Servers {
+    pub(crate) fn start() -> Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let zookeeper = zookeeper::Config::new()
+            .tick(TICK)
+            .extended_types()
+            // What a crash would leave does not matter here, and speed does.
+            .jvm_argument("-Dzookeeper.forceSync=no")
+            .jvm_argument("-Dorg.slf4j.simpleLogger.defaultLogLevel=error")
+            .jvm_argument(&format!("-Dznode.container.checkIntervalMs={}", NEVER.as_millis()));
+        let zookeeper = runtime.block_on(zookeeper.standalone())?;
+        let version = runtime.block_on(version(&zookeeper))?;
+        let engine = Engine::builder()
+            .tick(TICK)
+            .max_session_timeout(LONGEST_SESSION)
+            .allow_ttl_nodes()
+            .reap_interval(NEVER);
+        let engine = runtime.block_on(engine.start())?;
+        engine.addr().context("the engine listens nowhere")?;
+        Ok(Self { zookeeper, engine, version, _runtime: runtime })
+    }
+
+    pub(crate) fn version(&self) -> Version {
+        self.version
+    }
+
+    pub(crate) fn zookeeper(&self) -> SocketAddr {
+        self.zookeeper.connect_string().parse().expect("an address of this machine")
+    }
+
+    pub(crate) fn engine(&self) -> SocketAddr {
+        self.engine.addr().expect("checked at the start")
+    }
+}
+
+async fn version(zookeeper: &ZooKeeper) -> Result<Version> {
+    let answer = zookeeper.four_letter("srvr").await?;
+    let first = answer.lines().next().unwrap_or_default();
+    println!("{first}");
+    Ok(if first.contains(" 3.8.") { Version::V38 } else { Version::Later })
+}
