@@ -85,7 +85,12 @@ impl Stage<'_> {
 
     /// A session of its own, over a connection that is counted.
     async fn client(&self) -> Result<Client, Failure> {
-        Ok(connect::builder(self.global).connect(&self.counter.connect_string()).await?)
+        let client = connect::builder(self.global).connect(&self.counter.connect_string()).await;
+        client.map_err(|error| {
+            let advice = "check --connect; servers may allow fewer connections from one address \
+                          (maxClientCnxns) than --waiters asks for";
+            Failure::from(error).advise(advice)
+        })
     }
 
     /// Writes a part of the story, unless programs read it.
