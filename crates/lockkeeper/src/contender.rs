@@ -220,10 +220,6 @@ impl Contender {
         &self.terms.path
     }
 
-    pub(crate) fn terms(&self) -> &Terms {
-        &self.terms
-    }
-
     pub(crate) fn node(&self) -> Option<&Created> {
         self.node.as_ref()
     }

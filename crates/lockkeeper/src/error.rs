@@ -82,6 +82,35 @@ pub enum AcquireError {
         /// The lock.
         path: ZnodePath,
     },
+    /// More permits were asked for than the semaphore has.
+    #[error("{path} has {permits} permits, so {wanted} of them can never be had at once")]
+    TooMany {
+        /// The semaphore.
+        path: ZnodePath,
+        /// How many were asked for.
+        wanted: u32,
+        /// How many there are.
+        permits: u32,
+    },
+    /// Where the number of permits should be, there is something else.
+    #[error(
+        "{node} holds {found:?} and not a number of permits; use a path of its own for the \
+         semaphore, or the layout of the programs that made the node"
+    )]
+    BadPermits {
+        /// The node whose data should say how many permits there are.
+        node: ZnodePath,
+        /// What it says.
+        found: String,
+    },
+    /// What was held, and was to be held in another way, is lost.
+    #[error("{path} was lost before it could be held in another way: {reason}")]
+    Lost {
+        /// The lock.
+        path: ZnodePath,
+        /// Why it is lost.
+        reason: LossReason,
+    },
     /// The session's life could not be proven in time, again and again.
     #[error(
         "the servers are too slow to prove that {path} is held: proofs take longer than a lease of \
@@ -119,9 +148,14 @@ impl AcquireError {
             | Self::NodeDeleted { .. }
             | Self::SessionExpired { .. }
             | Self::Unreachable { .. }
+            | Self::Lost { .. }
             | Self::LeaseTooShort { .. } => true,
             Self::Client { source, .. } => source.is_retryable(),
-            Self::Foreign { .. } | Self::Exhausted { .. } | Self::Refused { .. } => false,
+            Self::Foreign { .. }
+            | Self::Exhausted { .. }
+            | Self::Refused { .. }
+            | Self::TooMany { .. }
+            | Self::BadPermits { .. } => false,
         }
     }
 
@@ -224,4 +258,22 @@ pub enum ReleaseError {
         /// Who holds it, if anybody does.
         holder: Option<String>,
     },
+}
+
+/// The number of a semaphore's permits was not changed, or may not have been.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SetPermitsError {
+    /// In this layout each program has a number of its own.
+    #[error(
+        "the number of permits of {path} is a convention of the programs that use it, which \
+         read it once: change it in all of them"
+    )]
+    Fixed {
+        /// The semaphore.
+        path: ZnodePath,
+    },
+    /// A request failed.
+    #[error("cannot change the number of permits: {0}")]
+    Client(#[from] Error),
 }

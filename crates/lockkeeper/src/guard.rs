@@ -295,6 +295,17 @@ impl Guard {
         self
     }
 
+    /// The same with a token that was made at the grant.
+    pub(crate) fn with_token(mut self, token: FencingToken) -> Self {
+        self.token = token;
+        self
+    }
+
+    /// Ends it without deleting its node: another one has taken the place.
+    pub(crate) fn dissolve(mut self) {
+        self.stake.cleanup = None;
+    }
+
     pub(crate) fn client(&self) -> &Client {
         &self.stake.client
     }

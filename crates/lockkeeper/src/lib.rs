@@ -5,6 +5,8 @@
 //!   reentrant_mutex   ReentrantMutex: the same, and its owner can enter it again
 //!   exclusive_node   ExclusiveNode: the simplest lock, which wakes everyone at each release
 //!   multi_lock   MultiLock: several locks as one, all or none
+//!   rw_lock    RwLock: a fair lock that readers share and writers have alone
+//!   semaphore  Semaphore: a number of permits, for as many holders at once
 //!   inspect    who holds a lock, and who waits
 //!   revoke     asking holders to give a lock back
 //!
@@ -14,6 +16,10 @@
 //!   attempt    attempts to create a node, while what fails is something passing
 //!   local      the queue within one process
 //!   reentry    counted entries of one owner
+//!   waiting    how a contender waits
+//!   entrance   a program's way into a queue: what the locks with several kinds share
+//!   upgrade    a reader that may become a writer
+//!   semaphore_layout, permits   what a semaphore is made of, and how many permits it has
 //!   order      who is ahead of whom: a pure function of a listing
 //!   profile    how contenders are named, so that Curator and kazoo programs take part
 //!   token      FencingToken and Fence
@@ -45,6 +51,7 @@
 
 mod attempt;
 mod contender;
+mod entrance;
 mod error;
 mod exclusive_node;
 mod guard;
@@ -55,14 +62,22 @@ mod multi_lock;
 mod mutex;
 pub mod order;
 mod owner;
+mod permits;
 mod profile;
 mod reentrant_mutex;
 mod reentry;
 pub mod revoke;
+mod rw_lock;
+mod semaphore;
+mod semaphore_layout;
 mod token;
+mod upgrade;
 mod waiting;
 
-pub use error::{AcquireError, EnsureError, LockPathError, LossReason, ReleaseError, VerifyError};
+pub use error::{
+    AcquireError, EnsureError, LockPathError, LossReason, ReleaseError, SetPermitsError,
+    VerifyError,
+};
 pub use exclusive_node::{ExclusiveGuard, ExclusiveNode};
 pub use guard::{Guard, State};
 pub use multi_guard::MultiGuard;
@@ -71,7 +86,11 @@ pub use mutex::{Mutex, MutexBuilder, MutexGuard};
 pub use owner::{Owner, OwnerInfo};
 pub use profile::{Kind, Profile};
 pub use reentrant_mutex::{ReentrantGuard, ReentrantMutex};
+pub use rw_lock::{RwLock, RwLockBuilder, RwLockWriteGuard};
+pub use semaphore::{Semaphore, SemaphoreBuilder, SemaphoreGuard};
+pub use semaphore_layout::SemaphoreLayout;
 pub use token::{Fence, FencingToken, ParseTokenError, Stale};
+pub use upgrade::RwLockUpgradeableGuard;
 
 pub use lockkeeper_client::{
     Acl, AddWatchMode, Client, ClientBuilder, Clock, ConnectError, ConnectString, Contact,

@@ -1,0 +1,229 @@
+//! What a semaphore is made of on the server.
+
+use lockkeeper_client::ZnodePath;
+use uuid::Uuid;
+
+use crate::contender::{Contender, Front};
+use crate::entrance::{Entrance, Patience, Setup};
+use crate::order::Line;
+use crate::permits::{Format, Permits};
+use crate::semaphore::{Semaphore, SemaphoreGuard};
+use crate::{AcquireError, Guard, Kind, LockPathError, Profile};
+
+/// Which nodes a [`Semaphore`] is made of. All parties must use the same.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SemaphoreLayout {
+    /// Our own: one line, in which permits are counted, and one round trip.
+    #[default]
+    Native,
+    /// That of Curator's `InterProcessSemaphoreV2`: whoever is first in the line at `<path>/locks`
+    /// waits for a free lease below `<path>/leases`. Acquiring costs three round trips, or more.
+    /// The number of permits is a convention.
+    Curator,
+    /// The same, and the number of permits is that of Curator's `SharedCount` at this path.
+    CuratorCounted(String),
+    /// That of kazoo's `Semaphore`: whoever is first in the line at `<path>-__lock__` waits until
+    /// `<path>` has few enough children. Acquiring costs three round trips, or more. The number of
+    /// permits is in the data of `<path>`, and is not changed while programs run.
+    Kazoo,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Layout {
+    Native(Entrance),
+    Curator { gate: Entrance, leases: Entrance },
+    Kazoo { gate: Entrance, leases: Entrance },
+}
+
+impl Layout {
+    pub(crate) fn new(
+        setup: Setup,
+        layout: SemaphoreLayout,
+        initial: u32,
+    ) -> Result<(Self, Permits), LockPathError> {
+        let path = setup.path.clone();
+        let at =
+            |path: String, profile, kinds| Setup { path, profile, ..setup.clone() }.entrance(kinds);
+        let native = at(path.clone(), Profile::Curator, &[Kind::Permits(1)])?;
+        let here = native.path().clone();
+        let curator = |node, format| {
+            let gate = at(format!("{path}/locks"), Profile::Curator, &[Kind::Exclusive])?;
+            let leases = at(format!("{path}/leases"), Profile::Curator, &[Kind::Lease])?;
+            let permits = Permits { path: here.clone(), initial, node, format };
+            Ok((Self::Curator { gate, leases }, permits))
+        };
+        match layout {
+            SemaphoreLayout::Native => {
+                let node = Some(here.clone());
+                let permits = Permits { path: here.clone(), initial, node, format: Format::Text };
+                Ok((Self::Native(native), permits))
+            }
+            SemaphoreLayout::Curator => curator(None, Format::SharedCount),
+            SemaphoreLayout::CuratorCounted(count) => {
+                curator(Some(ZnodePath::new(&count)?), Format::SharedCount)
+            }
+            SemaphoreLayout::Kazoo => {
+                let gate = at(format!("{path}-__lock__"), Profile::Kazoo, &[Kind::Exclusive])?;
+                let leases = at(path, Profile::Kazoo, &[])?;
+                let (node, format) = (Some(here.clone()), Format::LastingText);
+                let permits = Permits { path: here.clone(), initial, node, format };
+                Ok((Self::Kazoo { gate, leases }, permits))
+            }
+        }
+    }
+
+    /// Takes permits; `None` if that would need more patience.
+    pub(crate) async fn take(
+        &self,
+        semaphore: &Semaphore,
+        wanted: u32,
+        patience: Patience,
+    ) -> Result<Option<SemaphoreGuard>, AcquireError> {
+        match self {
+            Self::Native(line) => {
+                let place = Places::enter(line, semaphore, &[Kind::Permits(wanted)]).await?;
+                place.hold(semaphore, wanted, patience).await
+            }
+            Self::Curator { gate, leases } => {
+                let Some(gate) = gate.take(Kind::Exclusive, patience).await? else {
+                    return Ok(None);
+                };
+                let kinds = vec![Kind::Lease; usize::try_from(wanted).unwrap_or(usize::MAX)];
+                let places = Places::enter(leases, semaphore, &kinds).await?;
+                let guard = places.hold(semaphore, wanted, patience).await;
+                // Not before, so that the next one there finds all these leases.
+                drop(gate);
+                guard
+            }
+            Self::Kazoo { gate, leases } => {
+                let permits = semaphore.counted().current(semaphore.client(), None).await?;
+                let Some(gate) = gate.take(Kind::Exclusive, patience).await? else {
+                    return Ok(None);
+                };
+                let path = leases.path().clone();
+                let lost = |reason| AcquireError::Lost { path: path.clone(), reason };
+                let room = room(leases, wanted, permits, patience);
+                match gate.run(room).await.map_err(lost)?? {
+                    Some(()) => fill(leases, &gate, wanted).await.map(Some),
+                    None => Ok(None),
+                }
+            }
+        }
+    }
+}
+
+/// One or more places in a line in which permits are counted.
+struct Places {
+    last: Contender,
+    others: Vec<Contender>,
+    line: Line,
+    permits: u32,
+}
+
+impl Places {
+    /// Enters the line, and looks how many permits there are in the same round trip.
+    async fn enter(
+        entrance: &Entrance,
+        semaphore: &Semaphore,
+        kinds: &[Kind],
+    ) -> Result<Self, AcquireError> {
+        let client = semaphore.client();
+        let asked = semaphore.counted().node.as_ref().map(|node| client.data(node));
+        let (&last, before) = kinds.split_last().unwrap_or((&Kind::Lease, &[]));
+        let mut others = Vec::new();
+        for kind in before {
+            others.push(entrance.enter(*kind).await?.0);
+        }
+        let (last, line) = entrance.enter(last).await?;
+        let asked = match asked {
+            Some(asked) => Some(asked.await),
+            None => None,
+        };
+        let permits = semaphore.counted().current(client, asked).await?;
+        Ok(Self { last, others, line, permits })
+    }
+
+    async fn hold(
+        mut self,
+        semaphore: &Semaphore,
+        wanted: u32,
+        patience: Patience,
+    ) -> Result<Option<SemaphoreGuard>, AcquireError> {
+        loop {
+            self.line.set_permits(self.permits);
+            semaphore.enough(wanted, self.permits)?;
+            let front = match (self.last.at_front(&self.line)?, patience) {
+                (None, Patience::None) => return Ok(None),
+                (front, _) => front,
+            };
+            let front = match front {
+                Some(front) => front,
+                None => tokio::select! {
+                    biased;
+                    changed = semaphore.counted().changed(&self.last, self.permits) => {
+                        self.permits = changed?;
+                        continue;
+                    }
+                    front = self.last.wait_in(&mut self.line) => front?,
+                },
+            };
+            let guard = Guard::grant(self.last, front).await?;
+            return Ok(Some(SemaphoreGuard::new(guard, self.others, wanted)));
+        }
+    }
+}
+
+/// Waits until a node has so few children that there is room for more.
+async fn room(
+    leases: &Entrance,
+    wanted: u32,
+    permits: u32,
+    patience: Patience,
+) -> Result<Option<()>, AcquireError> {
+    let path = leases.path();
+    loop {
+        let ((names, _), mut changed) = match leases.client.children_watched(path).await {
+            Ok(listed) => listed,
+            // It waits for the next connection, and fails for good when none comes.
+            Err(error) if error.is_retryable() && !error.is_unreachable() => continue,
+            Err(error) => return Err(AcquireError::from_client(path, error)),
+        };
+        if let Some(foreign) = names.iter().find(|name| !is_kazoo_lease(name)) {
+            let (path, names) = (path.clone(), vec![foreign.clone()]);
+            return Err(AcquireError::Foreign { path, profile: Profile::Kazoo, names });
+        }
+        if names.len() as u64 + u64::from(wanted) <= u64::from(permits) {
+            return Ok(Some(()));
+        }
+        if patience == Patience::None {
+            return Ok(None);
+        }
+        changed.changed().await.map_err(|_| AcquireError::SessionExpired { path: path.clone() })?;
+    }
+}
+
+/// Whether kazoo's `Semaphore` could have made a node with this name.
+pub(crate) fn is_kazoo_lease(name: &str) -> bool {
+    name.len() == 32 && name.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// Creates kazoo's leases, each of them only while the gate is held: a session that has begun
+/// since must not go on where the old one was.
+async fn fill(
+    leases: &Entrance,
+    gate: &Guard,
+    wanted: u32,
+) -> Result<SemaphoreGuard, AcquireError> {
+    let mut all = Vec::new();
+    for _ in 0..wanted {
+        let name = Uuid::new_v4().simple().to_string();
+        let mut lease = Contender::reserve(&leases.client, &leases.terms, name);
+        let created = lease.take_place(&leases.data, |step| step.check(gate.node(), None)).await;
+        created.map_err(|error| leases.not_replaced(gate, error))?;
+        all.push(lease);
+    }
+    let Some(last) = all.pop() else { unreachable!("at least one is wanted") };
+    let guard = Guard::grant(last, Front { own: None }).await?;
+    Ok(SemaphoreGuard::new(guard, all, wanted))
+}
