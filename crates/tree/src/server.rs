@@ -13,7 +13,7 @@ use crate::outbox::Outbox;
 use crate::records::{self, STATE_KEY};
 use crate::requests::Asker;
 use crate::restore::Restoring;
-use crate::sessions::Sessions;
+use crate::sessions::{Session, Sessions};
 use crate::watches::WatchTable;
 use crate::{
     Change, Changes, CloseReason, Config, ConnectionId, Entropy, Now, Output, RestoreError,
@@ -170,10 +170,13 @@ impl Server {
     /// Only a part of it if there is much; [`next_timeout`](Self::next_timeout) is then in the
     /// past. Hand in the frames that have arrived first: a session whose client was heard of must
     /// not expire because the caller was busy.
-    pub fn handle_timeout(&mut self, now: Now) {
-        self.expire_due(now);
+    ///
+    /// Returns the sessions that ended.
+    pub fn handle_timeout(&mut self, now: Now) -> Vec<SessionInfo> {
+        let expired = self.expire_due(now);
         self.reap_if_due(now);
         self.arm_reaper(now);
+        expired
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) is to be called next, on the clock of
@@ -250,14 +253,22 @@ impl Server {
 
     /// The live sessions, by id.
     pub fn sessions(&self) -> Vec<SessionInfo> {
-        let info = |(id, session): (SessionId, &crate::sessions::Session)| SessionInfo {
+        self.sessions.iter().map(|(id, session)| self.session_info(id, session)).collect()
+    }
+
+    fn session_info(&self, id: SessionId, session: &Session) -> SessionInfo {
+        SessionInfo {
             id,
             timeout: session.timeout,
             deadline: session.deadline,
             connection: session.connection,
             ephemerals: self.tree.ephemerals(id).len(),
-        };
-        self.sessions.iter().map(info).collect()
+        }
+    }
+
+    /// A live session.
+    pub fn session(&self, id: SessionId) -> Option<SessionInfo> {
+        self.sessions.get(id).map(|session| self.session_info(id, session))
     }
 
     /// Expires a session now, as if its deadline had passed; `false` if there is none such.

@@ -7,17 +7,20 @@ use lockkeeper_wire::SessionId;
 
 use crate::nodes::{Node, Owner};
 use crate::txn::Txn;
-use crate::{CloseReason, Now, Server};
+use crate::{CloseReason, Now, Server, SessionInfo};
 
 /// How many sessions expire, or nodes are reaped, in one call: the rest waits for the next one, so
 /// that other clients' requests get their turn between.
 const BATCH: usize = 256;
 
 impl Server {
-    pub(crate) fn expire_due(&mut self, now: Now) {
-        for session in self.sessions.due(now.monotonic, BATCH) {
+    pub(crate) fn expire_due(&mut self, now: Now) -> Vec<SessionInfo> {
+        let due = self.sessions.due(now.monotonic, BATCH);
+        let expired: Vec<SessionInfo> = due.iter().filter_map(|id| self.session(*id)).collect();
+        for session in due {
             self.expire(now, session);
         }
+        expired
     }
 
     /// Ends a session of which nothing was heard for too long.
