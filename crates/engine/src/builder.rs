@@ -1,5 +1,6 @@
 //! What an engine is started with.
 
+use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,6 +10,9 @@ use lockkeeper_wire::MAX_FRAME;
 
 use crate::conversation::Limits;
 use crate::engine::Engine;
+#[cfg(feature = "tls")]
+use crate::tls::Tls;
+use crate::words::Words;
 use crate::{Durability, StartError, startup};
 
 /// The settings of an engine that is about to start; see [`Engine::builder`].
@@ -19,17 +23,33 @@ use crate::{Durability, StartError, startup};
 pub struct Builder {
     listen: Vec<SocketAddr>,
     unix_socket: Option<PathBuf>,
+    #[cfg(feature = "tls")]
+    tls: Option<(Vec<SocketAddr>, Tls)>,
     allow_plaintext: bool,
     data_dir: Option<PathBuf>,
     durability: Option<Durability>,
     tick: Duration,
     min_session_timeout: Option<Duration>,
     max_session_timeout: Option<Duration>,
-    ttl_nodes: bool,
-    reap_interval: Option<Duration>,
-    max_connections: usize,
-    max_connections_per_address: usize,
-    limits: Limits,
+    pub(crate) max_connections: usize,
+    pub(crate) max_connections_per_address: usize,
+    pub(crate) connection_rate: u32,
+    pub(crate) limits: Limits,
+    /// What the tree decides about; its times are filled in at the start.
+    pub(crate) config: Config,
+    super_digest: Option<Secret>,
+    words: Vec<String>,
+    metrics_address: Option<SocketAddr>,
+}
+
+/// A text that no log may show.
+#[derive(Clone)]
+struct Secret(String);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(..)")
+    }
 }
 
 impl Default for Builder {
@@ -37,21 +57,26 @@ impl Default for Builder {
         Self {
             listen: Vec::new(),
             unix_socket: None,
+            #[cfg(feature = "tls")]
+            tls: None,
             allow_plaintext: false,
             data_dir: None,
             durability: None,
             tick: Duration::from_secs(2),
             min_session_timeout: None,
             max_session_timeout: None,
-            ttl_nodes: false,
-            reap_interval: None,
             max_connections: 10_000,
             max_connections_per_address: 10_000,
+            connection_rate: 5_000,
             limits: Limits {
                 max_frame: MAX_FRAME,
                 max_outgoing: 64 * 1024 * 1024,
                 handshake_time: Duration::from_secs(10),
             },
+            config: Config::default(),
+            super_digest: None,
+            words: Vec::new(),
+            metrics_address: None,
         }
     }
 }
@@ -68,6 +93,16 @@ impl Builder {
     /// directory 0700. What a dead engine left there is replaced.
     pub fn unix_socket(mut self, path: impl Into<PathBuf>) -> Self {
         self.unix_socket = Some(path.into());
+        self
+    }
+
+    /// Listens on a TCP address and speaks TLS there; port 0 takes a free one. May be called
+    /// several times; the last `tls` counts for all.
+    #[cfg(feature = "tls")]
+    pub fn listen_tls(mut self, address: SocketAddr, tls: Tls) -> Self {
+        let (mut addresses, _) = self.tls.take().unwrap_or_else(|| (Vec::new(), tls.clone()));
+        addresses.push(address);
+        self.tls = Some((addresses, tls));
         self
     }
 
@@ -110,50 +145,53 @@ impl Builder {
         self
     }
 
-    /// Allows nodes with a time to live. Off by default, as in ZooKeeper.
+    /// Allows clients to create nodes with a time to live. Without this they get an error, as from
+    /// a ZooKeeper without `extendedTypesEnabled`.
     pub fn allow_ttl_nodes(mut self) -> Self {
-        self.ttl_nodes = true;
+        self.config.ttl_nodes = true;
         self
     }
 
-    /// How often empty containers and overdue TTL nodes are looked for. Default: 60 s, as in
-    /// ZooKeeper.
+    /// How often empty containers and overdue TTL nodes are looked for. Default: every minute, as
+    /// in ZooKeeper.
     pub fn reap_interval(mut self, interval: Duration) -> Self {
-        self.reap_interval = Some(interval);
+        self.config.reap_interval = interval;
         self
     }
 
-    /// The largest request, in bytes. Default: [`MAX_FRAME`](lockkeeper_wire::MAX_FRAME), 1 MiB
-    /// less one. A client that sends a larger one loses its connection.
-    pub fn max_frame(mut self, bytes: usize) -> Self {
-        self.limits.max_frame = bytes;
+    /// After what time a container that never had a child is reaped too. Default: never, as in
+    /// ZooKeeper.
+    pub fn unused_container(mut self, limit: Duration) -> Self {
+        self.config.unused_container = Some(limit);
         self
     }
 
-    /// How many connections there may be. Default: 10,000.
-    pub fn max_connections(mut self, count: usize) -> Self {
-        self.max_connections = count;
+    /// Gives all permissions to whoever shows this user's password by the scheme `digest`:
+    /// `user:base64(sha1(user:password))`, ZooKeeper's `superDigest`.
+    pub fn super_digest(mut self, digest: impl Into<String>) -> Self {
+        self.super_digest = Some(Secret(digest.into()));
         self
     }
 
-    /// How many connections may come from one IP address; those over a Unix socket count for none.
-    /// Default: 10,000.
-    pub fn max_connections_per_address(mut self, count: usize) -> Self {
-        self.max_connections_per_address = count;
+    /// Enforces the hard limits of quotas, and warns of the soft ones, as ZooKeeper's
+    /// `enforceQuota` does. Without this, the server only keeps the books.
+    pub fn enforce_quotas(mut self) -> Self {
+        self.config.enforce_quotas = true;
         self
     }
 
-    /// How many bytes may wait for a client that does not read; one for which there is more is
-    /// dropped (its session lives on). Default: 64 MiB. At a quarter of it, the engine stops
-    /// reading that client's requests.
-    pub fn max_outgoing(mut self, bytes: usize) -> Self {
-        self.limits.max_outgoing = bytes;
+    /// Answers this four-letter word too, or all of them for `*`. Without this: `srvr`, `ruok` and
+    /// `isro`. Some of the others tell who is connected and what is locked, and are costly.
+    pub fn four_letter_word(mut self, word: impl Into<String>) -> Self {
+        self.words.push(word.into());
         self
     }
 
-    /// How long a new connection may take to send its handshake. Default: 10 s.
-    pub fn handshake_time(mut self, limit: Duration) -> Self {
-        self.limits.handshake_time = limit;
+    /// Serves the metrics in Prometheus' format at `http://<address>/metrics`. Anyone who reaches
+    /// the address can read them, so one that other machines reach needs
+    /// [`Builder::allow_plaintext`].
+    pub fn metrics_address(mut self, address: SocketAddr) -> Self {
+        self.metrics_address = Some(address);
         self
     }
 
@@ -173,15 +211,21 @@ impl Builder {
 
     /// Finds what is wrong with the settings alone.
     fn check(self) -> Result<Plan, StartError> {
-        let exposed = self.listen.iter().find(|address| !is_loopback(address));
+        let exposed =
+            self.listen.iter().chain(&self.metrics_address).find(|address| !is_loopback(address));
         if let Some(&address) = exposed
             && !self.allow_plaintext
         {
             return Err(StartError::Plaintext { address });
         }
         let config = self.config()?;
+        let words = self.words()?;
         let mut listen = self.listen;
-        if listen.is_empty() && self.unix_socket.is_none() {
+        #[cfg(feature = "tls")]
+        let has_tls = self.tls.is_some();
+        #[cfg(not(feature = "tls"))]
+        let has_tls = false;
+        if listen.is_empty() && self.unix_socket.is_none() && !has_tls {
             listen.push(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
         }
         let default = match self.data_dir {
@@ -195,7 +239,12 @@ impl Builder {
             durability: self.durability.unwrap_or(default),
             max_connections: self.max_connections,
             max_connections_per_address: self.max_connections_per_address,
+            connection_rate: self.connection_rate,
             limits: self.limits,
+            #[cfg(feature = "tls")]
+            tls: self.tls,
+            metrics_address: self.metrics_address,
+            words,
             config,
         })
     }
@@ -207,13 +256,23 @@ impl Builder {
         if tick < Duration::from_millis(1) || min.is_zero() || min > max {
             return Err(StartError::Timeouts { tick, min, max });
         }
-        let mut config = Config::with_tick(tick);
+        let mut config = self.config.clone();
+        config.tick = tick;
         config.min_session_timeout = min;
         config.max_session_timeout = max;
         config.max_frame = self.limits.max_frame;
-        config.ttl_nodes = self.ttl_nodes;
-        config.reap_interval = self.reap_interval.unwrap_or(config.reap_interval);
+        if let Some(Secret(digest)) = &self.super_digest {
+            config.super_digest = Some(digest.parse()?);
+        }
         Ok(config)
+    }
+
+    fn words(&self) -> Result<Words, StartError> {
+        let mut words = Words::default();
+        for word in &self.words {
+            words.allow(word).map_err(|word| StartError::UnknownWord { word })?;
+        }
+        Ok(words)
     }
 }
 
@@ -229,7 +288,12 @@ pub(crate) struct Plan {
     pub(crate) durability: Durability,
     pub(crate) max_connections: usize,
     pub(crate) max_connections_per_address: usize,
+    pub(crate) connection_rate: u32,
     pub(crate) limits: Limits,
+    #[cfg(feature = "tls")]
+    pub(crate) tls: Option<(Vec<SocketAddr>, Tls)>,
+    pub(crate) metrics_address: Option<SocketAddr>,
+    pub(crate) words: Words,
     pub(crate) config: Config,
 }
 
@@ -255,6 +319,24 @@ mod tests {
             let builder = Builder::default().listen(address.parse().unwrap());
             assert!(builder.check().is_ok(), "{address}");
         }
+    }
+
+    #[test]
+    fn a_super_digest_is_checked_and_never_shown() {
+        let builder = Builder::default().super_digest("super:secret");
+        assert!(!format!("{builder:?}").contains("secret"));
+        let refusal = refusal(builder);
+        assert!(refusal.contains("user:base64") && !refusal.contains("secret"), "{refusal}");
+        let good = Builder::default().super_digest("super:D/InIHSb7yEEbrWz8b9l71RjZJU=");
+        assert!(good.check().is_ok());
+    }
+
+    #[test]
+    fn unknown_words_and_open_metrics_are_refused() {
+        assert!(refusal(Builder::default().four_letter_word("kill")).contains("kill"));
+        assert!(Builder::default().four_letter_word("*").check().is_ok());
+        let open = Builder::default().metrics_address("0.0.0.0:7000".parse().unwrap());
+        assert!(refusal(open).contains("0.0.0.0:7000"));
     }
 
     #[test]

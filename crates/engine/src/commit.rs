@@ -19,6 +19,7 @@ use tokio::sync::Notify;
 
 use crate::connection::Connection;
 use crate::metrics::Metrics;
+use crate::ops::OpCounts;
 use crate::storage::{Batch as StorageBatch, Storage, Table};
 use crate::{Durability, StorageError};
 
@@ -29,6 +30,8 @@ const MAX_BACKLOG: usize = 64 * 1024 * 1024;
 pub(crate) struct Batch {
     pub(crate) changes: Changes,
     pub(crate) replies: Vec<(Arc<Connection>, Output)>,
+    /// The requests of the round.
+    pub(crate) ops: OpCounts,
     /// When the round began.
     pub(crate) since: Instant,
 }
@@ -49,9 +52,12 @@ impl Batch {
     /// Sends the replies; what this batch depends on is durable.
     fn release(self, metrics: &Metrics) {
         let mut touched: Vec<Arc<Connection>> = Vec::new();
-        metrics.answered(self.replies.len(), self.since.elapsed());
+        let took = self.since.elapsed();
+        let sent = self.replies.iter().map(|(_, output)| output_size(output));
+        let sent = sent.fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
+        metrics.answered(&self.ops, sent, took);
         for (connection, output) in self.replies {
-            connection.push(output);
+            connection.push(output, took);
             // A client's replies mostly stand together, so most repetitions are found here; a
             // repetition that is not costs a second flush of an empty buffer.
             if touched.last().is_none_or(|last| last.id != connection.id) {
@@ -242,10 +248,16 @@ pub(crate) fn run(pipeline: &Pipeline, mut storage: Storage) -> Result<(), Stora
                 add(&mut writes, mem::take(&mut batch.changes));
             }
         }
+        let start = Instant::now();
         let committed = match group.fail {
             true => Err(storage.damaged("a test asked for this commit to fail")),
             false => storage.commit(&writes),
         };
+        if pipeline.durable && !writes.is_empty() {
+            pipeline.metrics.commits.add_time(start.elapsed(), 1);
+            let requests = group.batches.iter().map(|batch| batch.ops.total()).sum();
+            pipeline.metrics.batches.add(requests, 1);
+        }
         if let Err(e) = committed {
             // Before anyone is told: nothing may slip out any more.
             pipeline.abort();
@@ -255,6 +267,20 @@ pub(crate) fn run(pipeline: &Pipeline, mut storage: Storage) -> Result<(), Stora
         pipeline.release(group);
     }
     Ok(())
+}
+
+/// How many frames an output sends, and how many bytes.
+fn output_size(output: &Output) -> (usize, usize) {
+    let Output::Send(bytes) = output else {
+        return (0, 0);
+    };
+    let (mut rest, mut frames) = (&bytes[..], 0);
+    while let Some((prefix, content)) = rest.split_first_chunk::<4>() {
+        let len = u32::from_be_bytes(*prefix) as usize;
+        rest = content.get(len..).unwrap_or_default();
+        frames += 1;
+    }
+    (frames, bytes.len())
 }
 
 fn add(writes: &mut StorageBatch, changes: Changes) {

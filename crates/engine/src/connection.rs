@@ -2,12 +2,15 @@
 
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use lockkeeper_tree::{CloseReason, ConnectionId, Output};
 use rustix::net::Shutdown;
 use tokio::sync::Notify;
 
+use crate::clock;
+use crate::ops::Op;
 use crate::socket::{Outlet, Peer};
 
 /// A buffer that grew beyond this for a large reply is given back once it is sent.
@@ -20,18 +23,49 @@ const KEPT_BUFFER: usize = 8 * 1024;
 pub(crate) struct Connection {
     pub(crate) id: ConnectionId,
     pub(crate) peer: Peer,
+    /// The subject of the certificate that the client has shown.
+    pub(crate) subject: Option<String>,
     outlet: Outlet,
     outgoing: Mutex<Outgoing>,
     /// Tells the connection's task that bytes are left over, or that the end has come.
     attention: Notify,
     /// How many bytes may wait for a client that does not read.
     max_outgoing: usize,
+    /// When it was opened, in milliseconds since 1970.
+    pub(crate) opened_ms: i64,
 }
 
 struct Outgoing {
     /// What the socket has not taken yet.
     buffer: BytesMut,
     life: Life,
+    traffic: Traffic,
+}
+
+/// What went through a connection since it was opened, or since the operator began anew.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Traffic {
+    pub(crate) received: u64,
+    pub(crate) sent: u64,
+    /// The last request, by kind and by the number that the client gave it.
+    pub(crate) last: Option<(Op, i32)>,
+    /// When the last reply left, in milliseconds since 1970.
+    pub(crate) last_reply_ms: i64,
+    pub(crate) last_latency: Duration,
+    pub(crate) min_latency: Duration,
+    pub(crate) max_latency: Duration,
+    pub(crate) total_latency: Duration,
+}
+
+impl Traffic {
+    fn answered(&mut self, took: Duration) {
+        self.min_latency = if self.sent == 0 { took } else { self.min_latency.min(took) };
+        self.max_latency = self.max_latency.max(took);
+        self.total_latency += took;
+        self.last_latency = took;
+        self.last_reply_ms = clock::now().unix_ms;
+        self.sent += 1;
+    }
 }
 
 /// How far a connection is.
@@ -55,25 +89,55 @@ pub(crate) struct Wants {
 }
 
 impl Connection {
-    pub(crate) fn new(id: ConnectionId, peer: Peer, outlet: Outlet, max_outgoing: usize) -> Self {
+    pub(crate) fn new(
+        id: ConnectionId,
+        (peer, subject): (Peer, Option<String>),
+        outlet: Outlet,
+        max_outgoing: usize,
+    ) -> Self {
         Self {
             id,
             peer,
+            subject,
             outlet,
-            outgoing: Mutex::new(Outgoing { buffer: BytesMut::new(), life: Life::Open }),
+            outgoing: Mutex::new(Outgoing {
+                buffer: BytesMut::new(),
+                life: Life::Open,
+                traffic: Traffic::default(),
+            }),
             attention: Notify::new(),
             max_outgoing,
+            opened_ms: clock::now().unix_ms,
         }
     }
 
-    /// Takes an output in; [`Connection::flush`] sends it.
-    pub(crate) fn push(&self, output: Output) {
+    /// Counts requests, of which this is the last.
+    pub(crate) fn received(&self, frames: usize, last: (Op, i32)) {
+        let traffic = &mut self.lock().traffic;
+        traffic.received += frames as u64;
+        traffic.last = Some(last);
+    }
+
+    pub(crate) fn traffic(&self) -> Traffic {
+        self.lock().traffic
+    }
+
+    /// Begins counting anew.
+    pub(crate) fn reset_traffic(&self) {
+        self.lock().traffic = Traffic::default();
+    }
+
+    /// Takes an output in, so long after what it answers; [`Connection::flush`] sends it.
+    pub(crate) fn push(&self, output: Output, took: Duration) {
         let mut outgoing = self.lock();
         if outgoing.life != Life::Open {
             return;
         }
         match output {
-            Output::Send(bytes) => outgoing.buffer.extend_from_slice(&bytes),
+            Output::Send(bytes) => {
+                outgoing.buffer.extend_from_slice(&bytes);
+                outgoing.traffic.answered(took);
+            }
             Output::Close(reason) => {
                 log_close(self.peer, &reason);
                 outgoing.life = Life::Finishing;
@@ -105,11 +169,12 @@ impl Connection {
             );
             self.end(&mut outgoing);
         }
-        if outgoing.life == Life::Finishing && outgoing.buffer.is_empty() {
+        let is_sent = outgoing.buffer.is_empty() && !self.outlet.has_backlog();
+        if outgoing.life == Life::Finishing && is_sent {
             self.outlet.shutdown(Shutdown::Write);
             outgoing.life = Life::Finished;
         }
-        if outgoing.life != Life::Open || !outgoing.buffer.is_empty() {
+        if outgoing.life != Life::Open || !is_sent {
             self.attention.notify_one();
         }
     }
@@ -122,6 +187,10 @@ impl Connection {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(e) => return Err(e),
             }
+        }
+        match self.outlet.try_flush() {
+            Err(e) if e.kind() != io::ErrorKind::WouldBlock => return Err(e),
+            _ => {}
         }
         if buffer.capacity() > KEPT_BUFFER {
             *buffer = BytesMut::new();
@@ -147,7 +216,7 @@ impl Connection {
         let outgoing = self.lock();
         Wants {
             life: outgoing.life,
-            write: !outgoing.buffer.is_empty(),
+            write: !outgoing.buffer.is_empty() || self.outlet.has_backlog(),
             read: outgoing.buffer.len() <= self.max_outgoing / 4,
         }
     }

@@ -10,15 +10,16 @@ use lockkeeper_tree::ConnectionId;
 use lockkeeper_wire::{FrameError, split_frame};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::yield_now;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::admission::Seat;
 use crate::commit::Pipeline;
 use crate::connection::{Connection, Life};
-use crate::four_letter;
-use crate::metrics::Metrics;
-use crate::socket::{Incoming, Outlet, Peer};
+use crate::facts::Facts;
+use crate::metrics::{Counters, Metrics};
+use crate::socket::{Accepted, Incoming, Opened, Peer};
 use crate::tree_loop::Event;
+use crate::words;
 
 /// The largest handshake, in bytes: far above any real one (45), far below what would hurt.
 const MAX_HANDSHAKE: usize = 4 * 1024;
@@ -35,6 +36,7 @@ pub(crate) struct Hub {
     pub(crate) pipeline: Arc<Pipeline>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) limits: Limits,
+    pub(crate) facts: Facts,
     pub(crate) connections: AtomicU64,
 }
 
@@ -59,6 +61,9 @@ enum Ended {
     Frame(#[from] FrameError),
     #[error("the peer did not take the last replies")]
     NotTaken,
+    #[error("the TLS handshake failed: {0}")]
+    #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "there is no TLS"))]
+    NoTls(io::Error),
     #[error("no handshake within {0:?}")]
     TooLate(Duration),
     #[error("{0}")]
@@ -72,23 +77,29 @@ enum Opening {
 }
 
 /// Serves one connection from its first byte to its last.
-pub(crate) async fn converse(
-    hub: Arc<Hub>,
-    peer: Peer,
-    (incoming, outlet): (Incoming, Outlet),
-    seat: Seat,
-) {
+#[tracing::instrument(name = "connection", level = "debug", skip_all, fields(%peer, id))]
+pub(crate) async fn converse(hub: Arc<Hub>, peer: Peer, accepted: Accepted, seat: Seat) {
+    let deadline = Instant::now() + hub.limits.handshake_time;
+    let opened = match secure(&hub, accepted, deadline).await {
+        Ok(opened) => opened,
+        Err(ended) => {
+            Counters::count(&hub.metrics.events.tls_failed);
+            return log_end(&hub, peer, &ended);
+        }
+    };
     let id = ConnectionId(hub.connections.fetch_add(1, Ordering::Relaxed));
-    let connection = Connection::new(id, peer, outlet, hub.limits.max_outgoing);
+    tracing::Span::current().record("id", id.0);
+    let who = (peer, opened.subject);
+    let connection = Connection::new(id, who, opened.outlet, hub.limits.max_outgoing);
     let connection = Arc::new(connection);
-    let mut reader = Reader::new(incoming);
-    let ended = match open(&hub, &mut reader).await {
+    let mut reader = Reader::new(opened.incoming);
+    let ended = match open(&hub, &mut reader, deadline).await {
         Ok(Opening::Handshake(frame)) => serve(&hub, &mut reader, &connection, frame).await,
-        Ok(Opening::Word(word)) => answer_word(&hub, &connection, word),
+        Ok(Opening::Word(word)) => answer_word(&hub, &connection, word).await,
         Err(ended) => Err(ended),
     };
     if let Err(ended) = ended {
-        log_end(peer, &ended);
+        log_end(&hub, peer, &ended);
         connection.cut();
     }
     if connection.wants().life == Life::Finished {
@@ -97,17 +108,33 @@ pub(crate) async fn converse(
     drop(seat);
 }
 
-/// Reads the first frame, or the word that stands in its place.
-async fn open(hub: &Hub, reader: &mut Reader) -> Result<Opening, Ended> {
-    let limit = hub.limits.handshake_time;
-    match timeout(limit, reader.opening()).await {
-        Ok(opening) => opening,
-        Err(_) => Err(Ended::TooLate(limit)),
+/// Does what comes before the first byte of the protocol.
+async fn secure(hub: &Hub, accepted: Accepted, deadline: Instant) -> Result<Opened, Ended> {
+    let opened = async {
+        match accepted {
+            Accepted::Open(opened) => Ok(opened),
+            #[cfg(feature = "tls")]
+            Accepted::Tls(stream, tls) => {
+                tls.accept(stream).await.map(Opened::from).map_err(Ended::NoTls)
+            }
+        }
+    };
+    match timeout_at(deadline, opened).await {
+        Ok(opened) => opened,
+        Err(_) => Err(Ended::TooLate(hub.limits.handshake_time)),
     }
 }
 
-fn answer_word(hub: &Hub, connection: &Connection, word: [u8; 4]) -> Result<(), Ended> {
-    let Some(answer) = four_letter::answer(word, hub) else {
+/// Reads the first frame, or the word that stands in its place.
+async fn open(hub: &Hub, reader: &mut Reader, deadline: Instant) -> Result<Opening, Ended> {
+    match timeout_at(deadline, reader.opening()).await {
+        Ok(opening) => opening,
+        Err(_) => Err(Ended::TooLate(hub.limits.handshake_time)),
+    }
+}
+
+async fn answer_word(hub: &Hub, connection: &Connection, word: [u8; 4]) -> Result<(), Ended> {
+    let Some(answer) = words::answer(word, hub).await else {
         let word = String::from_utf8_lossy(&word).into_owned();
         let what = format!("neither a ZooKeeper handshake nor a known word: {word:?}");
         return Err(Ended::NoClient(what));
@@ -164,7 +191,10 @@ async fn exchange(hub: &Hub, reader: &mut Reader, connection: &Connection) -> Re
 }
 
 /// Everyday ends are of interest to whoever debugs only.
-fn log_end(peer: Peer, ended: &Ended) {
+fn log_end(hub: &Hub, peer: Peer, ended: &Ended) {
+    if let Ended::Frame(FrameError::TooLong { .. }) = ended {
+        Counters::count(&hub.metrics.events.too_large);
+    }
     match ended {
         Ended::ByPeer | Ended::Lost(_) => tracing::debug!(%peer, "connection closed: {ended}"),
         _ => tracing::warn!(%peer, "connection closed: {ended}"),

@@ -32,6 +32,8 @@ pub struct Engine {
 /// What the handle has of the engine.
 pub(crate) struct Shared {
     pub(crate) addresses: Vec<SocketAddr>,
+    pub(crate) secure: Vec<SocketAddr>,
+    pub(crate) metrics_address: Option<SocketAddr>,
     pub(crate) socket_path: Option<PathBuf>,
     pub(crate) events: UnboundedSender<Event>,
     pub(crate) pipeline: Arc<Pipeline>,
@@ -59,18 +61,29 @@ impl Engine {
         &self.shared.addresses
     }
 
+    /// The TCP addresses where it speaks TLS, in the order in which they were given.
+    pub fn tls_addrs(&self) -> &[SocketAddr] {
+        &self.shared.secure
+    }
+
+    /// Where a monitor fetches the metrics: `http://<this>/metrics`.
+    pub fn metrics_addr(&self) -> Option<SocketAddr> {
+        self.shared.metrics_address
+    }
+
     /// The Unix socket that it listens on, as an absolute path.
     pub fn socket_path(&self) -> Option<&Path> {
         self.shared.socket_path.as_deref()
     }
 
     /// What a client on this machine connects to: `127.0.0.1:2181`, or `unix:/path` if the engine
-    /// listens on no TCP address.
+    /// listens on no plain TCP address, or `tls://127.0.0.1:2281` if it listens with TLS only.
     pub fn connect_string(&self) -> String {
-        match (self.addr(), self.socket_path()) {
-            (Some(address), _) => reachable(address).to_string(),
-            (None, Some(path)) => format!("unix:{}", path.display()),
-            (None, None) => unreachable!("an engine listens somewhere"),
+        match (self.addr(), self.socket_path(), self.tls_addrs().first()) {
+            (Some(address), _, _) => reachable(address).to_string(),
+            (None, Some(path), _) => format!("unix:{}", path.display()),
+            (None, None, Some(address)) => format!("tls://{}", reachable(*address)),
+            (None, None, None) => unreachable!("an engine listens somewhere"),
         }
     }
 

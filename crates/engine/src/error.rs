@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkeeper_tree::RestoreError;
+use lockkeeper_tree::{InvalidSuperDigest, RestoreError};
 
 use crate::StorageError;
 
@@ -117,6 +117,17 @@ pub enum StartError {
         min: Duration,
         /// The longest session timeout.
         max: Duration,
+    },
+
+    /// A super user's digest in the wrong form.
+    #[error(transparent)]
+    SuperDigest(#[from] InvalidSuperDigest),
+
+    /// A four-letter word that there is not.
+    #[error("the four-letter word {word:?} is unknown: leave it out, or write * for all")]
+    UnknownWord {
+        /// The word that was asked for.
+        word: String,
     },
 
     /// The engine ended before it was ready.

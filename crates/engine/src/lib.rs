@@ -12,6 +12,7 @@
 //!
 //! ```text
 //!   builder        settings            engine    the handle of a running one
+//!   limits         ... those that protect it
 //!   startup        from the first to the second, and the end
 //!
 //!   listener       accepts, within the limits of `admission`; `unix_socket` guards the file
@@ -21,7 +22,9 @@
 //!   connection     bytes out, from whichever thread has them; `socket` is what they go through
 //!   storage        the data directory
 //!
-//!   four_letter, metrics, clock, error
+//!   words, prometheus, http   what operators see of `metrics`, counted by `ops`, `histogram`
+//!   tls, x509                 encryption, and who a certificate says its owner is
+//!   pace, complaints, open_files, facts, clock, error
 //! ```
 //!
 //! A request's way: its connection's task reads the frame and delivers it; the tree thread handles
@@ -36,18 +39,31 @@ mod admission;
 mod builder;
 mod clock;
 mod commit;
+mod complaints;
 mod connection;
 mod conversation;
 mod engine;
 mod error;
-mod four_letter;
+mod facts;
+mod histogram;
+mod http;
+mod limits;
 mod listener;
 mod metrics;
+mod open_files;
+mod ops;
+mod pace;
+mod prometheus;
 mod socket;
 mod startup;
 mod storage;
+#[cfg(feature = "tls")]
+mod tls;
 mod tree_loop;
 mod unix_socket;
+mod words;
+#[cfg(feature = "tls")]
+mod x509;
 
 pub use builder::Builder;
 pub use engine::Engine;
@@ -55,3 +71,5 @@ pub use error::{EngineError, StartError};
 pub use lockkeeper_tree::Stats;
 pub use lockkeeper_wire::{SessionId, Zxid};
 pub use storage::{Durability, StorageError, UnknownDurability};
+#[cfg(feature = "tls")]
+pub use tls::{ClientCertificates, Tls, TlsError, read_pem};

@@ -3,14 +3,17 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::net::{TcpListener, TcpSocket, UnixListener};
 
 use crate::StartError;
 use crate::admission::Admission;
+use crate::complaints::Complaints;
 use crate::conversation::{Hub, converse};
-use crate::socket::{Incoming, Outlet, Peer, split_tcp, split_unix};
+use crate::metrics::Counters;
+use crate::pace::Pace;
+use crate::socket::{Accepted, Peer, split_tcp, split_unix};
 
 /// How many connections may wait to be accepted.
 pub(crate) const BACKLOG: u32 = 1024;
@@ -21,6 +24,14 @@ const OUT_OF_RESOURCES: Duration = Duration::from_millis(100);
 pub(crate) enum Listener {
     Tcp(TcpListener),
     Unix(UnixListener),
+    #[cfg(feature = "tls")]
+    Tls(TcpListener, crate::tls::Tls),
+}
+
+/// Who decides about new connections.
+pub(crate) struct Gate {
+    pub(crate) admission: Arc<Admission>,
+    pub(crate) pace: Pace,
 }
 
 /// Listens on a TCP address. To be called within a runtime.
@@ -42,10 +53,11 @@ pub(crate) fn bind_tcp(address: SocketAddr) -> Result<TcpListener, StartError> {
 }
 
 /// Accepts connections for as long as the runtime lives.
-pub(crate) async fn accept(listener: Listener, admission: Arc<Admission>, hub: Arc<Hub>) {
+pub(crate) async fn accept(listener: Listener, gate: Arc<Gate>, hub: Arc<Hub>) {
     let mut complained = false;
+    let mut complaints = Complaints::default();
     loop {
-        let (peer, halves) = match listener.next().await {
+        let (peer, accepted) = match listener.next().await {
             Ok(accepted) => accepted,
             Err(e) if is_of_one_connection(&e) => continue,
             Err(e) => {
@@ -59,17 +71,27 @@ pub(crate) async fn accept(listener: Listener, admission: Arc<Admission>, hub: A
             }
         };
         complained = false;
-        match admission.admit(peer) {
+        match gate.admission.admit(peer) {
             Ok(seat) => {
-                tokio::spawn(converse(hub.clone(), peer, halves, seat));
+                tokio::spawn(converse(hub.clone(), peer, accepted, seat));
             }
-            Err(refusal) => tracing::warn!(%peer, "connection refused: {refusal}"),
+            Err(refusal) => {
+                Counters::count(&hub.metrics.events.rejected);
+                if let Some(held_back) = complaints.may_say("refused", Instant::now()) {
+                    tracing::warn!(%peer, held_back, "connection refused: {refusal}");
+                }
+            }
+        }
+        // Those that were refused count as well: refusing is work, too.
+        let pause = gate.pace.admit(Instant::now());
+        if !pause.is_zero() {
+            tokio::time::sleep(pause).await;
         }
     }
 }
 
 impl Listener {
-    async fn next(&self) -> io::Result<(Peer, (Incoming, Outlet))> {
+    async fn next(&self) -> io::Result<(Peer, Accepted)> {
         match self {
             Self::Tcp(listener) => {
                 let (stream, address) = listener.accept().await?;
@@ -78,6 +100,11 @@ impl Listener {
             Self::Unix(listener) => {
                 let (stream, _) = listener.accept().await?;
                 Ok((Peer::Unix, split_unix(stream)))
+            }
+            #[cfg(feature = "tls")]
+            Self::Tls(listener, tls) => {
+                let (stream, address) = listener.accept().await?;
+                Ok((Peer::Tcp(address), crate::socket::encrypted(stream, tls)?))
             }
         }
     }

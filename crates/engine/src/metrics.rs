@@ -1,13 +1,54 @@
 //! What the engine counts.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use lockkeeper_tree::Stats;
 
+use crate::histogram::{Histogram, Reading};
+use crate::ops::{Effect, Op, OpCounts};
+
 /// Counters and the last known state, written by the engine's threads and read by anyone.
 pub(crate) struct Metrics {
     inner: Mutex<Inner>,
+    /// How long commits took, syncs included.
+    pub(crate) commits: Histogram,
+    /// How many requests were made durable by one commit.
+    pub(crate) batches: Histogram,
+    /// By kind of request: from its arrival to its reply's way out.
+    requests: Vec<Histogram>,
+    pub(crate) events: Counters,
+}
+
+/// What happened how often since the start.
+#[derive(Default)]
+pub(crate) struct Counters {
+    /// First frames of connections.
+    pub(crate) handshakes: AtomicU64,
+    /// Connections over a limit.
+    pub(crate) rejected: AtomicU64,
+    /// Connections that ended.
+    pub(crate) dropped: AtomicU64,
+    /// Sessions that expired.
+    pub(crate) expired: AtomicU64,
+    /// Credentials that were refused.
+    pub(crate) auth_failed: AtomicU64,
+    /// Requests over the frame limit.
+    pub(crate) too_large: AtomicU64,
+    /// TLS handshakes that failed.
+    pub(crate) tls_failed: AtomicU64,
+    /// Bytes of requests.
+    pub(crate) bytes_received: AtomicU64,
+    /// Bytes of replies and events.
+    pub(crate) bytes_sent: AtomicU64,
+}
+
+impl Counters {
+    /// Counts one more.
+    pub(crate) fn count(counter: &AtomicU64) {
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 struct Inner {
@@ -43,18 +84,32 @@ impl Metrics {
                 stats: Stats::default(),
                 idle_since: Some(Instant::now()),
             }),
+            commits: Histogram::of_times(),
+            batches: Histogram::of_sizes(),
+            requests: Op::all().map(|_| Histogram::of_times()).collect(),
+            events: Counters::default(),
         }
     }
 
-    pub(crate) fn received(&self, frames: usize) {
+    pub(crate) fn received(&self, frames: usize, bytes: usize) {
         self.lock().traffic.received += frames as u64;
+        self.events.bytes_received.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     /// Replies and events of one round have left, so long after the round began.
-    pub(crate) fn answered(&self, replies: usize, took: Duration) {
+    pub(crate) fn answered(
+        &self,
+        ops: &OpCounts,
+        (replies, bytes): (usize, usize),
+        took: Duration,
+    ) {
+        for (op, count) in ops.iter() {
+            self.requests[usize::from(op.number())].add_time(took, count);
+        }
         if replies == 0 {
             return;
         }
+        self.events.bytes_sent.fetch_add(bytes as u64, Ordering::Relaxed);
         let traffic = &mut self.lock().traffic;
         traffic.shortest = match traffic.sent {
             0 => took,
@@ -74,6 +129,26 @@ impl Metrics {
             _ => None,
         };
         inner.stats = stats;
+    }
+
+    /// Times of one kind of request.
+    pub(crate) fn requests(&self, op: Op) -> Reading {
+        self.requests[usize::from(op.number())].read()
+    }
+
+    /// Times of all requests with this effect.
+    pub(crate) fn requests_with(&self, effect: Effect) -> Reading {
+        let of_effect = Op::all().filter(|op| op.effect() == effect);
+        let all = Reading::merge(of_effect.map(|op| self.requests(op)));
+        all.unwrap_or_else(|| Histogram::of_times().read())
+    }
+
+    /// Forgets what went through, as ZooKeeper's `srst` does.
+    pub(crate) fn reset(&self) {
+        self.lock().traffic = Traffic::default();
+        self.commits.reset();
+        self.batches.reset();
+        self.requests.iter().for_each(Histogram::reset);
     }
 
     pub(crate) fn stats(&self) -> Stats {

@@ -1,7 +1,4 @@
-//! TCP and Unix sockets behind one pair of types.
-//!
-//! A transport with a state of its own between the bytes and the socket, such as TLS, becomes a
-//! third variant: both halves are only ever used through the functions here.
+//! TCP and Unix sockets, and TLS on top of TCP, behind one pair of types.
 
 use std::fmt;
 use std::io;
@@ -11,6 +8,9 @@ use bytes::BytesMut;
 use rustix::net::{Shutdown, shutdown};
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpStream, UnixStream, tcp, unix};
+
+#[cfg(feature = "tls")]
+use crate::tls::{Secured, Tls, TlsIncoming, TlsOutlet};
 
 /// Where a connection comes from.
 #[derive(Clone, Copy, Debug)]
@@ -42,6 +42,8 @@ impl fmt::Display for Peer {
 pub(crate) enum Incoming {
     Tcp(tcp::OwnedReadHalf),
     Unix(unix::OwnedReadHalf),
+    #[cfg(feature = "tls")]
+    Tls(TlsIncoming),
 }
 
 impl Incoming {
@@ -50,6 +52,8 @@ impl Incoming {
         match self {
             Self::Tcp(half) => half.read_buf(buffer).await,
             Self::Unix(half) => half.read_buf(buffer).await,
+            #[cfg(feature = "tls")]
+            Self::Tls(half) => half.read(buffer).await,
         }
     }
 }
@@ -58,6 +62,8 @@ impl Incoming {
 pub(crate) enum Outlet {
     Tcp(tcp::OwnedWriteHalf),
     Unix(unix::OwnedWriteHalf),
+    #[cfg(feature = "tls")]
+    Tls(TlsOutlet),
 }
 
 impl Outlet {
@@ -66,6 +72,8 @@ impl Outlet {
         match self {
             Self::Tcp(half) => half.writable().await,
             Self::Unix(half) => half.writable().await,
+            #[cfg(feature = "tls")]
+            Self::Tls(half) => half.writable().await,
         }
     }
 
@@ -74,6 +82,26 @@ impl Outlet {
         match self {
             Self::Tcp(half) => half.try_write(bytes),
             Self::Unix(half) => half.try_write(bytes),
+            #[cfg(feature = "tls")]
+            Self::Tls(half) => half.try_write(bytes),
+        }
+    }
+
+    /// Whether bytes that count as written wait for the socket.
+    pub(crate) fn has_backlog(&self) -> bool {
+        match self {
+            Self::Tcp(_) | Self::Unix(_) => false,
+            #[cfg(feature = "tls")]
+            Self::Tls(half) => half.has_backlog(),
+        }
+    }
+
+    /// Sends such bytes without waiting.
+    pub(crate) fn try_flush(&self) -> io::Result<()> {
+        match self {
+            Self::Tcp(_) | Self::Unix(_) => Ok(()),
+            #[cfg(feature = "tls")]
+            Self::Tls(half) => half.try_flush(),
         }
     }
 
@@ -83,20 +111,58 @@ impl Outlet {
         let _ = match self {
             Self::Tcp(half) => shutdown(half.as_ref(), how),
             Self::Unix(half) => shutdown(half.as_ref(), how),
+            #[cfg(feature = "tls")]
+            Self::Tls(half) => return half.shutdown(how),
         };
+    }
+}
+
+/// A connection that was just accepted.
+pub(crate) enum Accepted {
+    Open(Opened),
+    /// Before its handshake.
+    #[cfg(feature = "tls")]
+    Tls(TcpStream, Tls),
+}
+
+/// A connection that is ready for the protocol.
+pub(crate) struct Opened {
+    pub(crate) incoming: Incoming,
+    pub(crate) outlet: Outlet,
+    /// The subject of the client's certificate, if it has shown one.
+    pub(crate) subject: Option<String>,
+}
+
+#[cfg(feature = "tls")]
+impl From<Secured> for Opened {
+    fn from(secured: Secured) -> Self {
+        Self {
+            incoming: Incoming::Tls(secured.incoming),
+            outlet: Outlet::Tls(secured.outlet),
+            subject: secured.subject,
+        }
     }
 }
 
 /// Splits a TCP connection. Replies leave at once: waiting to fill a packet would cost a client
 /// that is waiting for a lock 40 ms.
-pub(crate) fn split_tcp(stream: TcpStream) -> io::Result<(Incoming, Outlet)> {
+pub(crate) fn split_tcp(stream: TcpStream) -> io::Result<Accepted> {
     stream.set_nodelay(true)?;
     let (incoming, outlet) = stream.into_split();
-    Ok((Incoming::Tcp(incoming), Outlet::Tcp(outlet)))
+    let (incoming, outlet) = (Incoming::Tcp(incoming), Outlet::Tcp(outlet));
+    Ok(Accepted::Open(Opened { incoming, outlet, subject: None }))
+}
+
+/// A TCP connection on which TLS is spoken.
+#[cfg(feature = "tls")]
+pub(crate) fn encrypted(stream: TcpStream, tls: &Tls) -> io::Result<Accepted> {
+    stream.set_nodelay(true)?;
+    Ok(Accepted::Tls(stream, tls.clone()))
 }
 
 /// Splits a Unix connection.
-pub(crate) fn split_unix(stream: UnixStream) -> (Incoming, Outlet) {
+pub(crate) fn split_unix(stream: UnixStream) -> Accepted {
     let (incoming, outlet) = stream.into_split();
-    (Incoming::Unix(incoming), Outlet::Unix(outlet))
+    let (incoming, outlet) = (Incoming::Unix(incoming), Outlet::Unix(outlet));
+    Accepted::Open(Opened { incoming, outlet, subject: None })
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lockkeeper_tree::{RestoreError, Restored, Server};
-use tokio::net::UnixListener;
+use tokio::net::{TcpListener, UnixListener};
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{oneshot, watch};
@@ -22,14 +23,19 @@ use crate::admission::Admission;
 use crate::builder::Plan;
 use crate::clock::{self, SystemEntropy};
 use crate::commit::{self, Pipeline, tree_table};
+use crate::complaints::Complaints;
 use crate::conversation::Hub;
 use crate::engine::{Ending, Engine, Shared};
 use crate::error::{EngineError, StartError};
-use crate::listener::{Listener, accept, bind_tcp};
+use crate::facts::Facts;
+use crate::listener::{Gate, Listener, accept, bind_tcp};
 use crate::metrics::Metrics;
+use crate::ops::OpCounts;
+use crate::pace::Pace;
 use crate::storage::Storage;
 use crate::tree_loop::{Event, TreeLoop};
 use crate::unix_socket::{SocketFile, listen_at};
+use crate::{http, open_files};
 
 /// Starts the tree thread, which does the rest: opening a large data directory takes its time, and
 /// the caller's runtime is not to wait for it.
@@ -91,6 +97,7 @@ fn prepare(plan: Plan) -> Result<(Runtime, Running), StartError> {
         .build()
         .map_err(refused("an event loop"))?;
     let within = runtime.enter();
+    open_files::make_room_for(plan.max_connections);
     let doors = Doors::open(&plan)?;
     let running = Running::new(&plan, server, storage, doors)?;
     running.banner(&plan, restored);
@@ -118,18 +125,38 @@ fn restore(plan: &Plan, storage: &Storage) -> Result<(Server, Restored), StartEr
 /// The sockets that clients come in by.
 struct Doors {
     listeners: Vec<Listener>,
-    addresses: Vec<std::net::SocketAddr>,
+    addresses: Vec<SocketAddr>,
+    /// Those of `addresses` where TLS is spoken.
+    secure: Vec<SocketAddr>,
     socket: Option<SocketFile>,
+    /// Where monitors fetch the metrics.
+    metrics: Option<(TcpListener, SocketAddr)>,
 }
 
 impl Doors {
     fn open(plan: &Plan) -> Result<Self, StartError> {
-        let mut doors = Self { listeners: Vec::new(), addresses: Vec::new(), socket: None };
+        let mut doors = Self {
+            listeners: Vec::new(),
+            addresses: Vec::new(),
+            secure: Vec::new(),
+            socket: None,
+            metrics: None,
+        };
         for &address in &plan.listen {
-            let listener = bind_tcp(address)?;
-            let bound = listener.local_addr();
-            doors.addresses.push(bound.map_err(|source| StartError::Listen { address, source })?);
+            let (listener, bound) = listen(address)?;
+            doors.addresses.push(bound);
             doors.listeners.push(Listener::Tcp(listener));
+        }
+        #[cfg(feature = "tls")]
+        if let Some((addresses, tls)) = &plan.tls {
+            for &address in addresses {
+                let (listener, bound) = listen(address)?;
+                doors.secure.push(bound);
+                doors.listeners.push(Listener::Tls(listener, tls.clone()));
+            }
+        }
+        if let Some(address) = plan.metrics_address {
+            doors.metrics = Some(listen(address)?);
         }
         if let Some(path) = &plan.unix_socket {
             let (listener, file) = listen_at(path)?;
@@ -141,11 +168,18 @@ impl Doors {
     }
 }
 
+fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {
+    let listener = bind_tcp(address)?;
+    let bound = listener.local_addr();
+    let bound = bound.map_err(|source| StartError::Listen { address, source })?;
+    Ok((listener, bound))
+}
+
 /// Everything that runs.
 struct Running {
     tree: TreeLoop,
     hub: Arc<Hub>,
-    addresses: Vec<std::net::SocketAddr>,
+    metrics_address: Option<SocketAddr>,
     accepting: JoinSet<()>,
     socket: Option<SocketFile>,
 }
@@ -167,17 +201,25 @@ impl Running {
             pipeline,
             metrics,
             limits: plan.limits.clone(),
+            facts: Facts::new(plan, &doors.addresses, &doors.secure),
             connections: AtomicU64::new(1),
         });
-        let admission = Admission::new(plan.max_connections, plan.max_connections_per_address);
+        let gate = Arc::new(Gate {
+            admission: Admission::new(plan.max_connections, plan.max_connections_per_address),
+            pace: Pace::per_second(plan.connection_rate),
+        });
         let mut accepting = JoinSet::new();
         for listener in doors.listeners {
-            accepting.spawn(accept(listener, admission.clone(), hub.clone()));
+            accepting.spawn(accept(listener, gate.clone(), hub.clone()));
+        }
+        let metrics_address = doors.metrics.as_ref().map(|(_, address)| *address);
+        if let Some((listener, _)) = doors.metrics {
+            accepting.spawn(http::serve(listener, hub.clone()));
         }
         Ok(Self {
             tree: tree_loop(server, deliveries, &hub),
             hub,
-            addresses: doors.addresses,
+            metrics_address,
             accepting,
             socket: doors.socket,
         })
@@ -185,7 +227,9 @@ impl Running {
 
     fn handle(&self, ended: watch::Receiver<Ending>) -> Shared {
         Shared {
-            addresses: self.addresses.clone(),
+            addresses: self.hub.facts.addresses.clone(),
+            secure: self.hub.facts.secure.clone(),
+            metrics_address: self.metrics_address,
             socket_path: self.socket_path(),
             events: self.hub.events.clone(),
             pipeline: self.hub.pipeline.clone(),
@@ -210,13 +254,16 @@ impl Running {
     }
 
     fn banner(&self, plan: &Plan, restored: Restored) {
-        let mut listening: Vec<String> = self.addresses.iter().map(|a| a.to_string()).collect();
+        let facts = &self.hub.facts;
+        let mut listening: Vec<String> = facts.addresses.iter().map(|a| a.to_string()).collect();
+        listening.extend(facts.secure.iter().map(|address| format!("tls://{address}")));
         listening.extend(self.socket_path().map(|path| format!("unix:{}", path.display())));
         let data = plan.data_dir.as_ref().map(|path| path.display());
         tracing::info!(
             listening = listening.join(", "),
             durability = %plan.durability,
             data_dir = data.map(tracing::field::display),
+            metrics = self.metrics_address.map(tracing::field::display),
             znodes = restored.nodes,
             sessions = restored.sessions,
             zxid = %restored.last_zxid,
@@ -234,6 +281,8 @@ fn tree_loop(server: Server, events: UnboundedReceiver<Event>, hub: &Hub) -> Tre
         events,
         pipeline: hub.pipeline.clone(),
         metrics: hub.metrics.clone(),
+        ops: OpCounts::default(),
+        complaints: Complaints::default(),
         rest_until: Duration::ZERO,
         ending: None,
     }

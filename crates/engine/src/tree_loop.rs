@@ -4,27 +4,33 @@
 //! read, and between two polls everything delivered is handled in one round. A request thus reaches
 //! the tree without waking another thread. It never waits for the disk; see `commit`.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use lockkeeper_tree::{ConnectionId, Now, Server};
+use lockkeeper_tree::{CloseReason, ConnectionId, Notice, Now, Output, Server};
 use lockkeeper_wire::SessionId;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
 
 use crate::commit::{Batch, Pipeline};
+use crate::complaints::Complaints;
 use crate::connection::Connection;
 use crate::error::EngineError;
-use crate::metrics::Metrics;
+use crate::metrics::{Counters, Metrics};
+use crate::ops::{Op, OpCounts};
 use crate::{StorageError, clock};
 
 /// How many deliveries one round takes at most, so that the first of them is not kept waiting.
 const MAX_ROUND: usize = 1024;
 /// How long expiry rests after the engine has not listened for a while.
 const GRACE: Duration = Duration::from_millis(100);
+
+/// Up to how many sessions that expire at the same time are logged one by one.
+const LOGGED_EXPIRIES: usize = 64;
 
 /// What is delivered to the tree thread.
 pub(crate) enum Event {
@@ -35,6 +41,8 @@ pub(crate) enum Event {
     Disconnected(ConnectionId),
     /// A test expires a session.
     Expire(SessionId, oneshot::Sender<bool>),
+    /// An operator asks for something that only this thread knows.
+    Look(Box<dyn FnOnce(&TreeLoop) + Send>),
     /// A test cuts all connections.
     DropConnections(oneshot::Sender<()>),
     /// The owner of the engine asks for its end.
@@ -64,6 +72,9 @@ pub(crate) struct TreeLoop {
     pub(crate) events: UnboundedReceiver<Event>,
     pub(crate) pipeline: Arc<Pipeline>,
     pub(crate) metrics: Arc<Metrics>,
+    /// The requests of the present round.
+    pub(crate) ops: OpCounts,
+    pub(crate) complaints: Complaints,
     /// No session expires before this time.
     pub(crate) rest_until: Duration,
     /// How the engine is to end, once that is known.
@@ -153,17 +164,26 @@ impl TreeLoop {
         match event {
             Event::Connected(connection, handshake) => {
                 let id = connection.id;
-                self.server.connected(id, connection.peer.ip());
+                Counters::count(&self.metrics.events.handshakes);
+                self.metrics.received(1, handshake.len());
+                match connection.subject.clone() {
+                    None => self.server.connected(id, connection.peer.ip()),
+                    Some(subject) => {
+                        let ip = connection.peer.ip();
+                        self.server.connected_with_certificate(id, ip, subject);
+                    }
+                }
                 self.connections.insert(id, connection);
                 self.server.handle_frame(now, id, handshake);
             }
             Event::Frames(id, frames) => {
-                self.metrics.received(frames.len());
+                self.count(id, &frames);
                 for frame in frames {
                     self.server.handle_frame(now, id, frame);
                 }
             }
             Event::Disconnected(id) => {
+                Counters::count(&self.metrics.events.dropped);
                 self.server.disconnected(id);
                 self.connections.remove(&id);
             }
@@ -171,6 +191,7 @@ impl TreeLoop {
                 // Whoever asked may be gone.
                 let _ = done.send(self.server.expire_session(now, session));
             }
+            Event::Look(look) => look(self),
             Event::DropConnections(done) => {
                 self.connections.values().for_each(|c| c.cut());
                 let _ = done.send(());
@@ -189,25 +210,54 @@ impl TreeLoop {
         for (id, output) in self.server.take_outputs() {
             // A connection that is gone gets nothing.
             if let Some(connection) = self.connections.get(&id) {
+                if output == Output::Close(CloseReason::AuthFailed) {
+                    Counters::count(&self.metrics.events.auth_failed);
+                }
                 replies.push((connection.clone(), output));
             }
         }
         self.metrics.observe(self.server.stats());
-        self.pipeline.submit(Batch { changes, replies, since });
+        let ops = std::mem::take(&mut self.ops);
+        self.pipeline.submit(Batch { changes, replies, ops, since });
+        self.log_notices();
     }
 
-    /// Does what is due, and logs which sessions that ended: not always all that are overdue, as
-    /// the server takes many of them in portions.
-    fn handle_timeout(&mut self, now: Now) {
-        let mut overdue = self.server.sessions();
-        overdue.retain(|session| session.deadline <= now.monotonic);
-        self.server.handle_timeout(now);
-        if overdue.is_empty() {
-            return;
+    fn count(&mut self, id: ConnectionId, frames: &[Bytes]) {
+        self.metrics.received(frames.len(), frames.iter().map(Bytes::len).sum());
+        let mut last = None;
+        for frame in frames {
+            let (op, xid) = Op::of_frame(frame);
+            self.ops.add(op);
+            last = Some((op, xid));
         }
-        let left = self.server.sessions();
-        let left: HashSet<SessionId> = left.iter().map(|session| session.id).collect();
-        for session in overdue.iter().filter(|s| !left.contains(&s.id)) {
+        if let (Some(last), Some(connection)) = (last, self.connections.get(&id)) {
+            connection.received(frames.len(), last);
+        }
+    }
+
+    fn log_notices(&mut self) {
+        for notice in self.server.take_notices() {
+            let (kind, connection) = describe(&notice);
+            let peer = connection.and_then(|id| self.connections.get(&id));
+            let peer = peer.map(|connection| tracing::field::display(connection.peer));
+            if let Some(held_back) = self.complaints.may_say(kind, Instant::now()) {
+                tracing::warn!(peer, held_back, "{notice}");
+            }
+        }
+    }
+
+    /// Does what is due, and logs which sessions that ended.
+    fn handle_timeout(&mut self, now: Now) {
+        let expired = self.server.handle_timeout(now);
+        self.metrics.events.expired.fetch_add(expired.len() as u64, Ordering::Relaxed);
+        if expired.len() > LOGGED_EXPIRIES {
+            // A line for each of ten thousand would keep the living waiting.
+            return tracing::info!(
+                count = expired.len(),
+                "sessions expired: nothing was heard of their clients for the session timeouts"
+            );
+        }
+        for session in expired {
             tracing::info!(
                 session = %session.id,
                 timeout_ms = session.timeout.as_millis(),
@@ -235,5 +285,17 @@ impl TreeLoop {
             connection.flush();
             connection.cut();
         }
+    }
+}
+
+/// What kind of notice it is, and whom it is about.
+fn describe(notice: &Notice) -> (&'static str, Option<ConnectionId>) {
+    match notice {
+        Notice::ReplyTooLong { connection, .. } => ("reply", Some(*connection)),
+        Notice::TooManyOps { connection, .. } => ("ops", Some(*connection)),
+        Notice::TooManyWatches { connection, .. } => ("watches", Some(*connection)),
+        Notice::QuotaExceeded { refused: true, .. } => ("hard quota", None),
+        Notice::QuotaExceeded { .. } => ("soft quota", None),
+        _ => ("other", None),
     }
 }

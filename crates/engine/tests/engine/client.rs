@@ -27,7 +27,14 @@ pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-trait Stream: Read + Write + Send {
+/// The answer to a four-letter word.
+pub(crate) fn word(engine: &Engine, word: &str) -> String {
+    let mut client = Client::raw(engine);
+    client.send_bytes(word.as_bytes());
+    String::from_utf8(client.rest()).unwrap()
+}
+
+pub(crate) trait Stream: Read + Write + Send {
     fn set_timeout(&self, timeout: Duration) -> io::Result<()>;
     fn half_close(&self) -> io::Result<()>;
 }
@@ -87,6 +94,11 @@ impl Client {
             Some(path) => Box::new(UnixStream::connect(path).unwrap()),
             None => Box::new(TcpStream::connect(connect).unwrap()),
         };
+        Self::over(stream)
+    }
+
+    /// A connection that was made in some other way.
+    pub(crate) fn over(stream: Box<dyn Stream>) -> Self {
         stream.set_timeout(PATIENCE).unwrap();
         Self {
             stream,
@@ -126,7 +138,7 @@ impl Client {
         Ticket { session: self.session, password: self.password.clone() }
     }
 
-    fn handshake(&mut self, timeout: Duration) -> io::Result<ConnectResponse> {
+    pub(crate) fn handshake(&mut self, timeout: Duration) -> io::Result<ConnectResponse> {
         self.send_handshake(timeout);
         let response = ConnectResponse::decode(&mut Decoder::new(self.frame()?)).unwrap();
         self.session = response.session_id;
@@ -134,7 +146,19 @@ impl Client {
         Ok(response)
     }
 
+    /// Whether the server does not talk to this client.
+    #[cfg(feature = "tls")]
+    pub(crate) fn handshake_fails(&mut self, timeout: Duration) -> bool {
+        let request = self.connect_request(timeout);
+        self.stream.write_all(&request).is_err() || self.frame().is_err()
+    }
+
     pub(crate) fn send_handshake(&mut self, timeout: Duration) {
+        let request = self.connect_request(timeout);
+        self.send_bytes(&request);
+    }
+
+    fn connect_request(&self, timeout: Duration) -> BytesMut {
         let request = ConnectRequest {
             protocol_version: 0,
             last_zxid_seen: Zxid(0),
@@ -145,7 +169,7 @@ impl Client {
         };
         let mut out = BytesMut::new();
         write_frame(&mut out, |out| request.encode(out));
-        self.send_bytes(&out);
+        out
     }
 
     pub(crate) fn send_bytes(&mut self, bytes: &[u8]) {

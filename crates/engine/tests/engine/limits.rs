@@ -1,4 +1,4 @@
-//! What one client may take, and the words that need no session.
+//! What one client may take.
 
 use std::time::Duration;
 
@@ -6,44 +6,9 @@ use bytes::Bytes;
 use lockkeeper_engine::Engine;
 use lockkeeper_wire::{CreateMode, PathRequest, Request};
 
-use crate::client::{Client, create_with, eventually, get_data};
+use crate::client::{Client, create, create_with, eventually, exists, get_data, word};
 
 const LONG: Duration = Duration::from_secs(30);
-
-fn word(engine: &Engine, word: &str) -> String {
-    let mut client = Client::raw(engine);
-    client.send_bytes(word.as_bytes());
-    String::from_utf8(client.rest()).unwrap()
-}
-
-#[tokio::test]
-async fn four_letter_words() {
-    let engine = Engine::builder().start().await.unwrap();
-    let _client = Client::connect(&engine, LONG);
-    assert_eq!(word(&engine, "ruok"), "imok");
-    assert_eq!(word(&engine, "ruok\n"), "imok", "as typed into a terminal");
-    assert_eq!(word(&engine, "isro"), "rw");
-    assert_eq!(word(&engine, "kill"), "", "unknown");
-    assert_eq!(word(&engine, "GET / HTTP/1.1\r\n\r\n"), "");
-
-    let srvr = word(&engine, "srvr");
-    let keys: Vec<&str> = srvr.lines().map(|l| l.split(':').next().unwrap()).collect();
-    assert_eq!(
-        keys,
-        [
-            "Zookeeper version",
-            "Latency min/avg/max",
-            "Received",
-            "Sent",
-            "Connections",
-            "Outstanding",
-            "Zxid",
-            "Mode",
-            "Node count"
-        ]
-    );
-    assert!(srvr.contains("lockkeeper-") && srvr.contains("Connections: 1\n"));
-}
 
 #[tokio::test]
 async fn connections_beyond_the_limit_are_refused_until_one_goes() {
@@ -162,4 +127,77 @@ async fn a_client_that_reads_late_gets_everything() {
     for xid in xids {
         assert_eq!(client.reply().unwrap().0.xid, xid);
     }
+}
+
+#[tokio::test]
+async fn a_reply_over_the_limit_is_an_error_and_the_connection_stays() {
+    let engine = Engine::builder().max_frame(2_000).start().await.unwrap();
+    let mut client = Client::connect(&engine, LONG);
+    client.create("/p", CreateMode::Persistent).unwrap();
+    for i in 0..100 {
+        client.create(&format!("/p/a-child-with-a-long-name-{i}"), CreateMode::Persistent).unwrap();
+    }
+    let children = Request::GetChildren(lockkeeper_wire::PathWatchRequest {
+        path: "/p".to_owned(),
+        watch: false,
+    });
+    assert_eq!(client.call(children), Err(-5));
+    client.ping();
+    // The other way, a frame over the limit ends the connection.
+    client.send(&[create_with("/x", CreateMode::Persistent, Bytes::from(vec![7; 3_000]))]);
+    assert!(client.rest().is_empty());
+}
+
+#[tokio::test]
+async fn sessions_watches_and_multis_are_limited() {
+    let builder = Engine::builder().max_sessions(2).max_watches(1).max_multi(2);
+    let engine = builder.start().await.unwrap();
+    let mut one = Client::connect(&engine, LONG);
+    let _two = Client::connect(&engine, LONG);
+    let mut third = Client::raw(&engine);
+    third.send_handshake(LONG);
+    assert!(third.rest().is_empty(), "closed without a session");
+    assert_eq!(engine.sessions(), 2);
+
+    assert_eq!(one.call(exists("/a", true)), Err(-101));
+    assert_eq!(one.call(exists("/b", true)), Err(-127));
+    let delete = |path: &str| {
+        lockkeeper_wire::Op::Check(lockkeeper_wire::CheckRequest {
+            path: path.to_owned(),
+            version: -1,
+        })
+    };
+    let multi = |n: usize| Request::Multi((0..n).map(|_| delete("/")).collect());
+    assert_eq!(one.call(multi(3)), Err(-8));
+    assert!(one.call(multi(2)).is_ok());
+}
+
+/// A storm of connections is let in at the rate that was set, and none is refused.
+#[tokio::test]
+async fn a_storm_of_connections_is_slowed_down() {
+    const COUNT: u32 = 60;
+    const RATE: u32 = 100;
+    let engine = Engine::builder().connection_rate(RATE).start().await.unwrap();
+    let start = std::time::Instant::now();
+    let mut storm: Vec<Client> = (0..COUNT).map(|_| Client::raw(&engine)).collect();
+    for client in &mut storm {
+        client.send_bytes(b"ruok");
+    }
+    for mut client in storm {
+        assert_eq!(client.rest(), b"imok");
+    }
+    // All but the burst of a fifth of a second took their hundredth of one.
+    let least = Duration::from_secs(1) * (COUNT - RATE / 5 - 1) / RATE;
+    let took = start.elapsed();
+    assert!(took >= least, "{took:?} for {COUNT} connections");
+}
+
+/// More connections than the usual limit of 1,024 open files.
+#[tokio::test]
+async fn there_is_room_for_two_thousand_connections() {
+    let engine = Engine::builder().max_connections(5_000).start().await.unwrap();
+    let clients: Vec<Client> = (0..2_000).map(|_| Client::connect(&engine, LONG)).collect();
+    assert_eq!(engine.stats().connections, clients.len());
+    let mut client = Client::connect(&engine, LONG);
+    client.call(create("/a", CreateMode::Persistent)).unwrap();
 }

@@ -5,5 +5,9 @@ mod crash;
 mod durable;
 mod frames;
 mod limits;
+mod monitor;
 mod protocol;
+mod rights;
 mod start;
+#[cfg(feature = "tls")]
+mod tls;

@@ -1,0 +1,39 @@
+//! What an engine was started with, for those who ask it.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use crate::builder::Plan;
+use crate::words::Words;
+
+/// Settings that do not change while the engine runs.
+pub(crate) struct Facts {
+    pub(crate) started: Instant,
+    /// Plain TCP addresses with the ports that they really got.
+    pub(crate) addresses: Vec<SocketAddr>,
+    /// TCP addresses with TLS.
+    pub(crate) secure: Vec<SocketAddr>,
+    pub(crate) data_dir: Option<PathBuf>,
+    pub(crate) tick: Duration,
+    pub(crate) min_session_timeout: Duration,
+    pub(crate) max_session_timeout: Duration,
+    pub(crate) max_connections_per_address: usize,
+    pub(crate) words: Words,
+}
+
+impl Facts {
+    pub(crate) fn new(plan: &Plan, addresses: &[SocketAddr], secure: &[SocketAddr]) -> Self {
+        Self {
+            started: Instant::now(),
+            addresses: addresses.to_vec(),
+            secure: secure.to_vec(),
+            data_dir: plan.data_dir.clone(),
+            tick: plan.config.tick,
+            min_session_timeout: plan.config.min_session_timeout,
+            max_session_timeout: plan.config.max_session_timeout,
+            max_connections_per_address: plan.max_connections_per_address,
+            words: plan.words.clone(),
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! What operators see: four-letter words and metrics.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use lockkeeper_engine::{Builder, Engine};
+use lockkeeper_wire::CreateMode;
+
+use crate::client::{Client, exists, get_data, word};
+
+const LONG: Duration = Duration::from_secs(30);
+const SRVR: [&str; 9] = [
+    "Zookeeper version",
+    "Latency min/avg/max",
+    "Received",
+    "Sent",
+    "Connections",
+    "Outstanding",
+    "Zxid",
+    "Mode",
+    "Node count",
+];
+
+fn keys(text: &str) -> Vec<&str> {
+    text.lines().map(|line| line.split(':').next().unwrap()).collect()
+}
+
+fn talkative() -> Builder {
+    Engine::builder().four_letter_word("*")
+}
+
+#[tokio::test]
+async fn only_the_harmless_words_are_answered_by_everybody() {
+    let engine = Engine::builder().start().await.unwrap();
+    let _client = Client::connect(&engine, LONG);
+    assert_eq!(word(&engine, "ruok"), "imok");
+    assert_eq!(word(&engine, "ruok\n"), "imok", "as typed into a terminal");
+    assert_eq!(word(&engine, "isro"), "rw");
+    assert_eq!(word(&engine, "kill"), "", "unknown");
+    assert_eq!(word(&engine, "GET / HTTP/1.1\r\n\r\n"), "");
+    let srvr = word(&engine, "srvr");
+    assert_eq!(keys(&srvr), SRVR);
+    assert!(srvr.contains("lockkeeper-") && srvr.contains("Connections: 1\n"));
+    for hidden in ["mntr", "stat", "conf", "cons", "envi", "dump", "wchs", "wchc", "wchp", "dirs"] {
+        let refusal = format!("{hidden} is not executed because it is not in the whitelist.\n");
+        assert_eq!(word(&engine, hidden), refusal);
+    }
+    let engine = Engine::builder().four_letter_word("wchs").start().await.unwrap();
+    assert!(word(&engine, "wchs").starts_with("0 connections watching 0 paths\n"));
+    assert!(word(&engine, "wchc").contains("whitelist"));
+}
+
+#[tokio::test]
+async fn words_about_clients_name_their_sessions() {
+    let engine = talkative().start().await.unwrap();
+    let mut client = Client::connect(&engine, LONG);
+    client.create("/lock", CreateMode::Ephemeral).unwrap();
+    client.call(exists("/watched", true)).unwrap_err();
+    let session = format!("0x{:x}", client.session.0);
+
+    let dump = word(&engine, "dump");
+    assert!(
+        dump.starts_with("SessionTracker dump:\nSession Sets (1)/(1):\n1 expire at "),
+        "{dump}"
+    );
+    assert!(dump.contains(&format!(":\n\t{session}\nephemeral nodes dump:\n")));
+    assert!(dump.contains(&format!("Sessions with Ephemerals (1):\n{session}:\n\t/lock\n")));
+    assert!(dump.contains("Connections dump:\nConnections Sets (1)/(1):\n"));
+
+    assert_eq!(word(&engine, "wchs"), "1 connections watching 1 paths\nTotal watches:1\n");
+    assert_eq!(word(&engine, "wchc"), format!("{session}\n\t/watched\n\n"));
+    assert_eq!(word(&engine, "wchp"), format!("/watched\n\t{session}\n\n"));
+
+    let cons = word(&engine, "cons");
+    let expected = format!("recved=2,sent=3,sid={session},lop=EXIS,est=");
+    assert!(cons.starts_with(" /127.0.0.1:") && cons.contains(&expected), "{cons}");
+    assert!(cons.contains(",to=30000,lcxid=0x2,lzxid=0x"), "{cons}");
+    let stat = word(&engine, "stat");
+    assert!(stat.contains("\nClients:\n /127.0.0.1:") && stat.contains("recved=2,sent=3)\n"));
+    assert!(stat.contains("\n\nLatency min/avg/max: ") && stat.ends_with("Node count: 5\n"));
+    assert_eq!(word(&engine, "crst"), "Connection stats reset.\n");
+    assert!(word(&engine, "cons").contains("recved=0,sent=0"));
+}
+
+#[tokio::test]
+async fn words_about_the_server_have_zookeepers_keys() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = talkative().data_dir(dir.path()).start().await.unwrap();
+    let port = engine.addr().unwrap().port();
+    let conf = word(&engine, "conf");
+    let path = dir.path().display();
+    assert!(conf.starts_with(&format!("clientPort={port}\nsecureClientPort=-1\ndataDir={path}\n")));
+    assert!(conf.contains("tickTime=2000\n") && conf.contains("maxSessionTimeout=40000\n"));
+    let dirs = word(&engine, "dirs");
+    let size = dirs.lines().next().and_then(|line| line.strip_prefix("datadir_size: "));
+    assert!(size.unwrap().parse::<u64>().unwrap() > 1_000, "{dirs}");
+    assert!(word(&engine, "envi").starts_with("Environment:\nzookeeper.version=lockkeeper-"));
+    assert_eq!(word(&engine, "hash"), "");
+    assert_eq!(word(&engine, "srst"), "Server stats reset.\n");
+    assert!(word(&engine, "srvr").contains("\nReceived: 0\n"));
+}
+
+#[tokio::test]
+async fn mntr_has_zookeepers_names() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = talkative().data_dir(dir.path()).start().await.unwrap();
+    let mut client = Client::connect(&engine, LONG);
+    client.create("/lock", CreateMode::Ephemeral).unwrap();
+    client.call(get_data("/lock")).unwrap();
+    engine.expire_session(Client::connect(&engine, LONG).session).await;
+    let mntr = word(&engine, "mntr");
+    let value = |name: &str| {
+        let line = mntr.lines().find_map(|line| line.strip_prefix(&format!("zk_{name}\t")));
+        line.unwrap_or_else(|| panic!("no {name} in {mntr}")).to_owned()
+    };
+    assert!(value("version").starts_with("lockkeeper-"));
+    assert_eq!(value("server_state"), "standalone");
+    for (name, expected) in [
+        ("znode_count", "5"),
+        ("ephemerals_count", "1"),
+        ("watch_count", "0"),
+        ("global_sessions", "1"),
+        ("connection_request_count", "2"),
+        ("cnt_readlatency", "1"),
+        ("cnt_updatelatency", "1"),
+        ("connection_rejected", "0"),
+    ] {
+        assert_eq!(value(name), expected, "{name}");
+    }
+    for name in ["avg_latency", "uptime", "open_file_descriptor_count", "max_fsynctime"] {
+        assert!(value(name).parse::<f64>().unwrap() >= 0.0, "{name}");
+    }
+    assert!(value("cnt_fsynctime").parse::<u64>().unwrap() >= 2);
+    assert!(mntr.lines().all(|line| line.starts_with("zk_") && line.contains('\t')));
+}
+
+fn http(engine: &Engine, request: &str) -> String {
+    let mut stream = TcpStream::connect(engine.metrics_addr().unwrap()).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[tokio::test]
+async fn prometheus_gets_its_text_and_nothing_else_is_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let any = "127.0.0.1:0".parse().unwrap();
+    let builder = Engine::builder().data_dir(dir.path()).metrics_address(any);
+    let engine = builder.start().await.unwrap();
+    let mut client = Client::connect(&engine, LONG);
+    client.create("/a", CreateMode::Persistent).unwrap();
+
+    let answer = http(&engine, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4"));
+    assert!(head.contains(&format!("Content-Length: {}\r\n", body.len())));
+    for line in [
+        "# TYPE znode_count gauge\nznode_count 5\n",
+        "# TYPE packets_received counter\npackets_received 2\n",
+        "# TYPE lockkeeper_commit_seconds histogram\n",
+        "lockkeeper_request_seconds_count{op=\"create\"} 1\n",
+        "lockkeeper_commit_requests_bucket{le=\"+Inf\"} 2\n",
+    ] {
+        assert!(body.contains(line), "{line} is not in {body}");
+    }
+    assert!(http(&engine, "GET / HTTP/1.1\r\n\r\n").contains("/metrics"));
+    assert!(http(&engine, "GET /etc HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404"));
+    assert!(http(&engine, "POST /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405"));
+    assert!(http(&engine, &"x".repeat(9_000)).starts_with("HTTP/1.1 405"), "bounded");
+    // Whoever says nothing takes one of a few places and delays neither clients nor the others.
+    let silent = TcpStream::connect(engine.metrics_addr().unwrap()).unwrap();
+    client.ping();
+    assert!(http(&engine, "GET /metrics HTTP/1.1\r\n\r\n").contains("znode_count"));
+    drop(silent);
+}

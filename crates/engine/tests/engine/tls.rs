@@ -1,0 +1,251 @@
+//! The same engine behind TLS.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use lockkeeper_engine::{ClientCertificates, Engine, Tls};
+use lockkeeper_wire::{Acl, CreateMode, CreateRequest, Permissions, Request};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use tokio_rustls::rustls::pki_types::{PrivateKeyDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned, crypto};
+
+use crate::client::{Client, Stream, create, create_with, eventually, get_data, word};
+
+const LONG: Duration = Duration::from_secs(30);
+
+/// A root that signs the certificates of one test.
+struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+/// A certificate and its key.
+struct Identity {
+    certificate: rcgen::Certificate,
+    key: KeyPair,
+}
+
+impl Authority {
+    fn new() -> Self {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        Self(CertifiedIssuer::self_signed(params, key).unwrap())
+    }
+
+    fn issue(&self, name: &str) -> Identity {
+        let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.distinguished_name.push(DnType::OrganizationName, "Example");
+        params.distinguished_name.push(DnType::CommonName, name);
+        let key = KeyPair::generate().unwrap();
+        Identity { certificate: params.signed_by(&key, &self.0).unwrap(), key }
+    }
+
+    fn pem(&self) -> String {
+        self.0.pem()
+    }
+
+    /// How a client trusts this root, and whom it says it is.
+    fn client(&self, identity: Option<&Identity>) -> ClientConfig {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.0.der().clone()).unwrap();
+        let provider = Arc::new(crypto::ring::default_provider());
+        let config = ClientConfig::builder_with_provider(provider);
+        let config = config.with_safe_default_protocol_versions().unwrap();
+        let config = config.with_root_certificates(roots);
+        match identity {
+            None => config.with_no_client_auth(),
+            Some(Identity { certificate, key }) => {
+                let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+                config.with_client_auth_cert(vec![certificate.der().clone()], key).unwrap()
+            }
+        }
+    }
+}
+
+impl Identity {
+    fn pem(&self) -> (String, String) {
+        (self.certificate.pem(), self.key.serialize_pem())
+    }
+}
+
+struct Encrypted(StreamOwned<ClientConnection, TcpStream>);
+
+impl Read for Encrypted {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.0.read(bytes)
+    }
+}
+
+impl Write for Encrypted {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+impl Stream for Encrypted {
+    fn set_timeout(&self, timeout: Duration) -> io::Result<()> {
+        self.0.sock.set_nodelay(true)?;
+        self.0.sock.set_read_timeout(Some(timeout))
+    }
+
+    fn half_close(&self) -> io::Result<()> {
+        self.0.sock.shutdown(Shutdown::Write)
+    }
+}
+
+fn dial(engine: &Engine, config: ClientConfig) -> Client {
+    let name = ServerName::try_from("localhost").unwrap();
+    let connection = ClientConnection::new(Arc::new(config), name).unwrap();
+    let stream = TcpStream::connect(engine.tls_addrs()[0]).unwrap();
+    Client::over(Box::new(Encrypted(StreamOwned::new(connection, stream))))
+}
+
+async fn start(authority: &Authority, clients: Option<ClientCertificates>) -> Engine {
+    let (certificate, key) = authority.issue("engine").pem();
+    let (certificate, key) = (certificate.as_bytes(), key.as_bytes());
+    let tls = match clients {
+        None => Tls::from_pem(certificate, key),
+        Some(clients) => {
+            Tls::with_client_roots(certificate, key, authority.pem().as_bytes(), clients)
+        }
+    };
+    // No other machine reads what is encrypted, so this needs no permission.
+    let builder = Engine::builder().listen_tls("0.0.0.0:0".parse().unwrap(), tls.unwrap());
+    builder.start().await.unwrap()
+}
+
+#[tokio::test]
+async fn a_client_is_served_over_tls() {
+    let authority = Authority::new();
+    let engine = start(&authority, None).await;
+    assert_eq!(engine.addr(), None);
+    assert!(engine.connect_string().starts_with("tls://127.0.0.1:"), "nothing but TLS");
+    let mut client = dial(&engine, authority.client(None));
+    client.handshake(LONG).unwrap();
+    client.create("/lock", CreateMode::Ephemeral).unwrap();
+    let mut other = dial(&engine, authority.client(None));
+    other.handshake(LONG).unwrap();
+    assert!(other.exists("/lock"));
+    client.call(Request::CloseSession).unwrap();
+    assert!(client.rest().is_empty(), "the end is told in TLS, or this would fail");
+    assert!(!other.exists("/lock"));
+    let mut terminal = dial(&engine, authority.client(None));
+    terminal.send_bytes(b"ruok");
+    assert_eq!(terminal.rest(), b"imok");
+    engine.stop().await.unwrap();
+    assert!(other.reply().is_err());
+}
+
+/// Replies far larger than what TLS or the socket takes at once.
+#[tokio::test]
+async fn large_replies_arrive_whole_although_read_late() {
+    const COUNT: usize = 40;
+    let authority = Authority::new();
+    let engine = start(&authority, None).await;
+    let mut client = dial(&engine, authority.client(None));
+    client.handshake(LONG).unwrap();
+    let data = Bytes::from(vec![7; 900 * 1024]);
+    client.call(create_with("/large", CreateMode::Persistent, data)).unwrap();
+    let requests: Vec<Request> = (0..COUNT).map(|_| get_data("/large")).collect();
+    let xids = client.send(&requests);
+    std::thread::sleep(Duration::from_millis(200));
+    for xid in xids {
+        assert_eq!(client.reply().unwrap().0.xid, xid);
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_tls_and_whoever_distrusts_the_engine_are_closed_and_hurt_nobody() {
+    let authority = Authority::new();
+    let engine = start(&authority, None).await;
+    let mut bystander = dial(&engine, authority.client(None));
+    bystander.handshake(LONG).unwrap();
+    let mut plain = Client::raw_to(&format!("127.0.0.1:{}", engine.tls_addrs()[0].port()));
+    plain.send_bytes(b"ruok this is no TLS at all");
+    assert!(!plain.rest().starts_with(b"imok"));
+    let mut stranger = dial(&engine, Authority::new().client(None));
+    assert!(stranger.handshake_fails(LONG));
+    bystander.create("/a", CreateMode::Persistent).unwrap();
+}
+
+#[tokio::test]
+async fn silence_before_the_tls_handshake_is_limited() {
+    let authority = Authority::new();
+    let (certificate, key) = authority.issue("engine").pem();
+    let tls = Tls::from_pem(certificate.as_bytes(), key.as_bytes()).unwrap();
+    let builder = Engine::builder().listen_tls("127.0.0.1:0".parse().unwrap(), tls);
+    let engine = builder.handshake_time(Duration::from_millis(50)).start().await.unwrap();
+    let mut silent = Client::raw_to(&engine.tls_addrs()[0].to_string());
+    assert!(silent.rest().is_empty());
+}
+
+#[tokio::test]
+async fn a_certificate_opens_what_its_owner_may_read() {
+    let authority = Authority::new();
+    let engine = start(&authority, Some(ClientCertificates::Optional)).await;
+    let alice = authority.issue("alice");
+    let mut anyone = dial(&engine, authority.client(None));
+    anyone.handshake(LONG).unwrap();
+    let Request::Create(open) = create("/alice", CreateMode::Persistent) else { unreachable!() };
+    let acl = vec![Acl {
+        permissions: Permissions::READ,
+        scheme: "x509".to_owned(),
+        id: "CN=alice,O=Example".to_owned(),
+    }];
+    anyone.call(Request::Create(CreateRequest { acl, ..open })).unwrap();
+    assert_eq!(anyone.call(get_data("/alice")), Err(-102));
+    let mut shown = dial(&engine, authority.client(Some(&alice)));
+    shown.handshake(LONG).unwrap();
+    assert!(shown.call(get_data("/alice")).is_ok());
+}
+
+#[tokio::test]
+async fn without_a_certificate_nobody_enters_where_one_is_required() {
+    let authority = Authority::new();
+    let engine = start(&authority, Some(ClientCertificates::Required)).await;
+    let mut welcome = dial(&engine, authority.client(Some(&authority.issue("alice"))));
+    welcome.handshake(LONG).unwrap();
+    assert!(dial(&engine, authority.client(None)).handshake_fails(LONG));
+    let forged = Authority::new().issue("alice");
+    assert!(dial(&engine, authority.client(Some(&forged))).handshake_fails(LONG));
+    eventually("only one connection is left", || engine.stats().connections == 1);
+    welcome.ping();
+}
+
+#[tokio::test]
+async fn plain_and_encrypted_clients_share_one_tree() {
+    let authority = Authority::new();
+    let (certificate, key) = authority.issue("engine").pem();
+    let tls = Tls::from_pem(certificate.as_bytes(), key.as_bytes()).unwrap();
+    let any = "127.0.0.1:0".parse().unwrap();
+    let builder = Engine::builder().listen(any).listen_tls(any, tls).four_letter_word("conf");
+    let engine = builder.start().await.unwrap();
+    let mut plain = Client::connect(&engine, LONG);
+    plain.create("/a", CreateMode::Persistent).unwrap();
+    let mut encrypted = dial(&engine, authority.client(None));
+    encrypted.handshake(LONG).unwrap();
+    assert!(encrypted.exists("/a"));
+    let port = format!("secureClientPort={}\n", engine.tls_addrs()[0].port());
+    assert!(word(&engine, "conf").contains(&port));
+}
+
+#[test]
+fn useless_certificates_and_keys_are_named() {
+    let authority = Authority::new();
+    let (certificate, key) = authority.issue("engine").pem();
+    let (_, other) = authority.issue("engine").pem();
+    let refusal = |certificate: &str, key: &str| {
+        Tls::from_pem(certificate.as_bytes(), key.as_bytes()).unwrap_err().to_string()
+    };
+    assert!(refusal("", &key).contains("no certificate"));
+    assert!(refusal(&certificate, "").contains("no private key"));
+    assert!(refusal(&certificate, &other).contains("cannot be used"));
+    let missing = lockkeeper_engine::read_pem("/no/such.pem").unwrap_err();
+    assert!(missing.to_string().starts_with("/no/such.pem cannot be read"));
+}
