@@ -4,8 +4,9 @@
 //! - before 3.9 a path has watches of one mode only per session, so for 3.8 every path has a mode
 //!   of its own ([`Style`]), and there are no removals by the modes that 3.9 added;
 //! - 3.8 reads the modes of creates in a `multi` in another way, if the request does not fit them;
+//! - a `check` outside of a `multi`, after which 3.8 cannot read its own log;
 //! - requests that bring ZooKeeper down or that no client may send: a `createTTL` without a TTL
-//!   mode and time, `deleteContainer`, `createSession`, a `check` outside of a `multi`;
+//!   mode and time, `deleteContainer`, `createSession`;
 //! - a `createContainer` with an ephemeral mode: until it is applied, ZooKeeper takes the container
 //!   for ephemeral, so that requests in the pipeline behind it depend on how fast that is;
 //! - writes that cannot be decoded: 3.8 counts a transaction for them;
@@ -490,6 +491,10 @@ impl Generator {
     }
 
     fn no_request(&mut self) -> Ask {
+        if self.version == Version::Later && self.rng.u32(..5) == 0 {
+            let request = CheckRequest { path: self.path(), version: self.version() };
+            return Ask::Good(Request::Check(request));
+        }
         let op = [0, 10, 23, 99, 108, 1000, -2, -1, i32::MIN][self.rng.usize(..9)];
         Ask::Odd { op, body: self.data() }
     }

@@ -50,8 +50,7 @@ impl Server {
             }
             // ZooKeeper too takes it for a stranger, with whom nothing more can be done.
             None | Some(OpCode::DeleteContainer | OpCode::CreateSession | OpCode::Error) => {
-                self.reply(asker.connection, header.xid, NO_ZXID, Err(ErrorCode::Unimplemented));
-                return self.close(asker.connection, CloseReason::UnknownOp(header.op));
+                return self.no_request(asker, header.xid, header.op);
             }
             Some(_) => ErrorCode::MarshallingError,
         };
@@ -70,11 +69,18 @@ impl Server {
                 self.reply(asker.connection, xid, Zxid(0), Ok(Response::Sasl(None)));
             }
             Request::CloseSession => self.close_session(asker, xid),
+            // It belongs into a multi.
+            Request::Check(_) => self.no_request(asker, xid, request.op().code()),
             request => {
                 let reply = self.answer(asker, request);
                 self.reply(asker.connection, xid, self.last_zxid, reply);
             }
         }
+    }
+
+    fn no_request(&mut self, asker: Asker, xid: i32, op: i32) {
+        self.reply(asker.connection, xid, NO_ZXID, Err(ErrorCode::Unimplemented));
+        self.close(asker.connection, CloseReason::UnknownOp(op));
     }
 
     fn answer(&mut self, asker: Asker, request: &Request) -> Reply {

@@ -13,8 +13,8 @@ fn raw(op: i32, body: &[u8]) -> Vec<u8> {
 fn unknown_operations_are_unimplemented_and_end_the_connection() {
     let mut world = World::new();
     let mut client = world.client();
-    // 20 and the negative ones are the server's own.
-    for op in [0, 10, 20, 99, 108, -1, -10, i32::MIN] {
+    // 13 is check, which belongs into a multi; 20 and the negative ones are the server's own.
+    for op in [0, 10, 13, 20, 99, 108, -1, -10, i32::MIN] {
         world.frame(client.connection, raw(op, &[0, 0, 0, 1, b'/', 0, 0, 0, 0]));
         let Some(Received::Reply(header, _)) = world.next(client.connection) else { panic!() };
         assert_eq!((header.xid, header.error), (5, ErrorCode::Unimplemented.code()), "{op}");
@@ -23,16 +23,6 @@ fn unknown_operations_are_unimplemented_and_end_the_connection() {
         assert_eq!(world.next(client.connection), Some(closed));
         client = world.reconnect(&client);
     }
-}
-
-#[test]
-fn a_check_outside_of_a_multi_is_unimplemented_and_the_connection_stays() {
-    let mut world = World::new();
-    let client = world.client();
-    let check = lockkeeper_wire::CheckRequest { path: "/".to_owned(), version: -1 };
-    let reply = world.ask(&client, &Request::Check(check));
-    assert_eq!(reply, Err(ErrorCode::Unimplemented));
-    assert!(world.ask(&client, &Request::Ping).is_ok());
 }
 
 /// An empty path read as a missing node; ZooKeeper keeps its root under two names.
