@@ -3,17 +3,20 @@
 //!
 //! A test is a function of a [`Backend`]; `contract!` makes one test for each server out of it.
 
-mod mutex;
-mod mutex_faults;
-mod mutex_leases;
+mod exclusive;
+mod exclusive_faults;
+mod exclusive_leases;
+mod locks;
 mod mutex_local;
 
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use lockkeeper::{Mutex, MutexGuard, ZnodePath};
+use lockkeeper::{Mutex, ZnodePath};
 use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
 use tokio::task::JoinHandle;
+
+use crate::locks::Exclusive;
 
 /// What no test comes near unless it hangs.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -24,12 +27,41 @@ const LOCK: &str = "/locks/orders";
 /// Runs each of these functions on each server.
 macro_rules! contract {
     ($suite:literal: $($test:ident),* $(,)?) => {
+        crate::servers! { $suite: $($test = super::$test),* }
+    };
+}
+pub(crate) use contract;
+
+/// Runs each of these functions for each lock that can be held by one at a time, on each server.
+macro_rules! for_each_lock {
+    ($suite:literal: $($test:ident),* $(,)?) => {
+        mod mutex {
+            crate::servers! { $suite: $($test = super::super::$test::<lockkeeper::Mutex>),* }
+        }
+
+        mod write_lock {
+            crate::servers! {
+                $suite: $($test = super::super::$test::<crate::locks::WriteLock>),*
+            }
+        }
+
+        mod one_permit {
+            crate::servers! {
+                $suite: $($test = super::super::$test::<crate::locks::OnePermit>),*
+            }
+        }
+    };
+}
+pub(crate) use for_each_lock;
+
+macro_rules! servers {
+    ($suite:literal: $($test:ident = $function:expr),*) => {
         mod embedded {
             $(
                 #[tokio::test]
                 async fn $test() -> anyhow::Result<()> {
                     let backend = lockkeeper_testkit::backend::Backend::embedded().await?;
-                    crate::limited(super::$test(backend)).await
+                    crate::limited($function(backend)).await
                 }
             )*
         }
@@ -40,7 +72,7 @@ macro_rules! contract {
                 async fn $test() -> anyhow::Result<()> {
                     let suite = concat!("contract: ", $suite, " on ZooKeeper");
                     match lockkeeper_testkit::backend::Backend::zookeeper(suite).await? {
-                        Some(backend) => crate::limited(super::$test(backend)).await,
+                        Some(backend) => crate::limited($function(backend)).await,
                         None => Ok(()),
                     }
                 }
@@ -48,7 +80,7 @@ macro_rules! contract {
         }
     };
 }
-pub(crate) use contract;
+pub(crate) use servers;
 
 async fn limited(test: impl Future<Output = Result<()>>) -> Result<()> {
     tokio::time::timeout(LIMIT, test).await.context("the test hangs")?
@@ -62,13 +94,26 @@ fn mutex(participant: &Participant) -> Result<Mutex> {
     Ok(Mutex::new(&participant.client, LOCK)?)
 }
 
-type Acquiring = JoinHandle<Result<MutexGuard, lockkeeper::AcquireError>>;
+type Acquiring<T> = JoinHandle<Result<T, lockkeeper::AcquireError>>;
 
 /// Starts to acquire, and returns when the contender is in the queue as number `place`.
-async fn queue_up(backend: &Backend, lock: &Mutex, place: usize) -> Result<Acquiring> {
-    let observer = backend.observer().await?;
+async fn queue_up<L: Exclusive>(
+    backend: &Backend,
+    lock: &L,
+    place: usize,
+) -> Result<Acquiring<L::Held>> {
     let lock = lock.clone();
-    let acquiring = tokio::spawn(async move { lock.acquire().await });
+    enqueue(backend, place, async move { lock.acquire().await }).await
+}
+
+/// The same for anything that puts one contender into the queue.
+async fn enqueue<T: Send + 'static>(
+    backend: &Backend,
+    place: usize,
+    acquire: impl Future<Output = Result<T, lockkeeper::AcquireError>> + Send + 'static,
+) -> Result<Acquiring<T>> {
+    let observer = backend.observer().await?;
+    let acquiring = tokio::spawn(acquire);
     children_reach(&observer, &lock_path(), place).await?;
     Ok(acquiring)
 }

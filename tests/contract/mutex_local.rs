@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use lockkeeper::Mutex;
+use lockkeeper::{LossReason, Mutex};
 use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
 use lockkeeper_testkit::proxy::Passed;
 use lockkeeper_wire::OpCode;
@@ -23,6 +23,7 @@ contract!("mutex, local line":
     a_lingering_node_does_not_outlive_its_lock,
     a_cohort_passes_the_node_on_and_ends_at_its_bound,
     a_cohort_leaves_nothing_to_a_task_that_gave_up,
+    a_lost_lock_stays_taken_within_its_process,
 );
 
 /// Longer than any test.
@@ -211,5 +212,17 @@ async fn a_cohort_leaves_nothing_to_a_task_that_gave_up(backend: Backend) -> Res
         drop(waiting.await);
         children_reach(&backend.observer().await?, &lock_path(), 0).await?;
     }
+    Ok(())
+}
+
+async fn a_lost_lock_stays_taken_within_its_process(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let lock = mutex(&alice)?;
+    let guard = lock.acquire().await?;
+    alice.proxy.expire_session().await?;
+    assert_eq!(guard.lost().await, LossReason::SessionExpired);
+    assert!(lock.try_acquire().await?.is_none(), "it may still be at work");
+    drop(guard);
+    assert!(lock.try_acquire().await?.is_some());
     Ok(())
 }

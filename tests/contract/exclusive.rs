@@ -1,16 +1,17 @@
-//! The mutex when nothing goes wrong: order, cost, and nothing left behind.
+//! A lock for one holder at a time when nothing goes wrong: order, cost, and nothing left behind.
 
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use lockkeeper::{AcquireError, EventKind, Mutex};
+use lockkeeper::{AcquireError, EventKind};
 use lockkeeper_testkit::backend::{Backend, children_reach};
 use lockkeeper_testkit::proxy::Passed;
 use lockkeeper_wire::OpCode;
 
-use crate::{LOCK, contract, lock_path, mutex, queue_empties, queue_up};
+use crate::locks::{Exclusive, Held, lock_of};
+use crate::{LOCK, for_each_lock, lock_path, queue_empties, queue_up};
 
-contract!("mutex":
+for_each_lock!("an exclusive lock":
     an_uncontended_acquire_is_one_round_trip,
     grants_follow_the_order_of_arrival_and_tokens_grow,
     a_release_wakes_one_waiter,
@@ -30,21 +31,27 @@ contract!("mutex":
     a_transaction_is_applied_only_while_held,
 );
 
-async fn an_uncontended_acquire_is_one_round_trip(backend: Backend) -> Result<()> {
+/// Whether so many waiters have what they need to go on waiting.
+fn settled<L: Exclusive>(passed: &[Passed], waiters: usize) -> bool {
+    let reads = L::CONTENDED.iter().filter(|op| **op == OpCode::GetData).count();
+    let replies = passed.iter().filter(|p| **p == Passed::Reply(OpCode::GetData)).count();
+    replies == reads * waiters
+}
+
+async fn an_uncontended_acquire_is_one_round_trip<L: Exclusive>(backend: Backend) -> Result<()> {
     let alice = backend.participant().await?;
-    let lock = mutex(&alice)?;
+    let lock = lock_of::<L>(&alice)?;
     lock.acquire().await?.release().await?;
 
     alice.proxy.clear();
     alice.proxy.hold_replies();
     let acquiring = tokio::spawn(async move { lock.acquire().await });
-    let both = |passed: &[Passed]| passed.len() == 2;
-    alice.proxy.passes(both).await;
-    let requests = [OpCode::Create2, OpCode::GetChildren2];
-    assert_eq!(alice.proxy.requests(), requests, "both were sent before any reply came");
+    let all = |passed: &[Passed]| passed.len() == L::ACQUIRE.len();
+    alice.proxy.passes(all).await;
+    assert_eq!(alice.proxy.requests(), L::ACQUIRE, "all were sent before any reply came");
     alice.proxy.restore();
     let guard = acquiring.await??;
-    assert_eq!(alice.proxy.requests(), requests, "and nothing more was needed");
+    assert_eq!(alice.proxy.requests(), L::ACQUIRE, "and nothing more was needed");
 
     alice.proxy.clear();
     guard.release().await?;
@@ -52,13 +59,15 @@ async fn an_uncontended_acquire_is_one_round_trip(backend: Backend) -> Result<()
     Ok(())
 }
 
-async fn grants_follow_the_order_of_arrival_and_tokens_grow(backend: Backend) -> Result<()> {
+async fn grants_follow_the_order_of_arrival_and_tokens_grow<L: Exclusive>(
+    backend: Backend,
+) -> Result<()> {
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
-    let first = mutex(&alice)?.acquire().await?;
+    let first = lock_of::<L>(&alice)?.acquire().await?;
     let mut waiting = Vec::new();
     for place in 2..8 {
         let participant = if place % 2 == 0 { &bob } else { &alice };
-        waiting.push(queue_up(&backend, &mutex(participant)?, place).await?);
+        waiting.push(queue_up(&backend, &lock_of::<L>(participant)?, place).await?);
     }
     let mut token = first.token();
     first.release().await?;
@@ -71,19 +80,15 @@ async fn grants_follow_the_order_of_arrival_and_tokens_grow(backend: Backend) ->
     Ok(())
 }
 
-async fn a_release_wakes_one_waiter(backend: Backend) -> Result<()> {
+async fn a_release_wakes_one_waiter<L: Exclusive>(backend: Backend) -> Result<()> {
     const WAITERS: usize = 20;
     let (holder, waiters) = (backend.participant().await?, backend.participant().await?);
-    let guard = mutex(&holder)?.acquire().await?;
+    let guard = lock_of::<L>(&holder)?.acquire().await?;
     let mut waiting = Vec::new();
     for place in 0..WAITERS {
-        waiting.push(queue_up(&backend, &mutex(&waiters)?, place + 2).await?);
+        waiting.push(queue_up(&backend, &lock_of::<L>(&waiters)?, place + 2).await?);
     }
-    // Each has asked for the data of the one before it, and of its own node.
-    let settled = |passed: &[Passed]| {
-        passed.iter().filter(|p| **p == Passed::Reply(OpCode::GetData)).count() == 2 * WAITERS
-    };
-    waiters.proxy.passes(settled).await;
+    waiters.proxy.passes(|passed| settled::<L>(passed, WAITERS)).await;
     waiters.proxy.clear();
     guard.release().await?;
     for (index, next) in waiting.into_iter().enumerate() {
@@ -95,30 +100,33 @@ async fn a_release_wakes_one_waiter(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn a_wait_costs_one_more_round_trip_and_one_event(backend: Backend) -> Result<()> {
+async fn a_wait_costs_one_more_round_trip_and_one_event<L: Exclusive>(
+    backend: Backend,
+) -> Result<()> {
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
-    let guard = mutex(&alice)?.acquire().await?;
+    let guard = lock_of::<L>(&alice)?.acquire().await?;
     bob.proxy.clear();
-    let waiting = queue_up(&backend, &mutex(&bob)?, 2).await?;
-    bob.proxy
-        .passes(|passed| passed.iter().filter(|p| matches!(p, Passed::Reply(_))).count() == 4)
-        .await;
+    let waiting = queue_up(&backend, &lock_of::<L>(&bob)?, 2).await?;
+    bob.proxy.passes(|passed| settled::<L>(passed, 1)).await;
     guard.release().await?;
     let guard = waiting.await??;
-    use OpCode::{Create2, Delete, GetChildren2, GetData, RemoveWatches};
-    assert_eq!(bob.proxy.requests(), [Create2, GetChildren2, GetData, GetData]);
+    let requests = |p: &[Passed]| p.iter().filter(|p| matches!(p, Passed::Request(_))).count();
+    bob.proxy.passes(|passed| requests(passed) >= L::CONTENDED.len()).await;
+    assert_eq!(bob.proxy.requests(), L::CONTENDED);
     assert_eq!(bob.proxy.events().len(), 1);
     bob.proxy.clear();
     guard.release().await?;
     // The watch on the own node goes first, so that its deletion is no event.
-    assert_eq!(bob.proxy.requests(), [RemoveWatches, Delete]);
+    assert_eq!(bob.proxy.requests(), [OpCode::RemoveWatches, OpCode::Delete]);
     assert_eq!(bob.proxy.events(), []);
     Ok(())
 }
 
-async fn try_acquire_does_not_wait_and_leaves_nothing(backend: Backend) -> Result<()> {
+async fn try_acquire_does_not_wait_and_leaves_nothing<L: Exclusive>(
+    backend: Backend,
+) -> Result<()> {
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
-    let (held, tried) = (mutex(&alice)?, mutex(&bob)?);
+    let (held, tried) = (lock_of::<L>(&alice)?, lock_of::<L>(&bob)?);
     let guard = held.try_acquire().await?.expect("the lock is free");
     assert!(tried.try_acquire().await?.is_none(), "contention is an answer and no error");
     children_reach(&backend.observer().await?, &lock_path(), 1).await?;
@@ -129,10 +137,10 @@ async fn try_acquire_does_not_wait_and_leaves_nothing(backend: Backend) -> Resul
 }
 
 /// L3: the clean-up ran on the deadline that had already passed, and did nothing.
-async fn l3_a_timeout_leaves_nothing(backend: Backend) -> Result<()> {
+async fn l3_a_timeout_leaves_nothing<L: Exclusive>(backend: Backend) -> Result<()> {
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
-    let guard = mutex(&alice)?.acquire().await?;
-    let result = mutex(&bob)?.acquire_timeout(Duration::from_millis(50)).await;
+    let guard = lock_of::<L>(&alice)?.acquire().await?;
+    let result = lock_of::<L>(&bob)?.acquire_timeout(Duration::from_millis(50)).await;
     assert!(matches!(result, Err(AcquireError::Timeout { .. })), "{result:?}");
     children_reach(&backend.observer().await?, &lock_path(), 1).await?;
     guard.release().await?;
@@ -140,14 +148,11 @@ async fn l3_a_timeout_leaves_nothing(backend: Backend) -> Result<()> {
 }
 
 /// L8: failed tries left their watches on the server.
-async fn l8_a_waiter_that_gives_up_leaves_no_watch(backend: Backend) -> Result<()> {
+async fn l8_a_waiter_that_gives_up_leaves_no_watch<L: Exclusive>(backend: Backend) -> Result<()> {
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
-    let guard = mutex(&alice)?.acquire().await?;
-    let waiting = queue_up(&backend, &mutex(&bob)?, 2).await?;
-    let watching = |passed: &[Passed]| {
-        passed.iter().filter(|p| **p == Passed::Reply(OpCode::GetData)).count() == 2
-    };
-    bob.proxy.passes(watching).await;
+    let guard = lock_of::<L>(&alice)?.acquire().await?;
+    let waiting = queue_up(&backend, &lock_of::<L>(&bob)?, 2).await?;
+    bob.proxy.passes(|passed| settled::<L>(passed, 1)).await;
     waiting.abort();
     let removed = |passed: &[Passed]| passed.contains(&Passed::Reply(OpCode::Delete));
     bob.proxy.passes(removed).await;
@@ -159,13 +164,13 @@ async fn l8_a_waiter_that_gives_up_leaves_no_watch(backend: Backend) -> Result<(
 }
 
 /// L13: the timeout began anew at each predecessor.
-async fn l13_a_timeout_covers_the_whole_wait(backend: Backend) -> Result<()> {
+async fn l13_a_timeout_covers_the_whole_wait<L: Exclusive>(backend: Backend) -> Result<()> {
     const TIMEOUT: Duration = Duration::from_secs(1);
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
-    let mut ahead = vec![mutex(&alice)?.acquire().await?];
+    let mut ahead = vec![lock_of::<L>(&alice)?.acquire().await?];
     let mut waiting = Vec::new();
     for place in 2..6 {
-        waiting.push(queue_up(&backend, &mutex(&alice)?, place).await?);
+        waiting.push(queue_up(&backend, &lock_of::<L>(&alice)?, place).await?);
     }
     let leaving = tokio::spawn(async move {
         // Each of those ahead has the lock for three quarters of the timeout.
@@ -177,7 +182,7 @@ async fn l13_a_timeout_covers_the_whole_wait(backend: Backend) -> Result<()> {
         anyhow::Ok(ahead)
     });
     let started = Instant::now();
-    let result = mutex(&bob)?.acquire_timeout(TIMEOUT).await;
+    let result = lock_of::<L>(&bob)?.acquire_timeout(TIMEOUT).await;
     assert!(matches!(result, Err(AcquireError::Timeout { .. })), "{result:?}");
     assert!(started.elapsed() < TIMEOUT * 7 / 4, "waited for {:?}", started.elapsed());
     leaving.abort();
@@ -185,9 +190,11 @@ async fn l13_a_timeout_covers_the_whole_wait(backend: Backend) -> Result<()> {
 }
 
 /// L12: one session with two handles on one path shared the ownership by accident.
-async fn l12_two_handles_of_one_session_exclude_each_other(backend: Backend) -> Result<()> {
+async fn l12_two_handles_of_one_session_exclude_each_other<L: Exclusive>(
+    backend: Backend,
+) -> Result<()> {
     let alice = backend.participant().await?;
-    let (first, second) = (mutex(&alice)?, mutex(&alice)?);
+    let (first, second) = (lock_of::<L>(&alice)?, lock_of::<L>(&alice)?);
     let guard = first.acquire().await?;
     assert!(second.try_acquire().await?.is_none());
     assert!(first.try_acquire().await?.is_none(), "and neither is it re-entrant");
@@ -196,9 +203,11 @@ async fn l12_two_handles_of_one_session_exclude_each_other(backend: Backend) -> 
 }
 
 /// L20: ownership by thread broke when tasks moved between threads.
-async fn l20_a_guard_belongs_to_no_task_and_no_thread(backend: Backend) -> Result<()> {
+async fn l20_a_guard_belongs_to_no_task_and_no_thread<L: Exclusive>(
+    backend: Backend,
+) -> Result<()> {
     let alice = backend.participant().await?;
-    let guard = mutex(&alice)?.acquire().await?;
+    let guard = lock_of::<L>(&alice)?.acquire().await?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let released = std::thread::spawn(move || runtime.block_on(guard.release()));
     tokio::task::spawn_blocking(move || released.join()).await?.expect("no panic")?;
@@ -206,21 +215,23 @@ async fn l20_a_guard_belongs_to_no_task_and_no_thread(backend: Backend) -> Resul
 }
 
 /// L22: dropping one clone of a lock handle released the lock for all.
-async fn l22_dropping_a_clone_of_the_lock_releases_nothing(backend: Backend) -> Result<()> {
+async fn l22_dropping_a_clone_of_the_lock_releases_nothing<L: Exclusive>(
+    backend: Backend,
+) -> Result<()> {
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
-    let lock = mutex(&alice)?;
+    let lock = lock_of::<L>(&alice)?;
     let guard = lock.acquire().await?;
     drop(lock.clone());
     drop(lock);
-    assert!(mutex(&bob)?.try_acquire().await?.is_none());
+    assert!(lock_of::<L>(&bob)?.try_acquire().await?.is_none());
     guard.verify().await?;
     Ok(())
 }
 
 /// L23: a foreign child blocked the queue or broke its order.
-async fn l23_a_foreign_child_is_refused_and_named(backend: Backend) -> Result<()> {
+async fn l23_a_foreign_child_is_refused_and_named<L: Exclusive>(backend: Backend) -> Result<()> {
     let alice = backend.participant().await?;
-    let lock = mutex(&alice)?;
+    let lock = lock_of::<L>(&alice)?;
     lock.acquire().await?.release().await?;
     let foreign = lock_path().child("0123456789abcdef0123456789abcdef__lock__0000000001")?;
     alice.client.create(&foreign, "", lockkeeper::CreateMode::Persistent).await?;
@@ -235,9 +246,9 @@ async fn l23_a_foreign_child_is_refused_and_named(backend: Backend) -> Result<()
 }
 
 /// L24: locks that are never used again left millions of empty nodes.
-async fn l24_an_empty_lock_is_a_container(backend: Backend) -> Result<()> {
+async fn l24_an_empty_lock_is_a_container<L: Exclusive>(backend: Backend) -> Result<()> {
     let alice = backend.participant().await?;
-    mutex(&alice)?.acquire().await?.release().await?;
+    lock_of::<L>(&alice)?.acquire().await?.release().await?;
     let creates = alice.proxy.requests();
     let creates: Vec<_> = creates.iter().filter(|op| **op != OpCode::Create2).collect();
     assert!(creates.contains(&&OpCode::CreateContainer), "which servers reap: {creates:?}");
@@ -245,43 +256,45 @@ async fn l24_an_empty_lock_is_a_container(backend: Backend) -> Result<()> {
 }
 
 /// L25: the release of one thread removed the watches of all others of the process.
-async fn l25_a_waiter_that_gives_up_takes_no_watch_from_others(backend: Backend) -> Result<()> {
+async fn l25_a_waiter_that_gives_up_takes_no_watch_from_others<L: Exclusive>(
+    backend: Backend,
+) -> Result<()> {
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
-    let guard = mutex(&alice)?.acquire().await?;
+    let guard = lock_of::<L>(&alice)?.acquire().await?;
     let (_, mut other) = bob.client.data_watched(guard.node()).await?;
-    let result = mutex(&bob)?.acquire_timeout(Duration::from_millis(50)).await;
+    let result = lock_of::<L>(&bob)?.acquire_timeout(Duration::from_millis(50)).await;
     assert!(matches!(result, Err(AcquireError::Timeout { .. })), "{result:?}");
     guard.release().await?;
     assert_eq!(other.changed().await?.kind, EventKind::NodeDeleted);
     Ok(())
 }
 
-async fn a_guard_dropped_without_a_runtime_releases(backend: Backend) -> Result<()> {
+async fn a_guard_dropped_without_a_runtime_releases<L: Exclusive>(backend: Backend) -> Result<()> {
     let alice = backend.participant().await?;
-    let guard = mutex(&alice)?.acquire().await?;
+    let guard = lock_of::<L>(&alice)?.acquire().await?;
     let dropped = std::thread::spawn(move || drop(guard));
     tokio::task::spawn_blocking(move || dropped.join()).await?.expect("no panic");
     queue_empties(&backend).await
 }
 
-async fn closing_the_client_waits_for_dropped_guards(backend: Backend) -> Result<()> {
+async fn closing_the_client_waits_for_dropped_guards<L: Exclusive>(backend: Backend) -> Result<()> {
     let alice = backend.participant().await?;
     let observer = backend.observer().await?;
-    drop(mutex(&alice)?.acquire().await?);
+    drop(lock_of::<L>(&alice)?.acquire().await?);
     alice.client.close().await;
     observer.sync(&lock_path()).await?;
     let (names, _) = observer.children(&lock_path()).await?;
     assert_eq!(names, [""; 0]);
-    let error = Mutex::new(&alice.client, LOCK)?.acquire().await.expect_err("closed");
+    let error = L::new(&alice.client, LOCK)?.acquire().await.expect_err("closed");
     assert!(matches!(error, AcquireError::Client { .. }), "{error:?}");
     Ok(())
 }
 
-async fn a_transaction_is_applied_only_while_held(backend: Backend) -> Result<()> {
+async fn a_transaction_is_applied_only_while_held<L: Exclusive>(backend: Backend) -> Result<()> {
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
     let account = lockkeeper::ZnodePath::new("/account")?;
     alice.client.create(&account, "0", lockkeeper::CreateMode::Persistent).await?;
-    let guard = mutex(&alice)?.acquire().await?;
+    let guard = lock_of::<L>(&alice)?.acquire().await?;
     guard.transaction().set_data(&account, "1", None).commit().await?;
     bob.client.delete(guard.node(), None).await?;
     let result = guard.transaction().set_data(&account, "2", None).commit().await;

@@ -1,4 +1,4 @@
-//! What a holder of the mutex may believe, and until when.
+//! What a holder of a lock may believe, and until when.
 
 use std::time::Duration;
 
@@ -8,9 +8,10 @@ use lockkeeper_testkit::backend::{Backend, Participant};
 use lockkeeper_testkit::proxy::Passed;
 use lockkeeper_wire::OpCode;
 
-use crate::{contract, mutex, queue_up};
+use crate::locks::{Exclusive, lock_of};
+use crate::{for_each_lock, queue_up};
 
-contract!("mutex, leases":
+for_each_lock!("an exclusive lock, leases":
     a_cut_off_holder_knows_before_the_next_one_holds,
     a_holder_is_suspect_without_a_connection_and_sound_after_it,
     a_lock_lost_at_the_deadline_stays_lost,
@@ -30,10 +31,12 @@ async fn short(backend: &Backend) -> Result<Participant> {
     backend.participant_with(Client::builder().session_timeout(TIMEOUT)).await
 }
 
-async fn a_cut_off_holder_knows_before_the_next_one_holds(backend: Backend) -> Result<()> {
+async fn a_cut_off_holder_knows_before_the_next_one_holds<L: Exclusive>(
+    backend: Backend,
+) -> Result<()> {
     let (alice, bob) = (short(&backend).await?, backend.participant().await?);
-    let guard = mutex(&alice)?.acquire().await?;
-    let waiting = queue_up(&backend, &mutex(&bob)?, 2).await?;
+    let guard = lock_of::<L>(&alice)?.acquire().await?;
+    let waiting = queue_up(&backend, &lock_of::<L>(&bob)?, 2).await?;
     alice.proxy.freeze();
     assert_eq!(guard.lost().await, LossReason::DeadlinePassed);
     let known = alice.client.now();
@@ -43,11 +46,11 @@ async fn a_cut_off_holder_knows_before_the_next_one_holds(backend: Backend) -> R
     Ok(())
 }
 
-async fn a_holder_is_suspect_without_a_connection_and_sound_after_it(
+async fn a_holder_is_suspect_without_a_connection_and_sound_after_it<L: Exclusive>(
     backend: Backend,
 ) -> Result<()> {
     let alice = backend.participant().await?;
-    let guard = mutex(&alice)?.acquire().await?;
+    let guard = lock_of::<L>(&alice)?.acquire().await?;
     assert_eq!(guard.state(), State::Held);
     let mut status = alice.client.status();
     alice.proxy.refuse();
@@ -61,9 +64,9 @@ async fn a_holder_is_suspect_without_a_connection_and_sound_after_it(
     Ok(())
 }
 
-async fn a_lock_lost_at_the_deadline_stays_lost(backend: Backend) -> Result<()> {
+async fn a_lock_lost_at_the_deadline_stays_lost<L: Exclusive>(backend: Backend) -> Result<()> {
     let alice = short(&backend).await?;
-    let guard = mutex(&alice)?.acquire().await?;
+    let guard = lock_of::<L>(&alice)?.acquire().await?;
     alice.proxy.freeze();
     guard.lost().await;
     assert_eq!((guard.deadline(), guard.remaining()), (None, Duration::ZERO));
@@ -77,9 +80,9 @@ async fn a_lock_lost_at_the_deadline_stays_lost(backend: Backend) -> Result<()> 
     Ok(())
 }
 
-async fn heartbeats_keep_a_lease(backend: Backend) -> Result<()> {
+async fn heartbeats_keep_a_lease<L: Exclusive>(backend: Backend) -> Result<()> {
     let alice = short(&backend).await?;
-    let guard = mutex(&alice)?.acquire().await?;
+    let guard = lock_of::<L>(&alice)?.acquire().await?;
     let first = guard.deadline().expect("held");
     let beats = |passed: &[Passed]| {
         passed.iter().filter(|p| **p == Passed::Reply(OpCode::Multi)).count() >= 4
@@ -92,9 +95,9 @@ async fn heartbeats_keep_a_lease(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn verify_renews_the_deadline(backend: Backend) -> Result<()> {
+async fn verify_renews_the_deadline<L: Exclusive>(backend: Backend) -> Result<()> {
     let alice = backend.participant().await?;
-    let guard = mutex(&alice)?.acquire().await?;
+    let guard = lock_of::<L>(&alice)?.acquire().await?;
     let first = guard.deadline();
     alice.proxy.clear();
     guard.verify().await?;
@@ -103,9 +106,9 @@ async fn verify_renews_the_deadline(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn a_deleted_holder_is_told(backend: Backend) -> Result<()> {
+async fn a_deleted_holder_is_told<L: Exclusive>(backend: Backend) -> Result<()> {
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
-    let guard = mutex(&alice)?.acquire().await?;
+    let guard = lock_of::<L>(&alice)?.acquire().await?;
     let node = guard.node().clone();
     let lost = tokio::spawn(async move { (guard.lost().await, guard) });
     alice.proxy.passes(|passed| passed.contains(&Passed::Reply(OpCode::GetData))).await;
@@ -114,7 +117,7 @@ async fn a_deleted_holder_is_told(backend: Backend) -> Result<()> {
     assert_eq!(reason, LossReason::NodeDeleted);
     assert_eq!(guard.verify().await, Err(VerifyError::Lost(LossReason::NodeDeleted)));
 
-    let guard = mutex(&alice)?.acquire().await?;
+    let guard = lock_of::<L>(&alice)?.acquire().await?;
     bob.client.delete(guard.node(), None).await?;
     let verified = guard.verify().await;
     assert_eq!(verified, Err(VerifyError::Lost(LossReason::NodeDeleted)), "without waiting for it");
@@ -122,9 +125,9 @@ async fn a_deleted_holder_is_told(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn work_ends_when_the_lock_is_lost(backend: Backend) -> Result<()> {
+async fn work_ends_when_the_lock_is_lost<L: Exclusive>(backend: Backend) -> Result<()> {
     let alice = backend.participant().await?;
-    let guard = mutex(&alice)?.acquire().await?;
+    let guard = lock_of::<L>(&alice)?.acquire().await?;
     assert_eq!(guard.run(async { 42 }).await, Ok(42));
     let (ended, mut end) = tokio::sync::oneshot::channel::<()>();
     let working = tokio::spawn(async move {
@@ -141,9 +144,9 @@ async fn work_ends_when_the_lock_is_lost(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn ensure_looks_at_what_is_left(backend: Backend) -> Result<()> {
+async fn ensure_looks_at_what_is_left<L: Exclusive>(backend: Backend) -> Result<()> {
     let alice = backend.participant().await?;
-    let guard = mutex(&alice)?.acquire().await?;
+    let guard = lock_of::<L>(&alice)?.acquire().await?;
     guard.ensure(Duration::from_secs(1))?;
     let wanted = Duration::from_secs(3600);
     let result = guard.ensure(wanted);
@@ -155,17 +158,17 @@ async fn ensure_looks_at_what_is_left(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn a_waiter_without_any_server_gets_an_error(backend: Backend) -> Result<()> {
+async fn a_waiter_without_any_server_gets_an_error<L: Exclusive>(backend: Backend) -> Result<()> {
     let (alice, bob) = (backend.participant().await?, short(&backend).await?);
-    let _guard = mutex(&alice)?.acquire().await?;
-    let waiting = queue_up(&backend, &mutex(&bob)?, 2).await?;
+    let _guard = lock_of::<L>(&alice)?.acquire().await?;
+    let waiting = queue_up(&backend, &lock_of::<L>(&bob)?, 2).await?;
     bob.proxy.refuse();
     let error = waiting.await?.expect_err("there is no server");
     assert!(matches!(error, AcquireError::Unreachable { .. }), "{error:?}");
     Ok(())
 }
 
-async fn a_session_too_short_for_a_lease_is_refused(backend: Backend) -> Result<()> {
+async fn a_session_too_short_for_a_lease_is_refused<L: Exclusive>(backend: Backend) -> Result<()> {
     let tick = Duration::from_secs(60);
     let servers = backend.participant().await?.proxy;
     let builder = Client::builder().session_timeout(TIMEOUT).server_tick(tick);

@@ -1,4 +1,4 @@
-//! The mutex when connections and messages are lost.
+//! A lock for one holder at a time when connections and messages are lost.
 
 use anyhow::Result;
 use lockkeeper::{AcquireError, LossReason, SessionId};
@@ -6,9 +6,10 @@ use lockkeeper_testkit::backend::{Backend, children_reach};
 use lockkeeper_testkit::proxy::{Loss, Passed};
 use lockkeeper_wire::OpCode;
 
-use crate::{contract, lock_path, mutex, queue_empties, queue_up};
+use crate::locks::{Exclusive, Held, lock_of};
+use crate::{for_each_lock, lock_path, queue_empties, queue_up};
 
-contract!("mutex, faults":
+for_each_lock!("an exclusive lock, faults":
     l1_a_create_lost_on_its_way_leaves_one_node,
     l1_a_create_whose_reply_is_lost_leaves_one_node,
     l2_an_acquire_cancelled_during_its_create_leaves_nothing,
@@ -26,18 +27,20 @@ contract!("mutex, faults":
 );
 
 /// L1: a create failed half-way and its node stayed: a dead lock.
-async fn l1_a_create_lost_on_its_way_leaves_one_node(backend: Backend) -> Result<()> {
-    lost_create(&backend, Loss::BeforeRequest).await
+async fn l1_a_create_lost_on_its_way_leaves_one_node<L: Exclusive>(backend: Backend) -> Result<()> {
+    lost_create::<L>(&backend, Loss::BeforeRequest).await
 }
 
 /// L1, with the create done and only the reply lost: the client would wait behind itself.
-async fn l1_a_create_whose_reply_is_lost_leaves_one_node(backend: Backend) -> Result<()> {
-    lost_create(&backend, Loss::BeforeReply).await
+async fn l1_a_create_whose_reply_is_lost_leaves_one_node<L: Exclusive>(
+    backend: Backend,
+) -> Result<()> {
+    lost_create::<L>(&backend, Loss::BeforeReply).await
 }
 
-async fn lost_create(backend: &Backend, loss: Loss) -> Result<()> {
+async fn lost_create<L: Exclusive>(backend: &Backend, loss: Loss) -> Result<()> {
     let alice = backend.participant().await?;
-    let lock = mutex(&alice)?;
+    let lock = lock_of::<L>(&alice)?;
     lock.acquire().await?.release().await?;
     alice.proxy.lose_next(OpCode::Create2, loss);
     let guard = lock.acquire().await?;
@@ -49,9 +52,11 @@ async fn lost_create(backend: &Backend, loss: Loss) -> Result<()> {
 }
 
 /// L2: an acquire that was cancelled during its create left an orphan.
-async fn l2_an_acquire_cancelled_during_its_create_leaves_nothing(backend: Backend) -> Result<()> {
+async fn l2_an_acquire_cancelled_during_its_create_leaves_nothing<L: Exclusive>(
+    backend: Backend,
+) -> Result<()> {
     let alice = backend.participant().await?;
-    let lock = mutex(&alice)?;
+    let lock = lock_of::<L>(&alice)?;
     lock.acquire().await?.release().await?;
     alice.proxy.clear();
     alice.proxy.hold_replies();
@@ -65,9 +70,11 @@ async fn l2_an_acquire_cancelled_during_its_create_leaves_nothing(backend: Backe
 }
 
 /// L2, with the connection lost before the reply too.
-async fn l2_an_acquire_cancelled_after_a_lost_reply_leaves_nothing(backend: Backend) -> Result<()> {
+async fn l2_an_acquire_cancelled_after_a_lost_reply_leaves_nothing<L: Exclusive>(
+    backend: Backend,
+) -> Result<()> {
     let alice = backend.participant().await?;
-    let lock = mutex(&alice)?;
+    let lock = lock_of::<L>(&alice)?;
     lock.acquire().await?.release().await?;
     alice.proxy.hold_replies();
     let acquiring = tokio::spawn(async move { lock.acquire().await });
@@ -80,10 +87,12 @@ async fn l2_an_acquire_cancelled_after_a_lost_reply_leaves_nothing(backend: Back
     queue_empties(&backend).await
 }
 
-async fn l2_an_acquire_cancelled_while_waiting_leaves_nothing(backend: Backend) -> Result<()> {
+async fn l2_an_acquire_cancelled_while_waiting_leaves_nothing<L: Exclusive>(
+    backend: Backend,
+) -> Result<()> {
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
-    let guard = mutex(&alice)?.acquire().await?;
-    let waiting = queue_up(&backend, &mutex(&bob)?, 2).await?;
+    let guard = lock_of::<L>(&alice)?.acquire().await?;
+    let waiting = queue_up(&backend, &lock_of::<L>(&bob)?, 2).await?;
     waiting.abort();
     children_reach(&backend.observer().await?, &lock_path(), 1).await?;
     guard.verify().await?;
@@ -91,9 +100,11 @@ async fn l2_an_acquire_cancelled_while_waiting_leaves_nothing(backend: Backend) 
 }
 
 /// L4: after a reconnect the old session's node was adopted, and then vanished while "held".
-async fn l4_a_node_of_an_expired_session_is_not_adopted(backend: Backend) -> Result<()> {
+async fn l4_a_node_of_an_expired_session_is_not_adopted<L: Exclusive>(
+    backend: Backend,
+) -> Result<()> {
     let alice = backend.participant().await?;
-    let lock = mutex(&alice)?;
+    let lock = lock_of::<L>(&alice)?;
     lock.acquire().await?.release().await?;
     let old = alice.client.session_id();
     alice.proxy.hold_replies();
@@ -112,24 +123,28 @@ async fn l4_a_node_of_an_expired_session_is_not_adopted(backend: Backend) -> Res
 }
 
 /// L5: a waiter's own session died, and it waited on, or was told that it held.
-async fn l5_a_waiter_whose_session_expires_gets_an_error(backend: Backend) -> Result<()> {
+async fn l5_a_waiter_whose_session_expires_gets_an_error<L: Exclusive>(
+    backend: Backend,
+) -> Result<()> {
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
-    let guard = mutex(&alice)?.acquire().await?;
-    let waiting = queue_up(&backend, &mutex(&bob)?, 2).await?;
+    let guard = lock_of::<L>(&alice)?.acquire().await?;
+    let waiting = queue_up(&backend, &lock_of::<L>(&bob)?, 2).await?;
     bob.proxy.expire_session().await?;
     let error = waiting.await?.expect_err("its place in the line is gone");
     assert!(matches!(error, AcquireError::SessionExpired { .. }), "{error:?}");
     assert!(error.is_retryable());
     guard.release().await?;
-    mutex(&bob)?.acquire().await?.release().await?;
+    lock_of::<L>(&bob)?.acquire().await?.release().await?;
     Ok(())
 }
 
 /// L5, with the node deleted by somebody else.
-async fn l5_a_waiter_whose_node_is_deleted_gets_an_error(backend: Backend) -> Result<()> {
+async fn l5_a_waiter_whose_node_is_deleted_gets_an_error<L: Exclusive>(
+    backend: Backend,
+) -> Result<()> {
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
-    let guard = mutex(&alice)?.acquire().await?;
-    let waiting = queue_up(&backend, &mutex(&bob)?, 2).await?;
+    let guard = lock_of::<L>(&alice)?.acquire().await?;
+    let waiting = queue_up(&backend, &lock_of::<L>(&bob)?, 2).await?;
     let (names, _) = alice.client.children(&lock_path()).await?;
     let other = names.iter().find(|name| *name != guard.node().name()).expect("the waiter");
     alice.client.delete(&lock_path().child(other)?, None).await?;
@@ -139,19 +154,21 @@ async fn l5_a_waiter_whose_node_is_deleted_gets_an_error(backend: Backend) -> Re
 }
 
 /// L6: the local state was cleared before the delete had succeeded, and the node stayed.
-async fn l6_a_release_that_is_lost_is_tried_again(backend: Backend) -> Result<()> {
+async fn l6_a_release_that_is_lost_is_tried_again<L: Exclusive>(backend: Backend) -> Result<()> {
     let alice = backend.participant().await?;
-    let guard = mutex(&alice)?.acquire().await?;
+    let guard = lock_of::<L>(&alice)?.acquire().await?;
     alice.proxy.lose_next(OpCode::Delete, Loss::BeforeRequest);
     guard.release().await?;
     queue_empties(&backend).await
 }
 
 /// L7: an unlock that was tried again deleted a newer lock.
-async fn l7_a_release_tried_again_does_not_touch_the_next_holder(backend: Backend) -> Result<()> {
+async fn l7_a_release_tried_again_does_not_touch_the_next_holder<L: Exclusive>(
+    backend: Backend,
+) -> Result<()> {
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
-    let guard = mutex(&alice)?.acquire().await?;
-    let waiting = queue_up(&backend, &mutex(&bob)?, 2).await?;
+    let guard = lock_of::<L>(&alice)?.acquire().await?;
+    let waiting = queue_up(&backend, &lock_of::<L>(&bob)?, 2).await?;
     alice.proxy.lose_next(OpCode::Delete, Loss::BeforeReply);
     let releasing = tokio::spawn(guard.release());
     let next = waiting.await??;
@@ -161,11 +178,13 @@ async fn l7_a_release_tried_again_does_not_touch_the_next_holder(backend: Backen
 }
 
 /// L9: the predecessor disappears between the listing and the watch.
-async fn l9_a_predecessor_that_leaves_before_the_watch_is_set(backend: Backend) -> Result<()> {
+async fn l9_a_predecessor_that_leaves_before_the_watch_is_set<L: Exclusive>(
+    backend: Backend,
+) -> Result<()> {
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
-    let guard = mutex(&alice)?.acquire().await?;
+    let guard = lock_of::<L>(&alice)?.acquire().await?;
     bob.proxy.hold_replies();
-    let waiting = queue_up(&backend, &mutex(&bob)?, 2).await?;
+    let waiting = queue_up(&backend, &lock_of::<L>(&bob)?, 2).await?;
     guard.release().await?;
     bob.proxy.restore();
     let guard = waiting.await??;
@@ -175,10 +194,10 @@ async fn l9_a_predecessor_that_leaves_before_the_watch_is_set(backend: Backend) 
 }
 
 /// L10: a reset on every reconnect made 2.6 million nodes in two hours.
-async fn l10_reconnects_make_no_new_nodes(backend: Backend) -> Result<()> {
+async fn l10_reconnects_make_no_new_nodes<L: Exclusive>(backend: Backend) -> Result<()> {
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
-    let guard = mutex(&alice)?.acquire().await?;
-    let waiting = queue_up(&backend, &mutex(&bob)?, 2).await?;
+    let guard = lock_of::<L>(&alice)?.acquire().await?;
+    let waiting = queue_up(&backend, &lock_of::<L>(&bob)?, 2).await?;
     let (before, _) = alice.client.children(&lock_path()).await?;
     for participant in [&alice, &bob] {
         participant.proxy.clear();
@@ -204,10 +223,10 @@ fn sorted(mut names: Vec<String>) -> Vec<String> {
     names
 }
 
-async fn a_wait_survives_reconnects(backend: Backend) -> Result<()> {
+async fn a_wait_survives_reconnects<L: Exclusive>(backend: Backend) -> Result<()> {
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
-    let guard = mutex(&alice)?.acquire().await?;
-    let waiting = queue_up(&backend, &mutex(&bob)?, 2).await?;
+    let guard = lock_of::<L>(&alice)?.acquire().await?;
+    let waiting = queue_up(&backend, &lock_of::<L>(&bob)?, 2).await?;
     bob.proxy.refuse();
     guard.release().await?;
     bob.proxy.restore();
@@ -215,13 +234,14 @@ async fn a_wait_survives_reconnects(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn an_expired_holder_is_told_and_can_acquire_again(backend: Backend) -> Result<()> {
+async fn an_expired_holder_is_told_and_can_acquire_again<L: Exclusive>(
+    backend: Backend,
+) -> Result<()> {
     let alice = backend.participant().await?;
-    let lock = mutex(&alice)?;
+    let lock = lock_of::<L>(&alice)?;
     let guard = lock.acquire().await?;
     alice.proxy.expire_session().await?;
     assert_eq!(guard.lost().await, LossReason::SessionExpired);
-    assert!(lock.try_acquire().await?.is_none(), "in this process it may still be at work");
     let token = guard.token();
     let released = guard.release().await;
     assert!(released.is_err(), "it was lost before: {released:?}");
