@@ -3,6 +3,8 @@
 //! Each of fifty workers runs `lockkeeper run` until twenty of its runs have succeeded. Meanwhile
 //! `kill -9` hits runs at random, half of the time the one that holds the lock.
 
+mod languages;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
