@@ -5,6 +5,7 @@ mod damage;
 mod failing;
 mod numbered;
 mod power_cut;
+mod torn;
 
 use std::fs::Permissions;
 use std::io;

@@ -289,6 +289,15 @@ impl Client {
         }
     }
 
+    /// The names of a node's children.
+    pub(crate) fn children(&mut self, path: &str) -> Vec<String> {
+        let request = PathWatchRequest { path: path.to_owned(), watch: false };
+        match self.call(Request::GetChildren(request)).unwrap() {
+            Response::Names(names) => names,
+            other => panic!("{other:?}"),
+        }
+    }
+
     pub(crate) fn ping(&mut self) {
         self.call(Request::Ping).unwrap();
     }

@@ -1,6 +1,7 @@
 //! An engine that is killed in the middle of a write load, or stopped for a while. It is this test
 //! program, started once more.
 
+use std::collections::HashSet;
 use std::env;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
@@ -9,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use lockkeeper_engine::{Durability, Engine};
-use lockkeeper_wire::{CreateMode, Request};
+use lockkeeper_wire::{CreateMode, Op, Request};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::client::{Client, create, eventually};
@@ -72,14 +73,13 @@ impl Drop for Victim {
     }
 }
 
-/// Creates nodes, eight at a time, until the connection ends; returns those acknowledged.
-fn write_until_the_end(connect: &str, writer: usize, written: &AtomicUsize) -> Vec<String> {
-    let mut client = Client::connect_to(connect, LONG);
+/// Creates pairs of nodes, each pair as a whole, eight at a time until the connection ends; returns
+/// those acknowledged.
+fn write_until_the_end(mut client: Client, writer: usize, written: &AtomicUsize) -> Vec<String> {
     let mut acknowledged = Vec::new();
     for round in 0.. {
-        let paths: Vec<String> = (0..8).map(|i| format!("/w{writer}-r{round}-{i}")).collect();
-        let requests: Vec<Request> =
-            paths.iter().map(|path| create(path, CreateMode::Persistent)).collect();
+        let paths: Vec<String> = (0..8).map(|i| format!("w{writer}-r{round}-{i}")).collect();
+        let requests: Vec<Request> = paths.iter().map(|path| pair(path)).collect();
         if !client.try_send(&requests) {
             break;
         }
@@ -95,49 +95,82 @@ fn write_until_the_end(connect: &str, writer: usize, written: &AtomicUsize) -> V
     acknowledged
 }
 
-async fn every_acknowledged_write_is_there(durability: Durability) {
+fn pair(name: &str) -> Request {
+    let half = |suffix: &str| {
+        let path = format!("/{name}{suffix}");
+        let Request::Create(request) = create(&path, CreateMode::Persistent) else {
+            unreachable!("that is what it makes")
+        };
+        Op::Create(request)
+    };
+    Request::Multi(vec![half(""), half("+")])
+}
+
+/// How many engines are killed, by both tests together.
+fn runs() -> usize {
+    let given = env::var("LOCKKEEPER_CRASH_RUNS").ok().and_then(|runs| runs.parse().ok());
+    given.unwrap_or(200)
+}
+
+async fn every_acknowledged_write_is_there(durability: Durability, load: usize) -> usize {
     let dir = tempfile::tempdir().unwrap();
     let victim = Victim::start(dir.path(), durability);
     let written = AtomicUsize::new(0);
-    let connect = victim.connect.clone();
+    // All of them before the load begins: the end may come soon after.
+    let clients: Vec<Client> =
+        (0..WRITERS).map(|_| Client::connect_to(&victim.connect, LONG)).collect();
     let acknowledged: Vec<String> = thread::scope(|scope| {
-        let (connect, written) = (&connect, &written);
-        let writers: Vec<_> = (0..WRITERS)
-            .map(|writer| scope.spawn(move || write_until_the_end(connect, writer, written)))
-            .collect();
-        eventually("a load of writes", || written.load(Ordering::Relaxed) > 500);
+        let written = &written;
+        let spawn =
+            |(writer, client)| scope.spawn(move || write_until_the_end(client, writer, written));
+        let writers: Vec<_> = clients.into_iter().enumerate().map(spawn).collect();
+        eventually("a load of writes", || written.load(Ordering::Relaxed) > load);
         drop(victim);
         let all = writers.into_iter().flat_map(|w| w.join().unwrap());
         all.collect()
     });
-    assert!(acknowledged.len() > 500);
+    assert!(acknowledged.len() > load);
 
     let engine = Engine::builder().data_dir(dir.path());
     let engine = engine.durability(durability).start().await.unwrap();
-    assert_eq!(engine.sessions(), WRITERS, "sessions survive as well");
+    let sessions = engine.sessions();
     let mut client = Client::connect(&engine, LONG);
-    for path in &acknowledged {
-        assert!(client.exists(path), "{path} was acknowledged and is gone");
+    let found: HashSet<String> = client.children("/").into_iter().collect();
+    for name in &acknowledged {
+        assert!(found.contains(name), "{name} was acknowledged and is gone");
+    }
+    for name in found.iter().filter(|name| *name != "zookeeper") {
+        let other = name.strip_suffix('+').map_or_else(|| format!("{name}+"), str::to_owned);
+        assert!(found.contains(&other), "{name} is half of what was written as a whole");
     }
     // What was written and not acknowledged may be there: at most a group for each writer.
-    let nodes = engine.stats().nodes;
-    let most = acknowledged.len() + WRITERS * 8 + 8;
-    assert!(nodes <= most, "{nodes} nodes, {most} expected at most");
+    let most = 1 + 2 * (acknowledged.len() + WRITERS * 8);
+    assert!(found.len() <= most, "{} nodes, {most} expected at most", found.len());
+    assert_eq!(sessions, WRITERS, "sessions survive as well");
     engine.stop().await.unwrap();
+    acknowledged.len()
 }
 
+async fn survives_kills(durability: Durability) {
+    let runs = runs().div_ceil(2);
+    let mut acknowledged = 0;
+    for run in 0..runs {
+        // From soon after the first writes to well into the load.
+        acknowledged += every_acknowledged_write_is_there(durability, 8 + run * 37 % 400).await;
+    }
+    println!("{durability}: killed {runs} times, {acknowledged} acknowledged writes all there");
+}
+
+/// S3.
 #[tokio::test]
 async fn kill_9_loses_nothing_acknowledged_under_sync() {
-    for _ in 0..3 {
-        every_acknowledged_write_is_there(Durability::Sync).await;
-    }
+    survives_kills(Durability::Sync).await;
 }
 
+/// S3.
 #[tokio::test]
 async fn kill_9_loses_nothing_acknowledged_under_os() {
-    for _ in 0..3 {
-        every_acknowledged_write_is_there(Durability::Os).await;
-    }
+    survives_kills(Durability::Os).await;
 }
 
 /// An engine that wakes up late finds deadlines that have passed and pings that came in time. It
