@@ -3,6 +3,7 @@
 //! Invariant: this package depends on no other package of the workspace, so that it can still
 //! check them while they do not compile.
 
+mod crash;
 mod layers;
 mod proof;
 mod setup;
@@ -23,6 +24,12 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Task {
+    /// Kill engines in the middle of a write load, and look for what they had acknowledged.
+    Crash {
+        /// How many engines.
+        #[arg(long, default_value_t = 1000)]
+        runs: usize,
+    },
     /// Check that the crates depend on each other only in the direction of the picture.
     Layers,
     /// Install what the suites with real peers need, or say what is missing.
@@ -63,6 +70,7 @@ enum MissingPeers {
 
 fn main() -> ExitCode {
     let result = match Cli::parse().task {
+        Task::Crash { runs } => crash::run(runs),
         Task::Layers => layers::run(),
         Task::Setup(peers) => setup::run(peers.policy()).map(|_| ()),
         Task::Partition(options) => proof::partition(&options),

@@ -1,0 +1,28 @@
+//! The long crash test: an engine killed in the middle of a write load, again and again.
+
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+/// Kills that many engines, and every byte of the storage's last commit is cut.
+///
+/// # Errors
+///
+/// A write that was acknowledged is not found again, or half of one is.
+pub(crate) fn run(runs: usize) -> Result<()> {
+    let suites: [&[&str]; 2] = [
+        &["--test", "engine", "--", "crash::kill", "--nocapture", "--test-threads=2"],
+        &["--lib", "--", "storage::tests", "--nocapture"],
+    ];
+    for suite in suites {
+        let status = Command::new(env!("CARGO"))
+            .args(["test", "--release", "-p", "lockkeeper-engine"])
+            .args(suite)
+            .env("LOCKKEEPER_CRASH_RUNS", runs.to_string())
+            .env("LOCKKEEPER_LONG", "1")
+            .status()
+            .context("cannot start cargo")?;
+        ensure!(status.success(), "a crash test failed: see above");
+    }
+    Ok(())
+}
