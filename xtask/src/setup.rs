@@ -52,6 +52,17 @@ const NEEDS: &[Need] = &[
         probe: Probe::File("/usr/share/java/curator-framework.jar"),
     },
     Need { what: "kazoo", package: "python3-kazoo", probe: Probe::PythonModule("kazoo") },
+    Need {
+        what: "ZooKeeper's C client",
+        package: "libzookeeper-mt-dev",
+        probe: Probe::File("/usr/include/zookeeper/zookeeper.h"),
+    },
+    Need { what: "gcc", package: "gcc", probe: Probe::Program("gcc") },
+    Need {
+        what: "libc's headers",
+        package: "libc6-dev",
+        probe: Probe::File("/usr/include/stdlib.h"),
+    },
     Need { what: "setpriv", package: "util-linux", probe: Probe::Program("setpriv") },
     Need { what: "ip", package: "iproute2", probe: Probe::Program("ip") },
     Need { what: "ss", package: "iproute2", probe: Probe::Program("ss") },

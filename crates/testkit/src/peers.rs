@@ -45,6 +45,9 @@ const CURATOR_JARS: &[&str] = &[
     "slf4j-simple.jar",
 ];
 
+/// It comes with the library itself.
+const C_HEADER: &str = "/usr/include/zookeeper/zookeeper.h";
+
 /// Something real that a suite runs against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
@@ -54,6 +57,8 @@ pub enum Peer {
     Curator,
     /// kazoo, for the system's Python.
     Kazoo,
+    /// ZooKeeper's client for C, and a compiler for our programs that use it.
+    CClient,
     /// Network namespaces, and the right to make them.
     Network,
 }
@@ -66,6 +71,7 @@ impl Peer {
             Peer::ZooKeeper => missing_jars(ZOOKEEPER_JARS),
             Peer::Curator => missing_jars(CURATOR_JARS),
             Peer::Kazoo => missing_kazoo(),
+            Peer::CClient => missing_file(C_HEADER),
             Peer::Network => network::missing().into_iter().collect(),
         };
         missing.extend(self.programs().iter().filter_map(|program| missing_program(program)));
@@ -77,6 +83,7 @@ impl Peer {
             Peer::ZooKeeper => &["java", "setpriv"],
             Peer::Curator => &["java", "javac", "setpriv"],
             Peer::Kazoo => &["setpriv"],
+            Peer::CClient => &["gcc", "setpriv"],
             Peer::Network => &["setpriv", "unshare", "nsenter", "ip", "ss", "sleep"],
         }
     }
@@ -88,6 +95,7 @@ impl fmt::Display for Peer {
             Peer::ZooKeeper => "Apache ZooKeeper",
             Peer::Curator => "Apache Curator",
             Peer::Kazoo => "kazoo",
+            Peer::CClient => "ZooKeeper's C client",
             Peer::Network => "a network of namespaces",
         })
     }
@@ -144,6 +152,10 @@ fn class_path(jars: &[&str]) -> String {
 fn missing_jars(jars: &[&str]) -> Vec<String> {
     let paths = jars.iter().map(|jar| format!("{JARS}/{jar}"));
     paths.filter(|path| !Path::new(path).exists()).collect()
+}
+
+fn missing_file(path: &str) -> Vec<String> {
+    if Path::new(path).exists() { Vec::new() } else { vec![path.to_owned()] }
 }
 
 fn missing_program(program: &str) -> Option<String> {

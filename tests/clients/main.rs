@@ -1,0 +1,86 @@
+//! The recipe sets of other clients' libraries, on the engine as on Apache ZooKeeper.
+//!
+//! One program per library does every recipe and prints `OK <recipe>` for each. The engine passes
+//! if the program says the same on it as on a real server: all of it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use lockkeeper_engine::Engine;
+use lockkeeper_testkit::peers::{self, Peer};
+use lockkeeper_testkit::process::Process;
+use lockkeeper_testkit::zookeeper::shared_chroot;
+use lockkeeper_testkit::{java, python, scratch};
+
+const LIMIT: Duration = Duration::from_secs(120);
+const TICK: Duration = Duration::from_millis(500);
+
+#[tokio::test]
+async fn kazoo() -> Result<()> {
+    if !peers::ready("clients: kazoo", &[Peer::ZooKeeper, Peer::Kazoo]) {
+        return Ok(());
+    }
+    alike(|| Ok(python::command(&source("kazoo_recipes.py"))), 19).await
+}
+
+#[tokio::test]
+async fn curator() -> Result<()> {
+    if !peers::ready("clients: Curator", &[Peer::ZooKeeper, Peer::Curator]) {
+        return Ok(());
+    }
+    let program = java::Program::compile(&source("CuratorRecipes.java"))?;
+    alike(|| Ok(program.command()), 26).await
+}
+
+#[tokio::test]
+async fn the_c_client() -> Result<()> {
+    if !peers::ready("clients: the C client", &[Peer::ZooKeeper, Peer::CClient]) {
+        return Ok(());
+    }
+    let folder = scratch::folder()?;
+    let program = folder.path().join("c_recipes");
+    compile(&source("c_recipes.c"), &program)?;
+    alike(|| Ok(Command::new(&program)), 12).await
+}
+
+/// Runs a program on both servers; it must be fine with `recipes` recipes at least, or it has been
+/// cut short.
+async fn alike(program: impl Fn() -> Result<Command>, recipes: usize) -> Result<()> {
+    let expected = run(program()?, &shared_chroot().await?).await.context("on ZooKeeper")?;
+    ensure!(expected.len() >= recipes, "no more than {expected:?}");
+    let engine = Engine::builder().tick(TICK).max_session_timeout(Duration::from_secs(60));
+    let engine = engine.start().await?;
+    let on_engine = run(program()?, &engine.connect_string()).await.context("on the engine")?;
+    ensure!(on_engine == expected, "only {on_engine:?} of {expected:?}");
+    Ok(())
+}
+
+/// The recipes that were fine.
+async fn run(mut command: Command, connect: &str) -> Result<Vec<String>> {
+    let folder = scratch::folder()?;
+    command.arg(connect);
+    let mut process = Process::spawn("recipes", &command, folder.path())?;
+    let status = process.end(LIMIT).await?;
+    let output = process.stdout();
+    ensure!(status.success(), "{status}\n{output}\n{}", process.tail());
+    Ok(output.lines().filter_map(|line| line.strip_prefix("OK ")).map(str::to_owned).collect())
+}
+
+fn source(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("clients").join(name)
+}
+
+fn compile(source: &Path, target: &Path) -> Result<()> {
+    let output = Command::new("gcc")
+        .args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-DTHREADED", "-o"])
+        .arg(target)
+        .arg(source)
+        .args(["-lzookeeper_mt", "-lpthread"])
+        .stdin(Stdio::null())
+        .output()
+        .context("cannot start gcc")?;
+    ensure!(output.status.success(), "gcc: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(())
+}
