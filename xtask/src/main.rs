@@ -4,6 +4,7 @@
 //! check them while they do not compile.
 
 mod crash;
+mod differential;
 mod layers;
 mod proof;
 mod setup;
@@ -24,6 +25,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Task {
+    /// Compare the engine with Apache ZooKeeper by random operations.
+    Differential(differential::Differential),
     /// Kill engines in the middle of a write load, and look for what they had acknowledged.
     Crash {
         /// How many engines.
@@ -70,6 +73,7 @@ enum MissingPeers {
 
 fn main() -> ExitCode {
     let result = match Cli::parse().task {
+        Task::Differential(options) => differential::run(&options),
         Task::Crash { runs } => crash::run(runs),
         Task::Layers => layers::run(),
         Task::Setup(peers) => setup::run(peers.policy()).map(|_| ()),
