@@ -35,6 +35,8 @@ enum Task {
     },
     /// Check that the crates depend on each other only in the direction of the picture.
     Layers,
+    /// Run whole programs in virtual time, with the faults of many seeds, or one seed again.
+    Simulate(proof::Simulate),
     /// Install what the suites with real peers need, or say what is missing.
     Setup(Peers),
     /// Cut a lock holder's server off from the others, on real ZooKeeper servers, and measure for
@@ -76,6 +78,7 @@ fn main() -> ExitCode {
         Task::Differential(options) => differential::run(&options),
         Task::Crash { runs } => crash::run(runs),
         Task::Layers => layers::run(),
+        Task::Simulate(options) => proof::simulate(&options),
         Task::Setup(peers) => setup::run(peers.policy()).map(|_| ()),
         Task::Partition(options) => proof::partition(&options),
         Task::Test { peers, filter } => test::run(peers.policy(), filter.as_deref()),

@@ -1,5 +1,7 @@
 //! The long forms of the suites that prove something, and the pages that they write.
 
+use std::process::Command;
+
 use anyhow::{Context, Result, bail};
 
 use crate::test::command;
@@ -42,6 +44,55 @@ pub(crate) fn partition(options: &Partition) -> Result<()> {
     suite("partition", "run", arguments)
 }
 
+/// `cargo xtask simulate`
+#[derive(clap::Args)]
+pub(crate) struct Simulate {
+    /// How many seeds to run.
+    #[arg(long, default_value_t = 10_000)]
+    seeds: u64,
+    /// Only this one, with its timeline.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// The first seed; the following ones count up from it.
+    #[arg(long, default_value_t = 1)]
+    first: u64,
+    /// How many run at a time; by default as many as there are processors.
+    #[arg(long)]
+    jobs: Option<usize>,
+}
+
+/// Runs seeds, optimized and exactly repeatable.
+///
+/// # Errors
+///
+/// A seed failed; how to run it again has been printed.
+pub(crate) fn simulate(options: &Simulate) -> Result<()> {
+    let mut command = command(&["test", "--quiet", "--release", "--package", "lockkeeper-tests"]);
+    command.args(["--test", "simulation"]);
+    // Another tokio than elsewhere, so in a folder of its own: nothing else is built anew.
+    command.args(["--target-dir", &repeatable_target()?]).env("RUSTFLAGS", REPEATABLE);
+    command.args(["--", "run"]);
+    match options.seed {
+        Some(seed) => drop(command.args(["--seed", &seed.to_string()])),
+        None => {
+            command.args(["--seeds", &options.seeds.to_string()]);
+            command.args(["--first", &options.first.to_string()]);
+            if let Some(jobs) = options.jobs {
+                command.args(["--jobs", &jobs.to_string()]);
+            }
+        }
+    }
+    run(&mut command, "simulation")
+}
+
+/// Lets tokio's own choices follow from a seed.
+const REPEATABLE: &str = "--cfg tokio_unstable";
+
+fn repeatable_target() -> Result<String> {
+    let metadata = cargo_metadata::MetadataCommand::new().no_deps().exec()?;
+    Ok(metadata.target_directory.join("repeatable").into_string())
+}
+
 /// Runs a suite of the package of tests with arguments of its own.
 fn suite(name: &str, mode: &str, arguments: Vec<(&str, String)>) -> Result<()> {
     let mut command =
@@ -50,6 +101,10 @@ fn suite(name: &str, mode: &str, arguments: Vec<(&str, String)>) -> Result<()> {
     for (option, value) in arguments {
         command.arg(option).arg(value);
     }
+    run(&mut command, name)
+}
+
+fn run(command: &mut Command, name: &str) -> Result<()> {
     let status = command.status().context("cannot start cargo")?;
     if !status.success() {
         bail!("the suite {name} found something, see above");

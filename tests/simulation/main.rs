@@ -1,0 +1,132 @@
+//! Whole programs in virtual time: real clients, real locks and the engine's tree, on machines and
+//! a network that do what a seed says. See `docs/guarantees.md`.
+//!
+//! Each run writes a history, which `lockkeeper_testkit::checker` judges. As a test, some seeds
+//! run; `cargo xtask simulate` runs as many as you like, and one again:
+//! `cargo xtask simulate --seed 42`. That command builds with `--cfg tokio_unstable`, where tokio
+//! lets the seed decide also in which order a channel wakes several tasks at one instant.
+
+// The build that is exactly repeatable has a name that cargo does not know.
+#![allow(unexpected_cfgs)]
+
+mod faults;
+mod network;
+mod participants;
+mod run;
+mod server;
+mod world;
+
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lockkeeper_testkit::checker;
+
+/// How many seeds a test run takes.
+const SEEDS_OF_A_TEST: u64 = 1_000;
+
+/// One seed of so many runs twice, and must go the same way: else no failure could be looked at.
+const REPEAT_EACH: u64 = 50;
+
+/// What the command line asks for.
+struct Plan {
+    first: u64,
+    seeds: u64,
+    jobs: usize,
+    /// Whether to print the timelines of good runs too.
+    show: bool,
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    const NAME: &str = "simulation::seeds";
+    let plan = if arguments.first().is_some_and(|first| first == "run") {
+        Plan::parse(&arguments[1..])
+    } else if arguments.iter().any(|argument| argument == "--list") {
+        println!("{NAME}: test");
+        return ExitCode::SUCCESS;
+    } else {
+        let mut filters = arguments.iter().filter(|word| !word.starts_with('-')).peekable();
+        if filters.peek().is_some() && !filters.any(|filter| NAME.contains(filter.as_str())) {
+            return ExitCode::SUCCESS;
+        }
+        Some(Plan { first: 1, seeds: SEEDS_OF_A_TEST, jobs: 1, show: false })
+    };
+    match plan {
+        Some(plan) => many(&plan),
+        None => {
+            eprintln!("arguments: run [--seeds N] [--seed N] [--first N] [--jobs N]");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+impl Plan {
+    fn parse(arguments: &[String]) -> Option<Self> {
+        let jobs = thread::available_parallelism().map_or(1, usize::from);
+        let mut plan = Self { first: 1, seeds: SEEDS_OF_A_TEST, jobs, show: false };
+        for pair in arguments.chunks(2) {
+            let [option, value] = pair else { return None };
+            let value: u64 = value.parse().ok()?;
+            match option.as_str() {
+                "--seeds" => plan.seeds = value,
+                "--first" => plan.first = value,
+                "--jobs" => plan.jobs = usize::try_from(value).ok()?.max(1),
+                "--seed" => (plan.first, plan.seeds, plan.show) = (value, 1, true),
+                _ => return None,
+            }
+        }
+        Some(plan)
+    }
+}
+
+fn many(plan: &Plan) -> ExitCode {
+    let start = Instant::now();
+    let (next, failed, lines) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+    thread::scope(|scope| {
+        for _ in 0..plan.jobs.min(usize::try_from(plan.seeds).unwrap_or(usize::MAX)) {
+            scope.spawn(|| {
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    // One failure is enough to look at.
+                    if number >= plan.seeds || failed.load(Ordering::Relaxed) > 0 {
+                        return;
+                    }
+                    let seed = plan.first + number;
+                    let history = run::simulate(seed);
+                    lines.fetch_add(history.entries().len() as u64, Ordering::Relaxed);
+                    let mut judged = checker::check(&history);
+                    if run::REPEATABLE
+                        && number.is_multiple_of(REPEAT_EACH)
+                        && run::simulate(seed) != history
+                    {
+                        judged = judged.and(Err("the same seed went another way".to_owned()));
+                    }
+                    if plan.show || judged.is_err() {
+                        println!("{history}");
+                    }
+                    if let Err(why) = judged {
+                        failed.fetch_add(1, Ordering::Relaxed);
+                        println!(
+                            "seed {seed} failed\n{why}\nagain: cargo xtask simulate --seed {seed}"
+                        );
+                    }
+                    if number > 0 && number.is_multiple_of(10_000) {
+                        println!("{number} seeds, {:.0} s", start.elapsed().as_secs_f64());
+                    }
+                }
+            });
+        }
+    });
+    let took = start.elapsed().max(Duration::from_millis(1)).as_secs_f64();
+    let failed = failed.into_inner();
+    println!(
+        "{} seeds from {}, {} events, {took:.1} s, {:.0} seeds/s, {failed} failed",
+        next.into_inner().min(plan.seeds),
+        plan.first,
+        lines.into_inner(),
+        plan.seeds as f64 / took,
+    );
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

@@ -1,0 +1,265 @@
+//! The engine's tree on a simulated machine: a disk that takes its time, and crashes that lose
+//! what was not synced.
+//!
+//! The order is that of the engine: requests, changes, one sync for all that wait, and only then
+//! the replies; meanwhile the next requests are handled.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use lockkeeper_tree::{Changes, Config, ConnectionId, Entropy, Now, Output, Server, Table};
+use lockkeeper_wire::{MAX_FRAME, split_frame};
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep, sleep_until};
+
+use crate::network::{Arrival, Listener};
+use crate::world::Gate;
+
+/// The clock of the server's machine starts here, so that times before the start can be told.
+const EPOCH: Duration = Duration::from_secs(100);
+
+type Key = (Table, Bytes);
+
+/// What a crash leaves.
+#[derive(Debug, Default)]
+pub(crate) struct Disk {
+    durable: BTreeMap<Key, Bytes>,
+    /// What is being synced: it may be durable already, or not.
+    syncing: Vec<Changes>,
+}
+
+impl Disk {
+    fn apply(&mut self) {
+        for change in std::mem::take(&mut self.syncing).into_iter().flatten() {
+            let key = (change.table, change.key);
+            match change.value {
+                Some(value) => drop(self.durable.insert(key, value)),
+                None => drop(self.durable.remove(&key)),
+            }
+        }
+    }
+}
+
+/// The server's machine.
+pub(crate) struct Host {
+    start: Instant,
+    config: Config,
+    pub(crate) listener: Arc<Listener>,
+    pub(crate) gate: Arc<Gate>,
+    disk: Arc<Mutex<Disk>>,
+    /// How long a sync takes at most.
+    sync: Arc<Mutex<Duration>>,
+    /// How far the wall clock is off, in milliseconds.
+    wall: Arc<Mutex<i64>>,
+    /// Counts up when the machine crashes.
+    crashes: watch::Sender<u64>,
+    random: Arc<Mutex<fastrand::Rng>>,
+}
+
+impl Host {
+    pub(crate) fn new(start: Instant, config: Config, random: fastrand::Rng) -> Self {
+        Self {
+            start,
+            config,
+            listener: Arc::default(),
+            gate: Arc::default(),
+            disk: Arc::default(),
+            sync: Arc::new(Mutex::new(Duration::from_millis(2))),
+            wall: Arc::default(),
+            crashes: watch::Sender::new(0),
+            random: Arc::new(Mutex::new(random)),
+        }
+    }
+
+    /// Starts the server on what the disk has.
+    pub(crate) fn start(&self) {
+        let mut server = Server::new(self.config.clone(), Box::new(Bytes64(7)));
+        let durable = self.disk.lock().expect("nobody panics with it").durable.clone();
+        for ((table, key), value) in durable {
+            server.restore(table, &key, value).expect("what was written can be read");
+        }
+        server.finish_restore(self.now()).expect("what was written fits together");
+        let machine = Machine {
+            inbox: self.listener.open(),
+            server,
+            clients: HashMap::new(),
+            line: Vec::new(),
+            start: self.start,
+            wall: Arc::clone(&self.wall),
+            disk: Arc::clone(&self.disk),
+            sync: Arc::clone(&self.sync),
+            random: Arc::clone(&self.random),
+        };
+        let mut crashes = self.crashes.subscribe();
+        tokio::spawn(self.gate.through(async move {
+            tokio::select! {
+                biased;
+                _ = crashes.changed() => {}
+                () = machine.run() => {}
+            }
+        }));
+    }
+
+    /// Loses what is not durable, and possibly not all of it.
+    pub(crate) fn crash(&self) {
+        self.listener.close();
+        self.crashes.send_modify(|crashes| *crashes += 1);
+        let survived = self.random.lock().expect("nobody panics with it").bool();
+        let mut disk = self.disk.lock().expect("nobody panics with it");
+        if survived {
+            disk.apply();
+        }
+        disk.syncing.clear();
+    }
+
+    pub(crate) fn set_sync(&self, longest: Duration) {
+        *self.sync.lock().expect("nobody panics with it") = longest;
+    }
+
+    pub(crate) fn set_wall(&self, off_ms: i64) {
+        *self.wall.lock().expect("nobody panics with it") = off_ms;
+    }
+
+    fn now(&self) -> Now {
+        now(self.start, &self.wall)
+    }
+}
+
+fn now(start: Instant, wall: &Mutex<i64>) -> Now {
+    let passed = start.elapsed();
+    let unix_ms = 1_700_000_000_000 + i64::try_from(passed.as_millis()).unwrap_or(i64::MAX);
+    Now {
+        monotonic: EPOCH + passed,
+        unix_ms: unix_ms + *wall.lock().expect("nobody panics with it"),
+    }
+}
+
+struct Client {
+    replies: mpsc::UnboundedSender<Bytes>,
+    input: BytesMut,
+}
+
+struct Batch {
+    changes: Changes,
+    outputs: Vec<(ConnectionId, Output)>,
+}
+
+struct Machine {
+    inbox: mpsc::UnboundedReceiver<Arrival>,
+    server: Server,
+    clients: HashMap<ConnectionId, Client>,
+    /// What waits for the disk.
+    line: Vec<Batch>,
+    start: Instant,
+    wall: Arc<Mutex<i64>>,
+    disk: Arc<Mutex<Disk>>,
+    sync: Arc<Mutex<Duration>>,
+    random: Arc<Mutex<fastrand::Rng>>,
+}
+
+impl Machine {
+    async fn run(mut self) {
+        let mut syncing: Option<(Instant, Vec<Batch>)> = None;
+        loop {
+            let due = self.server.next_timeout().map(|at| self.start + at.saturating_sub(EPOCH));
+            let synced = syncing.as_ref().map(|(at, _)| *at);
+            tokio::select! {
+                biased;
+                arrival = self.inbox.recv() => match arrival {
+                    Some(arrival) => self.handle(arrival),
+                    None => return,
+                },
+                () = until(synced) => {
+                    let (_, group) = syncing.take().expect("it was syncing");
+                    self.disk.lock().expect("nobody panics with it").apply();
+                    group.into_iter().for_each(|batch| self.release(batch));
+                }
+                () = until(due) => {}
+            }
+            // All that has arrived comes before what is due: nobody expires unheard.
+            while let Ok(arrival) = self.inbox.try_recv() {
+                self.handle(arrival);
+            }
+            let now = now(self.start, &self.wall);
+            if self.server.next_timeout().is_some_and(|at| at <= now.monotonic) {
+                self.server.handle_timeout(now);
+            }
+            let batch =
+                Batch { changes: self.server.take_changes(), outputs: self.server.take_outputs() };
+            self.submit(batch, &mut syncing);
+        }
+    }
+
+    fn submit(&mut self, batch: Batch, syncing: &mut Option<(Instant, Vec<Batch>)>) {
+        if batch.changes.is_empty() && syncing.is_none() && self.line.is_empty() {
+            return self.release(batch);
+        }
+        self.line.push(batch);
+        if syncing.is_none() {
+            let group = std::mem::take(&mut self.line);
+            let mut disk = self.disk.lock().expect("nobody panics with it");
+            disk.syncing = group.iter().map(|batch| batch.changes.clone()).collect();
+            let longest = *self.sync.lock().expect("nobody panics with it");
+            let share = self.random.lock().expect("nobody panics with it").f64();
+            *syncing = Some((Instant::now() + longest.mul_f64(share), group));
+        }
+    }
+
+    fn handle(&mut self, arrival: Arrival) {
+        let now = now(self.start, &self.wall);
+        match arrival {
+            Arrival::Connected(id, replies) => {
+                self.server.connected(id, None);
+                self.clients.insert(id, Client { replies, input: BytesMut::new() });
+            }
+            Arrival::Bytes(id, bytes) => {
+                let Some(client) = self.clients.get_mut(&id) else { return };
+                client.input.extend_from_slice(&bytes);
+                while let Ok(Some(frame)) = split_frame(&mut client.input, MAX_FRAME) {
+                    self.server.handle_frame(now, id, frame);
+                }
+            }
+            Arrival::Closed(id) => {
+                self.server.disconnected(id);
+                self.clients.remove(&id);
+            }
+        }
+    }
+
+    fn release(&mut self, batch: Batch) {
+        for (id, output) in batch.outputs {
+            match output {
+                Output::Send(bytes) => {
+                    // A client that is gone hears nothing.
+                    let _ = self.clients.get(&id).map(|client| client.replies.send(bytes));
+                }
+                Output::Close(_) => drop(self.clients.remove(&id)),
+            }
+        }
+    }
+}
+
+async fn until(at: Option<Instant>) {
+    match at {
+        Some(at) if at <= Instant::now() => {}
+        Some(at) if at > Instant::now() + Duration::from_secs(3600) => {
+            sleep(Duration::from_secs(3600)).await;
+        }
+        Some(at) => sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The same bytes in each run.
+struct Bytes64(u64);
+
+impl Entropy for Bytes64 {
+    fn fill(&mut self, bytes: &mut [u8]) {
+        for byte in bytes {
+            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            *byte = (self.0 >> 56) as u8;
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! A client's own machine: its clock, its way to the server, and whether it runs at all.
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use lockkeeper::Instant;
+use lockkeeper_client::Host;
+use lockkeeper_client::world::{Boxed, Transport, World};
+
+use crate::network::Route;
+
+/// Where a client lives.
+pub(crate) struct Machine {
+    pub(crate) clock: Drifting,
+    pub(crate) route: Arc<Route>,
+    pub(crate) gate: Arc<Gate>,
+}
+
+impl fmt::Debug for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Machine").field("clock", &self.clock).finish_non_exhaustive()
+    }
+}
+
+impl World for Machine {
+    fn now(&self) -> Instant {
+        self.clock.read(true_time(self.route.start))
+    }
+
+    fn connect<'a>(&'a self, _: &'a Host) -> Boxed<'a, io::Result<Transport>> {
+        Box::pin(async { Ok(Transport::Other(Box::new(self.route.connect().await?))) })
+    }
+
+    fn spawn(&self, task: Boxed<'static, ()>) {
+        tokio::spawn(self.gate.through(task));
+    }
+}
+
+/// The time since the beginning of the run, as nobody in it can know it.
+pub(crate) fn true_time(start: tokio::time::Instant) -> Duration {
+    start.elapsed()
+}
+
+/// A clock that started earlier and runs faster or slower than true time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Drifting {
+    pub(crate) ahead: Duration,
+    pub(crate) rate: f64,
+}
+
+impl Drifting {
+    pub(crate) fn read(self, time: Duration) -> Instant {
+        Instant::from_start(self.ahead + time.mul_f64(self.rate))
+    }
+
+    /// The true time of a reading.
+    pub(crate) fn true_time(self, reading: Instant) -> Duration {
+        reading.since_start().saturating_sub(self.ahead).div_f64(self.rate)
+    }
+}
+
+/// Stops everything on a machine, as SIGSTOP or a suspended host does.
+#[derive(Debug, Default)]
+pub(crate) struct Gate {
+    closed: AtomicBool,
+    waiting: Mutex<Vec<Waker>>,
+}
+
+impl Gate {
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn open(&self) {
+        self.closed.store(false, Ordering::SeqCst);
+        let waiting = std::mem::take(&mut *self.waiting.lock().expect("nobody panics with it"));
+        waiting.into_iter().for_each(Waker::wake);
+    }
+
+    /// The same work, which stands still while the gate is closed.
+    pub(crate) fn through<F: Future>(self: &Arc<Self>, work: F) -> Gated<F> {
+        Gated { gate: Arc::clone(self), work: Box::pin(work) }
+    }
+}
+
+pub(crate) struct Gated<F> {
+    gate: Arc<Gate>,
+    work: Pin<Box<F>>,
+}
+
+impl<F: Future> Future for Gated<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        if self.gate.closed.load(Ordering::SeqCst) {
+            let mut waiting = self.gate.waiting.lock().expect("nobody panics with it");
+            waiting.push(context.waker().clone());
+            return Poll::Pending;
+        }
+        self.work.as_mut().poll(context)
+    }
+}
