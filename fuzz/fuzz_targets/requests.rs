@@ -112,9 +112,7 @@ impl Choices<'_> {
             1 => Request::Create2(self.create()),
             2 => Request::CreateContainer(self.create()),
             3 => Request::CreateTtl(self.create_ttl()),
-            4 => {
-                Request::Delete(DeleteRequest { path: self.path(), version: self.version() })
-            }
+            4 => Request::Delete(DeleteRequest { path: self.path(), version: self.version() }),
             5 => Request::SetData(self.set_data()),
             6 => Request::SetAcl(SetAclRequest {
                 path: self.path(),

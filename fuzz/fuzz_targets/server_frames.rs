@@ -1,11 +1,12 @@
 //! Any frames, on a new connection and on an open session.
 #![no_main]
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use libfuzzer_sys::fuzz_target;
-use lockkeeper_tree::{Config, ConnectionId, Entropy, Now, Output, Server};
+use lockkeeper_tree::{Config, ConnectionId, Entropy, Now, Output, Server, Table};
 use lockkeeper_wire::{ConnectRequest, MAX_FRAME, Record, SessionId, Zxid, split_frame};
 
 struct Zeros;
@@ -51,6 +52,15 @@ fn frames(mut data: &[u8]) -> impl Iterator<Item = (u64, Bytes)> {
     })
 }
 
+fn store(server: &mut Server, stored: &mut BTreeMap<(Table, Bytes), Bytes>) {
+    for change in server.take_changes() {
+        match change.value {
+            Some(value) => stored.insert((change.table, change.key), value),
+            None => stored.remove(&(change.table, change.key)),
+        };
+    }
+}
+
 fuzz_target!(|data: &[u8]| {
     let mut server = new_server();
     for id in 0..4 {
@@ -59,15 +69,10 @@ fuzz_target!(|data: &[u8]| {
     for id in 0..2 {
         server.handle_frame(now(), ConnectionId(id), hello());
     }
-    let mut stored = std::collections::BTreeMap::new();
+    let mut stored = BTreeMap::new();
     for (who, frame) in frames(data) {
         server.handle_frame(now(), ConnectionId(who), frame);
-        for change in server.take_changes() {
-            match change.value {
-                Some(value) => stored.insert((change.table, change.key), value),
-                None => stored.remove(&(change.table, change.key)),
-            };
-        }
+        store(&mut server, &mut stored);
         for (_, output) in server.take_outputs() {
             let Output::Send(bytes) = output else { continue };
             let mut bytes = BytesMut::from(&bytes[..]);
@@ -75,6 +80,7 @@ fuzz_target!(|data: &[u8]| {
             assert!(bytes.is_empty(), "a part of a frame");
         }
     }
+    store(&mut server, &mut stored);
     let mut again = new_server();
     for ((table, key), value) in stored {
         again.restore(table, &key, value).expect("our own record");
