@@ -3,6 +3,8 @@
 //! What is told is a snapshot that may be outdated when it arrives. Decide nothing by it that a
 //! lock should decide.
 
+#![expect(clippy::disallowed_types, reason = "the server's wall time, for people to read")]
+
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
