@@ -9,7 +9,8 @@
 //!   mode and time, `deleteContainer`, `createSession`;
 //! - a `createContainer` with an ephemeral mode: until it is applied, ZooKeeper takes the container
 //!   for ephemeral, so that requests in the pipeline behind it depend on how fast that is;
-//! - writes that cannot be decoded: 3.8 counts a transaction for them;
+//! - paths with characters above U+FFFF where they come back: ZooKeeper does not write UTF-8 then;
+//! - writes that cannot be decoded, for which 3.8 counts a transaction;
 //! - a wrong password for a session that is connected: ZooKeeper cuts its connection.
 
 use bytes::Bytes;
@@ -48,7 +49,6 @@ const ODD_PATHS: &[&str] = &[
     "/a/..",
     "/nul\0nul",
     "/bell\u{7}",
-    "/lock\u{1f512}",
     "/private\u{e000}",
     "/missing/one",
 ];
@@ -133,7 +133,7 @@ impl Generator {
             25..=28 => Step::Ask(who, vec![self.no_request()]),
             29..=50 => ask(who, self.auth()),
             51..=54 => ask(who, Request::Sasl(SaslRequest { token: Bytes::from_static(b"x") })),
-            55..=60 => Step::Ask(who, vec![self.truncated_read()]),
+            55..=60 => Step::Ask(who, vec![self.truncated()]),
             61..=100 => self.burst(who),
             101..=160 => ask(who, self.set_watches(world, who)),
             161..=240 => ask(who, self.set_acl()),
@@ -219,7 +219,7 @@ impl Generator {
     /// Any path; most of the time one that somebody else may choose too.
     fn path(&mut self) -> String {
         match self.rng.u32(..60) {
-            0 => self.odd_path(),
+            0 => ODD_PATHS[self.rng.usize(..ODD_PATHS.len())].to_owned(),
             1 => self.top(),
             _ => {
                 let mut path = self.top();
@@ -229,15 +229,6 @@ impl Generator {
                 }
                 path
             }
-        }
-    }
-
-    /// 3.9 sends characters above U+FFFF back as what is no UTF-8.
-    fn odd_path(&mut self) -> String {
-        let path = ODD_PATHS[self.rng.usize(..ODD_PATHS.len())];
-        match self.version {
-            Version::V38 => path.to_owned(),
-            Version::Later => path.replace(|c| c > '\u{ffff}', "x"),
         }
     }
 
@@ -330,7 +321,12 @@ impl Generator {
     }
 
     fn any_create(&mut self) -> CreateRequest {
-        let path = if self.rng.u32(..5) == 0 { self.child_of_node() } else { self.path() };
+        let path = match self.rng.u32(..500) {
+            // In a path that ZooKeeper sends back, such a character would not be UTF-8.
+            0 => "/lock\u{1f512}".to_owned(),
+            1..=100 => self.child_of_node(),
+            _ => self.path(),
+        };
         let (flags, acl) = (self.flags(), self.acl());
         self.create(path, flags, acl)
     }
@@ -499,8 +495,13 @@ impl Generator {
         Ask::Odd { op, body: self.data() }
     }
 
-    fn truncated_read(&mut self) -> Ask {
-        let op = [3, 4, 6, 8, 9, 12, 17, 18, 22, 101, 103, 104, 105, 106][self.rng.usize(..14)];
+    fn truncated(&mut self) -> Ask {
+        let reads = [3, 4, 6, 8, 9, 12, 17, 18, 22, 101, 103, 104, 105, 106];
+        let writes = [1, 2, 5, 7, 14, 15, 16, 19, 21];
+        let op = match self.version {
+            Version::Later if self.rng.bool() => writes[self.rng.usize(..writes.len())],
+            _ => reads[self.rng.usize(..reads.len())],
+        };
         let body = [&[][..], &[0, 0, 0], &[0, 0, 0, 9, b'/'], &[0xff, 0xff, 0xff, 0xf0, 0, 0]]
             [self.rng.usize(..4)];
         Ask::Odd { op, body: Bytes::from_static(body) }
