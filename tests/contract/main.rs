@@ -6,8 +6,12 @@
 mod exclusive;
 mod exclusive_faults;
 mod exclusive_leases;
+mod exclusive_node;
 mod locks;
+mod multi_lock;
 mod mutex_local;
+mod reentrant_mutex;
+mod revocation;
 
 use std::time::Duration;
 

@@ -122,6 +122,14 @@ pub enum AcquireError {
         /// How long a lease lasts.
         lease: Duration,
     },
+    /// The owner had entered before, and has lost the lock since.
+    #[error("the owner has lost {path}: {reason}; release its entries before acquiring it again")]
+    OwnerLost {
+        /// The lock.
+        path: ZnodePath,
+        /// Why it was lost.
+        reason: LossReason,
+    },
     /// A transaction was refused.
     #[error("cannot acquire {path}: {source}")]
     Refused {
@@ -153,6 +161,7 @@ impl AcquireError {
             Self::Client { source, .. } => source.is_retryable(),
             Self::Foreign { .. }
             | Self::Exhausted { .. }
+            | Self::OwnerLost { .. }
             | Self::Refused { .. }
             | Self::TooMany { .. }
             | Self::BadPermits { .. } => false,
@@ -163,9 +172,11 @@ impl AcquireError {
     /// the session can talk to one.
     pub fn outcome(&self) -> Outcome {
         match self {
-            Self::NodeDeleted { .. } | Self::SessionExpired { .. } | Self::Refused { .. } => {
-                Outcome::NotApplied
-            }
+            Self::NodeDeleted { .. }
+            | Self::SessionExpired { .. }
+            | Self::Lost { .. }
+            | Self::OwnerLost { .. }
+            | Self::Refused { .. } => Outcome::NotApplied,
             Self::Client { source, .. } => source.outcome(),
             _ => Outcome::Unknown,
         }

@@ -102,7 +102,8 @@ impl ExclusiveNode {
     /// once. Costs one round trip if it is free, none to enter again.
     ///
     /// # Errors
-    /// If no server can be reached for a whole session timeout, or a request is refused.
+    /// If no server can be reached for a whole session timeout, or a request is refused;
+    /// [`AcquireError::OwnerLost`] if the owner has entries into a hold that was lost.
     ///
     /// # Session loss
     /// A waiter has no node to lose, so it goes on with the next session.

@@ -73,11 +73,11 @@ impl ReentrantMutex {
     /// round trip, or what [`Mutex::acquire`] costs.
     ///
     /// # Errors
-    /// As [`Mutex::acquire`].
+    /// As [`Mutex::acquire`], and [`AcquireError::OwnerLost`] if the owner has entries into a hold that
+    /// was lost: they must end first.
     ///
     /// # Session loss
-    /// As [`Mutex::acquire`]. A lock that was lost is not entered again: the next entry waits in
-    /// line anew, while the guards of those before stay lost.
+    /// As [`Mutex::acquire`]. A lock that was lost is not entered again.
     ///
     /// # Cancel safety
     /// Dropping the future gives up the place in line.

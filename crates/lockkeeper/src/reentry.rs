@@ -88,7 +88,7 @@ impl<G: Held> Door<G> {
         acquire: impl Future<Output = Result<G, AcquireError>>,
     ) -> Result<Entry<G>, AcquireError> {
         let mut hold = self.hold.lock().await;
-        let held = match good(&hold) {
+        let held = match self.current(&hold)? {
             Some(held) => held,
             None => Arc::new(acquire.await?),
         };
@@ -104,7 +104,7 @@ impl<G: Held> Door<G> {
     ) -> Result<Option<Entry<G>>, AcquireError> {
         // Another task of this owner waits in line.
         let Ok(mut hold) = self.hold.try_lock() else { return Ok(None) };
-        let held = match good(&hold) {
+        let held = match self.current(&hold)? {
             Some(held) => held,
             None => match acquire.await? {
                 Some(held) => Arc::new(held),
@@ -121,14 +121,20 @@ impl<G: Held> Door<G> {
         self.hold.try_lock().map_or(0, |hold| hold.strong_count())
     }
 
+    /// The hold, if there is one. One that was lost can never be entered again; who would wait for
+    /// another one may be waiting for their own earlier entries to end.
+    fn current(&self, hold: &Weak<G>) -> Result<Option<Arc<G>>, AcquireError> {
+        match hold.upgrade().map(|held| (held.guard().state(), held)) {
+            Some((State::Lost(reason), _)) => {
+                Err(AcquireError::OwnerLost { path: self.path.clone(), reason })
+            }
+            held => Ok(held.map(|(_, held)| held)),
+        }
+    }
+
     fn is_of(&self, client: &Client, path: &ZnodePath) -> bool {
         self.path == *path && self.client.is_clone_of(client)
     }
-}
-
-/// The hold, if it can be entered again: one that was lost never can.
-fn good<G: Held>(hold: &Weak<G>) -> Option<Arc<G>> {
-    hold.upgrade().filter(|held| !matches!(held.guard().state(), State::Lost(_)))
 }
 
 impl<G: Held> Entry<G> {

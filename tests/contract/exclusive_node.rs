@@ -1,0 +1,314 @@
+//! The exclusive node: what it shares with the fair lock, and the price of its simplicity.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use lockkeeper::{AcquireError, ExclusiveNode, LossReason, Owner, ReleaseError, ZnodePath};
+use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
+use lockkeeper_testkit::proxy::{Loss, Passed};
+use lockkeeper_wire::OpCode;
+use tokio::task::JoinHandle;
+
+use crate::{LOCK, contract, lock_path};
+
+contract!("exclusive node":
+    a_free_lock_costs_one_round_trip_and_two_to_release,
+    its_owner_enters_again_and_the_last_release_gives_it_back,
+    tokens_grow,
+    try_acquire_is_one_round_trip_and_leaves_no_watch,
+    a_release_wakes_every_waiter,
+    l1_a_create_lost_on_its_way_makes_one_node,
+    l1_a_create_whose_reply_is_lost_makes_one_node,
+    l2_an_acquire_cancelled_during_its_create_leaves_nothing,
+    l2_an_acquire_cancelled_before_its_create_was_sent_leaves_nothing,
+    l3_l8_a_timeout_leaves_neither_node_nor_watch,
+    l4_a_node_of_an_expired_session_is_not_adopted,
+    l6_a_release_that_is_lost_is_tried_again,
+    l7_a_release_tried_again_does_not_touch_the_next_holder,
+    l7_a_release_does_not_touch_a_holder_that_came_by_force,
+    l12_two_owners_of_one_session_exclude_each_other,
+    l24_the_parent_is_a_container,
+    a_waiter_goes_on_when_its_session_expires,
+);
+
+fn node(participant: &Participant) -> Result<ExclusiveNode> {
+    Ok(ExclusiveNode::new(&participant.client, LOCK)?)
+}
+
+/// The folder of the lock, whose children are the lock's node or nothing.
+fn folder() -> ZnodePath {
+    lock_path().parent().expect("not the root")
+}
+
+async fn exists(backend: &Backend, nodes: usize) -> Result<()> {
+    children_reach(&backend.observer().await?, &folder(), nodes).await
+}
+
+type Acquiring = JoinHandle<Result<lockkeeper::ExclusiveGuard, AcquireError>>;
+
+/// Starts to acquire, and returns when the holder's node is watched.
+async fn wait_behind(participant: &Participant, lock: ExclusiveNode) -> Acquiring {
+    participant.proxy.clear();
+    let acquiring = tokio::spawn(async move { lock.acquire().await });
+    let watching = |passed: &[Passed]| passed.contains(&Passed::Reply(OpCode::GetData));
+    participant.proxy.passes(watching).await;
+    acquiring
+}
+
+async fn a_free_lock_costs_one_round_trip_and_two_to_release(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let lock = node(&alice)?;
+    lock.acquire().await?.release().await?;
+    alice.proxy.clear();
+    let guard = lock.acquire().await?;
+    assert_eq!(alice.proxy.requests(), [OpCode::Create2]);
+    let again = lock.acquire().await?;
+    assert_eq!(alice.proxy.requests(), [OpCode::Create2], "nothing to enter again");
+    again.release().await?;
+    alice.proxy.clear();
+    guard.release().await?;
+    use OpCode::{Delete, GetData, Sync};
+    assert_eq!(alice.proxy.requests(), [Sync, GetData, Delete], "a look, then the deletion");
+    Ok(())
+}
+
+async fn its_owner_enters_again_and_the_last_release_gives_it_back(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let owner = Owner::new("alice");
+    let first = ExclusiveNode::owned(&alice.client, LOCK, &owner)?;
+    let second = ExclusiveNode::owned(&alice.client, LOCK, &owner)?;
+    let outer = first.acquire().await?;
+    let inner = second.try_acquire().await?.expect("the same owner");
+    assert_eq!(inner.token(), outer.token());
+    outer.release().await?;
+    assert!(node(&bob)?.try_acquire().await?.is_none(), "one entry is left");
+    inner.verify().await?;
+    inner.release().await?;
+    assert!(node(&bob)?.try_acquire().await?.is_some());
+    Ok(())
+}
+
+async fn tokens_grow(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let mut last = None;
+    for round in 0..6 {
+        let guard = node(if round % 2 == 0 { &alice } else { &bob })?.acquire().await?;
+        assert!(last < Some(guard.token()), "round {round}");
+        last = Some(guard.token());
+        guard.release().await?;
+    }
+    Ok(())
+}
+
+async fn try_acquire_is_one_round_trip_and_leaves_no_watch(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let guard = node(&alice)?.acquire().await?;
+    bob.proxy.clear();
+    assert!(node(&bob)?.try_acquire().await?.is_none());
+    assert_eq!(bob.proxy.requests(), [OpCode::Create2]);
+    guard.release().await?;
+    bob.client.sync(&lock_path()).await?;
+    assert_eq!(bob.proxy.events(), []);
+    Ok(())
+}
+
+/// The herd, as the lock's page states it: n waiters cost n(n + 1)/2 events.
+async fn a_release_wakes_every_waiter(backend: Backend) -> Result<()> {
+    const WAITERS: usize = 12;
+    let alice = backend.participant().await?;
+    let guard = node(&alice)?.acquire().await?;
+    let mut participants = Vec::new();
+    let mut waiting = tokio::task::JoinSet::new();
+    for _ in 0..WAITERS {
+        let participant = backend.participant().await?;
+        let lock = node(&participant)?;
+        let watching = wait_behind(&participant, lock).await;
+        waiting.spawn(async move { anyhow::Ok(watching.await??) });
+        participants.push(participant);
+    }
+    let count = |wanted: fn(&Passed) -> bool| {
+        let of = |p: &Participant| p.proxy.passed().iter().filter(|p| wanted(p)).count();
+        participants.iter().map(of).sum::<usize>()
+    };
+    let events = || count(|passed| matches!(passed, Passed::Event(..)));
+    let creates = || count(|passed| *passed == Passed::Request(OpCode::Create2));
+    let looks = || count(|passed| *passed == Passed::Reply(OpCode::GetData));
+    assert_eq!((creates(), looks()), (WAITERS, WAITERS));
+    guard.release().await?;
+    let mut expected = WAITERS;
+    for left in (0..WAITERS).rev() {
+        let guard = waiting.join_next().await.expect("somebody is left")??;
+        // All others have come too late, and watch again.
+        expected += left;
+        while looks() < expected {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        guard.release().await?;
+        expected += 1;
+    }
+    let herd = WAITERS * (WAITERS + 1) / 2;
+    assert_eq!(events(), herd, "each waiter at each release, where a queue has {WAITERS}");
+    assert_eq!(creates(), WAITERS + herd);
+    Ok(())
+}
+
+async fn l1_a_create_lost_on_its_way_makes_one_node(backend: Backend) -> Result<()> {
+    lost_create(&backend, Loss::BeforeRequest).await
+}
+
+/// L1, with only the reply lost: who holds is told by the data and the session of the node.
+///
+/// Seen to fail with the look in `Trace::find` left out: it waits for its own node.
+async fn l1_a_create_whose_reply_is_lost_makes_one_node(backend: Backend) -> Result<()> {
+    lost_create(&backend, Loss::BeforeReply).await
+}
+
+async fn lost_create(backend: &Backend, loss: Loss) -> Result<()> {
+    let alice = backend.participant().await?;
+    let lock = node(&alice)?;
+    lock.acquire().await?.release().await?;
+    alice.proxy.lose_next(OpCode::Create2, loss);
+    let guard = lock.acquire().await?;
+    guard.verify().await?;
+    guard.release().await?;
+    exists(backend, 0).await
+}
+
+/// L2. Seen to fail with `Trace::drop` empty.
+async fn l2_an_acquire_cancelled_during_its_create_leaves_nothing(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let lock = node(&alice)?;
+    lock.acquire().await?.release().await?;
+    alice.proxy.hold_replies();
+    let acquiring = tokio::spawn(async move { lock.acquire().await });
+    exists(&backend, 1).await?;
+    acquiring.abort();
+    assert!(acquiring.await.is_err(), "cancelled");
+    alice.proxy.restore();
+    exists(&backend, 0).await
+}
+
+/// L2: the create waits for a connection, and so does the deletion that looks for its node. It
+/// must not go first.
+///
+/// Seen to fail when a new connection begins with all deletes: the node stays.
+async fn l2_an_acquire_cancelled_before_its_create_was_sent_leaves_nothing(
+    backend: Backend,
+) -> Result<()> {
+    let alice = backend.participant().await?;
+    let lock = node(&alice)?;
+    lock.acquire().await?.release().await?;
+    alice.proxy.clear();
+    alice.proxy.refuse();
+    let mut status = alice.client.status();
+    status.wait_for(|s| s.contact == lockkeeper::Contact::Disconnected).await?;
+    let acquiring = tokio::spawn(async move { lock.acquire().await });
+    tokio::task::yield_now().await;
+    acquiring.abort();
+    assert!(acquiring.await.is_err(), "cancelled");
+    alice.proxy.restore();
+    let looked = |passed: &[Passed]| passed.contains(&Passed::Reply(OpCode::GetData));
+    alice.proxy.passes(looked).await;
+    assert!(alice.proxy.requests().contains(&OpCode::Create2), "it was on its way");
+    exists(&backend, 0).await
+}
+
+async fn l3_l8_a_timeout_leaves_neither_node_nor_watch(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let guard = node(&alice)?.acquire().await?;
+    let result = node(&bob)?.acquire_timeout(Duration::from_millis(50)).await;
+    assert!(matches!(result, Err(AcquireError::Timeout { .. })), "{result:?}");
+    guard.release().await?;
+    bob.client.sync(&lock_path()).await?;
+    assert_eq!(bob.proxy.events(), []);
+    exists(&backend, 0).await
+}
+
+/// L4. Seen to fail when `Trace::find` does not compare the sessions and the data has no attempt:
+/// the next session's holder is told that it holds by a node that vanishes.
+async fn l4_a_node_of_an_expired_session_is_not_adopted(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let lock = node(&alice)?;
+    lock.acquire().await?.release().await?;
+    alice.proxy.hold_replies();
+    let acquiring = tokio::spawn(async move { lock.acquire().await });
+    exists(&backend, 1).await?;
+    alice.proxy.refuse();
+    alice.proxy.expire_session().await?;
+    alice.proxy.restore();
+    let guard = acquiring.await??;
+    let stat = backend.observer().await?.exists(guard.node()).await?.expect("held");
+    assert_eq!(stat.ephemeral_owner, guard.session());
+    guard.verify().await?;
+    Ok(())
+}
+
+async fn l6_a_release_that_is_lost_is_tried_again(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    for op in [OpCode::GetData, OpCode::Delete] {
+        let guard = node(&alice)?.acquire().await?;
+        alice.proxy.lose_next(op, Loss::BeforeRequest);
+        guard.release().await?;
+        exists(&backend, 0).await?;
+    }
+    Ok(())
+}
+
+/// L7: the name is used again, so that a deletion that is sent a second time would hit the next
+/// holder.
+///
+/// Seen to fail with the look left out: the next holder's node is gone.
+async fn l7_a_release_tried_again_does_not_touch_the_next_holder(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let guard = node(&alice)?.acquire().await?;
+    let waiting = wait_behind(&bob, node(&bob)?).await;
+    alice.proxy.lose_next(OpCode::Delete, Loss::BeforeReply);
+    let releasing = tokio::spawn(guard.release());
+    let next = waiting.await??;
+    releasing.await??;
+    next.verify().await?;
+    Ok(())
+}
+
+/// L7, with the holder's node deleted by somebody else before.
+async fn l7_a_release_does_not_touch_a_holder_that_came_by_force(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let guard = node(&alice)?.acquire().await?;
+    bob.client.delete(&lock_path(), None).await?;
+    let next = node(&bob)?.acquire().await?;
+    guard.release().await?;
+    next.verify().await?;
+    Ok(())
+}
+
+/// L12. Seen to fail when doors are told apart by the session alone.
+async fn l12_two_owners_of_one_session_exclude_each_other(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let owners = [Owner::new("alice"), Owner::new("alice")];
+    let [first, second] = owners.map(|o| ExclusiveNode::owned(&alice.client, LOCK, &o));
+    let guard = first?.acquire().await?;
+    assert!(second?.try_acquire().await?.is_none(), "also if they have one name");
+    guard.release().await?;
+    Ok(())
+}
+
+async fn l24_the_parent_is_a_container(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    node(&alice)?.acquire().await?.release().await?;
+    assert!(alice.proxy.requests().contains(&OpCode::CreateContainer), "which servers reap");
+    Ok(())
+}
+
+async fn a_waiter_goes_on_when_its_session_expires(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let guard = node(&alice)?.acquire().await?;
+    let waiting = wait_behind(&bob, node(&bob)?).await;
+    bob.proxy.expire_session().await?;
+    guard.release().await?;
+    let guard = waiting.await??;
+    bob.proxy.expire_session().await?;
+    assert_eq!(guard.lost().await, LossReason::SessionExpired);
+    let released = guard.release().await;
+    assert_eq!(released, Err(ReleaseError::Lost(LossReason::SessionExpired)));
+    Ok(())
+}

@@ -1,0 +1,148 @@
+//! Asking a holder to give way, and forcing it.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use lockkeeper::revoke::{Outcome, revoke, revoke_node, revoke_within};
+use lockkeeper::{LossReason, State, VerifyError};
+use lockkeeper_testkit::backend::{Backend, children_reach};
+use lockkeeper_testkit::proxy::Passed;
+use lockkeeper_wire::OpCode;
+
+use crate::{contract, lock_path, mutex, queue_empties, queue_up};
+
+contract!("revocation":
+    a_holder_is_asked_by_the_mark_that_curator_sets,
+    a_request_that_came_before_the_wait_is_seen,
+    asking_costs_three_round_trips_and_listening_one,
+    nobody_is_asked_where_nobody_holds,
+    those_who_wait_are_not_asked,
+    a_waiter_can_be_asked_by_its_node,
+    a_holder_that_gives_way_is_not_forced,
+    a_holder_that_does_not_is_forced_and_told,
+    the_loss_of_the_lock_ends_the_wait_for_a_request,
+);
+
+async fn a_holder_is_asked_by_the_mark_that_curator_sets(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let guard = mutex(&alice)?.acquire().await?;
+    let node = guard.node().clone();
+    let asked = tokio::spawn(async move { (guard.revoke_requested().await, guard) });
+    alice.proxy.passes(|passed| passed.contains(&Passed::Reply(OpCode::GetData))).await;
+    assert!(!asked.is_finished());
+    assert_eq!(revoke(&bob.client, &lock_path()).await?, [node.clone()]);
+    let (requested, guard) = asked.await?;
+    assert_eq!(requested, Ok(()));
+    let (data, _) = bob.client.data(&node).await?;
+    assert_eq!(&data[..], b"__REVOKE__");
+    guard.verify().await?;
+    assert_eq!(guard.state(), State::Held, "asking takes nothing");
+    guard.release().await?;
+    Ok(())
+}
+
+async fn a_request_that_came_before_the_wait_is_seen(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let guard = mutex(&alice)?.acquire().await?;
+    assert!(revoke_node(&bob.client, guard.node()).await?);
+    guard.revoke_requested().await?;
+    guard.revoke_requested().await?;
+    guard.release().await?;
+    Ok(())
+}
+
+async fn asking_costs_three_round_trips_and_listening_one(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let guard = mutex(&alice)?.acquire().await?;
+    bob.proxy.clear();
+    revoke(&bob.client, &lock_path()).await?;
+    use OpCode::{GetChildren2, GetData, RemoveWatches, SetData};
+    assert_eq!(bob.proxy.requests(), [GetChildren2, GetData, SetData]);
+    alice.proxy.clear();
+    guard.revoke_requested().await?;
+    let mut requests = alice.proxy.requests();
+    requests.retain(|op| *op != RemoveWatches);
+    assert_eq!(requests, [GetData, GetData], "sent together: for the request, and for the loss");
+    Ok(())
+}
+
+async fn nobody_is_asked_where_nobody_holds(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    assert_eq!(revoke(&alice.client, &lock_path()).await?, []);
+    let guard = mutex(&alice)?.acquire().await?;
+    let node = guard.node().clone();
+    guard.release().await?;
+    assert_eq!(revoke(&alice.client, &lock_path()).await?, []);
+    assert!(!revoke_node(&alice.client, &node).await?);
+    assert_eq!(revoke_within(&alice.client, &lock_path(), Duration::ZERO).await?, []);
+    Ok(())
+}
+
+async fn those_who_wait_are_not_asked(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let guard = mutex(&alice)?.acquire().await?;
+    let waiting = queue_up(&backend, &mutex(&bob)?, 2).await?;
+    assert_eq!(revoke(&bob.client, &lock_path()).await?, [guard.node().clone()]);
+    guard.release().await?;
+    let next = waiting.await??;
+    let (data, _) = bob.client.data(next.node()).await?;
+    assert_ne!(&data[..], b"__REVOKE__");
+    Ok(())
+}
+
+async fn a_waiter_can_be_asked_by_its_node(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let guard = mutex(&alice)?.acquire().await?;
+    let waiting = queue_up(&backend, &mutex(&bob)?, 2).await?;
+    let (names, _) = alice.client.children(&lock_path()).await?;
+    let other = names.iter().find(|name| *name != guard.node().name()).expect("the waiter");
+    assert!(revoke_node(&alice.client, &lock_path().child(other)?).await?);
+    guard.release().await?;
+    let next = waiting.await??;
+    next.revoke_requested().await?;
+    Ok(())
+}
+
+async fn a_holder_that_gives_way_is_not_forced(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let guard = mutex(&alice)?.acquire().await?;
+    let node = guard.node().clone();
+    let giving_way = tokio::spawn(async move {
+        guard.revoke_requested().await?;
+        anyhow::Ok(guard.release().await?)
+    });
+    let went = revoke_within(&bob.client, &lock_path(), Duration::from_secs(30)).await?;
+    assert_eq!(went, [(node, Outcome::GaveWay)]);
+    giving_way.await??;
+    queue_empties(&backend).await
+}
+
+/// Seen to fail with the force left out: the lock stays held.
+async fn a_holder_that_does_not_is_forced_and_told(backend: Backend) -> Result<()> {
+    const GRACE: Duration = Duration::from_millis(200);
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let guard = mutex(&alice)?.acquire().await?;
+    let node = guard.node().clone();
+    let waiting = queue_up(&backend, &mutex(&bob)?, 2).await?;
+    let lost = tokio::spawn(async move { (guard.lost().await, guard) });
+    alice.proxy.passes(|passed| passed.contains(&Passed::Reply(OpCode::GetData))).await;
+    let start = std::time::Instant::now();
+    let went = revoke_within(&bob.client, &lock_path(), GRACE).await?;
+    assert!(start.elapsed() >= GRACE, "after {:?}", start.elapsed());
+    assert_eq!(went, [(node, Outcome::Forced)]);
+    let (reason, guard) = lost.await?;
+    assert_eq!(reason, LossReason::Revoked);
+    assert_eq!(guard.verify().await, Err(VerifyError::Lost(reason)));
+    waiting.await??.verify().await?;
+    children_reach(&backend.observer().await?, &lock_path(), 0).await
+}
+
+async fn the_loss_of_the_lock_ends_the_wait_for_a_request(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let guard = mutex(&alice)?.acquire().await?;
+    let asked = tokio::spawn(async move { guard.revoke_requested().await });
+    alice.proxy.passes(|passed| passed.contains(&Passed::Reply(OpCode::GetData))).await;
+    alice.proxy.expire_session().await?;
+    assert_eq!(asked.await?, Err(LossReason::SessionExpired));
+    Ok(())
+}
