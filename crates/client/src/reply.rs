@@ -5,12 +5,13 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use lockkeeper_session::RequestError;
-use lockkeeper_wire::{DecodeError, OpCode, Response, ZnodePath};
+use lockkeeper_wire::{DecodeError, OpCode, Response, ZnodePath, Zxid};
 use tokio::sync::oneshot;
 
 use crate::{Error, Watcher};
 
-pub(crate) type Answer = Result<Response, RequestError>;
+/// What a server answered, and the last transaction that it had applied by then.
+pub(crate) type Answer = (Result<Response, RequestError>, Zxid);
 
 /// The answer to a request that has already been handed over for sending.
 ///
@@ -40,7 +41,15 @@ impl<T> Reply<T> {
         Self { receiver, op, path, chroot, read }
     }
 
-    fn finish(&self, answer: Answer) -> Result<T, Error> {
+    /// The same, with the last transaction that the server had applied: this request's own, if it
+    /// was a write.
+    pub(crate) async fn with_zxid(mut self) -> Result<(T, Zxid), Error> {
+        let answer = (&mut self.receiver).await.unwrap_or_else(|_| unanswered());
+        let zxid = answer.1;
+        self.finish(answer).map(|value| (value, zxid))
+    }
+
+    fn finish(&self, (answer, _): Answer) -> Result<T, Error> {
         let misfit = RequestError::BadAnswer(DecodeError::MisplacedOp(self.op.code()));
         answer
             .and_then(|response| (self.read)(response, &self.chroot).ok_or(misfit))
@@ -52,10 +61,14 @@ impl<T> Future for Reply<T> {
     type Output = Result<T, Error>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        // The sender goes away unused only when the driver's runtime has ended.
         let answer = ready!(Pin::new(&mut self.receiver).poll(context));
-        Poll::Ready(self.finish(answer.unwrap_or(Err(RequestError::Closed))))
+        Poll::Ready(self.finish(answer.unwrap_or_else(|_| unanswered())))
     }
+}
+
+/// The sender goes away unused only when the driver's runtime has ended.
+fn unanswered() -> Answer {
+    (Err(RequestError::Closed), Zxid(0))
 }
 
 /// The answer to a request that also sets a watch.

@@ -208,7 +208,7 @@ impl Core {
         while let Some(event) = self.session.poll_event() {
             match event {
                 // Whoever does not wait for the answer any more has dropped the other end.
-                Event::Reply { token, result } => drop(token.send(result)),
+                Event::Reply { token, result, zxid } => drop(token.send((result, zxid))),
                 Event::Watch { id, event } => self.deliver(id, event),
                 other => {
                     self.note(&other);

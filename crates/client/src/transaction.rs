@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use lockkeeper_wire::{
     Acl, CheckRequest, CreateMode, CreateTtlRequest, DeleteRequest, Op, OpCode, OpResult, Request,
-    Response, SetDataRequest, ZnodePath,
+    Response, SetDataRequest, ZnodePath, Zxid,
 };
 
 use crate::client::create_request;
@@ -92,6 +92,18 @@ impl Transaction {
     /// # Cancel safety
     /// It is sent when this is first polled; dropping it later does not take it back.
     pub async fn commit(self) -> Result<Vec<OpResult>, TransactionError> {
+        self.commit_numbered().await.map(|(results, _)| results)
+    }
+
+    /// The same, with the transaction's number: the `czxid` of what it created, which Apache
+    /// ZooKeeper's answer does not have (a create in it is answered without the stat).
+    ///
+    /// # Errors
+    /// As [`Transaction::commit`].
+    ///
+    /// # Cancel safety
+    /// As [`Transaction::commit`].
+    pub async fn commit_numbered(self) -> Result<(Vec<OpResult>, Zxid), TransactionError> {
         let about: Vec<_> = self.ops.iter().map(|op| (op.code(), path_of(op).to_owned())).collect();
         let chroot = self.client.chroot().clone();
         let request = Request::Multi(self.ops);
@@ -99,10 +111,10 @@ impl Transaction {
             let Response::Multi(results) = response else { return None };
             Some(results.into_iter().map(|result| localize(result, chroot)).collect::<Vec<_>>())
         });
-        let results = reply.await?;
+        let (results, zxid) = reply.with_zxid().await?;
         match failure(&results, &about, &chroot) {
             Some(error) => Err(error),
-            None => Ok(results),
+            None => Ok((results, zxid)),
         }
     }
 

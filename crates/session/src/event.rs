@@ -1,6 +1,6 @@
 //! What the caller is told.
 
-use lockkeeper_wire::{ErrorCode, Response, SessionId, WatchEvent};
+use lockkeeper_wire::{ErrorCode, Response, SessionId, WatchEvent, Zxid};
 
 use crate::{HoldId, RequestError, WatchId};
 
@@ -14,6 +14,9 @@ pub enum Event<T> {
         token: T,
         /// The answer.
         result: Result<Response, RequestError>,
+        /// The last transaction that the server had applied when it answered: this request's own,
+        /// if it was a write that was applied. Zero if no server answered.
+        zxid: Zxid,
     },
     /// A watch fired. A one-shot watch is gone with it.
     Watch {

@@ -153,7 +153,7 @@ impl World {
 
     fn results(&mut self) -> Vec<(u32, Result<Response, RequestError>)> {
         let replies = self.events().into_iter().filter_map(|event| match event {
-            Event::Reply { token, result } => Some((token, result)),
+            Event::Reply { token, result, .. } => Some((token, result)),
             _ => None,
         });
         replies.collect()
@@ -293,8 +293,8 @@ fn an_expired_session_fails_everything_and_the_next_connection_is_a_new_one() {
     let expired = || Err(RequestError::SessionExpired(Outcome::NotApplied));
     let events = world.events();
     assert!(events.contains(&Event::Expired { session: SessionId(7) }));
-    assert!(events.contains(&Event::Reply { token: 2, result: expired() }));
-    assert!(events.contains(&Event::Reply { token: 3, result: expired() }));
+    assert!(events.contains(&Event::Reply { token: 2, result: expired(), zxid: Zxid(0) }));
+    assert!(events.contains(&Event::Reply { token: 3, result: expired(), zxid: Zxid(0) }));
     assert_eq!(world.session.lease().deadline, None);
     assert_ne!(world.session.lease().generation, generation);
 

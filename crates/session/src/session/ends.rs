@@ -94,7 +94,7 @@ impl<T> Session<T> {
 
     pub(super) fn answer(&mut self, token: Option<T>, result: Result<Response, RequestError>) {
         if let Some(token) = token {
-            self.events.push_back(Event::Reply { token, result });
+            self.events.push_back(Event::Reply { token, result, zxid: Zxid(0) });
         }
     }
 }

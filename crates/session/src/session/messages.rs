@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use lockkeeper_wire::{
     Decoder, ErrorCode, OpCode, OpResult, Record, ReplyHeader, Request, Response, WatchEvent,
-    ZnodePath, xid,
+    ZnodePath, Zxid, xid,
 };
 
 use super::Session;
@@ -71,7 +71,7 @@ impl<T> Session<T> {
             self.settle_watch(id, sent.op, &result);
         }
         let closed = matches!(sent.origin, Origin::Close);
-        self.settle(now, sent.origin, result);
+        self.settle(now, sent.origin, result, header.zxid);
         self.advance_close(now);
         match fault {
             Some(fault) => Err(Disconnect::Message(fault)),
@@ -100,9 +100,10 @@ impl<T> Session<T> {
         now: Instant,
         origin: Origin<T>,
         result: Result<Response, RequestError>,
+        zxid: Zxid,
     ) {
         match origin {
-            Origin::Caller(token) => self.answer(Some(token), result),
+            Origin::Caller(token) => self.events.push_back(Event::Reply { token, result, zxid }),
             Origin::Heartbeat => self.settle_heartbeat(now, result),
             Origin::Cleanup(entry) => self.settle_cleanup(now, entry, result),
             Origin::Close => self.finish(&RequestError::Closed),

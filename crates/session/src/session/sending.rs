@@ -1,6 +1,6 @@
 //! What goes out: requests, pings, heartbeats, deletes.
 
-use lockkeeper_wire::{Request, write_frame, xid};
+use lockkeeper_wire::{Request, Zxid, write_frame, xid};
 
 use super::{Contact, Session};
 use crate::cleanup::Entry;
@@ -54,7 +54,7 @@ impl<T> Session<T> {
                 self.watches.remove(id);
             }
             let error = RequestError::TooLarge { len, max: self.config.max_frame };
-            return self.settle(now, origin, Err(error));
+            return self.settle(now, origin, Err(error), Zxid(0));
         }
         self.in_flight.push_back(Sent { xid, op: request.op(), at: now, origin, watch });
     }
