@@ -130,6 +130,10 @@ async fn each_lock_has_a_token_that_grows(backend: Backend) -> Result<()> {
     let new: Vec<_> = guard.tokens().collect();
     assert_eq!((new[0].0, new[1].0), (&old[0].0, &old[1].0));
     assert!(new[0].1 > old[0].1 && new[1].1 > token);
+    for held in guard.guards() {
+        let stat = alice.client.exists(held.node()).await?.expect("held");
+        assert_eq!((stat.czxid, stat.ephemeral_owner), (held.token().zxid(), held.session()));
+    }
     Ok(())
 }
 

@@ -38,7 +38,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lockkeeper_client::{
-    Client, CreateMode, Created, Error, ErrorCode, OpResult, Outcome, TransactionError, ZnodePath,
+    Client, CreateMode, Created, Error, ErrorCode, OpResult, Outcome, SessionId, Stat,
+    TransactionError, ZnodePath, Zxid,
 };
 
 use crate::attempt::{Attempt, retried};
@@ -209,12 +210,19 @@ impl MultiLock {
             }
             lines
         };
+        let session = self.client.session_id();
         // The transaction goes first. The server answers in order, so the listings show its nodes.
-        let (made, lines) = tokio::join!(biased; transaction.commit(), lines);
-        let made = match made {
+        let (made, lines) = tokio::join!(biased; transaction.commit_numbered(), lines);
+        let (made, zxid) = match made {
             Ok(made) => made,
             Err(error) => return Err(self.refused(won, &mut contenders, error).await),
         };
+        // The answer does not say whose the nodes are. If the session changed, they may be an old
+        // one's.
+        if self.client.session_id() != session {
+            return Err(Attempt::Again);
+        }
+        let created = |result| created(result, zxid, session);
         let nodes = made.into_iter().skip(won.len()).filter_map(created);
         let mut entered = Vec::with_capacity(locks.len());
         for ((contender, node), line) in contenders.into_iter().zip(nodes).zip(lines) {
@@ -275,7 +283,10 @@ impl MultiLock {
     }
 }
 
-fn created(result: OpResult) -> Option<Created> {
-    let OpResult::Create2 { path, stat } = result else { return None };
+/// What a create in a transaction made. Apache ZooKeeper answers it without the stat, of which
+/// this is what matters.
+fn created(result: OpResult, zxid: Zxid, session: SessionId) -> Option<Created> {
+    let (OpResult::Create { path } | OpResult::Create2 { path, .. }) = result else { return None };
+    let stat = Stat { czxid: zxid, mzxid: zxid, ephemeral_owner: session, ..Stat::default() };
     Some(Created { path: ZnodePath::new(&path).ok()?, stat })
 }
