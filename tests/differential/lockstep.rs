@@ -26,7 +26,7 @@ const CLOSING: Duration = Duration::from_secs(3);
 const EXPIRY: Duration = Duration::from_secs(15);
 
 /// Two of something: ZooKeeper's first, the engine's second.
-type Both<T> = [T; 2];
+pub(crate) type Both<T> = [T; 2];
 const ZOOKEEPER: usize = 0;
 const ENGINE: usize = 1;
 
@@ -181,7 +181,7 @@ impl Lockstep {
     }
 
     /// Sends requests and collects everything up to the last reply, or the end.
-    fn both_see(&mut self, who: Who, asks: &[Ask]) -> Result<Both<Vec<Seen>>> {
+    pub(crate) fn both_see(&mut self, who: Who, asks: &[Ask]) -> Result<Both<Vec<Seen>>> {
         let session = self.sessions[who].as_mut().context("a vacant session")?;
         let mut out = BytesMut::new();
         for ask in asks {

@@ -4,7 +4,8 @@
 //! ```text
 //!   generate    random steps, from a seed        step     what a step is
 //!   lockstep    takes a step on both servers     view     what was seen, made comparable
-//!   known       the known differences            connection, servers
+//!   known       the known differences            reaping  what goes by time
+//!   connection, servers
 //! ```
 //!
 //! `LOCKKEEPER_SEED` repeats a run, `LOCKKEEPER_OPERATIONS` sets its length;
@@ -14,6 +15,7 @@ mod connection;
 mod generate;
 mod known;
 mod lockstep;
+mod reaping;
 mod servers;
 mod step;
 mod view;
@@ -45,7 +47,7 @@ fn random_operations_are_answered_alike() -> Result<()> {
     let seed = setting("LOCKKEEPER_SEED")?.unwrap_or_else(|| fastrand::u64(..));
     let operations = setting("LOCKKEEPER_OPERATIONS")?.unwrap_or(OPERATIONS);
     println!("LOCKKEEPER_SEED={seed} LOCKKEEPER_OPERATIONS={operations}");
-    let servers = Servers::start()?;
+    let servers = Servers::start(servers::NEVER)?;
     let mut world = Lockstep::new(&servers, SESSIONS);
     let mut generator = Generator::new(seed, SESSIONS, servers.version());
     let mut last = VecDeque::with_capacity(SHOWN);
@@ -62,6 +64,15 @@ fn random_operations_are_answered_alike() -> Result<()> {
     let rate = world.operations as f64 / since.elapsed().as_secs_f64();
     println!("{} operations, no difference, {rate:.0} a second", world.operations);
     Ok(())
+}
+
+#[test]
+fn containers_and_ttl_nodes_are_reaped_alike() -> Result<()> {
+    if !peers::ready("differential: reaping", &[Peer::ZooKeeper]) {
+        return Ok(());
+    }
+    let servers = Servers::start(reaping::INTERVAL)?;
+    reaping::run(&mut Lockstep::new(&servers, 1))
 }
 
 /// Everything up to the failing step is a run of its own: the shortest one that shows it.

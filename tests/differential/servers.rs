@@ -12,8 +12,9 @@ use crate::known::Version;
 
 const TICK: Duration = Duration::from_millis(500);
 const LONGEST_SESSION: Duration = Duration::from_secs(60);
-/// Reaping goes by time, so it would come between different operations on each.
-const NEVER: Duration = Duration::from_secs(1_000_000);
+/// For runs in which nothing may be reaped: that goes by time, so it would come between different
+/// operations on each.
+pub(crate) const NEVER: Duration = Duration::from_secs(1_000_000);
 
 pub(crate) struct Servers {
     zookeeper: ZooKeeper,
@@ -24,7 +25,8 @@ pub(crate) struct Servers {
 }
 
 impl Servers {
-    pub(crate) fn start() -> Result<Self> {
+    /// Both look for containers and TTL nodes at this interval.
+    pub(crate) fn start(reaping: Duration) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let zookeeper = zookeeper::Config::new()
             .tick(TICK)
@@ -32,14 +34,14 @@ impl Servers {
             // What a crash would leave does not matter here, and speed does.
             .jvm_argument("-Dzookeeper.forceSync=no")
             .jvm_argument("-Dorg.slf4j.simpleLogger.defaultLogLevel=error")
-            .jvm_argument(&format!("-Dznode.container.checkIntervalMs={}", NEVER.as_millis()));
+            .jvm_argument(&format!("-Dznode.container.checkIntervalMs={}", reaping.as_millis()));
         let zookeeper = runtime.block_on(zookeeper.standalone())?;
         let version = runtime.block_on(version(&zookeeper))?;
         let engine = Engine::builder()
             .tick(TICK)
             .max_session_timeout(LONGEST_SESSION)
             .allow_ttl_nodes()
-            .reap_interval(NEVER);
+            .reap_interval(reaping);
         let engine = runtime.block_on(engine.start())?;
         engine.addr().context("the engine listens nowhere")?;
         Ok(Self { zookeeper, engine, version, _runtime: runtime })
