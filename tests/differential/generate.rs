@@ -10,8 +10,7 @@
 //! - a `createContainer` with an ephemeral mode: until it is applied, ZooKeeper takes the container
 //!   for ephemeral, so that requests in the pipeline behind it depend on how fast that is;
 //! - paths with characters above U+FFFF where they come back: ZooKeeper does not write UTF-8 then;
-//! - writes that cannot be decoded, for which 3.8 counts a transaction;
-//! - a wrong password for a session that is connected: ZooKeeper cuts its connection.
+//! - writes that cannot be decoded, for which 3.8 counts a transaction.
 
 use bytes::Bytes;
 use fastrand::Rng;
@@ -127,6 +126,9 @@ impl Generator {
         match self.rng.u32(..2000) {
             0..=7 => Step::Drop(who),
             8..=11 => Step::Resume(who, Resume::Rightly),
+            241 => Step::Resume(who, Resume::WrongPassword),
+            242 => Step::Resume(who, Resume::Unknown),
+            243 => Step::Resume(who, Resume::Ahead),
             12..=17 => ask(who, Request::CloseSession),
             18..=20 => self.closing_burst(who),
             21..=24 => ask(who, self.refused_auth()),

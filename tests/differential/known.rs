@@ -20,6 +20,10 @@ pub(crate) enum Version {
     Later,
 }
 
+/// Whether somebody who comes with a session's id and a wrong password cuts off the session's
+/// client: on ZooKeeper, and on the engine.
+pub(crate) const CUT_BY_A_WRONG_PASSWORD: [bool; 2] = [true, false];
+
 /// Answers whether reading this path is refused to the session, by asking both servers.
 pub(crate) type IsRefused<'a> = &'a mut dyn FnMut(&str) -> Result<bool>;
 

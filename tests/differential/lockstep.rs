@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use bytes::{Bytes, BytesMut};
 use lockkeeper_wire::{
     ConnectRequest, ConnectResponse, ErrorCode, OpCode, PathWatchRequest, Request, Response,
-    SessionId, Zxid, write_frame,
+    SessionId, Zxid, write_frame, xid,
 };
 
 use crate::connection::{Connection, Incoming};
@@ -335,15 +335,20 @@ impl Lockstep {
             read_only: Some(false),
         });
         let mut answers = self.shake(requests)?;
-        if !matches!(how, Resume::Rightly | Resume::Forgetful) {
-            return match &mut answers {
-                None if matches!(how, Resume::Ahead) => Ok(()),
-                Some(answers) => answers.iter_mut().try_for_each(|(connection, answer)| {
+        match how {
+            Resume::Rightly | Resume::Forgetful => {}
+            Resume::Ahead => {
+                ensure!(answers.is_none(), "a client that is ahead got {answers:?}");
+                return Ok(());
+            }
+            Resume::WrongPassword | Resume::Unknown => {
+                for (connection, answer) in answers.iter_mut().flatten() {
                     ensure!(answer.session_id == SessionId::NONE, "{how:?} was accepted");
-                    is_closed(connection)
-                }),
-                None => bail!("{how:?}: both closed without a word"),
-            };
+                    is_closed(connection)?;
+                }
+                ensure!(answers.is_some(), "{how:?}: both closed without a word");
+                return self.check_older(who, how);
+            }
         }
         let answers = answers.context("both refused to resume")?;
         let session = self.sessions[who].as_mut().context("a vacant session")?;
@@ -351,6 +356,29 @@ impl Lockstep {
             ensure!(answer.session_id == end.id, "another session than before");
             if let Some(mut older) = end.connection.replace(connection) {
                 is_closed(&mut older).context("the session's older connection")?;
+            }
+        }
+        Ok(())
+    }
+
+    /// After a refusal: the session's older connection, if it has one, is as it was, but for the
+    /// known difference.
+    fn check_older(&mut self, who: Who, how: Resume) -> Result<()> {
+        if self.state(who) != State::Connected {
+            return Ok(());
+        }
+        if !matches!(how, Resume::WrongPassword) {
+            return self.exchange(who, &[Ask::Good(Request::Ping)], Events::Ordered);
+        }
+        let mut ping = BytesMut::new();
+        write_frame(&mut ping, |out| Request::Ping.encode(xid::PING, out));
+        for (end, cut) in self.ends(who)?.iter_mut().zip(known::CUT_BY_A_WRONG_PASSWORD) {
+            let mut older = end.connection.take().context("a dropped session")?;
+            if cut {
+                is_closed(&mut older).context("after a wrong password")?;
+            } else {
+                older.send(&ping)?;
+                ensure!(matches!(older.next()?, Incoming::Frame(_)), "cut by a wrong password");
             }
         }
         Ok(())
@@ -391,8 +419,7 @@ fn is_closed(connection: &mut Connection) -> Result<()> {
 /// Reads until all is answered; and on until the end, where the end is due.
 fn collect(connection: &mut Connection, names: &mut Names, asks: &[Ask]) -> Result<Vec<Seen>> {
     let mut seen = Vec::new();
-    let mut open = asks.iter();
-    while let Some(ask) = open.next() {
+    for ask in asks {
         loop {
             let frame = match connection.next()? {
                 Incoming::Frame(frame) => frame,
