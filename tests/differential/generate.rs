@@ -12,11 +12,11 @@
 //! - paths with characters above U+FFFF where they come back: ZooKeeper does not write UTF-8 then;
 //! - writes that cannot be decoded, for which 3.8 counts a transaction.
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use fastrand::Rng;
 use lockkeeper_wire::{
     Acl, AddWatchRequest, AuthRequest, CheckRequest, CreateMode, CreateRequest, CreateTtlRequest,
-    DeleteRequest, Op, PathRequest, PathWatchRequest, Permissions, ReadOp, ReconfigRequest,
+    DeleteRequest, Op, OpCode, PathRequest, PathWatchRequest, Permissions, ReadOp, ReconfigRequest,
     RemoveWatchesRequest, Request, SaslRequest, SetAclRequest, SetDataRequest, SetWatchesRequest,
     Zxid,
 };
@@ -93,7 +93,7 @@ impl Generator {
             return ask(who, Request::Create(request));
         }
         if self.steps.is_multiple_of(EXPIRY_EVERY) {
-            return Step::Expire(self.last_words());
+            return Step::Expire(who, self.last_words());
         }
         self.while_connected(who, world)
     }
@@ -136,6 +136,7 @@ impl Generator {
             29..=50 => ask(who, self.auth()),
             51..=54 => ask(who, Request::Sasl(SaslRequest { token: Bytes::from_static(b"x") })),
             55..=60 => Step::Ask(who, vec![self.truncated()]),
+            244..=246 => Step::Ask(who, vec![self.writes_as_reads()]),
             61..=100 => self.burst(who),
             101..=160 => ask(who, self.set_watches(world, who)),
             161..=240 => ask(who, self.set_acl()),
@@ -495,6 +496,13 @@ impl Generator {
         }
         let op = [0, 10, 23, 99, 108, 1000, -2, -1, i32::MIN][self.rng.usize(..9)];
         Ask::Odd { op, body: self.data() }
+    }
+
+    fn writes_as_reads(&mut self) -> Ask {
+        const HEADER: usize = 8;
+        let mut request = BytesMut::new();
+        self.multi().encode(0, &mut request);
+        Ask::Odd { op: OpCode::MultiRead.code(), body: request.split_off(HEADER).freeze() }
     }
 
     fn truncated(&mut self) -> Ask {

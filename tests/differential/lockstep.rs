@@ -5,7 +5,8 @@
 //! looked at.
 
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use bytes::{Bytes, BytesMut};
@@ -123,7 +124,7 @@ impl Lockstep {
                 }
                 Ok(())
             }
-            Step::Expire(asks) => self.expire(asks),
+            Step::Expire(onlooker, asks) => self.expire(*onlooker, asks),
         }
     }
 
@@ -384,7 +385,7 @@ impl Lockstep {
         Ok(())
     }
 
-    fn expire(&mut self, asks: &[Ask]) -> Result<()> {
+    fn expire(&mut self, onlooker: Who, asks: &[Ask]) -> Result<()> {
         self.collect_events(Events::Ordered)?;
         let session = self.open(Hello { timeout_ms: 1, read_only: Some(false) })?;
         self.sessions.push(session);
@@ -397,7 +398,33 @@ impl Lockstep {
             let connection = end.connection.as_mut().context("it is cut already")?;
             while !matches!(connection.next_within(EXPIRY)?, Incoming::Closed) {}
         }
+        self.wait_for_expiry(onlooker)?;
         self.collect_events(Events::Unordered)
+    }
+
+    /// ZooKeeper may close the connection before it ends the session.
+    fn wait_for_expiry(&mut self, onlooker: Who) -> Result<()> {
+        let ping = [Ask::Good(Request::Ping)];
+        let end = Zxid(self.last_zxid.0 + 1);
+        let mut events = [Vec::new(), Vec::new()];
+        let since = Instant::now();
+        loop {
+            let seen = self.both_see(onlooker, &ping)?;
+            let over = seen.each_ref().map(
+                |seen| matches!(seen.last(), Some(Seen::Reply { zxid, .. }) if *zxid == end.0),
+            );
+            if over == [true; 2] {
+                for (events, seen) in events.iter_mut().zip(seen) {
+                    events.extend(seen);
+                }
+                return self.compare(onlooker, &ping, events, Events::Unordered);
+            }
+            for (events, seen) in events.iter_mut().zip(seen) {
+                events.extend(seen.into_iter().filter(|seen| matches!(seen, Seen::Event { .. })));
+            }
+            ensure!(since.elapsed() < EXPIRY, "a session has not expired: {over:?}");
+            thread::sleep(Duration::from_millis(20));
+        }
     }
 }
 

@@ -16,8 +16,8 @@ pub(crate) enum Step {
     Resume(Who, Resume),
     /// Cuts the connection, and lets the session be.
     Drop(Who),
-    /// Opens a session, makes it own something, and lets it expire.
-    Expire(Vec<Ask>),
+    /// Opens a session, makes it own something, and lets it expire, while another one looks on.
+    Expire(Who, Vec<Ask>),
 }
 
 /// A request, or bytes that are none.
