@@ -140,6 +140,12 @@ pub enum ConnectError {
         /// Every server that was tried, with what was wrong the last time.
         Vec<(Host, String)>,
     ),
+    /// This machine cannot do what is needed for a connection.
+    #[error("nothing that could serve a connection can be started: {0}")]
+    Io(
+        /// Why.
+        String,
+    ),
     /// The server refused the credentials.
     #[error("the server refused the credentials; check their scheme and secret")]
     AuthFailed,

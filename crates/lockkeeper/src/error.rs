@@ -19,6 +19,14 @@ pub enum LockPathError {
     /// No path was given where at least one is needed.
     #[error("no lock was named; name at least one, like /locks/orders")]
     None,
+    /// A lock's key is longer than servers take.
+    #[error("the key needs {bytes} bytes as a name, and {most} are possible; use a hash of it")]
+    KeyTooLong {
+        /// How long the name would be.
+        bytes: usize,
+        /// How long it may be.
+        most: usize,
+    },
     /// The same lock was named twice, and would wait for itself.
     #[error("{0} was named twice; name each lock once")]
     Repeated(ZnodePath),

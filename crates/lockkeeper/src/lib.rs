@@ -7,6 +7,8 @@
 //!   multi_lock   MultiLock: several locks as one, all or none
 //!   rw_lock    RwLock: a fair lock that readers share and writers have alone
 //!   semaphore  Semaphore: a number of permits, for as many holders at once
+//!   locks      Locks: a lock for any key
+//!   blocking   all of them for programs without async
 //!   inspect    who holds a lock, and who waits
 //!   revoke     asking holders to give a lock back
 //!
@@ -50,6 +52,7 @@
 //! ```
 
 mod attempt;
+pub mod blocking;
 mod contender;
 mod entrance;
 mod error;
@@ -57,6 +60,7 @@ mod exclusive_node;
 mod guard;
 pub mod inspect;
 mod local;
+mod locks;
 mod multi_guard;
 mod multi_lock;
 mod mutex;
@@ -80,6 +84,7 @@ pub use error::{
 };
 pub use exclusive_node::{ExclusiveGuard, ExclusiveNode};
 pub use guard::{Guard, State};
+pub use locks::Locks;
 pub use multi_guard::MultiGuard;
 pub use multi_lock::MultiLock;
 pub use mutex::{Mutex, MutexBuilder, MutexGuard};

@@ -138,6 +138,11 @@ impl Mutex {
         &self.client
     }
 
+    /// Whether somebody has a clone of this handle, holds the lock by it or waits.
+    pub(crate) fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.line) > 1
+    }
+
     /// Waits in line for the lock.
     ///
     /// # Errors
