@@ -12,7 +12,7 @@ use lockkeeper_client::{
 use tokio::sync::{Mutex, watch};
 
 use crate::contender::{Contender, Front};
-use crate::revoke::REVOKE;
+use crate::revoke::REQUEST;
 use crate::token::FencingToken;
 use crate::{AcquireError, EnsureError, LossReason, ReleaseError, VerifyError};
 
@@ -380,10 +380,10 @@ impl Guard {
     }
 
     fn look_for_revocation(&self, data: &Bytes) -> bool {
-        if data == REVOKE {
+        if data == REQUEST {
             self.revoking.store(true, Ordering::Release);
         }
-        data == REVOKE
+        data == REQUEST
     }
 
     /// What it means that the node is gone.

@@ -8,9 +8,11 @@
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
+use bytes::Bytes;
 use lockkeeper_client::{Client, Error, ErrorCode, Reply, SessionId, Stat, ZnodePath};
 
 use crate::order::{Line, Place, Standing};
+use crate::permits::Format;
 use crate::{FencingToken, Kind, OwnerInfo, Profile};
 
 /// The queue of one lock.
@@ -24,6 +26,8 @@ pub struct Queue {
     pub entries: Vec<Entry>,
     /// Children that are no contenders.
     pub foreign: Vec<String>,
+    /// How many permits there are, if it is a semaphore that says so.
+    pub permits: Option<u32>,
 }
 
 /// One contender.
@@ -44,7 +48,7 @@ pub struct Entry {
     /// Who it is, if one of our programs wrote that.
     pub owner: Option<OwnerInfo>,
     /// The node's data.
-    pub data: bytes::Bytes,
+    pub data: Bytes,
 }
 
 /// The locks below a path.
@@ -59,7 +63,8 @@ pub struct Locks {
 /// How many requests are on their way at once.
 const AT_ONCE: usize = 256;
 
-const ALL_KINDS: &[Kind] = &[Kind::Exclusive, Kind::Read, Kind::Write];
+const ALL_KINDS: &[Kind] =
+    &[Kind::Exclusive, Kind::Upgradeable, Kind::Read, Kind::Write, Kind::Permits(1), Kind::Lease];
 
 impl Queue {
     /// Looks at the queue of a lock; `None` if there is no such node. Costs two round trips.
@@ -76,8 +81,8 @@ impl Queue {
             Err(error) => return Err(error),
         };
         let (profile, line, foreign) = read(&names);
-        let entries = entries(ask(client, path, &line), &line).await?;
-        Ok(Some(Self { path: path.clone(), profile, entries, foreign }))
+        let (entries, permits) = answers(ask(client, path, &line), &line).await?;
+        Ok(Some(Self { path: path.clone(), profile, entries, foreign, permits }))
     }
 
     /// Those who hold.
@@ -144,12 +149,13 @@ impl Locks {
             queues.iter().map(|(node, _, line, _)| ask(client, node, line)).collect();
         let mut entered = Vec::with_capacity(asked.len());
         for (asked, (_, _, line, _)) in asked.into_iter().zip(&queues) {
-            entered.push(entries(asked, line).await?);
+            entered.push(answers(asked, line).await?);
         }
-        for ((node, profile, _, foreign), entries) in queues.into_iter().zip(entered) {
+        for ((node, profile, _, foreign), (entries, permits)) in queues.into_iter().zip(entered) {
             // Without entries: all left in the meantime.
             if !entries.is_empty() {
-                self.queues.push(Queue { path: node.clone(), profile, entries, foreign });
+                let path = node.clone();
+                self.queues.push(Queue { path, profile, entries, foreign, permits });
             }
         }
         Ok(next)
@@ -186,29 +192,52 @@ fn read(names: &[String]) -> (Option<Profile>, Line, Vec<String>) {
     (found, Line::read(ours, profile, ALL_KINDS).unwrap_or_default(), foreign)
 }
 
-/// Requests that are on their way: one for each contender.
-type Asked<'a> = Vec<(&'a Place, Reply<(bytes::Bytes, Stat)>, ZnodePath)>;
+/// Requests that are on their way.
+struct Asked<'a> {
+    /// One for each contender.
+    entries: Vec<(&'a Place, Reply<(Bytes, Stat)>, ZnodePath)>,
+    /// The node that says how many permits there are.
+    permits: Option<Reply<(Bytes, Stat)>>,
+}
 
 fn ask<'a>(client: &Client, path: &ZnodePath, line: &'a Line) -> Asked<'a> {
     let nodes =
         line.places().iter().filter_map(|place| Some((place, path.child(&place.name).ok()?)));
-    nodes.map(|(place, node)| (place, client.data(&node), node)).collect()
+    let counted = line.places().iter().any(|place| matches!(place.kind, Kind::Permits(_)));
+    Asked {
+        entries: nodes.map(|(place, node)| (place, client.data(&node), node)).collect(),
+        permits: counted.then(|| client.data(path)),
+    }
 }
 
-async fn entries(asked: Asked<'_>, line: &Line) -> Result<Vec<Entry>, Error> {
-    let mut entries = Vec::with_capacity(asked.len());
-    for (place, reply, node) in asked {
-        match reply.await {
-            Ok((data, stat)) => entries.push(entry(place, line, node, data, &stat)),
-            // It left between the listing and the look.
-            Err(error) if error.code() == Some(ErrorCode::NoNode) => {}
-            Err(error) => return Err(error),
+async fn answers(asked: Asked<'_>, line: &Line) -> Result<(Vec<Entry>, Option<u32>), Error> {
+    let permits = match asked.permits {
+        Some(reply) => found(reply.await)?.and_then(|(data, _)| Format::Text.read(&data)),
+        None => None,
+    };
+    let mut line = line.clone();
+    // Where the number is a convention of the programs, whoever has a lease holds.
+    line.set_permits(permits.unwrap_or(u32::MAX));
+    let mut entries = Vec::with_capacity(asked.entries.len());
+    for (place, reply, node) in asked.entries {
+        // Without: it left between the listing and the look.
+        if let Some((data, stat)) = found(reply.await)? {
+            entries.push(entry(place, &line, node, data, &stat));
         }
     }
-    Ok(entries)
+    Ok((entries, permits))
 }
 
-fn entry(place: &Place, line: &Line, node: ZnodePath, data: bytes::Bytes, stat: &Stat) -> Entry {
+/// What a node has, unless it is gone.
+fn found<T>(result: Result<T, Error>) -> Result<Option<T>, Error> {
+    match result {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.code() == Some(ErrorCode::NoNode) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn entry(place: &Place, line: &Line, node: ZnodePath, data: Bytes, stat: &Stat) -> Entry {
     let since = Duration::from_millis(u64::try_from(stat.ctime).unwrap_or_default());
     Entry {
         kind: place.kind,

@@ -38,7 +38,7 @@ impl Format {
         }
     }
 
-    fn read(self, data: &[u8]) -> Option<u32> {
+    pub(crate) fn read(self, data: &[u8]) -> Option<u32> {
         match self {
             Self::Text | Self::LastingText => std::str::from_utf8(data).ok()?.trim().parse().ok(),
             // It is an `i32` there, and less than nothing is nothing.

@@ -35,7 +35,7 @@ use lockkeeper_client::{Client, Error, ErrorCode, EventKind, ZnodePath};
 use crate::inspect::Queue;
 
 /// The data of a node whose holder is asked to go.
-pub(crate) const REVOKE: &[u8] = b"__REVOKE__";
+pub const REQUEST: &[u8] = b"__REVOKE__";
 
 /// How a holder that was asked to go went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -60,7 +60,7 @@ pub enum Outcome {
 pub async fn revoke(client: &Client, path: &ZnodePath) -> Result<Vec<ZnodePath>, Error> {
     let queue = Queue::inspect(client, path).await?;
     let holders = queue.iter().flat_map(Queue::holders).map(|entry| entry.node.clone());
-    let asked: Vec<_> = holders.map(|node| (client.set_data(&node, REVOKE, None), node)).collect();
+    let asked: Vec<_> = holders.map(|node| (client.set_data(&node, REQUEST, None), node)).collect();
     let mut nodes = Vec::with_capacity(asked.len());
     for (reply, node) in asked {
         if applied(reply.await)? {
@@ -82,7 +82,7 @@ pub async fn revoke(client: &Client, path: &ZnodePath) -> Result<Vec<ZnodePath>,
 /// # Cancel safety
 /// It may have been asked.
 pub async fn revoke_node(client: &Client, node: &ZnodePath) -> Result<bool, Error> {
-    applied(client.set_data(node, REVOKE, None).await)
+    applied(client.set_data(node, REQUEST, None).await)
 }
 
 /// Asks everyone who holds the lock at `path` to give it back, and deletes the nodes of those who
