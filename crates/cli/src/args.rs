@@ -10,7 +10,7 @@ use clap_complete::Shell;
 use lockkeeper::{LeaseMode, ZnodePath};
 
 use crate::exit::{Exit, Failure};
-use crate::{demo, local, names, run, serve};
+use crate::{demo, local, names, revoke, run, serve, wait};
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -119,9 +119,11 @@ fn digest(text: &str) -> Result<Digest, String> {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Run(run::Options),
-    Serve(serve::Options),
+    Wait(wait::Options),
+    Revoke(revoke::Options),
     Ls(LsOptions),
     Show(ShowOptions),
+    Serve(serve::Options),
     Local(local::Options),
     Demo(demo::Options),
     /// Print a script that completes lockkeeper's commands in a shell

@@ -6,7 +6,7 @@ use lockkeeper::{Client, ClientBuilder, ConnectError, ConnectString};
 
 use crate::args::Global;
 use crate::exit::{Exit, Failure};
-use crate::local;
+use crate::local::start::{self, LocalEngine};
 use crate::output::tell;
 
 /// How long the first connection may take.
@@ -24,6 +24,8 @@ pub(crate) struct Connection {
     pub(crate) client: Client,
     /// A connection string for the same servers.
     pub(crate) servers: String,
+    /// The engine of this machine, if that is the server.
+    pub(crate) engine: Option<LocalEngine>,
 }
 
 impl Connection {
@@ -42,7 +44,7 @@ impl Connection {
         let builder = builder(global).connect_timeout(limit);
         match global.connect() {
             Some(servers) => Self::remote(builder, servers, limit).await,
-            None => local::start::with_engine(builder).await,
+            None => start::with_engine(builder).await,
         }
     }
 
@@ -63,7 +65,16 @@ impl Connection {
                 failure
             }
         })?;
-        Ok(Self { client, servers })
+        Ok(Self { client, servers, engine: None })
+    }
+
+    /// Starts this machine's engine again whenever it dies, for those who wait; they keep their
+    /// places. Ends only if that fails.
+    pub(crate) async fn keep_engine(&self) -> Failure {
+        match &self.engine {
+            Some(engine) => engine.keep(&self.client).await,
+            None => std::future::pending().await,
+        }
     }
 
     /// Ends the session, and with it whatever is left of it on the server.

@@ -3,7 +3,7 @@
 //! | code | meaning |
 //! |---|---|
 //! | 0 | done |
-//! | 1 | the answer is no: `run -n` or `run -w` did not get the lock (another code with `-E`); `local status` found no engine |
+//! | 1 | the answer is no: `run -n` or `run -w` did not get the lock, `wait -w` did not see it free (another code with `-E`); `local status` found no engine |
 //! | 64 | wrong usage: an option, a lock name, a duration |
 //! | 65 | the data is not what it should be: a damaged data directory, one of a newer version, a lock with foreign children |
 //! | 69 | something is taken: a port, a socket, a data directory |
@@ -13,7 +13,7 @@
 //! | 74 | the disk failed while the engine ran |
 //! | 75 | no server: none reachable, or none for too long |
 //! | 77 | no permission: credentials refused, or an access control list |
-//! | 78 | a configuration file is wrong |
+//! | 78 | a configuration file, a certificate or a key is wrong |
 //! | 79 | the lock was lost while the command ran |
 //! | 126 | the command cannot be executed |
 //! | 127 | the command does not exist |
@@ -124,16 +124,15 @@ impl From<AcquireError> for Failure {
     fn from(error: AcquireError) -> Self {
         let exit = match &error {
             AcquireError::Timeout { .. } => Exit::No,
-            AcquireError::Foreign { .. } | AcquireError::Exhausted { .. } => Exit::Data,
+            AcquireError::Foreign { .. }
+            | AcquireError::Exhausted { .. }
+            | AcquireError::BadPermits { .. } => Exit::Data,
+            AcquireError::TooMany { .. } => Exit::Usage,
             AcquireError::LeaseTooShort { .. } => Exit::NoServer,
             AcquireError::Client { source, .. } => exit_of(source),
             _ => Exit::NoServer,
         };
-        let failure = Self::new(exit, error.to_string());
-        match &error {
-            AcquireError::Foreign { .. } => failure.advise("a lock has no other locks below it"),
-            _ => failure,
-        }
+        Self::new(exit, error.to_string())
     }
 }
 

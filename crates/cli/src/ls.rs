@@ -23,6 +23,8 @@ struct ListedLock<'a> {
     lock: &'a str,
     holders: usize,
     waiters: usize,
+    /// Of a semaphore whose number is known.
+    permits: Option<u32>,
     contenders: Vec<Contender<'a>>,
 }
 
@@ -51,6 +53,7 @@ impl<'a> ListedLock<'a> {
             lock: queue.path.as_str(),
             holders: queue.holders().count(),
             waiters: queue.waiters().count(),
+            permits: queue.permits,
             contenders: view::contenders(queue),
         }
     }

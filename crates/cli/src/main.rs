@@ -2,10 +2,12 @@
 //!
 //! ```text
 //!   run/         run a command while holding a lock
+//!     lock         which lock: alone, shared, permits
 //!     wait         in line for the lock: the notice, the limit, the signals
 //!     child        the command: its process group, its environment, its end
 //!     loss         when the child has to be told to end, and when it has to be dead
 //!     signals      what is passed on; terminal: who may read it; exec: between fork and command
+//!   wait         until a lock is free      revoke  asks its holders to give it back
 //!   serve        the engine in the foreground; zoo_cfg reads ZooKeeper's own configuration
 //!   local/       the machine-local engine: home, start, daemon, control, and its subcommands
 //!   ls, show     who holds and who waits; view: how that is written
@@ -29,11 +31,13 @@ mod local;
 mod ls;
 mod names;
 mod output;
+mod revoke;
 mod run;
 mod serve;
 mod shell;
 mod show;
 mod view;
+mod wait;
 mod zoo_cfg;
 
 use std::future::Future;
@@ -60,9 +64,11 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
     output::start_log(global.verbose, is_server);
     match cli.command {
         Command::Run(options) => block_on(run::run(global, options)),
-        Command::Serve(options) => block_on(serve::serve(options)),
+        Command::Wait(options) => block_on(wait::wait(global, options)),
+        Command::Revoke(options) => block_on(revoke::revoke(global, options)),
         Command::Ls(options) => block_on(ls::ls(global, options)),
         Command::Show(options) => block_on(show::show(global, options)),
+        Command::Serve(options) => block_on(serve::serve(options)),
         Command::Local(options) => local::command(global, options),
         Command::Demo(options) => block_on(demo::demo(global, options)),
         Command::Completions { shell } => shell::completions(shell),

@@ -1,11 +1,13 @@
 //! `lockkeeper serve`: the engine in the foreground.
 
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use lockkeeper_engine::{Builder, Durability, Engine, StartError};
+use lockkeeper_engine::{
+    Builder, ClientCertificates, Durability, Engine, StartError, Tls, TlsError, read_pem,
+};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::Directory;
@@ -14,6 +16,9 @@ use crate::zoo_cfg::ZooCfg;
 use crate::{local, names};
 
 const DEFAULT_PORT: u16 = 2181;
+
+/// ZooKeeper has none of its own for TLS; this is the one that its documents use.
+const DEFAULT_TLS_PORT: u16 = 2281;
 
 /// Run a server that any ZooKeeper client can use
 ///
@@ -44,6 +49,71 @@ pub(crate) struct Options {
     /// Listen where other machines can reach it, although nothing is encrypted
     #[arg(long)]
     allow_plaintext: bool,
+
+    /// Serve metrics for Prometheus, at http://ADDRESS:PORT/metrics
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = address)]
+    metrics: Option<SocketAddr>,
+
+    /// Answer these of ZooKeeper's four-letter words too, such as mntr,stat, or * for all of them
+    /// [default: srvr, ruok and isro]
+    #[arg(long, value_name = "WORDS", value_delimiter = ',')]
+    four_letter_words: Vec<String>,
+
+    /// Who may do everything, in ZooKeeper's format: user:base64(sha1(user:password))
+    #[arg(long, value_name = "USER:HASH", env = "LOCKKEEPER_SUPER_DIGEST", hide_env_values = true)]
+    super_digest: Option<SuperDigest>,
+
+    /// Let clients create nodes with a time to live
+    #[arg(long)]
+    ttl_nodes: bool,
+
+    /// Refuse what exceeds a hard quota, rather than keep the books only
+    #[arg(long)]
+    enforce_quotas: bool,
+
+    #[command(flatten)]
+    tls: TlsOptions,
+}
+
+/// Encryption.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "TLS")]
+struct TlsOptions {
+    /// Where to listen with TLS [default: 127.0.0.1:2281]; without --listen, nowhere else
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "cert", value_parser = address)]
+    tls_listen: Vec<SocketAddr>,
+
+    /// The server's certificate, with the chain up to its root: a PEM file
+    #[arg(long, value_name = "FILE", requires = "key")]
+    cert: Option<PathBuf>,
+
+    /// The certificate's private key: a PEM file
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    key: Option<PathBuf>,
+
+    /// Who issues the certificates that clients may show: a PEM file
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    client_ca: Option<PathBuf>,
+
+    /// Refuse clients that show no certificate
+    #[arg(long, requires = "client_ca")]
+    require_client_cert: bool,
+}
+
+/// A user and the hash of a password; never printed.
+#[derive(Clone)]
+struct SuperDigest(String);
+
+impl From<String> for SuperDigest {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
+impl std::fmt::Debug for SuperDigest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SuperDigest(..)")
+    }
 }
 
 /// Serves until a signal or an error ends it.
@@ -78,12 +148,19 @@ fn builder(options: Options) -> Result<Builder, Failure> {
         None => ZooCfg::default(),
     };
     file.warn();
+    let tls = options.tls.settings(&file)?;
     let mut listen = options.listen;
     if listen.is_empty() {
-        listen.push(file.address().unwrap_or(SocketAddr::from(([127, 0, 0, 1], DEFAULT_PORT))));
+        let default = SocketAddr::from(([127, 0, 0, 1], DEFAULT_PORT));
+        listen.extend(file.address().or(tls.is_none().then_some(default)));
     }
-    let mut builder = Engine::builder().durability(options.durability);
+    // What the file says comes first, so that the command line has the last word.
+    let mut builder = file.apply(Engine::builder().durability(options.durability));
     builder = listen.into_iter().fold(builder, Builder::listen);
+    if let Some((addresses, tls)) = tls {
+        let with_tls = |builder: Builder, address| builder.listen_tls(address, tls.clone());
+        builder = addresses.into_iter().fold(builder, with_tls);
+    }
     if options.durability != Durability::Memory {
         let given = options.data_dir.or(file.data_dir.clone());
         builder = builder.data_dir(match given {
@@ -97,7 +174,68 @@ fn builder(options: Options) -> Result<Builder, Failure> {
     if let Some(tick) = options.tick.or(file.tick) {
         builder = builder.tick(tick);
     }
-    Ok(file.apply(builder))
+    if let Some(address) = options.metrics {
+        builder = builder.metrics_address(address);
+    }
+    if let Some(SuperDigest(digest)) = options.super_digest.filter(|digest| !digest.0.is_empty()) {
+        builder = builder.super_digest(digest);
+    }
+    if options.ttl_nodes {
+        builder = builder.allow_ttl_nodes();
+    }
+    if options.enforce_quotas {
+        builder = builder.enforce_quotas();
+    }
+    Ok(options.four_letter_words.into_iter().fold(builder, Builder::four_letter_word))
+}
+
+impl TlsOptions {
+    /// Where to listen with TLS, and how, if at all.
+    fn settings(&self, file: &ZooCfg) -> Result<Option<(Vec<SocketAddr>, Tls)>, Failure> {
+        if let (Some(cert), Some(key)) = (&self.cert, &self.key) {
+            let mut addresses = self.tls_listen.clone();
+            if addresses.is_empty() {
+                addresses.push(SocketAddr::from(([127, 0, 0, 1], DEFAULT_TLS_PORT)));
+            }
+            let clients = match self.require_client_cert {
+                true => ClientCertificates::Required,
+                false => ClientCertificates::Optional,
+            };
+            let roots = self.client_ca.as_deref().map(|roots| (roots, clients));
+            return Ok(Some((addresses, tls(cert, key, roots)?)));
+        }
+        match file.secure() {
+            // ZooKeeper's PEM key stores have both in one file.
+            Some((address, both)) => {
+                Ok(Some((vec![address], tls(both, both, file.client_roots())?)))
+            }
+            None => Ok(None),
+        }
+    }
+}
+
+fn tls(
+    cert: &Path,
+    key: &Path,
+    roots: Option<(&Path, ClientCertificates)>,
+) -> Result<Tls, Failure> {
+    let read = |path: &Path| read_pem(path).map_err(|error| unusable(error, None));
+    let (certificate, private) = (read(cert)?, read(key)?);
+    let tls = match roots {
+        None => Tls::from_pem(&certificate, &private),
+        Some((roots, clients)) => {
+            Tls::with_client_roots(&certificate, &private, &read(roots)?, clients)
+        }
+    };
+    tls.map_err(|error| unusable(error, Some((cert, key))))
+}
+
+fn unusable(error: TlsError, files: Option<(&Path, &Path)>) -> Failure {
+    let failure = Failure::new(Exit::Config, error.to_string());
+    match files {
+        Some((cert, key)) => failure.about(&format!("{}, {}", cert.display(), key.display())),
+        None => failure,
+    }
 }
 
 /// Reads `127.0.0.1:2181` or `localhost:2181`.

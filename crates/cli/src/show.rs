@@ -15,6 +15,8 @@ struct Shown<'a> {
     lock: &'a str,
     /// Whether there is a node at all; a lock without one is free.
     exists: bool,
+    /// Of a semaphore whose number is known.
+    permits: Option<u32>,
     contenders: Vec<Contender<'a>>,
     /// Children that are no contenders.
     foreign: &'a [String],
@@ -31,6 +33,7 @@ pub(crate) async fn show(global: &Global, options: ShowOptions) -> Result<u8, Fa
         print_json(&Shown {
             lock: path,
             exists: queue.is_some(),
+            permits: queue.as_ref().and_then(|queue| queue.permits),
             contenders: queue.as_ref().map(view::contenders).unwrap_or_default(),
             foreign: queue.as_ref().map(|queue| queue.foreign.as_slice()).unwrap_or_default(),
         })?;
@@ -43,7 +46,8 @@ pub(crate) async fn show(global: &Global, options: ShowOptions) -> Result<u8, Fa
 fn describe(path: &str, queue: Option<&Queue>) -> String {
     let entries = queue.map(|queue| queue.entries.as_slice()).unwrap_or_default();
     let foreign = queue.map(|queue| queue.foreign.as_slice()).unwrap_or_default();
-    let mut text = format!("{path}: {}\n", summary(entries));
+    let summary = queue.map_or("free".to_owned(), view::summary);
+    let mut text = format!("{path}: {summary}\n");
     if !entries.is_empty() {
         let heading = ["", "STATE", "KIND", "WHO", "FOR", "TOKEN", "SESSION"];
         let mut rows = vec![heading.map(str::to_owned).to_vec()];
@@ -60,21 +64,11 @@ fn describe(path: &str, queue: Option<&Queue>) -> String {
     text
 }
 
-fn summary(entries: &[Entry]) -> String {
-    let holders = entries.iter().filter(|entry| entry.holds).count();
-    match (holders, entries.len() - holders) {
-        (0, 0) => "free".to_owned(),
-        (1, 0) => "held, nobody waits".to_owned(),
-        (1, waiting) => format!("held, {waiting} waiting"),
-        (holders, waiting) => format!("{holders} holders, {waiting} waiting"),
-    }
-}
-
 fn row(position: usize, entry: &Entry) -> Vec<String> {
     vec![
         position.to_string(),
         if entry.holds { "holds" } else { "waits" }.to_owned(),
-        view::kind(entry.kind).to_owned(),
+        view::wish(entry),
         view::who(entry),
         view::duration(entry.age()),
         entry.token.to_string(),

@@ -13,11 +13,29 @@ pub(crate) fn who(entry: &Entry) -> String {
             let name = owner.label.as_ref().unwrap_or(&owner.program);
             printable(&format!("{} pid {} ({name})", owner.host, owner.pid))
         }
+        None if revoked(entry) => format!("session {}, asked to give way", entry.session),
         None => match std::str::from_utf8(&entry.data) {
             Ok(text) if !text.trim().is_empty() => shorten(&printable(text.trim())),
             _ => format!("session {}", entry.session),
         },
     }
+}
+
+/// ", held by web1 pid 123 (backup.sh) since 12:03:07 (4s ago) and 2 more"; nothing if nobody
+/// holds.
+pub(crate) fn held_by(queue: &Queue) -> String {
+    let mut holders = queue.holders();
+    let Some(first) = holders.next() else { return String::new() };
+    let others = match holders.count() {
+        0 => String::new(),
+        others => format!(" and {others} more"),
+    };
+    format!(", held by {} since {}{others}", who(first), when(first))
+}
+
+/// Whether it was asked to give way, which replaces what it had said of itself.
+pub(crate) fn revoked(entry: &Entry) -> bool {
+    entry.data == lockkeeper::revoke::REQUEST
 }
 
 /// Since when it is in line: `12:03:07 (4s ago)`, by the local clock.
@@ -57,14 +75,48 @@ fn shorten(text: &str) -> String {
     }
 }
 
-/// What a contender asks for.
-pub(crate) fn kind(kind: Kind) -> &'static str {
+/// What a contender asks for, in a word.
+fn kind(kind: Kind) -> &'static str {
     match kind {
         Kind::Exclusive => "exclusive",
         Kind::Read => "read",
+        Kind::Upgradeable => "upgradeable",
         Kind::Write => "write",
+        Kind::Permits(_) | Kind::Lease => "permits",
         _ => "other",
     }
+}
+
+/// What a contender asks for: `write`, `2 permits`.
+pub(crate) fn wish(entry: &Entry) -> String {
+    match entry.kind.permits() {
+        Some(1) => "1 permit".to_owned(),
+        Some(permits) => format!("{permits} permits"),
+        None => kind(entry.kind).to_owned(),
+    }
+}
+
+/// How a lock stands: `held, 2 waiting`, `2 of 3 permits held, nobody waits`.
+pub(crate) fn summary(queue: &Queue) -> String {
+    let (holders, waiting) = (queue.holders().count(), queue.waiters().count());
+    let held = match (permits_held(queue), queue.permits) {
+        _ if holders + waiting == 0 => return "free".to_owned(),
+        (Some(held), Some(permits)) => format!("{held} of {permits} permits held"),
+        (Some(held), None) => format!("{held} permits held"),
+        (None, _) if holders == 1 => "held".to_owned(),
+        (None, _) => format!("{holders} holders"),
+    };
+    match waiting {
+        0 => format!("{held}, nobody waits"),
+        waiting => format!("{held}, {waiting} waiting"),
+    }
+}
+
+/// How many permits are taken, if it is a semaphore.
+fn permits_held(queue: &Queue) -> Option<u64> {
+    let is_semaphore = queue.entries.iter().any(|entry| entry.kind.permits().is_some());
+    let taken = queue.holders().filter_map(|entry| entry.kind.permits()).map(u64::from);
+    is_semaphore.then(|| taken.sum())
 }
 
 /// Rows in aligned columns, two blanks apart; the first row is the heading.
@@ -89,12 +141,16 @@ pub(crate) struct Contender<'a> {
     position: usize,
     state: &'static str,
     kind: &'static str,
+    /// How many it holds or asks for, of a semaphore.
+    permits: Option<u32>,
     node: &'a str,
     /// As text: it may be more than a number, and is larger than what some readers keep exactly.
     token: String,
     session: String,
     since_unix_ms: u128,
     age_ms: u128,
+    /// Whether it was asked to give way.
+    revoked: bool,
     owner: Option<&'a lockkeeper::OwnerInfo>,
     /// The node's data, where another library wrote it.
     data: Option<std::borrow::Cow<'a, str>>,
@@ -113,11 +169,13 @@ impl<'a> Contender<'a> {
             position,
             state: if entry.holds { "holds" } else { "waits" },
             kind: kind(entry.kind),
+            permits: entry.kind.permits(),
             node: entry.node.as_str(),
             token: entry.token.to_string(),
             session: entry.session.to_string(),
             since_unix_ms: since.as_millis(),
             age_ms: entry.age().as_millis(),
+            revoked: revoked(entry),
             owner: entry.owner.as_ref(),
             data: match entry.owner {
                 Some(_) => None,

@@ -1,14 +1,17 @@
 //! ZooKeeper's own configuration file, `zoo.cfg`.
 
 use std::fs;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-use lockkeeper_engine::Builder;
+use lockkeeper_engine::{Builder, ClientCertificates};
 
 use crate::exit::{Exit, Failure};
+
+/// Where ZooKeeper's Prometheus provider listens if it is not told.
+const METRICS_PORT: u16 = 7000;
 
 /// What a file says, as far as it has an effect here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,10 +23,53 @@ pub(crate) struct ZooCfg {
     min_session_timeout: Option<Duration>,
     max_session_timeout: Option<Duration>,
     max_client_connections: Option<usize>,
+    max_connections: Option<usize>,
     max_frame: Option<usize>,
+    reap_interval: Option<Duration>,
+    unused_container: Option<Duration>,
+    words: Vec<String>,
+    super_digest: Option<String>,
+    ttl_nodes: bool,
+    enforce_quotas: bool,
+    metrics: Metrics,
+    secure: Secure,
     /// The keys that have none, with their lines.
     ignored: Vec<(usize, String)>,
     name: String,
+}
+
+/// `metricsProvider`: ZooKeeper has several, of which one is Prometheus.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Metrics {
+    wanted: bool,
+    host: Option<IpAddr>,
+    port: Option<u16>,
+}
+
+/// TLS: where, and the PEM files. A store is its line, type and location.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Secure {
+    port: Option<u16>,
+    host: Option<IpAddr>,
+    key_store: Store,
+    trust_store: Store,
+    client_auth: ClientAuth,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Store {
+    line: usize,
+    location: PathBuf,
+    pem: bool,
+}
+
+/// Whether clients show certificates, by ZooKeeper's names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum ClientAuth {
+    None,
+    Want,
+    #[default]
+    Need,
 }
 
 impl ZooCfg {
@@ -48,7 +94,21 @@ impl ZooCfg {
                 Failure::new(Exit::Config, format!("{name}, line {number}: {why}"))
             })?;
         }
+        cfg.skip_java_stores();
         Ok(cfg)
+    }
+
+    /// Java's own key stores are not read; PEM files are, as ZooKeeper reads them.
+    fn skip_java_stores(&mut self) {
+        let stores = [
+            ("ssl.keyStore.location", &mut self.secure.key_store),
+            ("ssl.trustStore.location", &mut self.secure.trust_store),
+        ];
+        for (key, store) in stores {
+            if store.path().is_none() && store.line > 0 {
+                self.ignored.push((store.line, format!("{key} (no PEM file)")));
+            }
+        }
     }
 
     fn line(&mut self, number: usize, line: &str) -> Result<(), String> {
@@ -62,14 +122,43 @@ impl ZooCfg {
             "dataDir" => self.data_dir = Some(value.into()),
             "tickTime" => self.tick = Some(Duration::from_millis(parse(key, value)?)),
             "clientPort" => self.port = Some(parse(key, value)?),
-            "clientPortAddress" => self.host = Some(host(value)?),
+            "clientPortAddress" => self.host = Some(host(key, value)?),
             "minSessionTimeout" => self.min_session_timeout = milliseconds(key, value)?,
             "maxSessionTimeout" => self.max_session_timeout = milliseconds(key, value)?,
             "maxClientCnxns" => self.max_client_connections = Some(parse(key, value)?),
+            "maxCnxns" => self.max_connections = Some(parse(key, value)?),
             "jute.maxbuffer" => self.max_frame = Some(bytes(key, value)?),
-            other => self.ignored.push((number, other.to_owned())),
+            "znode.container.checkIntervalMs" => self.reap_interval = milliseconds(key, value)?,
+            "znode.container.maxNeverUsedIntervalMs" => {
+                self.unused_container = milliseconds(key, value)?.filter(|limit| !limit.is_zero());
+            }
+            "4lw.commands.whitelist" => self.words(number, value),
+            "extendedTypesEnabled" => self.ttl_nodes = truth(key, value)?,
+            "enforceQuota" => self.enforce_quotas = truth(key, value)?,
+            "DigestAuthenticationProvider.superDigest" => self.super_digest = Some(value.into()),
+            "metricsProvider.className" if value.ends_with(".PrometheusMetricsProvider") => {
+                self.metrics.wanted = true;
+            }
+            "metricsProvider.httpHost" => self.metrics.host = Some(host(key, value)?),
+            "metricsProvider.httpPort" => self.metrics.port = Some(parse(key, value)?),
+            other => {
+                if !self.secure.line(number, other, value)? {
+                    self.ignored.push((number, other.to_owned()));
+                }
+            }
         }
         Ok(())
+    }
+
+    /// Those of ZooKeeper's words that have a meaning here.
+    fn words(&mut self, number: usize, list: &str) {
+        for word in list.split(',').map(str::trim).filter(|word| !word.is_empty()) {
+            match word {
+                // They read and set what Java's server writes to its log.
+                "gtmk" | "stmk" => self.ignored.push((number, format!("{word} in the whitelist"))),
+                word => self.words.push(word.to_owned()),
+            }
+        }
     }
 
     /// Where to listen, if the file says so. ZooKeeper listens everywhere if no address is given.
@@ -78,10 +167,33 @@ impl ZooCfg {
         self.port.map(|port| SocketAddr::new(host, port))
     }
 
+    /// Where to listen with TLS, and the PEM file with the certificate and its key.
+    pub(crate) fn secure(&self) -> Option<(SocketAddr, &Path)> {
+        let host = self.secure.host.unwrap_or(Ipv6Addr::UNSPECIFIED.into());
+        let port = self.secure.port?;
+        Some((SocketAddr::new(host, port), self.secure.key_store.path()?))
+    }
+
+    /// Whose certificates clients may show, or have to.
+    pub(crate) fn client_roots(&self) -> Option<(&Path, ClientCertificates)> {
+        let clients = match self.secure.client_auth {
+            ClientAuth::None => return None,
+            ClientAuth::Want => ClientCertificates::Optional,
+            ClientAuth::Need => ClientCertificates::Required,
+        };
+        Some((self.secure.trust_store.path()?, clients))
+    }
+
     /// Names what has no effect in the log.
     pub(crate) fn warn(&self) {
         for (line, key) in &self.ignored {
             tracing::warn!("{}, line {line}: {key} has no effect here", self.name);
+        }
+        if self.secure.port.is_some() && self.secure().is_none() {
+            tracing::warn!(
+                "{}: secureClientPort has no effect without a PEM file as ssl.keyStore.location",
+                self.name
+            );
         }
         let old = self.data_dir.as_ref().map(|directory| directory.join("version-2"));
         if let Some(old) = old.filter(|old| old.is_dir()) {
@@ -98,14 +210,88 @@ impl ZooCfg {
             builder = builder.max_session_timeout(timeout);
         }
         if let Some(count) = self.max_client_connections {
-            // ZooKeeper's 0 is no limit.
-            let count = if count == 0 { usize::MAX } else { count };
-            builder = builder.max_connections_per_address(count);
+            builder = builder.max_connections_per_address(limit(count));
+        }
+        if let Some(count) = self.max_connections {
+            builder = builder.max_connections(limit(count));
+        }
+        if let Some(interval) = self.reap_interval {
+            builder = builder.reap_interval(interval);
+        }
+        if let Some(limit) = self.unused_container {
+            builder = builder.unused_container(limit);
+        }
+        if let Some(digest) = &self.super_digest {
+            builder = builder.super_digest(digest);
+        }
+        if self.metrics.wanted {
+            let host = self.metrics.host.unwrap_or(Ipv4Addr::UNSPECIFIED.into());
+            let port = self.metrics.port.unwrap_or(METRICS_PORT);
+            builder = builder.metrics_address(SocketAddr::new(host, port));
+        }
+        if self.ttl_nodes {
+            builder = builder.allow_ttl_nodes();
+        }
+        if self.enforce_quotas {
+            builder = builder.enforce_quotas();
+        }
+        for word in &self.words {
+            builder = builder.four_letter_word(word);
         }
         if let Some(bytes) = self.max_frame {
             builder = builder.max_frame(bytes);
         }
         builder
+    }
+}
+
+impl Secure {
+    /// Takes a setting, if it is one of these.
+    fn line(&mut self, number: usize, key: &str, value: &str) -> Result<bool, String> {
+        match key {
+            "secureClientPort" => self.port = Some(parse(key, value)?),
+            "secureClientPortAddress" => self.host = Some(host(key, value)?),
+            "ssl.keyStore.location" => self.key_store.locate(number, value),
+            "ssl.keyStore.type" => self.key_store.pem = value.eq_ignore_ascii_case("pem"),
+            "ssl.trustStore.location" => self.trust_store.locate(number, value),
+            "ssl.trustStore.type" => self.trust_store.pem = value.eq_ignore_ascii_case("pem"),
+            "ssl.clientAuth" => {
+                self.client_auth = match value {
+                    "none" => ClientAuth::None,
+                    "want" => ClientAuth::Want,
+                    "need" => ClientAuth::Need,
+                    _ => return Err(format!("{key}={value}: write none, want or need")),
+                }
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
+impl Store {
+    fn locate(&mut self, line: usize, location: &str) {
+        self.line = line;
+        self.location = location.into();
+    }
+
+    /// The file, if it is one that is read here.
+    fn path(&self) -> Option<&Path> {
+        let pem = self.pem || self.location.extension().is_some_and(|e| e == "pem");
+        (pem && self.line > 0).then_some(&self.location)
+    }
+}
+
+/// ZooKeeper's 0 is no limit.
+fn limit(count: usize) -> usize {
+    if count == 0 { usize::MAX } else { count }
+}
+
+fn truth(key: &str, value: &str) -> Result<bool, String> {
+    match value {
+        "true" => Ok(true),
+        "false" => Ok(false),
+        _ => Err(format!("{key}={value}: write true or false")),
     }
 }
 
@@ -130,8 +316,8 @@ fn bytes(key: &str, value: &str) -> Result<usize, String> {
     }
 }
 
-fn host(value: &str) -> Result<IpAddr, String> {
-    let explain = |why: String| format!("clientPortAddress={value}: {why}");
+fn host(key: &str, value: &str) -> Result<IpAddr, String> {
+    let explain = |why: String| format!("{key}={value}: {why}");
     let mut found = (value, 0).to_socket_addrs().map_err(|error| explain(error.to_string()))?;
     let address = found.next().ok_or_else(|| explain("the name has no address".to_owned()))?;
     Ok(address.ip())
@@ -158,6 +344,41 @@ mod tests {
     }
 
     #[test]
+    fn what_an_operator_adds_is_understood() {
+        let text = "maxCnxns=0\n4lw.commands.whitelist=stat, mntr,stmk\n\
+                    extendedTypesEnabled=true\nenforceQuota=true\n\
+                    DigestAuthenticationProvider.superDigest=super:D/InIHSb7yEEbrWz8b9l71RjZJU=\n\
+                    metricsProvider.className=\
+                    org.apache.zookeeper.metrics.prometheus.PrometheusMetricsProvider\n\
+                    metricsProvider.httpPort=7001\nadmin.enableServer=false\n";
+        let cfg = ZooCfg::parse("zoo.cfg", text).unwrap();
+        assert_eq!(cfg.words, ["stat", "mntr"]);
+        assert!(cfg.ttl_nodes && cfg.enforce_quotas && cfg.super_digest.is_some());
+        let metrics = Metrics { wanted: true, host: None, port: Some(7001) };
+        assert_eq!((cfg.metrics, cfg.max_connections), (metrics, Some(0)));
+        let ignored = [(2, "stmk in the whitelist"), (8, "admin.enableServer")];
+        assert_eq!(cfg.ignored, ignored.map(|(line, key)| (line, key.to_owned())));
+    }
+
+    #[test]
+    fn key_stores_are_read_if_they_are_pem() {
+        let text = "secureClientPort=2281\nsecureClientPortAddress=127.0.0.1\n\
+                    ssl.keyStore.location=/etc/server.pem\nssl.trustStore.location=/etc/ca\n\
+                    ssl.trustStore.type=PEM\n";
+        let cfg = ZooCfg::parse("zoo.cfg", text).unwrap();
+        let address = "127.0.0.1:2281".parse().unwrap();
+        assert_eq!(cfg.secure(), Some((address, Path::new("/etc/server.pem"))));
+        let roots = (Path::new("/etc/ca"), ClientCertificates::Required);
+        assert_eq!(cfg.client_roots(), Some(roots));
+
+        let java = ZooCfg::parse("zoo.cfg", &text.replace("server.pem", "server.jks")).unwrap();
+        assert_eq!(java.secure(), None);
+        assert_eq!(java.ignored, [(3, "ssl.keyStore.location (no PEM file)".to_owned())]);
+        let lenient = format!("{text}ssl.clientAuth=none\n");
+        assert_eq!(ZooCfg::parse("zoo.cfg", &lenient).unwrap().client_roots(), None);
+    }
+
+    #[test]
     fn a_port_alone_listens_everywhere_as_in_zookeeper() {
         let cfg = ZooCfg::parse("zoo.cfg", "clientPort=2181").unwrap();
         assert!(cfg.address().unwrap().ip().is_unspecified());
@@ -173,6 +394,8 @@ mod tests {
             ("=x", "is no setting"),
             ("two words=1", "is no setting"),
             ("jute.maxbuffer=0xzz", "jute.maxbuffer"),
+            ("enforceQuota=maybe", "true or false"),
+            ("ssl.clientAuth=maybe", "none, want or need"),
         ] {
             let error = ZooCfg::parse("zoo.cfg", &format!("# one\n{line}\n")).unwrap_err();
             let error = error.to_string();

@@ -10,15 +10,22 @@ use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
-use lockkeeper::ClientBuilder;
+use lockkeeper::{Client, ClientBuilder, Contact};
 use lockkeeper_engine::Durability;
+use tokio::task::spawn_blocking;
+use tokio::time::sleep;
 
 use super::home::Home;
 use super::{DURABILITY, daemon};
 use crate::connect::Connection;
 use crate::exit::{Exit, Failure};
+use crate::output::tell;
 use crate::run::exec::this_program;
+
+/// How long an engine may be away before those who wait for a lock start it again.
+const REVIVAL: Duration = Duration::from_secs(1);
 
 /// How often an engine that ends again before it can be used is started anew.
 const TRIES: u32 = 5;
@@ -32,10 +39,50 @@ pub(crate) async fn with_engine(builder: ClientBuilder) -> Result<Connection, Fa
         let found = ensure(&home, None)?;
         let servers = home.connect_string();
         match builder.clone().connect(&servers).await {
-            Ok(client) => return Ok(Connection { client, servers }),
+            Ok(client) => {
+                return Ok(Connection { client, servers, engine: Some(LocalEngine { home }) });
+            }
             // Killed, or stopped by hand, since we looked.
             Err(_) if !is_alive(&home) && tries < TRIES => drop(found),
             Err(error) => return Err(Failure::from(error).advise(&see_log(&home))),
+        }
+    }
+}
+
+/// The engine that somebody has a session with.
+#[derive(Clone, Debug)]
+pub(crate) struct LocalEngine {
+    home: Home,
+}
+
+impl LocalEngine {
+    /// Starts another one whenever it dies. It reads the same data, so that sessions go on there.
+    /// Ends only if one cannot be started.
+    pub(crate) async fn keep(&self, client: &Client) -> Failure {
+        let mut status = client.status();
+        loop {
+            if status.wait_for(|now| now.contact != Contact::Connected).await.is_err() {
+                // The end of the client is told to whoever uses it.
+                return std::future::pending().await;
+            }
+            // One that is stopped to be started again needs no help.
+            sleep(REVIVAL).await;
+            if is_alive(&self.home) {
+                continue;
+            }
+            tell("this machine's engine has ended: starting it again");
+            let home = self.home.clone();
+            match spawn_blocking(move || ensure(&home, None)).await {
+                Ok(Ok(_found)) => {
+                    // Kept until there is a session: an engine without one may end.
+                    let back = status.wait_for(|now| now.contact == Contact::Connected);
+                    let _ = tokio::time::timeout(REVIVAL, back).await;
+                }
+                Ok(Err(failure)) => return failure,
+                Err(_) => {
+                    return Failure::new(Exit::Bug, "the start of an engine has panicked");
+                }
+            }
         }
     }
 }

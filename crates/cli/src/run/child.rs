@@ -5,7 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use lockkeeper::{MutexGuard, ZnodePath};
+use lockkeeper::{Guard, ZnodePath};
 use rustix::process::{
     Pid, Signal, WaitOptions, WaitStatus, getpid, kill_current_process_group, kill_process,
     kill_process_group, waitpid,
@@ -31,7 +31,7 @@ pub(super) struct Child {
 pub(super) struct Environment<'a> {
     pub(super) connection: &'a Connection,
     pub(super) lock: &'a ZnodePath,
-    pub(super) guard: &'a MutexGuard,
+    pub(super) guard: &'a Guard,
 }
 
 /// Something that happened to the command.

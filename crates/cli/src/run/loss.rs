@@ -11,7 +11,7 @@
 
 use std::time::Duration;
 
-use lockkeeper::{Client, Clock, Instant, LossReason, MutexGuard, State, ZnodePath};
+use lockkeeper::{Client, Clock, Guard, Instant, LossReason, State, ZnodePath};
 
 use super::OnLost;
 use crate::exit::{Exit, Failure};
@@ -112,12 +112,12 @@ impl Loss {
     }
 
     /// Whether the command may go on after a stop.
-    pub(super) fn leaves_time(&self, guard: &MutexGuard) -> bool {
+    pub(super) fn leaves_time(&self, guard: &Guard) -> bool {
         self.terms.on_lost == OnLost::Warn || guard.remaining() > self.terms.lead()
     }
 
     /// Waits for the next thing that is to be done. Cancel safe.
-    pub(super) async fn next(&mut self, guard: &MutexGuard) -> Step {
+    pub(super) async fn next(&mut self, guard: &Guard) -> Step {
         match self.phase {
             Phase::Holding => self.watch(guard).await,
             Phase::Ending(at) => {
@@ -130,7 +130,7 @@ impl Loss {
         }
     }
 
-    async fn watch(&mut self, guard: &MutexGuard) -> Step {
+    async fn watch(&mut self, guard: &Guard) -> Step {
         loop {
             if let State::Lost(reason) = guard.state() {
                 return self.lost(reason);

@@ -2,6 +2,7 @@
 
 mod child;
 pub(crate) mod exec;
+mod lock;
 mod loss;
 mod signals;
 mod terminal;
@@ -9,10 +10,11 @@ mod wait;
 
 use std::ffi::OsString;
 use std::path::Path;
+use std::pin::pin;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use lockkeeper::{Mutex, MutexGuard, State, ZnodePath};
+use lockkeeper::{Guard, State, ZnodePath};
 use rustix::process::Signal;
 
 use crate::args::Global;
@@ -22,7 +24,8 @@ use crate::names;
 use crate::output::tell;
 
 use child::{Change, Child, Ended};
-use loss::{Loss, Terms};
+use lock::{Held, Which};
+use loss::{Loss, Step, Terms};
 use signals::Signals;
 use wait::Outcome;
 
@@ -68,6 +71,9 @@ pub(crate) struct Options {
     #[arg(value_parser = names::lock)]
     lock: ZnodePath,
 
+    #[command(flatten)]
+    which: Which,
+
     /// Do not wait if somebody has the lock
     #[arg(short, long, conflicts_with = "wait")]
     nonblock: bool,
@@ -83,6 +89,10 @@ pub(crate) struct Options {
     /// What happens to the command when the lock is lost
     #[arg(long, value_enum, default_value_t = OnLost::Term)]
     on_lost: OnLost,
+
+    /// What happens to the command when somebody asks for the lock (lockkeeper revoke)
+    #[arg(long, value_enum, default_value_t = OnRevoke::Term)]
+    on_revoke: OnRevoke,
 
     /// How long the command may take to end after TERM [default: 2s, or less if the lease is short]
     #[arg(long, value_name = "DURATION", value_parser = names::duration)]
@@ -108,6 +118,15 @@ enum OnLost {
     Warn,
 }
 
+/// What happens to the command when somebody asks for the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum OnRevoke {
+    /// TERM; the lock is released when it has ended
+    Term,
+    /// Nothing
+    Ignore,
+}
+
 /// Runs the command, and gives its exit code.
 pub(crate) async fn run(global: &Global, options: Options) -> Result<u8, Failure> {
     // Until the signals are listened to they end this process, which has nothing to leave behind.
@@ -121,8 +140,8 @@ async fn with_session(connection: &Connection, options: &Options) -> Result<u8, 
     let client = &connection.client;
     let terms = Terms::fit(client, options.on_lost, options.kill_after)?;
     let mut signals = Signals::listen()?;
-    let lock = Mutex::builder(client, options.lock.as_str()).label(program(options)).build()?;
-    match wait::acquire(client, &lock, options, &mut signals).await? {
+    let lock = options.which.lock(client, &options.lock, &program(options))?;
+    match wait::acquire(connection, &lock, options, &mut signals).await? {
         Outcome::Held(guard) => hold(connection, options, terms, *guard, signals).await,
         Outcome::Conflict => Ok(options.conflict_exit_code),
         Outcome::Signal(signal) => Ok(crate::exit::signal_code(signal.as_raw())),
@@ -140,7 +159,7 @@ async fn hold(
     connection: &Connection,
     options: &Options,
     terms: Terms,
-    guard: MutexGuard,
+    guard: Held,
     mut signals: Signals,
 ) -> Result<u8, Failure> {
     let child = signals.listen_for_child().and_then(|()| {
@@ -155,7 +174,7 @@ async fn hold(
         }
     };
     let mut loss = Loss::new(&options.lock, terms);
-    let ended = attend(&mut child, &mut loss, &guard, &mut signals).await?;
+    let ended = attend(&mut child, &mut loss, &guard, options.on_revoke, &mut signals).await?;
     child.finish(&ended);
     if loss.is_final() {
         // What the command left behind is not ours to wait for, nor to be let go on.
@@ -171,9 +190,12 @@ async fn hold(
 async fn attend(
     child: &mut Child,
     loss: &mut Loss,
-    guard: &MutexGuard,
+    guard: &Guard,
+    on_revoke: OnRevoke,
     signals: &mut Signals,
 ) -> Result<Ended, Failure> {
+    let mut request = pin!(guard.revoke_requested());
+    let mut listens = on_revoke == OnRevoke::Term;
     loop {
         tokio::select! {
             // An ended child comes first: nothing that has no process any more is signalled.
@@ -194,12 +216,20 @@ async fn attend(
                 other => child.signal(other),
             },
             step = loss.next(guard) => child.end(step),
+            requested = &mut request, if listens => {
+                listens = false;
+                // A loss is seen to above.
+                if requested.is_ok() {
+                    tell(&format!("{}: somebody asks for it; ending the command", guard.path()));
+                    child.end(Step::Term);
+                }
+            }
         }
     }
 }
 
 /// Releases the lock. If no server confirms it in time, the command has still done its work.
-async fn release(guard: MutexGuard, limit: Duration) {
+async fn release(guard: Held, limit: Duration) {
     if matches!(guard.state(), State::Lost(_)) {
         return;
     }

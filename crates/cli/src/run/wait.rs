@@ -4,12 +4,14 @@ use std::future::Future;
 use std::time::Duration;
 
 use lockkeeper::inspect::Queue;
-use lockkeeper::{AcquireError, Client, Mutex, MutexGuard};
+use lockkeeper::{AcquireError, Client};
 use rustix::process::Signal;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::Options;
+use super::lock::{Held, Lock};
 use super::signals::Signals;
+use crate::connect::Connection;
 use crate::exit::Failure;
 use crate::output::tell;
 use crate::view;
@@ -20,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// How a wait ended.
 #[derive(Debug)]
 pub(super) enum Outcome {
-    Held(Box<MutexGuard>),
+    Held(Box<Held>),
     Conflict,
     Signal(Signal),
 }
@@ -28,11 +30,12 @@ pub(super) enum Outcome {
 /// Waits for the lock as the options say. Whatever but a guard comes of it, no place in line is
 /// left: dropping the attempt gives it up, and closing the session makes sure of it.
 pub(super) async fn acquire(
-    client: &Client,
-    lock: &Mutex,
+    connection: &Connection,
+    lock: &Lock,
     options: &Options,
     signals: &mut Signals,
 ) -> Result<Outcome, Failure> {
+    let client = &connection.client;
     let attempt = async {
         match options.wait {
             _ if options.nonblock => at_once(lock).await,
@@ -41,10 +44,14 @@ pub(super) async fn acquire(
         }
     };
     let outcome = tokio::select! {
-        outcome = attempt => outcome?,
+        outcome = attempt => outcome.map_err(|error| lock.failure(error))?,
+        failure = connection.keep_engine() => return Err(failure),
         signal = signals.next() => Outcome::Signal(signal),
         never = notice(client, lock, options.quiet) => match never {},
     };
+    if matches!(outcome, Outcome::Held(_)) && !options.quiet {
+        lock.compare_permits().await;
+    }
     if matches!(outcome, Outcome::Conflict) && !options.quiet {
         let holder = holder(client, lock).await.unwrap_or_default();
         tell(&format!("{} is not free{holder}", lock.path()));
@@ -52,15 +59,15 @@ pub(super) async fn acquire(
     Ok(outcome)
 }
 
-async fn at_once(lock: &Mutex) -> Result<Outcome, AcquireError> {
+async fn at_once(lock: &Lock) -> Result<Outcome, AcquireError> {
     Ok(lock.try_acquire().await?.map_or(Outcome::Conflict, held))
 }
 
-fn held(guard: MutexGuard) -> Outcome {
+fn held(guard: Held) -> Outcome {
     Outcome::Held(Box::new(guard))
 }
 
-async fn within(lock: &Mutex, limit: Option<Duration>) -> Result<Outcome, AcquireError> {
+async fn within(lock: &Lock, limit: Option<Duration>) -> Result<Outcome, AcquireError> {
     let end = limit.map(|limit| Instant::now() + limit);
     let over = async {
         match end {
@@ -75,7 +82,7 @@ async fn within(lock: &Mutex, limit: Option<Duration>) -> Result<Outcome, Acquir
 }
 
 /// Queues again when the place is lost with the session, as when the machine was suspended.
-async fn in_line(lock: &Mutex) -> Result<MutexGuard, AcquireError> {
+async fn in_line(lock: &Lock) -> Result<Held, AcquireError> {
     loop {
         match lock.acquire().await {
             Err(AcquireError::SessionExpired { path }) => {
@@ -87,7 +94,7 @@ async fn in_line(lock: &Mutex) -> Result<MutexGuard, AcquireError> {
 }
 
 /// Tells whom the command is waiting for, once; and never ends.
-async fn notice(client: &Client, lock: &Mutex, quiet: bool) -> std::convert::Infallible {
+async fn notice(client: &Client, lock: &Lock, quiet: bool) -> std::convert::Infallible {
     sleep(PATIENCE).await;
     if !quiet {
         let holder = holder(client, lock).await.unwrap_or_default();
@@ -101,8 +108,7 @@ fn forever() -> impl Future<Output = std::convert::Infallible> {
 }
 
 /// ", held by ..."; `None` if that cannot be seen now.
-async fn holder(client: &Client, lock: &Mutex) -> Option<String> {
+async fn holder(client: &Client, lock: &Lock) -> Option<String> {
     let queue = Queue::inspect(client, lock.path()).await.ok()??;
-    let holder = queue.holders().next()?;
-    Some(format!(", held by {} since {}", view::who(holder), view::when(holder)))
+    Some(view::held_by(&queue))
 }

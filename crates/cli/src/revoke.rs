@@ -1,0 +1,113 @@
+//! `lockkeeper revoke`: asks the holders of a lock to give it back, or takes it from them.
+
+use std::time::Duration;
+
+use clap::Args;
+use lockkeeper::inspect::Queue;
+use lockkeeper::{ZnodePath, revoke};
+use serde::Serialize;
+
+use crate::args::Global;
+use crate::connect::Connection;
+use crate::exit::{Exit, Failure};
+use crate::output::{print, print_json};
+use crate::{names, view};
+
+const NOTES: &str = "\
+A command under `lockkeeper run` gets TERM, unless that was told to ignore requests (--on-revoke \
+ignore), and the lock is released when it has ended. Programs that use the library, or Apache \
+Curator, decide for themselves. The lock goes to whoever is next in line.
+
+--force-after takes the lock from those who have not given way by then. `lockkeeper run` ends \
+its command at once, but for a moment two may be at work: use it when a holder hangs, and where \
+fencing tokens are checked.";
+
+/// Ask those who hold a lock to give it back
+#[derive(Debug, Args)]
+#[command(after_long_help = NOTES)]
+pub(crate) struct Options {
+    /// The lock
+    #[arg(value_parser = names::lock)]
+    lock: ZnodePath,
+
+    /// Take it from those who have not given way after this time
+    #[arg(long, value_name = "DURATION", value_parser = names::duration)]
+    force_after: Option<Duration>,
+}
+
+/// What became of the holders, as JSON. The names are stable.
+#[derive(Debug, Serialize)]
+struct Shown<'a> {
+    lock: &'a str,
+    holders: Vec<Asked>,
+}
+
+#[derive(Debug, Serialize)]
+struct Asked {
+    node: String,
+    /// `asked`, `gave-way` or `forced`.
+    outcome: &'static str,
+    /// Who it is, for people.
+    #[serde(skip)]
+    who: String,
+}
+
+/// Asks, and says who was asked.
+pub(crate) async fn revoke(global: &Global, options: Options) -> Result<u8, Failure> {
+    let connection = Connection::open(global).await?;
+    let result = ask(&connection, &options).await;
+    connection.close().await;
+    let holders = result?;
+    let lock = options.lock.as_str();
+    if global.json {
+        print_json(&Shown { lock, holders })?;
+    } else {
+        print(&describe(lock, &holders))?;
+    }
+    Ok(Exit::Ok.code())
+}
+
+async fn ask(connection: &Connection, options: &Options) -> Result<Vec<Asked>, Failure> {
+    let client = &connection.client;
+    // The request replaces what holders say of themselves.
+    let before = Queue::inspect(client, &options.lock).await?;
+    let went: Vec<_> = match options.force_after {
+        None => {
+            let asked = revoke::revoke(client, &options.lock).await?;
+            asked.into_iter().map(|node| (node, "asked")).collect()
+        }
+        Some(grace) => {
+            let went = revoke::revoke_within(client, &options.lock, grace).await?;
+            went.into_iter().map(|(node, outcome)| (node, word(outcome))).collect()
+        }
+    };
+    let who = |node: &ZnodePath| {
+        let entry = before.iter().flat_map(|queue| &queue.entries).find(|e| e.node == *node);
+        entry.map_or_else(|| view::printable(node.as_str()), view::who)
+    };
+    let asked = |(node, outcome): (ZnodePath, _)| Asked {
+        who: who(&node),
+        node: node.to_string(),
+        outcome,
+    };
+    Ok(went.into_iter().map(asked).collect())
+}
+
+fn word(outcome: revoke::Outcome) -> &'static str {
+    match outcome {
+        revoke::Outcome::GaveWay => "gave-way",
+        revoke::Outcome::Forced => "forced",
+    }
+}
+
+fn describe(lock: &str, holders: &[Asked]) -> String {
+    if holders.is_empty() {
+        return format!("nobody holds {lock}\n");
+    }
+    let line = |asked: &Asked| match asked.outcome {
+        "forced" => format!("{lock} was taken from {}\n", asked.who),
+        "gave-way" => format!("{} gave {lock} back\n", asked.who),
+        _ => format!("{} was asked for {lock}\n", asked.who),
+    };
+    holders.iter().map(line).collect()
+}

@@ -1,0 +1,256 @@
+//! The locks that `run` can take, behind one face.
+
+use std::ops::Deref;
+
+use clap::{Args, ValueEnum};
+use lockkeeper::{
+    AcquireError, Client, Guard, Kind, LockPathError, Mutex, MutexGuard, Profile, ReleaseError,
+    RwLock, RwLockWriteGuard, Semaphore, SemaphoreGuard, SemaphoreLayout, ZnodePath,
+};
+
+use crate::exit::{Exit, Failure};
+use crate::output::tell;
+
+/// Which of the locks, and how it is used.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Which lock")]
+pub(super) struct Which {
+    /// Hold the lock together with others that hold it --shared
+    #[arg(short, long, conflicts_with = "write")]
+    shared: bool,
+
+    /// Hold it alone, where others hold it --shared; a plain run does not go together with those
+    #[arg(long)]
+    write: bool,
+
+    /// Hold one of N permits; all users of the lock say the same N
+    #[arg(long, value_name = "N", conflicts_with_all = ["shared", "write"],
+          value_parser = clap::value_parser!(u32).range(1..))]
+    permits: Option<u32>,
+
+    /// Hold K of the permits
+    #[arg(long, value_name = "K", requires = "permits", default_value_t = 1,
+          hide_default_value = true, value_parser = clap::value_parser!(u32).range(1..))]
+    take: u32,
+
+    /// The library of the other programs that use the lock: Apache Curator (Java) or kazoo
+    /// (Python) [default: curator; with --permits: neither, which is faster]
+    #[arg(long, value_enum, hide_possible_values = true, value_name = "curator|kazoo")]
+    profile: Option<Library>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Library {
+    Curator,
+    Kazoo,
+}
+
+/// A lock, and how it is to be held.
+#[derive(Debug)]
+pub(super) enum Lock {
+    Mutex(Mutex),
+    Read(RwLock),
+    Write(RwLock),
+    Permits { semaphore: Semaphore, of: u32, take: u32 },
+}
+
+/// A held lock.
+#[derive(Debug)]
+pub(super) enum Held {
+    Mutex(MutexGuard),
+    Read(Guard),
+    Write(RwLockWriteGuard),
+    Permits(SemaphoreGuard),
+}
+
+impl Which {
+    /// Makes the lock. `label`: what its holder is called where the queue is shown.
+    pub(super) fn lock(
+        &self,
+        client: &Client,
+        path: &ZnodePath,
+        label: &str,
+    ) -> Result<Lock, LockPathError> {
+        let profile = match self.profile {
+            Some(Library::Kazoo) => Profile::Kazoo,
+            Some(Library::Curator) | None => Profile::Curator,
+        };
+        let path = path.as_str();
+        if let Some(of) = self.permits {
+            let layout = match self.profile {
+                None => SemaphoreLayout::Native,
+                Some(Library::Curator) => SemaphoreLayout::Curator,
+                Some(Library::Kazoo) => SemaphoreLayout::Kazoo,
+            };
+            let semaphore = Semaphore::builder(client, path, of).layout(layout).label(label);
+            return Ok(Lock::Permits { semaphore: semaphore.build()?, of, take: self.take });
+        }
+        if self.shared || self.write {
+            let lock = RwLock::builder(client, path).profile(profile).label(label).build()?;
+            return Ok(if self.shared { Lock::Read(lock) } else { Lock::Write(lock) });
+        }
+        Mutex::builder(client, path).profile(profile).label(label).build().map(Lock::Mutex)
+    }
+}
+
+impl Lock {
+    pub(super) fn path(&self) -> &ZnodePath {
+        match self {
+            Self::Mutex(mutex) => mutex.path(),
+            Self::Read(lock) | Self::Write(lock) => lock.path(),
+            Self::Permits { semaphore, .. } => semaphore.path(),
+        }
+    }
+
+    /// Waits in line.
+    pub(super) async fn acquire(&self) -> Result<Held, AcquireError> {
+        match self {
+            Self::Mutex(mutex) => mutex.acquire().await.map(Held::Mutex),
+            Self::Read(lock) => lock.read().await.map(Held::Read),
+            Self::Write(lock) => lock.write().await.map(Held::Write),
+            Self::Permits { semaphore, take, .. } => {
+                semaphore.acquire_many(*take).await.map(Held::Permits)
+            }
+        }
+    }
+
+    /// Takes the lock only if that needs no waiting.
+    pub(super) async fn try_acquire(&self) -> Result<Option<Held>, AcquireError> {
+        Ok(match self {
+            Self::Mutex(mutex) => mutex.try_acquire().await?.map(Held::Mutex),
+            Self::Read(lock) => lock.try_read().await?.map(Held::Read),
+            Self::Write(lock) => lock.try_write().await?.map(Held::Write),
+            Self::Permits { semaphore, take, .. } => {
+                semaphore.try_acquire_many(*take).await?.map(Held::Permits)
+            }
+        })
+    }
+
+    /// Tells the user if the number of permits in force is another than theirs.
+    pub(super) async fn compare_permits(&self) {
+        let Self::Permits { semaphore, of, .. } = self else { return };
+        // Whoever could not read it now would be told by the next failure.
+        if let Ok(found) = semaphore.permits().await
+            && found != *of
+        {
+            tell(&format!(
+                "{} has {found} permits and not {of}: what its first user said counts for as long \
+                 as it is in use",
+                self.path()
+            ));
+        }
+    }
+
+    /// What to tell the user of an attempt that failed.
+    pub(super) fn failure(&self, error: AcquireError) -> Failure {
+        let AcquireError::Foreign { path, profile, names } = &error else { return error.into() };
+        let Some((library, usage)) = found(names) else {
+            return Failure::from(error).advise("a lock has no other locks below it");
+        };
+        let mut advice = Vec::new();
+        if usage != self.usage() {
+            advice.push(usage.options());
+        }
+        match library {
+            Profile::Kazoo if library != *profile => advice.push("use --profile kazoo"),
+            _ if library != *profile => advice.push("use --profile curator"),
+            _ => {}
+        }
+        let what = usage.what();
+        let message = format!("{path} is in use as {what}; {}", advice.join(", and "));
+        Failure::new(Exit::Data, message).advise("or take another lock: each is of one kind")
+    }
+
+    fn usage(&self) -> Usage {
+        match self {
+            Self::Mutex(_) => Usage::Alone,
+            Self::Read(_) | Self::Write(_) => Usage::Shared,
+            Self::Permits { .. } => Usage::Counted,
+        }
+    }
+}
+
+/// What a lock is used as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Usage {
+    Alone,
+    Shared,
+    Counted,
+}
+
+impl Usage {
+    fn what(self) -> &'static str {
+        match self {
+            Self::Alone => "a lock for one holder at a time",
+            Self::Shared => "a lock that can be shared",
+            Self::Counted => "a number of permits",
+        }
+    }
+
+    fn options(self) -> &'static str {
+        match self {
+            Self::Alone => "use neither --shared nor --write nor --permits",
+            Self::Shared => "use --shared, or --write to have it alone",
+            Self::Counted => "use --permits",
+        }
+    }
+}
+
+/// What a lock with such contenders is, and by whose names; `None` if they are none.
+fn found(names: &[String]) -> Option<(Profile, Usage)> {
+    let kinds = [Kind::Exclusive, Kind::Upgradeable, Kind::Read, Kind::Write, Kind::Permits(1)];
+    let usage = |profile: Profile, name: &String| match profile.parse(name, &kinds)?.0 {
+        Kind::Exclusive => Some(Usage::Alone),
+        Kind::Permits(_) => Some(Usage::Counted),
+        _ => Some(Usage::Shared),
+    };
+    [Profile::Curator, Profile::Kazoo].into_iter().find_map(|profile| {
+        let usages: Option<Vec<_>> = names.iter().map(|name| usage(profile, name)).collect();
+        Some((profile, *usages?.first()?))
+    })
+}
+
+impl Deref for Held {
+    type Target = Guard;
+
+    fn deref(&self) -> &Guard {
+        match self {
+            Self::Mutex(guard) => guard,
+            Self::Read(guard) => guard,
+            Self::Write(guard) => guard,
+            Self::Permits(guard) => guard,
+        }
+    }
+}
+
+impl Held {
+    pub(super) async fn release(self) -> Result<(), ReleaseError> {
+        match self {
+            Self::Mutex(guard) => guard.release().await,
+            Self::Read(guard) => guard.release().await,
+            Self::Write(guard) => guard.release().await,
+            Self::Permits(guard) => guard.release().await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_lock_is_used_as_shows_in_its_names() {
+        for (name, expected) in [
+            ("_c_x-lock-0000000001", Some((Profile::Curator, Usage::Alone))),
+            ("_c_x-__READ__0000000001", Some((Profile::Curator, Usage::Shared))),
+            ("_c_x-2-permits-0000000001", Some((Profile::Curator, Usage::Counted))),
+            ("x__lock__0000000001", Some((Profile::Kazoo, Usage::Alone))),
+            ("x__rlock__0000000001", Some((Profile::Kazoo, Usage::Shared))),
+            ("config", None),
+        ] {
+            assert_eq!(found(&[name.to_owned()]), expected, "{name}");
+        }
+        assert_eq!(found(&["_c_x-lock-0000000001".to_owned(), "config".to_owned()]), None);
+        assert_eq!(found(&[]), None);
+    }
+}

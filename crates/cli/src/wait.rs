@@ -1,0 +1,122 @@
+//! `lockkeeper wait`: until a lock is free, without taking it.
+
+use std::time::Duration;
+
+use clap::Args;
+use lockkeeper::inspect::{Entry, Queue};
+use lockkeeper::{Client, Error, ErrorCode, ZnodePath};
+use tokio::time::{sleep, timeout};
+
+use crate::args::Global;
+use crate::connect::Connection;
+use crate::exit::{Exit, Failure};
+use crate::output::tell;
+use crate::{names, view};
+
+/// After this, the user is told whom the command is waiting for.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+const NOTES: &str = "\
+Somebody else may take the lock at the very moment at which this returns: what must not happen \
+while others hold the lock belongs under `lockkeeper run`.
+
+Exit codes: 0, it is free; 1, or the code of -E, it was not in time.";
+
+/// Wait until nobody holds a lock, nor is in line for it, without taking it
+#[derive(Debug, Args)]
+#[command(after_long_help = NOTES)]
+pub(crate) struct Options {
+    /// The lock
+    #[arg(value_parser = names::lock)]
+    lock: ZnodePath,
+
+    /// Wait no longer than this
+    #[arg(short, long, value_name = "DURATION", value_parser = names::duration)]
+    wait: Option<Duration>,
+
+    /// The exit code if it was not free in time
+    #[arg(short = 'E', long, value_name = "N", default_value_t = Exit::No.code())]
+    conflict_exit_code: u8,
+
+    /// Do not say who holds the lock
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+/// Waits.
+pub(crate) async fn wait(global: &Global, options: Options) -> Result<u8, Failure> {
+    let connection = Connection::open_within(global, options.wait).await?;
+    let result = within(&connection, &options).await;
+    connection.close().await;
+    result
+}
+
+async fn within(connection: &Connection, options: &Options) -> Result<u8, Failure> {
+    let (client, lock) = (&connection.client, &options.lock);
+    let over = async {
+        match options.wait {
+            Some(limit) => sleep(limit).await,
+            None => std::future::pending().await,
+        }
+    };
+    let told = async {
+        sleep(PATIENCE).await;
+        if !options.quiet {
+            tell(&format!("waiting until {lock} is free{}", held_by(client, lock).await));
+        }
+        std::future::pending().await
+    };
+    // What is free is free, even if there is no time at all.
+    if is_free(client, lock).await? {
+        return Ok(Exit::Ok.code());
+    }
+    tokio::select! {
+        free = until_free(client, lock) => {
+            free?;
+            return Ok(Exit::Ok.code());
+        }
+        failure = connection.keep_engine() => return Err(failure),
+        () = told => {}
+        () = over => {}
+    }
+    if !options.quiet {
+        tell(&format!("{lock} is not free{}", held_by(client, lock).await));
+    }
+    Ok(options.conflict_exit_code)
+}
+
+async fn is_free(client: &Client, lock: &ZnodePath) -> Result<bool, Error> {
+    Ok(Queue::inspect(client, lock).await?.is_none_or(|queue| queue.entries.is_empty()))
+}
+
+/// Watches the last one in line again and again: as long as that one is there, the lock is not
+/// free, whatever happens before it. Of those who wait so, one event for each is all that the
+/// servers send.
+async fn until_free(client: &Client, lock: &ZnodePath) -> Result<(), Error> {
+    loop {
+        let last = match Queue::inspect(client, lock).await {
+            Ok(queue) => queue.and_then(|mut queue| queue.entries.pop()),
+            Err(error) if is_passing(&error) => continue,
+            Err(error) => return Err(error),
+        };
+        let Some(Entry { node, .. }) = last else { return Ok(()) };
+        match client.data_watched(&node).await {
+            // A watch that was lost with its session, or a change of the data: look again.
+            Ok((_, mut watcher)) => drop(watcher.changed().await),
+            Err(error) if error.code() == Some(ErrorCode::NoNode) || is_passing(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Whether the next request waits for a connection.
+fn is_passing(error: &Error) -> bool {
+    error.is_session_expired() || (error.is_retryable() && !error.is_unreachable())
+}
+
+/// ", held by ..."; nothing if that cannot be seen now.
+async fn held_by(client: &Client, lock: &ZnodePath) -> String {
+    let look = timeout(PATIENCE, Queue::inspect(client, lock)).await;
+    let queue = look.ok().and_then(Result::ok).flatten();
+    queue.as_ref().map(view::held_by).unwrap_or_default()
+}
