@@ -99,7 +99,7 @@ impl Choices<'_> {
     }
 
     fn watched(&mut self) -> PathWatchRequest {
-        PathWatchRequest { path: self.path(), watch: self.next() % 2 == 0 }
+        PathWatchRequest { path: self.path(), watch: self.next().is_multiple_of(2) }
     }
 
     fn remove_watches(&mut self) -> RemoveWatchesRequest {
