@@ -12,6 +12,10 @@ mod multi_lock;
 mod mutex_local;
 mod reentrant_mutex;
 mod revocation;
+mod rw_lock;
+mod semaphore;
+mod semaphore_layouts;
+mod upgrade;
 
 use std::time::Duration;
 

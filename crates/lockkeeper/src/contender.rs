@@ -6,7 +6,7 @@
 
 use bytes::Bytes;
 use lockkeeper_client::{
-    Cleanup, Client, CreateMode, Created, Error, ErrorCode, OpResult, Outcome, Stat, Transaction,
+    Cleanup, Client, CreateMode, Created, Error, ErrorCode, Outcome, Stat, Transaction,
     TransactionError, Watcher, ZnodePath,
 };
 
@@ -186,27 +186,25 @@ impl Contender {
         loop {
             let create =
                 self.client.transaction().create(&node, data.clone(), CreateMode::Ephemeral);
-            let made = match more(create).commit().await {
-                Ok(results) => Ok(results.into_iter().find_map(|result| match result {
-                    OpResult::Create2 { stat, .. } => Some(stat),
-                    _ => None,
-                })),
-                // The reply to an earlier attempt was lost. Nobody else uses this name.
-                Err(TransactionError::Failed { code: ErrorCode::NodeExists, index: 0, .. }) => {
-                    self.client.exists(&node).await
-                }
-                Err(TransactionError::Request(error)) => Err(error),
-                Err(error) => return Err(error),
+            // Sent in one go. ZooKeeper leaves the stat out of a transaction's answer.
+            let (committed, made) = tokio::join! {
+                biased;
+                more(create).commit(),
+                self.client.exists(&node),
             };
-            match made {
-                Ok(Some(stat)) => {
-                    self.node = Some(Created { path: node, stat });
-                    return Ok(());
-                }
-                Ok(None) => {}
+            if let Ok(Some(stat)) = made {
+                // By this attempt or, if its reply was lost, by one before: nobody else uses this
+                // name.
+                self.node = Some(Created { path: node, stat });
+                return Ok(());
+            }
+            match committed {
+                Ok(_) => {}
+                Err(TransactionError::Failed { code: ErrorCode::NodeExists, index: 0, .. }) => {}
                 // It waits for the next connection, and fails for good when none comes.
-                Err(error) if error.is_retryable() && !error.is_unreachable() => {}
-                Err(error) => return Err(error.into()),
+                Err(TransactionError::Request(error))
+                    if error.is_retryable() && !error.is_unreachable() => {}
+                Err(error) => return Err(error),
             }
         }
     }

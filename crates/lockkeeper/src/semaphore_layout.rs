@@ -98,6 +98,7 @@ impl Layout {
             }
             Self::Kazoo { gate, leases } => {
                 let permits = semaphore.counted().current(semaphore.client(), None).await?;
+                semaphore.enough(wanted, permits)?;
                 let Some(gate) = gate.take(Kind::Exclusive, patience).await? else {
                     return Ok(None);
                 };

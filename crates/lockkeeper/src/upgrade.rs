@@ -1,7 +1,7 @@
 //! A reader that may become a writer, with nobody in between.
 //!
 //! At most one reader at a time has this right, so that no two can wait for each other. Why the
-//! steps are what they are: `docs/decisions/NNNN-upgrades.md`.
+//! steps are what they are: `docs/decisions/0003-upgrades.md`.
 
 use std::ops::Deref;
 use std::time::Duration;
@@ -11,6 +11,7 @@ use lockkeeper_client::{Error, Stat, Transaction, TransactionError};
 
 use crate::contender::{Contender, Front};
 use crate::entrance::{Entrance, within};
+use crate::guard::State;
 use crate::order::Upgrade;
 use crate::rw_lock::RwLockWriteGuard;
 use crate::waiting::Watches;
@@ -45,9 +46,7 @@ impl RwLockUpgradeableGuard {
     /// Dropping the future gives up the lock.
     pub async fn upgrade(self) -> Result<RwLockWriteGuard, AcquireError> {
         let Self { guard, entrance } = self;
-        let writer = guard.run(clear_the_way(&entrance, &guard)).await;
-        let lost = |reason| AcquireError::Lost { path: entrance.path().clone(), reason };
-        let writer = writer.map_err(lost)??;
+        let writer = clear_the_way(&entrance, &guard).await?;
         guard.dissolve();
         let guard = Guard::grant(writer, Front { own: None }).await?;
         Ok(RwLockWriteGuard::new(guard, entrance))
@@ -97,6 +96,10 @@ impl Deref for RwLockUpgradeableGuard {
 /// Puts a writer in the place of the reader as soon as it is the only holder.
 async fn clear_the_way(entrance: &Entrance, reader: &Guard) -> Result<Contender, AcquireError> {
     let path = entrance.path();
+    let lost = |reason| AcquireError::Lost { path: path.clone(), reason };
+    if let State::Lost(reason) = reader.state() {
+        return Err(lost(reason));
+    }
     let asked = entrance.client.data(path);
     // At the end of the line it keeps new readers out.
     let (mut barrier, mut line) = entrance.enter(Kind::Write).await?;
@@ -109,7 +112,8 @@ async fn clear_the_way(entrance: &Entrance, reader: &Guard) -> Result<Contender,
         };
         match line.upgrade(reader.node().name()) {
             Upgrade::WaitOn(other) => {
-                for gone in barrier.outwait(vec![other], &mut watches).await? {
+                let waiting = barrier.outwait(vec![other], &mut watches);
+                for gone in reader.run(waiting).await.map_err(lost)?? {
                     line.remove(&gone);
                 }
             }

@@ -1,0 +1,235 @@
+//! The semaphore: permits, their order, their number, and what becomes of them.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use lockkeeper::{AcquireError, CreateMode, Semaphore};
+use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
+use lockkeeper_testkit::proxy::Passed;
+use lockkeeper_wire::OpCode;
+
+use crate::rw_lock::replies;
+use crate::{LOCK, contract, enqueue, lock_path, queue_empties};
+
+contract!("semaphore":
+    so_many_hold_and_no_more,
+    several_permits_are_one_round_trip_too,
+    grants_follow_the_order_of_arrival_also_of_the_greedy,
+    whichever_holder_leaves_the_first_in_line_gets_in,
+    releases_in_order_of_arrival_wake_one_each,
+    l18_more_permits_let_in_those_who_wait,
+    fewer_permits_take_none_away,
+    permits_come_back_when_their_holder_dies,
+    the_first_number_counts,
+    what_can_never_be_had_is_refused,
+    what_is_no_number_is_refused,
+    timeouts_and_tries_leave_nothing,
+);
+
+fn semaphore(participant: &Participant, permits: u32) -> Result<Semaphore> {
+    Ok(Semaphore::new(&participant.client, LOCK, permits)?)
+}
+
+async fn so_many_hold_and_no_more(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let (ours, theirs) = (semaphore(&alice, 3)?, semaphore(&bob, 3)?);
+    let (one, two) = (ours.acquire().await?, theirs.acquire_many(2).await?);
+    assert_eq!((one.permits(), two.permits()), (1, 2));
+    assert!(ours.try_acquire().await?.is_none() && theirs.try_acquire().await?.is_none());
+    two.release().await?;
+    assert!(ours.try_acquire_many(3).await?.is_none(), "two are free");
+    let two = ours.try_acquire_many(2).await?.expect("two are free");
+    drop((one, two));
+    queue_empties(&backend).await
+}
+
+async fn several_permits_are_one_round_trip_too(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let semaphore = semaphore(&alice, 5)?;
+    semaphore.acquire().await?.release().await?;
+    alice.proxy.clear();
+    let (two, three) = (semaphore.acquire_many(2).await?, semaphore.acquire_many(3).await?);
+    let once = [OpCode::GetData, OpCode::Create2, OpCode::GetChildren2];
+    assert_eq!(alice.proxy.requests(), [once, once].concat());
+    three.release().await?;
+    two.release().await?;
+    Ok(())
+}
+
+async fn grants_follow_the_order_of_arrival_also_of_the_greedy(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let (ours, theirs) = (semaphore(&alice, 3)?, semaphore(&bob, 3)?);
+    let (one, two) = (ours.acquire().await?, ours.acquire().await?);
+    let (wants_two, wants_one) = (theirs.clone(), theirs.clone());
+    let greedy = enqueue(&backend, 3, async move { wants_two.acquire_many(2).await }).await?;
+    let modest = enqueue(&backend, 4, async move { wants_one.acquire().await }).await?;
+    assert!(theirs.try_acquire().await?.is_none(), "one is free, but others came before");
+    assert!(!greedy.is_finished() && !modest.is_finished());
+    let tokens = [one.token(), two.token()];
+    one.release().await?;
+    let greedy = greedy.await??;
+    assert!(!modest.is_finished());
+    two.release().await?;
+    let modest = modest.await??;
+    assert!(tokens.iter().all(|token| *token < greedy.token()) && greedy.token() < modest.token());
+    Ok(())
+}
+
+/// Seen to fail with only one node watched, as Curator's mutex does with `maxLeases` above one:
+/// it hangs when the other holder leaves first.
+async fn whichever_holder_leaves_the_first_in_line_gets_in(backend: Backend) -> Result<()> {
+    for leaves in 0..3 {
+        let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+        let ours = semaphore(&alice, 3)?;
+        let mut holders = vec![ours.acquire().await?, ours.acquire().await?, ours.acquire().await?];
+        let theirs = semaphore(&bob, 3)?;
+        let next = enqueue(&backend, 4, async move { theirs.acquire().await }).await?;
+        bob.proxy.passes(|passed| replies(passed, OpCode::GetData) == 6).await;
+        holders.remove(leaves).release().await?;
+        next.await??.release().await?;
+        drop(holders);
+        queue_empties(&backend).await?;
+    }
+    Ok(())
+}
+
+async fn releases_in_order_of_arrival_wake_one_each(backend: Backend) -> Result<()> {
+    const WAITERS: usize = 10;
+    let mut participants = Vec::new();
+    let (alice, mut waiting) = (backend.participant().await?, Vec::new());
+    let ours = semaphore(&alice, 2)?;
+    let mut holders = vec![ours.acquire().await?, ours.acquire().await?];
+    for place in 0..WAITERS {
+        // Sessions of their own: a session is told once, however many of it watch.
+        let bob = backend.participant().await?;
+        let theirs = semaphore(&bob, 2)?;
+        let acquire = async move { theirs.acquire().await };
+        waiting.push(enqueue(&backend, place + 3, acquire).await?);
+        bob.proxy.passes(|passed| replies(passed, OpCode::GetData) == 5).await;
+        participants.push(bob);
+    }
+    for (index, next) in waiting.into_iter().enumerate() {
+        holders.remove(0).release().await?;
+        holders.push(next.await??);
+        // It has given up its watches on the number and on the other holder.
+        let removed = |passed: &[Passed]| replies(passed, OpCode::RemoveWatches) == 2;
+        participants[index].proxy.passes(removed).await;
+        let events: usize = participants.iter().map(|bob| bob.proxy.events().len()).sum();
+        assert_eq!(events, index + 1, "one event for each release");
+    }
+    Ok(())
+}
+
+/// L18: changing the number of permits did not wake those who wait.
+///
+/// Seen to fail with `Permits::changed` pending for ever: it hangs.
+async fn l18_more_permits_let_in_those_who_wait(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let ours = semaphore(&alice, 1)?;
+    let first = ours.acquire().await?;
+    let mut waiting = Vec::new();
+    for place in 2..6 {
+        let theirs = semaphore(&bob, 1)?;
+        waiting.push(enqueue(&backend, place, async move { theirs.acquire().await }).await?);
+    }
+    bob.proxy.passes(|passed| replies(passed, OpCode::GetData) == 4 * 4).await;
+    alice.proxy.clear();
+    ours.set_permits(3).await?;
+    assert_eq!(alice.proxy.requests(), [OpCode::SetData]);
+    let mut waiting = waiting.into_iter();
+    let mut holders = vec![first];
+    for next in waiting.by_ref().take(2) {
+        holders.push(next.await??);
+    }
+    let rest: Vec<_> = waiting.collect();
+    bob.client.sync(&lock_path()).await?;
+    assert!(rest.iter().all(|next| !next.is_finished()), "three, and no more");
+    ours.set_permits(4).await?;
+    ours.set_permits(5).await?;
+    for next in rest {
+        holders.push(next.await??);
+    }
+    assert_eq!(semaphore(&bob, 1)?.permits().await?, 5);
+    Ok(())
+}
+
+async fn fewer_permits_take_none_away(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let ours = semaphore(&alice, 3)?;
+    let mut holders = vec![ours.acquire().await?, ours.acquire().await?, ours.acquire().await?];
+    let theirs = semaphore(&bob, 3)?;
+    let next = enqueue(&backend, 4, async move { theirs.acquire().await }).await?;
+    ours.set_permits(1).await?;
+    while let Some(holder) = holders.pop() {
+        holder.verify().await?;
+        bob.client.sync(&lock_path()).await?;
+        assert!(!next.is_finished(), "{} hold", holders.len() + 1);
+        holder.release().await?;
+    }
+    next.await??.release().await?;
+    queue_empties(&backend).await
+}
+
+async fn permits_come_back_when_their_holder_dies(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let guard = semaphore(&alice, 2)?.acquire_many(2).await?;
+    let theirs = semaphore(&bob, 2)?;
+    let next = enqueue(&backend, 2, async move { theirs.acquire_many(2).await }).await?;
+    alice.proxy.expire_session().await?;
+    let next = next.await??;
+    guard.lost().await;
+    assert!(next.token() > guard.token());
+    Ok(())
+}
+
+async fn the_first_number_counts(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let (ours, theirs) = (semaphore(&alice, 2)?, semaphore(&bob, 7)?);
+    let guard = ours.acquire().await?;
+    assert_eq!((ours.permits().await?, theirs.permits().await?), (2, 2));
+    assert!(theirs.try_acquire_many(2).await?.is_none());
+    guard.release().await?;
+    let (data, _) = alice.client.data(&lock_path()).await?;
+    assert_eq!(&data[..], b"2");
+    Ok(())
+}
+
+async fn what_can_never_be_had_is_refused(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let (ours, theirs) = (semaphore(&alice, 2)?, semaphore(&bob, 2)?);
+    let error = ours.acquire_many(3).await.expect_err("there are two");
+    assert!(matches!(error, AcquireError::TooMany { wanted: 3, permits: 2, .. }), "{error:?}");
+    assert!(!error.is_retryable());
+
+    let guard = ours.acquire().await?;
+    let next = enqueue(&backend, 2, async move { theirs.acquire_many(2).await }).await?;
+    ours.set_permits(1).await?;
+    let error = next.await?.expect_err("there is one");
+    assert!(matches!(error, AcquireError::TooMany { wanted: 2, permits: 1, .. }), "{error:?}");
+    guard.release().await?;
+    queue_empties(&backend).await
+}
+
+async fn what_is_no_number_is_refused(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    alice.client.ensure(&lock_path(), CreateMode::Persistent).await?;
+    alice.client.set_data(&lock_path(), "ten", None).await?;
+    let error = semaphore(&alice, 2)?.acquire().await.expect_err("ten is no number");
+    assert!(matches!(&error, AcquireError::BadPermits { found, .. } if found == "ten"), "{error}");
+    queue_empties(&backend).await?;
+    alice.client.set_data(&lock_path(), "10", None).await?;
+    assert_eq!(semaphore(&alice, 2)?.acquire_many(10).await?.permits(), 10);
+    Ok(())
+}
+
+async fn timeouts_and_tries_leave_nothing(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let guard = semaphore(&alice, 2)?.acquire().await?;
+    let theirs = semaphore(&bob, 2)?;
+    let late = theirs.acquire_timeout(2, Duration::from_millis(50)).await;
+    assert!(matches!(late, Err(AcquireError::Timeout { .. })), "{late:?}");
+    assert!(theirs.try_acquire_many(2).await?.is_none());
+    children_reach(&backend.observer().await?, &lock_path(), 1).await?;
+    guard.release().await?;
+    queue_empties(&backend).await
+}
