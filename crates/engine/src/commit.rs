@@ -10,7 +10,7 @@
 //! never the engine expire their sessions (it hears everything): both err on the safe side.
 
 use std::mem;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -32,6 +32,8 @@ pub(crate) struct Batch {
     pub(crate) replies: Vec<(Arc<Connection>, Output)>,
     /// The requests of the round.
     pub(crate) ops: OpCounts,
+    /// Whether sessions ended or nodes were reaped in it.
+    pub(crate) timeouts: bool,
     /// When the round began.
     pub(crate) since: Instant,
 }
@@ -77,6 +79,8 @@ pub(crate) struct Pipeline {
     /// Bytes in the line, the group that is being committed included.
     backlog: AtomicUsize,
     room: Notify,
+    /// Whether a batch with timeouts is in the line, or being committed.
+    timeouts: AtomicBool,
     /// Whether changes are written anywhere.
     durable: bool,
     metrics: Arc<Metrics>,
@@ -110,6 +114,7 @@ impl Pipeline {
             work: Condvar::new(),
             backlog: AtomicUsize::new(0),
             room: Notify::new(),
+            timeouts: AtomicBool::new(false),
             durable: durability != Durability::Memory,
             metrics,
         }
@@ -129,6 +134,9 @@ impl Pipeline {
         let must_wait = self.durable && !batch.changes.is_empty();
         if must_wait || state.paused || state.committing || !state.line.is_empty() {
             let bytes = batch.bytes();
+            if batch.timeouts {
+                self.timeouts.store(true, Ordering::Relaxed);
+            }
             self.backlog.fetch_add(bytes, Ordering::Relaxed);
             state.line_bytes += bytes;
             state.line.push(batch);
@@ -142,6 +150,12 @@ impl Pipeline {
     /// Whether so much waits for the disk that no more requests should be read.
     pub(crate) fn is_full(&self) -> bool {
         self.backlog.load(Ordering::Relaxed) > MAX_BACKLOG
+    }
+
+    /// Whether the last portion of timeouts still waits for the disk. Were more portions handled
+    /// meanwhile, a mass expiry would become one commit, and everyone would wait for that.
+    pub(crate) fn has_timeouts(&self) -> bool {
+        self.timeouts.load(Ordering::Relaxed)
     }
 
     /// Waits until [`Pipeline::is_full`] is over.
@@ -217,6 +231,9 @@ impl Pipeline {
             return;
         }
         let was_full = self.is_full();
+        if group.batches.iter().any(|batch| batch.timeouts) {
+            self.timeouts.store(false, Ordering::Relaxed);
+        }
         for batch in group.batches {
             batch.release(&self.metrics);
         }

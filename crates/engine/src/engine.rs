@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use lockkeeper_tree::Stats;
 use lockkeeper_wire::SessionId;
@@ -14,6 +14,7 @@ use crate::builder::Builder;
 use crate::commit::Pipeline;
 use crate::error::EngineError;
 use crate::metrics::Metrics;
+use crate::storage::Snapshots;
 use crate::tree_loop::Event;
 
 /// How an engine ended, once it has.
@@ -35,6 +36,7 @@ pub(crate) struct Shared {
     pub(crate) secure: Vec<SocketAddr>,
     pub(crate) metrics_address: Option<SocketAddr>,
     pub(crate) socket_path: Option<PathBuf>,
+    pub(crate) snapshots: Option<Snapshots>,
     pub(crate) events: UnboundedSender<Event>,
     pub(crate) pipeline: Arc<Pipeline>,
     pub(crate) metrics: Arc<Metrics>,
@@ -85,6 +87,10 @@ impl Engine {
             (None, None, Some(address)) => format!("tls://{}", reachable(*address)),
             (None, None, None) => unreachable!("an engine listens somewhere"),
         }
+    }
+
+    pub(crate) fn snapshots(&self) -> Option<Snapshots> {
+        self.shared.snapshots.clone()
     }
 
     /// What the tree holds, as of the last requests that were handled.
@@ -144,6 +150,14 @@ impl Engine {
     /// this returns.
     pub async fn expire_session(&self, session: SessionId) -> bool {
         self.ask(|done| Event::Expire(session, done)).await.unwrap_or(false)
+    }
+
+    /// Lets time pass at once for everything that the engine counts in it: sessions whose clients
+    /// have been silent for their timeouts expire, TTL nodes become overdue, containers are looked
+    /// for. In the background, as if the time had really passed; what clients have sent before is
+    /// heard first.
+    pub async fn skip_time(&self, time: Duration) {
+        self.ask(|done| Event::Skip(time, done)).await;
     }
 
     /// Cuts every connection now, with what was on its way. Sessions live on, and clients may come

@@ -10,8 +10,7 @@ use std::sync::atomic::AtomicU64;
 use std::thread;
 use std::time::Duration;
 
-use bytes::Bytes;
-use lockkeeper_tree::{RestoreError, Restored, Server};
+use lockkeeper_tree::Server;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -21,8 +20,8 @@ use tracing::Dispatch;
 
 use crate::admission::Admission;
 use crate::builder::Plan;
-use crate::clock::{self, SystemEntropy};
-use crate::commit::{self, Pipeline, tree_table};
+use crate::check::restore;
+use crate::commit::{self, Pipeline};
 use crate::complaints::Complaints;
 use crate::conversation::Hub;
 use crate::engine::{Ending, Engine, Shared};
@@ -32,7 +31,7 @@ use crate::listener::{Gate, Listener, accept, bind_tcp};
 use crate::metrics::Metrics;
 use crate::ops::OpCounts;
 use crate::pace::Pace;
-use crate::storage::Storage;
+use crate::storage::{Snapshots, Storage};
 use crate::tree_loop::{Event, TreeLoop};
 use crate::unix_socket::{SocketFile, listen_at};
 use crate::{http, open_files};
@@ -49,7 +48,7 @@ pub(crate) async fn start(plan: Plan) -> Result<Engine, StartError> {
 }
 
 /// Starts a thread that logs to where the caller logs.
-fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), StartError> {
+pub(crate) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), StartError> {
     let dispatch = tracing::dispatcher::get_default(Dispatch::clone);
     let body = move || tracing::dispatcher::with_default(&dispatch, body);
     let thread = thread::Builder::new().name(name.to_owned()).spawn(body);
@@ -91,7 +90,7 @@ fn run(
 /// as clients would take them for an engine.
 fn prepare(plan: Plan) -> Result<(Runtime, Running), StartError> {
     let storage = Storage::open(plan.data_dir.as_deref(), plan.durability)?;
-    let (server, restored) = restore(&plan, &storage)?;
+    let server = restore(plan.config.clone(), plan.data_dir.as_deref(), &storage)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -100,26 +99,9 @@ fn prepare(plan: Plan) -> Result<(Runtime, Running), StartError> {
     open_files::make_room_for(plan.max_connections);
     let doors = Doors::open(&plan)?;
     let running = Running::new(&plan, server, storage, doors)?;
-    running.banner(&plan, restored);
+    running.banner(&plan);
     drop(within);
     Ok((runtime, running))
-}
-
-fn restore(plan: &Plan, storage: &Storage) -> Result<(Server, Restored), StartError> {
-    let entropy = SystemEntropy::open().map_err(io::Error::from).map_err(refused("randomness"))?;
-    let explain = |e: RestoreError| match (&e, &plan.data_dir) {
-        (RestoreError::Newer { .. }, Some(path)) => {
-            StartError::NewerRecord { path: path.clone(), source: e }
-        }
-        _ => storage.damaged(e).into(),
-    };
-    let mut server = Server::new(plan.config.clone(), Box::new(entropy));
-    storage.load(|table, key, value| {
-        let value = Bytes::copy_from_slice(value);
-        server.restore(tree_table(table), key, value).map_err(explain)
-    })?;
-    let restored = server.finish_restore(clock::now()).map_err(explain)?;
-    Ok((server, restored))
 }
 
 /// The sockets that clients come in by.
@@ -180,6 +162,7 @@ struct Running {
     tree: TreeLoop,
     hub: Arc<Hub>,
     metrics_address: Option<SocketAddr>,
+    snapshots: Option<Snapshots>,
     accepting: JoinSet<()>,
     socket: Option<SocketFile>,
 }
@@ -195,6 +178,7 @@ impl Running {
         let (events, deliveries) = unbounded_channel();
         let metrics = Arc::new(Metrics::new());
         let pipeline = Arc::new(Pipeline::new(plan.durability, metrics.clone()));
+        let snapshots = storage.snapshots();
         spawn_commit(pipeline.clone(), storage, events.clone())?;
         let hub = Arc::new(Hub {
             events,
@@ -220,6 +204,7 @@ impl Running {
             tree: tree_loop(server, deliveries, &hub),
             hub,
             metrics_address,
+            snapshots,
             accepting,
             socket: doors.socket,
         })
@@ -230,6 +215,7 @@ impl Running {
             addresses: self.hub.facts.addresses.clone(),
             secure: self.hub.facts.secure.clone(),
             metrics_address: self.metrics_address,
+            snapshots: self.snapshots.clone(),
             socket_path: self.socket_path(),
             events: self.hub.events.clone(),
             pipeline: self.hub.pipeline.clone(),
@@ -253,7 +239,8 @@ impl Running {
         result
     }
 
-    fn banner(&self, plan: &Plan, restored: Restored) {
+    fn banner(&self, plan: &Plan) {
+        let stats = self.tree.server.stats();
         let facts = &self.hub.facts;
         let mut listening: Vec<String> = facts.addresses.iter().map(|a| a.to_string()).collect();
         listening.extend(facts.secure.iter().map(|address| format!("tls://{address}")));
@@ -264,9 +251,9 @@ impl Running {
             durability = %plan.durability,
             data_dir = data.map(tracing::field::display),
             metrics = self.metrics_address.map(tracing::field::display),
-            znodes = restored.nodes,
-            sessions = restored.sessions,
-            zxid = %restored.last_zxid,
+            znodes = stats.nodes,
+            sessions = stats.sessions,
+            zxid = %stats.last_zxid,
             "lockkeeper engine {} started",
             env!("CARGO_PKG_VERSION")
         );
@@ -283,6 +270,7 @@ fn tree_loop(server: Server, events: UnboundedReceiver<Event>, hub: &Hub) -> Tre
         metrics: hub.metrics.clone(),
         ops: OpCounts::default(),
         complaints: Complaints::default(),
+        skipped: Duration::ZERO,
         rest_until: Duration::ZERO,
         ending: None,
     }

@@ -9,6 +9,8 @@ mod batch;
 mod dir;
 mod disk;
 mod error;
+mod overlay;
+mod snapshot;
 #[cfg(test)]
 mod tests;
 
@@ -21,13 +23,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use redb::backends::FileBackend;
 use redb::{
-    Builder, Database, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition, TableError,
+    Builder, Database, ReadTransaction, ReadableDatabase, ReadableTable, StorageBackend,
+    TableDefinition, TableError,
 };
 
 pub(crate) use self::batch::{Batch, Table};
 use self::dir::{DataDir, State};
 use self::disk::{DiskFile, Syncs};
 pub use self::error::StorageError;
+pub(crate) use self::snapshot::Snapshots;
 
 /// How much a reply promises.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -113,12 +117,12 @@ impl Storage {
         &self,
         visit: impl FnMut(Table, &[u8], &[u8]) -> Result<(), E>,
     ) -> Result<(), E> {
-        self.disk.as_ref().map_or(Ok(()), |disk| disk.load(visit))
+        self.disk.as_ref().map_or(Ok(()), |disk| disk.open.load(visit))
     }
 
     /// The error for a record that [`Storage::load`] handed over but that makes no sense.
     pub(crate) fn damaged(&self, detail: impl fmt::Display) -> StorageError {
-        let file = self.disk.as_ref().map(|disk| disk.file.as_path());
+        let file = self.disk.as_ref().map(|disk| disk.open.file.as_path());
         StorageError::damaged(file.unwrap_or(Path::new("memory")), detail)
     }
 
@@ -131,13 +135,18 @@ impl Storage {
     }
 }
 
-/// An open database with its directory.
+/// An open database and whether it may be written.
 struct Disk {
+    open: Arc<OpenDisk>,
+    failed: bool,
+}
+
+/// An open database with its directory; a backup that is under way shares it.
+struct OpenDisk {
     // Dropped in this order: the directory is given up when the database has been closed.
     database: Database,
     syncs: Syncs,
     file: PathBuf,
-    failed: bool,
     dir: DataDir,
 }
 
@@ -153,12 +162,28 @@ impl Disk {
         let on_disk = FileBackend::new(dir.open_database(state)?)
             .map_err(|e| StorageError::database(&file, e))?;
         let watched = DiskFile::new(wrap(on_disk), syncs.clone());
-        let database = open_database(&file, watched)?;
-        let disk = Disk { database, syncs, file, failed: false, dir };
-        disk.begin(state, durability)?;
-        Ok(disk)
+        let (database, _) = open_database(&file, watched)?;
+        let open = OpenDisk { database, syncs, file, dir };
+        open.begin(state, durability)?;
+        Ok(Disk { open: Arc::new(open), failed: false })
     }
 
+    fn commit(&mut self, batch: &Batch) -> Result<(), StorageError> {
+        let open = &self.open;
+        if self.failed {
+            return Err(StorageError::Stopped { path: open.dir.path().to_path_buf() });
+        }
+        if batch.is_empty() {
+            return Ok(());
+        }
+        self.failed = true; // Holds after a panic, too.
+        open.write(batch).map_err(|e| open.failure(e))?;
+        self.failed = false;
+        Ok(())
+    }
+}
+
+impl OpenDisk {
     /// Ends the opening with a commit that is synced whatever the durability.
     ///
     /// It replaces the record of an orderly end, after which the library would trust the file
@@ -171,19 +196,6 @@ impl Disk {
         if durability == Durability::Os {
             self.syncs.skip();
         }
-        Ok(())
-    }
-
-    fn commit(&mut self, batch: &Batch) -> Result<(), StorageError> {
-        if self.failed {
-            return Err(StorageError::Stopped { path: self.dir.path().to_path_buf() });
-        }
-        if batch.is_empty() {
-            return Ok(());
-        }
-        self.failed = true; // Holds after a panic, too.
-        self.write(batch).map_err(|e| self.failure(e))?;
-        self.failed = false;
         Ok(())
     }
 
@@ -205,18 +217,21 @@ impl Disk {
         &self,
         mut visit: impl FnMut(Table, &[u8], &[u8]) -> Result<(), E>,
     ) -> Result<(), E> {
+        // One transaction: what is committed meanwhile is in none of the tables.
+        let transaction = self.database.begin_read().map_err(|e| self.failure(e))?;
         for table in Table::ALL {
-            self.load_table(table, &mut visit)?;
+            self.load_table(&transaction, table, &mut visit)?;
         }
         Ok(())
     }
 
     fn load_table<E: From<StorageError>>(
         &self,
+        transaction: &ReadTransaction,
         table: Table,
         visit: &mut impl FnMut(Table, &[u8], &[u8]) -> Result<(), E>,
     ) -> Result<(), E> {
-        let Some(records) = self.read(table).map_err(|e| self.failure(e))? else {
+        let Some(records) = read(transaction, table).map_err(|e| self.failure(e))? else {
             return Ok(());
         };
         for record in records.iter().map_err(|e| self.failure(e))? {
@@ -226,21 +241,21 @@ impl Disk {
         Ok(())
     }
 
-    /// The table, or `None` if nothing was ever put into it.
-    fn read(&self, table: Table) -> Result<Option<Records>, redb::Error> {
-        match self.database.begin_read()?.open_table(definition(table)) {
-            Ok(records) => Ok(Some(records)),
-            Err(TableError::TableDoesNotExist(_)) => Ok(None),
-            Err(e) => Err(e.into()),
-        }
-    }
-
     fn failure(&self, error: impl Into<redb::Error>) -> StorageError {
         StorageError::database(&self.file, error)
     }
 }
 
-impl Drop for Disk {
+/// The table, or `None` if nothing was ever put into it.
+fn read(transaction: &ReadTransaction, table: Table) -> Result<Option<Records>, redb::Error> {
+    match transaction.open_table(definition(table)) {
+        Ok(records) => Ok(Some(records)),
+        Err(TableError::TableDoesNotExist(_)) => Ok(None),
+        Err(e) => Err(e.into()),
+    }
+}
+
+impl Drop for OpenDisk {
     /// An orderly end is durable whatever the durability: the database is closed after this.
     fn drop(&mut self) {
         self.syncs.resume();
@@ -255,14 +270,26 @@ fn definition(table: Table) -> TableDefinition<'static, &'static [u8], &'static 
 
 /// Opens the database; a panic on the way is damage, too. About one in a hundred damaged files
 /// ends so: before the check, the library trusts a file that was closed in good order.
-fn open_database(path: &Path, file: impl StorageBackend) -> Result<Database, StorageError> {
+fn open_database(
+    path: &Path,
+    file: impl StorageBackend,
+) -> Result<(Database, Repairs), StorageError> {
     catch_unwind(AssertUnwindSafe(|| open_checked(file)))
         .map_err(|_| StorageError::damaged(path, "reading it ended in a panic"))?
         .map_err(|e| StorageError::database(path, e))
 }
 
+/// What opening a database had to put right.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Repairs {
+    /// It was not closed in good order: a commit that was under way is dropped.
+    pub(crate) after_crash: bool,
+    /// The list of free pages was wrong.
+    pub(crate) free_pages: bool,
+}
+
 /// Opens the database and checks all of it: the library does so by itself only after a crash.
-fn open_checked(file: impl StorageBackend) -> Result<Database, redb::Error> {
+fn open_checked(file: impl StorageBackend) -> Result<(Database, Repairs), redb::Error> {
     let checked = Arc::new(AtomicBool::new(false));
     let checking = checked.clone();
     let mut database = Builder::new()
@@ -272,8 +299,10 @@ fn open_checked(file: impl StorageBackend) -> Result<Database, redb::Error> {
             checking.store(true, Ordering::Relaxed);
         })
         .create_with_backend(file)?;
-    if !checked.load(Ordering::Relaxed) && !database.check_integrity()? {
+    let after_crash = checked.load(Ordering::Relaxed);
+    let free_pages = !after_crash && !database.check_integrity()?;
+    if free_pages {
         tracing::warn!("the database's list of free pages was wrong and has been rebuilt");
     }
-    Ok(database)
+    Ok((database, Repairs { after_crash, free_pages }))
 }

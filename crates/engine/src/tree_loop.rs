@@ -29,6 +29,8 @@ const MAX_ROUND: usize = 1024;
 /// How long expiry rests after the engine has not listened for a while.
 const GRACE: Duration = Duration::from_millis(100);
 
+/// How long the next portion of timeouts waits before it asks again whether the last is committed.
+const BREATH: Duration = Duration::from_millis(1);
 /// Up to how many sessions that expire at the same time are logged one by one.
 const LOGGED_EXPIRIES: usize = 64;
 
@@ -43,6 +45,8 @@ pub(crate) enum Event {
     Expire(SessionId, oneshot::Sender<bool>),
     /// An operator asks for something that only this thread knows.
     Look(Box<dyn FnOnce(&TreeLoop) + Send>),
+    /// A test lets time pass.
+    Skip(Duration, oneshot::Sender<()>),
     /// A test cuts all connections.
     DropConnections(oneshot::Sender<()>),
     /// The owner of the engine asks for its end.
@@ -75,6 +79,8 @@ pub(crate) struct TreeLoop {
     /// The requests of the present round.
     pub(crate) ops: OpCounts,
     pub(crate) complaints: Complaints,
+    /// How much time tests have skipped.
+    pub(crate) skipped: Duration,
     /// No session expires before this time.
     pub(crate) rest_until: Duration,
     /// How the engine is to end, once that is known.
@@ -87,7 +93,7 @@ impl TreeLoop {
         let mut round = Vec::with_capacity(MAX_ROUND);
         loop {
             self.wait(&mut round).await;
-            let due = self.is_due(clock::now());
+            let due = self.is_due(self.now());
             if due {
                 self.catch_up(&mut round).await;
             }
@@ -98,9 +104,19 @@ impl TreeLoop {
         }
     }
 
+    /// What time it is for the tree: later than elsewhere if a test has skipped some.
+    fn now(&self) -> Now {
+        let now = clock::now();
+        let skipped_ms = i64::try_from(self.skipped.as_millis()).unwrap_or(i64::MAX);
+        Now {
+            monotonic: now.monotonic.saturating_add(self.skipped),
+            unix_ms: now.unix_ms.saturating_add(skipped_ms),
+        }
+    }
+
     /// Waits for deliveries, or until something is due.
     async fn wait(&mut self, round: &mut Vec<Event>) {
-        let delay = self.delay(clock::now());
+        let delay = self.delay(self.now());
         let deliveries = self.events.recv_many(round, MAX_ROUND);
         // When the time is up, the round is empty.
         let _ = tokio::time::timeout(delay, deliveries).await;
@@ -112,6 +128,9 @@ impl TreeLoop {
         if self.pipeline.is_full() {
             return GRACE;
         }
+        if self.pipeline.has_timeouts() {
+            return BREATH;
+        }
         let next = self.server.next_timeout();
         let next = next.map(|at| at.max(self.rest_until).saturating_sub(now.monotonic));
         next.map_or(LONGEST, |delay| delay.min(LONGEST))
@@ -122,6 +141,9 @@ impl TreeLoop {
     fn is_due(&mut self, now: Now) -> bool {
         if self.pipeline.is_full() {
             self.rest_until = now.monotonic + GRACE;
+        }
+        if self.pipeline.has_timeouts() {
+            return false;
         }
         let next = self.server.next_timeout();
         now.monotonic >= self.rest_until && next.is_some_and(|at| at <= now.monotonic)
@@ -150,14 +172,14 @@ impl TreeLoop {
         let since = Instant::now();
         // Later than the arrival of anything in this round, so that every deadline counted from it
         // is at least a timeout after the arrival.
-        let now = clock::now();
+        let now = self.now();
         for event in round.drain(..) {
             self.handle_event(now, event);
         }
         if due {
             self.handle_timeout(now);
         }
-        self.hand_over(since);
+        self.hand_over(since, due);
     }
 
     fn handle_event(&mut self, now: Now, event: Event) {
@@ -192,6 +214,10 @@ impl TreeLoop {
                 let _ = done.send(self.server.expire_session(now, session));
             }
             Event::Look(look) => look(self),
+            Event::Skip(time, done) => {
+                self.skipped = self.skipped.saturating_add(time);
+                let _ = done.send(());
+            }
             Event::DropConnections(done) => {
                 self.connections.values().for_each(|c| c.cut());
                 let _ = done.send(());
@@ -204,7 +230,7 @@ impl TreeLoop {
     }
 
     /// Gives the effects of a round to the pipeline.
-    fn hand_over(&mut self, since: Instant) {
+    fn hand_over(&mut self, since: Instant, timeouts: bool) {
         let changes = self.server.take_changes();
         let mut replies = Vec::new();
         for (id, output) in self.server.take_outputs() {
@@ -218,7 +244,7 @@ impl TreeLoop {
         }
         self.metrics.observe(self.server.stats());
         let ops = std::mem::take(&mut self.ops);
-        self.pipeline.submit(Batch { changes, replies, ops, since });
+        self.pipeline.submit(Batch { changes, replies, ops, timeouts, since });
         self.log_notices();
     }
 

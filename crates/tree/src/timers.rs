@@ -12,13 +12,23 @@ use crate::{CloseReason, Now, Server, SessionInfo};
 /// How many sessions expire, or nodes are reaped, in one call: the rest waits for the next one, so
 /// that other clients' requests get their turn between.
 const BATCH: usize = 256;
+/// How many nodes the sessions that expire in one call may have, if there is more than one.
+const BATCH_NODES: usize = 1_024;
 
 impl Server {
     pub(crate) fn expire_due(&mut self, now: Now) -> Vec<SessionInfo> {
         let due = self.sessions.due(now.monotonic, BATCH);
-        let expired: Vec<SessionInfo> = due.iter().filter_map(|id| self.session(*id)).collect();
-        for session in due {
-            self.expire(now, session);
+        let mut expired: Vec<SessionInfo> = Vec::new();
+        let mut nodes = 0;
+        for id in due {
+            let Some(session) = self.session(id) else { continue };
+            // One session ends as a whole, however many nodes it has.
+            nodes += session.ephemerals;
+            if nodes > BATCH_NODES && !expired.is_empty() {
+                break;
+            }
+            self.expire(now, id);
+            expired.push(session);
         }
         expired
     }

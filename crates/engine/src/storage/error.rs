@@ -25,6 +25,13 @@ pub enum StorageError {
         path: PathBuf,
     },
 
+    /// A backup is never written over something.
+    #[error("{} exists already: give a path that does not, or move that away", .path.display())]
+    Exists {
+        /// The path as it was given.
+        path: PathBuf,
+    },
+
     /// The file permissions or a read-only mount keep the engine out.
     #[error("{} is not writable: give the engine's user access to it, or choose another directory", .path.display())]
     NotWritable {

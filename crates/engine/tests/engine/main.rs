@@ -3,6 +3,7 @@
 mod client;
 mod crash;
 mod durable;
+mod expiry;
 mod frames;
 mod limits;
 mod monitor;
@@ -11,3 +12,4 @@ mod rights;
 mod start;
 #[cfg(feature = "tls")]
 mod tls;
+mod upkeep;

@@ -1,0 +1,65 @@
+//! A copy of the state while the engine runs.
+
+use std::path::{Path, PathBuf};
+
+use tokio::sync::oneshot;
+
+use crate::engine::Engine;
+use crate::{StartError, StorageError};
+
+/// What a backup has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Backup {
+    /// The data directory that was made.
+    pub path: PathBuf,
+    /// How many records are in it: nodes, sessions and the last transaction.
+    pub records: u64,
+}
+
+/// Why there is no backup; nothing is left where it was to be.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BackupError {
+    /// The engine keeps everything in memory.
+    #[error("this engine keeps nothing on a disk, so there is nothing to back up")]
+    NothingKept,
+    /// The engine has ended.
+    #[error("the engine has ended: copy its data directory instead")]
+    Ended,
+    /// The copy cannot be written, or the original cannot be read.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// The operating system refuses a thread.
+    #[error(transparent)]
+    System(#[from] StartError),
+}
+
+impl Engine {
+    /// Copies the state as of the last commit into a new data directory while the engine goes on:
+    /// every write acknowledged before the call is in it, and of each transaction all or nothing.
+    /// To restore it, start an engine on the copy: sessions are in it too, and get their full
+    /// timeout from then on.
+    ///
+    /// The directory must not exist yet; its parent must. It is there as a whole or not at all.
+    ///
+    /// # Errors
+    /// If the engine keeps nothing on a disk or has ended, if there is something at `dir`, or if
+    /// the disk is full or fails.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the copy goes on.
+    pub async fn backup(&self, dir: impl AsRef<Path>) -> Result<Backup, BackupError> {
+        let path = dir.as_ref().to_path_buf();
+        let snapshots = self.snapshots().ok_or(BackupError::NothingKept)?;
+        let (sender, copied) = oneshot::channel();
+        let target = path.clone();
+        // A thread of its own: neither the caller's runtime nor the engine is to wait for it.
+        crate::startup::spawn("lockkeeper-backup", move || {
+            // Whoever asked may be gone.
+            let _ = sender.send(snapshots.copy_to(&target));
+        })?;
+        let copied = copied.await.ok().flatten().ok_or(BackupError::Ended)?;
+        Ok(Backup { path, records: copied? })
+    }
+}
