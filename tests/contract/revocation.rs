@@ -30,7 +30,7 @@ async fn a_holder_is_asked_by_the_mark_that_curator_sets(backend: Backend) -> Re
     let asked = tokio::spawn(async move { (guard.revoke_requested().await, guard) });
     alice.proxy.passes(|passed| passed.contains(&Passed::Reply(OpCode::GetData))).await;
     assert!(!asked.is_finished());
-    assert_eq!(revoke(&bob.client, &lock_path()).await?, [node.clone()]);
+    assert_eq!(revoke(&bob.client, &lock_path()).await?, vec![node.clone()]);
     let (requested, guard) = asked.await?;
     assert_eq!(requested, Ok(()));
     let (data, _) = bob.client.data(&node).await?;

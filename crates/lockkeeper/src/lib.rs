@@ -15,6 +15,7 @@
 //! and what the locks are made of:
 //!   guard      Guard: what a holder may believe, and until when
 //!   contender  Contender: one place in a queue; a node from before its creation to its deletion
+//!   lock_delay a pause between a holder that vanished and the next one
 //!   attempt    attempts to create a node, while what fails is something passing
 //!   local      the queue within one process
 //!   reentry    counted entries of one owner
@@ -60,6 +61,7 @@ mod exclusive_node;
 mod guard;
 pub mod inspect;
 mod local;
+mod lock_delay;
 mod locks;
 mod multi_guard;
 mod multi_lock;

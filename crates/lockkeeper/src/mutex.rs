@@ -39,6 +39,7 @@ use lockkeeper_client::{Client, ZnodePath};
 
 use crate::contender::{Contender, Terms};
 use crate::local::{LocalLine, Occupied, Sharing};
+use crate::lock_delay::LockDelay;
 use crate::{AcquireError, Guard, Kind, LockPathError, Profile, ReleaseError};
 
 /// A fair lock for one holder at a time, among all programs that use the same path.
@@ -54,6 +55,7 @@ pub struct Mutex {
     terms: Terms,
     data: Bytes,
     line: Arc<LocalLine>,
+    delay: Option<LockDelay>,
 }
 
 /// The options of a [`Mutex`].
@@ -65,6 +67,7 @@ pub struct MutexBuilder {
     profile: Profile,
     label: Option<String>,
     sharing: Sharing,
+    delay: Option<LockDelay>,
 }
 
 impl MutexBuilder {
@@ -97,6 +100,15 @@ impl MutexBuilder {
         self
     }
 
+    /// Has the next holder wait for so long if this one vanishes without giving the lock back, as
+    /// a program that dies does. For resources that cannot check fencing tokens; the others who use
+    /// the lock must have a delay too, of any length. Costs one more round trip at each grant, and
+    /// a node beside the lock, `<path>-__delay__`. Off by default.
+    pub fn lock_delay(mut self, delay: Duration) -> Self {
+        self.delay = Some(LockDelay(delay));
+        self
+    }
+
     /// Makes the lock. No I/O.
     ///
     /// # Errors
@@ -109,7 +121,7 @@ impl MutexBuilder {
         let terms = Terms { path, profile: self.profile, kinds: &[Kind::Exclusive] };
         let data = self.profile.data(self.label);
         let line = LocalLine::new(self.sharing);
-        Ok(Mutex { client: self.client, terms, data, line })
+        Ok(Mutex { client: self.client, terms, data, line, delay: self.delay })
     }
 }
 
@@ -126,7 +138,7 @@ impl Mutex {
     pub fn builder(client: &Client, path: &str) -> MutexBuilder {
         let (client, path) = (client.clone(), path.to_owned());
         let (profile, sharing) = (Profile::default(), Sharing::default());
-        MutexBuilder { client, path, profile, label: None, sharing }
+        MutexBuilder { client, path, profile, label: None, sharing, delay: None }
     }
 
     /// The lock's path.
@@ -162,7 +174,10 @@ impl Mutex {
         };
         let (contender, line) = self.enter().await?;
         let front = contender.reach_front(line).await?;
-        let guard = Guard::grant(contender, front).await?;
+        let guard = match self.delay {
+            Some(delay) => delay.grant(contender, front).await?,
+            None => Guard::grant(contender, front).await?,
+        };
         Ok(MutexGuard(turn.occupy(guard)))
     }
 
@@ -179,7 +194,8 @@ impl Mutex {
         result.unwrap_or(Err(AcquireError::Timeout { path, waited: timeout }))
     }
 
-    /// Takes the lock only if nobody has it or is in line for it; `None` if somebody is.
+    /// Takes the lock only if nobody has it or is in line for it; `None` if somebody is, or a
+    /// [lock delay](MutexBuilder::lock_delay) has not passed.
     ///
     /// # Errors
     /// As [`Mutex::acquire`], except those of waiting.
@@ -194,8 +210,11 @@ impl Mutex {
         };
         let (contender, line) = self.enter().await?;
         let Some(front) = contender.at_front(&line)? else { return Ok(None) };
-        let guard = Guard::grant(contender, front).await?;
-        Ok(Some(MutexGuard(turn.occupy(guard))))
+        let guard = match self.delay {
+            Some(delay) => delay.try_grant(contender, front).await?,
+            None => Some(Guard::grant(contender, front).await?),
+        };
+        Ok(guard.map(|guard| MutexGuard(turn.occupy(guard))))
     }
 
     async fn enter(&self) -> Result<(Contender, crate::order::Line), AcquireError> {

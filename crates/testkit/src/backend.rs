@@ -86,6 +86,11 @@ impl Backend {
         Ok(Client::connect(&format!("{}{}", self.target, self.chroot)).await?)
     }
 
+    /// How a client connects without a proxy.
+    pub fn connect_string(&self) -> String {
+        format!("{}{}", self.target, self.chroot)
+    }
+
     /// A path on this backend, as the server sees it.
     pub fn server_path(&self, path: &str) -> String {
         format!("{}{path}", self.chroot)

@@ -1,0 +1,173 @@
+//! The pause between a holder that vanished and the next one.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use lockkeeper::{AcquireError, LossReason, Mutex, ZnodePath};
+use lockkeeper_testkit::backend::{Backend, Participant};
+use lockkeeper_testkit::proxy::Loss;
+use lockkeeper_wire::OpCode;
+
+use crate::{LOCK, contract, queue_empties, queue_up};
+
+contract!("lock delay":
+    it_costs_one_more_round_trip_at_the_grant_and_none_at_the_release,
+    a_lock_that_was_given_back_is_free_at_once,
+    l27_a_holder_that_vanished_is_waited_for,
+    a_holder_that_was_forced_out_is_waited_for,
+    the_delay_is_that_of_the_one_who_vanished,
+    try_acquire_does_not_wait_for_it,
+    giving_up_during_the_delay_leaves_the_mark,
+    lost_answers_are_no_holders_that_vanished,
+    l7_a_release_that_comes_late_leaves_the_mark_of_the_next,
+);
+
+/// Long enough to tell from a busy machine's pauses.
+const DELAY: Duration = Duration::from_millis(1500);
+
+fn delayed(participant: &Participant, delay: Duration) -> Result<Mutex> {
+    Ok(Mutex::builder(&participant.client, LOCK).lock_delay(delay).build()?)
+}
+
+async fn marks(backend: &Backend, expected: bool) -> Result<()> {
+    let mark = ZnodePath::new(&format!("{LOCK}-__delay__"))?;
+    let observer = backend.observer().await?;
+    observer.sync(&mark).await?;
+    assert_eq!(observer.exists(&mark).await?.is_some(), expected);
+    Ok(())
+}
+
+/// Acquires, and returns how long that took.
+async fn timed(participant: &Participant, lock: &Mutex) -> Result<Duration> {
+    let start = participant.client.now();
+    lock.acquire().await?.release().await?;
+    Ok(participant.client.now().since(start))
+}
+
+async fn it_costs_one_more_round_trip_at_the_grant_and_none_at_the_release(
+    backend: Backend,
+) -> Result<()> {
+    let alice = backend.participant().await?;
+    let lock = delayed(&alice, DELAY)?;
+    lock.acquire().await?.release().await?;
+    alice.proxy.clear();
+    let guard = lock.acquire().await?;
+    use OpCode::{Create2, GetChildren2, Multi};
+    assert_eq!(alice.proxy.requests(), [Create2, GetChildren2, Multi]);
+    alice.proxy.clear();
+    guard.release().await?;
+    assert_eq!(alice.proxy.requests(), [Multi]);
+    marks(&backend, false).await
+}
+
+async fn a_lock_that_was_given_back_is_free_at_once(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let (first, second) = (delayed(&alice, DELAY * 100)?, delayed(&bob, DELAY * 100)?);
+    drop(first.acquire().await?);
+    second.acquire().await?.release().await?;
+    let guard = first.acquire().await?;
+    let waiting = queue_up(&backend, &second, 2).await?;
+    marks(&backend, true).await?;
+    guard.release().await?;
+    waiting.await??.release().await?;
+    let guard = first.acquire().await?;
+    alice.client.close().await;
+    drop(guard);
+    Ok(())
+}
+
+/// L27: a holder that is paused, and whose session ends, may write on. The next one lets some
+/// time pass first.
+///
+/// Seen to fail with the wait left out of `LockDelay::grant`.
+async fn l27_a_holder_that_vanished_is_waited_for(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let guard = delayed(&alice, DELAY)?.acquire().await?;
+    alice.proxy.expire_session().await?;
+    assert_eq!(guard.lost().await, LossReason::SessionExpired);
+    assert!(guard.release().await.is_err(), "that was no release");
+    marks(&backend, true).await?;
+    let lock = delayed(&bob, DELAY)?;
+    let took = timed(&bob, &lock).await?;
+    assert!(took >= DELAY, "after {took:?}");
+    marks(&backend, false).await?;
+    let took = timed(&bob, &lock).await?;
+    assert!(took < DELAY, "it is waited for once: {took:?}");
+    Ok(())
+}
+
+async fn a_holder_that_was_forced_out_is_waited_for(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let guard = delayed(&alice, DELAY)?.acquire().await?;
+    bob.client.delete(guard.node(), None).await?;
+    drop(guard);
+    let took = timed(&bob, &delayed(&bob, DELAY)?).await?;
+    assert!(took >= DELAY, "after {took:?}");
+    Ok(())
+}
+
+async fn the_delay_is_that_of_the_one_who_vanished(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let guard = delayed(&alice, DELAY)?.acquire().await?;
+    alice.proxy.expire_session().await?;
+    guard.lost().await;
+    let took = timed(&bob, &delayed(&bob, DELAY * 100)?).await?;
+    assert!(took >= DELAY && took < DELAY * 20, "after {took:?}");
+    Ok(())
+}
+
+async fn try_acquire_does_not_wait_for_it(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let guard = delayed(&alice, DELAY)?.acquire().await?;
+    alice.proxy.expire_session().await?;
+    guard.lost().await;
+    assert!(delayed(&bob, DELAY)?.try_acquire().await?.is_none());
+    queue_empties(&backend).await?;
+    marks(&backend, true).await
+}
+
+async fn giving_up_during_the_delay_leaves_the_mark(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let guard = delayed(&alice, DELAY)?.acquire().await?;
+    alice.proxy.expire_session().await?;
+    guard.lost().await;
+    let lock = delayed(&bob, DELAY)?;
+    let result = lock.acquire_timeout(DELAY / 4).await;
+    assert!(matches!(result, Err(AcquireError::Timeout { .. })), "{result:?}");
+    queue_empties(&backend).await?;
+    marks(&backend, true).await?;
+    let took = timed(&bob, &lock).await?;
+    assert!(took >= DELAY, "after {took:?}");
+    Ok(())
+}
+
+/// Seen to fail when a mark is not compared with the own node: it waits for itself.
+async fn lost_answers_are_no_holders_that_vanished(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let lock = delayed(&alice, DELAY * 100)?;
+    for loss in [Loss::BeforeRequest, Loss::BeforeReply] {
+        alice.proxy.lose_next(OpCode::Multi, loss);
+        let guard = lock.acquire().await?;
+        marks(&backend, true).await?;
+        alice.proxy.lose_next(OpCode::Multi, loss);
+        guard.release().await?;
+        marks(&backend, false).await?;
+    }
+    Ok(())
+}
+
+/// L7, for the mark, whose name is used again.
+///
+/// Seen to fail when the pair is not deleted together: the next holder has no mark.
+async fn l7_a_release_that_comes_late_leaves_the_mark_of_the_next(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let guard = delayed(&alice, DELAY)?.acquire().await?;
+    let waiting = queue_up(&backend, &delayed(&bob, DELAY)?, 2).await?;
+    alice.proxy.lose_next(OpCode::Multi, Loss::BeforeReply);
+    let releasing = tokio::spawn(guard.release());
+    let next = waiting.await??;
+    releasing.await??;
+    marks(&backend, true).await?;
+    next.release().await?;
+    marks(&backend, false).await
+}
