@@ -2,10 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use tokio::sync::oneshot;
-
 use crate::engine::Engine;
-use crate::{StartError, StorageError};
+use crate::{StartError, StorageError, control};
 
 /// What a backup has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,15 +19,20 @@ pub struct Backup {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BackupError {
-    /// The engine keeps everything in memory.
-    #[error("this engine keeps nothing on a disk, so there is nothing to back up")]
+    /// The engine keeps everything in memory, or the directory has no data yet.
+    #[error("there is no data on a disk, so there is nothing to back up")]
     NothingKept,
     /// The engine has ended.
-    #[error("the engine has ended: copy its data directory instead")]
+    #[error(
+        "the engine ended before the backup was there: try again, which works without an engine too"
+    )]
     Ended,
     /// The copy cannot be written, or the original cannot be read.
     #[error(transparent)]
     Storage(#[from] StorageError),
+    /// The engine of another process says why.
+    #[error("{0}")]
+    Refused(String),
     /// The operating system refuses a thread.
     #[error(transparent)]
     System(#[from] StartError),
@@ -52,14 +55,7 @@ impl Engine {
     pub async fn backup(&self, dir: impl AsRef<Path>) -> Result<Backup, BackupError> {
         let path = dir.as_ref().to_path_buf();
         let snapshots = self.snapshots().ok_or(BackupError::NothingKept)?;
-        let (sender, copied) = oneshot::channel();
-        let target = path.clone();
-        // A thread of its own: neither the caller's runtime nor the engine is to wait for it.
-        crate::startup::spawn("lockkeeper-backup", move || {
-            // Whoever asked may be gone.
-            let _ = sender.send(snapshots.copy_to(&target));
-        })?;
-        let copied = copied.await.ok().flatten().ok_or(BackupError::Ended)?;
-        Ok(Backup { path, records: copied? })
+        let records = control::copy(&snapshots, path.clone()).await?;
+        Ok(Backup { path, records })
     }
 }

@@ -20,7 +20,7 @@
 //!   tree_loop      the tree thread: owns the `Server` of lockkeeper-tree, and polls the sockets
 //!   commit         the commit thread: one durable step for all that waits, then the replies
 //!   connection     bytes out, from whichever thread has them; `socket` is what they go through
-//!   storage        the data directory    check, backup   ... looked at, and copied
+//!   storage        the data directory    check, backup, control   ... looked at, and copied
 //!
 //!   words, prometheus, http   what operators see of `metrics`, counted by `ops`, `histogram`
 //!   tls, x509                 encryption, and who a certificate says its owner is
@@ -43,6 +43,7 @@ mod clock;
 mod commit;
 mod complaints;
 mod connection;
+mod control;
 mod conversation;
 mod engine;
 mod error;
@@ -70,6 +71,7 @@ mod x509;
 pub use backup::{Backup, BackupError};
 pub use builder::Builder;
 pub use check::{Report, check};
+pub use control::backup;
 pub use engine::Engine;
 pub use error::{EngineError, StartError};
 pub use lockkeeper_tree::Stats;

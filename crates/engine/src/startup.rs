@@ -34,7 +34,7 @@ use crate::pace::Pace;
 use crate::storage::{Snapshots, Storage};
 use crate::tree_loop::{Event, TreeLoop};
 use crate::unix_socket::{SocketFile, listen_at};
-use crate::{http, open_files};
+use crate::{control, http, open_files};
 
 /// Starts the tree thread, which does the rest: opening a large data directory takes its time, and
 /// the caller's runtime is not to wait for it.
@@ -163,6 +163,8 @@ struct Running {
     hub: Arc<Hub>,
     metrics_address: Option<SocketAddr>,
     snapshots: Option<Snapshots>,
+    /// Where other processes ask for backups.
+    _control: Option<SocketFile>,
     accepting: JoinSet<()>,
     socket: Option<SocketFile>,
 }
@@ -196,6 +198,13 @@ impl Running {
         for listener in doors.listeners {
             accepting.spawn(accept(listener, gate.clone(), hub.clone()));
         }
+        let mut control = None;
+        if let (Some(dir), Some(snapshots)) = (&plan.data_dir, &snapshots)
+            && let Some((listener, file)) = control::listen(dir)
+        {
+            accepting.spawn(control::serve(listener, snapshots.clone()));
+            control = Some(file);
+        }
         let metrics_address = doors.metrics.as_ref().map(|(_, address)| *address);
         if let Some((listener, _)) = doors.metrics {
             accepting.spawn(http::serve(listener, hub.clone()));
@@ -205,6 +214,7 @@ impl Running {
             hub,
             metrics_address,
             snapshots,
+            _control: control,
             accepting,
             socket: doors.socket,
         })

@@ -100,7 +100,7 @@ pub enum StorageError {
 
 impl StorageError {
     /// Sorts an operating system error into the variant that tells its way out.
-    pub(super) fn io(path: &Path, source: io::Error) -> StorageError {
+    pub(crate) fn io(path: &Path, source: io::Error) -> StorageError {
         let path = path.to_path_buf();
         match source.kind() {
             io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {

@@ -132,6 +132,28 @@ async fn a_backup_of_a_busy_engine_is_whole() {
     assert!(!dir.path().join("copy0.partial").exists());
 }
 
+/// As from another process: all that the two share is the directory.
+#[tokio::test]
+async fn anyone_who_may_use_the_directory_can_ask_for_a_backup() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let engine = start(&data).await;
+    let mut client = Client::connect(&engine, LONG);
+    client.create("/lock", CreateMode::Ephemeral).unwrap();
+    let backup = lockkeeper_engine::backup(&data, dir.path().join("running")).unwrap();
+    assert_eq!(backup.records, 4 + 1 + 1 + 1, "nodes, the lock, its session, the last transaction");
+    let error = lockkeeper_engine::backup(&data, dir.path().join("running")).unwrap_err();
+    assert!(error.to_string().contains("exists already"), "{error}");
+    engine.stop().await.unwrap();
+    let before = files(&data);
+    lockkeeper_engine::backup(&data, dir.path().join("stopped")).unwrap();
+    assert!(files(&data) == before);
+    for copy in ["running", "stopped"] {
+        let engine = start(&dir.path().join(copy)).await;
+        assert!(Client::connect(&engine, LONG).exists("/lock"), "{copy}");
+    }
+}
+
 #[tokio::test]
 async fn what_is_in_memory_only_has_no_backup() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,0 +1,115 @@
+//! A backup that another process asks for: `backup` of the command, beside a running `serve`.
+//!
+//! The engine listens on the socket `CONTROL` in its data directory, which only its own user can
+//! reach. A line with an absolute path asks for a backup there; a line that begins with `ok` or
+//! `error` answers.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixListener;
+use tokio::sync::oneshot;
+use tokio::time::{sleep, timeout};
+
+use crate::StorageError;
+use crate::backup::{Backup, BackupError};
+use crate::storage::{Snapshots, Storage};
+use crate::unix_socket::{SocketFile, listen_at};
+
+const NAME: &str = "CONTROL";
+/// The longest line, in bytes: a path and its end.
+const MAX_LINE: u64 = 4_200;
+/// How long a question may take to arrive.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Listens in a data directory. Without it the engine works all the same.
+pub(crate) fn listen(data_dir: &Path) -> Option<(UnixListener, SocketFile)> {
+    let listening = listen_at(&data_dir.join(NAME));
+    let opened = listening.map_err(|e| e.to_string()).and_then(|(listener, file)| {
+        let listener = UnixListener::from_std(listener).map_err(|e| e.to_string())?;
+        Ok((listener, file))
+    });
+    opened.inspect_err(|e| tracing::warn!("no other process can ask for a backup: {e}")).ok()
+}
+
+/// Answers for as long as the runtime lives, one at a time: a second backup would only slow down
+/// the first.
+pub(crate) async fn serve(listener: UnixListener, snapshots: Snapshots) {
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        let (read, mut write) = stream.into_split();
+        let mut line = Vec::new();
+        let mut limited = tokio::io::BufReader::new(read.take(MAX_LINE));
+        match timeout(PATIENCE, limited.read_until(b'\n', &mut line)).await {
+            Ok(Ok(count)) if count > 0 && line.ends_with(b"\n") => {}
+            _ => continue,
+        }
+        line.pop();
+        let target = PathBuf::from(std::ffi::OsString::from_vec(line));
+        let answer = match copy(&snapshots, target).await {
+            Ok(records) => format!("ok {records}\n"),
+            Err(e) => format!("error {e}\n"),
+        };
+        // Whoever asked may be gone; the backup is there.
+        let _ = write.write_all(answer.as_bytes()).await;
+    }
+}
+
+/// Copies on a thread of its own: the engine does not wait for it.
+pub(crate) async fn copy(snapshots: &Snapshots, target: PathBuf) -> Result<u64, BackupError> {
+    let (sender, copied) = oneshot::channel();
+    let snapshots = snapshots.clone();
+    crate::startup::spawn("lockkeeper-backup", move || {
+        // Whoever asked may be gone.
+        let _ = sender.send(snapshots.copy_to(&target));
+    })?;
+    let copied = copied.await.ok().flatten().ok_or(BackupError::Ended)?;
+    Ok(copied?)
+}
+
+/// Copies a data directory into a new one, whether an engine runs on it, here or in another
+/// process, or none does. As [`Engine::backup`](crate::Engine::backup) otherwise; blocks until the
+/// copy is there.
+///
+/// # Errors
+/// If there is something at `target`, if one of the two cannot be read or written, or if an engine
+/// is in use that does not answer.
+pub fn backup(data_dir: impl AsRef<Path>, target: impl AsRef<Path>) -> Result<Backup, BackupError> {
+    let (data_dir, target) = (data_dir.as_ref(), target.as_ref());
+    let path = std::path::absolute(target).map_err(|e| StorageError::io(target, e))?;
+    let records = match UnixStream::connect(data_dir.join(NAME)) {
+        Ok(stream) => ask(stream, &path)?,
+        // Nobody listens: either there is no engine, or opening tells which process it is.
+        Err(_) => copy_unused(data_dir, &path)?,
+    };
+    Ok(Backup { path, records })
+}
+
+fn ask(mut stream: UnixStream, target: &Path) -> Result<u64, BackupError> {
+    let no_answer = |_| BackupError::Ended;
+    let line = [target.as_os_str().as_bytes(), b"\n"].concat();
+    stream.write_all(&line).map_err(no_answer)?;
+    let mut answer = String::new();
+    BufReader::new(stream).read_line(&mut answer).map_err(no_answer)?;
+    let answer = answer.trim_end();
+    if let Some(records) = answer.strip_prefix("ok ").and_then(|count| count.parse().ok()) {
+        return Ok(records);
+    }
+    match answer.strip_prefix("error ") {
+        Some(why) => Err(BackupError::Refused(why.to_owned())),
+        None => Err(BackupError::Ended),
+    }
+}
+
+fn copy_unused(data_dir: &Path, target: &Path) -> Result<u64, BackupError> {
+    let (storage, _) = Storage::inspect(data_dir)?.ok_or(BackupError::NothingKept)?;
+    let snapshots = storage.snapshots().ok_or(BackupError::NothingKept)?;
+    Ok(snapshots.copy_to(target).ok_or(BackupError::Ended)??)
+}
