@@ -20,6 +20,8 @@ use crate::{ConnectError, ConnectString};
 pub struct ClientBuilder {
     config: Config,
     world: Arc<dyn World>,
+    /// Whether the world speaks TLS.
+    encrypts: bool,
     connect_timeout: Duration,
 }
 
@@ -28,6 +30,7 @@ impl Default for ClientBuilder {
         Self {
             config: Config::default(),
             world: Arc::new(Reality),
+            encrypts: false,
             connect_timeout: Duration::from_secs(10),
         }
     }
@@ -79,6 +82,15 @@ impl ClientBuilder {
         self
     }
 
+    /// Speaks TLS with every server that is not a socket on this machine, whether the connection
+    /// string begins with `tls://` or not.
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, tls: crate::Tls) -> Self {
+        self.world = Arc::new(crate::tls::Encrypted(tls));
+        self.encrypts = true;
+        self
+    }
+
     /// Puts the client into another world than the real one, for simulations.
     #[doc(hidden)]
     pub fn world(mut self, world: Arc<dyn World>) -> Self {
@@ -101,6 +113,9 @@ impl ClientBuilder {
     /// Outside a tokio runtime with I/O and time enabled.
     pub async fn connect(self, servers: &str) -> Result<Client, ConnectError> {
         let servers: ConnectString = servers.parse()?;
+        if servers.tls && !self.encrypts {
+            return Err(ConnectError::NoTls);
+        }
         let attempt_timeout = (self.config.session_timeout / 3).min(self.connect_timeout);
         let dialer = Dialer::new(servers.hosts, attempt_timeout, Arc::clone(&self.world));
         let shared = Arc::new(Shared::new(Arc::clone(&self.world), self.config));

@@ -1,4 +1,5 @@
-//! Where the servers are: `host:port,host:port/chroot`, or `unix:/path/to/socket`.
+//! Where the servers are: `host:port,host:port/chroot`, with `tls://` in front where they speak TLS,
+//! or `unix:/path/to/socket`.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -27,6 +28,8 @@ pub enum Host {
 /// The servers of one service, and the path below which everything happens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectString {
+    /// Whether the servers are to be talked to in TLS only (`tls://`, in front of all of them).
+    pub tls: bool,
     /// The servers, at least one.
     pub hosts: Vec<Host>,
     /// All paths of the client are below this one; usually `/`.
@@ -65,8 +68,12 @@ impl FromStr for ConnectString {
                 return Err(ConnectStringError::BadHost(text.to_owned()));
             }
             let hosts = vec![Host::Unix(socket.into())];
-            return Ok(Self { hosts, chroot: ZnodePath::root() });
+            return Ok(Self { tls: false, hosts, chroot: ZnodePath::root() });
         }
+        let (tls, text) = match text.strip_prefix("tls://") {
+            Some(rest) => (true, rest),
+            None => (false, text),
+        };
         let (hosts, chroot) = match text.find('/') {
             Some(slash) => (&text[..slash], ZnodePath::new(&text[slash..])?),
             None => (text, ZnodePath::root()),
@@ -76,7 +83,7 @@ impl FromStr for ConnectString {
         }
         let hosts =
             hosts.split(',').map(|host| parse_host(host.trim())).collect::<Result<_, _>>()?;
-        Ok(Self { hosts, chroot })
+        Ok(Self { tls, hosts, chroot })
     }
 }
 
@@ -116,6 +123,9 @@ impl fmt::Display for Host {
 
 impl fmt::Display for ConnectString {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.tls {
+            write!(f, "tls://")?;
+        }
         for (index, host) in self.hosts.iter().enumerate() {
             let separator = if index == 0 { "" } else { "," };
             write!(f, "{separator}{host}")?;
@@ -143,6 +153,7 @@ mod tests {
             ("a, b", "a:2181,b:2181"),
             ("a:1,b:2/app/locks", "a:1,b:2/app/locks"),
             ("a:1/", "a:1"),
+            ("tls://a,b:2281/app", "tls://a:2181,b:2281/app"),
             ("[::1]:2182", "[::1]:2182"),
             ("::1", "[::1]:2181"),
             ("[fe80::1]", "[fe80::1]:2181"),
@@ -157,6 +168,7 @@ mod tests {
         for (text, part) in [
             ("", "names no server"),
             ("/chroot", "names no server"),
+            ("tls://", "names no server"),
             ("a:x", "\"x\" in \"a:x\" is not a port"),
             ("a:0", "is not a port"),
             ("a:70000", "is not a port"),

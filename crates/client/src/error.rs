@@ -146,6 +146,12 @@ pub enum ConnectError {
         /// Why.
         String,
     ),
+    /// The connection string begins with `tls://`, but nobody said which servers to trust.
+    #[error(
+        "the connection string asks for TLS, but no roots to trust were given: see \
+         `ClientBuilder::tls`, which the feature `tls` of this library switches on"
+    )]
+    NoTls,
     /// The server refused the credentials.
     #[error("the server refused the credentials; check their scheme and secret")]
     AuthFailed,

@@ -43,6 +43,8 @@ mod error;
 mod hold;
 mod reply;
 mod shared;
+#[cfg(feature = "tls")]
+mod tls;
 mod transaction;
 mod watcher;
 #[doc(hidden)]
@@ -55,6 +57,8 @@ pub use connect_string::{ConnectString, ConnectStringError, Host};
 pub use error::{ConnectError, Error, TransactionError};
 pub use hold::Hold;
 pub use reply::{Reply, WatchedReply};
+#[cfg(feature = "tls")]
+pub use tls::{Tls, TlsError};
 pub use transaction::Transaction;
 pub use watcher::{WatchLost, WatchStream, Watcher};
 

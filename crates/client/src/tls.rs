@@ -1,0 +1,171 @@
+//! TLS to the servers.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use lockkeeper_session::Instant;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
+
+use crate::Host;
+use crate::world::{Boxed, Reality, Transport, World};
+
+/// Whom the client trusts, and whom it says that it is. Sockets on this machine stay plain.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use lockkeeper_client::{Client, Tls};
+///
+/// let tls = Tls::from_pem(&std::fs::read("roots.pem")?)?;
+/// let client = Client::builder().tls(tls).connect("tls://locks.example.org:2281").await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Tls {
+    config: Arc<ClientConfig>,
+    name: Option<ServerName<'static>>,
+}
+
+/// What is wrong with a certificate, a key or a name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TlsError {
+    /// A text that has no certificate in it.
+    #[error("no certificate was found: PEM begins with -----BEGIN CERTIFICATE-----")]
+    NoCertificate,
+    /// A text that has no private key in it.
+    #[error(
+        "no private key was found: PEM begins with -----BEGIN PRIVATE KEY----- (encrypted keys are \
+         not read)"
+    )]
+    NoKey,
+    /// A certificate and a key that do not fit, or an algorithm that is unknown.
+    #[error("the certificate or its key cannot be used: {0}")]
+    Unusable(String),
+    /// A text that is neither a host name nor an IP address.
+    #[error("{0:?} is no server name: give a host name or an IP address")]
+    BadName(String),
+}
+
+impl Tls {
+    /// Trusts servers whose certificates were issued by one of these roots, as PEM.
+    ///
+    /// # Errors
+    /// If there is no certificate in it, or one that cannot be used.
+    pub fn from_pem(roots: &[u8]) -> Result<Self, TlsError> {
+        let config = trusting(roots)?.with_no_client_auth();
+        Ok(Self { config: Arc::new(config), name: None })
+    }
+
+    /// [`Tls::from_pem`], and shows this certificate to servers that ask for one. Its subject is
+    /// then an identity of the scheme `x509`.
+    ///
+    /// # Errors
+    /// If one of the texts cannot be read, or they do not belong together.
+    pub fn with_identity(roots: &[u8], certificates: &[u8], key: &[u8]) -> Result<Self, TlsError> {
+        let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| TlsError::NoKey)?;
+        let config = trusting(roots)?.with_client_auth_cert(read(certificates)?, key);
+        Ok(Self { config: Arc::new(config.map_err(unusable)?), name: None })
+    }
+
+    /// The name that the servers' certificates must have. Without this: the host names or
+    /// addresses of the connection string.
+    ///
+    /// # Errors
+    /// If it is neither a host name nor an IP address.
+    pub fn server_name(mut self, name: &str) -> Result<Self, TlsError> {
+        self.name = Some(parse(name)?);
+        Ok(self)
+    }
+
+    async fn connect(&self, name: &str, port: u16) -> io::Result<Transport> {
+        let expected = match &self.name {
+            Some(name) => name.clone(),
+            None => parse(name).map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?,
+        };
+        let stream = TcpStream::connect((name, port)).await?;
+        stream.set_nodelay(true)?;
+        let connector = TlsConnector::from(Arc::clone(&self.config));
+        let stream = connector.connect(expected, stream).await?;
+        Ok(Transport::Other(Box::new(stream)))
+    }
+}
+
+/// Without the key.
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tls").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// The real world, where TCP connections are encrypted.
+#[derive(Debug)]
+pub(crate) struct Encrypted(pub(crate) Tls);
+
+impl World for Encrypted {
+    fn now(&self) -> Instant {
+        Reality.now()
+    }
+
+    fn connect<'a>(&'a self, host: &'a Host) -> Boxed<'a, io::Result<Transport>> {
+        match host {
+            Host::Tcp { name, port } => Box::pin(self.0.connect(name, *port)),
+            Host::Unix(_) => Reality.connect(host),
+        }
+    }
+
+    fn spawn(&self, task: Boxed<'static, ()>) {
+        Reality.spawn(task);
+    }
+}
+
+type Trusting = tokio_rustls::rustls::ConfigBuilder<
+    ClientConfig,
+    tokio_rustls::rustls::client::WantsClientCert,
+>;
+
+fn trusting(roots: &[u8]) -> Result<Trusting, TlsError> {
+    let mut store = RootCertStore::empty();
+    for root in read(roots)? {
+        store.add(root).map_err(unusable)?;
+    }
+    let provider = Arc::new(crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider);
+    let config = config.with_safe_default_protocol_versions().map_err(unusable)?;
+    Ok(config.with_root_certificates(store))
+}
+
+fn read(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    match all {
+        Ok(all) if !all.is_empty() => Ok(all),
+        _ => Err(TlsError::NoCertificate),
+    }
+}
+
+fn parse(name: &str) -> Result<ServerName<'static>, TlsError> {
+    ServerName::try_from(name.to_owned()).map_err(|_| TlsError::BadName(name.to_owned()))
+}
+
+fn unusable(e: impl fmt::Display) -> TlsError {
+    TlsError::Unusable(e.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_used_is_named() {
+        assert_eq!(Tls::from_pem(b"").unwrap_err(), TlsError::NoCertificate);
+        let garbage = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        assert!(matches!(Tls::from_pem(garbage), Err(TlsError::Unusable(_))));
+        assert_eq!(parse("no name").unwrap_err(), TlsError::BadName("no name".to_owned()));
+        assert!(parse("::1").is_ok() && parse("locks.example.org").is_ok());
+    }
+}
