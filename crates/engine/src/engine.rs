@@ -15,7 +15,7 @@ use crate::commit::Pipeline;
 use crate::error::EngineError;
 use crate::metrics::Metrics;
 use crate::storage::Snapshots;
-use crate::tree_loop::Event;
+use crate::tree_loop::{Event, TreeLoop};
 
 /// How an engine ended, once it has.
 pub(crate) type Ending = Option<Result<(), EngineError>>;
@@ -158,6 +158,22 @@ impl Engine {
     /// heard first.
     pub async fn skip_time(&self, time: Duration) {
         self.ask(|done| Event::Skip(time, done)).await;
+    }
+
+    /// Cuts a session's connection now, with what was on its way; `false` if it has none. The
+    /// session lives on, and its client may come back at once.
+    pub async fn drop_connection(&self, session: SessionId) -> bool {
+        let cut = move |tree: &TreeLoop| {
+            let connection = tree.server.session(session)?.connection?;
+            tree.connections.get(&connection).map(|connection| connection.cut())
+        };
+        let look = |done: oneshot::Sender<bool>| {
+            Event::Look(Box::new(move |tree| {
+                // Whoever asked may be gone.
+                let _ = done.send(cut(tree).is_some());
+            }))
+        };
+        self.ask(look).await.unwrap_or(false)
     }
 
     /// Cuts every connection now, with what was on its way. Sessions live on, and clients may come

@@ -24,6 +24,7 @@
 //!
 //!   words, prometheus, http   what operators see of `metrics`, counted by `ops`, `histogram`
 //!   tls, x509                 encryption, and who a certificate says its owner is
+//!   test                      fresh engines for tests, and an index of the controls
 //!   pace, complaints, open_files, facts, clock, error
 //! ```
 //!
@@ -60,6 +61,7 @@ mod prometheus;
 mod socket;
 mod startup;
 mod storage;
+pub mod test;
 #[cfg(feature = "tls")]
 mod tls;
 mod tree_loop;

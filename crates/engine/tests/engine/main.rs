@@ -1,6 +1,7 @@
 //! The engine from outside: raw frames over real sockets.
 
 mod client;
+mod controls;
 mod crash;
 mod durable;
 mod expiry;

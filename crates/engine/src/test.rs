@@ -1,0 +1,153 @@
+//! Engines for tests: a fresh one in a line, and controls for what otherwise takes time or luck.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let engine = lockkeeper_engine::test::engine().await;
+//! let address = engine.connect_string(); // for any ZooKeeper client
+//! # assert!(address.starts_with("127.0.0.1:"));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | what happens | how |
+//! |---|---|
+//! | a client dies, and its session ends | [`Engine::expire_session`] |
+//! | time passes: sessions expire, TTL nodes become overdue | [`Engine::skip_time`] |
+//! | the network is cut for a moment | [`Engine::drop_connection`], [`Engine::drop_connections`] |
+//! | the disk hangs | [`Engine::pause_commits`], [`Engine::resume_commits`] |
+//! | the disk fails | [`Engine::fail_next_commit`] |
+//! | the server restarts | [`DurableEngine::restart`] |
+
+use std::fs;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use crate::builder::Builder;
+use crate::engine::Engine;
+use crate::{Durability, EngineError};
+
+/// The settings of engines for tests: a free port, nothing on the disk, and a tick of 50 ms, so that
+/// clients get the session timeout that they ask for, from 100 ms to an hour, and sessions end soon
+/// after it.
+pub fn builder() -> Builder {
+    Engine::builder()
+        .tick(Duration::from_millis(50))
+        .min_session_timeout(Duration::from_millis(100))
+        .max_session_timeout(Duration::from_secs(3_600))
+        .allow_ttl_nodes()
+        .reap_interval(Duration::from_millis(50))
+}
+
+/// A fresh engine that keeps everything in memory; dropping it ends it.
+///
+/// # Panics
+/// If this machine gives no port or no thread.
+pub async fn engine() -> Engine {
+    match builder().start().await {
+        Ok(engine) => engine,
+        Err(e) => panic!("no engine for this test: {e}"),
+    }
+}
+
+/// A fresh engine with a data directory of its own, which goes when this is dropped.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// use lockkeeper_engine::test::DurableEngine;
+///
+/// let mut engine = DurableEngine::start().await;
+/// engine.fail_next_commit(); // what clients write next is not acknowledged
+/// engine.restart().await; // what was acknowledged is there
+/// assert_eq!(engine.sessions(), 0);
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct DurableEngine {
+    // Before the directory, so that it is given up when that is removed.
+    engine: Option<Engine>,
+    builder: Builder,
+    directory: Directory,
+}
+
+impl DurableEngine {
+    /// Starts one. It acknowledges what the operating system has, which survives a restart of the
+    /// engine, and spares the disk.
+    ///
+    /// # Panics
+    /// If this machine gives no port, no thread, or no room in its directory for temporary files.
+    pub async fn start() -> Self {
+        Self::with(|builder| builder).await
+    }
+
+    /// Starts one with some settings changed.
+    ///
+    /// # Panics
+    /// As [`DurableEngine::start`], or if the settings do not fit.
+    pub async fn with(change: impl FnOnce(Builder) -> Builder) -> Self {
+        let directory = Directory::new();
+        let builder = change(builder().durability(Durability::Os)).data_dir(&directory.0);
+        let engine = Some(start(&builder).await);
+        Self { engine, builder, directory }
+    }
+
+    /// Ends the engine, if it has not ended by itself, and starts another one on the same directory:
+    /// on another port, unless the settings name one.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub async fn restart(&mut self) {
+        if let Some(engine) = self.engine.take() {
+            // An engine that was made to fail says so; the next one starts all the same.
+            let _: Result<(), EngineError> = engine.stop().await;
+        }
+        self.engine = Some(start(&self.builder).await);
+    }
+
+    /// The data directory.
+    pub fn directory(&self) -> &Path {
+        &self.directory.0
+    }
+}
+
+impl Deref for DurableEngine {
+    type Target = Engine;
+
+    fn deref(&self) -> &Engine {
+        self.engine.as_ref().expect("it is only gone while it restarts")
+    }
+}
+
+async fn start(builder: &Builder) -> Engine {
+    match builder.clone().start().await {
+        Ok(engine) => engine,
+        Err(e) => panic!("no engine for this test: {e}"),
+    }
+}
+
+/// A directory for temporary files, removed on drop. What the engine writes there after its drop
+/// stays behind, as dropping does not wait; the system clears it up some time.
+#[derive(Debug)]
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new() -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let mut name = [0; 8];
+        getrandom::fill(&mut name).expect("the system's random source has failed");
+        let (pid, name) = (std::process::id(), u64::from_ne_bytes(name));
+        let path = std::env::temp_dir().join(format!("lockkeeper-{pid}-{number}-{name:016x}"));
+        fs::create_dir(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        Self(path)
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
