@@ -8,6 +8,7 @@ mod differential;
 mod layers;
 mod proof;
 mod setup;
+mod size;
 mod steps;
 mod test;
 
@@ -27,6 +28,12 @@ struct Cli {
 enum Task {
     /// Compare the engine with Apache ZooKeeper by random operations.
     Differential(differential::Differential),
+    /// Measure the engine's memory and how fast it starts, beside Apache ZooKeeper.
+    EngineSize {
+        /// How many nodes of 100 bytes.
+        #[arg(long, default_value_t = 1_000_000)]
+        nodes: usize,
+    },
     /// Kill engines in the middle of a write load, and look for what they had acknowledged.
     Crash {
         /// How many engines.
@@ -76,6 +83,7 @@ enum MissingPeers {
 fn main() -> ExitCode {
     let result = match Cli::parse().task {
         Task::Differential(options) => differential::run(&options),
+        Task::EngineSize { nodes } => size::run(nodes),
         Task::Crash { runs } => crash::run(runs),
         Task::Layers => layers::run(),
         Task::Simulate(options) => proof::simulate(&options),
