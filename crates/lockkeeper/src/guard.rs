@@ -354,12 +354,12 @@ impl Guard {
                 Err(_) => std::future::pending().await,
             },
         };
-        match own_watch.insert(watcher).changed().await {
+        let event = own_watch.insert(watcher).changed().await;
+        // An event comes once, and whoever else waits here has to look for itself.
+        *own_watch = None;
+        match event {
             Ok(event) if event.kind == EventKind::NodeDeleted => Some(self.deletion()),
-            _ => {
-                *own_watch = None;
-                None
-            }
+            _ => None,
         }
     }
 

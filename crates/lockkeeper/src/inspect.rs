@@ -195,10 +195,12 @@ fn read(names: &[String]) -> (Option<Profile>, Line, Vec<String>) {
 /// Requests that are on their way.
 struct Asked<'a> {
     /// One for each contender.
-    entries: Vec<(&'a Place, Reply<(Bytes, Stat)>, ZnodePath)>,
+    entries: Vec<(&'a Place, Look, ZnodePath)>,
     /// The node that says how many permits there are.
-    permits: Option<Reply<(Bytes, Stat)>>,
+    permits: Option<Look>,
 }
+
+type Look = Reply<(Bytes, Stat)>;
 
 fn ask<'a>(client: &Client, path: &ZnodePath, line: &'a Line) -> Asked<'a> {
     let nodes =
