@@ -4,9 +4,11 @@
 
 mod demo;
 mod engine;
+mod kinds;
 mod look;
 mod lost;
 mod run;
 mod serve;
 mod signals;
 mod support;
+mod way;

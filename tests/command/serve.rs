@@ -1,8 +1,10 @@
 //! `serve`: the engine in the foreground.
 
 use std::fs;
+use std::io::{Read, Write};
 
 use anyhow::{Context, Result};
+use lockkeeper::{Acl, Client, CreateMode, ZnodePath};
 use lockkeeper_testkit::process::Process;
 use rustix::process::Signal;
 
@@ -100,4 +102,99 @@ fn a_wrong_configuration_is_told_with_its_line() -> Result<()> {
     fs::write(home.folder().join("zoo.cfg"), "tickTime=soon\n")?;
     home.ends("serve --config zoo.cfg")?.complains(78, &["zoo.cfg, line 1", "tickTime=soon"]);
     Ok(())
+}
+
+#[tokio::test]
+async fn operators_see_what_they_ask_for() -> Result<()> {
+    let home = Home::new()?;
+    let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+    let metrics = listener.local_addr()?.to_string();
+    drop(listener);
+    let options = format!(
+        "--listen 127.0.0.1:0 --durability memory --metrics {metrics} --four-letter-words mntr,stat"
+    );
+    let (_server, address) = served(&home, "watched", &options).await?;
+    let words = |word: &str| talk(&address, word);
+    assert!(words("mntr")?.contains("zk_version"), "{}", words("mntr")?);
+    assert!(words("dump")?.contains("whitelist"), "{}", words("dump")?);
+    let page = talk(&metrics, "GET /metrics HTTP/1.0\r\n\r\n")?;
+    assert!(page.contains("# TYPE"), "{page}");
+    let unknown = home.ends("serve --durability memory --four-letter-words kill")?;
+    unknown.complains(64, &["\"kill\"", "*"]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_super_user_may_do_everything_and_is_never_shown() -> Result<()> {
+    let home = Home::new()?;
+    // Of the password "super".
+    let digest = "super:gG7s8t3oDEtIqF6DM9LlI/R+9Ss=";
+    let mut command = home.command("serve -v --listen 127.0.0.1:0 --durability memory --ttl-nodes");
+    command.env("LOCKKEEPER_SUPER_DIGEST", digest);
+    let server = Process::spawn("super", &command, home.folder())?;
+    let mut address = None;
+    eventually("the server is ready", || {
+        let log = server.stderr();
+        let word = log.split_once("--connect ").and_then(|(_, rest)| rest.split_once(' '));
+        address = word.map(|(address, _)| address.to_owned());
+        Ok(address.is_some())
+    })?;
+    let address = address.context("no address")?;
+    let owner = Client::builder().digest("owner", "secret").connect(&address).await?;
+    let path = ZnodePath::new("/closed")?;
+    owner.create(&path, "x", CreateMode::Persistent).await?;
+    owner.set_acl(&path, Acl::creator_all(), None).await?;
+    home.ends(&format!("--connect {address} show closed"))?.complains(77, &["/closed"]);
+    let shown = home.ends(&format!("--connect {address} --digest super:super show closed"))?;
+    shown.is_fine();
+    assert!(!server.stderr().contains("gG7s8"), "{}", server.stderr());
+    home.ends("serve --durability memory --super-digest super:plain")?
+        .complains(64, &["user:base64"]);
+    owner.close().await;
+    Ok(())
+}
+
+#[test]
+fn certificates_that_cannot_be_used_are_told() -> Result<()> {
+    let home = Home::new()?;
+    let serve = "serve --durability memory --tls-listen 127.0.0.1:0";
+    home.ends(serve)?.complains(64, &["--cert"]);
+    home.ends(&format!("{serve} --cert none.pem --key none.pem"))?
+        .complains(78, &["none.pem", "No such file"]);
+    fs::write(home.folder().join("empty.pem"), "")?;
+    home.ends(&format!("{serve} --cert empty.pem --key empty.pem"))?
+        .complains(78, &["empty.pem", "BEGIN CERTIFICATE"]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_file_for_a_real_zookeeper_starts_the_engine() -> Result<()> {
+    let home = Home::new()?;
+    let text = "dataDir=zk\nclientPort=0\nclientPortAddress=127.0.0.1\nsecureClientPort=2281\n\
+                ssl.keyStore.location=/etc/zookeeper/server.jks\nssl.keyStore.password=secret\n\
+                4lw.commands.whitelist=stat,stmk\nautopurge.purgeInterval=1\n";
+    fs::write(home.folder().join("zoo.cfg"), text)?;
+    let (server, address) = served(&home, "configured", "--config zoo.cfg").await?;
+    let log = server.stderr();
+    for part in [
+        "line 5: ssl.keyStore.location (no PEM file) has no effect",
+        "line 6: ssl.keyStore.password has no effect",
+        "line 7: stmk in the whitelist has no effect",
+        "line 8: autopurge.purgeInterval has no effect",
+        "secureClientPort has no effect without a PEM file",
+    ] {
+        assert!(log.contains(part), "{part}: {log}");
+    }
+    assert!(!log.contains("secret"), "{log}");
+    assert!(talk(&address, "stat")?.contains("Zookeeper version"));
+    Ok(())
+}
+
+/// Everything that is answered to a few bytes.
+fn talk(address: &str, text: &str) -> Result<String> {
+    let mut stream = std::net::TcpStream::connect(address)?;
+    stream.write_all(text.as_bytes())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
 }

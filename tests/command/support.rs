@@ -48,7 +48,9 @@ impl Home {
     pub(crate) fn command_of(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
         command.args(arguments).env("LOCKKEEPER_HOME", self.engine()).current_dir(self.folder());
-        for variable in ["LOCKKEEPER_CONNECT", "LOCKKEEPER_LOG", "LOCKKEEPER_DIGEST"] {
+        for variable in
+            ["LOCKKEEPER_CONNECT", "LOCKKEEPER_LOG", "LOCKKEEPER_DIGEST", "LOCKKEEPER_SUPER_DIGEST"]
+        {
             command.env_remove(variable);
         }
         command

@@ -10,7 +10,7 @@ use clap_complete::Shell;
 use lockkeeper::{LeaseMode, ZnodePath};
 
 use crate::exit::{Exit, Failure};
-use crate::{demo, local, names, revoke, run, serve, wait};
+use crate::{bench, demo, local, names, revoke, run, serve, wait};
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -126,6 +126,7 @@ pub(crate) enum Command {
     Serve(serve::Options),
     Local(local::Options),
     Demo(demo::Options),
+    Bench(bench::Options),
     /// Print a script that completes lockkeeper's commands in a shell
     Completions {
         /// The shell

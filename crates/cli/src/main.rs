@@ -12,6 +12,7 @@
 //!   local/       the machine-local engine: home, start, daemon, control, and its subcommands
 //!   ls, show     who holds and who waits; view: how that is written
 //!   demo/        the story of locks on ZooKeeper, live
+//!   bench/       how fast locks are here
 //!   shell        completions and the manual page
 //!
 //!   args         the command line            names     lock names and durations
@@ -24,6 +25,7 @@
 //! long as this process gets to run; and if this process is killed, so is the command.
 
 mod args;
+mod bench;
 mod connect;
 mod demo;
 mod exit;
@@ -71,6 +73,7 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Serve(options) => block_on(serve::serve(options)),
         Command::Local(options) => local::command(global, options),
         Command::Demo(options) => block_on(demo::demo(global, options)),
+        Command::Bench(options) => block_on(bench::bench(global, options)),
         Command::Completions { shell } => shell::completions(shell),
         Command::Man { command } => shell::man(command.as_deref()),
         Command::LocalEngine(options) => local::daemon::run(options, block_on),

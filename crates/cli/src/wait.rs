@@ -67,7 +67,8 @@ async fn within(connection: &Connection, options: &Options) -> Result<u8, Failur
         std::future::pending().await
     };
     // What is free is free, even if there is no time at all.
-    if is_free(client, lock).await? {
+    let limit = options.wait.filter(|limit| !limit.is_zero());
+    if options.wait != limit && last_in_line(client, lock).await?.is_none() {
         return Ok(Exit::Ok.code());
     }
     tokio::select! {
@@ -85,26 +86,26 @@ async fn within(connection: &Connection, options: &Options) -> Result<u8, Failur
     Ok(options.conflict_exit_code)
 }
 
-async fn is_free(client: &Client, lock: &ZnodePath) -> Result<bool, Error> {
-    Ok(Queue::inspect(client, lock).await?.is_none_or(|queue| queue.entries.is_empty()))
-}
-
 /// Watches the last one in line again and again: as long as that one is there, the lock is not
 /// free, whatever happens before it. Of those who wait so, one event for each is all that the
 /// servers send.
 async fn until_free(client: &Client, lock: &ZnodePath) -> Result<(), Error> {
     loop {
-        let last = match Queue::inspect(client, lock).await {
-            Ok(queue) => queue.and_then(|mut queue| queue.entries.pop()),
-            Err(error) if is_passing(&error) => continue,
-            Err(error) => return Err(error),
-        };
-        let Some(Entry { node, .. }) = last else { return Ok(()) };
+        let Some(Entry { node, .. }) = last_in_line(client, lock).await? else { return Ok(()) };
         match client.data_watched(&node).await {
             // A watch that was lost with its session, or a change of the data: look again.
             Ok((_, mut watcher)) => drop(watcher.changed().await),
             Err(error) if error.code() == Some(ErrorCode::NoNode) || is_passing(&error) => {}
             Err(error) => return Err(error),
+        }
+    }
+}
+
+async fn last_in_line(client: &Client, lock: &ZnodePath) -> Result<Option<Entry>, Error> {
+    loop {
+        match Queue::inspect(client, lock).await {
+            Err(error) if is_passing(&error) => {}
+            queue => return Ok(queue?.and_then(|mut queue| queue.entries.pop())),
         }
     }
 }

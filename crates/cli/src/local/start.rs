@@ -27,6 +27,9 @@ use crate::run::exec::this_program;
 /// How long an engine may be away before those who wait for a lock start it again.
 const REVIVAL: Duration = Duration::from_secs(1);
 
+/// How soon somebody who connects looks whether the engine is there still.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
 /// How often an engine that ends again before it can be used is started anew.
 const TRIES: u32 = 5;
 
@@ -38,7 +41,15 @@ pub(crate) async fn with_engine(builder: ClientBuilder) -> Result<Connection, Fa
         tries += 1;
         let found = ensure(&home, None)?;
         let servers = home.connect_string();
-        match builder.clone().connect(&servers).await {
+        let connected = tokio::select! {
+            connected = builder.clone().connect(&servers) => connected,
+            // Nobody else could start another one while we hold on to it.
+            () = death(&home), if tries < TRIES => {
+                drop(found);
+                continue;
+            }
+        };
+        match connected {
             Ok(client) => {
                 return Ok(Connection { client, servers, engine: Some(LocalEngine { home }) });
             }
@@ -46,6 +57,13 @@ pub(crate) async fn with_engine(builder: ClientBuilder) -> Result<Connection, Fa
             Err(_) if !is_alive(&home) && tries < TRIES => drop(found),
             Err(error) => return Err(Failure::from(error).advise(&see_log(&home))),
         }
+    }
+}
+
+/// Waits until there is no engine.
+async fn death(home: &Home) {
+    while is_alive(home) {
+        sleep(LOOK_AGAIN).await;
     }
 }
 

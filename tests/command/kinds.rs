@@ -1,0 +1,124 @@
+//! `run` with the other locks: shared, semaphores, and those of other libraries.
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+
+use crate::support::{Home, LIMIT};
+
+const HELD: &str = "echo held; exec sleep 60";
+
+#[tokio::test]
+async fn readers_share_and_a_writer_waits() -> Result<()> {
+    let home = Home::new()?;
+    let mut readers = Vec::new();
+    for name in ["one", "two"] {
+        let mut reader = home.starts(name, "--shared l", HELD)?;
+        reader.prints("held", LIMIT).await?;
+        readers.push(reader);
+    }
+    let mut writer = home.starts("writer", "--write l", "echo mine")?;
+    home.in_line("l", 3)?;
+    let shown = home.json("show l")?;
+    assert_eq!(column(&shown, "kind"), json!(["read", "read", "write"]));
+    assert_eq!(column(&shown, "state"), json!(["holds", "holds", "waits"]));
+    let text = home.ends("show l")?.stdout;
+    assert!(text.contains("/l: 2 holders, 1 waiting"), "{text}");
+    assert!(home.ends("ls")?.stdout.contains("and 1 more"));
+    // In order of arrival: a reader that comes later does not pass the writer.
+    home.ends("run -n -s l -- true")?.complains(1, &["/l is not free", "and 1 more"]);
+    for reader in &mut readers {
+        reader.kill();
+    }
+    assert_eq!(writer.end(LIMIT).await?.code(), Some(0), "{}", writer.tail());
+    assert_eq!(writer.stdout(), "mine\n");
+    Ok(())
+}
+
+#[tokio::test]
+async fn permits_are_counted() -> Result<()> {
+    let home = Home::new()?;
+    let mut one = home.starts("one", "--permits 3 l", HELD)?;
+    one.prints("held", LIMIT).await?;
+    let mut two = home.starts("two", "--permits 3 --take 2 l", HELD)?;
+    two.prints("held", LIMIT).await?;
+    let mut third = home.starts("third", "--permits 3 l", "echo mine")?;
+    home.in_line("l", 3)?;
+    let shown = home.json("show l")?;
+    assert_eq!(shown["permits"], 3);
+    assert_eq!(column(&shown, "permits"), json!([1, 2, 1]));
+    assert_eq!(column(&shown, "state"), json!(["holds", "holds", "waits"]));
+    let text = home.ends("show l")?.stdout;
+    assert!(text.contains("3 of 3 permits held, 1 waiting"), "{text}");
+    assert!(text.contains("2 permits"), "{text}");
+    one.kill();
+    assert_eq!(third.end(LIMIT).await?.code(), Some(0), "{}", third.tail());
+    Ok(())
+}
+
+#[tokio::test]
+async fn another_number_of_permits_is_told() -> Result<()> {
+    let home = Home::new()?;
+    let mut holder = home.starts("holder", "--permits 2 l", HELD)?;
+    holder.prints("held", LIMIT).await?;
+    let other = home.runs("--permits 5 l", "true")?;
+    assert_eq!(other.code, Some(0), "{other:?}");
+    assert!(other.stderr.contains("/l has 2 permits and not 5"), "{other:?}");
+    home.ends("run --permits 2 --take 3 l -- true")?.complains(64, &["/l has 2 permits", "3"]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_lock_is_of_one_kind() -> Result<()> {
+    for (first, other, way_out) in [
+        ("--shared", "", "--write"),
+        ("--shared", "--permits 2", "--shared"),
+        ("", "--write", "neither --shared"),
+        ("--permits 2", "", "use --permits"),
+        ("--profile kazoo", "", "use --profile kazoo"),
+        ("", "--profile kazoo", "use --profile curator"),
+    ] {
+        let home = Home::new()?;
+        let mut holder = home.starts("holder", &format!("{first} l"), HELD)?;
+        holder.prints("held", LIMIT).await?;
+        let refused = home.ends(&format!("run {other} l -- true"))?;
+        refused.complains(65, &["/l is in use as", way_out]);
+        home.in_line("l", 1)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn the_names_are_those_of_the_library_that_is_asked_for() -> Result<()> {
+    let home = Home::new()?;
+    for (options, part) in [
+        ("", "/l/_c_"),
+        ("--profile curator --write", "-__WRIT__0"),
+        ("--profile kazoo", "__lock__0"),
+        ("--profile kazoo --shared", "__rlock__0"),
+        ("--profile curator --permits 2", "/l/leases/_c_"),
+        ("--permits 2", "-1-permits-0"),
+    ] {
+        let home_of_its_own = Home::new()?;
+        let ended = home_of_its_own.runs(&format!("{options} l"), "echo $LOCKKEEPER_NODE")?;
+        ended.is_fine();
+        assert!(ended.stdout.contains(part), "{options}: {ended:?}");
+    }
+    for (options, parts) in [
+        ("--shared --write", ["--shared", "--write"]),
+        ("--shared --permits 2", ["--permits", "--shared"]),
+        ("--take 2", ["--permits", "--help"]),
+        ("--permits 0", ["--permits", "0"]),
+        ("--profile redis", ["redis", "kazoo"]),
+    ] {
+        home.ends(&format!("run {options} l -- true"))?.complains(64, &parts);
+    }
+    Ok(())
+}
+
+/// One field of all contenders.
+fn column(shown: &Value, field: &str) -> Value {
+    let contenders = shown["contenders"].as_array().context("an array").unwrap_or_else(|error| {
+        panic!("{error}: {shown}");
+    });
+    contenders.iter().map(|entry| entry[field].clone()).collect()
+}

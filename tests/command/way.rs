@@ -1,0 +1,141 @@
+//! `revoke` and `wait`: others want the lock.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
+
+use crate::support::{Home, LIMIT, eventually};
+
+const HELD: &str = "echo held; exec sleep 60";
+
+/// Notes a TERM and goes on.
+const STUBBORN: &str = "trap 'echo asked' TERM; echo held; while :; do sleep 0.05; done";
+
+#[tokio::test]
+async fn a_command_that_is_asked_gives_way() -> Result<()> {
+    let home = Home::new()?;
+    let script = "trap 'echo ending; kill $job; exit 4' TERM; sleep 60 & job=$!; echo held; wait";
+    let mut holder = home.starts("holder", "l", script)?;
+    holder.prints("held", LIMIT).await?;
+    let mut next = home.starts("next", "l", "echo mine")?;
+    home.in_line("l", 2)?;
+    let asked = home.ends("revoke l")?;
+    asked.is_fine();
+    assert!(asked.stdout.contains(&format!("pid {} (sh) was asked for /l", holder.id())));
+    // It had the lock to its end, so its code is its own.
+    assert_eq!(holder.end(LIMIT).await?.code(), Some(4), "{}", holder.tail());
+    assert_eq!(holder.stdout(), "held\nending\n");
+    assert!(holder.stderr().contains("somebody asks for it"), "{}", holder.stderr());
+    assert_eq!(next.end(LIMIT).await?.code(), Some(0), "{}", next.tail());
+    assert_eq!(home.ends("revoke l")?.stdout, "nobody holds /l\n");
+    assert_eq!(home.json("revoke l")?, json!({ "lock": "/l", "holders": [] }));
+    Ok(())
+}
+
+#[tokio::test]
+async fn who_does_not_give_way_loses_the_lock() -> Result<()> {
+    let home = Home::new()?;
+    let mut holder = home.starts("holder", "l", STUBBORN)?;
+    holder.prints("held", LIMIT).await?;
+    let forced = home.json("revoke l --force-after 300ms")?;
+    assert_eq!(forced["holders"][0]["outcome"], "forced", "{forced}");
+    assert_eq!(holder.end(LIMIT).await?.code(), Some(79), "{}", holder.tail());
+    assert!(holder.stdout().contains("asked"), "{}", holder.stdout());
+    assert!(holder.stderr().contains("taken by force"), "{}", holder.stderr());
+    let mut polite = home.starts("polite", "l", HELD)?;
+    polite.prints("held", LIMIT).await?;
+    let gave_way = home.json("revoke l --force-after 30s")?;
+    assert_eq!(gave_way["holders"][0]["outcome"], "gave-way", "{gave_way}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_command_may_be_left_alone() -> Result<()> {
+    let home = Home::new()?;
+    let script = "trap 'echo asked' TERM; echo held; while [ ! -e go ]; do sleep 0.05; done";
+    let mut holder = home.starts("holder", "--on-revoke ignore l", script)?;
+    holder.prints("held", LIMIT).await?;
+    home.ends("revoke l")?.is_fine();
+    let shown = home.json("show l")?;
+    assert_eq!(shown["contenders"][0]["revoked"], true);
+    assert!(home.ends("show l")?.stdout.contains("asked to give way"));
+    std::fs::write(home.folder().join("go"), "")?;
+    assert_eq!(holder.end(LIMIT).await?.code(), Some(0), "{}", holder.tail());
+    assert_eq!(holder.stdout(), "held\n");
+    Ok(())
+}
+
+#[tokio::test]
+async fn everyone_who_reads_is_asked() -> Result<()> {
+    let home = Home::new()?;
+    let mut readers = Vec::new();
+    for name in ["one", "two"] {
+        let mut reader = home.starts(name, "--shared l", HELD)?;
+        reader.prints("held", LIMIT).await?;
+        readers.push(reader);
+    }
+    let asked = home.ends("revoke l")?;
+    assert_eq!(asked.stdout.lines().count(), 2, "{asked:?}");
+    for reader in &mut readers {
+        assert_eq!(reader.end(LIMIT).await?.code(), Some(143), "{}", reader.tail());
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn wait_ends_when_the_lock_is_free() -> Result<()> {
+    let home = Home::new()?;
+    home.ends("wait l")?.is_fine();
+    home.ends("wait -w 0 l")?.is_fine();
+    let mut holder = home.starts("holder", "l", HELD)?;
+    holder.prints("held", LIMIT).await?;
+    let pid = holder.id().to_string();
+    home.ends("wait -w 0 l")?.complains(1, &["/l is not free", &pid]);
+    home.ends("wait -w 50ms -E 42 l")?.complains(42, &["/l is not free", &pid]);
+    let quiet = home.ends("wait -q -w 50ms l")?;
+    assert_eq!((quiet.code, quiet.stderr.as_str()), (Some(1), ""));
+
+    let command = home.command("wait l");
+    let mut waiter =
+        lockkeeper_testkit::process::Process::spawn("waiter", &command, home.folder())?;
+    let told = "waiting until /l is free, held by";
+    eventually("the notice", || Ok(waiter.stderr().contains(told)))?;
+    let mut next = home.starts("next", "l", "echo held; while [ ! -e go ]; do sleep 0.05; done")?;
+    home.in_line("l", 2)?;
+    holder.kill();
+    next.prints("held", LIMIT).await?;
+    // Handed on is not free.
+    assert_eq!(waiter.status()?, None);
+    std::fs::write(home.folder().join("go"), "")?;
+    assert_eq!(waiter.end(LIMIT).await?.code(), Some(0), "{}", waiter.tail());
+    home.in_line("l", 0)
+}
+
+/// The engine died, and its waiters ended with 75 although nothing was lost.
+#[tokio::test]
+async fn those_who_wait_start_the_engine_again() -> Result<()> {
+    let home = Home::new()?;
+    let script = "echo held; while [ ! -e go ]; do sleep 0.05; done; exit 5";
+    let mut holder = home.starts("holder", "l", script)?;
+    holder.prints("held", LIMIT).await?;
+    let mut waiter = home.starts("waiter", "-w 60 l", "echo mine")?;
+    home.in_line("l", 2)?;
+    let watching = home.command("wait l");
+    let mut watcher =
+        lockkeeper_testkit::process::Process::spawn("watcher", &watching, home.folder())?;
+    let before = home.engine_pid()?;
+    kill_process(Pid::from_raw(before).context("no process id")?, Signal::KILL)?;
+    let killed = Instant::now();
+    eventually("another engine", || Ok(home.json("local status")?["running"] == true))?;
+    assert!(killed.elapsed() < Duration::from_secs(9), "{:?}", killed.elapsed());
+    assert_ne!(home.engine_pid()?, before);
+    // Both kept their places, and the holder its lock.
+    home.in_line("l", 2)?;
+    std::fs::write(home.folder().join("go"), "")?;
+    assert_eq!(holder.end(LIMIT).await?.code(), Some(5), "{}", holder.tail());
+    assert_eq!(waiter.end(LIMIT).await?.code(), Some(0), "{}", waiter.tail());
+    assert_eq!(watcher.end(LIMIT).await?.code(), Some(0), "{}", watcher.tail());
+    Ok(())
+}
