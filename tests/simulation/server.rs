@@ -86,6 +86,8 @@ impl Host {
             server,
             clients: HashMap::new(),
             line: Vec::new(),
+            replies_before_sync: cfg!(feature = "mutants")
+                && std::env::var("LOCKKEEPER_MUTANT").is_ok_and(|name| name == "RepliesBeforeSync"),
             start: self.start,
             wall: Arc::clone(&self.wall),
             disk: Arc::clone(&self.disk),
@@ -152,6 +154,8 @@ struct Machine {
     clients: HashMap<ConnectionId, Client>,
     /// What waits for the disk.
     line: Vec<Batch>,
+    /// A deliberate bug, for `cargo xtask mutants`.
+    replies_before_sync: bool,
     start: Instant,
     wall: Arc<Mutex<i64>>,
     disk: Arc<Mutex<Disk>>,
@@ -196,6 +200,13 @@ impl Machine {
         if batch.changes.is_empty() && syncing.is_none() && self.line.is_empty() {
             return self.release(batch);
         }
+        let batch = match self.replies_before_sync {
+            true => {
+                self.release(Batch { changes: Changes::new(), outputs: batch.outputs });
+                Batch { changes: batch.changes, outputs: Vec::new() }
+            }
+            false => batch,
+        };
         self.line.push(batch);
         if syncing.is_none() {
             let group = std::mem::take(&mut self.line);

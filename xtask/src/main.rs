@@ -6,6 +6,7 @@
 mod crash;
 mod differential;
 mod layers;
+mod mutants;
 mod proof;
 mod setup;
 mod size;
@@ -46,6 +47,8 @@ enum Task {
     Simulate(proof::Simulate),
     /// Install what the suites with real peers need, or say what is missing.
     Setup(Peers),
+    /// Wake deliberate bugs, one after the other, and see that the checks catch each.
+    Mutants,
     /// Cut a lock holder's server off from the others, on real ZooKeeper servers, and measure for
     /// how long two believe to hold: Curator, kazoo and ours.
     Partition(proof::Partition),
@@ -88,6 +91,7 @@ fn main() -> ExitCode {
         Task::Layers => layers::run(),
         Task::Simulate(options) => proof::simulate(&options),
         Task::Setup(peers) => setup::run(peers.policy()).map(|_| ()),
+        Task::Mutants => mutants::run(),
         Task::Partition(options) => proof::partition(&options),
         Task::Test { peers, filter } => test::run(peers.policy(), filter.as_deref()),
     };

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use crate::test::command;
 
 /// Where the pages go that are written by commands.
-const DOCS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/guarantees");
+pub(crate) const DOCS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/guarantees");
 
 /// `cargo xtask partition`
 #[derive(clap::Args)]

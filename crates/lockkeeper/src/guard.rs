@@ -12,6 +12,7 @@ use lockkeeper_client::{
 use tokio::sync::{Mutex, watch};
 
 use crate::contender::{Contender, Front};
+use crate::mutants::Mutant;
 use crate::revoke::REQUEST;
 use crate::token::FencingToken;
 use crate::{AcquireError, EnsureError, LossReason, ReleaseError, VerifyError};
@@ -71,7 +72,8 @@ impl Guard {
             if lease.session != stake.session() {
                 return Err(AcquireError::SessionExpired { path: stake.path.clone() });
             }
-            if lease.remaining(client.now()) >= enough {
+            let late = Mutant::GrantsWithoutLease.is_awake();
+            if lease.remaining(client.now()) >= enough || late {
                 return Ok(Self {
                     own_watch: Mutex::new(own),
                     hold,
@@ -272,6 +274,12 @@ impl Guard {
         let Self { own_watch, hold, mut stake, .. } = self;
         drop((own_watch, hold));
         let cleanup = stake.cleanup.take();
+        if let (true, Some(Cleanup::Node(node))) =
+            (Mutant::ReleaseForgetsRetry.is_awake(), &cleanup)
+        {
+            drop(stake.client.delete(node, None));
+            return Releasing { state, answer: None };
+        }
         let answer = match state {
             State::Lost(LossReason::SessionExpired | LossReason::ClientClosed) => None,
             _ => cleanup.map(|cleanup| stake.client.clean_up_confirmed(cleanup)),

@@ -65,6 +65,7 @@ mod lock_delay;
 mod locks;
 mod multi_guard;
 mod multi_lock;
+mod mutants;
 mod mutex;
 pub mod order;
 mod owner;

@@ -4,6 +4,7 @@
 
 use lockkeeper_client::{Sequence, Zxid};
 
+use crate::mutants::Mutant;
 use crate::{Kind, Profile};
 
 /// A contender, as its name tells it.
@@ -90,6 +91,9 @@ impl Line {
             return Err(Foreign(foreign));
         }
         places.sort_by(|a, b| (a.sequence, &a.name).cmp(&(b.sequence, &b.name)));
+        if Mutant::OrderedByName.is_awake() {
+            places.sort_by(|a, b| a.name.cmp(&b.name));
+        }
         Ok(Self { places, ..Self::default() })
     }
 
@@ -98,7 +102,9 @@ impl Line {
         let Some(index) = self.places.iter().position(|place| place.name == own) else {
             return Standing::Gone;
         };
-        let (me, ahead) = (self.places[index].kind, &self.places[..index]);
+        let near =
+            if Mutant::WatchesWrongPredecessor.is_awake() { index.max(1) - 1 } else { index };
+        let (me, ahead) = (self.places[index].kind, &self.places[..near]);
         let in_the_way = match me.permits() {
             Some(wanted) => self.beyond_the_permits(wanted, ahead),
             None => ahead.iter().rev().find(|place| me.is_blocked_by(place.kind)).map(closest),

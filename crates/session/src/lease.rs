@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use lockkeeper_wire::SessionId;
 
+use crate::mutants::Mutant;
 use crate::{Instant, LeaseMode};
 
 /// The lease as it stands.
@@ -57,7 +58,7 @@ impl Lease {
 
     /// A request that is no committed write was answered.
     pub(crate) fn answered(&mut self, sent: Instant, now: Instant) {
-        if self.mode == LeaseMode::Direct {
+        if self.mode == LeaseMode::Direct || Mutant::DeadlineMovedByPing.is_awake() {
             self.renew(sent, now);
         }
     }
@@ -73,7 +74,7 @@ impl Lease {
         if self.slow_write.is_some_and(|(_, answered)| answered > sent) {
             return;
         }
-        if now.since(sent) <= self.margin {
+        if now.since(sent) <= self.margin || Mutant::SlowWriteCounts.is_awake() {
             return self.renew(sent, now);
         }
         if let Some((proven, _)) = self.slow_write {
@@ -83,6 +84,7 @@ impl Lease {
     }
 
     fn renew(&mut self, proof: Instant, now: Instant) {
+        let proof = if Mutant::DeadlineFromAnswer.is_awake() { now } else { proof };
         let deadline = proof + self.length;
         if self.state.deadline.is_some_and(|current| current >= deadline) {
             return;

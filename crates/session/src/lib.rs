@@ -23,6 +23,7 @@ mod error;
 mod event;
 mod heartbeat;
 mod lease;
+mod mutants;
 mod requests;
 mod session;
 mod time;

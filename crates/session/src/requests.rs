@@ -3,6 +3,7 @@
 use lockkeeper_wire::{OpCode, OpResult, Request, Response};
 
 use crate::cleanup::Entry;
+use crate::mutants::Mutant;
 use crate::{Instant, Outcome, RequestError, WatchId};
 
 /// Whose request it is.
@@ -41,7 +42,8 @@ pub(crate) struct Sent<T> {
 impl<T> Sent<T> {
     /// Whether the request may have had an effect, now that its reply will never come.
     pub(crate) fn outcome(&self) -> Outcome {
-        if is_write(self.op) { Outcome::Unknown } else { Outcome::NotApplied }
+        let lied = Mutant::LostReplyMeansNotApplied.is_awake();
+        if is_write(self.op) && !lied { Outcome::Unknown } else { Outcome::NotApplied }
     }
 
     /// Whether this answer shows that a quorum has committed something.

@@ -21,6 +21,7 @@ use crate::cleanup::{CleanupQueue, Entry};
 use crate::config::{heartbeat_interval, ping_interval, silence_limit};
 use crate::heartbeat::Heartbeat;
 use crate::lease::Lease;
+use crate::mutants::Mutant;
 use crate::requests::{Origin, Queued, Sent, watched_path};
 use crate::watches::{Removal, Watches};
 use crate::{
@@ -90,7 +91,10 @@ pub struct Session<T> {
 
 impl<T> Session<T> {
     /// A session that no server knows yet.
-    pub fn new(config: Config, now: Instant) -> Self {
+    pub fn new(mut config: Config, now: Instant) -> Self {
+        if Mutant::EnsembleTakenForOneServer.is_awake() {
+            config.lease = LeaseMode::Direct;
+        }
         let identity = Identity::none(config.session_timeout);
         Self {
             config,

@@ -3,6 +3,7 @@
 use lockkeeper_wire::{Request, Response, SessionId, Zxid};
 
 use super::{Identity, Phase, Session};
+use crate::mutants::Mutant;
 use crate::requests::{Origin, Sent};
 use crate::{Event, Instant, Outcome, RequestError};
 
@@ -79,6 +80,10 @@ impl<T> Session<T> {
                 Origin::Caller(token) => self.answer(Some(token), Err(error(outcome))),
                 Origin::Cleanup(entry) => {
                     self.cleanup.finish();
+                    if Mutant::CleanupDroppedAtDisconnect.is_awake() {
+                        self.answer(entry.notify, Ok(Response::Empty));
+                        continue;
+                    }
                     self.cleanup.push(entry);
                 }
                 Origin::Heartbeat | Origin::Close | Origin::Nobody => {}

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use lockkeeper_wire::{AuthRequest, ConnectResponse, Decoder, Record, Request, SessionId, xid};
 
 use super::{Identity, Phase, Session};
+use crate::mutants::Mutant;
 use crate::{Credentials, Disconnect, Event, Instant};
 
 /// ZooKeeper's own clients arm at most this much at a time, so that no request is over the
@@ -67,6 +68,9 @@ impl<T> Session<T> {
             self.send_credentials(now, &credentials);
         }
         for request in self.watches.rearm(self.last_zxid, SET_WATCHES_BYTES) {
+            if Mutant::WatchesNotRearmed.is_awake() {
+                break;
+            }
             // Servers before 3.6 know neither persistent watches nor the second form.
             let old = request.persistent.is_empty() && request.persistent_recursive.is_empty();
             let wrap = if old { Request::SetWatches } else { Request::SetWatches2 };
