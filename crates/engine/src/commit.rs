@@ -265,11 +265,13 @@ pub(crate) fn run(pipeline: &Pipeline, mut storage: Storage) -> Result<(), Stora
                 add(&mut writes, mem::take(&mut batch.changes));
             }
         }
+        let span = tracing::debug_span!("commit", batches = group.batches.len()).entered();
         let start = Instant::now();
         let committed = match group.fail {
             true => Err(storage.damaged("a test asked for this commit to fail")),
             false => storage.commit(&writes),
         };
+        drop(span);
         if pipeline.durable && !writes.is_empty() {
             pipeline.metrics.commits.add_time(start.elapsed(), 1);
             let requests = group.batches.iter().map(|batch| batch.ops.total()).sum();

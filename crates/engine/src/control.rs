@@ -63,6 +63,7 @@ pub(crate) async fn serve(listener: UnixListener, snapshots: Snapshots) {
 }
 
 /// Copies on a thread of its own: the engine does not wait for it.
+#[tracing::instrument(name = "backup", level = "debug", skip(snapshots))]
 pub(crate) async fn copy(snapshots: &Snapshots, target: PathBuf) -> Result<u64, BackupError> {
     let (sender, copied) = oneshot::channel();
     let snapshots = snapshots.clone();

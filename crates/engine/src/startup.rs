@@ -88,6 +88,7 @@ fn run(
 
 /// All that can fail, in an order that leaves nothing behind if it does: the listeners come last,
 /// as clients would take them for an engine.
+#[tracing::instrument(name = "start", level = "debug", skip_all)]
 fn prepare(plan: Plan) -> Result<(Runtime, Running), StartError> {
     let storage = Storage::open(plan.data_dir.as_deref(), plan.durability)?;
     let server = restore(plan.config.clone(), plan.data_dir.as_deref(), &storage)?;

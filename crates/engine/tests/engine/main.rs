@@ -7,6 +7,7 @@ mod durable;
 mod expiry;
 mod frames;
 mod limits;
+mod log;
 mod monitor;
 mod protocol;
 mod rights;
