@@ -100,6 +100,8 @@ pub use semaphore_layout::SemaphoreLayout;
 pub use token::{Fence, FencingToken, ParseTokenError, Stale};
 pub use upgrade::RwLockUpgradeableGuard;
 
+#[cfg(feature = "tls")]
+pub use lockkeeper_client::{Tls, TlsError};
 pub use lockkeeper_client::{
     Acl, AddWatchMode, Client, ClientBuilder, Clock, ConnectError, ConnectString, Contact,
     CreateMode, Created, Error, ErrorCode, EventKind, Instant, LeaseMode, LeaseState, Outcome,
