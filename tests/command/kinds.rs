@@ -1,5 +1,7 @@
 //! `run` with the other locks: shared, semaphores, and those of other libraries.
 
+use std::time::{Duration, Instant};
+
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
@@ -112,6 +114,24 @@ fn the_names_are_those_of_the_library_that_is_asked_for() -> Result<()> {
     ] {
         home.ends(&format!("run {options} l -- true"))?.complains(64, &parts);
     }
+    Ok(())
+}
+
+/// What the command under the lock was doing may go on for a while after its death.
+#[tokio::test]
+async fn a_holder_that_vanishes_keeps_the_next_one_waiting() -> Result<()> {
+    let home = Home::new()?;
+    let mut holder = home.starts("holder", "--session-timeout 2s --lock-delay 3s l", HELD)?;
+    holder.prints("held", LIMIT).await?;
+    holder.kill();
+    let died = Instant::now();
+    home.runs("--lock-delay 100ms l", "true")?;
+    assert!(died.elapsed() > Duration::from_secs(3), "{:?}", died.elapsed());
+    let free = Instant::now();
+    home.runs("--lock-delay 10s l", "true")?.is_fine();
+    home.runs("--lock-delay 10s l", "true")?.is_fine();
+    assert!(free.elapsed() < Duration::from_secs(9), "{:?}", free.elapsed());
+    home.ends("run --shared --lock-delay 1s l -- true")?.complains(64, &["--lock-delay"]);
     Ok(())
 }
 

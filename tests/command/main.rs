@@ -11,4 +11,5 @@ mod run;
 mod serve;
 mod signals;
 mod support;
+mod tls;
 mod way;

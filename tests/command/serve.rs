@@ -198,3 +198,35 @@ fn talk(address: &str, text: &str) -> Result<String> {
     stream.read_to_string(&mut answer)?;
     Ok(answer)
 }
+
+#[tokio::test]
+async fn data_is_checked_and_backed_up() -> Result<()> {
+    let home = Home::new()?;
+    let options = "--listen 127.0.0.1:0 --data-dir data";
+    let (mut server, address) = served(&home, "server", options).await?;
+    home.runs(&format!("--connect {address} a/b"), "true")?.is_fine();
+    home.ends("engine check data")?.complains(69, &["data", &server.id().to_string()]);
+
+    let copied = home.json("engine backup data copy")?;
+    assert!(copied["records"].as_u64() > Some(0), "{copied}");
+    let checked = home.json("engine check copy")?;
+    assert_eq!(checked["after_crash"], false);
+    assert!(checked["znodes"].as_u64() > Some(2), "{checked}");
+    assert!(home.ends("engine check copy")?.stdout.contains("copy is in order"));
+    let again = home.ends("engine backup data copy")?;
+    assert_ne!(again.code, Some(0), "{again:?}");
+    assert!(again.stderr.contains("copy"), "{again:?}");
+    let none = home.ends("engine check none")?;
+    assert_ne!(none.code, Some(0), "{none:?}");
+    assert!(none.stderr.contains("none"), "{none:?}");
+
+    server.signal(Signal::TERM)?;
+    assert_eq!(server.end(LIMIT).await?.code(), Some(0), "{}", server.tail());
+    home.ends("engine check data")?.is_fine();
+    let (_restored, address) =
+        served(&home, "restored", "--listen 127.0.0.1:0 --data-dir copy").await?;
+    home.runs(&format!("--connect {address} a/b"), "true")?.is_fine();
+    fs::write(home.folder().join("data/FORMAT"), "something else\n")?;
+    home.ends("engine check data")?.complains(65, &["damaged"]);
+    Ok(())
+}

@@ -10,7 +10,7 @@ use clap_complete::Shell;
 use lockkeeper::{LeaseMode, ZnodePath};
 
 use crate::exit::{Exit, Failure};
-use crate::{bench, demo, local, names, revoke, run, serve, wait};
+use crate::{bench, demo, engine, local, names, revoke, run, serve, wait};
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -64,6 +64,22 @@ pub(crate) struct Global {
     #[arg(long, global = true, value_name = "USER:PASSWORD", env = "LOCKKEEPER_DIGEST",
           hide_env_values = true, value_parser = digest)]
     pub(crate) digest: Option<Digest>,
+
+    /// Whom to trust, with TLS: a PEM file with roots; every server is then talked to in TLS
+    #[arg(long, global = true, value_name = "FILE", env = "LOCKKEEPER_TLS_CA")]
+    pub(crate) tls_ca: Option<PathBuf>,
+
+    /// The certificate to show to servers that ask for one: a PEM file
+    #[arg(long, global = true, value_name = "FILE", env = "LOCKKEEPER_TLS_CERT")]
+    pub(crate) tls_cert: Option<PathBuf>,
+
+    /// The private key of that certificate: a PEM file
+    #[arg(long, global = true, value_name = "FILE", env = "LOCKKEEPER_TLS_KEY")]
+    pub(crate) tls_key: Option<PathBuf>,
+
+    /// The name in the servers' certificates [default: that of each server in --connect]
+    #[arg(long, global = true, value_name = "NAME", env = "LOCKKEEPER_TLS_NAME")]
+    pub(crate) tls_name: Option<String>,
 
     /// Write output as JSON
     #[arg(long, global = true)]
@@ -125,6 +141,7 @@ pub(crate) enum Command {
     Show(ShowOptions),
     Serve(serve::Options),
     Local(local::Options),
+    Engine(engine::Options),
     Demo(demo::Options),
     Bench(bench::Options),
     /// Print a script that completes lockkeeper's commands in a shell

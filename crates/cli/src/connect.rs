@@ -1,8 +1,10 @@
 //! From the options to a session.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
-use lockkeeper::{Client, ClientBuilder, ConnectError, ConnectString};
+use lockkeeper::{Client, ClientBuilder, ConnectError, ConnectString, Tls};
+use lockkeeper_engine::read_pem;
 
 use crate::args::Global;
 use crate::exit::{Exit, Failure};
@@ -41,7 +43,7 @@ impl Connection {
         time: Option<Duration>,
     ) -> Result<Self, Failure> {
         let limit = time.map_or(CONNECT_LIMIT, |time| time.clamp(PATIENCE, CONNECT_LIMIT));
-        let builder = builder(global).connect_timeout(limit);
+        let builder = builder(global)?.connect_timeout(limit);
         match global.connect() {
             Some(servers) => Self::remote(builder, servers, limit).await,
             None => start::with_engine(builder).await,
@@ -99,7 +101,41 @@ async fn patiently(
 }
 
 /// The options of a session.
-pub(crate) fn builder(global: &Global) -> ClientBuilder {
+pub(crate) fn builder(global: &Global) -> Result<ClientBuilder, Failure> {
+    let builder = plain_builder(global);
+    Ok(match tls(global)? {
+        Some(tls) => builder.tls(tls),
+        None => builder,
+    })
+}
+
+/// Whom to trust, if anything is to be encrypted.
+fn tls(global: &Global) -> Result<Option<Tls>, Failure> {
+    let read = |path: &PathBuf| read_pem(path).map_err(unusable);
+    let Some(roots) = &global.tls_ca else { return Ok(None) };
+    let tls = match (&global.tls_cert, &global.tls_key) {
+        (Some(certificate), Some(key)) => {
+            Tls::with_identity(&read(roots)?, &read(certificate)?, &read(key)?)
+        }
+        (None, None) => Tls::from_pem(&read(roots)?),
+        _ => {
+            let message = "--tls-cert and --tls-key belong together: give both, or none";
+            return Err(Failure::new(Exit::Usage, message));
+        }
+    };
+    let tls = tls.map_err(|error| unusable(error).about(&roots.display().to_string()))?;
+    match &global.tls_name {
+        Some(name) => tls.server_name(name).map(Some).map_err(unusable),
+        None => Ok(Some(tls)),
+    }
+}
+
+fn unusable(error: impl std::fmt::Display) -> Failure {
+    Failure::new(Exit::Config, error.to_string())
+}
+
+/// The same without encryption, for a server within this process.
+pub(crate) fn plain_builder(global: &Global) -> ClientBuilder {
     let builder = Client::builder()
         .session_timeout(global.session_timeout)
         .lease(global.lease())

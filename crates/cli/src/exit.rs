@@ -106,6 +106,10 @@ impl fmt::Display for Failure {
 impl From<ConnectError> for Failure {
     fn from(error: ConnectError) -> Self {
         let exit = match &error {
+            ConnectError::NoTls => {
+                let message = "the servers are named with tls://, but nobody said whom to trust";
+                return Self::new(Exit::Usage, message).advise("give a PEM file with --tls-ca");
+            }
             ConnectError::ConnectString(_) | ConnectError::TimeoutTooShort { .. } => Exit::Usage,
             ConnectError::AuthFailed => Exit::NoPermission,
             _ => Exit::NoServer,
@@ -173,6 +177,12 @@ impl From<EngineError> for Failure {
             _ => Exit::Disk,
         };
         Self::new(exit, error.to_string())
+    }
+}
+
+impl From<StorageError> for Failure {
+    fn from(error: StorageError) -> Self {
+        Self::new(exit_of_storage(&error), error.to_string())
     }
 }
 

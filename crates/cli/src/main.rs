@@ -9,6 +9,7 @@
 //!     signals      what is passed on; terminal: who may read it; exec: between fork and command
 //!   wait         until a lock is free      revoke  asks its holders to give it back
 //!   serve        the engine in the foreground; zoo_cfg reads ZooKeeper's own configuration
+//!   engine       checks and copies an engine's data directory
 //!   local/       the machine-local engine: home, start, daemon, control, and its subcommands
 //!   ls, show     who holds and who waits; view: how that is written
 //!   demo/        the story of locks on ZooKeeper, live
@@ -28,6 +29,7 @@ mod args;
 mod bench;
 mod connect;
 mod demo;
+mod engine;
 mod exit;
 mod local;
 mod ls;
@@ -72,6 +74,7 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Show(options) => block_on(show::show(global, options)),
         Command::Serve(options) => block_on(serve::serve(options)),
         Command::Local(options) => local::command(global, options),
+        Command::Engine(options) => engine::command(global, options),
         Command::Demo(options) => block_on(demo::demo(global, options)),
         Command::Bench(options) => block_on(bench::bench(global, options)),
         Command::Completions { shell } => shell::completions(shell),

@@ -126,7 +126,8 @@ pub(crate) async fn serve(options: Options) -> Result<u8, Failure> {
         error => Failure::from(error),
     })?;
     let connect = engine.connect_string();
-    tracing::info!("ready; try: lockkeeper --connect {connect} run demo/hello -- echo hello");
+    let trust = if connect.starts_with("tls://") { " --tls-ca CA.pem" } else { "" };
+    tracing::info!("ready; try: lockkeeper --connect {connect}{trust} run demo/hello -- echo hi");
     tokio::select! {
         ended = engine.stopped() => ended?,
         _ = interrupt.recv() => tracing::info!("INT: stopping"),

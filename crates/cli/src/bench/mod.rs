@@ -138,7 +138,7 @@ impl Range<'_> {
 
     /// A session of its own.
     async fn client(&self) -> Result<Client, Failure> {
-        Ok(connect::builder(self.global).connect(&self.connection.servers).await?)
+        Ok(connect::builder(self.global)?.connect(&self.connection.servers).await?)
     }
 
     fn lock(&self, number: u32) -> Result<ZnodePath, LockPathError> {

@@ -85,7 +85,8 @@ impl Stage<'_> {
 
     /// A session of its own, over a connection that is counted.
     async fn client(&self) -> Result<Client, Failure> {
-        let client = connect::builder(self.global).connect(&self.counter.connect_string()).await;
+        let client =
+            connect::plain_builder(self.global).connect(&self.counter.connect_string()).await;
         client.map_err(|error| {
             let advice = "check --connect; servers may allow fewer connections from one address \
                           (maxClientCnxns) than --waiters asks for";

@@ -1,6 +1,7 @@
 //! The locks that `run` can take, behind one face.
 
 use std::ops::Deref;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use lockkeeper::{
@@ -9,6 +10,7 @@ use lockkeeper::{
 };
 
 use crate::exit::{Exit, Failure};
+use crate::names;
 use crate::output::tell;
 
 /// Which of the locks, and how it is used.
@@ -37,6 +39,12 @@ pub(super) struct Which {
     /// (Python) [default: curator; with --permits: neither, which is faster]
     #[arg(long, value_enum, hide_possible_values = true, value_name = "curator|kazoo")]
     profile: Option<Library>,
+
+    /// If lockkeeper dies while it holds the lock, keep the next one waiting for so long; for what
+    /// cannot check fencing tokens. All users of the lock say this, with any duration
+    #[arg(long, value_name = "DURATION", conflicts_with_all = ["shared", "write", "permits"],
+          value_parser = names::some_time)]
+    lock_delay: Option<Duration>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -89,7 +97,11 @@ impl Which {
             let lock = RwLock::builder(client, path).profile(profile).label(label).build()?;
             return Ok(if self.shared { Lock::Read(lock) } else { Lock::Write(lock) });
         }
-        Mutex::builder(client, path).profile(profile).label(label).build().map(Lock::Mutex)
+        let mut mutex = Mutex::builder(client, path).profile(profile).label(label);
+        if let Some(delay) = self.lock_delay {
+            mutex = mutex.lock_delay(delay);
+        }
+        mutex.build().map(Lock::Mutex)
     }
 }
 
