@@ -158,7 +158,7 @@ async fn l1_a_create_lost_on_its_way_makes_one_node(backend: Backend) -> Result<
 
 /// L1, with only the reply lost: who holds is told by the data and the session of the node.
 ///
-/// Seen to fail with the look in `Trace::find` left out: it waits for its own node.
+/// Seen to fail with the look and the deletion left out: it waits for its own node.
 async fn l1_a_create_whose_reply_is_lost_makes_one_node(backend: Backend) -> Result<()> {
     lost_create(&backend, Loss::BeforeReply).await
 }
@@ -224,8 +224,8 @@ async fn l3_l8_a_timeout_leaves_neither_node_nor_watch(backend: Backend) -> Resu
     exists(&backend, 0).await
 }
 
-/// L4. Seen to fail when `Trace::find` does not compare the sessions and the data has no attempt:
-/// the next session's holder is told that it holds by a node that vanishes.
+/// L4: the old session's node was adopted, and vanished while "held". Here nothing of an attempt
+/// outlives its session; `Trace::find` compares the sessions all the same.
 async fn l4_a_node_of_an_expired_session_is_not_adopted(backend: Backend) -> Result<()> {
     let alice = backend.participant().await?;
     let lock = node(&alice)?;
@@ -281,7 +281,7 @@ async fn l7_a_release_does_not_touch_a_holder_that_came_by_force(backend: Backen
     Ok(())
 }
 
-/// L12. Seen to fail when doors are told apart by the session alone.
+/// L12. Seen to fail with one table of entries for all owners.
 async fn l12_two_owners_of_one_session_exclude_each_other(backend: Backend) -> Result<()> {
     let alice = backend.participant().await?;
     let owners = [Owner::new("alice"), Owner::new("alice")];

@@ -172,7 +172,7 @@ async fn l6_a_release_that_is_lost_is_tried_again(backend: Backend) -> Result<()
 }
 
 /// L12: one session with two handles on one path shared the ownership by accident. Seen to fail
-/// when owners are compared by name.
+/// with one table of entries for all owners.
 async fn l12_two_owners_of_one_session_exclude_each_other(backend: Backend) -> Result<()> {
     let alice = backend.participant().await?;
     let lock = reentrant(&alice)?;
