@@ -40,7 +40,7 @@ const LEASE: Check = Check::Session("lease");
 const FOLLOWER: Check = Check::Partition("follower");
 
 /// As many seeds as a bug may live through.
-const SEEDS: &str = "3000";
+const SEEDS: &str = "1000";
 
 /// Wakes each, and writes the table.
 ///
@@ -87,7 +87,8 @@ fn caught(name: &str, check: Check) -> Result<Option<String>> {
         Check::Session(_) => "lockkeeper-session",
         _ => "lockkeeper-tests",
     };
-    let mut run = command(&["test", "--quiet", "--features", "mutants", "--package", package]);
+    let mut run =
+        command(&["test", "--quiet", "--release", "--features", "mutants", "--package", package]);
     match check {
         Check::Simulation => {
             run.args(["--test", "simulation", "--", "run", "--seeds", SEEDS]);
