@@ -348,7 +348,7 @@ fn two_clients_a_restart_and_a_lost_connection() {
 #[test]
 #[ignore = "long without optimization"]
 fn two_clients_and_time() {
-    let bounds = Bounds { ticks: 4, ..NOTHING };
+    let bounds = Bounds { ticks: 3, ..NOTHING };
     check("two clients, sessions that expire", bounds);
 }
 
