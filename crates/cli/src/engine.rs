@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use lockkeeper_engine::{BackupError, Report};
+use lockkeeper_engine::{BackupError, Report, StorageError};
 use serde::Serialize;
 
 use crate::args::Global;
@@ -59,6 +59,11 @@ struct Copied<'a> {
 
 /// Does what a subcommand of `engine` says.
 pub(crate) fn command(global: &Global, options: Options) -> Result<u8, Failure> {
+    let (Task::Check { dir } | Task::Backup { dir, .. }) = &options.task;
+    if !dir.is_dir() {
+        let message = format!("{} is no data directory", dir.display());
+        return Err(Failure::new(Exit::Usage, message).advise("give that of an engine"));
+    }
     match options.task {
         Task::Check { dir } => check(global, &dir)?,
         Task::Backup { dir, to } => backup(global, &dir, &to)?,
@@ -108,6 +113,10 @@ fn describe(report: &Report) -> String {
 }
 
 fn backup(global: &Global, dir: &Path, to: &Path) -> Result<(), Failure> {
+    // An engine that runs says the same, but not as what kind of error.
+    if to.exists() {
+        return Err(StorageError::Exists { path: to.to_owned() }.into());
+    }
     let backup = lockkeeper_engine::backup(dir, to).map_err(failure)?;
     if global.json {
         return print_json(&Copied { dir, backup: &backup.path, records: backup.records });

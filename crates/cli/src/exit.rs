@@ -5,7 +5,7 @@
 //! | 0 | done |
 //! | 1 | the answer is no: `run -n` or `run -w` did not get the lock, `wait -w` did not see it free (another code with `-E`); `local status` found no engine |
 //! | 64 | wrong usage: an option, a lock name, a duration |
-//! | 65 | the data is not what it should be: a damaged data directory, one of a newer version, a lock with foreign children |
+//! | 65 | the data is not what it should be: a damaged data directory, one of a newer version, a lock with foreign children or of another kind |
 //! | 69 | something is taken: a port, a socket, a data directory |
 //! | 70 | a bug in lockkeeper |
 //! | 71 | the operating system refuses something: a process, a thread |
@@ -191,7 +191,9 @@ fn exit_of_storage(error: &StorageError) -> Exit {
         StorageError::NoDirectory { .. } => Exit::Usage,
         StorageError::InUse { .. } => Exit::Taken,
         StorageError::Newer { .. } | StorageError::Damaged { .. } => Exit::Data,
-        StorageError::NotADirectory { .. } | StorageError::NotWritable { .. } => Exit::CannotCreate,
+        StorageError::NotADirectory { .. }
+        | StorageError::NotWritable { .. }
+        | StorageError::Exists { .. } => Exit::CannotCreate,
         _ => Exit::Disk,
     }
 }

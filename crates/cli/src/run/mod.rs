@@ -46,6 +46,13 @@ when lockkeeper does. The lock is released when the command ends, even if proces
 started live on. If lockkeeper is killed, the command is too (on Linux; not a set-user-ID \
 program, and not what the command has started itself).
 
+A lock is of one kind: without options, for one holder at a time; with --shared and --write, for \
+many readers or one writer; with --permits, for N holders. Whoever takes it for another kind while \
+it is in use is told so.
+
+If somebody asks for the lock (lockkeeper revoke), the command gets TERM, unless --on-revoke \
+ignore says otherwise, and the lock is released when it has ended.
+
 If no server renews the lease, the command is ended before anyone else can have the lock: TERM, \
 then KILL after --kill-after. See docs/guarantees.md for what is promised.
 
@@ -53,7 +60,8 @@ Exit codes:
   the command's own, or 128 + n if signal n ended it
   1        the lock was not free (-n, -w), or the code of -E
   64       wrong usage
-  65       the lock has children that are no contenders; damaged data
+  65       the lock is in use as one of another kind, or has children that are no contenders;
+           damaged data
   69       something that the local engine needs is taken
   71       the system refuses a process
   73       LOCKKEEPER_HOME cannot be written
@@ -70,9 +78,6 @@ pub(crate) struct Options {
     /// The lock, such as backups/nightly
     #[arg(value_parser = names::lock)]
     lock: ZnodePath,
-
-    #[command(flatten)]
-    which: Which,
 
     /// Do not wait if somebody has the lock
     #[arg(short, long, conflicts_with = "wait")]
@@ -105,6 +110,9 @@ pub(crate) struct Options {
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "CMD")]
     command: Vec<OsString>,
+
+    #[command(flatten)]
+    which: Which,
 }
 
 /// What happens to the command when the lock is lost.
