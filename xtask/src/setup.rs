@@ -64,8 +64,8 @@ const NEEDS: &[Need] = &[
         probe: Probe::File("/usr/include/stdlib.h"),
     },
     Need { what: "setpriv", package: "util-linux", probe: Probe::Program("setpriv") },
-    Need { what: "ip", package: "iproute2", probe: Probe::Program("ip") },
-    Need { what: "ss", package: "iproute2", probe: Probe::Program("ss") },
+    Need { what: "ip and ss", package: "iproute2", probe: Probe::Program("ss") },
+    Need { what: "openssl", package: "openssl", probe: Probe::Program("openssl") },
     Need { what: "ps", package: "procps", probe: Probe::Program("ps") },
 ];
 
