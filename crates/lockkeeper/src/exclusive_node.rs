@@ -42,8 +42,8 @@ use lockkeeper_client::{
 use serde::Serialize;
 
 use crate::attempt::{Attempt, retried};
-use crate::guard::Stake;
 use crate::reentry::{Door, Entry};
+use crate::stake::Stake;
 use crate::{AcquireError, Guard, LockPathError, Owner, OwnerInfo, ReleaseError};
 
 /// The simplest lock: one node, which exists while somebody holds the lock.

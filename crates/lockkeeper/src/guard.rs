@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lockkeeper_client::{
-    Cleanup, Client, Contact, Created, ErrorCode, EventKind, Hold, Instant, Reply, SessionId,
-    Transaction, TransactionError, Watcher, ZnodePath,
+    Cleanup, Client, Contact, ErrorCode, EventKind, Hold, Instant, SessionId, Transaction,
+    TransactionError, Watcher, ZnodePath,
 };
 use tokio::sync::{Mutex, watch};
 
 use crate::contender::{Contender, Front};
 use crate::mutants::Mutant;
 use crate::revoke::REQUEST;
+use crate::stake::{Releasing, Stake};
 use crate::token::FencingToken;
 use crate::{AcquireError, EnsureError, LossReason, ReleaseError, VerifyError};
 
@@ -406,70 +407,6 @@ impl Guard {
     /// Sleeps towards the deadline, at most a second: a timer does not count suspended time.
     async fn deadline_near(&self) {
         tokio::time::sleep(self.remaining().min(Duration::from_secs(1))).await;
-    }
-}
-
-/// The node that a holder holds by, and the duty to delete it.
-#[derive(Debug)]
-pub(crate) struct Stake {
-    pub(crate) client: Client,
-    /// The lock.
-    pub(crate) path: ZnodePath,
-    pub(crate) node: Created,
-    /// What deletes the node; `None` if somebody else sees to that.
-    pub(crate) cleanup: Option<Cleanup>,
-}
-
-impl Stake {
-    /// Takes over from a contender at the front.
-    pub(crate) fn of(mut contender: Contender) -> Result<Self, AcquireError> {
-        let Some(node) = contender.node().cloned() else { return Err(contender.deleted()) };
-        let (client, path) = (contender.client().clone(), contender.path().clone());
-        let cleanup = Some(Cleanup::Node(node.path.clone()));
-        contender.disarm();
-        Ok(Self { client, path, node, cleanup })
-    }
-
-    /// The session that the node belongs to.
-    pub(crate) fn session(&self) -> SessionId {
-        self.node.stat.ephemeral_owner
-    }
-}
-
-impl Drop for Stake {
-    fn drop(&mut self) {
-        // With its session, the node is gone.
-        if self.session() == self.client.session_id()
-            && let Some(cleanup) = self.cleanup.take()
-        {
-            self.client.clean_up(cleanup);
-        }
-    }
-}
-
-/// A release on its way.
-#[derive(Debug)]
-pub(crate) struct Releasing {
-    /// How the lock stood when it was released.
-    state: State,
-    /// `None` if there was nothing left to delete.
-    answer: Option<Reply<()>>,
-}
-
-impl Releasing {
-    /// Waits until a server has confirmed it.
-    pub(crate) async fn confirmed(self) -> Result<(), ReleaseError> {
-        let confirmed = match self.answer {
-            Some(answer) => answer.await,
-            None => Ok(()),
-        };
-        match (self.state, confirmed) {
-            (State::Lost(reason), _) => Err(ReleaseError::Lost(reason)),
-            (_, Err(error)) if error.is_session_expired() => {
-                Err(ReleaseError::Lost(LossReason::SessionExpired))
-            }
-            (_, confirmed) => confirmed.map_err(ReleaseError::Unconfirmed),
-        }
     }
 }
 

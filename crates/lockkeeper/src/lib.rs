@@ -1,33 +1,35 @@
 //! Distributed locks with guards, fencing tokens and exact leases, on the ZooKeeper protocol.
 //!
 //! ```text
-//!   mutex      Mutex: a fair lock for one holder at a time
+//!   mutex             Mutex: a fair lock for one holder at a time
 //!   reentrant_mutex   ReentrantMutex: the same, and its owner can enter it again
-//!   exclusive_node   ExclusiveNode: the simplest lock, which wakes everyone at each release
-//!   multi_lock   MultiLock: several locks as one, all or none
-//!   rw_lock    RwLock: a fair lock that readers share and writers have alone
-//!   semaphore  Semaphore: a number of permits, for as many holders at once
-//!   locks      Locks: a lock for any key
-//!   blocking   all of them for programs without async
-//!   inspect    who holds a lock, and who waits
-//!   revoke     asking holders to give a lock back
+//!   exclusive_node    ExclusiveNode: the simplest lock, which wakes everyone at each release
+//!   multi_lock        MultiLock: several locks as one, all or none
+//!   rw_lock           RwLock: a fair lock that readers share and writers have alone
+//!   semaphore         Semaphore: a number of permits, for as many holders at once
+//!   locks             Locks: a lock for any key
+//!   blocking          all of them for programs without async
+//!   inspect           who holds a lock, and who waits
+//!   revoke            asking holders to give a lock back
 //!
 //! and what the locks are made of:
-//!   guard      Guard: what a holder may believe, and until when
-//!   contender  Contender: one place in a queue; a node from before its creation to its deletion
-//!   lock_delay a pause between a holder that vanished and the next one
-//!   attempt    attempts to create a node, while what fails is something passing
-//!   local      the queue within one process
-//!   reentry    counted entries of one owner
-//!   waiting    how a contender waits
-//!   entrance   a program's way into a queue: what the locks with several kinds share
-//!   upgrade    a reader that may become a writer
-//!   semaphore_layout, permits   what a semaphore is made of, and how many permits it has
-//!   order      who is ahead of whom: a pure function of a listing
-//!   profile    how contenders are named, so that Curator and kazoo programs take part
-//!   token      FencingToken and Fence
-//!   owner      OwnerInfo: who stands in a queue, for people to read; Owner: who enters again
-//!   error      what can go wrong
+//!   guard             Guard: what a holder may believe, and until when
+//!   stake             Stake: a holder's node, and the duty to delete it
+//!   contender         Contender: one place in a queue, from before its node is created
+//!   lock_delay        a pause between a holder that vanished and the next one
+//!   attempt           attempts to create a node, while what fails is something passing
+//!   local             the queue within one process
+//!   reentry           counted entries of one owner
+//!   waiting           how a contender waits
+//!   entrance          a program's way into a queue: what the locks with several kinds share
+//!   upgrade           a reader that may become a writer
+//!   semaphore_layout  what a semaphore is made of
+//!   permits           how many permits there are
+//!   order             who is ahead of whom: a pure function of a listing
+//!   profile           how contenders are named, so that Curator and kazoo programs take part
+//!   token             FencingToken and Fence
+//!   owner             OwnerInfo: who stands in a queue, for people to read; Owner: who enters again
+//!   error             what can go wrong
 //! ```
 //!
 //! Invariant: a lock that is reported as held was held at that moment, and whoever holds it is
@@ -77,6 +79,7 @@ pub mod revoke;
 mod rw_lock;
 mod semaphore;
 mod semaphore_layout;
+mod stake;
 mod token;
 mod upgrade;
 mod waiting;
@@ -100,11 +103,11 @@ pub use semaphore_layout::SemaphoreLayout;
 pub use token::{Fence, FencingToken, ParseTokenError, Stale};
 pub use upgrade::RwLockUpgradeableGuard;
 
-#[cfg(feature = "tls")]
-pub use lockkeeper_client::{Tls, TlsError};
 pub use lockkeeper_client::{
     Acl, AddWatchMode, Client, ClientBuilder, Clock, ConnectError, ConnectString, Contact,
     CreateMode, Created, Error, ErrorCode, EventKind, Instant, LeaseMode, LeaseState, Outcome,
     Sequence, SessionId, Stat, Transaction, TransactionError, WatchEvent, WatchStream, Watcher,
     ZnodePath, Zxid,
 };
+#[cfg(feature = "tls")]
+pub use lockkeeper_client::{Tls, TlsError};

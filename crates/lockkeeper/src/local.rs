@@ -16,7 +16,8 @@ use std::time::Duration;
 use lockkeeper_client::{Client, Instant, Watcher, ZnodePath};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-use crate::guard::{Guard, Releasing, State};
+use crate::guard::{Guard, State};
+use crate::stake::Releasing;
 
 /// How a node may serve more than one holder of this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -16,7 +16,7 @@ use lockkeeper_client::{Cleanup, CreateMode, ErrorCode, TransactionError, ZnodeP
 use serde::{Deserialize, Serialize};
 
 use crate::contender::{Contender, Front};
-use crate::guard::Stake;
+use crate::stake::Stake;
 use crate::{AcquireError, Guard};
 
 /// What comes after the lock's name in the name of its mark.

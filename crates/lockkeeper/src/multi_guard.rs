@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use lockkeeper_client::{ErrorCode, Instant, Transaction, TransactionError, ZnodePath};
 
-use crate::guard::Stake;
 use crate::multi_lock::Won;
+use crate::stake::Stake;
 use crate::{
     AcquireError, EnsureError, FencingToken, Guard, LossReason, ReleaseError, State, VerifyError,
 };
