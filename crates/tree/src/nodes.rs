@@ -90,7 +90,8 @@ impl Node {
 /// Remembers which paths were touched since the last [`Tree::take_touched`].
 #[derive(Default)]
 pub(crate) struct Tree {
-    nodes: HashMap<Arc<str>, Node>,
+    /// Boxed: a hash table keeps up to half of its places free, and moves all when it grows.
+    nodes: HashMap<Arc<str>, Box<Node>>,
     ephemerals: HashMap<SessionId, BTreeSet<Arc<str>>>,
     ephemeral_count: usize,
     empty_containers: BTreeSet<Arc<str>>,
@@ -127,14 +128,14 @@ impl Tree {
 
     /// The empty path is another name of `/`, as in ZooKeeper. No write gets here with it.
     pub(crate) fn get(&self, path: &str) -> Option<&Node> {
-        self.nodes.get(if path.is_empty() { "/" } else { path })
+        self.nodes.get(if path.is_empty() { "/" } else { path }).map(|node| &**node)
     }
 
     /// The node, to be changed: its record will be written.
     pub(crate) fn touch(&mut self, path: &str) -> Option<&mut Node> {
         let (key, _) = self.nodes.get_key_value(path)?;
         self.touched.push(Arc::clone(key));
-        self.nodes.get_mut(path)
+        self.nodes.get_mut(path).map(|node| &mut **node)
     }
 
     /// Adds a node below a parent that exists; counts the create.
@@ -166,7 +167,7 @@ impl Tree {
             let (parent_key, _) = self.nodes.get_key_value(parent_path).expect("just seen");
             self.empty_containers.insert(Arc::clone(parent_key));
         }
-        (key, node)
+        (key, *node)
     }
 
     /// Replaces the data of a node that exists.
@@ -195,7 +196,7 @@ impl Tree {
                 self.ttl_nodes.insert(Arc::clone(&key));
             }
         }
-        self.nodes.insert(key, node);
+        self.nodes.insert(key, Box::new(node));
     }
 
     /// Tells a node's parent of it; `false` if there is no parent.
@@ -332,7 +333,8 @@ impl Tree {
 
     /// All nodes, in order of their paths.
     pub(crate) fn sorted(&self) -> Vec<(&Arc<str>, &Node)> {
-        let mut nodes: Vec<_> = self.nodes.iter().collect();
+        let nodes = self.nodes.iter().map(|(path, node)| (path, &**node));
+        let mut nodes: Vec<_> = nodes.collect();
         nodes.sort_unstable_by_key(|(path, _)| *path);
         nodes
     }
