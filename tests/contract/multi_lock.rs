@@ -212,8 +212,10 @@ async fn l6_a_release_whose_reply_is_lost_is_done_once(backend: Backend) -> Resu
 async fn l19_a_lock_that_cannot_be_had_leaves_none(backend: Backend) -> Result<()> {
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
     let lock = multi(&alice, &[A, B, C])?;
+    lock.acquire().await?.release().await?;
     let guard = single(&bob, B)?.acquire().await?;
-    let result = lock.acquire_timeout(Duration::from_millis(100)).await;
+    // Time enough to reach the wait, on a busy machine too.
+    let result = lock.acquire_timeout(Duration::from_secs(1)).await;
     let Err(AcquireError::Timeout { path, .. }) = &result else { panic!("{result:?}") };
     assert_eq!(path.as_str(), B, "the one that was waited for");
     places(&backend, &[(A, 0), (B, 1), (C, 0)]).await?;
