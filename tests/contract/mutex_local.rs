@@ -1,7 +1,7 @@
 //! The mutex among the tasks of one process: their own line, nodes that linger, cohorts.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use lockkeeper::{LossReason, Mutex};
@@ -56,6 +56,32 @@ async fn many_tasks_put_one_contender_on_the_server(backend: Backend) -> Result<
     let requests = alone_on_the_server(&alice);
     assert_eq!(requests, TASKS * 2, "a create and a delete for each");
     Ok(())
+}
+
+/// Ten times as many tasks take about ten times as long: nothing grows with the length of the line.
+#[tokio::test]
+async fn ten_thousand_tasks_cost_ten_times_as_much_as_a_thousand() -> Result<()> {
+    let backend = Backend::embedded().await?;
+    let client = backend.observer().await?;
+    let mut times = Vec::new();
+    for tasks in [1_000, 10_000] {
+        let lock = Mutex::new(&client, LOCK)?;
+        let started = Instant::now();
+        let mut waiting = JoinSet::new();
+        for _ in 0..tasks {
+            let lock = lock.clone();
+            waiting.spawn(async move {
+                lock.acquire().await?.release().await.map_err(anyhow::Error::from)
+            });
+        }
+        while let Some(done) = waiting.join_next().await {
+            done??;
+        }
+        times.push(started.elapsed());
+    }
+    println!("1,000 tasks: {:?}, 10,000 tasks: {:?}", times[0], times[1]);
+    assert!(times[1] < times[0] * 25, "{times:?}");
+    queue_empties(&backend).await
 }
 
 /// How many creates and deletes there were, after making sure that they took turns.
