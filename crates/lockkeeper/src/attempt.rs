@@ -17,6 +17,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(20);
 pub(crate) enum Attempt {
     /// Something passing: another attempt, with another name, may do.
     Again,
+    /// A node was missing and has been made: another attempt may do at once.
+    Prepared,
     Failed(AcquireError),
 }
 
@@ -43,15 +45,17 @@ where
     let mut pause = FIRST_PAUSE;
     for _ in 1..ATTEMPTS {
         match attempt().await {
-            Err(Attempt::Again) => {}
-            Err(Attempt::Failed(error)) => return Err(error),
             Ok(entered) => return Ok(entered),
+            Err(Attempt::Failed(error)) => return Err(error),
+            Err(Attempt::Prepared) => {}
+            Err(Attempt::Again) => {
+                tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
+                pause *= 2;
+            }
         }
-        tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
-        pause *= 2;
     }
     attempt().await.map_err(|attempt| match attempt {
         Attempt::Failed(error) => error,
-        Attempt::Again => AcquireError::Unreachable { path: path.clone() },
+        Attempt::Again | Attempt::Prepared => AcquireError::Unreachable { path: path.clone() },
     })
 }

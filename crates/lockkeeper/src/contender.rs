@@ -97,7 +97,7 @@ impl Contender {
                 contender.armed = false;
                 let ensured = client.ensure(&terms.path, terms.profile.parents()).await;
                 ensured.map_err(|error| Attempt::at_entry(&terms.path, error))?;
-                return Err(Attempt::Again);
+                return Err(Attempt::Prepared);
             }
             Err(error) => return contender.recover(error).await,
         }

@@ -179,7 +179,7 @@ impl ExclusiveNode {
             Err(error) if error.code() == Some(ErrorCode::NoNode) => {
                 trace.data = None;
                 self.make_parent().await.map_err(|error| Attempt::at_entry(&self.path, error))?;
-                Err(Attempt::Again)
+                Err(Attempt::Prepared)
             }
             Err(error) if error.outcome() == Outcome::NotApplied || error.is_session_expired() => {
                 trace.data = None;

@@ -254,7 +254,7 @@ impl MultiLock {
         match (won.get(index), code) {
             (Some((contender, _)), _) => Attempt::Failed(contender.deleted()),
             (None, ErrorCode::NoNode) => match self.make_parents(won.len()).await {
-                Ok(()) => Attempt::Again,
+                Ok(()) => Attempt::Prepared,
                 Err(error) => self.lost(won, error),
             },
             (None, _) => {

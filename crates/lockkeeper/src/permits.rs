@@ -90,7 +90,7 @@ impl Permits {
             Ok((data, _)) => self.parse(node, &data).map_err(Attempt::Failed),
             Err(error) if error.code() == Some(ErrorCode::NoNode) => {
                 client.ensure(node, self.format.mode()).await.map_err(failed)?;
-                Err(Attempt::Again)
+                Err(Attempt::Prepared)
             }
             Err(error) => Err(failed(error)),
         }
