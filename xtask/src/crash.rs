@@ -12,7 +12,7 @@ use anyhow::{Context, Result, ensure};
 pub(crate) fn run(runs: usize) -> Result<()> {
     let suites: [&[&str]; 2] = [
         &["--test", "engine", "--", "crash::kill", "--nocapture", "--test-threads=2"],
-        &["--lib", "--", "storage::tests", "--nocapture"],
+        &["--lib", "--", "storage::tests"],
     ];
     for suite in suites {
         let status = Command::new(env!("CARGO"))
