@@ -16,6 +16,7 @@ for_each_lock!("an exclusive lock":
     grants_follow_the_order_of_arrival_and_tokens_grow,
     a_release_wakes_one_waiter,
     a_wait_costs_one_more_round_trip_and_one_event,
+    a_long_line_costs_one_listing_however_long_it_is,
     try_acquire_does_not_wait_and_leaves_nothing,
     l3_a_timeout_leaves_nothing,
     l8_a_waiter_that_gives_up_leaves_no_watch,
@@ -119,6 +120,34 @@ async fn a_wait_costs_one_more_round_trip_and_one_event<L: Exclusive>(
     // The watch on the own node goes first, so that its deletion is no event.
     assert_eq!(bob.proxy.requests(), [OpCode::RemoveWatches, OpCode::Delete]);
     assert_eq!(bob.proxy.events(), []);
+    Ok(())
+}
+
+/// The last in line remembered everyone before it, and when the closest one had gone, looked for
+/// each of the others, one round trip after the other: 999 of them for the thousandth.
+///
+/// Seen to fail with `Standing::WaitOn` for one that was remembered: as many reads as were ahead.
+async fn a_long_line_costs_one_listing_however_long_it_is<L: Exclusive>(
+    backend: Backend,
+) -> Result<()> {
+    const AHEAD: usize = 10;
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let mut ahead = vec![lock_of::<L>(&alice)?.acquire().await?];
+    let mut waiting = Vec::new();
+    for place in 2..=AHEAD {
+        waiting.push(queue_up(&backend, &lock_of::<L>(&alice)?, place).await?);
+    }
+    let last = queue_up(&backend, &lock_of::<L>(&bob)?, AHEAD + 1).await?;
+    bob.proxy.passes(|passed| settled::<L>(passed, 1)).await;
+    bob.proxy.clear();
+    for next in waiting {
+        ahead.remove(0).release().await?;
+        ahead.push(next.await??);
+    }
+    ahead.remove(0).release().await?;
+    last.await??.release().await?;
+    let count = |op| bob.proxy.requests().iter().filter(|request| **request == op).count();
+    assert_eq!((count(OpCode::GetChildren2), count(OpCode::GetData)), (1, 0));
     Ok(())
 }
 

@@ -7,6 +7,8 @@ mod exclusive;
 mod exclusive_faults;
 mod exclusive_leases;
 mod exclusive_node;
+mod herd;
+mod kazoo_profile;
 mod lock_delay;
 mod locks;
 mod multi_lock;

@@ -38,6 +38,8 @@ enum Ask {
     Relist,
     Exists,
     Ahead,
+    /// To wait or to hold, with a fresh listing.
+    Again,
     Prove,
 }
 
@@ -68,6 +70,10 @@ pub(crate) enum Step {
         line: Line,
         ahead: String,
         watch: WatchId,
+    },
+    /// One ahead has gone, and others may have (`Contender::list`).
+    Listing {
+        own: Own,
     },
     Proving {
         own: Own,
@@ -291,6 +297,13 @@ impl Client {
                 }
                 _ => self.abandon(now, "no answer"),
             },
+            (Step::Listing { own }, Ask::Again, result) => match result {
+                Ok(Response::Names(names)) => self.advance(now, own, line(names)),
+                Err(error) if error.is_retryable() && error != RequestError::Unreachable => {
+                    self.ask(now, Ask::Again, list());
+                }
+                _ => self.abandon(now, "no answer"),
+            },
             (Step::Proving { own, hold }, Ask::Prove, result) => match result {
                 Ok(Response::Multi(results))
                     if results.iter().any(|r| matches!(r, OpResult::Error(_))) =>
@@ -318,7 +331,10 @@ impl Client {
                 let ahead = ahead.pop().expect("a mutex waits for one");
                 self.watch(now, own, line, ahead);
             }
-            Standing::ListAgain => unreachable!("exclusive contenders are not replaced"),
+            Standing::ListAgain => {
+                self.step = Step::Listing { own };
+                self.ask(now, Ask::Again, list());
+            }
             Standing::Gone => self.step = Step::GaveUp(Reason("deleted")),
         }
     }
@@ -388,7 +404,9 @@ impl Client {
     fn drop_contender(&mut self, now: Instant) {
         let own = match &self.step {
             Step::Entering { own } => own.clone(),
-            Step::Waiting { own, .. } | Step::Proving { own, .. } => Some(own.clone()),
+            Step::Waiting { own, .. } | Step::Listing { own } | Step::Proving { own, .. } => {
+                Some(own.clone())
+            }
             Step::Recovering { .. } => None,
             _ => return,
         };

@@ -195,7 +195,13 @@ impl Bounds {
 
 impl Client {
     fn may_cancel(&self) -> bool {
-        matches!(self.step, Step::Entering { .. } | Step::Recovering { .. } | Step::Waiting { .. })
+        matches!(
+            self.step,
+            Step::Entering { .. }
+                | Step::Recovering { .. }
+                | Step::Waiting { .. }
+                | Step::Listing { .. }
+        )
     }
 }
 

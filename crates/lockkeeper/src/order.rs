@@ -27,8 +27,8 @@ pub enum Standing {
     /// go before anything can change for it. One node, except where permits are counted; none if
     /// it asks for more permits than there are.
     WaitOn(Vec<String>),
-    /// One that was ahead has gone, and may have left another in its place, or one that is ahead
-    /// may have been replaced: only a new listing can tell.
+    /// One that was ahead has gone. Those further ahead may have gone long since, or what has gone
+    /// may have left another in its place: only a new listing can tell.
     ListAgain,
     /// It is not in the queue.
     Gone,
@@ -47,15 +47,15 @@ pub enum Upgrade {
 
 /// The contenders of one lock, first to last.
 ///
-/// New ones come in at the end, so a queue that was listed once stays true, for those that were
-/// in it, when the ones that have gone are taken out. The exception is a contender that is
-/// replaced by one of another kind at the same number ([`Kind::may_become`]); what such a change
-/// could put in the way is asked for with [`Standing::ListAgain`].
+/// New ones come in at the end, so who is not in the way when the queue is listed will not be
+/// later, and whoever was behind the only one holds when that one has gone. The exception is a
+/// contender that is replaced by one of another kind at the same number ([`Kind::may_become`]).
+/// Where more is to be known, [`Standing::ListAgain`] asks for it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Line {
     places: Vec<Place>,
-    /// Those taken out that may have left another in their place.
-    replaceable: Vec<Kind>,
+    /// What those that were taken out were.
+    gone: Vec<Kind>,
     permits: u32,
     /// The last transaction that had changed the data of the lock's node.
     changed: Zxid,
@@ -63,7 +63,7 @@ pub struct Line {
 
 impl Default for Line {
     fn default() -> Self {
-        Self { places: Vec::new(), replaceable: Vec::new(), permits: 1, changed: Zxid(0) }
+        Self { places: Vec::new(), gone: Vec::new(), permits: 1, changed: Zxid(0) }
     }
 }
 
@@ -110,6 +110,9 @@ impl Line {
             None => ahead.iter().rev().find(|place| me.is_blocked_by(place.kind)).map(closest),
         };
         match in_the_way {
+            // In a queue that moves, whoever was before the one that has gone has gone earlier.
+            // One listing tells; to look for each of them would cost a round trip each.
+            Some(_) if !self.gone.is_empty() => Standing::ListAgain,
             Some(closest) => Standing::WaitOn(closest),
             None if self.may_be_outdated(me, ahead) => Standing::ListAgain,
             None => Standing::Held,
@@ -140,8 +143,8 @@ impl Line {
     /// something that is in the way.
     fn may_be_outdated(&self, me: Kind, ahead: &[Place]) -> bool {
         let present = ahead.iter().map(|place| place.kind);
-        let mut kinds = self.replaceable.iter().copied().chain(present);
-        !self.replaceable.is_empty()
+        let mut kinds = self.gone.iter().copied().chain(present);
+        !self.gone.is_empty()
             && kinds.any(|kind| kind.may_become().iter().any(|kind| me.is_blocked_by(*kind)))
     }
 
@@ -161,15 +164,17 @@ impl Line {
     /// Takes out a contender that has gone.
     pub fn remove(&mut self, name: &str) {
         let Some(index) = self.places.iter().position(|place| place.name == name) else { return };
-        let gone = self.places.remove(index);
-        if !gone.kind.may_become().is_empty() {
-            self.replaceable.push(gone.kind);
-        }
+        self.gone.push(self.places.remove(index).kind);
     }
 
     /// Sets how many permits there are; one, unless it is said.
     pub fn set_permits(&mut self, permits: u32) {
         self.permits = permits;
+    }
+
+    /// How many permits there are.
+    pub fn permits(&self) -> u32 {
+        self.permits
     }
 
     /// The contenders, first to last.
@@ -251,12 +256,21 @@ mod tests {
 
     /// L9: the one ahead disappears between the listing and the watch.
     #[test]
-    fn l9_a_line_stays_true_when_those_who_left_are_taken_out() {
+    fn l9_whoever_was_behind_the_only_one_holds_when_it_has_gone() {
         let mut line = line(&["a-lock-0000000001", "b-lock-0000000002", "c-lock-0000000003"]);
-        line.remove("b-lock-0000000002");
-        assert_eq!(line.standing("c-lock-0000000003"), wait_on("a-lock-0000000001"));
         line.remove("a-lock-0000000001");
-        assert_eq!(line.standing("c-lock-0000000003"), Standing::Held);
+        assert_eq!(line.standing("b-lock-0000000002"), Standing::Held);
+        assert_eq!(line.standing("c-lock-0000000003"), Standing::ListAgain);
+    }
+
+    /// The thousandth in line remembered 999 before it, and looked for each of them when the last
+    /// one had gone: as many round trips, for every release.
+    #[test]
+    fn who_had_many_ahead_lists_again_instead_of_looking_for_each() {
+        let mut line = line(&["a-lock-0000000001", "b-lock-0000000002", "c-lock-0000000003"]);
+        assert_eq!(line.standing("c-lock-0000000003"), wait_on("b-lock-0000000002"));
+        line.remove("b-lock-0000000002");
+        assert_eq!(line.standing("c-lock-0000000003"), Standing::ListAgain);
     }
 
     /// L15: a downgraded reader lost its place. It is at its writer's own number, which is ahead of
@@ -270,7 +284,7 @@ mod tests {
         line.remove("a-__WRIT__0000000001");
         assert_eq!(line.standing("b-__READ__0000000002"), Standing::Held, "readers go together");
         line.remove("b-__READ__0000000002");
-        assert_eq!(line.standing("c-__WRIT__0000000003"), Standing::ListAgain);
+        assert_eq!(line.standing("c-__WRIT__0000000003"), Standing::ListAgain, "nobody is left");
         let line = self::line(&["d-__READ__0000000001", "c-__WRIT__0000000003"]);
         assert_eq!(line.standing("c-__WRIT__0000000003"), wait_on("d-__READ__0000000001"));
     }
@@ -288,7 +302,7 @@ mod tests {
         assert_eq!(line.standing(names[3]), wait_on(names[1]));
         line.remove(names[1]);
         assert_eq!(line.standing(names[2]), Standing::ListAgain, "the first may write by now");
-        assert_eq!(line.standing(names[3]), wait_on(names[0]), "one at a time");
+        assert_eq!(line.standing(names[3]), Standing::ListAgain, "one at a time");
         line.remove(names[0]);
         assert_eq!(line.standing(names[3]), Standing::ListAgain);
     }

@@ -33,7 +33,7 @@ impl RwLockUpgradeableGuard {
 
     /// Goes on as a writer, in the reader's place, when the other readers have left: nobody writes
     /// in between, and no new readers come in. It goes before those who wait in line. The token is
-    /// a new one. Costs two round trips, and one and an event for each reader that it waits for.
+    /// a new one. Costs two round trips, and one and an event for each reader that it comes to wait for.
     ///
     /// # Errors
     /// If the lock is lost, or no server can be reached for a whole session timeout. Then it is
@@ -113,9 +113,8 @@ async fn clear_the_way(entrance: &Entrance, reader: &Guard) -> Result<Contender,
         match line.upgrade(reader.node().name()) {
             Upgrade::WaitOn(other) => {
                 let waiting = barrier.outwait(vec![other], &mut watches);
-                for gone in reader.run(waiting).await.map_err(lost)?? {
-                    line.remove(&gone);
-                }
+                reader.run(waiting).await.map_err(lost)??;
+                line = barrier.list().await?;
             }
             Upgrade::Clear(first) => {
                 match trade(entrance, reader, [&first, &end.name], parent).await {

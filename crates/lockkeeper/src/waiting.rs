@@ -22,8 +22,9 @@ pub(crate) struct Watches {
 }
 
 impl Contender {
-    /// Waits until nothing that is ahead is in the way. Costs one round trip for each contender
-    /// that it comes to stand behind; a watch for that one, and a watch for its own node.
+    /// Waits until nothing that is ahead is in the way. Costs one round trip and an event for the
+    /// closest one ahead, and a listing if there were more; watches for that one and for its own
+    /// node. The same again for each that gives up instead of taking its turn.
     pub(crate) async fn reach_front(&self, mut line: Line) -> Result<Front, AcquireError> {
         self.wait_in(&mut line).await
     }
@@ -40,7 +41,11 @@ impl Contender {
                         line.remove(&gone);
                     }
                 }
-                Standing::ListAgain => *line = self.list().await?,
+                Standing::ListAgain => {
+                    let permits = line.permits();
+                    *line = self.list().await?;
+                    line.set_permits(permits);
+                }
             }
         }
     }

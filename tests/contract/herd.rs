@@ -1,0 +1,111 @@
+//! A thousand waiters, each with a session of its own: how many of them a release wakes.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use lockkeeper::{Client, Guard, RwLock};
+use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
+use lockkeeper_wire::OpCode;
+use tokio::task::JoinSet;
+
+use crate::locks::{Exclusive, Held, lock_of};
+use crate::rw_lock::{replies, rw_lock};
+use crate::{LOCK, lock_path};
+
+const WAITERS: usize = 1_000;
+
+/// How many events have come to anyone.
+fn events(participants: &[Participant]) -> usize {
+    participants.iter().map(|participant| participant.proxy.events().len()).sum()
+}
+
+async fn participants(backend: &Backend, number: usize) -> Result<Vec<Participant>> {
+    let mut participants = Vec::with_capacity(number);
+    for _ in 0..number {
+        // Long, so that a thousand sessions do not drown what is looked at in pings.
+        let builder = Client::builder().session_timeout(Duration::from_secs(60));
+        participants.push(backend.participant_with(builder).await?);
+    }
+    Ok(participants)
+}
+
+/// Waits until everybody has the answers to this many watched reads, and so waits.
+async fn settled(participants: &[Participant], reads: usize) {
+    for participant in participants {
+        participant.proxy.passes(|passed| replies(passed, OpCode::GetData) == reads).await;
+    }
+}
+
+async fn each_release_wakes_one<L: Exclusive>() -> Result<()> {
+    let backend = Backend::embedded().await?;
+    let alice = backend.participant().await?;
+    let waiters = participants(&backend, WAITERS).await?;
+    let mut guard = lock_of::<L>(&alice)?.acquire().await?;
+    let mut acquiring = JoinSet::new();
+    for participant in &waiters {
+        let lock = lock_of::<L>(participant)?;
+        acquiring.spawn(async move { lock.acquire().await });
+    }
+    children_reach(&backend.observer().await?, &lock_path(), WAITERS + 1).await?;
+    let reads = L::CONTENDED.iter().filter(|op| **op == OpCode::GetData).count();
+    settled(&waiters, reads).await;
+    for release in 1..=WAITERS {
+        guard.release().await?;
+        guard = acquiring.join_next().await.expect("one more waits")??;
+        if release % 100 == 0 {
+            assert_eq!(events(&waiters), release, "one event for each release");
+        }
+    }
+    guard.release().await?;
+    assert_eq!(events(&waiters), WAITERS);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_release_of_a_mutex_wakes_one_of_a_thousand() -> Result<()> {
+    each_release_wakes_one::<lockkeeper::Mutex>().await
+}
+
+#[tokio::test]
+async fn a_release_of_a_write_lock_wakes_one_of_a_thousand() -> Result<()> {
+    each_release_wakes_one::<crate::locks::WriteLock>().await
+}
+
+/// A run of readers, and a writer behind it.
+#[tokio::test]
+async fn a_run_of_readers_wakes_once_and_wakes_the_writer_once() -> Result<()> {
+    let backend = Backend::embedded().await?;
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let readers = participants(&backend, WAITERS).await?;
+    let first = rw_lock(&alice)?.write().await?;
+    let mut reading = JoinSet::new();
+    for participant in &readers {
+        let lock = RwLock::new(&participant.client, LOCK)?;
+        reading.spawn(async move { lock.read().await });
+    }
+    let observer = backend.observer().await?;
+    children_reach(&observer, &lock_path(), WAITERS + 1).await?;
+    let lock = rw_lock(&bob)?;
+    let writing = tokio::spawn(async move { lock.write().await });
+    children_reach(&observer, &lock_path(), WAITERS + 2).await?;
+    settled(&readers, 2).await;
+    settled(std::slice::from_ref(&bob), 2).await;
+
+    first.release().await?;
+    let mut guards: Vec<Guard> = Vec::new();
+    while let Some(guard) = reading.join_next().await {
+        guards.push(guard??);
+    }
+    assert_eq!(events(&readers), WAITERS, "all of them hold now, and each was told once");
+    assert_eq!(bob.proxy.events(), []);
+
+    // In order of arrival, the last one is the one that the writer watches.
+    guards.sort_by_key(|guard| guard.token());
+    for guard in guards {
+        guard.release().await?;
+    }
+    writing.await??.release().await?;
+    assert_eq!(bob.proxy.events().len(), 1, "one for the whole run");
+    assert_eq!(events(&readers), WAITERS);
+    Ok(())
+}

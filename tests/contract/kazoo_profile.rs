@@ -1,0 +1,104 @@
+//! Locks with kazoo's names: what they are called, what is in them, and what is above them.
+
+use anyhow::Result;
+use lockkeeper::{AcquireError, Mutex, Profile, RwLock};
+use lockkeeper_testkit::backend::{Backend, Participant};
+use lockkeeper_wire::OpCode;
+
+use crate::{LOCK, contract, enqueue, queue_empties};
+
+contract!("kazoo's profile":
+    names_and_data_are_those_of_kazoo,
+    parents_stay,
+    writers_and_readers_take_turns,
+    a_mutex_is_a_write_lock,
+    curators_names_are_refused,
+);
+
+fn mutex(participant: &Participant) -> Result<Mutex> {
+    let builder = Mutex::builder(&participant.client, LOCK);
+    Ok(builder.profile(Profile::Kazoo).label("backup").build()?)
+}
+
+fn rw_lock(participant: &Participant) -> Result<RwLock> {
+    let builder = RwLock::builder(&participant.client, LOCK);
+    Ok(builder.profile(Profile::Kazoo).label("backup").build()?)
+}
+
+/// Whether kazoo's pattern finds the contender, and finds its own thirty-two digits before it.
+fn is_named(name: &str, marker: &str) -> bool {
+    let Some((owner, number)) = name.split_once(marker) else { return false };
+    let hex = owner.len() == 32 && owner.bytes().all(|byte| byte.is_ascii_hexdigit());
+    hex && number.len() == 10 && number.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+async fn names_and_data_are_those_of_kazoo(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let guard = mutex(&alice)?.acquire().await?;
+    assert!(is_named(guard.node().name(), "__lock__"), "{}", guard.node());
+    let (identifier, _) = alice.client.data(guard.node()).await?;
+    assert_eq!(&identifier[..], b"backup");
+    guard.release().await?;
+
+    let lock = rw_lock(&alice)?;
+    let guard = lock.write().await?;
+    assert!(is_named(guard.node().name(), "__lock__"), "{}", guard.node());
+    let number = guard.node().name()[40..].to_owned();
+    let guard = guard.downgrade().await?;
+    assert!(is_named(guard.node().name(), "__rlock__"), "{}", guard.node());
+    assert!(guard.node().name().ends_with(&number), "the place is kept");
+    guard.release().await?;
+    let guard = lock.upgradeable_read().await?;
+    assert!(is_named(guard.node().name(), "__upgr__rlock__"), "{}", guard.node());
+    assert!(guard.node().name()[32..].contains("__rlock__"), "kazoo sees a reader");
+    let guard = guard.upgrade().await?;
+    assert!(is_named(guard.node().name(), "__lock__"), "{}", guard.node());
+    guard.release().await?;
+    queue_empties(&backend).await
+}
+
+/// kazoo remembers that it has made the parents, and fails when a server has reaped them since.
+async fn parents_stay(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    mutex(&alice)?.acquire().await?.release().await?;
+    rw_lock(&alice)?.read().await?.release().await?;
+    assert!(!alice.proxy.requests().contains(&OpCode::CreateContainer));
+    Ok(())
+}
+
+async fn writers_and_readers_take_turns(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let (ours, theirs) = (rw_lock(&alice)?, rw_lock(&bob)?);
+    let (one, two) = (ours.read().await?, theirs.read().await?);
+    let lock = theirs.clone();
+    let writer = enqueue(&backend, 3, async move { lock.write().await }).await?;
+    assert!(ours.try_read().await?.is_none());
+    one.release().await?;
+    two.release().await?;
+    let writer = writer.await??;
+    assert!(ours.try_read().await?.is_none() && ours.try_write().await?.is_none());
+    writer.release().await?;
+    queue_empties(&backend).await
+}
+
+async fn a_mutex_is_a_write_lock(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let guard = mutex(&alice)?.acquire().await?;
+    let lock = rw_lock(&bob)?;
+    assert!(lock.try_read().await?.is_none() && lock.try_write().await?.is_none());
+    guard.release().await?;
+    let guard = lock.write().await?;
+    assert!(mutex(&alice)?.try_acquire().await?.is_none());
+    guard.release().await?;
+    queue_empties(&backend).await
+}
+
+async fn curators_names_are_refused(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let curator = crate::mutex(&alice)?.acquire().await?;
+    for error in [mutex(&alice)?.acquire().await.err(), rw_lock(&alice)?.read().await.err()] {
+        assert!(matches!(error, Some(AcquireError::Foreign { .. })), "{error:?}");
+    }
+    curator.release().await?;
+    queue_empties(&backend).await
+}

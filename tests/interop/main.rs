@@ -1,0 +1,287 @@
+//! The same locks in three languages: our tasks contend with programs on Apache Curator (Java) and
+//! kazoo (Python) on one path of a real ZooKeeper, with random timings and kills.
+//!
+//! No two are inside who must not be, everybody gets turns, and nothing is left. Each contest
+//! lasts for some seconds, or for half a minute with `LOCKKEEPER_LONG=1`, and prints the seed that
+//! its timings come from; `LOCKKEEPER_SEED` gives it.
+
+mod inside;
+mod ours;
+
+use std::collections::BTreeMap;
+use std::env;
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use lockkeeper::{Client, ErrorCode, Profile, SemaphoreLayout, ZnodePath};
+use lockkeeper_testkit::peers::{self, Peer};
+use lockkeeper_testkit::process::Process;
+use lockkeeper_testkit::zookeeper::shared_chroot;
+use lockkeeper_testkit::{java, python, scratch};
+use tempfile::TempDir;
+use tokio::task::JoinHandle;
+
+use crate::inside::Inside;
+use crate::ours::Kind;
+
+const PATH: &str = "/locks/shared";
+
+/// Long enough for a machine that is busy, short enough to wait for when somebody is killed.
+const SESSION_MS: &str = "4000";
+
+/// What nothing comes near unless it hangs.
+const LIMIT: Duration = Duration::from_secs(60);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Language {
+    Java,
+    Python,
+}
+use Language::{Java, Python};
+
+#[tokio::test]
+async fn mutex_with_curator_and_kazoo() -> Result<()> {
+    let kind = Kind::Mutex(Profile::Curator);
+    contest("a mutex", kind, "mutex", &[Java, Java, Python, Python]).await
+}
+
+#[tokio::test]
+async fn mutex_with_kazoo_and_its_own_names() -> Result<()> {
+    contest("kazoo's mutex", Kind::Mutex(Profile::Kazoo), "kazoo-mutex", &[Python; 3]).await
+}
+
+#[tokio::test]
+async fn read_write_lock_with_curator_and_kazoo() -> Result<()> {
+    let kind = Kind::ReadWrite(Profile::Curator);
+    contest("a read-write lock", kind, "rw", &[Java, Java, Python, Python]).await
+}
+
+#[tokio::test]
+async fn read_write_lock_with_kazoo_and_its_own_names() -> Result<()> {
+    let kind = Kind::ReadWrite(Profile::Kazoo);
+    contest("kazoo's read-write lock", kind, "kazoo-rw", &[Python; 3]).await
+}
+
+#[tokio::test]
+async fn semaphore_with_curator() -> Result<()> {
+    let kind = Kind::Semaphore(SemaphoreLayout::Curator, 3);
+    contest("Curator's semaphore", kind, "semaphore:3", &[Java; 3]).await
+}
+
+#[tokio::test]
+async fn semaphore_with_kazoo() -> Result<()> {
+    let kind = Kind::Semaphore(SemaphoreLayout::Kazoo, 3);
+    contest("kazoo's semaphore", kind, "semaphore:3", &[Python; 3]).await
+}
+
+/// How many tasks of ours take part.
+const OURS: usize = 3;
+
+async fn contest(suite: &str, kind: Kind, theirs: &str, languages: &[Language]) -> Result<()> {
+    let mut needed = vec![Peer::ZooKeeper];
+    needed.extend(languages.contains(&Java).then_some(Peer::Curator));
+    needed.extend(languages.contains(&Python).then_some(Peer::Kazoo));
+    if !peers::ready(&format!("interop: {suite}"), &needed) {
+        return Ok(());
+    }
+    let long = env::var_os("LOCKKEEPER_LONG").is_some_and(|value| value == "1");
+    let seed = env::var("LOCKKEEPER_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = seed.unwrap_or_else(|| fastrand::u64(..));
+    println!("{suite}: LOCKKEEPER_SEED={seed}");
+    let contest = Contest {
+        connect: shared_chroot().await?,
+        kind,
+        theirs: theirs.to_owned(),
+        time: Duration::from_secs(if long { 30 } else { 8 }),
+        random: fastrand::Rng::with_seed(seed),
+        folder: scratch::folder()?,
+        programs: Vec::new(),
+        ended: Turns::new(),
+        kills: 0,
+    };
+    contest.run(languages).await.with_context(|| format!("{suite}, LOCKKEEPER_SEED={seed}"))
+}
+
+/// How often each contender was inside, and in which way.
+type Turns = BTreeMap<String, Vec<String>>;
+
+struct Contest {
+    connect: String,
+    kind: Kind,
+    theirs: String,
+    time: Duration,
+    random: fastrand::Rng,
+    // Before the folder, so that nobody writes any more when it goes.
+    programs: Vec<Program>,
+    folder: TempDir,
+    /// Of those that were killed.
+    ended: Turns,
+    kills: usize,
+}
+
+struct Program {
+    name: String,
+    language: Language,
+    process: Process,
+}
+
+impl Contest {
+    async fn run(mut self, languages: &[Language]) -> Result<()> {
+        fs::create_dir(self.folder.path().join("inside"))?;
+        for (index, language) in languages.iter().enumerate() {
+            let program = self.start(*language, index, self.time)?;
+            self.programs.push(program);
+        }
+        // Those in Java need a moment to come up.
+        for program in &mut self.programs {
+            program.process.prints("TURN", LIMIT).await?;
+        }
+        let started = Instant::now();
+        let ours = self.start_ours().await?;
+        self.kill_some(started).await?;
+        let turns = self.finish(ours).await?;
+        self.check(&turns).await
+    }
+
+    fn start(&mut self, language: Language, number: usize, time: Duration) -> Result<Program> {
+        let interop = Path::new(env!("CARGO_MANIFEST_DIR")).join("interop");
+        let mut command = match language {
+            Java => java::Program::compile(&interop.join("CuratorLocks.java"))?.command(),
+            Python => python::command(&interop.join("kazoo_locks.py")),
+        };
+        let name = format!("{language:?}-{number}").to_lowercase();
+        let seconds = time.as_secs().max(2).to_string();
+        command.args([&self.connect, &self.theirs, PATH, &seconds]).arg(self.folder.path());
+        command.args([SESSION_MS, &name, &self.random.u32(..).to_string()]);
+        let process = Process::spawn(&name, &command, self.folder.path())?;
+        Ok(Program { name, language, process })
+    }
+
+    async fn start_ours(&mut self) -> Result<Vec<Ours>> {
+        let mut ours = Vec::new();
+        for number in 0..OURS {
+            let name = format!("ours-{number}");
+            let inside = Inside::new(self.folder.path(), &name, self.kind.permits());
+            let client = self.client().await?;
+            let contender = ours::Contender::new(&client, PATH, &self.kind, inside)?;
+            let (time, random) = (self.time, self.random.fork());
+            let task = tokio::spawn(async move {
+                let turns = contender.take_turns(time, random).await;
+                client.close().await;
+                turns
+            });
+            ours.push((name, task));
+        }
+        Ok(ours)
+    }
+
+    /// Kills a program now and then, wherever it is, and starts another in its place.
+    async fn kill_some(&mut self, started: Instant) -> Result<()> {
+        loop {
+            let pause = Duration::from_millis(self.random.u64(1_000..5_000));
+            if started.elapsed() + pause + Duration::from_secs(3) > self.time && self.kills > 0 {
+                return Ok(());
+            }
+            tokio::time::sleep(pause).await;
+            let victim = self.random.usize(..self.programs.len());
+            let mut victim = self.programs.swap_remove(victim);
+            victim.process.kill();
+            // Its session lives for seconds more: nobody takes its place before this is done.
+            Inside::forget(self.folder.path(), &victim.name)?;
+            ensure!(!victim.process.stdout().contains("VIOLATION"), "{}", victim.process.tail());
+            self.ended.insert(victim.name, turns(&victim.process.stdout()));
+            self.kills += 1;
+            let left = self.time.saturating_sub(started.elapsed());
+            let number = 10 + self.kills;
+            let next = self.start(victim.language, number, left)?;
+            self.programs.push(next);
+        }
+    }
+
+    async fn finish(&mut self, ours: Vec<Ours>) -> Result<Turns> {
+        let mut all = Turns::new();
+        for (name, task) in ours {
+            let turns = tokio::time::timeout(self.time + LIMIT, task).await;
+            let turns = turns.with_context(|| format!("{name} hangs"))???;
+            all.insert(name, turns);
+        }
+        for program in &mut self.programs {
+            let status = program.process.end(LIMIT).await?;
+            let tail = program.process.tail();
+            ensure!(status.success(), "{}: {status}\n{tail}", program.name);
+            all.insert(program.name.clone(), turns(&program.process.stdout()));
+        }
+        Ok(all)
+    }
+
+    async fn check(&self, turns: &Turns) -> Result<()> {
+        let counts: Vec<_> = turns.iter().map(|(name, turns)| (name, turns.len())).collect();
+        println!("turns: {counts:?}, {} killed", self.kills);
+        for (name, turns) in turns {
+            ensure!(!turns.is_empty(), "{name} was never inside: {counts:?}");
+        }
+        Inside::nobody(self.folder.path())?;
+        // One that is killed may have counted, and not said so.
+        let counted = turns.values().chain(self.ended.values()).flatten();
+        let counted = counted.filter(|turn| ["x", "d", "u"].contains(&turn.as_str())).count();
+        let counter = Inside::counter(self.folder.path())?;
+        ensure!(
+            (counted..=counted + self.kills).contains(&counter),
+            "{counted} said that they counted, and the counter is {counter}"
+        );
+        self.check_tokens()?;
+        self.nothing_is_left().await
+    }
+
+    /// Whoever came later into a mutex has a larger token, in whatever language.
+    fn check_tokens(&self) -> Result<()> {
+        let log = fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
+        let tokens: Result<Vec<i64>, _> = log.lines().map(str::parse).collect();
+        ensure!(tokens?.is_sorted_by(|a, b| a < b), "tokens do not grow: {log}");
+        Ok(())
+    }
+
+    /// Waits until the sessions of those that were killed are gone, and everybody's nodes.
+    async fn nothing_is_left(&self) -> Result<()> {
+        let client = self.client().await?;
+        let start = Instant::now();
+        loop {
+            let left = ephemerals(&client, ZnodePath::new("/locks")?).await?;
+            if left.is_empty() {
+                return Ok(());
+            }
+            ensure!(start.elapsed() < LIMIT, "left behind: {left:?}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    async fn client(&self) -> Result<Client> {
+        let builder = Client::builder().session_timeout(Duration::from_secs(10));
+        Ok(builder.server_tick(Duration::from_millis(500)).connect(&self.connect).await?)
+    }
+}
+
+type Ours = (String, JoinHandle<Result<Vec<String>>>);
+
+/// The lines `TURN ...` of a program.
+fn turns(output: &str) -> Vec<String> {
+    output.lines().filter_map(|line| line.strip_prefix("TURN ").map(str::to_owned)).collect()
+}
+
+/// All ephemeral nodes at a path and below it.
+async fn ephemerals(client: &Client, path: ZnodePath) -> Result<Vec<ZnodePath>> {
+    let (mut found, mut open) = (Vec::new(), vec![path]);
+    while let Some(path) = open.pop() {
+        let (names, stat) = match client.children(&path).await {
+            Err(error) if error.code() == Some(ErrorCode::NoNode) => continue,
+            listing => listing?,
+        };
+        open.extend(names.iter().filter_map(|name| path.child(name).ok()));
+        if stat.ephemeral_owner.0 != 0 {
+            found.push(path);
+        }
+    }
+    Ok(found)
+}
