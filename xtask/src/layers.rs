@@ -35,6 +35,8 @@ const LOCKKEEPER: &str = "lockkeeper";
 const CLI: &str = "lockkeeper-cli";
 const TESTKIT: &str = "lockkeeper-testkit";
 const TESTS: &str = "lockkeeper-tests";
+const BENCHES: &str = "lockkeeper-benches";
+const HOT_PATHS: &str = "lockkeeper-hot-paths";
 const XTASK: &str = "xtask";
 
 const LAYERS: &[Layer] = &[
@@ -46,8 +48,14 @@ const LAYERS: &[Layer] = &[
     // The recipes see `wire` and `session` only as far as `client` shows them.
     layer(LOCKKEEPER, &[CLIENT]),
     layer(CLI, &[LOCKKEEPER, CLIENT, ENGINE]),
-    Layer { name: TESTKIT, inside: Inside::AnyBut(&[CLI, TESTS, XTASK]), outside: Outside::Any },
-    Layer { name: TESTS, inside: Inside::AnyBut(&[XTASK]), outside: Outside::Any },
+    Layer {
+        name: TESTKIT,
+        inside: Inside::AnyBut(&[CLI, TESTS, BENCHES, XTASK]),
+        outside: Outside::Any,
+    },
+    Layer { name: TESTS, inside: Inside::AnyBut(&[BENCHES, XTASK]), outside: Outside::Any },
+    Layer { name: BENCHES, inside: Inside::AnyBut(&[CLI, TESTS, XTASK]), outside: Outside::Any },
+    layer(HOT_PATHS, &[SESSION, TREE, WIRE]),
     layer(XTASK, &[]),
 ];
 

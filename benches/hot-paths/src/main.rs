@@ -1,0 +1,52 @@
+//! The hot paths, each as a loop, for `cargo xtask instructions` to count.
+//!
+//! ```text
+//!   hot-paths                     lists the paths
+//!   hot-paths PATH ITERATIONS     runs one
+//! ```
+//!
+//! Whoever counts runs a path twice, with different numbers of iterations, and takes the
+//! difference: what is left is the loop alone.
+//!
+//! Invariant: no I/O, no clock and no randomness but the hash seeds of the standard library, so
+//! that the same code makes nearly the same count.
+
+mod codec;
+mod session;
+mod tree;
+
+use std::process::ExitCode;
+
+/// A path: its name, and what runs it so many times.
+type Path = (&'static str, fn(u32));
+
+const PATHS: &[Path] = &[
+    ("codec-create", codec::create),
+    ("codec-listing-100", codec::listing),
+    ("tree-cycle", tree::cycle),
+    ("tree-hand-off-64", tree::hand_off),
+    ("session-cycle", session::cycle),
+    ("session-watch", session::watch),
+];
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args().skip(1);
+    let Some(name) = arguments.next() else {
+        for (name, _) in PATHS {
+            println!("{name}");
+        }
+        return ExitCode::SUCCESS;
+    };
+    let path = PATHS.iter().find(|(known, _)| *known == name);
+    let iterations = arguments.next().and_then(|text| text.parse().ok());
+    match (path, iterations) {
+        (Some((_, run)), Some(iterations)) => {
+            run(iterations);
+            ExitCode::SUCCESS
+        }
+        _ => {
+            eprintln!("usage: hot-paths [PATH ITERATIONS]");
+            ExitCode::FAILURE
+        }
+    }
+}

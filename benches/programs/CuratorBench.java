@@ -1,0 +1,238 @@
+import java.io.BufferedReader;
+import java.io.IOException;
+import java.io.InputStreamReader;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Locale;
+import java.util.concurrent.Callable;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
+import org.apache.curator.framework.CuratorFramework;
+import org.apache.curator.framework.CuratorFrameworkFactory;
+import org.apache.curator.framework.recipes.locks.InterProcessMutex;
+import org.apache.curator.retry.ExponentialBackoffRetry;
+
+/**
+ * Measures Apache Curator's {@code InterProcessMutex}. Argument: where to connect.
+ *
+ * <p>Reads orders, {@code cycles TASKS WARM_UP_MS MEASURE_MS} or {@code handoffs CLIENTS WARM_UP_MS
+ * MEASURE_MS}, and answers each with a line of JSON. Ends with its input.
+ */
+public final class CuratorBench {
+    private final String servers;
+    private final CuratorFramework shared;
+
+    private CuratorBench(String servers) throws InterruptedException {
+        this.servers = servers;
+        this.shared = connect();
+    }
+
+    public static void main(String[] args) throws Exception {
+        CuratorBench bench = new CuratorBench(args[0]);
+        BufferedReader orders = new BufferedReader(
+                new InputStreamReader(System.in, StandardCharsets.US_ASCII));
+        String order;
+        while ((order = orders.readLine()) != null) {
+            String answer;
+            try {
+                answer = bench.perform(order.split(" "));
+            } catch (Exception error) {
+                answer = "{\"error\":\"" + error.toString().replaceAll("[\"\\\\\n]", " ") + "\"}";
+            }
+            System.out.println(answer);
+            System.out.flush();
+        }
+        System.exit(0);
+    }
+
+    private String perform(String[] order) throws Exception {
+        int tasks = Integer.parseInt(order[1]);
+        Window window = new Window(Long.parseLong(order[2]), Long.parseLong(order[3]));
+        if (order[0].equals("cycles")) {
+            return cycles(tasks, window);
+        } else if (order[0].equals("handoffs")) {
+            return handOffs(tasks, window);
+        }
+        throw new IOException("no such order: " + order[0]);
+    }
+
+    private CuratorFramework connect() throws InterruptedException {
+        CuratorFramework client = CuratorFrameworkFactory.newClient(servers, 10_000, 10_000,
+                new ExponentialBackoffRetry(50, 10));
+        client.start();
+        client.blockUntilConnected();
+        return client;
+    }
+
+    /** Each thread has a lock of its own, which nobody else wants. */
+    private String cycles(int tasks, Window window) throws Exception {
+        List<Callable<Times[]>> threads = new ArrayList<>();
+        for (int task = 0; task < tasks; task++) {
+            InterProcessMutex mutex = new InterProcessMutex(shared, "/curator/cycles-" + task);
+            threads.add(() -> cycle(mutex, window));
+        }
+        window.begin();
+        Times acquires = new Times();
+        Times cycles = new Times();
+        for (Times[] times : runAll(threads)) {
+            acquires.add(times[0]);
+            cycles.add(times[1]);
+        }
+        return String.format(Locale.ROOT, "{\"per_second\":%.3f,\"acquire\":%s,\"latency\":%s}",
+                cycles.count() / window.seconds(), acquires.json(), cycles.json());
+    }
+
+    private static Times[] cycle(InterProcessMutex mutex, Window window) throws Exception {
+        Times acquires = new Times();
+        Times cycles = new Times();
+        long start = System.nanoTime();
+        while (!window.isOver(start)) {
+            mutex.acquire();
+            long acquired = System.nanoTime();
+            mutex.release();
+            long end = System.nanoTime();
+            if (window.counts(end)) {
+                acquires.add(acquired - start);
+                cycles.add(end - start);
+            }
+            start = end;
+        }
+        return new Times[] {acquires, cycles};
+    }
+
+    /** All threads want one lock, each through a connection of its own. */
+    private String handOffs(int clients, Window window) throws Exception {
+        List<CuratorFramework> connections = new ArrayList<>();
+        List<Callable<Times>> threads = new ArrayList<>();
+        Baton baton = new Baton();
+        for (int index = 0; index < clients; index++) {
+            CuratorFramework connection = connect();
+            connections.add(connection);
+            InterProcessMutex mutex = new InterProcessMutex(connection, "/curator/hand-offs");
+            int me = index;
+            threads.add(() -> contend(mutex, me, baton, window));
+        }
+        window.begin();
+        Times waits = new Times();
+        for (Times times : runAll(threads)) {
+            waits.add(times);
+        }
+        for (CuratorFramework connection : connections) {
+            connection.close();
+        }
+        return String.format(Locale.ROOT,
+                "{\"per_second\":%.3f,\"grants_per_second\":%.3f,\"latency\":%s}",
+                waits.count() / window.seconds(), baton.grants / window.seconds(), waits.json());
+    }
+
+    private static Times contend(InterProcessMutex mutex, int me, Baton baton, Window window)
+            throws Exception {
+        Times waits = new Times();
+        while (!window.isOver(System.nanoTime())) {
+            mutex.acquire();
+            long now = System.nanoTime();
+            if (window.counts(now)) {
+                baton.grants++;
+                if (baton.holder >= 0 && baton.holder != me) {
+                    waits.add(now - baton.released);
+                }
+            }
+            baton.holder = me;
+            baton.released = System.nanoTime();
+            mutex.release();
+        }
+        return waits;
+    }
+
+    private static <T> List<T> runAll(List<Callable<T>> threads)
+            throws InterruptedException, ExecutionException {
+        ExecutorService pool = Executors.newFixedThreadPool(threads.size());
+        try {
+            List<T> results = new ArrayList<>();
+            for (Future<T> result : pool.invokeAll(threads)) {
+                results.add(result.get());
+            }
+            return results;
+        } finally {
+            pool.shutdown();
+        }
+    }
+
+    /** What one holder leaves for the next; only ever used by who holds the lock. */
+    private static final class Baton {
+        private volatile int holder = -1;
+        private volatile long released;
+        private volatile long grants;
+    }
+
+    /** Warm-up, then the time that counts. */
+    private static final class Window {
+        private final long warmUpNanos;
+        private final long measureNanos;
+        private volatile long opens;
+
+        Window(long warmUpMillis, long measureMillis) {
+            warmUpNanos = warmUpMillis * 1_000_000;
+            measureNanos = measureMillis * 1_000_000;
+        }
+
+        void begin() {
+            opens = System.nanoTime() + warmUpNanos;
+        }
+
+        boolean counts(long end) {
+            return end - opens >= 0 && !isOver(end);
+        }
+
+        boolean isOver(long now) {
+            return now - opens >= measureNanos;
+        }
+
+        double seconds() {
+            return measureNanos / 1e9;
+        }
+    }
+
+    /** All durations, in nanoseconds. */
+    private static final class Times {
+        private long[] nanos = new long[1024];
+        private int count;
+
+        void add(long duration) {
+            if (count == nanos.length) {
+                nanos = Arrays.copyOf(nanos, 2 * count);
+            }
+            nanos[count++] = duration;
+        }
+
+        void add(Times others) {
+            for (int i = 0; i < others.count; i++) {
+                add(others.nanos[i]);
+            }
+        }
+
+        int count() {
+            return count;
+        }
+
+        String json() {
+            long[] sorted = Arrays.copyOf(nanos, count);
+            Arrays.sort(sorted);
+            return String.format(Locale.ROOT,
+                    "{\"count\":%d,\"p50\":%d,\"p99\":%d,\"p999\":%d,\"max\":%d}",
+                    count, at(sorted, 0.5), at(sorted, 0.99), at(sorted, 0.999), at(sorted, 1));
+        }
+
+        private static long at(long[] sorted, double quantile) {
+            if (sorted.length == 0) {
+                return 0;
+            }
+            int rank = (int) Math.ceil(quantile * sorted.length);
+            return sorted[Math.max(rank, 1) - 1];
+        }
+    }
+}

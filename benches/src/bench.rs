@@ -1,0 +1,171 @@
+//! One run.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use crate::measure::Latency;
+use anyhow::{Result, bail};
+
+use crate::book::{Book, Key};
+use crate::machine::Machine;
+use crate::peers::Peers;
+use crate::report;
+use crate::rows::{self, Row};
+use crate::settings::Settings;
+use crate::system::System;
+
+/// Where the results go.
+#[derive(Clone, Debug)]
+pub struct Places {
+    /// For `results.json`, the page and its charts, of every run.
+    pub output: PathBuf,
+    /// The documentation's folder, for the page of a full run of all rows.
+    pub docs: PathBuf,
+    /// For the data of the servers: on the disk that is to be measured.
+    pub data: PathBuf,
+}
+
+/// One run: its settings, its servers and its numbers.
+pub(crate) struct Bench {
+    pub(crate) settings: Settings,
+    pub(crate) peers: Peers,
+    book: Book,
+    row: &'static str,
+    begun: Instant,
+}
+
+/// Runs the rows of these names, or all, and writes the results.
+///
+/// # Errors
+/// If a name is unknown, the machine cannot be looked at, or a file cannot be written. A system
+/// that cannot be measured is no error: the report says why.
+pub async fn run(settings: Settings, places: &Places, names: &[String]) -> Result<()> {
+    let chosen = rows::choose(names)?;
+    let all = chosen.len() == rows::ALL.len();
+    let begun = Instant::now();
+    let machine = Machine::look(&places.data).await?;
+    eprintln!("{machine}");
+    let peers = Peers::new(&places.data);
+    let mut bench = Bench { settings, peers, book: Book::default(), row: "", begun };
+    for row in chosen {
+        bench.run_row(row).await;
+    }
+    let Bench { settings, peers, book, .. } = bench;
+    let configurations = peers.configurations();
+    drop(peers);
+    let report = report::Report::new(&settings, machine, configurations, &book, begun.elapsed());
+    report.write(&places.output)?;
+    if all && !settings.quick {
+        report.publish(&places.docs)?;
+    }
+    eprintln!("{}", report.summary());
+    if book.entries().is_empty() {
+        bail!("nothing could be measured");
+    }
+    Ok(())
+}
+
+impl Bench {
+    async fn run_row(&mut self, row: &Row) {
+        self.row = row.name;
+        if let Err(error) = row.run(self).await {
+            self.skip("all", &error);
+        }
+    }
+
+    /// Gives each of `turns` its turn, round after round, each round from another start, so that
+    /// whatever the machine does besides hits all of them alike. One that fails has no more turns.
+    pub(crate) async fn interleave<T: Turn>(
+        &mut self,
+        rounds: usize,
+        turns: &[T],
+        mut measure: impl AsyncFnMut(&mut Self, &T) -> Result<()>,
+    ) {
+        let mut failed = HashSet::new();
+        for round in 0..rounds {
+            for place in 0..turns.len() {
+                let index = (place + round) % turns.len();
+                if failed.contains(&index) {
+                    continue;
+                }
+                let turn = &turns[index];
+                let seconds = self.begun.elapsed().as_secs();
+                let what = turn.describe();
+                eprintln!("{seconds:4} s  {}  round {} of {rounds}  {what}", self.row, round + 1);
+                if let Err(error) = measure(self, turn).await {
+                    self.skip(&what, &error);
+                    failed.insert(index);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn skip(&mut self, system: &str, error: &anyhow::Error) {
+        eprintln!("SKIPPED: {}: {system}: {error:#}", self.row);
+        self.book.skip(self.row, system, format!("{error:#}"));
+    }
+
+    /// Notes a number of the present row.
+    pub(crate) fn note(&mut self, system: System, tasks: usize, metric: &str, value: f64) {
+        self.note_as((system.name(), system.config()), tasks, metric, value);
+    }
+
+    pub(crate) fn note_as(
+        &mut self,
+        (system, config): (&str, &str),
+        tasks: usize,
+        metric: &str,
+        value: f64,
+    ) {
+        let key = Key {
+            row: self.row.to_owned(),
+            system: system.to_owned(),
+            config: config.to_owned(),
+            tasks,
+            metric: metric.to_owned(),
+        };
+        self.book.add(key, value);
+    }
+
+    /// Notes the percentiles of a latency, each in microseconds.
+    pub(crate) fn note_latency(
+        &mut self,
+        system: (&str, &str),
+        tasks: usize,
+        name: &str,
+        latency: Latency,
+    ) {
+        // On a busy machine nothing at all may come to its end within a short turn.
+        if latency.count == 0 {
+            return;
+        }
+        for (percentile, value) in
+            [("p50", latency.p50), ("p99", latency.p99), ("p999", latency.p999)]
+        {
+            self.note_as(system, tasks, &format!("{name}_{percentile}_us"), micros(value));
+        }
+    }
+}
+
+/// Something that has its turn in each round.
+pub(crate) trait Turn {
+    /// What it is, for the progress.
+    fn describe(&self) -> String;
+}
+
+impl Turn for System {
+    fn describe(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl<T: std::fmt::Display> Turn for (System, T) {
+    fn describe(&self) -> String {
+        format!("{}, {}", self.0, self.1)
+    }
+}
+
+pub(crate) fn micros(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e6
+}

@@ -1,0 +1,148 @@
+//! What the run ran on.
+
+use std::fmt;
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use crate::measure::{Latency, Recorder};
+use anyhow::{Context, Result};
+use lockkeeper_testkit::process::Process;
+use rustix::fs::fdatasync;
+use serde::Serialize;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::bench::micros;
+use crate::peers::{child, ready_line};
+
+/// A lock's create with its listing is about this long.
+const ECHO_BYTES: usize = 200;
+
+/// What the run ran on, and the two physical costs of that very run.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Machine {
+    pub(crate) date: String,
+    pub(crate) commit: String,
+    pub(crate) processor: String,
+    pub(crate) cores: usize,
+    pub(crate) memory_gib: f64,
+    pub(crate) kernel: String,
+    pub(crate) file_system: String,
+    pub(crate) compiler: String,
+    /// Runnable processes of others falsify the figures: near 0 is good.
+    pub(crate) load_before: f64,
+    pub(crate) fdatasync_p50_us: f64,
+    pub(crate) fdatasync_p99_us: f64,
+    pub(crate) loopback_p50_us: f64,
+    pub(crate) loopback_p99_us: f64,
+}
+
+impl Machine {
+    /// Looks around, and measures the disk below `data` and the loopback interface.
+    pub(crate) async fn look(data: &Path) -> Result<Self> {
+        fs::create_dir_all(data).with_context(|| format!("cannot create {}", data.display()))?;
+        let load_before = load();
+        let disk = disk(data)?;
+        let loopback = loopback(data).await?;
+        Ok(Self {
+            date: jiff::Zoned::now().strftime("%Y-%m-%d").to_string(),
+            commit: said("git", &["describe", "--always", "--dirty", "--exclude=*"]),
+            processor: field("/proc/cpuinfo", "model name").unwrap_or_default(),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            memory_gib: memory_gib(),
+            kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+            file_system: file_system(data),
+            compiler: said("rustc", &["--version"]),
+            load_before,
+            fdatasync_p50_us: micros(disk.p50),
+            fdatasync_p99_us: micros(disk.p99),
+            loopback_p50_us: micros(loopback.p50),
+            loopback_p99_us: micros(loopback.p99),
+        })
+    }
+}
+
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} ({} cores), load {:.2}, fdatasync {:.0} us, loopback {:.0} us",
+            self.processor,
+            self.cores,
+            self.load_before,
+            self.fdatasync_p50_us,
+            self.loopback_p50_us
+        )
+    }
+}
+
+/// Appends and syncs, as a log does.
+fn disk(folder: &Path) -> Result<Latency> {
+    let mut file = tempfile::tempfile_in(folder)?;
+    let recorder = Recorder::new();
+    let block = [0x55; 4096];
+    for _ in 0..300 {
+        file.write_all(&block)?;
+        let start = Instant::now();
+        fdatasync(&file)?;
+        recorder.record(start.elapsed());
+    }
+    Ok(recorder.summary())
+}
+
+/// Round trips to another process that sends everything back.
+async fn loopback(folder: &Path) -> Result<Latency> {
+    let folder = tempfile::tempdir_in(folder)?;
+    let mut echo = Process::spawn("echo", &child(&["echo"])?, folder.path())?;
+    let mut stream = TcpStream::connect(ready_line(&mut echo).await?).await?;
+    stream.set_nodelay(true)?;
+    let recorder = Recorder::new();
+    let mut message = [0x55; ECHO_BYTES];
+    for round in 0..6_000 {
+        let start = Instant::now();
+        stream.write_all(&message).await?;
+        stream.read_exact(&mut message).await?;
+        if round >= 1_000 {
+            recorder.record(start.elapsed());
+        }
+    }
+    Ok(recorder.summary())
+}
+
+fn load() -> f64 {
+    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or(f64::NAN)
+}
+
+fn memory_gib() -> f64 {
+    let kilobytes = field("/proc/meminfo", "MemTotal");
+    let kilobytes = kilobytes.and_then(|text| text.split(' ').next()?.parse::<f64>().ok());
+    kilobytes.unwrap_or(f64::NAN) / 1024.0 / 1024.0
+}
+
+fn field(file: &str, name: &str) -> Option<String> {
+    let text = fs::read_to_string(file).ok()?;
+    let line = text.lines().find(|line| line.starts_with(name))?;
+    Some(line.split_once(':')?.1.trim().to_owned())
+}
+
+/// The kind of file system that the folder is on: the longest mount point that it lies below.
+fn file_system(folder: &Path) -> String {
+    let folder = fs::canonicalize(folder).unwrap_or_default();
+    let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
+    let mounts = mounts.lines().filter_map(|line| {
+        let mut words = line.split(' ').skip(1);
+        Some((words.next()?.to_owned(), words.next()?.to_owned()))
+    });
+    let below = mounts.filter(|(point, _)| folder.starts_with(point));
+    below.max_by_key(|(point, _)| point.len()).map(|(_, kind)| kind).unwrap_or_default()
+}
+
+fn said(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).stdin(Stdio::null()).output();
+    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    text.unwrap_or_default()
+}

@@ -1,0 +1,106 @@
+//! `cargo xtask bench` runs this.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::{Args, Parser, Subcommand};
+use lockkeeper_benches::bench::{self, Places};
+use lockkeeper_benches::settings::Settings;
+use lockkeeper_benches::{children, rows};
+use lockkeeper_engine::Durability;
+
+/// Lockkeeper beside its peers, measured in one run.
+#[derive(Parser)]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Measure, and write the results.
+    Run(Run),
+    /// List the rows.
+    Rows,
+    /// (child) Run an engine.
+    #[command(hide = true)]
+    Engine {
+        #[arg(long)]
+        durability: Durability,
+        #[arg(long)]
+        data_dir: PathBuf,
+        #[arg(long, default_value_t = 0)]
+        port: u16,
+    },
+    /// (child) Send back whatever comes.
+    #[command(hide = true)]
+    Echo,
+    /// (child) Hold a lock.
+    #[command(hide = true)]
+    Hold {
+        #[arg(long)]
+        servers: String,
+        #[arg(long)]
+        path: String,
+        #[arg(long)]
+        session_ms: u64,
+    },
+}
+
+#[derive(Args)]
+struct Run {
+    /// A run of under three minutes, whose figures are good for a look and no more.
+    #[arg(long)]
+    quick: bool,
+    /// For results.json, the page and its charts.
+    #[arg(long, default_value = "target/bench")]
+    output: PathBuf,
+    /// The documentation's folder, written to by a full run of all rows.
+    #[arg(long, default_value = "docs")]
+    docs: PathBuf,
+    /// Only these rows.
+    rows: Vec<String>,
+}
+
+fn main() -> ExitCode {
+    // One thread for everything on the client's side, the same for each system: the servers have
+    // the other cores.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let result = match runtime {
+        Ok(runtime) => runtime.block_on(perform(Cli::parse().task)),
+        Err(error) => Err(error.into()),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn perform(task: Task) -> Result<()> {
+    match task {
+        Task::Run(run) => {
+            let settings = if run.quick { Settings::quick() } else { Settings::full() };
+            let data = run.output.join("data");
+            let places = Places { output: run.output, docs: run.docs, data };
+            bench::run(settings, &places, &run.rows).await
+        }
+        Task::Rows => {
+            for row in rows::ALL {
+                println!("{:12} {}", row.name, row.about);
+            }
+            Ok(())
+        }
+        Task::Engine { durability, data_dir, port } => {
+            children::engine(durability, data_dir, port).await
+        }
+        Task::Echo => children::echo().await,
+        Task::Hold { servers, path, session_ms } => {
+            children::hold(&servers, &path, Duration::from_millis(session_ms)).await
+        }
+    }
+}

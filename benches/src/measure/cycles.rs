@@ -1,0 +1,87 @@
+//! Locks that nobody else wants: acquire, release, and again.
+
+use std::panic::resume_unwind;
+use std::time::Instant;
+
+use tokio::task::JoinSet;
+
+use super::{Latency, Lock, Plan, Recorder, Window};
+
+/// Whether a cycle ends when the release is certain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Release {
+    /// It does.
+    Awaited,
+    /// It ends when the release is on its way.
+    NotAwaited,
+}
+
+/// What was measured.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cycles {
+    /// Cycles a second, of all tasks together.
+    pub(crate) per_second: f64,
+    /// Acquiring alone.
+    pub(crate) acquire: Latency,
+    /// The whole cycle.
+    pub(crate) cycle: Latency,
+}
+
+/// Runs a task for each lock, all at once, until the time is up.
+///
+/// # Errors
+/// The first one of any task; the others are then given up.
+///
+/// # Cancel safety
+/// Dropping it ends all tasks.
+pub(crate) async fn cycles<L: Lock>(
+    locks: Vec<L>,
+    plan: Plan,
+    release: Release,
+) -> Result<Cycles, L::Error> {
+    let recorders = (Recorder::new(), Recorder::new());
+    let window = plan.begin();
+    let mut tasks = JoinSet::new();
+    for lock in locks {
+        tasks.spawn(cycle(lock, window, release, recorders.clone()));
+    }
+    all(&mut tasks).await?;
+    let (acquire, cycle) = (recorders.0.summary(), recorders.1.summary());
+    let per_second = cycle.count as f64 / window.length().as_secs_f64();
+    Ok(Cycles { per_second, acquire, cycle })
+}
+
+async fn cycle<L: Lock>(
+    mut lock: L,
+    window: Window,
+    release: Release,
+    (acquires, cycles): (Recorder, Recorder),
+) -> Result<(), L::Error> {
+    let mut start = Instant::now();
+    while !window.is_over(start) {
+        let guard = lock.acquire().await?;
+        let acquired = Instant::now();
+        match release {
+            Release::Awaited => lock.release(guard).await?,
+            Release::NotAwaited => lock.let_go(guard),
+        }
+        let end = Instant::now();
+        if window.counts(end) {
+            acquires.record(acquired - start);
+            cycles.record(end - start);
+        }
+        start = end;
+    }
+    Ok(())
+}
+
+/// Waits for all tasks; the first error, or panic, ends the others.
+pub(crate) async fn all<E: 'static>(tasks: &mut JoinSet<Result<(), E>>) -> Result<(), E> {
+    while let Some(ended) = tasks.join_next().await {
+        match ended {
+            Ok(result) => result?,
+            Err(error) => resume_unwind(error.into_panic()),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,16 @@
+//! Measuring locks: how many cycles and hand-offs a second, and how long each takes.
+//!
+//! Nothing here knows which system it measures, so that every system is measured in the same way.
+
+mod cycles;
+mod hand_offs;
+mod latency;
+mod lock;
+mod window;
+
+pub(crate) use cycles::{Cycles, Release, cycles};
+pub(crate) use hand_offs::{HandOffs, hand_offs};
+pub(crate) use latency::{Latency, Recorder};
+pub(crate) use lock::Lock;
+pub use window::Plan;
+pub(crate) use window::Window;

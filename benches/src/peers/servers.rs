@@ -1,0 +1,181 @@
+//! Servers as child processes on free ports of the loopback address.
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use lockkeeper_engine::Durability;
+use lockkeeper_testkit::peers::Peer;
+use lockkeeper_testkit::process::{self, Process};
+use lockkeeper_testkit::zookeeper::{Config, ZooKeeper};
+use tokio::net::TcpStream;
+
+use crate::children::READY;
+use crate::system::Fsync;
+
+const START_LIMIT: Duration = Duration::from_secs(30);
+
+/// A server, killed on drop.
+pub(crate) struct Server {
+    process: Process,
+    address: String,
+}
+
+impl Server {
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    pub(crate) fn process(&self) -> &Process {
+        &self.process
+    }
+}
+
+/// A command that runs this program as a child.
+pub(crate) fn child(arguments: &[&str]) -> Result<Command> {
+    let program = std::env::current_exe().context("this process does not know its own file")?;
+    let mut command = Command::new(program);
+    command.args(arguments);
+    Ok(command)
+}
+
+/// Waits for a child's line, and returns what it has to say.
+pub(crate) async fn ready_line(process: &mut Process) -> Result<String> {
+    process.prints("\n", START_LIMIT).await?;
+    let text = process.stdout();
+    let line = text.lines().find_map(|line| line.strip_prefix(READY));
+    Ok(line.with_context(|| format!("the child says something else: {text}"))?.to_owned())
+}
+
+pub(super) async fn engine(folder: &Path, durability: Durability) -> Result<Server> {
+    let data = folder.join(format!("engine-{durability}"));
+    let (durability, data) = (durability.to_string(), data.display().to_string());
+    let command = child(&["engine", "--durability", &durability, "--data-dir", &data])?;
+    let name = format!("engine-{durability}");
+    let mut process = Process::spawn(&name, &command, folder)?;
+    let address = ready_line(&mut process).await?;
+    Ok(Server { process, address })
+}
+
+pub(super) async fn zookeeper() -> Result<ZooKeeper> {
+    if let Some(missing) = Peer::ZooKeeper.missing() {
+        bail!(missing);
+    }
+    zookeeper_config().standalone().await
+}
+
+/// The test kit starts JVMs that live for seconds; this one is to be fast.
+fn zookeeper_config() -> Config {
+    Config::new()
+        .tick(Duration::from_secs(2))
+        .jvm_argument("-XX:TieredStopAtLevel=4")
+        .jvm_argument("-Xmx1g")
+        .jvm_argument("-Dzookeeper.preAllocSize=65536")
+        .jvm_argument("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
+}
+
+pub(super) async fn redis(folder: &Path, fsync: Fsync) -> Result<Server> {
+    needs("redis-server")?;
+    let port = free_port()?;
+    let data = folder.join(format!("redis-{fsync:?}"));
+    fs::create_dir_all(&data)?;
+    let (append, policy) = match fsync {
+        Fsync::Always => ("yes", "always"),
+        Fsync::Everysec => ("yes", "everysec"),
+        Fsync::Never => ("no", "no"),
+    };
+    let mut command = Command::new("redis-server");
+    command
+        .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", ""])
+        .args(["--appendonly", append, "--appendfsync", policy, "--dir"])
+        .arg(&data);
+    serving(&format!("redis-{fsync:?}"), &command, folder, port).await
+}
+
+pub(super) async fn etcd(folder: &Path) -> Result<Server> {
+    needs("etcd")?;
+    let (port, peer_port) = (free_port()?, free_port()?);
+    let (clients, peers) =
+        (format!("http://127.0.0.1:{port}"), format!("http://127.0.0.1:{peer_port}"));
+    let mut command = Command::new("etcd");
+    command
+        .args(["--name", "bench", "--logger", "zap", "--log-level", "error"])
+        .args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients])
+        .args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers])
+        .args(["--initial-cluster", &format!("bench={peers}"), "--data-dir"])
+        .arg(folder.join("etcd"));
+    let server = serving("etcd", &command, folder, port).await?;
+    // It accepts connections before it has elected itself.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    Ok(server)
+}
+
+/// Starts a server, and waits until it accepts connections.
+pub(super) async fn serving(
+    name: &str,
+    command: &Command,
+    folder: &Path,
+    port: u16,
+) -> Result<Server> {
+    let mut process = Process::spawn(name, command, folder)?;
+    let start = Instant::now();
+    while TcpStream::connect(("127.0.0.1", port)).await.is_err() {
+        if process.status()?.is_some() || start.elapsed() > START_LIMIT {
+            bail!("{name} does not serve\n{}", process.tail());
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    Ok(Server { process, address: format!("127.0.0.1:{port}") })
+}
+
+pub(super) fn needs(program: &str) -> Result<()> {
+    let there = process::find(program).is_some();
+    ensure!(there, "the program {program} is missing: `cargo xtask setup --bench` installs it");
+    Ok(())
+}
+
+/// A port that was free a moment ago.
+pub(crate) fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
+
+/// The resident memory of a process, in bytes.
+pub(crate) fn resident_bytes(id: u32) -> Result<u64> {
+    let status = fs::read_to_string(format!("/proc/{id}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kilobytes = line.and_then(|line| line.split_whitespace().next());
+    let kilobytes = kilobytes.with_context(|| format!("process {id} has no memory"))?;
+    Ok(kilobytes.parse::<u64>()? * 1024)
+}
+
+/// The first line that a program says about its version.
+pub(super) fn version(program: &str, argument: &str) -> String {
+    let output = Command::new(program).arg(argument).stdin(Stdio::null()).output();
+    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    let text = text.unwrap_or_default();
+    let line = text.lines().next().unwrap_or("version unknown");
+    // Redis tells its build too.
+    line.split(" sha=").next().unwrap_or(line).to_owned()
+}
+
+pub(super) fn zookeeper_version() -> String {
+    format!("Apache ZooKeeper {}", jar_version("zookeeper"))
+}
+
+pub(super) fn curator_version() -> String {
+    format!("Apache Curator {}", jar_version("curator-recipes"))
+}
+
+/// Debian's `name-version.jar` is a link to `name.jar`.
+fn jar_version(name: &str) -> String {
+    let jars = fs::read_dir("/usr/share/java").into_iter().flatten().flatten();
+    let names = jars.filter_map(|jar| jar.file_name().into_string().ok());
+    let mut versions = names.filter_map(|jar| {
+        let version = jar.strip_prefix(name)?.strip_prefix('-')?.strip_suffix(".jar")?;
+        version.starts_with(|first: char| first.is_ascii_digit()).then(|| version.to_owned())
+    });
+    versions.next().unwrap_or_else(|| "(version unknown)".to_owned())
+}

@@ -1,0 +1,152 @@
+//! Programs in other languages that measure for us: one process for the whole run, so that its
+//! compiler has warmed up, which takes orders on its input and answers on its output.
+//!
+//! An order is a line such as `cycles 16 100 2000`: what, tasks, warm-up and measuring time in
+//! milliseconds. The answer is a line of JSON.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::measure::{Cycles, HandOffs, Latency, Plan};
+use anyhow::{Context, Result, bail};
+use lockkeeper_testkit::peers::Peer;
+use lockkeeper_testkit::{java, python};
+use serde::Deserialize;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdin, ChildStdout};
+use tokio::time::timeout;
+
+/// How long an answer may take beyond the time that it was asked to measure.
+const GRACE: Duration = Duration::from_secs(60);
+
+/// A running program.
+pub(crate) struct Worker {
+    // Kills on drop.
+    _child: Child,
+    orders: ChildStdin,
+    answers: Lines<BufReader<ChildStdout>>,
+}
+
+/// What the programs answer. Times are in nanoseconds.
+#[derive(Deserialize)]
+struct Answer {
+    error: Option<String>,
+    #[serde(default)]
+    per_second: f64,
+    #[serde(default)]
+    grants_per_second: f64,
+    #[serde(default)]
+    acquire: Percentiles,
+    #[serde(default)]
+    latency: Percentiles,
+}
+
+#[derive(Default, Deserialize)]
+struct Percentiles {
+    count: u64,
+    p50: u64,
+    p99: u64,
+    p999: u64,
+    max: u64,
+}
+
+impl Worker {
+    pub(super) async fn curator(servers: &str) -> Result<Self> {
+        if let Some(missing) = Peer::Curator.missing() {
+            bail!(missing);
+        }
+        let program = java::Program::compile(&source("CuratorBench.java"))?;
+        let mut command = program.command();
+        command.arg(servers);
+        // The test kit's options are for programs that live for seconds. These come after them,
+        // and the last one counts.
+        let command = with_options(&command, &["-XX:TieredStopAtLevel=4", "-Xmx1g"]);
+        let mut worker = Self::start(&command)?;
+        let warm_up = Plan { warm_up: Duration::from_secs(2), measure: Duration::from_secs(1) };
+        worker.cycles(16, warm_up).await?;
+        Ok(worker)
+    }
+
+    pub(super) async fn kazoo(servers: &str) -> Result<Self> {
+        if let Some(missing) = Peer::Kazoo.missing() {
+            bail!(missing);
+        }
+        let mut command = python::command(&source("kazoo_bench.py"));
+        command.arg(servers);
+        Self::start(&command)
+    }
+
+    fn start(command: &Command) -> Result<Self> {
+        let mut mortal = tokio::process::Command::new("setpriv");
+        mortal.args(["--pdeathsig", "KILL", "--"]).arg(command.get_program());
+        mortal.args(command.get_args()).kill_on_drop(true);
+        for (key, value) in command.get_envs() {
+            if let Some(value) = value {
+                mortal.env(key, value);
+            }
+        }
+        mortal.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = mortal.spawn().context("cannot start setpriv")?;
+        let (orders, answers) = (child.stdin.take(), child.stdout.take());
+        let (orders, answers) = (orders.context("no input")?, answers.context("no output")?);
+        Ok(Self { _child: child, orders, answers: BufReader::new(answers).lines() })
+    }
+
+    /// Measures cycles.
+    pub(crate) async fn cycles(&mut self, tasks: usize, plan: Plan) -> Result<Cycles> {
+        let answer = self.order("cycles", tasks, plan).await?;
+        let (acquire, cycle) = (answer.acquire.into(), answer.latency.into());
+        Ok(Cycles { per_second: answer.per_second, acquire, cycle })
+    }
+
+    /// Measures hand-offs.
+    pub(crate) async fn hand_offs(&mut self, clients: usize, plan: Plan) -> Result<HandOffs> {
+        let answer = self.order("handoffs", clients, plan).await?;
+        Ok(HandOffs {
+            per_second: answer.per_second,
+            grants_per_second: answer.grants_per_second,
+            latency: answer.latency.into(),
+        })
+    }
+
+    async fn order(&mut self, what: &str, tasks: usize, plan: Plan) -> Result<Answer> {
+        let (warm_up, measure) = (plan.warm_up.as_millis(), plan.measure.as_millis());
+        let order = format!("{what} {tasks} {warm_up} {measure}\n");
+        self.orders.write_all(order.as_bytes()).await.context("the program has ended")?;
+        self.orders.flush().await?;
+        let limit = plan.warm_up + plan.measure + GRACE;
+        let answer = timeout(limit, self.answers.next_line()).await;
+        let answer = answer.with_context(|| format!("no answer within {limit:?}"))??;
+        let answer: Answer = serde_json::from_str(&answer.context("the program has ended")?)?;
+        match answer.error {
+            Some(error) => bail!("the program failed: {error}"),
+            None => Ok(answer),
+        }
+    }
+}
+
+impl From<Percentiles> for Latency {
+    fn from(answer: Percentiles) -> Self {
+        let Percentiles { count, p50, p99, p999, max } = answer;
+        let nanos = Duration::from_nanos;
+        Self { count, p50: nanos(p50), p99: nanos(p99), p999: nanos(p999), max: nanos(max) }
+    }
+}
+
+/// The same `java` command with more options before its class path.
+fn with_options(command: &Command, options: &[&str]) -> Command {
+    let mut with = Command::new(command.get_program());
+    let mut more = options.iter();
+    for argument in command.get_args() {
+        if argument == "-cp" {
+            with.args(more.by_ref());
+        }
+        with.arg(argument);
+    }
+    with
+}
+
+fn source(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("programs").join(name)
+}

@@ -1,0 +1,142 @@
+//! Acquire and release of a lock that nobody else wants; each task has a lock of its own, and all
+//! tasks of a system share one connection where it has such a thing.
+
+use std::fmt;
+
+use crate::measure::{Cycles, Plan, Release, cycles};
+use anyhow::Result;
+use lockkeeper::{Client, Mutex};
+use lockkeeper_engine::Durability;
+
+use crate::bench::Bench;
+use crate::locks::etcd::{self, EtcdLock};
+use crate::locks::postgres::{self, PostgresLock};
+use crate::locks::redis::{self, RedisLock};
+use crate::locks::zookeeper_client::{self, ZookeeperClientLock};
+use crate::peers::Peers;
+use crate::system::{Fsync, System};
+
+/// More connections than this make PostgreSQL slower: each is a process.
+const POSTGRES_CONNECTIONS: usize = 16;
+
+/// One turn: so many tasks, and how the cycle ends.
+#[derive(Clone, Copy)]
+struct Load {
+    tasks: usize,
+    release: Release,
+}
+
+impl fmt::Display for Load {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let how = match self.release {
+            Release::Awaited => "",
+            Release::NotAwaited => ", release not awaited",
+        };
+        write!(f, "{} tasks{how}", self.tasks)
+    }
+}
+
+pub(super) async fn run(bench: &mut Bench) -> Result<()> {
+    let rounds = bench.settings.rounds;
+    for tasks in bench.settings.tasks.clone() {
+        let turns = turns(tasks);
+        bench
+            .interleave(rounds, &turns, async |bench, &(system, load)| {
+                let plan = bench.settings.plan;
+                let measured = measure(&mut bench.peers, system, load, plan).await?;
+                note(bench, system, load, &measured);
+                Ok(())
+            })
+            .await;
+    }
+    Ok(())
+}
+
+/// Threads of Python and one connection for each make kazoo's figures at many tasks those of the
+/// operating system.
+const KAZOO_TASKS: usize = 64;
+
+fn turns(tasks: usize) -> Vec<(System, Load)> {
+    let awaited = Load { tasks, release: Release::Awaited };
+    let not_awaited = Load { tasks, release: Release::NotAwaited };
+    let mut turns: Vec<(System, Load)> = System::ALL
+        .into_iter()
+        .filter(|&system| system != System::Kazoo || tasks <= KAZOO_TASKS)
+        .map(|system| (system, awaited))
+        .collect();
+    turns.extend(COMPARED_NOT_AWAITED.map(|system| (system, not_awaited)));
+    turns
+}
+
+/// The pairs of P1 to P4, and ZooKeeper.
+const COMPARED_NOT_AWAITED: [System; 5] = [
+    System::Engine(Durability::Sync),
+    System::Engine(Durability::Os),
+    System::OnZooKeeper,
+    System::Redis(Fsync::Always),
+    System::Redis(Fsync::Everysec),
+];
+
+/// The configuration's name in the report.
+pub(crate) fn config(system: System, release: Release) -> String {
+    match release {
+        Release::Awaited => system.config().to_owned(),
+        Release::NotAwaited => format!("{}; release not awaited", system.config()),
+    }
+}
+
+fn note(bench: &mut Bench, system: System, load: Load, measured: &Cycles) {
+    let config = config(system, load.release);
+    let who = (system.name(), config.as_str());
+    bench.note_as(who, load.tasks, "cycles_per_s", measured.per_second);
+    bench.note_latency(who, load.tasks, "cycle", measured.cycle);
+    bench.note_latency(who, load.tasks, "acquire", measured.acquire);
+}
+
+async fn measure(peers: &mut Peers, system: System, load: Load, plan: Plan) -> Result<Cycles> {
+    let Load { tasks, release } = load;
+    match system {
+        System::Engine(durability) => {
+            lockkeeper(&peers.engine(durability).await?, load, plan).await
+        }
+        System::OnZooKeeper => lockkeeper(&peers.zookeeper().await?, load, plan).await,
+        System::Curator => peers.curator().await?.cycles(tasks, plan).await,
+        System::Kazoo => peers.kazoo().await?.cycles(tasks, plan).await,
+        System::ZookeeperClient => {
+            let client = zookeeper_client::connect(&peers.zookeeper().await?).await?;
+            let lock = |task| ZookeeperClientLock::new(&client, format!("/zkc/cycles-{task}"));
+            cycles((0..tasks).map(lock).collect(), plan, release).await
+        }
+        System::Redis(fsync) => {
+            let connection = redis::connect(&peers.redis(fsync).await?).await?;
+            let pause = super::hand_offs::REDIS_PAUSE;
+            let lock = |task| RedisLock::new(&connection, format!("cycles-{task}"), pause);
+            cycles((0..tasks).map(lock).collect(), plan, release).await
+        }
+        System::Etcd => {
+            let session = etcd::Session::connect(&peers.etcd().await?, 600).await?;
+            let lock = |task| EtcdLock::new(&session, format!("cycles-{task}"));
+            cycles((0..tasks).map(lock).collect(), plan, release).await
+        }
+        System::Postgres => postgres(&peers.postgres().await?, load, plan).await,
+    }
+}
+
+async fn lockkeeper(servers: &str, load: Load, plan: Plan) -> Result<Cycles> {
+    let client = Client::connect(servers).await?;
+    let lock = |task| Mutex::new(&client, &format!("/locks/cycles-{task}"));
+    let locks = (0..load.tasks).map(lock).collect::<Result<Vec<_>, _>>()?;
+    let measured = cycles(locks, plan, load.release).await?;
+    client.close().await;
+    Ok(measured)
+}
+
+async fn postgres(address: &str, load: Load, plan: Plan) -> Result<Cycles> {
+    let mut sessions = Vec::new();
+    for _ in 0..load.tasks.min(POSTGRES_CONNECTIONS) {
+        sessions.push(postgres::Session::connect(address).await?);
+    }
+    let keys = (0..load.tasks).zip(0_i64..);
+    let locks = keys.map(|(task, key)| PostgresLock::new(&sessions[task % sessions.len()], key));
+    cycles(locks.collect(), plan, load.release).await
+}

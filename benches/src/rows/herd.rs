@@ -1,0 +1,192 @@
+//! Many waiters, each with a connection of its own: how many watch events one release makes, and
+//! how long it takes until the next one holds.
+//!
+//! The naive lock is the textbook's first: everyone watches the whole queue. All connections go
+//! through a relay that counts, on both sides alike.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use lockkeeper::{Client, CreateMode, Mutex, MutexGuard, ZnodePath};
+use lockkeeper_engine::Durability;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use crate::bench::{Bench, micros};
+use crate::system::System;
+use crate::tap::Tap;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Fair,
+    Naive,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Fair => "fair",
+            Self::Naive => "naive",
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Releases that are looked at, of each kind.
+const RELEASES: usize = 5;
+const LIMIT: Duration = Duration::from_secs(60);
+
+pub(super) async fn run(bench: &mut Bench) -> Result<()> {
+    let systems = [System::Engine(Durability::Os), System::OnZooKeeper];
+    let turns: Vec<_> = systems
+        .into_iter()
+        .flat_map(|system| [(system, Kind::Fair), (system, Kind::Naive)])
+        .collect();
+    // One round: its releases are the repetitions.
+    bench
+        .interleave(1, &turns, async |bench, &(system, kind)| {
+            let servers = match system {
+                System::Engine(durability) => bench.peers.engine(durability).await?,
+                _ => bench.peers.zookeeper().await?,
+            };
+            measure(bench, &servers, system, kind).await
+        })
+        .await;
+    Ok(())
+}
+
+async fn measure(bench: &mut Bench, servers: &str, system: System, kind: Kind) -> Result<()> {
+    let waiters = bench.settings.herd;
+    let path = ZnodePath::new(&format!("/locks/herd-{kind}"))?;
+    let tap = Tap::start(servers).await?;
+    let clients = connect(&tap.address(), waiters + 1).await?;
+    clients[0].ensure(&path, CreateMode::Container).await?;
+    let (grants, mut granted) = mpsc::unbounded_channel();
+    let mut waiting = JoinSet::new();
+    for client in &clients {
+        let (client, path, grants) = (client.clone(), path.clone(), grants.clone());
+        waiting.spawn(async move {
+            let held = match kind {
+                Kind::Fair => Held::fair(&client, &path).await,
+                Kind::Naive => Held::naive(&client, &path).await,
+            };
+            // The one who listens goes away when enough was seen.
+            let _ = grants.send(held);
+        });
+    }
+    let mut holder = next(&mut granted).await?;
+    wait_for_queue(&clients[0], &path, waiters + 1).await?;
+    let config = format!("{}, {kind}", system.config());
+    for _ in 0..RELEASES {
+        settle(&tap).await;
+        let (before, start) = (tap.events(), Instant::now());
+        holder.release(&clients[0]).await?;
+        holder = next(&mut granted).await?;
+        let took = start.elapsed();
+        settle(&tap).await;
+        let events = tap.events() - before;
+        let who = (system.name(), config.as_str());
+        bench.note_as(who, waiters, "events_per_release", events as f64);
+        bench.note_as(who, waiters, "next_holder_us", micros(took));
+    }
+    waiting.shutdown().await;
+    drop(holder);
+    let mut closing = JoinSet::new();
+    for client in clients {
+        closing.spawn(async move { client.close().await });
+    }
+    closing.join_all().await;
+    Ok(())
+}
+
+/// A held lock of either kind.
+enum Held {
+    Fair(Box<MutexGuard>),
+    Naive(ZnodePath),
+}
+
+impl Held {
+    async fn fair(client: &Client, path: &ZnodePath) -> Result<Self> {
+        Ok(Self::Fair(Box::new(Mutex::new(client, path.as_str())?.acquire().await?)))
+    }
+
+    async fn naive(client: &Client, path: &ZnodePath) -> Result<Self> {
+        let prefix = path.child("lock-")?;
+        let own = client.create(&prefix, "", CreateMode::EphemeralSequential).await?.path;
+        loop {
+            let ((names, _), mut changed) = client.children_watched(path).await?;
+            if names.iter().min().is_some_and(|first| first == own.name()) {
+                return Ok(Self::Naive(own));
+            }
+            changed.changed().await?;
+        }
+    }
+
+    async fn release(self, anyone: &Client) -> Result<()> {
+        match self {
+            Self::Fair(guard) => guard.release().await?,
+            Self::Naive(node) => anyone.delete(&node, None).await?,
+        }
+        Ok(())
+    }
+}
+
+async fn next(granted: &mut mpsc::UnboundedReceiver<Result<Held>>) -> Result<Held> {
+    match timeout(LIMIT, granted.recv()).await {
+        Ok(Some(held)) => held,
+        Ok(None) => bail!("nobody waits"),
+        Err(_) => bail!("nobody was granted the lock within {LIMIT:?}"),
+    }
+}
+
+/// All at once, some at a time: a server's backlog of new connections is short.
+async fn connect(servers: &str, count: usize) -> Result<Vec<Client>> {
+    const AT_ONCE: usize = 50;
+    let mut clients = Vec::with_capacity(count);
+    while clients.len() < count {
+        let mut connecting = JoinSet::new();
+        for _ in 0..AT_ONCE.min(count - clients.len()) {
+            let servers = servers.to_owned();
+            let builder = Client::builder().session_timeout(Duration::from_secs(30));
+            connecting.spawn(async move { builder.connect(&servers).await });
+        }
+        for client in connecting.join_all().await {
+            clients.push(client.context("a waiter cannot connect")?);
+        }
+    }
+    Ok(clients)
+}
+
+pub(super) async fn wait_for_queue(client: &Client, path: &ZnodePath, count: usize) -> Result<()> {
+    let start = Instant::now();
+    loop {
+        let stat = client.exists(path).await?;
+        let children = stat.map_or(0, |stat| usize::try_from(stat.num_children).unwrap_or(0));
+        if children == count {
+            return Ok(());
+        }
+        if start.elapsed() > LIMIT {
+            bail!("{children} of {count} are in the queue after {LIMIT:?}");
+        }
+        sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Waits until nothing moves any more.
+async fn settle(tap: &Tap) {
+    loop {
+        let before = tap.bytes();
+        sleep(Duration::from_millis(100)).await;
+        // Pings and heartbeats never rest where there are a thousand sessions, but they are small.
+        if tap.bytes() - before < 10_000 {
+            return;
+        }
+    }
+}

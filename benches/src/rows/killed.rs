@@ -1,0 +1,147 @@
+//! How long until the next one is granted after a holder is killed, against the time for which the
+//! server keeps a session (a key, a lease) that it does not hear of.
+//!
+//! All systems at once: nothing here depends on how fast anything is.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use crate::measure::Lock;
+use anyhow::Result;
+use lockkeeper::{Client, Mutex};
+use lockkeeper_engine::Durability;
+use lockkeeper_testkit::process::Process;
+
+use crate::bench::Bench;
+use crate::locks::redis::{self, RedisLock};
+use crate::locks::{etcd, postgres};
+use crate::peers::{child, ready_line};
+use crate::system::{Fsync, System};
+
+/// The shortest that a server with a tick of two seconds grants.
+const TIMEOUT: Duration = Duration::from_secs(4);
+
+/// In seconds, as etcd counts.
+const TIMEOUT_SECONDS: i64 = 4;
+
+struct Grant {
+    system: System,
+    after: Duration,
+}
+
+impl fmt::Display for Grant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {:.2} s", self.system, self.after.as_secs_f64())
+    }
+}
+
+pub(super) async fn run(bench: &mut Bench) -> Result<()> {
+    for round in 0..bench.settings.kills {
+        let zookeeper = bench.peers.zookeeper().await.ok();
+        let engine = bench.peers.engine(Durability::Os).await?;
+        let redis = bench.peers.redis(Fsync::Everysec).await.ok();
+        let etcd = bench.peers.etcd().await.ok();
+        let postgres = bench.peers.postgres().await.ok();
+        let folder = bench.peers.folder()?;
+        let path = format!("/locks/killed-{round}");
+        let (on_engine, on_zookeeper, on_redis, on_etcd, on_postgres) = tokio::join!(
+            lockkeeper(Some(engine), &path, &folder),
+            lockkeeper(zookeeper, &path, &folder),
+            with_redis(redis, round),
+            with_etcd(etcd, round),
+            with_postgres(postgres),
+        );
+        let grants = [
+            (System::Engine(Durability::Os), on_engine),
+            (System::OnZooKeeper, on_zookeeper),
+            (System::Redis(Fsync::Everysec), on_redis),
+            (System::Etcd, on_etcd),
+            (System::Postgres, on_postgres),
+        ];
+        for (system, grant) in grants {
+            match grant {
+                Ok(Some(after)) => {
+                    eprintln!("        killed  {}", Grant { system, after });
+                    let relative = after.as_secs_f64() / TIMEOUT.as_secs_f64();
+                    bench.note(system, 1, "granted_after_s", after.as_secs_f64());
+                    bench.note(system, 1, "granted_after_timeouts", relative);
+                }
+                Ok(None) => bench.skip(&system.to_string(), &anyhow::anyhow!("it does not run")),
+                Err(error) => bench.skip(&system.to_string(), &error),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The holder is a process of its own, killed with SIGKILL.
+async fn lockkeeper(
+    servers: Option<String>,
+    path: &str,
+    folder: &std::path::Path,
+) -> Result<Option<Duration>> {
+    let Some(servers) = servers else { return Ok(None) };
+    let session = TIMEOUT.as_millis().to_string();
+    let arguments = ["hold", "--servers", &servers, "--path", path, "--session-ms", &session];
+    let name = format!("holder-{}", servers.replace([':', '/'], "-"));
+    let mut holder = Process::spawn(&name, &child(&arguments)?, folder)?;
+    ready_line(&mut holder).await?;
+    let client = Client::connect(&servers).await?;
+    let lock = Mutex::new(&client, path)?;
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    // The waiter is in line by then, and the holder's last ping is some time ago, as it would be.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let start = Instant::now();
+    holder.kill();
+    let guard = waiting.await??;
+    let after = start.elapsed();
+    guard.release().await?;
+    client.close().await;
+    Ok(Some(after))
+}
+
+/// A holder that does nothing any more is a killed one: the key lives for its time.
+async fn with_redis(address: Option<String>, round: usize) -> Result<Option<Duration>> {
+    let Some(address) = address else { return Ok(None) };
+    let connection = redis::connect(&address).await?;
+    let key = format!("killed-{round}");
+    let mut set = ::redis::cmd("SET");
+    set.arg(&key).arg("nobody").arg("PX").arg(TIMEOUT.as_millis() as u64);
+    let start = Instant::now();
+    let () = set.query_async(&mut connection.0.clone()).await?;
+    let mut lock = RedisLock::new(&connection, key, Duration::from_millis(10));
+    let token = lock.acquire().await?;
+    let after = start.elapsed();
+    lock.release(token).await?;
+    Ok(Some(after))
+}
+
+/// A lease that nobody renews.
+async fn with_etcd(address: Option<String>, round: usize) -> Result<Option<Duration>> {
+    let Some(address) = address else { return Ok(None) };
+    let name = format!("killed-{round}");
+    let start = Instant::now();
+    let holder = etcd::Session::connect(&address, TIMEOUT_SECONDS).await?;
+    holder.lock(&name).await?;
+    let next = etcd::Session::connect(&address, 60).await?;
+    next.lock(&name).await?;
+    Ok(Some(start.elapsed()))
+}
+
+/// The server sees the connection close, and knows no session beyond it.
+async fn with_postgres(address: Option<String>) -> Result<Option<Duration>> {
+    const KEY: i64 = -2;
+    let Some(address) = address else { return Ok(None) };
+    let holder = postgres::Session::connect(&address).await?;
+    holder.lock(KEY).await?;
+    let next = postgres::Session::connect(&address).await?;
+    let waiting = {
+        let next = next.clone();
+        tokio::spawn(async move { next.lock(KEY).await })
+    };
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let start = Instant::now();
+    drop(holder);
+    waiting.await??;
+    Ok(Some(start.elapsed()))
+}

@@ -1,0 +1,133 @@
+//! Plain reads and writes, with the same client on each server.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::measure::{Plan, Recorder};
+use anyhow::{Context, Result};
+use bytes::Bytes;
+use lockkeeper::{Client, CreateMode, ZnodePath};
+use lockkeeper_engine::Durability;
+use tokio::task::JoinSet;
+
+use crate::bench::Bench;
+use crate::system::System;
+
+#[derive(Clone, Copy)]
+enum Operation {
+    SetData,
+    CreateDelete,
+    Data,
+    Exists,
+}
+
+impl Operation {
+    const ALL: [Self; 4] = [Self::SetData, Self::CreateDelete, Self::Data, Self::Exists];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::SetData => "set_data",
+            Self::CreateDelete => "create_and_delete",
+            Self::Data => "get_data",
+            Self::Exists => "exists",
+        }
+    }
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The tasks of the one client.
+const TASKS: [usize; 2] = [1, 256];
+
+/// What a lock's node holds is about as long.
+const DATA: &[u8] = &[0x55; 100];
+
+pub(super) async fn run(bench: &mut Bench) -> Result<()> {
+    let rounds = bench.settings.rounds;
+    let systems = [
+        System::Engine(Durability::Sync),
+        System::Engine(Durability::Os),
+        System::Engine(Durability::Memory),
+        System::OnZooKeeper,
+    ];
+    for tasks in TASKS {
+        for operation in Operation::ALL {
+            let turns = systems.map(|system| (system, format!("{operation}, {tasks} tasks")));
+            bench
+                .interleave(rounds, &turns, async |bench, &(system, _)| {
+                    let servers = match system {
+                        System::Engine(durability) => bench.peers.engine(durability).await?,
+                        _ => bench.peers.zookeeper().await?,
+                    };
+                    let plan = bench.settings.plan;
+                    let per_second = measure(&servers, operation, tasks, plan).await?;
+                    bench.note(system, tasks, &format!("{operation}_per_s"), per_second);
+                    Ok(())
+                })
+                .await;
+        }
+    }
+    Ok(())
+}
+
+async fn measure(servers: &str, operation: Operation, tasks: usize, plan: Plan) -> Result<f64> {
+    let client = Client::connect(servers).await?;
+    let root = ZnodePath::new("/raw")?;
+    client.ensure(&root, CreateMode::Persistent).await?;
+    let data = Bytes::from_static(DATA);
+    let mut paths = Vec::new();
+    for task in 0..tasks {
+        let path = root.child(&format!("node-{task}"))?;
+        client.create(&path, data.clone(), CreateMode::Ephemeral).await?;
+        paths.push(path);
+    }
+    let recorder = Recorder::new();
+    let window = plan.begin();
+    let data = Arc::new(data);
+    let mut running = JoinSet::new();
+    for path in paths {
+        let (client, data, recorder) = (client.clone(), data.clone(), recorder.clone());
+        running.spawn(async move {
+            let below = path.parent().context("a node has a parent")?.child("made-")?;
+            let mut start = Instant::now();
+            while !window.is_over(start) {
+                perform(&client, operation, (&path, &below), &data).await?;
+                let end = Instant::now();
+                if window.counts(end) {
+                    recorder.record(end - start);
+                }
+                start = end;
+            }
+            anyhow::Ok(())
+        });
+    }
+    for result in running.join_all().await {
+        result?;
+    }
+    client.close().await;
+    Ok(recorder.summary().count as f64 / window.length().as_secs_f64())
+}
+
+async fn perform(
+    client: &Client,
+    operation: Operation,
+    (own, prefix): (&ZnodePath, &ZnodePath),
+    data: &Bytes,
+) -> Result<()> {
+    match operation {
+        Operation::SetData => drop(client.set_data(own, data.clone(), None).await?),
+        Operation::CreateDelete => {
+            let mode = CreateMode::EphemeralSequential;
+            let made = client.create(prefix, data.clone(), mode).await?;
+            client.delete(&made.path, None).await?;
+        }
+        Operation::Data => drop(client.data(own).await?),
+        Operation::Exists => drop(client.exists(own).await?),
+    }
+    Ok(())
+}

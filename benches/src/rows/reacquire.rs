@@ -1,0 +1,93 @@
+//! A lock that the same process takes again and again: its node may linger, or serve a cohort.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::measure::{Release, cycles, hand_offs};
+use anyhow::Result;
+use lockkeeper::{Client, Mutex};
+use lockkeeper_engine::Durability;
+
+use crate::bench::Bench;
+use crate::system::System;
+
+/// Tasks of one process that want the lock, where several do.
+const COHORT_TASKS: usize = 8;
+
+#[derive(Clone, Copy)]
+enum How {
+    /// One task; the node lingers.
+    Linger,
+    /// Several tasks; the node is given back after each.
+    Strict,
+    /// Several tasks; the node serves up to a hundred of them in a row.
+    Cohort,
+}
+
+impl How {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Linger => "linger",
+            Self::Strict => "strict order",
+            Self::Cohort => "cohort",
+        }
+    }
+}
+
+impl fmt::Display for How {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+pub(super) async fn run(bench: &mut Bench) -> Result<()> {
+    let rounds = bench.settings.rounds;
+    let mut turns = Vec::new();
+    for system in [System::Engine(Durability::Os), System::OnZooKeeper] {
+        turns.extend([How::Linger, How::Strict, How::Cohort].map(|how| (system, how)));
+    }
+    // For P8, in the same rounds.
+    let curator = [(System::Curator, How::Strict)];
+    bench
+        .interleave(rounds, &[&turns[..], &curator].concat(), async |bench, &(system, how)| {
+            measure(bench, system, how).await
+        })
+        .await;
+    Ok(())
+}
+
+async fn measure(bench: &mut Bench, system: System, how: How) -> Result<()> {
+    let plan = bench.settings.plan;
+    let servers = match system {
+        System::Engine(durability) => bench.peers.engine(durability).await?,
+        System::Curator => {
+            let measured = bench.peers.curator().await?.cycles(1, plan).await?;
+            bench.note(system, 1, "cycles_per_s", measured.per_second);
+            return Ok(());
+        }
+        _ => bench.peers.zookeeper().await?,
+    };
+    let client = Client::connect(&servers).await?;
+    let builder = Mutex::builder(&client, "/locks/reacquire");
+    let config = format!("{}, {how}", system.config());
+    let who = (system.name(), config.as_str());
+    match how {
+        How::Linger => {
+            let lock = builder.linger(Duration::from_secs(60)).build()?;
+            let measured = cycles(vec![lock], plan, Release::Awaited).await?;
+            bench.note_as(who, 1, "cycles_per_s", measured.per_second);
+            bench.note_latency(who, 1, "cycle", measured.cycle);
+        }
+        How::Strict | How::Cohort => {
+            let lock = match how {
+                How::Cohort => builder.cohort(100, Duration::from_secs(1)).build()?,
+                _ => builder.build()?,
+            };
+            let measured = hand_offs(vec![lock; COHORT_TASKS], plan).await?;
+            bench.note_as(who, COHORT_TASKS, "hand_offs_per_s", measured.per_second);
+            bench.note_latency(who, COHORT_TASKS, "hand_off", measured.latency);
+        }
+    }
+    client.close().await;
+    Ok(())
+}

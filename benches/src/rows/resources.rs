@@ -1,0 +1,224 @@
+//! How long the engine takes to start, and what memory it takes: idle, for a session, a node, a
+//! contender.
+
+use std::fs;
+use std::future::Future;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use lockkeeper::{Client, CreateMode, Mutex, ZnodePath};
+use lockkeeper_engine::Durability;
+use lockkeeper_testkit::process::Process;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+
+use crate::bench::Bench;
+use crate::peers::{child, free_port, resident_bytes};
+use crate::system::{Fsync, System};
+
+/// Contenders of one lock: the listing that each gets grows with them.
+const LINE: usize = 100;
+
+/// The sessions that the contenders share.
+const CLIENTS: usize = 10;
+
+const MIB: f64 = 1024.0 * 1024.0;
+
+pub(super) async fn run(bench: &mut Bench) -> Result<()> {
+    let rounds = bench.settings.rounds;
+    let systems = [System::Engine(Durability::Sync), System::Engine(Durability::Memory)];
+    bench.interleave(rounds, &systems, start).await;
+    bench.interleave(1, &[System::OnZooKeeper, System::Redis(Fsync::Never)], idle_peer).await;
+    let turns = [
+        (System::Engine(Durability::Memory), What::Session),
+        (System::Engine(Durability::Memory), What::Node),
+        (System::Engine(Durability::Memory), What::Contender),
+    ];
+    bench
+        .interleave(1, &turns, async |bench, &(system, what)| grow(bench, system, what).await)
+        .await;
+    Ok(())
+}
+
+/// A fresh engine, from the start of its process to its first answer; then its memory.
+async fn start(bench: &mut Bench, system: &System) -> Result<()> {
+    let System::Engine(durability) = *system else { return Ok(()) };
+    let folder = bench.peers.folder()?;
+    let begun = Instant::now();
+    let (engine, address) = fresh(durability, &folder).await?;
+    let took = begun.elapsed();
+    bench.note(*system, 0, "start_ms", took.as_secs_f64() * 1e3);
+    let client = Client::connect(&address).await?;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    bench.note(*system, 0, "idle_mib", resident_bytes(engine.id())? as f64 / MIB);
+    client.close().await;
+    Ok(())
+}
+
+async fn fresh(durability: Durability, folder: &Path) -> Result<(Process, String)> {
+    // A free one is chosen here, as waiting for the child's line would add the pauses of that.
+    let (port, data) = (free_port()?, tempfile::tempdir_in(folder)?.keep());
+    let arguments = [
+        "engine".to_owned(),
+        format!("--durability={durability}"),
+        format!("--data-dir={}", data.display()),
+        format!("--port={port}"),
+    ];
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let engine = Process::spawn("fresh-engine", &child(&arguments)?, folder)?;
+    let address = format!("127.0.0.1:{port}");
+    let limit = Instant::now() + Duration::from_secs(10);
+    while is_ok(&address).await.is_err() {
+        anyhow::ensure!(Instant::now() < limit, "no answer\n{}", engine.tail());
+        tokio::time::sleep(Duration::from_micros(500)).await;
+    }
+    Ok((engine, address))
+}
+
+async fn is_ok(address: &str) -> Result<()> {
+    let mut stream = TcpStream::connect(address).await?;
+    stream.write_all(b"ruok").await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    anyhow::ensure!(answer == "imok", "it says {answer:?}");
+    Ok(())
+}
+
+/// The memory of a peer after all that it did in this run, if it did anything.
+async fn idle_peer(bench: &mut Bench, system: &System) -> Result<()> {
+    let id = match system {
+        System::OnZooKeeper => {
+            let server = bench.peers.zookeeper_server().await?;
+            process_with(&server.folder().join("zoo.cfg").display().to_string())?
+        }
+        _ => {
+            let address = bench.peers.redis(Fsync::Never).await?;
+            let port = address.rsplit(':').next().unwrap_or_default().to_owned();
+            process_with(&port)?
+        }
+    };
+    bench.note(*system, 0, "after_load_mib", resident_bytes(id)? as f64 / MIB);
+    // Ours beside it, after the same.
+    let engine = bench.peers.engine_server(Durability::Sync).await?.process().id();
+    let memory = resident_bytes(engine)? as f64 / MIB;
+    bench.note(System::Engine(Durability::Sync), 0, "after_load_mib", memory);
+    Ok(())
+}
+
+/// The process that has this among its arguments (the address shows there in some).
+fn process_with(argument: &str) -> Result<u32> {
+    let processes = fs::read_dir("/proc")?.flatten();
+    let mut ids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let found = ids.find(|id| {
+        let line = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
+        let mut words = line.split(|byte| *byte == 0);
+        words.any(|word| word.ends_with(argument.as_bytes()))
+    });
+    found.with_context(|| format!("no process has {argument} among its arguments"))
+}
+
+/// What there may be many of.
+#[derive(Clone, Copy)]
+enum What {
+    Session,
+    Node,
+    Contender,
+}
+
+impl std::fmt::Display for What {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Session => "session",
+            Self::Node => "node",
+            Self::Contender => "contender",
+        })
+    }
+}
+
+/// Makes many of something on a fresh engine, and looks at what each has added.
+async fn grow(bench: &mut Bench, system: System, what: What) -> Result<()> {
+    let System::Engine(durability) = system else { return Ok(()) };
+    let folder = bench.peers.folder()?;
+    let (engine, address) = fresh(durability, &folder).await?;
+    let count = match what {
+        What::Session => bench.settings.sessions,
+        What::Node => bench.settings.nodes,
+        What::Contender => bench.settings.contenders,
+    };
+    let warm = Client::connect(&address).await?;
+    let before = resident_bytes(engine.id())?;
+    let begun = Instant::now();
+    let added = match what {
+        What::Session => after(sessions(&address, count), engine.id()).await?,
+        What::Node => after(nodes(&address, count), engine.id()).await?,
+        What::Contender => after(contenders(&address, count), engine.id()).await?,
+    };
+    let seconds = begun.elapsed().as_secs_f64();
+    let each = added.saturating_sub(before) as f64 / count as f64;
+    bench.note(system, count, &format!("bytes_per_{what}"), each);
+    bench.note(system, count, &format!("{what}s_made_per_s"), count as f64 / seconds);
+    warm.close().await;
+    Ok(())
+}
+
+/// The memory of a process while what was made is there.
+async fn after<T>(making: impl Future<Output = Result<T>>, process: u32) -> Result<u64> {
+    let made = making.await?;
+    let bytes = resident_bytes(process)?;
+    drop(made);
+    Ok(bytes)
+}
+
+async fn sessions(address: &str, count: usize) -> Result<Vec<Client>> {
+    let mut clients = Vec::with_capacity(count);
+    for _ in 0..count {
+        clients.push(Client::connect(address).await?);
+    }
+    Ok(clients)
+}
+
+async fn nodes(address: &str, count: usize) -> Result<Client> {
+    let client = Client::connect(address).await?;
+    let root = ZnodePath::new("/nodes")?;
+    client.create(&root, "", CreateMode::Persistent).await?;
+    let mut made = Vec::new();
+    for index in 0..count {
+        let path = root.child(&format!("node-{index:09}"))?;
+        made.push(client.create(&path, vec![0x55; 100], CreateMode::Persistent));
+        if made.len() == 1_000 {
+            for made in made.drain(..) {
+                made.await?;
+            }
+        }
+    }
+    for made in made {
+        made.await?;
+    }
+    Ok(client)
+}
+
+/// Contenders in lines of a hundred, on a few sessions: one holds, the others wait.
+async fn contenders(address: &str, count: usize) -> Result<(Vec<Client>, JoinSet<()>)> {
+    let mut clients = Vec::new();
+    for _ in 0..CLIENTS {
+        let builder = Client::builder().session_timeout(Duration::from_secs(30));
+        clients.push(builder.connect(address).await?);
+    }
+    let mut waiting = JoinSet::new();
+    for line in 0..count.div_ceil(LINE) {
+        let path = format!("/locks/line-{line}");
+        for place in 0..LINE.min(count - line * LINE) {
+            let lock = Mutex::new(&clients[(line + place) % CLIENTS], &path)?;
+            waiting.spawn(async move {
+                if let Ok(guard) = lock.acquire().await {
+                    guard.lost().await;
+                }
+            });
+        }
+        // Line by line: not a hundred thousand requests at once.
+        super::herd::wait_for_queue(&clients[0], &ZnodePath::new(&path)?, LINE).await?;
+    }
+    Ok((clients, waiting))
+}

@@ -1,0 +1,139 @@
+//! Read-write locks at several shares of reads, and semaphores: one path, which several clients
+//! want, each with a connection of its own.
+
+use std::fmt;
+
+use anyhow::Result;
+use lockkeeper::{Client, Guard, RwLock, RwLockWriteGuard, Semaphore, SemaphoreGuard};
+use lockkeeper_engine::Durability;
+
+use crate::bench::Bench;
+use crate::measure::{Lock, Release, cycles};
+use crate::system::System;
+
+const CLIENTS: usize = 16;
+
+#[derive(Clone, Copy)]
+enum Kind {
+    /// So many in a hundred are reads.
+    RwLock { reads: u8 },
+    /// So many may hold at the same time.
+    Semaphore { permits: u32 },
+}
+
+const KINDS: [Kind; 7] = [
+    Kind::RwLock { reads: 0 },
+    Kind::RwLock { reads: 10 },
+    Kind::RwLock { reads: 50 },
+    Kind::RwLock { reads: 100 },
+    Kind::Semaphore { permits: 1 },
+    Kind::Semaphore { permits: 4 },
+    Kind::Semaphore { permits: 16 },
+];
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::RwLock { reads } => write!(f, "read-write, {reads} % reads"),
+            Self::Semaphore { permits } => write!(f, "semaphore, {permits} permits"),
+        }
+    }
+}
+
+pub(super) async fn run(bench: &mut Bench) -> Result<()> {
+    let rounds = bench.settings.rounds;
+    for system in [System::Engine(Durability::Os), System::OnZooKeeper] {
+        let turns = KINDS.map(|kind| (system, kind));
+        bench.interleave(rounds, &turns, measure).await;
+    }
+    Ok(())
+}
+
+async fn measure(bench: &mut Bench, &(system, kind): &(System, Kind)) -> Result<()> {
+    let servers = match system {
+        System::Engine(durability) => bench.peers.engine(durability).await?,
+        _ => bench.peers.zookeeper().await?,
+    };
+    let plan = bench.settings.plan;
+    let mut clients = Vec::new();
+    for _ in 0..CLIENTS {
+        clients.push(Client::connect(&servers).await?);
+    }
+    let measured = match kind {
+        Kind::RwLock { reads } => {
+            let lock = |client| Ok(Shared { lock: RwLock::new(client, "/locks/shared")?, reads });
+            let locks = clients.iter().map(lock).collect::<Result<Vec<_>>>()?;
+            cycles(locks, plan, Release::Awaited).await?
+        }
+        Kind::Semaphore { permits } => {
+            // The number of permits is kept at the path.
+            let path = format!("/locks/permits-{permits}");
+            let lock = |client| Ok(Permits(Semaphore::new(client, &path, permits)?));
+            let locks = clients.iter().map(lock).collect::<Result<Vec<_>>>()?;
+            cycles(locks, plan, Release::Awaited).await?
+        }
+    };
+    let config = format!("{}, {kind}", system.config());
+    let who = (system.name(), config.as_str());
+    bench.note_as(who, CLIENTS, "cycles_per_s", measured.per_second);
+    bench.note_latency(who, CLIENTS, "acquire", measured.acquire);
+    for client in clients {
+        client.close().await;
+    }
+    Ok(())
+}
+
+/// A read-write lock, and how often it is wanted for reading.
+struct Shared {
+    lock: RwLock,
+    reads: u8,
+}
+
+enum SharedGuard {
+    Read(Guard),
+    Write(RwLockWriteGuard),
+}
+
+impl Lock for Shared {
+    type Guard = Box<SharedGuard>;
+    type Error = anyhow::Error;
+
+    async fn acquire(&mut self) -> Result<Self::Guard> {
+        let reads = fastrand::u8(..100) < self.reads;
+        Ok(Box::new(match reads {
+            true => SharedGuard::Read(self.lock.read().await?),
+            false => SharedGuard::Write(self.lock.write().await?),
+        }))
+    }
+
+    async fn release(&mut self, guard: Self::Guard) -> Result<()> {
+        match *guard {
+            SharedGuard::Read(guard) => guard.release().await?,
+            SharedGuard::Write(guard) => guard.release().await?,
+        }
+        Ok(())
+    }
+
+    fn let_go(&mut self, guard: Self::Guard) {
+        drop(guard);
+    }
+}
+
+struct Permits(Semaphore);
+
+impl Lock for Permits {
+    type Guard = SemaphoreGuard;
+    type Error = anyhow::Error;
+
+    async fn acquire(&mut self) -> Result<SemaphoreGuard> {
+        Ok(self.0.acquire().await?)
+    }
+
+    async fn release(&mut self, guard: SemaphoreGuard) -> Result<()> {
+        Ok(guard.release().await?)
+    }
+
+    fn let_go(&mut self, guard: SemaphoreGuard) {
+        drop(guard);
+    }
+}

@@ -1,0 +1,160 @@
+//! What one more waiter costs, by how many there are: in one process, whose tasks have a line of
+//! their own, and in many, which all stand in the line on the server.
+//!
+//! The many are handles of their own for one lock, which exclude each other as programs do.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use lockkeeper::{Client, CreateMode, Mutex, ZnodePath};
+use lockkeeper_engine::Durability;
+use tokio::task::JoinSet;
+
+use crate::bench::{Bench, micros};
+use crate::rows::herd::wait_for_queue;
+use crate::system::System;
+use crate::tap::Tap;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Where {
+    OneProcess,
+    Many,
+}
+
+impl fmt::Display for Where {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::OneProcess => "one process",
+            Self::Many => "many processes",
+        })
+    }
+}
+
+/// Waiters that come when the others wait already: the cost of one is the mean of theirs.
+const MORE: usize = 50;
+
+/// What is waited for when nothing on the server shows that a task waits.
+const UNSEEN: Duration = Duration::from_millis(50);
+
+pub(super) async fn run(bench: &mut Bench) -> Result<()> {
+    let rounds = bench.settings.rounds.min(3);
+    let system = System::Engine(Durability::Os);
+    for count in bench.settings.waiters.clone() {
+        let turns = [Where::OneProcess, Where::Many].map(|place| Kind { system, place, count });
+        bench
+            .interleave(rounds, &turns, async |bench, kind| {
+                let servers = bench.peers.engine(Durability::Os).await?;
+                let cost = measure(&servers, kind.place, count).await?;
+                let config = format!("{}, {}", system.config(), kind.place);
+                let who = (system.name(), config.as_str());
+                bench.note_as(who, count, "time_per_waiter_us", cost.micros);
+                bench.note_as(who, count, "bytes_per_waiter", cost.bytes);
+                bench.note_as(who, count, "next_holder_us", cost.hand_off_micros);
+                Ok(())
+            })
+            .await;
+    }
+    Ok(())
+}
+
+struct Kind {
+    system: System,
+    place: Where,
+    count: usize,
+}
+
+impl crate::bench::Turn for Kind {
+    fn describe(&self) -> String {
+        format!("{}, {} waiters in {}", self.system, self.count, self.place)
+    }
+}
+
+struct Cost {
+    micros: f64,
+    bytes: f64,
+    hand_off_micros: f64,
+}
+
+async fn measure(servers: &str, place: Where, count: usize) -> Result<Cost> {
+    let tap = Tap::start(servers).await?;
+    let client = Client::builder()
+        .session_timeout(Duration::from_secs(30))
+        // The listing of ten thousand is half of the usual limit.
+        .max_frame(8 * 1024 * 1024)
+        .connect(&tap.address())
+        .await?;
+    // Not through the relay: what it asks is no waiter's cost.
+    let observer = Client::connect(servers).await?;
+    let path = ZnodePath::new("/locks/waiters")?;
+    observer.ensure(&path, CreateMode::Container).await?;
+    let mut queue = Queue { place, lock: Mutex::new(&client, path.as_str())?, client: &client };
+    let holder = queue.lock.acquire().await?;
+    let mut waiting = JoinSet::new();
+    queue.join(count, &mut waiting)?;
+    queue.all_wait(&observer, &path, count).await?;
+    let (bytes, start) = (tap.bytes(), Instant::now());
+    queue.join(MORE, &mut waiting)?;
+    let unseen = queue.all_wait(&observer, &path, count + MORE).await?;
+    let took = start.elapsed().saturating_sub(unseen);
+    let bytes = tap.bytes() - bytes;
+    let start = Instant::now();
+    holder.release().await?;
+    // The first in line, with the lock.
+    let next = waiting.join_next().await;
+    let hand_off = start.elapsed();
+    waiting.shutdown().await;
+    drop(next);
+    client.close().await;
+    observer.close().await;
+    Ok(Cost {
+        micros: micros(took) / MORE as f64,
+        bytes: bytes as f64 / MORE as f64,
+        hand_off_micros: micros(hand_off),
+    })
+}
+
+struct Queue<'a> {
+    place: Where,
+    lock: Mutex,
+    client: &'a Client,
+}
+
+type Waiting = JoinSet<Result<lockkeeper::MutexGuard, lockkeeper::AcquireError>>;
+
+impl Queue<'_> {
+    /// Sends tasks to wait.
+    fn join(&mut self, count: usize, waiting: &mut Waiting) -> Result<()> {
+        for _ in 0..count {
+            let lock = match self.place {
+                Where::OneProcess => self.lock.clone(),
+                Where::Many => Mutex::new(self.client, self.lock.path().as_str())?,
+            };
+            waiting.spawn(async move { lock.acquire().await });
+        }
+        Ok(())
+    }
+
+    /// Waits until all wait, and returns how much longer it waited because it cannot see that.
+    async fn all_wait(
+        &self,
+        observer: &Client,
+        path: &ZnodePath,
+        count: usize,
+    ) -> Result<Duration> {
+        match self.place {
+            // The holder is in line too.
+            Where::Many => {
+                wait_for_queue(observer, path, count + 1).await?;
+                Ok(Duration::ZERO)
+            }
+            Where::OneProcess => {
+                // Every task has run up to its place in line when this one runs again.
+                tokio::task::yield_now().await;
+                let start = Instant::now();
+                tokio::time::sleep(UNSEEN).await;
+                Ok(start.elapsed())
+            }
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! How long, how often, how many.
+
+use std::time::Duration;
+
+use crate::measure::Plan;
+
+/// The size of a run.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Whether it is the small one, whose figures are good for a look and no more.
+    pub quick: bool,
+    /// How often each system has its turn.
+    pub rounds: usize,
+    /// How long a turn is.
+    pub plan: Plan,
+    /// Tasks with a lock each.
+    pub tasks: Vec<usize>,
+    /// Clients of one lock.
+    pub clients: Vec<usize>,
+    /// Waiters of the herd.
+    pub herd: usize,
+    /// Waiters of one lock, for the curve of what one more costs.
+    pub waiters: Vec<usize>,
+    /// Contenders in all, for the memory that each takes.
+    pub contenders: usize,
+    /// Sessions, likewise.
+    pub sessions: usize,
+    /// Nodes, likewise.
+    pub nodes: usize,
+    /// How often a holder is killed.
+    pub kills: usize,
+}
+
+impl Settings {
+    /// Under three minutes.
+    pub fn quick() -> Self {
+        Self {
+            quick: true,
+            rounds: 3,
+            plan: plan(80, 250),
+            tasks: vec![1, 64, 256],
+            clients: vec![8, 64],
+            herd: 1_000,
+            waiters: vec![10, 100, 1_000],
+            contenders: 20_000,
+            sessions: 1_000,
+            nodes: 20_000,
+            kills: 1,
+        }
+    }
+
+    /// The one that is published.
+    pub fn full() -> Self {
+        Self {
+            quick: false,
+            rounds: 5,
+            plan: plan(500, 2_000),
+            tasks: vec![1, 16, 64, 256, 1_024],
+            clients: vec![2, 8, 64],
+            herd: 1_000,
+            waiters: vec![10, 100, 1_000, 10_000],
+            contenders: 100_000,
+            sessions: 5_000,
+            nodes: 100_000,
+            kills: 3,
+        }
+    }
+}
+
+fn plan(warm_up: u64, measure: u64) -> Plan {
+    Plan { warm_up: Duration::from_millis(warm_up), measure: Duration::from_millis(measure) }
+}
