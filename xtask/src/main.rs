@@ -3,8 +3,10 @@
 //! Invariant: this package depends on no other package of the workspace, so that it can still
 //! check them while they do not compile.
 
+mod bench;
 mod crash;
 mod differential;
+mod instructions;
 mod layers;
 mod mutants;
 mod proof;
@@ -46,7 +48,13 @@ enum Task {
     /// Run whole programs in virtual time, with the faults of many seeds, or one seed again.
     Simulate(proof::Simulate),
     /// Install what the suites with real peers need, or say what is missing.
-    Setup(Peers),
+    Setup {
+        #[command(flatten)]
+        peers: Peers,
+        /// What the benchmarks need too. Debian starts some of these as services.
+        #[arg(long)]
+        bench: bool,
+    },
     /// Wake deliberate bugs, one after the other, and see that the checks catch each.
     Mutants,
     /// Cut a lock holder's server off from the others, on real ZooKeeper servers, and measure for
@@ -58,6 +66,20 @@ enum Task {
         peers: Peers,
         /// Run only the tests whose name contains this, and none of the other checks.
         filter: Option<String>,
+    },
+    /// Measure Lockkeeper beside its peers, in one run.
+    Bench {
+        /// A run of under three minutes, whose figures are good for a look and no more.
+        #[arg(long)]
+        quick: bool,
+        /// Only these rows; an unknown name lists them.
+        rows: Vec<String>,
+    },
+    /// Count the instructions of the hot paths, against benches/instructions.json.
+    Instructions {
+        /// Make the present counts the baseline.
+        #[arg(long)]
+        bless: bool,
     },
 }
 
@@ -90,10 +112,18 @@ fn main() -> ExitCode {
         Task::Crash { runs } => crash::run(runs),
         Task::Layers => layers::run(),
         Task::Simulate(options) => proof::simulate(&options),
-        Task::Setup(peers) => setup::run(peers.policy()).map(|_| ()),
         Task::Mutants => mutants::run(),
         Task::Partition(options) => proof::partition(&options),
+        Task::Setup { peers, bench } => {
+            let needs = if bench { setup::Needs::OfBenches } else { setup::Needs::OfSuites };
+            setup::run(peers.policy(), needs).map(|_| ())
+        }
         Task::Test { peers, filter } => test::run(peers.policy(), filter.as_deref()),
+        Task::Bench { quick, rows } => bench::run(quick, &rows),
+        Task::Instructions { bless } => {
+            let mode = if bless { instructions::Mode::Bless } else { instructions::Mode::Compare };
+            instructions::run(mode)
+        }
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -69,6 +69,41 @@ const NEEDS: &[Need] = &[
     Need { what: "ps", package: "procps", probe: Probe::Program("ps") },
 ];
 
+/// What only the benchmarks use.
+const BENCH_NEEDS: &[Need] = &[
+    Need { what: "Redis", package: "redis-server", probe: Probe::Program("redis-server") },
+    Need { what: "etcd", package: "etcd-server", probe: Probe::Program("etcd") },
+    Need { what: "PostgreSQL", package: "postgresql", probe: Probe::File("/usr/lib/postgresql") },
+    Need { what: "valgrind", package: "valgrind", probe: Probe::Program("valgrind") },
+];
+
+/// Whose needs are looked at.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Needs {
+    /// Those of the suites.
+    OfSuites,
+    /// Those of the suites and of the benchmarks.
+    OfBenches,
+}
+
+impl Needs {
+    fn all(self) -> Vec<&'static Need> {
+        let more = if self == Self::OfBenches { BENCH_NEEDS } else { &[] };
+        NEEDS.iter().chain(more).collect()
+    }
+
+    fn missing(self) -> Vec<&'static Need> {
+        self.all().into_iter().filter(|need| !need.probe.is_there()).collect()
+    }
+}
+
+/// Says which peers of a benchmark are not here; their rows are skipped.
+pub(crate) fn say_what_benches_miss() {
+    for need in Needs::OfBenches.missing() {
+        println!("missing: {}; `cargo xtask setup --bench` installs it", need.what);
+    }
+}
+
 /// What the machine had at the end.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
@@ -81,16 +116,16 @@ pub(crate) enum Outcome {
 /// # Errors
 ///
 /// Something is missing in the end and `policy` does not accept that.
-pub(crate) fn run(policy: MissingPeers) -> Result<Outcome> {
-    let mut missing = missing();
+pub(crate) fn run(policy: MissingPeers, needs: Needs) -> Result<Outcome> {
+    let mut missing = needs.missing();
     if !missing.is_empty() && may_install() {
         if let Err(error) = install(&missing) {
             eprintln!("{error:#}");
         }
-        missing = self::missing();
+        missing = needs.missing();
     }
     if missing.is_empty() {
-        println!("everything that the suites with real peers need is here");
+        println!("everything that is needed is here");
         return Ok(Outcome::Complete);
     }
     for need in &missing {
@@ -105,10 +140,6 @@ pub(crate) fn run(policy: MissingPeers) -> Result<Outcome> {
 
 fn count(things: usize) -> String {
     if things == 1 { "one thing is".to_owned() } else { format!("{things} things are") }
-}
-
-fn missing() -> Vec<&'static Need> {
-    NEEDS.iter().filter(|need| !need.probe.is_there()).collect()
 }
 
 fn packages(needs: &[&Need]) -> Vec<&'static str> {
@@ -183,9 +214,10 @@ mod tests {
 
     #[test]
     fn every_need_names_its_package_once() {
-        let mut packages: Vec<_> = NEEDS.iter().map(|need| need.package).collect();
+        let needs = Needs::OfBenches.all();
+        let mut packages: Vec<_> = needs.iter().map(|need| need.package).collect();
         packages.sort_unstable();
         packages.dedup();
-        assert_eq!(packages.len(), NEEDS.len());
+        assert_eq!(packages.len(), needs.len());
     }
 }

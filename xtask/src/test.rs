@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use cargo_metadata::{Message, Metadata, MetadataCommand, TargetKind};
 
-use crate::setup::Outcome;
+use crate::setup::{Needs, Outcome};
 use crate::steps::{Steps, Verdict};
 use crate::{MissingPeers, layers, setup};
 
@@ -45,7 +45,7 @@ pub(crate) fn run(policy: MissingPeers, filter: Option<&str>) -> Result<()> {
 
 fn checks(steps: &mut Steps, policy: MissingPeers) {
     steps.run("setup", || {
-        Ok(match setup::run(policy)? {
+        Ok(match setup::run(policy, Needs::OfSuites)? {
             Outcome::Complete => Verdict::Passed,
             Outcome::Incomplete => Verdict::Skipped,
         })

@@ -1,0 +1,48 @@
+//! `cargo xtask bench`: Lockkeeper beside its peers, in one run.
+
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use cargo_metadata::MetadataCommand;
+
+use crate::setup;
+use crate::test::command as cargo;
+
+/// Builds the harness with optimisations, and runs it. What it writes where is said there:
+/// `results.json` and a page into `target/bench`, and after a full run of all rows the page into
+/// `docs` too.
+///
+/// # Errors
+///
+/// It does not build, or it fails.
+pub(crate) fn run(quick: bool, rows: &[String]) -> Result<()> {
+    setup::say_what_benches_miss();
+    let metadata = MetadataCommand::new()
+        .no_deps()
+        .exec()
+        .context("cannot read this workspace with `cargo metadata`")?;
+    let output = metadata.target_directory.join("bench");
+    let status = cargo(&["build", "--release", "--package", "lockkeeper-benches"])
+        .status()
+        .context("cannot start cargo")?;
+    if !status.success() {
+        bail!("the benchmarks do not build");
+    }
+    let program = metadata.target_directory.join("release/lockkeeper-benches");
+    let mut command = Command::new(program);
+    command.arg("run").arg("--output").arg(&output);
+    command.arg("--docs").arg(metadata.workspace_root.join("docs"));
+    // Servers of the test kit keep their data in the folder for temporary files, which may be
+    // memory: all of them are to be on the disk that is measured.
+    let temporary = output.join("tmp");
+    std::fs::create_dir_all(&temporary).with_context(|| format!("cannot create {temporary}"))?;
+    command.env("TMPDIR", temporary).current_dir(&metadata.workspace_root);
+    if quick {
+        command.arg("--quick");
+    }
+    let status = command.args(rows).status().context("cannot start the benchmarks")?;
+    if !status.success() {
+        bail!("the benchmarks failed: {status}");
+    }
+    Ok(())
+}

@@ -1,0 +1,195 @@
+//! `cargo xtask instructions`: how many instructions the hot paths take, against a stored baseline.
+//!
+//! Counts and never times: a busy machine, or a slow one, makes the same count. Each path runs
+//! twice under valgrind with different numbers of iterations, and the difference is the loop's.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use cargo_metadata::MetadataCommand;
+use serde::{Deserialize, Serialize};
+
+use crate::test::command as cargo;
+
+/// Where the baseline is, below the workspace's root.
+const BASELINE: &str = "benches/instructions.json";
+
+/// Hash seeds differ from run to run, and with them a little of every count.
+const TOLERANCE: f64 = 0.03;
+
+const FEW: u32 = 500;
+const MANY: u32 = 1_500;
+
+/// The stored counts.
+#[derive(Deserialize, Serialize)]
+struct Baseline {
+    /// Another compiler makes other code.
+    compiler: String,
+    /// Instructions for one iteration of each path.
+    counts: BTreeMap<String, u64>,
+}
+
+/// Whether to compare with the baseline or to replace it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Compare,
+    Bless,
+}
+
+/// Counts, and compares or replaces.
+///
+/// # Errors
+///
+/// Something cannot be built or counted, or a count is more than [`TOLERANCE`] from its baseline:
+/// upwards because somebody should look at it, downwards because the baseline no longer guards.
+pub(crate) fn run(mode: Mode) -> Result<()> {
+    let metadata = MetadataCommand::new()
+        .no_deps()
+        .exec()
+        .context("cannot read this workspace with `cargo metadata`")?;
+    let build = ["build", "--release", "--package", "lockkeeper-hot-paths"];
+    if !cargo(&build).status().context("cannot start cargo")?.success() {
+        bail!("the hot paths do not build");
+    }
+    let program = metadata.target_directory.join("release/lockkeeper-hot-paths");
+    let counts = count_all(program.as_std_path())?;
+    let now = Baseline { compiler: compiler()?, counts };
+    let file = metadata.workspace_root.join(BASELINE).into_std_path_buf();
+    match mode {
+        Mode::Bless => bless(&file, &now),
+        Mode::Compare => compare(&read(&file)?, &now),
+    }
+}
+
+fn count_all(program: &Path) -> Result<BTreeMap<String, u64>> {
+    let paths = output(Command::new(program))?;
+    let mut counts = BTreeMap::new();
+    for path in paths.lines() {
+        let few = count(program, path, FEW)?;
+        let many = count(program, path, MANY)?;
+        let each = many.saturating_sub(few) / u64::from(MANY - FEW);
+        counts.insert(path.to_owned(), each);
+    }
+    Ok(counts)
+}
+
+/// The instructions of one run, from its start to its end.
+fn count(program: &Path, path: &str, iterations: u32) -> Result<u64> {
+    let mut command = Command::new("valgrind");
+    command
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .arg(program)
+        .args([path, &iterations.to_string()])
+        .stdin(Stdio::null());
+    let result = command
+        .output()
+        .context("cannot start valgrind: `cargo xtask setup --bench` installs it")?;
+    let said = String::from_utf8_lossy(&result.stderr);
+    if !result.status.success() {
+        bail!("{path} failed under valgrind:\n{said}");
+    }
+    let count = said.lines().find_map(|line| line.split_once("Collected : ")?.1.parse().ok());
+    count.with_context(|| format!("valgrind tells no count for {path}:\n{said}"))
+}
+
+fn compiler() -> Result<String> {
+    let mut command = Command::new("rustc");
+    command.arg("--version");
+    Ok(output(command)?.trim().to_owned())
+}
+
+fn output(mut command: Command) -> Result<String> {
+    let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
+    let output = output.with_context(|| format!("cannot start {command:?}"))?;
+    if !output.status.success() {
+        bail!("{command:?} failed: {}", output.status);
+    }
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+fn read(file: &PathBuf) -> Result<Baseline> {
+    let text = fs::read_to_string(file).with_context(|| {
+        format!("cannot read {}; `cargo xtask instructions --bless` writes it", file.display())
+    })?;
+    Ok(serde_json::from_str(&text)?)
+}
+
+fn bless(file: &Path, now: &Baseline) -> Result<()> {
+    for (path, count) in &now.counts {
+        println!("{path:20} {count:>9}");
+    }
+    fs::write(file, serde_json::to_string_pretty(now)? + "\n")
+        .with_context(|| format!("cannot write {}", file.display()))
+}
+
+fn compare(baseline: &Baseline, now: &Baseline) -> Result<()> {
+    let findings = findings(&baseline.counts, &now.counts);
+    println!("{:20} {:>9} {:>9}", "path", "baseline", "now");
+    for (path, count) in &now.counts {
+        let before = baseline.counts.get(path).map_or("-".to_owned(), u64::to_string);
+        println!("{path:20} {before:>9} {count:>9}");
+    }
+    if findings.is_empty() {
+        println!("all within {} %", TOLERANCE * 100.0);
+        return Ok(());
+    }
+    let hint = match baseline.compiler == now.compiler {
+        true => String::new(),
+        false => format!(
+            "\nthe baseline was made by {}, this is {}: other code for the same source",
+            baseline.compiler, now.compiler
+        ),
+    };
+    bail!(
+        "{}{hint}\nif that is as it should be: cargo xtask instructions --bless",
+        findings.join("\n")
+    );
+}
+
+/// A line for each path whose count has left its baseline, or that has none, or is gone.
+fn findings(baseline: &BTreeMap<String, u64>, now: &BTreeMap<String, u64>) -> Vec<String> {
+    let mut findings = Vec::new();
+    for (path, &count) in now {
+        match baseline.get(path) {
+            None => findings.push(format!("{path}: no baseline")),
+            Some(&before) => {
+                let change = (count as f64 - before as f64) / before.max(1) as f64;
+                if change.abs() > TOLERANCE {
+                    let percent = change * 100.0;
+                    findings.push(format!("{path}: {before} -> {count} ({percent:+.1} %)"));
+                }
+            }
+        }
+    }
+    let gone = baseline.keys().filter(|path| !now.contains_key(*path));
+    findings.extend(gone.map(|path| format!("{path}: in the baseline, but not counted any more")));
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts(counts: &[(&str, u64)]) -> BTreeMap<String, u64> {
+        counts.iter().map(|&(path, count)| (path.to_owned(), count)).collect()
+    }
+
+    #[test]
+    fn both_directions_leave_the_baseline() {
+        let baseline = counts(&[("up", 1_000), ("down", 1_000), ("near", 1_000), ("gone", 1)]);
+        let now = counts(&[("up", 1_031), ("down", 969), ("near", 1_029), ("new", 5)]);
+        let findings = findings(&baseline, &now);
+        assert_eq!(
+            findings,
+            [
+                "down: 1000 -> 969 (-3.1 %)",
+                "new: no baseline",
+                "up: 1000 -> 1031 (+3.1 %)",
+                "gone: in the baseline, but not counted any more",
+            ]
+        );
+    }
+}
