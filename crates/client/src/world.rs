@@ -1,6 +1,6 @@
 //! What a client takes from outside: the time, its connections, and somebody who runs its task.
 //!
-//! There is one world for everybody, [`Reality`]. Simulations have others, in which time is
+//! There is one world for everybody, `Reality`. Simulations have others, in which time is
 //! virtual, connections are lost on purpose and tasks are paused; see `tests/simulation`.
 
 use std::fmt;
