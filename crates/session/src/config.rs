@@ -72,14 +72,19 @@ impl Config {
     /// How much of a session of timeout `timeout` a lease leaves unused.
     ///
     /// Under [`LeaseMode::Quorum`]: half a tick, in which a follower may not yet have told the
-    /// leader of the session's last touch, plus one ping interval, in which there may have been
-    /// no touch, plus the clock's drift. Under [`LeaseMode::Direct`]: the drift alone.
+    /// leader of the session's last touch, plus the longest silence of this client that is not
+    /// noticed, plus the clock's drift. Under [`LeaseMode::Direct`]: the drift alone.
     pub fn lease_margin(&self, timeout: Duration) -> Duration {
         let drift = timeout / self.clock_drift_divisor.max(1);
         match self.lease {
             LeaseMode::Direct => drift,
-            LeaseMode::Quorum => self.server_tick / 2 + ping_interval(timeout) + drift,
+            LeaseMode::Quorum => self.relay() + longest_silence(timeout) + drift,
         }
+    }
+
+    /// How long a follower may take to tell its leader that it has heard of a session.
+    pub(crate) fn relay(&self) -> Duration {
+        self.server_tick / 2
     }
 
     /// For how long one proof of life makes a lease last; zero if `timeout` is too short for the
@@ -89,9 +94,15 @@ impl Config {
     }
 }
 
-/// The longest silence of a client towards its server.
+/// How long a client is silent before it sends a ping.
 pub(crate) fn ping_interval(timeout: Duration) -> Duration {
     timeout / 6
+}
+
+/// The longest silence of a client that leases allow for: a ping that is a little late. A longer
+/// one casts doubt on what is sent after it.
+pub(crate) fn longest_silence(timeout: Duration) -> Duration {
+    timeout * 5 / 24
 }
 
 /// How often a session that holds something commits a heartbeat.

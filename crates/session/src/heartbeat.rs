@@ -49,6 +49,11 @@ impl Heartbeat {
         self.due
     }
 
+    /// Has the next heartbeat sent at `due`, if it would be later and something is held.
+    pub(crate) fn hasten(&mut self, due: Instant) {
+        self.due = self.due.map(|current| current.min(due));
+    }
+
     /// The heartbeats to send now; the next ones are due at `next`.
     pub(crate) fn beat(&mut self, next: Instant) -> Vec<Request> {
         if self.holds.is_empty() {

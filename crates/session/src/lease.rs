@@ -22,6 +22,8 @@ pub struct LeaseState {
     pub generation: u64,
     /// Until when no server can have expired the session; `None` before the first proof of life.
     pub deadline: Option<Instant>,
+    /// Writes that are sent before this prove nothing; in the past, unless something was late.
+    pub sure_from: Instant,
 }
 
 impl LeaseState {
@@ -36,9 +38,9 @@ pub(crate) struct Lease {
     mode: LeaseMode,
     length: Duration,
     margin: Duration,
+    /// How long a follower may take to tell its leader that it has heard of the session.
+    relay: Duration,
     state: LeaseState,
-    /// A write whose answer took too long to count: when it was sent, and answered.
-    slow_write: Option<(Instant, Instant)>,
 }
 
 impl Lease {
@@ -48,18 +50,41 @@ impl Lease {
 
     /// Begins anew for another session, of which nothing is proven yet.
     pub(crate) fn restart(&mut self, session: SessionId) {
-        self.state = LeaseState { session, generation: self.state.generation + 1, deadline: None };
-        self.slow_write = None;
+        let generation = self.state.generation + 1;
+        self.state = LeaseState { session, generation, ..LeaseState::default() };
     }
 
-    pub(crate) fn set_terms(&mut self, mode: LeaseMode, length: Duration, margin: Duration) {
-        (self.mode, self.length, self.margin) = (mode, length, margin);
+    pub(crate) fn set_terms(
+        &mut self,
+        mode: LeaseMode,
+        length: Duration,
+        margin: Duration,
+        relay: Duration,
+    ) {
+        (self.mode, self.length, self.margin, self.relay) = (mode, length, margin, relay);
+    }
+
+    /// The servers will not keep the session beyond this, whatever they promised before.
+    pub(crate) fn shorten(&mut self, limit: Instant) {
+        self.state.deadline = self.state.deadline.map(|deadline| deadline.min(limit));
+    }
+
+    /// Something was late, on our side or on the way, so the leader may have heard of the session
+    /// for the last time longer ago than the margin allows for. A write shows only that its leader
+    /// lives, and not when the follower last spoke of the session; so it counts again only when
+    /// what was sent by now has had the time to reach the leader.
+    pub(crate) fn doubt(&mut self, now: Instant) {
+        if self.mode == LeaseMode::Quorum && !Mutant::SlowWriteCounts.is_awake() {
+            self.state.sure_from = self.state.sure_from.max(now + self.relay);
+        }
     }
 
     /// A request that is no committed write was answered.
     pub(crate) fn answered(&mut self, sent: Instant, now: Instant) {
         if self.mode == LeaseMode::Direct || Mutant::DeadlineMovedByPing.is_awake() {
             self.renew(sent, now);
+        } else if now.since(sent) > self.margin {
+            self.doubt(now);
         }
     }
 
@@ -68,19 +93,12 @@ impl Lease {
         if self.mode == LeaseMode::Direct {
             return self.renew(sent, now);
         }
-        // A follower that held a write back for longer than the margin may have been as late with
-        // the news that the session lives. A later write shows that it has caught up since; one
-        // that was already on its way shows nothing, however fast it was itself.
-        if self.slow_write.is_some_and(|(_, answered)| answered > sent) {
-            return;
+        if now.since(sent) > self.margin {
+            self.doubt(now);
         }
-        if now.since(sent) <= self.margin || Mutant::SlowWriteCounts.is_awake() {
-            return self.renew(sent, now);
+        if sent >= self.state.sure_from {
+            self.renew(sent, now);
         }
-        if let Some((proven, _)) = self.slow_write {
-            self.renew(proven, now);
-        }
-        self.slow_write = Some((sent, now));
     }
 
     fn renew(&mut self, proof: Instant, now: Instant) {
@@ -102,6 +120,7 @@ mod tests {
 
     const LENGTH: Duration = Duration::from_secs(6);
     const MARGIN: Duration = Duration::from_secs(3);
+    const RELAY: Duration = Duration::from_secs(1);
 
     fn at(seconds: u64) -> Instant {
         Instant::from_start(Duration::from_secs(seconds))
@@ -109,7 +128,7 @@ mod tests {
 
     fn lease(mode: LeaseMode) -> Lease {
         let mut lease = Lease::default();
-        lease.set_terms(mode, LENGTH, MARGIN);
+        lease.set_terms(mode, LENGTH, MARGIN, RELAY);
         lease.restart(SessionId(7));
         lease
     }
@@ -139,15 +158,48 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_write_counts_when_a_later_one_was_answered() {
+    fn a_slow_write_proves_nothing_nor_do_those_sent_before_the_news_could_travel() {
         let mut lease = lease(LeaseMode::Quorum);
         lease.committed(at(10), at(10));
         lease.committed(at(12), at(16));
         assert_eq!(lease.state().deadline, Some(at(16)), "took longer than the margin");
-        lease.committed(at(13), at(17));
+        lease.committed(at(13), at(16));
         assert_eq!(lease.state().deadline, Some(at(16)), "was on its way at the same time");
-        lease.committed(at(16), at(20));
-        assert_eq!(lease.state().deadline, Some(at(18)), "12 is proven by now");
+        lease.committed(at(16), at(16));
+        assert_eq!(lease.state().deadline, Some(at(16)), "the follower may not have told yet");
+        lease.committed(at(17), at(17));
+        assert_eq!(lease.state().deadline, Some(at(23)));
+    }
+
+    /// The client stalled for longer than the margin allows for, and wrote when it went on. The
+    /// leader had last heard of the session before the stall.
+    #[test]
+    fn a_write_after_a_silence_of_ours_does_not_count_at_once() {
+        let mut lease = lease(LeaseMode::Quorum);
+        lease.committed(at(10), at(10));
+        lease.doubt(at(14));
+        lease.committed(at(14), at(14));
+        assert_eq!(lease.state().deadline, Some(at(16)));
+        lease.committed(at(15), at(15));
+        assert_eq!(lease.state().deadline, Some(at(21)));
+    }
+
+    #[test]
+    fn a_slow_ping_casts_doubt_too() {
+        let mut lease = lease(LeaseMode::Quorum);
+        lease.answered(at(10), at(14));
+        lease.committed(at(14), at(14));
+        assert_eq!(lease.state().deadline, None);
+    }
+
+    #[test]
+    fn a_shorter_timeout_brings_the_deadline_forward() {
+        let mut lease = lease(LeaseMode::Quorum);
+        lease.committed(at(10), at(10));
+        lease.shorten(at(13));
+        assert_eq!(lease.state().deadline, Some(at(13)));
+        lease.shorten(at(14));
+        assert_eq!(lease.state().deadline, Some(at(13)));
     }
 
     /// A follower was paused while two heartbeats were on their way. The second one had waited for
@@ -160,8 +212,8 @@ mod tests {
         lease.committed(at(11), at(15));
         lease.committed(at(14), at(15));
         assert_eq!(lease.state().deadline, Some(at(16)), "both waited for the same server");
-        lease.committed(at(15), at(15));
-        assert_eq!(lease.state().deadline, Some(at(21)), "sent to a server that had caught up");
+        lease.committed(at(16), at(16));
+        assert_eq!(lease.state().deadline, Some(at(22)), "sent to a server that had caught up");
     }
 
     #[test]

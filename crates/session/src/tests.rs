@@ -67,12 +67,16 @@ impl World {
     }
 
     fn answer_handshake(&mut self, session: i64) -> Result<(), Disconnect> {
+        self.answer_handshake_with(session, TIMEOUT)
+    }
+
+    fn answer_handshake_with(&mut self, session: i64, timeout: Duration) -> Result<(), Disconnect> {
         let response = if session == 0 {
             ConnectResponse::expired(Some(false))
         } else {
             ConnectResponse {
                 protocol_version: 0,
-                timeout_ms: i32::try_from(TIMEOUT.as_millis()).unwrap(),
+                timeout_ms: i32::try_from(timeout.as_millis()).unwrap(),
                 session_id: SessionId(session),
                 password: Bytes::from_static(b"0123456789abcdef"),
                 read_only: Some(false),
@@ -376,20 +380,69 @@ fn a_resumed_session_has_proven_nothing_to_a_quorum_lease() {
     assert_eq!(world.deadline(), before);
 }
 
+/// A client that stalled wrote as soon as it went on, and took the answer for a proof: the leader
+/// had last heard of the session before the stall.
+#[test]
+fn a_write_after_a_stall_proves_nothing_and_the_next_heartbeat_comes_early() {
+    let mut world = World::connected();
+    let before = world.deadline();
+    world.session.hold(world.now, path("/held"));
+    world.pass(TIMEOUT / 2).unwrap();
+    let requests = world.requests();
+    let (xid, Request::Multi(_)) = requests[0] else { panic!("{requests:?}") };
+    world.reply(xid, Ok(Response::Multi(vec![OpResult::Check]))).unwrap();
+    assert_eq!(world.deadline(), before);
+    let relay = world.session.config().server_tick / 2;
+    assert_eq!(world.session.poll_timeout(), Some(world.now + relay));
+    world.pass(relay).unwrap();
+    let sent = world.now;
+    let (xid, _) = world.request();
+    world.reply(xid, Ok(Response::Multi(vec![OpResult::Check]))).unwrap();
+    assert_eq!(world.deadline(), Some(sent + world.session.config().lease_length(TIMEOUT)));
+}
+
+#[test]
+fn a_resume_with_a_shorter_timeout_shortens_the_lease() {
+    let mut world = World::connected_with(config(LeaseMode::Direct));
+    world.lose_connection();
+    let sent = world.now;
+    world.session.handle_connected(world.now);
+    world.take_handshake();
+    world.answer_handshake_with(7, TIMEOUT / 3).unwrap();
+    let length = world.session.config().lease_length(TIMEOUT / 3);
+    assert_eq!(world.deadline(), Some(sent + length));
+}
+
+/// An answer that denies the session moved a direct lease.
+#[test]
+fn an_answer_that_denies_the_session_proves_no_life() {
+    let mut world = World::connected_with(config(LeaseMode::Direct));
+    let before = world.deadline();
+    world.pass(seconds(1.0)).unwrap();
+    world.submit(create("/a"), 1);
+    let (xid, _) = world.request();
+    world.reply(xid, Err(ErrorCode::SessionExpired)).unwrap();
+    assert_eq!(world.deadline(), before);
+}
+
 #[test]
 fn held_nodes_are_proven_by_committed_checks() {
     let mut world = World::connected();
     let before = world.deadline().unwrap();
     let _kept = world.session.hold(world.now, path("/kept"));
     let lost = world.session.hold(world.now, path("/lost"));
-    world.pass(TIMEOUT / 3).unwrap();
+    world.pass(TIMEOUT / 6).unwrap();
+    assert_eq!(world.request(), (xid::PING, Request::Ping));
+    world.pass(TIMEOUT / 6).unwrap();
     let requests = world.requests();
     let (xid, Request::Multi(ops)) = &requests[0] else { panic!("{requests:?}") };
     assert_eq!(ops.len(), 2);
     world.reply(*xid, Ok(Response::Multi(vec![OpResult::Check, OpResult::Check]))).unwrap();
     assert_eq!(world.deadline(), Some(before + TIMEOUT / 3));
 
-    world.pass(TIMEOUT / 3).unwrap();
+    world.pass(TIMEOUT / 6).unwrap();
+    assert_eq!(world.request(), (xid::PING, Request::Ping));
+    world.pass(TIMEOUT / 6).unwrap();
     let requests = world.requests();
     let failed = vec![OpResult::Error(None), OpResult::Error(Some(ErrorCode::NoNode))];
     world.reply(requests[0].0, Ok(Response::Multi(failed))).unwrap();

@@ -34,7 +34,11 @@ impl<T> Session<T> {
         if is_new && resumed {
             self.expire(now);
         }
+        let old_timeout = self.identity.timeout;
         self.accept(response, is_new);
+        if !is_new && self.identity.timeout < old_timeout {
+            self.lease.shorten(sent + self.config.lease_length(self.identity.timeout));
+        }
         if is_new {
             self.lease.committed(sent, now);
         } else {
@@ -54,6 +58,7 @@ impl<T> Session<T> {
             self.config.lease,
             self.config.lease_length(timeout),
             self.config.lease_margin(timeout),
+            self.config.relay(),
         );
         if is_new {
             self.lease.restart(self.identity.id);

@@ -64,7 +64,7 @@ impl<T> Session<T> {
         };
         if sent.proves_commit(&result) {
             self.lease.committed(sent.at, now);
-        } else if fault.is_none() {
+        } else if fault.is_none() && !denies_session(&result) {
             self.lease.answered(sent.at, now);
         }
         if let Some(id) = sent.watch {
@@ -190,4 +190,12 @@ impl<T> Session<T> {
         }
         self.send_cleanups(now);
     }
+}
+
+/// Whether the server says that the session is not its own: an answer that proves no life.
+fn denies_session(result: &Result<Response, RequestError>) -> bool {
+    matches!(
+        result,
+        Err(RequestError::SessionExpired(_) | RequestError::Server(ErrorCode::SessionMoved))
+    )
 }

@@ -4,7 +4,7 @@ use lockkeeper_wire::{Request, Zxid, write_frame, xid};
 
 use super::{Contact, Session};
 use crate::cleanup::Entry;
-use crate::config::heartbeat_interval;
+use crate::config::{heartbeat_interval, longest_silence};
 use crate::requests::{Origin, Queued, Sent, set_watch_flag};
 use crate::{Instant, RequestError, WatchId};
 
@@ -60,8 +60,17 @@ impl<T> Session<T> {
     }
 
     pub(super) fn write(&mut self, now: Instant, xid: i32, request: &Request) -> usize {
+        if now.since(self.last_sent) > longest_silence(self.identity.timeout) {
+            self.doubt_lease(now);
+        }
         self.last_sent = now;
         write_frame(&mut self.output, |out| request.encode(xid, out))
+    }
+
+    /// What is sent now proves nothing, so the next heartbeat is due when one can.
+    pub(super) fn doubt_lease(&mut self, now: Instant) {
+        self.lease.doubt(now);
+        self.heartbeat.hasten(self.lease.state().sure_from.max(now));
     }
 
     pub(super) fn take_xid(&mut self) -> i32 {
