@@ -91,9 +91,10 @@ pub(crate) struct Global {
 }
 
 impl Global {
-    /// The servers, if any are named. An empty variable names none.
+    /// The servers, if any are named. An empty text is a mistake and no wish for the local engine:
+    /// whoever meant other servers would hold a lock that nobody else looks at.
     pub(crate) fn connect(&self) -> Option<&str> {
-        self.connect.as_deref().filter(|servers| !servers.is_empty())
+        self.connect.as_deref()
     }
 
     /// What proves a lease. Behind a Unix socket is a server that stands alone.

@@ -193,7 +193,8 @@ fn exit_of_storage(error: &StorageError) -> Exit {
         StorageError::Newer { .. } | StorageError::Damaged { .. } => Exit::Data,
         StorageError::NotADirectory { .. }
         | StorageError::NotWritable { .. }
-        | StorageError::Exists { .. } => Exit::CannotCreate,
+        | StorageError::Exists { .. }
+        | StorageError::ZooKeeper { .. } => Exit::CannotCreate,
         _ => Exit::Disk,
     }
 }

@@ -240,11 +240,36 @@ impl Client {
         while let Some(path) = missing.last() {
             match self.create(path, Bytes::new(), mode).await {
                 Err(error) if error.code() == Some(ErrorCode::NoNode) => {
-                    // Only the chroot itself can be missing above the root.
-                    missing.push(path.parent().ok_or(error)?);
+                    match path.parent() {
+                        Some(parent) => missing.push(parent),
+                        // Only what is above the chroot can be missing above the root.
+                        None => self.make_above_chroot(error).await?,
+                    }
                 }
                 Err(error) if error.code() != Some(ErrorCode::NodeExists) => return Err(error),
                 _ => drop(missing.pop()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Creates the parents of the chroot, which only requests with whole paths can reach.
+    async fn make_above_chroot(&self, missing: Error) -> Result<(), Error> {
+        let mut above = Vec::new();
+        let mut next = self.chroot().parent();
+        while let Some(path) = next.filter(|path| !path.is_root()) {
+            next = path.parent();
+            above.push(path);
+        }
+        if above.is_empty() {
+            return Err(missing);
+        }
+        for path in above.into_iter().rev() {
+            let mode = CreateMode::Persistent;
+            let request = create_request(path.clone(), Bytes::new(), mode, Acl::open());
+            match self.send(&path, Request::Create2(request), |_, _| Some(())).await {
+                Err(error) if error.code() != Some(ErrorCode::NodeExists) => return Err(error),
+                _ => {}
             }
         }
         Ok(())

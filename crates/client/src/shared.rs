@@ -30,6 +30,8 @@ struct Core {
     session: Session<Completion>,
     sinks: HashMap<WatchId, WatchSink>,
     holds: HashMap<HoldId, Arc<AtomicBool>>,
+    /// How often the status has changed.
+    changes: u64,
 }
 
 /// What the handles of a client and its driver share.
@@ -45,7 +47,7 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn new(world: Arc<dyn World>, config: Config) -> Self {
         let session = Session::new(config, world.now());
-        let core = Core { session, sinks: HashMap::new(), holds: HashMap::new() };
+        let core = Core { changes: 0, session, sinks: HashMap::new(), holds: HashMap::new() };
         let status = Status { contact: Contact::Disconnected, session: SessionId::NONE, change: 0 };
         Self {
             world,
@@ -191,10 +193,17 @@ impl Shared {
         // Read under the lock, so that the session never sees time run backwards.
         let now = self.world.now();
         let result = action(&mut core, now);
-        if core.dispatch() {
-            let (contact, session) = (core.session.contact(), core.session.id());
-            self.status.send_modify(|status| {
-                *status = Status { contact, session, change: status.change + 1 };
+        let status = core.dispatch().then(|| core.next_status());
+        // Published without the session's lock, which a caller who looks at the status may be
+        // waiting for. Somebody else may have been quicker with a newer one.
+        drop(core);
+        if let Some(new) = status {
+            self.status.send_if_modified(|status| {
+                let newer = new.change > status.change;
+                if newer {
+                    *status = new;
+                }
+                newer
             });
         }
         result
@@ -202,6 +211,12 @@ impl Shared {
 }
 
 impl Core {
+    fn next_status(&mut self) -> Status {
+        self.changes += 1;
+        let (contact, session) = (self.session.contact(), self.session.id());
+        Status { contact, session, change: self.changes }
+    }
+
     /// Hands out what happened; returns whether the status changed.
     fn dispatch(&mut self) -> bool {
         let mut changed = false;

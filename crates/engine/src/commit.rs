@@ -230,17 +230,18 @@ impl Pipeline {
         if self.lock().end == End::Now {
             return;
         }
-        let was_full = self.is_full();
         if group.batches.iter().any(|batch| batch.timeouts) {
             self.timeouts.store(false, Ordering::Relaxed);
         }
         for batch in group.batches {
             batch.release(&self.metrics);
         }
-        self.backlog.fetch_sub(group.bytes, Ordering::Relaxed);
+        // Counted with the group itself: what came in meanwhile may have filled the backlog, and
+        // those who wait for room must not be left waiting.
+        let before = self.backlog.fetch_sub(group.bytes, Ordering::Relaxed);
         // Only now may the tree thread take the short way: before, it would overtake this group.
         self.lock().committing = false;
-        if was_full {
+        if before > MAX_BACKLOG {
             self.room.notify_waiters();
         }
     }

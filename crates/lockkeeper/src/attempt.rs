@@ -34,6 +34,14 @@ impl Attempt {
     }
 }
 
+/// Lets a moment pass before a request is made again that a server has refused for now. After a
+/// lost connection there is no need: the request waits for the next one.
+pub(crate) async fn breathe(error: &Error) {
+    if error.code().is_some() {
+        tokio::time::sleep(FIRST_PAUSE.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
+    }
+}
+
 /// Makes attempts until one succeeds or fails for good.
 pub(crate) async fn retried<T, F>(
     path: &ZnodePath,

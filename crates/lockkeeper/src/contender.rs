@@ -6,11 +6,11 @@
 
 use bytes::Bytes;
 use lockkeeper_client::{
-    Cleanup, Client, CreateMode, Created, Error, ErrorCode, Outcome, Stat, Transaction,
+    Cleanup, Client, CreateMode, Created, Error, ErrorCode, Outcome, SessionId, Stat, Transaction,
     TransactionError, Watcher, ZnodePath,
 };
 
-use crate::attempt::{Attempt, retried};
+use crate::attempt::{Attempt, breathe, retried};
 use crate::mutants::Mutant;
 use crate::order::{Line, Standing};
 use crate::{AcquireError, Kind, Profile};
@@ -204,7 +204,10 @@ impl Contender {
                 Err(TransactionError::Failed { code: ErrorCode::NodeExists, index: 0, .. }) => {}
                 // It waits for the next connection, and fails for good when none comes.
                 Err(TransactionError::Request(error))
-                    if error.is_retryable() && !error.is_unreachable() => {}
+                    if error.is_retryable() && !error.is_unreachable() =>
+                {
+                    breathe(&error).await;
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -235,6 +238,11 @@ impl Contender {
     pub(crate) fn deleted(&self) -> AcquireError {
         let node = self.node.as_ref().map_or(&self.terms.path, |node| &node.path);
         AcquireError::NodeDeleted { node: node.clone() }
+    }
+
+    /// The session that the node belongs to; none before there is a node.
+    pub(crate) fn session(&self) -> SessionId {
+        self.node.as_ref().map_or(SessionId::NONE, |node| node.stat.ephemeral_owner)
     }
 
     pub(crate) fn expired(&self) -> AcquireError {

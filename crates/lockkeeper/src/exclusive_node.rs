@@ -41,7 +41,7 @@ use lockkeeper_client::{
 };
 use serde::Serialize;
 
-use crate::attempt::{Attempt, retried};
+use crate::attempt::{Attempt, breathe, retried};
 use crate::reentry::{Door, Entry};
 use crate::stake::Stake;
 use crate::{AcquireError, Guard, LockPathError, Owner, OwnerInfo, ReleaseError};
@@ -216,7 +216,10 @@ impl ExclusiveNode {
                 Ok((_, watcher)) => watcher,
                 Err(error) if error.code() == Some(ErrorCode::NoNode) => return Ok(()),
                 Err(error) if error.is_session_expired() => continue,
-                Err(error) if error.is_retryable() && !error.is_unreachable() => continue,
+                Err(error) if error.is_retryable() && !error.is_unreachable() => {
+                    breathe(&error).await;
+                    continue;
+                }
                 Err(error) => return Err(AcquireError::from_client(&self.path, error)),
             };
             // A watch that ended with its session is set again in the next one.

@@ -69,7 +69,12 @@ impl Guard {
         let hold = client.hold(&stake.node.path);
         let enough = client.lease_length() / 2;
         for _ in 0..PROOFS {
-            let lease = client.lease();
+            let mut lease = client.lease();
+            // What is sent before this proves nothing.
+            while lease.session == stake.session() && lease.sure_from > client.now() {
+                tokio::time::sleep(lease.sure_from - client.now()).await;
+                lease = client.lease();
+            }
             if lease.session != stake.session() {
                 return Err(AcquireError::SessionExpired { path: stake.path.clone() });
             }
@@ -126,14 +131,22 @@ impl Guard {
     /// the session timeout, under [`LeaseMode::Quorum`](crate::LeaseMode::Quorum)) or at once
     /// while [`Guard::lost`] or [`Guard::run`] is waiting.
     pub fn state(&self) -> State {
-        let reason = *self.lost.borrow();
-        if let Some(reason) = reason.or_else(|| self.find_loss()) {
-            return State::Lost(self.lose(reason));
+        match self.lease() {
+            Err(reason) => State::Lost(reason),
+            Ok(until) if self.client().status().borrow().contact != Contact::Connected => {
+                State::Suspect { until }
+            }
+            Ok(_) => State::Held,
         }
-        let (lease, contact) = (self.client().lease(), self.client().status().borrow().contact);
-        match lease.deadline {
-            Some(until) if contact != Contact::Connected => State::Suspect { until },
-            _ => State::Held,
+    }
+
+    /// The deadline, or why the lock is lost. Both from one look at the session: between two, it
+    /// could have become another one.
+    fn lease(&self) -> Result<Instant, LossReason> {
+        let known = *self.lost.borrow();
+        match known {
+            Some(reason) => Err(reason),
+            None => self.look().map_err(|reason| self.lose(reason)),
         }
     }
 
@@ -141,10 +154,7 @@ impl Guard {
     /// client's [`Clock`](crate::Clock); `None` if it is lost. It moves on while the session is
     /// alive.
     pub fn deadline(&self) -> Option<Instant> {
-        match self.state() {
-            State::Lost(_) => None,
-            State::Held | State::Suspect { .. } => self.client().lease().deadline,
-        }
+        self.lease().ok()
     }
 
     /// What is left until the deadline; zero if the lock is lost.
@@ -158,12 +168,9 @@ impl Guard {
     /// # Errors
     /// If it is lost, or the lease ends before that.
     pub fn ensure(&self, wanted: Duration) -> Result<(), EnsureError> {
-        let left = self.remaining();
-        match self.state() {
-            State::Lost(reason) => Err(EnsureError::Lost(reason)),
-            _ if left < wanted => Err(EnsureError::TooShort { left, wanted }),
-            _ => Ok(()),
-        }
+        let deadline = self.lease().map_err(EnsureError::Lost)?;
+        let left = deadline.since(self.client().now());
+        if left < wanted { Err(EnsureError::TooShort { left, wanted }) } else { Ok(()) }
     }
 
     /// Has the servers confirm that the lock is held, and so renews the deadline. Costs one
@@ -319,24 +326,26 @@ impl Guard {
         &self.stake.client
     }
 
-    fn find_loss(&self) -> Option<LossReason> {
+    /// The deadline as the session has it now, or what has been lost.
+    fn look(&self) -> Result<Instant, LossReason> {
         let contact = self.client().status().borrow().contact;
         let lease = self.client().lease();
         // Read after the lease, so that the deadline is never compared with a time before it.
         let now = self.client().now();
         if contact == Contact::Closed {
-            Some(LossReason::ClientClosed)
-        } else if lease.session != self.session() {
-            Some(LossReason::SessionExpired)
-        } else if lease.generation != self.generation
-            || lease.deadline.is_none_or(|deadline| deadline <= now)
-        {
-            Some(LossReason::DeadlinePassed)
-        } else if self.hold.is_gone() {
-            Some(self.deletion())
-        } else {
-            None
+            return Err(LossReason::ClientClosed);
         }
+        if lease.session != self.session() {
+            return Err(LossReason::SessionExpired);
+        }
+        if self.hold.is_gone() {
+            return Err(self.deletion());
+        }
+        let unbroken = lease.generation == self.generation;
+        lease
+            .deadline
+            .filter(|deadline| unbroken && *deadline > now)
+            .ok_or(LossReason::DeadlinePassed)
     }
 
     /// Makes a loss final; the first reason stays.

@@ -99,13 +99,18 @@ impl LocalLine {
     /// Deletes a node that was left for nobody.
     ///
     /// The one who leaves a node looks here after it has done so, and so does a task that gives up
-    /// waiting. Whichever is the later one sees what the other did.
+    /// waiting. Whichever is the later one sees what the other did; and one that finds the seat
+    /// locked by the other's look can rely on that look being repeated.
     fn settle(&self) {
-        let abandoned = |seat: &mut Seat| {
-            seat.tenure.lingering.is_none() && self.waiting.load(Ordering::SeqCst) == 0
-        };
-        if let Ok(mut seat) = self.seat.try_lock() {
-            seat.take_if(abandoned);
+        while let Ok(mut seat) = self.seat.try_lock() {
+            if self.waiting.load(Ordering::SeqCst) == 0 {
+                seat.take_if(|seat| seat.tenure.lingering.is_none());
+                return;
+            }
+            drop(seat);
+            if self.waiting.load(Ordering::SeqCst) > 0 {
+                return;
+            }
         }
     }
 }

@@ -15,6 +15,7 @@ use bytes::Bytes;
 use lockkeeper_client::{Cleanup, CreateMode, ErrorCode, TransactionError, ZnodePath};
 use serde::{Deserialize, Serialize};
 
+use crate::attempt::breathe;
 use crate::contender::{Contender, Front};
 use crate::stake::Stake;
 use crate::{AcquireError, Guard};
@@ -107,6 +108,7 @@ impl LockDelay {
                 Err(TransactionError::Request(error))
                     if error.is_retryable() && !error.is_unreachable() =>
                 {
+                    breathe(&error).await;
                     continue;
                 }
                 Err(TransactionError::Request(error)) => {
@@ -137,7 +139,9 @@ impl LockDelay {
                     return Ok(Looked::Left(Left { delay, version }));
                 }
                 Err(error) if error.code() == Some(ErrorCode::NoNode) => return Ok(Looked::Gone),
-                Err(error) if error.is_retryable() && !error.is_unreachable() => {}
+                Err(error) if error.is_retryable() && !error.is_unreachable() => {
+                    breathe(&error).await;
+                }
                 Err(error) => return Err(AcquireError::from_client(&stake.path, error)),
             }
         }

@@ -32,6 +32,7 @@ use std::time::Duration;
 
 use lockkeeper_client::{Client, Error, ErrorCode, EventKind, ZnodePath};
 
+use crate::attempt::breathe;
 use crate::inspect::Queue;
 
 /// The data of a node whose holder is asked to go.
@@ -129,7 +130,9 @@ async fn gone(client: &Client, node: &ZnodePath) -> Result<(), Error> {
                 _ => {}
             },
             Err(error) if error.code() == Some(ErrorCode::NoNode) => return Ok(()),
-            Err(error) if error.is_retryable() && !error.is_unreachable() => {}
+            Err(error) if error.is_retryable() && !error.is_unreachable() => {
+                breathe(&error).await;
+            }
             Err(error) => return Err(error),
         }
     }

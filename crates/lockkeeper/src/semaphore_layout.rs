@@ -3,6 +3,7 @@
 use lockkeeper_client::ZnodePath;
 use uuid::Uuid;
 
+use crate::attempt::breathe;
 use crate::contender::{Contender, Front};
 use crate::entrance::{Entrance, Patience, Setup};
 use crate::order::Line;
@@ -169,6 +170,11 @@ impl Places {
                     front = self.last.wait_in(&mut self.line) => front?,
                 },
             };
+            // A place that was entered in an earlier session is gone, and its permit with it.
+            let session = self.last.session();
+            if self.others.iter().any(|other| other.session() != session) {
+                return Err(self.last.expired());
+            }
             let guard = Guard::grant(self.last, front).await?;
             return Ok(Some(SemaphoreGuard::new(guard, self.others, wanted)));
         }
@@ -187,7 +193,10 @@ async fn room(
         let ((names, _), mut changed) = match leases.client.children_watched(path).await {
             Ok(listed) => listed,
             // It waits for the next connection, and fails for good when none comes.
-            Err(error) if error.is_retryable() && !error.is_unreachable() => continue,
+            Err(error) if error.is_retryable() && !error.is_unreachable() => {
+                breathe(&error).await;
+                continue;
+            }
             Err(error) => return Err(AcquireError::from_client(path, error)),
         };
         if let Some(foreign) = names.iter().find(|name| !is_kazoo_lease(name)) {

@@ -10,6 +10,7 @@ use lockkeeper_client::{
 };
 
 use crate::AcquireError;
+use crate::attempt::breathe;
 use crate::contender::{Contender, Front};
 use crate::order::{Line, Standing};
 
@@ -59,7 +60,9 @@ impl Contender {
                     return Err(self.deleted());
                 }
                 // It waits for the next connection, and fails for good when none comes.
-                Err(error) if error.is_retryable() && !error.is_unreachable() => {}
+                Err(error) if error.is_retryable() && !error.is_unreachable() => {
+                    breathe(&error).await;
+                }
                 Err(error) => return Err(AcquireError::from_client(self.path(), error)),
             }
         }
@@ -158,6 +161,7 @@ impl Contender {
                 Err(error) if error.code() == Some(ErrorCode::NoNode) => return Ok(None),
                 // It waits for the next connection, and fails for good when none comes.
                 Err(error) if error.is_retryable() && !error.is_unreachable() => {
+                    breathe(&error).await;
                     asked = self.client().data_watched(node);
                 }
                 Err(error) => return Err(AcquireError::from_client(self.path(), error)),

@@ -122,9 +122,12 @@ fn named() -> Result<PathBuf, Failure> {
             format!("neither {VARIABLE} nor HOME is set; set {VARIABLE} to a directory of yours"),
         )
     })?;
-    std::path::absolute(&path).map_err(|error| {
-        Failure::new(Exit::Usage, format!("{VARIABLE} {}: {error}", path.display()))
-    })
+    // From each working directory it would be another engine, with other locks.
+    if path.is_relative() {
+        let mistake = format!("{VARIABLE} is relative ({}); set it to a full path", path.display());
+        return Err(Failure::new(Exit::Usage, mistake));
+    }
+    Ok(path)
 }
 
 fn check_length(directory: &Path) -> Result<(), Failure> {

@@ -120,7 +120,9 @@ impl Child {
     pub(super) fn stopped(&mut self, by: Option<Signal>) {
         let group = self.group;
         let wants_terminal = matches!(by, Some(Signal::TTIN | Signal::TTOU));
-        if wants_terminal && self.terminal.as_mut().is_some_and(|terminal| terminal.lend(group)) {
+        // It may have stopped just before it was lent the terminal.
+        let can_read = |terminal: &mut Terminal| terminal.is_with(group) || terminal.lend(group);
+        if wants_terminal && self.terminal.as_mut().is_some_and(can_read) {
             return self.signal(Signal::CONT);
         }
         // A STOP from elsewhere is nobody's wish to have the shell back.

@@ -49,7 +49,7 @@ impl Terminal {
     }
 
     /// Whether the group that had it has it still.
-    fn is_with(&self, group: Pid) -> bool {
+    pub(super) fn is_with(&self, group: Pid) -> bool {
         self.lent && tcgetpgrp(&self.tty) == Ok(group)
     }
 

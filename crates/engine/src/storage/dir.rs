@@ -111,6 +111,9 @@ impl DataDir {
     /// Without `FORMAT` there must be no database either.
     fn check_unused(&self, format: &Path) -> Result<State, StorageError> {
         match self.database().try_exists() {
+            Ok(false) if self.path.join("version-2").exists() => {
+                Err(StorageError::ZooKeeper { path: self.path.clone() })
+            }
             Ok(false) => Ok(State::New),
             Ok(true) => Err(StorageError::damaged(format, "it is missing beside a database")),
             Err(e) => Err(StorageError::io(&self.path, e)),

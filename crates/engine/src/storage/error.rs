@@ -25,6 +25,17 @@ pub enum StorageError {
         path: PathBuf,
     },
 
+    /// The directory is that of another kind of server.
+    #[error(
+        "{} holds the data of an Apache ZooKeeper server (version-2), which the engine cannot read; \
+         choose an empty directory",
+        path.display()
+    )]
+    ZooKeeper {
+        /// The directory.
+        path: PathBuf,
+    },
+
     /// A backup is never written over something.
     #[error("{} exists already: give a path that does not, or move that away", .path.display())]
     Exists {
