@@ -42,7 +42,7 @@ pub(crate) struct Bench {
 /// that cannot be measured is no error: the report says why.
 pub async fn run(settings: Settings, places: &Places, names: &[String]) -> Result<()> {
     let chosen = rows::choose(names)?;
-    let all = chosen.len() == rows::ALL.len();
+    let all = chosen.len() == rows::ALL.len() && settings.only.is_none();
     let begun = Instant::now();
     let machine = Machine::look(&places.data).await?;
     eprintln!("{machine}");
@@ -90,8 +90,11 @@ impl Bench {
                     continue;
                 }
                 let turn = &turns[index];
-                let seconds = self.begun.elapsed().as_secs();
                 let what = turn.describe();
+                if self.settings.only.as_ref().is_some_and(|only| !what.contains(only)) {
+                    continue;
+                }
+                let seconds = self.begun.elapsed().as_secs();
                 eprintln!("{seconds:4} s  {}  round {} of {rounds}  {what}", self.row, round + 1);
                 if let Err(error) = measure(self, turn).await {
                     self.skip(&what, &error);

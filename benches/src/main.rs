@@ -54,6 +54,9 @@ struct Run {
     /// A run of under three minutes, whose figures are good for a look and no more.
     #[arg(long)]
     quick: bool,
+    /// Only turns whose progress line has this in it, such as `(engine, os), 256 tasks`.
+    #[arg(long)]
+    only: Option<String>,
     /// For results.json, the page and its charts.
     #[arg(long, default_value = "target/bench")]
     output: PathBuf,
@@ -85,6 +88,7 @@ async fn perform(task: Task) -> Result<()> {
     match task {
         Task::Run(run) => {
             let settings = if run.quick { Settings::quick() } else { Settings::full() };
+            let settings = Settings { only: run.only, ..settings };
             let data = run.output.join("data");
             let places = Places { output: run.output, docs: run.docs, data };
             bench::run(settings, &places, &run.rows).await

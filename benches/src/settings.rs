@@ -9,6 +9,8 @@ use crate::measure::Plan;
 pub struct Settings {
     /// Whether it is the small one, whose figures are good for a look and no more.
     pub quick: bool,
+    /// Only turns whose description has this in it, such as `(engine, os), 256 tasks`.
+    pub only: Option<String>,
     /// How often each system has its turn.
     pub rounds: usize,
     /// How long a turn is.
@@ -36,6 +38,7 @@ impl Settings {
     pub fn quick() -> Self {
         Self {
             quick: true,
+            only: None,
             rounds: 3,
             plan: plan(80, 250),
             tasks: vec![1, 64, 256],
@@ -53,6 +56,7 @@ impl Settings {
     pub fn full() -> Self {
         Self {
             quick: false,
+            only: None,
             rounds: 5,
             plan: plan(500, 2_000),
             tasks: vec![1, 16, 64, 256, 1_024],

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use lockkeeper_wire::xid;
@@ -18,11 +19,31 @@ pub(crate) struct Tap {
     listening: JoinHandle<()>,
 }
 
-#[derive(Default)]
 struct Counts {
     to_server: AtomicU64,
     to_clients: AtomicU64,
     events: AtomicU64,
+    /// When the last bytes passed, in nanoseconds from the epoch.
+    last_nanos: AtomicU64,
+    epoch: Instant,
+}
+
+impl Counts {
+    fn new() -> Self {
+        Self {
+            to_server: AtomicU64::new(0),
+            to_clients: AtomicU64::new(0),
+            events: AtomicU64::new(0),
+            last_nanos: AtomicU64::new(0),
+            epoch: Instant::now(),
+        }
+    }
+
+    fn passed(&self, direction: &AtomicU64, bytes: &[u8]) {
+        direction.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        let nanos = self.epoch.elapsed().as_nanos();
+        self.last_nanos.store(u64::try_from(nanos).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
 }
 
 impl Drop for Tap {
@@ -36,7 +57,7 @@ impl Tap {
     pub(crate) async fn start(target: &str) -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
-        let counts = Arc::new(Counts::default());
+        let counts = Arc::new(Counts::new());
         let listening = tokio::spawn(listen(listener, target.to_owned(), counts.clone()));
         Ok(Self { address, counts, listening })
     }
@@ -50,6 +71,18 @@ impl Tap {
     pub(crate) fn bytes(&self) -> u64 {
         let Counts { to_server, to_clients, .. } = &*self.counts;
         to_server.load(Ordering::Relaxed) + to_clients.load(Ordering::Relaxed)
+    }
+
+    /// Waits until nothing has passed for `pause`, and returns when the last bytes did.
+    pub(crate) async fn quiet(&self, pause: Duration) -> Instant {
+        loop {
+            let nanos = self.counts.last_nanos.load(Ordering::Relaxed);
+            let last = self.counts.epoch + Duration::from_nanos(nanos);
+            match pause.checked_sub(last.elapsed()) {
+                None | Some(Duration::ZERO) => return last,
+                Some(left) => tokio::time::sleep(left).await,
+            }
+        }
     }
 
     /// Watch events since the start.
@@ -75,10 +108,10 @@ async fn relay(client: TcpStream, target: &str, counts: &Counts) -> Result<()> {
     let mut frames = Frames::default();
     tokio::select! {
         result = copy(from_client, to_server, |bytes| {
-            counts.to_server.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+            counts.passed(&counts.to_server, bytes);
         }) => result,
         result = copy(from_server, to_client, |bytes| {
-            counts.to_clients.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+            counts.passed(&counts.to_clients, bytes);
             counts.events.fetch_add(frames.events(bytes), Ordering::Relaxed);
         }) => result,
     }

@@ -15,7 +15,7 @@ use crate::test::command as cargo;
 /// # Errors
 ///
 /// It does not build, or it fails.
-pub(crate) fn run(quick: bool, rows: &[String]) -> Result<()> {
+pub(crate) fn run(quick: bool, only: Option<&str>, rows: &[String]) -> Result<()> {
     setup::say_what_benches_miss();
     let metadata = MetadataCommand::new()
         .no_deps()
@@ -39,6 +39,9 @@ pub(crate) fn run(quick: bool, rows: &[String]) -> Result<()> {
     command.env("TMPDIR", temporary).current_dir(&metadata.workspace_root);
     if quick {
         command.arg("--quick");
+    }
+    if let Some(only) = only {
+        command.args(["--only", only]);
     }
     let status = command.args(rows).status().context("cannot start the benchmarks")?;
     if !status.success() {

@@ -72,6 +72,9 @@ enum Task {
         /// A run of under three minutes, whose figures are good for a look and no more.
         #[arg(long)]
         quick: bool,
+        /// Only turns whose progress line has this in it, such as `(engine, os), 256 tasks`.
+        #[arg(long)]
+        only: Option<String>,
         /// Only these rows; an unknown name lists them.
         rows: Vec<String>,
     },
@@ -119,7 +122,7 @@ fn main() -> ExitCode {
             setup::run(peers.policy(), needs).map(|_| ())
         }
         Task::Test { peers, filter } => test::run(peers.policy(), filter.as_deref()),
-        Task::Bench { quick, rows } => bench::run(quick, &rows),
+        Task::Bench { quick, only, rows } => bench::run(quick, only.as_deref(), &rows),
         Task::Instructions { bless } => {
             let mode = if bless { instructions::Mode::Bless } else { instructions::Mode::Compare };
             instructions::run(mode)
