@@ -90,7 +90,7 @@ async fn grants_follow_the_order_of_arrival(backend: Backend) -> Result<()> {
 
 /// L14: readers and writers that watched contenders behind them waited for each other.
 ///
-/// Seen to fail with `Line::standing` looking at the whole line instead of what is ahead: it hangs.
+/// Seen to fail with `Line::standing` looking at the whole line instead of what is ahead: they hang.
 async fn l14_readers_and_writers_never_wait_for_each_other_in_a_circle(
     backend: Backend,
 ) -> Result<()> {
@@ -119,7 +119,7 @@ async fn l14_readers_and_writers_never_wait_for_each_other_in_a_circle(
 /// L15: a downgraded reader lost its place, and a writer came in while it read.
 ///
 /// Seen to fail with `Kind::may_become` empty for writers: the one that waited for the writer
-/// remembers nobody else ahead, and writes while the reader reads.
+/// remembers nobody else ahead, and writes while the reader reads. It never looks for a reader.
 async fn l15_a_downgraded_reader_keeps_its_place(backend: Backend) -> Result<()> {
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
     let writing = rw_lock(&alice)?.write().await?;

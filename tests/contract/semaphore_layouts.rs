@@ -142,7 +142,7 @@ async fn so_many_hold_and_no_more(backend: Backend) -> Result<()> {
 
 /// L17: one that died, or hung, at the gate jammed the semaphore.
 ///
-/// Seen to fail with the gate's node made persistent (`Contender::attempt`): the next one hangs.
+/// Seen to fail with the gate's node made persistent (`Contender::attempt`): nobody gets in.
 async fn l17_a_zombie_at_the_gate_does_not_jam_it(backend: Backend) -> Result<()> {
     for layout in layouts() {
         let (alice, bob) = (backend.participant().await?, backend.participant().await?);
@@ -163,7 +163,7 @@ async fn l17_a_zombie_at_the_gate_does_not_jam_it(backend: Backend) -> Result<()
 
 /// L17, with one that gives up: neither its place at the gate nor its lease may stay.
 ///
-/// Seen to fail without `Contender`'s `Drop`: both stay.
+/// Seen to fail without the clean-up in `Contender`'s `Drop`: both stay.
 async fn l17_one_that_gives_up_at_the_gate_leaves_nothing(backend: Backend) -> Result<()> {
     for layout in layouts() {
         let (alice, bob) = (backend.participant().await?, backend.participant().await?);
@@ -180,8 +180,8 @@ async fn l17_one_that_gives_up_at_the_gate_leaves_nothing(backend: Backend) -> R
 
 /// L17: leases were orphaned when a reply was lost.
 ///
-/// Seen to fail without the look for the node in `Contender::recover` and `take_place`: a second
-/// lease is made beside the first.
+/// Seen to fail with `Contender::recover` taking every lost create for one that was not made: the
+/// lease stays.
 async fn l17_leases_are_not_orphaned_by_lost_replies(backend: Backend) -> Result<()> {
     for layout in layouts() {
         for loss in [Loss::BeforeRequest, Loss::BeforeReply] {
@@ -211,7 +211,7 @@ async fn l17_leases_are_not_orphaned_by_lost_replies(backend: Backend) -> Result
 /// L17, with the gate taken away: kazoo's leases have no order, so only whoever is at the gate may
 /// make one.
 ///
-/// Seen to fail without `gate.run`: it goes on waiting, and would take a lease beside the next.
+/// Seen to fail without `gate.run`: it goes on waiting.
 async fn l17_one_that_loses_the_gate_takes_no_lease(backend: Backend) -> Result<()> {
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
     let layout = SemaphoreLayout::Kazoo;
