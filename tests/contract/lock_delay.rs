@@ -17,6 +17,7 @@ contract!("lock delay":
     a_holder_that_was_forced_out_is_waited_for,
     the_delay_is_that_of_the_one_who_vanished,
     try_acquire_does_not_wait_for_it,
+    whoever_only_tries_gets_it_when_the_delay_is_over,
     giving_up_during_the_delay_leaves_the_mark,
     lost_answers_are_no_holders_that_vanished,
     l7_a_release_that_comes_late_leaves_the_mark_of_the_next,
@@ -124,6 +125,25 @@ async fn try_acquire_does_not_wait_for_it(backend: Backend) -> Result<()> {
     assert!(delayed(&bob, DELAY)?.try_acquire().await?.is_none());
     queue_empties(&backend).await?;
     marks(&backend, true).await
+}
+
+/// Nobody who only tries ever got the lock again: each try began the delay anew.
+async fn whoever_only_tries_gets_it_when_the_delay_is_over(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let guard = delayed(&alice, DELAY)?.acquire().await?;
+    alice.proxy.expire_session().await?;
+    guard.lost().await;
+    let (lock, started) = (delayed(&bob, DELAY)?, bob.client.now());
+    let granted = loop {
+        match lock.try_acquire().await? {
+            Some(granted) => break granted,
+            None => tokio::time::sleep(DELAY / 10).await,
+        }
+    };
+    let took = bob.client.now().since(started);
+    assert!(took >= DELAY && took < DELAY * 3, "{took:?}");
+    granted.release().await?;
+    Ok(())
 }
 
 async fn giving_up_during_the_delay_leaves_the_mark(backend: Backend) -> Result<()> {

@@ -9,10 +9,13 @@
 //! The mark is `<path>-__delay__`, beside the lock and not in it: a child of the lock would be a
 //! contender for every library. See `docs/decisions` for the places that were considered.
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use lockkeeper_client::{Cleanup, CreateMode, ErrorCode, TransactionError, ZnodePath};
+use lockkeeper_client::{
+    Cleanup, CreateMode, ErrorCode, Instant, TransactionError, ZnodePath, Zxid,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::attempt::breathe;
@@ -41,6 +44,26 @@ struct Mark {
 struct Left {
     delay: Duration,
     version: i32,
+    /// The transaction that wrote it, by which it is told from others.
+    written: Zxid,
+}
+
+/// When this process first saw the mark that is there: nothing tells when its holder vanished, and
+/// whoever only tries, or waits for less than the delay, must not begin anew each time.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sightings(Arc<Mutex<Option<(Zxid, Instant)>>>);
+
+impl Sightings {
+    /// When the delay that the mark asks for is over.
+    fn end(&self, found: Left, now: Instant) -> Instant {
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = match *seen {
+            Some((written, first)) if written == found.written => first,
+            _ => now,
+        };
+        *seen = Some((found.written, first));
+        first + found.delay
+    }
 }
 
 impl LockDelay {
@@ -48,14 +71,15 @@ impl LockDelay {
     /// one asks for. Costs one round trip; one to read a mark that was left, and one to replace it.
     pub(crate) async fn grant(
         self,
+        sightings: &Sightings,
         contender: Contender,
         front: Front,
     ) -> Result<Guard, AcquireError> {
         let mut stake = Stake::of(contender)?;
         let mut left = None;
-        // The time counts from when the mark was seen: nothing tells when its holder vanished.
         while let Some(found) = self.set_mark(&mut stake, left).await? {
-            tokio::time::sleep(found.delay).await;
+            let now = stake.client.now();
+            tokio::time::sleep(sightings.end(found, now).since(now)).await;
             left = Some(found);
         }
         Guard::confirm(stake, front.own).await
@@ -64,14 +88,20 @@ impl LockDelay {
     /// The same, unless there is something to wait for.
     pub(crate) async fn try_grant(
         self,
+        sightings: &Sightings,
         contender: Contender,
         front: Front,
     ) -> Result<Option<Guard>, AcquireError> {
         let mut stake = Stake::of(contender)?;
-        match self.set_mark(&mut stake, None).await? {
-            Some(_) => Ok(None),
-            None => Guard::confirm(stake, front.own).await.map(Some),
+        let mut left = None;
+        while let Some(found) = self.set_mark(&mut stake, left).await? {
+            let now = stake.client.now();
+            if sightings.end(found, now) > now {
+                return Ok(None);
+            }
+            left = Some(found);
         }
+        Guard::confirm(stake, front.own).await.map(Some)
     }
 
     /// Sets the mark, in the place of `left` if that was waited for; `None` if it is set. Else
@@ -136,7 +166,7 @@ impl LockDelay {
                     }
                     let delay = found.map(|mark| Duration::from_millis(mark.delay_ms));
                     let (delay, version) = (delay.unwrap_or(self.0), stat.version);
-                    return Ok(Looked::Left(Left { delay, version }));
+                    return Ok(Looked::Left(Left { delay, version, written: stat.mzxid }));
                 }
                 Err(error) if error.code() == Some(ErrorCode::NoNode) => return Ok(Looked::Gone),
                 Err(error) if error.is_retryable() && !error.is_unreachable() => {

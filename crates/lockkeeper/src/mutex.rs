@@ -39,7 +39,7 @@ use lockkeeper_client::{Client, ZnodePath};
 
 use crate::contender::{Contender, Terms};
 use crate::local::{LocalLine, Occupied, Sharing};
-use crate::lock_delay::LockDelay;
+use crate::lock_delay::{LockDelay, Sightings};
 use crate::{AcquireError, Guard, Kind, LockPathError, Profile, ReleaseError};
 
 /// A fair lock for one holder at a time, among all programs that use the same path.
@@ -56,6 +56,7 @@ pub struct Mutex {
     data: Bytes,
     line: Arc<LocalLine>,
     delay: Option<LockDelay>,
+    sightings: Sightings,
 }
 
 /// The options of a [`Mutex`].
@@ -121,7 +122,8 @@ impl MutexBuilder {
         let terms = Terms { path, profile: self.profile, kinds: &[Kind::Exclusive] };
         let data = self.profile.data(self.label);
         let line = LocalLine::new(self.sharing);
-        Ok(Mutex { client: self.client, terms, data, line, delay: self.delay })
+        let sightings = Sightings::default();
+        Ok(Mutex { client: self.client, terms, data, line, delay: self.delay, sightings })
     }
 }
 
@@ -175,7 +177,7 @@ impl Mutex {
         let (contender, line) = self.enter().await?;
         let front = contender.reach_front(line).await?;
         let guard = match self.delay {
-            Some(delay) => delay.grant(contender, front).await?,
+            Some(delay) => delay.grant(&self.sightings, contender, front).await?,
             None => Guard::grant(contender, front).await?,
         };
         Ok(MutexGuard(turn.occupy(guard)))
@@ -211,7 +213,7 @@ impl Mutex {
         let (contender, line) = self.enter().await?;
         let Some(front) = contender.at_front(&line)? else { return Ok(None) };
         let guard = match self.delay {
-            Some(delay) => delay.try_grant(contender, front).await?,
+            Some(delay) => delay.try_grant(&self.sightings, contender, front).await?,
             None => Some(Guard::grant(contender, front).await?),
         };
         Ok(guard.map(|guard| MutexGuard(turn.occupy(guard))))
