@@ -104,6 +104,26 @@ fn a_home_that_is_too_long_is_refused_with_the_limit() -> Result<()> {
     Ok(())
 }
 
+/// From each working directory it would be another engine, with other locks.
+#[test]
+fn a_relative_home_is_refused() -> Result<()> {
+    let home = Home::new()?;
+    let ended = Ended::of(home.command("run l -- true").env("LOCKKEEPER_HOME", "relative"))?;
+    ended.complains(64, &["LOCKKEEPER_HOME", "relative", "full path"]);
+    Ok(())
+}
+
+/// Whoever meant other servers would hold a lock that nobody else looks at.
+#[test]
+fn an_empty_list_of_servers_is_not_the_local_engine() -> Result<()> {
+    let home = Home::new()?;
+    let mut by_option = home.command_of(&["--connect", "", "run", "l", "--", "true"]);
+    Ended::of(&mut by_option)?.complains(64, &["names no server"]);
+    let ended = Ended::of(home.command("run l -- true").env("LOCKKEEPER_CONNECT", ""))?;
+    ended.complains(64, &["names no server"]);
+    Ok(())
+}
+
 /// A file in the way stops every user, also root.
 #[test]
 fn a_home_that_cannot_be_made_is_refused() -> Result<()> {
@@ -140,12 +160,5 @@ fn a_wrong_durability_is_told() -> Result<()> {
     let mut command = home.command("run l -- true");
     let ended = Ended::of(command.env("LOCKKEEPER_LOCAL_DURABILITY", "forever"))?;
     ended.complains(64, &["LOCKKEEPER_LOCAL_DURABILITY", "forever", "sync"]);
-    Ok(())
-}
-
-#[test]
-fn an_empty_connect_variable_means_this_machine() -> Result<()> {
-    let home = Home::new()?;
-    Ended::of(home.command("run l -- true").env("LOCKKEEPER_CONNECT", ""))?.is_fine();
     Ok(())
 }

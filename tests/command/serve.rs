@@ -47,6 +47,24 @@ async fn other_commands_use_it_and_its_data_survives() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn the_data_of_a_real_zookeeper_are_left_alone() -> Result<()> {
+    let home = Home::new()?;
+    fs::create_dir_all(home.folder().join("data/version-2"))?;
+    let ended = home.ends("serve --listen 127.0.0.1:0 --data-dir data")?;
+    ended.complains(73, &["data", "ZooKeeper", "empty directory"]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_chroot_that_is_missing_is_made() -> Result<()> {
+    let home = Home::new()?;
+    let (_server, address) =
+        served(&home, "chroot", "--listen 127.0.0.1:0 --data-dir data").await?;
+    home.runs(&format!("--connect {address}/several/new/segments l"), "true")?.is_fine();
+    Ok(())
+}
+
 #[tokio::test]
 async fn what_is_taken_is_told() -> Result<()> {
     let home = Home::new()?;
