@@ -25,6 +25,7 @@ type Slot<T> = Option<Result<T, String>>;
 pub(crate) struct Peers {
     data: PathBuf,
     folder: Option<TempDir>,
+    echo: Slot<Server>,
     engines: [Slot<Server>; 3],
     redis: [Slot<Server>; 3],
     zookeeper: Slot<ZooKeeper>,
@@ -41,6 +42,7 @@ impl Peers {
         Self {
             data: data.to_owned(),
             folder: None,
+            echo: None,
             engines: [const { None }; 3],
             redis: [const { None }; 3],
             zookeeper: None,
@@ -65,6 +67,13 @@ impl Peers {
             self.folder = Some(tempfile::tempdir_in(&self.data)?);
         }
         Ok(self.folder.as_ref().map(|folder| folder.path().to_owned()).unwrap_or_default())
+    }
+
+    /// The address of a child that sends back whatever comes.
+    pub(crate) async fn echo(&mut self) -> Result<String> {
+        let folder = self.folder()?;
+        let server = filled(&mut self.echo, servers::echo(&folder)).await?;
+        Ok(server.address().to_owned())
     }
 
     /// The address of an engine.

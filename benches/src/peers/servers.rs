@@ -60,6 +60,12 @@ pub(super) async fn engine(folder: &Path, durability: Durability) -> Result<Serv
     Ok(Server { process, address })
 }
 
+pub(super) async fn echo(folder: &Path) -> Result<Server> {
+    let mut process = Process::spawn("echo", &child(&["echo"])?, folder)?;
+    let address = ready_line(&mut process).await?;
+    Ok(Server { process, address })
+}
+
 pub(super) async fn zookeeper() -> Result<ZooKeeper> {
     if let Some(missing) = Peer::ZooKeeper.missing() {
         bail!(missing);

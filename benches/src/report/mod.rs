@@ -43,7 +43,7 @@ impl Report {
         let mut report = Self {
             quick: settings.quick,
             seconds: took.as_secs(),
-            targets: targets(book, machine.loopback_p50_us),
+            targets: targets(book),
             rows: book.entries(),
             skipped: book.skips().to_vec(),
             machine,
