@@ -19,12 +19,17 @@ fn events(participants: &[Participant]) -> usize {
     participants.iter().map(|participant| participant.proxy.events().len()).sum()
 }
 
+/// With a long session, so that a thousand of them do not drown everything in pings, and that none
+/// expires while all of them have a listing of a thousand names to read.
+async fn participant(backend: &Backend) -> Result<Participant> {
+    let builder = Client::builder().session_timeout(Duration::from_secs(60));
+    backend.participant_with(builder).await
+}
+
 async fn participants(backend: &Backend, number: usize) -> Result<Vec<Participant>> {
     let mut participants = Vec::with_capacity(number);
     for _ in 0..number {
-        // Long, so that a thousand sessions do not drown what is looked at in pings.
-        let builder = Client::builder().session_timeout(Duration::from_secs(60));
-        participants.push(backend.participant_with(builder).await?);
+        participants.push(participant(backend).await?);
     }
     Ok(participants)
 }
@@ -38,7 +43,7 @@ async fn settled(participants: &[Participant], reads: usize) {
 
 async fn each_release_wakes_one<L: Exclusive>() -> Result<()> {
     let backend = Backend::embedded().await?;
-    let alice = backend.participant().await?;
+    let alice = participant(&backend).await?;
     let waiters = participants(&backend, WAITERS).await?;
     let mut guard = lock_of::<L>(&alice)?.acquire().await?;
     let mut acquiring = JoinSet::new();
@@ -61,21 +66,21 @@ async fn each_release_wakes_one<L: Exclusive>() -> Result<()> {
     Ok(())
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_release_of_a_mutex_wakes_one_of_a_thousand() -> Result<()> {
     each_release_wakes_one::<lockkeeper::Mutex>().await
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_release_of_a_write_lock_wakes_one_of_a_thousand() -> Result<()> {
     each_release_wakes_one::<crate::locks::WriteLock>().await
 }
 
 /// A run of readers, and a writer behind it.
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_of_readers_wakes_once_and_wakes_the_writer_once() -> Result<()> {
     let backend = Backend::embedded().await?;
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let (alice, bob) = (participant(&backend).await?, participant(&backend).await?);
     let readers = participants(&backend, WAITERS).await?;
     let first = rw_lock(&alice)?.write().await?;
     let mut reading = JoinSet::new();
