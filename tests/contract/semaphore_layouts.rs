@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use lockkeeper::inspect::{self, Queue};
 use lockkeeper::{
-    AcquireError, CreateMode, Semaphore, SemaphoreLayout, SetPermitsError, ZnodePath,
+    AcquireError, CreateMode, Kind, Mutex, Semaphore, SemaphoreLayout, SetPermitsError, ZnodePath,
 };
 use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
 use lockkeeper_testkit::proxy::Loss;
@@ -25,6 +26,7 @@ contract!("semaphore layouts":
     several_permits_are_all_or_nothing,
     a_number_that_is_a_convention_cannot_be_set,
     foreign_leases_are_refused,
+    leases_are_shown_and_keys_that_look_like_them_are_not,
 );
 
 /// One for each layout: they do not mix.
@@ -292,5 +294,27 @@ async fn foreign_leases_are_refused(backend: Backend) -> Result<()> {
         alice.client.delete(&foreign, None).await?;
         reach(&backend, &layout, 0, 0).await?;
     }
+    Ok(())
+}
+
+async fn leases_are_shown_and_keys_that_look_like_them_are_not(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    for layout in layouts() {
+        let guard = semaphore(&alice, 2, &layout)?.acquire().await?;
+        let queue = Queue::inspect(&alice.client, &places(&layout).1).await?.expect("a queue");
+        let holders: Vec<_> = queue.holders().map(|entry| (&entry.node, entry.kind)).collect();
+        assert_eq!(holders, [(guard.node(), Kind::Lease)], "{layout:?}");
+        let kazoo = layout == SemaphoreLayout::Kazoo;
+        assert_eq!(queue.permits, kazoo.then_some(2), "elsewhere it is a convention");
+        let all = inspect::locks(&alice.client, &ZnodePath::root()).await?;
+        assert!(all.queues.iter().any(|found| found.path == queue.path), "{layout:?}");
+        guard.release().await?;
+    }
+    let key = "/keys/0123456789abcdef0123456789abcdef";
+    let guard = Mutex::new(&alice.client, key)?.acquire().await?;
+    let all = inspect::locks(&alice.client, &path("/keys")).await?;
+    let paths: Vec<_> = all.queues.iter().map(|queue| queue.path.as_str()).collect();
+    assert_eq!(paths, [key]);
+    guard.release().await?;
     Ok(())
 }

@@ -13,6 +13,7 @@ use lockkeeper_client::{Client, Error, ErrorCode, Reply, SessionId, Stat, ZnodeP
 
 use crate::order::{Line, Place, Standing};
 use crate::permits::Format;
+use crate::profile::is_kazoo_lease;
 use crate::{FencingToken, Kind, OwnerInfo, Profile};
 
 /// The queue of one lock.
@@ -139,7 +140,10 @@ impl Locks {
                 Err(error) => return Err(error),
             };
             let (profile, line, foreign) = read(&names);
-            let others = foreign.iter().filter_map(|name| node.child(name).ok());
+            // What looks like a lease may also be somebody's key, with locks below it.
+            let leases = names.iter().filter(|name| is_kazoo_lease(name));
+            let others = foreign.iter().chain(leases.filter(|name| !foreign.contains(name)));
+            let others = others.filter_map(|name| node.child(name).ok());
             next.extend(others.filter(|child| child.as_str() != "/zookeeper"));
             if profile.is_some() {
                 queues.push((node, profile, line, foreign));
@@ -205,7 +209,7 @@ type Look = Reply<(Bytes, Stat)>;
 fn ask<'a>(client: &Client, path: &ZnodePath, line: &'a Line) -> Asked<'a> {
     let nodes =
         line.places().iter().filter_map(|place| Some((place, path.child(&place.name).ok()?)));
-    let counted = line.places().iter().any(|place| matches!(place.kind, Kind::Permits(_)));
+    let counted = line.places().iter().any(|place| place.kind.permits().is_some());
     Asked {
         entries: nodes.map(|(place, node)| (place, client.data(&node), node)).collect(),
         permits: counted.then(|| client.data(path)),
@@ -227,6 +231,8 @@ async fn answers(asked: Asked<'_>, line: &Line) -> Result<(Vec<Entry>, Option<u3
             entries.push(entry(place, &line, node, data, &stat));
         }
     }
+    // Without a number of permits it is no semaphore of kazoo's: anything may have such a name.
+    entries.retain(|entry| permits.is_some() || !is_kazoo_lease(entry.node.name()));
     Ok((entries, permits))
 }
 

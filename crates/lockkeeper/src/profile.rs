@@ -21,7 +21,7 @@ pub enum Kind {
     Write,
     /// To have this many of a number of permits.
     Permits(u32),
-    /// To have one of Curator's semaphore leases.
+    /// To have one of the leases of Curator's or kazoo's semaphores.
     Lease,
 }
 
@@ -116,9 +116,13 @@ impl Profile {
     ///
     /// What stands before the marker does not matter, except how many permits are asked for: each
     /// library has its own way there. Kinds are tried in the order given, upgradeable ones before
-    /// readers. The number in `Kind::Permits` does not matter.
+    /// readers. The number in `Kind::Permits` does not matter. kazoo's leases have no number, and so
+    /// no order.
     pub fn parse(self, name: &str, kinds: &[Kind]) -> Option<(Kind, Sequence)> {
         kinds.iter().find_map(|kind| {
+            if (self, *kind) == (Self::Kazoo, Kind::Lease) {
+                return is_kazoo_lease(name).then_some((Kind::Lease, Sequence(0)));
+            }
             let (owner, number) = name.rsplit_once(self.marker(*kind))?;
             let sequence = Sequence::parse(number)?;
             match kind {
@@ -130,6 +134,11 @@ impl Profile {
             }
         })
     }
+}
+
+/// Whether kazoo's `Semaphore` could have made a node with this name.
+pub(crate) fn is_kazoo_lease(name: &str) -> bool {
+    name.len() == 32 && name.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 #[cfg(test)]

@@ -66,7 +66,7 @@ impl Layout {
             }
             SemaphoreLayout::Kazoo => {
                 let gate = at(format!("{path}-__lock__"), Profile::Kazoo, &[Kind::Exclusive])?;
-                let leases = at(path, Profile::Kazoo, &[])?;
+                let leases = at(path, Profile::Kazoo, &[Kind::Lease])?;
                 let (node, format) = (Some(here.clone()), Format::LastingText);
                 let permits = Permits { path: here.clone(), initial, node, format };
                 Ok((Self::Kazoo { gate, leases }, permits))
@@ -199,11 +199,12 @@ async fn room(
             }
             Err(error) => return Err(AcquireError::from_client(path, error)),
         };
-        if let Some(foreign) = names.iter().find(|name| !is_kazoo_lease(name)) {
-            let (path, names) = (path.clone(), vec![foreign.clone()]);
-            return Err(AcquireError::Foreign { path, profile: Profile::Kazoo, names });
-        }
-        if names.len() as u64 + u64::from(wanted) <= u64::from(permits) {
+        let line = Line::read(names, Profile::Kazoo, leases.terms.kinds);
+        let line = line.map_err(|foreign| {
+            let (path, names) = (path.clone(), foreign.0);
+            AcquireError::Foreign { path, profile: Profile::Kazoo, names }
+        })?;
+        if line.places().len() as u64 + u64::from(wanted) <= u64::from(permits) {
             return Ok(Some(()));
         }
         if patience == Patience::None {
@@ -211,11 +212,6 @@ async fn room(
         }
         changed.changed().await.map_err(|_| AcquireError::SessionExpired { path: path.clone() })?;
     }
-}
-
-/// Whether kazoo's `Semaphore` could have made a node with this name.
-pub(crate) fn is_kazoo_lease(name: &str) -> bool {
-    name.len() == 32 && name.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 /// Creates kazoo's leases, each of them only while the gate is held: a session that has begun
