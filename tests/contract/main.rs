@@ -31,7 +31,7 @@ use tokio::task::JoinHandle;
 use crate::locks::Exclusive;
 
 /// What no test comes near unless it hangs.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(240);
 
 /// The lock that each test is about; every test has a server, or a chroot, of its own.
 const LOCK: &str = "/locks/orders";

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use lockkeeper::{LossReason, Mutex};
+use lockkeeper::{Client, LossReason, Mutex};
 use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
 use lockkeeper_testkit::proxy::Passed;
 use lockkeeper_wire::OpCode;
@@ -58,30 +58,41 @@ async fn many_tasks_put_one_contender_on_the_server(backend: Backend) -> Result<
     Ok(())
 }
 
-/// Ten times as many tasks take about ten times as long: nothing grows with the length of the line.
+/// Ten times as many tasks take about ten times as long: nothing grows with the length of the
+/// line. A machine that stands still in the wrong moment gets another chance; what grows with the
+/// length of the line takes a hundred times as long each time.
 #[tokio::test]
 async fn ten_thousand_tasks_cost_ten_times_as_much_as_a_thousand() -> Result<()> {
+    const CHANCES: usize = 4;
     let backend = Backend::embedded().await?;
     let client = backend.observer().await?;
-    let mut times = Vec::new();
-    for tasks in [1_000, 10_000] {
-        let lock = Mutex::new(&client, LOCK)?;
-        let started = Instant::now();
-        let mut waiting = JoinSet::new();
-        for _ in 0..tasks {
-            let lock = lock.clone();
-            waiting.spawn(async move {
-                lock.acquire().await?.release().await.map_err(anyhow::Error::from)
-            });
+    for chance in 1..=CHANCES {
+        let few = time_of_tasks(&client, 1_000).await?;
+        let many = time_of_tasks(&client, 10_000).await?;
+        println!("1,000 tasks: {few:?}, 10,000 tasks: {many:?}");
+        if many < few * 25 {
+            break;
         }
-        while let Some(done) = waiting.join_next().await {
-            done??;
-        }
-        times.push(started.elapsed());
+        assert!(chance < CHANCES, "10,000 tasks take {many:?}, 1,000 only {few:?}");
     }
-    println!("1,000 tasks: {:?}, 10,000 tasks: {:?}", times[0], times[1]);
-    assert!(times[1] < times[0] * 25, "{times:?}");
     queue_empties(&backend).await
+}
+
+/// How long so many tasks take that all want one lock.
+async fn time_of_tasks(client: &Client, tasks: usize) -> Result<Duration> {
+    let lock = Mutex::new(client, LOCK)?;
+    let started = Instant::now();
+    let mut waiting = JoinSet::new();
+    for _ in 0..tasks {
+        let lock = lock.clone();
+        waiting.spawn(
+            async move { lock.acquire().await?.release().await.map_err(anyhow::Error::from) },
+        );
+    }
+    while let Some(done) = waiting.join_next().await {
+        done??;
+    }
+    Ok(started.elapsed())
 }
 
 /// How many creates and deletes there were, after making sure that they took turns.

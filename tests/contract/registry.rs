@@ -43,7 +43,7 @@ async fn any_key_is_a_lock_and_can_be_read_back(backend: Backend) -> Result<()> 
 
 async fn equal_keys_are_one_handle(backend: Backend) -> Result<()> {
     let alice = backend.participant().await?;
-    let locks = Locks::with(&alice.client, PREFIX, |lock| lock.linger(Duration::from_secs(10)))?;
+    let locks = Locks::with(&alice.client, PREFIX, |lock| lock.linger(Duration::from_secs(3600)))?;
     locks.get("a")?.acquire().await?.release().await?;
     alice.proxy.clear();
     locks.clone().get("a")?.acquire().await?.release().await?;
@@ -54,7 +54,7 @@ async fn equal_keys_are_one_handle(backend: Backend) -> Result<()> {
 
 async fn handles_that_are_used_are_kept_and_others_bounded(backend: Backend) -> Result<()> {
     let alice = backend.participant().await?;
-    let linger = Duration::from_secs(30);
+    let linger = Duration::from_secs(3600);
     let locks = Locks::with(&alice.client, PREFIX, move |lock| lock.linger(linger))?.keep_idle(8);
     let held = locks.get("held")?.acquire().await?;
     let idle = locks.get("idle")?;

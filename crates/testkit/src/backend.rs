@@ -13,6 +13,9 @@ use crate::zookeeper;
 /// The tick of every backend.
 pub const TICK: Duration = Duration::from_millis(500);
 
+/// The longest session that any backend grants.
+pub const LONGEST_SESSION: Duration = Duration::from_secs(60);
+
 /// A server for one test, and whatever keeps it running.
 #[derive(Debug)]
 pub struct Backend {
@@ -38,7 +41,7 @@ impl Backend {
     /// # Errors
     /// If it does not start.
     pub async fn embedded() -> Result<Self> {
-        let builder = Engine::builder().tick(TICK).max_session_timeout(Duration::from_secs(60));
+        let builder = Engine::builder().tick(TICK).max_session_timeout(LONGEST_SESSION);
         let engine = builder.listen(([127, 0, 0, 1], 0).into()).start().await?;
         let target = engine.connect_string();
         Ok(Self { target, chroot: String::new(), _engine: Some(engine) })
@@ -59,12 +62,14 @@ impl Backend {
         Ok(Some(Self { target, chroot, _engine: None }))
     }
 
-    /// A participant with a session timeout of ten seconds, which no test runs into.
+    /// A participant with the longest session timeout that the servers grant: no test runs into
+    /// it, and no heartbeat or proof of an old lease is among the requests that a test counts,
+    /// unless the machine stands still for a third of it.
     ///
     /// # Errors
     /// If it cannot connect.
     pub async fn participant(&self) -> Result<Participant> {
-        self.participant_with(Client::builder().session_timeout(Duration::from_secs(10))).await
+        self.participant_with(Client::builder().session_timeout(LONGEST_SESSION)).await
     }
 
     /// A participant with options of its own; the tick is set to that of the server.
