@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use anyhow::Result;
 use lockkeeper::{AcquireError, EventKind};
-use lockkeeper_testkit::backend::{Backend, children_reach};
+use lockkeeper_testkit::backend::Backend;
 use lockkeeper_testkit::proxy::Passed;
 use lockkeeper_wire::OpCode;
 
-use crate::locks::{Exclusive, Held, lock_of};
-use crate::{LOCK, for_each_lock, lock_path, queue_empties, queue_up};
+use crate::locks::{Exclusive, Held, contenders, line_up, lock_of};
+use crate::{LOCK, for_each_lock, for_the_exclusive_node, lock_path};
 
 for_each_lock!("an exclusive lock":
     an_uncontended_acquire_is_one_round_trip,
@@ -27,6 +27,18 @@ for_each_lock!("an exclusive lock":
     l23_a_foreign_child_is_refused_and_named,
     l24_an_empty_lock_is_a_container,
     l25_a_waiter_that_gives_up_takes_no_watch_from_others,
+    a_guard_dropped_without_a_runtime_releases,
+    closing_the_client_waits_for_dropped_guards,
+    a_transaction_is_applied_only_while_held,
+);
+
+// It has no line: see `exclusive_node.rs` for its costs, its herd and what its waiters leave.
+for_the_exclusive_node!("the exclusive node":
+    try_acquire_does_not_wait_and_leaves_nothing,
+    l3_a_timeout_leaves_nothing,
+    l20_a_guard_belongs_to_no_task_and_no_thread,
+    l22_dropping_a_clone_of_the_lock_releases_nothing,
+    l24_an_empty_lock_is_a_container,
     a_guard_dropped_without_a_runtime_releases,
     closing_the_client_waits_for_dropped_guards,
     a_transaction_is_applied_only_while_held,
@@ -76,7 +88,7 @@ async fn grants_follow_the_order_of_arrival_and_tokens_grow<L: Exclusive>(
     let mut waiting = Vec::new();
     for place in 2..8 {
         let participant = if place % 2 == 0 { &bob } else { &alice };
-        waiting.push(queue_up(&backend, &lock_of::<L>(participant)?, place).await?);
+        waiting.push(line_up::<L>(&backend, participant, place).await?);
     }
     let mut token = first.token();
     first.release().await?;
@@ -95,7 +107,7 @@ async fn a_release_wakes_one_waiter<L: Exclusive>(backend: Backend) -> Result<()
     let guard = lock_of::<L>(&holder)?.acquire().await?;
     let mut waiting = Vec::new();
     for place in 0..WAITERS {
-        waiting.push(queue_up(&backend, &lock_of::<L>(&waiters)?, place + 2).await?);
+        waiting.push(line_up::<L>(&backend, &waiters, place + 2).await?);
     }
     waiters.proxy.passes(|passed| settled::<L>(passed, WAITERS)).await;
     waiters.proxy.clear();
@@ -115,7 +127,7 @@ async fn a_wait_costs_one_more_round_trip_and_one_event<L: Exclusive>(
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
     let guard = lock_of::<L>(&alice)?.acquire().await?;
     bob.proxy.clear();
-    let waiting = queue_up(&backend, &lock_of::<L>(&bob)?, 2).await?;
+    let waiting = line_up::<L>(&backend, &bob, 2).await?;
     bob.proxy.passes(|passed| settled::<L>(passed, 1)).await;
     guard.release().await?;
     let guard = waiting.await??;
@@ -143,9 +155,9 @@ async fn a_long_line_costs_one_listing_however_long_it_is<L: Exclusive>(
     let mut ahead = vec![lock_of::<L>(&alice)?.acquire().await?];
     let mut waiting = Vec::new();
     for place in 2..=AHEAD {
-        waiting.push(queue_up(&backend, &lock_of::<L>(&alice)?, place).await?);
+        waiting.push(line_up::<L>(&backend, &alice, place).await?);
     }
-    let last = queue_up(&backend, &lock_of::<L>(&bob)?, AHEAD + 1).await?;
+    let last = line_up::<L>(&backend, &bob, AHEAD + 1).await?;
     bob.proxy.passes(|passed| settled::<L>(passed, 1)).await;
     bob.proxy.clear();
     for next in waiting {
@@ -166,11 +178,11 @@ async fn try_acquire_does_not_wait_and_leaves_nothing<L: Exclusive>(
     let (held, tried) = (lock_of::<L>(&alice)?, lock_of::<L>(&bob)?);
     let guard = held.try_acquire().await?.expect("the lock is free");
     assert!(tried.try_acquire().await?.is_none(), "contention is an answer and no error");
-    children_reach(&backend.observer().await?, &lock_path(), 1).await?;
+    contenders::<L>(&backend, 1).await?;
     guard.release().await?;
     let guard = tried.try_acquire().await?.expect("free again");
     guard.release().await?;
-    queue_empties(&backend).await
+    contenders::<L>(&backend, 0).await
 }
 
 /// L3: the clean-up ran on the deadline that had already passed, and did nothing.
@@ -179,16 +191,16 @@ async fn l3_a_timeout_leaves_nothing<L: Exclusive>(backend: Backend) -> Result<(
     let guard = lock_of::<L>(&alice)?.acquire().await?;
     let result = lock_of::<L>(&bob)?.acquire_timeout(Duration::from_millis(50)).await;
     assert!(matches!(result, Err(AcquireError::Timeout { .. })), "{result:?}");
-    children_reach(&backend.observer().await?, &lock_path(), 1).await?;
+    contenders::<L>(&backend, 1).await?;
     guard.release().await?;
-    queue_empties(&backend).await
+    contenders::<L>(&backend, 0).await
 }
 
 /// L8: failed tries left their watches on the server.
 async fn l8_a_waiter_that_gives_up_leaves_no_watch<L: Exclusive>(backend: Backend) -> Result<()> {
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
     let guard = lock_of::<L>(&alice)?.acquire().await?;
-    let waiting = queue_up(&backend, &lock_of::<L>(&bob)?, 2).await?;
+    let waiting = line_up::<L>(&backend, &bob, 2).await?;
     bob.proxy.passes(|passed| settled::<L>(passed, 1)).await;
     waiting.abort();
     let removed = |passed: &[Passed]| passed.contains(&Passed::Reply(OpCode::Delete));
@@ -213,7 +225,7 @@ async fn l13_a_timeout_covers_the_whole_wait<L: Exclusive>(backend: Backend) -> 
     let guard = lock_of::<L>(&alice)?.acquire().await?;
     let mut ahead = Vec::new();
     for place in 2..AHEAD + 2 {
-        ahead.push(queue_up(&backend, &lock_of::<L>(&alice)?, place).await?);
+        ahead.push(line_up::<L>(&backend, &alice, place).await?);
     }
     let lock = lock_of::<L>(&bob)?;
     let mut waiting = tokio::spawn(async move { lock.acquire_timeout(TIMEOUT).await });
@@ -253,7 +265,7 @@ async fn l20_a_guard_belongs_to_no_task_and_no_thread<L: Exclusive>(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let released = std::thread::spawn(move || runtime.block_on(guard.release()));
     tokio::task::spawn_blocking(move || released.join()).await?.expect("no panic")?;
-    queue_empties(&backend).await
+    contenders::<L>(&backend, 0).await
 }
 
 /// L22: dropping one clone of a lock handle released the lock for all.
@@ -281,7 +293,7 @@ async fn l23_a_foreign_child_is_refused_and_named<L: Exclusive>(backend: Backend
     let AcquireError::Foreign { names, .. } = &error else { panic!("{error:?}") };
     assert_eq!(names, &[foreign.name()]);
     assert!(!error.is_retryable());
-    children_reach(&backend.observer().await?, &lock_path(), 1).await?;
+    contenders::<L>(&backend, 1).await?;
     alice.client.delete(&foreign, None).await?;
     lock.acquire().await?.release().await?;
     Ok(())
@@ -305,7 +317,7 @@ async fn l25_a_waiter_that_gives_up_takes_no_watch_from_others<L: Exclusive>(
     let guard = lock_of::<L>(&alice)?.acquire().await?;
     let (_, mut other) = bob.client.data_watched(guard.node()).await?;
     // Which also reads the node once.
-    let waiting = queue_up(&backend, &lock_of::<L>(&bob)?, 2).await?;
+    let waiting = line_up::<L>(&backend, &bob, 2).await?;
     bob.proxy.passes(|passed| gets(passed) == reads::<L>() + 1).await;
     waiting.abort();
     bob.proxy.passes(|passed| passed.contains(&Passed::Reply(OpCode::Delete))).await;
@@ -319,7 +331,7 @@ async fn a_guard_dropped_without_a_runtime_releases<L: Exclusive>(backend: Backe
     let guard = lock_of::<L>(&alice)?.acquire().await?;
     let dropped = std::thread::spawn(move || drop(guard));
     tokio::task::spawn_blocking(move || dropped.join()).await?.expect("no panic");
-    queue_empties(&backend).await
+    contenders::<L>(&backend, 0).await
 }
 
 async fn closing_the_client_waits_for_dropped_guards<L: Exclusive>(backend: Backend) -> Result<()> {
@@ -328,7 +340,7 @@ async fn closing_the_client_waits_for_dropped_guards<L: Exclusive>(backend: Back
     drop(lock_of::<L>(&alice)?.acquire().await?);
     alice.client.close().await;
     observer.sync(&lock_path()).await?;
-    let (names, _) = observer.children(&lock_path()).await?;
+    let (names, _) = observer.children(&L::line()).await?;
     assert_eq!(names, [""; 0]);
     let error = L::new(&alice.client, LOCK)?.acquire().await.expect_err("closed");
     assert!(matches!(error, AcquireError::Client { .. }), "{error:?}");

@@ -2,12 +2,12 @@
 
 use anyhow::Result;
 use lockkeeper::{AcquireError, LossReason, SessionId};
-use lockkeeper_testkit::backend::{Backend, children_reach};
+use lockkeeper_testkit::backend::Backend;
 use lockkeeper_testkit::proxy::{Loss, Passed};
 use lockkeeper_wire::OpCode;
 
-use crate::locks::{Exclusive, Held, lock_of};
-use crate::{for_each_lock, lock_path, queue_empties, queue_up};
+use crate::locks::{Exclusive, Held, contenders, line_up, lock_of};
+use crate::{for_each_lock, for_the_exclusive_node, lock_path};
 
 for_each_lock!("an exclusive lock, faults":
     l1_a_create_lost_on_its_way_leaves_one_node,
@@ -22,6 +22,19 @@ for_each_lock!("an exclusive lock, faults":
     l7_a_release_tried_again_does_not_touch_the_next_holder,
     l9_a_predecessor_that_leaves_before_the_watch_is_set,
     l10_reconnects_make_no_new_nodes,
+    a_wait_survives_reconnects,
+    an_expired_holder_is_told_and_can_acquire_again,
+);
+
+for_the_exclusive_node!("the exclusive node, faults":
+    l1_a_create_lost_on_its_way_leaves_one_node,
+    l1_a_create_whose_reply_is_lost_leaves_one_node,
+    l2_an_acquire_cancelled_during_its_create_leaves_nothing,
+    l2_an_acquire_cancelled_after_a_lost_reply_leaves_nothing,
+    l2_an_acquire_cancelled_while_waiting_leaves_nothing,
+    l4_a_node_of_an_expired_session_is_not_adopted,
+    l6_a_release_that_is_lost_is_tried_again,
+    l7_a_release_tried_again_does_not_touch_the_next_holder,
     a_wait_survives_reconnects,
     an_expired_holder_is_told_and_can_acquire_again,
 );
@@ -44,11 +57,11 @@ async fn lost_create<L: Exclusive>(backend: &Backend, loss: Loss) -> Result<()> 
     lock.acquire().await?.release().await?;
     alice.proxy.lose_next(OpCode::Create2, loss);
     let guard = lock.acquire().await?;
+    contenders::<L>(backend, 1).await?;
     let observer = backend.observer().await?;
-    children_reach(&observer, &lock_path(), 1).await?;
     assert!(observer.exists(guard.node()).await?.is_some());
     guard.release().await?;
-    queue_empties(backend).await
+    contenders::<L>(backend, 0).await
 }
 
 /// L2: an acquire that was cancelled during its create left an orphan.
@@ -61,12 +74,11 @@ async fn l2_an_acquire_cancelled_during_its_create_leaves_nothing<L: Exclusive>(
     alice.proxy.clear();
     alice.proxy.hold_replies();
     let acquiring = tokio::spawn(async move { lock.acquire().await });
-    let observer = backend.observer().await?;
-    children_reach(&observer, &lock_path(), 1).await?;
+    contenders::<L>(&backend, 1).await?;
     acquiring.abort();
     assert!(acquiring.await.is_err(), "cancelled");
     alice.proxy.restore();
-    queue_empties(&backend).await
+    contenders::<L>(&backend, 0).await
 }
 
 /// L2, with the connection lost before the reply too.
@@ -78,13 +90,12 @@ async fn l2_an_acquire_cancelled_after_a_lost_reply_leaves_nothing<L: Exclusive>
     lock.acquire().await?.release().await?;
     alice.proxy.hold_replies();
     let acquiring = tokio::spawn(async move { lock.acquire().await });
-    let observer = backend.observer().await?;
-    children_reach(&observer, &lock_path(), 1).await?;
+    contenders::<L>(&backend, 1).await?;
     alice.proxy.refuse();
     acquiring.abort();
     assert!(acquiring.await.is_err(), "cancelled");
     alice.proxy.restore();
-    queue_empties(&backend).await
+    contenders::<L>(&backend, 0).await
 }
 
 async fn l2_an_acquire_cancelled_while_waiting_leaves_nothing<L: Exclusive>(
@@ -92,9 +103,9 @@ async fn l2_an_acquire_cancelled_while_waiting_leaves_nothing<L: Exclusive>(
 ) -> Result<()> {
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
     let guard = lock_of::<L>(&alice)?.acquire().await?;
-    let waiting = queue_up(&backend, &lock_of::<L>(&bob)?, 2).await?;
+    let waiting = line_up::<L>(&backend, &bob, 2).await?;
     waiting.abort();
-    children_reach(&backend.observer().await?, &lock_path(), 1).await?;
+    contenders::<L>(&backend, 1).await?;
     guard.verify().await?;
     Ok(())
 }
@@ -109,13 +120,12 @@ async fn l4_a_node_of_an_expired_session_is_not_adopted<L: Exclusive>(
     let old = alice.client.session_id();
     alice.proxy.hold_replies();
     let acquiring = tokio::spawn(async move { lock.acquire().await });
-    let observer = backend.observer().await?;
-    children_reach(&observer, &lock_path(), 1).await?;
+    contenders::<L>(&backend, 1).await?;
     alice.proxy.refuse();
     alice.proxy.expire_session().await?;
     alice.proxy.restore();
     let guard = acquiring.await??;
-    let stat = observer.exists(guard.node()).await?.expect("held");
+    let stat = backend.observer().await?.exists(guard.node()).await?.expect("held");
     assert_eq!(stat.ephemeral_owner, guard.session());
     assert!(guard.session() != old && guard.session() != SessionId::NONE);
     guard.verify().await?;
@@ -128,7 +138,7 @@ async fn l5_a_waiter_whose_session_expires_gets_an_error<L: Exclusive>(
 ) -> Result<()> {
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
     let guard = lock_of::<L>(&alice)?.acquire().await?;
-    let waiting = queue_up(&backend, &lock_of::<L>(&bob)?, 2).await?;
+    let waiting = line_up::<L>(&backend, &bob, 2).await?;
     bob.proxy.expire_session().await?;
     let error = waiting.await?.expect_err("its place in the line is gone");
     assert!(matches!(error, AcquireError::SessionExpired { .. }), "{error:?}");
@@ -144,7 +154,7 @@ async fn l5_a_waiter_whose_node_is_deleted_gets_an_error<L: Exclusive>(
 ) -> Result<()> {
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
     let guard = lock_of::<L>(&alice)?.acquire().await?;
-    let waiting = queue_up(&backend, &lock_of::<L>(&bob)?, 2).await?;
+    let waiting = line_up::<L>(&backend, &bob, 2).await?;
     let (names, _) = alice.client.children(&lock_path()).await?;
     let other = names.iter().find(|name| *name != guard.node().name()).expect("the waiter");
     alice.client.delete(&lock_path().child(other)?, None).await?;
@@ -159,7 +169,7 @@ async fn l6_a_release_that_is_lost_is_tried_again<L: Exclusive>(backend: Backend
     let guard = lock_of::<L>(&alice)?.acquire().await?;
     alice.proxy.lose_next(OpCode::Delete, Loss::BeforeRequest);
     guard.release().await?;
-    queue_empties(&backend).await
+    contenders::<L>(&backend, 0).await
 }
 
 /// L7: an unlock that was tried again deleted a newer lock.
@@ -168,13 +178,13 @@ async fn l7_a_release_tried_again_does_not_touch_the_next_holder<L: Exclusive>(
 ) -> Result<()> {
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
     let guard = lock_of::<L>(&alice)?.acquire().await?;
-    let waiting = queue_up(&backend, &lock_of::<L>(&bob)?, 2).await?;
+    let waiting = line_up::<L>(&backend, &bob, 2).await?;
     alice.proxy.lose_next(OpCode::Delete, Loss::BeforeReply);
     let releasing = tokio::spawn(guard.release());
     let next = waiting.await??;
     releasing.await??;
     next.verify().await?;
-    children_reach(&backend.observer().await?, &lock_path(), 1).await
+    contenders::<L>(&backend, 1).await
 }
 
 /// L9: the predecessor disappears between the listing and the watch.
@@ -184,7 +194,7 @@ async fn l9_a_predecessor_that_leaves_before_the_watch_is_set<L: Exclusive>(
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
     let guard = lock_of::<L>(&alice)?.acquire().await?;
     bob.proxy.hold_replies();
-    let waiting = queue_up(&backend, &lock_of::<L>(&bob)?, 2).await?;
+    let waiting = line_up::<L>(&backend, &bob, 2).await?;
     guard.release().await?;
     bob.proxy.restore();
     let guard = waiting.await??;
@@ -197,7 +207,7 @@ async fn l9_a_predecessor_that_leaves_before_the_watch_is_set<L: Exclusive>(
 async fn l10_reconnects_make_no_new_nodes<L: Exclusive>(backend: Backend) -> Result<()> {
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
     let guard = lock_of::<L>(&alice)?.acquire().await?;
-    let waiting = queue_up(&backend, &lock_of::<L>(&bob)?, 2).await?;
+    let waiting = line_up::<L>(&backend, &bob, 2).await?;
     let (before, _) = alice.client.children(&lock_path()).await?;
     for participant in [&alice, &bob] {
         participant.proxy.clear();
@@ -226,7 +236,7 @@ fn sorted(mut names: Vec<String>) -> Vec<String> {
 async fn a_wait_survives_reconnects<L: Exclusive>(backend: Backend) -> Result<()> {
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
     let guard = lock_of::<L>(&alice)?.acquire().await?;
-    let waiting = queue_up(&backend, &lock_of::<L>(&bob)?, 2).await?;
+    let waiting = line_up::<L>(&backend, &bob, 2).await?;
     bob.proxy.refuse();
     guard.release().await?;
     bob.proxy.restore();

@@ -9,10 +9,23 @@ use lockkeeper_testkit::backend::{Backend, Participant};
 use lockkeeper_testkit::proxy::Passed;
 use lockkeeper_wire::OpCode;
 
-use crate::locks::{Exclusive, lock_of};
-use crate::{for_each_lock, queue_up};
+use crate::locks::{Exclusive, line_up, lock_of};
+use crate::{for_each_lock, for_the_exclusive_node};
 
 for_each_lock!("an exclusive lock, leases":
+    a_cut_off_holder_knows_before_the_next_one_holds,
+    a_holder_is_suspect_without_a_connection_and_sound_after_it,
+    a_lock_lost_at_the_deadline_stays_lost,
+    heartbeats_keep_a_lease,
+    verify_renews_the_deadline,
+    a_deleted_holder_is_told,
+    work_ends_when_the_lock_is_lost,
+    ensure_looks_at_what_is_left,
+    a_waiter_without_any_server_gets_an_error,
+    a_session_too_short_for_a_lease_is_refused,
+);
+
+for_the_exclusive_node!("the exclusive node, leases":
     a_cut_off_holder_knows_before_the_next_one_holds,
     a_holder_is_suspect_without_a_connection_and_sound_after_it,
     a_lock_lost_at_the_deadline_stays_lost,
@@ -37,7 +50,7 @@ async fn a_cut_off_holder_knows_before_the_next_one_holds<L: Exclusive>(
 ) -> Result<()> {
     let (alice, bob) = (short(&backend).await?, backend.participant().await?);
     let guard = lock_of::<L>(&alice)?.acquire().await?;
-    let waiting = queue_up(&backend, &lock_of::<L>(&bob)?, 2).await?;
+    let waiting = line_up::<L>(&backend, &bob, 2).await?;
     let guard = Arc::new(guard);
     let looking = Arc::clone(&guard);
     // Whoever looks when the next one holds sees the loss, even if nobody has been told yet.
@@ -168,7 +181,7 @@ async fn ensure_looks_at_what_is_left<L: Exclusive>(backend: Backend) -> Result<
 async fn a_waiter_without_any_server_gets_an_error<L: Exclusive>(backend: Backend) -> Result<()> {
     let (alice, bob) = (backend.participant().await?, short(&backend).await?);
     let _guard = lock_of::<L>(&alice)?.acquire().await?;
-    let waiting = queue_up(&backend, &lock_of::<L>(&bob)?, 2).await?;
+    let waiting = line_up::<L>(&backend, &bob, 2).await?;
     bob.proxy.refuse();
     let error = waiting.await?.expect_err("there is no server");
     assert!(matches!(error, AcquireError::Unreachable { .. }), "{error:?}");

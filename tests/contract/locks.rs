@@ -6,13 +6,16 @@ use std::time::Duration;
 
 use anyhow::Result;
 use lockkeeper::{
-    AcquireError, Client, Guard, LockPathError, Mutex, MutexGuard, ReleaseError, RwLock,
-    RwLockWriteGuard, Semaphore, SemaphoreGuard,
+    AcquireError, Client, ExclusiveGuard, ExclusiveNode, Guard, LockPathError, Mutex, MutexGuard,
+    Owner, ReentrantGuard, ReentrantMutex, ReleaseError, RwLock, RwLockWriteGuard, Semaphore,
+    SemaphoreGuard, ZnodePath,
 };
-use lockkeeper_testkit::backend::Participant;
+use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
+use lockkeeper_testkit::proxy::Passed;
 use lockkeeper_wire::OpCode::{self, Create2, GetChildren2, GetData, RemoveWatches};
 
-use crate::LOCK;
+use crate::rw_lock::replies;
+use crate::{Acquiring, LOCK, lock_path, queue_up};
 
 /// A lock that one at a time can hold.
 pub(crate) trait Exclusive: Clone + Debug + Send + Sync + 'static {
@@ -22,6 +25,8 @@ pub(crate) trait Exclusive: Clone + Debug + Send + Sync + 'static {
     const ACQUIRE: &[OpCode];
     /// What is sent until it is acquired behind one other.
     const CONTENDED: &[OpCode];
+    /// Whether those who wait have nodes, and an order.
+    const FAIR: bool = true;
 
     fn new(client: &Client, path: &str) -> Result<Self, LockPathError>;
 
@@ -33,6 +38,11 @@ pub(crate) trait Exclusive: Clone + Debug + Send + Sync + 'static {
     ) -> impl Future<Output = Result<Self::Held, AcquireError>> + Send;
 
     fn try_acquire(&self) -> impl Future<Output = Result<Option<Self::Held>, AcquireError>> + Send;
+
+    /// What has the nodes of its contenders as children.
+    fn line() -> ZnodePath {
+        lock_path()
+    }
 }
 
 /// Its guard.
@@ -43,6 +53,31 @@ pub(crate) trait Held: Deref<Target = Guard> + Debug + Send + Sync + 'static {
 /// The lock that each test is about.
 pub(crate) fn lock_of<L: Exclusive>(participant: &Participant) -> Result<L> {
     Ok(L::new(&participant.client, LOCK)?)
+}
+
+/// Returns when there are so many contenders. Where only the holder has a node, when there is that
+/// one or not.
+pub(crate) async fn contenders<L: Exclusive>(backend: &Backend, number: usize) -> Result<()> {
+    let nodes = if L::FAIR { number } else { number.min(1) };
+    children_reach(&backend.observer().await?, &L::line(), nodes).await
+}
+
+/// Starts to acquire the lock, and returns when this is number `place` in line; where there is no
+/// line, when it watches the holder's node.
+pub(crate) async fn line_up<L: Exclusive>(
+    backend: &Backend,
+    participant: &Participant,
+    place: usize,
+) -> Result<Acquiring<L::Held>> {
+    let lock = lock_of::<L>(participant)?;
+    if L::FAIR {
+        return queue_up(backend, &lock, place).await;
+    }
+    let looks = |passed: &[Passed]| replies(passed, OpCode::GetData);
+    let before = looks(&participant.proxy.passed());
+    let acquiring = tokio::spawn(async move { lock.acquire().await });
+    participant.proxy.passes(|passed| looks(passed) > before).await;
+    Ok(acquiring)
 }
 
 impl Exclusive for Mutex {
@@ -140,5 +175,73 @@ impl Exclusive for OnePermit {
 impl Held for SemaphoreGuard {
     async fn release(self) -> Result<(), ReleaseError> {
         SemaphoreGuard::release(self).await
+    }
+}
+
+/// A re-entrant mutex that everybody enters for the first time: each acquire has an owner of its
+/// own.
+#[derive(Clone, Debug)]
+pub(crate) struct FirstEntry(ReentrantMutex);
+
+impl Exclusive for FirstEntry {
+    type Held = ReentrantGuard;
+
+    const ACQUIRE: &[OpCode] = Mutex::ACQUIRE;
+    const CONTENDED: &[OpCode] = Mutex::CONTENDED;
+
+    fn new(client: &Client, path: &str) -> Result<Self, LockPathError> {
+        ReentrantMutex::new(client, path).map(Self)
+    }
+
+    async fn acquire(&self) -> Result<ReentrantGuard, AcquireError> {
+        self.0.acquire(&Owner::default()).await
+    }
+
+    async fn acquire_timeout(&self, timeout: Duration) -> Result<ReentrantGuard, AcquireError> {
+        self.0.acquire_timeout(&Owner::default(), timeout).await
+    }
+
+    async fn try_acquire(&self) -> Result<Option<ReentrantGuard>, AcquireError> {
+        self.0.try_acquire(&Owner::default()).await
+    }
+}
+
+impl Held for ReentrantGuard {
+    async fn release(self) -> Result<(), ReleaseError> {
+        ReentrantGuard::release(self).await
+    }
+}
+
+impl Exclusive for ExclusiveNode {
+    type Held = ExclusiveGuard;
+
+    const ACQUIRE: &[OpCode] = &[Create2];
+    const CONTENDED: &[OpCode] = &[Create2, GetData, Create2];
+    const FAIR: bool = false;
+
+    fn new(client: &Client, path: &str) -> Result<Self, LockPathError> {
+        ExclusiveNode::new(client, path)
+    }
+
+    async fn acquire(&self) -> Result<ExclusiveGuard, AcquireError> {
+        ExclusiveNode::acquire(self).await
+    }
+
+    async fn acquire_timeout(&self, timeout: Duration) -> Result<ExclusiveGuard, AcquireError> {
+        ExclusiveNode::acquire_timeout(self, timeout).await
+    }
+
+    async fn try_acquire(&self) -> Result<Option<ExclusiveGuard>, AcquireError> {
+        ExclusiveNode::try_acquire(self).await
+    }
+
+    fn line() -> ZnodePath {
+        lock_path().parent().expect("not the root")
+    }
+}
+
+impl Held for ExclusiveGuard {
+    async fn release(self) -> Result<(), ReleaseError> {
+        ExclusiveGuard::release(self).await
     }
 }

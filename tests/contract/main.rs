@@ -62,9 +62,27 @@ macro_rules! for_each_lock {
                 $suite: $($test = super::super::$test::<crate::locks::OnePermit>),*
             }
         }
+
+        mod first_entry {
+            crate::servers! {
+                $suite: $($test = super::super::$test::<crate::locks::FirstEntry>),*
+            }
+        }
     };
 }
 pub(crate) use for_each_lock;
+
+/// Runs each of these functions for the exclusive node too.
+macro_rules! for_the_exclusive_node {
+    ($suite:literal: $($test:ident),* $(,)?) => {
+        mod exclusive_node {
+            crate::servers! {
+                $suite: $($test = super::super::$test::<lockkeeper::ExclusiveNode>),*
+            }
+        }
+    };
+}
+pub(crate) use for_the_exclusive_node;
 
 macro_rules! servers {
     ($suite:literal: $($test:ident = $function:expr),*) => {

@@ -5,6 +5,7 @@ import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
 import java.nio.file.StandardOpenOption;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Random;
 import java.util.UUID;
@@ -12,6 +13,8 @@ import java.util.concurrent.TimeUnit;
 import java.util.stream.Stream;
 import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.CuratorFrameworkFactory;
+import org.apache.curator.framework.recipes.locks.InterProcessLock;
+import org.apache.curator.framework.recipes.locks.InterProcessMultiLock;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
 import org.apache.curator.framework.recipes.locks.InterProcessReadWriteLock;
 import org.apache.curator.framework.recipes.locks.InterProcessSemaphoreV2;
@@ -27,12 +30,17 @@ import org.apache.zookeeper.CreateMode;
  * {@code tests/interop/README.md}.
  */
 public final class CuratorLocks {
+    /** The names of several locks below the path, and of their folders. */
+    private static final List<String> ROOMS = List.of("a", "b", "c");
+
     private final CuratorFramework client;
     private final String path;
-    private final Path state;
     private final String name;
     private final Random random;
     private final long endNanos;
+    /** Where those show themselves who are inside. */
+    private final Path state;
+    private final Room room;
 
     private CuratorLocks(CuratorFramework client, String[] args) {
         this.client = client;
@@ -41,6 +49,7 @@ public final class CuratorLocks {
         this.state = Path.of(args[4]);
         this.name = args[6];
         this.random = new Random(Long.parseLong(args[7]));
+        this.room = new Room(state);
     }
 
     public static void main(String[] args) {
@@ -74,6 +83,9 @@ public final class CuratorLocks {
             case "rw":
                 turn = readWrite();
                 break;
+            case "multi":
+                turn = several();
+                break;
             case "semaphore":
                 turn = semaphore(Integer.parseInt(words[1]));
                 break;
@@ -82,7 +94,9 @@ public final class CuratorLocks {
         }
         while (System.nanoTime() - endNanos < 0) {
             String tag = turn.take();
-            System.out.println("TURN " + tag);
+            if (tag != null) {
+                System.out.println("TURN " + tag);
+            }
             pause(10);
         }
     }
@@ -92,10 +106,10 @@ public final class CuratorLocks {
         return () -> {
             mutex.acquire();
             try {
-                enter("x", 1);
-                append("log", client.checkExists().forPath(mutex.node()).getCzxid() + "\n");
-                count();
-                leave("x");
+                room.enter("x", 1);
+                room.appendToken(mutex);
+                room.count();
+                room.leave("x");
             } finally {
                 mutex.release();
             }
@@ -112,9 +126,9 @@ public final class CuratorLocks {
             if (choice < 50) {
                 readLock.acquire();
                 try {
-                    enter("r", 1);
+                    room.enter("r", 1);
                     pause(20);
-                    leave("r");
+                    room.leave("r");
                 } finally {
                     readLock.release();
                 }
@@ -123,9 +137,9 @@ public final class CuratorLocks {
             writeLock.acquire();
             if (choice < 85) {
                 try {
-                    enter("x", 1);
-                    count();
-                    leave("x");
+                    room.enter("x", 1);
+                    room.count();
+                    room.leave("x");
                 } finally {
                     writeLock.release();
                 }
@@ -144,20 +158,57 @@ public final class CuratorLocks {
         String writer = writeLock.node();
         String number = writer.substring(writer.length() - 10);
         String reader;
-        enter("x", 1);
+        room.enter("x", 1);
         try {
-            count();
+            room.count();
             reader = client.create().withMode(CreateMode.EPHEMERAL)
                     .forPath(path + "/_c_" + UUID.randomUUID() + "-__READ__" + number);
-            enter("r", 0);
-            leave("x");
+            room.enter("r", 0);
+            room.leave("x");
         } finally {
             writeLock.release();
         }
         pause(20);
-        alone("r", 1);
-        leave("r");
+        room.alone("r", 1);
+        room.leave("r");
         client.delete().guaranteed().forPath(reader);
+    }
+
+    /** Some of the locks, each of which has a room of its own. */
+    private Turn several() {
+        return () -> {
+            StringBuilder tag = new StringBuilder();
+            List<NamedMutex> mutexes = new ArrayList<>();
+            List<Room> rooms = new ArrayList<>();
+            // In the order of their paths, which all must keep.
+            for (String letter : ROOMS) {
+                if (random.nextInt(3) > 0) {
+                    tag.append(letter);
+                    mutexes.add(new NamedMutex(client, path + "/" + letter));
+                    rooms.add(new Room(state.resolve(letter)));
+                }
+            }
+            if (mutexes.isEmpty()) {
+                return null;
+            }
+            InterProcessLock all = new InterProcessMultiLock(new ArrayList<>(mutexes));
+            all.acquire();
+            try {
+                for (int i = 0; i < rooms.size(); i++) {
+                    rooms.get(i).enter("x", 1);
+                    rooms.get(i).appendToken(mutexes.get(i));
+                }
+                for (Room each : rooms) {
+                    each.count();
+                }
+                for (Room each : rooms) {
+                    each.leave("x");
+                }
+            } finally {
+                all.release();
+            }
+            return tag.toString();
+        };
     }
 
     private Turn semaphore(int permits) {
@@ -165,9 +216,9 @@ public final class CuratorLocks {
         return () -> {
             Lease lease = semaphore.acquire();
             try {
-                enter("p", permits);
+                room.enter("p", permits);
                 pause(20);
-                leave("p");
+                room.leave("p");
             } finally {
                 semaphore.returnLease(lease);
             }
@@ -175,69 +226,80 @@ public final class CuratorLocks {
         };
     }
 
-    /** Shows that one is inside; then looks who else is. Of two, the later one sees the other. */
-    private void enter(String tag, int permits) throws Exception {
-        Files.writeString(inside(tag), "", StandardOpenOption.CREATE_NEW);
-        if (permits > 0) {
-            alone(tag, permits);
-        }
-    }
-
-    private void alone(String tag, int permits) throws Exception {
-        List<String> others;
-        try (Stream<Path> files = Files.list(state.resolve("inside"))) {
-            others = files.map(file -> file.getFileName().toString())
-                    .filter(file -> !file.equals(tag + "-" + name))
-                    .toList();
-        }
-        boolean fine;
-        switch (tag) {
-            case "x":
-                fine = others.isEmpty();
-                break;
-            case "r":
-                fine = others.stream().noneMatch(other -> other.startsWith("x-"));
-                break;
-            default:
-                fine = others.size() < permits;
-        }
-        if (!fine) {
-            throw new Violation("VIOLATION " + tag + "-" + name + " with " + others);
-        }
-    }
-
-    private void leave(String tag) throws IOException {
-        Files.delete(inside(tag));
-    }
-
-    private Path inside(String tag) {
-        return state.resolve("inside").resolve(tag + "-" + name);
-    }
-
-    private void count() throws Exception {
-        Path counter = state.resolve("counter");
-        long count = 0;
-        try {
-            count = Long.parseLong(Files.readString(counter, StandardCharsets.US_ASCII).trim());
-        } catch (NoSuchFileException first) {
-            // Nobody has been inside before.
-        }
-        pause(20);
-        Path next = state.resolve("counter-" + name);
-        Files.writeString(next, Long.toString(count + 1));
-        Files.move(next, counter, StandardCopyOption.ATOMIC_MOVE);
-    }
-
-    private void append(String file, String line) throws IOException {
-        Files.writeString(state.resolve(file), line, StandardOpenOption.CREATE,
-                StandardOpenOption.APPEND);
-    }
-
     private void pause(int mostMillis) throws InterruptedException {
         TimeUnit.MILLISECONDS.sleep(random.nextInt(mostMillis + 1));
     }
 
+    /** The folder in which those show themselves who hold one lock. */
+    private final class Room {
+        private final Path folder;
+
+        Room(Path folder) {
+            this.folder = folder;
+        }
+
+        /** Shows that one is inside; then looks who else is. Of two, the later one sees the other. */
+        void enter(String tag, int permits) throws Exception {
+            Files.writeString(inside(tag), "", StandardOpenOption.CREATE_NEW);
+            if (permits > 0) {
+                alone(tag, permits);
+            }
+        }
+
+        void alone(String tag, int permits) throws Exception {
+            List<String> others;
+            try (Stream<Path> files = Files.list(folder.resolve("inside"))) {
+                others = files.map(file -> file.getFileName().toString())
+                        .filter(file -> !file.equals(tag + "-" + name))
+                        .toList();
+            }
+            boolean fine;
+            switch (tag) {
+                case "x":
+                    fine = others.isEmpty();
+                    break;
+                case "r":
+                    fine = others.stream().noneMatch(other -> other.startsWith("x-"));
+                    break;
+                default:
+                    fine = others.size() < permits;
+            }
+            if (!fine) {
+                throw new Violation("VIOLATION " + tag + "-" + name + " with " + others);
+            }
+        }
+
+        void leave(String tag) throws IOException {
+            Files.delete(inside(tag));
+        }
+
+        private Path inside(String tag) {
+            return folder.resolve("inside").resolve(tag + "-" + name);
+        }
+
+        void count() throws Exception {
+            Path counter = folder.resolve("counter");
+            long count = 0;
+            try {
+                count = Long.parseLong(Files.readString(counter, StandardCharsets.US_ASCII).trim());
+            } catch (NoSuchFileException first) {
+                // Nobody has been inside before.
+            }
+            pause(20);
+            Path next = folder.resolve("counter-" + name);
+            Files.writeString(next, Long.toString(count + 1));
+            Files.move(next, counter, StandardCopyOption.ATOMIC_MOVE);
+        }
+
+        void appendToken(NamedMutex mutex) throws Exception {
+            long token = client.checkExists().forPath(mutex.node()).getCzxid();
+            Files.writeString(folder.resolve("log"), token + "\n", StandardOpenOption.CREATE,
+                    StandardOpenOption.APPEND);
+        }
+    }
+
     private interface Turn {
+        /** Tells which kind of turn it was; null if it was none. */
         String take() throws Exception;
     }
 

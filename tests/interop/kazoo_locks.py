@@ -18,6 +18,10 @@ from kazoo.recipe.lock import Lock, ReadLock, Semaphore, WriteLock
 from kazoo.retry import ForceRetryError
 
 
+# The names of several locks below the path, and of their folders.
+ROOMS = "abc"
+
+
 class CuratorNamedLock(Lock):
     """Where Curator's programs take part too, its names must be used; kazoo_contender.py says
     why."""
@@ -53,12 +57,55 @@ class Violation(Exception):
     """Somebody was inside who must not be."""
 
 
+class Room:
+    """The folder in which those show themselves who hold one lock."""
+
+    def __init__(self, folder, name, permits):
+        self.folder = folder
+        self.name = name
+        self.permits = permits
+
+    def enter(self, tag):
+        """Shows that one is inside; then looks who else is. Of two, the later one sees the
+        other."""
+        self.inside(tag).open("x").close()
+        others = [other for other in os.listdir(self.folder / "inside")
+                  if other != self.inside(tag).name]
+        fine = {
+            "x": not others,
+            "r": not any(other.startswith("x-") for other in others),
+            "p": len(others) < self.permits,
+        }
+        if not fine[tag]:
+            raise Violation(f"VIOLATION {tag}-{self.name} with {others}")
+
+    def leave(self, tag):
+        self.inside(tag).unlink()
+
+    def inside(self, tag):
+        return self.folder / "inside" / f"{tag}-{self.name}"
+
+    def log_token(self, client, node):
+        czxid = client.retry(client.exists, node).czxid
+        with (self.folder / "log").open("a") as log:
+            log.write(f"{czxid}\n")
+
+    def count(self, pause):
+        counter = self.folder / "counter"
+        count = int(counter.read_text()) if counter.exists() else 0
+        pause(20)
+        following = self.folder / f"counter-{self.name}"
+        following.write_text(str(count + 1))
+        following.replace(counter)
+
+
 class Contender:
     def __init__(self, client, kind, path, state, name, seed):
         self.client = client
         self.kind, _, self.permits = kind.partition(":")
         self.path = path
         self.state = state
+        self.room = Room(state, name, int(self.permits or 1))
         self.name = name
         self.random = random.Random(seed)
 
@@ -68,6 +115,8 @@ class Contender:
         Each has a lock object of its own: an old one believes that the parents which it has
         created are still there.
         """
+        if self.kind.endswith("multi"):
+            return self.hold_several()
         if self.kind == "semaphore":
             return self.hold(Semaphore(self.client, self.path, self.name, int(self.permits)), "p")
         curator = {
@@ -86,47 +135,41 @@ class Contender:
     def hold(self, lock, tag):
         lock.acquire()
         try:
-            self.enter(tag)
+            self.room.enter(tag)
             if self.kind.endswith("mutex"):
-                self.log_token(lock)
+                self.room.log_token(self.client, f"{self.path}/{lock.node}")
             if tag == "x":
-                self.count()
+                self.room.count(self.pause)
             else:
                 self.pause(20)
-            self.inside(tag).unlink()
+            self.room.leave(tag)
         finally:
             lock.release()
         return tag
 
-    def enter(self, tag):
-        """Shows that one is inside; then looks who else is. Of two, the later one sees the
-        other."""
-        self.inside(tag).open("x").close()
-        others = [other for other in os.listdir(self.state / "inside")
-                  if other != self.inside(tag).name]
-        fine = {
-            "x": not others,
-            "r": not any(other.startswith("x-") for other in others),
-            "p": len(others) < int(self.permits or 1),
-        }
-        if not fine[tag]:
-            raise Violation(f"VIOLATION {tag}-{self.name} with {others}")
-
-    def inside(self, tag):
-        return self.state / "inside" / f"{tag}-{self.name}"
-
-    def log_token(self, lock):
-        czxid = self.client.retry(self.client.exists, f"{self.path}/{lock.node}").czxid
-        with (self.state / "log").open("a") as log:
-            log.write(f"{czxid}\n")
-
-    def count(self):
-        counter = self.state / "counter"
-        count = int(counter.read_text()) if counter.exists() else 0
-        self.pause(20)
-        following = self.state / f"counter-{self.name}"
-        following.write_text(str(count + 1))
-        following.replace(counter)
+    def hold_several(self):
+        """Takes some of the locks, in the order of their paths, which all must keep; each has a
+        room of its own."""
+        names = CuratorNamedLock if self.kind == "multi" else Lock
+        chosen = [letter for letter in ROOMS if self.random.random() < 0.67]
+        locks = [names(self.client, f"{self.path}/{letter}", self.name) for letter in chosen]
+        rooms = [Room(self.state / letter, self.name, 1) for letter in chosen]
+        held = []
+        try:
+            for lock in locks:
+                lock.acquire()
+                held.append(lock)
+            for room, lock in zip(rooms, locks):
+                room.enter("x")
+                room.log_token(self.client, f"{lock.path}/{lock.node}")
+            for room in rooms:
+                room.count(self.pause)
+            for room in rooms:
+                room.leave("x")
+        finally:
+            for lock in reversed(held):
+                lock.release()
+        return "".join(chosen)
 
     def pause(self, most_ms):
         time.sleep(self.random.uniform(0, most_ms) / 1000)
@@ -139,7 +182,9 @@ def main(connect, kind, path, seconds, state, session_ms, name, seed):
         contender = Contender(client, kind, path, Path(state), name, int(seed))
         end = time.monotonic() + int(seconds)
         while time.monotonic() < end:
-            print("TURN", contender.turn(), flush=True)
+            turn = contender.turn()
+            if turn:
+                print("TURN", turn, flush=True)
             contender.pause(10)
         print("DONE", flush=True)
         return 0

@@ -5,13 +5,14 @@
 //! lasts for some seconds, or for half a minute with `LOCKKEEPER_LONG=1`, and prints the seed that
 //! its timings come from; `LOCKKEEPER_SEED` gives it.
 
+mod downgrade;
 mod inside;
 mod ours;
 
 use std::collections::BTreeMap;
 use std::env;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -76,6 +77,18 @@ async fn semaphore_with_kazoo() -> Result<()> {
     contest("kazoo's semaphore", kind, "semaphore:3", &[Python; 3]).await
 }
 
+#[tokio::test]
+async fn several_locks_with_curator_and_kazoo() -> Result<()> {
+    let kind = Kind::Multi(Profile::Curator);
+    contest("several locks", kind, "multi", &[Java, Java, Python, Python]).await
+}
+
+#[tokio::test]
+async fn several_locks_with_kazoo_and_its_own_names() -> Result<()> {
+    let kind = Kind::Multi(Profile::Kazoo);
+    contest("several of kazoo's locks", kind, "kazoo-multi", &[Python; 3]).await
+}
+
 /// How many tasks of ours take part.
 const OURS: usize = 3;
 
@@ -129,7 +142,9 @@ struct Program {
 
 impl Contest {
     async fn run(mut self, languages: &[Language]) -> Result<()> {
-        fs::create_dir(self.folder.path().join("inside"))?;
+        for room in self.rooms() {
+            fs::create_dir_all(room.join("inside"))?;
+        }
         for (index, language) in languages.iter().enumerate() {
             let program = self.start(*language, index, self.time)?;
             self.programs.push(program);
@@ -163,9 +178,10 @@ impl Contest {
         let mut ours = Vec::new();
         for number in 0..OURS {
             let name = format!("ours-{number}");
-            let inside = Inside::new(self.folder.path(), &name, self.kind.permits());
+            let permits = self.kind.permits();
+            let rooms = self.rooms().map(|room| Inside::new(&room, &name, permits)).collect();
             let client = self.client().await?;
-            let contender = ours::Contender::new(&client, PATH, &self.kind, inside)?;
+            let contender = ours::Contender::new(&client, PATH, &self.kind, rooms)?;
             let (time, random) = (self.time, self.random.fork());
             let task = tokio::spawn(async move {
                 let turns = contender.take_turns(time, random).await;
@@ -189,7 +205,9 @@ impl Contest {
             let mut victim = self.programs.swap_remove(victim);
             victim.process.kill();
             // Its session lives for seconds more: nobody takes its place before this is done.
-            Inside::forget(self.folder.path(), &victim.name)?;
+            for room in self.rooms() {
+                Inside::forget(&room, &victim.name)?;
+            }
             ensure!(!victim.process.stdout().contains("VIOLATION"), "{}", victim.process.tail());
             self.ended.insert(victim.name, turns(&victim.process.stdout()));
             self.kills += 1;
@@ -222,25 +240,23 @@ impl Contest {
         for (name, turns) in turns {
             ensure!(!turns.is_empty(), "{name} was never inside: {counts:?}");
         }
-        Inside::nobody(self.folder.path())?;
-        // One that is killed may have counted, and not said so.
-        let counted = turns.values().chain(self.ended.values()).flatten();
-        let counted = counted.filter(|turn| ["x", "d", "u"].contains(&turn.as_str())).count();
-        let counter = Inside::counter(self.folder.path())?;
-        ensure!(
-            (counted..=counted + self.kills).contains(&counter),
-            "{counted} said that they counted, and the counter is {counter}"
-        );
-        self.check_tokens()?;
+        for (name, folder) in self.kind.rooms().iter().zip(self.rooms()) {
+            Inside::nobody(&folder)?;
+            // One that is killed may have counted, and not said so.
+            let said = turns.values().chain(self.ended.values()).flatten();
+            let said = said.filter(|turn| self.kind.counts(turn, name)).count();
+            let counter = Inside::counter(&folder)?;
+            ensure!(
+                (said..=said + self.kills).contains(&counter),
+                "{said} said that they counted, and the counter is {counter}"
+            );
+            tokens_grow(&folder)?;
+        }
         self.nothing_is_left().await
     }
 
-    /// Whoever came later into a mutex has a larger token, in whatever language.
-    fn check_tokens(&self) -> Result<()> {
-        let log = fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
-        let tokens: Result<Vec<i64>, _> = log.lines().map(str::parse).collect();
-        ensure!(tokens?.is_sorted_by(|a, b| a < b), "tokens do not grow: {log}");
-        Ok(())
+    fn rooms(&self) -> impl Iterator<Item = PathBuf> {
+        self.kind.rooms().iter().map(|room| self.folder.path().join(room))
     }
 
     /// Waits until the sessions of those that were killed are gone, and everybody's nodes.
@@ -261,6 +277,14 @@ impl Contest {
         let builder = Client::builder().session_timeout(Duration::from_secs(10));
         Ok(builder.server_tick(Duration::from_millis(500)).connect(&self.connect).await?)
     }
+}
+
+/// Whoever came later into a mutex has a larger token, in whatever language.
+fn tokens_grow(room: &Path) -> Result<()> {
+    let log = fs::read_to_string(room.join("log")).unwrap_or_default();
+    let tokens: Result<Vec<i64>, _> = log.lines().map(str::parse).collect();
+    ensure!(tokens?.is_sorted_by(|a, b| a < b), "tokens do not grow: {log}");
+    Ok(())
 }
 
 type Ours = (String, JoinHandle<Result<Vec<String>>>);

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use lockkeeper::{
-    AcquireError, Client, Guard, Mutex, Profile, RwLock, RwLockUpgradeableGuard, RwLockWriteGuard,
-    Semaphore, SemaphoreLayout,
+    AcquireError, Client, Guard, MultiLock, Mutex, Profile, RwLock, RwLockUpgradeableGuard,
+    RwLockWriteGuard, Semaphore, SemaphoreLayout,
 };
 
 use crate::inside::{Inside, Way};
@@ -16,7 +16,12 @@ pub(crate) enum Kind {
     Mutex(Profile),
     ReadWrite(Profile),
     Semaphore(SemaphoreLayout, u32),
+    /// Some of several mutexes, together.
+    Multi(Profile),
 }
+
+/// The names of several locks below the path, and of the rooms of those inside.
+const ROOMS: [&str; 3] = ["a", "b", "c"];
 
 impl Kind {
     /// How many may be inside at once where permits are counted.
@@ -26,21 +31,44 @@ impl Kind {
             _ => 1,
         }
     }
+
+    /// The folders, each for one lock, in which those show themselves who are inside.
+    pub(crate) fn rooms(&self) -> &'static [&'static str] {
+        match self {
+            Self::Multi(_) => &ROOMS,
+            _ => &["."],
+        }
+    }
+
+    /// Whether a turn of this name counted in a room.
+    pub(crate) fn counts(&self, turn: &str, room: &str) -> bool {
+        match self {
+            Self::Multi(_) => turn.contains(room),
+            _ => ["x", "d", "u"].contains(&turn),
+        }
+    }
 }
 
 pub(crate) struct Contender {
     lock: Lock,
-    inside: Inside,
+    /// One for each of the rooms.
+    rooms: Vec<Inside>,
 }
 
 enum Lock {
     Mutex(Mutex),
     ReadWrite(RwLock),
     Semaphore(Semaphore),
+    Multi { client: Client, path: String, profile: Profile },
 }
 
 impl Contender {
-    pub(crate) fn new(client: &Client, path: &str, kind: &Kind, inside: Inside) -> Result<Self> {
+    pub(crate) fn new(
+        client: &Client,
+        path: &str,
+        kind: &Kind,
+        rooms: Vec<Inside>,
+    ) -> Result<Self> {
         let lock = match kind {
             Kind::Mutex(profile) => {
                 Lock::Mutex(Mutex::builder(client, path).profile(*profile).build()?)
@@ -52,8 +80,11 @@ impl Contender {
                 let builder = Semaphore::builder(client, path, *permits);
                 Lock::Semaphore(builder.layout(layout.clone()).build()?)
             }
+            Kind::Multi(profile) => {
+                Lock::Multi { client: client.clone(), path: path.to_owned(), profile: *profile }
+            }
         };
-        Ok(Self { lock, inside })
+        Ok(Self { lock, rooms })
     }
 
     /// Goes inside again and again; tells in which way.
@@ -70,26 +101,72 @@ impl Contender {
                 _ => Duration::from_secs(60),
             };
             let turn = self.turn(patience, &mut random).await?;
-            turns.extend(turn.map(str::to_owned));
+            turns.extend(turn);
             pause(&mut random, 10).await;
         }
         Ok(turns)
     }
 
-    async fn turn(
+    async fn turn(&self, patience: Duration, random: &mut fastrand::Rng) -> Result<Option<String>> {
+        if let Lock::Multi { client, path, profile } = &self.lock {
+            return self.several(client, path, *profile, patience, random).await;
+        }
+        Ok(self.one(patience, random).await?.map(str::to_owned))
+    }
+
+    /// Takes some of the locks, given in any order.
+    async fn several(
+        &self,
+        client: &Client,
+        path: &str,
+        profile: Profile,
+        patience: Duration,
+        random: &mut fastrand::Rng,
+    ) -> Result<Option<String>> {
+        let mut chosen: Vec<usize> = (0..ROOMS.len()).filter(|_| random.u32(..3) > 0).collect();
+        if chosen.is_empty() {
+            return Ok(None);
+        }
+        random.shuffle(&mut chosen);
+        let paths: Vec<_> = chosen.iter().map(|room| format!("{path}/{}", ROOMS[*room])).collect();
+        let paths = paths.iter().map(String::as_str);
+        let lock = MultiLock::with_profile(client, paths, profile)?;
+        let Some(guard) = in_time(lock.acquire_timeout(patience).await)? else { return Ok(None) };
+        chosen.sort_unstable();
+        let rooms: Vec<_> = chosen.iter().map(|room| &self.rooms[*room]).collect();
+        for (room, (_, token)) in rooms.iter().zip(guard.tokens()) {
+            room.enter(Way::Alone)?;
+            room.log(token.zxid().0)?;
+        }
+        for room in &rooms {
+            room.count(pause(random, 20)).await?;
+        }
+        for room in rooms {
+            room.leave(Way::Alone)?;
+        }
+        match random.bool() {
+            true => guard.release().await?,
+            false => drop(guard),
+        }
+        Ok(Some(chosen.iter().map(|room| ROOMS[*room]).collect()))
+    }
+
+    /// Takes the only lock that there is.
+    async fn one(
         &self,
         patience: Duration,
         random: &mut fastrand::Rng,
     ) -> Result<Option<&'static str>> {
         match &self.lock {
+            Lock::Multi { .. } => Ok(None),
             Lock::Mutex(mutex) => {
                 let Some(guard) = in_time(mutex.acquire_timeout(patience).await)? else {
                     return Ok(None);
                 };
-                self.inside.enter(Way::Alone)?;
-                self.inside.log(guard.token().zxid().0)?;
-                self.inside.count(pause(random, 20)).await?;
-                self.inside.leave(Way::Alone)?;
+                self.room().enter(Way::Alone)?;
+                self.room().log(guard.token().zxid().0)?;
+                self.room().count(pause(random, 20)).await?;
+                self.room().leave(Way::Alone)?;
                 // One way or the other.
                 match random.bool() {
                     true => guard.release().await?,
@@ -102,14 +179,14 @@ impl Contender {
                     let Some(guard) = in_time(lock.read_timeout(patience).await)? else {
                         return Ok(None);
                     };
-                    self.inside.enter(Way::Reading)?;
+                    self.room().enter(Way::Reading)?;
                     self.read(guard, random).await.map(|()| Some("r"))
                 }
                 45..75 => {
                     let Some(guard) = in_time(lock.write_timeout(patience).await)? else {
                         return Ok(None);
                     };
-                    self.inside.enter(Way::Alone)?;
+                    self.room().enter(Way::Alone)?;
                     self.write(guard, random).await.map(Some)
                 }
                 _ => {
@@ -124,20 +201,24 @@ impl Contender {
                 else {
                     return Ok(None);
                 };
-                self.inside.enter(Way::Permitted)?;
+                self.room().enter(Way::Permitted)?;
                 pause(random, 20).await;
-                self.inside.look(Way::Permitted)?;
-                self.inside.leave(Way::Permitted)?;
+                self.room().look(Way::Permitted)?;
+                self.room().leave(Way::Permitted)?;
                 guard.release().await?;
                 Ok(Some("p"))
             }
         }
     }
 
+    fn room(&self) -> &Inside {
+        &self.rooms[0]
+    }
+
     async fn read(&self, guard: Guard, random: &mut fastrand::Rng) -> Result<()> {
         pause(random, 20).await;
-        self.inside.look(Way::Reading)?;
-        self.inside.leave(Way::Reading)?;
+        self.room().look(Way::Reading)?;
+        self.room().leave(Way::Reading)?;
         guard.release().await?;
         Ok(())
     }
@@ -148,15 +229,15 @@ impl Contender {
         guard: RwLockWriteGuard,
         random: &mut fastrand::Rng,
     ) -> Result<&'static str> {
-        self.inside.count(pause(random, 20)).await?;
-        self.inside.look(Way::Alone)?;
+        self.room().count(pause(random, 20)).await?;
+        self.room().look(Way::Alone)?;
         if random.u32(..3) > 0 {
-            self.inside.leave(Way::Alone)?;
+            self.room().leave(Way::Alone)?;
             guard.release().await?;
             return Ok("x");
         }
         // Before others may come in to read.
-        self.inside.change(Way::Alone, Way::Reading)?;
+        self.room().change(Way::Alone, Way::Reading)?;
         let guard = guard.downgrade().await?;
         self.read(guard, random).await?;
         Ok("d")
@@ -168,12 +249,12 @@ impl Contender {
         guard: RwLockUpgradeableGuard,
         random: &mut fastrand::Rng,
     ) -> Result<&'static str> {
-        self.inside.enter(Way::Reading)?;
+        self.room().enter(Way::Reading)?;
         pause(random, 10).await;
-        let before = self.inside.counted()?;
+        let before = self.room().counted()?;
         let guard = guard.upgrade().await?;
-        self.inside.change(Way::Reading, Way::Alone)?;
-        anyhow::ensure!(self.inside.counted()? == before, "somebody wrote in between");
+        self.room().change(Way::Reading, Way::Alone)?;
+        anyhow::ensure!(self.room().counted()? == before, "somebody wrote in between");
         match self.write(guard, random).await? {
             "x" => Ok("u"),
             other => Ok(other),

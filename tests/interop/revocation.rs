@@ -15,9 +15,16 @@ use lockkeeper_testkit::{java, scratch};
 const LOCK: &str = "/locks/orders";
 const LIMIT: Duration = Duration::from_secs(60);
 
-async fn curator(folder: &Path, arguments: [&str; 3]) -> Result<Process> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("interop/CuratorRevoker.java");
-    let mut command = java::Program::compile(&source)?.command();
+/// The program on Curator. To be made before a lock is held: the compiler holds up everything else
+/// of a test, heartbeats too.
+fn curator() -> Result<java::Program> {
+    java::Program::compile(
+        &Path::new(env!("CARGO_MANIFEST_DIR")).join("interop/CuratorRevoker.java"),
+    )
+}
+
+fn start(program: &java::Program, folder: &Path, arguments: [&str; 3]) -> Result<Process> {
+    let mut command = program.command();
     command.args(arguments);
     Process::spawn(arguments[0], &command, folder)
 }
@@ -28,7 +35,7 @@ async fn a_holder_on_curator_gives_way_to_us() -> Result<()> {
         return Ok(());
     }
     let (connect, folder) = (shared_chroot().await?, scratch::folder()?);
-    let mut holder = curator(folder.path(), ["hold", &connect, LOCK]).await?;
+    let mut holder = start(&curator()?, folder.path(), ["hold", &connect, LOCK])?;
     holder.prints("HELD\n", LIMIT).await?;
     let client = Client::connect(&connect).await?;
     let went = revoke_within(&client, &ZnodePath::new(LOCK)?, LIMIT).await?;
@@ -44,11 +51,11 @@ async fn one_of_ours_gives_way_to_a_program_on_curator() -> Result<()> {
     if !peers::ready("revocation: Curator asks", &[Peer::ZooKeeper, Peer::Curator]) {
         return Ok(());
     }
-    let (connect, folder) = (shared_chroot().await?, scratch::folder()?);
+    let (connect, folder, program) = (shared_chroot().await?, scratch::folder()?, curator()?);
     let client = Client::connect(&connect).await?;
     let guard = Mutex::new(&client, LOCK)?.acquire().await?;
     let node = guard.node().to_string();
-    let mut asker = curator(folder.path(), ["ask", &connect, &node]).await?;
+    let mut asker = start(&program, folder.path(), ["ask", &connect, &node])?;
     tokio::time::timeout(LIMIT, guard.revoke_requested()).await??;
     guard.release().await?;
     ensure!(asker.end(LIMIT).await?.success(), "{}", asker.tail());

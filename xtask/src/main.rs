@@ -43,6 +43,11 @@ enum Task {
         #[arg(long, default_value_t = 1000)]
         runs: usize,
     },
+    /// Let programs on Curator and kazoo contend with ours, for half a minute each lock.
+    Interop {
+        /// Only the tests whose name contains this.
+        filter: Option<String>,
+    },
     /// Check that the crates depend on each other only in the direction of the picture.
     Layers,
     /// Run whole programs in virtual time, with the faults of many seeds, or one seed again.
@@ -113,6 +118,7 @@ fn main() -> ExitCode {
         Task::Differential(options) => differential::run(&options),
         Task::EngineSize { nodes } => size::run(nodes),
         Task::Crash { runs } => crash::run(runs),
+        Task::Interop { filter } => proof::interop(filter.as_deref()),
         Task::Layers => layers::run(),
         Task::Simulate(options) => proof::simulate(&options),
         Task::Mutants => mutants::run(),

@@ -44,6 +44,20 @@ pub(crate) fn partition(options: &Partition) -> Result<()> {
     suite("partition", "run", arguments)
 }
 
+/// Runs all contests and hand-overs with programs in other languages, two at a time: each is
+/// seven programs.
+///
+/// # Errors
+///
+/// A test failed, which has printed its seed; or a peer is missing.
+pub(crate) fn interop(filter: Option<&str>) -> Result<()> {
+    let mut command = command(&["test", "--package", "lockkeeper-tests", "--no-fail-fast"]);
+    command.args(["--test", "interop", "--test", "revocation"]);
+    command.args(["--", "--nocapture", "--test-threads", "2"]).args(filter);
+    command.env("LOCKKEEPER_LONG", "1").env("LOCKKEEPER_REQUIRE_PEERS", "1");
+    run(&mut command, "interop")
+}
+
 /// `cargo xtask simulate`
 #[derive(clap::Args)]
 pub(crate) struct Simulate {
