@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use lockkeeper::{Client, Mutex, State};
-
-use crate::time;
+use lockkeeper_testkit::clock;
 
 /// Arguments: `CONNECT LOCK_PATH SESSION_MS`, as those of the programs in `tests/interop`.
 pub(crate) async fn run(arguments: &[String]) -> Result<()> {
@@ -20,24 +19,24 @@ pub(crate) async fn run(arguments: &[String]) -> Result<()> {
     let guard = loop {
         match lock.acquire().await {
             Ok(guard) => break guard,
-            Err(error) => say(time::now(), &format!("RETRY {error}")),
+            Err(error) => say(clock::now(), &format!("RETRY {error}")),
         }
     };
-    say(time::now(), "HELD");
+    say(clock::now(), "HELD");
     let mut suspect = false;
     // Always a moment at which it had not been told of the loss yet.
-    let mut believed = time::now();
+    let mut believed = clock::now();
     loop {
         match guard.state() {
             State::Lost(reason) => {
                 say(believed, &format!("GONE {reason:?}"));
                 return future::pending().await;
             }
-            State::Suspect { .. } if !suspect => say(time::now(), "SUSPENDED"),
+            State::Suspect { .. } if !suspect => say(clock::now(), "SUSPENDED"),
             _ => {}
         }
         suspect = matches!(guard.state(), State::Suspect { .. });
-        believed = time::now();
+        believed = clock::now();
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }

@@ -13,7 +13,6 @@ mod forms;
 mod holder;
 mod report;
 mod run;
-mod time;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -17,7 +17,7 @@ pub(crate) fn lines(run: &Run) -> String {
         let (form, seed, overlap) = (run.form.name(), run.seed, belief.overlap());
         let _ = writeln!(
             text,
-            "{form:8} seed {seed:<4} {library:10}  cut {:6.2} s  A stops {a_ended:6.2} s  \
+            "{form:13} seed {seed:<4} {library:10}  cut {:6.2} s  A stops {a_ended:6.2} s  \
              B holds {b_held:6.2} s  overlap {overlap:5.2} s",
             run.cut
         );
@@ -91,7 +91,8 @@ fn page(runs: &[Run]) -> String {
          Written by `cargo xtask partition`; do not edit.\n\n\
          Three Apache ZooKeeper servers (tick {} s, syncLimit {SYNC_LIMIT}) and their clients on \
          hosts of their own, session timeout {} s. A holds a lock through one server, B waits for \
-         it through the others; then A's server leaves the others, but goes on serving A. The \
+         it through the others; then A's server leaves the others, but goes on serving A, or one \
+         of the two is paused, or the link between them cut: see the forms below. The \
          *overlap* is the time for which A had not been told to stop although B had been told \
          that it holds. For Curator and kazoo, A stops at the connection listener's first \
          `SUSPENDED`, which is the earliest that a careful program can; for Lockkeeper, when the \

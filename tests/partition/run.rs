@@ -9,20 +9,17 @@ use lockkeeper_testkit::java::Program;
 use lockkeeper_testkit::network::Network;
 use lockkeeper_testkit::peers::Peer;
 use lockkeeper_testkit::process::Process;
-use lockkeeper_testkit::zookeeper::{Config, Mode, ZooKeeperEnsemble};
-use lockkeeper_testkit::{python, scratch};
+use lockkeeper_testkit::zookeeper::{Config, ZooKeeperEnsemble};
+use lockkeeper_testkit::{clock, python, scratch};
 use tempfile::TempDir;
 
-use crate::forms::{Form, SERVERS};
-use crate::time;
+use crate::forms::{self, Form, HOST_OF_A, HOST_OF_B, SERVERS};
 
 /// ZooKeeper's own defaults, written out because the figures depend on them.
 pub(crate) const TICK: Duration = Duration::from_secs(2);
 pub(crate) const SYNC_LIMIT: u32 = 5;
 pub(crate) const SESSION: Duration = Duration::from_secs(6);
 
-const HOST_OF_A: usize = SERVERS;
-const HOST_OF_B: usize = SERVERS + 1;
 const HOSTS: u8 = 5;
 
 /// Longer than anything takes that works.
@@ -140,7 +137,7 @@ impl Laboratory {
 
     /// One run with each of the libraries at the same time, on a lock each.
     pub(crate) async fn run(&self, form: Form, libraries: &[Library], seed: u64) -> Result<Run> {
-        self.settled().await?;
+        self.servers.settles(LIMIT).await?;
         let mut random = fastrand::Rng::with_seed(seed);
         let (a, b) = form.seats(&self.servers).await?;
         let leader = self.servers.leader().await?;
@@ -162,9 +159,10 @@ impl Laboratory {
         // Anywhere in a tick, and in the clients' own intervals.
         tokio::time::sleep(Duration::from_millis(random.u64(1_000..4_000))).await;
 
-        let fault = time::now();
-        form.strike(&self.servers, &self.network, a, &mut random).await?;
-        let cut = (time::now() - fault).as_secs_f64();
+        let fault = clock::now();
+        let holders: Vec<&Process> = contenders.iter().map(|(_, _, a, _)| a).collect();
+        form.strike(&self.servers, &self.network, a, &holders, &mut random).await?;
+        let cut = (clock::now() - fault).as_secs_f64();
         let mut beliefs = Vec::new();
         for (library, _, a, b) in &mut contenders {
             a.prints(library.end_of_belief(), LIMIT).await?;
@@ -180,7 +178,7 @@ impl Laboratory {
             });
         }
         drop(contenders);
-        self.network.heal()?;
+        forms::heal(&self.servers, &self.network)?;
         Ok(Run { form, seed, cut, beliefs })
     }
 
@@ -212,29 +210,6 @@ impl Laboratory {
                 bail!("not {wanted} contenders in {lock} after {LIMIT:?}:\n{dump}");
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    }
-
-    /// Waits until one server leads and the others follow.
-    async fn settled(&self) -> Result<()> {
-        let start = Instant::now();
-        loop {
-            let mut leaders = 0;
-            let mut followers = 0;
-            for index in 0..SERVERS {
-                match self.servers.server(index).mode().await {
-                    Ok(Mode::Leader) => leaders += 1,
-                    Ok(Mode::Follower) => followers += 1,
-                    _ => {}
-                }
-            }
-            if leaders == 1 && followers == SERVERS - 1 {
-                return Ok(());
-            }
-            if start.elapsed() > LIMIT {
-                bail!("{leaders} leaders and {followers} followers after {LIMIT:?}");
-            }
-            tokio::time::sleep(Duration::from_millis(200)).await;
         }
     }
 }

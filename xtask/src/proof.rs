@@ -12,13 +12,14 @@ pub(crate) const DOCS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/guar
 /// `cargo xtask partition`
 #[derive(clap::Args)]
 pub(crate) struct Partition {
-    /// How often each form runs; about 16 seconds each.
+    /// How often each form runs; about 17 seconds each.
     #[arg(long, default_value_t = 20)]
     runs: u64,
     /// The seed of the first run; the following ones count up from it.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Only these forms, with commas between them: follower, leader, paused.
+    /// Only these forms, with commas between them: follower, leader, paused, client-paused,
+    /// leader-paused, link.
     #[arg(long)]
     form: Option<String>,
     /// Only these libraries, with commas between them: curator, kazoo, lockkeeper.

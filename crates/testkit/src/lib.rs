@@ -7,6 +7,7 @@
 //! | [`network`] | hosts of their own, for servers and clients, and cuts between them |
 //! | [`java`], [`python`] | our programs that use Apache Curator and kazoo |
 //! | [`command`] | where the `lockkeeper` command is |
+//! | [`clock`] | the time that programs in all languages can tell each other |
 //! | [`process`] | child processes that are watched, and that never outlive the test |
 //! | [`backend`] | the engine and a real ZooKeeper, handled in the same way by contract suites |
 //! | [`proxy`] | between a client and its server: counts frames, loses connections and replies |
@@ -17,6 +18,7 @@
 
 pub mod backend;
 pub mod checker;
+pub mod clock;
 pub mod command;
 pub mod history;
 pub mod java;

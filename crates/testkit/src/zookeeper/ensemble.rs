@@ -2,14 +2,17 @@
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddrV4};
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
 
 use super::config::{Config, Member};
 use super::server::{Mode, TRIES, ZooKeeper, free_ports};
 use crate::network::Host;
 use crate::scratch;
+
+const POLL: Duration = Duration::from_millis(100);
 
 /// An ensemble of real ZooKeeper servers. All are killed on drop.
 #[derive(Debug)]
@@ -91,6 +94,29 @@ impl ZooKeeperEnsemble {
             server.serves().await?;
         }
         Ok(())
+    }
+
+    /// Waits until one server leads and all others follow.
+    ///
+    /// # Errors
+    ///
+    /// That is not so after `limit`.
+    pub async fn settles(&self, limit: Duration) -> Result<()> {
+        let start = Instant::now();
+        loop {
+            let mut modes = Vec::new();
+            for server in &self.servers {
+                modes.push(server.mode().await.ok());
+            }
+            let count = |mode| modes.iter().filter(|known| **known == Some(mode)).count();
+            if count(Mode::Leader) == 1 && count(Mode::Follower) == self.size() - 1 {
+                return Ok(());
+            }
+            if start.elapsed() > limit {
+                bail!("after {limit:?} the servers are {modes:?}");
+            }
+            tokio::time::sleep(POLL).await;
+        }
     }
 
     fn lost_a_port(&self) -> bool {
