@@ -8,6 +8,7 @@
 //! | [`java`], [`python`] | our programs that use Apache Curator and kazoo |
 //! | [`command`] | where the `lockkeeper` command is |
 //! | [`clock`] | the time that programs in all languages can tell each other |
+//! | [`wall_clock`] | wall clocks that jump |
 //! | [`process`] | child processes that are watched, and that never outlive the test |
 //! | [`backend`] | the engine and a real ZooKeeper, handled in the same way by contract suites |
 //! | [`proxy`] | between a client and its server: counts frames, loses connections and replies |
@@ -28,4 +29,5 @@ pub mod process;
 pub mod proxy;
 pub mod python;
 pub mod scratch;
+pub mod wall_clock;
 pub mod zookeeper;

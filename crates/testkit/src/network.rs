@@ -23,6 +23,7 @@ use tempfile::TempDir;
 
 use crate::process::Process;
 use crate::scratch;
+use crate::wall_clock::WallClock;
 
 const START_LIMIT: Duration = Duration::from_secs(5);
 const CONNECT_LIMIT: Duration = Duration::from_secs(1);
@@ -55,7 +56,7 @@ pub struct Network {
     hosts: Vec<Host>,
     _switch: Host,
     // After the processes, which write into it.
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 /// One host of a [`Network`]. Cheap to clone; it is there while any clone is.
@@ -63,6 +64,8 @@ pub struct Network {
 pub struct Host {
     address: Ipv4Addr,
     keeper: Arc<Process>,
+    /// If it is not the machine's.
+    wall_clock: Option<Arc<WallClock>>,
 }
 
 impl Network {
@@ -90,7 +93,20 @@ impl Network {
             ))?;
             hosts.push(host);
         }
-        Ok(Self { hosts, _switch: switch, _folder: folder })
+        Ok(Self { hosts, _switch: switch, folder })
+    }
+
+    /// The same network, where each host has a wall clock of its own: [`Host::jump_to`].
+    ///
+    /// # Errors
+    ///
+    /// There is no C compiler.
+    pub fn with_wall_clocks(mut self) -> Result<Self> {
+        for host in &mut self.hosts {
+            let clock = WallClock::new(&host.address.to_string(), self.folder.path())?;
+            host.wall_clock = Some(Arc::new(clock));
+        }
+        Ok(self)
     }
 
     /// One of the hosts, counted from 0.
@@ -173,7 +189,7 @@ impl Host {
             }
             thread::sleep(Duration::from_millis(2));
         }
-        Ok(Self { address, keeper: Arc::new(keeper) })
+        Ok(Self { address, keeper: Arc::new(keeper), wall_clock: None })
     }
 
     /// Its address, which only the hosts of its network can reach.
@@ -198,7 +214,20 @@ impl Host {
         if let Some(folder) = command.get_current_dir() {
             there.current_dir(folder);
         }
+        if let Some(clock) = &self.wall_clock {
+            clock.show_to(&mut there);
+        }
         there
+    }
+
+    /// From now on its wall clock is so many seconds ahead of the machine's; behind, if negative.
+    ///
+    /// # Errors
+    ///
+    /// It has none of its own.
+    pub fn jump_to(&self, seconds: i64) -> Result<()> {
+        let clock = self.wall_clock.as_ref().context("this host has the machine's wall clock")?;
+        clock.jump_to(seconds)
     }
 
     /// A connection that was made from this host; it stays there, wherever it is used.

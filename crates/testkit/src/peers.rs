@@ -61,6 +61,8 @@ pub enum Peer {
     CClient,
     /// Network namespaces, and the right to make them.
     Network,
+    /// A compiler for what moves wall clocks, and something to move them of.
+    WallClock,
 }
 
 impl Peer {
@@ -73,6 +75,7 @@ impl Peer {
             Peer::Kazoo => missing_kazoo(),
             Peer::CClient => missing_file(C_HEADER),
             Peer::Network => network::missing().into_iter().collect(),
+            Peer::WallClock => missing_file(SYSTEM_PYTHON),
         };
         missing.extend(self.programs().iter().filter_map(|program| missing_program(program)));
         (!missing.is_empty()).then(|| format!("{self} needs {}", missing.join(", ")))
@@ -83,7 +86,7 @@ impl Peer {
             Peer::ZooKeeper => &["java", "setpriv"],
             Peer::Curator => &["java", "javac", "setpriv"],
             Peer::Kazoo => &["setpriv"],
-            Peer::CClient => &["gcc", "setpriv"],
+            Peer::CClient | Peer::WallClock => &["gcc", "setpriv"],
             Peer::Network => &["setpriv", "unshare", "nsenter", "ip", "ss", "sleep"],
         }
     }
@@ -97,6 +100,7 @@ impl fmt::Display for Peer {
             Peer::Kazoo => "kazoo",
             Peer::CClient => "ZooKeeper's C client",
             Peer::Network => "a network of namespaces",
+            Peer::WallClock => "wall clocks that jump",
         })
     }
 }

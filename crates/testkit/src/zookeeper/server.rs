@@ -252,6 +252,16 @@ impl ZooKeeper {
         }
     }
 
+    /// Starts it again as [`ZooKeeper::restart`] does, and does not wait for it.
+    ///
+    /// # Errors
+    ///
+    /// There is no Java.
+    pub fn begin_restart(&mut self) -> Result<()> {
+        self.kill();
+        self.launch()
+    }
+
     /// Stops it in the middle of whatever it does (SIGSTOP); its connections stay open. When this
     /// returns it does nothing any more.
     ///

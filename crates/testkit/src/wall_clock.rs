@@ -1,0 +1,134 @@
+//! Wall clocks that jump, for programs in any language: a small library that is preloaded into
+//! them moves what they are told.
+//!
+//! The machine's own clock is not touched. The clocks that count from the start of the machine are
+//! not either: nobody can set those.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+const SOURCE: &str = include_str!("wall_clock.c");
+
+/// The wall clock of some programs.
+#[derive(Debug)]
+pub struct WallClock {
+    library: PathBuf,
+    file: PathBuf,
+    /// How far it is from the real time, in seconds.
+    shift: File,
+}
+
+impl WallClock {
+    /// One that is right, with its files in `folder`, named `name`.
+    ///
+    /// # Errors
+    ///
+    /// There is no C compiler, or the files cannot be written.
+    pub fn new(name: &str, folder: &Path) -> Result<Self> {
+        let library = folder.join("wall_clock.so");
+        if !library.exists() {
+            compile(folder, &library)?;
+        }
+        let file = folder.join(format!("{name}.clock"));
+        let shift = File::create(&file).with_context(|| format!("cannot make {file:?}"))?;
+        let clock = Self { library, file, shift };
+        clock.jump_to(0)?;
+        Ok(clock)
+    }
+
+    /// From now on it is so many seconds ahead of the real time; behind, if negative.
+    ///
+    /// # Errors
+    ///
+    /// Its file cannot be written to.
+    pub fn jump_to(&self, seconds: i64) -> Result<()> {
+        self.shift.write_all_at(&seconds.to_ne_bytes(), 0).context("cannot shift a wall clock")
+    }
+
+    /// Has a command, which is yet to be started, see this clock.
+    pub fn show_to(&self, command: &mut Command) {
+        command.env("LD_PRELOAD", &self.library).env("LOCKKEEPER_WALL_CLOCK", &self.file);
+    }
+}
+
+fn compile(folder: &Path, library: &Path) -> Result<()> {
+    let source = folder.join("wall_clock.c");
+    fs::write(&source, SOURCE)?;
+    let output = Command::new("gcc")
+        .args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-shared", "-fPIC", "-o"])
+        .arg(library)
+        .arg(&source)
+        .arg("-ldl")
+        .stdin(Stdio::null())
+        .output()
+        .context("cannot start gcc")?;
+    if !output.status.success() {
+        bail!("gcc refuses:\n{}", String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::peers::{self, Peer};
+    use crate::process::Process;
+    use crate::scratch;
+
+    const HOUR: i64 = 3_600;
+
+    /// The seconds of the wall clock and of the steady one, a line each, until it is killed.
+    const TELL: &str = "import time\n\
+        while True:\n  print(int(time.time()), int(time.monotonic()), flush=True); time.sleep(0.01)";
+
+    #[tokio::test]
+    async fn a_running_program_sees_the_wall_clock_jump_and_no_other() -> Result<()> {
+        if !peers::ready("testkit: wall clocks", &[Peer::WallClock]) {
+            return Ok(());
+        }
+        let folder = scratch::folder()?;
+        let clock = WallClock::new("one", folder.path())?;
+        let mut command = Command::new(peers::SYSTEM_PYTHON);
+        command.args(["-c", TELL]);
+        clock.show_to(&mut command);
+        let mut process = Process::spawn("teller", &command, folder.path())?;
+        process.prints("\n", Duration::from_secs(60)).await?;
+        let first = told(&process, |_| true);
+        for shift in [HOUR, -HOUR] {
+            clock.jump_to(shift)?;
+            let jumped = |wall: i64| (wall - first.0 - shift).abs() < HOUR / 2;
+            while !told_any(&process, jumped) {
+                assert_eq!(process.status()?, None, "{}", process.tail());
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            let (_, steady) = told(&process, jumped);
+            assert!((0..HOUR / 2).contains(&(steady - first.1)), "the steady clock jumped too");
+        }
+        Ok(())
+    }
+
+    fn lines(process: &Process) -> Vec<(i64, i64)> {
+        let output = process.stdout();
+        // The last line may be half a line.
+        let whole = output.rsplit_once('\n').map_or("", |(whole, _)| whole);
+        let parse = |line: &str| {
+            let (wall, steady) = line.split_once(' ')?;
+            Some((wall.parse().ok()?, steady.parse().ok()?))
+        };
+        whole.lines().filter_map(parse).collect()
+    }
+
+    fn told_any(process: &Process, wanted: impl Fn(i64) -> bool) -> bool {
+        lines(process).iter().any(|(wall, _)| wanted(*wall))
+    }
+
+    fn told(process: &Process, wanted: impl Fn(i64) -> bool) -> (i64, i64) {
+        *lines(process).iter().find(|(wall, _)| wanted(*wall)).expect("it has told")
+    }
+}
