@@ -114,7 +114,7 @@ impl Cleanup {
     }
 }
 
-pub(crate) fn delete(node: &ZnodePath) -> DeleteRequest {
+fn delete(node: &ZnodePath) -> DeleteRequest {
     DeleteRequest { path: node.to_string(), version: -1 }
 }
 

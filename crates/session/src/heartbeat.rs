@@ -4,7 +4,7 @@
 //! timeout. That it was committed shows that the nodes exist and that the session was alive; see
 //! [`LeaseMode::Quorum`](crate::LeaseMode::Quorum).
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use lockkeeper_wire::{CheckRequest, ErrorCode, Op, OpResult, Request, ZnodePath};
 
@@ -14,16 +14,24 @@ use crate::Instant;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HoldId(pub(crate) u64);
 
-/// How many checks go into one `multi`: some 120 KB with the longest usual paths.
-const CHECKS_PER_MULTI: usize = 1_000;
+/// How much goes into one `multi`, in bytes of paths: far from any server's limit.
+const BYTES_PER_MULTI: usize = 64 * 1024;
+
+/// What a check takes besides its path, in bytes.
+const BYTES_PER_CHECK: usize = 17;
+
+/// A `multi` of checks, and the holds that it proves.
+#[derive(Clone, Debug)]
+pub(crate) struct Beat {
+    pub(crate) request: Request,
+    pub(crate) checked: Vec<HoldId>,
+}
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Heartbeat {
     holds: BTreeMap<HoldId, ZnodePath>,
     next_id: u64,
     due: Option<Instant>,
-    /// What was checked by each heartbeat whose answer has not come, oldest first.
-    in_flight: VecDeque<Vec<HoldId>>,
 }
 
 impl Heartbeat {
@@ -55,23 +63,36 @@ impl Heartbeat {
     }
 
     /// The heartbeats to send now; the next ones are due at `next`.
-    pub(crate) fn beat(&mut self, next: Instant) -> Vec<Request> {
+    pub(crate) fn beat(&mut self, next: Instant) -> Vec<Beat> {
         if self.holds.is_empty() {
             self.due = None;
             return Vec::new();
         }
         self.due = Some(next);
-        let holds: Vec<_> = self.holds.iter().collect();
-        let chunks = holds.chunks(CHECKS_PER_MULTI).map(|chunk| {
-            self.in_flight.push_back(chunk.iter().map(|(id, _)| **id).collect());
-            Request::Multi(chunk.iter().map(|(_, path)| check(path)).collect())
-        });
-        chunks.collect()
+        let mut beats = Vec::new();
+        let (mut checked, mut checks, mut bytes) = (Vec::new(), Vec::new(), 0);
+        for (id, path) in &self.holds {
+            let more = path.as_str().len() + BYTES_PER_CHECK;
+            if bytes + more > BYTES_PER_MULTI && bytes > 0 {
+                let request = Request::Multi(std::mem::take(&mut checks));
+                beats.push(Beat { request, checked: std::mem::take(&mut checked) });
+                bytes = 0;
+            }
+            bytes += more;
+            checked.push(*id);
+            checks.push(check(path));
+        }
+        beats.push(Beat { request: Request::Multi(checks), checked });
+        beats
     }
 
-    /// Takes the answer to the oldest heartbeat; returns the holds whose nodes are gone.
-    pub(crate) fn answered(&mut self, results: &[OpResult], now: Instant) -> Vec<HoldId> {
-        let checked = self.in_flight.pop_front().unwrap_or_default();
+    /// Takes the answer to a heartbeat; returns the holds whose nodes are gone.
+    pub(crate) fn answered(
+        &mut self,
+        checked: Vec<HoldId>,
+        results: &[OpResult],
+        now: Instant,
+    ) -> Vec<HoldId> {
         let gone: Vec<_> = checked
             .into_iter()
             .zip(results)
@@ -85,14 +106,8 @@ impl Heartbeat {
         gone
     }
 
-    /// The oldest heartbeat has no answer that tells about nodes.
-    pub(crate) fn failed(&mut self) {
-        self.in_flight.pop_front();
-    }
-
     /// The connection is lost; heartbeats start again at once on the next one.
     pub(crate) fn disconnected(&mut self, now: Instant) {
-        self.in_flight.clear();
         if self.due.is_some() {
             self.due = Some(now);
         }
@@ -101,7 +116,6 @@ impl Heartbeat {
     /// The session is over; returns the holds that it had.
     pub(crate) fn expired(&mut self) {
         self.holds.clear();
-        self.in_flight.clear();
         self.due = None;
     }
 }

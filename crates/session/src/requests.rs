@@ -4,15 +4,15 @@ use lockkeeper_wire::{OpCode, OpResult, Request, Response};
 
 use crate::cleanup::Entry;
 use crate::mutants::Mutant;
-use crate::{Instant, Outcome, RequestError, WatchId};
+use crate::{HoldId, Instant, Outcome, RequestError, WatchId};
 
 /// Whose request it is.
 #[derive(Clone, Debug)]
 pub(crate) enum Origin<T> {
     /// The caller's, who gets the answer.
     Caller(T),
-    /// A heartbeat.
-    Heartbeat,
+    /// A heartbeat, which proves these.
+    Heartbeat(Vec<HoldId>),
     /// The last request of a cleanup, whose answer decides what is left to do.
     Cleanup(Entry<T>),
     /// The end of the session.

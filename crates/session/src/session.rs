@@ -176,9 +176,12 @@ impl<T> Session<T> {
 
     /// Forgets a watch, and has the server forget it if nobody else on this session needs it.
     pub fn unwatch(&mut self, now: Instant, id: WatchId) {
-        let Some(Removal { path, kind }) = self.watches.remove(id) else {
-            return;
-        };
+        if let Some(removal) = self.watches.remove(id) {
+            self.remove_watch(now, removal);
+        }
+    }
+
+    fn remove_watch(&mut self, now: Instant, Removal { path, kind }: Removal) {
         if self.phase == Phase::Connected {
             let removal = RemoveWatchesRequest { path, kind: kind.code() };
             self.send(now, Request::RemoveWatches(removal), Origin::Nobody, None);
@@ -274,6 +277,7 @@ impl<T> Session<T> {
         self.output.clear();
         self.pings.clear();
         self.heartbeat.disconnected(now);
+        self.watches.disconnected();
         self.fail_in_flight(RequestError::ConnectionLost);
         if was_connected {
             self.contact_lost = now;

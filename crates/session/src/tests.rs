@@ -453,6 +453,39 @@ fn held_nodes_are_proven_by_committed_checks() {
     assert_eq!(ops.len(), 1, "the other one is proven at once");
 }
 
+/// A thousand long paths made a heartbeat that no server takes: the lease ran out. And whoever was
+/// refused so took the answer to another heartbeat for its own.
+#[test]
+fn heartbeats_of_many_long_paths_are_small_and_know_what_they_prove() {
+    let mut world = World::connected();
+    let long = |n: u32| path(&format!("/{n:05}{}", "x".repeat(2_000)));
+    let holds: Vec<_> = (0..1_000).map(|n| world.session.hold(world.now, long(n))).collect();
+    world.pass(TIMEOUT / 6).unwrap();
+    world.requests();
+    world.pass(TIMEOUT / 6).unwrap();
+    let beats: Vec<_> = world
+        .requests()
+        .into_iter()
+        .filter_map(|(xid, request)| match request {
+            Request::Multi(ops) => Some((xid, ops)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(beats.iter().map(|(_, ops)| ops.len()).sum::<usize>(), holds.len());
+    let last = beats.len() - 1;
+    for (index, (xid, ops)) in beats.iter().enumerate() {
+        let bytes: usize = ops.iter().map(|_| 2_006).sum();
+        assert!(bytes < MAX_FRAME / 4, "{bytes}");
+        let mut results = vec![OpResult::Error(None); ops.len()];
+        if index == last {
+            results[ops.len() - 1] = OpResult::Error(Some(ErrorCode::NoNode));
+        }
+        world.reply(*xid, Ok(Response::Multi(results))).unwrap();
+    }
+    let gone = world.events();
+    assert_eq!(gone, [Event::NodeGone { id: holds[holds.len() - 1] }]);
+}
+
 /// L1, L6: a delete that must happen is retried over reconnects until a server confirms it.
 #[test]
 fn l1_l6_a_cleanup_survives_lost_connections() {
@@ -538,6 +571,49 @@ fn l7_a_name_that_is_used_again_is_looked_at_before_each_delete() {
     }
 }
 
+/// Between the look and the delete the node was asked for, taken by force and made again by the
+/// next holder: the delete names the version that was seen, which the new node does not have.
+#[test]
+fn l7_a_name_that_was_taken_by_force_after_the_look_is_not_deleted() {
+    let mut world = World::connected();
+    let target = Cleanup::Reused { node: path("/lock"), which: Which::MadeBy(Zxid(41)) };
+    world.session.clean_up(world.now, target, Some(1));
+    for (czxid, version) in [(41, 1), (42, 0)] {
+        let look = world.requests();
+        assert!(matches!(look[1].1, Request::GetData(_)), "{look:?}");
+        let (ephemeral_owner, czxid) = (SessionId(7), Zxid(czxid));
+        let stat = Stat { ephemeral_owner, czxid, version, ..Stat::default() };
+        world.reply(look[0].0, Ok(Response::Path("/lock".into()))).unwrap();
+        world.reply(look[1].0, Ok(Response::Data { data: Bytes::new(), stat })).unwrap();
+        if version == 1 {
+            let (xid, request) = world.request();
+            let delete = DeleteRequest { path: "/lock".into(), version };
+            assert_eq!(request, Request::Delete(delete));
+            world.reply(xid, Err(ErrorCode::BadVersion)).unwrap();
+            assert_eq!(world.results(), [], "it is looked at again");
+        }
+    }
+    assert_eq!(world.requests(), [], "this one is somebody else's");
+    assert_eq!(world.results(), [(1, Ok(Response::Empty))]);
+}
+
+/// An answer that could not be read ended the cleanup, although nobody knew what was left.
+#[test]
+fn l1_a_cleanup_survives_an_answer_that_nobody_understands() {
+    let mut world = World::connected();
+    let target = Cleanup::Child { parent: path("/locks"), prefix: "_c_1-lock-".into() };
+    world.session.clean_up(world.now, target, Some(1));
+    let look = world.requests();
+    world.reply(look[0].0, Ok(Response::Path("/locks".into()))).unwrap();
+    let fault = world.reply(look[1].0, Ok(Response::Empty));
+    assert!(matches!(fault, Err(Disconnect::Message(_))), "{fault:?}");
+    world.lose_connection();
+    assert_eq!(world.results(), [], "not done yet");
+    world.connect(7);
+    let look = world.requests();
+    assert!(matches!(look[1].1, Request::GetChildren(_)), "{look:?}");
+}
+
 #[test]
 fn a_pair_is_deleted_together_or_is_gone_already() {
     for (results, goes_on) in [
@@ -596,6 +672,30 @@ fn a_watch_that_nobody_wants_is_removed_from_the_server() {
     world.connect(7);
     let unwatched = PathWatchRequest { path: "/a".into(), watch: false };
     assert_eq!(world.request().1, Request::GetData(unwatched), "never asked for");
+}
+
+/// The first watcher went away while the second one's request was on its way; that request
+/// failed, and nobody told the server that its watch was not wanted any more.
+#[test]
+fn l8_a_watch_that_outlived_its_watcher_is_removed_when_the_last_request_fails() {
+    let mut world = World::connected();
+    let first = world.session.submit_watching(world.now, get_data("/a"), WatchKind::Data, 1);
+    let (xid, _) = world.request();
+    world.reply(xid, data()).unwrap();
+    world.session.submit_watching(world.now, get_data("/a"), WatchKind::Data, 2);
+    let (xid, _) = world.request();
+    world.session.unwatch(world.now, first);
+    assert_eq!(world.requests(), [], "the second one may need it");
+    world.reply(xid, Err(ErrorCode::NoAuth)).unwrap();
+    let (xid, request) = world.request();
+    assert!(matches!(request, Request::RemoveWatches(_)), "{request:?}");
+    world.reply(xid, Ok(Response::Empty)).unwrap();
+
+    // Alone, a request that fails has left nothing.
+    world.session.submit_watching(world.now, get_data("/a"), WatchKind::Data, 3);
+    let (xid, _) = world.request();
+    world.reply(xid, Err(ErrorCode::NoNode)).unwrap();
+    assert_eq!(world.requests(), []);
 }
 
 #[test]

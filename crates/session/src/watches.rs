@@ -96,9 +96,18 @@ pub(crate) struct Removal {
     pub(crate) kind: WatcherKind,
 }
 
+/// The watchers that share a watch.
+#[derive(Clone, Debug, Default)]
+struct Group {
+    watchers: Vec<Watcher>,
+    /// Whether the server has the watch of one that has gone, as others still waited for the
+    /// answers to their requests.
+    left_behind: bool,
+}
+
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Watches {
-    watchers: BTreeMap<(String, Slot), Vec<Watcher>>,
+    groups: BTreeMap<(String, Slot), Group>,
     places: BTreeMap<WatchId, (String, Slot)>,
     next_id: u64,
 }
@@ -111,7 +120,7 @@ impl Watches {
         let place = (path, kind.slot());
         self.places.insert(id, place.clone());
         let watcher = Watcher { id, armed: false, missing: false };
-        self.watchers.entry(place).or_default().push(watcher);
+        self.groups.entry(place).or_default().watchers.push(watcher);
         id
     }
 
@@ -122,22 +131,44 @@ impl Watches {
 
     /// The server has the watch now; `missing`: on a node that does not exist yet.
     pub(crate) fn arm(&mut self, id: WatchId, missing: bool) {
-        let watchers = self.places.get(&id).and_then(|place| self.watchers.get_mut(place));
-        if let Some(watcher) = watchers.into_iter().flatten().find(|w| w.id == id) {
+        let group = self.places.get(&id).and_then(|place| self.groups.get_mut(place));
+        let mut watchers = group.into_iter().flat_map(|group| &mut group.watchers);
+        if let Some(watcher) = watchers.find(|w| w.id == id) {
             (watcher.armed, watcher.missing) = (true, missing);
         }
     }
 
     /// Forgets a watcher; says what the server should be told if it was the last of its kind.
     pub(crate) fn remove(&mut self, id: WatchId) -> Option<Removal> {
+        self.take_out(id).map(|(removal, _)| removal)
+    }
+
+    /// The same for a watcher whose request has failed, so that the server has no watch of it.
+    pub(crate) fn give_up(&mut self, id: WatchId) -> Option<Removal> {
+        self.take_out(id).filter(|(_, left_behind)| *left_behind).map(|(removal, _)| removal)
+    }
+
+    /// The removal, if it was the last of its kind, and whether one before it has left its watch
+    /// behind.
+    fn take_out(&mut self, id: WatchId) -> Option<(Removal, bool)> {
         let place = self.places.remove(&id)?;
-        let watchers = self.watchers.get_mut(&place)?;
-        watchers.retain(|watcher| watcher.id != id);
-        if !watchers.is_empty() {
+        let group = self.groups.get_mut(&place)?;
+        let gone = |watcher: &Watcher| watcher.id == id;
+        group.left_behind |= group.watchers.iter().any(|watcher| gone(watcher) && watcher.armed);
+        group.watchers.retain(|watcher| !gone(watcher));
+        if !group.watchers.is_empty() {
             return None;
         }
-        self.watchers.remove(&place);
-        Some(Removal { path: place.0, kind: place.1.removal() })
+        let left_behind = group.left_behind;
+        self.groups.remove(&place);
+        Some((Removal { path: place.0, kind: place.1.removal() }, left_behind))
+    }
+
+    /// The connection is lost, and with it what the server knew.
+    pub(crate) fn disconnected(&mut self) {
+        for group in self.groups.values_mut() {
+            group.left_behind = false;
+        }
     }
 
     /// The watchers that an event is for. One-shot ones are gone with it.
@@ -156,17 +187,19 @@ impl Watches {
 
     fn fire_at(&mut self, path: &str, slot: Slot, fired: &mut Vec<WatchId>) {
         let place = (path.to_owned(), slot);
-        let Some(watchers) = self.watchers.get_mut(&place) else {
+        let Some(group) = self.groups.get_mut(&place) else {
             return;
         };
+        let watchers = &mut group.watchers;
         // A watcher whose request is still on its way will be armed by the server after this
         // event, so it stays.
         let armed = watchers.iter().filter(|watcher| watcher.armed).map(|watcher| watcher.id);
         let ids: Vec<_> = armed.collect();
         if slot.is_one_shot() {
+            group.left_behind = false;
             watchers.retain(|watcher| !watcher.armed);
             if watchers.is_empty() {
-                self.watchers.remove(&place);
+                self.groups.remove(&place);
             }
             for id in &ids {
                 self.places.remove(id);
@@ -177,7 +210,7 @@ impl Watches {
 
     /// Forgets everything, because the session is over.
     pub(crate) fn clear(&mut self) {
-        self.watchers.clear();
+        self.groups.clear();
         self.places.clear();
     }
 
@@ -187,7 +220,7 @@ impl Watches {
         let mut requests = Vec::new();
         let mut current = SetWatchesRequest { relative_zxid, ..Default::default() };
         let mut bytes = 0;
-        for ((path, slot), watchers) in &self.watchers {
+        for ((path, slot), Group { watchers, .. }) in &self.groups {
             if !watchers.iter().any(|watcher| watcher.armed) {
                 continue;
             }

@@ -86,7 +86,7 @@ impl<T> Session<T> {
                     }
                     self.cleanup.push(entry);
                 }
-                Origin::Heartbeat | Origin::Close | Origin::Nobody => {}
+                Origin::Heartbeat(_) | Origin::Close | Origin::Nobody => {}
             }
         }
     }

@@ -2,14 +2,14 @@
 
 use bytes::Bytes;
 use lockkeeper_wire::{
-    Decoder, ErrorCode, OpCode, OpResult, Record, ReplyHeader, Request, Response, WatchEvent,
-    ZnodePath, Zxid, xid,
+    Decoder, DeleteRequest, ErrorCode, OpCode, OpResult, Record, ReplyHeader, Request, Response,
+    WatchEvent, ZnodePath, Zxid, xid,
 };
 
 use super::Session;
-use crate::cleanup::{Entry, delete};
+use crate::cleanup::Entry;
 use crate::requests::Origin;
-use crate::{Cleanup, Disconnect, Event, Instant, Outcome, RequestError, WatchId};
+use crate::{Cleanup, Disconnect, Event, HoldId, Instant, Outcome, RequestError, WatchId};
 
 impl<T> Session<T> {
     pub(super) fn handle_message(&mut self, now: Instant, frame: Bytes) -> Result<(), Disconnect> {
@@ -68,7 +68,7 @@ impl<T> Session<T> {
             self.lease.answered(sent.at, now);
         }
         if let Some(id) = sent.watch {
-            self.settle_watch(id, sent.op, &result);
+            self.settle_watch(now, id, sent.op, &result);
         }
         let closed = matches!(sent.origin, Origin::Close);
         self.settle(now, sent.origin, result, header.zxid);
@@ -82,6 +82,7 @@ impl<T> Session<T> {
 
     pub(super) fn settle_watch(
         &mut self,
+        now: Instant,
         id: WatchId,
         op: OpCode,
         result: &Result<Response, RequestError>,
@@ -91,7 +92,12 @@ impl<T> Session<T> {
             Err(RequestError::Server(ErrorCode::NoNode)) if op == OpCode::Exists => {
                 self.watches.arm(id, true);
             }
-            Err(_) => drop(self.watches.remove(id)),
+            // It may have been all that kept the watch of a watcher that has gone.
+            Err(_) => {
+                if let Some(removal) = self.watches.give_up(id) {
+                    self.remove_watch(now, removal);
+                }
+            }
         }
     }
 
@@ -104,7 +110,7 @@ impl<T> Session<T> {
     ) {
         match origin {
             Origin::Caller(token) => self.events.push_back(Event::Reply { token, result, zxid }),
-            Origin::Heartbeat => self.settle_heartbeat(now, result),
+            Origin::Heartbeat(checked) => self.settle_heartbeat(now, checked, result),
             Origin::Cleanup(entry) => self.settle_cleanup(now, entry, result),
             Origin::Close => self.finish(&RequestError::Closed),
             Origin::Nobody => {}
@@ -114,15 +120,13 @@ impl<T> Session<T> {
     pub(super) fn settle_heartbeat(
         &mut self,
         now: Instant,
+        checked: Vec<HoldId>,
         result: Result<Response, RequestError>,
     ) {
-        match result {
-            Ok(Response::Multi(results)) => {
-                for id in self.heartbeat.answered(&results, now) {
-                    self.events.push_back(Event::NodeGone { id });
-                }
-            }
-            _ => self.heartbeat.failed(),
+        // Any other answer tells nothing about nodes.
+        let Ok(Response::Multi(results)) = result else { return };
+        for id in self.heartbeat.answered(checked, &results, now) {
+            self.events.push_back(Event::NodeGone { id });
         }
     }
 
@@ -147,8 +151,11 @@ impl<T> Session<T> {
                 if stat.ephemeral_owner != self.identity.id || !which.is(&data, &stat) {
                     return self.answer(entry.notify, Ok(Response::Empty));
                 }
-                // Lost, it begins with another look: the name may be somebody else's by then.
-                let request = Request::Delete(delete(node));
+                // Lost, it begins with another look: the name may be somebody else's by then. So
+                // may it be by now, if the node was changed and then taken by force: the next one
+                // begins with another version.
+                let delete = DeleteRequest { path: node.to_string(), version: stat.version };
+                let request = Request::Delete(delete);
                 self.cleanup.go_on();
                 self.send(now, request, Origin::Cleanup(entry), None);
             }
@@ -160,8 +167,15 @@ impl<T> Session<T> {
                 }
                 self.delete_found(now, vec![node.clone()], entry.notify);
             }
-            // The session's end is certain only when a handshake says so.
-            (_, Err(RequestError::SessionExpired(_))) => self.cleanup.push(entry),
+            (Cleanup::Reused { .. }, Err(RequestError::Server(ErrorCode::BadVersion))) => {
+                self.cleanup.push(entry);
+                self.send_cleanups(now);
+            }
+            // The session's end is certain only when a handshake says so, and an answer that
+            // nobody understands says nothing: the connection ends with it.
+            (_, Err(RequestError::SessionExpired(_) | RequestError::BadAnswer(_))) => {
+                self.cleanup.push(entry);
+            }
             (_, Err(error)) if error.is_retryable() => self.cleanup.push(entry),
             (target, result) => {
                 let error = result.err().unwrap_or(RequestError::Closed);

@@ -5,6 +5,7 @@ use lockkeeper_wire::{Request, Zxid, write_frame, xid};
 use super::{Contact, Session};
 use crate::cleanup::Entry;
 use crate::config::{heartbeat_interval, longest_silence};
+use crate::heartbeat::Beat;
 use crate::requests::{Origin, Queued, Sent, set_watch_flag};
 use crate::{Instant, RequestError, WatchId};
 
@@ -86,8 +87,8 @@ impl<T> Session<T> {
 
     pub(super) fn send_heartbeat(&mut self, now: Instant) {
         let next = now + heartbeat_interval(self.identity.timeout);
-        for request in self.heartbeat.beat(next) {
-            self.send(now, request, Origin::Heartbeat, None);
+        for Beat { request, checked } in self.heartbeat.beat(next) {
+            self.send(now, request, Origin::Heartbeat(checked), None);
         }
     }
 
