@@ -8,7 +8,7 @@ use lockkeeper_session::{Config, Contact, Credentials, LeaseMode};
 use tokio::sync::watch;
 
 use crate::client::Client;
-use crate::dial::Dialer;
+use crate::dial::{Dialer, Nature, Tried};
 use crate::driver::{Failures, drive};
 use crate::shared::Shared;
 use crate::world::{Reality, World};
@@ -104,7 +104,8 @@ impl ClientBuilder {
     /// # Errors
     /// If the connection string is malformed, no server accepts a session within the connect
     /// timeout (the error tells why of each), the credentials are refused, or the granted session
-    /// timeout is too short for a lease.
+    /// timeout is too short for a lease. At once, if what answers is nowhere a ZooKeeper server, or
+    /// none that trusts and is trusted.
     ///
     /// # Cancel safety
     /// Safe: nothing is left running.
@@ -131,22 +132,29 @@ impl ClientBuilder {
 
 async fn first_connection(
     client: &Client,
-    failed: watch::Receiver<Vec<(crate::Host, String)>>,
+    mut tried: watch::Receiver<Tried>,
     timeout: Duration,
 ) -> Result<(), ConnectError> {
     let mut status = client.status();
     let decided = status.wait_for(|status| {
         matches!(status.contact, Contact::Connected | Contact::Closed | Contact::Unreachable)
     });
-    let contact = match tokio::time::timeout(timeout, decided).await {
-        Ok(Ok(status)) => status.contact,
-        Ok(Err(_)) | Err(_) => Contact::Unreachable,
+    let mut no_hope = tried.clone();
+    let contact = tokio::select! {
+        biased;
+        decided = decided => decided.map_or(Contact::Unreachable, |status| status.contact),
+        _ = no_hope.wait_for(|tried| tried.hopeless.is_some()) => Contact::Unreachable,
+        () = tokio::time::sleep(timeout) => Contact::Unreachable,
     };
+    let tried = tried.borrow_and_update().clone();
     match contact {
         Contact::Connected => Ok(()),
         // Nothing but refused credentials closes a client that has not been handed out.
         Contact::Closed => Err(ConnectError::AuthFailed),
-        _ => Err(ConnectError::Unreachable(failed.borrow().clone())),
+        _ if tried.hopeless == Some(Nature::Foreign) => {
+            Err(ConnectError::NotZooKeeper(tried.reasons))
+        }
+        _ => Err(ConnectError::Unreachable(tried.reasons)),
     }
 }
 

@@ -11,9 +11,8 @@ use lockkeeper_session::{Contact, Disconnect, Instant};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
 
-use crate::Host;
 use crate::clock::sleep_towards;
-use crate::dial::Dialer;
+use crate::dial::{Dialer, Fault, Nature, Tried};
 use crate::shared::Shared;
 use crate::world::Transport;
 
@@ -28,13 +27,26 @@ enum Ended {
     Eof,
     #[error(
         "the server closed the connection during the handshake; a server does so when it is full, \
-         starting, or behind what this session has seen (its data may have been wiped)"
+         starting, or behind what this session has seen (its data may have been wiped), and when \
+         it wants TLS"
     )]
     EofInHandshake,
+    #[error("{0}")]
+    Foreign(String),
 }
 
-/// What was wrong with each server, for whoever waits for the first connection.
-pub(crate) type Failures = watch::Sender<Vec<(Host, String)>>;
+impl From<Ended> for Fault {
+    fn from(ended: Ended) -> Self {
+        match ended {
+            Ended::Io(error) => error.into(),
+            Ended::Foreign(why) => Self { why, nature: Nature::Foreign },
+            _ => Self::passing(ended),
+        }
+    }
+}
+
+/// What has come of the servers so far, for whoever waits for the first connection.
+pub(crate) type Failures = watch::Sender<Tried>;
 
 /// Keeps the session connected until it is closed.
 pub(crate) async fn drive(shared: Arc<Shared>, mut dialer: Dialer, failures: Failures) {
@@ -44,18 +56,18 @@ pub(crate) async fn drive(shared: Arc<Shared>, mut dialer: Dialer, failures: Fai
             dialed = dialer.dial() => dialed,
             () = keep_time(&shared) => break,
         };
-        let (host, reason) = match dialed {
+        let (host, fault) = match dialed {
             Ok((host, transport)) => {
                 tracing::debug!(%host, "connected");
                 let ended = talk(&shared, transport, &mut dialer).await;
                 shared.disconnected();
                 tracing::debug!(%host, %ended, "connection ended");
-                (host, ended.to_string())
+                (host, ended.into())
             }
             Err(failure) => failure,
         };
-        dialer.failed(host, reason);
-        failures.send_replace(dialer.reasons());
+        dialer.failed(host, fault);
+        failures.send_replace(dialer.tried());
     }
 }
 
@@ -106,14 +118,14 @@ async fn exchange(
     mut writer: impl AsyncWrite + Unpin,
     dialer: &mut Dialer,
 ) -> Result<std::convert::Infallible, Ended> {
-    let (mut input, mut output) = (BytesMut::new(), BytesMut::new());
+    let (mut input, mut output) = (BytesMut::new(), Output::default());
     let mut accepted = false;
     loop {
-        let deadline = shared.poll(&mut output);
+        let deadline = shared.poll(&mut output.bytes);
         input.reserve(READ_SIZE);
         let turn = {
             let read = pin!(reader.read_buf(&mut input));
-            let write = pin!(write_some(&mut writer, &mut output));
+            let write = pin!(output.write(&mut writer));
             let (woken, due) = (pin!(shared.woken()), pin!(until(shared, deadline)));
             Turn::next(read, write, woken, due).await
         };
@@ -124,7 +136,9 @@ async fn exchange(
             if read? == 0 {
                 return Err(if accepted { Ended::Eof } else { Ended::EofInHandshake });
             }
-            shared.input(&mut input)?;
+            if let Err(fault) = shared.input(&mut input) {
+                return Err(if accepted { fault.into() } else { no_handshake(fault, &input) });
+            }
             if !accepted {
                 accepted = shared.look(|session| session.contact()) == Contact::Connected;
                 if accepted {
@@ -176,16 +190,61 @@ fn ready<T>(poll: Poll<T>) -> Option<T> {
     }
 }
 
-/// Writes some of the bytes, if there are any; else it never ends.
-async fn write_some(
-    writer: &mut (impl AsyncWrite + Unpin),
-    output: &mut BytesMut,
-) -> io::Result<usize> {
-    if output.is_empty() {
-        return pending().await;
-    }
-    writer.write_buf(output).await
+/// What is to be written.
+#[derive(Debug, Default)]
+struct Output {
+    bytes: BytesMut,
+    /// Whether the writer may have kept something back: under TLS what was written is encrypted,
+    /// and then waits for room in the socket.
+    unflushed: bool,
 }
+
+impl Output {
+    /// Writes some of the bytes, if there are any, and makes sure that the last ones leave; else
+    /// it never ends. Cancel safe.
+    async fn write(&mut self, writer: &mut (impl AsyncWrite + Unpin)) -> io::Result<usize> {
+        let mut count = 0;
+        if !self.bytes.is_empty() {
+            count = writer.write_buf(&mut self.bytes).await?;
+            self.unflushed = true;
+        }
+        if !self.unflushed {
+            return pending().await;
+        }
+        if self.bytes.is_empty() {
+            writer.flush().await?;
+            self.unflushed = false;
+        }
+        Ok(count)
+    }
+}
+
+/// Why there is no handshake: what is no ZooKeeper server is named by what it says.
+fn no_handshake(fault: Disconnect, input: &[u8]) -> Ended {
+    match fault {
+        Disconnect::Frame(_) => Ended::Foreign(foreign(input)),
+        Disconnect::Message(_) => Ended::Foreign(fault.to_string()),
+        other => other.into(),
+    }
+}
+
+fn foreign(answer: &[u8]) -> String {
+    let text = answer.split(|byte| matches!(byte, b'\r' | b'\n')).next().unwrap_or_default();
+    let text: Vec<_> = text.iter().copied().take(LONGEST_QUOTE).collect();
+    match std::str::from_utf8(&text) {
+        _ if answer.starts_with(TLS_ALERT) => "it speaks TLS".to_owned(),
+        Ok(text) if !text.is_empty() && !text.contains(char::is_control) => {
+            format!("it says {text:?}, which is not the ZooKeeper protocol")
+        }
+        _ => "its answer is not the ZooKeeper protocol".to_owned(),
+    }
+}
+
+/// How a TLS server begins to say that it does not understand.
+const TLS_ALERT: &[u8] = &[0x15, 0x03];
+
+/// How much of a stranger's answer is quoted, in bytes.
+const LONGEST_QUOTE: usize = 40;
 
 /// How much is read at once, in bytes.
 const READ_SIZE: usize = 16 * 1024;
@@ -194,5 +253,47 @@ async fn until(shared: &Shared, deadline: Option<Instant>) {
     match deadline {
         Some(deadline) => sleep_towards(deadline.since(shared.now())).await,
         None => pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{BufWriter, duplex};
+
+    use super::*;
+
+    /// A writer like that of TLS keeps back what the socket has no room for. Nobody asked it for
+    /// the rest before there was more to write.
+    #[tokio::test]
+    async fn what_a_writer_keeps_back_leaves_without_more_to_write() {
+        let (end, mut other_end) = duplex(4);
+        let mut writer = BufWriter::new(end);
+        let mut output = Output { bytes: BytesMut::from(&b"a request"[..]), unflushed: false };
+        let mut received = [0; 9];
+        let mut read = pin!(other_end.read_exact(&mut received));
+        for _ in 0..1_000 {
+            // Each turn of the driver polls anew, as other things happen in between.
+            tokio::select! {
+                biased;
+                _ = output.write(&mut writer) => {}
+                read = &mut read => return assert_eq!(read.unwrap(), 9),
+                () = tokio::task::yield_now() => {}
+            }
+        }
+        panic!("it stays in the writer");
+    }
+
+    #[test]
+    fn strangers_are_named_by_what_they_say() {
+        for (answer, part) in [
+            (&b"HTTP/1.1 400 Bad Request\r\nServer: x"[..], "\"HTTP/1.1 400 Bad Request\""),
+            (b"SSH-2.0-OpenSSH_9.2\r\n", "\"SSH-2.0-OpenSSH_9.2\""),
+            (&[0x15, 3, 3, 0, 2, 2, 70], "speaks TLS"),
+            (&[0xff, 1, 2, 3], "not the ZooKeeper protocol"),
+            (b"\x1b[2J-stranger", "its answer is not"),
+        ] {
+            let why = foreign(answer);
+            assert!(why.contains(part), "{answer:?}: {why}");
+        }
     }
 }

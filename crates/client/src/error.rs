@@ -140,6 +140,15 @@ pub enum ConnectError {
         /// Every server that was tried, with what was wrong the last time.
         Vec<(Host, String)>,
     ),
+    /// What answers is nowhere a ZooKeeper server.
+    #[error(
+        "no ZooKeeper server answers: {}; wrong port, or does one of you want TLS?",
+        failures(.0)
+    )]
+    NotZooKeeper(
+        /// Every server that was tried, with what it said.
+        Vec<(Host, String)>,
+    ),
     /// This machine cannot do what is needed for a connection.
     #[error("nothing that could serve a connection can be started: {0}")]
     Io(

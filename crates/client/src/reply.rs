@@ -50,9 +50,8 @@ impl<T> Reply<T> {
     }
 
     fn finish(&self, (answer, _): Answer) -> Result<T, Error> {
-        let misfit = RequestError::BadAnswer(DecodeError::MisplacedOp(self.op.code()));
         answer
-            .and_then(|response| (self.read)(response, &self.chroot).ok_or(misfit))
+            .and_then(|response| (self.read)(response, &self.chroot).ok_or(misfit(self.op)))
             .map_err(|reason| Error::new(self.op, self.path.as_str(), reason))
     }
 }
@@ -64,6 +63,11 @@ impl<T> Future for Reply<T> {
         let answer = ready!(Pin::new(&mut self.receiver).poll(context));
         Poll::Ready(self.finish(answer.unwrap_or_else(|_| unanswered())))
     }
+}
+
+/// An answer that is well-formed, and not one to this operation.
+pub(crate) fn misfit(op: OpCode) -> RequestError {
+    RequestError::BadAnswer(DecodeError::MisplacedOp(op.code()))
 }
 
 /// The sender goes away unused only when the driver's runtime has ended.

@@ -12,6 +12,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName}
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
 
 use crate::Host;
+use crate::dial::Nature;
 use crate::world::{Boxed, Reality, Transport, World};
 
 /// Whom the client trusts, and whom it says that it is. Sockets on this machine stay plain.
@@ -91,8 +92,36 @@ impl Tls {
         let stream = TcpStream::connect((name, port)).await?;
         stream.set_nodelay(true)?;
         let connector = TlsConnector::from(Arc::clone(&self.config));
-        let stream = connector.connect(expected, stream).await?;
+        let stream =
+            connector.connect(expected, stream).await.map_err(|error| match error.kind() {
+                io::ErrorKind::UnexpectedEof => io::Error::new(error.kind(), CUT_OFF),
+                _ => error,
+            })?;
         Ok(Transport::Other(Box::new(stream)))
+    }
+}
+
+const CUT_OFF: &str = "the server closed the connection during the TLS handshake; it is not up yet, or \
+                       does not speak TLS on this port";
+
+/// Whether it helps to try again after a connection that ended so.
+pub(crate) fn nature(error: &io::Error) -> Nature {
+    use tokio_rustls::rustls::{AlertDescription as Alert, Error};
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
+    match inner {
+        Some(Error::InvalidMessage(_)) => Nature::Foreign,
+        Some(Error::InvalidCertificate(_)) => Nature::Distrust,
+        Some(Error::AlertReceived(
+            Alert::BadCertificate
+            | Alert::UnsupportedCertificate
+            | Alert::CertificateRevoked
+            | Alert::CertificateExpired
+            | Alert::CertificateUnknown
+            | Alert::UnknownCA
+            | Alert::AccessDenied
+            | Alert::CertificateRequired,
+        )) => Nature::Distrust,
+        _ => Nature::Passing,
     }
 }
 

@@ -7,8 +7,9 @@ use lockkeeper_wire::{
 };
 
 use crate::client::create_request;
+use crate::reply::misfit;
 use crate::watcher::strip_chroot;
-use crate::{Client, TransactionError};
+use crate::{Client, Error, TransactionError};
 
 /// Any version, in operations that name one.
 const ANY_VERSION: i32 = -1;
@@ -128,19 +129,25 @@ impl Transaction {
     }
 }
 
-/// The operation that made the transaction fail: the first that has an error of its own.
+/// Why the transaction failed, if it did: the first operation that has an error of its own.
 fn failure(
     results: &[OpResult],
     about: &[(OpCode, String)],
     chroot: &ZnodePath,
 ) -> Option<TransactionError> {
-    let mut failed = results.iter().enumerate().filter_map(|(index, result)| match result {
-        OpResult::Error(Some(code)) => Some((index, *code)),
+    let mut each = results.iter().zip(about).enumerate();
+    let culprit = each.find_map(|(index, (result, (op, path)))| match result {
+        OpResult::Error(Some(code)) => {
+            let path = strip_chroot(path, chroot);
+            Some(TransactionError::Failed { index, op: *op, path, code: *code })
+        }
         _ => None,
     });
-    let (index, code) = failed.next()?;
-    let (op, path) = about.get(index)?;
-    Some(TransactionError::Failed { index, op: *op, path: strip_chroot(path, chroot), code })
+    let failed = || results.iter().any(|result| matches!(result, OpResult::Error(_)));
+    // Without a culprit, or with another number of results: whatever happened, it is no success.
+    let misfits = || results.len() != about.len() || failed();
+    culprit
+        .or_else(|| misfits().then(|| Error::new(OpCode::Multi, "/", misfit(OpCode::Multi)).into()))
 }
 
 fn path_of(op: &Op) -> &str {
@@ -160,5 +167,38 @@ fn localize(result: OpResult, chroot: &ZnodePath) -> OpResult {
             OpResult::Create2 { path: strip_chroot(&path, chroot), stat }
         }
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lockkeeper_wire::ErrorCode;
+
+    use super::*;
+
+    /// A server that answered with an error too many had the transaction taken for a success.
+    #[test]
+    fn whatever_is_no_success_is_none() {
+        let about =
+            vec![(OpCode::Check, "/app/a".to_owned()), (OpCode::Delete, "/app/b".to_owned())];
+        let chroot = ZnodePath::new("/app").unwrap();
+        let error = |code| OpResult::Error(Some(code));
+        let of = |results: &[OpResult]| failure(results, &about, &chroot);
+        assert_eq!(of(&[OpResult::Check, OpResult::Delete]), None);
+        let failed = of(&[OpResult::Error(None), error(ErrorCode::NoNode)]);
+        let (op, path, code) = (OpCode::Delete, "/b".to_owned(), ErrorCode::NoNode);
+        assert_eq!(failed, Some(TransactionError::Failed { index: 1, op, path, code }));
+        for misfits in [
+            &[OpResult::Check, OpResult::Delete, error(ErrorCode::NoNode)][..],
+            &[OpResult::Error(None), OpResult::Error(None)],
+            &[OpResult::Check],
+            &[],
+        ] {
+            let request = of(misfits);
+            assert!(
+                matches!(request, Some(TransactionError::Request(_))),
+                "{misfits:?}: {request:?}"
+            );
+        }
     }
 }

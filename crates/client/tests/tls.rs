@@ -78,8 +78,9 @@ async fn a_server_with_another_name_or_another_root_is_not_trusted() {
     let engine = engine(&authority, "locks.example.org").await;
     let servers = engine.connect_string();
     let connect = async |tls: Tls| {
-        let builder = Client::builder().tls(tls).connect_timeout(std::time::Duration::from_secs(2));
-        builder.connect(&servers).await
+        // Trust does not come with time.
+        let long = std::time::Duration::from_secs(30);
+        Client::builder().tls(tls).connect_timeout(long).connect(&servers).await
     };
     let trusting = Tls::from_pem(&authority.pem()).unwrap();
     let error = connect(trusting.clone()).await.unwrap_err().to_string();
@@ -90,6 +91,18 @@ async fn a_server_with_another_name_or_another_root_is_not_trusted() {
     let stranger = stranger.server_name("locks.example.org").unwrap();
     let error = connect(stranger).await.unwrap_err().to_string();
     assert!(error.contains("certificate"), "{error}");
+}
+
+/// It was tried again for the whole connect timeout, and the error did not say what was wrong.
+#[tokio::test]
+async fn a_port_that_wants_tls_is_named_at_once() {
+    let engine = engine(&Authority::new(), "127.0.0.1").await;
+    let plain = engine.connect_string().replace("tls://", "");
+    let patient = Client::builder().connect_timeout(std::time::Duration::from_secs(30));
+    let error = patient.connect(&plain).await.unwrap_err();
+    assert!(matches!(error, ConnectError::NotZooKeeper(_)), "{error:?}");
+    let text = error.to_string();
+    assert!(text.contains("it speaks TLS") && text.contains("want TLS?"), "{text}");
 }
 
 #[tokio::test]

@@ -11,10 +11,16 @@ pub struct ZnodePath(Arc<str>);
 
 /// Why a text is no [`ZnodePath`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{path:?} is not a znode path: {reason}")]
+#[error("{path:?} is not a znode path: {}", describe(.path, *.fault))]
 pub struct PathError {
     path: String,
-    reason: &'static str,
+    fault: Fault,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    Form(&'static str),
+    Refused(char),
 }
 
 impl ZnodePath {
@@ -27,7 +33,7 @@ impl ZnodePath {
     pub fn new(path: &str) -> Result<Self, PathError> {
         match fault(path) {
             None => Ok(Self(path.into())),
-            Some(reason) => Err(PathError { path: path.to_owned(), reason }),
+            Some(fault) => Err(PathError { path: path.to_owned(), fault }),
         }
     }
 
@@ -70,14 +76,14 @@ impl ZnodePath {
     /// # Errors
     /// If `name` is empty, contains `/`, or is otherwise not acceptable as a segment.
     pub fn child(&self, name: &str) -> Result<Self, PathError> {
-        let reason = if name.contains('/') {
-            Some("a child's name contains no '/'")
+        let fault = if name.contains('/') {
+            Some(Fault::Form("a child's name contains no '/'"))
         } else {
             segment_fault(name)
         };
-        match reason {
+        match fault {
             None => Ok(self.join(name)),
-            Some(reason) => Err(PathError { path: self.join(name).0.to_string(), reason }),
+            Some(fault) => Err(PathError { path: self.join(name).0.to_string(), fault }),
         }
     }
 
@@ -102,27 +108,35 @@ impl ZnodePath {
     }
 }
 
-fn fault(path: &str) -> Option<&'static str> {
+fn fault(path: &str) -> Option<Fault> {
     if path == "/" {
         return None;
     }
     match path.strip_prefix('/') {
-        None if path.is_empty() => Some("it is empty"),
-        None => Some("it does not begin with '/'"),
-        Some(rest) if rest.ends_with('/') => Some("it ends with '/'"),
+        None if path.is_empty() => Some(Fault::Form("it is empty")),
+        None => Some(Fault::Form("it does not begin with '/'")),
+        Some(rest) if rest.ends_with('/') => Some(Fault::Form("it ends with '/'")),
         Some(rest) => rest.split('/').find_map(segment_fault),
     }
 }
 
-fn segment_fault(segment: &str) -> Option<&'static str> {
+fn segment_fault(segment: &str) -> Option<Fault> {
     match segment {
-        "" => Some("it has an empty segment"),
-        "." | ".." => Some("it has a relative segment"),
-        _ if segment.contains('\0') => Some("it contains a NUL character"),
-        _ if segment.chars().any(is_refused) => {
-            Some("it contains a character that ZooKeeper refuses")
+        "" => Some(Fault::Form("it has an empty segment")),
+        "." | ".." => Some(Fault::Form("it has a relative segment")),
+        _ if segment.contains('\0') => Some(Fault::Form("it contains a NUL character")),
+        _ => segment.chars().find(|c| is_refused(*c)).map(Fault::Refused),
+    }
+}
+
+fn describe(path: &str, fault: Fault) -> String {
+    match fault {
+        Fault::Form(what) => what.to_owned(),
+        Fault::Refused(refused) => {
+            let before = path.chars().take_while(|c| *c != refused).count();
+            let code = u32::from(refused);
+            format!("its character {} (U+{code:04X}) is one that ZooKeeper refuses", before + 1)
         }
-        _ => None,
     }
 }
 
@@ -178,9 +192,9 @@ mod tests {
             ("/a/./b", "relative"),
             ("/..", "relative"),
             ("/a\0", "NUL"),
-            ("/a\n", "refuses"),
-            ("/\u{f000}", "refuses"),
-            ("/\u{1f512}", "refuses"),
+            ("/a\n", "character 3 (U+000A) is one that ZooKeeper refuses"),
+            ("/\u{f000}", "character 2 (U+F000)"),
+            ("/ä\u{1f512}/b", "character 3 (U+1F512)"),
         ] {
             let error = ZnodePath::new(path).unwrap_err().to_string();
             assert!(error.contains(reason), "{path:?}: {error}");
