@@ -1,6 +1,7 @@
 //! The client beside servers, and beside what is none.
 
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use lockkeeper_client::{Client, ConnectError, Contact, SessionId};
@@ -16,7 +17,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// what was wrong.
 #[tokio::test]
 async fn a_stranger_is_named_after_one_round() {
-    let (one, other) = (stranger().await, stranger().await);
+    let ((one, calls), (other, other_calls)) = (stranger().await, stranger().await);
     let patient = Client::builder().connect_timeout(Duration::from_secs(30));
     let error = patient.connect(&format!("{one},{other}")).await.unwrap_err();
     let ConnectError::NotZooKeeper(hosts) = &error else { panic!("{error:?}") };
@@ -25,29 +26,36 @@ async fn a_stranger_is_named_after_one_round() {
     for part in [one.as_str(), other.as_str(), "HTTP/1.1 400 Bad Request", "wrong port"] {
         assert!(text.contains(part), "{part} is not in {text}");
     }
+    // Within the time there would have been some twenty. The next round may have begun.
+    for calls in [calls, other_calls] {
+        assert!((1..=2).contains(&calls.load(Ordering::Relaxed)), "{calls:?}");
+    }
 }
 
 /// As long as one server may be a good one, the others do not matter.
 #[tokio::test]
 async fn a_stranger_in_the_list_is_passed_over() {
     let engine = Engine::builder().listen("127.0.0.1:0".parse().unwrap()).start().await.unwrap();
-    let servers = format!("{},{}", stranger().await, engine.connect_string());
+    let servers = format!("{},{}", stranger().await.0, engine.connect_string());
     for _ in 0..4 {
         Client::connect(&servers).await.unwrap().close().await;
     }
 }
 
-/// A web server.
-async fn stranger() -> String {
+/// A web server, and how often it was called.
+async fn stranger() -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&calls);
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
+            counted.fetch_add(1, Ordering::Relaxed);
             // Whoever has gone away has seen enough.
             let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await;
         }
     });
-    address
+    (address, calls)
 }
 
 /// C9: somebody who looked at the status and then called the client waited for the driver, which
