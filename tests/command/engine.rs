@@ -124,6 +124,23 @@ fn an_empty_list_of_servers_is_not_the_local_engine() -> Result<()> {
     Ok(())
 }
 
+/// Whoever may write there could put a socket of their own in the engine's place.
+#[test]
+fn a_home_that_others_may_write_to_is_refused() -> Result<()> {
+    let home = Home::new()?;
+    for mode in [0o777, 0o1777, 0o770] {
+        let path = home.folder().join(format!("{mode:o}"));
+        fs::create_dir(&path)?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode))?;
+        let ended = Ended::of(home.command("run l -- true").env("LOCKKEEPER_HOME", &path))?;
+        ended.complains(73, &["others may write", "chmod go-w", "LOCKKEEPER_HOME"]);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
+        let status = Ended::of(home.command("local status").env("LOCKKEEPER_HOME", &path))?;
+        assert_eq!((status.code, status.stderr.as_str()), (Some(1), ""), "to read is no harm");
+    }
+    Ok(())
+}
+
 /// A file in the way stops every user, also root.
 #[test]
 fn a_home_that_cannot_be_made_is_refused() -> Result<()> {

@@ -8,7 +8,7 @@ use lockkeeper::ZnodePath;
 use lockkeeper::inspect::Queue;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::support::{Home, LIMIT};
+use crate::support::{Home, LIMIT, eventually, is_alive};
 
 /// What a session of 2 s is worth at most. Others may hold the lock when it is over.
 const LEASE: Duration = Duration::from_secs(2);
@@ -85,6 +85,90 @@ async fn a_deleted_node_ends_the_command_at_once() -> Result<()> {
     Ok(())
 }
 
+/// The engine died, nobody waited, and so nobody started it again: a command that could have gone
+/// on was ended with its lease.
+#[tokio::test]
+async fn a_holder_starts_its_engine_again() -> Result<()> {
+    let home = Home::new()?;
+    let script = "echo ready; while [ ! -e go ]; do sleep 0.05; done; exit 5";
+    let mut process = home.starts("holder", "l", script)?;
+    process.prints("ready", LIMIT).await?;
+    let before = home.engine_pid()?;
+    kill_process(Pid::from_raw(before).context("no process id")?, Signal::KILL)?;
+    eventually("another engine", || Ok(home.json("local status")?["running"] == true))?;
+    assert_ne!(home.engine_pid()?, before);
+    home.in_line("l", 1)?;
+    fs::write(home.folder().join("go"), "")?;
+    assert_eq!(process.end(LIMIT).await?.code(), Some(5), "{}", process.tail());
+    assert!(process.stderr().contains("starting it again"), "{}", process.stderr());
+    home.in_line("l", 0)
+}
+
+/// The engine died just before the command ended: the release hung for five seconds, and the node
+/// stayed until its session expired.
+#[test]
+fn an_engine_that_dies_at_the_end_is_started_again_for_the_release() -> Result<()> {
+    let home = Home::new()?;
+    home.ends("local start")?.is_fine();
+    let pid = home.engine_pid()?;
+    let ended = home.runs("--session-timeout 300s l", &format!("kill -9 {pid}; exit 3"))?;
+    assert_eq!(ended.code, Some(3), "{ended:?}");
+    assert!(ended.stderr.contains("starting it again"), "{ended:?}");
+    assert_eq!(ended.stderr.lines().count(), 1, "{ended:?}");
+    assert_eq!(home.json("show l")?["contenders"], serde_json::json!([]));
+    Ok(())
+}
+
+#[test]
+fn a_release_that_nobody_confirms_is_told_with_its_end() -> Result<()> {
+    let home = Home::new()?;
+    home.ends("local start")?.is_fine();
+    let pid = home.engine_pid()?;
+    let format = home.engine().join("data/FORMAT");
+    let script = format!("echo broken > {}; kill -9 {pid}; exit 3", format.display());
+    let ended = home.runs("--session-timeout 30s l", &script)?;
+    assert_eq!(ended.code, Some(3), "{ended:?}");
+    let told = "/l may not be free before its session expires, within 30s: ";
+    assert!(ended.stderr.contains(told) && ended.stderr.contains("damaged"), "{ended:?}");
+    Ok(())
+}
+
+/// Nobody renewed the lease and nobody ended the command, which went on beside the next holder.
+#[tokio::test]
+async fn the_command_is_dead_before_the_deadline_although_lockkeeper_is_stopped() -> Result<()> {
+    let home = Home::new()?;
+    let mut process = home.starts("stopped", "--session-timeout 2s l", STUBBORN)?;
+    process.prints("ready", LIMIT).await?;
+    let stopped = now()?;
+    process.pause()?;
+    // Others get the lock when the session has expired.
+    home.runs("--quiet l", "true")?.is_fine();
+    let last: u64 = fs::read_to_string(home.folder().join("beat"))?.trim().parse()?;
+    assert!(Duration::from_nanos(last) < stopped + LEASE, "{}", process.tail());
+    assert!(process.stderr().contains("killed the command"), "{}", process.stderr());
+    process.resume()?;
+    assert_eq!(process.end(LIMIT).await?.code(), Some(79), "{}", process.tail());
+    Ok(())
+}
+
+/// The same for those who want to be warned only.
+#[tokio::test]
+async fn on_lost_warn_lets_the_command_go_on_although_lockkeeper_is_stopped() -> Result<()> {
+    let home = Home::new()?;
+    let script = "echo $$; while :; do sleep 0.05; done";
+    let mut process = home.starts("warned", "--session-timeout 1s --on-lost warn l", script)?;
+    process.prints("\n", LIMIT).await?;
+    let child = process.stdout().trim().parse()?;
+    process.pause()?;
+    home.runs("--quiet l", "true")?.is_fine();
+    assert!(is_alive(child));
+    process.resume()?;
+    eventually("the warning", || Ok(process.stderr().contains("goes on")))?;
+    assert!(is_alive(child));
+    process.kill();
+    eventually("it dies with lockkeeper", || Ok(!is_alive(child)))
+}
+
 /// An engine that is stopped and started again in time costs nobody the lock.
 #[tokio::test]
 async fn a_restart_of_the_engine_is_survived() -> Result<()> {
@@ -109,9 +193,10 @@ async fn delete_holder(home: &Home) -> Result<()> {
     Ok(())
 }
 
-/// Kills the engine, as a machine that dies; gives the time before that.
+/// Kills the engine for good, as a disk that dies; gives the time before that.
 fn kill_engine(home: &Home) -> Result<Duration> {
     let pid = Pid::from_raw(home.engine_pid()?).context("no process id")?;
+    fs::write(home.engine().join("data/FORMAT"), "something else\n")?;
     let before = now()?;
     kill_process(pid, Signal::KILL)?;
     Ok(before)

@@ -11,5 +11,6 @@ mod run;
 mod serve;
 mod signals;
 mod support;
+mod terminal;
 mod tls;
 mod way;

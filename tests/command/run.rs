@@ -8,8 +8,10 @@ use std::process::Stdio;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
+use lockkeeper_testkit::process::Process;
 
-use crate::support::{Ended, Home, LIMIT};
+use crate::serve::served;
+use crate::support::{Ended, Home, LIMIT, eventually};
 
 #[test]
 fn the_exit_code_is_the_commands_own() -> Result<()> {
@@ -49,11 +51,53 @@ fn bad_input_gets_one_line_and_code_64() -> Result<()> {
         ("--connect host:x ls", ["\"x\"", "port"]),
         ("--digest me ls", ["--digest", "user:password"]),
         ("--session-timeout 0 ls", ["--session-timeout", "longer than nothing"]),
+        ("--session-timeout 1ms ls", ["--session-timeout", "too short"]),
+        ("run -w -5s l -- true", ["'-5s'", "not negative"]),
+        ("run --kill-after -1 l -- true", ["'-1'", "not negative"]),
+        ("run zookeeper/quota -- true", ["/zookeeper/quota", "servers keep"]),
+        ("run a/b\u{1f4a5}c -- true", ["character 5", "U+1F4A5"]),
         ("frobnicate", ["frobnicate", "--help"]),
     ] {
         home.ends(arguments)?.complains(64, &parts);
     }
     Ended::of(&mut home.command_of(&["run", "", "--", "true"]))?.complains(64, &["it is empty"]);
+    let mut unset = home.command_of(&["run", "l", "--", ""]);
+    Ended::of(&mut unset)?.complains(64, &["the command is an empty text"]);
+    Ok(())
+}
+
+/// Below a chroot the name is as good as any.
+#[tokio::test]
+async fn only_the_servers_own_zookeeper_is_reserved() -> Result<()> {
+    let home = Home::new()?;
+    let (_server, address) = served(&home, "s", "--listen 127.0.0.1:0 --durability memory").await?;
+    home.runs(&format!("--connect {address}/app zookeeper/quota"), "true")?.is_fine();
+    home.runs(&format!("--connect {address} zookeepers"), "true")?.is_fine();
+    Ok(())
+}
+
+/// The code was that of a lock that somebody else has, although nobody could know.
+#[tokio::test]
+async fn a_wait_that_ends_without_a_server_gives_75() -> Result<()> {
+    let home = Home::new()?;
+    let (mut server, address) =
+        served(&home, "s", "--listen 127.0.0.1:0 --durability memory").await?;
+    let connect = format!("--connect {address} --session-timeout 60s");
+    let mut holder = home.starts("holder", &format!("{connect} l"), "echo held; exec sleep 600")?;
+    holder.prints("held", LIMIT).await?;
+    let wait = format!("{connect} -w 10s -E 42 l");
+    let mut waiters = vec![home.starts("run", &wait, "true")?];
+    let wait = home.command(&format!("{connect} wait -w 10s -E 42 l"));
+    waiters.push(Process::spawn("wait", &wait, home.folder())?);
+    for waiter in &waiters {
+        eventually("it waits", || Ok(waiter.stderr().contains("held by")))?;
+    }
+    server.kill();
+    for waiter in &mut waiters {
+        assert_eq!(waiter.end(LIMIT).await?.code(), Some(75), "{}", waiter.tail());
+        let told = "/l was not free in time, and no server could be reached";
+        assert!(waiter.stderr().contains(told), "{}", waiter.tail());
+    }
     Ok(())
 }
 
@@ -167,8 +211,8 @@ fn a_server_that_is_no_zookeeper_gives_75() -> Result<()> {
             let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
         }
     });
-    let ended = home.ends(&format!("--connect {address} run -w 1 l -- true"))?;
-    assert_eq!(ended.code, Some(75), "{ended:?}");
-    assert!(ended.stderr.contains(&address), "{ended:?}");
+    // In one line: it is not waited for.
+    let ended = home.ends(&format!("--connect {address} run l -- true"))?;
+    ended.complains(75, &[&address, "HTTP/1.1 400 Bad Request", "wrong port", "tls://"]);
     Ok(())
 }

@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use crate::support::{Home, LIMIT, eventually};
 
 /// A server, and what clients connect to.
-async fn served(home: &Home, name: &str, options: &str) -> Result<(Process, String)> {
+pub(crate) async fn served(home: &Home, name: &str, options: &str) -> Result<(Process, String)> {
     let command = home.command(&format!("serve {options}"));
     let mut server = Process::spawn(name, &command, home.folder())?;
     let mut address = None;

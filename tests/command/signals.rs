@@ -84,6 +84,29 @@ async fn the_command_dies_with_lockkeeper() -> Result<()> {
     eventually("the command is dead", || Ok(!is_alive(child)))
 }
 
+/// The kernel's death signal reaches the command alone, and not what it has started.
+#[tokio::test]
+async fn what_the_command_has_started_dies_with_lockkeeper() -> Result<()> {
+    let home = Home::new()?;
+    let script = "sh -c 'trap \"\" TERM; while :; do sleep 0.05; done' & echo $!; wait";
+    let mut process = home.starts("killed", "l", script)?;
+    process.prints("\n", LIMIT).await?;
+    let grandchild: i32 = process.stdout().trim().parse().context("no process id")?;
+    assert!(is_alive(grandchild));
+    process.kill();
+    eventually("the whole group is dead", || Ok(!is_alive(grandchild)))
+}
+
+/// What the command leaves behind on purpose is not killed: only its own end ends the lock.
+#[tokio::test]
+async fn what_the_command_leaves_behind_goes_on() -> Result<()> {
+    let home = Home::new()?;
+    let script = "sh -c 'while [ ! -e go ]; do sleep 0.05; done; : > done' > /dev/null 2>&1 &";
+    home.runs("l", script)?.is_fine();
+    std::fs::write(home.folder().join("go"), "")?;
+    eventually("it went on", || Ok(home.folder().join("done").exists()))
+}
+
 /// A stopped command is not an ended one, and goes on when it is continued.
 #[tokio::test]
 async fn a_command_that_is_stopped_from_elsewhere_keeps_the_lock() -> Result<()> {

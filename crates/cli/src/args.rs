@@ -7,7 +7,7 @@ use clap::builder::styling::{AnsiColor, Styles};
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use lockkeeper::{LeaseMode, ZnodePath};
+use lockkeeper::{ConnectString, LeaseMode, ZnodePath};
 
 use crate::exit::{Exit, Failure};
 use crate::{bench, demo, engine, local, names, revoke, run, serve, wait};
@@ -41,7 +41,7 @@ pub(crate) struct Global {
 
     /// How long the servers keep a session that they do not hear of
     #[arg(long, global = true, value_name = "DURATION", default_value = "10s",
-          value_parser = names::some_time)]
+          value_parser = names::session_time, allow_hyphen_values = true)]
     pub(crate) session_timeout: Duration,
 
     /// What proves that a lock is still held: a write that a quorum committed, or any answer of a
@@ -57,7 +57,7 @@ pub(crate) struct Global {
 
     /// The servers' tickTime, by which a quorum lease is shortened
     #[arg(long, global = true, value_name = "DURATION", default_value = "2s",
-          value_parser = names::some_time)]
+          value_parser = names::some_time, allow_hyphen_values = true)]
     pub(crate) server_tick: Duration,
 
     /// Credentials of the scheme digest, shown to the servers
@@ -95,6 +95,13 @@ impl Global {
     /// whoever meant other servers would hold a lock that nobody else looks at.
     pub(crate) fn connect(&self) -> Option<&str> {
         self.connect.as_deref()
+    }
+
+    /// Whether paths begin at the servers' own root, and not at a chroot.
+    pub(crate) fn names_whole_tree(&self) -> bool {
+        let chroot =
+            |servers: &str| servers.parse().is_ok_and(|s: ConnectString| !s.chroot.is_root());
+        !self.connect().is_some_and(chroot)
     }
 
     /// What proves a lease. Behind a Unix socket is a server that stands alone.

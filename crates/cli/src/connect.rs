@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use lockkeeper::{Client, ClientBuilder, ConnectError, ConnectString, Tls};
+use lockkeeper::{Client, ClientBuilder, ConnectError, ConnectString, Contact, Tls, ZnodePath};
 use lockkeeper_engine::read_pem;
 
 use crate::args::Global;
@@ -60,8 +60,11 @@ impl Connection {
             Err(error) => return Err(Failure::from(ConnectError::from(error))),
         };
         let client = patiently(builder, &servers, limit).await.map_err(|error| {
+            let is_stranger = matches!(error, ConnectError::NotZooKeeper(_));
             let failure = Failure::from(error);
-            if failure.code() == Exit::NoServer.code() {
+            if is_stranger {
+                failure.advise("for TLS write tls://HOST:PORT, and give --tls-ca")
+            } else if failure.code() == Exit::NoServer.code() {
                 failure.advise("check --connect, and that a server runs there")
             } else {
                 failure
@@ -77,6 +80,16 @@ impl Connection {
             Some(engine) => engine.keep(&self.client).await,
             None => std::future::pending().await,
         }
+    }
+
+    /// Makes sure that what was last heard of a lock may still be so, at the end of a wait.
+    pub(crate) fn still_there(&self, lock: &ZnodePath) -> Result<(), Failure> {
+        if self.client.status().borrow().contact == Contact::Connected {
+            return Ok(());
+        }
+        let message =
+            format!("{lock} was not free in time, and no server could be reached at last");
+        Err(Failure::new(Exit::NoServer, message).advise("check that the servers run"))
     }
 
     /// Ends the session, and with it whatever is left of it on the server.

@@ -7,6 +7,7 @@
 //!     child        the command: its process group, its environment, its end
 //!     loss         when the child has to be told to end, and when it has to be dead
 //!     signals      what is passed on; terminal: who may read it; exec: between fork and command
+//!     watchdog     ends the command when lockkeeper itself is stopped or killed
 //!   wait         until a lock is free      revoke  asks its holders to give it back
 //!   serve        the engine in the foreground; zoo_cfg reads ZooKeeper's own configuration
 //!   engine       checks and copies an engine's data directory
@@ -23,7 +24,8 @@
 //! ```
 //!
 //! Invariant: a command that runs under a lock is dead before anyone else can have the lock, as
-//! long as this process gets to run; and if this process is killed, so is the command.
+//! long as this process or its watchdog gets to run; and if this process is killed, so is the
+//! command.
 
 mod args;
 mod bench;
@@ -54,6 +56,9 @@ fn main() -> ExitCode {
     // Before the command line is parsed: the environment is the user's command's by now.
     if let Some(request) = run::exec::Request::from_args() {
         return request.exec();
+    }
+    if run::watchdog::is_asked_for() {
+        return run::watchdog::run();
     }
     let result = Cli::read().and_then(|cli| match cli {
         Some(cli) => dispatch(cli),

@@ -17,6 +17,11 @@ pub(crate) fn folder(text: &str) -> Result<ZnodePath, LockPathError> {
     path.map_err(LockPathError::Path)
 }
 
+/// Whether the servers keep it for themselves, if it is seen from their root.
+pub(crate) fn is_reserved(lock: &ZnodePath) -> bool {
+    lock.as_str().split('/').nth(1) == Some("zookeeper")
+}
+
 /// Reads `10s`, `500ms` or `1m 30s`; a number alone is seconds, as in flock(1).
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().ok().map(Duration::try_from_secs_f64);
@@ -25,6 +30,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     match parsed {
         Some(duration) if duration <= YEAR => Ok(duration),
         Some(_) => Err("longer than a year".to_owned()),
+        None if text.starts_with('-') => Err("a time is not negative".to_owned()),
         None => Err("write it like 10s, 500ms, 1m30s or 2.5 (seconds)".to_owned()),
     }
 }
@@ -36,6 +42,20 @@ pub(crate) fn some_time(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         Duration::ZERO => Err("it must be longer than nothing".to_owned()),
         some => Ok(some),
+    }
+}
+
+/// The shortest session that a network leaves time to make, and to renew.
+const SHORTEST_SESSION: Duration = Duration::from_millis(100);
+
+/// Reads a session timeout.
+pub(crate) fn session_time(text: &str) -> Result<Duration, String> {
+    match some_time(text)? {
+        short if short < SHORTEST_SESSION => Err(format!(
+            "too short for a session, which takes {SHORTEST_SESSION:?} at least; servers may grant \
+             more than is asked for"
+        )),
+        enough => Ok(enough),
     }
 }
 

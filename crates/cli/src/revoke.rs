@@ -31,7 +31,8 @@ pub(crate) struct Options {
     lock: ZnodePath,
 
     /// Take it from those who have not given way after this time
-    #[arg(long, value_name = "DURATION", value_parser = names::duration)]
+    #[arg(long, value_name = "DURATION", value_parser = names::duration,
+          allow_hyphen_values = true)]
     force_after: Option<Duration>,
 }
 

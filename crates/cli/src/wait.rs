@@ -20,7 +20,7 @@ const NOTES: &str = "\
 Somebody else may take the lock at the very moment at which this returns: what must not happen \
 while others hold the lock belongs under `lockkeeper run`.
 
-Exit codes: 0, it is free; 1, or the code of -E, it was not in time.";
+Exit codes: 0, it is free; 1, or the code of -E, it was not in time; 75, no server could be asked.";
 
 /// Wait until nobody holds a lock, nor is in line for it, without taking it
 #[derive(Debug, Args)]
@@ -31,7 +31,8 @@ pub(crate) struct Options {
     lock: ZnodePath,
 
     /// Wait no longer than this
-    #[arg(short, long, value_name = "DURATION", value_parser = names::duration)]
+    #[arg(short, long, value_name = "DURATION", value_parser = names::duration,
+          allow_hyphen_values = true)]
     wait: Option<Duration>,
 
     /// The exit code if it was not free in time
@@ -80,6 +81,7 @@ async fn within(connection: &Connection, options: &Options) -> Result<u8, Failur
         () = told => {}
         () = over => {}
     }
+    connection.still_there(lock)?;
     if !options.quiet {
         tell(&format!("{lock} is not free{}", held_by(client, lock).await));
     }

@@ -138,7 +138,7 @@ async fn unneeded(engine: &Engine, home: &Home, limit: Duration) -> File {
 
 /// Closes what the starter's parents had open: a pipe or a locked file that lived on in here would
 /// keep others waiting. Nothing of our own is open yet.
-fn close_inherited() {
+pub(crate) fn close_inherited() {
     let Ok(entries) = read_dir("/proc/self/fd") else { return };
     let names = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
     let open: Vec<i32> = names.filter(|fd| *fd > 2).collect();

@@ -12,7 +12,7 @@ use std::env;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::exit::{Exit, Failure};
@@ -24,6 +24,9 @@ const SOCKET: &str = "engine.sock";
 
 /// The longest path of a Unix socket, in bytes, on the systems that allow the least.
 const SOCKET_LIMIT: usize = if cfg!(target_os = "linux") { 107 } else { 103 };
+
+/// The permissions of a group and of everyone to write.
+const OTHERS_WRITE: u32 = 0o022;
 
 /// A log that is longer than this begins anew with the next engine.
 const LOG_LIMIT: u64 = 1024 * 1024;
@@ -41,6 +44,7 @@ impl Home {
         check_length(&directory)?;
         let home = Self { directory };
         home.create().map_err(|error| home.cannot_create(&error))?;
+        home.check_access()?;
         Ok(home)
     }
 
@@ -96,6 +100,24 @@ impl Home {
 
     fn create(&self) -> io::Result<()> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.directory)
+    }
+
+    /// Whoever may write to the directory could put a socket of their own in place of the engine's.
+    fn check_access(&self) -> Result<(), Failure> {
+        let metadata = self.directory.metadata().map_err(|error| self.cannot_create(&error))?;
+        let mode = metadata.permissions().mode();
+        if mode & OTHERS_WRITE == 0 {
+            return Ok(());
+        }
+        let directory = self.directory.display();
+        let mode = mode & 0o7777;
+        Err(Failure::new(
+            Exit::CannotCreate,
+            format!(
+                "others may write to {directory} (mode {mode:04o}), and so get at its locks: chmod \
+                 go-w {directory}, or set {VARIABLE} to a directory of yours"
+            ),
+        ))
     }
 
     fn cannot_create(&self, error: &io::Error) -> Failure {

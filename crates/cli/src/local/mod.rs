@@ -38,7 +38,7 @@ enum Task {
         #[arg(long, env = DURABILITY)]
         durability: Option<Durability>,
     },
-    /// Stop it, and wait until it has ended; its locks stay for as long as their sessions last
+    /// Stop it, and wait until it has ended; commands that hold or await a lock start it again
     Stop,
 }
 

@@ -52,6 +52,11 @@ impl Ended {
         let own = self.0.exit_status().and_then(|code| u8::try_from(code).ok());
         own.unwrap_or_else(|| signal_code(self.0.terminating_signal().unwrap_or_default()))
     }
+
+    /// Whether it was killed.
+    pub(super) fn is_by_kill(&self) -> bool {
+        self.0.terminating_signal() == Some(Signal::KILL.as_raw())
+    }
 }
 
 impl Child {
@@ -79,6 +84,11 @@ impl Child {
         let mut child = Self { group, terminal: Terminal::find() };
         child.offer_terminal();
         Ok(child)
+    }
+
+    /// Its process group.
+    pub(super) fn group(&self) -> Pid {
+        self.group
     }
 
     /// What has happened since this was asked last; `None`: nothing more.

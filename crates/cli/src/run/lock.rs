@@ -43,7 +43,7 @@ pub(super) struct Which {
     /// If lockkeeper dies while it holds the lock, keep the next one waiting for so long; for what
     /// cannot check fencing tokens. All users of the lock say this, with any duration
     #[arg(long, value_name = "DURATION", conflicts_with_all = ["shared", "write", "permits"],
-          value_parser = names::some_time)]
+          value_parser = names::some_time, allow_hyphen_values = true)]
     lock_delay: Option<Duration>,
 }
 

@@ -7,13 +7,17 @@
 //! ```
 //!
 //! Each renewal moves the deadline, and all of this with it. Once TERM is sent there is no way
-//! back: the command may have begun to end.
+//! back: the command may have begun to end. If this process is stopped, the watchdog kills the
+//! command in the middle of the reserve.
 
 use std::time::Duration;
 
 use lockkeeper::{Client, Clock, Guard, Instant, LossReason, State, ZnodePath};
+use rustix::process::Pid;
 
 use super::OnLost;
+use super::child::Ended;
+use super::watchdog::Watchdog;
 use crate::exit::{Exit, Failure};
 use crate::output::tell;
 
@@ -51,6 +55,7 @@ pub(super) struct Loss {
     /// The last deadline that was seen while the lock was held.
     deadline: Option<Instant>,
     phase: Phase,
+    watchdog: Watchdog,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,13 +107,27 @@ impl Terms {
 }
 
 impl Loss {
-    pub(super) fn new(lock: &ZnodePath, terms: Terms) -> Self {
-        Self { lock: lock.clone(), terms, deadline: None, phase: Phase::Holding }
+    /// Begins with a command that runs in this group.
+    pub(super) fn new(lock: &ZnodePath, terms: Terms, mut watchdog: Watchdog, group: Pid) -> Self {
+        watchdog.watch(group);
+        Self { lock: lock.clone(), terms, deadline: None, phase: Phase::Holding, watchdog }
     }
 
-    /// Whether the command was ended because of the lock.
-    pub(super) fn is_final(&self) -> bool {
-        matches!(self.phase, Phase::Ending(_) | Phase::Killed)
+    /// The command has ended. Says whether that was because of the lock.
+    pub(super) fn is_final(self, ended: &Ended) -> bool {
+        let by_watchdog =
+            self.watchdog.allowed().is_some_and(|until| until <= Clock.now()) && ended.is_by_kill();
+        self.watchdog.dismiss();
+        by_watchdog || matches!(self.phase, Phase::Ending(_) | Phase::Killed)
+    }
+
+    /// Notes until when the lock is certain.
+    fn note(&mut self, deadline: Option<Instant>) {
+        self.deadline = deadline.or(self.deadline);
+        if let Some(deadline) = self.deadline.filter(|_| self.terms.on_lost != OnLost::Warn) {
+            // Later than we do it ourselves, and early enough for the kernel to do it.
+            self.watchdog.allow(before(deadline, self.terms.reserve / 2));
+        }
     }
 
     /// Whether the command may go on after a stop.
@@ -135,7 +154,7 @@ impl Loss {
             if let State::Lost(reason) = guard.state() {
                 return self.lost(reason);
             }
-            self.deadline = guard.deadline().or(self.deadline);
+            self.note(guard.deadline());
             let left = guard.remaining();
             let spare = left.saturating_sub(self.terms.lead());
             if spare.is_zero() {

@@ -7,6 +7,7 @@ mod loss;
 mod signals;
 mod terminal;
 mod wait;
+pub(crate) mod watchdog;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -28,6 +29,7 @@ use lock::{Held, Which};
 use loss::{Loss, Step, Terms};
 use signals::Signals;
 use wait::Outcome;
+use watchdog::Watchdog;
 
 /// How long a release may take; afterwards the session expires by itself.
 const RELEASE_LIMIT: Duration = Duration::from_secs(5);
@@ -44,7 +46,8 @@ the command began (it is renewed while servers answer).
 The command runs in a process group of its own, which gets INT, TERM, HUP, QUIT, USR1 and USR2 \
 when lockkeeper does. The lock is released when the command ends, even if processes that it has \
 started live on. If lockkeeper is killed, the command is too (on Linux; not a set-user-ID \
-program, and not what the command has started itself).
+program, nor what has left the command's process group). If it is stopped (STOP) until the lease \
+runs out, a watchdog process kills the command.
 
 A lock is of one kind: without options, for one holder at a time; with --shared and --write, for \
 many readers or one writer; with --permits, for N holders. Whoever takes it for another kind while \
@@ -63,10 +66,13 @@ Exit codes:
   65       the lock is in use as one of another kind, or has children that are no contenders;
            damaged data
   69       something that the local engine needs is taken
+  70       a bug in lockkeeper
   71       the system refuses a process
-  73       LOCKKEEPER_HOME cannot be written
+  73       LOCKKEEPER_HOME cannot be written, or others may write to it
+  74       the disk of the local engine failed
   75       no server could be reached
   77       no permission on the servers
+  78       a certificate or a key is wrong
   79       the lock was lost while the command ran
   126/127  the command cannot be executed / does not exist
   128 + n  signal n came while waiting for the lock";
@@ -84,7 +90,8 @@ pub(crate) struct Options {
     nonblock: bool,
 
     /// Wait no longer than this
-    #[arg(short, long, value_name = "DURATION", value_parser = names::duration)]
+    #[arg(short, long, value_name = "DURATION", value_parser = names::duration,
+          allow_hyphen_values = true)]
     wait: Option<Duration>,
 
     /// The exit code if the lock was not free
@@ -100,7 +107,8 @@ pub(crate) struct Options {
     on_revoke: OnRevoke,
 
     /// How long the command may take to end after TERM [default: 2s, or less if the lease is short]
-    #[arg(long, value_name = "DURATION", value_parser = names::duration)]
+    #[arg(long, value_name = "DURATION", value_parser = names::duration,
+          allow_hyphen_values = true)]
     kill_after: Option<Duration>,
 
     /// Do not say who holds the lock
@@ -138,10 +146,28 @@ enum OnRevoke {
 /// Runs the command, and gives its exit code.
 pub(crate) async fn run(global: &Global, options: Options) -> Result<u8, Failure> {
     // Until the signals are listened to they end this process, which has nothing to leave behind.
+    check(global, &options)?;
     let connection = Connection::open_within(global, options.wait).await?;
     let result = with_session(&connection, &options).await;
     connection.close().await;
     result
+}
+
+/// Refuses what could never work before anything is started for it.
+fn check(global: &Global, options: &Options) -> Result<(), Failure> {
+    if options.command.first().is_none_or(|program| program.is_empty()) {
+        let message = "the command is an empty text; a variable that is not set, perhaps?";
+        return Err(Failure::new(Exit::Usage, message));
+    }
+    if global.names_whole_tree() && names::is_reserved(&options.lock) {
+        let message = format!(
+            "{} is no place for a lock: the servers keep what is below /zookeeper \
+                               for themselves",
+            options.lock
+        );
+        return Err(Failure::new(Exit::Usage, message));
+    }
+    Ok(())
 }
 
 async fn with_session(connection: &Connection, options: &Options) -> Result<u8, Failure> {
@@ -172,26 +198,38 @@ async fn hold(
 ) -> Result<u8, Failure> {
     let child = signals.listen_for_child().and_then(|()| {
         let environment = child::Environment { connection, lock: &options.lock, guard: &guard };
-        Child::spawn(&options.command, &environment)
+        let watchdog = Watchdog::start()?;
+        Ok((watchdog, Child::spawn(&options.command, &environment)?))
     });
-    let mut child = match child {
-        Ok(child) => child,
+    let (watchdog, mut child) = match child {
+        Ok(started) => started,
         Err(failure) => {
-            release(guard, RELEASE_LIMIT).await;
+            release(connection, guard, RELEASE_LIMIT).await;
             return Err(failure);
         }
     };
-    let mut loss = Loss::new(&options.lock, terms);
-    let ended = attend(&mut child, &mut loss, &guard, options.on_revoke, &mut signals).await?;
+    let mut loss = Loss::new(&options.lock, terms, watchdog, child.group());
+    let attended = tokio::select! {
+        ended = attend(&mut child, &mut loss, &guard, options.on_revoke, &mut signals) => ended,
+        never = keep_engine(connection) => match never {},
+    };
+    let ended = attended?;
     child.finish(&ended);
-    if loss.is_final() {
+    if loss.is_final(&ended) {
         // What the command left behind is not ours to wait for, nor to be let go on.
         child.signal(Signal::KILL);
-        release(guard, HOPELESS_LIMIT).await;
+        release(connection, guard, HOPELESS_LIMIT).await;
         return Ok(Exit::Lost.code());
     }
-    release(guard, RELEASE_LIMIT).await;
+    release(connection, guard, RELEASE_LIMIT).await;
     Ok(ended.code())
+}
+
+/// Starts this machine's engine again whenever it dies. If that fails, the user is told; the
+/// command goes on for as long as the lease does.
+async fn keep_engine(connection: &Connection) -> std::convert::Infallible {
+    connection.keep_engine().await.report();
+    std::future::pending().await
 }
 
 /// Passes signals on and watches the lease, until the child has ended.
@@ -237,15 +275,19 @@ async fn attend(
 }
 
 /// Releases the lock. If no server confirms it in time, the command has still done its work.
-async fn release(guard: Held, limit: Duration) {
+async fn release(connection: &Connection, guard: Held, limit: Duration) {
     if matches!(guard.state(), State::Lost(_)) {
         return;
     }
-    let node = guard.node().clone();
-    let why = match tokio::time::timeout(limit, guard.release()).await {
-        Ok(Ok(())) => return,
-        Ok(Err(error)) => error.to_string(),
-        Err(_) => format!("no server has confirmed it within {limit:?}"),
+    let lock = guard.path().clone();
+    let why = tokio::select! {
+        released = guard.release() => match released {
+            Ok(()) => return,
+            Err(error) => error.to_string(),
+        },
+        failure = connection.keep_engine() => failure.to_string(),
+        () = tokio::time::sleep(limit) => format!("no server has confirmed it within {limit:?}"),
     };
-    tell(&format!("{node} may stay until its session expires: {why}"));
+    let rest = connection.client.session_timeout();
+    tell(&format!("{lock} may not be free before its session expires, within {rest:?}: {why}"));
 }

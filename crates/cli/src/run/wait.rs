@@ -6,7 +6,7 @@ use std::time::Duration;
 use lockkeeper::inspect::Queue;
 use lockkeeper::{AcquireError, Client};
 use rustix::process::Signal;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::Options;
 use super::lock::{Held, Lock};
@@ -51,6 +51,9 @@ pub(super) async fn acquire(
     };
     if matches!(outcome, Outcome::Held(_)) && !options.quiet {
         lock.compare_permits().await;
+    }
+    if matches!(outcome, Outcome::Conflict) {
+        connection.still_there(lock.path())?;
     }
     if matches!(outcome, Outcome::Conflict) && !options.quiet {
         let holder = holder(client, lock).await.unwrap_or_default();
@@ -109,6 +112,6 @@ fn forever() -> impl Future<Output = std::convert::Infallible> {
 
 /// ", held by ..."; `None` if that cannot be seen now.
 async fn holder(client: &Client, lock: &Lock) -> Option<String> {
-    let queue = Queue::inspect(client, lock.path()).await.ok()??;
-    Some(view::held_by(&queue))
+    let look = timeout(PATIENCE, Queue::inspect(client, lock.path())).await;
+    Some(view::held_by(&look.ok()?.ok()??))
 }
