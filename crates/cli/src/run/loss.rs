@@ -113,8 +113,8 @@ impl Loss {
         Self { lock: lock.clone(), terms, deadline: None, phase: Phase::Holding, watchdog }
     }
 
-    /// The command has ended. Says whether that was because of the lock.
-    pub(super) fn is_final(self, ended: &Ended) -> bool {
+    /// The command has ended. Says whether the lock was lost before that.
+    pub(super) fn conclude(self, ended: &Ended) -> bool {
         let by_watchdog =
             self.watchdog.allowed().is_some_and(|until| until <= Clock.now()) && ended.is_by_kill();
         self.watchdog.dismiss();

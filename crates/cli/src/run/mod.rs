@@ -215,7 +215,8 @@ async fn hold(
     };
     let ended = attended?;
     child.finish(&ended);
-    if loss.is_final(&ended) {
+    let is_lost = loss.conclude(&ended);
+    if is_lost {
         // What the command left behind is not ours to wait for, nor to be let go on.
         child.signal(Signal::KILL);
         release(connection, guard, HOPELESS_LIMIT).await;
