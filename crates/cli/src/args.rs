@@ -17,13 +17,32 @@ const STYLES: Styles = Styles::styled()
     .usage(AnsiColor::Green.on_default().bold())
     .literal(AnsiColor::Cyan.on_default().bold());
 
+const NOTES: &str = "\
+Examples:
+  lockkeeper run backups/nightly -- ./backup.sh
+  lockkeeper run -n cleanup -- ./cleanup.sh      only if nobody does it already
+  lockkeeper run --permits 3 gpus -- ./train.sh  three at a time
+  lockkeeper show backups/nightly                who holds it, and who waits
+
+Environment, besides that of the options:
+  LOCKKEEPER_HOME              where this machine's engine lives
+                               [default: ~/.local/state/lockkeeper]
+  LOCKKEEPER_LOCAL_DURABILITY  what it survives: sync (a power cut), os (kill -9)
+                               or memory (nothing) [default: sync]
+  LOCKKEEPER_LOCAL_IDLE        how long it stays without sessions [default: 10m]
+  LOCKKEEPER_LOG               what is logged on standard error, such as debug
+  NO_COLOR                     no colours
+
+Exit codes: lockkeeper run --help";
+
 /// Distributed locks for commands.
 ///
 /// `lockkeeper run backups/nightly -- ./backup.sh` runs a command while holding a lock. Without
 /// --connect the lock is kept by an engine on this machine, which is started when it is needed.
 /// With --connect it is kept by ZooKeeper servers, for all machines that use them.
 #[derive(Debug, Parser)]
-#[command(name = "lockkeeper", version, styles = STYLES, max_term_width = 100)]
+#[command(name = "lockkeeper", version, styles = STYLES, max_term_width = 100,
+          after_long_help = NOTES)]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) global: Global,
@@ -158,7 +177,6 @@ pub(crate) enum Command {
         shell: Shell,
     },
     /// Print the manual page of lockkeeper, or of a subcommand
-    #[command(hide = true)]
     Man {
         /// The subcommand
         command: Option<String>,

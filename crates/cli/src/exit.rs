@@ -9,7 +9,7 @@
 //! | 69 | something is taken: a port, a socket, a data directory |
 //! | 70 | a bug in lockkeeper |
 //! | 71 | the operating system refuses something: a process, a thread |
-//! | 73 | a file or directory cannot be made or written |
+//! | 73 | a file or directory cannot be made or written, or others may write to it |
 //! | 74 | the disk failed while the engine ran |
 //! | 75 | no server: none reachable, or none for too long |
 //! | 77 | no permission: credentials refused, or an access control list |
@@ -48,6 +48,25 @@ pub(crate) enum Exit {
 }
 
 impl Exit {
+    #[cfg(test)]
+    pub(crate) const ALL: [Self; 15] = [
+        Self::Ok,
+        Self::No,
+        Self::Usage,
+        Self::Data,
+        Self::Taken,
+        Self::Bug,
+        Self::System,
+        Self::CannotCreate,
+        Self::Disk,
+        Self::NoServer,
+        Self::NoPermission,
+        Self::Config,
+        Self::Lost,
+        Self::CannotExecute,
+        Self::NotFound,
+    ];
+
     pub(crate) fn code(self) -> u8 {
         self as u8
     }

@@ -329,3 +329,6 @@ pub(crate) fn tree_table(table: Table) -> lockkeeper_tree::Table {
         Table::Meta => lockkeeper_tree::Table::Meta,
     }
 }
+
+#[cfg(test)]
+mod tests;

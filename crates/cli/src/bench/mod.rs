@@ -209,8 +209,9 @@ impl Row {
 
 fn describe(row: Row, figures: &Figures) -> String {
     let us = |us: f64| match us {
-        0.0..1_000.0 => format!("{us:.0} us"),
-        us => format!("{:.2} ms", us / 1_000.0),
+        0.0..999.5 => format!("{us:.0} us"),
+        999.5..99_995.0 => format!("{:.2} ms", us / 1_000.0),
+        us => format!("{:.0} ms", us / 1_000.0),
     };
     let (parallel, rate) = (row.parallel().to_string(), format!("{:.0}", figures.per_second));
     let [p50, p99, p999, max] =
@@ -221,5 +222,5 @@ fn describe(row: Row, figures: &Figures) -> String {
 /// Written as soon as it is measured, so the widths are given.
 fn line(cells: [&str; 7]) -> String {
     let [what, parallel, rate, p50, p99, p999, max] = cells;
-    format!("{what:<24}{parallel:>8}{rate:>12}{p50:>9}{p99:>9}{p999:>9}{max:>9}")
+    format!("{what:<23}{parallel:>8} {rate:>10} {p50:>8} {p99:>9} {p999:>9} {max:>9}")
 }

@@ -12,6 +12,7 @@ use lockkeeper::{
 use crate::exit::{Exit, Failure};
 use crate::names;
 use crate::output::tell;
+use crate::view;
 
 /// Which of the locks, and how it is used.
 #[derive(Clone, Debug, Args)]
@@ -157,7 +158,12 @@ impl Lock {
     pub(super) fn failure(&self, error: AcquireError) -> Failure {
         let AcquireError::Foreign { path, profile, names } = &error else { return error.into() };
         let Some((library, usage)) = found(names) else {
-            return Failure::from(error).advise("a lock has no other locks below it");
+            let message = format!(
+                "{path} cannot be a lock while there is something else below it ({}): a lock has \
+                 no other locks below it; use another name, such as {path}/all",
+                names.iter().map(|name| view::printable(name)).collect::<Vec<_>>().join(", ")
+            );
+            return Failure::new(Exit::Data, message);
         };
         let mut advice = Vec::new();
         if usage != self.usage() {

@@ -51,7 +51,8 @@ runs out, a watchdog process kills the command.
 
 A lock is of one kind: without options, for one holder at a time; with --shared and --write, for \
 many readers or one writer; with --permits, for N holders. Whoever takes it for another kind while \
-it is in use is told so.
+it is in use is told so. A name is a lock, or has locks below it (backups/nightly, \
+backups/weekly), and not both.
 
 If somebody asks for the lock (lockkeeper revoke), the command gets TERM, unless --on-revoke \
 ignore says otherwise, and the lock is released when it has ended.
@@ -63,8 +64,7 @@ Exit codes:
   the command's own, or 128 + n if signal n ended it
   1        the lock was not free (-n, -w), or the code of -E
   64       wrong usage
-  65       the lock is in use as one of another kind, or has children that are no contenders;
-           damaged data
+  65       the lock is of another kind, or has other nodes below it; bad data
   69       something that the local engine needs is taken
   70       a bug in lockkeeper
   71       the system refuses a process
@@ -291,4 +291,20 @@ async fn release(connection: &Connection, guard: Held, limit: Duration) {
     };
     let rest = connection.client.session_timeout();
     tell(&format!("{lock} may not be free before its session expires, within {rest:?}: {why}"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_exit_code_is_in_the_help() {
+        let table: Vec<_> = NOTES.lines().filter(|line| line.starts_with("  ")).collect();
+        for exit in Exit::ALL {
+            let code = exit.code().to_string();
+            let told = table.iter().any(|line| line.split([' ', '/']).any(|word| word == code));
+            assert!(told || exit == Exit::Ok, "{exit:?}");
+        }
+        assert!(table.iter().all(|line| line.len() < 80), "they would be broken in a terminal");
+    }
 }
