@@ -222,5 +222,5 @@ fn describe(row: Row, figures: &Figures) -> String {
 /// Written as soon as it is measured, so the widths are given.
 fn line(cells: [&str; 7]) -> String {
     let [what, parallel, rate, p50, p99, p999, max] = cells;
-    format!("{what:<23}{parallel:>8} {rate:>10} {p50:>8} {p99:>9} {p999:>9} {max:>9}")
+    format!("{what:<23}{parallel:>7} {rate:>10} {p50:>8} {p99:>9} {p999:>9} {max:>9}")
 }
