@@ -1,14 +1,16 @@
 //! Where the engine's state survives.
 //!
-//! The tree lives in memory; here is its copy on disk, in a `redb` database (see
-//! `docs/decisions/0001-storage.md`). One call of [`Storage::commit`] is one group commit: all of
-//! a batch is there after a crash, or none of it. Once anything has failed, nothing more is
-//! written: after a failed sync nobody knows what the disk holds until it is read back.
+//! The tree lives in memory; here is its copy on disk: a `redb` database, and in front of it a log
+//! of the commits that it does not have yet (see `docs/decisions/0001-storage.md` and
+//! `docs/decisions/0006-log-before-database.md`). One call of [`Storage::commit`] is one group
+//! commit: all of a batch is there after a crash, or none of it. Once anything has failed, nothing
+//! more is written: after a failed sync nobody knows what the disk holds until it is read back.
 
 mod batch;
 mod dir;
 mod disk;
 mod error;
+mod journal;
 mod overlay;
 mod snapshot;
 #[cfg(test)]
@@ -18,10 +20,9 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use redb::backends::FileBackend;
 use redb::{
     Builder, Database, ReadTransaction, ReadableDatabase, ReadableTable, StorageBackend,
     TableDefinition, TableError,
@@ -29,8 +30,9 @@ use redb::{
 
 pub(crate) use self::batch::{Batch, Table};
 use self::dir::{DataDir, State};
-use self::disk::{DiskFile, Syncs};
+use self::disk::{DiskFile, Wrap};
 pub use self::error::StorageError;
+use self::journal::{Applied, Journal, Live, LogDir, Tail};
 pub(crate) use self::snapshot::Snapshots;
 
 /// How much a reply promises.
@@ -94,14 +96,14 @@ impl Storage {
     ///
     /// `dir` is ignored for [`Durability::Memory`] and needed for the others.
     pub(crate) fn open(dir: Option<&Path>, durability: Durability) -> Result<Self, StorageError> {
-        Storage::open_with(dir, durability, |file| file)
+        Storage::open_with(dir, durability, disk::plain())
     }
 
-    /// [`Storage::open`] with something in the place of the database file.
-    fn open_with<B: StorageBackend>(
+    /// [`Storage::open`] with something in the place of the files.
+    fn open_with(
         dir: Option<&Path>,
         durability: Durability,
-        wrap: impl FnOnce(FileBackend) -> B,
+        wrap: Wrap,
     ) -> Result<Self, StorageError> {
         if durability == Durability::Memory {
             return Ok(Storage { disk: None });
@@ -111,7 +113,7 @@ impl Storage {
         Ok(Storage { disk: Some(disk) })
     }
 
-    /// Hands every record to `visit`, table by table and in the order of the keys, without
+    /// Hands every record that was there when it was opened to `visit`, table by table and in the order of the keys, without
     /// holding more than one in memory. The first error ends it.
     pub(crate) fn load<E: From<StorageError>>(
         &self,
@@ -133,73 +135,125 @@ impl Storage {
     pub(crate) fn commit(&mut self, batch: &Batch) -> Result<(), StorageError> {
         self.disk.as_mut().map_or(Ok(()), |disk| disk.commit(batch))
     }
+
+    /// Brings everything into the database. Dropping does so too, but tells nobody if it fails.
+    pub(crate) fn close(mut self) -> Result<(), StorageError> {
+        self.disk.as_mut().map_or(Ok(()), Disk::close)
+    }
 }
 
-/// An open database and whether it may be written.
+/// An open database, the log in front of it, and whether it may be written.
 struct Disk {
+    /// `None` if it is only looked at.
+    journal: Option<Journal>,
     open: Arc<OpenDisk>,
     failed: bool,
 }
 
-/// An open database with its directory; a backup that is under way shares it.
+/// An open database with its directory; a backup or a checkpoint that is under way shares it.
 struct OpenDisk {
     // Dropped in this order: the directory is given up when the database has been closed.
     database: Database,
-    syncs: Syncs,
     file: PathBuf,
     dir: DataDir,
+    /// The logs that are not in the database yet.
+    live: Mutex<Live>,
+    /// Held while a log goes into the database and is used again, and by those who must see both
+    /// as they are.
+    recycling: Mutex<()>,
 }
 
 impl Disk {
-    fn open<B: StorageBackend>(
-        path: &Path,
-        durability: Durability,
-        wrap: impl FnOnce(FileBackend) -> B,
-    ) -> Result<Disk, StorageError> {
+    fn open(path: &Path, durability: Durability, wrap: Wrap) -> Result<Disk, StorageError> {
         let (dir, state) = DataDir::claim(path)?;
+        let logs = LogDir::new(path, wrap.clone());
         let file = dir.database();
-        let syncs = Syncs::default();
-        let on_disk = FileBackend::new(dir.open_database(state)?)
-            .map_err(|e| StorageError::database(&file, e))?;
-        let watched = DiskFile::new(wrap(on_disk), syncs.clone());
-        let (database, _) = open_database(&file, watched)?;
-        let open = OpenDisk { database, syncs, file, dir };
-        open.begin(state, durability)?;
-        Ok(Disk { open: Arc::new(open), failed: false })
+        let on_disk = wrap(dir.open_database(state)?).map_err(|e| StorageError::io(&file, e))?;
+        let (open, _) = OpenDisk::open(dir, on_disk)?;
+        let tail = match state {
+            State::Existing => logs.read(open.applied()?)?,
+            State::New | State::WithoutLogs => Tail::default(),
+        };
+        let applied = Applied { generation: tail.generation + 1, sequence: tail.sequence };
+        logs.prepare(applied)?;
+        // Even if it changes nothing: it replaces the record of an orderly end, after which the
+        // library would trust the file unchecked.
+        open.apply(&tail.changes, applied)?;
+        if state != State::Existing {
+            open.dir.finish_creation()?;
+        }
+        let open = Arc::new(open);
+        let sync = durability == Durability::Sync;
+        let journal = Journal::begin(logs, open.clone(), applied, sync)?;
+        Ok(Disk { journal: Some(journal), open, failed: false })
     }
 
     fn commit(&mut self, batch: &Batch) -> Result<(), StorageError> {
-        let open = &self.open;
+        let stopped = StorageError::Stopped { path: self.open.dir.path().to_path_buf() };
         if self.failed {
-            return Err(StorageError::Stopped { path: open.dir.path().to_path_buf() });
+            return Err(stopped);
         }
         if batch.is_empty() {
             return Ok(());
         }
         self.failed = true; // Holds after a panic, too.
-        open.write(batch).map_err(|e| open.failure(e))?;
+        self.journal.as_mut().ok_or(stopped)?.commit(batch)?;
         self.failed = false;
         Ok(())
+    }
+
+    fn close(&mut self) -> Result<(), StorageError> {
+        match self.journal.take() {
+            Some(mut journal) if !self.failed => journal.close(),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for Disk {
+    /// Nothing is lost if this fails: the next start finds it in the logs.
+    fn drop(&mut self) {
+        if let Err(e) = self.close() {
+            tracing::warn!("{e}");
+        }
     }
 }
 
 impl OpenDisk {
-    /// Ends the opening with a commit that is synced whatever the durability.
-    ///
-    /// It replaces the record of an orderly end, after which the library would trust the file
-    /// unchecked. That must have reached the disk before the first commit that is not synced.
-    fn begin(&self, state: State, durability: Durability) -> Result<(), StorageError> {
-        self.write(&Batch::default()).map_err(|e| self.failure(e))?;
-        if state == State::New {
-            self.dir.finish_creation()?;
-        }
-        if durability == Durability::Os {
-            self.syncs.skip();
-        }
-        Ok(())
+    fn open(dir: DataDir, file: Box<dyn StorageBackend>) -> Result<(Self, Repairs), StorageError> {
+        let path = dir.database();
+        let (database, repairs) = open_database(&path, DiskFile(file))?;
+        let (live, recycling) = Default::default();
+        Ok((Self { database, file: path, dir, live, recycling }, repairs))
     }
 
-    fn write(&self, batch: &Batch) -> Result<(), redb::Error> {
+    fn lock_live(&self) -> MutexGuard<'_, Live> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_recycling(&self) -> MutexGuard<'_, ()> {
+        self.recycling.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Up to where the logs are in the database.
+    fn applied(&self) -> Result<Applied, StorageError> {
+        let read = || -> Result<Applied, redb::Error> {
+            let table = match self.database.begin_read()?.open_table(APPLIED) {
+                Err(TableError::TableDoesNotExist(_)) => return Ok(Applied::default()),
+                table => table?,
+            };
+            let (generation, sequence) = table.get(())?.map(|v| v.value()).unwrap_or_default();
+            Ok(Applied { generation, sequence })
+        };
+        read().map_err(|e| self.failure(e))
+    }
+
+    /// Writes changes from the logs, and up to where they go, in one synced transaction.
+    fn apply(&self, batch: &Batch, applied: Applied) -> Result<(), StorageError> {
+        self.write(batch, applied).map_err(|e| self.failure(e))
+    }
+
+    fn write(&self, batch: &Batch, applied: Applied) -> Result<(), redb::Error> {
         let transaction = self.database.begin_write()?;
         for (table, changes) in batch.changes() {
             let mut table = transaction.open_table(definition(table))?;
@@ -210,17 +264,27 @@ impl OpenDisk {
                 };
             }
         }
+        let Applied { generation, sequence } = applied;
+        transaction.open_table(APPLIED)?.insert((), (generation, sequence))?;
         Ok(transaction.commit()?)
     }
 
     fn load<E: From<StorageError>>(
         &self,
+        visit: impl FnMut(Table, &[u8], &[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let transaction = self.database.begin_read().map_err(|e| self.failure(e))?;
+        self.load_from(&transaction, visit)
+    }
+
+    /// One transaction: what is written meanwhile is in none of the tables.
+    fn load_from<E: From<StorageError>>(
+        &self,
+        transaction: &ReadTransaction,
         mut visit: impl FnMut(Table, &[u8], &[u8]) -> Result<(), E>,
     ) -> Result<(), E> {
-        // One transaction: what is committed meanwhile is in none of the tables.
-        let transaction = self.database.begin_read().map_err(|e| self.failure(e))?;
         for table in Table::ALL {
-            self.load_table(&transaction, table, &mut visit)?;
+            self.load_table(transaction, table, &mut visit)?;
         }
         Ok(())
     }
@@ -255,14 +319,10 @@ fn read(transaction: &ReadTransaction, table: Table) -> Result<Option<Records>, 
     }
 }
 
-impl Drop for OpenDisk {
-    /// An orderly end is durable whatever the durability: the database is closed after this.
-    fn drop(&mut self) {
-        self.syncs.resume();
-    }
-}
-
 type Records = redb::ReadOnlyTable<&'static [u8], &'static [u8]>;
+
+/// The first generation whose log is not in the database, and the last commit that is.
+const APPLIED: TableDefinition<'static, (), (u64, u64)> = TableDefinition::new("applied");
 
 fn definition(table: Table) -> TableDefinition<'static, &'static [u8], &'static [u8]> {
     TableDefinition::new(table.name())

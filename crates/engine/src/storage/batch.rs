@@ -62,6 +62,19 @@ impl Batch {
         self.tables.iter_mut().for_each(BTreeMap::clear);
     }
 
+    /// Takes out what happens to a record: the new value, or `None` inside for its removal.
+    pub(super) fn take(&mut self, table: Table, key: &[u8]) -> Option<Option<Bytes>> {
+        self.tables[table as usize].remove(key)
+    }
+
+    /// Forgets the removals; how many puts are left.
+    pub(super) fn drop_removals(&mut self) -> u64 {
+        for changes in &mut self.tables {
+            changes.retain(|_, value| value.is_some());
+        }
+        self.tables.iter().map(|changes| changes.len() as u64).sum()
+    }
+
     /// The tables that change, with their changes in the order of the keys.
     pub(super) fn changes(&self) -> impl Iterator<Item = (Table, &Changes)> {
         Table::ALL.into_iter().zip(&self.tables).filter(|(_, changes)| !changes.is_empty())

@@ -3,8 +3,12 @@
 //! | file | contents |
 //! |---|---|
 //! | `LOCK` | locked while an engine runs; the process number of the owner, as text |
-//! | `FORMAT` | `lockkeeper-engine 1`, followed by ` creating` until the database is there |
+//! | `FORMAT` | `lockkeeper-engine 2`, followed by ` creating` until the database is there |
 //! | `lockkeeper.redb` | the database |
+//! | `commits.N` | commits that the database does not have yet |
+//! | `acknowledged` | the number of the last commit |
+//!
+//! Format 1 had no logs. Its directories are taken over at the first start.
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
@@ -14,7 +18,9 @@ use std::path::{Path, PathBuf};
 use super::error::StorageError;
 
 /// The newest format that this release reads, and the one it writes.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
+/// The last format without logs.
+const WITHOUT_LOGS: u32 = 1;
 const FORMAT_PREFIX: &str = "lockkeeper-engine ";
 /// Marks a directory whose database is still being made: nothing was ever acknowledged from it.
 const CREATING: &str = " creating";
@@ -32,7 +38,9 @@ pub(super) struct DataDir {
 pub(super) enum State {
     /// No database yet, or one that was never finished.
     New,
-    /// A database that must be there.
+    /// A database that must be there, of a release that had no logs.
+    WithoutLogs,
+    /// A database and logs that must be there.
     Existing,
 }
 
@@ -62,7 +70,7 @@ impl DataDir {
     pub(super) fn open_database(&self, state: State) -> Result<File, StorageError> {
         let path = self.database();
         let failed = |e| StorageError::io(&path, e);
-        if state == State::Existing {
+        if state != State::New {
             return self.open_existing(&path);
         }
         self.write_format(CREATING)?;
@@ -87,7 +95,7 @@ impl DataDir {
         }
     }
 
-    /// Declares the database complete: from here on it must be there.
+    /// Declares the database and the logs complete: from here on they must be there.
     pub(super) fn finish_creation(&self) -> Result<(), StorageError> {
         self.write_format("")
     }
@@ -143,13 +151,16 @@ impl Drop for DataDir {
     }
 }
 
-/// "lockkeeper-engine 1" to (1, Existing).
+/// "lockkeeper-engine 2" to (2, Existing).
 fn parse_format(text: &str) -> Option<(u32, State)> {
     let version = text.strip_prefix(FORMAT_PREFIX)?.trim_end();
     match version.strip_suffix(CREATING) {
         Some(version) => Some((version.parse().ok()?, State::New)),
         // A newer release may say more on the line; its number alone decides.
-        None => Some((version.split(' ').next()?.parse().ok()?, State::Existing)),
+        None => match version.split(' ').next()?.parse().ok()? {
+            WITHOUT_LOGS => Some((WITHOUT_LOGS, State::WithoutLogs)),
+            found => Some((found, State::Existing)),
+        },
     }
 }
 

@@ -1,73 +1,49 @@
-//! The database file under the library's feet.
+//! The files under the libraries' feet.
 
+use std::fs::File;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use redb::StorageBackend;
+use redb::backends::FileBackend;
 
-/// Whether syncs are passed on to the disk, shared between the file and its owner.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Syncs {
-    skipped: Arc<AtomicBool>,
+/// Makes the file that is really used of one that was opened. Tests put disks between that fail,
+/// forget or remember.
+pub(super) type Wrap =
+    Arc<dyn Fn(File) -> io::Result<Box<dyn StorageBackend>> + Send + Sync + 'static>;
+
+/// The file itself.
+pub(super) fn plain() -> Wrap {
+    Arc::new(|file| Ok(Box::new(FileBackend::new(file).map_err(io::Error::other)?)))
 }
 
-impl Syncs {
-    /// From here on a commit ends with the operating system.
-    pub(super) fn skip(&self) {
-        self.skipped.store(true, Ordering::Release);
-    }
-
-    /// From here on a sync reaches the disk, and takes with it all that was skipped.
-    pub(super) fn resume(&self) {
-        self.skipped.store(false, Ordering::Release);
-    }
-
-    fn are_skipped(&self) -> bool {
-        self.skipped.load(Ordering::Acquire)
-    }
-}
-
-/// A file whose syncs can be switched off. Everything written goes to the operating system at
-/// once, so that it survives the end of the process in any case.
+/// A file of any kind, for the database library.
 #[derive(Debug)]
-pub(super) struct DiskFile<B> {
-    file: B,
-    syncs: Syncs,
-}
-
-impl<B> DiskFile<B> {
-    pub(super) fn new(file: B, syncs: Syncs) -> DiskFile<B> {
-        DiskFile { file, syncs }
-    }
-}
+pub(super) struct DiskFile(pub(super) Box<dyn StorageBackend>);
 
 // The lock methods keep their default, "unsupported": the directory's own lock guards the file.
-impl<B: StorageBackend> StorageBackend for DiskFile<B> {
+impl StorageBackend for DiskFile {
     fn len(&self) -> io::Result<u64> {
-        self.file.len()
+        self.0.len()
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        self.file.read(offset, out)
+        self.0.read(offset, out)
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.file.set_len(len)
+        self.0.set_len(len)
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        if self.syncs.are_skipped() {
-            return Ok(());
-        }
-        self.file.sync_data()
+        self.0.sync_data()
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.file.write(offset, data)
+        self.0.write(offset, data)
     }
 
     fn close(&self) -> io::Result<()> {
-        self.file.close()
+        self.0.close()
     }
 }

@@ -4,12 +4,13 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::sync::{Arc, Weak};
 
+use redb::{ReadTransaction, ReadableDatabase};
+
 use super::dir::{DataDir, State};
-use super::disk::Syncs;
+use super::disk::plain;
+use super::journal::{LogDir, read_live};
 use super::overlay::Overlay;
-use super::{
-    Batch, Disk, Durability, OpenDisk, Repairs, Storage, StorageError, Table, open_database,
-};
+use super::{Batch, Disk, Durability, OpenDisk, Repairs, Storage, StorageError, Table};
 
 /// How much is written to a copy in one commit, in bytes.
 const PORTION: usize = 8 * 1024 * 1024;
@@ -29,6 +30,7 @@ impl Storage {
             let missing = std::io::ErrorKind::NotFound.into();
             return Err(StorageError::io(dir, missing));
         }
+        let logs = LogDir::new(dir, plain());
         let (dir, state) = DataDir::claim(dir)?;
         if state == State::New {
             return Ok(None);
@@ -39,9 +41,15 @@ impl Storage {
             std::io::ErrorKind::NotFound => StorageError::damaged(&file, "the file is missing"),
             _ => StorageError::io(&file, e),
         })?;
-        let (database, repairs) = open_database(&file, overlay)?;
-        let open = Arc::new(OpenDisk { database, syncs: Syncs::default(), file, dir });
-        Ok(Some((Storage { disk: Some(Disk { open, failed: false }) }, repairs)))
+        let (open, mut repairs) = OpenDisk::open(dir, Box::new(overlay))?;
+        if state == State::Existing {
+            let applied = open.applied()?;
+            let tail = logs.read(applied)?;
+            repairs.after_crash |= tail.sequence > applied.sequence;
+            open.apply(&tail.changes, applied)?;
+        }
+        let disk = Disk { journal: None, open: Arc::new(open), failed: false };
+        Ok(Some((Storage { disk: Some(disk) }, repairs)))
     }
 
     /// For backups while it is open; `None` if nothing is on a disk.
@@ -90,11 +98,17 @@ fn copy(open: &OpenDisk, target: &Path) -> Result<u64, StorageError> {
 /// Writes all records into a new directory; their number.
 fn fill(open: &OpenDisk, dir: &Path) -> Result<u64, StorageError> {
     let mut copy = Storage::open(Some(dir), Durability::Sync)?;
+    let (transaction, mut changes) = open.snapshot()?;
     let (mut batch, mut bytes, mut records) = (Batch::default(), 0, 0);
-    open.load(|table: Table, key, value| {
-        batch.put(table, key.to_vec(), value.to_vec());
+    open.load_from(&transaction, |table: Table, key, value| {
+        let newer = changes.take(table, key);
+        let value = newer.unwrap_or_else(|| Some(value.to_vec().into()));
+        let Some(value) = value else {
+            return Ok(());
+        };
         bytes += key.len() + value.len();
         records += 1;
+        batch.put(table, key.to_vec(), value);
         if bytes > PORTION {
             copy.commit(&batch)?;
             batch.clear();
@@ -103,7 +117,21 @@ fn fill(open: &OpenDisk, dir: &Path) -> Result<u64, StorageError> {
         Ok::<(), StorageError>(())
     })?;
     copy.commit(&batch)?;
+    records += changes.drop_removals();
+    copy.commit(&changes)?;
+    copy.close()?;
     Ok(records)
+}
+
+impl OpenDisk {
+    /// The database at one point in time, and what is committed beyond it.
+    fn snapshot(&self) -> Result<(ReadTransaction, Batch), StorageError> {
+        let _no_checkpoint = self.lock_recycling();
+        let transaction = self.database.begin_read().map_err(|e| self.failure(e))?;
+        let live = self.lock_live().clone();
+        let changes = read_live(self.dir.path(), &live, self.applied()?)?;
+        Ok((transaction, changes))
+    }
 }
 
 fn sync_parent(path: &Path) -> std::io::Result<()> {

@@ -2,6 +2,7 @@
 
 mod crash;
 mod damage;
+mod disks;
 mod failing;
 mod numbered;
 mod power_cut;
@@ -19,6 +20,13 @@ const ON_DISK: [Durability; 2] = [Durability::Sync, Durability::Os];
 
 fn open(dir: &TempDir, durability: Durability) -> Result<Storage, StorageError> {
     Storage::open(Some(dir.path()), durability)
+}
+
+impl Storage {
+    /// From which length on, in bytes, a log gives way to the next.
+    fn set_log_length(&mut self, length: u64) {
+        self.disk.as_mut().unwrap().journal.as_mut().unwrap().set_long(length);
+    }
 }
 
 /// The error of an opening that must not succeed.
@@ -103,7 +111,8 @@ fn the_last_change_of_a_key_wins() {
     let mut storage = open(&dir, Durability::Os).unwrap();
     storage.commit(&nodes(&[("/a", Some("0"))])).unwrap();
     storage.commit(&batch).unwrap();
-    assert_eq!(stored_nodes(&storage), [pair("/b", "2")]);
+    drop(storage);
+    assert_eq!(stored_nodes(&open(&dir, Durability::Os).unwrap()), [pair("/b", "2")]);
 
     assert!(!batch.is_empty());
     batch.clear();

@@ -77,8 +77,8 @@ fn no_damage_is_overlooked_or_ends_in_a_panic() {
         let changes: Vec<_> = records.iter().map(|key| (&key[..], Some("value"))).collect();
         storage.commit(&nodes(&changes)).unwrap();
     }
-    let expected = contents(&storage);
     drop(storage);
+    let expected = contents(&open(&dir, Durability::Sync).unwrap());
 
     let whole = std::fs::read(database(&dir)).unwrap();
     for (round, at) in places(whole.len()).take(200).enumerate() {
@@ -89,7 +89,7 @@ fn no_damage_is_overlooked_or_ends_in_a_panic() {
         }
         std::fs::write(database(&dir), bytes).unwrap();
         match open(&dir, Durability::Sync) {
-            Ok(storage) => assert_eq!(contents(&storage), expected, "damage at {at} overlooked"),
+            Ok(storage) => assert!(contents(&storage) == expected, "damage at {at} overlooked"),
             Err(StorageError::Damaged { .. }) => {}
             Err(e) => panic!("damage at {at} is taken for something else: {e}"),
         }
@@ -132,12 +132,12 @@ fn a_format_that_is_missing_or_unreadable_is_damage() {
 fn a_newer_format_is_left_alone() {
     let dir = filled();
     let before = std::fs::read(database(&dir)).unwrap();
-    for text in ["lockkeeper-engine 2\n", "lockkeeper-engine 2 with more\n"] {
+    for text in ["lockkeeper-engine 3\n", "lockkeeper-engine 3 with more\n"] {
         std::fs::write(dir.path().join("FORMAT"), text).unwrap();
         assert_eq!(
             refusal(dir.path()).to_string(),
             format!(
-                "{} was written by a newer version (format 2, this version knows 1): \
+                "{} was written by a newer version (format 3, this version knows 2): \
                  upgrade lockkeeper, or choose another directory",
                 dir.path().display()
             )
@@ -149,12 +149,12 @@ fn a_newer_format_is_left_alone() {
 #[test]
 fn a_creation_that_was_cut_short_starts_over() {
     let dir = TempDir::new().unwrap();
-    std::fs::write(dir.path().join("FORMAT"), "lockkeeper-engine 1 creating\n").unwrap();
+    std::fs::write(dir.path().join("FORMAT"), "lockkeeper-engine 2 creating\n").unwrap();
     std::fs::write(database(&dir), "half a database").unwrap();
     let storage = open(&dir, Durability::Sync).unwrap();
     assert!(contents(&storage).is_empty());
     let format = std::fs::read_to_string(dir.path().join("FORMAT")).unwrap();
-    assert_eq!(format, "lockkeeper-engine 1\n");
+    assert_eq!(format, "lockkeeper-engine 2\n");
 }
 
 /// After an orderly end the library trusts the file unchecked. Without a synced commit at the
@@ -181,4 +181,96 @@ fn a_record_that_makes_no_sense_names_the_file() {
     let error = seen.unwrap_err();
     let expected = format!("{} is damaged (/a): restore", database(&dir).display());
     assert!(error.to_string().starts_with(&expected));
+}
+
+/// What a killed engine leaves: commits that are in the log only.
+fn killed() -> (TempDir, Vec<(Table, String, String)>) {
+    let dir = TempDir::new().unwrap();
+    let mut storage = open(&dir, Durability::Sync).unwrap();
+    for n in 0..20 {
+        let records: Vec<_> = (0..3).map(|i| format!("/locks/{n}/{i}")).collect();
+        let changes: Vec<_> = records.iter().map(|key| (&key[..], Some("value"))).collect();
+        storage.commit(&nodes(&changes)).unwrap();
+    }
+    let left = TempDir::new().unwrap();
+    for entry in dir.path().read_dir().unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), left.path().join(entry.file_name())).unwrap();
+    }
+    drop(storage);
+    let expected = contents(&open(&dir, Durability::Sync).unwrap());
+    (left, expected)
+}
+
+fn log(dir: &TempDir) -> PathBuf {
+    dir.path().join("commits.1")
+}
+
+/// Lesson S2 for the log: what is damaged is refused, wherever it is. A log that ends early looks
+/// like one that was cut short while it was written; the number beside it tells.
+///
+/// Seen to fail for damage in the last commit when that number is not looked at.
+#[test]
+fn s2_no_damage_in_the_log_is_overlooked() {
+    let (dir, expected) = killed();
+    let whole = std::fs::read(log(&dir)).unwrap();
+    let end = whole.iter().rposition(|byte| *byte != 0).unwrap() + 1;
+    let check = |bytes: &[u8], what: &str| {
+        let copy = TempDir::new().unwrap();
+        for entry in dir.path().read_dir().unwrap() {
+            let entry = entry.unwrap();
+            std::fs::copy(entry.path(), copy.path().join(entry.file_name())).unwrap();
+        }
+        std::fs::write(log(&copy), bytes).unwrap();
+        match open(&copy, Durability::Sync) {
+            Ok(storage) => assert!(contents(&storage) == expected, "{what}"),
+            Err(StorageError::Damaged { file, .. }) => assert_eq!(file, log(&copy), "{what}"),
+            Err(e) => panic!("{what}: {e}"),
+        }
+    };
+    check(&whole, "no damage");
+    for (round, at) in places(end).take(60).chain([0, 4, 8, end - 1, end - 2]).enumerate() {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 1 << (round % 8);
+        check(&bytes, &format!("a bit at {at}"));
+        let mut bytes = whole.clone();
+        bytes[at / 512 * 512..][..512].fill(0);
+        check(&bytes, &format!("a sector of zeros at {at}"));
+        check(&whole[..at], &format!("cut off at {at}"));
+    }
+}
+
+#[test]
+fn a_missing_log_or_number_is_damage() {
+    for name in ["commits.1", "acknowledged"] {
+        let (dir, _) = killed();
+        let path = dir.path().join(name);
+        std::fs::remove_file(&path).unwrap();
+        assert_damaged(&dir, &path);
+    }
+    let (dir, _) = killed();
+    let path = dir.path().join("acknowledged");
+    std::fs::write(&path, [7; 16]).unwrap();
+    assert_damaged(&dir, &path);
+}
+
+/// A directory of the format before: a database, and no logs.
+#[test]
+fn a_directory_without_logs_is_taken_over() {
+    let dir = filled();
+    for entry in dir.path().read_dir().unwrap() {
+        let entry = entry.unwrap();
+        let name = entry.file_name().into_string().unwrap();
+        if name.starts_with("commits.") || name == "acknowledged" {
+            std::fs::remove_file(entry.path()).unwrap();
+        }
+    }
+    std::fs::write(dir.path().join("FORMAT"), "lockkeeper-engine 1\n").unwrap();
+    let mut storage = open(&dir, Durability::Sync).unwrap();
+    assert_eq!(stored_nodes(&storage), [pair("/a", &"needle".repeat(20))]);
+    storage.commit(&nodes(&[("/a", Some("1"))])).unwrap();
+    drop(storage);
+    let format = std::fs::read_to_string(dir.path().join("FORMAT")).unwrap();
+    assert_eq!(format, "lockkeeper-engine 2\n");
+    assert_eq!(stored_nodes(&open(&dir, Durability::Sync).unwrap()), [pair("/a", "1")]);
 }

@@ -36,8 +36,17 @@ impl Fault {
 
 #[derive(Debug)]
 struct FailingDisk {
-    file: FileBackend,
+    file: Box<dyn StorageBackend>,
     fault: Fault,
+}
+
+/// All files fail by the same fault.
+fn failing(fault: &Fault) -> Wrap {
+    let (fault, plain) = (fault.clone(), disk::plain());
+    Arc::new(move |file| {
+        let disk = FailingDisk { file: plain(file)?, fault: fault.clone() };
+        Ok(Box::new(disk))
+    })
 }
 
 impl StorageBackend for FailingDisk {
@@ -70,8 +79,8 @@ const ENOSPC: i32 = rustix::io::Errno::NOSPC.raw_os_error();
 /// Commits "/a", makes the commit of "/b" and "/c" fail, and returns its error.
 fn fail_second_commit(dir: &TempDir, refusal: Refusal) -> (Storage, StorageError) {
     let fault = Fault::default();
-    let wrap = |file| FailingDisk { file, fault: fault.clone() };
-    let mut storage = Storage::open_with(Some(dir.path()), Durability::Sync, wrap).unwrap();
+    let opened = Storage::open_with(Some(dir.path()), Durability::Sync, failing(&fault));
+    let mut storage = opened.unwrap();
     storage.commit(&nodes(&[("/a", Some("1"))])).unwrap();
     fault.arm(refusal);
     let error = storage.commit(&nodes(&[("/b", Some("2")), ("/c", Some("3"))])).unwrap_err();
@@ -118,8 +127,28 @@ fn an_opening_that_fails_can_be_tried_again() {
     let dir = TempDir::new().unwrap();
     let fault = Fault::default();
     fault.arm(Refusal::Sync(EIO));
-    let wrap = |file| FailingDisk { file, fault };
-    assert!(Storage::open_with(Some(dir.path()), Durability::Sync, wrap).is_err());
+    let opened = Storage::open_with(Some(dir.path()), Durability::Sync, failing(&fault));
+    assert!(opened.is_err());
     let storage = open(&dir, Durability::Sync).unwrap();
     assert!(contents(&storage).is_empty());
+}
+
+/// The database follows in the background; what goes wrong there must not stay there.
+#[test]
+fn s4_a_checkpoint_that_fails_ends_the_commits() {
+    for refusal in [Refusal::Sync(ENOSPC), Refusal::Write(ENOSPC)] {
+        let dir = TempDir::new().unwrap();
+        let fault = Fault::default();
+        // Commits are not synced, so the next sync, and the next write in between, are the
+        // checkpoint's.
+        let opened = Storage::open_with(Some(dir.path()), Durability::Os, failing(&fault));
+        let mut storage = opened.unwrap();
+        storage.commit(&nodes(&[("/a", Some("1"))])).unwrap();
+        fault.arm(refusal);
+        let error = storage.disk.as_mut().unwrap().journal.as_mut().unwrap().close().unwrap_err();
+        assert!(matches!(error, StorageError::Full { .. }), "{error:?}");
+        storage.disk.as_mut().unwrap().failed = true;
+        drop(storage);
+        assert_eq!(stored_nodes(&open(&dir, Durability::Os).unwrap()), [pair("/a", "1")]);
+    }
 }

@@ -1,0 +1,477 @@
+//! The commits that are not in the database yet.
+//!
+//! A commit to the database writes several pages all over its file. A commit to a log is one write
+//! at its end, so it is acknowledged from there, and the database follows in the background
+//! (`docs/decisions/0006-log-before-database.md`). Log files are numbered by generation:
+//!
+//! 1. Commits go to the log of the present generation, `commits.N`.
+//! 2. When that is long enough and the last checkpoint is over, they go to `commits.N+1`, and a
+//!    checkpoint begins.
+//! 3. The checkpoint writes the last state of each record in `commits.N` into the database in one
+//!    transaction, which also says that generation `N+1` is the next to be applied.
+//! 4. From then on `commits.N` counts no more, whatever is in it. It is cleared and becomes
+//!    `commits.N+2`.
+//!
+//! A start applies what the logs hold, in order, and begins with empty ones. `acknowledged` holds
+//! the number of the last commit, so that a log that lost its end is not taken for one that was
+//! cut short while it was written.
+
+mod file;
+mod record;
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use redb::StorageBackend;
+use wal_db::{MemStore, OpenPolicy, Wal, WalConfig, WalError};
+
+use self::file::LogFile;
+use self::record::Place;
+use super::disk::Wrap;
+use super::{Batch, OpenDisk, StorageError};
+
+/// From which length on, in bytes, a log gives way to the next.
+const LONG: u64 = 16 * 1024 * 1024;
+/// How many times as long it may get while the checkpoint before is not over.
+const PATIENCE: u64 = 8;
+/// Commits beyond this size, in bytes, go to the database at once.
+const LARGE: usize = 32 * 1024 * 1024;
+
+const PREFIX: &str = "commits.";
+const ACKNOWLEDGED: &str = "acknowledged";
+
+/// Up to where the history is in the database.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Applied {
+    /// The first generation that is not.
+    pub(super) generation: u64,
+    /// The last commit that is.
+    pub(super) sequence: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Access {
+    Read,
+    Write,
+    Create,
+}
+
+/// The files of a data directory that hold commits.
+#[derive(Clone)]
+pub(super) struct LogDir {
+    path: PathBuf,
+    wrap: Wrap,
+}
+
+/// What the logs hold beyond the database.
+#[derive(Default)]
+pub(super) struct Tail {
+    /// The last state of each record.
+    pub(super) changes: Batch,
+    /// The last commit of all.
+    pub(super) sequence: u64,
+    /// The last generation that has a log.
+    pub(super) generation: u64,
+}
+
+impl LogDir {
+    pub(super) fn new(path: &Path, wrap: Wrap) -> Self {
+        Self { path: path.to_path_buf(), wrap }
+    }
+
+    fn log(&self, generation: u64) -> PathBuf {
+        self.path.join(format!("{PREFIX}{generation}"))
+    }
+
+    fn acknowledged(&self) -> PathBuf {
+        self.path.join(ACKNOWLEDGED)
+    }
+
+    /// The generations that have a file, in order.
+    fn generations(&self) -> Result<Vec<u64>, StorageError> {
+        let failed = |e| StorageError::io(&self.path, e);
+        let mut found = Vec::new();
+        for entry in self.path.read_dir().map_err(failed)? {
+            let name = entry.map_err(failed)?.file_name();
+            let number = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
+            found.extend(number.and_then(|number| number.parse::<u64>().ok()));
+        }
+        found.sort_unstable();
+        Ok(found)
+    }
+
+    fn open(&self, path: &Path, access: Access) -> Result<Box<dyn StorageBackend>, StorageError> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(access != Access::Read).create(access == Access::Create);
+        options.truncate(false).mode(0o600);
+        let opened = options.open(path).and_then(|file| (self.wrap)(file));
+        opened.map_err(|e| match e.kind() {
+            io::ErrorKind::NotFound => StorageError::damaged(path, "the file is missing"),
+            _ => StorageError::io(path, e),
+        })
+    }
+
+    /// Makes the logs that commits after `applied` go to, and writes down its number.
+    ///
+    /// Before the database says that it goes so far: a missing log is damage.
+    pub(super) fn prepare(&self, applied: Applied) -> Result<(), StorageError> {
+        for generation in [applied.generation, applied.generation + 1] {
+            let path = self.log(generation);
+            let file = self.open(&path, Access::Create)?;
+            // Left by a start that was cut short; nothing was ever acknowledged from it.
+            file.set_len(0).map_err(|e| StorageError::io(&path, e))?;
+        }
+        let path = self.acknowledged();
+        let file = self.open(&path, Access::Create)?;
+        // One after the other, so that at any time one is whole.
+        let written = write_number(&*file, applied.sequence)
+            .and_then(|()| {
+                file.write(number_offset(applied.sequence + 1), &number_bytes(applied.sequence))
+            })
+            .and_then(|()| file.sync_data());
+        written.map_err(|e| StorageError::io(&path, e))?;
+        self.sync_names()
+    }
+
+    fn sync_names(&self) -> Result<(), StorageError> {
+        let synced = File::open(&self.path).and_then(|dir| dir.sync_all());
+        synced.map_err(|e| StorageError::io(&self.path, e))
+    }
+
+    /// Reads what the logs hold beyond the database, and changes nothing.
+    pub(super) fn read(&self, applied: Applied) -> Result<Tail, StorageError> {
+        let generations = self.generations()?;
+        let last = generations.last().copied().unwrap_or_default().max(applied.generation);
+        let mut history = History::after(applied);
+        let mut end = self.log(applied.generation);
+        for generation in applied.generation..=last {
+            let path = self.log(generation);
+            let file = self.open(&path, Access::Read)?;
+            let bytes = file::read(&*file).map_err(|e| StorageError::io(&path, e))?;
+            if !bytes.is_empty() {
+                history.add(&path, generation, bytes)?;
+                end = path;
+            }
+        }
+        let acknowledged = self.last_acknowledged()?;
+        if acknowledged > history.sequence {
+            let detail = format!(
+                "it ends with commit {}, but commit {acknowledged} was acknowledged",
+                history.sequence
+            );
+            return Err(StorageError::damaged(&end, detail));
+        }
+        Ok(Tail { changes: history.changes, sequence: history.sequence, generation: last })
+    }
+
+    /// The number of the last commit that was acknowledged, as far as the disk knows.
+    fn last_acknowledged(&self) -> Result<u64, StorageError> {
+        let path = self.acknowledged();
+        let file = self.open(&path, Access::Read)?;
+        let mut newest = None;
+        for offset in [0, NUMBER_DISTANCE] {
+            let mut bytes = [0; 16];
+            match file.read(offset, &mut bytes) {
+                Ok(()) => newest = newest.max(parse_number(bytes)),
+                Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => {}
+                Err(e) => return Err(StorageError::io(&path, e)),
+            }
+        }
+        newest.ok_or_else(|| StorageError::damaged(&path, "it holds no number"))
+    }
+
+    /// Removes the logs before `generation`.
+    fn remove_before(&self, generation: u64) -> Result<(), StorageError> {
+        for old in self.generations()?.into_iter().filter(|old| *old < generation) {
+            let path = self.log(old);
+            std::fs::remove_file(&path).map_err(|e| StorageError::io(&path, e))?;
+        }
+        Ok(())
+    }
+
+    /// Sorts an error of the log library.
+    fn failure(&self, generation: u64, error: WalError) -> StorageError {
+        sort_error(&self.log(generation), error)
+    }
+}
+
+fn sort_error(path: &Path, error: WalError) -> StorageError {
+    match error {
+        WalError::Io { source, .. } => StorageError::io(path, source),
+        other => StorageError::damaged(path, other),
+    }
+}
+
+/// The number has two places that are written in turn, each in a sector of its own: while one is
+/// written, the other is whole.
+const NUMBER_DISTANCE: u64 = 4096;
+
+fn number_offset(number: u64) -> u64 {
+    number % 2 * NUMBER_DISTANCE
+}
+
+fn write_number(file: &dyn StorageBackend, number: u64) -> io::Result<()> {
+    file.write(number_offset(number), &number_bytes(number))
+}
+
+/// A number and its complement: neither an empty sector nor half a write passes for one.
+fn number_bytes(number: u64) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&number.to_le_bytes());
+    bytes[8..].copy_from_slice(&(!number).to_le_bytes());
+    bytes
+}
+
+fn parse_number(bytes: [u8; 16]) -> Option<u64> {
+    let [number, complement] = [&bytes[..8], &bytes[8..]]
+        .map(|half| half.try_into().map(u64::from_le_bytes).unwrap_or_default());
+    (number == !complement).then_some(number)
+}
+
+/// Damage is refused: only a commit at the very end may be missing in part, and is then dropped.
+fn strict() -> WalConfig {
+    WalConfig::new().with_open_policy(OpenPolicy::Strict)
+}
+
+/// Commits, one after the other.
+struct History {
+    changes: Batch,
+    sequence: u64,
+}
+
+impl History {
+    fn after(applied: Applied) -> Self {
+        Self { changes: Batch::default(), sequence: applied.sequence }
+    }
+
+    /// Adds what a log holds.
+    fn add(&mut self, path: &Path, generation: u64, bytes: Vec<u8>) -> Result<(), StorageError> {
+        let failed = |e| sort_error(path, e);
+        let log = Wal::with_store_and_config(MemStore::from_bytes(bytes), strict());
+        let log = log.map_err(failed)?;
+        for record in log.iter().map_err(failed)? {
+            let record = record.map_err(failed)?.into_data();
+            let place = record::decode(record.into(), &mut self.changes);
+            let expected = Place { generation, sequence: self.sequence + 1 };
+            if place != Some(expected) {
+                let detail = format!("commit {} is not where it should be", expected.sequence);
+                return Err(StorageError::damaged(path, detail));
+            }
+            self.sequence += 1;
+        }
+        Ok(())
+    }
+}
+
+/// The logs of an open directory, and the checkpoint that is under way.
+pub(super) struct Journal {
+    dir: LogDir,
+    disk: Arc<OpenDisk>,
+    log: Wal<LogFile>,
+    file: LogFile,
+    generation: u64,
+    sequence: u64,
+    /// The log of the next generation, empty, unless a checkpoint is about to make it.
+    next: Option<LogFile>,
+    checkpoint: Option<JoinHandle<Result<LogFile, StorageError>>>,
+    acknowledged: Box<dyn StorageBackend>,
+    /// Whether each commit is synced.
+    sync: bool,
+    long: u64,
+    scratch: Vec<u8>,
+}
+
+impl Journal {
+    /// Begins with the empty logs that [`LogDir::prepare`] made for `applied`.
+    pub(super) fn begin(
+        dir: LogDir,
+        disk: Arc<OpenDisk>,
+        applied: Applied,
+        sync: bool,
+    ) -> Result<Self, StorageError> {
+        let generation = applied.generation;
+        dir.remove_before(generation)?;
+        let open = |generation| {
+            let path = dir.log(generation);
+            LogFile::empty(dir.open(&path, Access::Write)?).map_err(|e| StorageError::io(&path, e))
+        };
+        let (file, next) = (open(generation)?, open(generation + 1)?);
+        let log = start(&dir, generation, &file)?;
+        let acknowledged = dir.open(&dir.acknowledged(), Access::Write)?;
+        *disk.lock_live() = vec![(generation, file.clone())];
+        Ok(Self {
+            dir,
+            disk,
+            log,
+            file,
+            generation,
+            sequence: applied.sequence,
+            next: Some(next),
+            checkpoint: None,
+            acknowledged,
+            sync,
+            long: LONG,
+            scratch: Vec::new(),
+        })
+    }
+
+    /// From which length on, in bytes, a log gives way to the next.
+    #[cfg(test)]
+    pub(super) fn set_long(&mut self, long: u64) {
+        self.long = long;
+    }
+
+    /// Writes a commit, and returns when it is as durable as promised.
+    pub(super) fn commit(&mut self, batch: &Batch) -> Result<(), StorageError> {
+        self.take_turns()?;
+        let place = Place { generation: self.generation, sequence: self.sequence + 1 };
+        record::encode(place, batch, &mut self.scratch);
+        if self.scratch.len() > LARGE {
+            self.scratch = Vec::new();
+            self.apply_all()?;
+            let applied = Applied { generation: self.generation, sequence: place.sequence };
+            self.disk.apply(batch, applied)?;
+        } else {
+            let failed = |e| self.dir.failure(self.generation, e);
+            let _ = self.log.append(&self.scratch).map_err(failed)?;
+            if self.sync {
+                self.log.sync().map_err(failed)?;
+            }
+            self.file.commit();
+        }
+        self.sequence = place.sequence;
+        let written = write_number(&*self.acknowledged, self.sequence);
+        written.map_err(|e| StorageError::io(&self.dir.acknowledged(), e))
+    }
+
+    /// Goes on to the next log if it is time.
+    fn take_turns(&mut self) -> Result<(), StorageError> {
+        if self.file.end() < self.long {
+            return Ok(());
+        }
+        let over = self.checkpoint.as_ref().is_none_or(JoinHandle::is_finished);
+        if over || self.file.end() >= PATIENCE * self.long {
+            self.join()?;
+            self.turn()?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the checkpoint that is under way, if there is one.
+    pub(super) fn join(&mut self) -> Result<(), StorageError> {
+        let Some(checkpoint) = self.checkpoint.take() else {
+            return Ok(());
+        };
+        let file = checkpoint.join().unwrap_or_else(|_| {
+            let file = self.dir.log(self.generation.saturating_sub(1));
+            Err(StorageError::damaged(&file, "writing it into the database ended in a panic"))
+        })?;
+        self.next = Some(file);
+        Ok(())
+    }
+
+    /// Goes on to the next log, and begins the checkpoint of this one. There must be none.
+    fn turn(&mut self) -> Result<(), StorageError> {
+        let Some(next) = self.next.take() else {
+            return Ok(());
+        };
+        let checkpoint = Checkpoint {
+            dir: self.dir.clone(),
+            disk: self.disk.clone(),
+            file: self.file.clone(),
+            generation: self.generation,
+        };
+        self.log = start(&self.dir, self.generation + 1, &next)?;
+        self.file = next;
+        self.generation += 1;
+        self.disk.lock_live().push((self.generation, self.file.clone()));
+        let thread = thread::Builder::new().name("lockkeeper-checkpoint".to_owned());
+        let running = thread.spawn(move || checkpoint.run());
+        self.checkpoint = Some(running.map_err(|e| StorageError::io(&self.dir.path, e))?);
+        Ok(())
+    }
+
+    /// Brings everything into the database.
+    fn apply_all(&mut self) -> Result<(), StorageError> {
+        self.join()?;
+        if self.file.end() > 0 {
+            self.turn()?;
+            self.join()?;
+        }
+        Ok(())
+    }
+
+    /// An orderly end: the database has everything, and the logs take no space.
+    pub(super) fn close(&mut self) -> Result<(), StorageError> {
+        self.apply_all()?;
+        for file in [Some(&self.file), self.next.as_ref()].into_iter().flatten() {
+            file.shrink().map_err(|e| StorageError::io(&self.dir.path, e))?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Journal {
+    /// Nobody else may use the directory while a checkpoint is under way.
+    fn drop(&mut self) {
+        if let Err(e) = self.join() {
+            tracing::error!("{e}");
+        }
+    }
+}
+
+fn start(dir: &LogDir, generation: u64, file: &LogFile) -> Result<Wal<LogFile>, StorageError> {
+    let log = Wal::with_store_and_config(file.clone(), strict());
+    log.map_err(|e| dir.failure(generation, e))
+}
+
+/// The way of a full log into the database.
+struct Checkpoint {
+    dir: LogDir,
+    disk: Arc<OpenDisk>,
+    file: LogFile,
+    generation: u64,
+}
+
+impl Checkpoint {
+    /// Returns the file as the empty log of the generation after the next.
+    #[tracing::instrument(level = "debug", name = "checkpoint", skip_all, fields(generation = self.generation))]
+    fn run(self) -> Result<LogFile, StorageError> {
+        let _no_snapshot = self.disk.lock_recycling();
+        let path = self.dir.log(self.generation);
+        let failed = |e| StorageError::io(&path, e);
+        let applied = self.disk.applied()?;
+        let mut history = History::after(applied);
+        history.add(&path, self.generation, self.file.contents().map_err(failed)?)?;
+        let applied = Applied { generation: self.generation + 1, sequence: history.sequence };
+        self.disk.apply(&history.changes, applied)?;
+        self.disk.lock_live().retain(|(generation, _)| *generation != self.generation);
+        self.file.clear().map_err(failed)?;
+        std::fs::rename(&path, self.dir.log(self.generation + 2)).map_err(failed)?;
+        self.dir.sync_names()?;
+        Ok(self.file)
+    }
+}
+
+/// What is committed beyond the database, while commits go on: all that was acknowledged before
+/// the call. No checkpoint may be under way.
+pub(super) fn read_live(
+    dir: &Path,
+    logs: &[(u64, LogFile)],
+    applied: Applied,
+) -> Result<Batch, StorageError> {
+    let mut history = History::after(applied);
+    for (generation, log) in logs {
+        let path = dir.join(format!("{PREFIX}{generation}"));
+        let contents = log.contents().map_err(|e| StorageError::io(&path, e))?;
+        history.add(&path, *generation, contents)?;
+    }
+    Ok(history.changes)
+}
+
+/// The logs that are not in the database yet, oldest first.
+pub(super) type Live = Vec<(u64, LogFile)>;

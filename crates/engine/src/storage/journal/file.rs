@@ -1,0 +1,146 @@
+//! A log file that is written in place.
+//!
+//! Syncing a file that grows costs about twice as much as syncing one whose blocks are there, as
+//! the file system's own records change too. So the file is filled with zeros ahead of what is
+//! written, and used again when its contents are in the database. Zeros at its end count as
+//! unused.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use redb::StorageBackend;
+use wal_db::{WalError, WalStore};
+
+/// How much is filled with zeros at a time, in bytes.
+const CHUNK: u64 = if cfg!(test) { 16 * 1024 } else { 1024 * 1024 };
+
+/// A log file, shared by its writer and those who read what is committed.
+#[derive(Clone)]
+pub(in crate::storage) struct LogFile(Arc<Shared>);
+
+struct Shared {
+    file: Box<dyn StorageBackend>,
+    /// The end of what was written.
+    end: AtomicU64,
+    /// The end of what is acknowledged: up to here it can be read while it is being written.
+    committed: AtomicU64,
+    /// The length of the file.
+    allocated: AtomicU64,
+}
+
+impl LogFile {
+    /// Takes a file that holds nothing, or zeros.
+    pub(super) fn empty(file: Box<dyn StorageBackend>) -> io::Result<Self> {
+        let allocated = file.len()?.into();
+        let (end, committed) = (0.into(), 0.into());
+        Ok(Self(Arc::new(Shared { file, end, committed, allocated })))
+    }
+
+    /// Declares all that was written acknowledged.
+    pub(super) fn commit(&self) {
+        self.0.committed.store(self.end(), Ordering::Release);
+    }
+
+    pub(super) fn end(&self) -> u64 {
+        self.0.end.load(Ordering::Acquire)
+    }
+
+    /// What is acknowledged.
+    pub(super) fn contents(&self) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; self.0.committed.load(Ordering::Acquire) as usize];
+        self.0.file.read(0, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Makes it an empty file again, its blocks kept, as durable as can be.
+    pub(super) fn clear(&self) -> io::Result<()> {
+        let Shared { file, end, committed, .. } = &*self.0;
+        fill(&**file, 0, self.end())?;
+        file.sync_data()?;
+        end.store(0, Ordering::Release);
+        committed.store(0, Ordering::Release);
+        Ok(())
+    }
+
+    /// Gives its blocks back.
+    pub(super) fn shrink(&self) -> io::Result<()> {
+        let Shared { file, end, committed, allocated } = &*self.0;
+        file.set_len(0)?;
+        for position in [end, committed, allocated] {
+            position.store(0, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Fills with zeros from `until` on, if it is not so far yet.
+    fn allocate(&self, until: u64) -> io::Result<()> {
+        let allocated = self.0.allocated.load(Ordering::Relaxed);
+        if until > allocated {
+            let target = until.next_multiple_of(CHUNK);
+            fill(&*self.0.file, allocated, target)?;
+            self.0.allocated.store(target, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
+
+/// What a file holds, read as a whole, less the zeros at its end.
+pub(super) fn read(file: &dyn StorageBackend) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; usize::try_from(file.len()?).map_err(io::Error::other)?];
+    file.read(0, &mut bytes)?;
+    let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    bytes.truncate(end);
+    Ok(bytes)
+}
+
+fn fill(file: &dyn StorageBackend, from: u64, to: u64) -> io::Result<()> {
+    const ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
+    let mut at = from;
+    while at < to {
+        let length = (to - at).min(ZEROS.len() as u64);
+        file.write(at, &ZEROS[..length as usize])?;
+        at += length;
+    }
+    Ok(())
+}
+
+impl WalStore for LogFile {
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), WalError> {
+        let end = offset + bytes.len() as u64;
+        self.allocate(end)?;
+        self.0.file.write(offset, bytes)?;
+        self.0.end.fetch_max(end, Ordering::AcqRel);
+        Ok(())
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize, WalError> {
+        let length = self.end().saturating_sub(offset).min(buf.len() as u64) as usize;
+        self.0.file.read(offset, &mut buf[..length])?;
+        Ok(length)
+    }
+
+    fn truncate(&self, len: u64) -> Result<(), WalError> {
+        let end = self.end();
+        if len < end {
+            fill(&*self.0.file, len, end)?;
+            self.0.end.store(len, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<(), WalError> {
+        Ok(self.0.file.sync_data()?)
+    }
+
+    fn len(&self) -> Result<u64, WalError> {
+        Ok(self.end())
+    }
+}
+
+impl fmt::Debug for LogFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LogFile").field("end", &self.end()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,122 @@
+//! Disks in memory that remember what is done to them, one for each file of a directory.
+
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::sync::{Mutex, MutexGuard};
+
+use super::*;
+
+#[derive(Debug, Clone)]
+pub(super) enum Call {
+    Length(usize),
+    Write(usize, Vec<u8>),
+    Sync,
+}
+
+impl Call {
+    pub(super) fn apply(&self, image: &mut Vec<u8>) {
+        match self {
+            Call::Length(length) => image.resize(*length, 0),
+            Call::Write(at, data) => {
+                image.resize(image.len().max(at + data.len()), 0);
+                image[*at..at + data.len()].copy_from_slice(data);
+            }
+            Call::Sync => {}
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    /// Which file each disk stands for: names change, this does not.
+    inodes: Vec<u64>,
+    /// What a reader sees.
+    pub(super) images: Vec<Vec<u8>>,
+    /// What was done, and to which of them.
+    pub(super) calls: Vec<(usize, Call)>,
+    /// Calls until they all fail, once it is counting.
+    pub(super) left: Option<u64>,
+}
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct Disks(Arc<Mutex<State>>);
+
+impl Disks {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap()
+    }
+
+    pub(super) fn wrap(&self) -> Wrap {
+        let disks = self.clone();
+        Arc::new(move |file: File| {
+            let inode = file.metadata()?.ino();
+            let mut state = disks.state();
+            let known = state.inodes.iter().position(|known| *known == inode);
+            let number = known.unwrap_or_else(|| {
+                state.inodes.push(inode);
+                state.images.push(Vec::new());
+                state.inodes.len() - 1
+            });
+            drop(state);
+            Ok(Box::new(Disk { disks: disks.clone(), number }))
+        })
+    }
+
+    /// A directory like `dir` with other contents in its files.
+    pub(super) fn copy(&self, dir: &TempDir, images: &[Vec<u8>]) -> TempDir {
+        let copy = TempDir::new().unwrap();
+        let inodes = self.state().inodes.clone();
+        for entry in dir.path().read_dir().unwrap() {
+            let entry = entry.unwrap();
+            let to = copy.path().join(entry.file_name());
+            let inode = entry.metadata().unwrap().ino();
+            match inodes.iter().position(|known| *known == inode) {
+                Some(number) => std::fs::write(to, &images[number]).unwrap(),
+                None => _ = std::fs::copy(entry.path(), to).unwrap(),
+            }
+        }
+        copy
+    }
+
+    fn call(&self, number: usize, call: Call) -> io::Result<()> {
+        let mut state = self.state();
+        match &mut state.left {
+            Some(0) => return Err(io::Error::other("the power is out")),
+            Some(left) => *left -= 1,
+            None => {}
+        }
+        call.apply(&mut state.images[number]);
+        state.calls.push((number, call));
+        Ok(())
+    }
+}
+
+#[derive(Debug)]
+struct Disk {
+    disks: Disks,
+    number: usize,
+}
+
+impl StorageBackend for Disk {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.disks.state().images[self.number].len() as u64)
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        let at = offset as usize;
+        out.copy_from_slice(&self.disks.state().images[self.number][at..at + out.len()]);
+        Ok(())
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.disks.call(self.number, Call::Length(len as usize))
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.disks.call(self.number, Call::Sync)
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.disks.call(self.number, Call::Write(offset as usize, data.to_vec()))
+    }
+}
