@@ -2,7 +2,9 @@
 //!
 //! The tree thread submits batches; the commit thread makes all that wait durable in one step, and
 //! releases their replies. While it syncs, the tree thread prepares the next batch, so the length
-//! of a group is whatever arrived during the last sync: no timer decides it.
+//! of a group is whatever arrived during the last sync: no timer decides it. Where a commit is no
+//! more than a copy into the operating system's memory, which takes less time than waking another
+//! thread, the tree thread does it by itself.
 //!
 //! Replies leave in the order in which the tree made them, whatever connection they are for. So a
 //! read that saw an uncommitted write waits behind it, and so does a ping's reply, which names the
@@ -25,6 +27,8 @@ use crate::{Durability, StorageError};
 
 /// How many bytes of replies and changes may wait for the disk before nothing more is read.
 const MAX_BACKLOG: usize = 64 * 1024 * 1024;
+/// Up to how many bytes of replies and changes the tree thread commits by itself.
+const SHORT: usize = 64 * 1024;
 
 /// What the tree made of one round of requests.
 pub(crate) struct Batch {
@@ -83,7 +87,15 @@ pub(crate) struct Pipeline {
     timeouts: AtomicBool,
     /// Whether changes are written anywhere.
     durable: bool,
+    disk: Mutex<Disk>,
     metrics: Arc<Metrics>,
+}
+
+struct Disk {
+    /// Until the end.
+    storage: Option<Storage>,
+    /// The changes of a group, empty in between.
+    writes: StorageBatch,
 }
 
 #[derive(Default)]
@@ -95,6 +107,8 @@ struct State {
     paused: bool,
     fail_next: bool,
     end: End,
+    /// What the tree thread ran into.
+    error: Option<StorageError>,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -108,8 +122,10 @@ enum End {
 }
 
 impl Pipeline {
-    pub(crate) fn new(durability: Durability, metrics: Arc<Metrics>) -> Self {
+    pub(crate) fn new(durability: Durability, storage: Storage, metrics: Arc<Metrics>) -> Self {
+        let disk = Disk { storage: Some(storage), writes: StorageBatch::default() };
         Self {
+            disk: Mutex::new(disk),
             state: Mutex::default(),
             work: Condvar::new(),
             backlog: AtomicUsize::new(0),
@@ -131,9 +147,10 @@ impl Pipeline {
         if state.end == End::Now {
             return;
         }
-        let must_wait = self.durable && !batch.changes.is_empty();
-        if must_wait || state.paused || state.committing || !state.line.is_empty() {
-            let bytes = batch.bytes();
+        let writes = self.durable && !batch.changes.is_empty();
+        let waits = state.paused || state.committing || !state.line.is_empty();
+        let bytes = if writes || waits { batch.bytes() } else { 0 };
+        if waits || (writes && (bytes > SHORT || !self.is_quick())) {
             if batch.timeouts {
                 self.timeouts.store(true, Ordering::Relaxed);
             }
@@ -143,8 +160,51 @@ impl Pipeline {
             self.work.notify_one();
             return;
         }
+        let fail = writes && mem::take(&mut state.fail_next);
         drop(state);
+        let mut batches = [batch];
+        if writes && let Err(e) = self.commit(&mut batches, fail) {
+            self.lock().error = Some(e);
+            return self.abort();
+        }
+        let [batch] = batches;
         batch.release(&self.metrics);
+    }
+
+    /// Whether a commit costs less than waking the thread that is there for it.
+    fn is_quick(&self) -> bool {
+        self.lock_disk().storage.as_ref().is_some_and(Storage::is_quick)
+    }
+
+    /// Makes batches as durable as promised.
+    fn commit(&self, batches: &mut [Batch], fail: bool) -> Result<(), StorageError> {
+        let disk = &mut *self.lock_disk();
+        let Some(storage) = &mut disk.storage else {
+            return Ok(());
+        };
+        if self.durable {
+            for batch in batches.iter_mut() {
+                add(&mut disk.writes, mem::take(&mut batch.changes));
+            }
+        }
+        let span = tracing::debug_span!("commit", batches = batches.len()).entered();
+        let start = Instant::now();
+        match fail {
+            true => Err(storage.damaged("a test asked for this commit to fail")),
+            false => storage.commit(&disk.writes),
+        }?;
+        drop(span);
+        if self.durable && !disk.writes.is_empty() {
+            self.metrics.commits.add_time(start.elapsed(), 1);
+            let requests = batches.iter().map(|batch| batch.ops.total()).sum();
+            self.metrics.batches.add(requests, 1);
+        }
+        disk.writes.clear();
+        Ok(())
+    }
+
+    fn lock_disk(&self) -> MutexGuard<'_, Disk> {
+        self.disk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether so much waits for the disk that no more requests should be read.
@@ -257,36 +317,27 @@ struct Group {
     fail: bool,
 }
 
-/// The commit thread: returns after the orderly end, or with the first error.
-pub(crate) fn run(pipeline: &Pipeline, mut storage: Storage) -> Result<(), StorageError> {
-    let mut writes = StorageBatch::default();
+/// The commit thread: returns after the orderly end, or with the first error. Either way the data
+/// directory is given up then.
+pub(crate) fn run(pipeline: &Pipeline) -> Result<(), StorageError> {
+    // Also after a panic.
+    struct GiveUp<'a>(&'a Pipeline);
+    impl Drop for GiveUp<'_> {
+        fn drop(&mut self) {
+            let storage = self.0.lock_disk().storage.take();
+            drop(storage);
+        }
+    }
+    let _give_up = GiveUp(pipeline);
     while let Some(mut group) = pipeline.next_group() {
-        if pipeline.durable {
-            for batch in &mut group.batches {
-                add(&mut writes, mem::take(&mut batch.changes));
-            }
-        }
-        let span = tracing::debug_span!("commit", batches = group.batches.len()).entered();
-        let start = Instant::now();
-        let committed = match group.fail {
-            true => Err(storage.damaged("a test asked for this commit to fail")),
-            false => storage.commit(&writes),
-        };
-        drop(span);
-        if pipeline.durable && !writes.is_empty() {
-            pipeline.metrics.commits.add_time(start.elapsed(), 1);
-            let requests = group.batches.iter().map(|batch| batch.ops.total()).sum();
-            pipeline.metrics.batches.add(requests, 1);
-        }
-        if let Err(e) = committed {
+        if let Err(e) = pipeline.commit(&mut group.batches, group.fail) {
             // Before anyone is told: nothing may slip out any more.
             pipeline.abort();
             return Err(e);
         }
-        writes.clear();
         pipeline.release(group);
     }
-    Ok(())
+    pipeline.lock().error.take().map_or(Ok(()), Err)
 }
 
 /// How many frames an output sends, and how many bytes.

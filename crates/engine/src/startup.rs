@@ -180,9 +180,9 @@ impl Running {
     ) -> Result<Self, StartError> {
         let (events, deliveries) = unbounded_channel();
         let metrics = Arc::new(Metrics::new());
-        let pipeline = Arc::new(Pipeline::new(plan.durability, metrics.clone()));
         let snapshots = storage.snapshots();
-        spawn_commit(pipeline.clone(), storage, events.clone())?;
+        let pipeline = Arc::new(Pipeline::new(plan.durability, storage, metrics.clone()));
+        spawn_commit(pipeline.clone(), events.clone())?;
         let hub = Arc::new(Hub {
             events,
             pipeline,
@@ -288,13 +288,9 @@ fn tree_loop(server: Server, events: UnboundedReceiver<Event>, hub: &Hub) -> Tre
 }
 
 /// Starts the commit thread, which says how it ended after it has given up the data directory.
-fn spawn_commit(
-    pipeline: Arc<Pipeline>,
-    storage: Storage,
-    events: UnboundedSender<Event>,
-) -> Result<(), StartError> {
+fn spawn_commit(pipeline: Arc<Pipeline>, events: UnboundedSender<Event>) -> Result<(), StartError> {
     spawn("lockkeeper-commit", move || {
-        let run = || commit::run(&pipeline, storage);
+        let run = || commit::run(&pipeline);
         let result = match catch_unwind(AssertUnwindSafe(run)) {
             Ok(result) => result.map_err(EngineError::from),
             Err(_) => {

@@ -136,6 +136,12 @@ impl Storage {
         self.disk.as_mut().map_or(Ok(()), |disk| disk.commit(batch))
     }
 
+    /// Whether the next commit waits for no disk and for nobody else.
+    pub(crate) fn is_quick(&self) -> bool {
+        let journal = self.disk.as_ref().and_then(|disk| disk.journal.as_ref());
+        journal.is_none_or(Journal::is_quick)
+    }
+
     /// Brings everything into the database. Dropping does so too, but tells nobody if it fails.
     pub(crate) fn close(mut self) -> Result<(), StorageError> {
         self.disk.as_mut().map_or(Ok(()), Disk::close)

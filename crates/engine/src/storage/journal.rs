@@ -348,6 +348,11 @@ impl Journal {
         written.map_err(|e| StorageError::io(&self.dir.acknowledged(), e))
     }
 
+    /// Whether the next commit waits for no disk, and for no checkpoint.
+    pub(super) fn is_quick(&self) -> bool {
+        !self.sync && self.file.end() < self.long
+    }
+
     /// Goes on to the next log if it is time.
     fn take_turns(&mut self) -> Result<(), StorageError> {
         if self.file.end() < self.long {

@@ -172,7 +172,7 @@ impl SmallDisk {
     fn mount() -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
         let mount = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", "size=6m", "tmpfs"])
+            .args(["-t", "tmpfs", "-o", "size=32m", "tmpfs"])
             .arg(dir.path())
             .output();
         match mount {
@@ -196,7 +196,8 @@ async fn a_full_disk_stops_the_engine_and_after_making_room_all_that_was_acknowl
     };
     let data = disk.0.path().join("data");
     let ballast = disk.0.path().join("ballast");
-    std::fs::write(&ballast, vec![0; 2 * 1024 * 1024]).unwrap();
+    // The next start needs room for the way from the log into the database.
+    std::fs::write(&ballast, vec![0; 24 * 1024 * 1024]).unwrap();
     let engine = start(&data).await;
     let mut client = Client::connect(&engine, LONG);
     let mut acknowledged = Vec::new();
