@@ -9,6 +9,7 @@ mod differential;
 mod instructions;
 mod layers;
 mod mutants;
+mod peers_tests;
 mod proof;
 mod setup;
 mod size;

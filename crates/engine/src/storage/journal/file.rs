@@ -96,7 +96,7 @@ pub(super) fn read(file: &dyn StorageBackend) -> io::Result<Vec<u8>> {
 }
 
 fn fill(file: &dyn StorageBackend, from: u64, to: u64) -> io::Result<()> {
-    const ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
+    static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
     let mut at = from;
     while at < to {
         let length = (to - at).min(ZEROS.len() as u64);
