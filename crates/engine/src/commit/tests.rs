@@ -54,7 +54,9 @@ impl<F: FnOnce() + Send + 'static> tracing::Subscriber for OnLog<F> {
 /// gone, and with it the reason to wait.
 #[tokio::test]
 async fn e7_room_that_is_made_by_a_release_is_told_to_who_came_during_it() {
-    let pipeline = Arc::new(Pipeline::new(Durability::Sync, Arc::new(Metrics::new())));
+    let dir = tempfile::tempdir().unwrap();
+    let storage = Storage::open(Some(dir.path()), Durability::Sync).unwrap();
+    let pipeline = Arc::new(Pipeline::new(Durability::Sync, storage, Arc::new(Metrics::new())));
     let (end, _other_end) = UnixStream::pair().unwrap();
     let outlet = Outlet::Unix(end.into_split().1);
     let connection = Connection::new(ConnectionId(1), (Peer::Unix, None), outlet, 1024);
