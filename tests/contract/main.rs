@@ -7,6 +7,7 @@ mod exclusive;
 mod exclusive_faults;
 mod exclusive_leases;
 mod exclusive_node;
+mod grant;
 mod herd;
 mod kazoo_profile;
 mod lock_delay;

@@ -68,6 +68,7 @@ impl Guard {
         let client = stake.client.clone();
         let hold = client.hold(&stake.node.path);
         let enough = client.lease_length() / 2;
+        let mut failed = None;
         for _ in 0..PROOFS {
             let mut lease = client.lease();
             // What is sent before this proves nothing.
@@ -97,11 +98,15 @@ impl Guard {
                 Err(TransactionError::Request(error)) if !error.is_retryable() => {
                     return Err(AcquireError::from_client(&stake.path, error));
                 }
-                _ => {}
+                Err(TransactionError::Request(error)) => failed = Some(error),
+                _ => failed = None,
             }
         }
         let path = stake.path.clone();
-        Err(AcquireError::LeaseTooShort { path, lease: client.lease_length() })
+        Err(match failed {
+            Some(error) => AcquireError::from_client(&path, error),
+            None => AcquireError::LeaseTooShort { path, lease: client.lease_length() },
+        })
     }
 
     /// A value that is larger than that of every earlier holder of this lock. Give it to the
