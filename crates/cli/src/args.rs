@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::error::ErrorKind;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use lockkeeper::{ConnectString, LeaseMode, ZnodePath};
 
@@ -42,7 +42,7 @@ Exit codes: lockkeeper run --help";
 /// With --connect it is kept by ZooKeeper servers, for all machines that use them.
 #[derive(Debug, Parser)]
 #[command(name = "lockkeeper", version, styles = STYLES, max_term_width = 100,
-          after_long_help = NOTES)]
+          after_help = "Try it: lockkeeper run demo/hello -- echo hello", after_long_help = NOTES)]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) global: Global,
@@ -205,10 +205,45 @@ pub(crate) struct ShowOptions {
 /// A directory that may be created.
 pub(crate) type Directory = PathBuf;
 
+/// The commands that look for no server.
+const WITHOUT_SERVERS: [&str; 5] = ["serve", "local", "engine", "completions", "man"];
+
+/// What says how to find and use one.
+const ABOUT_SERVERS: [&str; 9] = [
+    "connect",
+    "session_timeout",
+    "lease",
+    "server_tick",
+    "digest",
+    "tls_ca",
+    "tls_cert",
+    "tls_key",
+    "tls_name",
+];
+
+/// Hides what has no effect, here and in the commands below.
+fn hide_about_servers(command: clap::Command) -> clap::Command {
+    let hide = |arg: clap::Arg| {
+        let is_idle = ABOUT_SERVERS.contains(&arg.get_id().as_str());
+        if is_idle { arg.hide(true) } else { arg }
+    };
+    command.mut_args(hide).mut_subcommands(hide_about_servers)
+}
+
 impl Cli {
+    /// The command line, with all that each of its commands takes.
+    pub(crate) fn definition() -> clap::Command {
+        let mut command = Self::command().display_name("lockkeeper");
+        // Hands the global options down.
+        command.build();
+        let hide = |command: clap::Command, name| command.mut_subcommand(name, hide_about_servers);
+        WITHOUT_SERVERS.into_iter().fold(command, hide)
+    }
+
     /// Reads the command line; `None` if that was a question for help, which is answered.
     pub(crate) fn read() -> Result<Option<Self>, Failure> {
-        match Self::try_parse() {
+        let matches = Self::definition().try_get_matches();
+        match matches.and_then(|matches| Self::from_arg_matches(&matches)) {
             Ok(cli) => Ok(Some(cli)),
             Err(error) if error.use_stderr() && !is_overview(&error) => {
                 Err(Failure::new(Exit::Usage, one_line(&error.to_string()) + tip(&error)))
@@ -257,11 +292,27 @@ fn one_line(message: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+        Cli::definition().debug_assert();
+    }
+
+    #[test]
+    fn only_options_with_an_effect_are_in_the_help() {
+        let help = |name: &str| {
+            let mut command = Cli::definition();
+            let subcommand = command.find_subcommand_mut(name).expect(name);
+            subcommand.render_long_help().to_string()
+        };
+        for idle in WITHOUT_SERVERS {
+            let text = help(idle);
+            assert!(!text.contains("--connect") && !text.contains("--session-timeout"), "{text}");
+        }
+        assert!(help("local").contains("--json") && help("run").contains("--tls-ca"));
+        let parsed = Cli::definition().try_get_matches_from(["lockkeeper", "--tls-ca", "f", "man"]);
+        assert!(parsed.is_ok(), "it may be in the environment, or in a script, all the same");
     }
 
     #[test]

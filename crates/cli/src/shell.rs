@@ -1,6 +1,5 @@
 //! Completions and the manual page.
 
-use clap::CommandFactory;
 use clap_complete::Shell;
 use clap_mangen::Man;
 
@@ -11,15 +10,14 @@ use crate::output::print;
 /// Prints a completion script.
 pub(crate) fn completions(shell: Shell) -> Result<u8, Failure> {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "lockkeeper", &mut script);
+    clap_complete::generate(shell, &mut Cli::definition(), "lockkeeper", &mut script);
     print(&String::from_utf8_lossy(&script))?;
     Ok(Exit::Ok.code())
 }
 
 /// Prints the manual page of the command, or of a subcommand.
 pub(crate) fn man(name: Option<&str>) -> Result<u8, Failure> {
-    let mut command = Cli::command().display_name("lockkeeper");
-    command.build();
+    let command = Cli::definition();
     let command = match name {
         None => command,
         Some(name) => {
