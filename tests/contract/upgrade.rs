@@ -17,6 +17,7 @@ contract!("upgrades":
     an_upgrade_waits_for_readers_and_lets_no_new_ones_in,
     an_upgrade_goes_before_those_who_wait,
     tokens_grow_from_an_upgrade_to_those_who_came_before_it,
+    tokens_grow_from_those_who_came_before_an_upgrade_to_those_who_came_after,
     an_upgrade_waits_for_readers_that_get_in_when_a_writer_gives_up,
     a_reader_is_not_misled_by_a_writer_that_gives_up_under_an_upgrade,
     the_next_upgradeable_reader_waits_for_the_upgraded_writer,
@@ -117,6 +118,31 @@ async fn tokens_grow_from_an_upgrade_to_those_who_came_before_it(backend: Backen
     third.release().await?;
     grows(token, rw_lock(&alice)?.read().await?.token());
     Ok(())
+}
+
+/// One that waits during an upgrade makes its token when it holds. Whoever comes in between was
+/// created before that, and had its creation for its token: lower than the one before it, so that
+/// a resource refused the holder and admitted late writes of the former one.
+///
+/// Seen to fail with `vouches_for` looking only at the last upgrade.
+async fn tokens_grow_from_those_who_came_before_an_upgrade_to_those_who_came_after(
+    backend: Backend,
+) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let upgradeable = rw_lock(&alice)?.upgradeable_read().await?;
+    let lock = rw_lock(&bob)?;
+    let before = enqueue(&backend, 2, async move { lock.write().await }).await?;
+    let upgraded = upgradeable.upgrade().await?;
+    let lock = rw_lock(&bob)?;
+    let after = enqueue(&backend, 3, async move { lock.write().await }).await?;
+    upgraded.release().await?;
+    let before = before.await??;
+    let token = before.token();
+    before.release().await?;
+    let after = after.await??;
+    assert!(token < after.token(), "{token} before {}", after.token());
+    after.release().await?;
+    queue_empties(&backend).await
 }
 
 /// The first writer in line keeps readers from coming in. It leaves between the moment when the

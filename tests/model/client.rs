@@ -9,15 +9,16 @@ use bytes::{Bytes, BytesMut};
 use lockkeeper::order::{Line, Standing};
 use lockkeeper::{Kind, Profile};
 use lockkeeper_session::{
-    Cleanup, Config, Contact, Event, HoldId, Instant, LeaseMode, Outcome, RequestError, Session,
-    WatchId, WatchKind,
+    Cleanup, Config, Contact, Event, HoldId, Instant, Outcome, RequestError, Session, WatchId,
+    WatchKind,
 };
+use lockkeeper_testkit::history::Share;
 use lockkeeper_wire::{
     Acl, CheckRequest, CreateMode, CreateRequest, MAX_FRAME, Op, OpResult, PathRequest,
     PathWatchRequest, Request, Response, SessionId, ZnodePath, split_frame,
 };
 
-use crate::{LOCK, TIMEOUT};
+use crate::{Bounds, LOCK, TIMEOUT};
 
 /// How often a client tries to get into the queue.
 const ATTEMPTS: u8 = 2;
@@ -37,7 +38,8 @@ enum Ask {
     Sync,
     Relist,
     Exists,
-    Ahead,
+    /// A watch on one of those ahead, by number.
+    Ahead(u16),
     /// To wait or to hold, with a fresh listing.
     Again,
     Prove,
@@ -48,6 +50,16 @@ pub(crate) struct Own {
     path: String,
     session: SessionId,
     token: i64,
+}
+
+/// One that is waited for.
+#[derive(Clone, Debug)]
+pub(crate) struct Ahead {
+    number: u16,
+    name: String,
+    watch: WatchId,
+    answered: bool,
+    gone: bool,
 }
 
 /// Why a client gave up, for whoever reads a counterexample.
@@ -68,8 +80,7 @@ pub(crate) enum Step {
     Waiting {
         own: Own,
         line: Line,
-        ahead: String,
-        watch: WatchId,
+        ahead: Vec<Ahead>,
     },
     /// One ahead has gone, and others may have (`Contender::list`).
     Listing {
@@ -94,29 +105,36 @@ pub(crate) enum Step {
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
     number: usize,
+    kind: Kind,
+    pub(crate) permits: u32,
     pub(crate) session: Session<Token>,
     pub(crate) connected: bool,
     pub(crate) to_server: VecDeque<Bytes>,
     pub(crate) to_client: VecDeque<Bytes>,
     pub(crate) step: Step,
     attempt: u8,
+    /// How many have been waited for.
+    watches: u16,
     /// The token of a grant that has just been made.
     pub(crate) granted: Option<i64>,
 }
 
 impl Client {
-    pub(crate) fn new(number: usize, mode: LeaseMode) -> Self {
+    pub(crate) fn new(number: usize, kind: Kind, bounds: &Bounds) -> Self {
         let mut config = Config::default();
         config.session_timeout = TIMEOUT;
-        config.lease = mode;
+        config.lease = bounds.mode;
         Self {
             number,
+            kind,
+            permits: bounds.permits,
             session: Session::new(config, Instant::default()),
             connected: false,
             to_server: VecDeque::new(),
             to_client: VecDeque::new(),
             step: Step::Idle,
             attempt: 0,
+            watches: 0,
             granted: None,
         }
     }
@@ -128,6 +146,18 @@ impl Client {
         lease.session == own.session
             && lease.generation == *generation
             && lease.deadline.is_some_and(|deadline| deadline > now)
+    }
+
+    /// The name of its node, while it holds.
+    pub(crate) fn held_node(&self) -> Option<&str> {
+        match &self.step {
+            Step::Held { own, .. } => Some(&own.path[LOCK.len() + 1..]),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn share(&self) -> Share {
+        share(self.kind, self.permits)
     }
 
     pub(crate) fn is_finished(&self) -> bool {
@@ -238,7 +268,14 @@ impl Client {
     }
 
     fn prefix(&self) -> String {
-        format!("_c_{}{}-lock-", self.number, self.attempt)
+        let (number, attempt) = (self.number, self.attempt);
+        match self.kind {
+            Kind::Exclusive => format!("_c_{number}{attempt}-lock-"),
+            Kind::Read => format!("_c_{number}{attempt}-__READ__"),
+            Kind::Write => format!("_c_{number}{attempt}-__WRIT__"),
+            Kind::Permits(wanted) => format!("_c_{number}{attempt}-{wanted}-permits-"),
+            other => unreachable!("no client of the model asks for {other:?}"),
+        }
     }
 
     fn answered(&mut self, now: Instant, ask: Ask, result: Result<Response, RequestError>) {
@@ -257,7 +294,7 @@ impl Client {
                 self.ask(now, Ask::Relist, list());
             }
             (Step::Entering { own: Some(own) }, Ask::List, Ok(Response::Names(names))) => {
-                self.advance(now, own, line(names));
+                self.advance(now, own, self.line(names));
             }
             (Step::Recovering { .. }, Ask::Relist, Ok(Response::Names(names))) => {
                 let prefix = self.prefix();
@@ -277,7 +314,7 @@ impl Client {
                     Some(name) if stat.ephemeral_owner == self.session.id() => {
                         let path = format!("{LOCK}/{name}");
                         let (session, token) = (stat.ephemeral_owner, stat.czxid.0);
-                        self.advance(now, Own { path, session, token }, line(names));
+                        self.advance(now, Own { path, session, token }, self.line(names));
                     }
                     _ => self.leave_and_again(now),
                 }
@@ -287,18 +324,21 @@ impl Client {
                 self.drop_contender(now);
                 self.again(now, &error);
             }
-            (Step::Waiting { own, mut line, ahead, .. }, Ask::Ahead, Err(error)) => match error {
-                RequestError::Server(_) => {
-                    line.remove(&ahead);
-                    self.advance(now, own, line);
+            (Step::Waiting { own, line, mut ahead }, Ask::Ahead(number), result) => {
+                let Some(one) = ahead.iter_mut().find(|one| one.number == number) else { return };
+                match result {
+                    Ok(_) => one.answered = true,
+                    Err(RequestError::Server(_)) => (one.answered, one.gone) = (true, true),
+                    Err(error) if error.is_retryable() && error != RequestError::Unreachable => {
+                        *one = self.ahead(now, one.name.clone());
+                    }
+                    Err(_) => return self.abandon(now, "no answer"),
                 }
-                error if error.is_retryable() && error != RequestError::Unreachable => {
-                    self.watch(now, own, line, ahead);
-                }
-                _ => self.abandon(now, "no answer"),
-            },
+                self.step = Step::Waiting { own, line, ahead };
+                self.go_on(now);
+            }
             (Step::Listing { own }, Ask::Again, result) => match result {
-                Ok(Response::Names(names)) => self.advance(now, own, line(names)),
+                Ok(Response::Names(names)) => self.advance(now, own, self.line(names)),
                 Err(error) if error.is_retryable() && error != RequestError::Unreachable => {
                     self.ask(now, Ask::Again, list());
                 }
@@ -324,14 +364,13 @@ impl Client {
     fn advance(&mut self, now: Instant, own: Own, line: Line) {
         match line.standing(znode(&own.path).name()) {
             Standing::Held => {
+                self.unwatch(now);
                 let hold = self.session.hold(now, znode(&own.path));
                 self.grant(now, own, hold);
             }
-            Standing::WaitOn(mut ahead) => {
-                let ahead = ahead.pop().expect("a mutex waits for one");
-                self.watch(now, own, line, ahead);
-            }
+            Standing::WaitOn(names) => self.outwait(now, own, line, names),
             Standing::ListAgain => {
+                self.unwatch(now);
                 self.step = Step::Listing { own };
                 self.ask(now, Ask::Again, list());
             }
@@ -339,19 +378,50 @@ impl Client {
         }
     }
 
-    fn watch(&mut self, now: Instant, own: Own, line: Line, ahead: String) {
-        let read = PathWatchRequest { path: format!("{LOCK}/{ahead}"), watch: true };
-        let token = Token { attempt: self.attempt, ask: Ask::Ahead };
+    /// `Contender::outwait`: watches for these, those that are there already among them.
+    fn outwait(&mut self, now: Instant, own: Own, line: Line, names: Vec<String>) {
+        let before = match &mut self.step {
+            Step::Waiting { ahead, .. } => std::mem::take(ahead),
+            _ => Vec::new(),
+        };
+        let (mut ahead, others): (Vec<_>, Vec<_>) =
+            before.into_iter().partition(|one| names.contains(&one.name) && !one.gone);
+        for other in others {
+            self.session.unwatch(now, other.watch);
+        }
+        for name in names {
+            if ahead.iter().all(|one| one.name != name) {
+                ahead.push(self.ahead(now, name));
+            }
+        }
+        self.step = Step::Waiting { own, line, ahead };
+    }
+
+    fn ahead(&mut self, now: Instant, name: String) -> Ahead {
+        self.watches += 1;
+        let number = self.watches;
+        let read = PathWatchRequest { path: format!("{LOCK}/{name}"), watch: true };
+        let token = Token { attempt: self.attempt, ask: Ask::Ahead(number) };
         let watch =
             self.session.submit_watching(now, Request::GetData(read), WatchKind::Data, token);
-        self.step = Step::Waiting { own, line, ahead, watch };
+        Ahead { number, name, watch, answered: false, gone: false }
     }
 
     fn watched(&mut self, now: Instant, id: WatchId) {
-        if let Step::Waiting { own, mut line, ahead, watch } = self.step.clone()
-            && watch == id
+        if let Step::Waiting { ahead, .. } = &mut self.step
+            && let Some(one) = ahead.iter_mut().find(|one| one.watch == id)
         {
-            line.remove(&ahead);
+            one.gone = true;
+            self.go_on(now);
+        }
+    }
+
+    /// Looks again when all watches are set and one that was ahead has gone.
+    fn go_on(&mut self, now: Instant) {
+        let Step::Waiting { own, line, ahead } = &self.step else { return };
+        if ahead.iter().all(|one| one.answered) && ahead.iter().any(|one| one.gone) {
+            let (own, mut line) = (own.clone(), line.clone());
+            ahead.iter().filter(|one| one.gone).for_each(|one| line.remove(&one.name));
             self.advance(now, own, line);
         }
     }
@@ -410,15 +480,27 @@ impl Client {
             Step::Recovering { .. } => None,
             _ => return,
         };
-        if let Step::Waiting { watch, .. } = self.step {
-            self.session.unwatch(now, watch);
-        }
+        self.unwatch(now);
         let target = match own {
             Some(own) if own.session != self.session.id() => return,
             Some(own) => Cleanup::Node(znode(&own.path)),
             None => Cleanup::Child { parent: znode(LOCK), prefix: self.prefix() },
         };
         self.session.clean_up(now, target, None);
+    }
+
+    fn unwatch(&mut self, now: Instant) {
+        if let Step::Waiting { ahead, .. } = &mut self.step {
+            for one in std::mem::take(ahead) {
+                self.session.unwatch(now, one.watch);
+            }
+        }
+    }
+
+    fn line(&self, names: Vec<String>) -> Line {
+        let mut line = line(names);
+        line.set_permits(self.permits);
+        line
     }
 
     fn ask(&mut self, now: Instant, ask: Ask, request: Request) {
@@ -430,8 +512,18 @@ fn list() -> Request {
     Request::GetChildren(PathWatchRequest { path: LOCK.to_owned(), watch: false })
 }
 
-fn line(names: Vec<String>) -> Line {
-    Line::read(names, Profile::Curator, &[Kind::Exclusive]).expect("only contenders")
+/// The children of the lock's node in order.
+pub(crate) fn line(names: Vec<String>) -> Line {
+    let kinds = [Kind::Exclusive, Kind::Upgradeable, Kind::Read, Kind::Write, Kind::Permits(1)];
+    Line::read(names, Profile::Curator, &kinds).expect("only contenders")
+}
+
+pub(crate) fn share(kind: Kind, of: u32) -> Share {
+    match kind {
+        Kind::Read => Share::Reader,
+        Kind::Permits(taken) => Share::Permits { taken, of },
+        _ => Share::Alone,
+    }
 }
 
 fn znode(path: &str) -> ZnodePath {

@@ -1,4 +1,4 @@
-//! Every order in which things can happen to three clients of one lock, up to a bound.
+//! Every order in which things can happen to a few clients of one lock, up to a bound.
 //!
 //! The session and the order are the very code that runs in production. The server is a small one,
 //! the network loses connections before and after each message, time passes in steps, sessions
@@ -10,9 +10,13 @@ mod server;
 
 use std::fmt::Write as _;
 use std::hash::{Hash, Hasher};
+use std::path::PathBuf;
+use std::process::ExitCode;
 use std::time::Duration;
 
+use lockkeeper::Kind;
 use lockkeeper_session::{Instant, LeaseMode};
+use lockkeeper_testkit::history::Share;
 use stateright::{Checker, Expectation, Model, Property};
 
 use crate::client::{Client, Step};
@@ -31,6 +35,10 @@ const STEP: Duration = Duration::from_secs(2);
 #[derive(Clone, Copy, Debug)]
 struct Bounds {
     clients: usize,
+    /// What each client may ask for: all combinations are tried.
+    kinds: &'static [Kind],
+    /// How many permits there are, where they are counted.
+    permits: u32,
     losses: u8,
     cancellations: u8,
     restarts: u8,
@@ -51,9 +59,12 @@ struct State {
     restarts: u8,
     ticks: u8,
     late: bool,
-    last_token: i64,
-    /// A grant whose token did not grow.
+    /// What was granted so far, with the tokens.
+    grants: Vec<(Share, i64)>,
+    /// A grant whose token is not above that of an earlier one that excludes it.
     disorder: bool,
+    /// A grant beside one that is ahead in line and excludes it.
+    overtaken: bool,
 }
 
 /// All that there is shows in its text, so two states with one text are one state.
@@ -99,26 +110,8 @@ impl Model for Bounds {
     type Action = Action;
 
     fn init_states(&self) -> Vec<State> {
-        let mut state = State {
-            now: Instant::default(),
-            server: Server::default(),
-            clients: (0..self.clients).map(|n| Client::new(n, self.mode)).collect(),
-            losses: 0,
-            cancellations: 0,
-            restarts: 0,
-            ticks: 0,
-            late: self.late,
-            last_token: 0,
-            disorder: false,
-        };
-        // All are connected at the beginning: how they came there is a matter of the session's
-        // own tests, and would multiply the states.
-        for client in 0..self.clients {
-            state.apply(Action::Connect(client));
-            state.apply(Action::Arrive(client));
-            state.apply(Action::Receive(client));
-        }
-        vec![state]
+        let combinations = self.kinds.len().pow(u32::try_from(self.clients).unwrap_or(u32::MAX));
+        (0..combinations).map(|number| self.init_state(number)).collect()
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
@@ -160,14 +153,22 @@ impl Model for Bounds {
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
             Property::always("mutual exclusion by lease", |_, state: &State| {
-                state.clients.iter().filter(|client| client.believes(state.now)).count() <= 1
+                let holders = state.clients.iter().filter(|client| client.believes(state.now));
+                Share::fit(&holders.map(Client::share).collect::<Vec<_>>())
             }),
-            Property::always(
-                "mutual exclusion by token, and first come first served",
-                |_, state: &State| !state.disorder,
-            ),
+            Property::always("whoever holds has its node", |_, state: &State| {
+                let holders = state.clients.iter().filter(|client| client.believes(state.now));
+                let mut nodes = holders.filter_map(Client::held_node);
+                nodes.all(|node| state.server.has(node))
+            }),
+            Property::always("mutual exclusion by token", |_, state: &State| !state.disorder),
+            Property::always("nobody is overtaken", |_, state: &State| !state.overtaken),
             Property::always("nobody waits for ever", |model: &Self, state: &State| {
                 !model.is_over(state) || state.clients.iter().all(Client::is_finished)
+            }),
+            Property::always("nobody gives up without a reason", |model: &Self, state: &State| {
+                let gave_up = |client: &Client| matches!(client.step, Step::GaveUp(_));
+                !model.is_calm() || !state.clients.iter().any(gave_up)
             }),
             Property::always("nothing is left behind", |model: &Self, state: &State| {
                 !model.is_over(state) || state.server.nodes.is_empty()
@@ -185,6 +186,42 @@ impl Model for Bounds {
 }
 
 impl Bounds {
+    /// The clients ask for one of the combinations of what they may ask for.
+    fn init_state(&self, mut combination: usize) -> State {
+        let mut clients = Vec::new();
+        for number in 0..self.clients {
+            let kind = self.kinds[combination % self.kinds.len()];
+            combination /= self.kinds.len();
+            clients.push(Client::new(number, kind, self));
+        }
+        let mut state = State {
+            now: Instant::default(),
+            server: Server::default(),
+            clients,
+            losses: 0,
+            cancellations: 0,
+            restarts: 0,
+            ticks: 0,
+            late: self.late,
+            grants: Vec::new(),
+            disorder: false,
+            overtaken: false,
+        };
+        // All are connected at the beginning: how they came there is a matter of the session's
+        // own tests, and would multiply the states.
+        for client in 0..self.clients {
+            state.apply(Action::Connect(client));
+            state.apply(Action::Arrive(client));
+            state.apply(Action::Receive(client));
+        }
+        state
+    }
+
+    /// Whether nothing is allowed to go wrong.
+    fn is_calm(&self) -> bool {
+        self.losses == 0 && self.cancellations == 0 && self.restarts == 0 && self.ticks == 0
+    }
+
     /// Whether nothing can happen any more.
     fn is_over(&self, state: &State) -> bool {
         let mut actions = Vec::new();
@@ -288,36 +325,41 @@ impl State {
 
     fn note_grants(&mut self) {
         for client in &mut self.clients {
-            if let Some(token) = client.granted.take() {
-                self.disorder |= token <= self.last_token;
-                self.last_token = token;
-            }
+            let Some(token) = client.granted.take() else { continue };
+            let share = client.share();
+            let not_above =
+                |&(other, earlier): &(Share, i64)| token <= earlier && !Share::fit(&[share, other]);
+            self.disorder |= self.grants.iter().any(not_above);
+            self.grants.push((share, token));
+            let line = client::line(self.server.names());
+            let own = line.places().iter().position(|p| Some(&*p.name) == client.held_node());
+            let ahead = &line.places()[..own.unwrap_or_default()];
+            let ahead = ahead.iter().map(|place| client::share(place.kind, client.permits));
+            self.overtaken |= !share.fits_behind(&ahead.collect::<Vec<_>>());
         }
     }
 }
 
-/// Checks all states within the bounds, and prints how many there are.
-fn check(name: &str, bounds: Bounds) {
-    let start = std::time::Instant::now();
-    let checker = bounds.checker().threads(2).spawn_bfs().join();
-    // Standard error, which is shown with --nocapture only.
-    eprintln!(
-        "model: {name}: {} states, depth {}, {:.1} s",
-        checker.unique_state_count(),
-        checker.max_depth(),
-        start.elapsed().as_secs_f64()
-    );
-    for property in bounds.properties() {
-        match property.expectation {
-            Expectation::Sometimes if bounds.ticks < 3 && property.name == LEASE_ENDS => {}
-            Expectation::Sometimes => drop(checker.assert_any_discovery(property.name)),
-            _ => checker.assert_no_discovery(property.name),
-        }
-    }
+/// What is checked: its name, its bounds, and whether a plain test run has the time for it.
+struct Scenario {
+    name: &'static str,
+    bounds: Bounds,
+    length: Length,
 }
 
-const NOTHING: Bounds = Bounds {
-    clients: 2,
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Length {
+    /// A second without optimization.
+    Moment,
+    /// Some seconds.
+    Short,
+    Long,
+}
+
+const MUTEX: Bounds = Bounds {
+    clients: 3,
+    kinds: &[Kind::Exclusive],
+    permits: 1,
     losses: 0,
     cancellations: 0,
     restarts: 0,
@@ -326,40 +368,180 @@ const NOTHING: Bounds = Bounds {
     mode: LeaseMode::Direct,
 };
 
-#[test]
-fn three_clients() {
-    check("three clients", Bounds { clients: 3, ..NOTHING });
+const RW_LOCK: Bounds = Bounds { kinds: &[Kind::Read, Kind::Write], ..MUTEX };
+
+/// Two permits, of which each wants one or both.
+const SEMAPHORE: Bounds =
+    Bounds { kinds: &[Kind::Permits(1), Kind::Permits(2)], permits: 2, ..MUTEX };
+
+/// One line of [`SCENARIOS`].
+const fn scenario(name: &'static str, length: Length, bounds: Bounds) -> Scenario {
+    Scenario { name, bounds, length }
 }
 
-#[test]
-#[ignore = "long without optimization"]
-fn three_clients_and_a_lost_connection() {
-    check("three clients, a lost connection", Bounds { clients: 3, losses: 1, ..NOTHING });
+/// A new scenario is one more line here.
+const SCENARIOS: &[Scenario] = &[
+    scenario("`Mutex`, 3 clients", Length::Moment, MUTEX),
+    scenario("`RwLock`, 3 clients", Length::Moment, RW_LOCK),
+    scenario("`Semaphore`, 3 clients", Length::Moment, SEMAPHORE),
+    scenario(
+        "`Mutex`, 3 clients, a cancelled wait",
+        Length::Short,
+        Bounds { cancellations: 1, ..MUTEX },
+    ),
+    scenario("`Mutex`, 3 clients, a lost connection", Length::Short, Bounds { losses: 1, ..MUTEX }),
+    scenario(
+        "`RwLock`, 3 clients, a lost connection",
+        Length::Long,
+        Bounds { losses: 1, ..RW_LOCK },
+    ),
+    scenario(
+        "`Semaphore`, 3 clients, a lost connection",
+        Length::Long,
+        Bounds { losses: 1, ..SEMAPHORE },
+    ),
+    scenario("`Mutex`, 3 clients, a restart", Length::Short, Bounds { restarts: 1, ..MUTEX }),
+    scenario("`RwLock`, 3 clients, a restart", Length::Long, Bounds { restarts: 1, ..RW_LOCK }),
+    scenario(
+        "`Semaphore`, 3 clients, a restart",
+        Length::Long,
+        Bounds { restarts: 1, ..SEMAPHORE },
+    ),
+    scenario(
+        "`Mutex`, 2 clients, two lost connections, a cancelled wait",
+        Length::Long,
+        Bounds { clients: 2, losses: 2, cancellations: 1, ..MUTEX },
+    ),
+    scenario(
+        "`Mutex`, 2 clients, a lost connection, a restart",
+        Length::Long,
+        Bounds { clients: 2, losses: 1, restarts: 1, ..MUTEX },
+    ),
+    scenario(
+        "`Mutex`, 2 clients, sessions that expire",
+        Length::Long,
+        Bounds { clients: 2, ticks: 3, ..MUTEX },
+    ),
+    scenario(
+        "`Mutex`, 2 clients, late replies, time",
+        Length::Long,
+        Bounds { clients: 2, ticks: 2, late: true, ..MUTEX },
+    ),
+];
+
+/// What the command line asks for.
+struct Plan {
+    length: Length,
+    filter: String,
+    /// Where the page goes.
+    docs: Option<PathBuf>,
 }
 
-#[test]
-#[ignore = "long without optimization"]
-fn two_clients_lost_connections_and_a_cancelled_wait() {
-    let bounds = Bounds { losses: 2, cancellations: 1, ..NOTHING };
-    check("two clients, two lost connections, a cancelled wait", bounds);
+impl Plan {
+    fn parse(arguments: &[String]) -> Option<Self> {
+        let mut plan = Self { length: Length::Short, filter: String::new(), docs: None };
+        let mut arguments = arguments.iter();
+        while let Some(option) = arguments.next() {
+            match option.as_str() {
+                "--long" => plan.length = Length::Long,
+                "--only" => plan.filter.clone_from(arguments.next()?),
+                "--docs" => plan.docs = Some(arguments.next()?.into()),
+                _ => return None,
+            }
+        }
+        Some(plan)
+    }
 }
 
-#[test]
-#[ignore = "long without optimization"]
-fn two_clients_a_restart_and_a_lost_connection() {
-    let bounds = Bounds { losses: 1, restarts: 1, ..NOTHING };
-    check("two clients, a lost connection, a restart", bounds);
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    const NAME: &str = "model::scenarios";
+    let plan = if arguments.first().is_some_and(|first| first == "run") {
+        Plan::parse(&arguments[1..])
+    } else if arguments.iter().any(|argument| argument == "--list") {
+        println!("{NAME}: test");
+        return ExitCode::SUCCESS;
+    } else {
+        let mut filters = arguments.iter().filter(|word| !word.starts_with('-')).peekable();
+        if filters.peek().is_some() && !filters.any(|filter| NAME.contains(filter.as_str())) {
+            return ExitCode::SUCCESS;
+        }
+        Some(Plan { length: Length::Moment, filter: String::new(), docs: None })
+    };
+    let Some(plan) = plan else {
+        eprintln!("arguments: run [--long] [--only WORDS] [--docs FOLDER]");
+        return ExitCode::FAILURE;
+    };
+    match check_all(&plan) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            println!("{why}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
-#[test]
-#[ignore = "long without optimization"]
-fn two_clients_and_time() {
-    let bounds = Bounds { ticks: 3, ..NOTHING };
-    check("two clients, sessions that expire", bounds);
+fn check_all(plan: &Plan) -> Result<(), String> {
+    let mut table = String::from(
+        "# States of the model\n\nWritten by `cargo xtask model --long`; do not edit. Every state \
+         that can be reached within the bounds, and in each of them every promise was true.\n\n\
+         | what, and what may go wrong | states | depth |\n|---|--:|--:|\n",
+    );
+    for scenario in SCENARIOS {
+        let Scenario { name, bounds, length } = scenario;
+        if *length > plan.length || !name.contains(&plan.filter) {
+            continue;
+        }
+        let start = std::time::Instant::now();
+        let (states, depth) = check(name, *bounds)?;
+        println!("{name}: {states} states, depth {depth}, {:.1} s", start.elapsed().as_secs_f64());
+        let _ = writeln!(table, "| {name} | {} | {depth} |", thousands(states));
+    }
+    if let Some(docs) = &plan.docs {
+        let page = docs.join("model.md");
+        std::fs::write(&page, table).map_err(|error| format!("{}: {error}", page.display()))?;
+    }
+    Ok(())
 }
 
-#[test]
-#[ignore = "long without optimization"]
-fn two_clients_and_late_replies() {
-    check("two clients, late replies, time", Bounds { ticks: 2, late: true, ..NOTHING });
+/// Looks at all states within the bounds: how many, and how many steps away they are.
+fn check(name: &str, bounds: Bounds) -> Result<(usize, usize), String> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let checker = bounds.checker().threads(threads).spawn_bfs().join();
+    let discoveries = checker.discoveries();
+    for property in bounds.properties() {
+        let found = discoveries.get(property.name);
+        match (property.expectation, found) {
+            (Expectation::Sometimes, None) if bounds.ticks >= 3 || property.name != LEASE_ENDS => {
+                return Err(format!("violated: {} (never), {name}", property.name));
+            }
+            (Expectation::Always, Some(path)) => {
+                let actions = path.clone().into_actions();
+                let steps: Vec<String> = actions.iter().map(|step| format!("  {step:?}")).collect();
+                let last = path.last_state();
+                return Err(format!(
+                    "violated: {} ({} steps), {name}\n{}\nand then: {last:#?}\n\
+                     again: cargo xtask model --only {name:?}",
+                    property.name,
+                    steps.len(),
+                    steps.join("\n")
+                ));
+            }
+            _ => {}
+        }
+    }
+    Ok((checker.unique_state_count(), checker.max_depth()))
+}
+
+/// A number as people read it.
+fn thousands(number: usize) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
 }

@@ -215,7 +215,11 @@ impl Server {
         Ok(Stat { czxid, mzxid: czxid, ephemeral_owner, ..Stat::default() })
     }
 
-    fn names(&self) -> Vec<String> {
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.nodes.contains_key(&format!("{LOCK}/{name}"))
+    }
+
+    pub(crate) fn names(&self) -> Vec<String> {
         self.nodes.keys().map(|path| path[LOCK.len() + 1..].to_owned()).collect()
     }
 

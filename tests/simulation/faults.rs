@@ -21,6 +21,9 @@ pub(crate) enum Fault {
     Break(usize),
     /// A client does nothing for a while, but its clock runs on.
     PauseClient(usize),
+    /// The program on a client does nothing for a while, but what goes on in the background of its
+    /// client does.
+    Stall(usize),
     /// The server does nothing for a while, but its clock runs on.
     PauseServer,
     /// The server is down for a while, and loses what was not synced.
@@ -35,7 +38,7 @@ impl Fault {
     /// Any of them.
     fn any(random: &mut fastrand::Rng, clients: usize) -> Self {
         let client = random.usize(0..clients);
-        match random.u8(0..14) {
+        match random.u8(0..16) {
             0 | 1 => Self::Partition(client),
             2 => Self::MuteClient(client),
             3 => Self::DeafClient(client),
@@ -44,6 +47,7 @@ impl Fault {
             9 => Self::PauseServer,
             10 | 11 => Self::Crash,
             12 => Self::SlowDisk,
+            13 | 14 => Self::Stall(client),
             _ => Self::WallJump,
         }
     }
@@ -55,6 +59,7 @@ impl Fault {
             Self::DeafClient(client) => run.machines[client].route.set(true, false),
             Self::Break(client) => run.machines[client].route.break_all(),
             Self::PauseClient(client) => run.machines[client].gate.close(),
+            Self::Stall(client) => run.machines[client].program.close(),
             Self::PauseServer => run.host.gate.close(),
             Self::Crash => {
                 run.host.crash();
@@ -71,6 +76,7 @@ impl Fault {
                 run.machines[client].route.set(true, true);
             }
             Self::PauseClient(client) => run.machines[client].gate.open(),
+            Self::Stall(client) => run.machines[client].program.open(),
             Self::PauseServer => run.host.gate.open(),
             Self::Crash => run.host.start(),
             Self::SlowDisk => run.host.set_sync(run.usual_sync),

@@ -10,6 +10,7 @@
 #![allow(unexpected_cfgs)]
 
 mod faults;
+mod locks;
 mod network;
 mod participants;
 mod run;
@@ -23,8 +24,8 @@ use std::time::{Duration, Instant};
 
 use lockkeeper_testkit::checker;
 
-/// How many seeds a test run takes.
-const SEEDS_OF_A_TEST: u64 = 1_000;
+/// How many seeds a plain test run takes, unoptimized; `cargo xtask test` runs more.
+const SEEDS_OF_A_TEST: u64 = 100;
 
 /// One seed of so many runs twice, and must go the same way: else no failure could be looked at.
 const REPEAT_EACH: u64 = 50;

@@ -5,14 +5,15 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex as StdMutex};
 use std::time::Duration;
 
-use lockkeeper::{Client, CreateMode, Fence, FencingToken, Mutex, MutexGuard, State, ZnodePath};
-use lockkeeper_testkit::history::What;
+use lockkeeper::{Client, CreateMode, Fence, FencingToken, Guard, State, ZnodePath};
+use lockkeeper_testkit::history::{Share, What};
 use tokio::time::sleep;
 
+use crate::locks::{Held, Lock, Patience};
 use crate::run::Run;
 use crate::world::Machine;
 
-/// The locks, each with a resource that checks tokens.
+/// Where the locks are, each with a resource that checks tokens.
 pub(crate) const LOCKS: [&str; 2] = ["/locks/a", "/locks/b"];
 
 /// The plain register.
@@ -36,7 +37,7 @@ pub(crate) struct Worker {
     pub(crate) run: Arc<Run>,
     pub(crate) machine: Arc<Machine>,
     pub(crate) name: String,
-    pub(crate) locks: Vec<Mutex>,
+    pub(crate) locks: Vec<Lock>,
     pub(crate) random: fastrand::Rng,
 }
 
@@ -45,28 +46,27 @@ impl Worker {
     pub(crate) async fn work(mut self, end: Duration) {
         while self.run.now() < end {
             let lock = self.locks[self.random.usize(0..self.locks.len())].clone();
-            if let Some(guard) = self.acquire(&lock).await {
-                self.hold(lock.path().as_str(), guard).await;
+            let path = lock.path().to_string();
+            let mut held = self.acquire(&lock, &path).await;
+            while let Some(lock) = held {
+                held = self.hold(&path, lock).await;
             }
             let pause = Duration::from_millis(self.random.u64(0..800));
             sleep(pause).await;
         }
     }
 
-    async fn acquire(&mut self, lock: &Mutex) -> Option<MutexGuard> {
-        let result = match self.random.u8(0..6) {
-            0 => lock.try_acquire().await,
-            1 | 2 => {
-                let limit = Duration::from_millis(self.random.u64(1..3_000));
-                lock.acquire_timeout(limit).await.map(Some)
-            }
-            _ => lock.acquire().await.map(Some),
+    async fn acquire(&mut self, lock: &Lock, path: &str) -> Option<Held> {
+        let share = lock.any_share(&mut self.random);
+        let patience = match self.random.u8(0..6) {
+            0 => Patience::None,
+            1 | 2 => Patience::Until(Duration::from_millis(self.random.u64(1..3_000))),
+            _ => Patience::Endless,
         };
-        let path = lock.path().to_string();
-        match result {
-            Ok(Some(guard)) => {
-                self.note(What::Granted { lock: path, token: number(guard.token()) });
-                Some(guard)
+        match lock.acquire(share, patience).await {
+            Ok(Some(held)) => {
+                self.granted(path, share, held.guard());
+                Some(held)
             }
             Ok(None) => {
                 self.note(What::Note(format!("finds {path} taken")));
@@ -74,36 +74,53 @@ impl Worker {
             }
             Err(error) => {
                 let error = without_names(&error.to_string());
-                self.note(What::Note(format!("does not get {path}: {error}")));
+                self.note(What::Note(format!("does not get {path} ({share}): {error}")));
                 None
             }
         }
     }
 
-    async fn hold(&mut self, lock: &str, guard: MutexGuard) {
-        let token = guard.token();
+    /// Works under a lock, and gives it back; unless it has turned into another one.
+    async fn hold(&mut self, path: &str, held: Held) -> Option<Held> {
+        let token = held.guard().token();
         for _ in 0..self.random.u8(0..6) {
-            if !self.still_holds(lock, &guard) {
+            if !self.still_holds(path, held.guard()) {
                 break;
             }
             if self.random.bool() {
-                self.write(lock, token);
+                self.write(path, token);
             }
             if self.random.u8(0..5) == 0 {
                 // Whatever it says, the next look at the state shows it.
-                let _ = guard.verify().await;
+                let _ = held.guard().verify().await;
             }
             sleep(Duration::from_millis(self.random.u64(0..600))).await;
         }
         // Before anything is sent: what is promised ends with the wish to end it.
-        let lock = lock.to_owned();
-        self.note(What::GaveBack { lock, token: number(token) });
-        if self.random.bool() {
-            let _ = guard.release().await;
+        self.note(What::GaveBack { lock: path.to_owned(), token: number(token) });
+        if let Some(share) = held.may_become().filter(|_| self.random.bool()) {
+            let limit = Duration::from_millis(self.random.u64(1..5_000));
+            match held.turn(limit).await {
+                Ok(held) => {
+                    self.granted(path, share, held.guard());
+                    return Some(held);
+                }
+                Err(error) => {
+                    let error = without_names(&error.to_string());
+                    self.note(What::Note(format!("does not keep {path} ({share}): {error}")));
+                }
+            }
+        } else if self.random.bool() {
+            held.release().await;
         }
+        None
     }
 
-    fn still_holds(&self, lock: &str, guard: &MutexGuard) -> bool {
+    fn granted(&self, path: &str, share: Share, guard: &Guard) {
+        self.note(What::Granted { lock: path.to_owned(), token: number(guard.token()), share });
+    }
+
+    fn still_holds(&self, lock: &str, guard: &Guard) -> bool {
         let (lock, token) = (lock.to_owned(), number(guard.token()));
         // Asked for first: what it says must be true although time has passed since.
         let deadline = guard.deadline();
@@ -143,10 +160,17 @@ impl Worker {
 
 /// Contenders have other names in each run; the histories of a seed must be the same.
 fn without_names(text: &str) -> String {
-    match text.split_once("/_c_") {
-        Some((before, rest)) => format!("{before}/_c_...{}", rest.get(36..).unwrap_or_default()),
-        None => text.to_owned(),
+    let in_id = |c: char| c == '-' || c.is_ascii_hexdigit();
+    let mut parts: Vec<&str> = Vec::new();
+    let mut rest = text;
+    while let Some(start) = rest.find(in_id) {
+        let (before, from) = rest.split_at(start);
+        let (id, after) = from.split_at(from.find(|c| !in_id(c)).unwrap_or(from.len()));
+        parts.extend([before, if id.len() < 32 { id } else { "..." }]);
+        rest = after;
     }
+    parts.push(rest);
+    parts.concat()
 }
 
 fn number(token: FencingToken) -> u128 {

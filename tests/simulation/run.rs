@@ -4,12 +4,13 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lockkeeper::{Client, LeaseMode, Mutex as Lock, ZnodePath};
+use lockkeeper::{Client, LeaseMode, ZnodePath};
 use lockkeeper_testkit::history::{History, What};
 use lockkeeper_tree::Config;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::faults;
+use crate::locks::{Design, Patience};
 use crate::network::Route;
 use crate::participants::{LOCKS, REGISTER, Resources, Worker, make_register, use_register};
 use crate::server::Host;
@@ -89,7 +90,8 @@ fn prepare(seed: u64) -> Arc<Run> {
         let clock = Drifting { ahead, rate: 0.991 + 0.018 * random.f64() };
         let delay = Duration::from_millis(random.u64(1..60));
         let route = Route::new(start, Arc::clone(&host.listener), random.fork(), delay);
-        Arc::new(Machine { clock, route: Arc::new(route), gate: Arc::<Gate>::default() })
+        let (gate, program) = (Arc::<Gate>::default(), Arc::<Gate>::default());
+        Arc::new(Machine { clock, route: Arc::new(route), gate, program })
     });
     let machines = machines.collect();
     let (history, resources) = (Mutex::default(), Resources::default());
@@ -102,7 +104,8 @@ async fn whole(run: Arc<Run>, seed: u64) {
     // Both modes are right for a server that stands alone.
     let mode = if random.bool() { LeaseMode::Quorum } else { LeaseMode::Direct };
     let tick = Duration::from_millis(500);
-    let about = format!("timeout {:?}, {mode:?}", run.timeout);
+    let designs = LOCKS.map(|path| Design::any(path, &mut random));
+    let about = format!("timeout {:?}, {mode:?}, {designs:?}", run.timeout);
     run.note("world", What::Note(about));
     let mut clients = Vec::new();
     for machine in &run.machines {
@@ -119,17 +122,7 @@ async fn whole(run: Arc<Run>, seed: u64) {
     for (index, client) in clients.iter().enumerate() {
         let machine = &run.machines[index];
         let linger = random.bool().then(|| Duration::from_millis(random.u64(10..1_000)));
-        let locks: Vec<Lock> = LOCKS
-            .iter()
-            .map(|path| {
-                let builder = Lock::builder(client, path);
-                let builder = match linger {
-                    Some(period) => builder.linger(period),
-                    None => builder.cohort(3, Duration::from_secs(1)),
-                };
-                builder.build().expect("a path for a lock")
-            })
-            .collect();
+        let locks: Vec<_> = designs.iter().map(|design| design.open(client, linger)).collect();
         for task in 0..2 {
             let worker = Worker {
                 run: Arc::clone(&run),
@@ -138,11 +131,11 @@ async fn whole(run: Arc<Run>, seed: u64) {
                 locks: locks.clone(),
                 random: random.fork(),
             };
-            tasks.push(tokio::task::spawn_local(machine.gate.through(worker.work(end))));
+            tasks.push(machine.run(worker.work(end)));
         }
         let name = format!("client {index}.r");
         let register = use_register(Arc::clone(&run), name, client.clone(), random.fork(), end);
-        tasks.push(tokio::task::spawn_local(machine.gate.through(register)));
+        tasks.push(machine.run(register));
     }
     faults::chaos(Arc::clone(&run), random.fork(), end).await;
     for task in tasks {
@@ -155,39 +148,41 @@ async fn whole(run: Arc<Run>, seed: u64) {
             }
         }
     }
-    all_is_well(&run, &clients).await;
+    all_is_well(&run, &clients, &designs).await;
 }
 
 /// After the faults: everyone gets every lock, and then nothing of it is left.
-async fn all_is_well(run: &Run, clients: &[Client]) {
+async fn all_is_well(run: &Run, clients: &[Client], designs: &[Design]) {
     for (index, client) in clients.iter().enumerate() {
-        for path in LOCKS {
-            let name = format!("client {index}");
-            let lock = Lock::new(client, path).expect("a path for a lock");
-            let cycle = async {
-                // A session or a connection that was lost in the last moments shows itself first.
-                loop {
-                    if let Ok(guard) = lock.acquire().await
-                        && guard.release().await.is_ok()
-                    {
-                        return;
+        for design in designs {
+            let lock = design.open(client, None);
+            for share in design.shares() {
+                let cycle = async {
+                    // A session or a connection that was lost in the last moments shows itself
+                    // first.
+                    loop {
+                        if let Ok(Some(held)) = lock.acquire(share, Patience::Endless).await
+                            && held.release().await
+                        {
+                            return;
+                        }
+                        sleep(Duration::from_millis(200)).await;
                     }
-                    sleep(Duration::from_millis(200)).await;
+                };
+                if timeout(PATIENCE, cycle).await.is_err() {
+                    let what = format!("cannot get and give back {} ({share})", design.path);
+                    run.note(&format!("client {index}"), What::Stuck(what));
+                    return;
                 }
-            };
-            if timeout(PATIENCE, cycle).await.is_err() {
-                run.note(&name, What::Stuck(format!("cannot get and give back {path}")));
-                return;
             }
         }
     }
     let begin = run.now();
     loop {
         let mut left = Vec::new();
-        for lock in LOCKS {
-            let path = ZnodePath::new(lock).expect("a path");
-            let (names, _) = clients[0].children(&path).await.unwrap_or_default();
-            left.extend(names.into_iter().map(|name| format!("{lock}/{name}")));
+        for queue in designs.iter().flat_map(Design::queues) {
+            let (names, _) = clients[0].children(&queue).await.unwrap_or_default();
+            left.extend(names.into_iter().map(|name| format!("{queue}/{name}")));
         }
         if left.is_empty() {
             break;

@@ -12,6 +12,7 @@ use std::time::Duration;
 use lockkeeper::Instant;
 use lockkeeper_client::Host;
 use lockkeeper_client::world::{Boxed, Transport, World};
+use tokio::task::JoinHandle;
 
 use crate::network::Route;
 
@@ -19,7 +20,17 @@ use crate::network::Route;
 pub(crate) struct Machine {
     pub(crate) clock: Drifting,
     pub(crate) route: Arc<Route>,
+    /// Through which everything on the machine goes.
     pub(crate) gate: Arc<Gate>,
+    /// Through which the program goes, but not what its client does in the background.
+    pub(crate) program: Arc<Gate>,
+}
+
+impl Machine {
+    /// Runs a part of the program.
+    pub(crate) fn run(&self, work: impl Future<Output = ()> + 'static) -> JoinHandle<()> {
+        tokio::task::spawn_local(self.gate.through(self.program.through(work)))
+    }
 }
 
 impl fmt::Debug for Machine {

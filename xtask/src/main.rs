@@ -10,6 +10,7 @@ mod instructions;
 mod layers;
 mod mutants;
 mod peers_tests;
+mod promises;
 mod proof;
 mod setup;
 mod size;
@@ -51,6 +52,8 @@ enum Task {
     },
     /// Check that the crates depend on each other only in the direction of the picture.
     Layers,
+    /// Check that every test exists that the pages name for what they promise.
+    Promises,
     /// Run whole programs in virtual time, with the faults of many seeds, or one seed again.
     Simulate(proof::Simulate),
     /// Install what the suites with real peers need, or say what is missing.
@@ -61,6 +64,8 @@ enum Task {
         #[arg(long)]
         bench: bool,
     },
+    /// Look at every state that the session and the order can come to with a few clients.
+    Model(proof::Model),
     /// Wake deliberate bugs, one after the other, and see that the checks catch each.
     Mutants,
     /// Cut a lock holder's server off from the others, on real ZooKeeper servers, and measure for
@@ -121,7 +126,9 @@ fn main() -> ExitCode {
         Task::Crash { runs } => crash::run(runs),
         Task::Interop { filter } => proof::interop(filter.as_deref()),
         Task::Layers => layers::run(),
+        Task::Promises => promises::run(),
         Task::Simulate(options) => proof::simulate(&options),
+        Task::Model(options) => proof::model(&options),
         Task::Mutants => mutants::run(),
         Task::Partition(options) => proof::partition(&options),
         Task::Setup { peers, bench } => {

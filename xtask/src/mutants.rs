@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
-use crate::proof::DOCS;
+use crate::proof::{DOCS, PROFILE};
 use crate::test::command;
 
 /// The check that is to catch a bug.
@@ -24,16 +24,24 @@ const MUTANTS: &[(&str, &str, Check)] = &[
     ("RepliesBeforeSync", "the server answers before its disk has synced", Check::Simulation),
     ("DeadlineFromAnswer", "a lease counts from the answer, not the request", Check::Simulation),
     ("DeadlineMovedByPing", "pings, reads and `sync` move a lease on an ensemble", LEASE),
+    ("DeadlineMovedBySync", "`sync` alone moves a lease on an ensemble", LEASE),
     ("SlowWriteCounts", "a write counts however late its answer came", LEASE),
     ("EnsembleTakenForOneServer", "pings move a lease, and there is no heartbeat", FOLLOWER),
     ("LostReplyMeansNotApplied", "a lost reply is taken for a refusal", Check::Simulation),
     ("CleanupDroppedAtDisconnect", "a delete in flight is forgotten", Check::Simulation),
     ("WatchesNotRearmed", "watches are not armed on the next connection", Check::Simulation),
+    ("WatchesByExists", "a watch waits for a node that has gone already", Check::Simulation),
     ("WatchesWrongPredecessor", "the nearest one ahead is overlooked", Check::Simulation),
+    ("NeverListsAgain", "held when the one before has gone, not the others", Check::Simulation),
     ("OrderedByName", "contenders are ordered by name, not by number", Check::Simulation),
+    ("ReadersPassWriters", "readers go ahead of writers that wait", Check::Simulation),
+    ("OnePermitTooMany", "a semaphore counts one permit too many", Check::Simulation),
+    ("TokenIsCreation", "who came after an upgrade never makes a token", Check::Simulation),
     ("CancelForgetsNode", "a cancelled wait leaves its node", Check::Simulation),
     ("ReleaseForgetsRetry", "a release is tried once", Check::Simulation),
     ("GrantsWithoutLease", "a lock is granted without time left", Check::Simulation),
+    ("SkipsOwnershipCheck", "the node of an old session is good for a grant", Check::Simulation),
+    ("AdoptsOldSessionsNode", "a holder goes on in the next session", Check::Simulation),
 ];
 
 const LEASE: Check = Check::Session("lease");
@@ -87,8 +95,8 @@ fn caught(name: &str, check: Check) -> Result<Option<String>> {
         Check::Session(_) => "lockkeeper-session",
         _ => "lockkeeper-tests",
     };
-    let mut run =
-        command(&["test", "--quiet", "--release", "--features", "mutants", "--package", package]);
+    let mut run = command(&["test", "--quiet", "--profile", PROFILE, "--features", "mutants"]);
+    run.args(["--package", package]);
     match check {
         Check::Simulation => {
             run.args(["--test", "simulation", "--", "run", "--seeds", SEEDS]);

@@ -82,31 +82,71 @@ pub(crate) struct Simulate {
 ///
 /// A seed failed; how to run it again has been printed.
 pub(crate) fn simulate(options: &Simulate) -> Result<()> {
-    let mut command = command(&["test", "--quiet", "--release", "--package", "lockkeeper-tests"]);
-    command.args(["--test", "simulation"]);
-    // Another tokio than elsewhere, so in a folder of its own: nothing else is built anew.
-    command.args(["--target-dir", &repeatable_target()?]).env("RUSTFLAGS", REPEATABLE);
-    command.args(["--", "run"]);
-    match options.seed {
-        Some(seed) => drop(command.args(["--seed", &seed.to_string()])),
+    let mut arguments = match options.seed {
+        Some(seed) => vec![("--seed", seed.to_string())],
         None => {
-            command.args(["--seeds", &options.seeds.to_string()]);
-            command.args(["--first", &options.first.to_string()]);
-            if let Some(jobs) = options.jobs {
-                command.args(["--jobs", &jobs.to_string()]);
-            }
+            vec![("--seeds", options.seeds.to_string()), ("--first", options.first.to_string())]
         }
+    };
+    arguments.extend(options.jobs.map(|jobs| ("--jobs", jobs.to_string())));
+    let mut command = optimized("simulation")?;
+    for (option, value) in arguments {
+        command.arg(option).arg(value);
     }
     run(&mut command, "simulation")
 }
 
-/// Lets tokio's own choices follow from a seed.
-const REPEATABLE: &str = "--cfg tokio_unstable";
-
-fn repeatable_target() -> Result<String> {
-    let metadata = cargo_metadata::MetadataCommand::new().no_deps().exec()?;
-    Ok(metadata.target_directory.join("repeatable").into_string())
+/// `cargo xtask model`
+#[derive(clap::Args)]
+pub(crate) struct Model {
+    /// Everything, and write the table of `docs/guarantees/model.md`; without it, what takes
+    /// seconds.
+    #[arg(long)]
+    long: bool,
+    /// Only the lines of the table that have this in their name.
+    #[arg(long)]
+    only: Option<String>,
 }
+
+/// Looks at every state within the bounds.
+///
+/// # Errors
+///
+/// A promise is broken in some state; the steps to it have been printed.
+pub(crate) fn model(options: &Model) -> Result<()> {
+    let mut command = optimized("model")?;
+    match &options.only {
+        Some(only) => drop(command.args(["--long", "--only", only])),
+        None if options.long => drop(command.args(["--long", "--docs", DOCS])),
+        None => {}
+    }
+    run(&mut command, "model")
+}
+
+/// The seeds and the short form of the model, as `cargo xtask test` runs them.
+///
+/// # Errors
+///
+/// As those of [`simulate`] and [`model`].
+pub(crate) fn short() -> Result<()> {
+    simulate(&Simulate { seeds: 10_000, seed: None, first: 1, jobs: None })?;
+    model(&Model { long: false, only: None })
+}
+
+/// A suite with the profile for such suites, where tokio's own choices follow from a seed.
+fn optimized(name: &str) -> Result<Command> {
+    let mut command = command(&["test", "--quiet", "--profile", PROFILE]);
+    command.args(["--package", "lockkeeper-tests", "--test", name]);
+    // Another tokio than elsewhere, so in a folder of its own: nothing else is built anew.
+    let metadata = cargo_metadata::MetadataCommand::new().no_deps().exec()?;
+    let target = metadata.target_directory.join("repeatable");
+    command.args(["--target-dir", target.as_str()]).env("RUSTFLAGS", "--cfg tokio_unstable");
+    command.args(["--", "run"]);
+    Ok(command)
+}
+
+/// How suites are built that take long: see `Cargo.toml`.
+pub(crate) const PROFILE: &str = "proof";
 
 /// Runs a suite of the package of tests with arguments of its own.
 fn suite(name: &str, mode: &str, arguments: Vec<(&str, String)>) -> Result<()> {

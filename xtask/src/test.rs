@@ -12,7 +12,7 @@ use cargo_metadata::{Message, Metadata, MetadataCommand, TargetKind};
 
 use crate::setup::{Needs, Outcome};
 use crate::steps::{Steps, Verdict};
-use crate::{MissingPeers, layers, peers_tests, setup};
+use crate::{MissingPeers, layers, peers_tests, promises, proof, setup};
 
 /// An example shows one thing; one that runs for longer hangs.
 const EXAMPLE_LIMIT: Duration = Duration::from_secs(60);
@@ -32,6 +32,7 @@ pub(crate) fn run(policy: MissingPeers, filter: Option<&str>) -> Result<()> {
     steps.run("command", || cargo(&["build", "--package", "lockkeeper-cli"]));
     steps.run("tests", || workspace.tests(policy, filter));
     if filter.is_none() {
+        steps.run("simulation and model", || proof::short().map(|()| Verdict::Passed));
         steps.run("examples", || workspace.examples());
     }
     println!("\n{steps}");
@@ -52,6 +53,7 @@ fn checks(steps: &mut Steps, policy: MissingPeers) {
         })
     });
     steps.run("layers", || layers::run().map(|()| Verdict::Passed));
+    steps.run("promises", || promises::run().map(|()| Verdict::Passed));
     steps.run("fmt", || cargo(&["fmt", "--all", "--check"]));
     steps.run("clippy", || {
         cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])

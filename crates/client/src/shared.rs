@@ -1,6 +1,6 @@
 //! The session behind its lock, and where its events go.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -28,8 +28,8 @@ pub(crate) enum WatchSink {
 #[derive(Debug)]
 struct Core {
     session: Session<Completion>,
-    sinks: HashMap<WatchId, WatchSink>,
-    holds: HashMap<HoldId, Arc<AtomicBool>>,
+    sinks: BTreeMap<WatchId, WatchSink>,
+    holds: BTreeMap<HoldId, Arc<AtomicBool>>,
     /// How often the status has changed.
     changes: u64,
 }
@@ -47,7 +47,7 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn new(world: Arc<dyn World>, config: Config) -> Self {
         let session = Session::new(config, world.now());
-        let core = Core { changes: 0, session, sinks: HashMap::new(), holds: HashMap::new() };
+        let core = Core { changes: 0, session, sinks: BTreeMap::new(), holds: BTreeMap::new() };
         let status = Status { contact: Contact::Disconnected, session: SessionId::NONE, change: 0 };
         Self {
             world,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use lockkeeper_client::{Client, ErrorCode, Transaction, TransactionError, ZnodePath, Zxid};
+use lockkeeper_client::{Client, ErrorCode, Transaction, TransactionError, ZnodePath};
 
 use crate::contender::{Contender, Front, Terms};
 use crate::guard::State;
@@ -65,14 +65,14 @@ impl Entrance {
     pub(crate) async fn acquire(&self, kind: Kind) -> Result<Guard, AcquireError> {
         let (contender, mut line) = self.enter(kind).await?;
         let front = contender.wait_in(&mut line).await?;
-        self.grant(contender, front, line.changed()).await
+        self.grant(contender, front, &line).await
     }
 
     /// Takes the lock only if that needs no waiting.
     pub(crate) async fn try_acquire(&self, kind: Kind) -> Result<Option<Guard>, AcquireError> {
         let (contender, line) = self.enter(kind).await?;
         let Some(front) = contender.at_front(&line)? else { return Ok(None) };
-        self.grant(contender, front, line.changed()).await.map(Some)
+        self.grant(contender, front, &line).await.map(Some)
     }
 
     pub(crate) async fn take(
@@ -86,16 +86,14 @@ impl Entrance {
         }
     }
 
-    /// `overtaken`: the last transaction in which somebody may have got a token although others
-    /// had come into the line before. Such a transaction writes to the lock's own node.
     async fn grant(
         &self,
         contender: Contender,
         front: Front,
-        overtaken: Zxid,
+        line: &Line,
     ) -> Result<Guard, AcquireError> {
         let guard = Guard::grant(contender, front).await?;
-        if guard.token() > FencingToken::new(overtaken) {
+        if line.vouches_for(guard.token().zxid()) {
             return Ok(guard);
         }
         let token = self.mint(guard.node()).await?;

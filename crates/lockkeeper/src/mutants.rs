@@ -14,6 +14,20 @@ pub(crate) enum Mutant {
     ReleaseForgetsRetry,
     /// The lock is held although the lease has no time left.
     GrantsWithoutLease,
+    /// One ahead that has gone already is watched for as if it could still go.
+    WatchesByExists,
+    /// When the closest one ahead has gone, the lock is held, whoever else may be ahead.
+    NeverListsAgain,
+    /// A lock is granted by a node of whatever session.
+    SkipsOwnershipCheck,
+    /// A holder goes on in the next session, as if its node were still there.
+    AdoptsOldSessionsNode,
+    /// Readers go ahead of writers that wait.
+    ReadersPassWriters,
+    /// There is one permit more than there is.
+    OnePermitTooMany,
+    /// The transaction that made a contender is its token, unless it was overtaken itself.
+    TokenIsCreation,
 }
 
 impl Mutant {

@@ -2,7 +2,7 @@
 //!
 //! This is the very function that the locks decide by and that the model checker runs.
 
-use lockkeeper_client::{Sequence, Zxid};
+use lockkeeper_client::{Sequence, Stat, Zxid};
 
 use crate::mutants::Mutant;
 use crate::{Kind, Profile};
@@ -57,13 +57,21 @@ pub struct Line {
     /// What those that were taken out were.
     gone: Vec<Kind>,
     permits: u32,
-    /// The last transaction that had changed the data of the lock's node.
+    /// How the lock's node was when it was listed.
+    listed: Listed,
+}
+
+/// The last transactions that had created the lock's node, changed its data, and changed the queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Listed {
+    created: Zxid,
     changed: Zxid,
+    queue: Zxid,
 }
 
 impl Default for Line {
     fn default() -> Self {
-        Self { places: Vec::new(), gone: Vec::new(), permits: 1, changed: Zxid(0) }
+        Self { places: Vec::new(), gone: Vec::new(), permits: 1, listed: Listed::default() }
     }
 }
 
@@ -112,6 +120,9 @@ impl Line {
         match in_the_way {
             // In a queue that moves, whoever was before the one that has gone has gone earlier.
             // One listing tells; to look for each of them would cost a round trip each.
+            Some(_) if !self.gone.is_empty() && Mutant::NeverListsAgain.is_awake() => {
+                Standing::Held
+            }
             Some(_) if !self.gone.is_empty() => Standing::ListAgain,
             Some(closest) => Standing::WaitOn(closest),
             None if self.may_be_outdated(me, ahead) => Standing::ListAgain,
@@ -126,7 +137,8 @@ impl Line {
     /// has gone by then: nobody is woken for nothing, except by one that is not the last to go.
     fn beyond_the_permits(&self, wanted: u32, ahead: &[Place]) -> Option<Vec<String>> {
         let permits = |place: &Place| u64::from(place.kind.permits().unwrap_or(u32::MAX));
-        let (wanted, limit) = (u64::from(wanted), u64::from(self.permits));
+        let extra = u32::from(Mutant::OnePermitTooMany.is_awake());
+        let (wanted, limit) = (u64::from(wanted), u64::from(self.permits + extra));
         if wanted + ahead.iter().map(permits).sum::<u64>() <= limit {
             return None;
         }
@@ -182,13 +194,25 @@ impl Line {
         &self.places
     }
 
-    pub(crate) fn set_changed(&mut self, changed: Zxid) {
-        self.changed = changed;
+    pub(crate) fn set_listed(&mut self, lock: &Stat) {
+        let (created, changed, queue) = (lock.czxid, lock.mzxid, lock.pzxid);
+        self.listed = Listed { created, changed, queue };
     }
 
-    /// The last transaction that had changed the data of the lock's node when it was listed.
-    pub(crate) fn changed(&self) -> Zxid {
-        self.changed
+    /// Whether a contender that holds now has a token in the transaction that created it, because
+    /// nobody who held before it has a larger one.
+    ///
+    /// Whoever takes the place of others, or overtakes them, writes to the lock's own node in the
+    /// same transaction. As long as nobody has, tokens are in the order of the queue. From then
+    /// on, those who waited for it make theirs when they hold; and those who come later may find
+    /// one of these ahead of them, unless they come when nobody is in their way.
+    pub(crate) fn vouches_for(&self, own: Zxid) -> bool {
+        let Listed { created, changed, queue } = self.listed;
+        if Mutant::TokenIsCreation.is_awake() {
+            return changed < own;
+        }
+        let at_once = self.gone.is_empty() && queue == own;
+        changed == created || changed < own && at_once
     }
 }
 
@@ -233,6 +257,27 @@ mod tests {
         assert_eq!(line.standing("b-lock--000000002"), Standing::Held);
         assert_eq!(line.standing("a-lock--000000001"), wait_on("b-lock--000000002"));
         assert_eq!(line.standing("c-lock-0000000000"), wait_on("a-lock--000000001"));
+    }
+
+    /// The last to come did so after an upgrade, and before one that had come before it had made a
+    /// token for itself: its own creation is older than that token.
+    #[test]
+    fn creations_are_tokens_until_somebody_was_overtaken() {
+        let own = Zxid(9);
+        let mut line = line(&["a-__WRIT__0000000001", "b-__WRIT__0000000002"]);
+        let mut vouches = |created, changed, queue| {
+            let [czxid, mzxid, pzxid] = [created, changed, queue].map(Zxid);
+            line.set_listed(&Stat { czxid, mzxid, pzxid, ..Stat::default() });
+            let at_once = line.vouches_for(own);
+            line.remove("a-__WRIT__0000000001");
+            let after_waiting = line.vouches_for(own);
+            line.gone.clear();
+            (at_once, after_waiting)
+        };
+        assert_eq!(vouches(3, 3, 9), (true, true), "nobody ever overtakes");
+        assert_eq!(vouches(3, 11, 12), (false, false), "it was overtaken");
+        assert_eq!(vouches(3, 8, 9), (true, false), "another one was, and may be ahead");
+        assert_eq!(vouches(3, 8, 10), (false, false), "or may have left just now");
     }
 
     /// L14: readers and writers that watched contenders behind them waited for each other.

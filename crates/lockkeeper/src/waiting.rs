@@ -12,6 +12,7 @@ use lockkeeper_client::{
 use crate::AcquireError;
 use crate::attempt::breathe;
 use crate::contender::{Contender, Front};
+use crate::mutants::Mutant;
 use crate::order::{Line, Standing};
 
 /// The watches of one that waits.
@@ -158,7 +159,14 @@ impl Contender {
         loop {
             match asked.await {
                 Ok(((data, _), watcher)) => return Ok(Some((data, watcher))),
-                Err(error) if error.code() == Some(ErrorCode::NoNode) => return Ok(None),
+                Err(error) if error.code() == Some(ErrorCode::NoNode) => {
+                    if Mutant::WatchesByExists.is_awake()
+                        && let Ok((_, watcher)) = self.client().exists_watched(node).await
+                    {
+                        return Ok(Some((Bytes::new(), watcher)));
+                    }
+                    return Ok(None);
+                }
                 // It waits for the next connection, and fails for good when none comes.
                 Err(error) if error.is_retryable() && !error.is_unreachable() => {
                     breathe(&error).await;

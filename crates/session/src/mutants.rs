@@ -8,7 +8,9 @@ pub(crate) enum Mutant {
     DeadlineFromAnswer,
     /// Any answer moves a quorum lease: pings, reads and `sync` too.
     DeadlineMovedByPing,
-    /// The same, and no heartbeat is sent, behind which pings would wait.
+    /// An answer to a `sync` moves a quorum lease.
+    DeadlineMovedBySync,
+    /// The same as by a ping, and no heartbeat is sent, behind which pings would wait.
     EnsembleTakenForOneServer,
     /// A write counts however long its answer took.
     SlowWriteCounts,

@@ -1,9 +1,10 @@
 //! What must be true of every history. A new invariant is one more function in [`INVARIANTS`].
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
-use crate::history::{Entry, History, What};
+use crate::history::{Entry, History, Share, What};
 
 /// Something that must be true.
 pub struct Invariant {
@@ -14,8 +15,8 @@ pub struct Invariant {
 
 /// Everything that is checked.
 pub const INVARIANTS: &[Invariant] = &[
-    Invariant { name: "no two leases of a lock overlap", check: leases_do_not_overlap },
-    Invariant { name: "tokens grow in the order of the grants", check: tokens_grow },
+    Invariant { name: "leases that exclude each other do not overlap", check: leases_fit },
+    Invariant { name: "tokens grow, and nobody is overtaken", check: in_order },
     Invariant { name: "no stale write is admitted", check: no_stale_write },
     Invariant { name: "plain reads and writes are linearizable", check: register_is_linearizable },
     Invariant { name: "nothing is left behind", check: nothing_left },
@@ -42,6 +43,7 @@ pub fn check(history: &History) -> Result<(), String> {
 struct Lease<'a> {
     who: &'a str,
     token: u128,
+    share: Share,
     granted: Duration,
     /// Until when nobody else could be granted the lock, as it was told.
     claimed: Duration,
@@ -53,6 +55,19 @@ impl Lease<'_> {
     fn end(&self) -> Duration {
         self.gave_back.map_or(self.claimed, |gave_back| gave_back.min(self.claimed))
     }
+
+    fn excludes(&self, other: &Self) -> bool {
+        !Share::fit(&[self.share, other.share])
+    }
+}
+
+/// Who, when, and with what.
+impl fmt::Display for Lease<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { who, token, share, granted, .. } = self;
+        let (from, to) = (granted.as_secs_f64(), self.end().as_secs_f64());
+        write!(f, "{who} ({share}, token {token:x}, {from:.3} s to {to:.3} s)")
+    }
 }
 
 /// The leases of each lock, in the order of the grants.
@@ -63,9 +78,10 @@ fn leases(entries: &[Entry]) -> BTreeMap<&str, Vec<Lease<'_>>> {
             leases.get(lock)?.iter().rposition(|l: &Lease<'_>| l.token == token && l.who == who)
         };
         match what {
-            What::Granted { lock, token } => leases.entry(lock).or_default().push(Lease {
+            What::Granted { lock, token, share } => leases.entry(lock).or_default().push(Lease {
                 who,
                 token: *token,
+                share: *share,
                 granted: *at,
                 claimed: *at,
                 gave_back: None,
@@ -87,64 +103,73 @@ fn leases(entries: &[Entry]) -> BTreeMap<&str, Vec<Lease<'_>>> {
     leases
 }
 
-fn leases_do_not_overlap(entries: &[Entry]) -> Result<(), String> {
+/// Whoever is granted a lock fits beside all that have been told that they still have it.
+fn leases_fit(entries: &[Entry]) -> Result<(), String> {
     for (lock, leases) in leases(entries) {
         for (index, later) in leases.iter().enumerate() {
-            if let Some(earlier) = leases[..index].iter().find(|l| l.end() > later.granted) {
-                return Err(format!(
-                    "{lock}: {} (token {:x}) was granted it at {:.3} s, while {} (token {:x}) was \
-                     told that it has it until {:.3} s",
-                    later.who,
-                    later.token,
-                    later.granted.as_secs_f64(),
-                    earlier.who,
-                    earlier.token,
-                    earlier.end().as_secs_f64()
-                ));
+            let still = leases[..index].iter().filter(|lease| lease.end() > later.granted);
+            let still: Vec<_> = still.collect();
+            let shares = still.iter().map(|lease| lease.share).chain([later.share]);
+            if !Share::fit(&shares.collect::<Vec<_>>()) {
+                return Err(beside(lock, later, &still));
             }
         }
     }
     Ok(())
 }
 
-/// Tokens come from the creation of the contenders, so this is also first come, first served.
-fn tokens_grow(entries: &[Entry]) -> Result<(), String> {
+/// Tokens come from the creation of the contenders. So whoever is granted a lock fits beside all
+/// with lower tokens who do not end before: if one of these is told only later that it holds, it
+/// was in line already. And two that exclude each other never have the same token.
+fn in_order(entries: &[Entry]) -> Result<(), String> {
     for (lock, leases) in leases(entries) {
-        if let Some(pair) = leases.windows(2).find(|pair| pair[0].token >= pair[1].token) {
-            return Err(format!(
-                "{lock}: {} was granted it at {:.3} s with token {:x}, after {} with token {:x}",
-                pair[1].who,
-                pair[1].granted.as_secs_f64(),
-                pair[1].token,
-                pair[0].who,
-                pair[0].token
-            ));
+        for lease in &leases {
+            let before = leases.iter().filter(|other| {
+                // One that goes on with less, or with more, may keep its token.
+                let same = other.token == lease.token && other.who != lease.who;
+                (other.token < lease.token || same) && other.end() > lease.granted
+            });
+            let before: Vec<_> = before.collect();
+            let shares: Vec<_> = before.iter().map(|other| other.share).collect();
+            // Those who were told before are a matter of overlaps.
+            if before.iter().any(|other| other.granted > lease.granted)
+                && !lease.share.fits_behind(&shares)
+            {
+                return Err(beside(lock, lease, &before));
+            }
         }
     }
     Ok(())
 }
 
+fn beside(lock: &str, lease: &Lease<'_>, others: &[&Lease<'_>]) -> String {
+    let others: Vec<String> = others.iter().map(ToString::to_string).collect();
+    format!("{lock}: {lease} was granted it, beside {}", others.join(" and "))
+}
+
+/// Of two that exclude each other, the earlier one's writes come before the later one's.
 fn no_stale_write(entries: &[Entry]) -> Result<(), String> {
     // The holders by their grants, and not by their tokens: these are what is checked.
     let order = leases(entries);
-    let mut newest: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut admitted: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for Entry { at, who, what } in entries {
         let What::Admitted { lock, token } = what else { continue };
-        let granted = order.get(lock.as_str()).and_then(|leases| {
-            leases.iter().position(|lease| lease.token == *token && lease.who == who)
-        });
-        let Some(granted) = granted else {
+        let leases = order.get(lock.as_str()).map_or(&[][..], Vec::as_slice);
+        let by = leases.iter().position(|lease| lease.token == *token && lease.who == who);
+        let Some(by) = by else {
             return Err(format!("{lock}: a write by {who}, who never held it"));
         };
-        let newest = newest.entry(lock).or_default();
-        if granted < *newest {
+        let admitted = admitted.entry(lock).or_default();
+        let later = |other: &&usize| **other > by && leases[by].excludes(&leases[**other]);
+        if let Some(later) = admitted.iter().find(later) {
             return Err(format!(
-                "{lock}: a write by {who} with token {token:x} was admitted at {:.3} s, after one \
-                 of a later holder",
-                at.as_secs_f64()
+                "{lock}: a write by {} was admitted at {:.3} s, after one by {}",
+                leases[by],
+                at.as_secs_f64(),
+                leases[*later]
             ));
         }
-        *newest = granted;
+        admitted.push(by);
     }
     Ok(())
 }
@@ -232,7 +257,15 @@ mod tests {
     }
 
     fn granted(token: u128) -> What {
-        What::Granted { lock: LOCK.into(), token }
+        shared(token, Share::Alone)
+    }
+
+    fn shared(token: u128, share: Share) -> What {
+        What::Granted { lock: LOCK.into(), token, share }
+    }
+
+    fn permits(token: u128, taken: u32) -> What {
+        shared(token, Share::Permits { taken, of: 3 })
     }
 
     fn claimed(token: u128, until: u64) -> What {
@@ -262,7 +295,84 @@ mod tests {
 
     #[test]
     fn a_token_that_does_not_grow_is_found() {
-        refused(vec![(1, "a", granted(2)), (2, "b", granted(2))], "tokens grow");
+        let refused = |first, second, until| {
+            let lines = vec![
+                (1, "a", granted(first)),
+                (2, "b", granted(second)),
+                (2, "b", claimed(second, until)),
+            ];
+            refused(lines, "tokens grow");
+        };
+        refused(2, 2, 2);
+        refused(2, 1, 9);
+    }
+
+    #[test]
+    fn readers_share_and_writers_exclude() {
+        let readers = vec![
+            (1, "a", shared(1, Share::Reader)),
+            (1, "a", claimed(1, 9)),
+            (2, "b", shared(3, Share::Upgradeable)),
+            (2, "b", claimed(3, 9)),
+            // In line before the other, and told later.
+            (3, "c", shared(2, Share::Reader)),
+            (3, "c", claimed(2, 9)),
+        ];
+        let beside = |token, share| {
+            let mut lines = readers.clone();
+            lines.push((4, "d", shared(token, share)));
+            lines
+        };
+        assert_eq!(check(&history(beside(4, Share::Reader))), Ok(()));
+        refused(beside(4, Share::Upgradeable), "do not overlap");
+        refused(beside(4, Share::Alone), "do not overlap");
+    }
+
+    #[test]
+    fn permits_are_counted() {
+        let lines = |wanted| {
+            vec![
+                (1, "a", permits(1, 1)),
+                (1, "a", claimed(1, 9)),
+                (2, "b", permits(2, 1)),
+                (2, "b", claimed(2, 9)),
+                (3, "c", permits(3, wanted)),
+            ]
+        };
+        assert_eq!(check(&history(lines(1))), Ok(()));
+        refused(lines(2), "do not overlap");
+    }
+
+    /// A reader is there while one with the right to write follows another: these are in each
+    /// other's way, and not in the reader's.
+    #[test]
+    fn those_ahead_may_exclude_each_other() {
+        let lines = vec![
+            (1, "a", shared(1, Share::Upgradeable)),
+            (1, "a", claimed(1, 4)),
+            (2, "c", shared(3, Share::Reader)),
+            (2, "c", claimed(3, 9)),
+            (5, "b", shared(2, Share::Upgradeable)),
+            (5, "b", claimed(2, 9)),
+        ];
+        assert_eq!(check(&history(lines)), Ok(()));
+    }
+
+    /// One permit is left, which would do for the third; but the second wants two and is before it.
+    #[test]
+    fn one_that_overtakes_is_found() {
+        let lines = |last: u128, second: u128| {
+            vec![
+                (1, "a", permits(1, 2)),
+                (1, "a", claimed(1, 4)),
+                (2, "c", permits(last, 1)),
+                (2, "c", claimed(last, 6)),
+                (5, "b", permits(second, 2)),
+                (5, "b", claimed(second, 8)),
+            ]
+        };
+        assert_eq!(check(&history(lines(2, 3))), Ok(()));
+        refused(lines(3, 2), "nobody is overtaken");
     }
 
     #[test]

@@ -3,6 +3,61 @@
 use std::fmt;
 use std::time::Duration;
 
+/// How much of a lock a holder has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Share {
+    /// All of it: a mutex, or a lock that is held for writing.
+    Alone,
+    /// As much as any other reader.
+    Reader,
+    /// As much as any other reader, and the only one with the right to write later.
+    Upgradeable,
+    /// Some permits.
+    Permits {
+        /// How many are taken.
+        taken: u32,
+        /// How many there are.
+        of: u32,
+    },
+}
+
+impl Share {
+    /// Whether all of these may be held at the same time.
+    pub fn fit(shares: &[Self]) -> bool {
+        let count = |wanted: fn(&Self) -> bool| shares.iter().filter(|share| wanted(share)).count();
+        let permits = |share: &Self| match share {
+            Self::Permits { taken, of } => Some((*taken, *of)),
+            _ => None,
+        };
+        let taken: u32 = shares.iter().filter_map(permits).map(|(taken, _)| taken).sum();
+        let of = shares.iter().filter_map(permits).map(|(_, of)| of).min();
+        shares.len() <= 1
+            || count(|share| *share == Self::Alone) == 0
+                && count(|share| *share == Self::Upgradeable) <= 1
+                && of.is_none_or(|of| taken <= of)
+    }
+
+    /// Whether it may be held by one that is behind all of these in line, some of whom wait: none
+    /// of them excludes it, and permits are left for it when all have theirs.
+    pub fn fits_behind(self, ahead: &[Self]) -> bool {
+        let all: Vec<Self> = ahead.iter().copied().chain([self]).collect();
+        let counted = matches!(self, Self::Permits { .. });
+        ahead.iter().all(|other| Self::fit(&[self, *other])) && (!counted || Self::fit(&all))
+    }
+}
+
+/// What a share is called in a timeline.
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Alone => write!(f, "alone"),
+            Self::Reader => write!(f, "reading"),
+            Self::Upgradeable => write!(f, "reading, may write later"),
+            Self::Permits { taken, of } => write!(f, "{taken} of {of}"),
+        }
+    }
+}
+
 /// One thing that a participant was told or did.
 #[derive(Clone, Debug, PartialEq)]
 pub enum What {
@@ -12,6 +67,8 @@ pub enum What {
         lock: String,
         /// The fencing token.
         token: u128,
+        /// Beside whom.
+        share: Share,
     },
     /// It was told that nobody else can be granted the lock before `until`.
     Claimed {
@@ -122,7 +179,9 @@ impl fmt::Display for History {
 impl fmt::Display for What {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Granted { lock, token } => write!(f, "HOLDS {lock}, token {token:x}"),
+            Self::Granted { lock, token, share } => {
+                write!(f, "HOLDS {lock} ({share}), token {token:x}")
+            }
             Self::Claimed { lock, token, until } => {
                 write!(f, "claims {lock}, token {token:x}, until {:.3} s", until.as_secs_f64())
             }
