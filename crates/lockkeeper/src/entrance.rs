@@ -97,7 +97,11 @@ impl Entrance {
             return Ok(guard);
         }
         let token = self.mint(guard.node()).await?;
-        Ok(guard.with_token(token))
+        match guard.state() {
+            // While the answer was on its way, or before anybody looked at it.
+            State::Lost(reason) => Err(AcquireError::Lost { path: self.path().clone(), reason }),
+            _ => Ok(guard.with_token(token)),
+        }
     }
 
     /// A token that is larger than all before it: the transaction of a write to the own node.
