@@ -12,6 +12,8 @@
 //! - paths with characters above U+FFFF where they come back: ZooKeeper does not write UTF-8 then;
 //! - writes that cannot be decoded, for which 3.8 counts a transaction.
 
+mod quotas;
+
 use bytes::{Bytes, BytesMut};
 use fastrand::Rng;
 use lockkeeper_wire::{
@@ -23,6 +25,7 @@ use lockkeeper_wire::{
 
 use crate::known::Version;
 use crate::lockstep::{Lockstep, State};
+use crate::servers;
 use crate::step::{Ask, Hello, Resume, Step, Who};
 
 /// After so many steps the work moves to a new top node: refusing lists and leftovers pile up.
@@ -77,7 +80,8 @@ impl Generator {
 
     /// The next step, which depends on the seed and on the servers' common answers only.
     pub(crate) fn next(&mut self, world: &mut Lockstep) -> Step {
-        self.nodes.append(&mut world.created);
+        let created = world.created.drain(..);
+        self.nodes.extend(created.filter(|path| !path.starts_with("/zookeeper/quota/")));
         let excess = self.nodes.len().saturating_sub(200);
         self.nodes.drain(..excess);
         let who = self.rng.usize(..self.sessions);
@@ -91,6 +95,11 @@ impl Generator {
             self.nodes.clear();
             let request = self.create(self.top(), CreateMode::Persistent.flags(), Acl::open());
             return ask(who, Request::Create(request));
+        }
+        if self.has_quotas()
+            && let Some(request) = self.first_quotas()
+        {
+            return ask(who, request);
         }
         if self.steps.is_multiple_of(EXPIRY_EVERY) {
             return Step::Expire(who, self.last_words());
@@ -130,13 +139,14 @@ impl Generator {
             242 => Step::Resume(who, Resume::Unknown),
             243 => Step::Resume(who, Resume::Ahead),
             12..=17 => ask(who, Request::CloseSession),
-            18..=20 => self.closing_burst(who),
+            18..=20 if !self.has_quotas() => self.closing_burst(who),
             21..=24 => ask(who, self.refused_auth()),
             25..=28 => Step::Ask(who, vec![self.no_request()]),
             29..=50 => ask(who, self.auth()),
             51..=54 => ask(who, Request::Sasl(SaslRequest { token: Bytes::from_static(b"x") })),
             55..=60 => Step::Ask(who, vec![self.truncated()]),
             244..=246 => Step::Ask(who, vec![self.writes_as_reads()]),
+            61..=100 if self.has_quotas() => ask(who, self.about_quotas()),
             61..=100 => self.burst(who),
             101..=160 => ask(who, self.set_watches(world, who)),
             161..=240 => ask(who, self.set_acl()),
@@ -479,8 +489,13 @@ impl Generator {
     }
 
     fn auth(&mut self) -> Request {
-        let (scheme, auth) =
-            [("digest", "ann:one"), ("digest", "bob:two"), ("ip", "anything")][self.rng.usize(..3)];
+        let (scheme, auth) = match self.rng.u32(..20) {
+            0 => ("digest", servers::SUPER),
+            1 => ("digest", "super:a wrong password"),
+            2..=7 => ("digest", "ann:one"),
+            8..=13 => ("digest", "bob:two"),
+            _ => ("ip", "anything"),
+        };
         credentials(scheme, auth)
     }
 

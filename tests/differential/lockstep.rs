@@ -4,6 +4,7 @@
 //! on each connection, so what a connection got up to a reply is the same on both, whenever it is
 //! looked at.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -79,6 +80,8 @@ pub(crate) struct Lockstep {
     /// Paths of nodes that were created since the last look.
     pub(crate) created: Vec<String>,
     pub(crate) last_zxid: Zxid,
+    /// How often each error was the answer of both.
+    pub(crate) errors: BTreeMap<i32, u64>,
 }
 
 impl Lockstep {
@@ -92,6 +95,7 @@ impl Lockstep {
             operations: 0,
             created: Vec::new(),
             last_zxid: Zxid(0),
+            errors: BTreeMap::new(),
         }
     }
 
@@ -238,7 +242,10 @@ impl Lockstep {
     fn learn(&mut self, who: Who, seen: &[Seen]) {
         for seen in seen {
             match seen {
-                Seen::Reply { zxid, body, .. } => {
+                Seen::Reply { zxid, body, error, .. } => {
+                    if let Some(error) = error {
+                        *self.errors.entry(error.code()).or_default() += 1;
+                    }
                     self.last_zxid = self.last_zxid.max(Zxid(*zxid));
                     if let Some(session) = &mut self.sessions[who] {
                         session.last_zxid = session.last_zxid.max(Zxid(*zxid));

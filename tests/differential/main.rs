@@ -61,6 +61,7 @@ fn random_operations_are_answered_alike() -> Result<()> {
             last.pop_front();
         }
     }
+    println!("errors, and how often: {:?}", world.errors);
     let rate = world.operations as f64 / since.elapsed().as_secs_f64();
     println!("{} operations, no difference, {rate:.0} a second", world.operations);
     Ok(())

@@ -16,6 +16,10 @@ const LONGEST_SESSION: Duration = Duration::from_secs(60);
 /// operations on each.
 pub(crate) const NEVER: Duration = Duration::from_secs(1_000_000);
 
+/// A user who may do everything, and what a server is told about it.
+pub(crate) const SUPER: &str = "super:test";
+const SUPER_DIGEST: &str = "super:D/InIHSb7yEEbrWz8b9l71RjZJU=";
+
 pub(crate) struct Servers {
     zookeeper: ZooKeeper,
     engine: Engine,
@@ -31,6 +35,10 @@ impl Servers {
         let zookeeper = zookeeper::Config::new()
             .tick(TICK)
             .extended_types()
+            .jvm_argument("-Dzookeeper.enforceQuota=true")
+            .jvm_argument(&format!(
+                "-Dzookeeper.DigestAuthenticationProvider.superDigest={SUPER_DIGEST}"
+            ))
             // What a crash would leave does not matter here, and speed does.
             .jvm_argument("-Dzookeeper.forceSync=no")
             .jvm_argument("-Dorg.slf4j.simpleLogger.defaultLogLevel=error")
@@ -41,6 +49,8 @@ impl Servers {
             .tick(TICK)
             .max_session_timeout(LONGEST_SESSION)
             .allow_ttl_nodes()
+            .enforce_quotas()
+            .super_digest(SUPER_DIGEST)
             .reap_interval(reaping);
         let engine = runtime.block_on(engine.start())?;
         engine.addr().context("the engine listens nowhere")?;
