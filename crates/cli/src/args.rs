@@ -166,7 +166,7 @@ pub(crate) enum Command {
     Revoke(revoke::Options),
     Ls(LsOptions),
     Show(ShowOptions),
-    Serve(serve::Options),
+    Serve(Box<serve::Options>),
     Local(local::Options),
     Engine(engine::Options),
     Demo(demo::Options),

@@ -9,7 +9,8 @@
 //!     signals      what is passed on; terminal: who may read it; exec: between fork and command
 //!     watchdog     ends the command when lockkeeper itself is stopped or killed
 //!   wait         until a lock is free      revoke  asks its holders to give it back
-//!   serve        the engine in the foreground; zoo_cfg reads ZooKeeper's own configuration
+//!   serve/       the engine in the foreground; zoo_cfg reads ZooKeeper's own configuration
+//!     limits       what clients may take
 //!   engine       checks and copies an engine's data directory
 //!   local/       the machine-local engine: home, start, daemon, control, and its subcommands
 //!   ls, show     who holds and who waits; view: how that is written
@@ -77,7 +78,7 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Revoke(options) => block_on(revoke::revoke(global, options)),
         Command::Ls(options) => block_on(ls::ls(global, options)),
         Command::Show(options) => block_on(show::show(global, options)),
-        Command::Serve(options) => block_on(serve::serve(options)),
+        Command::Serve(options) => block_on(serve::serve(*options)),
         Command::Local(options) => local::command(global, options),
         Command::Engine(options) => engine::command(global, options),
         Command::Demo(options) => block_on(demo::demo(global, options)),

@@ -1,5 +1,7 @@
 //! `lockkeeper serve`: the engine in the foreground.
 
+mod limits;
+
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,6 +12,7 @@ use lockkeeper_engine::{
 };
 use tokio::signal::unix::{SignalKind, signal};
 
+use self::limits::Limits;
 use crate::args::Directory;
 use crate::exit::{Exit, Failure};
 use crate::zoo_cfg::ZooCfg;
@@ -70,6 +73,9 @@ pub(crate) struct Options {
     /// Refuse what exceeds a hard quota, rather than keep the books only
     #[arg(long)]
     enforce_quotas: bool,
+
+    #[command(flatten)]
+    limits: Limits,
 
     #[command(flatten)]
     tls: TlsOptions,
@@ -157,6 +163,7 @@ fn builder(options: Options) -> Result<Builder, Failure> {
     }
     // What the file says comes first, so that the command line has the last word.
     let mut builder = file.apply(Engine::builder().durability(options.durability));
+    builder = options.limits.apply(builder);
     builder = listen.into_iter().fold(builder, Builder::listen);
     if let Some((addresses, tls)) = tls {
         let with_tls = |builder: Builder, address| builder.listen_tls(address, tls.clone());
