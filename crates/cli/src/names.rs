@@ -7,7 +7,13 @@ use lockkeeper::{LockPathError, ZnodePath};
 /// Reads the name of a lock: `demo/hello` is `/demo/hello`.
 pub(crate) fn lock(text: &str) -> Result<ZnodePath, LockPathError> {
     let path = folder(text)?;
-    if path.is_root() { Err(LockPathError::Root) } else { Ok(path) }
+    match path.as_str() {
+        "/" => Err(LockPathError::Root),
+        own if own == "/zookeeper" || own.starts_with("/zookeeper/") => {
+            Err(LockPathError::Reserved(path))
+        }
+        _ => Ok(path),
+    }
 }
 
 /// Reads a path that may be `/`.
@@ -79,6 +85,7 @@ mod tests {
             ("../x", "relative"),
             ("a/./b", "relative"),
             ("a\0b", "NUL"),
+            ("zookeeper/quota", "the server's own"),
         ] {
             let error = lock(text).unwrap_err().to_string();
             assert!(error.contains(reason) && error.contains("/locks/orders"), "{text:?}: {error}");

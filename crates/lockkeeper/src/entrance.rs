@@ -35,10 +35,7 @@ impl Setup {
     }
 
     pub(crate) fn entrance(self, kinds: &'static [Kind]) -> Result<Entrance, LockPathError> {
-        let path = ZnodePath::new(&self.path)?;
-        if path.is_root() {
-            return Err(LockPathError::Root);
-        }
+        let path = LockPathError::check(&self.path)?;
         let terms = Terms { path, profile: self.profile, kinds };
         let data = self.profile.data(self.label);
         Ok(Entrance { client: self.client, terms, data })

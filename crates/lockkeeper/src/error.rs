@@ -16,6 +16,9 @@ pub enum LockPathError {
     /// It is `/`.
     #[error("'/' cannot be a lock; name one below it, like /locks/orders")]
     Root,
+    /// It is `/zookeeper` or below it, where the server keeps its quotas and its configuration.
+    #[error("{0} is the server's own; name a lock outside of /zookeeper, like /locks/orders")]
+    Reserved(ZnodePath),
     /// No path was given where at least one is needed.
     #[error("no lock was named; name at least one, like /locks/orders")]
     None,
@@ -30,6 +33,20 @@ pub enum LockPathError {
     /// The same lock was named twice, and would wait for itself.
     #[error("{0} was named twice; name each lock once")]
     Repeated(ZnodePath),
+}
+
+impl LockPathError {
+    /// The path, if a lock can be there.
+    pub(crate) fn check(path: &str) -> Result<ZnodePath, LockPathError> {
+        let path = ZnodePath::new(path)?;
+        if path.is_root() {
+            return Err(LockPathError::Root);
+        }
+        if path.as_str() == "/zookeeper" || path.as_str().starts_with("/zookeeper/") {
+            return Err(LockPathError::Reserved(path));
+        }
+        Ok(path)
+    }
 }
 
 /// Why a lock was not acquired. Nothing of the attempt is left behind, or it is about to be

@@ -81,10 +81,7 @@ impl ExclusiveNode {
     /// # Errors
     /// If the path cannot be that of a lock.
     pub fn owned(client: &Client, path: &str, owner: &Owner) -> Result<Self, LockPathError> {
-        let path = ZnodePath::new(path)?;
-        if path.is_root() {
-            return Err(LockPathError::Root);
-        }
+        let path = LockPathError::check(path)?;
         Ok(Self { client: client.clone(), path, owner: owner.clone() })
     }
 

@@ -86,10 +86,7 @@ impl Locks {
         prefix: &str,
         configure: impl Fn(MutexBuilder) -> MutexBuilder + Send + Sync + 'static,
     ) -> Result<Self, LockPathError> {
-        let prefix = ZnodePath::new(prefix)?;
-        if prefix.is_root() {
-            return Err(LockPathError::Root);
-        }
+        let prefix = LockPathError::check(prefix)?;
         let handles = Handles { by_key: HashMap::new(), asked: 0, idle: IDLE };
         let (client, configure) = (client.clone(), Arc::new(configure));
         Ok(Self { client, prefix, configure, handles: Arc::new(StdMutex::new(handles)) })

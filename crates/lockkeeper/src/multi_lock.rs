@@ -85,10 +85,7 @@ impl MultiLock {
     ) -> Result<Self, LockPathError> {
         let mut locks = Vec::new();
         for path in paths {
-            let path = ZnodePath::new(path)?;
-            if path.is_root() {
-                return Err(LockPathError::Root);
-            }
+            let path = LockPathError::check(path)?;
             locks.push(Terms { path, profile, kinds: &[Kind::Exclusive] });
         }
         locks.sort_by(|a, b| a.path.cmp(&b.path));

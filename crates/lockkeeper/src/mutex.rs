@@ -115,10 +115,7 @@ impl MutexBuilder {
     /// # Errors
     /// If the path cannot be that of a lock.
     pub fn build(self) -> Result<Mutex, LockPathError> {
-        let path = ZnodePath::new(&self.path)?;
-        if path.is_root() {
-            return Err(LockPathError::Root);
-        }
+        let path = LockPathError::check(&self.path)?;
         let terms = Terms { path, profile: self.profile, kinds: &[Kind::Exclusive] };
         let data = self.profile.data(self.label);
         let line = LocalLine::new(self.sharing);
