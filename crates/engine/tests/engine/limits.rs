@@ -37,9 +37,11 @@ async fn a_connection_that_says_nothing_is_closed() {
     assert!(slow.rest().is_empty());
 }
 
-/// A client that asks for far more than it reads is dropped; the others do not notice.
+/// S6: what waited for a client that did not read grew until the server had no memory left. Here the
+/// client is dropped and the others do not notice. Without the comparison with `max_outgoing` in
+/// `Connection::flush` its connection stays for good.
 #[tokio::test]
-async fn a_slow_reader_is_dropped_and_delays_nobody() {
+async fn s6_a_slow_reader_is_dropped_and_delays_nobody() {
     let builder = Engine::builder().max_outgoing(1024 * 1024);
     let engine = builder.start().await.unwrap();
     let mut greedy = Client::connect(&engine, LONG);

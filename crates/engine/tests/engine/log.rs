@@ -57,8 +57,9 @@ impl Subscriber for Log {
     fn exit(&self, _: &Id) {}
 }
 
+/// S9 for the secret.
 #[tokio::test]
-async fn each_limit_has_one_line_however_often_it_is_met() {
+async fn s9_each_limit_has_one_line_however_often_it_is_met() {
     let log = Log::default();
     let _here = tracing::subscriber::set_default(log.clone());
     let builder = Engine::builder().max_frame(700).max_watches(1).max_multi(2).max_sessions(1);

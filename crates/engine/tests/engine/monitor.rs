@@ -30,8 +30,10 @@ fn talkative() -> Builder {
     Engine::builder().four_letter_word("*")
 }
 
+/// S8: anyone could keep a server busy with words that walk through all watches, or read in others
+/// who holds which locks. Without the question for permission in `words::answer` both are open.
 #[tokio::test]
-async fn only_the_harmless_words_are_answered_by_everybody() {
+async fn s8_only_the_harmless_words_are_answered_by_everybody() {
     let engine = Engine::builder().start().await.unwrap();
     let _client = Client::connect(&engine, LONG);
     assert_eq!(word(&engine, "ruok"), "imok");

@@ -1,12 +1,14 @@
-//! Who may do what, beyond what every client may: the super user, and quotas.
+//! Who may do what, beyond what every client may: the owner of a session, the super user, quotas.
 
 use std::time::Duration;
 
 use bytes::Bytes;
-use lockkeeper_engine::Engine;
-use lockkeeper_wire::{AuthRequest, CreateMode, CreateRequest, Permissions, Request};
+use lockkeeper_engine::{Engine, SessionId};
+use lockkeeper_wire::{
+    AuthRequest, CreateMode, CreateRequest, PASSWORD_LEN, Permissions, Request, Response,
+};
 
-use crate::client::{Client, create, create_with, get_data};
+use crate::client::{Client, Ticket, create, create_with, exists, get_data};
 
 const LONG: Duration = Duration::from_secs(30);
 
@@ -16,6 +18,48 @@ fn digest(credentials: &'static str) -> Request {
         scheme: "digest".to_owned(),
         auth: Bytes::from_static(credentials.as_bytes()),
     })
+}
+
+/// The password that Apache ZooKeeper gives to a session: the first bytes of Java's `Random`, with
+/// the session's id and a constant as the seed.
+fn zookeepers_password(session: SessionId) -> Bytes {
+    const MULTIPLIER: u64 = 0x5_DEEC_E66D;
+    const MASK: u64 = (1 << 48) - 1;
+    let mut state = (session.0 as u64 ^ 0xB341_5C00 ^ MULTIPLIER) & MASK;
+    let mut next = || {
+        state = state.wrapping_mul(MULTIPLIER).wrapping_add(0xB) & MASK;
+        ((state >> 16) as u32).to_le_bytes()
+    };
+    (0..PASSWORD_LEN / 4).flat_map(|_| next()).collect()
+}
+
+/// S5: the stat of a lock's node names the session that owns it, and the password was computed from
+/// that name: anyone who could read a lock could end its holder's session. Seen to fail with such
+/// passwords from `Server::open_session`, and without the comparison in `Server::resume_session`.
+#[tokio::test]
+async fn s5_a_session_is_not_opened_by_what_its_nodes_show() {
+    let engine = Engine::builder().start().await.unwrap();
+    let mut holder = Client::connect(&engine, LONG);
+    holder.create("/lock", CreateMode::Ephemeral).unwrap();
+    let mut thief = Client::connect(&engine, LONG);
+    let Ok(Response::Stat(stat)) = thief.call(exists("/lock", false)) else { panic!("no stat") };
+    let session = stat.ephemeral_owner;
+    assert_eq!(session, holder.session);
+
+    for password in [
+        zookeepers_password(session),
+        Bytes::from_static(&[0; PASSWORD_LEN]),
+        Bytes::new(),
+        thief.ticket().password,
+    ] {
+        let guess = Ticket { session, password };
+        let (mut refused, response) = Client::resume(&engine, &guess, LONG);
+        assert_eq!(response.timeout_ms, 0, "opened by {:?}", guess.password);
+        assert!(refused.rest().is_empty());
+    }
+    // Nor is the holder's connection cut by those who tried.
+    holder.ping();
+    assert!(thief.exists("/lock"));
 }
 
 #[tokio::test]

@@ -69,7 +69,7 @@ fn a_truncated_or_overwritten_database_is_found() {
 /// Symptom: 14 of 1,500 damaged files made the library panic, on a record of free pages that it
 /// trusts after an orderly end.
 #[test]
-fn no_damage_is_overlooked_or_ends_in_a_panic() {
+fn s2_no_damage_is_overlooked_or_ends_in_a_panic() {
     let dir = TempDir::new().unwrap();
     let mut storage = open(&dir, Durability::Sync).unwrap();
     for n in 0..50 {

@@ -56,7 +56,7 @@ fn opens_whole(disks: &Disks, dir: &TempDir, images: &[Vec<u8>]) -> u64 {
 }
 
 #[test]
-fn the_last_commit_cut_short_at_every_byte_is_there_as_a_whole_or_not_at_all() {
+fn s2_the_last_commit_cut_short_at_every_byte_is_there_as_a_whole_or_not_at_all() {
     for way in WAYS {
         let dir = TempDir::new().unwrap();
         let disks = Disks::default();
