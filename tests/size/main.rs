@@ -1,23 +1,27 @@
 //! How large and how fast to start the engine is, beside Apache ZooKeeper on the same machine.
 //!
 //! Measures rather than tests, so it runs when asked for only: `cargo xtask engine-size`. Both
-//! servers are processes of their own, each alone while it is measured.
+//! servers are processes of their own, as users start them, each alone while it is measured.
 
-use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
-use std::process::{Child, Command, Stdio};
+mod servers;
+
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use lockkeeper_client::{Client, CreateMode, ZnodePath};
-use lockkeeper_engine::{Durability, Engine};
-use lockkeeper_testkit::zookeeper::Config;
 
-const DIR: &str = "LOCKKEEPER_SIZE_DIR";
+use crate::servers::{Memory, Server, directory};
+
 const DATA: [u8; 100] = [b'x'; 100];
 const PARENTS: usize = 1_000;
 const STARTS: usize = 11;
+/// The load after which a server is idle once more: so many clients at once, each so often.
+const CLIENTS: usize = 16;
+const ROUNDS: usize = 1_000;
+/// How long a server is left alone before it counts as idle.
+const REST: Duration = Duration::from_secs(3);
+/// What a JVM takes depends on how much garbage it has made; the middle of these is told.
+const IDLE_RUNS: usize = 3;
 
 /// How many nodes; a million unless `LOCKKEEPER_SIZE_NODES` says otherwise.
 fn nodes() -> usize {
@@ -25,79 +29,8 @@ fn nodes() -> usize {
     given.and_then(|count| count.parse().ok()).unwrap_or(1_000_000)
 }
 
-/// Not a test: the engine that is measured.
-#[tokio::test]
-#[ignore = "started by the measurement below"]
-async fn engine() {
-    let Some(dir) = std::env::var_os(DIR) else { return };
-    let builder = Engine::builder().data_dir(dir).durability(Durability::Os);
-    let engine = builder.start().await.unwrap();
-    println!("\nlistening {}", engine.connect_string());
-    // Ends with the parent, should that die first.
-    let _ = std::io::stdin().read(&mut [0]);
-}
-
-struct Server {
-    process: Child,
-    connect: String,
-    took: Duration,
-}
-
-impl Server {
-    fn start(dir: &std::path::Path) -> Result<Self> {
-        let start = Instant::now();
-        let mut process = Command::new(std::env::current_exe()?)
-            .args(["engine", "--exact", "--ignored", "--nocapture"])
-            .env(DIR, dir)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let output = BufReader::new(process.stdout.take().context("it is piped")?);
-        let connect = output
-            .lines()
-            .map_while(Result::ok)
-            .find_map(|line| line.strip_prefix("listening ").map(str::to_owned))
-            .context("the engine did not start")?;
-        ruok(&connect)?;
-        Ok(Self { process, connect, took: start.elapsed() })
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-fn ruok(connect: &str) -> Result<()> {
-    let mut stream = TcpStream::connect(connect)?;
-    stream.write_all(b"ruok")?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    anyhow::ensure!(answer == "imok", "{answer:?}");
-    Ok(())
-}
-
-/// Resident memory of a process, in KiB.
-fn resident(pid: u32) -> Result<u64> {
-    memory(pid, "VmRSS:")
-}
-
-/// Idle memory: all of it, and the part that is no mapped file, such as the program itself, which
-/// the system shares between processes and takes back when it needs it.
-fn print_idle(name: &str, pid: u32) -> Result<u64> {
-    let (all, own) = (resident(pid)?, memory(pid, "RssAnon:")?);
-    let mib = |kib: u64| kib as f64 / 1024.0;
-    println!("{name}: idle {:.1} MiB resident, {:.1} MiB of it not of files", mib(all), mib(own));
-    Ok(all)
-}
-
-fn memory(pid: u32, what: &str) -> Result<u64> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix(what));
-    let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
-    number.context("this system does not tell the memory of a process")
+fn mib(bytes: u64) -> f64 {
+    bytes as f64 / (1024.0 * 1024.0)
 }
 
 /// Creates the nodes, below parents of a thousand each, 500 in a transaction.
@@ -122,103 +55,122 @@ async fn fill(connect: &str, nodes: usize) -> Result<()> {
     Ok(())
 }
 
-/// The process whose command line names this file.
-fn process_with(argument: &std::path::Path) -> Result<u32> {
-    for entry in fs::read_dir("/proc")? {
-        let entry = entry?;
-        let command = fs::read(entry.path().join("cmdline")).unwrap_or_default();
-        let names = command.split(|byte| *byte == 0);
-        let argument = argument.as_os_str().as_encoded_bytes();
-        if names.into_iter().any(|name| name == argument) {
-            return Ok(entry.file_name().to_string_lossy().parse()?);
-        }
+/// What locks are to a server: ephemeral nodes that come, are looked at, and go.
+async fn work(connect: &str) -> Result<()> {
+    let mut clients = Vec::new();
+    for number in 0..CLIENTS {
+        let client = Client::connect(connect).await?;
+        clients.push(tokio::spawn(async move {
+            let path = ZnodePath::new(&format!("/work-{number}"))?;
+            for _ in 0..ROUNDS {
+                client.create(&path, &DATA[..], CreateMode::Ephemeral).await?;
+                client.data(&path).await?;
+                client.delete(&path, None).await?;
+            }
+            client.close().await;
+            anyhow::Ok(())
+        }));
     }
-    anyhow::bail!("no process has {} on its command line", argument.display())
+    for client in clients {
+        client.await??;
+    }
+    Ok(())
 }
 
-/// KiB of live objects, after collecting the others; `None` without the JDK's tools.
-fn live_heap(pid: u32) -> Option<u64> {
-    let run = |what: &str| Command::new("jcmd").args([&pid.to_string(), what]).output().ok();
-    run("GC.run")?;
-    let info = String::from_utf8(run("GC.heap_info")?.stdout).ok()?;
-    let used = info.lines().filter_map(|line| line.split("used ").nth(1));
-    let kib = used.filter_map(|rest| rest.split('K').next()?.parse::<u64>().ok());
-    // The first lines are the generations, the last two the metaspace.
-    let all: Vec<u64> = kib.collect();
-    Some(all.iter().take(all.len().saturating_sub(2)).sum())
+/// Idle memory: of a server that has just started, and of one that has worked.
+async fn idle(
+    name: &str,
+    start: impl Fn(&std::path::Path) -> Result<Server>,
+) -> Result<[Memory; 2]> {
+    let mut runs = Vec::new();
+    for _ in 0..IDLE_RUNS {
+        let (_dir, data) = directory()?;
+        let server = start(&data)?;
+        tokio::time::sleep(REST).await;
+        let fresh = server.memory()?;
+        work(&server.connect).await?;
+        tokio::time::sleep(REST).await;
+        runs.push([fresh, server.memory()?]);
+    }
+    runs.sort_by_key(|[fresh, _]| fresh.resident);
+    let middle = runs[IDLE_RUNS / 2];
+    for (when, memory) in ["just started", "after work"].iter().zip(middle) {
+        println!(
+            "{name}, idle, {when}: {:.1} MiB resident, {:.1} MiB of it not of files",
+            mib(memory.resident),
+            mib(memory.own)
+        );
+    }
+    Ok(middle)
 }
 
-async fn measure_engine(nodes: usize) -> Result<()> {
-    let mut starts = Vec::new();
-    let mut idle = 0;
+async fn compare_idle() -> Result<()> {
+    let engine = idle("engine", Server::engine).await?;
+    let zookeeper = idle("zookeeper", |dir| Server::zookeeper(dir, "")).await?;
+    for (when, (ours, theirs)) in
+        ["just started", "after work"].iter().zip(engine.into_iter().zip(zookeeper))
+    {
+        println!(
+            "idle, {when}: ZooKeeper takes {:.1} times the engine's resident memory, {:.0} times \
+             what is not of files",
+            theirs.resident as f64 / ours.resident as f64,
+            theirs.own as f64 / ours.own as f64
+        );
+    }
+    Ok(())
+}
+
+/// Best and middle of some starts.
+fn starts(name: &str, start: impl Fn(&std::path::Path) -> Result<Server>) -> Result<()> {
+    let mut all = Vec::new();
     for _ in 0..STARTS {
-        let dir = tempfile::tempdir()?;
-        let server = Server::start(dir.path())?;
-        starts.push(server.took);
-        if starts.len() == STARTS {
-            idle = print_idle("engine", server.process.id())?;
-        }
+        let (_dir, data) = directory()?;
+        all.push(start(&data)?.took);
     }
-    starts.sort_unstable();
+    all.sort_unstable();
     println!(
-        "engine: start to first answer {:.1?} at best, {:.1?} in the middle of {STARTS}",
-        starts[0],
-        starts[STARTS / 2]
-    );
-
-    let dir = tempfile::tempdir()?;
-    let server = Server::start(dir.path())?;
-    let start = Instant::now();
-    fill(&server.connect, nodes).await?;
-    let took = start.elapsed();
-    let full = resident(server.process.id())?;
-    println!(
-        "engine: {nodes} nodes in {took:.1?}, then {:.1} MiB resident, {} bytes per node",
-        full as f64 / 1024.0,
-        (full - idle) * 1024 / nodes as u64
-    );
-    drop(server);
-    let server = Server::start(dir.path())?;
-    let full = resident(server.process.id())?;
-    println!(
-        "engine: started again on them in {:.1?}, then {:.1} MiB resident, {} bytes per node",
-        server.took,
-        full as f64 / 1024.0,
-        (full - idle) * 1024 / nodes as u64
+        "{name}: start to first answer {:.1?} at best, {:.1?} in the middle of {STARTS}",
+        all[0],
+        all[STARTS / 2]
     );
     Ok(())
 }
 
-/// A server without the settings that make those of tests small.
-fn as_by_itself() -> Config {
-    let settings = ["-XX:-UseSerialGC", "-XX:+UseG1GC", "-XX:TieredStopAtLevel=4"];
-    settings.into_iter().fold(Config::new(), Config::jvm_argument)
+fn print_full(what: &str, nodes: usize, took: Duration, idle: u64, full: u64) {
+    println!(
+        "{what} in {took:.1?}, then {:.1} MiB resident, {} bytes per node",
+        mib(full),
+        full.saturating_sub(idle) / nodes as u64
+    );
 }
 
-async fn measure_zookeeper(nodes: usize) -> Result<()> {
+async fn fill_engine(nodes: usize) -> Result<()> {
+    let (_dir, data) = directory()?;
+    let server = Server::engine(&data)?;
+    let idle = server.memory()?.resident;
     let start = Instant::now();
-    // What its own start script gives it.
-    let server = as_by_itself().jvm_argument("-Xmx1000m").standalone().await?;
-    println!("zookeeper: start to first answer {:.1?}", start.elapsed());
-    let pid = process_with(&server.folder().join("zoo.cfg"))?;
-    print_idle("zookeeper", pid)?;
+    fill(&server.connect, nodes).await?;
+    let full = server.memory()?.resident;
+    print_full(&format!("engine: {nodes} nodes"), nodes, start.elapsed(), idle, full);
     drop(server);
+    let server = Server::engine(&data)?;
+    let full = server.memory()?.resident;
+    print_full("engine: started again on them", nodes, server.took, idle, full);
+    Ok(())
+}
+
+async fn fill_zookeeper(nodes: usize) -> Result<()> {
+    let (_dir, data) = directory()?;
     // More room, so that the collector of garbage is not what is measured.
-    let server = as_by_itself().jvm_argument("-Xmx3g").standalone().await?;
-    let pid = process_with(&server.folder().join("zoo.cfg"))?;
-    let idle = resident(pid)?;
-    let idle_heap = live_heap(pid);
+    let server = Server::zookeeper(&data, "-Xmx3g")?;
+    let idle = server.memory()?.resident;
+    let idle_heap = server.live_heap();
     let start = Instant::now();
-    fill(&server.connect_string(), nodes).await?;
-    let took = start.elapsed();
-    let full = resident(pid)?;
-    println!(
-        "zookeeper: {nodes} nodes in {took:.1?}, then {:.1} MiB resident, {} bytes per node",
-        full as f64 / 1024.0,
-        (full - idle) * 1024 / nodes as u64
-    );
-    if let (Some(before), Some(after)) = (idle_heap, live_heap(pid)) {
-        let per_node = after.saturating_sub(before) * 1024 / nodes as u64;
+    fill(&server.connect, nodes).await?;
+    let full = server.memory()?.resident;
+    print_full(&format!("zookeeper: {nodes} nodes"), nodes, start.elapsed(), idle, full);
+    if let (Some(before), Some(after)) = (idle_heap, server.live_heap()) {
+        let per_node = after.saturating_sub(before) / nodes as u64;
         println!("zookeeper: of that, {per_node} bytes per node are live objects");
     }
     Ok(())
@@ -228,8 +180,14 @@ async fn measure_zookeeper(nodes: usize) -> Result<()> {
 #[ignore = "a measurement: cargo xtask engine-size"]
 async fn measure() {
     let nodes = nodes();
-    measure_engine(nodes).await.unwrap();
-    if let Err(e) = measure_zookeeper(nodes).await {
+    starts("engine", Server::engine).unwrap();
+    fill_engine(nodes).await.unwrap();
+    let theirs = async {
+        starts("zookeeper", |dir| Server::zookeeper(dir, ""))?;
+        compare_idle().await?;
+        fill_zookeeper(nodes).await
+    };
+    if let Err(e) = theirs.await {
         println!("zookeeper: not measured: {e:#}");
     }
 }
