@@ -52,6 +52,22 @@ fn status_start_and_stop() -> Result<()> {
     Ok(())
 }
 
+/// Symptom: a home was removed under its engine and a new one started there. The old engine went on,
+/// and when it ended it took away the socket at which the new one was to be asked.
+#[test]
+fn an_engine_whose_home_was_removed_ends_and_leaves_the_next_one_alone() -> Result<()> {
+    let home = Home::new()?;
+    home.ends("local start")?.is_fine();
+    let old = home.engine_pid()?;
+    fs::remove_dir_all(home.engine())?;
+    home.ends("local start")?.is_fine();
+    let new = home.engine_pid()?;
+    eventually("the old engine has ended", || Ok(!is_alive(old)))?;
+    assert_eq!(home.engine_pid()?, new);
+    home.runs("l", "true")?.is_fine();
+    Ok(())
+}
+
 #[test]
 fn it_is_for_this_user_alone() -> Result<()> {
     let home = Home::new()?;

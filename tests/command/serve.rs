@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use lockkeeper::{Acl, Client, CreateMode, ZnodePath};
@@ -84,6 +85,34 @@ fn a_directory_that_cannot_be_one_is_told() -> Result<()> {
     fs::write(home.folder().join("file"), "")?;
     let ended = home.ends("serve --listen 127.0.0.1:0 --data-dir file/below")?;
     ended.complains(73, &["file/below", "directory"]);
+    // Nobody can make one there, root included.
+    let ended = home.ends("serve --listen 127.0.0.1:0 --data-dir /proc/none")?;
+    ended.complains(73, &["/proc/none", "choose another"]);
+    Ok(())
+}
+
+/// Each option reaches the limit that it is about.
+#[tokio::test]
+async fn limits_are_set_by_options() -> Result<()> {
+    let home = Home::new()?;
+    let options = "--listen 127.0.0.1:0 --durability memory --max-sessions 1 --max-watches 1 \
+                   --max-multi 2 --max-frame 4000 --max-outgoing 100000 --connection-rate 100 \
+                   --handshake-time 5s --max-connections 3 --max-connections-per-address 2";
+    let (_server, address) = served(&home, "server", options).await?;
+    let client = Client::connect(&address).await?;
+    let path = |name: &str| ZnodePath::new(name);
+    let error = client.create(&path("/large")?, vec![0; 5_000], CreateMode::Persistent).await;
+    assert!(error.is_err(), "a request of 5000 bytes");
+    let mut multi = client.transaction();
+    for name in ["/a", "/b", "/c"] {
+        multi = multi.create(&path(name)?, "", CreateMode::Persistent);
+    }
+    assert!(multi.commit().await.is_err(), "a multi of three");
+    let _watch = client.exists_watched(&path("/a")?).await?;
+    assert!(client.exists_watched(&path("/b")?).await.is_err(), "a second watch");
+    let second = Client::builder().connect_timeout(Duration::from_secs(1));
+    assert!(second.connect(&address).await.is_err(), "a second session");
+    home.ends("serve --connection-rate 0")?.complains(64, &["--connection-rate"]);
     Ok(())
 }
 

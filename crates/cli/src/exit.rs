@@ -211,6 +211,7 @@ fn exit_of_storage(error: &StorageError) -> Exit {
         StorageError::InUse { .. } => Exit::Taken,
         StorageError::Newer { .. } | StorageError::Damaged { .. } => Exit::Data,
         StorageError::NotADirectory { .. }
+        | StorageError::NotCreated { .. }
         | StorageError::NotWritable { .. }
         | StorageError::Exists { .. }
         | StorageError::ZooKeeper { .. } => Exit::CannotCreate,

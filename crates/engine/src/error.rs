@@ -153,6 +153,18 @@ pub enum EngineError {
     #[error("the engine stopped: {0}")]
     Storage(Arc<StorageError>),
 
+    /// The data directory was removed or replaced while the engine ran. Another engine may have
+    /// started in its place, so this one grants nothing any more.
+    #[error(
+        "the engine stopped: the data directory {} was removed or replaced while it ran, and what \
+         it kept is gone with it; start it again to begin anew there, or put the directory back first",
+        .path.display()
+    )]
+    Displaced {
+        /// The data directory.
+        path: PathBuf,
+    },
+
     /// A thread of the engine panicked.
     #[error("the engine stopped because of a bug in it: see the panic message, and report it")]
     Panicked,

@@ -40,6 +40,7 @@ mod admission;
 mod backup;
 mod builder;
 mod check;
+mod claim;
 mod clock;
 mod commit;
 mod complaints;

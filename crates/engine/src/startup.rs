@@ -21,6 +21,7 @@ use tracing::Dispatch;
 use crate::admission::Admission;
 use crate::builder::Plan;
 use crate::check::restore;
+use crate::claim::Claim;
 use crate::commit::{self, Pipeline};
 use crate::complaints::Complaints;
 use crate::conversation::Hub;
@@ -165,7 +166,7 @@ struct Running {
     metrics_address: Option<SocketAddr>,
     snapshots: Option<Snapshots>,
     /// Where other processes ask for backups.
-    _control: Option<SocketFile>,
+    control: Option<SocketFile>,
     accepting: JoinSet<()>,
     socket: Option<SocketFile>,
 }
@@ -200,11 +201,14 @@ impl Running {
             accepting.spawn(accept(listener, gate.clone(), hub.clone()));
         }
         let mut control = None;
-        if let (Some(dir), Some(snapshots)) = (&plan.data_dir, &snapshots)
-            && let Some((listener, file)) = control::listen(dir)
-        {
-            accepting.spawn(control::serve(listener, snapshots.clone()));
-            control = Some(file);
+        if let (Some(dir), Some(snapshots)) = (&plan.data_dir, &snapshots) {
+            if let Some((listener, file)) = control::listen(dir) {
+                accepting.spawn(control::serve(listener, snapshots.clone()));
+                control = Some(file);
+            }
+            if let Some(claim) = Claim::on(dir) {
+                accepting.spawn(claim.watch(hub.events.clone()));
+            }
         }
         let metrics_address = doors.metrics.as_ref().map(|(_, address)| *address);
         if let Some((listener, _)) = doors.metrics {
@@ -215,7 +219,7 @@ impl Running {
             hub,
             metrics_address,
             snapshots,
-            _control: control,
+            control,
             accepting,
             socket: doors.socket,
         })
@@ -243,6 +247,9 @@ impl Running {
     async fn run(&mut self) -> Result<(), EngineError> {
         let mut result = self.tree.run().await;
         self.accepting.shutdown().await;
+        // While the directory is locked: after that, sockets at these paths may be a successor's.
+        self.control = None;
+        self.socket = None;
         if result.is_ok() {
             result = self.tree.finish().await;
         }

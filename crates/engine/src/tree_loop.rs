@@ -5,6 +5,7 @@
 //! the tree without waking another thread. It never waits for the disk; see `commit`.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -51,6 +52,8 @@ pub(crate) enum Event {
     DropConnections(oneshot::Sender<()>),
     /// The owner of the engine asks for its end.
     Stop,
+    /// This data directory is not the engine's any more.
+    Displaced(PathBuf),
     /// The commit thread has ended: in order, by an error, or by a panic.
     CommitEnded(Result<(), EngineError>),
 }
@@ -223,6 +226,7 @@ impl TreeLoop {
                 let _ = done.send(());
             }
             Event::Stop => self.ending = Some(Ok(())),
+            Event::Displaced(path) => self.ending = Some(Err(EngineError::Displaced { path })),
             Event::CommitEnded(result) => {
                 self.ending = Some(result.and(Err(EngineError::Panicked)));
             }

@@ -24,9 +24,12 @@ const MAX_PATH: usize = 103;
 #[derive(Debug)]
 pub(crate) struct SocketFile {
     path: PathBuf,
-    /// Device and inode: if another file has taken the name, that one stays.
-    identity: (u64, u64),
+    /// If another file has taken the name, that one stays.
+    identity: Identity,
 }
+
+/// Device, inode, and when the inode was made: file systems use the numbers of removed files again.
+type Identity = (u64, u64, i64, i64);
 
 impl SocketFile {
     pub(crate) fn path(&self) -> &Path {
@@ -113,9 +116,9 @@ fn new_socket() -> rustix::io::Result<OwnedFd> {
     Ok(socket)
 }
 
-fn identity(path: &Path) -> io::Result<(u64, u64)> {
+fn identity(path: &Path) -> io::Result<Identity> {
     let meta = fs::symlink_metadata(path)?;
-    Ok((meta.dev(), meta.ino()))
+    Ok((meta.dev(), meta.ino(), meta.ctime(), meta.ctime_nsec()))
 }
 
 impl Drop for SocketFile {

@@ -5,9 +5,9 @@
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use lockkeeper_engine::{Durability, Engine};
@@ -129,11 +129,18 @@ impl Answer {
     }
 }
 
+fn identity(path: &Path) -> Option<(u64, u64, i64, i64)> {
+    let meta = fs::symlink_metadata(path).ok()?;
+    Some((meta.dev(), meta.ino(), meta.ctime(), meta.ctime_nsec()))
+}
+
 /// The engine's side.
 #[derive(Debug)]
 pub(super) struct Control {
     listener: net::UnixListener,
     path: PathBuf,
+    /// Device, inode and its time: what tells the socket from a successor's at the same path.
+    identity: Option<(u64, u64, i64, i64)>,
     since: Instant,
     data_dir: PathBuf,
     durability: Durability,
@@ -160,13 +167,23 @@ impl Control {
                 format!("cannot listen on {}: {error}", path.display()),
             )
         })?;
-        Ok(Self { listener, path, since: Instant::now(), data_dir: home.data(), durability })
+        let identity = identity(&path);
+        Ok(Self {
+            listener,
+            path,
+            identity,
+            since: Instant::now(),
+            data_dir: home.data(),
+            durability,
+        })
     }
 
-    /// Removes the socket, while the data directory is ours still. What cannot be removed is
-    /// replaced by the next engine.
+    /// Removes the socket. What cannot be removed is replaced by the next engine; if that one has
+    /// started already, because somebody had removed the home, the socket there is its own.
     pub(super) fn remove(self) {
-        let _ = fs::remove_file(&self.path);
+        if self.identity.is_some() && identity(&self.path) == self.identity {
+            let _ = fs::remove_file(&self.path);
+        }
     }
 
     /// Answers questions until one is to stop; that connection is handed out.

@@ -180,7 +180,8 @@ fn create_private(path: &Path) -> Result<(), StorageError> {
     }
     let mut builder = DirBuilder::new();
     builder.recursive(true).mode(0o700);
-    builder.create(path).and_then(|()| sync_parent(path)).map_err(|e| StorageError::io(path, e))
+    builder.create(path).map_err(|e| StorageError::not_created(path, e))?;
+    sync_parent(path).map_err(|e| StorageError::io(path, e))
 }
 
 /// Makes the directory's own name durable.

@@ -25,6 +25,15 @@ pub enum StorageError {
         path: PathBuf,
     },
 
+    /// The path leads to where no directory can be.
+    #[error("the directory {} cannot be made ({source}): choose another one", .path.display())]
+    NotCreated {
+        /// The path as it was given.
+        path: PathBuf,
+        /// The operating system's answer.
+        source: io::Error,
+    },
+
     /// The directory is that of another kind of server.
     #[error(
         "{} holds the data of an Apache ZooKeeper server (version-2), which the engine cannot read; \
@@ -124,6 +133,14 @@ impl StorageError {
             | io::ErrorKind::QuotaExceeded
             | io::ErrorKind::FileTooLarge => StorageError::Full { path, source },
             _ => StorageError::Io { path, source },
+        }
+    }
+
+    /// The error for a directory that the operating system does not make.
+    pub(super) fn not_created(path: &Path, source: io::Error) -> StorageError {
+        match Self::io(path, source) {
+            StorageError::Io { path, source } => StorageError::NotCreated { path, source },
+            known => known,
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use lockkeeper_engine::{Engine, EngineError, StartError, StorageError};
 use lockkeeper_wire::{CreateMode, EventKind};
 
-use crate::client::{Client, create, eventually, exists};
+use crate::client::{Client, PATIENCE, create, eventually, exists};
 
 const LONG: Duration = Duration::from_secs(30);
 
@@ -93,9 +93,33 @@ async fn a_dropped_engine_frees_its_directory_soon() {
     assert!(Client::connect(&engine, LONG).exists("/kept"));
 }
 
+/// Symptom: an engine whose directory was removed went on granting, beside another one that had
+/// started at the same place.
+#[tokio::test]
+async fn an_engine_whose_directory_was_removed_stops_and_leaves_its_successor_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let home = dir.path().join("home");
+    let builder =
+        Engine::builder().data_dir(home.join("data")).unix_socket(home.join("engine.sock"));
+    let old = builder.clone().start().await.unwrap();
+    let mut client = Client::connect(&old, LONG);
+    client.create("/lock", CreateMode::Ephemeral).unwrap();
+    std::fs::remove_dir_all(&home).unwrap();
+    let new = builder.start().await.unwrap();
+
+    let ended = tokio::time::timeout(PATIENCE, old.stopped()).await;
+    let ended = ended.expect("it goes on").unwrap_err();
+    assert!(matches!(&ended, EngineError::Displaced { path } if *path == home.join("data")));
+    assert!(ended.to_string().contains("was removed or replaced"), "{ended}");
+    assert!(client.rest().is_empty(), "its clients are told");
+    drop(old);
+    assert!(!Client::connect(&new, LONG).exists("/lock"));
+    lockkeeper_engine::backup(home.join("data"), dir.path().join("copy")).unwrap();
+}
+
 /// S3, S4: a failed commit was answered, or the engine went on after it.
 #[tokio::test]
-async fn after_a_storage_error_nothing_is_answered_and_the_reason_is_told() {
+async fn s4_after_a_storage_error_nothing_is_answered_and_the_reason_is_told() {
     let dir = tempfile::tempdir().unwrap();
     let engine = start(dir.path()).await;
     let mut client = Client::connect(&engine, LONG);
