@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
+use crate::beliefs::{self, checked_writes_in_order, leases_keep_others_out};
 use crate::history::{Entry, History, Share, What};
 
 /// Something that must be true.
@@ -17,6 +18,11 @@ pub struct Invariant {
 pub const INVARIANTS: &[Invariant] = &[
     Invariant { name: "leases that exclude each other do not overlap", check: leases_fit },
     Invariant { name: "tokens grow, and nobody is overtaken", check: in_order },
+    Invariant {
+        name: "leases keep everyone out, whatever they use",
+        check: leases_keep_others_out,
+    },
+    Invariant { name: "nobody writes who is still in line", check: checked_writes_in_order },
     Invariant { name: "no stale write is admitted", check: no_stale_write },
     Invariant { name: "plain reads and writes are linearizable", check: register_is_linearizable },
     Invariant { name: "nothing is left behind", check: nothing_left },
@@ -40,11 +46,11 @@ pub fn check(history: &History) -> Result<(), String> {
 }
 
 /// A grant, with all that its holder was told.
-struct Lease<'a> {
-    who: &'a str,
-    token: u128,
-    share: Share,
-    granted: Duration,
+pub(crate) struct Lease<'a> {
+    pub(crate) who: &'a str,
+    pub(crate) token: u128,
+    pub(crate) share: Share,
+    pub(crate) granted: Duration,
     /// Until when nobody else could be granted the lock, as it was told.
     claimed: Duration,
     /// When it gave the lock back by itself.
@@ -52,7 +58,7 @@ struct Lease<'a> {
 }
 
 impl Lease<'_> {
-    fn end(&self) -> Duration {
+    pub(crate) fn end(&self) -> Duration {
         self.gave_back.map_or(self.claimed, |gave_back| gave_back.min(self.claimed))
     }
 
@@ -71,7 +77,7 @@ impl fmt::Display for Lease<'_> {
 }
 
 /// The leases of each lock, in the order of the grants.
-fn leases(entries: &[Entry]) -> BTreeMap<&str, Vec<Lease<'_>>> {
+pub(crate) fn leases(entries: &[Entry]) -> BTreeMap<&str, Vec<Lease<'_>>> {
     let mut leases: BTreeMap<&str, Vec<Lease<'_>>> = BTreeMap::new();
     for Entry { at, who, what } in entries {
         let find = |leases: &mut BTreeMap<_, Vec<_>>, lock: &str, token: u128| -> Option<usize> {
@@ -151,11 +157,16 @@ fn beside(lock: &str, lease: &Lease<'_>, others: &[&Lease<'_>]) -> String {
 fn no_stale_write(entries: &[Entry]) -> Result<(), String> {
     // The holders by their grants, and not by their tokens: these are what is checked.
     let order = leases(entries);
+    // Of those that hold no lease the resource refuses what it can; there is no order to check.
+    let without_lease = beliefs::who_and_token(entries);
     let mut admitted: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for Entry { at, who, what } in entries {
         let What::Admitted { lock, token } = what else { continue };
         let leases = order.get(lock.as_str()).map_or(&[][..], Vec::as_slice);
         let by = leases.iter().position(|lease| lease.token == *token && lease.who == who);
+        if by.is_none() && without_lease.contains(&(who.as_str(), *token)) {
+            continue;
+        }
         let Some(by) = by else {
             return Err(format!("{lock}: a write by {who}, who never held it"));
         };

@@ -109,6 +109,37 @@ pub enum What {
         /// The fencing token.
         token: u128,
     },
+    /// A write was committed together with a check that the holder's own node is there.
+    Committed {
+        /// The lock.
+        lock: String,
+        /// The fencing token.
+        token: u128,
+        /// The transaction.
+        zxid: u64,
+    },
+    /// A program of another library was told that it holds a lock, and not until when.
+    Believes {
+        /// The lock.
+        lock: String,
+        /// The transaction that created its node, in the form of a fencing token; 0 if the node
+        /// was gone already.
+        token: u128,
+        /// Beside whom.
+        share: Share,
+    },
+    /// Such a program began to give the lock back.
+    Stops {
+        /// The lock.
+        lock: String,
+        /// As it was told before.
+        token: u128,
+    },
+    /// Such a program was told by its library that its connection is in doubt: a careful one does
+    /// not go on with anything.
+    Warned,
+    /// A program was killed.
+    Died,
     /// A plain register was read.
     Read {
         /// When it was asked.
@@ -193,6 +224,15 @@ impl fmt::Display for What {
             Self::Refused { lock, token } => {
                 write!(f, "is refused a write under {lock}, token {token:x}")
             }
+            Self::Committed { lock, token, zxid } => {
+                write!(f, "commits {zxid:x} under {lock}, token {token:x}")
+            }
+            Self::Believes { lock, token, share } => {
+                write!(f, "believes to hold {lock} ({share}), token {token:x}")
+            }
+            Self::Stops { lock, token } => write!(f, "stops with {lock}, token {token:x}"),
+            Self::Warned => write!(f, "is warned"),
+            Self::Died => write!(f, "DIED"),
             Self::Read { asked, version, value } => {
                 let asked = asked.as_secs_f64();
                 write!(f, "reads {value} in version {version}, asked at {asked:.3} s")

@@ -12,12 +12,13 @@
 //! | [`process`] | child processes that are watched, and that never outlive the test |
 //! | [`backend`] | the engine and a real ZooKeeper, handled in the same way by contract suites |
 //! | [`proxy`] | between a client and its server: counts frames, loses connections and replies |
-//! | [`history`], [`checker`] | what happened in a run, and what must be true of it |
+//! | [`history`], [`checker`], [`beliefs`] | what happened in a run, and what must be true of it |
 //! | [`scratch`] | temporary folders that never outlive it either |
 //!
 //! Invariant: nothing started here survives the test process, not even its death by SIGKILL.
 
 pub mod backend;
+pub mod beliefs;
 pub mod checker;
 pub mod clock;
 pub mod command;

@@ -262,6 +262,18 @@ impl ZooKeeper {
         self.launch()
     }
 
+    /// Whether its process has ended, killed or by itself.
+    ///
+    /// # Errors
+    ///
+    /// The operating system does not tell.
+    pub fn has_ended(&mut self) -> Result<bool> {
+        match &mut self.process {
+            Some(process) => Ok(process.status()?.is_some()),
+            None => Ok(true),
+        }
+    }
+
     /// Stops it in the middle of whatever it does (SIGSTOP); its connections stay open. When this
     /// returns it does nothing any more.
     ///

@@ -1,0 +1,276 @@
+//! Programs of other libraries in a history. They are told that they hold a lock, and not until
+//! when: so a belief of theirs can outlast their session, and whose fault two holders are follows
+//! from the tokens.
+//!
+//! Of two that exclude each other, the one with the lower token came first. If the later one was
+//! let in rightly, then the first one's node was gone: its belief was out of date. So an overlap
+//! is counted against the lowest tokens, and two things show that this is right. Nobody is granted
+//! a lock within a lease of ours. And nobody whose own node is still there, as a transaction can
+//! check, ever writes after a later one of ours has.
+//!
+//! Tokens are compared as places in line here. So this is for locks where each is the transaction
+//! that created the holder's node: nobody upgrades, and nothing is handed on without a new node.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crate::checker::{Lease, leases};
+use crate::history::{Entry, History, Share, What};
+
+/// For how long a program of another library believed to hold.
+struct Belief<'a> {
+    who: &'a str,
+    lock: &'a str,
+    token: u128,
+    share: Share,
+    from: Duration,
+    /// Until it gave the lock back, was warned for the first time, or was killed.
+    to: Duration,
+}
+
+/// Somebody believed to hold a lock although another one did.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Overlap {
+    /// Whose belief was out of date.
+    pub who: String,
+    /// The lock.
+    pub lock: String,
+    /// Who had been granted it.
+    pub beside: String,
+    /// Since when.
+    pub from: Duration,
+    /// For how long.
+    pub lasted: Duration,
+}
+
+fn beliefs(entries: &[Entry]) -> Vec<Belief<'_>> {
+    let end = entries.last().map_or(Duration::ZERO, |entry| entry.at);
+    let (mut open, mut closed): (Vec<Belief<'_>>, Vec<Belief<'_>>) = Default::default();
+    for Entry { at, who, what } in entries {
+        let ends: Box<dyn Fn(&Belief<'_>) -> bool> = match what {
+            What::Believes { lock, token, share } => {
+                let (token, share) = (*token, *share);
+                open.push(Belief { who, lock, token, share, from: *at, to: end });
+                continue;
+            }
+            What::Stops { lock, token } => {
+                Box::new(move |belief| belief.lock == lock && belief.token == *token)
+            }
+            What::Warned | What::Died => Box::new(|_| true),
+            _ => continue,
+        };
+        let over = open.extract_if(.., |belief| belief.who == who && ends(belief));
+        closed.extend(over.map(|belief| Belief { to: *at, ..belief }));
+    }
+    closed.extend(open);
+    closed
+}
+
+/// Those of other libraries, with the tokens that they had.
+pub(crate) fn who_and_token(entries: &[Entry]) -> BTreeSet<(&str, u128)> {
+    let believes = |entry: &'_ Entry| match entry.what {
+        What::Believes { token, .. } => Some(token),
+        _ => None,
+    };
+    entries.iter().filter_map(|entry| Some((entry.who.as_str(), believes(entry)?))).collect()
+}
+
+/// Whoever is told that it holds, with a higher token than ours, was told so after our lease.
+/// Permits are left out: who took one too many cannot be said.
+pub(crate) fn leases_keep_others_out(entries: &[Entry]) -> Result<(), String> {
+    let leases = leases(entries);
+    for belief in beliefs(entries) {
+        let ours = leases.get(belief.lock).map_or(&[][..], Vec::as_slice);
+        let within = |lease: &&Lease<'_>| {
+            lease.granted <= belief.from && belief.from < lease.end() && lease.token < belief.token
+        };
+        let excludes = |lease: &&Lease<'_>| {
+            let counted = matches!(lease.share, Share::Permits { .. });
+            !counted && !Share::fit(&[lease.share, belief.share])
+        };
+        if let Some(lease) = ours.iter().filter(within).find(excludes) {
+            let Belief { who, lock, token, from, .. } = belief;
+            let from = from.as_secs_f64();
+            return Err(format!(
+                "{lock}: {who} (token {token:x}) held it at {from:.3} s, within the lease of {lease}"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// A write that was committed together with a check of the writer's node shows that the node was
+/// still there. So nobody of ours had the right to write before it with a higher token.
+pub(crate) fn checked_writes_in_order(entries: &[Entry]) -> Result<(), String> {
+    let leases = leases(entries);
+    let mut writes: BTreeMap<&str, Vec<(u64, u128, &str)>> = BTreeMap::new();
+    for Entry { who, what, .. } in entries {
+        if let What::Committed { lock, token, zxid } = what {
+            writes.entry(lock).or_default().push((*zxid, *token, who));
+        }
+    }
+    for (lock, mut writes) in writes {
+        writes.sort_unstable();
+        let ours = |token, who| {
+            let leases = leases.get(lock).map_or(&[][..], Vec::as_slice);
+            leases.iter().any(|lease| lease.token == token && lease.who == who)
+        };
+        let mut highest: Option<(u64, u128, &str)> = None;
+        for write in writes {
+            let (zxid, token, who) = write;
+            if let Some((before, higher, other)) = highest.filter(|(_, higher, _)| *higher > token)
+            {
+                return Err(format!(
+                    "{lock}: {other} (token {higher:x}) wrote in {before:x}, although the node of \
+                     {who} (token {token:x}) was still there in {zxid:x}"
+                ));
+            }
+            // Only what ours do is our affair.
+            if ours(token, who) {
+                highest = Some(write);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Which beliefs of other libraries were out of date, and for how long.
+pub fn overlaps(history: &History) -> Vec<Overlap> {
+    let entries = history.entries();
+    let beliefs = beliefs(entries);
+    let leases = leases(entries);
+    let mut overlaps = Vec::new();
+    let locks: BTreeSet<&str> = beliefs.iter().map(|b| b.lock).collect();
+    for lock in locks {
+        let ours = leases.get(lock).map_or(&[][..], Vec::as_slice).iter();
+        let theirs = beliefs.iter().filter(|belief| belief.lock == lock);
+        let mut holders: Vec<Holder<'_>> =
+            ours.map(Holder::ours).chain(theirs.map(Holder::theirs)).collect();
+        holders.sort_by_key(|holder| holder.from);
+        for (index, newcomer) in holders.iter().enumerate() {
+            let mut present: Vec<&Holder<'_>> =
+                holders[..index].iter().filter(|holder| holder.to > newcomer.from).collect();
+            present.push(newcomer);
+            let shares: Vec<Share> = present.iter().map(|holder| holder.share).collect();
+            if Share::fit(&shares) {
+                continue;
+            }
+            let latest = present.iter().map(|holder| holder.token).max();
+            let foreign = present.iter().filter(|holder| holder.foreign);
+            let outdated: Vec<_> =
+                foreign.clone().filter(|holder| Some(holder.token) != latest).collect();
+            // Where permits are counted, the last one may be the one too many.
+            let outdated = if outdated.is_empty() { foreign.collect() } else { outdated };
+            overlaps.extend(outdated.into_iter().filter_map(|holder| {
+                let beside = present.iter().rfind(|other| other.who != holder.who)?;
+                let to = holder.to.min(beside.to);
+                Some(Overlap {
+                    who: holder.who.to_owned(),
+                    lock: lock.to_owned(),
+                    beside: beside.who.to_owned(),
+                    from: newcomer.from,
+                    lasted: to.saturating_sub(newcomer.from),
+                })
+            }));
+        }
+    }
+    overlaps
+}
+
+/// One of ours or of theirs.
+struct Holder<'a> {
+    who: &'a str,
+    token: u128,
+    share: Share,
+    from: Duration,
+    to: Duration,
+    foreign: bool,
+}
+
+impl<'a> Holder<'a> {
+    fn ours(lease: &Lease<'a>) -> Self {
+        let Lease { who, token, share, granted, .. } = *lease;
+        Self { who, token, share, from: granted, to: lease.end(), foreign: false }
+    }
+
+    fn theirs(belief: &Belief<'a>) -> Self {
+        let Belief { who, token, share, from, to, .. } = *belief;
+        Self { who, token, share, from, to, foreign: true }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checker::check;
+
+    const LOCK: &str = "/l";
+
+    fn history(lines: Vec<(u64, &str, What)>) -> History {
+        let mut history = History::default();
+        for (at, who, what) in lines {
+            history.push(Duration::from_secs(at), who, what);
+        }
+        history
+    }
+
+    fn believes(token: u128) -> What {
+        What::Believes { lock: LOCK.into(), token, share: Share::Alone }
+    }
+
+    fn stops(token: u128) -> What {
+        What::Stops { lock: LOCK.into(), token }
+    }
+
+    fn lease(from: u64, token: u128, until: u64) -> [(u64, &'static str, What); 2] {
+        let lock = || LOCK.to_owned();
+        let until = Duration::from_secs(until);
+        [
+            (from, "ours", What::Granted { lock: lock(), token, share: Share::Alone }),
+            (from, "ours", What::Claimed { lock: lock(), token, until }),
+        ]
+    }
+
+    #[test]
+    fn a_belief_that_outlasts_its_turn_is_counted_and_is_no_fault_of_ours() {
+        let [granted, claimed] = lease(4, 2, 9);
+        let history =
+            history(vec![(1, "java", believes(1)), granted, claimed, (7, "java", stops(1))]);
+        assert_eq!(check(&history), Ok(()));
+        let overlaps = overlaps(&history);
+        let [overlap] = &overlaps[..] else { panic!("{overlaps:?}") };
+        assert_eq!((&overlap.who[..], &overlap.beside[..]), ("java", "ours"));
+        assert_eq!(overlap.lasted, Duration::from_secs(3));
+    }
+
+    #[test]
+    fn a_warning_or_death_ends_all_beliefs_of_a_program() {
+        for end in [What::Warned, What::Died] {
+            let [granted, claimed] = lease(4, 2, 9);
+            let lines = vec![(1, "java", believes(1)), (3, "java", end), granted, claimed];
+            assert_eq!(overlaps(&history(lines)), []);
+        }
+    }
+
+    #[test]
+    fn who_is_let_in_within_a_lease_of_ours_is_our_fault() {
+        let [granted, claimed] = lease(1, 1, 9);
+        let why = check(&history(vec![granted, claimed, (5, "java", believes(2))])).unwrap_err();
+        assert!(why.contains("keep everyone out"), "{why}");
+    }
+
+    #[test]
+    fn ours_that_writes_while_an_earlier_one_is_still_there_is_found() {
+        let write = |token, zxid| What::Committed { lock: LOCK.into(), token, zxid };
+        let lines = |first: (u128, u64), second: (u128, u64)| {
+            let [granted, claimed] = lease(4, 2, 9);
+            let earlier = (1, "java", believes(1));
+            let first = (5, "ours", write(first.0, first.1));
+            let second = (5, "java", write(second.0, second.1));
+            history(vec![earlier, granted, claimed, first, second])
+        };
+        assert_eq!(check(&lines((2, 8), (1, 7))), Ok(()));
+        let why = check(&lines((2, 7), (1, 8))).unwrap_err();
+        assert!(why.contains("still in line"), "{why}");
+    }
+}
