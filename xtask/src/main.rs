@@ -6,6 +6,7 @@
 mod bench;
 mod crash;
 mod differential;
+mod ensemble;
 mod instructions;
 mod layers;
 mod mutants;
@@ -50,6 +51,9 @@ enum Task {
         /// Only the tests whose name contains this.
         filter: Option<String>,
     },
+    /// Run real servers and programs in three languages while everything goes wrong, and check what
+    /// they were told.
+    Ensemble(ensemble::Ensemble),
     /// Check that the crates depend on each other only in the direction of the picture.
     Layers,
     /// Check that every test exists that the pages name for what they promise.
@@ -125,6 +129,7 @@ fn main() -> ExitCode {
         Task::EngineSize { nodes } => size::run(nodes),
         Task::Crash { runs } => crash::run(runs),
         Task::Interop { filter } => proof::interop(filter.as_deref()),
+        Task::Ensemble(options) => ensemble::run(&options),
         Task::Layers => layers::run(),
         Task::Promises => promises::run(),
         Task::Simulate(options) => proof::simulate(&options),

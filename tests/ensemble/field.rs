@@ -1,0 +1,253 @@
+//! Where it happens: the servers, the programs, and the links between them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use lockkeeper_testkit::history::What;
+use lockkeeper_testkit::network::Network;
+use lockkeeper_testkit::process::Process;
+use lockkeeper_testkit::scratch;
+use lockkeeper_testkit::zookeeper::{Config, Mode, ZooKeeperEnsemble};
+use tempfile::TempDir;
+
+use crate::contender::{END, STOP, TROUBLE};
+use crate::programs::{PARTICIPANTS, Programs};
+use crate::recorder::Recorder;
+use crate::script::{Fault, Way};
+
+/// How many servers there are; they are the first hosts of the network.
+pub(crate) const SERVERS: usize = 3;
+
+/// How many hosts there are for programs.
+pub(crate) const SITES: usize = 3;
+
+const HOSTS: u8 = 6;
+
+/// Shorter than ZooKeeper's own, so that more happens in the same time. A server that is cut off
+/// serves its clients on for longer than a session lasts, so that it matters what they believe.
+pub(crate) const TICK: Duration = Duration::from_secs(1);
+const SYNC_LIMIT: &str = "10";
+pub(crate) const SESSION: Duration = Duration::from_secs(6);
+
+/// Longer than anything takes that works, also on a machine that has other things to do.
+const LIMIT: Duration = Duration::from_secs(180);
+
+/// How long programs of other libraries may take, before somebody helps.
+const THEIR_LIMIT: Duration = Duration::from_secs(60);
+
+/// All that runs.
+pub(crate) struct Field {
+    // Before the network that they are on, and the folder that they write into.
+    programs: Programs,
+    servers: ZooKeeperEnsemble,
+    network: Network,
+    pub(crate) recorder: Recorder,
+    folder: TempDir,
+}
+
+impl Field {
+    pub(crate) async fn start(seed: u64) -> Result<Self> {
+        let network = Network::start(HOSTS)?.with_wall_clocks()?;
+        let hosts: Vec<_> = (0..SERVERS + SITES).map(|host| network.host(host).clone()).collect();
+        let (hosts, sites) = hosts.split_at(SERVERS);
+        let config =
+            Config::new().tick(TICK).setting("syncLimit", SYNC_LIMIT).setting("initLimit", "20");
+        let servers = config.ensemble_on(hosts).await?;
+        let folder = scratch::folder()?;
+        let recorder = Recorder::start(folder.path())?;
+
+        let mut prepare = Command::new(std::env::current_exe()?);
+        prepare.arg("prepare").arg(servers.connect_string());
+        let prepare = sites[0].command(&prepare);
+        let mut prepare = Process::spawn("prepare", &prepare, folder.path())?;
+        ensure!(prepare.end(LIMIT).await?.success(), "cannot prepare: {}", prepare.tail());
+
+        let connect = servers.connect_string();
+        let programs =
+            Programs::start(seed, sites.to_vec(), connect, folder.path(), recorder.clone())?;
+        Ok(Self { programs, servers, network, recorder, folder })
+    }
+
+    /// Does what is wrong, and returns at once, or when the part of it is over that ends by itself.
+    pub(crate) async fn strike(&mut self, fault: Fault) -> Result<()> {
+        self.leave(TROUBLE)?;
+        match fault {
+            Fault::KillLeader => self.servers.kill(self.leader().await?),
+            Fault::KillFollower => self.servers.kill(self.follower().await?),
+            Fault::KillMajority => {
+                let (leader, follower) = (self.leader().await?, self.follower().await?);
+                self.servers.kill(leader);
+                self.servers.kill(follower);
+            }
+            Fault::RollingRestart => self.rolling_restart().await?,
+            Fault::IsolateLeader => {
+                let leader = self.leader().await?;
+                self.isolate(leader)?;
+                others(leader).try_for_each(|other| self.network.reset(other, leader))?;
+            }
+            Fault::IsolateFollower => self.isolate(self.follower().await?)?,
+            Fault::MuteLeader => self.mute(self.leader().await?)?,
+            Fault::MuteFollower => self.mute(self.follower().await?)?,
+            Fault::PauseLeader => self.servers.pause(self.leader().await?)?,
+            Fault::PauseFollower => self.servers.pause(self.follower().await?)?,
+            Fault::PauseAndIsolateFollower { pause } => {
+                let follower = self.follower().await?;
+                self.servers.pause(follower)?;
+                tokio::time::sleep(pause).await;
+                self.servers.resume(follower)?;
+                self.isolate(follower)?;
+            }
+            Fault::PauseParticipant(index) => self.programs.pause(index)?,
+            Fault::KillParticipant(index) => self.programs.kill(index),
+            Fault::CutSite(site, way) => self.cut_site(site, way)?,
+            Fault::ExpireEverybody => {
+                (0..SITES).try_for_each(|site| self.cut_site(site, Way::Both))?;
+            }
+            Fault::Jump { clocks } => {
+                for (host, seconds) in clocks.into_iter().enumerate() {
+                    self.network.host(host).jump_to(seconds)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends all that is wrong; only the wall clocks stay where they are.
+    pub(crate) fn heal(&mut self) -> Result<()> {
+        fs::remove_file(self.folder.path().join(TROUBLE))?;
+        self.network.heal()?;
+        for server in 0..SERVERS {
+            // Some end by themselves, and count on being started again.
+            match self.servers.server_mut(server).has_ended()? {
+                true => self.servers.server_mut(server).begin_restart()?,
+                false => self.servers.resume(server)?,
+            }
+        }
+        self.programs.go_on()
+    }
+
+    fn isolate(&self, server: usize) -> Result<()> {
+        others(server).try_for_each(|other| self.network.cut(server, other))
+    }
+
+    fn mute(&self, server: usize) -> Result<()> {
+        others(server).try_for_each(|other| self.network.cut_one_way(server, other))
+    }
+
+    fn cut_site(&self, site: usize, way: Way) -> Result<()> {
+        let site = SERVERS + site;
+        (0..SERVERS).try_for_each(|server| match way {
+            Way::Both => self.network.cut(site, server),
+            Way::Requests => self.network.cut_one_way(site, server),
+            Way::Replies => self.network.cut_one_way(server, site),
+        })
+    }
+
+    async fn rolling_restart(&mut self) -> Result<()> {
+        let leader = self.leader().await?;
+        for server in others(leader).chain([leader]) {
+            self.servers.server_mut(server).begin_restart()?;
+            self.servers.settles(LIMIT).await?;
+        }
+        Ok(())
+    }
+
+    async fn leader(&self) -> Result<usize> {
+        self.one_that_is(Mode::Leader).await
+    }
+
+    async fn follower(&self) -> Result<usize> {
+        self.one_that_is(Mode::Follower).await
+    }
+
+    /// They may still be choosing, after what went wrong before.
+    async fn one_that_is(&self, mode: Mode) -> Result<usize> {
+        let start = Instant::now();
+        loop {
+            let found = match mode {
+                Mode::Leader => self.servers.leader().await,
+                _ => self.servers.follower().await,
+            };
+            match found {
+                Ok(server) => return Ok(server),
+                Err(error) if start.elapsed() > LIMIT => return Err(error),
+                Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+            }
+        }
+    }
+
+    /// Waits until every worker has held once more than before; the history says who has not.
+    pub(crate) async fn everybody_goes_on(&mut self) -> Result<()> {
+        self.servers.settles(LIMIT).await?;
+        let before = self.recorder.turns();
+        let start = Instant::now();
+        let mut helped = false;
+        loop {
+            let stuck = without_turn(&before, &self.recorder.turns());
+            if stuck.is_empty() {
+                return Ok(());
+            }
+            if start.elapsed() > LIMIT {
+                for who in stuck {
+                    self.recorder.note(&who, What::Stuck("gets no turn any more".into()));
+                }
+                return Ok(());
+            }
+            self.programs.all_run()?;
+            if start.elapsed() > THEIR_LIMIT && !helped {
+                helped = true;
+                self.programs.help(&stuck)?;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Has everybody give back what he has, and looks for what is left. Ours stay connected until
+    /// then.
+    pub(crate) async fn end(&mut self) -> Result<()> {
+        self.leave(STOP)?;
+        self.programs.theirs_end(THEIR_LIMIT).await;
+        let start = Instant::now();
+        loop {
+            let left = match self.contenders().await {
+                Ok(left) if left.is_empty() => break,
+                Ok(left) => left.join(", "),
+                Err(error) => format!("nobody knows what: {error:#}"),
+            };
+            if start.elapsed() > LIMIT {
+                self.recorder.note("world", What::Left(left));
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        self.leave(END)?;
+        self.programs.ours_end(LIMIT).await;
+        Ok(())
+    }
+
+    /// The nodes of all that hold or wait, which are all ephemeral ones below the locks.
+    async fn contenders(&self) -> Result<Vec<String>> {
+        let leader = self.leader().await?;
+        let dump = self.servers.server(leader).four_letter("dump").await?;
+        let paths = dump.lines().map(str::trim).filter(|line| line.starts_with("/locks/"));
+        Ok(paths.map(str::to_owned).collect())
+    }
+
+    /// Leaves a word for all programs.
+    fn leave(&self, word: &str) -> Result<()> {
+        Ok(fs::write(self.folder.path().join(word), "")?)
+    }
+}
+
+fn others(one: usize) -> impl Iterator<Item = usize> {
+    (0..SERVERS).filter(move |other| *other != one)
+}
+
+/// The workers that have not held since then.
+fn without_turn(before: &BTreeMap<String, usize>, now: &BTreeMap<String, usize>) -> Vec<String> {
+    let workers = PARTICIPANTS.iter().flat_map(|participant| participant.workers());
+    workers.filter(|who| now.get(who) <= before.get(who)).collect()
+}

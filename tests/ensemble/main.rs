@@ -1,0 +1,147 @@
+//! Real servers, real programs in three languages, and everything that can go wrong with them.
+//!
+//! Three Apache ZooKeeper servers and the programs are on hosts of their own (network namespaces
+//! with wall clocks of their own). Programs on this library, on Apache Curator and on kazoo hold
+//! locks of all kinds while a script of faults, which follows from a seed, goes on. Then all is
+//! healed: everybody must get a turn, and nothing may be left. What all of them were told is
+//! checked by the test kit's checker, as in the simulation.
+//!
+//! As a test it runs one seed for three minutes; `LOCKKEEPER_SEED` gives another one.
+//! `cargo xtask ensemble` runs it for as long as wanted.
+
+mod contender;
+mod field;
+mod locks;
+mod programs;
+mod recorder;
+mod report;
+mod script;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use lockkeeper_testkit::checker;
+use lockkeeper_testkit::history::What;
+use lockkeeper_testkit::peers::{self, Peer};
+
+use crate::field::Field;
+use crate::script::script;
+
+/// For how many minutes things go wrong in the short form; a third one goes by at the beginning and
+/// at the end.
+const SHORT: u64 = 2;
+
+/// After so many minutes everything is healed and checked, and begins anew: histories stay
+/// readable.
+const EPISODE: u64 = 10;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let rest = arguments.get(1..).unwrap_or_default();
+    let result = match arguments.first().map(String::as_str) {
+        Some("contender") => contender::run(rest).await,
+        Some("prepare") => contender::prepare(rest).await,
+        Some("run") => match Plan::parse(rest) {
+            Ok(plan) => plan.run().await,
+            Err(error) => Err(error),
+        },
+        _ => as_a_test(&arguments).await,
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What `cargo test` starts. There is no libtest: this program is also one of the participants.
+async fn as_a_test(arguments: &[String]) -> Result<()> {
+    const NAME: &str = "ensemble::everything_goes_wrong_and_no_promise_is_broken";
+    let list = arguments.iter().any(|argument| argument == "--list");
+    let filters: Vec<_> = arguments.iter().filter(|word| !word.starts_with('-')).collect();
+    let wanted = filters.is_empty() || filters.iter().any(|filter| NAME.contains(*filter));
+    if list {
+        println!("{NAME}: test");
+    } else if wanted {
+        let seed = std::env::var("LOCKKEEPER_SEED").ok().and_then(|seed| seed.parse().ok());
+        Plan { seed: seed.unwrap_or(1), minutes: SHORT }.run().await?;
+        println!("test {NAME} ... ok");
+    }
+    Ok(())
+}
+
+/// What the command line asks for.
+struct Plan {
+    seed: u64,
+    minutes: u64,
+}
+
+impl Plan {
+    fn parse(arguments: &[String]) -> Result<Self> {
+        let mut plan = Self { seed: fastrand::u64(0..1 << 32), minutes: SHORT };
+        for pair in arguments.chunks(2) {
+            let [option, value] = pair else { bail!("{} needs a value", pair[0]) };
+            match option.as_str() {
+                "--seed" => plan.seed = value.parse().context("--seed")?,
+                "--minutes" => plan.minutes = value.parse().context("--minutes")?,
+                _ => bail!("unknown option {option}"),
+            }
+        }
+        Ok(plan)
+    }
+
+    async fn run(&self) -> Result<()> {
+        let needed = [Peer::ZooKeeper, Peer::Network, Peer::WallClock, Peer::Curator, Peer::Kazoo];
+        if !peers::ready("ensemble", &needed) {
+            return Ok(());
+        }
+        let (mut left, mut seed) = (self.minutes, self.seed);
+        while left > 0 {
+            let minutes = left.min(EPISODE);
+            let again = format!("cargo xtask ensemble --seed {seed} --minutes {minutes}");
+            println!("seed {seed}; again: {again}");
+            episode(seed, minutes).await.with_context(|| format!("Again: {again}"))?;
+            left -= minutes;
+            seed += 1;
+        }
+        Ok(())
+    }
+}
+
+/// One set of servers and programs, from the beginning to the end.
+async fn episode(seed: u64, minutes: u64) -> Result<()> {
+    let mut field = Field::start(seed).await?;
+    field.everybody_goes_on().await.context("before anything is wrong")?;
+    for step in script(seed, Duration::from_secs(60 * minutes)) {
+        println!("  {step}");
+        field.recorder.note("world", What::Fault(step.fault.to_string()));
+        field.strike(step.fault).await.with_context(|| step.to_string())?;
+        tokio::time::sleep(step.lasts).await;
+        field.recorder.note("world", What::Fault("healed".into()));
+        field.heal()?;
+        tokio::time::sleep(step.rest).await;
+    }
+    field.everybody_goes_on().await.context("after everything is healed")?;
+    field.end().await?;
+    let history = field.recorder.history();
+    println!("{}", report::table(&history));
+    checker::check(&history).map_err(|violations| {
+        let file = timeline(seed);
+        let kept = match std::fs::write(&file, history.to_string()) {
+            Ok(()) => format!("The timeline is in {}", file.display()),
+            Err(error) => format!("The timeline cannot be written: {error}"),
+        };
+        anyhow::anyhow!("{violations}\n{kept}")
+    })
+}
+
+/// Beside the test binary, so that `cargo clean` removes it.
+fn timeline(seed: u64) -> PathBuf {
+    let name = format!("ensemble-{seed}.timeline");
+    std::env::current_exe().unwrap_or_default().with_file_name(name)
+}
