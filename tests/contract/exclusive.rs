@@ -186,6 +186,8 @@ async fn try_acquire_does_not_wait_and_leaves_nothing<L: Exclusive>(
 }
 
 /// L3: the clean-up ran on the deadline that had already passed, and did nothing.
+///
+/// Seen to fail with the deletion taken out of `Contender::drop`.
 async fn l3_a_timeout_leaves_nothing<L: Exclusive>(backend: Backend) -> Result<()> {
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
     let guard = lock_of::<L>(&alice)?.acquire().await?;
@@ -197,6 +199,8 @@ async fn l3_a_timeout_leaves_nothing<L: Exclusive>(backend: Backend) -> Result<(
 }
 
 /// L8: failed tries left their watches on the server.
+///
+/// Seen to fail when a watcher that is dropped tells the server nothing (`Watches::remove`).
 async fn l8_a_waiter_that_gives_up_leaves_no_watch<L: Exclusive>(backend: Backend) -> Result<()> {
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
     let guard = lock_of::<L>(&alice)?.acquire().await?;
@@ -257,6 +261,8 @@ async fn l12_two_handles_of_one_session_exclude_each_other<L: Exclusive>(
 }
 
 /// L20: ownership by thread broke when tasks moved between threads.
+///
+/// Seen to fail when only the thread that acquired may release: the node stays.
 async fn l20_a_guard_belongs_to_no_task_and_no_thread<L: Exclusive>(
     backend: Backend,
 ) -> Result<()> {
@@ -269,6 +275,8 @@ async fn l20_a_guard_belongs_to_no_task_and_no_thread<L: Exclusive>(
 }
 
 /// L22: dropping one clone of a lock handle released the lock for all.
+///
+/// Seen to fail with a `Drop` of the handle that deletes the nodes: somebody else gets the lock.
 async fn l22_dropping_a_clone_of_the_lock_releases_nothing<L: Exclusive>(
     backend: Backend,
 ) -> Result<()> {
@@ -283,6 +291,8 @@ async fn l22_dropping_a_clone_of_the_lock_releases_nothing<L: Exclusive>(
 }
 
 /// L23: a foreign child blocked the queue or broke its order.
+///
+/// Seen to fail when `Line::read` leaves out what it does not know: the lock is held.
 async fn l23_a_foreign_child_is_refused_and_named<L: Exclusive>(backend: Backend) -> Result<()> {
     let alice = backend.participant().await?;
     let lock = lock_of::<L>(&alice)?;
@@ -300,6 +310,8 @@ async fn l23_a_foreign_child_is_refused_and_named<L: Exclusive>(backend: Backend
 }
 
 /// L24: locks that are never used again left millions of empty nodes.
+///
+/// Seen to fail with plain parents in `Profile::parents`.
 async fn l24_an_empty_lock_is_a_container<L: Exclusive>(backend: Backend) -> Result<()> {
     let alice = backend.participant().await?;
     lock_of::<L>(&alice)?.acquire().await?.release().await?;
@@ -310,6 +322,9 @@ async fn l24_an_empty_lock_is_a_container<L: Exclusive>(backend: Backend) -> Res
 }
 
 /// L25: the release of one thread removed the watches of all others of the process.
+///
+/// Seen to fail when `Watches::remove` ends the watch with any of its watchers: the other one is not
+/// told.
 async fn l25_a_waiter_that_gives_up_takes_no_watch_from_others<L: Exclusive>(
     backend: Backend,
 ) -> Result<()> {

@@ -1,13 +1,14 @@
 //! A lock for one holder at a time when connections and messages are lost.
 
 use anyhow::Result;
-use lockkeeper::{AcquireError, LossReason, SessionId};
+use lockkeeper::{AcquireError, CreateMode, LossReason, SessionId};
 use lockkeeper_testkit::backend::Backend;
 use lockkeeper_testkit::proxy::{Loss, Passed};
 use lockkeeper_wire::OpCode;
 
 use crate::locks::{Exclusive, Held, contenders, line_up, lock_of};
-use crate::{for_each_lock, for_the_exclusive_node, lock_path};
+use crate::rw_lock::replies;
+use crate::{for_each_lock, for_the_exclusive_node, lock_path, next_session};
 
 for_each_lock!("an exclusive lock, faults":
     l1_a_create_lost_on_its_way_leaves_one_node,
@@ -17,6 +18,7 @@ for_each_lock!("an exclusive lock, faults":
     l2_an_acquire_cancelled_while_waiting_leaves_nothing,
     l4_a_node_of_an_expired_session_is_not_adopted,
     l5_a_waiter_whose_session_expires_gets_an_error,
+    l5_a_waiter_whose_session_expires_before_it_watches_gets_the_same_error,
     l5_a_waiter_whose_node_is_deleted_gets_an_error,
     l6_a_release_that_is_lost_is_tried_again,
     l7_a_release_tried_again_does_not_touch_the_next_holder,
@@ -45,6 +47,8 @@ async fn l1_a_create_lost_on_its_way_leaves_one_node<L: Exclusive>(backend: Back
 }
 
 /// L1, with the create done and only the reply lost: the client would wait behind itself.
+///
+/// Seen to fail with `Contender::recover` making a new attempt at once: it waits for its first node.
 async fn l1_a_create_whose_reply_is_lost_leaves_one_node<L: Exclusive>(
     backend: Backend,
 ) -> Result<()> {
@@ -65,6 +69,8 @@ async fn lost_create<L: Exclusive>(backend: &Backend, loss: Loss) -> Result<()> 
 }
 
 /// L2: an acquire that was cancelled during its create left an orphan.
+///
+/// Seen to fail, as the two that follow, with the deletion taken out of `Contender::drop`.
 async fn l2_an_acquire_cancelled_during_its_create_leaves_nothing<L: Exclusive>(
     backend: Backend,
 ) -> Result<()> {
@@ -110,22 +116,44 @@ async fn l2_an_acquire_cancelled_while_waiting_leaves_nothing<L: Exclusive>(
     Ok(())
 }
 
-/// L4: after a reconnect the old session's node was adopted, and then vanished while "held".
+/// L4: after a reconnect the old session's node was adopted, and then vanished while "held". Here
+/// a node of its name is still there when the new session looks.
+///
+/// Seen to fail with the comparison of sessions taken out of `Contender::recover`, or of
+/// `Trace::find`: the acquire fails, as the grant compares them once more.
 async fn l4_a_node_of_an_expired_session_is_not_adopted<L: Exclusive>(
     backend: Backend,
 ) -> Result<()> {
-    let alice = backend.participant().await?;
+    let (alice, observer) = (backend.participant().await?, backend.observer().await?);
     let lock = lock_of::<L>(&alice)?;
     lock.acquire().await?.release().await?;
-    let old = alice.client.session_id();
     alice.proxy.hold_replies();
-    let acquiring = tokio::spawn(async move { lock.acquire().await });
-    contenders::<L>(&backend, 1).await?;
+    let acquiring = lock.acquire();
+    tokio::pin!(acquiring);
+    tokio::select! {
+        result = &mut acquiring => panic!("without any reply: {result:?}"),
+        entered = contenders::<L>(&backend, 1) => entered?,
+    }
+    let (names, _) = observer.children(&L::line()).await?;
+    let left = L::line().child(&names[0])?;
+    let (data, _) = observer.data(&left).await?;
+    let old = alice.client.session_id();
     alice.proxy.refuse();
     alice.proxy.expire_session().await?;
+    observer.create(&left, data, CreateMode::Ephemeral).await?;
+    alice.proxy.clear();
     alice.proxy.restore();
-    let guard = acquiring.await??;
-    let stat = backend.observer().await?.exists(guard.node()).await?.expect("held");
+    // Only now does the acquire go on.
+    next_session(&alice, old).await?;
+    if !L::FAIR {
+        let looks = |passed: &[Passed]| replies(passed, OpCode::GetData) > 0;
+        tokio::select! {
+            result = &mut acquiring => panic!("another one has it: {result:?}"),
+            () = alice.proxy.passes(looks) => observer.delete(&left, None).await?,
+        }
+    }
+    let guard = acquiring.await?;
+    let stat = observer.exists(guard.node()).await?.expect("held");
     assert_eq!(stat.ephemeral_owner, guard.session());
     assert!(guard.session() != old && guard.session() != SessionId::NONE);
     guard.verify().await?;
@@ -133,6 +161,8 @@ async fn l4_a_node_of_an_expired_session_is_not_adopted<L: Exclusive>(
 }
 
 /// L5: a waiter's own session died, and it waited on, or was told that it held.
+///
+/// Seen to fail when lost watches are left out of `Contender::outwait`: it waits for ever.
 async fn l5_a_waiter_whose_session_expires_gets_an_error<L: Exclusive>(
     backend: Backend,
 ) -> Result<()> {
@@ -148,7 +178,36 @@ async fn l5_a_waiter_whose_session_expires_gets_an_error<L: Exclusive>(
     Ok(())
 }
 
+/// L5, with the end of the session before the waiter has its watches: its node is missing then, but
+/// nobody else has deleted it.
+///
+/// Seen to fail with `Contender::deleted` that does not compare the sessions.
+async fn l5_a_waiter_whose_session_expires_before_it_watches_gets_the_same_error<L: Exclusive>(
+    backend: Backend,
+) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let guard = lock_of::<L>(&alice)?.acquire().await?;
+    let lock = lock_of::<L>(&bob)?;
+    let acquiring = lock.acquire();
+    tokio::pin!(acquiring);
+    let entered = |passed: &[Passed]| replies(passed, OpCode::GetChildren2) == 1;
+    tokio::select! {
+        biased;
+        () = bob.proxy.passes(entered) => {}
+        result = &mut acquiring => panic!("another one has it: {result:?}"),
+    }
+    let old = bob.client.session_id();
+    bob.proxy.expire_session().await?;
+    next_session(&bob, old).await?;
+    let error = acquiring.await.expect_err("its place in the line is gone");
+    assert!(matches!(error, AcquireError::SessionExpired { .. }), "{error:?}");
+    guard.release().await?;
+    contenders::<L>(&backend, 0).await
+}
+
 /// L5, with the node deleted by somebody else.
+///
+/// Seen to fail without the watch on the own node: it waits for ever.
 async fn l5_a_waiter_whose_node_is_deleted_gets_an_error<L: Exclusive>(
     backend: Backend,
 ) -> Result<()> {
@@ -164,6 +223,8 @@ async fn l5_a_waiter_whose_node_is_deleted_gets_an_error<L: Exclusive>(
 }
 
 /// L6: the local state was cleared before the delete had succeeded, and the node stayed.
+///
+/// Seen to fail with a plain delete in `Guard::begin_release`: the node stays.
 async fn l6_a_release_that_is_lost_is_tried_again<L: Exclusive>(backend: Backend) -> Result<()> {
     let alice = backend.participant().await?;
     let guard = lock_of::<L>(&alice)?.acquire().await?;
@@ -188,6 +249,8 @@ async fn l7_a_release_tried_again_does_not_touch_the_next_holder<L: Exclusive>(
 }
 
 /// L9: the predecessor disappears between the listing and the watch.
+///
+/// Seen to fail when `Contender::watch` takes a missing node for one that is there: it waits for ever.
 async fn l9_a_predecessor_that_leaves_before_the_watch_is_set<L: Exclusive>(
     backend: Backend,
 ) -> Result<()> {
@@ -204,6 +267,8 @@ async fn l9_a_predecessor_that_leaves_before_the_watch_is_set<L: Exclusive>(
 }
 
 /// L10: a reset on every reconnect made 2.6 million nodes in two hours.
+///
+/// Seen to fail with an acquire that begins anew when the connection is lost: it makes new nodes.
 async fn l10_reconnects_make_no_new_nodes<L: Exclusive>(backend: Backend) -> Result<()> {
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
     let guard = lock_of::<L>(&alice)?.acquire().await?;

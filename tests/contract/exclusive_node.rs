@@ -22,7 +22,6 @@ contract!("exclusive node":
     l2_an_acquire_cancelled_during_its_create_leaves_nothing,
     l2_an_acquire_cancelled_before_its_create_was_sent_leaves_nothing,
     l3_l8_a_timeout_leaves_neither_node_nor_watch,
-    l4_a_node_of_an_expired_session_is_not_adopted,
     l6_a_release_that_is_lost_is_tried_again,
     l7_a_release_tried_again_does_not_touch_the_next_holder,
     l7_a_release_does_not_touch_a_holder_that_came_by_force,
@@ -222,25 +221,6 @@ async fn l3_l8_a_timeout_leaves_neither_node_nor_watch(backend: Backend) -> Resu
     bob.client.sync(&lock_path()).await?;
     assert_eq!(bob.proxy.events(), []);
     exists(&backend, 0).await
-}
-
-/// L4: the old session's node was adopted, and vanished while "held". Here nothing of an attempt
-/// outlives its session; `Trace::find` compares the sessions all the same.
-async fn l4_a_node_of_an_expired_session_is_not_adopted(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
-    let lock = node(&alice)?;
-    lock.acquire().await?.release().await?;
-    alice.proxy.hold_replies();
-    let acquiring = tokio::spawn(async move { lock.acquire().await });
-    exists(&backend, 1).await?;
-    alice.proxy.refuse();
-    alice.proxy.expire_session().await?;
-    alice.proxy.restore();
-    let guard = acquiring.await??;
-    let stat = backend.observer().await?.exists(guard.node()).await?.expect("held");
-    assert_eq!(stat.ephemeral_owner, guard.session());
-    guard.verify().await?;
-    Ok(())
 }
 
 async fn l6_a_release_that_is_lost_is_tried_again(backend: Backend) -> Result<()> {

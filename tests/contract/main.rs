@@ -20,12 +20,14 @@ mod revocation;
 mod rw_lock;
 mod semaphore;
 mod semaphore_layouts;
+mod shown;
+
 mod upgrade;
 
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use lockkeeper::{Mutex, ZnodePath};
+use lockkeeper::{Contact, Mutex, SessionId, ZnodePath};
 use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
 use tokio::task::JoinHandle;
 
@@ -152,4 +154,12 @@ async fn enqueue<T: Send + 'static>(
 /// Returns when no contender is left.
 async fn queue_empties(backend: &Backend) -> Result<()> {
     children_reach(&backend.observer().await?, &lock_path(), 0).await
+}
+
+/// Waits until the client has a session that is not this one.
+pub(crate) async fn next_session(participant: &Participant, old: SessionId) -> Result<()> {
+    let mut status = participant.client.status();
+    let next = |session| session != old && session != SessionId::NONE;
+    status.wait_for(|s| s.contact == Contact::Connected && next(s.session)).await?;
+    Ok(())
 }

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use anyhow::Result;
 use lockkeeper::revoke::{Outcome, revoke, revoke_node, revoke_within};
-use lockkeeper::{LossReason, State, VerifyError};
+use lockkeeper::{Client, Contact, ErrorCode, LossReason, State, VerifyError};
 use lockkeeper_testkit::backend::{Backend, children_reach};
 use lockkeeper_testkit::proxy::Passed;
 use lockkeeper_wire::OpCode;
 
+use crate::rw_lock::replies;
 use crate::{contract, lock_path, mutex, queue_empties, queue_up};
 
 contract!("revocation":
@@ -21,6 +22,9 @@ contract!("revocation":
     a_holder_that_gives_way_is_not_forced,
     a_holder_that_does_not_is_forced_and_told,
     the_loss_of_the_lock_ends_the_wait_for_a_request,
+    a_holder_without_any_server_is_told_of_its_loss,
+    a_waiter_that_is_refused_for_now_pauses,
+    a_holder_that_is_refused_for_now_pauses,
 );
 
 async fn a_holder_is_asked_by_the_mark_that_curator_sets(backend: Backend) -> Result<()> {
@@ -144,5 +148,48 @@ async fn the_loss_of_the_lock_ends_the_wait_for_a_request(backend: Backend) -> R
     alice.proxy.passes(|passed| passed.contains(&Passed::Reply(OpCode::GetData))).await;
     alice.proxy.expire_session().await?;
     assert_eq!(asked.await?, Err(LossReason::SessionExpired));
+    Ok(())
+}
+
+async fn a_holder_without_any_server_is_told_of_its_loss(backend: Backend) -> Result<()> {
+    let builder = Client::builder().session_timeout(Duration::from_secs(4));
+    let alice = backend.participant_with(builder).await?;
+    let guard = mutex(&alice)?.acquire().await?;
+    alice.proxy.refuse();
+    alice.client.status().wait_for(|status| status.contact == Contact::Unreachable).await?;
+    assert_eq!(guard.revoke_requested().await, Err(LossReason::DeadlinePassed));
+    Ok(())
+}
+
+/// How often a server refuses for now, and the shortest time that this must take: 10 ms each time.
+const REFUSALS: usize = 30;
+const PAUSES: Duration = Duration::from_millis(250);
+
+/// A server that refused for now was asked again at once, as fast as it could answer.
+///
+/// Seen to fail with `attempt::breathe` empty.
+async fn a_waiter_that_is_refused_for_now_pauses(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let guard = mutex(&alice)?.acquire().await?;
+    bob.proxy.refuse_next(OpCode::GetData, ErrorCode::ThrottledOp, REFUSALS);
+    let start = std::time::Instant::now();
+    let waiting = queue_up(&backend, &mutex(&bob)?, 2).await?;
+    bob.proxy.passes(|passed| replies(passed, OpCode::GetData) == REFUSALS + 2).await;
+    assert!(start.elapsed() >= PAUSES, "{REFUSALS} times in {:?}", start.elapsed());
+    guard.release().await?;
+    waiting.await??.release().await?;
+    Ok(())
+}
+
+/// Seen to fail with `Guard::asked_for` looking again at once.
+async fn a_holder_that_is_refused_for_now_pauses(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let guard = mutex(&alice)?.acquire().await?;
+    assert!(revoke_node(&bob.client, guard.node()).await?);
+    alice.proxy.refuse_next(OpCode::GetData, ErrorCode::ThrottledOp, REFUSALS);
+    let start = std::time::Instant::now();
+    guard.revoke_requested().await?;
+    assert!(start.elapsed() >= PAUSES, "{REFUSALS} times in {:?}", start.elapsed());
+    guard.release().await?;
     Ok(())
 }

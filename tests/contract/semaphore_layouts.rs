@@ -5,14 +5,16 @@ use std::time::Duration;
 use anyhow::Result;
 use lockkeeper::inspect::{self, Queue};
 use lockkeeper::{
-    AcquireError, CreateMode, Kind, Mutex, Semaphore, SemaphoreLayout, SetPermitsError, ZnodePath,
+    AcquireError, Client, CreateMode, Kind, LossReason, Mutex, Semaphore, SemaphoreLayout,
+    SetPermitsError, State, VerifyError, ZnodePath,
 };
 use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
-use lockkeeper_testkit::proxy::Loss;
+use lockkeeper_testkit::proxy::{Loss, Passed};
 use lockkeeper_wire::OpCode;
 use tokio::task::JoinHandle;
 
-use crate::contract;
+use crate::rw_lock::replies;
+use crate::{contract, next_session};
 
 contract!("semaphore layouts":
     curator_nodes_are_where_curator_looks,
@@ -24,6 +26,9 @@ contract!("semaphore layouts":
     l17_one_that_loses_the_gate_takes_no_lease,
     l18_a_shared_count_lets_in_those_who_wait,
     several_permits_are_all_or_nothing,
+    the_loss_of_one_of_several_permits_is_told,
+    the_loss_of_one_of_several_permits_is_found,
+    permits_of_two_sessions_are_not_granted_together,
     a_number_that_is_a_convention_cannot_be_set,
     foreign_leases_are_refused,
     leases_are_shown_and_keys_that_look_like_them_are_not,
@@ -317,4 +322,75 @@ async fn leases_are_shown_and_keys_that_look_like_them_are_not(backend: Backend)
     assert_eq!(paths, [key]);
     guard.release().await?;
     Ok(())
+}
+
+/// Each permit has a node there, and the loss of any is the loss of all.
+///
+/// Seen to fail with only the last of the nodes held: it stays held.
+async fn the_loss_of_one_of_several_permits_is_told(backend: Backend) -> Result<()> {
+    for layout in layouts() {
+        for lost in 0..3 {
+            let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+            let guard = semaphore(&alice, 3, &layout)?.acquire_many(3).await?;
+            let leases = places(&layout).1;
+            let (mut names, _) = bob.client.children(&leases).await?;
+            names.sort();
+            let node = leases.child(&names[lost])?;
+            guard.verify().await?;
+            bob.client.delete(&node, None).await?;
+            let written = guard.transaction().create(&path("/x"), "", CreateMode::Persistent);
+            assert!(written.commit().await.is_err(), "only while all are held");
+            let reason = LossReason::NodeDeleted;
+            assert_eq!(guard.verify().await, Err(VerifyError::Lost(reason)), "{layout:?} {lost}");
+            assert_eq!(guard.state(), State::Lost(reason));
+            assert!(guard.release().await.is_err(), "it was lost before");
+            reach(&backend, &layout, 0, 0).await?;
+        }
+    }
+    Ok(())
+}
+
+/// The same without asking: a heartbeat finds it.
+async fn the_loss_of_one_of_several_permits_is_found(backend: Backend) -> Result<()> {
+    for layout in layouts() {
+        let builder = Client::builder().session_timeout(Duration::from_secs(6));
+        let alice = backend.participant_with(builder).await?;
+        let guard = semaphore(&alice, 2, &layout)?.acquire_many(2).await?;
+        let leases = places(&layout).1;
+        let observer = backend.observer().await?;
+        let (names, _) = observer.children(&leases).await?;
+        let other = names.iter().find(|name| *name != guard.node().name()).expect("two");
+        observer.delete(&leases.child(other)?, None).await?;
+        assert_eq!(guard.lost().await, LossReason::NodeDeleted, "{layout:?}");
+        drop(guard);
+        reach(&backend, &layout, 0, 0).await?;
+    }
+    Ok(())
+}
+
+/// Several permits were granted although the session of the first of them had ended before the
+/// last one was taken: only the last one's was looked at.
+///
+/// Seen to fail without the comparison of sessions in `Places::hold`.
+async fn permits_of_two_sessions_are_not_granted_together(backend: Backend) -> Result<()> {
+    let (alice, layout) = (backend.participant().await?, SemaphoreLayout::Curator);
+    let printers = semaphore(&alice, 2, &layout)?;
+    printers.acquire_many(2).await?.release().await?;
+    alice.proxy.clear();
+    let acquiring = printers.acquire_many(2);
+    tokio::pin!(acquiring);
+    // The gate, and the first lease.
+    let first = |passed: &[Passed]| replies(passed, OpCode::GetChildren2) == 2;
+    tokio::select! {
+        biased;
+        () = alice.proxy.passes(first) => {}
+        result = &mut acquiring => panic!("it has not asked for two: {result:?}"),
+    }
+    let old = alice.client.session_id();
+    alice.proxy.expire_session().await?;
+    // It goes on when the next session is there.
+    next_session(&alice, old).await?;
+    let error = acquiring.await.expect_err("the first of them is gone");
+    assert!(matches!(error, AcquireError::SessionExpired { .. }), "{error:?}");
+    reach(&backend, &layout, 0, 0).await
 }

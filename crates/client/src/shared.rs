@@ -1,6 +1,7 @@
 //! The session behind its lock, and where its events go.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -25,7 +26,6 @@ pub(crate) enum WatchSink {
     Stream(mpsc::UnboundedSender<WatchEvent>),
 }
 
-#[derive(Debug)]
 struct Core {
     session: Session<Completion>,
     sinks: BTreeMap<WatchId, WatchSink>,
@@ -35,13 +35,19 @@ struct Core {
 }
 
 /// What the handles of a client and its driver share.
-#[derive(Debug)]
 pub(crate) struct Shared {
     world: Arc<dyn World>,
     core: Mutex<Core>,
     /// Tells the driver that there may be something to transmit, or an earlier timeout.
     wake: Notify,
     status: watch::Sender<Status>,
+}
+
+/// How it stands, and nothing of what is on its way: that may be secret, and is in every handle.
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("status", &*self.status.borrow()).finish_non_exhaustive()
+    }
 }
 
 impl Shared {

@@ -238,7 +238,11 @@ impl Contender {
         self.node.as_ref().map(|node| node.path.name())
     }
 
+    /// Why the node is not there: with a new session, the old one has taken it along.
     pub(crate) fn deleted(&self) -> AcquireError {
+        if self.node.is_some() && self.session() != self.client.session_id() {
+            return self.expired();
+        }
         let node = self.node.as_ref().map_or(&self.terms.path, |node| &node.path);
         AcquireError::NodeDeleted { node: node.clone() }
     }

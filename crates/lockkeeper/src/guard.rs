@@ -11,6 +11,7 @@ use lockkeeper_client::{
 };
 use tokio::sync::{Mutex, watch};
 
+use crate::attempt::breathe;
 use crate::contender::{Contender, Front};
 use crate::mutants::Mutant;
 use crate::revoke::REQUEST;
@@ -47,6 +48,8 @@ pub struct Guard {
     // Declared before the stake, whose deletion must not fire it: dropped in this order.
     own_watch: Mutex<Option<Watcher>>,
     hold: Hold,
+    /// The other nodes that belong to it, if it has several: the loss of any is its loss.
+    others: Vec<(Hold, Stake)>,
     stake: Stake,
     token: FencingToken,
     /// The lease's generation at the grant: with another one, the lease was interrupted since.
@@ -84,6 +87,7 @@ impl Guard {
                 return Ok(Self {
                     own_watch: Mutex::new(own),
                     hold,
+                    others: Vec::new(),
                     token: FencingToken::new(stake.node.stat.czxid),
                     generation: lease.generation,
                     lost: watch::Sender::new(None),
@@ -190,7 +194,7 @@ impl Guard {
         if let State::Lost(reason) = self.state() {
             return Err(VerifyError::Lost(reason));
         }
-        let proof = prove(self.client(), self.node()).await;
+        let proof = self.transaction().commit().await;
         match (proof, self.state()) {
             (Err(TransactionError::Failed { code: ErrorCode::NoNode, .. }), _) => {
                 Err(VerifyError::Lost(self.found_missing()))
@@ -264,9 +268,11 @@ impl Guard {
     }
 
     /// Starts a transaction that is applied only while the lock is held: it begins with a check
-    /// of the holder's own node.
+    /// of the holder's own node, and of all of them if there are several.
     pub fn transaction(&self) -> Transaction {
-        self.client().transaction().check(self.node(), None)
+        let others = self.others.iter().map(|(_, stake)| &stake.node.path);
+        let own = self.client().transaction().check(self.node(), None);
+        others.fold(own, |transaction, node| transaction.check(node, None))
     }
 
     /// Gives the lock back, and waits until a server has confirmed it. Costs one round trip.
@@ -284,8 +290,9 @@ impl Guard {
     /// Hands the deletion over for sending, so that what is sent from now on comes after it.
     pub(crate) fn begin_release(self) -> Releasing {
         let state = self.state();
-        let Self { own_watch, hold, mut stake, .. } = self;
-        drop((own_watch, hold));
+        let Self { own_watch, hold, others, mut stake, .. } = self;
+        // The others go first, so that the last answer is about all.
+        drop((own_watch, hold, others));
         let cleanup = stake.cleanup.take();
         if let (true, Some(Cleanup::Node(node))) =
             (Mutant::ReleaseForgetsRetry.is_awake(), &cleanup)
@@ -322,6 +329,16 @@ impl Guard {
         self
     }
 
+    /// The same with more nodes, of which each is as much needed as its own.
+    pub(crate) fn with_others(mut self, others: Vec<Contender>) -> Result<Self, AcquireError> {
+        for other in others {
+            let stake = Stake::of(other)?;
+            let hold = self.client().hold(&stake.node.path);
+            self.others.push((hold, stake));
+        }
+        Ok(self)
+    }
+
     /// Ends it without deleting its node: another one has taken the place.
     pub(crate) fn dissolve(mut self) {
         self.stake.cleanup = None;
@@ -344,7 +361,8 @@ impl Guard {
         if lease.session != self.session() && !adopts {
             return Err(LossReason::SessionExpired);
         }
-        if self.hold.is_gone() {
+        let mut holds = self.others.iter().map(|(hold, _)| hold);
+        if self.hold.is_gone() || holds.any(Hold::is_gone) {
             return Err(self.deletion());
         }
         let unbroken = lease.generation == self.generation || adopts;
@@ -397,7 +415,10 @@ impl Guard {
                         let _ = watcher.changed().await;
                     }
                 }
-                Err(error) if error.is_retryable() => {}
+                Err(error) if error.is_retryable() && !error.is_unreachable() => {
+                    breathe(&error).await;
+                }
+                // The loss of the lock is seen elsewhere.
                 Err(_) => std::future::pending().await,
             }
         }

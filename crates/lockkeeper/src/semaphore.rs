@@ -38,7 +38,6 @@ use std::time::Duration;
 
 use lockkeeper_client::{Client, ZnodePath};
 
-use crate::contender::Contender;
 use crate::entrance::{Patience, Setup, within};
 use crate::permits::Permits;
 use crate::semaphore_layout::{Layout, SemaphoreLayout};
@@ -248,16 +247,13 @@ impl Semaphore {
 #[must_use = "the permits are released when the guard is dropped"]
 #[derive(Debug)]
 pub struct SemaphoreGuard {
-    /// In layouts with a node for each permit: the nodes of the others. They go first, so that the
-    /// last answer is about all.
-    others: Vec<Contender>,
     guard: Guard,
     permits: u32,
 }
 
 impl SemaphoreGuard {
-    pub(crate) fn new(guard: Guard, others: Vec<Contender>, permits: u32) -> Self {
-        Self { others, guard, permits }
+    pub(crate) fn new(guard: Guard, permits: u32) -> Self {
+        Self { guard, permits }
     }
 
     /// How many permits are held.
@@ -276,7 +272,6 @@ impl SemaphoreGuard {
     /// # Cancel safety
     /// The release goes on in the background.
     pub async fn release(self) -> Result<(), ReleaseError> {
-        drop(self.others);
         self.guard.release().await
     }
 }

@@ -175,8 +175,8 @@ impl Places {
             if self.others.iter().any(|other| other.session() != session) {
                 return Err(self.last.expired());
             }
-            let guard = Guard::grant(self.last, front).await?;
-            return Ok(Some(SemaphoreGuard::new(guard, self.others, wanted)));
+            let guard = Guard::grant(self.last, front).await?.with_others(self.others)?;
+            return Ok(Some(SemaphoreGuard::new(guard, wanted)));
         }
     }
 }
@@ -230,6 +230,6 @@ async fn fill(
         all.push(lease);
     }
     let Some(last) = all.pop() else { unreachable!("at least one is wanted") };
-    let guard = Guard::grant(last, Front { own: None }).await?;
-    Ok(SemaphoreGuard::new(guard, all, wanted))
+    let guard = Guard::grant(last, Front { own: None }).await?.with_others(all)?;
+    Ok(SemaphoreGuard::new(guard, wanted))
 }

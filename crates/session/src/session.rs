@@ -9,6 +9,7 @@ mod messages;
 mod sending;
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -54,11 +55,19 @@ enum Phase {
     Closed,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 struct Identity {
     id: SessionId,
     password: Bytes,
     timeout: Duration,
+}
+
+/// Without the password, by which anybody could end the session.
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Identity");
+        shown.field("id", &self.id).field("timeout", &self.timeout).finish_non_exhaustive()
+    }
 }
 
 /// A client's session.

@@ -8,8 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use anyhow::{Context, Result, ensure};
 use bytes::{Bytes, BytesMut};
 use lockkeeper_wire::{
-    ConnectRequest, ConnectResponse, Decoder, EventKind, MAX_FRAME, OpCode, Record, ReplyHeader,
-    Request, RequestHeader, SessionId, WatchEvent, Zxid, split_frame, write_frame, xid,
+    ConnectRequest, ConnectResponse, Decoder, ErrorCode, EventKind, MAX_FRAME, OpCode, Record,
+    ReplyHeader, Request, RequestHeader, SessionId, WatchEvent, Zxid, split_frame, write_frame,
+    xid,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -53,6 +54,8 @@ struct Rules {
 struct Log {
     passed: Vec<Passed>,
     losses: Vec<(OpCode, Loss)>,
+    /// Requests that are answered with an error, and how often.
+    refusals: HashMap<OpCode, (ErrorCode, usize)>,
     session: Option<(SessionId, Bytes)>,
 }
 
@@ -140,6 +143,12 @@ impl Proxy {
         self.log().losses.push((op, loss));
     }
 
+    /// Puts an error in the place of the answers to the next so many requests of this kind. The
+    /// server has done what they ask for.
+    pub fn refuse_next(&self, op: OpCode, code: ErrorCode, times: usize) {
+        self.log().refusals.insert(op, (code, times));
+    }
+
     /// Ends the client's session on the server, as if it had expired. Returns when it has ended.
     ///
     /// # Errors
@@ -203,6 +212,13 @@ impl Shared {
     fn note(&self, passed: Passed) {
         self.log().passed.push(passed);
         self.passed.send_modify(|count| *count += 1);
+    }
+
+    fn take_refusal(&self, op: OpCode) -> Option<ErrorCode> {
+        let mut log = self.log();
+        let (code, times) = log.refusals.get_mut(&op)?;
+        *times = times.checked_sub(1)?;
+        Some(*code)
     }
 
     /// Whether this request is one to lose the connection at.
@@ -300,6 +316,13 @@ async fn replies(
             let (op, lost) = request.context("a reply to no request")?;
             ensure!(!lost, "lost before the reply to {op:?}");
             shared.note(Passed::Reply(op));
+            if let Some(error) = shared.take_refusal(op) {
+                let refusal = ReplyHeader { error: error.code(), ..header };
+                let mut out = BytesMut::new();
+                write_frame(&mut out, |out| refusal.encode(out));
+                to.write_all(&out).await?;
+                continue;
+            }
         }
         forward(&mut to, &frame).await?;
     }

@@ -1,0 +1,22 @@
+//! What is shown of a client.
+
+use anyhow::Result;
+use lockkeeper_testkit::backend::Backend;
+
+/// What is shown of a guard, and so gets into logs, had the session's password in it: with that,
+/// anybody can end the session and have the lock.
+///
+/// Seen to fail with what the compiler derives.
+#[tokio::test]
+async fn no_secret_is_shown_with_a_guard() -> Result<()> {
+    let backend = Backend::embedded().await?;
+    let alice = backend.participant().await?;
+    alice.client.authenticate("digest", "alice:wonderland");
+    let guard = crate::mutex(&alice)?.acquire().await?;
+    let shown = format!("{guard:?} {:?}", alice.client);
+    assert!(shown.contains(&format!("{:?}", guard.session())), "{shown}");
+    for secret in ["password", "wonderland"] {
+        assert!(!shown.contains(secret), "{shown}");
+    }
+    Ok(())
+}
