@@ -35,11 +35,13 @@ pub struct Overlap {
     pub who: String,
     /// The lock.
     pub lock: String,
-    /// Who had been granted it.
+    /// What it held by.
+    pub token: u128,
+    /// The first one that had been granted it meanwhile.
     pub beside: String,
     /// Since when.
     pub from: Duration,
-    /// For how long.
+    /// From then until it stopped, or the last of the others did.
     pub lasted: Duration,
 }
 
@@ -134,13 +136,13 @@ pub(crate) fn checked_writes_in_order(entries: &[Entry]) -> Result<(), String> {
     Ok(())
 }
 
-/// Which beliefs of other libraries were out of date, and for how long.
+/// Which beliefs of other libraries were out of date, each once, and for how long. Whoever is paused
+/// believes on until it is told.
 pub fn overlaps(history: &History) -> Vec<Overlap> {
     let entries = history.entries();
-    let beliefs = beliefs(entries);
-    let leases = leases(entries);
+    let (beliefs, leases) = (beliefs(entries), leases(entries));
     let mut overlaps = Vec::new();
-    let locks: BTreeSet<&str> = beliefs.iter().map(|b| b.lock).collect();
+    let locks: BTreeSet<&str> = beliefs.iter().map(|belief| belief.lock).collect();
     for lock in locks {
         let ours = leases.get(lock).map_or(&[][..], Vec::as_slice).iter();
         let theirs = beliefs.iter().filter(|belief| belief.lock == lock);
@@ -148,33 +150,57 @@ pub fn overlaps(history: &History) -> Vec<Overlap> {
             ours.map(Holder::ours).chain(theirs.map(Holder::theirs)).collect();
         holders.sort_by_key(|holder| holder.from);
         for (index, newcomer) in holders.iter().enumerate() {
-            let mut present: Vec<&Holder<'_>> =
-                holders[..index].iter().filter(|holder| holder.to > newcomer.from).collect();
-            present.push(newcomer);
-            let shares: Vec<Share> = present.iter().map(|holder| holder.share).collect();
-            if Share::fit(&shares) {
-                continue;
+            let still = holders[..index].iter().filter(|holder| holder.to > newcomer.from);
+            let present: Vec<&Holder<'_>> = still.chain([newcomer]).collect();
+            for holder in outdated(&present) {
+                let beside = present.iter().rfind(|other| other.who != holder.who);
+                if let Some(beside) = beside {
+                    add(&mut overlaps, lock, holder, beside, newcomer.from);
+                }
             }
-            let latest = present.iter().map(|holder| holder.token).max();
-            let foreign = present.iter().filter(|holder| holder.foreign);
-            let outdated: Vec<_> =
-                foreign.clone().filter(|holder| Some(holder.token) != latest).collect();
-            // Where permits are counted, the last one may be the one too many.
-            let outdated = if outdated.is_empty() { foreign.collect() } else { outdated };
-            overlaps.extend(outdated.into_iter().filter_map(|holder| {
-                let beside = present.iter().rfind(|other| other.who != holder.who)?;
-                let to = holder.to.min(beside.to);
-                Some(Overlap {
-                    who: holder.who.to_owned(),
-                    lock: lock.to_owned(),
-                    beside: beside.who.to_owned(),
-                    from: newcomer.from,
-                    lasted: to.saturating_sub(newcomer.from),
-                })
-            }));
         }
     }
     overlaps
+}
+
+/// Those of other libraries that are too many, among all that hold or believe to.
+fn outdated<'a>(present: &[&'a Holder<'a>]) -> Vec<&'a Holder<'a>> {
+    let shares: Vec<Share> = present.iter().map(|holder| holder.share).collect();
+    if Share::fit(&shares) {
+        return Vec::new();
+    }
+    let latest = present.iter().map(|holder| holder.token).max();
+    let (last, earlier): (Vec<_>, Vec<_>) = present
+        .iter()
+        .filter(|holder| holder.foreign)
+        .partition(|holder| Some(holder.token) == latest);
+    // Where permits are counted, the last one may be the one too many.
+    if earlier.is_empty() { last } else { earlier }
+}
+
+/// A belief that was there before only lasts longer.
+fn add(
+    overlaps: &mut Vec<Overlap>,
+    lock: &str,
+    holder: &Holder<'_>,
+    beside: &Holder<'_>,
+    from: Duration,
+) {
+    let to = holder.to.min(beside.to);
+    let same = |known: &&mut Overlap| {
+        known.who == holder.who && known.lock == lock && known.token == holder.token
+    };
+    match overlaps.iter_mut().rfind(same) {
+        Some(known) => known.lasted = known.lasted.max(to.saturating_sub(known.from)),
+        None => overlaps.push(Overlap {
+            who: holder.who.to_owned(),
+            lock: lock.to_owned(),
+            token: holder.token,
+            beside: beside.who.to_owned(),
+            from,
+            lasted: to.saturating_sub(from),
+        }),
+    }
 }
 
 /// One of ours or of theirs.
@@ -241,6 +267,25 @@ mod tests {
         let [overlap] = &overlaps[..] else { panic!("{overlaps:?}") };
         assert_eq!((&overlap.who[..], &overlap.beside[..]), ("java", "ours"));
         assert_eq!(overlap.lasted, Duration::from_secs(3));
+    }
+
+    #[test]
+    fn a_belief_that_outlasts_several_turns_counts_once() {
+        let [granted, claimed] = lease(4, 2, 6);
+        let back = (6, "ours", What::GaveBack { lock: LOCK.into(), token: 2 });
+        let [granted_again, claimed_again] = lease(7, 3, 9);
+        let history = history(vec![
+            (1, "java", believes(1)),
+            granted,
+            claimed,
+            back,
+            granted_again,
+            claimed_again,
+            (8, "java", stops(1)),
+        ]);
+        let overlaps = overlaps(&history);
+        let [overlap] = &overlaps[..] else { panic!("{overlaps:?}") };
+        assert_eq!(overlap.lasted, Duration::from_secs(4));
     }
 
     #[test]
