@@ -27,6 +27,7 @@ pub(crate) fn run(policy: MissingPeers, filter: Option<&str>) -> Result<()> {
     let mut steps = Steps::default();
     if filter.is_none() {
         checks(&mut steps, policy);
+        steps.run("fuzz targets", || workspace.fuzz_targets());
     }
     // Suites ask for the command and would build it, unseen, in the middle of a time limit.
     steps.run("command", || cargo(&["build", "--package", "lockkeeper-cli"]));
@@ -107,6 +108,16 @@ impl Workspace {
     fn note(&self, line: &str) -> Result<()> {
         let mut log = fs::OpenOptions::new().append(true).open(&self.skip_log)?;
         writeln!(log, "{line}").context("cannot write the list of skipped tests")
+    }
+
+    /// Type-checks the fuzz targets: running them takes a nightly tool chain, but they must not rot.
+    fn fuzz_targets(&self) -> Result<Verdict> {
+        let manifest = self.metadata.workspace_root.join("fuzz/Cargo.toml");
+        let mut check = command(&["check", "--bins", "--manifest-path", manifest.as_str()]);
+        check.arg("--target-dir").arg(&self.metadata.target_directory);
+        // Nothing is linked, so the C++ sources of libFuzzer need not be compiled.
+        check.env("CUSTOM_LIBFUZZER_PATH", "none/libnone.a");
+        passed(&mut check)
     }
 
     /// The lines `SKIPPED: ...` of the last run, each once.

@@ -4,9 +4,12 @@ use std::time::Duration;
 
 use bytes::{BufMut, BytesMut};
 use lockkeeper_engine::Engine;
-use lockkeeper_wire::{CreateMode, MAX_FRAME};
+use lockkeeper_wire::{
+    CreateMode, MAX_FRAME, OpCode, Record as _, Request, RequestHeader, write_frame,
+};
 
-use crate::client::{Client, create};
+use crate::client::{Client, create, eventually};
+use crate::log::Log;
 
 const LONG: Duration = Duration::from_secs(30);
 
@@ -83,5 +86,80 @@ async fn a_request_in_single_bytes() {
     for byte in &out[..] {
         client.send_bytes(&[*byte]);
     }
+    assert_eq!(client.reply().unwrap().0.error, 0);
+}
+
+/// A request with this body, whatever that is.
+fn request(xid: i32, op: i32, body: &[u8]) -> BytesMut {
+    let mut bytes = BytesMut::new();
+    write_frame(&mut bytes, |out| {
+        RequestHeader { xid, op }.encode(out);
+        out.put_slice(body);
+    });
+    bytes
+}
+
+/// What cannot be a request is answered with an error or ends its connection, with one line in the
+/// log; a number that tells a length is believed only as far as bytes follow.
+#[tokio::test]
+async fn requests_that_make_no_sense_get_an_error_or_end_their_connection() {
+    const HUGE: [u8; 4] = i32::MAX.to_be_bytes();
+    const PATH: &[u8] = b"\0\0\0\x02/a";
+    let log = Log::default();
+    let _here = tracing::subscriber::set_default(log.clone());
+    let engine = Engine::builder().start().await.unwrap();
+    let mut bystander = Client::connect(&engine, LONG);
+    let (create, get, multi) = (OpCode::Create, OpCode::GetData, OpCode::Multi);
+    // A multi's header: type, done, error.
+    let inner = [&OpCode::Multi.code().to_be_bytes()[..], &[0], &(-1_i32).to_be_bytes()].concat();
+    for (what, op, body) in [
+        ("an unknown operation", 1000, Vec::new()),
+        ("a negative operation", i32::MIN, Vec::new()),
+        ("a reply's operation", -1, Vec::new()),
+        ("nothing behind the header", create.code(), Vec::new()),
+        ("a path of a negative length", get.code(), i32::MIN.to_be_bytes().to_vec()),
+        ("a path of a huge length", get.code(), HUGE.to_vec()),
+        ("a path that is no UTF-8", get.code(), b"\0\0\0\x03/\xff\xfe\0".to_vec()),
+        ("a list of a huge length", create.code(), [PATH, &[0; 4], &HUGE].concat()),
+        ("watches of a huge number", OpCode::SetWatches.code(), [&[0; 8][..], &HUGE].concat()),
+        ("a multi without an end", multi.code(), Vec::new()),
+        ("a multi within a multi", multi.code(), [&inner[..], &inner].concat()),
+    ] {
+        let before = log.lines_with("");
+        let is_logged = || log.lines_with("") == before + 1;
+        let mut client = Client::connect(&engine, LONG);
+        client.send_bytes(&request(1, op, &body));
+        if let Ok((header, _)) = client.reply() {
+            assert!(header.xid == 1 && header.error != 0, "{what}: {header:?}");
+            // Either it goes on, or that was the last that it got.
+            client.try_send(&[Request::Ping]);
+            assert!(client.reply().is_ok_and(|(header, _)| header.xid == -2) || is_logged());
+        } else {
+            eventually(&format!("the line in the log for {what}"), is_logged);
+        }
+        bystander.ping();
+    }
+    assert_eq!(engine.stats().nodes, 4, "nothing was created");
+}
+
+/// Xids are the client's own affair: each request has its answer, in order.
+#[tokio::test]
+async fn a_reused_xid_is_answered_like_any_other() {
+    let engine = Engine::builder().start().await.unwrap();
+    let mut client = Client::connect(&engine, LONG);
+    let path = |path: &str| {
+        let mut body = (path.len() as i32).to_be_bytes().to_vec();
+        body.extend(path.bytes());
+        body.push(0);
+        body
+    };
+    for (path, error) in [(path("/"), 0), (path("/none"), -101), (path("/"), 0)] {
+        client.send_bytes(&request(7, OpCode::GetData.code(), &path));
+        let (header, _) = client.reply().unwrap();
+        assert_eq!((header.xid, header.error), (7, error));
+    }
+    // A multi of nothing: its end alone.
+    let end = [&(-1_i32).to_be_bytes()[..], &[1], &(-1_i32).to_be_bytes()].concat();
+    client.send_bytes(&request(7, OpCode::Multi.code(), &end));
     assert_eq!(client.reply().unwrap().0.error, 0);
 }

@@ -16,11 +16,11 @@ use crate::client::{Client, eventually, exists, word};
 const LONG: Duration = Duration::from_secs(30);
 
 /// Keeps the lines from warnings up.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<String>>>);
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Log(Arc<Mutex<Vec<String>>>);
 
 impl Log {
-    fn lines_with(&self, part: &str) -> usize {
+    pub(crate) fn lines_with(&self, part: &str) -> usize {
         self.0.lock().unwrap().iter().filter(|line| line.contains(part)).count()
     }
 }

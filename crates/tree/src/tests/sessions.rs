@@ -94,7 +94,7 @@ fn a_session_survives_its_connection_until_the_timeout() {
 }
 
 #[test]
-fn a_mass_expiry_is_done_in_pieces() {
+fn s10_a_mass_expiry_is_done_in_pieces() {
     let mut world = World::new();
     for _ in 0..1000 {
         world.client();
