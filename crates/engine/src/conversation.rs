@@ -10,7 +10,7 @@ use lockkeeper_tree::ConnectionId;
 use lockkeeper_wire::{FrameError, split_frame};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::yield_now;
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use crate::admission::Seat;
 use crate::commit::Pipeline;
@@ -161,17 +161,24 @@ async fn serve(
 async fn exchange(hub: &Hub, reader: &mut Reader, connection: &Connection) -> Result<(), Ended> {
     // The client may have sent its first requests along with the handshake.
     reader.deliver(hub, connection.id)?;
+    // Since when a connection that ends has taken nothing. What the peer says gives it no time.
+    let mut stuck_since = None;
     loop {
         let wants = connection.wants();
         if !matches!(wants.life, Life::Open | Life::Finishing) {
             return Ok(());
         }
         let full = hub.pipeline.is_full();
+        let is_ending = wants.life == Life::Finishing;
+        if is_ending {
+            stuck_since.get_or_insert_with(Instant::now);
+        }
         tokio::select! {
             () = connection.attention() => {}
             ready = connection.writable(), if wants.write => {
                 ready?;
                 connection.flush();
+                stuck_since = None;
             }
             read = reader.fill(), if wants.read && !full => {
                 read?;
@@ -183,11 +190,16 @@ async fn exchange(hub: &Hub, reader: &mut Reader, connection: &Connection) -> Re
                 }
             }
             () = hub.pipeline.room(), if full => {}
-            () = sleep(LINGER), if wants.life == Life::Finishing => {
+            () = over(stuck_since), if is_ending => {
                 return Err(Ended::NotTaken);
             }
         }
     }
+}
+
+/// Waits until the time is over that a peer has which takes nothing.
+async fn over(stuck_since: Option<Instant>) {
+    sleep_until(stuck_since.unwrap_or_else(Instant::now) + LINGER).await;
 }
 
 /// Everyday ends are of interest to whoever debugs only.

@@ -77,6 +77,27 @@ async fn a_closing_connection_that_takes_nothing_is_cut() {
     eventually("its place is free", || word(&engine, "ruok") == "imok");
 }
 
+/// The engine gave it another second for everything that it said.
+#[tokio::test]
+async fn a_closing_connection_that_takes_nothing_is_cut_although_it_talks_on() {
+    let builder = Engine::builder().max_connections(1).max_outgoing(128 * 1024 * 1024);
+    let engine = builder.start().await.unwrap();
+    let mut stuck = Client::connect(&engine, LONG);
+    let data = Bytes::from(vec![7; 512 * 1024]);
+    stuck.call(create_with("/large", CreateMode::Persistent, data)).unwrap();
+    // So much that the socket does not take it, and so little that the engine reads on.
+    let requests: Vec<Request> = (0..40).map(|_| get_data("/large")).collect();
+    stuck.send(&requests);
+    // The others are on their way, too.
+    stuck.reply().unwrap();
+    engine.expire_session(stuck.session).await;
+    eventually("its place is free", || {
+        // Fails in the end.
+        stuck.try_send(&[Request::Ping]);
+        word(&engine, "ruok") == "imok"
+    });
+}
+
 /// When too much waits for the disk the engine stops reading, and a session that it does not hear
 /// must not expire for that.
 #[tokio::test]
