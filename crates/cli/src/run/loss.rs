@@ -8,7 +8,7 @@
 //!
 //! Each renewal moves the deadline, and all of this with it. Once TERM is sent there is no way
 //! back: the command may have begun to end. If this process is stopped, the watchdog kills the
-//! command in the middle of the reserve.
+//! command after a quarter of the reserve.
 
 use std::time::Duration;
 
@@ -126,7 +126,7 @@ impl Loss {
         self.deadline = deadline.or(self.deadline);
         if let Some(deadline) = self.deadline.filter(|_| self.terms.on_lost != OnLost::Warn) {
             // Later than we do it ourselves, and early enough for the kernel to do it.
-            self.watchdog.allow(before(deadline, self.terms.reserve / 2));
+            self.watchdog.allow(before(deadline, self.terms.reserve * 3 / 4));
         }
     }
 
