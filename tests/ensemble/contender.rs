@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use lockkeeper::{
-    AcquireError, Client, ClientBuilder, CreateMode, FencingToken, Guard, Instant, MultiGuard,
-    MultiLock, Mutex, MutexGuard, RwLock, RwLockWriteGuard, Semaphore, SemaphoreGuard,
+    AcquireError, Client, ClientBuilder, CreateMode, ErrorCode, FencingToken, Guard, Instant,
+    MultiGuard, MultiLock, Mutex, MutexGuard, RwLock, RwLockWriteGuard, Semaphore, SemaphoreGuard,
     SemaphoreLayout, State, ZnodePath,
 };
 use lockkeeper_testkit::clock;
@@ -327,10 +327,17 @@ impl Worker {
 /// Makes the znodes that are written to under the locks. Arguments: `CONNECT`.
 pub(crate) async fn prepare(arguments: &[String]) -> Result<()> {
     let [servers] = arguments else { anyhow::bail!("arguments: CONNECT") };
-    let client = Client::connect(servers).await?;
+    let client = connect(&Client::builder(), servers).await;
     let registers = Kind::ALL.iter().flat_map(|kind| kind.paths()).map(|lock| register(lock));
     for path in ["/registers".to_owned()].into_iter().chain(registers) {
-        client.create(&ZnodePath::new(&path)?, "", CreateMode::Persistent).await?;
+        let path = ZnodePath::new(&path)?;
+        while let Err(error) = client.create(&path, "", CreateMode::Persistent).await {
+            match error.code() {
+                Some(ErrorCode::NodeExists) => break,
+                _ if error.is_retryable() => sleep(Duration::from_millis(200)).await,
+                _ => return Err(error.into()),
+            }
+        }
     }
     client.close().await;
     Ok(())

@@ -119,14 +119,32 @@ impl Field {
     pub(crate) fn heal(&mut self) -> Result<()> {
         fs::remove_file(self.folder.path().join(TROUBLE))?;
         self.network.heal()?;
+        self.start_dead_servers()?;
+        (0..SERVERS).try_for_each(|server| self.servers.resume(server))?;
+        self.programs.go_on()
+    }
+
+    /// Some end by themselves, and count on being started again.
+    fn start_dead_servers(&mut self) -> Result<()> {
         for server in 0..SERVERS {
-            // Some end by themselves, and count on being started again.
-            match self.servers.server_mut(server).has_ended()? {
-                true => self.servers.server_mut(server).begin_restart()?,
-                false => self.servers.resume(server)?,
+            let server = self.servers.server_mut(server);
+            if server.has_ended()? {
+                server.begin_restart()?;
             }
         }
-        self.programs.go_on()
+        Ok(())
+    }
+
+    async fn settles(&mut self) -> Result<()> {
+        let start = Instant::now();
+        loop {
+            self.start_dead_servers()?;
+            match self.servers.settles(Duration::from_secs(10)).await {
+                Err(error) if start.elapsed() > LIMIT => return Err(error),
+                Err(_) => {}
+                Ok(()) => return Ok(()),
+            }
+        }
     }
 
     fn isolate(&self, server: usize) -> Result<()> {
@@ -150,7 +168,7 @@ impl Field {
         let leader = self.leader().await?;
         for server in others(leader).chain([leader]) {
             self.servers.server_mut(server).begin_restart()?;
-            self.servers.settles(LIMIT).await?;
+            self.settles().await?;
         }
         Ok(())
     }
@@ -181,7 +199,7 @@ impl Field {
 
     /// Waits until every worker has held once more than before; the history says who has not.
     pub(crate) async fn everybody_goes_on(&mut self) -> Result<()> {
-        self.servers.settles(LIMIT).await?;
+        self.settles().await?;
         let before = self.recorder.turns();
         let start = Instant::now();
         let mut helped = false;

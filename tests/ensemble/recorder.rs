@@ -5,7 +5,7 @@
 //! `tests/ensemble/README.md`.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead, BufReader, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -55,9 +55,9 @@ impl Recorder {
 
     /// Until the other end is closed, as it is when a program dies.
     fn listen(&self, stream: &UnixStream) {
-        let mut lines = BufReader::new(stream).lines().map_while(Result::ok);
-        let Some(who) = lines.next() else { return };
-        for line in lines {
+        let mut stream_in = BufReader::new(stream);
+        let Some(who) = whole_line(&mut stream_in) else { return };
+        while let Some(line) = whole_line(&mut stream_in) {
             let words: Vec<&str> = line.split(' ').collect();
             let reply = match words[..] {
                 [_, "write", lock, token] => self.write(&who, lock, token),
@@ -161,6 +161,13 @@ impl Recorder {
     }
 }
 
+/// `None` at the end, which may come in the middle of a line: somebody was killed.
+fn whole_line(stream: &mut impl BufRead) -> Option<String> {
+    let mut line = String::new();
+    stream.read_line(&mut line).ok()?;
+    line.strip_suffix('\n').map(str::to_owned)
+}
+
 fn path(word: &str) -> String {
     word.to_owned()
 }
@@ -188,13 +195,13 @@ impl Pen {
     pub(crate) fn say(&self, at: Duration, words: &str) {
         let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
         // The recorder ends last, or the test has failed anyway.
-        let _ = writeln!(stream, "{} {words}", at.as_nanos());
+        let _ = send(&mut stream, &format!("{} {}", at.as_nanos(), words.replace('\n', " ")));
     }
 
     /// Sends a write to the resource, and waits for the answer.
     pub(crate) fn write(&self, lock: &str, token: FencingToken) -> Result<String> {
         let mut stream = introduce(&self.socket, &self.who)?;
-        writeln!(stream, "{} write {lock} {token}", clock::now().as_nanos())?;
+        send(&mut stream, &format!("{} write {lock} {token}", clock::now().as_nanos()))?;
         let mut answer = String::new();
         BufReader::new(stream).read_line(&mut answer)?;
         Ok(answer)
@@ -203,6 +210,11 @@ impl Pen {
 
 fn introduce(socket: &Path, who: &str) -> Result<UnixStream> {
     let mut stream = UnixStream::connect(socket).context("no recorder")?;
-    writeln!(stream, "{who}")?;
+    send(&mut stream, who)?;
     Ok(stream)
+}
+
+/// All of a line at once.
+fn send(stream: &mut UnixStream, line: &str) -> std::io::Result<()> {
+    stream.write_all(format!("{line}\n").as_bytes())
 }
