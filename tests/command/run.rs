@@ -54,7 +54,7 @@ fn bad_input_gets_one_line_and_code_64() -> Result<()> {
         ("--session-timeout 1ms ls", ["--session-timeout", "too short"]),
         ("run -w -5s l -- true", ["'-5s'", "not negative"]),
         ("run --kill-after -1 l -- true", ["'-1'", "not negative"]),
-        ("run zookeeper/quota -- true", ["/zookeeper/quota", "servers keep"]),
+        ("run zookeeper/quota -- true", ["/zookeeper/quota", "server's own"]),
         ("run a/b\u{1f4a5}c -- true", ["character 5", "U+1F4A5"]),
         ("frobnicate", ["frobnicate", "--help"]),
     ] {
@@ -63,16 +63,6 @@ fn bad_input_gets_one_line_and_code_64() -> Result<()> {
     Ended::of(&mut home.command_of(&["run", "", "--", "true"]))?.complains(64, &["it is empty"]);
     let mut unset = home.command_of(&["run", "l", "--", ""]);
     Ended::of(&mut unset)?.complains(64, &["the command is an empty text"]);
-    Ok(())
-}
-
-/// Below a chroot the name is as good as any.
-#[tokio::test]
-async fn only_the_servers_own_zookeeper_is_reserved() -> Result<()> {
-    let home = Home::new()?;
-    let (_server, address) = served(&home, "s", "--listen 127.0.0.1:0 --durability memory").await?;
-    home.runs(&format!("--connect {address}/app zookeeper/quota"), "true")?.is_fine();
-    home.runs(&format!("--connect {address} zookeepers"), "true")?.is_fine();
     Ok(())
 }
 

@@ -7,7 +7,7 @@ use clap::builder::styling::{AnsiColor, Styles};
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use lockkeeper::{ConnectString, LeaseMode, ZnodePath};
+use lockkeeper::{LeaseMode, ZnodePath};
 
 use crate::exit::{Exit, Failure};
 use crate::{bench, demo, engine, local, names, revoke, run, serve, wait};
@@ -114,13 +114,6 @@ impl Global {
     /// whoever meant other servers would hold a lock that nobody else looks at.
     pub(crate) fn connect(&self) -> Option<&str> {
         self.connect.as_deref()
-    }
-
-    /// Whether paths begin at the servers' own root, and not at a chroot.
-    pub(crate) fn names_whole_tree(&self) -> bool {
-        let chroot =
-            |servers: &str| servers.parse().is_ok_and(|s: ConnectString| !s.chroot.is_root());
-        !self.connect().is_some_and(chroot)
     }
 
     /// What proves a lease. Behind a Unix socket is a server that stands alone.

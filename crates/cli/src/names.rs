@@ -23,11 +23,6 @@ pub(crate) fn folder(text: &str) -> Result<ZnodePath, LockPathError> {
     path.map_err(LockPathError::Path)
 }
 
-/// Whether the servers keep it for themselves, if it is seen from their root.
-pub(crate) fn is_reserved(lock: &ZnodePath) -> bool {
-    lock.as_str().split('/').nth(1) == Some("zookeeper")
-}
-
 /// Reads `10s`, `500ms` or `1m 30s`; a number alone is seconds, as in flock(1).
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().ok().map(Duration::try_from_secs_f64);

@@ -146,7 +146,7 @@ enum OnRevoke {
 /// Runs the command, and gives its exit code.
 pub(crate) async fn run(global: &Global, options: Options) -> Result<u8, Failure> {
     // Until the signals are listened to they end this process, which has nothing to leave behind.
-    check(global, &options)?;
+    check(&options)?;
     let connection = Connection::open_within(global, options.wait).await?;
     let result = with_session(&connection, &options).await;
     connection.close().await;
@@ -154,17 +154,9 @@ pub(crate) async fn run(global: &Global, options: Options) -> Result<u8, Failure
 }
 
 /// Refuses what could never work before anything is started for it.
-fn check(global: &Global, options: &Options) -> Result<(), Failure> {
+fn check(options: &Options) -> Result<(), Failure> {
     if options.command.first().is_none_or(|program| program.is_empty()) {
         let message = "the command is an empty text; a variable that is not set, perhaps?";
-        return Err(Failure::new(Exit::Usage, message));
-    }
-    if global.names_whole_tree() && names::is_reserved(&options.lock) {
-        let message = format!(
-            "{} is no place for a lock: the servers keep what is below /zookeeper \
-                               for themselves",
-            options.lock
-        );
         return Err(Failure::new(Exit::Usage, message));
     }
     Ok(())
