@@ -13,6 +13,7 @@ use anyhow::{Context, Result, ensure};
 const SCRIPTS: [&str; 2] =
     ["/usr/share/zookeeper/bin/zkServer.sh", "/opt/zookeeper/bin/zkServer.sh"];
 const START_LIMIT: Duration = Duration::from_secs(60);
+const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 
 /// A running server; killed on drop.
 pub(crate) struct Server {
@@ -81,7 +82,7 @@ impl Server {
         while ruok(&server.connect).is_err() {
             ensure!(server.process.try_wait()?.is_none(), "zkServer.sh has ended");
             ensure!(start.elapsed() < START_LIMIT, "ZooKeeper does not answer");
-            std::thread::sleep(Duration::from_millis(2));
+            std::thread::sleep(Duration::from_millis(5));
         }
         server.took = start.elapsed();
         Ok(server)
@@ -131,6 +132,9 @@ pub(crate) struct Memory {
 
 fn ruok(connect: &str) -> Result<()> {
     let mut stream = TcpStream::connect(connect)?;
+    // While nobody listens at a port, a connection to it may begin there too, and reach itself.
+    ensure!(stream.local_addr()? != stream.peer_addr()?, "nobody listens yet");
+    stream.set_read_timeout(Some(ANSWER_LIMIT))?;
     stream.write_all(b"ruok")?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
