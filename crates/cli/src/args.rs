@@ -301,9 +301,10 @@ mod tests {
         };
         for idle in WITHOUT_SERVERS {
             let text = help(idle);
-            assert!(!text.contains("--connect") && !text.contains("--session-timeout"), "{text}");
+            assert!(!text.contains("--connect <") && !text.contains("--session-timeout"), "{text}");
         }
         assert!(help("local").contains("--json") && help("run").contains("--tls-ca"));
+        assert!(help("run").contains("--connect <"), "as it is looked for above");
         let parsed = Cli::definition().try_get_matches_from(["lockkeeper", "--tls-ca", "f", "man"]);
         assert!(parsed.is_ok(), "it may be in the environment, or in a script, all the same");
     }
