@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use lockkeeper::{Client, Guard, RwLock};
+use lockkeeper::{Client, CreateMode, ExclusiveNode, Guard, RwLock};
 use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
+use lockkeeper_testkit::proxy::Passed;
 use lockkeeper_wire::OpCode;
 use tokio::task::JoinSet;
 
@@ -112,5 +113,58 @@ async fn a_run_of_readers_wakes_once_and_wakes_the_writer_once() -> Result<()> {
     writing.await??.release().await?;
     assert_eq!(bob.proxy.events().len(), 1, "one for the whole run");
     assert_eq!(events(&readers), WAITERS);
+    Ok(())
+}
+
+/// Waits until each of these has been told of something.
+async fn all_are_told(participants: &[Participant]) {
+    for participant in participants {
+        let told = |passed: &[Passed]| passed.iter().any(|p| matches!(p, Passed::Event(..)));
+        participant.proxy.passes(told).await;
+    }
+}
+
+/// What the fair locks are for: here everybody waits for the same node.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_of_an_exclusive_node_wakes_all_of_a_thousand() -> Result<()> {
+    let backend = Backend::embedded().await?;
+    let alice = participant(&backend).await?;
+    let waiters = participants(&backend, WAITERS).await?;
+    let guard = lock_of::<ExclusiveNode>(&alice)?.acquire().await?;
+    let mut acquiring = JoinSet::new();
+    for participant in &waiters {
+        let lock = lock_of::<ExclusiveNode>(participant)?;
+        acquiring.spawn(async move { lock.acquire().await });
+    }
+    settled(&waiters, 1).await;
+    guard.release().await?;
+    let _next = acquiring.join_next().await.expect("they wait")??;
+    all_are_told(&waiters).await;
+    assert_eq!(events(&waiters), WAITERS, "one holds, and all others were woken for nothing");
+    Ok(())
+}
+
+/// The first lock that one thinks of: numbered nodes, and everybody watches the whole line.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_of_the_naive_lock_wakes_all_of_a_thousand() -> Result<()> {
+    let backend = Backend::embedded().await?;
+    let alice = participant(&backend).await?;
+    let waiters = participants(&backend, WAITERS).await?;
+    alice.client.ensure(&lock_path(), CreateMode::Container).await?;
+    let contender = lock_path().child("lock-")?;
+    let enter = |participant: &Participant| {
+        participant.client.create(&contender, "", CreateMode::EphemeralSequential)
+    };
+    let first = enter(&alice).await?;
+    for participant in &waiters {
+        enter(participant).await?;
+    }
+    let mut watches = Vec::new();
+    for participant in &waiters {
+        watches.push(participant.client.children_watched(&lock_path()).await?.1);
+    }
+    alice.client.delete(&first.path, None).await?;
+    all_are_told(&waiters).await;
+    assert_eq!(events(&waiters), WAITERS, "of whom one is the next");
     Ok(())
 }

@@ -3,6 +3,7 @@
 //!
 //! A test is a function of a [`Backend`]; `contract!` makes one test for each server out of it.
 
+mod costs;
 mod exclusive;
 mod exclusive_faults;
 mod exclusive_leases;
@@ -21,7 +22,6 @@ mod rw_lock;
 mod semaphore;
 mod semaphore_layouts;
 mod shown;
-
 mod upgrade;
 
 use std::time::Duration;

@@ -19,13 +19,13 @@ pub enum SemaphoreLayout {
     #[default]
     Native,
     /// That of Curator's `InterProcessSemaphoreV2`: whoever is first in the line at `<path>/locks`
-    /// waits for a free lease below `<path>/leases`. Acquiring costs three round trips, or more.
+    /// waits for a free lease below `<path>/leases`. Acquiring costs two round trips, or more.
     /// The number of permits is a convention.
     Curator,
     /// The same, and the number of permits is that of Curator's `SharedCount` at this path.
     CuratorCounted(String),
     /// That of kazoo's `Semaphore`: whoever is first in the line at `<path>-__lock__` waits until
-    /// `<path>` has few enough children. Acquiring costs three round trips, or more. The number of
+    /// `<path>` has few enough children. Acquiring costs four round trips, or more. The number of
     /// permits is in the data of `<path>`, and is not changed while programs run.
     Kazoo,
 }

@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use anyhow::{Context, Result, ensure};
 use bytes::{Bytes, BytesMut};
 use lockkeeper_wire::{
-    ConnectRequest, ConnectResponse, Decoder, ErrorCode, EventKind, MAX_FRAME, OpCode, Record,
-    ReplyHeader, Request, RequestHeader, SessionId, WatchEvent, Zxid, split_frame, write_frame,
-    xid,
+    ConnectRequest, ConnectResponse, Decoder, ErrorCode, EventKind, MAX_FRAME, OpCode,
+    PathWatchRequest, Record, ReplyHeader, Request, RequestHeader, SessionId, WatchEvent, Zxid,
+    split_frame, write_frame, xid,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -44,6 +44,8 @@ struct Rules {
     frozen: bool,
     /// Replies and events wait.
     hold_replies: bool,
+    /// Except the first so many replies since the start.
+    answers: usize,
     /// Connections are closed as they come.
     refuse: bool,
     /// Grows when all connections are to be closed.
@@ -53,6 +55,11 @@ struct Rules {
 #[derive(Debug, Default)]
 struct Log {
     passed: Vec<Passed>,
+    /// How many of them set a watch.
+    watches: usize,
+    /// Since the start.
+    requests: usize,
+    replies: usize,
     losses: Vec<(OpCode, Loss)>,
     /// Requests that are answered with an error, and how often.
     refusals: HashMap<OpCode, (ErrorCode, usize)>,
@@ -131,6 +138,12 @@ impl Proxy {
         self.shared.rules.send_modify(|rules| rules.hold_replies = true);
     }
 
+    /// Lets those replies pass that belong to the requests which have passed until now.
+    pub fn answer(&self) {
+        let answers = self.log().requests;
+        self.shared.rules.send_modify(|rules| rules.answers = answers);
+    }
+
     /// Lets everything pass again.
     pub fn restore(&self) {
         self.shared.rules.send_modify(|rules| {
@@ -185,9 +198,16 @@ impl Proxy {
         passed.collect()
     }
 
+    /// How many of the requests set a watch.
+    pub fn watches(&self) -> usize {
+        self.log().watches
+    }
+
     /// Forgets what has passed.
     pub fn clear(&self) {
-        self.log().passed.clear();
+        let mut log = self.log();
+        log.passed.clear();
+        log.watches = 0;
     }
 
     /// Waits until what has passed is as wanted.
@@ -210,8 +230,19 @@ impl Shared {
     }
 
     fn note(&self, passed: Passed) {
-        self.log().passed.push(passed);
+        let mut log = self.log();
+        log.requests += usize::from(matches!(passed, Passed::Request(_)));
+        log.replies += usize::from(matches!(passed, Passed::Reply(_)));
+        log.passed.push(passed);
+        drop(log);
         self.passed.send_modify(|count| *count += 1);
+    }
+
+    /// Whether a reply or an event may pass. Events pass with the replies that came before them.
+    fn answers(&self, rules: &Rules, is_event: bool) -> bool {
+        let replies = self.log().replies;
+        let event = is_event && rules.answers > 0 && replies == rules.answers;
+        !rules.hold_replies || replies < rules.answers || event
     }
 
     fn take_refusal(&self, op: OpCode) -> Option<ErrorCode> {
@@ -276,13 +307,17 @@ async fn requests(
     forward(&mut to, &hello).await?;
     loop {
         let frame = next_frame(&mut from, &mut input).await?;
-        let header = RequestHeader::decode(&mut Decoder::new(frame.clone()))?;
+        let mut body = Decoder::new(frame.clone());
+        let header = RequestHeader::decode(&mut body)?;
         let op = OpCode::from_code(header.op).context("an unknown op")?;
         let loss = shared.take_loss(op);
         ensure!(loss != Some(Loss::BeforeRequest), "lost before {op:?}");
         let lost = loss == Some(Loss::BeforeReply);
         pending.lock().unwrap_or_else(PoisonError::into_inner).insert(header.xid, (op, lost));
         passable(shared, |rules| !rules.frozen).await;
+        if sets_a_watch(op, &mut body)? {
+            shared.log().watches += 1;
+        }
         shared.note(Passed::Request(op));
         forward(&mut to, &frame).await?;
     }
@@ -306,8 +341,9 @@ async fn replies(
         let frame = next_frame(&mut from, &mut input).await?;
         let mut body = Decoder::new(frame.clone());
         let header = ReplyHeader::decode(&mut body)?;
-        passable(shared, |rules| !rules.frozen && !rules.hold_replies).await;
-        if header.xid == xid::NOTIFICATION {
+        let is_event = header.xid == xid::NOTIFICATION;
+        passable(shared, |rules| !rules.frozen && shared.answers(rules, is_event)).await;
+        if is_event {
             let event = WatchEvent::decode(&mut body)?;
             shared.note(Passed::Event(event.kind, event.path));
         } else {
@@ -325,6 +361,15 @@ async fn replies(
             }
         }
         forward(&mut to, &frame).await?;
+    }
+}
+
+/// Whether a request of one of the kinds that may set a watch does so.
+fn sets_a_watch(op: OpCode, body: &mut Decoder) -> Result<bool> {
+    use OpCode::{Exists, GetChildren, GetChildren2, GetData};
+    match op {
+        Exists | GetChildren | GetChildren2 | GetData => Ok(PathWatchRequest::decode(body)?.watch),
+        _ => Ok(false),
     }
 }
 

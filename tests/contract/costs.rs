@@ -1,0 +1,349 @@
+//! What each lock costs: every figure of the table in `docs/locks.md`, by frames and in round trips.
+//!
+//! A round trip is what is sent before any answer to it has come: the proxy keeps the answers back
+//! until all of it has passed.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use lockkeeper::{
+    AcquireError, ExclusiveNode, Locks, MultiLock, Mutex, Owner, ReentrantMutex, RwLock, Semaphore,
+    SemaphoreLayout,
+};
+use lockkeeper_testkit::backend::{Backend, Participant};
+use lockkeeper_testkit::proxy::Passed;
+use lockkeeper_wire::OpCode;
+use lockkeeper_wire::OpCode::{
+    Create2, Delete, Exists, GetChildren2, GetData, Multi, RemoveWatches, SetData, Sync,
+};
+use tokio::task::JoinHandle;
+
+use crate::{LOCK, contract};
+
+contract!("costs":
+    a_mutex,
+    a_mutex_with_linger,
+    a_mutex_with_a_lock_delay,
+    a_reentrant_mutex,
+    a_reader,
+    a_writer,
+    a_semaphore,
+    semaphores_of_other_layouts,
+    an_exclusive_node,
+    several_locks,
+    locks_by_key,
+);
+
+/// What is sent while nothing is waited for: places and watches that are given up.
+const UNAWAITED: [OpCode; 2] = [RemoveWatches, Delete];
+
+/// Something that is being acquired, with the answers to it kept back.
+struct Costs<'a, T> {
+    participant: &'a Participant,
+    acquiring: JoinHandle<Result<T, AcquireError>>,
+    /// What has been sent so far.
+    sent: Vec<OpCode>,
+}
+
+/// Starts to acquire something of a participant.
+fn costs<T: Send + 'static>(
+    participant: &Participant,
+    acquire: impl Future<Output = Result<T, AcquireError>> + Send + 'static,
+) -> Costs<'_, T> {
+    participant.proxy.clear();
+    participant.proxy.hold_replies();
+    Costs { participant, acquiring: tokio::spawn(acquire), sent: Vec::new() }
+}
+
+impl<T> Costs<'_, T> {
+    /// One round trip, in which just this is sent.
+    async fn trip(mut self, requests: &[OpCode]) -> Self {
+        self.sent.extend(requests);
+        let proxy = &self.participant.proxy;
+        proxy.passes(|passed| awaited(passed).len() >= self.sent.len()).await;
+        assert_eq!(awaited(&proxy.passed()), self.sent, "sent together");
+        proxy.answer();
+        // And has come about: what others do now comes after it.
+        let replies = |passed: &[Passed]| {
+            passed.iter().filter(|p| matches!(p, Passed::Reply(op) if counts(*op))).count()
+        };
+        proxy.passes(|passed| replies(passed) == self.sent.len()).await;
+        self
+    }
+
+    /// It has what it wants, with nothing more sent, and has set so many watches.
+    async fn held(self, watches: usize) -> Result<T> {
+        let proxy = &self.participant.proxy;
+        proxy.restore();
+        let held = self.acquiring.await??;
+        assert_eq!(awaited(&proxy.passed()), self.sent, "and nothing more was needed");
+        assert_eq!(proxy.watches(), watches, "watches");
+        Ok(held)
+    }
+}
+
+fn counts(op: OpCode) -> bool {
+    op != OpCode::Ping && !UNAWAITED.contains(&op)
+}
+
+/// The requests that are waited for.
+fn awaited(passed: &[Passed]) -> Vec<OpCode> {
+    let awaited = passed.iter().filter_map(|passed| match passed {
+        Passed::Request(op) if counts(*op) => Some(*op),
+        _ => None,
+    });
+    awaited.collect()
+}
+
+/// Releases, for the price of these requests that anything waits for.
+macro_rules! release {
+    ($participant:expr, $guard:expr, $requests:expr) => {
+        $participant.proxy.clear();
+        $guard.release().await?;
+        let mut requests = $participant.proxy.requests();
+        requests.retain(|op| *op != RemoveWatches);
+        assert_eq!(requests, $requests, "to release it");
+    };
+}
+
+async fn a_mutex(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let [ours, theirs] = [&alice, &bob].map(|p| Mutex::new(&p.client, LOCK).expect("a path"));
+    ours.acquire().await?.release().await?;
+    let lock = ours.clone();
+    let guard = costs(&alice, async move { lock.acquire().await });
+    let guard = guard.trip(&[Create2, GetChildren2]).await.held(0).await?;
+    let next = costs(&bob, async move { theirs.acquire().await });
+    let next = next.trip(&[Create2, GetChildren2]).await.trip(&[GetData, GetData]).await;
+    release!(alice, guard, [Delete]);
+    let next = next.held(2).await?;
+    assert_eq!(bob.proxy.events().len(), 1);
+    release!(bob, next, [Delete]);
+    Ok(())
+}
+
+/// Where nobody else comes, the node is acquired once and for all.
+async fn a_mutex_with_linger(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let lock = Mutex::builder(&alice.client, LOCK).linger(Duration::from_secs(3600)).build()?;
+    lock.acquire().await?.release().await?;
+    // The keeper looks at the node and at the line, once.
+    let looked = |passed: &[Passed]| passed.contains(&Passed::Reply(GetData));
+    alice.proxy.passes(looked).await;
+    alice.client.sync(lock.path()).await?;
+    let again = lock.clone();
+    let guard = costs(&alice, async move { again.acquire().await }).held(0).await?;
+    release!(alice, guard, [] as [OpCode; 0]);
+    Ok(())
+}
+
+async fn a_mutex_with_a_lock_delay(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let delayed = |p: &Participant| {
+        Mutex::builder(&p.client, LOCK).lock_delay(Duration::from_millis(10)).build()
+    };
+    let (ours, theirs) = (delayed(&alice)?, delayed(&bob)?);
+    ours.acquire().await?.release().await?;
+    let lock = ours.clone();
+    let guard = costs(&alice, async move { lock.acquire().await });
+    let guard = guard.trip(&[Create2, GetChildren2]).await.trip(&[Multi]).await.held(0).await?;
+    let lock = theirs.clone();
+    let next = costs(&bob, async move { lock.acquire().await });
+    let next = next.trip(&[Create2, GetChildren2]).await.trip(&[GetData, GetData]).await;
+    release!(alice, guard, [Multi]);
+    let next = next.trip(&[Multi]).await.held(2).await?;
+    assert_eq!(bob.proxy.events().len(), 1);
+
+    // It vanishes: the next one finds the mark, looks at it, and replaces it after the delay.
+    bob.proxy.expire_session().await?;
+    next.lost().await;
+    let guard = costs(&alice, async move { ours.acquire().await });
+    let guard = guard.trip(&[Create2, GetChildren2]).await.trip(&[Multi]).await;
+    let guard = guard.trip(&[GetData]).await.trip(&[Multi]).await.held(0).await?;
+    release!(alice, guard, [Multi]);
+    Ok(())
+}
+
+async fn a_reentrant_mutex(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let [ours, theirs] =
+        [&alice, &bob].map(|p| ReentrantMutex::new(&p.client, LOCK).expect("a path"));
+    let (me, other) = (Owner::new("alice"), Owner::new("bob"));
+    ours.acquire(&me).await?.release().await?;
+    let (lock, owner) = (ours.clone(), me.clone());
+    let outer = costs(&alice, async move { lock.acquire(&owner).await });
+    let outer = outer.trip(&[Create2, GetChildren2]).await.held(0).await?;
+    let inner = costs(&alice, async move { ours.acquire(&me).await }).held(0).await?;
+    release!(alice, inner, [] as [OpCode; 0]);
+    let next = costs(&bob, async move { theirs.acquire(&other).await });
+    let next = next.trip(&[Create2, GetChildren2]).await.trip(&[GetData, GetData]).await;
+    release!(alice, outer, [Delete]);
+    let next = next.held(2).await?;
+    assert_eq!(bob.proxy.events().len(), 1);
+    release!(bob, next, [Delete]);
+    Ok(())
+}
+
+async fn a_reader(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let [ours, theirs] = [&alice, &bob].map(|p| RwLock::new(&p.client, LOCK).expect("a path"));
+    ours.write().await?.release().await?;
+    let lock = ours.clone();
+    let guard = costs(&alice, async move { lock.read().await });
+    let guard = guard.trip(&[Create2, GetChildren2]).await.held(0).await?;
+    release!(alice, guard, [Delete]);
+    let writer = ours.write().await?;
+    let next = costs(&bob, async move { theirs.read().await });
+    let next = next.trip(&[Create2, GetChildren2]).await.trip(&[GetData, GetData]).await;
+    writer.release().await?;
+    let next = next.held(2).await?;
+    assert_eq!(bob.proxy.events().len(), 1);
+    release!(bob, next, [Delete]);
+    Ok(())
+}
+
+async fn a_writer(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let [ours, theirs] = [&alice, &bob].map(|p| RwLock::new(&p.client, LOCK).expect("a path"));
+    ours.write().await?.release().await?;
+    let lock = ours.clone();
+    let writer = costs(&alice, async move { lock.write().await });
+    let writer = writer.trip(&[Create2, GetChildren2]).await.held(0).await?;
+    let lock = theirs.clone();
+    let next = costs(&bob, async move { lock.write().await });
+    let next = next.trip(&[Create2, GetChildren2]).await.trip(&[GetData, GetData]).await;
+    release!(alice, writer, [Delete]);
+    // It may have left a reader.
+    let next = next.trip(&[GetChildren2]).await.held(2).await?;
+    assert_eq!(bob.proxy.events().len(), 1);
+    release!(bob, next, [Delete]);
+
+    let reader = ours.read().await?;
+    let lock = theirs.clone();
+    let next = costs(&bob, async move { lock.write().await });
+    let next = next.trip(&[Create2, GetChildren2]).await.trip(&[GetData, GetData]).await;
+    reader.release().await?;
+    let next = next.held(2).await?;
+    assert_eq!(bob.proxy.events().len(), 1);
+    let next = costs(&bob, async move { next.downgrade().await });
+    let reader = next.trip(&[Multi, Exists]).await.held(0).await?;
+    release!(bob, reader, [Delete]);
+    Ok(())
+}
+
+async fn a_semaphore(backend: Backend) -> Result<()> {
+    const PERMITS: u32 = 3;
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let [ours, theirs] =
+        [&alice, &bob].map(|p| Semaphore::new(&p.client, LOCK, PERMITS).expect("a path"));
+    ours.acquire().await?.release().await?;
+    let mut holders = Vec::new();
+    for _ in 0..PERMITS {
+        let lock = ours.clone();
+        let guard = costs(&alice, async move { lock.acquire().await });
+        holders.push(guard.trip(&[GetData, Create2, GetChildren2]).await.held(0).await?);
+    }
+    let next = costs(&bob, async move { theirs.acquire().await });
+    let next = next.trip(&[GetData, Create2, GetChildren2]).await;
+    // The number, itself, and all who hold: any of them may be the first to leave.
+    let next = next.trip(&[GetData; 5]).await;
+    release!(alice, holders.remove(1), [Delete]);
+    let next = next.held(5).await?;
+    assert_eq!(bob.proxy.events().len(), 1);
+    release!(bob, next, [Delete]);
+    alice.proxy.clear();
+    ours.set_permits(PERMITS + 1).await?;
+    assert_eq!(alice.proxy.requests(), [SetData]);
+    Ok(())
+}
+
+async fn semaphores_of_other_layouts(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let semaphore = |layout| {
+        let path = format!("/printers/{layout:?}").to_lowercase();
+        Semaphore::builder(&alice.client, &path, 2).layout(layout).build()
+    };
+    let lock = semaphore(SemaphoreLayout::Curator)?;
+    lock.acquire().await?.release().await?;
+    let guard = costs(&alice, async move { lock.acquire().await });
+    let gate = guard.trip(&[Create2, GetChildren2]).await;
+    let guard = gate.trip(&[Create2, GetChildren2]).await.held(0).await?;
+    gate_given_back(&alice).await;
+    release!(alice, guard, [Delete]);
+    let lock = semaphore(SemaphoreLayout::Curator)?;
+    let guard = costs(&alice, async move { lock.acquire_many(2).await });
+    let gate = guard.trip(&[Create2, GetChildren2]).await;
+    let first = gate.trip(&[Create2, GetChildren2]).await;
+    let both = first.trip(&[Create2, GetChildren2]).await.held(0).await?;
+    both.release().await?;
+    let lock = semaphore(SemaphoreLayout::Kazoo)?;
+    lock.acquire().await?.release().await?;
+    let guard = costs(&alice, async move { lock.acquire().await });
+    let gate = guard.trip(&[GetData]).await.trip(&[Create2, GetChildren2]).await;
+    let guard =
+        gate.trip(&[GetData, GetChildren2]).await.trip(&[Multi, Exists]).await.held(2).await?;
+    gate_given_back(&alice).await;
+    release!(alice, guard, [Delete]);
+    Ok(())
+}
+
+/// In the background.
+async fn gate_given_back(participant: &Participant) {
+    let deleted = |passed: &[Passed]| passed.contains(&Passed::Reply(Delete));
+    participant.proxy.passes(deleted).await;
+}
+
+async fn an_exclusive_node(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let [ours, theirs] =
+        [&alice, &bob].map(|p| ExclusiveNode::new(&p.client, LOCK).expect("a path"));
+    ours.acquire().await?.release().await?;
+    let lock = ours.clone();
+    let outer = costs(&alice, async move { lock.acquire().await });
+    let outer = outer.trip(&[Create2]).await.held(0).await?;
+    let inner = costs(&alice, async move { ours.acquire().await }).held(0).await?;
+    release!(alice, inner, [] as [OpCode; 0]);
+    let next = costs(&bob, async move { theirs.acquire().await });
+    let next = next.trip(&[Create2]).await.trip(&[GetData]).await;
+    // A look at whose node it is, and the deletion.
+    release!(alice, outer, [Sync, GetData, Delete]);
+    let next = next.trip(&[Create2]).await.held(1).await?;
+    assert_eq!(bob.proxy.events().len(), 1);
+    release!(bob, next, [Sync, GetData, Delete]);
+    Ok(())
+}
+
+async fn several_locks(backend: Backend) -> Result<()> {
+    const PATHS: [&str; 3] = ["/locks/a", "/locks/b", "/locks/c"];
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let [ours, theirs] = [&alice, &bob].map(|p| MultiLock::new(&p.client, PATHS).expect("paths"));
+    ours.acquire().await?.release().await?;
+    let guard = costs(&alice, async move { ours.acquire().await });
+    let enter = [Multi, GetChildren2, GetChildren2, GetChildren2];
+    let guard = guard.trip(&enter).await.held(0).await?;
+    release!(alice, guard, [Multi]);
+    let middle = Mutex::new(&alice.client, PATHS[1])?.acquire().await?;
+    let all = costs(&bob, async move { theirs.acquire().await });
+    let all = all.trip(&enter).await.trip(&[GetData, GetData]).await;
+    middle.release().await?;
+    let all = all.trip(&[Multi, GetChildren2]).await.held(2).await?;
+    assert_eq!(bob.proxy.events().len(), 1);
+    release!(bob, all, [Multi]);
+    Ok(())
+}
+
+async fn locks_by_key(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let locks = Locks::new(&alice.client, "/orders")?;
+    locks.get("an old key")?.acquire().await?.release().await?;
+    let new = locks.get("a new key")?;
+    let lock = new.clone();
+    let guard = costs(&alice, async move { lock.acquire().await });
+    let guard = guard.trip(&[Create2, GetChildren2]).await.trip(&[OpCode::CreateContainer]).await;
+    let guard = guard.trip(&[Create2, GetChildren2]).await.held(0).await?;
+    release!(alice, guard, [Delete]);
+    let guard = costs(&alice, async move { new.acquire().await });
+    let guard = guard.trip(&[Create2, GetChildren2]).await.held(0).await?;
+    release!(alice, guard, [Delete]);
+    Ok(())
+}
