@@ -78,6 +78,49 @@ async fn ten_thousand_tasks_cost_ten_times_as_much_as_a_thousand() -> Result<()>
     queue_empties(&backend).await
 }
 
+/// Twice as many tasks in line take twice as much memory, and put nobody else on the server. In a
+/// process of its own, whose memory no other test changes.
+#[test]
+fn the_memory_of_waiting_tasks_grows_with_their_number() -> Result<()> {
+    let test = "mutex_local::the_memory_of_waiting_tasks";
+    let mut child = std::process::Command::new(std::env::current_exe()?);
+    let output = child.args([test, "--exact", "--ignored", "--nocapture"]).output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let sizes = text.lines().filter_map(|line| line.strip_prefix("resident: ")?.parse().ok());
+    let sizes: Vec<u64> = sizes.collect();
+    let [before, half, whole] = sizes[..] else { panic!("{output:?}") };
+    println!("bytes for each of 20,000 waiting tasks: {}", (whole - before) / 20_000);
+    let slack = 4 << 20;
+    assert!(whole - half < 2 * (half - before) + slack, "{sizes:?}");
+    Ok(())
+}
+
+/// Not a test: what is measured above.
+#[tokio::test]
+#[ignore = "started by the test above"]
+async fn the_memory_of_waiting_tasks() -> Result<()> {
+    let backend = Backend::embedded().await?;
+    let client = backend.observer().await?;
+    let lock = Mutex::new(&client, LOCK)?;
+    let _guard = lock.acquire().await?;
+    let mut waiting = JoinSet::new();
+    for tasks in [0, 10_000, 20_000] {
+        while waiting.len() < tasks {
+            let lock = lock.clone();
+            waiting.spawn(async move { lock.acquire().await.map(drop) });
+        }
+        // Everybody is in line before this task goes on.
+        tokio::task::yield_now().await;
+        children_reach(&backend.observer().await?, &lock_path(), 1).await?;
+        let status = std::fs::read_to_string("/proc/self/status")?;
+        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kilobytes = resident.and_then(|size| size.trim().strip_suffix(" kB"));
+        let kilobytes: u64 = kilobytes.unwrap_or_default().trim().parse()?;
+        println!("\nresident: {}", kilobytes * 1024);
+    }
+    Ok(())
+}
+
 /// How long so many tasks take that all want one lock.
 async fn time_of_tasks(client: &Client, tasks: usize) -> Result<Duration> {
     let lock = Mutex::new(client, LOCK)?;
