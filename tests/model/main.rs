@@ -400,13 +400,7 @@ const SCENARIOS: &[Scenario] = &[
         Length::Long,
         Bounds { losses: 1, ..SEMAPHORE },
     ),
-    scenario("`Mutex`, 3 clients, a restart", Length::Short, Bounds { restarts: 1, ..MUTEX }),
-    scenario("`RwLock`, 3 clients, a restart", Length::Long, Bounds { restarts: 1, ..RW_LOCK }),
-    scenario(
-        "`Semaphore`, 3 clients, a restart",
-        Length::Long,
-        Bounds { restarts: 1, ..SEMAPHORE },
-    ),
+    scenario("`Mutex`, 3 clients, a restart", Length::Long, Bounds { restarts: 1, ..MUTEX }),
     scenario(
         "`Mutex`, 2 clients, two lost connections, a cancelled wait",
         Length::Long,
@@ -421,6 +415,26 @@ const SCENARIOS: &[Scenario] = &[
         "`Mutex`, 2 clients, sessions that expire",
         Length::Long,
         Bounds { clients: 2, ticks: 3, ..MUTEX },
+    ),
+    scenario(
+        "`RwLock`, 2 clients, a lost connection, a restart",
+        Length::Long,
+        Bounds { clients: 2, losses: 1, restarts: 1, ..RW_LOCK },
+    ),
+    scenario(
+        "`Semaphore`, 2 clients, a lost connection, a restart",
+        Length::Long,
+        Bounds { clients: 2, losses: 1, restarts: 1, ..SEMAPHORE },
+    ),
+    scenario(
+        "`RwLock`, 2 clients, sessions that expire",
+        Length::Long,
+        Bounds { clients: 2, ticks: 3, ..RW_LOCK },
+    ),
+    scenario(
+        "`Semaphore`, 2 clients, sessions that expire",
+        Length::Long,
+        Bounds { clients: 2, ticks: 3, ..SEMAPHORE },
     ),
     scenario(
         "`Mutex`, 2 clients, late replies, time",

@@ -122,12 +122,12 @@ fn many(plan: &Plan) -> ExitCode {
     });
     let took = start.elapsed().max(Duration::from_millis(1)).as_secs_f64();
     let failed = failed.into_inner();
+    let ran = next.into_inner().min(plan.seeds);
     println!(
-        "{} seeds from {}, {} events, {took:.1} s, {:.0} seeds/s, {failed} failed",
-        next.into_inner().min(plan.seeds),
+        "{ran} seeds from {}, {} events, {took:.1} s, {:.0} seeds/s, {failed} failed",
         plan.first,
         lines.into_inner(),
-        plan.seeds as f64 / took,
+        ran as f64 / took,
     );
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

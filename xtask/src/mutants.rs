@@ -48,7 +48,7 @@ const LEASE: Check = Check::Session("lease");
 const FOLLOWER: Check = Check::Partition("follower");
 
 /// As many seeds as a bug may live through.
-const SEEDS: &str = "1000";
+const SEEDS: &str = "3000";
 
 /// Wakes each, and writes the table.
 ///
