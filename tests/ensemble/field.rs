@@ -197,8 +197,9 @@ impl Field {
         }
     }
 
-    /// Waits until every worker has held once more than before; the history says who has not.
-    pub(crate) async fn everybody_goes_on(&mut self) -> Result<()> {
+    /// Waits until every worker has held once more than before. If that is not so, the history says
+    /// who has not.
+    pub(crate) async fn everybody_goes_on(&mut self) -> Result<bool> {
         self.settles().await?;
         let before = self.recorder.turns();
         let start = Instant::now();
@@ -206,13 +207,13 @@ impl Field {
         loop {
             let stuck = without_turn(&before, &self.recorder.turns());
             if stuck.is_empty() {
-                return Ok(());
+                return Ok(true);
             }
             if start.elapsed() > LIMIT {
                 for who in stuck {
                     self.recorder.note(&who, What::Stuck("gets no turn any more".into()));
                 }
-                return Ok(());
+                return Ok(false);
             }
             self.programs.all_run()?;
             if start.elapsed() > THEIR_LIMIT && !helped {

@@ -27,7 +27,7 @@ use lockkeeper_testkit::history::What;
 use lockkeeper_testkit::peers::{self, Peer};
 
 use crate::field::Field;
-use crate::script::script;
+use crate::script::{Step, script};
 
 /// For how many minutes things go wrong in the short form; a third one goes by at the beginning and
 /// at the end.
@@ -116,18 +116,11 @@ impl Plan {
 /// One set of servers and programs, from the beginning to the end.
 async fn episode(seed: u64, minutes: u64) -> Result<()> {
     let mut field = Field::start(seed).await?;
-    field.everybody_goes_on().await.context("before anything is wrong")?;
-    for step in script(seed, Duration::from_secs(60 * minutes)) {
-        println!("  {step}");
-        field.recorder.note("world", What::Fault(step.fault.to_string()));
-        field.strike(step.fault).await.with_context(|| step.to_string())?;
-        tokio::time::sleep(step.lasts).await;
-        field.recorder.note("world", What::Fault("healed".into()));
-        field.heal()?;
-        tokio::time::sleep(step.rest).await;
+    let went_on = go_wrong(&mut field, script(seed, Duration::from_secs(60 * minutes))).await?;
+    // What is left by those who are stuck says nothing more.
+    if went_on {
+        field.end().await?;
     }
-    field.everybody_goes_on().await.context("after everything is healed")?;
-    field.end().await?;
     let history = field.recorder.history();
     println!("{}", report::table(&history));
     checker::check(&history).map_err(|violations| {
@@ -138,6 +131,23 @@ async fn episode(seed: u64, minutes: u64) -> Result<()> {
         };
         anyhow::anyhow!("{violations}\n{kept}")
     })
+}
+
+/// Goes through a script; tells whether everybody gets on before and after.
+async fn go_wrong(field: &mut Field, script: Vec<Step>) -> Result<bool> {
+    if !field.everybody_goes_on().await.context("before anything is wrong")? {
+        return Ok(false);
+    }
+    for step in script {
+        println!("  {step}");
+        field.recorder.note("world", What::Fault(step.fault.to_string()));
+        field.strike(step.fault).await.with_context(|| step.to_string())?;
+        tokio::time::sleep(step.lasts).await;
+        field.recorder.note("world", What::Fault("healed".into()));
+        field.heal()?;
+        tokio::time::sleep(step.rest).await;
+    }
+    field.everybody_goes_on().await.context("after everything is healed")
 }
 
 /// Beside the test binary, so that `cargo clean` removes it.
