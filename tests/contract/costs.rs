@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use anyhow::Result;
 use lockkeeper::{
-    AcquireError, ExclusiveNode, Locks, MultiLock, Mutex, Owner, ReentrantMutex, RwLock, Semaphore,
-    SemaphoreLayout,
+    AcquireError, Client, ExclusiveNode, Locks, MultiLock, Mutex, Owner, ReentrantMutex, RwLock,
+    Semaphore, SemaphoreLayout,
 };
-use lockkeeper_testkit::backend::{Backend, Participant};
+use lockkeeper_testkit::backend::{Backend, Participant, TICK};
 use lockkeeper_testkit::proxy::Passed;
 use lockkeeper_wire::OpCode;
 use lockkeeper_wire::OpCode::{
@@ -23,7 +23,9 @@ use crate::{LOCK, contract};
 contract!("costs":
     a_mutex,
     a_mutex_with_linger,
+    a_mutex_with_a_cohort,
     a_mutex_with_a_lock_delay,
+    a_late_grant,
     a_reentrant_mutex,
     a_reader,
     a_writer,
@@ -134,6 +136,42 @@ async fn a_mutex_with_linger(backend: Backend) -> Result<()> {
     let again = lock.clone();
     let guard = costs(&alice, async move { again.acquire().await }).held(0).await?;
     release!(alice, guard, [] as [OpCode; 0]);
+    Ok(())
+}
+
+/// The node goes from one task of the process to the next.
+async fn a_mutex_with_a_cohort(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let lock = Mutex::builder(&alice.client, LOCK).cohort(2, Duration::from_secs(3600)).build()?;
+    let first = lock.acquire().await?;
+    let again = lock.clone();
+    let next = costs(&alice, async move { again.acquire().await });
+    // Until it is in line.
+    tokio::task::yield_now().await;
+    first.release().await?;
+    let second = next.held(0).await?;
+    release!(alice, second, [Delete]);
+    Ok(())
+}
+
+/// Who has waited for longer than half a lease proves that it is alive before it holds.
+async fn a_late_grant(backend: Backend) -> Result<()> {
+    let builder = Client::builder().session_timeout(Duration::from_secs(15));
+    let (alice, bob) = (backend.participant().await?, backend.participant_with(builder).await?);
+    let guard = Mutex::new(&alice.client, LOCK)?.acquire().await?;
+    let theirs = Mutex::new(&bob.client, LOCK)?;
+    let next = costs(&bob, async move { theirs.acquire().await });
+    let mut next = next.trip(&[Create2, GetChildren2]).await.trip(&[GetData, GetData]).await;
+    // Pings are answered.
+    bob.proxy.restore();
+    let left = || bob.client.lease().remaining(bob.client.now());
+    while left() >= bob.client.lease_length() / 2 {
+        tokio::time::sleep(left() - bob.client.lease_length() / 2 + TICK).await;
+    }
+    guard.release().await?;
+    next.sent.push(Multi);
+    let next = next.held(2).await?;
+    release!(bob, next, [Delete]);
     Ok(())
 }
 
