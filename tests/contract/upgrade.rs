@@ -84,8 +84,13 @@ async fn an_upgrade_goes_before_those_who_wait(backend: Backend) -> Result<()> {
     bob.client.sync(&lock_path()).await?;
     assert!(!writer.is_finished() && !reader.is_finished(), "both are behind it");
     upgraded.release().await?;
+    let tokens = || bob.proxy.requests().iter().filter(|op| **op == OpCode::SetData).count();
     writer.await??.release().await?;
+    assert_eq!(tokens(), 1, "one write for a token of its own");
     reader.await??.release().await?;
+    assert_eq!(tokens(), 2, "and for each that had waited then");
+    rw_lock(&bob)?.write().await?.release().await?;
+    assert_eq!(tokens(), 2, "and for nobody who came later");
     queue_empties(&backend).await
 }
 

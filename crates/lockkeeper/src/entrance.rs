@@ -5,6 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use lockkeeper_client::{Client, ErrorCode, Transaction, TransactionError, ZnodePath};
 
+use crate::attempt::breathe;
 use crate::contender::{Contender, Front, Terms};
 use crate::guard::State;
 use crate::order::Line;
@@ -126,6 +127,7 @@ impl Entrance {
             if !failed.is_retryable() || failed.is_unreachable() {
                 return Err(AcquireError::from_client(self.path(), failed));
             }
+            breathe(&failed).await;
         }
     }
 
