@@ -2,6 +2,7 @@
 //! tasks of a system share one connection where it has such a thing.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::measure::{Cycles, Plan, Release, cycles};
 use anyhow::Result;
@@ -123,7 +124,11 @@ async fn measure(peers: &mut Peers, system: System, load: Load, plan: Plan) -> R
         System::Redis(fsync) => {
             let connection = redis::connect(&peers.redis(fsync).await?).await?;
             let pause = super::hand_offs::REDIS_PAUSE;
-            let lock = |task| RedisLock::new(&connection, format!("cycles-{task}"), pause);
+            // A release that nobody waited for may be lost with the turn's connection, and its key
+            // then lives on for a while: the next turn has other keys.
+            static TURNS: AtomicU32 = AtomicU32::new(0);
+            let turn = TURNS.fetch_add(1, Ordering::Relaxed);
+            let lock = |task| RedisLock::new(&connection, format!("cycles-{turn}-{task}"), pause);
             cycles((0..tasks).map(lock).collect(), plan, release).await
         }
         System::Etcd => {

@@ -290,6 +290,7 @@ fn tree_loop(server: Server, events: UnboundedReceiver<Event>, hub: &Hub) -> Tre
         complaints: Complaints::default(),
         skipped: Duration::ZERO,
         rest_until: Duration::ZERO,
+        lookout: false,
         ending: None,
     }
 }

@@ -28,6 +28,7 @@ use redb::{
     TableDefinition, TableError,
 };
 
+use self::batch::Outcome;
 pub(crate) use self::batch::{Batch, Table};
 use self::dir::{DataDir, State};
 use self::disk::{DiskFile, Wrap};
@@ -184,7 +185,7 @@ impl Disk {
         logs.prepare(applied)?;
         // Even if it changes nothing: it replaces the record of an orderly end, after which the
         // library would trust the file unchecked.
-        open.apply(&tail.changes, applied)?;
+        open.apply(&tail.outcome, applied)?;
         if state != State::Existing {
             open.dir.finish_creation()?;
         }
@@ -255,13 +256,13 @@ impl OpenDisk {
     }
 
     /// Writes changes from the logs, and up to where they go, in one synced transaction.
-    fn apply(&self, batch: &Batch, applied: Applied) -> Result<(), StorageError> {
-        self.write(batch, applied).map_err(|e| self.failure(e))
+    fn apply(&self, outcome: &Outcome, applied: Applied) -> Result<(), StorageError> {
+        self.write(outcome, applied).map_err(|e| self.failure(e))
     }
 
-    fn write(&self, batch: &Batch, applied: Applied) -> Result<(), redb::Error> {
+    fn write(&self, outcome: &Outcome, applied: Applied) -> Result<(), redb::Error> {
         let transaction = self.database.begin_write()?;
-        for (table, changes) in batch.changes() {
+        for (table, changes) in outcome.sorted() {
             let mut table = transaction.open_table(definition(table))?;
             for (key, value) in changes {
                 match value {

@@ -32,6 +32,9 @@ const GRACE: Duration = Duration::from_millis(100);
 
 /// How long the next portion of timeouts waits before it asks again whether the last is committed.
 const BREATH: Duration = Duration::from_millis(1);
+/// How long the next requests are looked for before the thread sleeps, if the last ones came so
+/// soon. Going to sleep and being woken takes a few times as long as handling a request.
+const LOOKOUT: Duration = Duration::from_micros(60);
 /// Up to how many sessions that expire at the same time are logged one by one.
 const LOGGED_EXPIRIES: usize = 64;
 
@@ -86,6 +89,8 @@ pub(crate) struct TreeLoop {
     pub(crate) skipped: Duration,
     /// No session expires before this time.
     pub(crate) rest_until: Duration,
+    /// Whether the last round came so soon that the next is worth looking out for.
+    pub(crate) lookout: bool,
     /// How the engine is to end, once that is known.
     pub(crate) ending: Option<Result<(), EngineError>>,
 }
@@ -119,6 +124,32 @@ impl TreeLoop {
 
     /// Waits for deliveries, or until something is due.
     async fn wait(&mut self, round: &mut Vec<Event>) {
+        let since = Instant::now();
+        if !self.lookout || !self.look_out(round, since).await {
+            self.sleep(round).await;
+        }
+        self.lookout = since.elapsed() < LOOKOUT;
+    }
+
+    /// Looks at the sockets again and again for a moment; whether something came. Any thread that
+    /// has work to do goes first.
+    async fn look_out(&mut self, round: &mut Vec<Event>, since: Instant) -> bool {
+        while since.elapsed() < LOOKOUT {
+            yield_now().await;
+            while round.len() < MAX_ROUND
+                && let Ok(event) = self.events.try_recv()
+            {
+                round.push(event);
+            }
+            if !round.is_empty() {
+                return true;
+            }
+            std::thread::yield_now();
+        }
+        false
+    }
+
+    async fn sleep(&mut self, round: &mut Vec<Event>) {
         let delay = self.delay(self.now());
         let deliveries = self.events.recv_many(round, MAX_ROUND);
         // When the time is up, the round is empty.

@@ -1,6 +1,6 @@
 //! What one group commit changes.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 
 use bytes::Bytes;
 
@@ -29,37 +29,65 @@ impl Table {
     }
 }
 
-/// What a commit does to the records of one table: the new value, or `None` to delete.
-pub(super) type Changes = BTreeMap<Bytes, Option<Bytes>>;
+/// What happens to a record: its new value, or `None` to delete it.
+pub(super) type Change = (Table, Bytes, Option<Bytes>);
 
-/// A set of puts and deletes that takes effect as a whole or not at all.
+/// Puts and deletes that take effect as a whole or not at all, one after the other.
 ///
-/// The last change of a key wins, so the parent that a thousand creates touch is written once.
 /// Values are opaque here.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
-    tables: [Changes; Table::ALL.len()],
+    changes: Vec<Change>,
 }
 
 impl Batch {
     /// Sets the record under `key`, new or not.
     pub(crate) fn put(&mut self, table: Table, key: impl Into<Bytes>, value: impl Into<Bytes>) {
-        self.tables[table as usize].insert(key.into(), Some(value.into()));
+        self.changes.push((table, key.into(), Some(value.into())));
     }
 
     /// Removes the record under `key`, if there is one.
     pub(crate) fn delete(&mut self, table: Table, key: impl Into<Bytes>) {
-        self.tables[table as usize].insert(key.into(), None);
+        self.changes.push((table, key.into(), None));
     }
 
     /// Whether a commit would change nothing.
     pub(crate) fn is_empty(&self) -> bool {
-        self.tables.iter().all(BTreeMap::is_empty)
+        self.changes.is_empty()
     }
 
     /// Forgets all changes.
     pub(crate) fn clear(&mut self) {
-        self.tables.iter_mut().for_each(BTreeMap::clear);
+        self.changes.clear();
+    }
+
+    /// What happens, in order.
+    pub(super) fn changes(&self) -> &[Change] {
+        &self.changes
+    }
+}
+
+/// The outcome of many commits: the last change of each record wins, so the parent that a thousand
+/// creates touch is there once.
+#[derive(Debug, Default)]
+pub(super) struct Outcome {
+    tables: [HashMap<Bytes, Option<Bytes>>; Table::ALL.len()],
+}
+
+impl Outcome {
+    pub(super) fn add(&mut self, (table, key, value): Change) {
+        self.tables[table as usize].insert(key, value);
+    }
+
+    /// The tables that change, with their changes in the order of the keys.
+    pub(super) fn sorted(&self) -> impl Iterator<Item = (Table, Vec<(&Bytes, &Option<Bytes>)>)> {
+        Table::ALL.into_iter().zip(&self.tables).filter(|(_, changes)| !changes.is_empty()).map(
+            |(table, changes)| {
+                let mut sorted: Vec<_> = changes.iter().collect();
+                sorted.sort_unstable_by_key(|(key, _)| *key);
+                (table, sorted)
+            },
+        )
     }
 
     /// Takes out what happens to a record: the new value, or `None` inside for its removal.
@@ -67,16 +95,21 @@ impl Batch {
         self.tables[table as usize].remove(key)
     }
 
-    /// Forgets the removals; how many puts are left.
-    pub(super) fn drop_removals(&mut self) -> u64 {
-        for changes in &mut self.tables {
-            changes.retain(|_, value| value.is_some());
+    /// What is set, as one batch.
+    pub(super) fn into_puts(self) -> Batch {
+        let mut batch = Batch::default();
+        for (table, changes) in Table::ALL.into_iter().zip(self.tables) {
+            let puts = changes.into_iter().filter(|(_, value)| value.is_some());
+            batch.changes.extend(puts.map(|(key, value)| (table, key, value)));
         }
-        self.tables.iter().map(|changes| changes.len() as u64).sum()
+        batch
     }
+}
 
-    /// The tables that change, with their changes in the order of the keys.
-    pub(super) fn changes(&self) -> impl Iterator<Item = (Table, &Changes)> {
-        Table::ALL.into_iter().zip(&self.tables).filter(|(_, changes)| !changes.is_empty())
+impl From<&Batch> for Outcome {
+    fn from(batch: &Batch) -> Self {
+        let mut outcome = Self::default();
+        batch.changes.iter().cloned().for_each(|change| outcome.add(change));
+        outcome
     }
 }

@@ -32,7 +32,7 @@ use wal_db::{MemStore, OpenPolicy, Wal, WalConfig, WalError};
 use self::file::LogFile;
 use self::record::Place;
 use super::disk::Wrap;
-use super::{Batch, OpenDisk, StorageError};
+use super::{Batch, OpenDisk, Outcome, StorageError};
 
 /// From which length on, in bytes, a log gives way to the next.
 const LONG: u64 = 16 * 1024 * 1024;
@@ -70,8 +70,7 @@ pub(super) struct LogDir {
 /// What the logs hold beyond the database.
 #[derive(Default)]
 pub(super) struct Tail {
-    /// The last state of each record.
-    pub(super) changes: Batch,
+    pub(super) outcome: Outcome,
     /// The last commit of all.
     pub(super) sequence: u64,
     /// The last generation that has a log.
@@ -165,7 +164,7 @@ impl LogDir {
             );
             return Err(StorageError::damaged(&end, detail));
         }
-        Ok(Tail { changes: history.changes, sequence: history.sequence, generation: last })
+        Ok(Tail { outcome: history.outcome, sequence: history.sequence, generation: last })
     }
 
     /// The number of the last commit that was acknowledged, as far as the disk knows.
@@ -239,13 +238,13 @@ fn strict() -> WalConfig {
 
 /// Commits, one after the other.
 struct History {
-    changes: Batch,
+    outcome: Outcome,
     sequence: u64,
 }
 
 impl History {
     fn after(applied: Applied) -> Self {
-        Self { changes: Batch::default(), sequence: applied.sequence }
+        Self { outcome: Outcome::default(), sequence: applied.sequence }
     }
 
     /// Adds what a log holds.
@@ -255,7 +254,7 @@ impl History {
         let log = log.map_err(failed)?;
         for record in log.iter().map_err(failed)? {
             let record = record.map_err(failed)?.into_data();
-            let place = record::decode(record.into(), &mut self.changes);
+            let place = record::decode(record.into(), |change| self.outcome.add(change));
             let expected = Place { generation, sequence: self.sequence + 1 };
             if place != Some(expected) {
                 let detail = format!("commit {} is not where it should be", expected.sequence);
@@ -334,7 +333,7 @@ impl Journal {
             self.scratch = Vec::new();
             self.apply_all()?;
             let applied = Applied { generation: self.generation, sequence: place.sequence };
-            self.disk.apply(batch, applied)?;
+            self.disk.apply(&batch.into(), applied)?;
         } else {
             let failed = |e| self.dir.failure(self.generation, e);
             let _ = self.log.append(&self.scratch).map_err(failed)?;
@@ -453,7 +452,7 @@ impl Checkpoint {
         let mut history = History::after(applied);
         history.add(&path, self.generation, self.file.contents().map_err(failed)?)?;
         let applied = Applied { generation: self.generation + 1, sequence: history.sequence };
-        self.disk.apply(&history.changes, applied)?;
+        self.disk.apply(&history.outcome, applied)?;
         self.disk.lock_live().retain(|(generation, _)| *generation != self.generation);
         self.file.clear().map_err(failed)?;
         std::fs::rename(&path, self.dir.log(self.generation + 2)).map_err(failed)?;
@@ -468,14 +467,14 @@ pub(super) fn read_live(
     dir: &Path,
     logs: &[(u64, LogFile)],
     applied: Applied,
-) -> Result<Batch, StorageError> {
+) -> Result<Outcome, StorageError> {
     let mut history = History::after(applied);
     for (generation, log) in logs {
         let path = dir.join(format!("{PREFIX}{generation}"));
         let contents = log.contents().map_err(|e| StorageError::io(&path, e))?;
         history.add(&path, *generation, contents)?;
     }
-    Ok(history.changes)
+    Ok(history.outcome)
 }
 
 /// The logs that are not in the database yet, oldest first.

@@ -10,7 +10,7 @@ use super::dir::{DataDir, State};
 use super::disk::plain;
 use super::journal::{LogDir, read_live};
 use super::overlay::Overlay;
-use super::{Batch, Disk, Durability, OpenDisk, Repairs, Storage, StorageError, Table};
+use super::{Batch, Disk, Durability, OpenDisk, Outcome, Repairs, Storage, StorageError, Table};
 
 /// How much is written to a copy in one commit, in bytes.
 const PORTION: usize = 8 * 1024 * 1024;
@@ -46,7 +46,7 @@ impl Storage {
             let applied = open.applied()?;
             let tail = logs.read(applied)?;
             repairs.after_crash |= tail.sequence > applied.sequence;
-            open.apply(&tail.changes, applied)?;
+            open.apply(&tail.outcome, applied)?;
         }
         let disk = Disk { journal: None, open: Arc::new(open), failed: false };
         Ok(Some((Storage { disk: Some(disk) }, repairs)))
@@ -98,11 +98,10 @@ fn copy(open: &OpenDisk, target: &Path) -> Result<u64, StorageError> {
 /// Writes all records into a new directory; their number.
 fn fill(open: &OpenDisk, dir: &Path) -> Result<u64, StorageError> {
     let mut copy = Storage::open(Some(dir), Durability::Sync)?;
-    let (transaction, mut changes) = open.snapshot()?;
+    let (transaction, mut newer) = open.snapshot()?;
     let (mut batch, mut bytes, mut records) = (Batch::default(), 0, 0);
     open.load_from(&transaction, |table: Table, key, value| {
-        let newer = changes.take(table, key);
-        let value = newer.unwrap_or_else(|| Some(value.to_vec().into()));
+        let value = newer.take(table, key).unwrap_or_else(|| Some(value.to_vec().into()));
         let Some(value) = value else {
             return Ok(());
         };
@@ -117,20 +116,21 @@ fn fill(open: &OpenDisk, dir: &Path) -> Result<u64, StorageError> {
         Ok::<(), StorageError>(())
     })?;
     copy.commit(&batch)?;
-    records += changes.drop_removals();
-    copy.commit(&changes)?;
+    let added = newer.into_puts();
+    records += added.changes().len() as u64;
+    copy.commit(&added)?;
     copy.close()?;
     Ok(records)
 }
 
 impl OpenDisk {
     /// The database at one point in time, and what is committed beyond it.
-    fn snapshot(&self) -> Result<(ReadTransaction, Batch), StorageError> {
+    fn snapshot(&self) -> Result<(ReadTransaction, Outcome), StorageError> {
         let _no_checkpoint = self.lock_recycling();
         let transaction = self.database.begin_read().map_err(|e| self.failure(e))?;
         let live = self.lock_live().clone();
-        let changes = read_live(self.dir.path(), &live, self.applied()?)?;
-        Ok((transaction, changes))
+        let newer = read_live(self.dir.path(), &live, self.applied()?)?;
+        Ok((transaction, newer))
     }
 }
 

@@ -13,7 +13,7 @@
 
 use bytes::{Buf, BufMut, Bytes};
 
-use crate::storage::batch::{Batch, Table};
+use crate::storage::batch::{Batch, Change, Table};
 
 /// In the place of a value's length: the record is removed.
 const REMOVED: u32 = u32::MAX;
@@ -33,14 +33,12 @@ pub(super) fn encode(place: Place, batch: &Batch, out: &mut Vec<u8>) {
     out.clear();
     out.put_u64_le(place.generation);
     out.put_u64_le(place.sequence);
-    for (table, changes) in batch.changes() {
-        for (key, value) in changes {
-            out.put_u8(table as u8);
-            put_bytes(out, key);
-            match value {
-                Some(value) => put_bytes(out, value),
-                None => out.put_u32_le(REMOVED),
-            }
+    for (table, key, value) in batch.changes() {
+        out.put_u8(*table as u8);
+        put_bytes(out, key);
+        match value {
+            Some(value) => put_bytes(out, value),
+            None => out.put_u32_le(REMOVED),
         }
     }
     out.put_u8(END);
@@ -52,8 +50,8 @@ fn put_bytes(out: &mut Vec<u8>, bytes: &Bytes) {
     out.put_slice(bytes);
 }
 
-/// Reads a commit and adds its changes to `batch`; `None` if it makes no sense.
-pub(super) fn decode(mut record: Bytes, batch: &mut Batch) -> Option<Place> {
+/// Reads a commit and hands its changes to `each`; `None` if it makes no sense.
+pub(super) fn decode(mut record: Bytes, mut each: impl FnMut(Change)) -> Option<Place> {
     let generation = record.try_get_u64_le().ok()?;
     let sequence = record.try_get_u64_le().ok()?;
     loop {
@@ -63,10 +61,11 @@ pub(super) fn decode(mut record: Bytes, batch: &mut Batch) -> Option<Place> {
         };
         let length = record.try_get_u32_le().ok()?;
         let key = take(&mut record, length)?;
-        match record.try_get_u32_le().ok()? {
-            REMOVED => batch.delete(table, key),
-            length => batch.put(table, key, take(&mut record, length)?),
-        }
+        let value = match record.try_get_u32_le().ok()? {
+            REMOVED => None,
+            length => Some(take(&mut record, length)?),
+        };
+        each((table, key, value));
     }
     record.is_empty().then_some(Place { generation, sequence })
 }
@@ -80,7 +79,7 @@ fn take(record: &mut Bytes, length: u32) -> Option<Bytes> {
 mod tests {
     use super::*;
 
-    fn sample() -> (Place, Vec<u8>) {
+    fn sample() -> (Place, Batch, Vec<u8>) {
         let place = Place { generation: 3, sequence: 17 };
         let mut batch = Batch::default();
         batch.put(Table::Meta, "zxid", "12");
@@ -88,27 +87,25 @@ mod tests {
         batch.delete(Table::Nodes, "/b");
         let mut record = Vec::new();
         encode(place, &batch, &mut record);
-        (place, record)
+        (place, batch, record)
     }
 
     #[test]
     fn a_commit_comes_back_as_it_was() {
-        let (place, record) = sample();
-        let mut found = Batch::default();
-        assert_eq!(decode(record.clone().into(), &mut found), Some(place));
-        let mut again = Vec::new();
-        encode(place, &found, &mut again);
-        assert_eq!(again, record);
+        let (place, batch, record) = sample();
+        let mut found = Vec::new();
+        assert_eq!(decode(record.into(), |change| found.push(change)), Some(place));
+        assert_eq!(found, batch.changes());
     }
 
     #[test]
     fn no_part_of_a_commit_is_a_commit() {
-        let (_, record) = sample();
+        let (_, _, record) = sample();
         for length in 0..record.len() {
             let part = Bytes::copy_from_slice(&record[..length]);
-            assert_eq!(decode(part, &mut Batch::default()), None, "{length} bytes");
+            assert_eq!(decode(part, |_| {}), None, "{length} bytes");
         }
         let longer = [&record[..], &[0]].concat();
-        assert_eq!(decode(longer.into(), &mut Batch::default()), None);
+        assert_eq!(decode(longer.into(), |_| {}), None);
     }
 }
