@@ -14,7 +14,8 @@
 use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use lockkeeper_tree::{Changes, Output};
 use tokio::sync::Notify;
@@ -29,6 +30,10 @@ use crate::{Durability, StorageError};
 const MAX_BACKLOG: usize = 64 * 1024 * 1024;
 /// Up to how many bytes of replies and changes the tree thread commits by itself.
 const SHORT: usize = 64 * 1024;
+
+/// How long the commit thread looks out for the next group before it sleeps, if the last one came
+/// so soon. Being woken would be a part of every commit.
+const LOOKOUT: Duration = Duration::from_micros(100);
 
 /// What the tree made of one round of requests.
 pub(crate) struct Batch {
@@ -83,6 +88,8 @@ pub(crate) struct Pipeline {
     /// Bytes in the line, the group that is being committed included.
     backlog: AtomicUsize,
     room: Notify,
+    /// Told when a group was released: its clients may ask for more right away.
+    released: Notify,
     /// Whether a batch with timeouts is in the line, or being committed.
     timeouts: AtomicBool,
     /// Whether changes are written anywhere.
@@ -130,6 +137,7 @@ impl Pipeline {
             work: Condvar::new(),
             backlog: AtomicUsize::new(0),
             room: Notify::new(),
+            released: Notify::new(),
             timeouts: AtomicBool::new(false),
             durable: durability != Durability::Memory,
             metrics,
@@ -229,6 +237,11 @@ impl Pipeline {
         }
     }
 
+    /// Waits until the commit thread has released something.
+    pub(crate) async fn released(&self) {
+        self.released.notified().await;
+    }
+
     /// How many batches wait.
     pub(crate) fn waiting(&self) -> usize {
         let state = self.lock();
@@ -262,6 +275,14 @@ impl Pipeline {
             state.end = end;
         }
         self.work.notify_one();
+    }
+
+    /// Waits for a moment without sleeping, until something is in the line. Any thread that has work
+    /// to do goes first.
+    fn look_out(&self, since: Instant) {
+        while self.backlog.load(Ordering::Relaxed) == 0 && since.elapsed() < LOOKOUT {
+            thread::yield_now();
+        }
     }
 
     /// Takes all that waits; `None` at the end.
@@ -301,6 +322,7 @@ impl Pipeline {
         let before = self.backlog.fetch_sub(group.bytes, Ordering::Relaxed);
         // Only now may the tree thread take the short way: before, it would overtake this group.
         self.lock().committing = false;
+        self.released.notify_one();
         if before > MAX_BACKLOG {
             self.room.notify_waiters();
         }
@@ -329,7 +351,16 @@ pub(crate) fn run(pipeline: &Pipeline) -> Result<(), StorageError> {
         }
     }
     let _give_up = GiveUp(pipeline);
-    while let Some(mut group) = pipeline.next_group() {
+    let mut last = None;
+    loop {
+        let since = Instant::now();
+        if last.is_some_and(|took| took < LOOKOUT) {
+            pipeline.look_out(since);
+        }
+        let Some(mut group) = pipeline.next_group() else {
+            break;
+        };
+        last = Some(since.elapsed());
         if let Err(e) = pipeline.commit(&mut group.batches, group.fail) {
             // Before anyone is told: nothing may slip out any more.
             pipeline.abort();

@@ -33,7 +33,8 @@ const GRACE: Duration = Duration::from_millis(100);
 /// How long the next portion of timeouts waits before it asks again whether the last is committed.
 const BREATH: Duration = Duration::from_millis(1);
 /// How long the next requests are looked for before the thread sleeps, if the last ones came so
-/// soon. Going to sleep and being woken takes a few times as long as handling a request.
+/// soon, or if replies have just left. Going to sleep and being woken takes a few times as long as
+/// handling a request.
 const LOOKOUT: Duration = Duration::from_micros(60);
 /// Up to how many sessions that expire at the same time are logged one by one.
 const LOGGED_EXPIRIES: usize = 64;
@@ -125,10 +126,11 @@ impl TreeLoop {
     /// Waits for deliveries, or until something is due.
     async fn wait(&mut self, round: &mut Vec<Event>) {
         let since = Instant::now();
-        if !self.lookout || !self.look_out(round, since).await {
-            self.sleep(round).await;
-        }
-        self.lookout = since.elapsed() < LOOKOUT;
+        let released = match self.lookout && self.look_out(round, since).await {
+            true => false,
+            false => self.sleep(round).await,
+        };
+        self.lookout = released || since.elapsed() < LOOKOUT;
     }
 
     /// Looks at the sockets again and again for a moment; whether something came. Any thread that
@@ -149,11 +151,17 @@ impl TreeLoop {
         false
     }
 
-    async fn sleep(&mut self, round: &mut Vec<Event>) {
+    /// Sleeps until something comes, or is due; whether it was woken because replies have left. Who
+    /// gets one may ask for more at once, and by then this thread is to be awake.
+    async fn sleep(&mut self, round: &mut Vec<Event>) -> bool {
         let delay = self.delay(self.now());
-        let deliveries = self.events.recv_many(round, MAX_ROUND);
-        // When the time is up, the round is empty.
-        let _ = tokio::time::timeout(delay, deliveries).await;
+        let pipeline = self.pipeline.clone();
+        tokio::select! {
+            biased;
+            // When the time is up, the round is empty.
+            _ = tokio::time::timeout(delay, self.events.recv_many(round, MAX_ROUND)) => false,
+            () = pipeline.released() => true,
+        }
     }
 
     /// The runtime's timer stands still while the machine sleeps, so it is never set for long.
