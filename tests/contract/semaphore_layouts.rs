@@ -29,6 +29,7 @@ contract!("semaphore layouts":
     the_loss_of_one_of_several_permits_is_told,
     the_loss_of_one_of_several_permits_is_found,
     permits_of_two_sessions_are_not_granted_together,
+    one_whose_gate_is_of_an_earlier_session_does_not_wait_for_leases,
     a_number_that_is_a_convention_cannot_be_set,
     foreign_leases_are_refused,
     leases_are_shown_and_keys_that_look_like_them_are_not,
@@ -371,7 +372,7 @@ async fn the_loss_of_one_of_several_permits_is_found(backend: Backend) -> Result
 /// Several permits were granted although the session of the first of them had ended before the
 /// last one was taken: only the last one's was looked at.
 ///
-/// Seen to fail without the comparison of sessions in `Places::hold`.
+/// Seen to fail without the comparison of sessions, in `Places::all_of`.
 async fn permits_of_two_sessions_are_not_granted_together(backend: Backend) -> Result<()> {
     let (alice, layout) = (backend.participant().await?, SemaphoreLayout::Curator);
     let printers = semaphore(&alice, 2, &layout)?;
@@ -392,5 +393,36 @@ async fn permits_of_two_sessions_are_not_granted_together(backend: Backend) -> R
     next_session(&alice, old).await?;
     let error = acquiring.await.expect_err("the first of them is gone");
     assert!(matches!(error, AcquireError::SessionExpired { .. }), "{error:?}");
+    reach(&backend, &layout, 0, 0).await
+}
+
+/// Two waited for ever, each for leases that the other had: one had lost the gate with its session
+/// and had gone on to enter its leases in the next one, beside the next one at the gate.
+///
+/// Seen to fail without `Places::all_of`: it goes on waiting.
+async fn one_whose_gate_is_of_an_earlier_session_does_not_wait_for_leases(
+    backend: Backend,
+) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let layout = SemaphoreLayout::Curator;
+    let holder = semaphore(&bob, 2, &layout)?.acquire_many(2).await?;
+    reach(&backend, &layout, 0, 2).await?;
+    let printers = semaphore(&alice, 2, &layout)?;
+    alice.proxy.clear();
+    let acquiring = printers.acquire_many(2);
+    tokio::pin!(acquiring);
+    // The gate, and the first lease.
+    let first = |passed: &[Passed]| replies(passed, OpCode::GetChildren2) == 2;
+    tokio::select! {
+        biased;
+        () = alice.proxy.passes(first) => {}
+        result = &mut acquiring => panic!("nothing is free: {result:?}"),
+    }
+    let old = alice.client.session_id();
+    alice.proxy.expire_session().await?;
+    next_session(&alice, old).await?;
+    let error = acquiring.await.expect_err("the gate is gone");
+    assert!(matches!(error, AcquireError::SessionExpired { .. }), "{error:?}");
+    holder.release().await?;
     reach(&backend, &layout, 0, 0).await
 }

@@ -1,6 +1,6 @@
 //! What a semaphore is made of on the server.
 
-use lockkeeper_client::ZnodePath;
+use lockkeeper_client::{SessionId, ZnodePath};
 use uuid::Uuid;
 
 use crate::attempt::breathe;
@@ -91,7 +91,8 @@ impl Layout {
                     return Ok(None);
                 };
                 let kinds = vec![Kind::Lease; usize::try_from(wanted).unwrap_or(usize::MAX)];
-                let places = Places::enter(leases, semaphore, &kinds).await?;
+                let places =
+                    Places::enter(leases, semaphore, &kinds).await?.all_of(gate.session())?;
                 let guard = places.hold(semaphore, wanted, patience).await;
                 // Not before, so that the next one there finds all these leases.
                 drop(gate);
@@ -146,6 +147,17 @@ impl Places {
         Ok(Self { last, others, line, permits })
     }
 
+    /// Makes sure that all were entered in the session that is at the gate. Those of an earlier one
+    /// are gone, and their permits with them. In a later one somebody else is at the gate by now,
+    /// and enters too: each would wait for leases that the other has.
+    fn all_of(self, session: SessionId) -> Result<Self, AcquireError> {
+        let foreign = |place: &Contender| place.session() != session;
+        if foreign(&self.last) || self.others.iter().any(foreign) {
+            return Err(self.last.expired());
+        }
+        Ok(self)
+    }
+
     async fn hold(
         mut self,
         semaphore: &Semaphore,
@@ -170,11 +182,6 @@ impl Places {
                     front = self.last.wait_in(&mut self.line) => front?,
                 },
             };
-            // A place that was entered in an earlier session is gone, and its permit with it.
-            let session = self.last.session();
-            if self.others.iter().any(|other| other.session() != session) {
-                return Err(self.last.expired());
-            }
             let guard = Guard::grant(self.last, front).await?.with_others(self.others)?;
             return Ok(Some(SemaphoreGuard::new(guard, wanted)));
         }
