@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use redb::StorageBackend;
-use wal_db::{MemStore, OpenPolicy, Wal, WalConfig, WalError};
+use wal_db::{MemStore, OpenPolicy, Wal, WalConfig, WalError, WalStore};
 
 use self::file::LogFile;
 use self::record::Place;
@@ -35,7 +35,7 @@ use super::disk::Wrap;
 use super::{Batch, OpenDisk, Outcome, StorageError};
 
 /// From which length on, in bytes, a log gives way to the next.
-const LONG: u64 = 16 * 1024 * 1024;
+const LONG: u64 = 8 * 1024 * 1024;
 /// How many times as long it may get while the checkpoint before is not over.
 const PATIENCE: u64 = 8;
 /// Commits beyond this size, in bytes, go to the database at once.
@@ -152,7 +152,7 @@ impl LogDir {
             let file = self.open(&path, Access::Read)?;
             let bytes = file::read(&*file).map_err(|e| StorageError::io(&path, e))?;
             if !bytes.is_empty() {
-                history.add(&path, generation, bytes)?;
+                history.add(&path, generation, MemStore::from_bytes(bytes))?;
                 end = path;
             }
         }
@@ -248,10 +248,14 @@ impl History {
     }
 
     /// Adds what a log holds.
-    fn add(&mut self, path: &Path, generation: u64, bytes: Vec<u8>) -> Result<(), StorageError> {
+    fn add(
+        &mut self,
+        path: &Path,
+        generation: u64,
+        log: impl WalStore,
+    ) -> Result<(), StorageError> {
         let failed = |e| sort_error(path, e);
-        let log = Wal::with_store_and_config(MemStore::from_bytes(bytes), strict());
-        let log = log.map_err(failed)?;
+        let log = Wal::with_store_and_config(log, strict()).map_err(failed)?;
         for record in log.iter().map_err(failed)? {
             let record = record.map_err(failed)?.into_data();
             let place = record::decode(record.into(), |change| self.outcome.add(change));
@@ -450,7 +454,7 @@ impl Checkpoint {
         let failed = |e| StorageError::io(&path, e);
         let applied = self.disk.applied()?;
         let mut history = History::after(applied);
-        history.add(&path, self.generation, self.file.contents().map_err(failed)?)?;
+        history.add(&path, self.generation, self.file.clone())?;
         let applied = Applied { generation: self.generation + 1, sequence: history.sequence };
         self.disk.apply(&history.outcome, applied)?;
         self.disk.lock_live().retain(|(generation, _)| *generation != self.generation);
@@ -472,7 +476,7 @@ pub(super) fn read_live(
     for (generation, log) in logs {
         let path = dir.join(format!("{PREFIX}{generation}"));
         let contents = log.contents().map_err(|e| StorageError::io(&path, e))?;
-        history.add(&path, *generation, contents)?;
+        history.add(&path, *generation, MemStore::from_bytes(contents))?;
     }
     Ok(history.outcome)
 }
