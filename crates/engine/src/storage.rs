@@ -25,7 +25,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use redb::{
     Builder, Database, ReadTransaction, ReadableDatabase, ReadableTable, StorageBackend,
-    TableDefinition, TableError,
+    TableDefinition, TableError, WriteTransaction,
 };
 
 use self::batch::Outcome;
@@ -257,23 +257,39 @@ impl OpenDisk {
 
     /// Writes changes from the logs, and up to where they go, in one synced transaction.
     fn apply(&self, outcome: &Outcome, applied: Applied) -> Result<(), StorageError> {
-        self.write(outcome, applied).map_err(|e| self.failure(e))
+        let changing = self.begin()?;
+        self.change(&changing, outcome)?;
+        self.end(changing, applied)
     }
 
-    fn write(&self, outcome: &Outcome, applied: Applied) -> Result<(), redb::Error> {
-        let transaction = self.database.begin_write()?;
-        for (table, changes) in outcome.sorted() {
-            let mut table = transaction.open_table(definition(table))?;
-            for (key, value) in changes {
-                match value {
-                    Some(value) => table.insert(&key[..], &value[..])?,
-                    None => table.remove(&key[..])?,
-                };
+    /// Begins such a transaction: dropping it leaves the database as it was.
+    fn begin(&self) -> Result<WriteTransaction, StorageError> {
+        self.database.begin_write().map_err(|e| self.failure(e))
+    }
+
+    fn change(&self, changing: &WriteTransaction, outcome: &Outcome) -> Result<(), StorageError> {
+        let change = || -> Result<(), redb::Error> {
+            for (table, changes) in outcome.sorted() {
+                let mut table = changing.open_table(definition(table))?;
+                for (key, value) in changes {
+                    match value {
+                        Some(value) => table.insert(&key[..], &value[..])?,
+                        None => table.remove(&key[..])?,
+                    };
+                }
             }
-        }
+            Ok(())
+        };
+        change().map_err(|e| self.failure(e))
+    }
+
+    fn end(&self, changing: WriteTransaction, applied: Applied) -> Result<(), StorageError> {
         let Applied { generation, sequence } = applied;
-        transaction.open_table(APPLIED)?.insert((), (generation, sequence))?;
-        Ok(transaction.commit()?)
+        let end = || -> Result<(), redb::Error> {
+            changing.open_table(APPLIED)?.insert((), (generation, sequence))?;
+            Ok(changing.commit()?)
+        };
+        end().map_err(|e| self.failure(e))
     }
 
     fn load<E: From<StorageError>>(

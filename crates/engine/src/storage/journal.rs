@@ -21,6 +21,7 @@ mod record;
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::mem;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,9 +36,9 @@ use super::disk::Wrap;
 use super::{Batch, OpenDisk, Outcome, StorageError};
 
 /// From which length on, in bytes, a log gives way to the next.
-const LONG: u64 = 8 * 1024 * 1024;
+const LONG: u64 = 16 * 1024 * 1024;
 /// How many times as long it may get while the checkpoint before is not over.
-const PATIENCE: u64 = 8;
+const PATIENCE: u64 = 4;
 /// Commits beyond this size, in bytes, go to the database at once.
 const LARGE: usize = 32 * 1024 * 1024;
 
@@ -242,6 +243,10 @@ struct History {
     sequence: u64,
 }
 
+/// How much of a log goes into the database at a time, in bytes: memory that a thread has had it
+/// does not give back.
+const PORTION: usize = if cfg!(test) { 8 * 1024 } else { 1024 * 1024 };
+
 impl History {
     fn after(applied: Applied) -> Self {
         Self { outcome: Outcome::default(), sequence: applied.sequence }
@@ -254,10 +259,22 @@ impl History {
         generation: u64,
         log: impl WalStore,
     ) -> Result<(), StorageError> {
+        self.add_in_portions(path, generation, log, |_, _| Ok(()))
+    }
+
+    /// Adds what a log holds, and shows the outcome after each commit, with the commit's length.
+    fn add_in_portions(
+        &mut self,
+        path: &Path,
+        generation: u64,
+        log: impl WalStore,
+        mut each: impl FnMut(&mut Outcome, usize) -> Result<(), StorageError>,
+    ) -> Result<(), StorageError> {
         let failed = |e| sort_error(path, e);
         let log = Wal::with_store_and_config(log, strict()).map_err(failed)?;
         for record in log.iter().map_err(failed)? {
             let record = record.map_err(failed)?.into_data();
+            let length = record.len();
             let place = record::decode(record.into(), |change| self.outcome.add(change));
             let expected = Place { generation, sequence: self.sequence + 1 };
             if place != Some(expected) {
@@ -265,6 +282,7 @@ impl History {
                 return Err(StorageError::damaged(path, detail));
             }
             self.sequence += 1;
+            each(&mut self.outcome, length)?;
         }
         Ok(())
     }
@@ -454,9 +472,19 @@ impl Checkpoint {
         let failed = |e| StorageError::io(&path, e);
         let applied = self.disk.applied()?;
         let mut history = History::after(applied);
-        history.add(&path, self.generation, self.file.clone())?;
+        let changing = self.disk.begin()?;
+        let mut read = 0;
+        history.add_in_portions(&path, self.generation, self.file.clone(), |outcome, more| {
+            read += more;
+            if read > PORTION {
+                read = 0;
+                self.disk.change(&changing, &mem::take(outcome))?;
+            }
+            Ok(())
+        })?;
+        self.disk.change(&changing, &history.outcome)?;
         let applied = Applied { generation: self.generation + 1, sequence: history.sequence };
-        self.disk.apply(&history.outcome, applied)?;
+        self.disk.end(changing, applied)?;
         self.disk.lock_live().retain(|(generation, _)| *generation != self.generation);
         self.file.clear().map_err(failed)?;
         std::fs::rename(&path, self.dir.log(self.generation + 2)).map_err(failed)?;

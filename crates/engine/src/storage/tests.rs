@@ -119,6 +119,18 @@ fn the_last_change_of_a_key_wins() {
     assert!(batch.is_empty());
 }
 
+/// A log goes into the database in portions: what one of them puts, a later one may delete.
+#[test]
+fn a_long_log_ends_in_its_last_state() {
+    let dir = TempDir::new().unwrap();
+    let mut storage = open(&dir, Durability::Os).unwrap();
+    for n in 1..=60 {
+        storage.commit(&numbered::numbered(n)).unwrap();
+    }
+    drop(storage);
+    assert_eq!(numbered::last_whole_commit(&open(&dir, Durability::Os).unwrap()), 60);
+}
+
 #[test]
 fn memory_needs_no_directory_and_keeps_nothing() {
     let dir = TempDir::new().unwrap();
