@@ -58,7 +58,7 @@ impl Settings {
             quick: false,
             only: None,
             rounds: 5,
-            plan: plan(500, 2_000),
+            plan: plan(300, 1_000),
             tasks: vec![1, 16, 64, 256, 1_024],
             clients: vec![2, 8, 64],
             herd: 1_000,

@@ -39,6 +39,12 @@ pub(crate) enum Mode {
     Bless,
 }
 
+/// Whether the counter is there.
+pub(crate) fn can_run() -> bool {
+    let version = Command::new("valgrind").arg("--version").stdout(Stdio::null()).status();
+    version.is_ok_and(|status| status.success())
+}
+
 /// Counts, and compares or replaces.
 ///
 /// # Errors
@@ -84,9 +90,8 @@ fn count(program: &Path, path: &str, iterations: u32) -> Result<u64> {
         .arg(program)
         .args([path, &iterations.to_string()])
         .stdin(Stdio::null());
-    let result = command
-        .output()
-        .context("cannot start valgrind: `cargo xtask setup --bench` installs it")?;
+    let result =
+        command.output().context("cannot start valgrind: `cargo xtask setup` installs it")?;
     let said = String::from_utf8_lossy(&result.stderr);
     if !result.status.success() {
         bail!("{path} failed under valgrind:\n{said}");

@@ -67,6 +67,7 @@ const NEEDS: &[Need] = &[
     Need { what: "ip and ss", package: "iproute2", probe: Probe::Program("ss") },
     Need { what: "openssl", package: "openssl", probe: Probe::Program("openssl") },
     Need { what: "ps", package: "procps", probe: Probe::Program("ps") },
+    Need { what: "valgrind", package: "valgrind", probe: Probe::Program("valgrind") },
 ];
 
 /// What only the benchmarks use.
@@ -74,7 +75,6 @@ const BENCH_NEEDS: &[Need] = &[
     Need { what: "Redis", package: "redis-server", probe: Probe::Program("redis-server") },
     Need { what: "etcd", package: "etcd-server", probe: Probe::Program("etcd") },
     Need { what: "PostgreSQL", package: "postgresql", probe: Probe::File("/usr/lib/postgresql") },
-    Need { what: "valgrind", package: "valgrind", probe: Probe::Program("valgrind") },
 ];
 
 /// Whose needs are looked at.

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use cargo_metadata::{Message, Metadata, MetadataCommand, TargetKind};
 
+use crate::instructions::{self, Mode};
 use crate::setup::{Needs, Outcome};
 use crate::steps::{Steps, Verdict};
 use crate::{MissingPeers, layers, peers_tests, promises, proof, setup};
@@ -34,6 +35,11 @@ pub(crate) fn run(policy: MissingPeers, filter: Option<&str>) -> Result<()> {
     steps.run("tests", || workspace.tests(policy, filter));
     if filter.is_none() {
         steps.run("simulation and model", || proof::short().map(|()| Verdict::Passed));
+        steps.run("instructions", || match instructions::can_run() {
+            true => instructions::run(Mode::Compare).map(|()| Verdict::Passed),
+            false if policy == MissingPeers::Fail => bail!("there is no valgrind"),
+            false => Ok(Verdict::Skipped),
+        });
         steps.run("examples", || workspace.examples());
     }
     println!("\n{steps}");
