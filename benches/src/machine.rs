@@ -117,6 +117,35 @@ pub(crate) async fn round_trips(echo: &str, count: usize) -> Result<Latency> {
     Ok(recorder.summary())
 }
 
+/// Processor time that was used since the machine started, in microseconds: by this process, and by
+/// all others together with what the kernel does for nobody in particular.
+#[derive(Clone, Copy)]
+pub(crate) struct ProcessorTime {
+    pub(crate) ours: f64,
+    pub(crate) others: f64,
+}
+
+impl ProcessorTime {
+    /// Counted in ticks of the kernel, usually 10 ms: for turns that are much longer.
+    pub(crate) fn now() -> Result<Self> {
+        let tick_us = 1e6 / rustix::param::clock_ticks_per_second() as f64;
+        let sum = |fields: &mut dyn Iterator<Item = &str>| -> f64 {
+            fields.filter_map(|field| field.parse::<f64>().ok()).sum()
+        };
+        let all = fs::read_to_string("/proc/stat")?;
+        let fields = all.lines().next().unwrap_or_default().split_whitespace();
+        // user, nice, system, then idle and waiting for disks, then interrupts.
+        let fields: Vec<&str> = fields.skip(1).collect();
+        let busy = fields.iter().enumerate().filter(|(at, _)| matches!(at, 0..=2 | 5..=6));
+        let all = sum(&mut busy.map(|(_, field)| *field)) * tick_us;
+        let own = fs::read_to_string("/proc/self/stat")?;
+        // After the name, which may have spaces: state, ten numbers, user, system.
+        let (_, own) = own.rsplit_once(')').context("/proc/self/stat has no name")?;
+        let ours = sum(&mut own.split_whitespace().skip(11).take(2)) * tick_us;
+        Ok(Self { ours, others: all - ours })
+    }
+}
+
 fn load() -> f64 {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or(f64::NAN)

@@ -1,5 +1,6 @@
 //! `results.json`, the page, the charts.
 
+mod breakdown;
 mod charts;
 mod page;
 mod svg;

@@ -2,22 +2,22 @@
 
 use std::fmt::Write as _;
 
-use super::Report;
+use super::{Report, breakdown};
 use crate::book::{Book, Entry, Key};
 use crate::rows;
 use crate::settings::Settings;
 use crate::targets::{Part, Side};
 
 /// Writing to a `String` cannot fail, so nothing here does.
-struct Page(String);
+pub(super) struct Page(String);
 
 impl Page {
-    fn line(&mut self, text: &str) {
+    pub(super) fn line(&mut self, text: &str) {
         self.0.push_str(text);
         self.0.push('\n');
     }
 
-    fn table(&mut self, head: &[&str], rows: &[Vec<String>]) {
+    pub(super) fn table(&mut self, head: &[&str], rows: &[Vec<String>]) {
         self.line(&format!("| {} |", head.join(" | ")));
         // Names to the left, numbers to the right.
         let align = |(column, _): (usize, &&str)| if column < 2 { "---" } else { "---:" };
@@ -34,6 +34,7 @@ pub(super) fn page(report: &Report, book: &Book, settings: &Settings) -> String 
     let mut page = Page(String::new());
     opening(&mut page, report, settings);
     targets(&mut page, report);
+    breakdown::write(&mut page, book);
     for row in rows::ALL {
         let entries = book.find(|key| key.row == row.name);
         if !entries.is_empty() {
@@ -285,7 +286,7 @@ pub(super) fn short(value: f64) -> String {
     }
 }
 
-fn grouped(value: f64) -> String {
+pub(super) fn grouped(value: f64) -> String {
     let digits = format!("{value:.0}");
     let mut text = String::new();
     for (index, digit) in digits.chars().enumerate() {

@@ -14,7 +14,7 @@ use crate::locks::etcd::{self, EtcdLock};
 use crate::locks::postgres::{self, PostgresLock};
 use crate::locks::redis::{self, RedisLock};
 use crate::locks::zookeeper_client::{self, ZookeeperClientLock};
-use crate::machine;
+use crate::machine::{self, ProcessorTime};
 use crate::peers::Peers;
 use crate::system::{Fsync, System};
 
@@ -48,8 +48,17 @@ pub(super) async fn run(bench: &mut Bench) -> Result<()> {
                 if tasks == 1 && system == System::Engine(Durability::Memory) {
                     floor(bench).await?;
                 }
+                let before = ProcessorTime::now()?;
                 let measured = measure(&mut bench.peers, system, load, plan).await?;
+                let after = ProcessorTime::now()?;
                 note(bench, system, load, &measured);
+                let cycles = measured.per_second * (plan.warm_up + plan.measure).as_secs_f64();
+                let config = config(system, load.release);
+                let who = (system.name(), config.as_str());
+                let ours = (after.ours - before.ours) / cycles;
+                let others = (after.others - before.others) / cycles;
+                bench.note_as(who, load.tasks, "harness_cpu_us", ours);
+                bench.note_as(who, load.tasks, "other_cpu_us", others);
                 Ok(())
             })
             .await;

@@ -42,7 +42,7 @@ impl fmt::Display for Operation {
 }
 
 /// The tasks of the one client.
-const TASKS: [usize; 2] = [1, 256];
+const TASKS: [usize; 3] = [1, 64, 256];
 
 /// What a lock's node holds is about as long.
 const DATA: &[u8] = &[0x55; 100];

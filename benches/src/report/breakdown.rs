@@ -1,0 +1,117 @@
+//! Where the time goes: what bounds the figures, from numbers of the same run.
+
+use super::page::{Page, short};
+use crate::book::Book;
+
+const ENGINE: &str = "lockkeeper";
+const ON_ZOOKEEPER: (&str, &str) = ("lockkeeper", "zookeeper");
+const CURATOR: (&str, &str) = ("curator", "zookeeper");
+
+pub(super) fn write(page: &mut Page, book: &Book) {
+    page.line("## Where the time goes\n");
+    processors(page, book);
+    zookeeper(page, book);
+}
+
+/// What a cycle takes of the processors where many tasks share a connection.
+fn processors(page: &mut Page, book: &Book) {
+    const TASKS: usize = 256;
+    // A lock of ZooKeeper's kind is created, listed and deleted; Redis's is set and deleted.
+    let systems = [
+        (ENGINE, "engine, memory", 3.0),
+        (ENGINE, "engine, os", 3.0),
+        (ENGINE, "engine, sync", 3.0),
+        ("redis", "no persistence", 2.0),
+        ("redis", "appendfsync everysec", 2.0),
+        ("redis", "appendfsync always", 2.0),
+    ];
+    let line = |(system, config, requests): (&str, &str, f64)| {
+        let number = |metric| book.median("cycles", (system, config), TASKS, metric);
+        let cycles = number("cycles_per_s")?;
+        Some(vec![
+            system.to_owned(),
+            config.to_owned(),
+            short(cycles),
+            short(requests),
+            short(cycles * requests),
+            short(number("harness_cpu_us")?),
+            short(number("other_cpu_us")?),
+        ])
+    };
+    let rows: Vec<Vec<String>> = systems.into_iter().filter_map(line).collect();
+    if rows.is_empty() {
+        return;
+    }
+    page.line(
+        "At 256 tasks nobody waits for the network or, with group commit, for long for the disk: the \
+         processors are the bound. A lock in the order of arrival takes three requests (create, \
+         list, delete), one in Redis two (set, delete), so at the same cost of a request it makes \
+         two thirds of the cycles. The listing cannot be left out: the answer to a create names the \
+         new node and not who else is in line. That nobody came since the client's own last node \
+         could be told from the number alone, but only while the parent is the same one, and no \
+         answer says that.\n",
+    );
+    let head = [
+        "system",
+        "configuration",
+        "cycles/s",
+        "requests of a cycle",
+        "requests/s",
+        "client, us of processor time a cycle",
+        "all else",
+    ];
+    page.table(&head, &rows);
+    page.line(
+        "The client is one thread of the harness: a million divided by its time is the most cycles \
+         that it can make. \u{201c}All else\u{201d} is the server, and what the kernel does for both.\n",
+    );
+}
+
+/// What a client that costs nothing could make of the same ZooKeeper server.
+fn zookeeper(page: &mut Page, book: &Book) {
+    let raw = |tasks, metric| book.median("raw", ON_ZOOKEEPER, tasks, metric);
+    let cycles = |who, tasks, metric| book.median("cycles", who, tasks, metric);
+    let hand_offs = |who, clients| book.median("hand-offs", who, clients, "hand_offs_per_s");
+    let mut rows = Vec::new();
+    let mut add = |id: &str, floor: &str, bound: Option<f64>, ours: Option<f64>, curator| {
+        if let (Some(bound), Some(ours), Some(curator)) = (bound, ours, curator) {
+            let curator: f64 = curator;
+            let mut line = vec![id.to_owned(), floor.to_owned()];
+            line.extend([bound, ours, curator, bound / curator, ours / curator].map(short));
+            rows.push(line);
+        }
+    };
+    let write_us = raw(1, "set_data_per_s").map(|per_second| 1e6 / per_second);
+    add(
+        "P5, us",
+        "two writes, one after the other",
+        write_us.map(|us| 2.0 * us),
+        cycles(ON_ZOOKEEPER, 1, "cycle_p50_us"),
+        cycles(CURATOR, 1, "cycle_p50_us"),
+    );
+    add(
+        "P6, cycles/s",
+        "create and delete of 64 tasks, without the listing",
+        raw(64, "create_and_delete_per_s"),
+        cycles(ON_ZOOKEEPER, 64, "cycles_per_s"),
+        cycles(CURATOR, 64, "cycles_per_s"),
+    );
+    for clients in [8, 64] {
+        add(
+            &format!("P7, hand-offs/s, {clients} clients"),
+            "one write after the other",
+            raw(1, "set_data_per_s"),
+            hand_offs(ON_ZOOKEEPER, clients),
+            hand_offs(CURATOR, clients),
+        );
+    }
+    if rows.is_empty() {
+        return;
+    }
+    page.line(
+        "On Apache ZooKeeper the server is the bound. This is what the same client makes of the bare \
+         writes that each lock needs, and so what no lock on this server can pass:\n",
+    );
+    let head = ["", "bare writes", "bound", "ours", "Curator", "bound/Curator", "ours/Curator"];
+    page.table(&head, &rows);
+}
