@@ -165,15 +165,15 @@ struct OpenDisk {
     dir: DataDir,
     /// The logs that are not in the database yet.
     live: Mutex<Live>,
-    /// Held while a log goes into the database and is used again, and by those who must see both
-    /// as they are.
+    /// Held while a log or a large commit goes into the database and while a log is used again,
+    /// and by those who must see both as they are.
     recycling: Mutex<()>,
 }
 
 impl Disk {
     fn open(path: &Path, durability: Durability, wrap: Wrap) -> Result<Disk, StorageError> {
         let (dir, state) = DataDir::claim(path)?;
-        let logs = LogDir::new(path, wrap.clone());
+        let logs = LogDir::new(path, wrap.clone())?;
         let file = dir.database();
         let on_disk = wrap(dir.open_database(state)?).map_err(|e| StorageError::io(&file, e))?;
         let (open, _) = OpenDisk::open(dir, on_disk)?;
@@ -186,6 +186,7 @@ impl Disk {
         // Even if it changes nothing: it replaces the record of an orderly end, after which the
         // library would trust the file unchecked.
         open.apply(&tail.outcome, applied)?;
+        logs.acknowledge(applied.sequence)?;
         if state != State::Existing {
             open.dir.finish_creation()?;
         }

@@ -65,6 +65,8 @@ enum Access {
 #[derive(Clone)]
 pub(super) struct LogDir {
     path: PathBuf,
+    /// The directory itself: its path may come to lead to another engine's.
+    handle: Arc<File>,
     wrap: Wrap,
 }
 
@@ -74,17 +76,19 @@ pub(super) struct Tail {
     pub(super) outcome: Outcome,
     /// The last commit of all.
     pub(super) sequence: u64,
-    /// The last generation that has a log.
+    /// The last generation that ever had a commit. Empty logs are used again: starts that fail one
+    /// after the other, as the disk is full, must not each leave two more.
     pub(super) generation: u64,
 }
 
 impl LogDir {
-    pub(super) fn new(path: &Path, wrap: Wrap) -> Self {
-        Self { path: path.to_path_buf(), wrap }
+    pub(super) fn new(path: &Path, wrap: Wrap) -> Result<Self, StorageError> {
+        let handle = File::open(path).map_err(|e| StorageError::io(path, e))?;
+        Ok(Self { path: path.to_path_buf(), handle: Arc::new(handle), wrap })
     }
 
     fn log(&self, generation: u64) -> PathBuf {
-        self.path.join(format!("{PREFIX}{generation}"))
+        self.path.join(log_name(generation))
     }
 
     fn acknowledged(&self) -> PathBuf {
@@ -115,7 +119,7 @@ impl LogDir {
         })
     }
 
-    /// Makes the logs that commits after `applied` go to, and writes down its number.
+    /// Makes the logs that commits after `applied` go to, and the file for their numbers.
     ///
     /// Before the database says that it goes so far: a missing log is damage.
     pub(super) fn prepare(&self, applied: Applied) -> Result<(), StorageError> {
@@ -125,21 +129,32 @@ impl LogDir {
             // Left by a start that was cut short; nothing was ever acknowledged from it.
             file.set_len(0).map_err(|e| StorageError::io(&path, e))?;
         }
-        let path = self.acknowledged();
-        let file = self.open(&path, Access::Create)?;
-        // One after the other, so that at any time one is whole.
-        let written = write_number(&*file, applied.sequence)
-            .and_then(|()| {
-                file.write(number_offset(applied.sequence + 1), &number_bytes(applied.sequence))
-            })
-            .and_then(|()| file.sync_data());
-        written.map_err(|e| StorageError::io(&path, e))?;
+        self.open(&self.acknowledged(), Access::Create)?;
         self.sync_names()
     }
 
+    /// Writes down the number of the last commit of all, durably.
+    ///
+    /// After the database has it for good: one that was read from a log may never have been synced,
+    /// and would be missed if a power cut took it away but left the number.
+    pub(super) fn acknowledge(&self, number: u64) -> Result<(), StorageError> {
+        let path = self.acknowledged();
+        let file = self.open(&path, Access::Write)?;
+        // One after the other, so that at any time one is whole.
+        let written = write_number(&*file, number)
+            .and_then(|()| file.write(number_offset(number + 1), &number_bytes(number)))
+            .and_then(|()| file.sync_data());
+        written.map_err(|e| StorageError::io(&path, e))
+    }
+
     fn sync_names(&self) -> Result<(), StorageError> {
-        let synced = File::open(&self.path).and_then(|dir| dir.sync_all());
-        synced.map_err(|e| StorageError::io(&self.path, e))
+        self.handle.sync_all().map_err(|e| StorageError::io(&self.path, e))
+    }
+
+    /// Gives a log the name of another generation.
+    fn rename(&self, from: u64, to: u64) -> io::Result<()> {
+        let dir = &*self.handle;
+        Ok(rustix::fs::renameat(dir, log_name(from), dir, log_name(to))?)
     }
 
     /// Reads what the logs hold beyond the database, and changes nothing.
@@ -148,6 +163,7 @@ impl LogDir {
         let last = generations.last().copied().unwrap_or_default().max(applied.generation);
         let mut history = History::after(applied);
         let mut end = self.log(applied.generation);
+        let mut used = applied.generation.saturating_sub(1);
         for generation in applied.generation..=last {
             let path = self.log(generation);
             let file = self.open(&path, Access::Read)?;
@@ -155,6 +171,7 @@ impl LogDir {
             if !bytes.is_empty() {
                 history.add(&path, generation, MemStore::from_bytes(bytes))?;
                 end = path;
+                used = generation;
             }
         }
         let acknowledged = self.last_acknowledged()?;
@@ -165,7 +182,7 @@ impl LogDir {
             );
             return Err(StorageError::damaged(&end, detail));
         }
-        Ok(Tail { outcome: history.outcome, sequence: history.sequence, generation: last })
+        Ok(Tail { outcome: history.outcome, sequence: history.sequence, generation: used })
     }
 
     /// The number of the last commit that was acknowledged, as far as the disk knows.
@@ -197,6 +214,10 @@ impl LogDir {
     fn failure(&self, generation: u64, error: WalError) -> StorageError {
         sort_error(&self.log(generation), error)
     }
+}
+
+fn log_name(generation: u64) -> String {
+    format!("{PREFIX}{generation}")
 }
 
 fn sort_error(path: &Path, error: WalError) -> StorageError {
@@ -355,6 +376,8 @@ impl Journal {
             self.scratch = Vec::new();
             self.apply_all()?;
             let applied = Applied { generation: self.generation, sequence: place.sequence };
+            // Otherwise a snapshot could lack it and have the next one, which goes to the log.
+            let _no_snapshot = self.disk.lock_recycling();
             self.disk.apply(&batch.into(), applied)?;
         } else {
             let failed = |e| self.dir.failure(self.generation, e);
@@ -376,11 +399,12 @@ impl Journal {
 
     /// Goes on to the next log if it is time.
     fn take_turns(&mut self) -> Result<(), StorageError> {
-        if self.file.end() < self.long {
-            return Ok(());
+        // Not only when its log is needed: if it failed, nothing more is acknowledged.
+        if self.checkpoint.as_ref().is_some_and(JoinHandle::is_finished) {
+            self.join()?;
         }
-        let over = self.checkpoint.as_ref().is_none_or(JoinHandle::is_finished);
-        if over || self.file.end() >= PATIENCE * self.long {
+        let (end, long) = (self.file.end(), self.long);
+        if end >= PATIENCE * long || (end >= long && self.checkpoint.is_none()) {
             self.join()?;
             self.turn()?;
         }
@@ -487,7 +511,7 @@ impl Checkpoint {
         self.disk.end(changing, applied)?;
         self.disk.lock_live().retain(|(generation, _)| *generation != self.generation);
         self.file.clear().map_err(failed)?;
-        std::fs::rename(&path, self.dir.log(self.generation + 2)).map_err(failed)?;
+        self.dir.rename(self.generation, self.generation + 2).map_err(failed)?;
         self.dir.sync_names()?;
         Ok(self.file)
     }
@@ -502,7 +526,7 @@ pub(super) fn read_live(
 ) -> Result<Outcome, StorageError> {
     let mut history = History::after(applied);
     for (generation, log) in logs {
-        let path = dir.join(format!("{PREFIX}{generation}"));
+        let path = dir.join(log_name(*generation));
         let contents = log.contents().map_err(|e| StorageError::io(&path, e))?;
         history.add(&path, *generation, MemStore::from_bytes(contents))?;
     }

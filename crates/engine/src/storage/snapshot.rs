@@ -30,7 +30,7 @@ impl Storage {
             let missing = std::io::ErrorKind::NotFound.into();
             return Err(StorageError::io(dir, missing));
         }
-        let logs = LogDir::new(dir, plain());
+        let logs = LogDir::new(dir, plain())?;
         let (dir, state) = DataDir::claim(dir)?;
         if state == State::New {
             return Ok(None);

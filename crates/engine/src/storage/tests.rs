@@ -4,6 +4,7 @@ mod crash;
 mod damage;
 mod disks;
 mod failing;
+mod large;
 mod numbered;
 mod power_cut;
 mod torn;
@@ -234,4 +235,30 @@ fn a_second_engine_is_told_who_holds_the_directory() {
     assert_eq!(refusal(dir.path()).to_string(), expected);
     drop(storage);
     open(&dir, Durability::Sync).unwrap();
+}
+
+/// Symptom: an engine whose directory was moved away, and replaced by a successor's, took the
+/// successor's log for its own when it ended, and gave it another name: files were known by path.
+#[test]
+fn an_engine_whose_directory_was_replaced_leaves_the_logs_of_its_successor_alone() {
+    let dir = TempDir::new().unwrap();
+    let (data, moved) = (dir.path().join("data"), dir.path().join("moved"));
+    let mut old = Storage::open(Some(&data), Durability::Sync).unwrap();
+    old.commit(&nodes(&[("/old", Some("1"))])).unwrap();
+    std::fs::rename(&data, &moved).unwrap();
+    let mut new = Storage::open(Some(&data), Durability::Sync).unwrap();
+    new.commit(&nodes(&[("/new", Some("1"))])).unwrap();
+    let names = || {
+        let entries = data.read_dir().unwrap().map(|entry| entry.unwrap().file_name());
+        entries.collect::<std::collections::BTreeSet<_>>()
+    };
+    let before = names();
+
+    old.close().unwrap();
+    assert_eq!(names(), before);
+    new.close().unwrap();
+    for (path, key) in [(data, "/new"), (moved, "/old")] {
+        let storage = Storage::open(Some(&path), Durability::Sync).unwrap();
+        assert_eq!(stored_nodes(&storage), [pair(key, "1")]);
+    }
 }

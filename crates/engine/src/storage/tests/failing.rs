@@ -152,3 +152,31 @@ fn s4_a_checkpoint_that_fails_ends_the_commits() {
         assert_eq!(stored_nodes(&open(&dir, Durability::Os).unwrap()), [pair("/a", "1")]);
     }
 }
+
+/// Symptom: commits were acknowledged until the next log was full, which on a quiet engine takes
+/// days, and nobody was told that the database could not be written any more. Found by reading.
+#[test]
+fn s4_a_checkpoint_that_fails_is_noticed_by_the_next_commit() {
+    let dir = TempDir::new().unwrap();
+    let fault = Fault::default();
+    let opened = Storage::open_with(Some(dir.path()), Durability::Os, failing(&fault));
+    let mut storage = opened.unwrap();
+    storage.set_log_length(1);
+    storage.commit(&nodes(&[("/a", Some("1"))])).unwrap();
+    // Commits are not synced, so the next sync is the checkpoint's.
+    fault.arm(Refusal::Sync(ENOSPC));
+    storage.commit(&nodes(&[("/b", Some("2"))])).unwrap();
+    storage.set_log_length(1 << 40);
+    let start = std::time::Instant::now();
+    let error = loop {
+        match storage.commit(&nodes(&[("/c", Some("3"))])) {
+            Err(e) => break e,
+            Ok(()) => assert!(start.elapsed().as_secs() < 60, "it goes on"),
+        }
+        std::thread::yield_now();
+    };
+    assert!(matches!(error, StorageError::Full { .. }), "{error:?}");
+    drop(storage);
+    let after = stored_nodes(&open(&dir, Durability::Os).unwrap());
+    assert_eq!(after, [pair("/a", "1"), pair("/b", "2"), pair("/c", "3")]);
+}

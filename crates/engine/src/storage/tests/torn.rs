@@ -171,3 +171,28 @@ fn an_error_at_any_call_of_the_last_commit_loses_nothing() {
         assert!(fail_at > 1, "{way:?}");
     }
 }
+
+/// Symptom: each start that failed left two more logs behind. Found by reading.
+#[test]
+fn starts_that_fail_leave_no_more_and_more_files() {
+    let dir = TempDir::new().unwrap();
+    let disks = Disks::default();
+    let mut storage = before(&dir, &disks);
+    write_last(&mut storage, Way::Log).unwrap();
+    disks.state().left = Some(0);
+    drop(storage);
+    // What is simulated never reached this file, and an empty one would be damage.
+    std::fs::write(dir.path().join("lockkeeper.redb"), "simulated").unwrap();
+    for calls in 0.. {
+        disks.state().left = Some(calls);
+        let opened = Storage::open_with(Some(dir.path()), Durability::Sync, disks.wrap());
+        let names = dir.path().read_dir().unwrap().map(|entry| entry.unwrap().file_name());
+        let logs = names.filter(|name| name.to_str().unwrap().starts_with("commits."));
+        assert!(logs.count() <= 4, "after {calls} calls");
+        if let Ok(storage) = opened {
+            assert!(calls > 3);
+            assert_eq!(last_whole_commit(&storage), BEFORE + 1);
+            break;
+        }
+    }
+}
