@@ -2,35 +2,66 @@
 #![no_main]
 
 use std::fs;
-use std::io::{Seek as _, SeekFrom, Write as _};
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::unix::net::UnixStream;
 use std::panic;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use bytes::{Bytes, BytesMut};
 use libfuzzer_sys::fuzz_target;
 use lockkeeper_engine::{Durability, Engine, EngineError, StartError};
+use lockkeeper_wire::{ConnectRequest, Record as _, SessionId, Zxid, write_frame};
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 
-/// The files of a directory that an engine left in order.
-fn sound() -> &'static [(PathBuf, Vec<u8>)] {
-    static FILES: OnceLock<Vec<(PathBuf, Vec<u8>)>> = OnceLock::new();
+type Files = Vec<(PathBuf, Vec<u8>)>;
+
+/// The files of a directory that an engine left in order, and those that a killed one leaves: there
+/// the last commits are in a log.
+fn sound() -> &'static [Files; 2] {
+    static FILES: OnceLock<[Files; 2]> = OnceLock::new();
     FILES.get_or_init(|| {
         // The library that reads the file panics on some damage, which the engine catches and
         // reports: what must not happen is checked below, by what the engine says.
         panic::set_hook(Box::new(|_| {}));
         let folder = folder();
-        run(folder.path()).expect("an empty directory is fine");
-        let mut files = Vec::new();
-        for entry in fs::read_dir(folder.path()).expect("it is there") {
-            let path = entry.expect("an entry").path();
-            if path.is_file() {
-                let name = path.file_name().expect("a file has a name").into();
-                files.push((name, fs::read(path).expect("readable")));
-            }
-        }
-        files
+        let mut killed = Files::new();
+        let meanwhile = || {
+            open_sessions(&folder.path().join("socket"));
+            killed = files(folder.path());
+        };
+        run_with(folder.path(), meanwhile).expect("an empty directory is fine");
+        [files(folder.path()), killed]
     })
+}
+
+fn files(folder: &Path) -> Files {
+    let paths = fs::read_dir(folder).expect("it is there").map(|entry| entry.expect("one").path());
+    let read = |path: PathBuf| {
+        let name = path.file_name().expect("a file has a name").into();
+        (name, fs::read(&path).expect("readable"))
+    };
+    paths.filter(|path| path.is_file()).map(read).collect()
+}
+
+/// Each is a commit.
+fn open_sessions(socket: &Path) {
+    for _ in 0..5 {
+        let request = ConnectRequest {
+            protocol_version: 0,
+            last_zxid_seen: Zxid(0),
+            timeout_ms: 10_000,
+            session_id: SessionId::NONE,
+            password: Bytes::from_static(&[0; 16]),
+            read_only: Some(false),
+        };
+        let mut frame = BytesMut::new();
+        write_frame(&mut frame, |out| request.encode(out));
+        let mut stream = UnixStream::connect(socket).expect("it listens");
+        stream.write_all(&frame).expect("it reads");
+        stream.read_exact(&mut [0; 4]).expect("it answers");
+    }
 }
 
 fn folder() -> TempDir {
@@ -40,6 +71,10 @@ fn folder() -> TempDir {
 }
 
 fn run(folder: &Path) -> Result<(), StartError> {
+    run_with(folder, || {})
+}
+
+fn run_with(folder: &Path, meanwhile: impl FnOnce()) -> Result<(), StartError> {
     let runtime: Runtime = Builder::new_current_thread().build().expect("a runtime");
     runtime.block_on(async {
         let builder = Engine::builder()
@@ -47,6 +82,7 @@ fn run(folder: &Path) -> Result<(), StartError> {
             .data_dir(folder.join("."))
             .durability(Durability::Os);
         let engine = builder.start().await?;
+        meanwhile();
         // What it says at its end is what it says of a damaged page that it needs only now.
         match engine.stop().await {
             Err(EngineError::Panicked) => panic_of_ours(),
@@ -62,7 +98,12 @@ fn panic_of_ours() -> ! {
 }
 
 fuzz_target!(|data: &[u8]| {
-    let sound = sound();
+    let [in_order, killed] = sound();
+    let (sound, data) = match data {
+        [first, rest @ ..] if first % 2 == 1 => (killed, rest),
+        [_, rest @ ..] => (in_order, rest),
+        [] => (in_order, data),
+    };
     let folder = folder();
     for (name, bytes) in sound {
         fs::write(folder.path().join(name), bytes).expect("writable");
