@@ -9,7 +9,8 @@
 //! Replies leave in the order in which the tree made them, whatever connection they are for. So a
 //! read that saw an uncommitted write waits behind it, and so does a ping's reply, which names the
 //! newest transaction. A disk that stalls makes clients doubt their leases (they hear nothing),
-//! never the engine expire their sessions (it hears everything): both err on the safe side.
+//! never the engine expire their sessions (it reads all that has arrived before it ends any): both
+//! err on the safe side.
 
 use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -188,7 +189,7 @@ impl Pipeline {
     fn commit(&self, batches: &mut [Batch], fail: bool) -> Result<(), StorageError> {
         let disk = &mut *self.lock_disk();
         let Some(storage) = &mut disk.storage else {
-            return Ok(());
+            return Err(StorageError::GivenUp);
         };
         if self.durable {
             for batch in batches.iter_mut() {

@@ -2,7 +2,7 @@
 //!
 //! It also runs the sockets: its tokio runtime polls all of them, their tasks deliver what they
 //! read, and between two polls everything delivered is handled in one round. A request thus reaches
-//! the tree without waking another thread. It never waits for the disk; see `commit`.
+//! the tree without waking another thread. It never waits for a sync; see `commit`.
 
 use std::collections::HashMap;
 use std::path::PathBuf;

@@ -109,6 +109,10 @@ pub enum StorageError {
         source: io::Error,
     },
 
+    /// The engine has given up the data directory.
+    #[error("the engine has ended, and takes no more writes")]
+    GivenUp,
+
     /// An earlier commit failed. What reached the disk is unknown until it is read back, so
     /// nothing more is written (a sync that is tried again may succeed without having synced).
     #[error("{} takes no more writes after an earlier error: restart the engine, which recovers all that was acknowledged", .path.display())]

@@ -440,7 +440,8 @@ impl Journal {
         self.generation += 1;
         self.disk.lock_live().push((self.generation, self.file.clone()));
         let thread = thread::Builder::new().name("lockkeeper-checkpoint".to_owned());
-        let running = thread.spawn(move || checkpoint.run());
+        let running =
+            thread.spawn(move || checkpoint.run().inspect_err(|e| tracing::error!("{e}")));
         self.checkpoint = Some(running.map_err(|e| StorageError::io(&self.dir.path, e))?);
         Ok(())
     }
