@@ -186,11 +186,14 @@ impl Drop for Process {
     }
 }
 
-/// The same command under a parent-death signal. `setpriv` replaces itself by the program, so
-/// that the process id is the program's own.
+/// The same command under a parent-death signal, and with signals that do what they usually do: a
+/// shell that runs the suites in the background has some of them ignored. `setpriv` and `env`
+/// replace themselves by the program, so that the process id is the program's own.
 fn mortal(command: &Command) -> Command {
     let mut mortal = Command::new("setpriv");
-    mortal.args(["--pdeathsig", "KILL", "--"]).arg(command.get_program()).args(command.get_args());
+    mortal.args(["--pdeathsig", "KILL", "--"]);
+    mortal.args(["env", "--default-signal=HUP,INT,QUIT,TERM", "--"]);
+    mortal.arg(command.get_program()).args(command.get_args());
     for (key, value) in command.get_envs() {
         match value {
             Some(value) => mortal.env(key, value),
