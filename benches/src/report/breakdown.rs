@@ -110,7 +110,7 @@ fn zookeeper(page: &mut Page, book: &Book) {
     }
     page.line(
         "On Apache ZooKeeper the server is the bound. This is what the same client makes of the bare \
-         writes that each lock needs, and so what no lock on this server can pass:\n",
+         writes that each lock needs, as a mean: about what no lock on this server can pass:\n",
     );
     let head = ["", "bare writes", "bound", "ours", "Curator", "bound/Curator", "ours/Curator"];
     page.table(&head, &rows);
