@@ -185,7 +185,7 @@ fn create_private(path: &Path) -> Result<(), StorageError> {
 }
 
 /// Makes the directory's own name durable.
-fn sync_parent(path: &Path) -> io::Result<()> {
+pub(super) fn sync_parent(path: &Path) -> io::Result<()> {
     match path.parent() {
         Some(parent) if parent != Path::new("") => File::open(parent)?.sync_all(),
         _ => File::open(".")?.sync_all(),

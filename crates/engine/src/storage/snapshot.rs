@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 
 use redb::{ReadTransaction, ReadableDatabase};
 
-use super::dir::{DataDir, State};
+use super::dir::{DataDir, State, sync_parent};
 use super::disk::plain;
 use super::journal::{LogDir, read_live};
 use super::overlay::Overlay;
@@ -131,12 +131,5 @@ impl OpenDisk {
         let live = self.lock_live().clone();
         let newer = read_live(self.dir.path(), &live, self.applied()?)?;
         Ok((transaction, newer))
-    }
-}
-
-fn sync_parent(path: &Path) -> std::io::Result<()> {
-    match path.parent() {
-        Some(parent) if parent != Path::new("") => File::open(parent)?.sync_all(),
-        _ => File::open(".")?.sync_all(),
     }
 }

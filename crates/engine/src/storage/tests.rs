@@ -7,6 +7,7 @@ mod failing;
 mod large;
 mod numbered;
 mod power_cut;
+mod tapped;
 mod torn;
 
 use std::fs::Permissions;
@@ -36,6 +37,16 @@ fn refusal(dir: &Path) -> StorageError {
         Ok(_) => panic!("{} was opened", dir.display()),
         Err(e) => e,
     }
+}
+
+/// The directory as it is now: what a kill at this moment would leave.
+fn copied(dir: &TempDir) -> TempDir {
+    let copy = TempDir::new().unwrap();
+    for entry in dir.path().read_dir().unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), copy.path().join(entry.file_name())).unwrap();
+    }
+    copy
 }
 
 fn nodes(changes: &[(&str, Option<&str>)]) -> Batch {

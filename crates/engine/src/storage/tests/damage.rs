@@ -192,11 +192,7 @@ fn killed() -> (TempDir, Vec<(Table, String, String)>) {
         let changes: Vec<_> = records.iter().map(|key| (&key[..], Some("value"))).collect();
         storage.commit(&nodes(&changes)).unwrap();
     }
-    let left = TempDir::new().unwrap();
-    for entry in dir.path().read_dir().unwrap() {
-        let entry = entry.unwrap();
-        std::fs::copy(entry.path(), left.path().join(entry.file_name())).unwrap();
-    }
+    let left = copied(&dir);
     drop(storage);
     let expected = contents(&open(&dir, Durability::Sync).unwrap());
     (left, expected)
@@ -216,11 +212,7 @@ fn s2_no_damage_in_the_log_is_overlooked() {
     let whole = std::fs::read(log(&dir)).unwrap();
     let end = whole.iter().rposition(|byte| *byte != 0).unwrap() + 1;
     let check = |bytes: &[u8], what: &str| {
-        let copy = TempDir::new().unwrap();
-        for entry in dir.path().read_dir().unwrap() {
-            let entry = entry.unwrap();
-            std::fs::copy(entry.path(), copy.path().join(entry.file_name())).unwrap();
-        }
+        let copy = copied(&dir);
         std::fs::write(log(&copy), bytes).unwrap();
         match open(&copy, Durability::Sync) {
             Ok(storage) => assert!(contents(&storage) == expected, "{what}"),

@@ -2,6 +2,7 @@
 
 use std::sync::Mutex;
 
+use super::tapped::{Touch, tapped};
 use super::*;
 
 /// What the disk is about to refuse.
@@ -34,43 +35,16 @@ impl Fault {
     }
 }
 
-#[derive(Debug)]
-struct FailingDisk {
-    file: Box<dyn StorageBackend>,
-    fault: Fault,
-}
-
 /// All files fail by the same fault.
 fn failing(fault: &Fault) -> Wrap {
-    let (fault, plain) = (fault.clone(), disk::plain());
+    let fault = fault.clone();
     Arc::new(move |file| {
-        let disk = FailingDisk { file: plain(file)?, fault: fault.clone() };
-        Ok(Box::new(disk))
+        let fault = fault.clone();
+        tapped(file, move |touch| match touch {
+            Touch::Sync => fault.strike(Refusal::Sync),
+            Touch::Write => fault.strike(Refusal::Write),
+        })
     })
-}
-
-impl StorageBackend for FailingDisk {
-    fn len(&self) -> io::Result<u64> {
-        self.file.len()
-    }
-
-    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        self.file.read(offset, out)
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.file.set_len(len)
-    }
-
-    fn sync_data(&self) -> io::Result<()> {
-        self.fault.strike(Refusal::Sync)?;
-        self.file.sync_data()
-    }
-
-    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.fault.strike(Refusal::Write)?;
-        self.file.write(offset, data)
-    }
 }
 
 const EIO: i32 = rustix::io::Errno::IO.raw_os_error();

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Mutex, Weak};
 
+use super::tapped::tapped;
 use super::*;
 
 /// A batch that goes to the database at once.
@@ -14,50 +15,17 @@ fn large() -> Batch {
 }
 
 /// Looks, whenever the database is written, whether a snapshot could be taken just then.
-#[derive(Debug)]
-struct Watched {
-    file: Box<dyn StorageBackend>,
-    watch: Option<Watch>,
-}
-
 #[derive(Debug, Clone, Default)]
 struct Watch {
     open: Arc<Mutex<Weak<OpenDisk>>>,
     writes: Arc<Mutex<Vec<bool>>>,
 }
 
-impl Watched {
+impl Watch {
     fn look(&self) {
-        let Some(watch) = &self.watch else {
-            return;
-        };
-        if let Some(open) = watch.open.lock().unwrap().upgrade() {
-            watch.writes.lock().unwrap().push(open.recycling.try_lock().is_ok());
+        if let Some(open) = self.open.lock().unwrap().upgrade() {
+            self.writes.lock().unwrap().push(open.recycling.try_lock().is_ok());
         }
-    }
-}
-
-impl StorageBackend for Watched {
-    fn len(&self) -> io::Result<u64> {
-        self.file.len()
-    }
-
-    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        self.file.read(offset, out)
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.file.set_len(len)
-    }
-
-    fn sync_data(&self) -> io::Result<()> {
-        self.look();
-        self.file.sync_data()
-    }
-
-    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.look();
-        self.file.write(offset, data)
     }
 }
 
@@ -68,12 +36,17 @@ impl StorageBackend for Watched {
 fn nothing_is_written_into_the_database_while_a_snapshot_is_taken() {
     let dir = TempDir::new().unwrap();
     let watch = Watch::default();
-    let (path, plain) = (dir.path().join("lockkeeper.redb"), disk::plain());
+    let path = dir.path().join("lockkeeper.redb");
     let of_database = watch.clone();
     let wrap: Wrap = Arc::new(move |file: File| {
-        let is_database = file.metadata()?.ino() == path.metadata()?.ino();
-        let watch = is_database.then(|| of_database.clone());
-        Ok(Box::new(Watched { file: plain(file)?, watch }))
+        if file.metadata()?.ino() != path.metadata()?.ino() {
+            return disk::plain()(file);
+        }
+        let watch = of_database.clone();
+        tapped(file, move |_| {
+            watch.look();
+            Ok(())
+        })
     });
     let mut storage = Storage::open_with(Some(dir.path()), Durability::Sync, wrap).unwrap();
     *watch.open.lock().unwrap() = Arc::downgrade(&storage.disk.as_ref().unwrap().open);
@@ -88,15 +61,12 @@ fn nothing_is_written_into_the_database_while_a_snapshot_is_taken() {
 
 #[test]
 fn a_large_commit_is_there_after_a_kill_and_so_is_what_came_before_and_after_it() {
-    let (dir, left) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let dir = TempDir::new().unwrap();
     let mut storage = open(&dir, Durability::Sync).unwrap();
     storage.commit(&nodes(&[("/first", Some("1"))])).unwrap();
     storage.commit(&large()).unwrap();
     storage.commit(&nodes(&[("/last", Some("1")), ("/large", None)])).unwrap();
-    for entry in dir.path().read_dir().unwrap() {
-        let entry = entry.unwrap();
-        std::fs::copy(entry.path(), left.path().join(entry.file_name())).unwrap();
-    }
+    let left = copied(&dir);
     let expected = [pair("/first", "1"), pair("/last", "1"), pair("/small", "1")];
     assert_eq!(stored_nodes(&open(&left, Durability::Sync).unwrap()), expected);
 }

@@ -129,8 +129,7 @@ fn cut_everywhere(
                 }
                 images[*number][at + index] = *byte;
                 // Most bytes are text in the middle of something: there one in 197 is enough, in the
-                // long form one in 11,
-                // while all are tried at the beginning and the end of each write.
+                // long form one in 11. At the beginning and the end of each write all are tried.
                 cuts += 1;
                 if index < 24 || index + 24 > data.len() || cuts % step == 0 {
                     let last = opens_whole(disks, dir, images);

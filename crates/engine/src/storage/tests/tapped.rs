@@ -1,0 +1,56 @@
+//! A file that tells before it is written or synced, and may then refuse.
+
+use std::fmt;
+use std::fs::File;
+
+use super::*;
+
+/// What is about to happen.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Touch {
+    Sync,
+    Write,
+}
+
+struct Tapped<F> {
+    file: Box<dyn StorageBackend>,
+    before: F,
+}
+
+/// Puts `before` in front of a file.
+pub(super) fn tapped(
+    file: File,
+    before: impl Fn(Touch) -> io::Result<()> + Send + Sync + 'static,
+) -> io::Result<Box<dyn StorageBackend>> {
+    Ok(Box::new(Tapped { file: disk::plain()(file)?, before }))
+}
+
+impl<F: Fn(Touch) -> io::Result<()> + Send + Sync + 'static> StorageBackend for Tapped<F> {
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.file.read(offset, out)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.file.set_len(len)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        (self.before)(Touch::Sync)?;
+        self.file.sync_data()
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        (self.before)(Touch::Write)?;
+        self.file.write(offset, data)
+    }
+}
+
+impl<F> fmt::Debug for Tapped<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tapped").field("file", &self.file).finish_non_exhaustive()
+    }
+}
