@@ -25,6 +25,7 @@ use anyhow::{Context, Result, bail};
 use lockkeeper_testkit::checker;
 use lockkeeper_testkit::history::What;
 use lockkeeper_testkit::peers::{self, Peer};
+use lockkeeper_tests::is_wanted;
 
 use crate::field::Field;
 use crate::script::{Step, script};
@@ -62,12 +63,7 @@ async fn main() -> ExitCode {
 /// What `cargo test` starts. There is no libtest: this program is also one of the participants.
 async fn as_a_test(arguments: &[String]) -> Result<()> {
     const NAME: &str = "ensemble::everything_goes_wrong_and_no_promise_is_broken";
-    let list = arguments.iter().any(|argument| argument == "--list");
-    let filters: Vec<_> = arguments.iter().filter(|word| !word.starts_with('-')).collect();
-    let wanted = filters.is_empty() || filters.iter().any(|filter| NAME.contains(*filter));
-    if list {
-        println!("{NAME}: test");
-    } else if wanted {
+    if is_wanted(NAME, arguments) {
         let seed = std::env::var("LOCKKEEPER_SEED").ok().and_then(|seed| seed.parse().ok());
         Plan { seed: seed.unwrap_or(1), minutes: SHORT }.run().await?;
         println!("test {NAME} ... ok");

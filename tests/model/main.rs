@@ -17,6 +17,7 @@ use std::time::Duration;
 use lockkeeper::Kind;
 use lockkeeper_session::{Instant, LeaseMode};
 use lockkeeper_testkit::history::Share;
+use lockkeeper_tests::is_wanted;
 use stateright::{Checker, Expectation, Model, Property};
 
 use crate::client::{Client, Step};
@@ -472,15 +473,10 @@ fn main() -> ExitCode {
     const NAME: &str = "model::scenarios";
     let plan = if arguments.first().is_some_and(|first| first == "run") {
         Plan::parse(&arguments[1..])
-    } else if arguments.iter().any(|argument| argument == "--list") {
-        println!("{NAME}: test");
-        return ExitCode::SUCCESS;
-    } else {
-        let mut filters = arguments.iter().filter(|word| !word.starts_with('-')).peekable();
-        if filters.peek().is_some() && !filters.any(|filter| NAME.contains(filter.as_str())) {
-            return ExitCode::SUCCESS;
-        }
+    } else if is_wanted(NAME, &arguments) {
         Some(Plan { length: Length::Moment, filter: String::new(), docs: None })
+    } else {
+        return ExitCode::SUCCESS;
     };
     let Some(plan) = plan else {
         eprintln!("arguments: run [--long] [--only WORDS] [--docs FOLDER]");

@@ -19,6 +19,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use lockkeeper_testkit::peers::{self, Peer};
+use lockkeeper_tests::is_wanted;
 
 use crate::forms::Form;
 use crate::run::{Laboratory, Library, Run};
@@ -56,12 +57,7 @@ async fn main() -> ExitCode {
 /// What `cargo test` starts. There is no libtest: this program is also one of the contenders.
 async fn as_a_test(arguments: &[String]) -> Result<()> {
     const NAME: &str = "partition::no_overlap_in_any_form";
-    let list = arguments.iter().any(|argument| argument == "--list");
-    let filters: Vec<_> = arguments.iter().filter(|word| !word.starts_with('-')).collect();
-    let wanted = filters.is_empty() || filters.iter().any(|filter| NAME.contains(*filter));
-    if list {
-        println!("{NAME}: test");
-    } else if wanted {
+    if is_wanted(NAME, arguments) {
         let libraries = vec![Library::Lockkeeper];
         let forms = Form::ALL.to_vec();
         experiment(&Plan { runs: 1, seed: 1, forms, libraries, docs: None }).await?;

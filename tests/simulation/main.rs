@@ -23,6 +23,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use lockkeeper_testkit::checker;
+use lockkeeper_tests::is_wanted;
 
 /// How many seeds a plain test run takes, unoptimized; `cargo xtask test` runs more.
 const SEEDS_OF_A_TEST: u64 = 100;
@@ -48,15 +49,10 @@ fn main() -> ExitCode {
     const NAME: &str = "simulation::seeds";
     let plan = if arguments.first().is_some_and(|first| first == "run") {
         Plan::parse(&arguments[1..])
-    } else if arguments.iter().any(|argument| argument == "--list") {
-        println!("{NAME}: test");
-        return ExitCode::SUCCESS;
-    } else {
-        let mut filters = arguments.iter().filter(|word| !word.starts_with('-')).peekable();
-        if filters.peek().is_some() && !filters.any(|filter| NAME.contains(filter.as_str())) {
-            return ExitCode::SUCCESS;
-        }
+    } else if is_wanted(NAME, &arguments) {
         Some(Plan { first: 1, seeds: SEEDS_OF_A_TEST, jobs: 1, show: false })
+    } else {
+        return ExitCode::SUCCESS;
     };
     match plan {
         Some(plan) => many(&plan),
