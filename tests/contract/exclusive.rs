@@ -9,39 +9,29 @@ use lockkeeper_testkit::proxy::Passed;
 use lockkeeper_wire::OpCode;
 
 use crate::locks::{Exclusive, Held, contenders, line_up, lock_of};
-use crate::{LOCK, for_each_lock, for_the_exclusive_node, lock_path};
+use crate::{LOCK, for_each_lock, lock_path};
 
+// What the exclusive node costs, its herd and what its waiters leave: see `exclusive_node.rs`.
 for_each_lock!("an exclusive lock":
+    try_acquire_does_not_wait_and_leaves_nothing,
+    l3_a_timeout_leaves_nothing,
+    l20_a_guard_belongs_to_no_task_and_no_thread,
+    l22_dropping_a_clone_of_the_lock_releases_nothing,
+    l24_an_empty_lock_is_a_container,
+    a_guard_dropped_without_a_runtime_releases,
+    closing_the_client_waits_for_dropped_guards,
+    a_transaction_is_applied_only_while_held;
+    where there is a line:
     an_uncontended_acquire_is_one_round_trip,
     grants_follow_the_order_of_arrival_and_tokens_grow,
     a_release_wakes_one_waiter,
     a_wait_costs_one_more_round_trip_and_one_event,
     a_long_line_costs_one_listing_however_long_it_is,
-    try_acquire_does_not_wait_and_leaves_nothing,
-    l3_a_timeout_leaves_nothing,
     l8_a_waiter_that_gives_up_leaves_no_watch,
     l13_a_timeout_covers_the_whole_wait,
     l12_two_handles_of_one_session_exclude_each_other,
-    l20_a_guard_belongs_to_no_task_and_no_thread,
-    l22_dropping_a_clone_of_the_lock_releases_nothing,
     l23_a_foreign_child_is_refused_and_named,
-    l24_an_empty_lock_is_a_container,
     l25_a_waiter_that_gives_up_takes_no_watch_from_others,
-    a_guard_dropped_without_a_runtime_releases,
-    closing_the_client_waits_for_dropped_guards,
-    a_transaction_is_applied_only_while_held,
-);
-
-// It has no line: see `exclusive_node.rs` for its costs, its herd and what its waiters leave.
-for_the_exclusive_node!("the exclusive node":
-    try_acquire_does_not_wait_and_leaves_nothing,
-    l3_a_timeout_leaves_nothing,
-    l20_a_guard_belongs_to_no_task_and_no_thread,
-    l22_dropping_a_clone_of_the_lock_releases_nothing,
-    l24_an_empty_lock_is_a_container,
-    a_guard_dropped_without_a_runtime_releases,
-    closing_the_client_waits_for_dropped_guards,
-    a_transaction_is_applied_only_while_held,
 );
 
 /// Whether so many waiters have what they need to go on waiting.

@@ -8,7 +8,7 @@ use lockkeeper_wire::OpCode;
 
 use crate::locks::{Exclusive, Held, contenders, line_up, lock_of};
 use crate::rw_lock::replies;
-use crate::{for_each_lock, for_the_exclusive_node, lock_path, next_session};
+use crate::{for_each_lock, lock_path, next_session};
 
 for_each_lock!("an exclusive lock, faults":
     l1_a_create_lost_on_its_way_leaves_one_node,
@@ -17,28 +17,16 @@ for_each_lock!("an exclusive lock, faults":
     l2_an_acquire_cancelled_after_a_lost_reply_leaves_nothing,
     l2_an_acquire_cancelled_while_waiting_leaves_nothing,
     l4_a_node_of_an_expired_session_is_not_adopted,
+    l6_a_release_that_is_lost_is_tried_again,
+    l7_a_release_tried_again_does_not_touch_the_next_holder,
+    a_wait_survives_reconnects,
+    an_expired_holder_is_told_and_can_acquire_again;
+    where there is a line:
     l5_a_waiter_whose_session_expires_gets_an_error,
     l5_a_waiter_whose_session_expires_before_it_watches_gets_the_same_error,
     l5_a_waiter_whose_node_is_deleted_gets_an_error,
-    l6_a_release_that_is_lost_is_tried_again,
-    l7_a_release_tried_again_does_not_touch_the_next_holder,
     l9_a_predecessor_that_leaves_before_the_watch_is_set,
     l10_reconnects_make_no_new_nodes,
-    a_wait_survives_reconnects,
-    an_expired_holder_is_told_and_can_acquire_again,
-);
-
-for_the_exclusive_node!("the exclusive node, faults":
-    l1_a_create_lost_on_its_way_leaves_one_node,
-    l1_a_create_whose_reply_is_lost_leaves_one_node,
-    l2_an_acquire_cancelled_during_its_create_leaves_nothing,
-    l2_an_acquire_cancelled_after_a_lost_reply_leaves_nothing,
-    l2_an_acquire_cancelled_while_waiting_leaves_nothing,
-    l4_a_node_of_an_expired_session_is_not_adopted,
-    l6_a_release_that_is_lost_is_tried_again,
-    l7_a_release_tried_again_does_not_touch_the_next_holder,
-    a_wait_survives_reconnects,
-    an_expired_holder_is_told_and_can_acquire_again,
 );
 
 /// L1: a create failed half-way and its node stayed: a dead lock.

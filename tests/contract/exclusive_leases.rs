@@ -9,23 +9,10 @@ use lockkeeper_testkit::backend::{Backend, Participant};
 use lockkeeper_testkit::proxy::Passed;
 use lockkeeper_wire::OpCode;
 
+use crate::for_each_lock;
 use crate::locks::{Exclusive, line_up, lock_of};
-use crate::{for_each_lock, for_the_exclusive_node};
 
 for_each_lock!("an exclusive lock, leases":
-    a_cut_off_holder_knows_before_the_next_one_holds,
-    a_holder_is_suspect_without_a_connection_and_sound_after_it,
-    a_lock_lost_at_the_deadline_stays_lost,
-    heartbeats_keep_a_lease,
-    verify_renews_the_deadline,
-    a_deleted_holder_is_told,
-    work_ends_when_the_lock_is_lost,
-    ensure_looks_at_what_is_left,
-    a_waiter_without_any_server_gets_an_error,
-    a_session_too_short_for_a_lease_is_refused,
-);
-
-for_the_exclusive_node!("the exclusive node, leases":
     a_cut_off_holder_knows_before_the_next_one_holds,
     a_holder_is_suspect_without_a_connection_and_sound_after_it,
     a_lock_lost_at_the_deadline_stays_lost,

@@ -48,44 +48,26 @@ macro_rules! contract {
 pub(crate) use contract;
 
 /// Runs each of these functions for each lock that can be held by one at a time, on each server.
+/// Those about a line are not for the exclusive node, which has none.
 macro_rules! for_each_lock {
-    ($suite:literal: $($test:ident),* $(,)?) => {
-        mod mutex {
-            crate::servers! { $suite: $($test = super::super::$test::<lockkeeper::Mutex>),* }
-        }
-
-        mod write_lock {
-            crate::servers! {
-                $suite: $($test = super::super::$test::<crate::locks::WriteLock>),*
-            }
-        }
-
-        mod one_permit {
-            crate::servers! {
-                $suite: $($test = super::super::$test::<crate::locks::OnePermit>),*
-            }
-        }
-
-        mod first_entry {
-            crate::servers! {
-                $suite: $($test = super::super::$test::<crate::locks::FirstEntry>),*
-            }
-        }
+    ($suite:literal: $($test:ident),* $(,)? $(; where there is a line: $($fair:ident),* $(,)?)?) => {
+        crate::for_lock!(mutex, lockkeeper::Mutex, $suite: $($test,)* $($($fair,)*)?);
+        crate::for_lock!(write_lock, crate::locks::WriteLock, $suite: $($test,)* $($($fair,)*)?);
+        crate::for_lock!(one_permit, crate::locks::OnePermit, $suite: $($test,)* $($($fair,)*)?);
+        crate::for_lock!(first_entry, crate::locks::FirstEntry, $suite: $($test,)* $($($fair,)*)?);
+        crate::for_lock!(exclusive_node, lockkeeper::ExclusiveNode, $suite: $($test,)*);
     };
 }
 pub(crate) use for_each_lock;
 
-/// Runs each of these functions for the exclusive node too.
-macro_rules! for_the_exclusive_node {
-    ($suite:literal: $($test:ident),* $(,)?) => {
-        mod exclusive_node {
-            crate::servers! {
-                $suite: $($test = super::super::$test::<lockkeeper::ExclusiveNode>),*
-            }
+macro_rules! for_lock {
+    ($name:ident, $lock:ty, $suite:literal: $($test:ident,)*) => {
+        mod $name {
+            crate::servers! { $suite: $($test = super::super::$test::<$lock>),* }
         }
     };
 }
-pub(crate) use for_the_exclusive_node;
+pub(crate) use for_lock;
 
 macro_rules! servers {
     ($suite:literal: $($test:ident = $function:expr),*) => {
