@@ -8,10 +8,11 @@ use std::panic;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use bytes::{Bytes, BytesMut};
+use bytes::{BufMut as _, BytesMut};
 use libfuzzer_sys::fuzz_target;
 use lockkeeper_engine::{Durability, Engine, EngineError, StartError};
-use lockkeeper_wire::{ConnectRequest, Record as _, SessionId, Zxid, write_frame};
+use lockkeeper_fuzz::hello;
+use lockkeeper_wire::write_frame;
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 
@@ -48,16 +49,8 @@ fn files(folder: &Path) -> Files {
 /// Each is a commit.
 fn open_sessions(socket: &Path) {
     for _ in 0..5 {
-        let request = ConnectRequest {
-            protocol_version: 0,
-            last_zxid_seen: Zxid(0),
-            timeout_ms: 10_000,
-            session_id: SessionId::NONE,
-            password: Bytes::from_static(&[0; 16]),
-            read_only: Some(false),
-        };
         let mut frame = BytesMut::new();
-        write_frame(&mut frame, |out| request.encode(out));
+        write_frame(&mut frame, |out| out.put_slice(&hello()));
         let mut stream = UnixStream::connect(socket).expect("it listens");
         stream.write_all(&frame).expect("it reads");
         stream.read_exact(&mut [0; 4]).expect("it answers");

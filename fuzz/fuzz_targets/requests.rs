@@ -1,26 +1,17 @@
 //! Sequences of well-formed requests of several sessions.
 #![no_main]
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use libfuzzer_sys::fuzz_target;
-use lockkeeper_tree::{Config, ConnectionId, Entropy, Now, Server, Table};
+use lockkeeper_fuzz::{Stored, Zeros, hello};
+use lockkeeper_tree::{Config, ConnectionId, Now, Server};
 use lockkeeper_wire::{
-    Acl, AddWatchRequest, AuthRequest, CheckRequest, ConnectRequest, CreateRequest,
-    CreateTtlRequest, DeleteRequest, Op, PathRequest, PathWatchRequest, Permissions, ReadOp,
-    Record, RemoveWatchesRequest, Request, SessionId, SetAclRequest, SetDataRequest,
-    SetWatchesRequest, Zxid,
+    Acl, AddWatchRequest, AuthRequest, CheckRequest, CreateRequest, CreateTtlRequest,
+    DeleteRequest, Op, PathRequest, PathWatchRequest, Permissions, ReadOp, RemoveWatchesRequest,
+    Request, SetAclRequest, SetDataRequest, SetWatchesRequest, Zxid,
 };
-
-struct Zeros;
-
-impl Entropy for Zeros {
-    fn fill(&mut self, bytes: &mut [u8]) {
-        bytes.fill(0);
-    }
-}
 
 /// Choices, taken from the front of the input; 0 when there are no more.
 struct Choices<'a>(&'a [u8]);
@@ -162,35 +153,11 @@ fn new_server() -> Server {
     Server::new(config, Box::new(Zeros))
 }
 
-fn hello() -> Bytes {
-    let mut out = BytesMut::new();
-    ConnectRequest {
-        protocol_version: 0,
-        last_zxid_seen: Zxid(0),
-        timeout_ms: 10_000,
-        session_id: SessionId::NONE,
-        password: Bytes::from_static(&[0; 16]),
-        read_only: Some(false),
-    }
-    .encode(&mut out);
-    out.freeze()
-}
-
-fn store(server: &mut Server, stored: &mut BTreeMap<(Table, Bytes), Bytes>) {
-    for change in server.take_changes() {
-        match change.value {
-            Some(value) => stored.insert((change.table, change.key), value),
-            None => stored.remove(&(change.table, change.key)),
-        };
-    }
-    let _ = server.take_outputs();
-}
-
 fuzz_target!(|data: &[u8]| {
     let mut server = new_server();
     let mut now = Now { monotonic: Duration::from_secs(1), unix_ms: 1_000 };
     let mut choices = Choices(data);
-    let mut stored = BTreeMap::new();
+    let mut stored = Stored::default();
     let mut connections = [0_u64; 3];
     let mut next = 1;
     while !choices.0.is_empty() {
@@ -211,7 +178,10 @@ fuzz_target!(|data: &[u8]| {
                 server.handle_frame(now, ConnectionId(next), hello());
                 next += 1;
             }
-            3 => store(&mut server, &mut stored),
+            3 => {
+                stored.changes_of(&mut server);
+                let _ = server.take_outputs();
+            }
             _ => {
                 let mut frame = BytesMut::new();
                 choices.request().encode(1, &mut frame);
@@ -219,14 +189,6 @@ fuzz_target!(|data: &[u8]| {
             }
         }
     }
-    store(&mut server, &mut stored);
-    let mut again = new_server();
-    for ((table, key), value) in stored {
-        again.restore(table, &key, value).expect("our own record");
-    }
-    again.finish_restore(now).expect("our own state");
-    let (before, after) = (server.stats(), again.stats());
-    assert_eq!((before.nodes, before.ephemerals), (after.nodes, after.ephemerals));
-    assert_eq!((before.sessions, before.data_bytes), (after.sessions, after.data_bytes));
-    assert_eq!(before.last_zxid, after.last_zxid);
+    stored.changes_of(&mut server);
+    stored.restart(&server, new_server(), now);
 });

@@ -1,0 +1,58 @@
+//! What several targets need.
+
+use std::collections::BTreeMap;
+
+use bytes::{Bytes, BytesMut};
+use lockkeeper_tree::{Entropy, Now, Server, Table};
+use lockkeeper_wire::{ConnectRequest, Record as _, SessionId, Zxid};
+
+/// What a new client says first.
+pub fn hello() -> Bytes {
+    let request = ConnectRequest {
+        protocol_version: 0,
+        last_zxid_seen: Zxid(0),
+        timeout_ms: 10_000,
+        session_id: SessionId::NONE,
+        password: Bytes::from_static(&[0; 16]),
+        read_only: Some(false),
+    };
+    let mut out = BytesMut::new();
+    request.encode(&mut out);
+    out.freeze()
+}
+
+/// The same in every run.
+pub struct Zeros;
+
+impl Entropy for Zeros {
+    fn fill(&mut self, bytes: &mut [u8]) {
+        bytes.fill(0);
+    }
+}
+
+/// What a server has had stored.
+#[derive(Default)]
+pub struct Stored(BTreeMap<(Table, Bytes), Bytes>);
+
+impl Stored {
+    pub fn changes_of(&mut self, server: &mut Server) {
+        for change in server.take_changes() {
+            match change.value {
+                Some(value) => self.0.insert((change.table, change.key), value),
+                None => self.0.remove(&(change.table, change.key)),
+            };
+        }
+    }
+
+    /// A new server finds all of it.
+    pub fn restart(self, before: &Server, mut again: Server, now: Now) {
+        for ((table, key), value) in self.0 {
+            again.restore(table, &key, value).expect("our own record");
+        }
+        again.finish_restore(now).expect("our own state");
+        let (before, after) = (before.stats(), again.stats());
+        assert_eq!((before.nodes, before.ephemerals), (after.nodes, after.ephemerals));
+        assert_eq!((before.sessions, before.data_bytes), (after.sessions, after.data_bytes));
+        assert_eq!(before.last_zxid, after.last_zxid);
+    }
+}
