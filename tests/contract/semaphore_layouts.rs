@@ -377,22 +377,7 @@ async fn permits_of_two_sessions_are_not_granted_together(backend: Backend) -> R
     let (alice, layout) = (backend.participant().await?, SemaphoreLayout::Curator);
     let printers = semaphore(&alice, 2, &layout)?;
     printers.acquire_many(2).await?.release().await?;
-    alice.proxy.clear();
-    let acquiring = printers.acquire_many(2);
-    tokio::pin!(acquiring);
-    // The gate, and the first lease.
-    let first = |passed: &[Passed]| replies(passed, OpCode::GetChildren2) == 2;
-    tokio::select! {
-        biased;
-        () = alice.proxy.passes(first) => {}
-        result = &mut acquiring => panic!("it has not asked for two: {result:?}"),
-    }
-    let old = alice.client.session_id();
-    alice.proxy.expire_session().await?;
-    // It goes on when the next session is there.
-    next_session(&alice, old).await?;
-    let error = acquiring.await.expect_err("the first of them is gone");
-    assert!(matches!(error, AcquireError::SessionExpired { .. }), "{error:?}");
+    expires_between_two_leases(&alice, &printers).await?;
     reach(&backend, &layout, 0, 0).await
 }
 
@@ -407,7 +392,13 @@ async fn one_whose_gate_is_of_an_earlier_session_does_not_wait_for_leases(
     let layout = SemaphoreLayout::Curator;
     let holder = semaphore(&bob, 2, &layout)?.acquire_many(2).await?;
     reach(&backend, &layout, 0, 2).await?;
-    let printers = semaphore(&alice, 2, &layout)?;
+    expires_between_two_leases(&alice, &semaphore(&alice, 2, &layout)?).await?;
+    holder.release().await?;
+    reach(&backend, &layout, 0, 0).await
+}
+
+/// Acquires two permits with a session that ends after the first lease, and must fail.
+async fn expires_between_two_leases(alice: &Participant, printers: &Semaphore) -> Result<()> {
     alice.proxy.clear();
     let acquiring = printers.acquire_many(2);
     tokio::pin!(acquiring);
@@ -416,13 +407,13 @@ async fn one_whose_gate_is_of_an_earlier_session_does_not_wait_for_leases(
     tokio::select! {
         biased;
         () = alice.proxy.passes(first) => {}
-        result = &mut acquiring => panic!("nothing is free: {result:?}"),
+        result = &mut acquiring => panic!("it has not asked for the second lease: {result:?}"),
     }
     let old = alice.client.session_id();
     alice.proxy.expire_session().await?;
-    next_session(&alice, old).await?;
-    let error = acquiring.await.expect_err("the gate is gone");
+    // It goes on when the next session is there.
+    next_session(alice, old).await?;
+    let error = acquiring.await.expect_err("the gate and the first lease are gone");
     assert!(matches!(error, AcquireError::SessionExpired { .. }), "{error:?}");
-    holder.release().await?;
-    reach(&backend, &layout, 0, 0).await
+    Ok(())
 }
