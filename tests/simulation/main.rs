@@ -17,6 +17,7 @@ mod run;
 mod server;
 mod world;
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -25,21 +26,21 @@ use std::time::{Duration, Instant};
 use lockkeeper_testkit::checker;
 use lockkeeper_tests::is_wanted;
 
+use crate::run::Ran;
+
 /// How many seeds a plain test run takes, unoptimized; `cargo xtask test` runs more.
 const SEEDS_OF_A_TEST: u64 = 100;
 
-/// One seed of so many runs twice, and should go the same way: else no failure could be looked at.
-const REPEAT_EACH: u64 = 50;
-
-/// So many of those may go another way. Contenders have random names, and a server tells of several
-/// nodes in the order of their names: two tasks of a client may then change places in an instant.
-const STRAYS: u64 = 5;
+/// One seed of so many runs twice, and goes the same way: else no failure could be looked at.
+const REPEAT_EACH: u64 = 25;
 
 /// What the command line asks for.
 struct Plan {
     first: u64,
     seeds: u64,
     jobs: usize,
+    /// One seed of so many runs twice.
+    repeat_each: u64,
     /// Whether to print the timelines of good runs too.
     show: bool,
 }
@@ -50,23 +51,32 @@ fn main() -> ExitCode {
     let plan = if arguments.first().is_some_and(|first| first == "run") {
         Plan::parse(&arguments[1..])
     } else if is_wanted(NAME, &arguments) {
-        Some(Plan { first: 1, seeds: SEEDS_OF_A_TEST, jobs: 1, show: false })
+        Some(Plan { jobs: 1, ..Plan::default() })
     } else {
         return ExitCode::SUCCESS;
     };
     match plan {
         Some(plan) => many(&plan),
         None => {
-            eprintln!("arguments: run [--seeds N] [--seed N] [--first N] [--jobs N]");
+            eprintln!(
+                "arguments: run [--seeds N] [--seed N] [--first N] [--jobs N] [--repeat-each N]"
+            );
             ExitCode::FAILURE
         }
     }
 }
 
+impl Default for Plan {
+    fn default() -> Self {
+        let jobs = thread::available_parallelism().map_or(1, usize::from);
+        let (seeds, repeat_each) = (SEEDS_OF_A_TEST, REPEAT_EACH);
+        Self { first: 1, seeds, jobs, repeat_each, show: false }
+    }
+}
+
 impl Plan {
     fn parse(arguments: &[String]) -> Option<Self> {
-        let jobs = thread::available_parallelism().map_or(1, usize::from);
-        let mut plan = Self { first: 1, seeds: SEEDS_OF_A_TEST, jobs, show: false };
+        let mut plan = Self::default();
         for pair in arguments.chunks(2) {
             let [option, value] = pair else { return None };
             let value: u64 = value.parse().ok()?;
@@ -74,6 +84,7 @@ impl Plan {
                 "--seeds" => plan.seeds = value,
                 "--first" => plan.first = value,
                 "--jobs" => plan.jobs = usize::try_from(value).ok()?.max(1),
+                "--repeat-each" => plan.repeat_each = value.max(1),
                 "--seed" => (plan.first, plan.seeds, plan.show) = (value, 1, true),
                 _ => return None,
             }
@@ -82,37 +93,29 @@ impl Plan {
     }
 }
 
+/// What has come of the seeds so far.
+#[derive(Default)]
+struct Tally {
+    next: AtomicU64,
+    events: AtomicU64,
+    repeated: AtomicU64,
+    failed: AtomicU64,
+    /// A sum over all timelines, the same whenever the same seeds run.
+    timelines: AtomicU64,
+}
+
 fn many(plan: &Plan) -> ExitCode {
-    let start = Instant::now();
-    let (next, failed, lines) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
-    let (repeated, strays) = (AtomicU64::new(0), AtomicU64::new(0));
+    let (start, tally) = (Instant::now(), Tally::default());
     thread::scope(|scope| {
         for _ in 0..plan.jobs.min(usize::try_from(plan.seeds).unwrap_or(usize::MAX)) {
             scope.spawn(|| {
                 loop {
-                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    let number = tally.next.fetch_add(1, Ordering::Relaxed);
                     // One failure is enough to look at.
-                    if number >= plan.seeds || failed.load(Ordering::Relaxed) > 0 {
+                    if number >= plan.seeds || tally.failed.load(Ordering::Relaxed) > 0 {
                         return;
                     }
-                    let seed = plan.first + number;
-                    let history = run::simulate(seed);
-                    lines.fetch_add(history.entries().len() as u64, Ordering::Relaxed);
-                    let judged = checker::check(&history);
-                    if run::REPEATABLE && number.is_multiple_of(REPEAT_EACH) {
-                        let again = run::simulate(seed);
-                        repeated.fetch_add(1, Ordering::Relaxed);
-                        strays.fetch_add(u64::from(again != history), Ordering::Relaxed);
-                    }
-                    if plan.show || judged.is_err() {
-                        println!("{history}");
-                    }
-                    if let Err(why) = judged {
-                        failed.fetch_add(1, Ordering::Relaxed);
-                        println!(
-                            "seed {seed} failed\n{why}\nagain: cargo xtask simulate --seed {seed}"
-                        );
-                    }
+                    one(plan, number, &tally);
                     if number > 0 && number.is_multiple_of(10_000) {
                         println!("{number} seeds, {:.0} s", start.elapsed().as_secs_f64());
                     }
@@ -121,18 +124,56 @@ fn many(plan: &Plan) -> ExitCode {
         }
     });
     let took = start.elapsed().max(Duration::from_millis(1)).as_secs_f64();
-    let (repeated, strays) = (repeated.into_inner(), strays.into_inner());
-    if strays > 0 {
-        println!("{strays} of {repeated} seeds that ran twice went two ways");
-    }
-    let too_many = u64::from(strays > STRAYS + repeated / 20);
-    let failed = failed.into_inner() + too_many;
-    let ran = next.into_inner().min(plan.seeds);
+    let (ran, failed) = (tally.next.into_inner().min(plan.seeds), tally.failed.into_inner());
     println!(
-        "{ran} seeds from {}, {} events, {took:.1} s, {:.0} seeds/s, {failed} failed",
+        "{ran} seeds from {}, {} of them twice, {} events, {took:.1} s, {:.0} seeds/s, {failed} \
+         failed; timelines {:016x}",
         plan.first,
-        lines.into_inner(),
+        tally.repeated.into_inner(),
+        tally.events.into_inner(),
         ran as f64 / took,
+        tally.timelines.into_inner(),
     );
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Runs one seed, judges it, and adds it to the tally.
+fn one(plan: &Plan, number: u64, tally: &Tally) {
+    let seed = plan.first + number;
+    let ran = run::simulate(seed);
+    let timeline = ran.history.to_string();
+    let mut sum = DefaultHasher::new();
+    (seed, &timeline).hash(&mut sum);
+    tally.timelines.fetch_add(sum.finish(), Ordering::Relaxed);
+    tally.events.fetch_add(ran.history.entries().len() as u64, Ordering::Relaxed);
+    let mut judged = checker::check(&ran.history);
+    if run::REPEATABLE && number.is_multiple_of(plan.repeat_each) {
+        tally.repeated.fetch_add(1, Ordering::Relaxed);
+        judged = judged.and_then(|()| same(&ran, &run::simulate(seed)));
+    }
+    if plan.show || judged.is_err() {
+        println!("{timeline}");
+    }
+    if let Err(why) = judged {
+        tally.failed.fetch_add(1, Ordering::Relaxed);
+        println!("seed {seed} failed\n{why}\nagain: cargo xtask simulate --seed {seed}");
+    }
+}
+
+/// Whether two runs of a seed went the same way: to the last byte on the network, and to the last
+/// letter of the timeline.
+fn same(ran: &Ran, again: &Ran) -> Result<(), String> {
+    let (one, other) = (ran.history.to_string(), again.history.to_string());
+    let mut lines = one.lines().zip(other.lines()).enumerate();
+    if let Some((number, (one, other))) = lines.find(|(_, (one, other))| one != other) {
+        let number = number + 1;
+        return Err(format!("went two ways, from line {number}:\n  {one}\n  {other}"));
+    }
+    if one != other || ran.history != again.history {
+        return Err("went two ways, near the end".into());
+    }
+    if ran.traffic != again.traffic {
+        return Err("went two ways: the timelines are equal, what was sent is not".into());
+    }
+    Ok(())
 }

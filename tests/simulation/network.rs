@@ -1,5 +1,6 @@
 //! The network: ordered within a connection, not between connections; late, cut, or silent.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,6 +15,8 @@ use tokio::sync::futures::OwnedNotified;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{sleep, sleep_until};
 
+use crate::world::true_time;
+
 /// What reaches a server.
 #[derive(Debug)]
 pub(crate) enum Arrival {
@@ -27,6 +30,15 @@ pub(crate) enum Arrival {
 pub(crate) struct Listener {
     inbox: Mutex<Option<mpsc::UnboundedSender<Arrival>>>,
     connections: Mutex<u64>,
+    /// Of everything that has arrived on either side.
+    traffic: Mutex<DefaultHasher>,
+}
+
+/// Where a message arrives.
+#[derive(Clone, Copy, Debug, Hash)]
+enum Side {
+    Server,
+    Client,
 }
 
 impl Listener {
@@ -38,6 +50,16 @@ impl Listener {
 
     pub(crate) fn close(&self) {
         *self.inbox.lock().expect("nobody panics with it") = None;
+    }
+
+    /// A sum over every byte that has arrived, and when.
+    pub(crate) fn traffic(&self) -> u64 {
+        self.traffic.lock().expect("nobody panics with it").finish()
+    }
+
+    fn count(&self, at: Duration, to: (ConnectionId, Side), bytes: &[u8]) {
+        let mut traffic = self.traffic.lock().expect("nobody panics with it");
+        (at, to, bytes).hash(&mut *traffic);
     }
 
     fn accept(&self) -> Option<(ConnectionId, mpsc::UnboundedSender<Arrival>)> {
@@ -114,6 +136,10 @@ impl Route {
         self.breaks.notify_waiters();
     }
 
+    fn count(&self, to: (ConnectionId, Side), bytes: &[u8]) {
+        self.listener.count(true_time(self.start), to, bytes);
+    }
+
     fn lag(&self) -> Duration {
         let mut random = self.random.lock().expect("nobody panics with it");
         // Most messages are fast, a few are very late.
@@ -141,7 +167,10 @@ impl Route {
         let _ = inbox.send(Arrival::Connected(id, to_client));
         let (upwards, downwards) = (Arc::clone(self), Arc::clone(self));
         tokio::spawn(async move {
-            let arrive = |bytes| inbox.send(Arrival::Bytes(id, bytes)).is_ok();
+            let arrive = |bytes: Bytes| {
+                upwards.count((id, Side::Server), &bytes);
+                inbox.send(Arrival::Bytes(id, bytes)).is_ok()
+            };
             let open = &upwards.to_server;
             let broken = upwards.carry(from_client, open, up_breaks, arrive).await;
             if broken {
@@ -152,7 +181,10 @@ impl Route {
             let _ = inbox.send(Arrival::Closed(id));
         });
         tokio::spawn(async move {
-            let arrive = |bytes| deliver.send(bytes).is_ok();
+            let arrive = |bytes: Bytes| {
+                downwards.count((id, Side::Client), &bytes);
+                deliver.send(bytes).is_ok()
+            };
             let open = &downwards.to_client;
             downwards.carry(from_server, open, down_breaks, arrive).await;
         });

@@ -73,7 +73,6 @@ impl Worker {
                 None
             }
             Err(error) => {
-                let error = without_names(&error.to_string());
                 self.note(What::Note(format!("does not get {path} ({share}): {error}")));
                 None
             }
@@ -106,7 +105,6 @@ impl Worker {
                     return Some(held);
                 }
                 Err(error) => {
-                    let error = without_names(&error.to_string());
                     self.note(What::Note(format!("does not keep {path} ({share}): {error}")));
                 }
             }
@@ -156,21 +154,6 @@ impl Worker {
     fn note(&self, what: What) {
         self.run.note(&self.name, what);
     }
-}
-
-/// Contenders have other names in each run; the histories of a seed must be the same.
-fn without_names(text: &str) -> String {
-    let in_id = |c: char| c == '-' || c.is_ascii_hexdigit();
-    let mut parts: Vec<&str> = Vec::new();
-    let mut rest = text;
-    while let Some(start) = rest.find(in_id) {
-        let (before, from) = rest.split_at(start);
-        let (id, after) = from.split_at(from.find(|c| !in_id(c)).unwrap_or(from.len()));
-        parts.extend([before, if id.len() < 32 { id } else { "..." }]);
-        rest = after;
-    }
-    parts.push(rest);
-    parts.concat()
 }
 
 fn number(token: FencingToken) -> u128 {

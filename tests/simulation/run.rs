@@ -47,8 +47,15 @@ impl Run {
     }
 }
 
+/// What has come of a run.
+pub(crate) struct Ran {
+    pub(crate) history: History,
+    /// A sum over every byte that arrived anywhere, and when.
+    pub(crate) traffic: u64,
+}
+
 /// Runs one seed and returns what happened.
-pub(crate) fn simulate(seed: u64) -> History {
+pub(crate) fn simulate(seed: u64) -> Ran {
     // Whatever draws without a source of its own.
     fastrand::seed(seed);
     let mut runtime = tokio::runtime::Builder::new_current_thread();
@@ -57,25 +64,24 @@ pub(crate) fn simulate(seed: u64) -> History {
     let runtime = runtime.enable_time().start_paused(true).build();
     let runtime = runtime.expect("a runtime without I/O");
     let local = tokio::task::LocalSet::new();
-    let history = Arc::new(Mutex::new(History::default()));
-    let kept = Arc::clone(&history);
     let ran = std::panic::catch_unwind(AssertUnwindSafe(|| {
         local.block_on(&runtime, async {
             let run = prepare(seed);
             whole(Arc::clone(&run), seed).await;
-            *kept.lock().expect("nobody panics with it") =
-                run.history.lock().expect("nobody panics with it").clone();
-        });
+            let history = run.history.lock().expect("nobody panics with it").clone();
+            Ran { history, traffic: run.host.listener.traffic() }
+        })
     }));
-    let mut history = history.lock().expect("nobody panics with it").clone();
-    if ran.is_err() {
+    ran.unwrap_or_else(|_| {
+        let mut history = History::default();
         history.push(Duration::ZERO, "world", What::Stuck("something panicked".into()));
-    }
-    history
+        Ran { history, traffic: 0 }
+    })
 }
 
 fn prepare(seed: u64) -> Arc<Run> {
     let mut random = fastrand::Rng::with_seed(seed);
+    let mut ids = fastrand::Rng::with_seed(seed ^ 0x1d5);
     let start = Instant::now();
     let tick = Duration::from_millis([100, 500, 1_000][random.usize(0..3)]);
     let mut config = Config::with_tick(tick);
@@ -91,7 +97,8 @@ fn prepare(seed: u64) -> Arc<Run> {
         let delay = Duration::from_millis(random.u64(1..60));
         let route = Route::new(start, Arc::clone(&host.listener), random.fork(), delay);
         let (gate, program) = (Arc::<Gate>::default(), Arc::<Gate>::default());
-        Arc::new(Machine { clock, route: Arc::new(route), gate, program })
+        let ids = Mutex::new(ids.fork());
+        Arc::new(Machine { ids, clock, route: Arc::new(route), gate, program })
     });
     let machines = machines.collect();
     let (history, resources) = (Mutex::default(), Resources::default());

@@ -13,11 +13,14 @@ use lockkeeper::Instant;
 use lockkeeper_client::Host;
 use lockkeeper_client::world::{Boxed, Transport, World};
 use tokio::task::JoinHandle;
+use uuid::Uuid;
 
 use crate::network::Route;
 
 /// Where a client lives.
 pub(crate) struct Machine {
+    /// From which the names of its contenders come, as everything else from the seed.
+    pub(crate) ids: Mutex<fastrand::Rng>,
     pub(crate) clock: Drifting,
     pub(crate) route: Arc<Route>,
     /// Through which everything on the machine goes.
@@ -46,6 +49,11 @@ impl World for Machine {
 
     fn connect<'a>(&'a self, _: &'a Host) -> Boxed<'a, io::Result<Transport>> {
         Box::pin(async { Ok(Transport::Other(Box::new(self.route.connect().await?))) })
+    }
+
+    fn unique_id(&self) -> Uuid {
+        let mut ids = self.ids.lock().expect("nobody panics with it");
+        uuid::Builder::from_random_bytes(ids.u128(..).to_be_bytes()).into_uuid()
     }
 
     fn spawn(&self, task: Boxed<'static, ()>) {

@@ -11,6 +11,7 @@ use lockkeeper_wire::{
     ReconfigRequest, Request, Response, SessionId, SetAclRequest, SetDataRequest, Stat, ZnodePath,
 };
 use tokio::sync::{mpsc, oneshot, watch};
+use uuid::Uuid;
 
 use crate::reply::Reply;
 use crate::shared::{Shared, WatchSink};
@@ -127,6 +128,12 @@ impl Client {
     /// The time now, by that clock.
     pub fn now(&self) -> Instant {
         self.inner.shared.now()
+    }
+
+    /// An identifier that nobody else has, for names: at random, but in simulations.
+    #[doc(hidden)]
+    pub fn unique_id(&self) -> Uuid {
+        self.inner.shared.unique_id()
     }
 
     /// The path below which all paths of this client are.

@@ -10,7 +10,7 @@
 //!   error           what can go wrong, in words that say what to do
 //!   connect_string  host:port,host:port/chroot and unix:/path
 //!   clock           the clock that leases are measured by
-//!   world           where time and connections come from; simulations have their own
+//!   world           where time, connections and identifiers come from; simulations have their own
 //!   shared          the session behind its lock, and where its events go
 //!   driver          the task that owns the connection
 //!   dial            which server is tried next, and when

@@ -12,6 +12,7 @@ use lockkeeper_session::{
 };
 use lockkeeper_wire::{Request, SessionId, WatchEvent, ZnodePath};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
+use uuid::Uuid;
 
 use crate::reply::Answer;
 use crate::world::World;
@@ -66,6 +67,11 @@ impl Shared {
     /// The time now, by the clock that leases are measured by.
     pub(crate) fn now(&self) -> Instant {
         self.world.now()
+    }
+
+    /// An identifier that nobody else has.
+    pub(crate) fn unique_id(&self) -> Uuid {
+        self.world.unique_id()
     }
 
     pub(crate) fn status(&self) -> watch::Receiver<Status> {

@@ -148,6 +148,10 @@ impl World for Encrypted {
         }
     }
 
+    fn unique_id(&self) -> uuid::Uuid {
+        Reality.unique_id()
+    }
+
     fn spawn(&self, task: Boxed<'static, ()>) {
         Reality.spawn(task);
     }

@@ -1,7 +1,9 @@
-//! What a client takes from outside: the time, its connections, and somebody who runs its task.
+//! What a client takes from outside: the time, its connections, identifiers that nobody else has,
+//! and somebody who runs its task.
 //!
 //! There is one world for everybody, `Reality`. Simulations have others, in which time is
-//! virtual, connections are lost on purpose and tasks are paused; see `tests/simulation`.
+//! virtual, connections are lost on purpose, identifiers follow from a seed and tasks are paused;
+//! see `tests/simulation`.
 
 use std::fmt;
 use std::io;
@@ -10,6 +12,7 @@ use std::pin::Pin;
 use lockkeeper_session::Instant;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
+use uuid::Uuid;
 
 use crate::{Clock, Host};
 
@@ -28,6 +31,9 @@ pub trait World: Send + Sync + fmt::Debug {
 
     /// A connection to a server.
     fn connect<'a>(&'a self, host: &'a Host) -> Boxed<'a, io::Result<Transport>>;
+
+    /// An identifier that nobody else has, nor will have.
+    fn unique_id(&self) -> Uuid;
 
     /// Runs the client's task to its end.
     fn spawn(&self, task: Boxed<'static, ()>);
@@ -66,7 +72,23 @@ impl World for Reality {
         })
     }
 
+    fn unique_id(&self) -> Uuid {
+        Uuid::new_v4()
+    }
+
     fn spawn(&self, task: Boxed<'static, ()>) {
         tokio::spawn(task);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn real_identifiers_are_random_and_never_the_same() {
+        let (one, other) = (Reality.unique_id(), Reality.unique_id());
+        assert_ne!(one, other);
+        assert_eq!(one.get_version(), Some(uuid::Version::Random));
     }
 }

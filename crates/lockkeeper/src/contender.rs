@@ -57,7 +57,7 @@ impl Contender {
 
     /// A place that nothing was sent for yet.
     pub(crate) fn new(client: &Client, terms: &Terms, kind: Kind) -> Self {
-        Self::named(client, terms, terms.profile.new_prefix(kind))
+        Self::named(client, terms, terms.profile.new_prefix(kind, client.unique_id()))
     }
 
     fn named(client: &Client, terms: &Terms, prefix: String) -> Self {

@@ -230,7 +230,7 @@ impl ExclusiveNode {
         let record = Record {
             info: OwnerInfo::current(Some(self.owner.to_string())),
             owner: self.owner.name(),
-            attempt: uuid::Uuid::new_v4().to_string(),
+            attempt: self.client.unique_id().to_string(),
         };
         serde_json::to_vec(&record).map_or_else(|_| Bytes::new(), Bytes::from)
     }

@@ -107,8 +107,8 @@ impl Profile {
     }
 
     /// The beginning of the name of a new contender, which nobody else will ever use.
-    pub(crate) fn new_prefix(self, kind: Kind) -> String {
-        let (id, marker) = (Uuid::new_v4(), self.marker(kind));
+    pub(crate) fn new_prefix(self, kind: Kind, id: Uuid) -> String {
+        let marker = self.marker(kind);
         match (self, kind) {
             (Self::Curator, Kind::Permits(permits)) => format!("_c_{id}-{permits}{marker}"),
             (Self::Curator, _) => format!("_c_{id}{marker}"),
@@ -182,12 +182,19 @@ mod tests {
     }
 
     #[test]
-    fn a_new_prefix_has_the_expected_form_and_is_never_used_twice() {
-        let curator = Profile::Curator.new_prefix(Kind::Exclusive);
-        assert_eq!((curator.len(), &curator[..3]), (3 + 36 + 6, "_c_"));
-        assert_ne!(curator, Profile::Curator.new_prefix(Kind::Exclusive));
-        let kazoo = Profile::Kazoo.new_prefix(Kind::Read);
-        assert!(kazoo.len() == 32 + 9 && kazoo.ends_with("__rlock__"));
+    fn a_new_prefix_is_that_of_the_other_libraries() {
+        let id = Uuid::from_u128(0x5e1d_0b5c_7a5e_4d2c_9f0e_0123_4567_89ab);
+        for (profile, kind, prefix) in [
+            (Profile::Curator, Kind::Exclusive, "_c_5e1d0b5c-7a5e-4d2c-9f0e-0123456789ab-lock-"),
+            (
+                Profile::Curator,
+                Kind::Permits(3),
+                "_c_5e1d0b5c-7a5e-4d2c-9f0e-0123456789ab-3-permits-",
+            ),
+            (Profile::Kazoo, Kind::Read, "5e1d0b5c7a5e4d2c9f0e0123456789ab__rlock__"),
+        ] {
+            assert_eq!(profile.new_prefix(kind, id), prefix);
+        }
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! What a semaphore is made of on the server.
 
 use lockkeeper_client::{SessionId, ZnodePath};
-use uuid::Uuid;
 
 use crate::attempt::breathe;
 use crate::contender::{Contender, Front};
@@ -230,7 +229,7 @@ async fn fill(
 ) -> Result<SemaphoreGuard, AcquireError> {
     let mut all = Vec::new();
     for _ in 0..wanted {
-        let name = Uuid::new_v4().simple().to_string();
+        let name = leases.client.unique_id().simple().to_string();
         let mut lease = Contender::reserve(&leases.client, &leases.terms, name);
         let created = lease.take_place(&leases.data, |step| step.check(gate.node(), None)).await;
         created.map_err(|error| leases.not_replaced(gate, error))?;
