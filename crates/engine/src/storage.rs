@@ -114,8 +114,8 @@ impl Storage {
         Ok(Storage { disk: Some(disk) })
     }
 
-    /// Hands every record that was there when it was opened to `visit`, table by table and in the order of the keys, without
-    /// holding more than one in memory. The first error ends it.
+    /// Hands every record that was there when it was opened to `visit`, table by table and in the
+    /// order of the keys, without holding more than one in memory. The first error ends it.
     pub(crate) fn load<E: From<StorageError>>(
         &self,
         visit: impl FnMut(Table, &[u8], &[u8]) -> Result<(), E>,
