@@ -94,6 +94,12 @@ impl Client {
         self.inner.shared.status()
     }
 
+    /// Whether there is a connection: the present [`Status::contact`], for less than a receiver
+    /// costs.
+    pub fn contact(&self) -> Contact {
+        self.inner.shared.contact()
+    }
+
     /// The session, or [`SessionId::NONE`] while there is none.
     pub fn session_id(&self) -> SessionId {
         self.inner.shared.look(|session| session.id())

@@ -78,6 +78,10 @@ impl Shared {
         self.status.subscribe()
     }
 
+    pub(crate) fn contact(&self) -> Contact {
+        self.status.borrow().contact
+    }
+
     // ----- for the handles --------------------------------------------------------------------
 
     pub(crate) fn submit(&self, request: Request) -> oneshot::Receiver<Answer> {
@@ -119,10 +123,10 @@ impl Shared {
     }
 
     pub(crate) fn unhold(&self, id: HoldId) {
-        self.act(|core, _| {
-            core.holds.remove(&id);
-            core.session.unhold(id);
-        });
+        // Nothing is sent earlier for it, so neither the time nor the driver is asked.
+        let core = &mut *self.lock();
+        core.holds.remove(&id);
+        core.session.unhold(id);
     }
 
     pub(crate) fn clean_up(&self, target: Cleanup) {

@@ -9,7 +9,7 @@ use lockkeeper_client::{
     Cleanup, Client, Contact, ErrorCode, EventKind, Hold, Instant, SessionId, Transaction,
     TransactionError, Watcher, ZnodePath,
 };
-use tokio::sync::{Mutex, watch};
+use tokio::sync::{Mutex, SetOnce};
 
 use crate::attempt::breathe;
 use crate::contender::{Contender, Front};
@@ -54,7 +54,7 @@ pub struct Guard {
     token: FencingToken,
     /// The lease's generation at the grant: with another one, the lease was interrupted since.
     generation: u64,
-    lost: watch::Sender<Option<LossReason>>,
+    lost: SetOnce<LossReason>,
     /// Whether somebody was seen to ask for the lock.
     revoking: AtomicBool,
 }
@@ -90,7 +90,7 @@ impl Guard {
                     others: Vec::new(),
                     token: FencingToken::new(stake.node.stat.czxid),
                     generation: lease.generation,
-                    lost: watch::Sender::new(None),
+                    lost: SetOnce::new(),
                     revoking: AtomicBool::new(false),
                     stake,
                 });
@@ -142,9 +142,7 @@ impl Guard {
     pub fn state(&self) -> State {
         match self.lease() {
             Err(reason) => State::Lost(reason),
-            Ok(until) if self.client().status().borrow().contact != Contact::Connected => {
-                State::Suspect { until }
-            }
+            Ok(until) if self.client().contact() != Contact::Connected => State::Suspect { until },
             Ok(_) => State::Held,
         }
     }
@@ -152,8 +150,7 @@ impl Guard {
     /// The deadline, or why the lock is lost. Both from one look at the session: between two, it
     /// could have become another one.
     fn lease(&self) -> Result<Instant, LossReason> {
-        let known = *self.lost.borrow();
-        match known {
+        match self.lost.get().copied() {
             Some(reason) => Err(reason),
             None => self.look().map_err(|reason| self.lose(reason)),
         }
@@ -213,7 +210,6 @@ impl Guard {
     /// # Cancel safety
     /// Safe: call it again.
     pub async fn lost(&self) -> LossReason {
-        let mut known = self.lost.subscribe();
         loop {
             let mut status = self.client().status();
             let reason = match self.state() {
@@ -222,7 +218,7 @@ impl Guard {
                     biased;
                     reason = self.node_deleted() => reason,
                     _ = status.changed() => None,
-                    _ = known.changed() => None,
+                    _ = self.lost.wait() => None,
                     () = self.deadline_near() => None,
                 },
             };
@@ -350,7 +346,7 @@ impl Guard {
 
     /// The deadline as the session has it now, or what has been lost.
     fn look(&self) -> Result<Instant, LossReason> {
-        let contact = self.client().status().borrow().contact;
+        let contact = self.client().contact();
         let lease = self.client().lease();
         // Read after the lease, so that the deadline is never compared with a time before it.
         let now = self.client().now();
@@ -374,9 +370,9 @@ impl Guard {
 
     /// Makes a loss final; the first reason stays.
     fn lose(&self, reason: LossReason) -> LossReason {
-        self.lost
-            .send_if_modified(|known| known.is_none().then(|| *known = Some(reason)).is_some());
-        self.lost.borrow().unwrap_or(reason)
+        // It fails if a reason is known already.
+        let _ = self.lost.set(reason);
+        self.lost.get().copied().unwrap_or(reason)
     }
 
     /// Waits until the node is deleted (`Some`), or something else is to be looked at.

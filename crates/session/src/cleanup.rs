@@ -97,16 +97,14 @@ impl Cleanup {
     /// What to send. A look is taken at a server that may lag behind the one that took the
     /// create, so a `sync` goes before it.
     pub(crate) fn requests(&self) -> Vec<Request> {
-        let path = self.path().to_string();
-        let sync = Request::Sync(PathRequest { path: path.clone() });
+        let sync = |path: &ZnodePath| Request::Sync(PathRequest { path: path.to_string() });
+        let look = |path: &ZnodePath| PathWatchRequest { path: path.to_string(), watch: false };
         match self {
             Self::Node(node) => vec![Request::Delete(delete(node))],
-            Self::Child { .. } => {
-                vec![sync, Request::GetChildren(PathWatchRequest { path, watch: false })]
+            Self::Child { parent, .. } => {
+                vec![sync(parent), Request::GetChildren(look(parent))]
             }
-            Self::Reused { .. } => {
-                vec![sync, Request::GetData(PathWatchRequest { path, watch: false })]
-            }
+            Self::Reused { node, .. } => vec![sync(node), Request::GetData(look(node))],
             Self::Pair { node, with } => {
                 vec![Request::Multi([node, with].map(|node| Op::Delete(delete(node))).to_vec())]
             }

@@ -94,13 +94,13 @@ impl ZnodePath {
         } else if self.is_root() {
             chroot.clone()
         } else {
-            Self(format!("{chroot}{self}").into())
+            Self([chroot.as_str(), self.as_str()].concat().into())
         }
     }
 
     fn join(&self, name: &str) -> Self {
         let base = if self.is_root() { "" } else { self.as_str() };
-        Self(format!("{base}/{name}").into())
+        Self([base, "/", name].concat().into())
     }
 
     fn split(&self) -> (&str, &str) {
@@ -124,6 +124,8 @@ fn segment_fault(segment: &str) -> Option<Fault> {
     match segment {
         "" => Some(Fault::Form("it has an empty segment")),
         "." | ".." => Some(Fault::Form("it has a relative segment")),
+        // Nearly all are such, and bytes are looked at many at a time.
+        _ if segment.bytes().all(|byte| matches!(byte, b' '..=b'~')) => None,
         _ if segment.contains('\0') => Some(Fault::Form("it contains a NUL character")),
         _ => segment.chars().find(|c| is_refused(*c)).map(Fault::Refused),
     }
