@@ -30,7 +30,7 @@ use crate::{Durability, StorageError};
 /// How many bytes of replies and changes may wait for the disk before nothing more is read.
 const MAX_BACKLOG: usize = 64 * 1024 * 1024;
 /// Up to how many bytes of replies and changes the tree thread commits by itself.
-const SHORT: usize = 64 * 1024;
+const SHORT: usize = 256 * 1024;
 
 /// How long the commit thread looks out for the next group before it sleeps, if the last one came
 /// so soon. Being woken would be a part of every commit.

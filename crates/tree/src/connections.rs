@@ -1,11 +1,11 @@
 //! What the server knows of each connection.
 
-use std::collections::HashMap;
 use std::net::IpAddr;
 
 use lockkeeper_wire::SessionId;
 
 use crate::acl::Identity;
+use crate::hash::HashMap;
 use crate::{ConnectionId, auth};
 
 pub(crate) struct Connection {

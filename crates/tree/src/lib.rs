@@ -37,6 +37,7 @@ mod auth;
 mod config;
 mod connections;
 mod handshake;
+mod hash;
 mod multi;
 mod nodes;
 mod notices;

@@ -1,12 +1,13 @@
 //! The tree of nodes.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use lockkeeper_wire::{Acl, Permissions, SessionId, Stat, Zxid};
 
 use crate::acl::{AclRef, AclTable};
+use crate::hash::HashMap;
 
 /// Nodes that exist from the start and that nobody can delete.
 pub(crate) const SYSTEM_NODES: [&str; 4] =

@@ -1,10 +1,9 @@
 //! Frames that wait until what they show is durable.
 
-use std::collections::HashMap;
-
 use bytes::BytesMut;
 use lockkeeper_wire::write_frame;
 
+use crate::hash::HashMap;
 use crate::{CloseReason, ConnectionId, Output};
 
 #[derive(Default)]

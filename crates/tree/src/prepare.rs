@@ -3,7 +3,6 @@
 //! The order of the checks decides which error a request with several faults gets; it is Apache
 //! ZooKeeper's.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -13,6 +12,7 @@ use lockkeeper_wire::{
 };
 
 use crate::acl::{self, AclRef, Identity};
+use crate::hash::HashMap;
 use crate::nodes::{Owner, SYSTEM_NODES, Tree, parent_of};
 use crate::notices::Notices;
 use crate::quota;
@@ -94,7 +94,7 @@ pub(crate) struct Draft<'a> {
 
 impl<'a> Draft<'a> {
     pub(crate) fn new(tree: &'a Tree) -> Self {
-        Self { tree, noted: HashMap::new() }
+        Self { tree, noted: HashMap::default() }
     }
 
     fn facts(&self, path: &str) -> Result<Facts, ErrorCode> {

@@ -2,11 +2,12 @@
 //!
 //! A table and nothing else: which event goes to whom, and who may see it, is decided in `notify`.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::BitOr;
 use std::sync::Arc;
 
 use crate::ConnectionId;
+use crate::hash::HashMap;
 use crate::nodes::parent_of;
 
 /// A set of kinds of watches that one connection has on one path.

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use bytes::Bytes;
+use foldhash::quality::RandomState;
 
 /// The kinds of record, each with a key space of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -71,7 +72,7 @@ impl Batch {
 /// creates touch is there once.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
-    tables: [HashMap<Bytes, Option<Bytes>>; Table::ALL.len()],
+    tables: [HashMap<Bytes, Option<Bytes>, RandomState>; Table::ALL.len()],
 }
 
 impl Outcome {
