@@ -53,6 +53,11 @@ use std::process::ExitCode;
 use crate::args::{Cli, Command};
 use crate::exit::{Exit, Failure};
 
+/// What one of the engine's threads allocates another one frees, which the C library's allocator
+/// pays for with locks; see `docs/decisions/0008-allocator.md`.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     // Before the command line is parsed: the environment is the user's command's by now.
     if let Some(request) = run::exec::Request::from_args() {
