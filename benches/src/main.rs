@@ -11,6 +11,10 @@ use lockkeeper_benches::settings::Settings;
 use lockkeeper_benches::{children, rows};
 use lockkeeper_engine::Durability;
 
+/// As in the `lockkeeper` command; the clients of the peers that are measured here have it, too.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Lockkeeper beside its peers, measured in one run.
 #[derive(Parser)]
 struct Cli {

@@ -16,6 +16,16 @@ pub(crate) enum Release {
     NotAwaited,
 }
 
+impl Release {
+    /// What is said behind a name, after `separator`: nothing of the usual.
+    pub(crate) fn note(self, separator: &str) -> String {
+        match self {
+            Self::Awaited => String::new(),
+            Self::NotAwaited => format!("{separator}release not awaited"),
+        }
+    }
+}
+
 /// What was measured.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cycles {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
 use super::cycles::all;
-use super::{Latency, Lock, Plan, Recorder, Window};
+use super::{Latency, Lock, Plan, Recorder, Release, Window};
 
 /// What was measured.
 #[derive(Clone, Copy, Debug)]
@@ -28,12 +28,16 @@ pub(crate) struct HandOffs {
 ///
 /// # Cancel safety
 /// Dropping it ends all tasks.
-pub(crate) async fn hand_offs<L: Lock>(clients: Vec<L>, plan: Plan) -> Result<HandOffs, L::Error> {
+pub(crate) async fn hand_offs<L: Lock>(
+    clients: Vec<L>,
+    plan: Plan,
+    release: Release,
+) -> Result<HandOffs, L::Error> {
     let window = plan.begin();
     let baton = Arc::new(Baton::new());
     let mut tasks = JoinSet::new();
     for (index, lock) in clients.into_iter().enumerate() {
-        tasks.spawn(contend(index, lock, window, baton.clone()));
+        tasks.spawn(contend(index, lock, (window, release), baton.clone()));
     }
     all(&mut tasks).await?;
     let seconds = window.length().as_secs_f64();
@@ -87,14 +91,17 @@ impl Baton {
 async fn contend<L: Lock>(
     index: usize,
     mut lock: L,
-    window: Window,
+    (window, release): (Window, Release),
     baton: Arc<Baton>,
 ) -> Result<(), L::Error> {
     while !window.is_over(Instant::now()) {
         let guard = lock.acquire().await?;
         baton.taken(index, window);
         baton.given_back();
-        lock.release(guard).await?;
+        match release {
+            Release::Awaited => lock.release(guard).await?,
+            Release::NotAwaited => lock.let_go(guard),
+        }
     }
     Ok(())
 }

@@ -30,11 +30,7 @@ struct Load {
 
 impl fmt::Display for Load {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let how = match self.release {
-            Release::Awaited => "",
-            Release::NotAwaited => ", release not awaited",
-        };
-        write!(f, "{} tasks{how}", self.tasks)
+        write!(f, "{} tasks{}", self.tasks, self.release.note(", "))
     }
 }
 
@@ -102,10 +98,7 @@ const COMPARED_NOT_AWAITED: [System; 5] = [
 
 /// The configuration's name in the report.
 pub(crate) fn config(system: System, release: Release) -> String {
-    match release {
-        Release::Awaited => system.config().to_owned(),
-        Release::NotAwaited => format!("{}; release not awaited", system.config()),
-    }
+    format!("{}{}", system.config(), release.note("; "))
 }
 
 fn note(bench: &mut Bench, system: System, load: Load, measured: &Cycles) {

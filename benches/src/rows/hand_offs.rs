@@ -1,9 +1,10 @@
 //! One lock that several clients want, each with a connection of its own; who has released it
 //! wants it again at once.
 
+use std::fmt;
 use std::time::Duration;
 
-use crate::measure::{HandOffs, Plan, hand_offs};
+use crate::measure::{HandOffs, Plan, Release, hand_offs};
 use anyhow::Result;
 use lockkeeper::{Client, Mutex};
 use lockkeeper_engine::Durability;
@@ -14,6 +15,7 @@ use crate::locks::postgres::{self, PostgresLock};
 use crate::locks::redis::{self, RedisLock};
 use crate::locks::zookeeper_client::{self, ZookeeperClientLock};
 use crate::peers::Peers;
+use crate::rows::cycles::config;
 use crate::system::{Fsync, System};
 
 /// How long a waiter of Redis pauses: far less than what is usual (100 ms), so that it is not the
@@ -33,17 +35,43 @@ const SYSTEMS: [System; 10] = [
     System::Postgres,
 ];
 
+/// A guard that is dropped, and the next acquire right behind it. Curator and kazoo have only the
+/// release that waits.
+const NOT_AWAITED: [System; 4] = [
+    System::Engine(Durability::Sync),
+    System::Engine(Durability::Os),
+    System::OnZooKeeper,
+    System::ZookeeperClient,
+];
+
+/// One turn: so many clients, and how each lets go.
+#[derive(Clone, Copy)]
+struct Load {
+    clients: usize,
+    release: Release,
+}
+
+impl fmt::Display for Load {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} clients{}", self.clients, self.release.note(", "))
+    }
+}
+
 pub(super) async fn run(bench: &mut Bench) -> Result<()> {
     let rounds = bench.settings.rounds;
     for clients in bench.settings.clients.clone() {
-        let turns = SYSTEMS.map(|system| (system, format!("{clients} clients")));
+        let load = |release| Load { clients, release };
+        let awaited = SYSTEMS.map(|system| (system, load(Release::Awaited)));
+        let not_awaited = NOT_AWAITED.map(|system| (system, load(Release::NotAwaited)));
+        let turns = [&awaited[..], &not_awaited].concat();
         bench
-            .interleave(rounds, &turns, async |bench, &(system, _)| {
+            .interleave(rounds, &turns, async |bench, &(system, load)| {
                 let plan = bench.settings.plan;
-                let measured = measure(&mut bench.peers, system, clients, plan).await?;
-                bench.note(system, clients, "hand_offs_per_s", measured.per_second);
-                bench.note(system, clients, "grants_per_s", measured.grants_per_second);
-                let who = (system.name(), system.config());
+                let measured = measure(&mut bench.peers, system, load, plan).await?;
+                let config = config(system, load.release);
+                let who = (system.name(), config.as_str());
+                bench.note_as(who, clients, "hand_offs_per_s", measured.per_second);
+                bench.note_as(who, clients, "grants_per_s", measured.grants_per_second);
                 bench.note_latency(who, clients, "hand_off", measured.latency);
                 Ok(())
             })
@@ -52,17 +80,13 @@ pub(super) async fn run(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-async fn measure(
-    peers: &mut Peers,
-    system: System,
-    clients: usize,
-    plan: Plan,
-) -> Result<HandOffs> {
+async fn measure(peers: &mut Peers, system: System, load: Load, plan: Plan) -> Result<HandOffs> {
+    let Load { clients, release } = load;
     match system {
         System::Engine(durability) => {
-            lockkeeper(&peers.engine(durability).await?, clients, plan).await
+            lockkeeper(&peers.engine(durability).await?, load, plan).await
         }
-        System::OnZooKeeper => lockkeeper(&peers.zookeeper().await?, clients, plan).await,
+        System::OnZooKeeper => lockkeeper(&peers.zookeeper().await?, load, plan).await,
         System::Curator => peers.curator().await?.hand_offs(clients, plan).await,
         System::Kazoo => peers.kazoo().await?.hand_offs(clients, plan).await,
         System::ZookeeperClient => {
@@ -71,7 +95,7 @@ async fn measure(
                 let client = zookeeper_client::connect(&servers).await?;
                 locks.push(ZookeeperClientLock::new(&client, "/zkc/hand-offs".into()));
             }
-            hand_offs(locks, plan).await
+            hand_offs(locks, plan, release).await
         }
         System::Redis(fsync) => {
             let (address, mut locks) = (peers.redis(fsync).await?, Vec::new());
@@ -79,7 +103,7 @@ async fn measure(
                 let connection = redis::connect(&address).await?;
                 locks.push(RedisLock::new(&connection, "hand-offs".into(), REDIS_PAUSE));
             }
-            hand_offs(locks, plan).await
+            hand_offs(locks, plan, release).await
         }
         System::Etcd => {
             let (address, mut locks) = (peers.etcd().await?, Vec::new());
@@ -87,26 +111,27 @@ async fn measure(
                 let session = etcd::Session::connect(&address, 600).await?;
                 locks.push(EtcdLock::new(&session, "hand-offs".into()));
             }
-            hand_offs(locks, plan).await
+            hand_offs(locks, plan, release).await
         }
         System::Postgres => {
             let (address, mut locks) = (peers.postgres().await?, Vec::new());
             for _ in 0..clients {
                 locks.push(PostgresLock::new(&postgres::Session::connect(&address).await?, -1));
             }
-            hand_offs(locks, plan).await
+            hand_offs(locks, plan, release).await
         }
     }
 }
 
-async fn lockkeeper(servers: &str, clients: usize, plan: Plan) -> Result<HandOffs> {
+async fn lockkeeper(servers: &str, load: Load, plan: Plan) -> Result<HandOffs> {
+    let Load { clients, release } = load;
     let (mut sessions, mut locks) = (Vec::new(), Vec::new());
     for _ in 0..clients {
         let client = Client::connect(servers).await?;
         locks.push(Mutex::new(&client, "/locks/hand-offs")?);
         sessions.push(client);
     }
-    let measured = hand_offs(locks, plan).await?;
+    let measured = hand_offs(locks, plan, release).await?;
     for client in sessions {
         client.close().await;
     }

@@ -4,17 +4,17 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::measure::{Plan, Recorder};
+use crate::measure::{Latency, Plan, Recorder};
 use anyhow::{Context, Result};
 use bytes::Bytes;
 use lockkeeper::{Client, CreateMode, ZnodePath};
 use lockkeeper_engine::Durability;
 use tokio::task::JoinSet;
 
-use crate::bench::Bench;
+use crate::bench::{Bench, micros};
 use crate::system::System;
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Operation {
     SetData,
     CreateDelete,
@@ -65,8 +65,14 @@ pub(super) async fn run(bench: &mut Bench) -> Result<()> {
                         _ => bench.peers.zookeeper().await?,
                     };
                     let plan = bench.settings.plan;
-                    let per_second = measure(&servers, operation, tasks, plan).await?;
+                    let latency = measure(&servers, operation, tasks, plan).await?;
+                    let per_second = latency.count as f64 / plan.measure.as_secs_f64();
                     bench.note(system, tasks, &format!("{operation}_per_s"), per_second);
+                    // What a cycle is held against.
+                    if (operation, tasks) == (Operation::CreateDelete, 1) {
+                        let p50 = micros(latency.p50);
+                        bench.note(system, tasks, &format!("{operation}_p50_us"), p50);
+                    }
                     Ok(())
                 })
                 .await;
@@ -75,7 +81,7 @@ pub(super) async fn run(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-async fn measure(servers: &str, operation: Operation, tasks: usize, plan: Plan) -> Result<f64> {
+async fn measure(servers: &str, operation: Operation, tasks: usize, plan: Plan) -> Result<Latency> {
     let client = Client::connect(servers).await?;
     let root = ZnodePath::new("/raw")?;
     client.ensure(&root, CreateMode::Persistent).await?;
@@ -110,7 +116,7 @@ async fn measure(servers: &str, operation: Operation, tasks: usize, plan: Plan) 
         result?;
     }
     client.close().await;
-    Ok(recorder.summary().count as f64 / window.length().as_secs_f64())
+    Ok(recorder.summary())
 }
 
 async fn perform(

@@ -83,7 +83,7 @@ async fn measure(bench: &mut Bench, system: System, how: How) -> Result<()> {
                 How::Cohort => builder.cohort(100, Duration::from_secs(1)).build()?,
                 _ => builder.build()?,
             };
-            let measured = hand_offs(vec![lock; COHORT_TASKS], plan).await?;
+            let measured = hand_offs(vec![lock; COHORT_TASKS], plan, Release::Awaited).await?;
             bench.note_as(who, COHORT_TASKS, "hand_offs_per_s", measured.per_second);
             bench.note_latency(who, COHORT_TASKS, "hand_off", measured.latency);
         }
