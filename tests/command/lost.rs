@@ -169,6 +169,25 @@ async fn on_lost_warn_lets_the_command_go_on_although_lockkeeper_is_stopped() ->
     eventually("it dies with lockkeeper", || Ok(!is_alive(child)))
 }
 
+/// Whoever wants to be warned only gets the command continued as well, however late.
+///
+/// Seen to fail when `Loss::leaves_time` looks at the lease alone: it stays stopped.
+#[tokio::test]
+async fn on_lost_warn_lets_a_stopped_command_go_on_after_the_lease() -> Result<()> {
+    let home = Home::new()?;
+    let script = "echo $$; while [ ! -e go ]; do sleep 0.05; done; exit 5";
+    let mut process = home.starts("warned", "--session-timeout 1s --on-lost warn l", script)?;
+    process.prints("\n", LIMIT).await?;
+    let child = Pid::from_raw(process.stdout().trim().parse()?).context("no process id")?;
+    process.pause()?;
+    kill_process(child, Signal::STOP)?;
+    home.runs("--quiet l", "true")?.is_fine();
+    process.resume()?;
+    fs::write(home.folder().join("go"), "")?;
+    assert_eq!(process.end(LIMIT).await?.code(), Some(5), "{}", process.tail());
+    Ok(())
+}
+
 /// An engine that is stopped and started again in time costs nobody the lock.
 #[tokio::test]
 async fn a_restart_of_the_engine_is_survived() -> Result<()> {
