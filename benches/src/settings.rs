@@ -57,7 +57,7 @@ impl Settings {
         Self {
             quick: false,
             only: None,
-            rounds: 5,
+            rounds: 3,
             plan: plan(300, 1_000),
             tasks: vec![1, 16, 64, 256, 1_024],
             clients: vec![2, 8, 64],
