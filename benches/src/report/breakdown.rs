@@ -47,7 +47,8 @@ fn processors(page: &mut Page, book: &Book) {
         "At 256 tasks nobody waits for the network or, with group commit, for long for the disk: the \
          processors are the bound. A lock in the order of arrival takes three requests (create, \
          list, delete), one in Redis two (set, delete), so at the same cost of a request it makes \
-         two thirds of the cycles. The listing cannot be left out: the answer to a create names the \
+         two thirds of the cycles: the requests a second are the fairer comparison of the programs, \
+         the cycles that of the locks. The listing cannot be left out: the answer to a create names the \
          new node and not who else is in line. That nobody came since the client's own last node \
          could be told from the number alone, but only while the parent is the same one, and no \
          answer says that.\n",

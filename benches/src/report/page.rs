@@ -54,7 +54,8 @@ fn opening(page: &mut Page, report: &Report, settings: &Settings) {
     page.line(
         "Written by `cargo xtask bench`. All sides ran on one machine in one run, in turns, over \
          TCP on the loopback interface; servers as processes of their own, clients in Rust on one \
-         thread of one process. Absolute numbers are those of this machine: look at the ratios.\n",
+         thread of one process, whose allocator (mimalloc) all of them have. Absolute numbers are \
+         those of this machine: look at the ratios.\n",
     );
     if settings.quick {
         page.line(
