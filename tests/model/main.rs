@@ -2,11 +2,12 @@
 //!
 //! The session and the order are the very code that runs in production. The server is a small one,
 //! the network loses connections before and after each message, time passes in steps, sessions
-//! expire, waits are cancelled, and the server restarts. Counts are printed for
-//! `docs/guarantees.md`.
+//! expire, waits are cancelled, holders upgrade and downgrade, the number of permits changes, and the
+//! server restarts. Counts are printed for `docs/guarantees.md`.
 
 mod client;
 mod server;
+mod trade;
 
 use std::fmt::Write as _;
 use std::hash::{Hash, Hasher};
@@ -32,18 +33,31 @@ const TIMEOUT: Duration = Duration::from_secs(6);
 /// How far time moves at once: far enough for a few steps to make up a timeout.
 const STEP: Duration = Duration::from_secs(2);
 
+/// Who asks for what.
+#[derive(Clone, Copy, Debug)]
+enum Asking {
+    /// Each client for any of the kinds: all combinations are tried.
+    Any,
+    /// Each client for the kind in its place.
+    InTurn,
+}
+
 /// What may happen, and how often.
 #[derive(Clone, Copy, Debug)]
 struct Bounds {
     clients: usize,
-    /// What each client may ask for: all combinations are tried.
     kinds: &'static [Kind],
+    asking: Asking,
     /// How many permits there are, where they are counted.
     permits: u32,
     losses: u8,
     cancellations: u8,
     restarts: u8,
     ticks: u8,
+    /// How often a holder may turn into a writer, or a reader, without giving the lock back.
+    turns: u8,
+    /// How often somebody writes another number of permits.
+    changes: u8,
     /// Whether what a server sends may be late, or is received at once unless it is lost. Late
     /// replies multiply the states, and matter where time passes.
     late: bool,
@@ -59,6 +73,8 @@ struct State {
     cancellations: u8,
     restarts: u8,
     ticks: u8,
+    turns: u8,
+    changes: u8,
     late: bool,
     /// What was granted so far, with the tokens.
     grants: Vec<(Share, i64)>,
@@ -97,6 +113,8 @@ enum Action {
     /// A client takes the next message of the server.
     Receive(usize),
     Release(usize),
+    /// An upgrade or a downgrade.
+    Turn(usize),
     Cancel(usize),
     /// The connection is lost, with everything on it.
     Lose(usize),
@@ -104,6 +122,8 @@ enum Action {
     LoseReply(usize),
     Restart,
     Tick,
+    /// Somebody writes how many permits there are.
+    Permits(u32),
 }
 
 impl Model for Bounds {
@@ -111,7 +131,11 @@ impl Model for Bounds {
     type Action = Action;
 
     fn init_states(&self) -> Vec<State> {
-        let combinations = self.kinds.len().pow(u32::try_from(self.clients).unwrap_or(u32::MAX));
+        let clients = u32::try_from(self.clients).unwrap_or(u32::MAX);
+        let combinations = match self.asking {
+            Asking::Any => self.kinds.len().pow(clients),
+            Asking::InTurn => 1,
+        };
         (0..combinations).map(|number| self.init_state(number)).collect()
     }
 
@@ -125,6 +149,7 @@ impl Model for Bounds {
                 (!client.to_server.is_empty(), Action::Arrive(n)),
                 (!client.to_client.is_empty(), Action::Receive(n)),
                 (matches!(client.step, Step::Held { .. }), Action::Release(n)),
+                (state.turns < self.turns && client.may_turn(), Action::Turn(n)),
                 (
                     state.cancellations < self.cancellations && client.may_cancel(),
                     Action::Cancel(n),
@@ -143,6 +168,11 @@ impl Model for Bounds {
         if state.ticks < self.ticks {
             actions.push(Action::Tick);
         }
+        if state.changes < self.changes {
+            let permits = state.server.permits();
+            let others = [permits - 1, permits + 1].into_iter().filter(|permits| *permits > 0);
+            actions.extend(others.map(Action::Permits));
+        }
     }
 
     fn next_state(&self, state: &State, action: Action) -> Option<State> {
@@ -155,17 +185,19 @@ impl Model for Bounds {
         vec![
             Property::always("mutual exclusion by lease", |_, state: &State| {
                 let holders = state.clients.iter().filter(|client| client.believes(state.now));
-                Share::fit(&holders.map(Client::share).collect::<Vec<_>>())
+                fit(&holders.map(Client::share).collect::<Vec<_>>())
             }),
             Property::always("whoever holds has its node", |_, state: &State| {
-                let holders = state.clients.iter().filter(|client| client.believes(state.now));
-                let mut nodes = holders.filter_map(Client::held_node);
-                nodes.all(|node| state.server.has(node))
+                let mut holders = state.clients.iter().filter(|client| client.believes(state.now));
+                holders.all(|client| client.believed_nodes().any(|node| state.server.has(node)))
             }),
             Property::always("mutual exclusion by token", |_, state: &State| !state.disorder),
             Property::always("nobody is overtaken", |_, state: &State| !state.overtaken),
             Property::always("nobody waits for ever", |model: &Self, state: &State| {
                 !model.is_over(state) || state.clients.iter().all(Client::is_finished)
+            }),
+            Property::always("nobody waits for nothing", |_, state: &State| {
+                !state.is_quiet() || !state.clients.iter().any(|client| state.is_forgotten(client))
             }),
             Property::always("nobody gives up without a reason", |model: &Self, state: &State| {
                 let gave_up = |client: &Client| matches!(client.step, Step::GaveUp(_));
@@ -191,7 +223,10 @@ impl Bounds {
     fn init_state(&self, mut combination: usize) -> State {
         let mut clients = Vec::new();
         for number in 0..self.clients {
-            let kind = self.kinds[combination % self.kinds.len()];
+            let kind = match self.asking {
+                Asking::Any => self.kinds[combination % self.kinds.len()],
+                Asking::InTurn => self.kinds[number],
+            };
             combination /= self.kinds.len();
             clients.push(Client::new(number, kind, self));
         }
@@ -203,11 +238,16 @@ impl Bounds {
             cancellations: 0,
             restarts: 0,
             ticks: 0,
+            turns: 0,
+            changes: 0,
             late: self.late,
             grants: Vec::new(),
             disorder: false,
             overtaken: false,
         };
+        if self.changes > 0 {
+            state.server.set_permits(self.permits);
+        }
         // All are connected at the beginning: how they came there is a matter of the session's
         // own tests, and would multiply the states.
         for client in 0..self.clients {
@@ -220,7 +260,8 @@ impl Bounds {
 
     /// Whether nothing is allowed to go wrong.
     fn is_calm(&self) -> bool {
-        self.losses == 0 && self.cancellations == 0 && self.restarts == 0 && self.ticks == 0
+        let faults = [self.losses, self.cancellations, self.restarts, self.ticks, self.changes];
+        faults.iter().all(|bound| *bound == 0)
     }
 
     /// Whether nothing can happen any more.
@@ -239,7 +280,14 @@ impl Client {
                 | Step::Recovering { .. }
                 | Step::Waiting { .. }
                 | Step::Listing { .. }
+                | Step::Counting { .. }
+                | Step::Trading { .. }
         )
+    }
+
+    fn may_turn(&self) -> bool {
+        let kinds = [Kind::Upgradeable, Kind::Write];
+        matches!(self.step, Step::Held { .. }) && kinds.contains(&self.kind)
     }
 }
 
@@ -257,6 +305,13 @@ impl State {
                 self.lose(n);
             }
             Action::Release(n) => self.clients[n].release(now),
+            Action::Turn(n) => {
+                self.turns += 1;
+                match self.clients[n].kind {
+                    Kind::Upgradeable => self.clients[n].upgrade(now),
+                    _ => self.clients[n].downgrade(now),
+                }
+            }
             Action::Cancel(n) => {
                 self.cancellations += 1;
                 self.clients[n].cancel(now);
@@ -271,6 +326,15 @@ impl State {
                 (0..self.clients.len()).for_each(|n| self.lose(n));
             }
             Action::Tick => self.tick(),
+            Action::Permits(permits) => {
+                self.changes += 1;
+                for client in &mut self.clients {
+                    let idle = matches!(client.step, Step::Idle);
+                    client.most = if idle { permits } else { client.most.max(permits) };
+                }
+                let sent = self.server.set_permits(permits);
+                self.deliver(sent);
+            }
         }
         if !self.late {
             while let Some(n) = self.clients.iter().position(|c| !c.to_client.is_empty()) {
@@ -328,17 +392,47 @@ impl State {
         for client in &mut self.clients {
             let Some(token) = client.granted.take() else { continue };
             let share = client.share();
-            let not_above =
-                |&(other, earlier): &(Share, i64)| token <= earlier && !Share::fit(&[share, other]);
+            let not_above = |&(other, earlier): &(Share, i64)| {
+                // A reader that was a writer has the writer's token.
+                let own = share == Share::Reader && (other, earlier) == (Share::Alone, token);
+                token <= earlier && !own && !fit(&[share, other])
+            };
             self.disorder |= self.grants.iter().any(not_above);
             self.grants.push((share, token));
             let line = client::line(self.server.names());
             let own = line.places().iter().position(|p| Some(&*p.name) == client.held_node());
             let ahead = &line.places()[..own.unwrap_or_default()];
-            let ahead = ahead.iter().map(|place| client::share(place.kind, client.permits));
+            let ahead = ahead.iter().map(|place| client::share(place.kind, client.most));
             self.overtaken |= !share.fits_behind(&ahead.collect::<Vec<_>>());
         }
     }
+
+    /// Whether nothing is on its way, and everybody could hear of it.
+    fn is_quiet(&self) -> bool {
+        let quiet = |c: &Client| c.connected && c.to_server.is_empty() && c.to_client.is_empty();
+        self.clients.iter().all(quiet)
+    }
+
+    /// Whether it should hold by now.
+    fn is_forgotten(&self, client: &Client) -> bool {
+        let permits = Some(self.server.permits()).filter(|permits| *permits > 0);
+        client.waits_for_nothing(self.server.names(), permits)
+    }
+}
+
+/// Whether all of these may be held at the same time. Who came before there were more permits must
+/// bear those who came since.
+fn fit(shares: &[Share]) -> bool {
+    let of = |share: &Share| match share {
+        Share::Permits { of, .. } => *of,
+        _ => 0,
+    };
+    let most = shares.iter().map(of).max().unwrap_or_default();
+    let shares = shares.iter().map(|share| match *share {
+        Share::Permits { taken, .. } => Share::Permits { taken, of: most },
+        other => other,
+    });
+    Share::fit(&shares.collect::<Vec<_>>())
 }
 
 /// What is checked: its name, its bounds, and whether a plain test run has the time for it.
@@ -360,20 +454,38 @@ enum Length {
 const MUTEX: Bounds = Bounds {
     clients: 3,
     kinds: &[Kind::Exclusive],
+    asking: Asking::Any,
     permits: 1,
     losses: 0,
     cancellations: 0,
     restarts: 0,
     ticks: 0,
+    turns: 0,
+    changes: 0,
     late: false,
     mode: LeaseMode::Direct,
 };
 
 const RW_LOCK: Bounds = Bounds { kinds: &[Kind::Read, Kind::Write], ..MUTEX };
 
+/// Readers, one of which at a time may turn into a writer, and writers, that turn into readers.
+const TURNING: Bounds =
+    Bounds { kinds: &[Kind::Read, Kind::Upgradeable, Kind::Write], turns: 1, ..MUTEX };
+
 /// Two permits, of which each wants one or both.
 const SEMAPHORE: Bounds =
     Bounds { kinds: &[Kind::Permits(1), Kind::Permits(2)], permits: 2, ..MUTEX };
+
+/// Each client asks for the kind in its place.
+const fn turning(kinds: &'static [Kind]) -> Bounds {
+    Bounds { clients: kinds.len(), kinds, asking: Asking::InTurn, ..TURNING }
+}
+
+const SEMAPHORE_IN_TURN: Bounds = Bounds {
+    kinds: &[Kind::Permits(1), Kind::Permits(2), Kind::Permits(1)],
+    asking: Asking::InTurn,
+    ..SEMAPHORE
+};
 
 /// One line of [`SCENARIOS`].
 const fn scenario(name: &'static str, length: Length, bounds: Bounds) -> Scenario {
@@ -385,6 +497,16 @@ const SCENARIOS: &[Scenario] = &[
     scenario("`Mutex`, 3 clients", Length::Moment, MUTEX),
     scenario("`RwLock`, 3 clients", Length::Moment, RW_LOCK),
     scenario("`Semaphore`, 3 clients", Length::Moment, SEMAPHORE),
+    scenario(
+        "`RwLock`, 2 clients, two upgrades or downgrades",
+        Length::Moment,
+        Bounds { clients: 2, turns: 2, ..TURNING },
+    ),
+    scenario(
+        "`Semaphore`, 2 clients, two changes of the number of permits",
+        Length::Short,
+        Bounds { clients: 2, changes: 2, ..SEMAPHORE },
+    ),
     scenario(
         "`Mutex`, 3 clients, a cancelled wait",
         Length::Short,
@@ -441,6 +563,62 @@ const SCENARIOS: &[Scenario] = &[
         "`Mutex`, 2 clients, late replies, time",
         Length::Long,
         Bounds { clients: 2, ticks: 2, late: true, ..MUTEX },
+    ),
+    scenario(
+        "`RwLock`, a writer between two readers, a restart",
+        Length::Long,
+        Bounds { restarts: 1, turns: 0, ..turning(&[Kind::Read, Kind::Write, Kind::Read]) },
+    ),
+    scenario(
+        "`Semaphore`, one for both permits between two for one, a restart",
+        Length::Long,
+        Bounds { restarts: 1, ..SEMAPHORE_IN_TURN },
+    ),
+    scenario("`RwLock`, 3 clients, an upgrade or downgrade", Length::Long, TURNING),
+    scenario(
+        "`RwLock`, 2 clients, an upgrade or downgrade, a cancelled wait",
+        Length::Long,
+        Bounds { clients: 2, cancellations: 1, ..TURNING },
+    ),
+    scenario(
+        "`RwLock`, 2 clients, an upgrade or downgrade, a lost connection",
+        Length::Long,
+        Bounds { clients: 2, losses: 1, ..TURNING },
+    ),
+    scenario(
+        "`RwLock`, an upgrade beside a reader, a lost connection, a cancelled wait",
+        Length::Long,
+        Bounds { losses: 1, cancellations: 1, ..turning(&[Kind::Upgradeable, Kind::Read]) },
+    ),
+    scenario(
+        "`RwLock`, 2 clients, an upgrade or downgrade, a restart",
+        Length::Long,
+        Bounds { clients: 2, restarts: 1, ..TURNING },
+    ),
+    scenario(
+        "`RwLock`, an upgrade beside a reader, sessions that expire",
+        Length::Long,
+        Bounds { ticks: 3, ..turning(&[Kind::Upgradeable, Kind::Read]) },
+    ),
+    scenario(
+        "`RwLock`, a downgrade before a writer, sessions that expire",
+        Length::Long,
+        Bounds { ticks: 3, ..turning(&[Kind::Write, Kind::Write]) },
+    ),
+    scenario(
+        "`RwLock`, an upgrade before a writer and a reader, a cancelled wait",
+        Length::Short,
+        Bounds { cancellations: 1, ..turning(&[Kind::Upgradeable, Kind::Write, Kind::Read]) },
+    ),
+    scenario(
+        "`Semaphore`, one for both permits between two for one, a change of their number",
+        Length::Long,
+        Bounds { changes: 1, ..SEMAPHORE_IN_TURN },
+    ),
+    scenario(
+        "`Semaphore`, 2 clients, a change of the number of permits, a lost connection",
+        Length::Long,
+        Bounds { clients: 2, changes: 1, losses: 1, ..SEMAPHORE },
     ),
 ];
 

@@ -1,4 +1,5 @@
-//! A server as small as it can be: one queue of ephemeral sequential nodes, sessions, and watches.
+//! A server as small as it can be: one queue of ephemeral nodes below a node of its own, sessions,
+//! and watches.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,6 +18,8 @@ use crate::{LOCK, TIMEOUT};
 pub(crate) struct Server {
     zxid: i64,
     sequence: i32,
+    /// The lock's own node.
+    lock: Lock,
     pub(crate) nodes: BTreeMap<String, Node>,
     /// When each session was heard of last.
     sessions: BTreeMap<i64, Instant>,
@@ -30,6 +33,18 @@ pub(crate) struct Server {
 pub(crate) struct Node {
     owner: i64,
     czxid: i64,
+    mzxid: i64,
+    version: i32,
+}
+
+/// The node that all others are below. It has been there from the beginning.
+#[derive(Clone, Debug, Default)]
+struct Lock {
+    mzxid: i64,
+    pzxid: i64,
+    version: i32,
+    /// How many permits there are; 0: nobody has written a number.
+    permits: u32,
 }
 
 /// What a server sends, and to whom.
@@ -96,34 +111,48 @@ impl Server {
     ) -> Result<Response, ErrorCode> {
         match request {
             Request::Create2(create) => {
-                let czxid = self.next_zxid();
+                self.next_zxid();
                 let path = format!("{}{:010}", create.path, self.sequence);
-                self.sequence += 1;
-                self.nodes.insert(path.clone(), Node { owner: session, czxid });
+                self.insert(path.clone(), session);
                 Ok(Response::Created { stat: self.stat(&path)?, path })
             }
             Request::Delete(delete) => {
                 self.stat(&delete.path)?;
+                self.next_zxid();
                 self.delete(&delete.path, sent);
                 Ok(Response::Empty)
             }
             Request::GetChildren(_) => Ok(Response::Names(self.names())),
+            Request::GetChildren2(_) => {
+                Ok(Response::Children { names: self.names(), stat: self.stat(LOCK)? })
+            }
             Request::GetData(read) => {
                 let stat = self.stat(&read.path)?;
+                let data = self.data(&read.path);
                 if read.watch {
                     self.watches.insert((client, read.path));
                 }
-                Ok(Response::Data { data: Bytes::new(), stat })
+                Ok(Response::Data { data, stat })
+            }
+            Request::SetData(set) => {
+                if self.stat(&set.path)?.version != set.version {
+                    return Err(ErrorCode::BadVersion);
+                }
+                self.next_zxid();
+                self.write(&set.path, sent);
+                self.stat(&set.path).map(Response::Stat)
             }
             Request::Exists(read) => self.stat(&read.path).map(Response::Stat),
             Request::Sync(sync) => Ok(Response::Path(sync.path)),
-            Request::Multi(ops) => Ok(Response::Multi(self.check(&ops))),
+            Request::Multi(ops) => Ok(Response::Multi(self.transact(session, &ops, sent))),
             Request::SetWatches(set) => {
                 for path in set.data {
-                    if self.nodes.contains_key(&path) {
-                        self.watches.insert((client, path));
-                    } else {
-                        sent.push((client, self.deleted(path)));
+                    match self.stat(&path) {
+                        Ok(stat) if stat.mzxid > set.relative_zxid => {
+                            sent.push((client, event(EventKind::NodeDataChanged, path)));
+                        }
+                        Ok(_) => drop(self.watches.insert((client, path))),
+                        Err(_) => sent.push((client, event(EventKind::NodeDeleted, path))),
                     }
                 }
                 Ok(Response::Empty)
@@ -137,21 +166,56 @@ impl Server {
         }
     }
 
-    fn check(&mut self, ops: &[Op]) -> Vec<OpResult> {
-        let missing = |op: &Op| match op {
-            Op::Check(check) => !self.nodes.contains_key(&check.path),
-            _ => false,
-        };
-        let Some(failing) = ops.iter().position(missing) else {
-            self.next_zxid();
-            return vec![OpResult::Check; ops.len()];
-        };
-        let error = |index: usize| match index.cmp(&failing) {
-            std::cmp::Ordering::Less => OpResult::Error(None),
-            std::cmp::Ordering::Equal => OpResult::Error(Some(ErrorCode::NoNode)),
-            std::cmp::Ordering::Greater => OpResult::Error(Some(ErrorCode::RuntimeInconsistency)),
-        };
-        (0..ops.len()).map(error).collect()
+    /// All of the steps or none. Those of our clients never depend on each other.
+    fn transact(&mut self, session: i64, ops: &[Op], sent: &mut Sent) -> Vec<OpResult> {
+        let failing = ops.iter().enumerate().find_map(|(n, op)| Some((n, self.obstacle(op)?)));
+        if let Some((failing, code)) = failing {
+            let error = |index: usize| match index.cmp(&failing) {
+                std::cmp::Ordering::Less => OpResult::Error(None),
+                std::cmp::Ordering::Equal => OpResult::Error(Some(code)),
+                std::cmp::Ordering::Greater => {
+                    OpResult::Error(Some(ErrorCode::RuntimeInconsistency))
+                }
+            };
+            return (0..ops.len()).map(error).collect();
+        }
+        self.next_zxid();
+        ops.iter().map(|op| self.step(session, op, sent)).collect()
+    }
+
+    /// Why a step cannot be done.
+    fn obstacle(&self, op: &Op) -> Option<ErrorCode> {
+        let missing = |path: &str| self.stat(path).err();
+        match op {
+            Op::Create(create) => {
+                self.nodes.contains_key(&create.path).then_some(ErrorCode::NodeExists)
+            }
+            Op::Check(check) => missing(&check.path),
+            Op::Delete(delete) => missing(&delete.path),
+            Op::SetData(set) => match self.stat(&set.path) {
+                Ok(stat) => (stat.version != set.version).then_some(ErrorCode::BadVersion),
+                Err(code) => Some(code),
+            },
+            other => unreachable!("the model's clients do not send {other:?}"),
+        }
+    }
+
+    fn step(&mut self, session: i64, op: &Op, sent: &mut Sent) -> OpResult {
+        match op {
+            Op::Create(create) => {
+                self.insert(create.path.clone(), session);
+                OpResult::Create { path: create.path.clone() }
+            }
+            Op::Delete(delete) => {
+                self.delete(&delete.path, sent);
+                OpResult::Delete
+            }
+            Op::SetData(set) => {
+                self.write(&set.path, sent);
+                OpResult::SetData(self.stat(&set.path).unwrap_or_default())
+            }
+            _ => OpResult::Check,
+        }
     }
 
     /// Ends the sessions that were silent for too long.
@@ -188,31 +252,72 @@ impl Server {
         self.sessions.values_mut().for_each(|heard| *heard = now);
     }
 
+    // What follows is part of the transaction that has the newest number.
+
+    fn insert(&mut self, path: String, owner: i64) {
+        let zxid = self.zxid;
+        self.nodes.insert(path, Node { owner, czxid: zxid, mzxid: zxid, version: 0 });
+        // It counts the children that ever were, whatever their names.
+        self.sequence += 1;
+        self.lock.pzxid = zxid;
+    }
+
     fn delete(&mut self, path: &str, sent: &mut Sent) {
-        self.next_zxid();
         self.nodes.remove(path);
+        self.lock.pzxid = self.zxid;
+        self.fire(EventKind::NodeDeleted, path, sent);
+    }
+
+    fn write(&mut self, path: &str, sent: &mut Sent) {
+        let (mzxid, version) = match self.nodes.get_mut(path) {
+            Some(node) => (&mut node.mzxid, &mut node.version),
+            None => (&mut self.lock.mzxid, &mut self.lock.version),
+        };
+        *mzxid = self.zxid;
+        *version += 1;
+        self.fire(EventKind::NodeDataChanged, path, sent);
+    }
+
+    fn fire(&mut self, kind: EventKind, path: &str, sent: &mut Sent) {
         let watchers: Vec<usize> =
             self.watches.iter().filter(|(_, watched)| watched == path).map(|(c, _)| *c).collect();
         for client in watchers {
             self.watches.remove(&(client, path.to_owned()));
-            sent.push((client, self.deleted(path.to_owned())));
+            sent.push((client, event(kind, path.to_owned())));
         }
     }
 
-    fn deleted(&self, path: String) -> Bytes {
-        let header = ReplyHeader { xid: xid::NOTIFICATION, zxid: Zxid(-1), error: 0 };
-        let event =
-            WatchEvent { kind: EventKind::NodeDeleted, state: KeeperState::SyncConnected, path };
-        framed(|out| {
-            header.encode(out);
-            event.encode(out);
-        })
+    /// How many permits there are.
+    pub(crate) fn permits(&self) -> u32 {
+        self.lock.permits
+    }
+
+    /// Somebody writes how many permits there are.
+    pub(crate) fn set_permits(&mut self, permits: u32) -> Sent {
+        let mut sent = Vec::new();
+        self.next_zxid();
+        self.lock.permits = permits;
+        self.write(LOCK, &mut sent);
+        sent
+    }
+
+    fn data(&self, path: &str) -> Bytes {
+        match path {
+            LOCK if self.lock.permits > 0 => self.lock.permits.to_string().into(),
+            _ => Bytes::new(),
+        }
     }
 
     fn stat(&self, path: &str) -> Result<Stat, ErrorCode> {
-        let node = self.nodes.get(path).ok_or(ErrorCode::NoNode)?;
-        let (czxid, ephemeral_owner) = (Zxid(node.czxid), SessionId(node.owner));
-        Ok(Stat { czxid, mzxid: czxid, ephemeral_owner, ..Stat::default() })
+        if path == LOCK {
+            let Lock { mzxid, pzxid, version, .. } = self.lock;
+            let (mzxid, pzxid) = (Zxid(mzxid), Zxid(pzxid));
+            return Ok(Stat { mzxid, pzxid, version, ..Stat::default() });
+        }
+        let Node { owner, czxid, mzxid, version } =
+            *self.nodes.get(path).ok_or(ErrorCode::NoNode)?;
+        let (czxid, mzxid, ephemeral_owner) = (Zxid(czxid), Zxid(mzxid), SessionId(owner));
+        Ok(Stat { czxid, mzxid, version, ephemeral_owner, ..Stat::default() })
     }
 
     pub(crate) fn has(&self, name: &str) -> bool {
@@ -227,6 +332,15 @@ impl Server {
         self.zxid += 1;
         self.zxid
     }
+}
+
+fn event(kind: EventKind, path: String) -> Bytes {
+    let header = ReplyHeader { xid: xid::NOTIFICATION, zxid: Zxid(-1), error: 0 };
+    let event = WatchEvent { kind, state: KeeperState::SyncConnected, path };
+    framed(|out| {
+        header.encode(out);
+        event.encode(out);
+    })
 }
 
 fn framed(content: impl FnOnce(&mut BytesMut)) -> Bytes {

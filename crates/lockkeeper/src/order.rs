@@ -194,7 +194,8 @@ impl Line {
         &self.places
     }
 
-    pub(crate) fn set_listed(&mut self, lock: &Stat) {
+    /// Says how the lock's node was when it was listed.
+    pub fn set_listed(&mut self, lock: &Stat) {
         let (created, changed, queue) = (lock.czxid, lock.mzxid, lock.pzxid);
         self.listed = Listed { created, changed, queue };
     }
@@ -206,7 +207,7 @@ impl Line {
     /// same transaction. As long as nobody has, tokens are in the order of the queue. From then
     /// on, those who waited for it make theirs when they hold; and those who come later may find
     /// one of these ahead of them, unless they come when nobody is in their way.
-    pub(crate) fn vouches_for(&self, own: Zxid) -> bool {
+    pub fn vouches_for(&self, own: Zxid) -> bool {
         let Listed { created, changed, queue } = self.listed;
         if Mutant::TokenIsCreation.is_awake() {
             return changed < own;
