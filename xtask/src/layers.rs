@@ -42,7 +42,8 @@ const XTASK: &str = "xtask";
 const LAYERS: &[Layer] = &[
     pure(WIRE, &[], &["bytes", "thiserror"]),
     pure(SESSION, &[WIRE], &["bytes", "thiserror"]),
-    pure(TREE, &[WIRE], &["bytes", "thiserror", "sha1", "base64", "subtle"]),
+    // Of `foldhash` only the states whose seed is given: see the tree's `hash`.
+    pure(TREE, &[WIRE], &["bytes", "thiserror", "sha1", "base64", "subtle", "foldhash"]),
     layer(CLIENT, &[SESSION, WIRE]),
     layer(ENGINE, &[TREE, WIRE]),
     // The recipes see `wire` and `session` only as far as `client` shows them.
