@@ -18,6 +18,7 @@
 //!   timers       expiry of sessions, reaping of containers and TTL nodes
 //!   nodes        the tree itself                  quota      ... and how large parts of it may be
 //!   notices      what the operator should hear of  report     ... and may ask for
+//!   hash         the tables of paths and ids
 //! ```
 //!
 //! The caller hands in what arrived and what time it is, then asks for the effects:
