@@ -4,7 +4,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lockkeeper::{Client, LeaseMode, ZnodePath};
+use lockkeeper::{Client, ConnectError, LeaseMode, ZnodePath};
 use lockkeeper_testkit::history::{History, What};
 use lockkeeper_tree::Config;
 use tokio::time::{Instant, sleep, timeout};
@@ -105,23 +105,34 @@ fn prepare(seed: u64) -> Arc<Run> {
     Arc::new(Run { start, history, host, machines, resources, timeout, usual_sync })
 }
 
+/// A client with a session. No fault has begun, but a message now and then takes longer than a
+/// short session's first attempt.
+async fn connected(run: &Run, machine: &Arc<Machine>, mode: LeaseMode) -> Client {
+    loop {
+        let builder = Client::builder()
+            .session_timeout(run.timeout)
+            .server_tick(Duration::from_millis(500))
+            .lease(mode)
+            .world(Arc::clone(machine) as _);
+        match builder.connect("simulated:1").await {
+            Ok(client) => return client,
+            Err(ConnectError::Unreachable(_)) => {}
+            Err(error) => panic!("nothing is wrong yet: {error}"),
+        }
+    }
+}
+
 async fn whole(run: Arc<Run>, seed: u64) {
     let mut random = fastrand::Rng::with_seed(seed ^ 0x5eed);
     run.host.start();
     // Both modes are right for a server that stands alone.
     let mode = if random.bool() { LeaseMode::Quorum } else { LeaseMode::Direct };
-    let tick = Duration::from_millis(500);
     let designs = LOCKS.map(|path| Design::any(path, &mut random));
     let about = format!("timeout {:?}, {mode:?}, {designs:?}", run.timeout);
     run.note("world", What::Note(about));
     let mut clients = Vec::new();
     for machine in &run.machines {
-        let builder = Client::builder()
-            .session_timeout(run.timeout)
-            .server_tick(tick)
-            .lease(mode)
-            .world(Arc::clone(machine) as _);
-        clients.push(builder.connect("simulated:1").await.expect("nothing is wrong yet"));
+        clients.push(connected(&run, machine, mode).await);
     }
     make_register(&clients[0]).await;
     let end = run.now() + CHAOS;
