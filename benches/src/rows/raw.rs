@@ -18,17 +18,21 @@ use crate::system::System;
 enum Operation {
     SetData,
     CreateDelete,
+    /// What a fair lock cannot do without.
+    CreateListDelete,
     Data,
     Exists,
 }
 
 impl Operation {
-    const ALL: [Self; 4] = [Self::SetData, Self::CreateDelete, Self::Data, Self::Exists];
+    const ALL: [Self; 5] =
+        [Self::SetData, Self::CreateDelete, Self::CreateListDelete, Self::Data, Self::Exists];
 
     fn name(self) -> &'static str {
         match self {
             Self::SetData => "set_data",
             Self::CreateDelete => "create_and_delete",
+            Self::CreateListDelete => "create_list_delete",
             Self::Data => "get_data",
             Self::Exists => "exists",
         }
@@ -46,6 +50,9 @@ const TASKS: [usize; 3] = [1, 64, 256];
 
 /// What a lock's node holds is about as long.
 const DATA: &[u8] = &[0x55; 100];
+
+/// A node with two children on each server.
+const SHORT_LIST: &str = "/zookeeper";
 
 pub(super) async fn run(bench: &mut Bench) -> Result<()> {
     let rounds = bench.settings.rounds;
@@ -69,7 +76,8 @@ pub(super) async fn run(bench: &mut Bench) -> Result<()> {
                     let per_second = latency.count as f64 / plan.measure.as_secs_f64();
                     bench.note(system, tasks, &format!("{operation}_per_s"), per_second);
                     // What a cycle is held against.
-                    if (operation, tasks) == (Operation::CreateDelete, 1) {
+                    let made = [Operation::CreateDelete, Operation::CreateListDelete];
+                    if tasks == 1 && made.contains(&operation) {
                         let p50 = micros(latency.p50);
                         bench.note(system, tasks, &format!("{operation}_p50_us"), p50);
                     }
@@ -130,6 +138,16 @@ async fn perform(
         Operation::CreateDelete => {
             let mode = CreateMode::EphemeralSequential;
             let made = client.create(prefix, data.clone(), mode).await?;
+            client.delete(&made.path, None).await?;
+        }
+        Operation::CreateListDelete => {
+            let mode = CreateMode::EphemeralSequential;
+            // In one go, as a lock asks for them. Listed is something as short as a lock's line,
+            // which the node's own parent is not.
+            let made = client.create(prefix, data.clone(), mode);
+            let listed = client.children(&ZnodePath::new(SHORT_LIST)?);
+            let made = made.await?;
+            listed.await?;
             client.delete(&made.path, None).await?;
         }
         Operation::Data => drop(client.data(own).await?),
