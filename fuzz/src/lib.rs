@@ -4,20 +4,12 @@ use std::collections::BTreeMap;
 
 use bytes::{Bytes, BytesMut};
 use lockkeeper_tree::{Entropy, Now, Server, Table};
-use lockkeeper_wire::{ConnectRequest, Record as _, SessionId, Zxid};
+use lockkeeper_wire::{ConnectRequest, Record as _};
 
 /// What a new client says first.
 pub fn hello() -> Bytes {
-    let request = ConnectRequest {
-        protocol_version: 0,
-        last_zxid_seen: Zxid(0),
-        timeout_ms: 10_000,
-        session_id: SessionId::NONE,
-        password: Bytes::from_static(&[0; 16]),
-        read_only: Some(false),
-    };
     let mut out = BytesMut::new();
-    request.encode(&mut out);
+    ConnectRequest::new_session(10_000).encode(&mut out);
     out.freeze()
 }
 

@@ -7,9 +7,8 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use lockkeeper_tree::{Config, ConnectionId, Entropy, Now, Output, Server};
 use lockkeeper_wire::{
-    Acl, ConnectRequest, CreateMode, CreateRequest, Decoder, DeleteRequest, OpCode, PASSWORD_LEN,
-    PathWatchRequest, Record as _, ReplyHeader, Request, Response, SessionId, Zxid, split_frame,
-    xid,
+    Acl, ConnectRequest, CreateMode, CreateRequest, Decoder, DeleteRequest, OpCode,
+    PathWatchRequest, Record as _, ReplyHeader, Request, Response, split_frame, xid,
 };
 
 use crate::codec::create_request;
@@ -39,14 +38,7 @@ impl World {
         let now = Now { monotonic: Duration::from_secs(100), unix_ms: 1_000_000 };
         let mut world = Self { server, now, xid: 0 };
         world.server.connected(CONNECTION, None);
-        let hello = ConnectRequest {
-            protocol_version: 0,
-            last_zxid_seen: Zxid(0),
-            timeout_ms: 10_000,
-            session_id: SessionId::NONE,
-            password: Bytes::from_static(&[0; PASSWORD_LEN]),
-            read_only: Some(false),
-        };
+        let hello = ConnectRequest::new_session(10_000);
         let frame = frame(|out| hello.encode(out));
         world.server.handle_frame(now, CONNECTION, frame);
         world.send(&Request::Create(CreateRequest {

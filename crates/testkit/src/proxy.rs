@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use bytes::{Bytes, BytesMut};
 use lockkeeper_wire::{
     ConnectRequest, ConnectResponse, Decoder, ErrorCode, EventKind, MAX_FRAME, OpCode,
-    PathWatchRequest, Record, ReplyHeader, Request, RequestHeader, SessionId, WatchEvent, Zxid,
+    PathWatchRequest, Record, ReplyHeader, Request, RequestHeader, SessionId, WatchEvent,
     split_frame, write_frame, xid,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -396,14 +396,7 @@ async fn forward(to: &mut OwnedWriteHalf, frame: &Bytes) -> Result<()> {
 /// Takes a session over and closes it; returns whether the server says that it is over.
 async fn end_session(target: &str, session_id: SessionId, password: Bytes) -> Result<bool> {
     let mut stream = TcpStream::connect(target).await?;
-    let request = ConnectRequest {
-        protocol_version: 0,
-        last_zxid_seen: Zxid(0),
-        timeout_ms: 10_000,
-        session_id,
-        password,
-        read_only: Some(false),
-    };
+    let request = ConnectRequest { session_id, password, ..ConnectRequest::new_session(10_000) };
     let mut out = BytesMut::new();
     write_frame(&mut out, |out| request.encode(out));
     write_frame(&mut out, |out| Request::CloseSession.encode(1, out));

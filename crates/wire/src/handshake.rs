@@ -25,6 +25,20 @@ pub struct ConnectRequest {
     pub read_only: Option<bool>,
 }
 
+impl ConnectRequest {
+    /// The wish of a client that has seen nothing yet for a new session, of so many milliseconds.
+    pub fn new_session(timeout_ms: i32) -> Self {
+        Self {
+            protocol_version: 0,
+            last_zxid_seen: Zxid(0),
+            timeout_ms,
+            session_id: SessionId::NONE,
+            password: Bytes::from_static(&[0; PASSWORD_LEN]),
+            read_only: Some(false),
+        }
+    }
+}
+
 /// What a server answers to a [`ConnectRequest`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectResponse {

@@ -4,8 +4,8 @@
 use anyhow::{Context, Result, ensure};
 use bytes::{Bytes, BytesMut};
 use lockkeeper_wire::{
-    Acl, ConnectRequest, CreateMode, CreateRequest, Decoder, ErrorCode, MAX_FRAME, PASSWORD_LEN,
-    Record, ReplyHeader, Request, SessionId, Zxid, split_frame, write_frame,
+    Acl, ConnectRequest, CreateMode, CreateRequest, Decoder, ErrorCode, MAX_FRAME, Record,
+    ReplyHeader, Request, split_frame, write_frame,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -36,14 +36,7 @@ pub(super) async fn create(mut stream: TcpStream, path: &str) -> Result<()> {
 }
 
 fn hello() -> ConnectRequest {
-    ConnectRequest {
-        protocol_version: 0,
-        last_zxid_seen: Zxid(0),
-        timeout_ms: 10_000,
-        session_id: SessionId::NONE,
-        password: Bytes::from_static(&[0; PASSWORD_LEN]),
-        read_only: Some(false),
-    }
+    ConnectRequest::new_session(10_000)
 }
 
 async fn frame(stream: &mut TcpStream, input: &mut BytesMut) -> Result<Bytes> {

@@ -230,14 +230,7 @@ fn read_reply(op: OpCode, header: ReplyHeader, body: Bytes) -> Result<Response, 
 }
 
 fn hello() -> ConnectRequest {
-    ConnectRequest {
-        protocol_version: 0,
-        last_zxid_seen: Zxid(0),
-        timeout_ms: 10_000,
-        session_id: SessionId::NONE,
-        password: Bytes::from_static(&[0; 16]),
-        read_only: Some(false),
-    }
+    ConnectRequest::new_session(10_000)
 }
 
 fn new_node(path: &str, mode: CreateMode) -> CreateRequest {
