@@ -84,7 +84,7 @@ impl Connection {
 
     /// Makes sure that what was last heard of a lock may still be so, at the end of a wait.
     pub(crate) fn still_there(&self, lock: &ZnodePath) -> Result<(), Failure> {
-        if self.client.status().borrow().contact == Contact::Connected {
+        if self.client.contact() == Contact::Connected {
             return Ok(());
         }
         let message =

@@ -13,6 +13,18 @@ fn filled() -> TempDir {
     dir
 }
 
+/// Opens a new directory and makes so many commits of so many records each.
+fn busy(commits: usize, records: usize) -> (TempDir, Storage) {
+    let dir = TempDir::new().unwrap();
+    let mut storage = open(&dir, Durability::Sync).unwrap();
+    for n in 0..commits {
+        let records: Vec<_> = (0..records).map(|i| format!("/locks/{n}/{i}")).collect();
+        let changes: Vec<_> = records.iter().map(|key| (&key[..], Some("value"))).collect();
+        storage.commit(&nodes(&changes)).unwrap();
+    }
+    (dir, storage)
+}
+
 fn database(dir: &TempDir) -> PathBuf {
     dir.path().join("lockkeeper.redb")
 }
@@ -70,13 +82,7 @@ fn a_truncated_or_overwritten_database_is_found() {
 /// trusts after an orderly end.
 #[test]
 fn s2_no_damage_is_overlooked_or_ends_in_a_panic() {
-    let dir = TempDir::new().unwrap();
-    let mut storage = open(&dir, Durability::Sync).unwrap();
-    for n in 0..50 {
-        let records: Vec<_> = (0..8).map(|i| format!("/locks/{n}/{i}")).collect();
-        let changes: Vec<_> = records.iter().map(|key| (&key[..], Some("value"))).collect();
-        storage.commit(&nodes(&changes)).unwrap();
-    }
+    let (dir, storage) = busy(50, 8);
     drop(storage);
     let expected = contents(&open(&dir, Durability::Sync).unwrap());
 
@@ -192,13 +198,7 @@ struct Killed {
 
 impl Killed {
     fn new() -> Self {
-        let dir = TempDir::new().unwrap();
-        let mut storage = open(&dir, Durability::Sync).unwrap();
-        for n in 0..20 {
-            let records: Vec<_> = (0..3).map(|i| format!("/locks/{n}/{i}")).collect();
-            let changes: Vec<_> = records.iter().map(|key| (&key[..], Some("value"))).collect();
-            storage.commit(&nodes(&changes)).unwrap();
-        }
+        let (dir, storage) = busy(20, 3);
         let left = copied(&dir);
         drop(storage);
         let expected = contents(&open(&dir, Durability::Sync).unwrap());
