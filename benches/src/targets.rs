@@ -41,8 +41,11 @@ pub(crate) struct Target {
 const SYNC: (&str, &str) = ("lockkeeper", "engine, sync");
 const OS: (&str, &str) = ("lockkeeper", "engine, os");
 const MEMORY: (&str, &str) = ("lockkeeper", "engine, memory");
-const ON_ZOOKEEPER: (&str, &str) = ("lockkeeper", "zookeeper");
-const CURATOR: (&str, &str) = ("curator", "zookeeper");
+pub(crate) const ON_ZOOKEEPER: (&str, &str) = ("lockkeeper", "zookeeper");
+/// Curator has no release that is not awaited: both of ours are held against the one it has.
+pub(crate) const ON_ZOOKEEPER_NOT_AWAITED: (&str, &str) =
+    ("lockkeeper", "zookeeper; release not awaited");
+pub(crate) const CURATOR: (&str, &str) = ("curator", "zookeeper");
 const ALWAYS: (&str, &str) = ("redis", "appendfsync always");
 const EVERYSEC: (&str, &str) = ("redis", "appendfsync everysec");
 const NOT_AWAITED: &str = "; release not awaited";
@@ -91,8 +94,14 @@ pub(crate) fn targets(book: &Book) -> Vec<Target> {
             "P5",
             "cycle p50, 1 task, same ZooKeeper: against Curator",
             vec![
-                numbers.cycle_p50_on_zookeeper("release awaited", ""),
-                numbers.cycle_p50_on_zookeeper("release not awaited", NOT_AWAITED),
+                numbers.cycle_p50("release awaited", ON_ZOOKEEPER, CURATOR, "", 0.6),
+                numbers.cycle_p50(
+                    "release not awaited",
+                    ON_ZOOKEEPER_NOT_AWAITED,
+                    CURATOR,
+                    "",
+                    0.6,
+                ),
             ],
         ),
         target(
@@ -104,10 +113,10 @@ pub(crate) fn targets(book: &Book) -> Vec<Target> {
             "P7",
             "hand-offs/s, same ZooKeeper: against Curator",
             vec![
-                numbers.hand_offs("8 clients; release awaited", 8, ""),
-                numbers.hand_offs("8 clients; release not awaited", 8, NOT_AWAITED),
-                numbers.hand_offs("64 clients; release awaited", 64, ""),
-                numbers.hand_offs("64 clients; release not awaited", 64, NOT_AWAITED),
+                numbers.hand_offs("8 clients; release awaited", 8, ON_ZOOKEEPER),
+                numbers.hand_offs("8 clients; release not awaited", 8, ON_ZOOKEEPER_NOT_AWAITED),
+                numbers.hand_offs("64 clients; release awaited", 64, ON_ZOOKEEPER),
+                numbers.hand_offs("64 clients; release not awaited", 64, ON_ZOOKEEPER_NOT_AWAITED),
             ],
         ),
         target(
@@ -224,19 +233,9 @@ impl Numbers<'_> {
         part(name, ratio, Some(goal), Side::AtLeast)
     }
 
-    /// Curator has no release that is not awaited: both of ours are held against the one it has.
-    fn cycle_p50_on_zookeeper(&self, name: &str, suffix: &str) -> Part {
-        let ours = format!("{}{suffix}", ON_ZOOKEEPER.1);
-        let what = ("cycles", 1, "cycle_p50_us");
-        let ratio = self.ratio(what, (ON_ZOOKEEPER.0, &ours), CURATOR);
-        part(name, ratio, Some(0.6), Side::AtMost)
-    }
-
-    fn hand_offs(&self, name: &str, clients: usize, suffix: &str) -> Part {
-        let ours = format!("{}{suffix}", ON_ZOOKEEPER.1);
+    fn hand_offs(&self, name: &str, clients: usize, ours: (&str, &str)) -> Part {
         let what = ("hand-offs", clients, "hand_offs_per_s");
-        let ratio = self.ratio(what, (ON_ZOOKEEPER.0, &ours), CURATOR);
-        part(name, ratio, Some(2.0), Side::AtLeast)
+        part(name, self.ratio(what, ours, CURATOR), Some(2.0), Side::AtLeast)
     }
 
     fn round_trips(&self) -> Option<f64> {

@@ -24,6 +24,21 @@ impl Release {
             Self::NotAwaited => format!("{separator}release not awaited"),
         }
     }
+
+    /// Gives a lock back in this way.
+    pub(super) async fn give_back<L: Lock>(
+        self,
+        lock: &mut L,
+        guard: L::Guard,
+    ) -> Result<(), L::Error> {
+        match self {
+            Self::Awaited => lock.release(guard).await,
+            Self::NotAwaited => {
+                lock.let_go(guard);
+                Ok(())
+            }
+        }
+    }
 }
 
 /// What was measured.
@@ -71,10 +86,7 @@ async fn cycle<L: Lock>(
     while !window.is_over(start) {
         let guard = lock.acquire().await?;
         let acquired = Instant::now();
-        match release {
-            Release::Awaited => lock.release(guard).await?,
-            Release::NotAwaited => lock.let_go(guard),
-        }
+        release.give_back(&mut lock, guard).await?;
         let end = Instant::now();
         if window.counts(end) {
             acquires.record(acquired - start);

@@ -98,10 +98,7 @@ async fn contend<L: Lock>(
         let guard = lock.acquire().await?;
         baton.taken(index, window);
         baton.given_back();
-        match release {
-            Release::Awaited => lock.release(guard).await?,
-            Release::NotAwaited => lock.let_go(guard),
-        }
+        release.give_back(&mut lock, guard).await?;
     }
     Ok(())
 }

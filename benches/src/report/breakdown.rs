@@ -2,11 +2,15 @@
 
 use super::page::{Page, short};
 use crate::book::Book;
+use crate::targets::{CURATOR, ON_ZOOKEEPER, ON_ZOOKEEPER_NOT_AWAITED as NOT_AWAITED};
 
 const ENGINE: &str = "lockkeeper";
-const ON_ZOOKEEPER: (&str, &str) = ("lockkeeper", "zookeeper");
-const NOT_AWAITED: (&str, &str) = ("lockkeeper", "zookeeper; release not awaited");
-const CURATOR: (&str, &str) = ("curator", "zookeeper");
+
+/// What a lock asks of a server, by the name of its row.
+const BARE: [(&str, &str); 2] = [
+    ("a create and a delete", "create_and_delete"),
+    ("the same, and a listing behind the create", "create_list_delete"),
+];
 
 pub(super) fn write(page: &mut Page, book: &Book) {
     page.line("## Where the time goes\n");
@@ -71,7 +75,7 @@ fn processors(page: &mut Page, book: &Book) {
 
 /// What a client that costs nothing could make of the same ZooKeeper server.
 fn zookeeper(page: &mut Page, book: &Book) {
-    let raw = |tasks, metric| book.median("raw", ON_ZOOKEEPER, tasks, metric);
+    let raw = |tasks, metric: &str| book.median("raw", ON_ZOOKEEPER, tasks, metric);
     let cycles = |who, tasks, metric| book.median("cycles", who, tasks, metric);
     let hand_offs = |who, clients| book.median("hand-offs", who, clients, "hand_offs_per_s");
     let mut rows = Vec::new();
@@ -84,27 +88,23 @@ fn zookeeper(page: &mut Page, book: &Book) {
         }
     };
     for (name, ours) in [("P5, us", ON_ZOOKEEPER), ("P5, us, not awaited", NOT_AWAITED)] {
-        for (floor, metric) in [
-            ("a create and a delete", "create_and_delete_p50_us"),
-            ("the same, and a listing behind the create", "create_list_delete_p50_us"),
-        ] {
+        for (floor, requests) in BARE {
             let ours = cycles(ours, 1, "cycle_p50_us");
-            add(name, floor, raw(1, metric), ours, cycles(CURATOR, 1, "cycle_p50_us"));
+            let bound = raw(1, &format!("{requests}_p50_us"));
+            add(name, floor, bound, ours, cycles(CURATOR, 1, "cycle_p50_us"));
         }
     }
-    for (floor, metric) in [
-        ("a create and a delete", "create_and_delete_per_s"),
-        ("the same, and a listing behind the create", "create_list_delete_per_s"),
-    ] {
+    for (floor, requests) in BARE {
         let ours = cycles(ON_ZOOKEEPER, 64, "cycles_per_s");
-        add("P6, cycles/s", floor, raw(64, metric), ours, cycles(CURATOR, 64, "cycles_per_s"));
+        let bound = raw(64, &format!("{requests}_per_s"));
+        add("P6, cycles/s", floor, bound, ours, cycles(CURATOR, 64, "cycles_per_s"));
     }
     for clients in [8, 64] {
         for (how, ours) in [("", ON_ZOOKEEPER), (", not awaited", NOT_AWAITED)] {
             add(
                 &format!("P7, hand-offs/s, {clients} clients{how}"),
-                "a create and a delete",
-                raw(1, "create_and_delete_per_s"),
+                BARE[0].0,
+                raw(1, &format!("{}_per_s", BARE[0].1)),
                 hand_offs(ours, clients),
                 hand_offs(CURATOR, clients),
             );
