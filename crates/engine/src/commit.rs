@@ -216,6 +216,11 @@ impl Pipeline {
         self.disk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether replies wait for the disk, so that releasing them will let clients go on.
+    pub(crate) fn is_committing(&self) -> bool {
+        self.backlog.load(Ordering::Relaxed) > 0
+    }
+
     /// Whether so much waits for the disk that no more requests should be read.
     pub(crate) fn is_full(&self) -> bool {
         self.backlog.load(Ordering::Relaxed) > MAX_BACKLOG

@@ -36,6 +36,9 @@ const BREATH: Duration = Duration::from_millis(1);
 /// soon, or if replies have just left. Going to sleep and being woken takes a few times as long as
 /// handling a request.
 const LOOKOUT: Duration = Duration::from_micros(60);
+/// How long that goes on while a commit is under way, whose replies let clients go on. Some disks
+/// take far longer: those are slept over.
+const LOOKOUT_WITH_COMMIT: Duration = Duration::from_micros(300);
 /// Up to how many sessions that expire at the same time are logged one by one.
 const LOGGED_EXPIRIES: usize = 64;
 
@@ -126,17 +129,25 @@ impl TreeLoop {
     /// Waits for deliveries, or until something is due.
     async fn wait(&mut self, round: &mut Vec<Event>) {
         let since = Instant::now();
-        let released = match self.lookout && self.look_out(round, since).await {
-            true => false,
-            false => self.sleep(round).await,
-        };
+        if self.lookout && self.look_out(round, since).await {
+            return;
+        }
+        let released = self.sleep(round).await;
         self.lookout = released || since.elapsed() < LOOKOUT;
     }
 
     /// Looks at the sockets again and again for a moment; whether something came. Any thread that
     /// has work to do goes first.
     async fn look_out(&mut self, round: &mut Vec<Event>, since: Instant) -> bool {
-        while since.elapsed() < LOOKOUT {
+        let mut quiet_since = since;
+        loop {
+            let now = Instant::now();
+            if self.pipeline.is_committing() && now - since < LOOKOUT_WITH_COMMIT {
+                quiet_since = now;
+            }
+            if now - quiet_since >= LOOKOUT {
+                return false;
+            }
             yield_now().await;
             while round.len() < MAX_ROUND
                 && let Ok(event) = self.events.try_recv()
@@ -148,7 +159,6 @@ impl TreeLoop {
             }
             std::thread::yield_now();
         }
-        false
     }
 
     /// Sleeps until something comes, or is due; whether it was woken because replies have left. Who
