@@ -44,9 +44,9 @@ pub async fn run(settings: Settings, places: &Places, names: &[String]) -> Resul
     let chosen = rows::choose(names)?;
     let all = chosen.len() == rows::ALL.len() && settings.only.is_none();
     let begun = Instant::now();
-    let machine = Machine::look(&places.data).await?;
+    let mut peers = Peers::new(&places.data);
+    let machine = Machine::look(&mut peers).await?;
     eprintln!("{machine}");
-    let peers = Peers::new(&places.data);
     let mut bench = Bench { settings, peers, book: Book::default(), row: "", begun };
     for row in chosen {
         bench.run_row(row).await;

@@ -110,6 +110,29 @@ impl Book {
     }
 }
 
+/// Row, system with configuration, tasks, metric, value.
+#[cfg(test)]
+pub(crate) type Number<'a> = (&'a str, (&'a str, &'a str), usize, &'a str, f64);
+
+#[cfg(test)]
+impl Book {
+    /// One with these numbers.
+    pub(crate) fn of(numbers: &[Number<'_>]) -> Self {
+        let mut book = Self::default();
+        for &(row, (system, config), tasks, metric, value) in numbers {
+            let key = Key {
+                row: row.into(),
+                system: system.into(),
+                config: config.into(),
+                tasks,
+                metric: metric.into(),
+            };
+            book.add(key, value);
+        }
+        book
+    }
+}
+
 fn entry(key: &Key, values: &[f64]) -> Entry {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -11,6 +11,8 @@ use lockkeeper_engine::{Durability, Engine};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
+use crate::floors;
+
 /// What a child prints when it is ready, with what it has to say behind it.
 pub(crate) const READY: &str = "ready ";
 
@@ -30,11 +32,13 @@ pub async fn engine(durability: Durability, data_dir: PathBuf, port: u16) -> Res
     Ok(())
 }
 
-/// Sends back whatever comes, on one thread: what a round trip costs at the least.
+/// Sends back whatever comes, on one thread, which stays on this processor: what a round trip costs
+/// at the least.
 ///
 /// # Errors
-/// If no port is free.
-pub async fn echo() -> Result<()> {
+/// If no port is free, or the processor is not for this process.
+pub async fn echo(processor: usize) -> Result<()> {
+    floors::pin(processor)?;
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     ready(&listener.local_addr()?.to_string());
     loop {

@@ -9,7 +9,8 @@
 //!   measure    cycles, hand-offs and percentiles of anything that is a lock
 //!   peers      the servers and programs, started when a row first asks for them
 //!   tap        a relay that counts bytes and watch events
-//!   machine    what the run ran on, its fdatasync and its loopback
+//!   machine    what the run ran on, and the processor time that it used
+//!   floors     what the machine itself allows: a round trip, a record on the disk
 //!   book       every number, and its median, least and greatest
 //!   targets    P1 to P13: ratios of numbers of the same run
 //!   report     results.json, the page, the charts
@@ -21,6 +22,7 @@
 pub mod bench;
 pub mod book;
 pub mod children;
+mod floors;
 mod locks;
 mod machine;
 pub mod measure;

@@ -2,24 +2,15 @@
 
 use std::fmt;
 use std::fs;
-use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Instant;
 
-use crate::measure::{Latency, Recorder};
 use anyhow::{Context, Result};
-use lockkeeper_testkit::process::Process;
-use rustix::fs::fdatasync;
 use serde::Serialize;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 
 use crate::bench::micros;
-use crate::peers::{child, ready_line};
-
-/// A lock's create with its listing is about this long.
-const ECHO_BYTES: usize = 200;
+use crate::floors::{Disk, Floors, Loopback};
+use crate::peers::Peers;
 
 /// What the run ran on, and the two physical costs of that very run.
 #[derive(Clone, Debug, Serialize)]
@@ -34,19 +25,28 @@ pub(crate) struct Machine {
     pub(crate) compiler: String,
     /// Runnable processes of others falsify the figures: near 0 is good.
     pub(crate) load_before: f64,
+    /// Of a record at the end of a file that grows.
     pub(crate) fdatasync_p50_us: f64,
     pub(crate) fdatasync_p99_us: f64,
+    pub(crate) fdatasync_in_place_p50_us: f64,
+    pub(crate) fdatasync_in_place_p99_us: f64,
+    /// On how many processors the next two are: two, or the only one.
+    pub(crate) loopback_processors: usize,
     pub(crate) loopback_p50_us: f64,
     pub(crate) loopback_p99_us: f64,
+    pub(crate) loopback_one_processor_p50_us: f64,
+    pub(crate) loopback_one_processor_p99_us: f64,
 }
 
 impl Machine {
-    /// Looks around, and measures the disk below `data` and the loopback interface.
-    pub(crate) async fn look(data: &Path) -> Result<Self> {
-        fs::create_dir_all(data).with_context(|| format!("cannot create {}", data.display()))?;
+    /// Looks around, and measures the peers' disk and the loopback interface.
+    pub(crate) async fn look(peers: &mut Peers) -> Result<Self> {
         let load_before = load();
-        let disk = disk(data)?;
-        let loopback = loopback(data).await?;
+        let data = peers.folder()?;
+        let Floors { disk: Disk { in_place, appended }, loopback } =
+            Floors::measure(peers, 300, 5_000).await?;
+        let Loopback { one, two } = loopback;
+        let (loopback_processors, two) = two.map_or((1, one), |two| (2, two));
         Ok(Self {
             date: jiff::Zoned::now().strftime("%Y-%m-%d").to_string(),
             commit: said("git", &["describe", "--always", "--dirty", "--exclude=*"]),
@@ -54,13 +54,18 @@ impl Machine {
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             memory_gib: memory_gib(),
             kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
-            file_system: file_system(data),
+            file_system: file_system(&data),
             compiler: said("rustc", &["--version"]),
             load_before,
-            fdatasync_p50_us: micros(disk.p50),
-            fdatasync_p99_us: micros(disk.p99),
-            loopback_p50_us: micros(loopback.p50),
-            loopback_p99_us: micros(loopback.p99),
+            fdatasync_p50_us: micros(appended.p50),
+            fdatasync_p99_us: micros(appended.p99),
+            fdatasync_in_place_p50_us: micros(in_place.p50),
+            fdatasync_in_place_p99_us: micros(in_place.p99),
+            loopback_processors,
+            loopback_p50_us: micros(two.p50),
+            loopback_p99_us: micros(two.p99),
+            loopback_one_processor_p50_us: micros(one.p50),
+            loopback_one_processor_p99_us: micros(one.p99),
         })
     }
 }
@@ -77,44 +82,6 @@ impl fmt::Display for Machine {
             self.loopback_p50_us
         )
     }
-}
-
-/// Appends and syncs, as a log does.
-fn disk(folder: &Path) -> Result<Latency> {
-    let mut file = tempfile::tempfile_in(folder)?;
-    let recorder = Recorder::new();
-    let block = [0x55; 4096];
-    for _ in 0..300 {
-        file.write_all(&block)?;
-        let start = Instant::now();
-        fdatasync(&file)?;
-        recorder.record(start.elapsed());
-    }
-    Ok(recorder.summary())
-}
-
-/// Round trips to another process that sends everything back.
-async fn loopback(folder: &Path) -> Result<Latency> {
-    let folder = tempfile::tempdir_in(folder)?;
-    let mut echo = Process::spawn("echo", &child(&["echo"])?, folder.path())?;
-    round_trips(&ready_line(&mut echo).await?, 5_000).await
-}
-
-/// So many round trips to an echo, after some that do not count.
-pub(crate) async fn round_trips(echo: &str, count: usize) -> Result<Latency> {
-    let mut stream = TcpStream::connect(echo).await?;
-    stream.set_nodelay(true)?;
-    let recorder = Recorder::new();
-    let mut message = [0x55; ECHO_BYTES];
-    for round in 0..count + count / 5 {
-        let start = Instant::now();
-        stream.write_all(&message).await?;
-        stream.read_exact(&mut message).await?;
-        if round >= count / 5 {
-            recorder.record(start.elapsed());
-        }
-    }
-    Ok(recorder.summary())
 }
 
 /// Processor time that was used since the machine started, in microseconds: by this process, and by

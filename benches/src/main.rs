@@ -40,7 +40,10 @@ enum Task {
     },
     /// (child) Send back whatever comes.
     #[command(hide = true)]
-    Echo,
+    Echo {
+        #[arg(long)]
+        processor: usize,
+    },
     /// (child) Hold a lock.
     #[command(hide = true)]
     Hold {
@@ -106,7 +109,7 @@ async fn perform(task: Task) -> Result<()> {
         Task::Engine { durability, data_dir, port } => {
             children::engine(durability, data_dir, port).await
         }
-        Task::Echo => children::echo().await,
+        Task::Echo { processor } => children::echo(processor).await,
         Task::Hold { servers, path, session_ms } => {
             children::hold(&servers, &path, Duration::from_millis(session_ms)).await
         }

@@ -1,5 +1,6 @@
 //! The servers and programs, started when a row first asks for them.
 
+mod memory;
 mod postgres;
 mod servers;
 mod worker;
@@ -13,8 +14,9 @@ use lockkeeper_engine::Durability;
 use lockkeeper_testkit::zookeeper::ZooKeeper;
 use tempfile::TempDir;
 
+pub(crate) use self::memory::Memory;
 use self::postgres::Postgres;
-pub(crate) use self::servers::{Server, child, free_port, ready_line, resident_bytes};
+pub(crate) use self::servers::{Server, child, free_port, ready_line};
 use self::worker::Worker;
 use crate::system::Fsync;
 
@@ -69,7 +71,7 @@ impl Peers {
         Ok(self.folder.as_ref().map(|folder| folder.path().to_owned()).unwrap_or_default())
     }
 
-    /// The address of a child that sends back whatever comes.
+    /// The address of a child that sends back whatever comes, on the floors' processor.
     pub(crate) async fn echo(&mut self) -> Result<String> {
         let folder = self.folder()?;
         let server = filled(&mut self.echo, servers::echo(&folder)).await?;
@@ -134,6 +136,11 @@ impl Peers {
             self.configure("zookeeper", &how);
         }
         filled(&mut self.zookeeper, servers::zookeeper()).await.map(|server| &*server)
+    }
+
+    /// A ZooKeeper that has done nothing yet, beside the other.
+    pub(crate) async fn fresh_zookeeper(&self) -> Result<ZooKeeper> {
+        servers::zookeeper().await
     }
 
     /// The program that uses Curator.

@@ -14,6 +14,7 @@ use lockkeeper_testkit::zookeeper::{Config, ZooKeeper};
 use tokio::net::TcpStream;
 
 use crate::children::READY;
+use crate::floors::Processors;
 use crate::system::Fsync;
 
 const START_LIMIT: Duration = Duration::from_secs(30);
@@ -61,7 +62,9 @@ pub(super) async fn engine(folder: &Path, durability: Durability) -> Result<Serv
 }
 
 pub(super) async fn echo(folder: &Path) -> Result<Server> {
-    let mut process = Process::spawn("echo", &child(&["echo"])?, folder)?;
+    let processor = Processors::look()?.server().to_string();
+    let mut process =
+        Process::spawn("echo", &child(&["echo", "--processor", &processor])?, folder)?;
     let address = ready_line(&mut process).await?;
     Ok(Server { process, address })
 }
@@ -146,15 +149,6 @@ pub(super) fn needs(program: &str) -> Result<()> {
 /// A port that was free a moment ago.
 pub(crate) fn free_port() -> Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
-}
-
-/// The resident memory of a process, in bytes.
-pub(crate) fn resident_bytes(id: u32) -> Result<u64> {
-    let status = fs::read_to_string(format!("/proc/{id}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kilobytes = line.and_then(|line| line.split_whitespace().next());
-    let kilobytes = kilobytes.with_context(|| format!("process {id} has no memory"))?;
-    Ok(kilobytes.parse::<u64>()? * 1024)
 }
 
 /// The first line that a program says about its version.

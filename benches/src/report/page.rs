@@ -4,12 +4,21 @@ use std::fmt::Write as _;
 
 use super::{Report, breakdown};
 use crate::book::{Book, Entry, Key};
+use crate::floors::{self, RECORD_BYTES};
+use crate::machine::Machine;
 use crate::rows;
 use crate::settings::Settings;
 use crate::targets::{Part, Side};
 
 /// Writing to a `String` cannot fail, so nothing here does.
+#[derive(Default)]
 pub(super) struct Page(String);
+
+impl From<Page> for String {
+    fn from(page: Page) -> Self {
+        page.0
+    }
+}
 
 impl Page {
     pub(super) fn line(&mut self, text: &str) {
@@ -31,7 +40,7 @@ impl Page {
 }
 
 pub(super) fn page(report: &Report, book: &Book, settings: &Settings) -> String {
-    let mut page = Page(String::new());
+    let mut page = Page::default();
     opening(&mut page, report, settings);
     targets(&mut page, report);
     breakdown::write(&mut page, book);
@@ -78,21 +87,14 @@ fn opening(page: &mut Page, report: &Report, settings: &Settings) {
         ("kernel, file system", format!("{}, {}", machine.kernel, machine.file_system)),
         ("compiler", machine.compiler.clone()),
         (
-            "`fdatasync` of 4 KiB",
+            "a record with its `fdatasync`",
             format!(
-                "{} us (p99 {} us)",
-                short(machine.fdatasync_p50_us),
-                short(machine.fdatasync_p99_us)
+                "{RECORD_BYTES} bytes: {} in place, {} appended",
+                typical(machine.fdatasync_in_place_p50_us, machine.fdatasync_in_place_p99_us),
+                typical(machine.fdatasync_p50_us, machine.fdatasync_p99_us)
             ),
         ),
-        (
-            "loopback round trip",
-            format!(
-                "{} us (p99 {} us)",
-                short(machine.loopback_p50_us),
-                short(machine.loopback_p99_us)
-            ),
-        ),
+        ("loopback round trip", loopback(machine)),
         (
             "turns",
             format!(
@@ -107,6 +109,21 @@ fn opening(page: &mut Page, report: &Report, settings: &Settings) {
     let rows: Vec<Vec<String>> =
         facts.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();
     page.table(&["this run", ""], &rows);
+}
+
+fn loopback(machine: &Machine) -> String {
+    let one = typical(machine.loopback_one_processor_p50_us, machine.loopback_one_processor_p99_us);
+    match machine.loopback_processors {
+        1 => format!("{one} on the only processor"),
+        _ => {
+            let two = typical(machine.loopback_p50_us, machine.loopback_p99_us);
+            format!("{two} between two processors, {one} on one")
+        }
+    }
+}
+
+fn typical(p50: f64, p99: f64) -> String {
+    format!("{} us (p99 {} us)", short(p50), short(p99))
 }
 
 fn targets(page: &mut Page, report: &Report) {
@@ -204,6 +221,8 @@ fn lines(entries: &[&Entry], metrics: &[&str], compared: bool) -> Vec<Vec<String
             systems.push(system);
         }
     }
+    // What the machine itself takes is beside all of them, and no system.
+    systems.sort_by_key(|&system| floors::ALL.contains(&system));
     let baseline = entries.iter().copied().find(|entry| is_baseline(&entry.key, metrics[0]));
     let line = |system: (&str, &str)| {
         let mut cells = vec![system.0.to_owned(), system.1.to_owned()];

@@ -4,17 +4,18 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::measure::{Cycles, Plan, Release, cycles};
+use crate::measure::{Cycles, Latency, Plan, Release, cycles};
 use anyhow::Result;
 use lockkeeper::{Client, Mutex};
 use lockkeeper_engine::Durability;
 
 use crate::bench::{Bench, micros};
+use crate::floors::{self, Floors};
 use crate::locks::etcd::{self, EtcdLock};
 use crate::locks::postgres::{self, PostgresLock};
 use crate::locks::redis::{self, RedisLock};
 use crate::locks::zookeeper_client::{self, ZookeeperClientLock};
-use crate::machine::{self, ProcessorTime};
+use crate::machine::ProcessorTime;
 use crate::peers::Peers;
 use crate::system::{Fsync, System};
 
@@ -41,9 +42,6 @@ pub(super) async fn run(bench: &mut Bench) -> Result<()> {
         bench
             .interleave(rounds, &turns, async |bench, &(system, load)| {
                 let plan = bench.settings.plan;
-                if tasks == 1 && system == System::Engine(Durability::Memory) {
-                    floor(bench).await?;
-                }
                 let before = ProcessorTime::now()?;
                 let measured = measure(&mut bench.peers, system, load, plan).await?;
                 let after = ProcessorTime::now()?;
@@ -55,6 +53,9 @@ pub(super) async fn run(bench: &mut Bench) -> Result<()> {
                 let others = (after.others - before.others) / cycles;
                 bench.note_as(who, load.tasks, "harness_cpu_us", ours);
                 bench.note_as(who, load.tasks, "other_cpu_us", others);
+                if tasks == 1 && matches!(system, System::Engine(_) | System::Redis(_)) {
+                    floors(bench).await;
+                }
                 Ok(())
             })
             .await;
@@ -62,13 +63,25 @@ pub(super) async fn run(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// What a round trip costs right now: idle cores sleep more or less deeply from one minute to the
-/// next, so that one measurement for the whole run would be compared with another machine's.
-async fn floor(bench: &mut Bench) -> Result<()> {
-    let echo = bench.peers.echo().await?;
-    let latency = machine::round_trips(&echo, 2_000).await?;
-    bench.note_as(("tcp", "loopback echo"), 1, "round_trip_p50_us", micros(latency.p50));
-    Ok(())
+/// What the machine itself takes right now: disks and sleeping processors sway from one minute to
+/// the next, so that one measurement for the whole run would be compared with another machine's.
+async fn floors(bench: &mut Bench) {
+    const RECORDS: usize = 100;
+    const ROUND_TRIPS: usize = 1_000;
+    match Floors::measure(&mut bench.peers, RECORDS, ROUND_TRIPS).await {
+        Ok(Floors { disk, loopback }) => {
+            let mut note = |who, metric, latency: Latency| {
+                bench.note_as(who, 1, metric, micros(latency.p50));
+            };
+            note(floors::IN_PLACE, "record_p50_us", disk.in_place);
+            note(floors::APPENDED, "record_p50_us", disk.appended);
+            if let Some(two) = loopback.two {
+                note(floors::TWO_PROCESSORS, "round_trip_p50_us", two);
+            }
+            note(floors::ONE_PROCESSOR, "round_trip_p50_us", loopback.one);
+        }
+        Err(error) => bench.skip("disk and loopback", &error),
+    }
 }
 
 /// Threads of Python and one connection for each make kazoo's figures at many tasks those of the

@@ -10,12 +10,13 @@ use anyhow::{Context, Result};
 use lockkeeper::{Client, CreateMode, Mutex, ZnodePath};
 use lockkeeper_engine::Durability;
 use lockkeeper_testkit::process::Process;
+use lockkeeper_testkit::zookeeper::ZooKeeper;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
 use crate::bench::Bench;
-use crate::peers::{child, free_port, resident_bytes};
+use crate::peers::{Memory, child, free_port};
 use crate::system::{Fsync, System};
 
 /// Contenders of one lock: the listing that each gets grows with them.
@@ -30,6 +31,7 @@ pub(super) async fn run(bench: &mut Bench) -> Result<()> {
     let rounds = bench.settings.rounds;
     let systems = [System::Engine(Durability::Sync), System::Engine(Durability::Memory)];
     bench.interleave(rounds, &systems, start).await;
+    bench.interleave(1, &[(System::OnZooKeeper, "just started")], fresh_peer).await;
     bench.interleave(1, &[System::OnZooKeeper, System::Redis(Fsync::Never)], idle_peer).await;
     let turns = [
         (System::Engine(Durability::Memory), What::Session),
@@ -50,11 +52,37 @@ async fn start(bench: &mut Bench, system: &System) -> Result<()> {
     let (engine, address) = fresh(durability, &folder).await?;
     let took = begun.elapsed();
     bench.note(*system, 0, "start_ms", took.as_secs_f64() * 1e3);
-    let client = Client::connect(&address).await?;
+    idle(bench, *system, &address, engine.id()).await
+}
+
+/// The memory of a ZooKeeper that has just started.
+async fn fresh_peer(bench: &mut Bench, (system, _): &(System, &str)) -> Result<()> {
+    let server = bench.peers.fresh_zookeeper().await?;
+    idle(bench, *system, &server.connect_string(), zookeeper_process(&server)?).await
+}
+
+/// Notes the memory of a server that has one client, who asks nothing.
+async fn idle(bench: &mut Bench, system: System, address: &str, process: u32) -> Result<()> {
+    let client = Client::connect(address).await?;
     tokio::time::sleep(Duration::from_millis(100)).await;
-    bench.note(*system, 0, "idle_mib", resident_bytes(engine.id())? as f64 / MIB);
+    note_memory(bench, system, "idle", process)?;
     client.close().await;
     Ok(())
+}
+
+fn note_memory(bench: &mut Bench, system: System, when: &str, process: u32) -> Result<()> {
+    let memory = Memory::of(process)?;
+    let mut note = |what: &str, bytes: u64| {
+        bench.note(system, 0, &format!("{when}_{what}mib"), bytes as f64 / MIB);
+    };
+    note("", memory.resident());
+    note("mapped_", memory.mapped);
+    note("private_", memory.private);
+    Ok(())
+}
+
+fn zookeeper_process(server: &ZooKeeper) -> Result<u32> {
+    process_with(&server.folder().join("zoo.cfg").display().to_string())
 }
 
 async fn fresh(durability: Durability, folder: &Path) -> Result<(Process, String)> {
@@ -89,22 +117,17 @@ async fn is_ok(address: &str) -> Result<()> {
 /// The memory of a peer after all that it did in this run, if it did anything.
 async fn idle_peer(bench: &mut Bench, system: &System) -> Result<()> {
     let id = match system {
-        System::OnZooKeeper => {
-            let server = bench.peers.zookeeper_server().await?;
-            process_with(&server.folder().join("zoo.cfg").display().to_string())?
-        }
+        System::OnZooKeeper => zookeeper_process(bench.peers.zookeeper_server().await?)?,
         _ => {
             let address = bench.peers.redis(Fsync::Never).await?;
             let port = address.rsplit(':').next().unwrap_or_default().to_owned();
             process_with(&port)?
         }
     };
-    bench.note(*system, 0, "after_load_mib", resident_bytes(id)? as f64 / MIB);
+    note_memory(bench, *system, "after_load", id)?;
     // Ours beside it, after the same.
     let engine = bench.peers.engine_server(Durability::Sync).await?.process().id();
-    let memory = resident_bytes(engine)? as f64 / MIB;
-    bench.note(System::Engine(Durability::Sync), 0, "after_load_mib", memory);
-    Ok(())
+    note_memory(bench, System::Engine(Durability::Sync), "after_load", engine)
 }
 
 /// The process that has this among its arguments (the address shows there in some).
@@ -148,7 +171,7 @@ async fn grow(bench: &mut Bench, system: System, what: What) -> Result<()> {
         What::Contender => bench.settings.contenders,
     };
     let warm = Client::connect(&address).await?;
-    let before = resident_bytes(engine.id())?;
+    let before = Memory::of(engine.id())?.resident();
     let begun = Instant::now();
     let added = match what {
         What::Session => after(sessions(&address, count), engine.id()).await?,
@@ -166,7 +189,7 @@ async fn grow(bench: &mut Bench, system: System, what: What) -> Result<()> {
 /// The memory of a process while what was made is there.
 async fn after<T>(making: impl Future<Output = Result<T>>, process: u32) -> Result<u64> {
     let made = making.await?;
-    let bytes = resident_bytes(process)?;
+    let bytes = Memory::of(process)?.resident();
     drop(made);
     Ok(bytes)
 }

@@ -1,5 +1,8 @@
 //! Where the time goes: what bounds the figures, from numbers of the same run.
 
+mod memory;
+mod one_task;
+
 use super::page::{Page, short};
 use crate::book::Book;
 use crate::targets::{CURATOR, ON_ZOOKEEPER, ON_ZOOKEEPER_NOT_AWAITED as NOT_AWAITED};
@@ -14,8 +17,10 @@ const BARE: [(&str, &str); 2] = [
 
 pub(super) fn write(page: &mut Page, book: &Book) {
     page.line("## Where the time goes\n");
+    one_task::write(page, book);
     processors(page, book);
     zookeeper(page, book);
+    memory::write(page, book);
 }
 
 /// What a cycle takes of the processors where many tasks share a connection.
