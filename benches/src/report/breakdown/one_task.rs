@@ -90,27 +90,26 @@ impl Floors {
         let one = short(self.one_processor);
         let loopback = match self.two_processors {
             Some(two) => format!(
-                "a round trip between a plain client and an echo, each on a processor of its own, \
-                 {} us (both on one: {one} us)",
+                "{} us each on a processor of its own, {one} us both on one, where no message has \
+                 to wake another processor",
                 short(two)
             ),
-            None => format!(
-                "a round trip between a plain client and an echo, on the only processor, {one} us"
-            ),
+            None => format!("{one} us, both on the only processor"),
         };
         format!(
             "With one task, an acquire waits for one round trip and, where the server syncs before \
-             it answers, for one record on the disk. Measured beside the turns of one task, medians: \
-             {loopback}; a record of {RECORD_BYTES} bytes with its `fdatasync` {in_place} us in a \
-             file that is as long as ever, as the engine's log is, and {appended} us at the end of \
-             one that grows, as Redis's is. The rest is what is left of the acquire. P9 is held \
-             against the echo on two processors where there are two, as the engine and its client \
-             are on two: an echo that the scheduler happens to put on its client's processor wakes \
-             no other, and is another measure. Client and echo sleep between two messages; the \
-             engine looks out for a moment before it sleeps (`docs/decisions/0007`), and where the \
-             next request finds it awake, nothing has to be woken on its side: that can make the \
-             rest less than nothing. Its looking out is processor time as well, counted under \
-             \u{201c}all else\u{201d}.\n"
+             it answers, for one record on the disk. Both were measured beside the turns of one \
+             task; medians. A round trip of a plain client and an echo: {loopback}. A record of \
+             {RECORD_BYTES} bytes with its `fdatasync`: {in_place} us in a file that is as long as \
+             ever, as the engine's log is, and {appended} us at the end of one that grows, as \
+             Redis's is. P9 is held against the echo on two processors where there are two, as the \
+             engine and its client are on two, and where the scheduler happens to put an echo is \
+             no measure.\n\n\
+             The rest is what is left of the acquire. It is less than nothing where a server is \
+             quicker than the echo, which sleeps between two messages on its own processor: the \
+             engine looks out for a moment before it sleeps (`docs/decisions/0007`) and need not \
+             be woken then, and the scheduler may put any server on its client's processor. The \
+             looking out is processor time as well, under \u{201c}all else\u{201d}.\n"
         )
     }
 
@@ -184,14 +183,17 @@ mod tests {
             "{page}"
         );
         assert!(page.contains("165 us against 200 us, a ratio of 0.825"), "{page}");
-        assert!(page.contains("60 us (both on one: 17 us)"), "{page}");
+        assert!(
+            page.contains("60 us each on a processor of its own, 17 us both on one,"),
+            "{page}"
+        );
     }
 
     #[test]
     fn one_processor_has_one_round_trip_and_a_lone_side_no_ratio() {
         let page = written(&[&FLOORS[..3], &turn(SYNC, 165.0)].concat());
         assert!(page.contains("| lockkeeper | engine, sync | 165 | 95 | 17 | 53 |"), "{page}");
-        assert!(page.contains("on the only processor, 17 us"), "{page}");
+        assert!(page.contains("17 us, both on the only processor."), "{page}");
         assert!(!page.contains("For P3"), "{page}");
     }
 
