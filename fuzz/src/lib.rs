@@ -28,10 +28,12 @@ pub struct Stored(BTreeMap<(Table, Bytes), Bytes>);
 
 impl Stored {
     pub fn changes_of(&mut self, server: &mut Server) {
-        for change in server.take_changes() {
+        for change in server.take_changes().iter() {
+            let key = (change.table, Bytes::copy_from_slice(change.key));
+            assert!(!change.is_new || !self.0.contains_key(&key), "{key:?} is not new");
             match change.value {
-                Some(value) => self.0.insert((change.table, change.key), value),
-                None => self.0.remove(&(change.table, change.key)),
+                Some(value) => self.0.insert(key, Bytes::copy_from_slice(value)),
+                None => self.0.remove(&key),
             };
         }
     }

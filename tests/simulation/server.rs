@@ -32,10 +32,11 @@ pub(crate) struct Disk {
 
 impl Disk {
     fn apply(&mut self) {
-        for change in std::mem::take(&mut self.syncing).into_iter().flatten() {
-            let key = (change.table, change.key);
+        for change in std::mem::take(&mut self.syncing).iter().flat_map(Changes::iter) {
+            let key = (change.table, Bytes::copy_from_slice(change.key));
+            assert!(!change.is_new || !self.durable.contains_key(&key), "{key:?} is not new");
             match change.value {
-                Some(value) => drop(self.durable.insert(key, value)),
+                Some(value) => drop(self.durable.insert(key, Bytes::copy_from_slice(value))),
                 None => drop(self.durable.remove(&key)),
             }
         }
@@ -202,7 +203,7 @@ impl Machine {
         }
         let batch = match self.replies_before_sync {
             true => {
-                self.release(Batch { changes: Changes::new(), outputs: batch.outputs });
+                self.release(Batch { changes: Changes::default(), outputs: batch.outputs });
                 Batch { changes: batch.changes, outputs: Vec::new() }
             }
             false => batch,

@@ -18,7 +18,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lockkeeper_tree::{Changes, Output};
+use lockkeeper_tree::{Change, Changes, Output};
 use tokio::sync::Notify;
 
 use crate::connection::Connection;
@@ -51,14 +51,11 @@ pub(crate) struct Batch {
 impl Batch {
     /// Roughly how much memory it holds.
     fn bytes(&self) -> usize {
-        let changes = self.changes.iter().map(|change| {
-            change.key.len() + change.value.as_ref().map_or(0, bytes::Bytes::len) + 64
-        });
         let replies = self.replies.iter().map(|(_, output)| match output {
             Output::Send(bytes) => bytes.len() + 64,
             Output::Close(_) => 64,
         });
-        changes.sum::<usize>() + replies.sum::<usize>()
+        self.changes.bytes() + 64 * self.changes.len() + replies.sum::<usize>()
     }
 
     /// Sends the replies; what this batch depends on is durable.
@@ -171,8 +168,8 @@ impl Pipeline {
         }
         let fail = writes && mem::take(&mut state.fail_next);
         drop(state);
-        let mut batches = [batch];
-        if writes && let Err(e) = self.commit(&mut batches, fail) {
+        let batches = [batch];
+        if writes && let Err(e) = self.commit(&batches, fail) {
             self.lock().error = Some(e);
             return self.abort();
         }
@@ -186,14 +183,14 @@ impl Pipeline {
     }
 
     /// Makes batches as durable as promised.
-    fn commit(&self, batches: &mut [Batch], fail: bool) -> Result<(), StorageError> {
+    fn commit(&self, batches: &[Batch], fail: bool) -> Result<(), StorageError> {
         let disk = &mut *self.lock_disk();
         let Some(storage) = &mut disk.storage else {
             return Err(StorageError::GivenUp);
         };
         if self.durable {
-            for batch in batches.iter_mut() {
-                add(&mut disk.writes, mem::take(&mut batch.changes));
+            for batch in batches {
+                add(&mut disk.writes, &batch.changes);
             }
         }
         let span = tracing::debug_span!("commit", batches = batches.len()).entered();
@@ -363,11 +360,11 @@ pub(crate) fn run(pipeline: &Pipeline) -> Result<(), StorageError> {
         if last.is_some_and(|took| took < LOOKOUT) {
             pipeline.look_out(since);
         }
-        let Some(mut group) = pipeline.next_group() else {
+        let Some(group) = pipeline.next_group() else {
             break;
         };
         last = Some(since.elapsed());
-        if let Err(e) = pipeline.commit(&mut group.batches, group.fail) {
+        if let Err(e) = pipeline.commit(&group.batches, group.fail) {
             // Before anyone is told: nothing may slip out any more.
             pipeline.abort();
             return Err(e);
@@ -391,12 +388,13 @@ fn output_size(output: &Output) -> (usize, usize) {
     (frames, bytes.len())
 }
 
-fn add(writes: &mut StorageBatch, changes: Changes) {
-    for change in changes {
-        let table = storage_table(change.table);
-        match change.value {
-            Some(value) => writes.put(table, change.key, value),
-            None => writes.delete(table, change.key),
+fn add(writes: &mut StorageBatch, changes: &Changes) {
+    for Change { table, key, value, is_new } in changes.iter() {
+        let table = storage_table(table);
+        match value {
+            Some(value) if is_new => writes.put_new(table, key, value),
+            Some(value) => writes.put(table, key, value),
+            None => writes.delete(table, key),
         }
     }
 }

@@ -40,6 +40,8 @@ pub(crate) struct Node {
     pub(crate) aversion: i32,
     /// How many children were ever created, deletes not counted: the source of sequence numbers.
     pub(crate) child_creates: i32,
+    /// Whether [`Tree::take_touched`] will come to it.
+    pub(crate) touched: bool,
     /// Whole paths, shared with the keys of the tree.
     pub(crate) children: BTreeSet<Arc<str>>,
 }
@@ -58,6 +60,7 @@ impl Node {
             version: 0,
             aversion: 0,
             child_creates: 0,
+            touched: false,
             children: BTreeSet::new(),
         }
     }
@@ -100,9 +103,20 @@ pub(crate) struct Tree {
     pub(crate) acls: AclTable,
     /// Nodes with a quota.
     pub(crate) quotas: HashSet<Arc<str>>,
-    touched: Vec<Arc<str>>,
+    touched: Vec<Touched>,
     bytes: usize,
 }
+
+/// A path whose record is to be written. If it is there more than once, its node was taken out and
+/// put back in between, and the first counts.
+struct Touched {
+    path: Arc<str>,
+    /// Whether there was no such node before.
+    is_new: bool,
+}
+
+/// How many touched paths there is room for at any time.
+const TOUCHED: usize = 4096;
 
 impl Tree {
     /// The tree of a new server.
@@ -118,8 +132,7 @@ impl Tree {
             if path == "/zookeeper/config" {
                 node.aversion = -1; // as ZooKeeper has it
             }
-            tree.insert_unlinked(path.into(), node);
-            tree.touched.push(path.into());
+            tree.insert_new(path.into(), node);
         }
         for path in &SYSTEM_NODES[1..] {
             tree.link((*path).into());
@@ -134,17 +147,20 @@ impl Tree {
 
     /// The node, to be changed: its record will be written.
     pub(crate) fn touch(&mut self, path: &str) -> Option<&mut Node> {
-        let (key, _) = self.nodes.get_key_value(path)?;
-        self.touched.push(Arc::clone(key));
-        self.nodes.get_mut(path).map(|node| &mut **node)
+        let (key, node) = self.nodes.get_key_value(path)?;
+        if !node.touched {
+            self.touched.push(Touched { path: Arc::clone(key), is_new: false });
+        }
+        let node = self.nodes.get_mut(path)?;
+        node.touched = true;
+        Some(node)
     }
 
     /// Adds a node below a parent that exists; counts the create.
     pub(crate) fn insert(&mut self, path: &str, node: Node) -> Arc<str> {
         let key: Arc<str> = path.into();
         let zxid = node.czxid;
-        self.touched.push(Arc::clone(&key));
-        self.insert_unlinked(Arc::clone(&key), node);
+        self.insert_new(Arc::clone(&key), node);
         self.link(Arc::clone(&key));
         let parent = self.touch(parent_of(path)).expect("prepare found it");
         // As in ZooKeeper, the count stays at its end: wrapped around, the numbers of newcomers
@@ -157,7 +173,9 @@ impl Tree {
     /// Takes a node out that exists and has no children.
     pub(crate) fn remove(&mut self, path: &str, zxid: Zxid) -> (Arc<str>, Node) {
         let (key, node) = self.nodes.remove_entry(path).expect("prepare found it");
-        self.touched.push(Arc::clone(&key));
+        if !node.touched {
+            self.touched.push(Touched { path: Arc::clone(&key), is_new: false });
+        }
         self.bytes -= path.len() + node.data.len();
         self.forget_owner(&key, node.owner);
         let parent_path = parent_of(path);
@@ -178,6 +196,13 @@ impl Tree {
         let node = self.touch(path).expect("just seen");
         node.data = data;
         node
+    }
+
+    /// Adds a node that was not there, to be written.
+    fn insert_new(&mut self, key: Arc<str>, mut node: Node) {
+        node.touched = true;
+        self.touched.push(Touched { path: Arc::clone(&key), is_new: true });
+        self.insert_unlinked(key, node);
     }
 
     /// Adds a node without telling its parent.
@@ -302,12 +327,22 @@ impl Tree {
         (count, bytes)
     }
 
-    /// The paths touched since the last call, each once, in order.
-    pub(crate) fn take_touched(&mut self) -> Vec<Arc<str>> {
-        let mut touched = std::mem::take(&mut self.touched);
-        touched.sort_unstable();
-        touched.dedup();
-        touched
+    /// Hands out what was touched since the last call and differs from what was there then: each
+    /// path once, whether it is new, and its node unless that is gone. A node that came and went is
+    /// left out.
+    pub(crate) fn take_touched(&mut self, mut each: impl FnMut(&str, bool, Option<&Node>)) {
+        for Touched { path, is_new } in self.touched.drain(..) {
+            match self.nodes.get_mut(&path) {
+                Some(node) if node.touched => {
+                    node.touched = false;
+                    each(&path, is_new, Some(node));
+                }
+                None if !is_new => each(&path, false, None),
+                Some(_) | None => {}
+            }
+        }
+        // A mass of nodes that came at once may have left it long.
+        self.touched.shrink_to(TOUCHED);
     }
 
     /// Adds a node from storage, whose parent may come later; `false` if it is there already.

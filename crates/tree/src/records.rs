@@ -3,7 +3,7 @@
 //! Each record starts with its format. Numbers are written in 7-bit groups, lowest first, signed
 //! ones with the sign in the lowest bit, so that small numbers of either sign are short.
 
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use bytes::{Buf, BufMut, Bytes};
 use lockkeeper_wire::{Acl, PASSWORD_LEN, Permissions, SessionId, Zxid};
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ impl Fault {
 
 type Result<T> = std::result::Result<T, Fault>;
 
-pub(crate) fn put_node(node: &Node, out: &mut BytesMut) {
+pub(crate) fn put_node(node: &Node, out: &mut Vec<u8>) {
     out.put_u8(FORMAT);
     put_owner(node.owner, out);
     for zxid in [node.czxid, node.mzxid, node.pzxid] {
@@ -72,7 +72,7 @@ pub(crate) fn take_node(mut input: Bytes) -> Result<Node> {
     })
 }
 
-pub(crate) fn put_session(session: &Session, out: &mut BytesMut) {
+pub(crate) fn put_session(session: &Session, out: &mut Vec<u8>) {
     out.put_u8(FORMAT);
     put_unsigned(session.timeout.as_millis().try_into().unwrap_or(u64::MAX), out);
     out.put_slice(&session.password);
@@ -89,7 +89,7 @@ pub(crate) fn take_session(mut input: Bytes) -> Result<Session> {
     Ok(Session::new(timeout, password))
 }
 
-pub(crate) fn put_state(last_zxid: Zxid, out: &mut BytesMut) {
+pub(crate) fn put_state(last_zxid: Zxid, out: &mut Vec<u8>) {
     out.put_u8(FORMAT);
     put_signed(last_zxid.0, out);
 }
@@ -103,7 +103,7 @@ pub(crate) fn take_state(mut input: Bytes) -> Result<Zxid> {
     Ok(Zxid(zxid))
 }
 
-fn put_owner(owner: Owner, out: &mut BytesMut) {
+fn put_owner(owner: Owner, out: &mut Vec<u8>) {
     match owner {
         Owner::Nobody => out.put_u8(0),
         Owner::Session(session) => {
@@ -130,7 +130,7 @@ fn take_owner(input: &mut Bytes) -> Result<Owner> {
 
 /// The number of entries and then each; 0 stands for the list that allows everyone everything,
 /// which nearly all nodes have.
-fn put_acl(acl: &[Acl], out: &mut BytesMut) {
+fn put_acl(acl: &[Acl], out: &mut Vec<u8>) {
     if acl == Acl::open() {
         return put_unsigned(0, out);
     }
@@ -158,7 +158,7 @@ fn take_acl(input: &mut Bytes) -> Result<Vec<Acl>> {
     Ok(acl)
 }
 
-fn put_text(text: &str, out: &mut BytesMut) {
+fn put_text(text: &str, out: &mut Vec<u8>) {
     put_unsigned(text.len() as u64, out);
     out.put_slice(text.as_bytes());
 }
@@ -189,7 +189,7 @@ fn take_version(input: &mut Bytes) -> Result<i32> {
     i32::try_from(take_signed(input)?).map_err(|_| Fault::Damaged("a number is too large"))
 }
 
-fn put_signed(value: i64, out: &mut BytesMut) {
+fn put_signed(value: i64, out: &mut Vec<u8>) {
     put_unsigned(((value << 1) ^ (value >> 63)) as u64, out);
 }
 
@@ -198,7 +198,7 @@ fn take_signed(input: &mut Bytes) -> Result<i64> {
     Ok((value >> 1) as i64 ^ -((value & 1) as i64))
 }
 
-fn put_unsigned(mut value: u64, out: &mut BytesMut) {
+fn put_unsigned(mut value: u64, out: &mut Vec<u8>) {
     while value >= 0x80 {
         out.put_u8(value as u8 | 0x80);
         value >>= 7;
@@ -271,17 +271,17 @@ mod tests {
     proptest! {
         #[test]
         fn nodes_survive(node in node()) {
-            let mut out = BytesMut::new();
+            let mut out = Vec::new();
             put_node(&node, &mut out);
-            prop_assert_eq!(take_node(out.freeze()), Ok(node));
+            prop_assert_eq!(take_node(out.into()), Ok(node));
         }
 
         #[test]
         fn sessions_survive(timeout in any::<u32>(), password in any::<[u8; 16]>()) {
-            let mut out = BytesMut::new();
+            let mut out = Vec::new();
             let timeout = Duration::from_millis(timeout.into());
             put_session(&Session::new(timeout, password), &mut out);
-            let read = take_session(out.freeze()).expect("readable");
+            let read = take_session(out.into()).expect("readable");
             prop_assert_eq!((read.timeout, read.password), (timeout, password));
         }
 
@@ -294,19 +294,19 @@ mod tests {
 
         #[test]
         fn cut_off_nodes_never_panic(node in node(), keep in any::<prop::sample::Index>()) {
-            let mut out = BytesMut::new();
+            let mut out = Vec::new();
             put_node(&node, &mut out);
             out.truncate(keep.index(out.len()));
-            let _ = take_node(out.freeze());
+            let _ = take_node(out.into());
         }
     }
 
     #[test]
     fn the_state_survives() {
         for zxid in [0, 1, -1, i64::MAX, i64::MIN, 0xffff_ffff] {
-            let mut out = BytesMut::new();
+            let mut out = Vec::new();
             put_state(Zxid(zxid), &mut out);
-            assert_eq!(take_state(out.freeze()), Ok(Zxid(zxid)));
+            assert_eq!(take_state(out.into()), Ok(Zxid(zxid)));
         }
     }
 
@@ -320,7 +320,7 @@ mod tests {
     fn a_small_node_is_small() {
         let acl = Acl::open().into();
         let node = Node::new(Bytes::new(), acl, Owner::Nobody, Zxid(1000), 1_700_000_000_000);
-        let mut out = BytesMut::new();
+        let mut out = Vec::new();
         put_node(&node, &mut out);
         assert!(out.len() <= 24, "{}", out.len());
     }

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use bytes::{BufMut as _, Bytes, BytesMut};
+use bytes::Bytes;
 use lockkeeper_wire::{SessionId, Zxid};
 
 use crate::connections::Connections;
@@ -16,8 +16,7 @@ use crate::restore::Restoring;
 use crate::sessions::{Session, Sessions};
 use crate::watches::WatchTable;
 use crate::{
-    Change, Changes, CloseReason, Config, ConnectionId, Entropy, Now, Output, RestoreError,
-    Restored, Table,
+    Changes, CloseReason, Config, ConnectionId, Entropy, Now, Output, RestoreError, Restored, Table,
 };
 
 /// A whole ZooKeeper server, without its sockets, its clock and its disk.
@@ -188,42 +187,23 @@ impl Server {
     /// What must become durable since the last call: at most one change per key.
     #[must_use = "changes that are not committed are lost, while clients will be told of them"]
     pub fn take_changes(&mut self) -> Changes {
-        let mut changes = Changes::new();
-        // Keys and values are slices of one buffer: one allocation for a whole batch.
-        let mut buffer = BytesMut::new();
-        self.take_node_changes(&mut buffer, &mut changes);
-        self.take_session_changes(&mut buffer, &mut changes);
+        let mut changes = Changes::default();
+        self.tree.take_touched(|path, is_new, node| {
+            let value = node.map(|node| |out: &mut Vec<u8>| records::put_node(node, out));
+            changes.add((Table::Nodes, is_new), path.as_bytes(), value);
+        });
+        for id in self.sessions.take_touched() {
+            let session = self.sessions.get(id);
+            let value =
+                session.map(|session| |out: &mut Vec<u8>| records::put_session(session, out));
+            changes.add((Table::Sessions, false), &id.0.to_be_bytes(), value);
+        }
         if self.taken_zxid != Some(self.last_zxid) {
             self.taken_zxid = Some(self.last_zxid);
-            records::put_state(self.last_zxid, &mut buffer);
-            let value = Some(buffer.split().freeze());
-            changes.push(Change { table: Table::Meta, key: Bytes::from_static(STATE_KEY), value });
+            let state = |out: &mut Vec<u8>| records::put_state(self.last_zxid, out);
+            changes.add((Table::Meta, false), STATE_KEY, Some(state));
         }
         changes
-    }
-
-    fn take_node_changes(&mut self, buffer: &mut BytesMut, changes: &mut Changes) {
-        for path in self.tree.take_touched() {
-            buffer.put_slice(path.as_bytes());
-            let key = buffer.split().freeze();
-            let value = self.tree.get(&path).map(|node| {
-                records::put_node(node, buffer);
-                buffer.split().freeze()
-            });
-            changes.push(Change { table: Table::Nodes, key, value });
-        }
-    }
-
-    fn take_session_changes(&mut self, buffer: &mut BytesMut, changes: &mut Changes) {
-        for id in self.sessions.take_touched() {
-            buffer.put_i64(id.0);
-            let key = buffer.split().freeze();
-            let value = self.sessions.get(id).map(|session| {
-                records::put_session(session, buffer);
-                buffer.split().freeze()
-            });
-            changes.push(Change { table: Table::Sessions, key, value });
-        }
     }
 
     /// What is to be sent since the last call. For each connection in order; between connections

@@ -1,7 +1,5 @@
 //! What must become durable, and the way back from it.
 
-use bytes::Bytes;
-
 /// A key space of the storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Table {
@@ -19,18 +17,91 @@ impl Table {
 }
 
 /// The new state of one key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Change<'a> {
     /// Where.
     pub table: Table,
     /// Which key.
-    pub key: Bytes,
+    pub key: &'a [u8],
     /// The new value; `None`: the key is to be removed (it may be absent already).
-    pub value: Option<Bytes>,
+    pub value: Option<&'a [u8]>,
+    /// Whether it is certain that the key was absent before.
+    pub is_new: bool,
 }
 
 /// New states, at most one per key, to be committed as one atomic step.
-pub type Changes = Vec<Change>;
+#[derive(Clone, Debug, Default)]
+pub struct Changes {
+    /// Each key, followed by its value: one allocation for all.
+    bytes: Vec<u8>,
+    records: Vec<Record>,
+}
+
+/// Where a change stands in the bytes.
+#[derive(Clone, Copy, Debug)]
+struct Record {
+    table: Table,
+    is_new: bool,
+    key: usize,
+    value: Option<usize>,
+    end: usize,
+}
+
+impl Changes {
+    /// Adds a change: `key` writes the key, `value` the value unless it is to be removed.
+    pub(crate) fn add(
+        &mut self,
+        (table, is_new): (Table, bool),
+        key: &[u8],
+        value: Option<impl FnOnce(&mut Vec<u8>)>,
+    ) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(key);
+        let value = value.map(|write| {
+            let start = self.bytes.len();
+            write(&mut self.bytes);
+            start
+        });
+        let end = self.bytes.len();
+        self.records.push(Record { table, is_new, key: start, value, end });
+    }
+
+    /// The changes, in the order in which the keys were first touched.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = Change<'_>> {
+        self.records.iter().map(|&Record { table, is_new, key, value, end }| Change {
+            table,
+            key: &self.bytes[key..value.unwrap_or(end)],
+            value: value.map(|value| &self.bytes[value..end]),
+            is_new,
+        })
+    }
+
+    /// How many keys change.
+    pub fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// Whether nothing changes.
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    /// Lengths of all keys and values.
+    pub fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+}
+
+impl<'a> FromIterator<Change<'a>> for Changes {
+    fn from_iter<I: IntoIterator<Item = Change<'a>>>(changes: I) -> Self {
+        let mut all = Self::default();
+        for Change { table, key, value, is_new } in changes {
+            let value = value.map(|value| |out: &mut Vec<u8>| out.extend_from_slice(value));
+            all.add((table, is_new), key, value);
+        }
+        all
+    }
+}
 
 /// What a restore found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -5,7 +5,6 @@ use std::pin::Pin;
 use std::sync::Mutex;
 use std::task::{Context, Poll, Waker};
 
-use bytes::Bytes;
 use lockkeeper_tree::{Change, CloseReason, ConnectionId};
 use tokio::net::UnixStream;
 use tracing::span;
@@ -15,10 +14,12 @@ use crate::socket::{Outlet, Peer};
 
 /// A batch that takes more than half of the room.
 fn large(replies: Vec<(Arc<Connection>, Output)>) -> Batch {
-    let value = Some(Bytes::from(vec![0; MAX_BACKLOG / 2 + 1]));
-    let change = Change { table: lockkeeper_tree::Table::Meta, key: Bytes::new(), value };
+    let value = vec![0; MAX_BACKLOG / 2 + 1];
+    let table = lockkeeper_tree::Table::Meta;
+    let change = Change { table, key: &[], value: Some(&value), is_new: false };
+    let changes = [change].into_iter().collect();
     let (ops, timeouts, since) = (OpCounts::default(), false, Instant::now());
-    Batch { changes: vec![change], replies, ops, timeouts, since }
+    Batch { changes, replies, ops, timeouts, since }
 }
 
 /// Does something once, when something is logged on this thread.

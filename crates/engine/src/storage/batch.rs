@@ -1,8 +1,9 @@
 //! What one group commit changes.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
-use bytes::Bytes;
+use bytes::{Buf, BufMut, Bytes};
 use foldhash::quality::RandomState;
 
 /// The kinds of record, each with a key space of its own.
@@ -30,61 +31,139 @@ impl Table {
     }
 }
 
-/// What happens to a record: its new value, or `None` to delete it.
-pub(super) type Change = (Table, Bytes, Option<Bytes>);
+/// What happens to a record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Change {
+    pub(super) table: Table,
+    pub(super) key: Bytes,
+    /// The new value, or `None` to delete it.
+    pub(super) value: Option<Bytes>,
+    /// Whether there was no such record before.
+    pub(super) is_new: bool,
+}
+
+/// Beside the table's number: there was no such record before.
+const NEW: u8 = 0x10;
+
+/// In the place of a value's length: the record is removed.
+const REMOVED: u32 = u32::MAX;
+
+/// How many bytes of changes there is room for at any time.
+const ROOM: usize = 256 * 1024;
 
 /// Puts and deletes that take effect as a whole or not at all, one after the other.
 ///
-/// Values are opaque here.
+/// Values are opaque here. The changes are held in the form in which a log holds them. For each:
+///
+/// | bytes | contents |
+/// |---|---|
+/// | 1 | number of the table, and [`NEW`] if there was no such record before |
+/// | 4, little-endian, then that many | key |
+/// | 4, little-endian, then that many | value; the length [`REMOVED`] stands for a removal |
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
-    changes: Vec<Change>,
+    encoded: Vec<u8>,
 }
 
 impl Batch {
     /// Sets the record under `key`, new or not.
-    pub(crate) fn put(&mut self, table: Table, key: impl Into<Bytes>, value: impl Into<Bytes>) {
-        self.changes.push((table, key.into(), Some(value.into())));
+    pub(crate) fn put(&mut self, table: Table, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {
+        self.add(table as u8, key.as_ref(), Some(value.as_ref()));
+    }
+
+    /// Adds a record under `key`, where there is none.
+    pub(crate) fn put_new(&mut self, table: Table, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {
+        self.add(table as u8 | NEW, key.as_ref(), Some(value.as_ref()));
     }
 
     /// Removes the record under `key`, if there is one.
-    pub(crate) fn delete(&mut self, table: Table, key: impl Into<Bytes>) {
-        self.changes.push((table, key.into(), None));
+    pub(crate) fn delete(&mut self, table: Table, key: impl AsRef<[u8]>) {
+        self.add(table as u8, key.as_ref(), None);
+    }
+
+    /// Keys and values come from frames, whose length fits into 31 bits.
+    fn add(&mut self, table: u8, key: &[u8], value: Option<&[u8]>) {
+        let out = &mut self.encoded;
+        out.put_u8(table);
+        out.put_u32_le(key.len() as u32);
+        out.put_slice(key);
+        match value {
+            Some(value) => {
+                out.put_u32_le(value.len() as u32);
+                out.put_slice(value);
+            }
+            None => out.put_u32_le(REMOVED),
+        }
     }
 
     /// Whether a commit would change nothing.
     pub(crate) fn is_empty(&self) -> bool {
-        self.changes.is_empty()
+        self.encoded.is_empty()
     }
 
-    /// Forgets all changes.
+    /// Forgets all changes, and gives the memory of an exceptional number of them back.
     pub(crate) fn clear(&mut self) {
-        self.changes.clear();
+        self.encoded.clear();
+        self.encoded.shrink_to(ROOM);
     }
 
-    /// What happens, in order.
-    pub(super) fn changes(&self) -> &[Change] {
-        &self.changes
+    /// What happens, in order, as a log holds it.
+    pub(super) fn encoded(&self) -> &[u8] {
+        &self.encoded
     }
+}
+
+/// Takes a change off the front of what a log holds; `None` if it makes no sense.
+pub(super) fn take_change(input: &mut Bytes) -> Option<Change> {
+    let number = input.try_get_u8().ok()?;
+    let table = *Table::ALL.iter().find(|table| **table as u8 == number & !NEW)?;
+    let length = input.try_get_u32_le().ok()?;
+    let key = take(input, length)?;
+    let value = match input.try_get_u32_le().ok()? {
+        REMOVED => None,
+        length => Some(take(input, length)?),
+    };
+    Some(Change { table, key, value, is_new: number & NEW != 0 })
+}
+
+fn take(input: &mut Bytes, length: u32) -> Option<Bytes> {
+    let length = length as usize;
+    (length <= input.len()).then(|| input.split_to(length))
 }
 
 /// The outcome of many commits: the last change of each record wins, so the parent that a thousand
-/// creates touch is there once.
+/// creates touch is there once, and a record that came and went is not there at all.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
-    tables: [HashMap<Bytes, Option<Bytes>, RandomState>; Table::ALL.len()],
+    tables: [HashMap<Bytes, Last, RandomState>; Table::ALL.len()],
+}
+
+/// What happened last to a record.
+#[derive(Debug)]
+struct Last {
+    value: Option<Bytes>,
+    /// Whether there was no such record before all that is in the outcome.
+    is_new: bool,
 }
 
 impl Outcome {
-    pub(super) fn add(&mut self, (table, key, value): Change) {
-        self.tables[table as usize].insert(key, value);
+    pub(super) fn add(&mut self, change: Change) {
+        let Change { table, key, value, is_new } = change;
+        match self.tables[table as usize].entry(key) {
+            Entry::Vacant(entry) => drop(entry.insert(Last { value, is_new })),
+            Entry::Occupied(entry) if value.is_none() && entry.get().is_new => {
+                entry.remove();
+            }
+            Entry::Occupied(mut entry) => entry.get_mut().value = value,
+        }
     }
 
     /// The tables that change, with their changes in the order of the keys.
     pub(super) fn sorted(&self) -> impl Iterator<Item = (Table, Vec<(&Bytes, &Option<Bytes>)>)> {
         Table::ALL.into_iter().zip(&self.tables).filter(|(_, changes)| !changes.is_empty()).map(
             |(table, changes)| {
-                let mut sorted: Vec<_> = changes.iter().collect();
+                let changes = changes.iter().map(|(key, last)| (key, &last.value));
+                let mut sorted: Vec<_> = changes.collect();
                 sorted.sort_unstable_by_key(|(key, _)| *key);
                 (table, sorted)
             },
@@ -93,24 +172,90 @@ impl Outcome {
 
     /// Takes out what happens to a record: the new value, or `None` inside for its removal.
     pub(super) fn take(&mut self, table: Table, key: &[u8]) -> Option<Option<Bytes>> {
-        self.tables[table as usize].remove(key)
+        self.tables[table as usize].remove(key).map(|last| last.value)
     }
 
-    /// What is set, as one batch.
-    pub(super) fn into_puts(self) -> Batch {
-        let mut batch = Batch::default();
-        for (table, changes) in Table::ALL.into_iter().zip(self.tables) {
-            let puts = changes.into_iter().filter(|(_, value)| value.is_some());
-            batch.changes.extend(puts.map(|(key, value)| (table, key, value)));
+    /// What is set, as one batch, and how many records that are.
+    pub(super) fn into_puts(self) -> (Batch, u64) {
+        let (mut batch, mut count) = (Batch::default(), 0);
+        for (table, changes) in Table::ALL.into_iter().zip(&self.tables) {
+            for (key, last) in changes {
+                if let Some(value) = &last.value {
+                    batch.put(table, key, value);
+                    count += 1;
+                }
+            }
         }
-        batch
+        (batch, count)
     }
 }
 
 impl From<&Batch> for Outcome {
     fn from(batch: &Batch) -> Self {
         let mut outcome = Self::default();
-        batch.changes.iter().cloned().for_each(|change| outcome.add(change));
+        let mut rest = Bytes::copy_from_slice(batch.encoded());
+        while let Some(change) = take_change(&mut rest) {
+            outcome.add(change);
+        }
         outcome
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is left of commits: `=` for a value, `-` for a removal.
+    fn outcome(batches: &[Batch]) -> Vec<String> {
+        let mut outcome = Outcome::default();
+        for batch in batches {
+            let mut rest = Bytes::copy_from_slice(batch.encoded());
+            while let Some(change) = take_change(&mut rest) {
+                outcome.add(change);
+            }
+        }
+        let text = |bytes: &Bytes| String::from_utf8(bytes.to_vec()).unwrap();
+        let tables = outcome.sorted().flat_map(|(_, changes)| changes);
+        let told = tables.map(|(key, value)| match value {
+            Some(value) => format!("{}={}", text(key), text(value)),
+            None => format!("{}-", text(key)),
+        });
+        told.collect()
+    }
+
+    fn batch(fill: impl FnOnce(&mut Batch)) -> Batch {
+        let mut batch = Batch::default();
+        fill(&mut batch);
+        batch
+    }
+
+    #[test]
+    fn a_record_that_came_and_went_leaves_nothing() {
+        let came = || batch(|batch| batch.put_new(Table::Nodes, "k", "1"));
+        let changed = || batch(|batch| batch.put(Table::Nodes, "k", "2"));
+        let went = || batch(|batch| batch.delete(Table::Nodes, "k"));
+        let nothing: [&str; 0] = [];
+        assert_eq!(outcome(&[came(), went()]), nothing);
+        assert_eq!(outcome(&[came(), changed(), went()]), nothing);
+        assert_eq!(outcome(&[came(), went(), came(), went()]), nothing);
+        assert_eq!(outcome(&[came(), went(), came()]), ["k=1"]);
+    }
+
+    #[test]
+    fn a_record_that_was_there_before_is_removed() {
+        let came = || batch(|batch| batch.put_new(Table::Nodes, "k", "1"));
+        let changed = || batch(|batch| batch.put(Table::Nodes, "k", "2"));
+        let went = || batch(|batch| batch.delete(Table::Nodes, "k"));
+        assert_eq!(outcome(&[went()]), ["k-"]);
+        assert_eq!(outcome(&[changed(), went()]), ["k-"]);
+        assert_eq!(outcome(&[went(), came(), went()]), ["k-"]);
+        assert_eq!(outcome(&[went(), came(), changed()]), ["k=2"]);
+    }
+
+    #[test]
+    fn an_exceptional_commit_does_not_keep_its_memory() {
+        let mut batch = batch(|batch| batch.put(Table::Nodes, "k", vec![0; 4 * ROOM]));
+        batch.clear();
+        assert!(batch.encoded.capacity() <= ROOM);
     }
 }

@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::sync::{Arc, Weak};
 
+use bytes::Bytes;
 use redb::{ReadTransaction, ReadableDatabase};
 
 use super::dir::{DataDir, State, sync_parent};
@@ -101,13 +102,13 @@ fn fill(open: &OpenDisk, dir: &Path) -> Result<u64, StorageError> {
     let (transaction, mut newer) = open.snapshot()?;
     let (mut batch, mut bytes, mut records) = (Batch::default(), 0, 0);
     open.load_from(&transaction, |table: Table, key, value| {
-        let value = newer.take(table, key).unwrap_or_else(|| Some(value.to_vec().into()));
+        let value = newer.take(table, key).unwrap_or_else(|| Some(Bytes::copy_from_slice(value)));
         let Some(value) = value else {
             return Ok(());
         };
         bytes += key.len() + value.len();
         records += 1;
-        batch.put(table, key.to_vec(), value);
+        batch.put(table, key, value);
         if bytes > PORTION {
             copy.commit(&batch)?;
             batch.clear();
@@ -116,8 +117,8 @@ fn fill(open: &OpenDisk, dir: &Path) -> Result<u64, StorageError> {
         Ok::<(), StorageError>(())
     })?;
     copy.commit(&batch)?;
-    let added = newer.into_puts();
-    records += added.changes().len() as u64;
+    let (added, count) = newer.into_puts();
+    records += count;
     copy.commit(&added)?;
     copy.close()?;
     Ok(records)

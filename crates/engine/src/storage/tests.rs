@@ -52,9 +52,8 @@ fn copied(dir: &TempDir) -> TempDir {
 fn nodes(changes: &[(&str, Option<&str>)]) -> Batch {
     let mut batch = Batch::default();
     for (key, value) in changes {
-        let key = key.as_bytes().to_vec();
         match value {
-            Some(value) => batch.put(Table::Nodes, key, value.as_bytes().to_vec()),
+            Some(value) => batch.put(Table::Nodes, key, value),
             None => batch.delete(Table::Nodes, key),
         }
     }

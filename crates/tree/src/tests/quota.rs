@@ -147,9 +147,9 @@ fn quotas_survive_a_restart() {
     world.ask(&client, &create_with("/a/b", "123")).unwrap();
 
     let mut restored = enforcing();
-    for change in world.server.take_changes() {
-        let value = change.value.unwrap();
-        restored.server.restore(change.table, &change.key, value).unwrap();
+    for change in world.server.take_changes().iter() {
+        let value = Bytes::copy_from_slice(change.value.unwrap());
+        restored.server.restore(change.table, change.key, value).unwrap();
     }
     restored.server.finish_restore(restored.now).unwrap();
     let client = restored.client();

@@ -3,25 +3,28 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::{Change, RestoreError, Restored, Table};
+use crate::{Change, Changes, RestoreError, Restored, Table};
 
 /// What an engine's storage would hold.
 #[derive(Clone, Default)]
 pub(super) struct Disk(pub(super) BTreeMap<(Table, Bytes), Bytes>);
 
 impl Disk {
-    pub(super) fn commit(&mut self, server: &mut Server) {
+    pub(super) fn commit(&mut self, server: &mut Server) -> Changes {
         let changes = server.take_changes();
-        let mut keys: Vec<_> = changes.iter().map(|c| (c.table, c.key.clone())).collect();
+        let mut keys: Vec<_> = changes.iter().map(|c| (c.table, c.key)).collect();
         keys.sort();
         keys.dedup();
         assert_eq!(keys.len(), changes.len(), "at most one change per key");
-        for Change { table, key, value } in changes {
+        for Change { table, key, value, is_new } in changes.iter() {
+            let key = (table, Bytes::copy_from_slice(key));
+            assert!(!is_new || !self.0.contains_key(&key), "{key:?} is not new");
             match value {
-                Some(value) => self.0.insert((table, key), value),
-                None => self.0.remove(&(table, key)),
+                Some(value) => self.0.insert(key, Bytes::copy_from_slice(value)),
+                None => self.0.remove(&key),
             };
         }
+        changes
     }
 
     /// Reads everything back, in reverse: any order will do.
@@ -96,7 +99,47 @@ fn reads_change_nothing_and_failed_writes_only_the_last_transaction() {
     assert!(world.server.take_changes().is_empty());
     world.ask(&client, &delete("/no", -1)).unwrap_err();
     let changes = world.server.take_changes();
+    let changes: Vec<_> = changes.iter().collect();
     assert!(matches!(&changes[..], [Change { table: Table::Meta, value: Some(_), .. }]));
+}
+
+/// What is to be written of nodes: `+` for a new one, `=` for one that was there, `-` for a removal.
+fn nodes_written(world: &mut World, disk: &mut Disk) -> Vec<String> {
+    let changes = disk.commit(&mut world.server);
+    let of_nodes = changes.iter().filter(|change| change.table == Table::Nodes);
+    let told = of_nodes.map(|Change { key, value, is_new, .. }| {
+        let sign = match value {
+            Some(_) if is_new => '+',
+            Some(_) => '=',
+            None => '-',
+        };
+        format!("{sign}{}", std::str::from_utf8(key).unwrap())
+    });
+    told.collect()
+}
+
+#[test]
+fn of_what_happens_in_one_round_only_the_outcome_is_written() {
+    let (mut world, mut disk, client) = world_and_disk();
+    let create = |world: &mut World| world.create(&client, "/p/n", CreateMode::Persistent);
+    let delete = |world: &mut World| world.ask(&client, &delete("/p/n", -1)).unwrap();
+
+    create(&mut world);
+    delete(&mut world);
+    assert_eq!(nodes_written(&mut world, &mut disk), ["=/p"], "it came and went");
+    create(&mut world);
+    delete(&mut world);
+    create(&mut world);
+    assert_eq!(nodes_written(&mut world, &mut disk), ["+/p/n", "=/p"], "it came again");
+    delete(&mut world);
+    create(&mut world);
+    assert_eq!(nodes_written(&mut world, &mut disk), ["=/p/n", "=/p"], "it went and came again");
+    delete(&mut world);
+    create(&mut world);
+    delete(&mut world);
+    assert_eq!(nodes_written(&mut world, &mut disk), ["-/p/n", "=/p"], "it went for good");
+
+    assert_same(&disk.start(world.now).unwrap().0, &world.server);
 }
 
 #[test]

@@ -4,19 +4,14 @@
 //! |---|---|
 //! | 8 | generation of the log that it was written to, little-endian, as all numbers here |
 //! | 8 | sequence number of the commit, one more than its predecessor's |
-//! | for each change: 1 | table |
-//! | 4, then that many | key |
-//! | 4, then that many | value; the length [`REMOVED`] stands for a removal |
+//! | any | the changes, as a [`Batch`] holds them |
 //! | 1 | [`END`] |
 //!
 //! The library below adds length and checksum.
 
 use bytes::{Buf, BufMut, Bytes};
 
-use crate::storage::batch::{Batch, Change, Table};
-
-/// In the place of a value's length: the record is removed.
-const REMOVED: u32 = u32::MAX;
+use crate::storage::batch::{Batch, Change, take_change};
 
 /// Ends a commit. It is not zero, as zeros at the end of a log file are taken for its unused part.
 const END: u8 = 0xff;
@@ -33,57 +28,30 @@ pub(super) fn encode(place: Place, batch: &Batch, out: &mut Vec<u8>) {
     out.clear();
     out.put_u64_le(place.generation);
     out.put_u64_le(place.sequence);
-    for (table, key, value) in batch.changes() {
-        out.put_u8(*table as u8);
-        put_bytes(out, key);
-        match value {
-            Some(value) => put_bytes(out, value),
-            None => out.put_u32_le(REMOVED),
-        }
-    }
+    out.put_slice(batch.encoded());
     out.put_u8(END);
-}
-
-/// Keys and values come from frames, whose length fits into 31 bits.
-fn put_bytes(out: &mut Vec<u8>, bytes: &Bytes) {
-    out.put_u32_le(bytes.len() as u32);
-    out.put_slice(bytes);
 }
 
 /// Reads a commit and hands its changes to `each`; `None` if it makes no sense.
 pub(super) fn decode(mut record: Bytes, mut each: impl FnMut(Change)) -> Option<Place> {
     let generation = record.try_get_u64_le().ok()?;
     let sequence = record.try_get_u64_le().ok()?;
-    loop {
-        let table = match record.try_get_u8().ok()? {
-            END => break,
-            number => *Table::ALL.iter().find(|table| **table as u8 == number)?,
-        };
-        let length = record.try_get_u32_le().ok()?;
-        let key = take(&mut record, length)?;
-        let value = match record.try_get_u32_le().ok()? {
-            REMOVED => None,
-            length => Some(take(&mut record, length)?),
-        };
-        each((table, key, value));
+    while *record.first()? != END {
+        each(take_change(&mut record)?);
     }
-    record.is_empty().then_some(Place { generation, sequence })
-}
-
-fn take(record: &mut Bytes, length: u32) -> Option<Bytes> {
-    let length = length as usize;
-    (length <= record.len()).then(|| record.split_to(length))
+    (record.len() == 1).then_some(Place { generation, sequence })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::storage::batch::Table;
 
     fn sample() -> (Place, Batch, Vec<u8>) {
         let place = Place { generation: 3, sequence: 17 };
         let mut batch = Batch::default();
         batch.put(Table::Meta, "zxid", "12");
-        batch.put(Table::Nodes, "/a", "");
+        batch.put_new(Table::Nodes, "/a", "");
         batch.delete(Table::Nodes, "/b");
         let mut record = Vec::new();
         encode(place, &batch, &mut record);
@@ -93,9 +61,17 @@ mod tests {
     #[test]
     fn a_commit_comes_back_as_it_was() {
         let (place, batch, record) = sample();
-        let mut found = Vec::new();
-        assert_eq!(decode(record.into(), |change| found.push(change)), Some(place));
-        assert_eq!(found, batch.changes());
+        let mut found = Batch::default();
+        let add = |change: Change| {
+            let Change { table, key, value, is_new } = change;
+            match value {
+                Some(value) if is_new => found.put_new(table, key, value),
+                Some(value) => found.put(table, key, value),
+                None => found.delete(table, key),
+            }
+        };
+        assert_eq!(decode(record.into(), add), Some(place));
+        assert_eq!(found.encoded(), batch.encoded());
     }
 
     #[test]

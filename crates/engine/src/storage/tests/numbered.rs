@@ -9,7 +9,7 @@ const BATCH: u64 = 40;
 pub(super) fn numbered(n: u64) -> Batch {
     let mut batch = Batch::default();
     for i in 0..BATCH {
-        batch.put(Table::Nodes, node(n, i), format!("{n}").repeat(30));
+        batch.put_new(Table::Nodes, node(n, i), format!("{n}").repeat(30));
         if let Some(old) = n.checked_sub(2) {
             batch.delete(Table::Nodes, node(old, i));
         }
