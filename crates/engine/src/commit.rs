@@ -109,6 +109,8 @@ struct State {
     line_bytes: usize,
     /// Whether a group was taken out and is not released yet.
     committing: bool,
+    /// Whether the commit thread has to be woken.
+    sleeping: bool,
     paused: bool,
     fail_next: bool,
     end: End,
@@ -163,7 +165,9 @@ impl Pipeline {
             self.backlog.fetch_add(bytes, Ordering::Relaxed);
             state.line_bytes += bytes;
             state.line.push(batch);
-            self.work.notify_one();
+            if state.sleeping {
+                self.work.notify_one();
+            }
             return;
         }
         let fail = writes && mem::take(&mut state.fail_next);
@@ -299,7 +303,9 @@ impl Pipeline {
                 End::NotYet if !ready => {}
                 End::Orderly | End::NotYet => break,
             }
+            state.sleeping = true;
             state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state.sleeping = false;
         }
         state.committing = true;
         Some(Group {

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::net::Ipv6Addr;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use lockkeeper_wire::{Acl, ErrorCode, Permissions};
 
@@ -57,9 +57,19 @@ fn is_anyone(entry: &Acl) -> bool {
     entry.scheme == "world" && entry.id == "anyone"
 }
 
+/// The list that allows everyone everything, which nearly all nodes have: there is one for all.
+static OPEN: LazyLock<AclRef> = LazyLock::new(|| Acl::open().into());
+
+pub(crate) fn is_open(acl: &[Acl]) -> bool {
+    matches!(acl, [entry] if entry.permissions == Permissions::ALL && is_anyone(entry))
+}
+
 /// The list that a node gets when a client with these identities asks for `wanted`: without
 /// repetitions, `auth` replaced by what the client has proven.
 pub(crate) fn expand(wanted: &[Acl], identities: &[Identity]) -> Result<AclRef, ErrorCode> {
+    if is_open(wanted) {
+        return Ok(Arc::clone(&OPEN));
+    }
     if wanted.is_empty() {
         return Err(ErrorCode::InvalidAcl);
     }
@@ -190,6 +200,9 @@ pub(crate) struct AclTable {
 impl AclTable {
     /// The one copy of `acl`.
     pub(crate) fn intern(&mut self, acl: AclRef) -> AclRef {
+        if is_open(&acl) {
+            return Arc::clone(&OPEN);
+        }
         if let Some(known) = self.lists.get(&acl) {
             return Arc::clone(known);
         }

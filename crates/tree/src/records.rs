@@ -8,6 +8,7 @@ use lockkeeper_wire::{Acl, PASSWORD_LEN, Permissions, SessionId, Zxid};
 use std::time::Duration;
 
 use crate::RestoreError;
+use crate::acl::is_open;
 use crate::nodes::{Node, Owner};
 use crate::sessions::Session;
 
@@ -131,7 +132,7 @@ fn take_owner(input: &mut Bytes) -> Result<Owner> {
 /// The number of entries and then each; 0 stands for the list that allows everyone everything,
 /// which nearly all nodes have.
 fn put_acl(acl: &[Acl], out: &mut Vec<u8>) {
-    if acl == Acl::open() {
+    if is_open(acl) {
         return put_unsigned(0, out);
     }
     put_unsigned(acl.len() as u64, out);
@@ -199,11 +200,14 @@ fn take_signed(input: &mut Bytes) -> Result<i64> {
 }
 
 fn put_unsigned(mut value: u64, out: &mut Vec<u8>) {
+    let (mut bytes, mut len) = ([0; 10], 0);
     while value >= 0x80 {
-        out.put_u8(value as u8 | 0x80);
+        bytes[len] = value as u8 | 0x80;
         value >>= 7;
+        len += 1;
     }
-    out.put_u8(value as u8);
+    bytes[len] = value as u8;
+    out.put_slice(&bytes[..=len]);
 }
 
 fn take_unsigned(input: &mut Bytes) -> Result<u64> {

@@ -14,6 +14,7 @@ use crate::records::{self, STATE_KEY};
 use crate::requests::Asker;
 use crate::restore::Restoring;
 use crate::sessions::{Session, Sessions};
+use crate::txn::Event;
 use crate::watches::WatchTable;
 use crate::{
     Changes, CloseReason, Config, ConnectionId, Entropy, Now, Output, RestoreError, Restored, Table,
@@ -30,6 +31,8 @@ pub struct Server {
     pub(crate) watches: WatchTable,
     pub(crate) outbox: Outbox,
     pub(crate) notices: Notices,
+    /// Empty; its memory is used again.
+    pub(crate) events: Vec<Event>,
     /// When containers and TTL nodes are looked at next.
     pub(crate) reap_at: Option<Duration>,
     /// The last transaction that [`take_changes`](Self::take_changes) handed out.
@@ -86,6 +89,7 @@ impl Server {
             notices: Notices::default(),
             reap_at: None,
             taken_zxid: None,
+            events: Vec::new(),
             restoring: None,
         }
     }

@@ -11,6 +11,9 @@ use crate::{Now, Server};
 
 type Reply = Result<Response, ErrorCode>;
 
+/// How many events there is room for at any time.
+const EVENTS: usize = 64;
+
 impl Server {
     /// The next transaction. It counts even if it comes to nothing, as in ZooKeeper.
     ///
@@ -55,10 +58,13 @@ impl Server {
         stamp: Stamp,
         txns: impl IntoIterator<Item = Txn>,
     ) -> Vec<Outcome> {
-        let mut events = Vec::new();
+        let mut events = std::mem::take(&mut self.events);
         let tree = &mut self.tree;
         let outcomes = txns.into_iter().map(|txn| apply(tree, stamp, txn, &mut events)).collect();
         self.notify(stamp.zxid, &events);
+        events.clear();
+        events.shrink_to(EVENTS);
+        self.events = events;
         outcomes
     }
 
