@@ -109,10 +109,13 @@ impl Profile {
     /// The beginning of the name of a new contender, which nobody else will ever use.
     pub(crate) fn new_prefix(self, kind: Kind, id: Uuid) -> String {
         let marker = self.marker(kind);
+        let mut buffer = Uuid::encode_buffer();
         match (self, kind) {
             (Self::Curator, Kind::Permits(permits)) => format!("_c_{id}-{permits}{marker}"),
-            (Self::Curator, _) => format!("_c_{id}{marker}"),
-            (Self::Kazoo, _) => format!("{}{marker}", id.simple()),
+            (Self::Curator, _) => {
+                ["_c_", id.hyphenated().encode_lower(&mut buffer), marker].concat()
+            }
+            (Self::Kazoo, _) => [id.simple().encode_lower(&mut buffer), marker].concat(),
         }
     }
 

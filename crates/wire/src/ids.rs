@@ -47,11 +47,16 @@ impl Sequence {
     /// `None` unless `text` is exactly what a server would have printed: `0000000042` or, after an
     /// overflow, `-000000042`.
     pub fn parse(text: &str) -> Option<Self> {
-        if text.len() < 10 || text.starts_with('+') {
-            return None;
-        }
-        let sequence = Self(text.parse().ok()?);
-        (sequence.to_string() == text).then_some(sequence)
+        let number: i32 = text.parse().ok()?;
+        // Padded with zeros to ten characters, the sign included; it grows beyond them only by
+        // digits that mean something.
+        let is_as_printed = match text.as_bytes() {
+            [b'+', ..] => false,
+            [b'-', b'0', ..] => number < 0 && text.len() == 10,
+            [b'-', ..] => matches!(text.len(), 10 | 11),
+            _ => text.len() == 10,
+        };
+        is_as_printed.then_some(Self(number))
     }
 }
 
@@ -88,12 +93,27 @@ mod tests {
             ("0000000042", 42),
             ("2147483647", i32::MAX),
             ("-000000001", -1),
+            ("-999999999", -999_999_999),
+            ("-1000000000", -1_000_000_000),
             ("-2147483648", i32::MIN),
         ] {
             assert_eq!(Sequence::parse(text), Some(Sequence(number)), "{text}");
             assert_eq!(Sequence(number).to_string(), text);
         }
-        for text in ["", "42", "+000000042", "000000004x", "00000000042", "2147483648"] {
+        for text in [
+            "",
+            "-",
+            "42",
+            "-42",
+            "+000000042",
+            "000000004x",
+            "00000000042",
+            "2147483648",
+            "-000000000",
+            "-0000000042",
+            "-00000000042",
+            "-2147483649",
+        ] {
             assert_eq!(Sequence::parse(text), None, "{text}");
         }
     }
