@@ -38,7 +38,8 @@ struct Seat {
 /// What is known about a node that serves several holders.
 #[derive(Clone, Debug)]
 struct Tenure {
-    since: Instant,
+    /// When it began, where a cohort's time is bounded.
+    since: Option<Instant>,
     holders: u32,
     /// Once the node has lingered: what its keeper has found out.
     lingering: Option<Arc<Lingering>>,
@@ -176,7 +177,8 @@ impl Turn {
 
     /// The lock, by a node of its own.
     pub(crate) fn occupy(self, guard: Guard) -> Occupied {
-        let tenure = Tenure { since: guard.client().now(), holders: 1, lingering: None };
+        let since = self.line.sharing.cohort.map(|_| guard.client().now());
+        let tenure = Tenure { since, holders: 1, lingering: None };
         Occupied { guard: Some(guard), turn: Some(self), tenure }
     }
 }
@@ -203,7 +205,7 @@ impl Occupied {
 
     /// On what terms the node may be left for others of this process, if it may.
     fn tenure_to_leave(&self, guard: &Guard, line: &Arc<LocalLine>) -> Option<Tenure> {
-        if guard.state() != State::Held {
+        if line.sharing == Sharing::default() || guard.state() != State::Held {
             return None;
         }
         if let Some(lingering) = &self.tenure.lingering {
@@ -222,7 +224,7 @@ impl Occupied {
         let (holders, time) = bounds;
         line.bench.waiting.load(Ordering::SeqCst) > 0
             && self.tenure.holders < holders
-            && guard.client().now().since(self.tenure.since) < time
+            && self.tenure.since.is_some_and(|since| guard.client().now().since(since) < time)
     }
 }
 
