@@ -13,12 +13,12 @@ use lockkeeper_wire::{
 use tokio::sync::{mpsc, oneshot, watch};
 use uuid::Uuid;
 
-use crate::reply::Reply;
+use crate::reply::{Answer, Reply};
 use crate::shared::{Shared, WatchSink};
 use crate::watcher::strip_chroot;
 use crate::{
-    ClientBuilder, Clock, ConnectError, Error, Hold, Transaction, WatchStream, WatchedReply,
-    Watcher,
+    ClientBuilder, Clock, ConnectError, Error, Hold, HoldState, Transaction, WatchStream,
+    WatchedReply, Watcher,
 };
 
 /// How a client stands with its servers.
@@ -173,6 +173,11 @@ impl Client {
     /// [`Client::lease`] under [`LeaseMode::Quorum`](crate::LeaseMode::Quorum). Costs one
     /// committed write each time, for all holds of the session together.
     pub fn hold(&self, path: &ZnodePath) -> Hold {
+        self.hold_and_look(path).0
+    }
+
+    /// The same, and how it stands at its beginning, for less than [`Hold::state`] costs.
+    pub fn hold_and_look(&self, path: &ZnodePath) -> (Hold, HoldState) {
         self.inner.shared.hold(self.full(path))
     }
 
@@ -186,6 +191,17 @@ impl Client {
     pub fn clean_up_confirmed(&self, target: Cleanup) -> Reply<()> {
         let path = target.path().clone();
         let receiver = self.inner.shared.clean_up_confirmed(target.below(&self.inner.chroot));
+        self.cleaned_up(path, receiver)
+    }
+
+    /// The same with what this client holds, of which the hold ends with it.
+    pub fn clean_up_held(&self, hold: Hold, target: Cleanup) -> Reply<()> {
+        let path = target.path().clone();
+        let receiver = hold.clean_up(target.below(&self.inner.chroot));
+        self.cleaned_up(path, receiver)
+    }
+
+    fn cleaned_up(&self, path: ZnodePath, receiver: oneshot::Receiver<Answer>) -> Reply<()> {
         Reply::new(receiver, OpCode::Delete, path, self.inner.chroot.clone(), |_, _| Some(()))
     }
 

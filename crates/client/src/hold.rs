@@ -1,10 +1,12 @@
 //! A node whose existence is proven again and again.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use lockkeeper_session::HoldId;
+use lockkeeper_session::{Cleanup, Contact, HoldId, Instant, LeaseState};
+use tokio::sync::oneshot;
 
+use crate::reply::Answer;
 use crate::shared::Shared;
 
 /// Has the session prove, every third of its timeout, that a node exists; see
@@ -14,23 +16,53 @@ use crate::shared::Shared;
 pub struct Hold {
     shared: Arc<Shared>,
     id: HoldId,
-    gone: Arc<AtomicBool>,
+    /// Whether the session has been told that it is over.
+    ended: bool,
+}
+
+/// How a hold stands, all from one look at the session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct HoldState {
+    /// Whether there is a connection.
+    pub contact: Contact,
+    /// Until when no server can have expired the session.
+    pub lease: LeaseState,
+    /// How long a lease lasts after a fresh proof of life.
+    pub lease_length: Duration,
+    /// Whether a heartbeat found the node missing.
+    pub is_gone: bool,
+    /// The time of the look, by the clock that leases are measured by.
+    pub now: Instant,
 }
 
 impl Hold {
-    pub(crate) fn new(shared: Arc<Shared>, id: HoldId, gone: Arc<AtomicBool>) -> Self {
-        Self { shared, id, gone }
+    pub(crate) fn new(shared: Arc<Shared>, id: HoldId) -> Self {
+        Self { shared, id, ended: false }
+    }
+
+    /// How it stands now.
+    pub fn state(&self) -> HoldState {
+        self.shared.hold_state(self.id)
     }
 
     /// Whether a heartbeat found the node missing. [`Client::status`](crate::Client::status)
     /// changes when this does.
     pub fn is_gone(&self) -> bool {
-        self.gone.load(Ordering::Acquire)
+        self.state().is_gone
+    }
+
+    /// Ends it and has something deleted, in one step.
+    pub(crate) fn clean_up(mut self, target: Cleanup) -> oneshot::Receiver<Answer> {
+        self.ended = true;
+        self.shared.unhold_and_clean_up(self.id, target)
     }
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        self.shared.unhold(self.id);
+        if !self.ended {
+            self.shared.unhold(self.id);
+        }
     }
 }

@@ -55,7 +55,7 @@ pub use client::{Client, Created, Status};
 pub use clock::Clock;
 pub use connect_string::{ConnectString, ConnectStringError, Host};
 pub use error::{ConnectError, Error, TransactionError};
-pub use hold::Hold;
+pub use hold::{Hold, HoldState};
 pub use reply::{Reply, WatchedReply};
 #[cfg(feature = "tls")]
 pub use tls::{Tls, TlsError};

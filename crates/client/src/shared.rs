@@ -1,8 +1,7 @@
 //! The session behind its lock, and where its events go.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::BytesMut;
@@ -16,7 +15,7 @@ use uuid::Uuid;
 
 use crate::reply::Answer;
 use crate::world::World;
-use crate::{Hold, Status};
+use crate::{Hold, HoldState, Status};
 
 type Completion = oneshot::Sender<Answer>;
 
@@ -30,7 +29,8 @@ pub(crate) enum WatchSink {
 struct Core {
     session: Session<Completion>,
     sinks: BTreeMap<WatchId, WatchSink>,
-    holds: BTreeMap<HoldId, Arc<AtomicBool>>,
+    /// The holds whose nodes were found missing, for as long as somebody has them.
+    gone: BTreeSet<HoldId>,
     /// How often the status has changed.
     changes: u64,
 }
@@ -54,7 +54,7 @@ impl fmt::Debug for Shared {
 impl Shared {
     pub(crate) fn new(world: Arc<dyn World>, config: Config) -> Self {
         let session = Session::new(config, world.now());
-        let core = Core { changes: 0, session, sinks: BTreeMap::new(), holds: BTreeMap::new() };
+        let core = Core { changes: 0, session, sinks: BTreeMap::new(), gone: BTreeSet::new() };
         let status = Status { contact: Contact::Disconnected, session: SessionId::NONE, change: 0 };
         Self {
             world,
@@ -112,21 +112,38 @@ impl Shared {
         });
     }
 
-    pub(crate) fn hold(self: &Arc<Self>, path: ZnodePath) -> Hold {
-        let gone = Arc::new(AtomicBool::new(false));
-        let id = self.act(|core, now| {
+    pub(crate) fn hold(self: &Arc<Self>, path: ZnodePath) -> (Hold, HoldState) {
+        let (id, state) = self.act(|core, now| {
             let id = core.session.hold(now, path);
-            core.holds.insert(id, Arc::clone(&gone));
-            id
+            (id, core.hold_state(id, now))
         });
-        Hold::new(Arc::clone(self), id, gone)
+        (Hold::new(Arc::clone(self), id), state)
+    }
+
+    pub(crate) fn hold_state(&self, id: HoldId) -> HoldState {
+        let core = self.lock();
+        // Read after the lock, behind which the lease moves: a deadline must not be compared with
+        // a time before it was given.
+        let now = self.world.now();
+        core.hold_state(id, now)
     }
 
     pub(crate) fn unhold(&self, id: HoldId) {
         // Nothing is sent earlier for it, so neither the time nor the driver is asked.
-        let core = &mut *self.lock();
-        core.holds.remove(&id);
-        core.session.unhold(id);
+        self.lock().unhold(id);
+    }
+
+    pub(crate) fn unhold_and_clean_up(
+        &self,
+        id: HoldId,
+        target: Cleanup,
+    ) -> oneshot::Receiver<Answer> {
+        let (sender, receiver) = oneshot::channel();
+        self.act(|core, now| {
+            core.unhold(id);
+            core.session.clean_up(now, target, Some(sender));
+        });
+        receiver
     }
 
     pub(crate) fn clean_up(&self, target: Cleanup) {
@@ -227,6 +244,22 @@ impl Shared {
 }
 
 impl Core {
+    fn hold_state(&self, id: HoldId, now: Instant) -> HoldState {
+        let session = &self.session;
+        HoldState {
+            contact: session.contact(),
+            lease: session.lease(),
+            lease_length: session.config().lease_length(session.timeout()),
+            is_gone: self.gone.contains(&id),
+            now,
+        }
+    }
+
+    fn unhold(&mut self, id: HoldId) {
+        self.gone.remove(&id);
+        self.session.unhold(id);
+    }
+
     fn next_status(&mut self) -> Status {
         self.changes += 1;
         let (contact, session) = (self.session.contact(), self.session.id());
@@ -265,9 +298,7 @@ impl Core {
     fn note(&mut self, event: &Event<Completion>) {
         match event {
             Event::NodeGone { id } => {
-                if let Some(gone) = self.holds.get(id) {
-                    gone.store(true, Ordering::Release);
-                }
+                self.gone.insert(*id);
             }
             Event::Connected { session, is_new: true } => {
                 tracing::info!(%session, "new session");

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lockkeeper_client::{
-    Cleanup, Client, Contact, ErrorCode, EventKind, Hold, Instant, SessionId, Transaction,
-    TransactionError, Watcher, ZnodePath,
+    Cleanup, Client, Contact, ErrorCode, EventKind, Hold, HoldState, Instant, SessionId,
+    Transaction, TransactionError, Watcher, ZnodePath,
 };
 use tokio::sync::{Mutex, SetOnce};
 
@@ -69,21 +69,20 @@ impl Guard {
     /// The same for a node of any kind. `own`: a watch on it, if there is one already.
     pub(crate) async fn confirm(stake: Stake, own: Option<Watcher>) -> Result<Self, AcquireError> {
         let client = stake.client.clone();
-        let hold = client.hold(&stake.node.path);
-        let enough = client.lease_length() / 2;
+        let (hold, mut seen) = client.hold_and_look(&stake.node.path);
         let mut failed = None;
         for _ in 0..PROOFS {
-            let mut lease = client.lease();
             // What is sent before this proves nothing.
-            while lease.session == stake.session() && lease.sure_from > client.now() {
-                tokio::time::sleep(lease.sure_from - client.now()).await;
-                lease = client.lease();
+            while seen.lease.session == stake.session() && seen.lease.sure_from > seen.now {
+                tokio::time::sleep(seen.lease.sure_from - seen.now).await;
+                seen = hold.state();
             }
+            let lease = seen.lease;
             if lease.session != stake.session() && !Mutant::SkipsOwnershipCheck.is_awake() {
                 return Err(AcquireError::SessionExpired { path: stake.path.clone() });
             }
             let late = Mutant::GrantsWithoutLease.is_awake();
-            if lease.remaining(client.now()) >= enough || late {
+            if lease.remaining(seen.now) >= seen.lease_length / 2 || late {
                 return Ok(Self {
                     own_watch: Mutex::new(own),
                     hold,
@@ -105,6 +104,7 @@ impl Guard {
                 Err(TransactionError::Request(error)) => failed = Some(error),
                 _ => failed = None,
             }
+            seen = hold.state();
         }
         let path = stake.path.clone();
         Err(match failed {
@@ -142,14 +142,14 @@ impl Guard {
     pub fn state(&self) -> State {
         match self.lease() {
             Err(reason) => State::Lost(reason),
-            Ok(until) if self.client().contact() != Contact::Connected => State::Suspect { until },
-            Ok(_) => State::Held,
+            Ok((_, Contact::Connected)) => State::Held,
+            Ok((until, _)) => State::Suspect { until },
         }
     }
 
-    /// The deadline, or why the lock is lost. Both from one look at the session: between two, it
-    /// could have become another one.
-    fn lease(&self) -> Result<Instant, LossReason> {
+    /// The deadline and the contact, or why the lock is lost. All from one look at the session:
+    /// between two, it could have become another one.
+    fn lease(&self) -> Result<(Instant, Contact), LossReason> {
         match self.lost.get().copied() {
             Some(reason) => Err(reason),
             None => self.look().map_err(|reason| self.lose(reason)),
@@ -160,7 +160,7 @@ impl Guard {
     /// client's [`Clock`](crate::Clock); `None` if it is lost. It moves on while the session is
     /// alive.
     pub fn deadline(&self) -> Option<Instant> {
-        self.lease().ok()
+        self.lease().ok().map(|(deadline, _)| deadline)
     }
 
     /// What is left until the deadline; zero if the lock is lost.
@@ -174,7 +174,7 @@ impl Guard {
     /// # Errors
     /// If it is lost, or the lease ends before that.
     pub fn ensure(&self, wanted: Duration) -> Result<(), EnsureError> {
-        let deadline = self.lease().map_err(EnsureError::Lost)?;
+        let (deadline, _) = self.lease().map_err(EnsureError::Lost)?;
         let left = deadline.since(self.client().now());
         if left < wanted { Err(EnsureError::TooShort { left, wanted }) } else { Ok(()) }
     }
@@ -288,7 +288,7 @@ impl Guard {
         let state = self.state();
         let Self { own_watch, hold, others, mut stake, .. } = self;
         // The others go first, so that the last answer is about all.
-        drop((own_watch, hold, others));
+        drop((own_watch, others));
         let cleanup = stake.cleanup.take();
         if let (true, Some(Cleanup::Node(node))) =
             (Mutant::ReleaseForgetsRetry.is_awake(), &cleanup)
@@ -298,7 +298,7 @@ impl Guard {
         }
         let answer = match state {
             State::Lost(LossReason::SessionExpired | LossReason::ClientClosed) => None,
-            _ => cleanup.map(|cleanup| stake.client.clean_up_confirmed(cleanup)),
+            _ => cleanup.map(|cleanup| stake.client.clean_up_held(hold, cleanup)),
         };
         Releasing { state, answer }
     }
@@ -344,12 +344,9 @@ impl Guard {
         &self.stake.client
     }
 
-    /// The deadline as the session has it now, or what has been lost.
-    fn look(&self) -> Result<Instant, LossReason> {
-        let contact = self.client().contact();
-        let lease = self.client().lease();
-        // Read after the lease, so that the deadline is never compared with a time before it.
-        let now = self.client().now();
+    /// The deadline and the contact as the session has them now, or what has been lost.
+    fn look(&self) -> Result<(Instant, Contact), LossReason> {
+        let HoldState { contact, lease, is_gone, now, .. } = self.hold.state();
         if contact == Contact::Closed {
             return Err(LossReason::ClientClosed);
         }
@@ -358,14 +355,12 @@ impl Guard {
             return Err(LossReason::SessionExpired);
         }
         let mut holds = self.others.iter().map(|(hold, _)| hold);
-        if self.hold.is_gone() || holds.any(Hold::is_gone) {
+        if is_gone || holds.any(Hold::is_gone) {
             return Err(self.deletion());
         }
         let unbroken = lease.generation == self.generation || adopts;
-        lease
-            .deadline
-            .filter(|deadline| unbroken && *deadline > now)
-            .ok_or(LossReason::DeadlinePassed)
+        let deadline = lease.deadline.filter(|deadline| unbroken && *deadline > now);
+        deadline.map(|deadline| (deadline, contact)).ok_or(LossReason::DeadlinePassed)
     }
 
     /// Makes a loss final; the first reason stays.
