@@ -226,12 +226,28 @@ impl Client {
         mode: CreateMode,
         acl: Vec<Acl>,
     ) -> Reply<Created> {
-        let request = create_request(self.full(path), data.into(), mode, acl);
-        let request = match mode {
-            CreateMode::Container => Request::CreateContainer(request),
-            _ => Request::Create2(request),
-        };
+        let request = creation(self.full(path), data.into(), mode, acl);
         self.send(path, request, read_created)
+    }
+
+    /// Creates a node as [`Client::create`] does, and lists another one right behind it, as
+    /// [`Client::children`] does, for less than both cost.
+    pub fn create_and_list(
+        &self,
+        path: &ZnodePath,
+        data: impl Into<Bytes>,
+        mode: CreateMode,
+        listed: &ZnodePath,
+    ) -> (Reply<Created>, Reply<(Vec<String>, Stat)>) {
+        let create = creation(self.full(path), data.into(), mode, Acl::open());
+        let list = Request::GetChildren2(self.read(listed));
+        let ops = [create.op(), list.op()];
+        let [created, names] = self.inner.shared.submit_both(create, list);
+        let chroot = &self.inner.chroot;
+        (
+            Reply::new(created, ops[0], path.clone(), chroot.clone(), read_created),
+            Reply::new(names, ops[1], listed.clone(), chroot.clone(), read_children),
+        )
     }
 
     /// Creates a persistent node that the servers delete when it has been without children and
@@ -543,6 +559,14 @@ pub(crate) fn create_request(
     acl: Vec<Acl>,
 ) -> CreateRequest {
     CreateRequest { path: path.to_string(), data, acl, flags: mode.flags() }
+}
+
+fn creation(path: ZnodePath, data: Bytes, mode: CreateMode, acl: Vec<Acl>) -> Request {
+    let request = create_request(path, data, mode, acl);
+    match mode {
+        CreateMode::Container => Request::CreateContainer(request),
+        _ => Request::Create2(request),
+    }
 }
 
 fn read_created(response: Response, chroot: &ZnodePath) -> Option<Created> {

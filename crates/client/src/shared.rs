@@ -90,6 +90,21 @@ impl Shared {
         receiver
     }
 
+    /// The same for two requests, of which the second goes right behind the first.
+    pub(crate) fn submit_both(
+        &self,
+        first: Request,
+        second: Request,
+    ) -> [oneshot::Receiver<Answer>; 2] {
+        let (first_sender, first_receiver) = oneshot::channel();
+        let (second_sender, second_receiver) = oneshot::channel();
+        self.act(|core, now| {
+            core.session.submit(now, first, first_sender);
+            core.session.submit(now, second, second_sender);
+        });
+        [first_receiver, second_receiver]
+    }
+
     pub(crate) fn submit_watching(
         &self,
         request: Request,

@@ -89,8 +89,8 @@ impl Contender {
         let mut contender = Self::new(client, terms, kind);
         let name = contender.new_node();
         // The server answers in order, so the listing shows the new node.
-        let created = client.create(&name, data.clone(), CreateMode::EphemeralSequential);
-        let listing = client.children(&terms.path);
+        let mode = CreateMode::EphemeralSequential;
+        let (created, listing) = client.create_and_list(&name, data.clone(), mode, &terms.path);
         match created.await {
             Ok(created) => contender.node = Some(created),
             Err(error) if error.code() == Some(ErrorCode::NoNode) => {
