@@ -178,7 +178,7 @@ impl Client {
 
     /// The same, and how it stands at its beginning, for less than [`Hold::state`] costs.
     pub fn hold_and_look(&self, path: &ZnodePath) -> (Hold, HoldState) {
-        self.inner.shared.hold(self.full(path))
+        self.inner.shared.hold(path.below(&self.inner.chroot))
     }
 
     /// Deletes something before the session ends, over as many connections as it takes. Needs no
@@ -202,7 +202,7 @@ impl Client {
     }
 
     fn cleaned_up(&self, path: ZnodePath, receiver: oneshot::Receiver<Answer>) -> Reply<()> {
-        Reply::new(receiver, OpCode::Delete, path, self.inner.chroot.clone(), |_, _| Some(()))
+        Reply::new(receiver, OpCode::Delete, path, self.strip(), |_, _| Some(()))
     }
 
     // ----- writes -----------------------------------------------------------------------------
@@ -243,10 +243,9 @@ impl Client {
         let list = Request::GetChildren2(self.read(listed));
         let ops = [create.op(), list.op()];
         let [created, names] = self.inner.shared.submit_both(create, list);
-        let chroot = &self.inner.chroot;
         (
-            Reply::new(created, ops[0], path.clone(), chroot.clone(), read_created),
-            Reply::new(names, ops[1], listed.clone(), chroot.clone(), read_children),
+            Reply::new(created, ops[0], path.clone(), self.strip(), read_created),
+            Reply::new(names, ops[1], listed.clone(), self.strip(), read_children),
         )
     }
 
@@ -311,7 +310,7 @@ impl Client {
         }
         for path in above.into_iter().rev() {
             let mode = CreateMode::Persistent;
-            let request = create_request(path.clone(), Bytes::new(), mode, Acl::open());
+            let request = create_request(path.to_string(), Bytes::new(), mode, Acl::open());
             match self.send(&path, Request::Create2(request), |_, _| Some(())).await {
                 Err(error) if error.code() != Some(ErrorCode::NodeExists) => return Err(error),
                 _ => {}
@@ -323,7 +322,7 @@ impl Client {
     /// Deletes a node that has no children. `version`: only if its data version is this one.
     pub fn delete(&self, path: &ZnodePath, version: Option<i32>) -> Reply<()> {
         let version = version.unwrap_or(ANY_VERSION);
-        let request = DeleteRequest { path: self.full(path).to_string(), version };
+        let request = DeleteRequest { path: self.full(path), version };
         self.send(path, Request::Delete(request), |_, _| Some(()))
     }
 
@@ -335,7 +334,7 @@ impl Client {
         version: Option<i32>,
     ) -> Reply<Stat> {
         let request = SetDataRequest {
-            path: self.full(path).to_string(),
+            path: self.full(path),
             data: data.into(),
             version: version.unwrap_or(ANY_VERSION),
         };
@@ -344,11 +343,8 @@ impl Client {
 
     /// Changes a node's access control list. `version`: only if the list's version is this one.
     pub fn set_acl(&self, path: &ZnodePath, acl: Vec<Acl>, version: Option<i32>) -> Reply<Stat> {
-        let request = SetAclRequest {
-            path: self.full(path).to_string(),
-            acl,
-            version: version.unwrap_or(ANY_VERSION),
-        };
+        let request =
+            SetAclRequest { path: self.full(path), acl, version: version.unwrap_or(ANY_VERSION) };
         self.send(path, Request::SetAcl(request), read_stat)
     }
 
@@ -462,7 +458,7 @@ impl Client {
     pub fn ephemerals(&self, path: &ZnodePath) -> Reply<Vec<String>> {
         self.send(path, Request::GetEphemerals(self.at(path)), |response, chroot| match response {
             Response::Names(paths) => {
-                Some(paths.iter().map(|path| strip_chroot(path, chroot)).collect())
+                Some(paths.into_iter().map(|path| strip_chroot(path, chroot)).collect())
             }
             _ => None,
         })
@@ -498,33 +494,40 @@ impl Client {
             AddWatchMode::Persistent => WatchKind::Persistent,
             AddWatchMode::PersistentRecursive => WatchKind::PersistentRecursive,
         };
-        let request = AddWatchRequest { path: self.full(path).to_string(), mode: mode.code() };
+        let request = AddWatchRequest { path: self.full(path), mode: mode.code() };
         let (sender, events) = mpsc::unbounded_channel();
         let shared = &self.inner.shared;
         let (id, receiver) =
             shared.submit_watching(Request::AddWatch(request), kind, WatchSink::Stream(sender));
-        let chroot = self.inner.chroot.clone();
-        let stream = WatchStream::new(Arc::clone(shared), id, chroot.clone(), events);
-        Reply::new(receiver, OpCode::AddWatch, path.clone(), chroot, |_, _| Some(())).await?;
+        let stream = WatchStream::new(Arc::clone(shared), id, self.strip(), events);
+        Reply::new(receiver, OpCode::AddWatch, path.clone(), None, |_, _| Some(())).await?;
         Ok(stream)
     }
 
     // ----- inside -----------------------------------------------------------------------------
 
     /// A path as the servers know it.
-    pub(crate) fn full(&self, path: &ZnodePath) -> ZnodePath {
-        path.below(&self.inner.chroot)
+    pub(crate) fn full(&self, path: &ZnodePath) -> String {
+        match self.inner.chroot.is_root() {
+            true => path.as_str().to_owned(),
+            false => path.below(&self.inner.chroot).to_string(),
+        }
+    }
+
+    /// What is to be taken off the paths in answers, if there is anything.
+    pub(crate) fn strip(&self) -> Option<ZnodePath> {
+        (!self.inner.chroot.is_root()).then(|| self.inner.chroot.clone())
     }
 
     pub(crate) fn send<T>(
         &self,
         path: &ZnodePath,
         request: Request,
-        read: fn(Response, &ZnodePath) -> Option<T>,
+        read: fn(Response, Option<&ZnodePath>) -> Option<T>,
     ) -> Reply<T> {
         let op = request.op();
         let receiver = self.inner.shared.submit(request);
-        Reply::new(receiver, op, path.clone(), self.inner.chroot.clone(), read)
+        Reply::new(receiver, op, path.clone(), self.strip(), read)
     }
 
     fn watch_once<T>(
@@ -532,36 +535,35 @@ impl Client {
         path: &ZnodePath,
         request: Request,
         kind: WatchKind,
-        read: fn(Response, &ZnodePath) -> Option<T>,
+        read: fn(Response, Option<&ZnodePath>) -> Option<T>,
     ) -> (Reply<T>, Watcher) {
         let op = request.op();
         let (sender, event) = oneshot::channel();
         let shared = &self.inner.shared;
         let (id, receiver) = shared.submit_watching(request, kind, WatchSink::Once(sender));
-        let chroot = self.inner.chroot.clone();
-        let reply = Reply::new(receiver, op, path.clone(), chroot.clone(), read);
-        (reply, Watcher::new(Arc::clone(shared), id, chroot, event))
+        let reply = Reply::new(receiver, op, path.clone(), self.strip(), read);
+        (reply, Watcher::new(Arc::clone(shared), id, self.strip(), event))
     }
 
     fn at(&self, path: &ZnodePath) -> PathRequest {
-        PathRequest { path: self.full(path).to_string() }
+        PathRequest { path: self.full(path) }
     }
 
     fn read(&self, path: &ZnodePath) -> PathWatchRequest {
-        PathWatchRequest { path: self.full(path).to_string(), watch: false }
+        PathWatchRequest { path: self.full(path), watch: false }
     }
 }
 
 pub(crate) fn create_request(
-    path: ZnodePath,
+    path: String,
     data: Bytes,
     mode: CreateMode,
     acl: Vec<Acl>,
 ) -> CreateRequest {
-    CreateRequest { path: path.to_string(), data, acl, flags: mode.flags() }
+    CreateRequest { path, data, acl, flags: mode.flags() }
 }
 
-fn creation(path: ZnodePath, data: Bytes, mode: CreateMode, acl: Vec<Acl>) -> Request {
+fn creation(path: String, data: Bytes, mode: CreateMode, acl: Vec<Acl>) -> Request {
     let request = create_request(path, data, mode, acl);
     match mode {
         CreateMode::Container => Request::CreateContainer(request),
@@ -569,27 +571,27 @@ fn creation(path: ZnodePath, data: Bytes, mode: CreateMode, acl: Vec<Acl>) -> Re
     }
 }
 
-fn read_created(response: Response, chroot: &ZnodePath) -> Option<Created> {
+fn read_created(response: Response, chroot: Option<&ZnodePath>) -> Option<Created> {
     let Response::Created { path, stat } = response else { return None };
-    let path = ZnodePath::new(&strip_chroot(&path, chroot)).ok()?;
+    let path = ZnodePath::new(&strip_chroot(path, chroot)).ok()?;
     Some(Created { path, stat })
 }
 
-fn read_stat(response: Response, _: &ZnodePath) -> Option<Stat> {
+fn read_stat(response: Response, _: Option<&ZnodePath>) -> Option<Stat> {
     match response {
         Response::Stat(stat) => Some(stat),
         _ => None,
     }
 }
 
-fn read_data(response: Response, _: &ZnodePath) -> Option<(Bytes, Stat)> {
+fn read_data(response: Response, _: Option<&ZnodePath>) -> Option<(Bytes, Stat)> {
     match response {
         Response::Data { data, stat } => Some((data, stat)),
         _ => None,
     }
 }
 
-fn read_children(response: Response, _: &ZnodePath) -> Option<(Vec<String>, Stat)> {
+fn read_children(response: Response, _: Option<&ZnodePath>) -> Option<(Vec<String>, Stat)> {
     match response {
         Response::Children { names, stat } => Some((names, stat)),
         _ => None,

@@ -26,8 +26,9 @@ pub struct Reply<T> {
     receiver: oneshot::Receiver<Answer>,
     op: OpCode,
     path: ZnodePath,
-    chroot: ZnodePath,
-    read: fn(Response, &ZnodePath) -> Option<T>,
+    /// What is to be taken off the paths in the answer.
+    chroot: Option<ZnodePath>,
+    read: fn(Response, Option<&ZnodePath>) -> Option<T>,
 }
 
 impl<T> Reply<T> {
@@ -35,8 +36,8 @@ impl<T> Reply<T> {
         receiver: oneshot::Receiver<Answer>,
         op: OpCode,
         path: ZnodePath,
-        chroot: ZnodePath,
-        read: fn(Response, &ZnodePath) -> Option<T>,
+        chroot: Option<ZnodePath>,
+        read: fn(Response, Option<&ZnodePath>) -> Option<T>,
     ) -> Self {
         Self { receiver, op, path, chroot, read }
     }
@@ -51,7 +52,7 @@ impl<T> Reply<T> {
 
     fn finish(&self, (answer, _): Answer) -> Result<T, Error> {
         answer
-            .and_then(|response| (self.read)(response, &self.chroot).ok_or(misfit(self.op)))
+            .and_then(|response| (self.read)(response, self.chroot.as_ref()).ok_or(misfit(self.op)))
             .map_err(|reason| Error::new(self.op, self.path.as_str(), reason))
     }
 }

@@ -106,14 +106,14 @@ impl Transaction {
     /// As [`Transaction::commit`].
     pub async fn commit_numbered(self) -> Result<(Vec<OpResult>, Zxid), TransactionError> {
         let about: Vec<_> = self.ops.iter().map(|op| (op.code(), path_of(op).to_owned())).collect();
-        let chroot = self.client.chroot().clone();
+        let chroot = self.client.strip();
         let request = Request::Multi(self.ops);
         let reply = self.client.send(&ZnodePath::root(), request, |response, chroot| {
             let Response::Multi(results) = response else { return None };
             Some(results.into_iter().map(|result| localize(result, chroot)).collect::<Vec<_>>())
         });
         let (results, zxid) = reply.with_zxid().await?;
-        match failure(&results, &about, &chroot) {
+        match failure(&results, &about, chroot.as_ref()) {
             Some(error) => Err(error),
             None => Ok((results, zxid)),
         }
@@ -125,7 +125,7 @@ impl Transaction {
     }
 
     fn versioned(&self, path: &ZnodePath, version: Option<i32>) -> (String, i32) {
-        (self.client.full(path).to_string(), version.unwrap_or(ANY_VERSION))
+        (self.client.full(path), version.unwrap_or(ANY_VERSION))
     }
 }
 
@@ -133,12 +133,12 @@ impl Transaction {
 fn failure(
     results: &[OpResult],
     about: &[(OpCode, String)],
-    chroot: &ZnodePath,
+    chroot: Option<&ZnodePath>,
 ) -> Option<TransactionError> {
     let mut each = results.iter().zip(about).enumerate();
     let culprit = each.find_map(|(index, (result, (op, path)))| match result {
         OpResult::Error(Some(code)) => {
-            let path = strip_chroot(path, chroot);
+            let path = strip_chroot(path.clone(), chroot);
             Some(TransactionError::Failed { index, op: *op, path, code: *code })
         }
         _ => None,
@@ -160,11 +160,11 @@ fn path_of(op: &Op) -> &str {
     }
 }
 
-fn localize(result: OpResult, chroot: &ZnodePath) -> OpResult {
+fn localize(result: OpResult, chroot: Option<&ZnodePath>) -> OpResult {
     match result {
-        OpResult::Create { path } => OpResult::Create { path: strip_chroot(&path, chroot) },
+        OpResult::Create { path } => OpResult::Create { path: strip_chroot(path, chroot) },
         OpResult::Create2 { path, stat } => {
-            OpResult::Create2 { path: strip_chroot(&path, chroot), stat }
+            OpResult::Create2 { path: strip_chroot(path, chroot), stat }
         }
         other => other,
     }
@@ -183,7 +183,7 @@ mod tests {
             vec![(OpCode::Check, "/app/a".to_owned()), (OpCode::Delete, "/app/b".to_owned())];
         let chroot = ZnodePath::new("/app").unwrap();
         let error = |code| OpResult::Error(Some(code));
-        let of = |results: &[OpResult]| failure(results, &about, &chroot);
+        let of = |results: &[OpResult]| failure(results, &about, Some(&chroot));
         assert_eq!(of(&[OpResult::Check, OpResult::Delete]), None);
         let failed = of(&[OpResult::Error(None), error(ErrorCode::NoNode)]);
         let (op, path, code) = (OpCode::Delete, "/b".to_owned(), ErrorCode::NoNode);

@@ -18,12 +18,12 @@ pub struct WatchLost;
 struct Registration {
     shared: Arc<Shared>,
     id: WatchId,
-    chroot: ZnodePath,
+    chroot: Option<ZnodePath>,
 }
 
 impl Registration {
     fn localize(&self, mut event: WatchEvent) -> WatchEvent {
-        event.path = strip_chroot(&event.path, &self.chroot);
+        event.path = strip_chroot(event.path, self.chroot.as_ref());
         event
     }
 }
@@ -49,7 +49,7 @@ impl Watcher {
     pub(crate) fn new(
         shared: Arc<Shared>,
         id: WatchId,
-        chroot: ZnodePath,
+        chroot: Option<ZnodePath>,
         receiver: oneshot::Receiver<WatchEvent>,
     ) -> Self {
         Self { registration: Registration { shared, id, chroot }, receiver }
@@ -83,7 +83,7 @@ impl WatchStream {
     pub(crate) fn new(
         shared: Arc<Shared>,
         id: WatchId,
-        chroot: ZnodePath,
+        chroot: Option<ZnodePath>,
         receiver: mpsc::UnboundedReceiver<WatchEvent>,
     ) -> Self {
         Self { registration: Registration { shared, id, chroot }, receiver }
@@ -103,13 +103,11 @@ impl WatchStream {
 }
 
 /// A server's path as the client sees it.
-pub(crate) fn strip_chroot(path: &str, chroot: &ZnodePath) -> String {
-    if chroot.is_root() {
-        return path.to_owned();
-    }
+pub(crate) fn strip_chroot(path: String, chroot: Option<&ZnodePath>) -> String {
+    let Some(chroot) = chroot else { return path };
     match path.strip_prefix(chroot.as_str()) {
         Some("") => "/".to_owned(),
         Some(rest) => rest.to_owned(),
-        None => path.to_owned(),
+        None => path,
     }
 }

@@ -143,16 +143,16 @@ impl Contender {
 
     /// Reads a listing of the queue.
     pub(crate) fn line(&self, (names, stat): (Vec<String>, Stat)) -> Result<Line, AcquireError> {
-        let Terms { path, profile, kinds } = self.terms.clone();
-        let mut line = Line::read(names, profile, kinds).map_err(|foreign| {
-            AcquireError::Foreign { path: path.clone(), profile, names: foreign.0 }
+        let Terms { path, profile, kinds } = &self.terms;
+        let mut line = Line::read(names, *profile, kinds).map_err(|foreign| {
+            AcquireError::Foreign { path: path.clone(), profile: *profile, names: foreign.0 }
         })?;
         line.set_listed(&stat);
-        let own = line.places().iter().find(|place| Some(place.name.as_str()) == self.name());
-        if let Some(place) = own {
+        let own = self.name();
+        if let Some(place) = line.places().iter().find(|place| Some(place.name.as_str()) == own) {
             let sequence = place.sequence;
             if sequence.0 < 0 || sequence.0 >= REFUSE_AT {
-                return Err(AcquireError::Exhausted { path, sequence });
+                return Err(AcquireError::Exhausted { path: path.clone(), sequence });
             }
             if sequence.0 >= WARN_AT {
                 tracing::warn!(%path, %sequence, "the path's sequence numbers are nearly used up");

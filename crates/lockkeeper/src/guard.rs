@@ -44,7 +44,12 @@ const PROOFS: u32 = 3;
 /// its writes in [`Guard::transaction`].
 #[must_use = "the lock is released when the guard is dropped"]
 #[derive(Debug)]
-pub struct Guard {
+pub struct Guard(Box<Belief>);
+
+/// What a guard is. Behind a pointer, as a guard is passed on many times on its way to the holder
+/// and back.
+#[derive(Debug)]
+struct Belief {
     // Declared before the stake, whose deletion must not fire it: dropped in this order.
     own_watch: Mutex<Option<Watcher>>,
     hold: Hold,
@@ -68,8 +73,7 @@ impl Guard {
 
     /// The same for a node of any kind. `own`: a watch on it, if there is one already.
     pub(crate) async fn confirm(stake: Stake, own: Option<Watcher>) -> Result<Self, AcquireError> {
-        let client = stake.client.clone();
-        let (hold, mut seen) = client.hold_and_look(&stake.node.path);
+        let (hold, mut seen) = stake.client.hold_and_look(&stake.node.path);
         let mut failed = None;
         for _ in 0..PROOFS {
             // What is sent before this proves nothing.
@@ -83,7 +87,7 @@ impl Guard {
             }
             let late = Mutant::GrantsWithoutLease.is_awake();
             if lease.remaining(seen.now) >= seen.lease_length / 2 || late {
-                return Ok(Self {
+                return Ok(Self(Box::new(Belief {
                     own_watch: Mutex::new(own),
                     hold,
                     others: Vec::new(),
@@ -92,9 +96,9 @@ impl Guard {
                     lost: SetOnce::new(),
                     revoking: AtomicBool::new(false),
                     stake,
-                });
+                })));
             }
-            match prove(&client, &stake.node.path).await {
+            match prove(&stake.client, &stake.node.path).await {
                 Err(TransactionError::Failed { .. }) => {
                     return Err(AcquireError::NodeDeleted { node: stake.node.path.clone() });
                 }
@@ -109,29 +113,29 @@ impl Guard {
         let path = stake.path.clone();
         Err(match failed {
             Some(error) => AcquireError::from_client(&path, error),
-            None => AcquireError::LeaseTooShort { path, lease: client.lease_length() },
+            None => AcquireError::LeaseTooShort { path, lease: seen.lease_length },
         })
     }
 
     /// A value that is larger than that of every earlier holder of this lock. Give it to the
     /// resources that you use under the lock, and let them refuse lower ones.
     pub fn token(&self) -> FencingToken {
-        self.token
+        self.0.token
     }
 
     /// The lock.
     pub fn path(&self) -> &ZnodePath {
-        &self.stake.path
+        &self.0.stake.path
     }
 
     /// The holder's own node.
     pub fn node(&self) -> &ZnodePath {
-        &self.stake.node.path
+        &self.0.stake.node.path
     }
 
     /// The session that holds it.
     pub fn session(&self) -> SessionId {
-        self.stake.session()
+        self.0.stake.session()
     }
 
     /// How the lock stands. Decided here and now, without asking a server.
@@ -150,7 +154,7 @@ impl Guard {
     /// The deadline and the contact, or why the lock is lost. All from one look at the session:
     /// between two, it could have become another one.
     fn lease(&self) -> Result<(Instant, Contact), LossReason> {
-        match self.lost.get().copied() {
+        match self.0.lost.get().copied() {
             Some(reason) => Err(reason),
             None => self.look().map_err(|reason| self.lose(reason)),
         }
@@ -218,7 +222,7 @@ impl Guard {
                     biased;
                     reason = self.node_deleted() => reason,
                     _ = status.changed() => None,
-                    _ = self.lost.wait() => None,
+                    _ = self.0.lost.wait() => None,
                     () = self.deadline_near() => None,
                 },
             };
@@ -266,7 +270,7 @@ impl Guard {
     /// Starts a transaction that is applied only while the lock is held: it begins with a check
     /// of the holder's own node, and of all of them if there are several.
     pub fn transaction(&self) -> Transaction {
-        let others = self.others.iter().map(|(_, stake)| &stake.node.path);
+        let others = self.0.others.iter().map(|(_, stake)| &stake.node.path);
         let own = self.client().transaction().check(self.node(), None);
         others.fold(own, |transaction, node| transaction.check(node, None))
     }
@@ -286,7 +290,7 @@ impl Guard {
     /// Hands the deletion over for sending, so that what is sent from now on comes after it.
     pub(crate) fn begin_release(self) -> Releasing {
         let state = self.state();
-        let Self { own_watch, hold, others, mut stake, .. } = self;
+        let Belief { own_watch, hold, others, mut stake, .. } = *self.0;
         // The others go first, so that the last answer is about all.
         drop((own_watch, others));
         let cleanup = stake.cleanup.take();
@@ -305,7 +309,7 @@ impl Guard {
 
     /// Gives up the belief, and leaves the deletion to the caller.
     pub(crate) fn into_stake(self) -> Stake {
-        self.stake
+        self.0.stake
     }
 
     /// Somebody else found the node missing.
@@ -315,13 +319,13 @@ impl Guard {
 
     /// The same node for another holder of this process: a larger token, and the same belief.
     pub(crate) fn regrant(mut self) -> Self {
-        self.token = self.token.next_grant();
+        self.0.token = self.0.token.next_grant();
         self
     }
 
     /// The same with a token that was made at the grant.
     pub(crate) fn with_token(mut self, token: FencingToken) -> Self {
-        self.token = token;
+        self.0.token = token;
         self
     }
 
@@ -330,23 +334,23 @@ impl Guard {
         for other in others {
             let stake = Stake::of(other)?;
             let hold = self.client().hold(&stake.node.path);
-            self.others.push((hold, stake));
+            self.0.others.push((hold, stake));
         }
         Ok(self)
     }
 
     /// Ends it without deleting its node: another one has taken the place.
     pub(crate) fn dissolve(mut self) {
-        self.stake.cleanup = None;
+        self.0.stake.cleanup = None;
     }
 
     pub(crate) fn client(&self) -> &Client {
-        &self.stake.client
+        &self.0.stake.client
     }
 
     /// The deadline and the contact as the session has them now, or what has been lost.
     fn look(&self) -> Result<(Instant, Contact), LossReason> {
-        let HoldState { contact, lease, is_gone, now, .. } = self.hold.state();
+        let HoldState { contact, lease, is_gone, now, .. } = self.0.hold.state();
         if contact == Contact::Closed {
             return Err(LossReason::ClientClosed);
         }
@@ -354,11 +358,11 @@ impl Guard {
         if lease.session != self.session() && !adopts {
             return Err(LossReason::SessionExpired);
         }
-        let mut holds = self.others.iter().map(|(hold, _)| hold);
+        let mut holds = self.0.others.iter().map(|(hold, _)| hold);
         if is_gone || holds.any(Hold::is_gone) {
             return Err(self.deletion());
         }
-        let unbroken = lease.generation == self.generation || adopts;
+        let unbroken = lease.generation == self.0.generation || adopts;
         let deadline = lease.deadline.filter(|deadline| unbroken && *deadline > now);
         deadline.map(|deadline| (deadline, contact)).ok_or(LossReason::DeadlinePassed)
     }
@@ -366,13 +370,13 @@ impl Guard {
     /// Makes a loss final; the first reason stays.
     fn lose(&self, reason: LossReason) -> LossReason {
         // It fails if a reason is known already.
-        let _ = self.lost.set(reason);
-        self.lost.get().copied().unwrap_or(reason)
+        let _ = self.0.lost.set(reason);
+        self.0.lost.get().copied().unwrap_or(reason)
     }
 
     /// Waits until the node is deleted (`Some`), or something else is to be looked at.
     async fn node_deleted(&self) -> Option<LossReason> {
-        let mut own_watch = self.own_watch.lock().await;
+        let mut own_watch = self.0.own_watch.lock().await;
         let watcher = match own_watch.take() {
             Some(watcher) => watcher,
             None => match self.client().data_watched(self.node()).await {
@@ -398,7 +402,7 @@ impl Guard {
 
     /// Waits until the node carries the mark of somebody who wants the lock.
     async fn asked_for(&self) {
-        while !self.revoking.load(Ordering::Acquire) {
+        while !self.0.revoking.load(Ordering::Acquire) {
             match self.client().data_watched(self.node()).await {
                 Ok(((data, _), mut watcher)) => {
                     if !self.look_for_revocation(&data) {
@@ -417,14 +421,14 @@ impl Guard {
 
     fn look_for_revocation(&self, data: &Bytes) -> bool {
         if data == REQUEST {
-            self.revoking.store(true, Ordering::Release);
+            self.0.revoking.store(true, Ordering::Release);
         }
         data == REQUEST
     }
 
     /// What it means that the node is gone.
     fn deletion(&self) -> LossReason {
-        if self.revoking.load(Ordering::Acquire) {
+        if self.0.revoking.load(Ordering::Acquire) {
             LossReason::Revoked
         } else {
             LossReason::NodeDeleted

@@ -130,8 +130,7 @@ impl Profile {
             if (self, *kind) == (Self::Kazoo, Kind::Lease) {
                 return is_kazoo_lease(name).then_some((Kind::Lease, Sequence(0)));
             }
-            let (owner, number) = name.rsplit_once(self.marker(*kind))?;
-            let sequence = Sequence::parse(number)?;
+            let (owner, sequence) = split_name(name, self.marker(*kind))?;
             match kind {
                 Kind::Permits(_) => {
                     let (_, permits) = owner.rsplit_once('-')?;
@@ -141,6 +140,15 @@ impl Profile {
             }
         })
     }
+}
+
+/// Parts a name into what stands before the marker and the number behind it, which has ten
+/// characters, or eleven if it is far below zero.
+fn split_name<'a>(name: &'a str, marker: &str) -> Option<(&'a str, Sequence)> {
+    [10, 11].into_iter().find_map(|len| {
+        let (front, number) = name.split_at_checked(name.len().checked_sub(len)?)?;
+        Some((front.strip_suffix(marker)?, Sequence::parse(number)?))
+    })
 }
 
 /// Whether kazoo's `Semaphore` could have made a node with this name.
@@ -167,17 +175,26 @@ mod tests {
         ] {
             assert_eq!(profile.parse(&name, &kinds), Some((kind, Sequence(7))), "{name}");
         }
-        let negative = format!("_c_{id}-lock--000000007");
-        assert_eq!(
-            Profile::Curator.parse(&negative, &kinds),
-            Some((Kind::Exclusive, Sequence(-7)))
-        );
+        for (text, number) in [("-000000007", -7), ("-2147483648", i32::MIN)] {
+            let negative = format!("_c_{id}-lock-{text}");
+            let place = Some((Kind::Exclusive, Sequence(number)));
+            assert_eq!(Profile::Curator.parse(&negative, &kinds), place, "{text}");
+        }
     }
 
     #[test]
     fn foreign_names_are_not_taken_for_contenders() {
         let kazoo = "5e1d0b5c7a5e4d2c9f0e0123456789ab__lock__0000000007";
-        for name in ["", "lock", "x-lock-", "x-lock-7", "x-lock-000000000x", "0000000007", kazoo] {
+        for name in [
+            "",
+            "lock",
+            "x-lock-",
+            "x-lock-7",
+            "x-lock-000000000x",
+            "0000000007",
+            "ä000000007",
+            kazoo,
+        ] {
             assert_eq!(Profile::Curator.parse(name, &[Kind::Exclusive]), None, "{name}");
         }
         assert_eq!(Profile::Kazoo.parse("x-lock-0000000007", &[Kind::Exclusive]), None);

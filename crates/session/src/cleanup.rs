@@ -94,26 +94,25 @@ impl Cleanup {
         }
     }
 
-    /// What to send. A look is taken at a server that may lag behind the one that took the
-    /// create, so a `sync` goes before it.
-    pub(crate) fn requests(&self) -> Vec<Request> {
-        let sync = |path: &ZnodePath| Request::Sync(PathRequest { path: path.to_string() });
+    /// What to send first, if anything, and the request whose answer decides. A look is taken at a
+    /// server that may lag behind the one that took the create, so a `sync` goes before it.
+    pub(crate) fn requests(&self) -> (Option<Request>, Request) {
+        let sync = |path: &ZnodePath| Some(Request::Sync(PathRequest { path: path.to_string() }));
         let look = |path: &ZnodePath| PathWatchRequest { path: path.to_string(), watch: false };
         match self {
-            Self::Node(node) => vec![Request::Delete(delete(node))],
-            Self::Child { parent, .. } => {
-                vec![sync(parent), Request::GetChildren(look(parent))]
-            }
-            Self::Reused { node, .. } => vec![sync(node), Request::GetData(look(node))],
+            Self::Node(node) => (None, Request::Delete(delete(node))),
+            Self::Child { parent, .. } => (sync(parent), Request::GetChildren(look(parent))),
+            Self::Reused { node, .. } => (sync(node), Request::GetData(look(node))),
             Self::Pair { node, with } => {
-                vec![Request::Multi([node, with].map(|node| Op::Delete(delete(node))).to_vec())]
+                let deletes = [node, with].map(|node| Op::Delete(delete(node)));
+                (None, Request::Multi(deletes.to_vec()))
             }
         }
     }
 }
 
 fn delete(node: &ZnodePath) -> DeleteRequest {
-    DeleteRequest { path: node.to_string(), version: -1 }
+    DeleteRequest { path: node.as_str().to_owned(), version: -1 }
 }
 
 /// A cleanup, and who wants to know that it is done.

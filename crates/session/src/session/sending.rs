@@ -107,13 +107,10 @@ impl<T> Session<T> {
     }
 
     fn send_cleanup(&mut self, now: Instant, entry: Entry<T>) {
-        let mut requests = entry.target.requests();
-        let last = requests.pop();
-        for request in requests {
+        let (before, request) = entry.target.requests();
+        if let Some(request) = before {
             self.send(now, request, Origin::Nobody, None);
         }
-        if let Some(request) = last {
-            self.send(now, request, Origin::Cleanup(entry), None);
-        }
+        self.send(now, request, Origin::Cleanup(entry), None);
     }
 }
