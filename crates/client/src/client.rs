@@ -184,20 +184,20 @@ impl Client {
     /// Deletes something before the session ends, over as many connections as it takes. Needs no
     /// runtime, so that it can be called from `Drop`.
     pub fn clean_up(&self, target: Cleanup) {
-        self.inner.shared.clean_up(target.below(&self.inner.chroot));
+        self.inner.shared.clean_up(self.full_target(target));
     }
 
     /// The same, with an answer when it is certain. Dropping the answer does not stop it.
     pub fn clean_up_confirmed(&self, target: Cleanup) -> Reply<()> {
         let path = target.path().clone();
-        let receiver = self.inner.shared.clean_up_confirmed(target.below(&self.inner.chroot));
+        let receiver = self.inner.shared.clean_up_confirmed(self.full_target(target));
         self.cleaned_up(path, receiver)
     }
 
     /// The same with what this client holds, of which the hold ends with it.
     pub fn clean_up_held(&self, hold: Hold, target: Cleanup) -> Reply<()> {
         let path = target.path().clone();
-        let receiver = hold.clean_up(target.below(&self.inner.chroot));
+        let receiver = hold.clean_up(self.full_target(target));
         self.cleaned_up(path, receiver)
     }
 
@@ -511,6 +511,13 @@ impl Client {
         match self.inner.chroot.is_root() {
             true => path.as_str().to_owned(),
             false => path.below(&self.inner.chroot).to_string(),
+        }
+    }
+
+    fn full_target(&self, target: Cleanup) -> Cleanup {
+        match self.inner.chroot.is_root() {
+            true => target,
+            false => target.below(&self.inner.chroot),
         }
     }
 

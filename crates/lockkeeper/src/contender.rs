@@ -229,6 +229,13 @@ impl Contender {
         self.node.as_ref()
     }
 
+    /// Hands the node over, and its deletion with it.
+    pub(crate) fn take_node(&mut self) -> Option<Created> {
+        let node = self.node.take()?;
+        self.armed = false;
+        Some(node)
+    }
+
     /// Leaves the deletion to the caller.
     pub(crate) fn disarm(&mut self) {
         self.armed = false;

@@ -91,6 +91,10 @@ impl LocalLine {
 
     /// Waits for the first place.
     pub(crate) async fn turn(self: &Arc<Self>) -> Turn {
+        // It is free only if nobody waits for it, so this overtakes nobody.
+        if let Some(turn) = self.try_turn() {
+            return turn;
+        }
         let waiting = Waiting::new(&self.bench);
         let seat = Arc::clone(&self.bench.seat).lock_owned().await;
         drop(waiting);

@@ -19,10 +19,9 @@ pub(crate) struct Stake {
 impl Stake {
     /// Takes over from a contender at the front.
     pub(crate) fn of(mut contender: Contender) -> Result<Self, AcquireError> {
-        let Some(node) = contender.node().cloned() else { return Err(contender.deleted()) };
+        let Some(node) = contender.take_node() else { return Err(contender.deleted()) };
         let (client, path) = (contender.client().clone(), contender.path().clone());
         let cleanup = Some(Cleanup::Node(node.path.clone()));
-        contender.disarm();
         Ok(Self { client, path, node, cleanup })
     }
 

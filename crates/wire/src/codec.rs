@@ -106,9 +106,11 @@ impl Record for String {
     }
 
     fn decode(input: &mut Decoder) -> Result<Self, DecodeError> {
-        let bytes = Bytes::decode(input)?;
-        let text = std::str::from_utf8(&bytes).map_err(|_| DecodeError::InvalidUtf8)?;
-        Ok(text.to_owned())
+        let len = input.take_len()?;
+        let bytes = input.rest.get(..len).ok_or(DecodeError::Truncated)?;
+        let text = std::str::from_utf8(bytes).map_err(|_| DecodeError::InvalidUtf8)?.to_owned();
+        input.rest.advance(len);
+        Ok(text)
     }
 }
 

@@ -124,11 +124,16 @@ fn segment_fault(segment: &str) -> Option<Fault> {
     match segment {
         "" => Some(Fault::Form("it has an empty segment")),
         "." | ".." => Some(Fault::Form("it has a relative segment")),
-        // Nearly all are such, and bytes are looked at many at a time.
-        _ if segment.bytes().all(|byte| matches!(byte, b' '..=b'~')) => None,
+        _ if is_plain(segment) => None,
         _ if segment.contains('\0') => Some(Fault::Form("it contains a NUL character")),
         _ => segment.chars().find(|c| is_refused(*c)).map(Fault::Refused),
     }
+}
+
+/// Whether it is printable ASCII throughout, as nearly all segments are. It looks at all bytes in
+/// any case, and so at many at a time.
+fn is_plain(segment: &str) -> bool {
+    segment.bytes().fold(true, |plain, byte| plain & matches!(byte, b' '..=b'~'))
 }
 
 fn describe(path: &str, fault: Fault) -> String {
