@@ -13,6 +13,9 @@ use foldhash::quality::{FixedState, FoldHasher};
 /// A hash table with a quick hash.
 pub(crate) type HashMap<K, V> = std::collections::HashMap<K, V, QuickHash>;
 
+/// A set with a quick hash.
+pub(crate) type HashSet<T> = std::collections::HashSet<T, QuickHash>;
+
 /// A hash that is seeded once in a process.
 ///
 /// Not the `RandomState` of its library, which takes its seed from a clock.

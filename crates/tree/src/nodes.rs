@@ -1,13 +1,13 @@
 //! The tree of nodes.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use lockkeeper_wire::{Acl, Permissions, SessionId, Stat, Zxid};
 
 use crate::acl::{AclRef, AclTable};
-use crate::hash::HashMap;
+use crate::hash::{HashMap, HashSet};
 
 /// Nodes that exist from the start and that nobody can delete.
 pub(crate) const SYSTEM_NODES: [&str; 4] =
@@ -96,9 +96,11 @@ impl Node {
 pub(crate) struct Tree {
     /// Boxed: a hash table keeps up to half of its places free, and moves all when it grows.
     nodes: HashMap<Arc<str>, Box<Node>>,
-    ephemerals: HashMap<SessionId, BTreeSet<Arc<str>>>,
+    /// In no order, as the next one: finding the place of each among thousands would cost more
+    /// than sorting them when they are asked for.
+    ephemerals: HashMap<SessionId, HashSet<Arc<str>>>,
     ephemeral_count: usize,
-    empty_containers: BTreeSet<Arc<str>>,
+    empty_containers: HashSet<Arc<str>>,
     ttl_nodes: BTreeSet<Arc<str>>,
     pub(crate) acls: AclTable,
     /// Nodes with a quota.
@@ -259,12 +261,15 @@ impl Tree {
     }
 
     /// The ephemeral nodes of a session, in order.
-    pub(crate) fn ephemerals(
-        &self,
-        session: SessionId,
-    ) -> impl ExactSizeIterator<Item = &Arc<str>> {
-        static NONE: BTreeSet<Arc<str>> = BTreeSet::new();
-        self.ephemerals.get(&session).unwrap_or(&NONE).iter()
+    pub(crate) fn ephemerals(&self, session: SessionId) -> Vec<&Arc<str>> {
+        let mut paths: Vec<_> = self.ephemerals.get(&session).into_iter().flatten().collect();
+        paths.sort_unstable();
+        paths
+    }
+
+    /// How many ephemeral nodes a session has.
+    pub(crate) fn ephemerals_of(&self, session: SessionId) -> usize {
+        self.ephemerals.get(&session).map_or(0, HashSet::len)
     }
 
     /// The sessions that own ephemeral nodes.
@@ -272,7 +277,7 @@ impl Tree {
         self.ephemerals.keys().copied()
     }
 
-    /// Containers without children, those that never had any included.
+    /// Containers without children, those that never had any included; in no order.
     pub(crate) fn empty_containers(&self) -> impl ExactSizeIterator<Item = &Arc<str>> {
         self.empty_containers.iter()
     }

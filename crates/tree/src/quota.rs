@@ -151,7 +151,7 @@ fn nearest<'a>(tree: &Tree, mut path: &'a str) -> Option<&'a str> {
 
 /// The node whose limits or stats are at `path`, if that is such a place.
 fn quota_of<'a>(path: &'a str, name: &str) -> Option<&'a str> {
-    if name_of(path) != name {
+    if !path.ends_with(name) || name_of(path) != name {
         return None;
     }
     parent_of(path).strip_prefix(ROOT).filter(|root| root.starts_with('/'))

@@ -62,7 +62,7 @@ impl<'a> View<'a> {
     /// A prefix of the text, not of the path: `/a` covers `/ab` too, as in ZooKeeper.
     pub(crate) fn ephemerals(self, session: SessionId, prefix: &str) -> Response {
         let all = matches!(prefix.trim(), "" | "/");
-        let paths = self.tree.ephemerals(session);
+        let paths = self.tree.ephemerals(session).into_iter();
         let chosen = paths.filter(|path| all || path.starts_with(prefix));
         Response::Names(chosen.map(|path| path.to_string()).collect())
     }

@@ -38,7 +38,8 @@ impl Server {
     pub fn ephemerals_by_session(&self) -> Vec<(SessionId, Vec<String>)> {
         let mut owners: Vec<SessionId> = self.tree.owners().collect();
         owners.sort_unstable();
-        let paths = |owner| self.tree.ephemerals(owner).map(|path| path.to_string()).collect();
+        let paths =
+            |owner| self.tree.ephemerals(owner).into_iter().map(|path| path.to_string()).collect();
         owners.into_iter().map(|owner| (owner, paths(owner))).collect()
     }
 

@@ -246,7 +246,7 @@ impl Server {
             timeout: session.timeout,
             deadline: session.deadline,
             connection: session.connection,
-            ephemerals: self.tree.ephemerals(id).len(),
+            ephemerals: self.tree.ephemerals_of(id),
         }
     }
 

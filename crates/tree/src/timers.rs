@@ -50,7 +50,7 @@ impl Server {
     pub(crate) fn end_session(&mut self, now: Now, session: SessionId) {
         let stamp = self.next_stamp(now);
         self.sessions.remove(session);
-        let paths = self.tree.ephemerals(session).cloned();
+        let paths = self.tree.ephemerals(session).into_iter().cloned();
         let txns: Vec<Txn> = paths.map(|path| Txn::Delete { path }).collect();
         self.commit(stamp, txns);
     }
@@ -85,7 +85,9 @@ impl Server {
         let candidates = containers.chain(self.tree.ttl_nodes());
         let is_overdue =
             |path: &&Arc<str>| self.tree.get(path).is_some_and(|node| self.is_overdue(node, now));
-        candidates.filter(is_overdue).take(BATCH).cloned().collect()
+        let mut overdue: Vec<_> = candidates.filter(is_overdue).take(BATCH).cloned().collect();
+        overdue.sort_unstable();
+        overdue
     }
 
     /// A container that never had a child is probably about to get its first one.
