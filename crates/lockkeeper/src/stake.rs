@@ -34,8 +34,8 @@ impl Stake {
 impl Drop for Stake {
     fn drop(&mut self) {
         // With its session, the node is gone.
-        if self.session() == self.client.session_id()
-            && let Some(cleanup) = self.cleanup.take()
+        if let Some(cleanup) = self.cleanup.take()
+            && self.session() == self.client.session_id()
         {
             self.client.clean_up(cleanup);
         }
