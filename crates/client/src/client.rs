@@ -1,5 +1,6 @@
 //! The operations.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,8 +8,9 @@ use bytes::Bytes;
 use lockkeeper_session::{Cleanup, Config, Contact, Credentials, Instant, LeaseState, WatchKind};
 use lockkeeper_wire::{
     Acl, AddWatchMode, AddWatchRequest, ClientInfo, CreateMode, CreateRequest, CreateTtlRequest,
-    DeleteRequest, ErrorCode, OpCode, PathRequest, PathWatchRequest, ReadOp, ReadResult,
-    ReconfigRequest, Request, Response, SessionId, SetAclRequest, SetDataRequest, Stat, ZnodePath,
+    DeleteRequest, ErrorCode, List, OpCode, OpenCreate, Outgoing as _, PathRequest,
+    PathWatchRequest, ReadOp, ReadResult, ReconfigRequest, Request, Response, SessionId,
+    SetAclRequest, SetDataRequest, Stat, ZnodePath,
 };
 use tokio::sync::{mpsc, oneshot, watch};
 use uuid::Uuid;
@@ -226,7 +228,11 @@ impl Client {
         mode: CreateMode,
         acl: Vec<Acl>,
     ) -> Reply<Created> {
-        let request = creation(self.full(path), data.into(), mode, acl);
+        let request = create_request(self.full(path), data.into(), mode, acl);
+        let request = match mode {
+            CreateMode::Container => Request::CreateContainer(request),
+            _ => Request::Create2(request),
+        };
         self.send(path, request, read_created)
     }
 
@@ -235,12 +241,13 @@ impl Client {
     pub fn create_and_list(
         &self,
         path: &ZnodePath,
-        data: impl Into<Bytes>,
+        data: &Bytes,
         mode: CreateMode,
         listed: &ZnodePath,
     ) -> (Reply<Created>, Reply<(Vec<String>, Stat)>) {
-        let create = creation(self.full(path), data.into(), mode, Acl::open());
-        let list = Request::GetChildren2(self.read(listed));
+        let (full_path, full_listed) = (self.full_text(path), self.full_text(listed));
+        let create = OpenCreate { path: &full_path, data, mode };
+        let list = List { path: &full_listed };
         let ops = [create.op(), list.op()];
         let [created, names] = self.inner.shared.submit_both(create, list);
         (
@@ -508,9 +515,13 @@ impl Client {
 
     /// A path as the servers know it.
     pub(crate) fn full(&self, path: &ZnodePath) -> String {
+        self.full_text(path).into_owned()
+    }
+
+    fn full_text<'a>(&self, path: &'a ZnodePath) -> Cow<'a, str> {
         match self.inner.chroot.is_root() {
-            true => path.as_str().to_owned(),
-            false => path.below(&self.inner.chroot).to_string(),
+            true => path.as_str().into(),
+            false => path.below(&self.inner.chroot).to_string().into(),
         }
     }
 
@@ -568,14 +579,6 @@ pub(crate) fn create_request(
     acl: Vec<Acl>,
 ) -> CreateRequest {
     CreateRequest { path, data, acl, flags: mode.flags() }
-}
-
-fn creation(path: String, data: Bytes, mode: CreateMode, acl: Vec<Acl>) -> Request {
-    let request = create_request(path, data, mode, acl);
-    match mode {
-        CreateMode::Container => Request::CreateContainer(request),
-        _ => Request::Create2(request),
-    }
 }
 
 fn read_created(response: Response, chroot: Option<&ZnodePath>) -> Option<Created> {

@@ -9,7 +9,7 @@ use lockkeeper_session::{
     Cleanup, Config, Contact, Credentials, Disconnect, Event, HoldId, Instant, LeaseState, Session,
     WatchId, WatchKind,
 };
-use lockkeeper_wire::{Request, SessionId, WatchEvent, ZnodePath};
+use lockkeeper_wire::{Outgoing, Request, SessionId, WatchEvent, ZnodePath};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use uuid::Uuid;
 
@@ -93,14 +93,14 @@ impl Shared {
     /// The same for two requests, of which the second goes right behind the first.
     pub(crate) fn submit_both(
         &self,
-        first: Request,
-        second: Request,
+        first: impl Outgoing,
+        second: impl Outgoing,
     ) -> [oneshot::Receiver<Answer>; 2] {
         let (first_sender, first_receiver) = oneshot::channel();
         let (second_sender, second_receiver) = oneshot::channel();
         self.act(|core, now| {
-            core.session.submit(now, first, first_sender);
-            core.session.submit(now, second, second_sender);
+            core.session.submit_borrowed(now, first, first_sender);
+            core.session.submit_borrowed(now, second, second_sender);
         });
         [first_receiver, second_receiver]
     }

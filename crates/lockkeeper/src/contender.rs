@@ -90,7 +90,7 @@ impl Contender {
         let name = contender.new_node();
         // The server answers in order, so the listing shows the new node.
         let mode = CreateMode::EphemeralSequential;
-        let (created, listing) = client.create_and_list(&name, data.clone(), mode, &terms.path);
+        let (created, listing) = client.create_and_list(&name, data, mode, &terms.path);
         match created.await {
             Ok(created) => contender.node = Some(created),
             Err(error) if error.code() == Some(ErrorCode::NoNode) => {

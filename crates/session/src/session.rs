@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use lockkeeper_wire::{
-    ConnectRequest, PASSWORD_LEN, Record, RemoveWatchesRequest, Request, SessionId, ZnodePath,
-    Zxid, split_frame, write_frame,
+    ConnectRequest, Outgoing, PASSWORD_LEN, Record, RemoveWatchesRequest, Request, SessionId,
+    ZnodePath, Zxid, split_frame, write_frame,
 };
 
 use crate::cleanup::{CleanupQueue, Entry};
@@ -166,6 +166,14 @@ impl<T> Session<T> {
     /// Sends a request, or queues it until a server can be reached; for a session timeout at most.
     pub fn submit(&mut self, now: Instant, request: Request, token: T) {
         self.submit_request(now, Queued { request, token, watch: None });
+    }
+
+    /// The same, with no copy of a borrowed request unless it has to wait.
+    pub fn submit_borrowed(&mut self, now: Instant, request: impl Outgoing, token: T) {
+        if self.phase == Phase::Connected && !self.closing {
+            return self.send(now, request, Origin::Caller(token), None);
+        }
+        self.submit(now, request.into_request(), token);
     }
 
     /// The same for a request that sets a watch. The watch exists when the request has been

@@ -63,6 +63,10 @@ pub struct Acl {
 record!(Acl { permissions, scheme, id });
 
 impl Acl {
+    /// The scheme of those who prove nothing, and their only identity.
+    pub(crate) const WORLD: &'static str = "world";
+    pub(crate) const ANYONE: &'static str = "anyone";
+
     /// Everyone may do everything.
     pub fn open() -> Vec<Self> {
         Self::world(Permissions::ALL)
@@ -70,7 +74,8 @@ impl Acl {
 
     /// Everyone may do what `permissions` says.
     pub fn world(permissions: Permissions) -> Vec<Self> {
-        vec![Self { permissions, scheme: "world".to_owned(), id: "anyone".to_owned() }]
+        let (scheme, id) = (Self::WORLD.to_owned(), Self::ANYONE.to_owned());
+        vec![Self { permissions, scheme, id }]
     }
 
     /// Whoever has authenticated as the creator of the node may do everything.

@@ -101,8 +101,7 @@ impl Record for Bytes {
 
 impl Record for String {
     fn encode(&self, out: &mut BytesMut) {
-        put_len(out, self.len());
-        out.put_slice(self.as_bytes());
+        put_text(out, self);
     }
 
     fn decode(input: &mut Decoder) -> Result<Self, DecodeError> {
@@ -135,6 +134,12 @@ impl<T: Record> Record for Vec<T> {
         }
         Ok(items)
     }
+}
+
+/// Appends what a [`String`] with this text would.
+pub(crate) fn put_text(out: &mut BytesMut, text: &str) {
+    put_len(out, text.len());
+    out.put_slice(text.as_bytes());
 }
 
 /// Nothing that this project encodes comes near 2 GiB: frames are bounded at a megabyte or so.

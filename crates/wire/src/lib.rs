@@ -11,6 +11,7 @@
 //!   stat, acl  records that many messages share
 //!   watch      watch events and the requests that manage watches
 //!   request    everything that a client sends after the handshake
+//!   borrowed   requests that are written from borrowed parts
 //!   response   everything that a server sends after the handshake
 //!   multi      the operations and results of `multi` and `multiRead`
 //! ```
@@ -19,6 +20,7 @@
 //! allocation larger than the bytes that were really received.
 
 mod acl;
+mod borrowed;
 mod codec;
 mod error;
 mod frame;
@@ -33,6 +35,7 @@ mod stat;
 mod watch;
 
 pub use acl::{Acl, Permissions};
+pub use borrowed::{List, OpenCreate, Outgoing};
 pub use codec::{Decoder, Record};
 pub use error::{DecodeError, ErrorCode};
 pub use frame::{FrameError, MAX_FRAME, split_frame, write_frame};

@@ -1,6 +1,6 @@
 //! What goes out: requests, pings, heartbeats, deletes.
 
-use lockkeeper_wire::{Request, Zxid, write_frame, xid};
+use lockkeeper_wire::{Outgoing, Request, Zxid, write_frame, xid};
 
 use super::{Contact, Session};
 use crate::cleanup::Entry;
@@ -42,7 +42,7 @@ impl<T> Session<T> {
     pub(super) fn send(
         &mut self,
         now: Instant,
-        request: Request,
+        request: impl Outgoing,
         origin: Origin<T>,
         watch: Option<WatchId>,
     ) {
@@ -60,7 +60,7 @@ impl<T> Session<T> {
         self.in_flight.push_back(Sent { xid, op: request.op(), at: now, origin, watch });
     }
 
-    pub(super) fn write(&mut self, now: Instant, xid: i32, request: &Request) -> usize {
+    pub(super) fn write(&mut self, now: Instant, xid: i32, request: &impl Outgoing) -> usize {
         if now.since(self.last_sent) > longest_silence(self.identity.timeout) {
             self.doubt_lease(now);
         }

@@ -1,0 +1,125 @@
+//! Requests that are written from where their parts are, without a copy of each.
+
+use bytes::{Bytes, BytesMut};
+
+use crate::codec::put_text;
+use crate::request::RequestHeader;
+use crate::{
+    Acl, CreateMode, CreateRequest, OpCode, PathWatchRequest, Permissions, Record, Request,
+};
+
+/// Something that can be sent: a [`Request`], or a borrowed form of one.
+pub trait Outgoing {
+    /// The op code of the request.
+    fn op(&self) -> OpCode;
+
+    /// Appends header and body, without the frame's length.
+    fn encode(&self, xid: i32, out: &mut BytesMut);
+
+    /// The same with parts of its own, to be sent later.
+    fn into_request(self) -> Request;
+}
+
+impl Outgoing for Request {
+    fn op(&self) -> OpCode {
+        self.op()
+    }
+
+    fn encode(&self, xid: i32, out: &mut BytesMut) {
+        self.encode(xid, out);
+    }
+
+    fn into_request(self) -> Request {
+        self
+    }
+}
+
+/// Creates a node that everyone may do everything with: a [`Request::Create2`], or a
+/// [`Request::CreateContainer`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenCreate<'a> {
+    /// The node; for a sequential one, its name without the number.
+    pub path: &'a str,
+    /// Its data.
+    pub data: &'a Bytes,
+    /// What kind of node.
+    pub mode: CreateMode,
+}
+
+impl Outgoing for OpenCreate<'_> {
+    fn op(&self) -> OpCode {
+        match self.mode {
+            CreateMode::Container => OpCode::CreateContainer,
+            _ => OpCode::Create2,
+        }
+    }
+
+    fn encode(&self, xid: i32, out: &mut BytesMut) {
+        RequestHeader { xid, op: self.op().code() }.encode(out);
+        put_text(out, self.path);
+        self.data.encode(out);
+        // `Acl::open`: a list of one entry.
+        1_i32.encode(out);
+        Permissions::ALL.encode(out);
+        put_text(out, Acl::WORLD);
+        put_text(out, Acl::ANYONE);
+        self.mode.flags().encode(out);
+    }
+
+    fn into_request(self) -> Request {
+        let (path, data, flags) = (self.path.to_owned(), self.data.clone(), self.mode.flags());
+        let request = CreateRequest { path, data, acl: Acl::open(), flags };
+        match self.mode {
+            CreateMode::Container => Request::CreateContainer(request),
+            _ => Request::Create2(request),
+        }
+    }
+}
+
+/// Lists a node's children: a [`Request::GetChildren2`] without a watch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct List<'a> {
+    /// The node.
+    pub path: &'a str,
+}
+
+impl Outgoing for List<'_> {
+    fn op(&self) -> OpCode {
+        OpCode::GetChildren2
+    }
+
+    fn encode(&self, xid: i32, out: &mut BytesMut) {
+        RequestHeader { xid, op: self.op().code() }.encode(out);
+        put_text(out, self.path);
+        false.encode(out);
+    }
+
+    fn into_request(self) -> Request {
+        Request::GetChildren2(PathWatchRequest { path: self.path.to_owned(), watch: false })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn encoded(request: &impl Outgoing) -> BytesMut {
+        let mut out = BytesMut::new();
+        request.encode(7, &mut out);
+        out
+    }
+
+    #[test]
+    fn borrowed_requests_are_written_as_the_whole_ones() {
+        let (path, data) = ("/locks/ä", &Bytes::from_static(b"data"));
+        for mode in [CreateMode::Persistent, CreateMode::EphemeralSequential, CreateMode::Container]
+        {
+            let create = OpenCreate { path, data, mode };
+            assert_eq!(create.op(), create.into_request().op(), "{mode:?}");
+            assert_eq!(encoded(&create), encoded(&create.into_request()), "{mode:?}");
+        }
+        let list = List { path };
+        assert_eq!(list.op(), list.into_request().op());
+        assert_eq!(encoded(&list), encoded(&list.into_request()));
+    }
+}
