@@ -32,6 +32,9 @@ const MAX_BACKLOG: usize = 64 * 1024 * 1024;
 /// Up to how many bytes of replies and changes the tree thread commits by itself.
 const SHORT: usize = 256 * 1024;
 
+/// Up to how many bytes of replies and changes are those of a few requests.
+const LITTLE: usize = 2 * 1024;
+
 /// How long the commit thread looks out for the next group before it sleeps, if the last one came
 /// so soon. Being woken would be a part of every commit.
 const LOOKOUT: Duration = Duration::from_micros(100);
@@ -217,9 +220,10 @@ impl Pipeline {
         self.disk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether replies wait for the disk, so that releasing them will let clients go on.
-    pub(crate) fn is_committing(&self) -> bool {
-        self.backlog.load(Ordering::Relaxed) > 0
+    /// Whether a few replies wait for the disk, and nothing else: those who get them may be all who
+    /// ask for something.
+    pub(crate) fn is_committing_little(&self) -> bool {
+        (1..=LITTLE).contains(&self.backlog.load(Ordering::Relaxed))
     }
 
     /// Whether so much waits for the disk that no more requests should be read.

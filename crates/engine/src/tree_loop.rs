@@ -36,8 +36,8 @@ const BREATH: Duration = Duration::from_millis(1);
 /// soon, or if replies have just left. Going to sleep and being woken takes a few times as long as
 /// handling a request.
 const LOOKOUT: Duration = Duration::from_micros(60);
-/// How long that goes on while a commit is under way, whose replies let clients go on. Some disks
-/// take far longer: those are slept over.
+/// How long that goes on while a small commit is under way, whose replies let clients go on. Some
+/// disks take far longer: those are slept over.
 const LOOKOUT_WITH_COMMIT: Duration = Duration::from_micros(300);
 /// Up to how many sessions that expire at the same time are logged one by one.
 const LOGGED_EXPIRIES: usize = 64;
@@ -142,7 +142,7 @@ impl TreeLoop {
         let mut quiet_since = since;
         loop {
             let now = Instant::now();
-            if self.pipeline.is_committing() && now - since < LOOKOUT_WITH_COMMIT {
+            if self.pipeline.is_committing_little() && now - since < LOOKOUT_WITH_COMMIT {
                 quiet_since = now;
             }
             if now - quiet_since >= LOOKOUT {
