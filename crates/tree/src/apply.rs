@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::acl::AclRef;
-use crate::nodes::{Node, Owner, Tree, parent_of};
+use crate::nodes::{Node, Owner, Tree};
 use crate::quota;
 use crate::txn::{Event, Happening, Outcome, Stamp, Txn};
 
@@ -34,24 +34,16 @@ fn create(
     let acl = tree.acls.intern(acl);
     let node = Node::new(own(data), acl, owner, stamp.zxid, stamp.unix_ms);
     let (stat, acl) = (node.stat(), Arc::clone(&node.acl));
-    let path = tree.insert(path, node);
+    let (path, parent_acl) = tree.insert(path, node);
     quota::created(tree, &path, data.len());
-    events.push(Event {
-        what: Happening::Created { parent_acl: parent_acl(tree, &path) },
-        path: Arc::clone(&path),
-        acl,
-    });
+    events.push(Event { what: Happening::Created { parent_acl }, path: Arc::clone(&path), acl });
     Outcome::Created { path, stat }
 }
 
 fn delete(tree: &mut Tree, stamp: Stamp, path: &str, events: &mut Vec<Event>) -> Outcome {
-    let (path, node) = tree.remove(path, stamp.zxid);
+    let (path, node, parent_acl) = tree.remove(path, stamp.zxid);
     quota::deleted(tree, &path, node.data.len());
-    events.push(Event {
-        what: Happening::Deleted { parent_acl: parent_acl(tree, &path) },
-        path,
-        acl: node.acl,
-    });
+    events.push(Event { what: Happening::Deleted { parent_acl }, path, acl: node.acl });
     Outcome::Deleted
 }
 
@@ -80,11 +72,6 @@ fn set_acl(tree: &mut Tree, path: &str, acl: AclRef, version: i32) -> Outcome {
     node.acl = acl;
     node.aversion = version;
     Outcome::Changed(node.stat())
-}
-
-fn parent_acl(tree: &Tree, path: &str) -> AclRef {
-    let parent = tree.get(parent_of(path)).expect("every node has its parent");
-    Arc::clone(&parent.acl)
 }
 
 /// A copy: a slice of a received frame would keep the whole read buffer in memory.

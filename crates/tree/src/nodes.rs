@@ -158,22 +158,29 @@ impl Tree {
         Some(node)
     }
 
-    /// Adds a node below a parent that exists; counts the create.
-    pub(crate) fn insert(&mut self, path: &str, node: Node) -> Arc<str> {
+    /// Adds a node below a parent that exists, and counts the create; its path and the parent's
+    /// access list.
+    pub(crate) fn insert(&mut self, path: &str, node: Node) -> (Arc<str>, AclRef) {
         let key: Arc<str> = path.into();
         let zxid = node.czxid;
         self.insert_new(Arc::clone(&key), node);
-        self.link(Arc::clone(&key));
-        let parent = self.touch(parent_of(path)).expect("prepare found it");
+        let parent_path = parent_of(path);
+        let parent = self.touch(parent_path).expect("prepare found it");
+        parent.children.insert(Arc::clone(&key));
         // As in ZooKeeper, the count stays at its end: wrapped around, the numbers of newcomers
         // would sort before everybody's.
         parent.child_creates = parent.child_creates.saturating_add(1);
         parent.pzxid = zxid;
-        key
+        let parent_acl = Arc::clone(&parent.acl);
+        if parent.owner == Owner::Container {
+            self.empty_containers.remove(parent_path);
+        }
+        (key, parent_acl)
     }
 
-    /// Takes a node out that exists and has no children.
-    pub(crate) fn remove(&mut self, path: &str, zxid: Zxid) -> (Arc<str>, Node) {
+    /// Takes a node out that exists and has no children; with its path and the parent's access
+    /// list.
+    pub(crate) fn remove(&mut self, path: &str, zxid: Zxid) -> (Arc<str>, Node, AclRef) {
         let (key, node) = self.nodes.remove_entry(path).expect("prepare found it");
         if !node.touched {
             self.touched.push(Touched { path: Arc::clone(&key), is_new: false });
@@ -184,11 +191,12 @@ impl Tree {
         let parent = self.touch(parent_path).expect("every node has its parent");
         parent.children.remove(path);
         parent.pzxid = zxid;
+        let parent_acl = Arc::clone(&parent.acl);
         if parent.owner == Owner::Container && parent.children.is_empty() {
             let (parent_key, _) = self.nodes.get_key_value(parent_path).expect("just seen");
             self.empty_containers.insert(Arc::clone(parent_key));
         }
-        (key, *node)
+        (key, *node, parent_acl)
     }
 
     /// Replaces the data of a node that exists.

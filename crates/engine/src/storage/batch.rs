@@ -1,7 +1,6 @@
 //! What one group commit changes.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 
 use bytes::{Buf, BufMut, Bytes};
 use foldhash::quality::RandomState;
@@ -32,12 +31,12 @@ impl Table {
 }
 
 /// What happens to a record.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Change {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Change<'a> {
     pub(super) table: Table,
-    pub(super) key: Bytes,
+    pub(super) key: &'a [u8],
     /// The new value, or `None` to delete it.
-    pub(super) value: Option<Bytes>,
+    pub(super) value: Option<&'a [u8]>,
     /// Whether there was no such record before.
     pub(super) is_new: bool,
 }
@@ -114,7 +113,7 @@ impl Batch {
 }
 
 /// Takes a change off the front of what a log holds; `None` if it makes no sense.
-pub(super) fn take_change(input: &mut Bytes) -> Option<Change> {
+pub(super) fn take_change<'a>(input: &mut &'a [u8]) -> Option<Change<'a>> {
     let number = input.try_get_u8().ok()?;
     let table = *Table::ALL.iter().find(|table| **table as u8 == number & !NEW)?;
     let length = input.try_get_u32_le().ok()?;
@@ -126,9 +125,10 @@ pub(super) fn take_change(input: &mut Bytes) -> Option<Change> {
     Some(Change { table, key, value, is_new: number & NEW != 0 })
 }
 
-fn take(input: &mut Bytes, length: u32) -> Option<Bytes> {
-    let length = length as usize;
-    (length <= input.len()).then(|| input.split_to(length))
+fn take<'a>(input: &mut &'a [u8], length: u32) -> Option<&'a [u8]> {
+    let (taken, rest) = input.split_at_checked(length as usize)?;
+    *input = rest;
+    Some(taken)
 }
 
 /// The outcome of many commits: the last change of each record wins, so the parent that a thousand
@@ -147,14 +147,18 @@ struct Last {
 }
 
 impl Outcome {
-    pub(super) fn add(&mut self, change: Change) {
+    /// Adds a change that stands in `bytes`, which it then shares.
+    pub(super) fn add(&mut self, bytes: &Bytes, change: Change<'_>) {
         let Change { table, key, value, is_new } = change;
-        match self.tables[table as usize].entry(key) {
-            Entry::Vacant(entry) => drop(entry.insert(Last { value, is_new })),
-            Entry::Occupied(entry) if value.is_none() && entry.get().is_new => {
-                entry.remove();
+        let records = &mut self.tables[table as usize];
+        let shared = value.map(|value| bytes.slice_ref(value));
+        match records.get_mut(key) {
+            Some(last) if value.is_none() && last.is_new => drop(records.remove(key)),
+            Some(last) => last.value = shared,
+            None => {
+                let last = Last { value: shared, is_new };
+                records.insert(bytes.slice_ref(key), last);
             }
-            Entry::Occupied(mut entry) => entry.get_mut().value = value,
         }
     }
 
@@ -193,9 +197,10 @@ impl Outcome {
 impl From<&Batch> for Outcome {
     fn from(batch: &Batch) -> Self {
         let mut outcome = Self::default();
-        let mut rest = Bytes::copy_from_slice(batch.encoded());
+        let bytes = Bytes::copy_from_slice(batch.encoded());
+        let mut rest = &bytes[..];
         while let Some(change) = take_change(&mut rest) {
-            outcome.add(change);
+            outcome.add(&bytes, change);
         }
         outcome
     }
@@ -209,9 +214,10 @@ mod tests {
     fn outcome(batches: &[Batch]) -> Vec<String> {
         let mut outcome = Outcome::default();
         for batch in batches {
-            let mut rest = Bytes::copy_from_slice(batch.encoded());
+            let bytes = Bytes::copy_from_slice(batch.encoded());
+            let mut rest = &bytes[..];
             while let Some(change) = take_change(&mut rest) {
-                outcome.add(change);
+                outcome.add(&bytes, change);
             }
         }
         let text = |bytes: &Bytes| String::from_utf8(bytes.to_vec()).unwrap();

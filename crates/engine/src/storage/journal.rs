@@ -27,6 +27,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
+use bytes::Bytes;
 use redb::StorageBackend;
 use wal_db::{MemStore, OpenPolicy, Wal, WalConfig, WalError, WalStore};
 
@@ -294,16 +295,15 @@ impl History {
         let failed = |e| sort_error(path, e);
         let log = Wal::with_store_and_config(log, strict()).map_err(failed)?;
         for record in log.iter().map_err(failed)? {
-            let record = record.map_err(failed)?.into_data();
-            let length = record.len();
-            let place = record::decode(record.into(), |change| self.outcome.add(change));
+            let record = Bytes::from(record.map_err(failed)?.into_data());
+            let place = record::decode(&record, |change| self.outcome.add(&record, change));
             let expected = Place { generation, sequence: self.sequence + 1 };
             if place != Some(expected) {
                 let detail = format!("commit {} is not where it should be", expected.sequence);
                 return Err(StorageError::damaged(path, detail));
             }
             self.sequence += 1;
-            each(&mut self.outcome, length)?;
+            each(&mut self.outcome, record.len())?;
         }
         Ok(())
     }
