@@ -3,6 +3,7 @@
 //! The order of the checks decides which error a request with several faults gets; it is Apache
 //! ZooKeeper's.
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -169,7 +170,11 @@ impl<'a> Draft<'a> {
         let parent = self.facts(parent_of(new.path))?;
         acl::check(&parent.acl, Permissions::CREATE, caller.identities)?;
         let path = if mode.is_sequential() {
-            format!("{}{}", new.path, Sequence(parent.child_creates))
+            let mut path = String::with_capacity(new.path.len() + Sequence::LENGTH);
+            path.push_str(new.path);
+            // Writing to a text cannot fail.
+            let _ = write!(path, "{}", Sequence(parent.child_creates));
+            path
         } else {
             new.path.to_owned()
         };

@@ -42,6 +42,9 @@ impl fmt::Display for SessionId {
 pub struct Sequence(pub i32);
 
 impl Sequence {
+    /// How many characters it mostly has in a node's name.
+    pub const LENGTH: usize = 10;
+
     /// Reads what follows the prefix of a sequential node's name.
     ///
     /// `None` unless `text` is exactly what a server would have printed: `0000000042` or, after an
@@ -62,7 +65,14 @@ impl Sequence {
 
 impl fmt::Display for Sequence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:010}", self.0)
+        // Nearly all are plain digits, and a padded number takes a few times as long.
+        let Ok(mut rest) = u32::try_from(self.0) else { return write!(f, "{:010}", self.0) };
+        let mut digits = [b'0'; Self::LENGTH];
+        for digit in digits.iter_mut().rev() {
+            *digit += (rest % 10) as u8;
+            rest /= 10;
+        }
+        f.write_str(std::str::from_utf8(&digits).unwrap_or_default())
     }
 }
 
