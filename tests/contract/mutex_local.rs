@@ -1,6 +1,7 @@
 //! The mutex among the tasks of one process: their own line, nodes that linger, cohorts.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -17,6 +18,7 @@ contract!("mutex, local line":
     many_tasks_put_one_contender_on_the_server,
     a_task_that_gives_up_its_turn_blocks_nobody,
     a_lingering_node_is_taken_again_without_a_round_trip,
+    a_lingering_node_leaves_its_thread_to_others,
     a_lingering_node_is_given_to_whoever_comes,
     a_lingering_node_goes_when_nobody_uses_it,
     a_lingering_node_that_was_deleted_is_not_granted_again,
@@ -181,6 +183,31 @@ async fn a_lingering_node_is_taken_again_without_a_round_trip(backend: Backend) 
     // What was sent before this would have passed before it.
     alice.client.sync(&lock_path()).await?;
     assert_eq!(alice.proxy.requests(), [OpCode::Sync]);
+    Ok(())
+}
+
+/// A cycle that asks nobody could go on for ever without the client's own task getting a turn: no
+/// ping would be sent, and nobody who comes would be noticed.
+async fn a_lingering_node_leaves_its_thread_to_others(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let lock = lingering(&alice, LONG)?;
+    lock.acquire().await?.release().await?;
+    let turns = Arc::new(AtomicUsize::new(0));
+    let counting = Arc::clone(&turns);
+    let other = tokio::spawn(async move {
+        loop {
+            counting.fetch_add(1, Ordering::Relaxed);
+            tokio::task::yield_now().await;
+        }
+    });
+    tokio::task::yield_now().await;
+    let before = turns.load(Ordering::Relaxed);
+    for _ in 0..1_000 {
+        lock.acquire().await?.release().await?;
+    }
+    let after = turns.load(Ordering::Relaxed);
+    other.abort();
+    assert!(after > before, "1,000 cycles let nobody else run");
     Ok(())
 }
 

@@ -178,7 +178,8 @@ impl Client {
         self.hold_and_look(path).0
     }
 
-    /// The same, and how it stands at its beginning, for less than [`Hold::state`] costs.
+    /// Holds a node as [`Client::hold`] does, and says how that stands at its beginning, for less
+    /// than [`Hold::state`] costs.
     pub fn hold_and_look(&self, path: &ZnodePath) -> (Hold, HoldState) {
         self.inner.shared.hold(path.below(&self.inner.chroot))
     }
@@ -196,8 +197,13 @@ impl Client {
         self.cleaned_up(path, receiver)
     }
 
-    /// The same with what this client holds, of which the hold ends with it.
+    /// Deletes something as [`Client::clean_up_confirmed`] does, and ends a hold of this client in
+    /// the same step.
+    ///
+    /// # Panics
+    /// In debug builds, if it is another client's hold.
     pub fn clean_up_held(&self, hold: Hold, target: Cleanup) -> Reply<()> {
+        debug_assert!(hold.is_of(&self.inner.shared), "the hold is another client's");
         let path = target.path().clone();
         let receiver = hold.clean_up(self.full_target(target));
         self.cleaned_up(path, receiver)

@@ -49,7 +49,11 @@ impl Hold {
     /// Whether a heartbeat found the node missing. [`Client::status`](crate::Client::status)
     /// changes when this does.
     pub fn is_gone(&self) -> bool {
-        self.state().is_gone
+        self.shared.is_gone(self.id)
+    }
+
+    pub(crate) fn is_of(&self, shared: &Arc<Shared>) -> bool {
+        Arc::ptr_eq(&self.shared, shared)
     }
 
     /// Ends it and has something deleted, in one step.

@@ -143,6 +143,10 @@ impl Shared {
         core.hold_state(id, now)
     }
 
+    pub(crate) fn is_gone(&self, id: HoldId) -> bool {
+        self.lock().gone.contains(&id)
+    }
+
     pub(crate) fn unhold(&self, id: HoldId) {
         // Nothing is sent earlier for it, so neither the time nor the driver is asked.
         self.lock().unhold(id);

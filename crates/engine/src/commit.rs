@@ -175,8 +175,8 @@ impl Pipeline {
         }
         let fail = writes && mem::take(&mut state.fail_next);
         drop(state);
-        let batches = [batch];
-        if writes && let Err(e) = self.commit(&batches, fail) {
+        let mut batches = [batch];
+        if writes && let Err(e) = self.commit(&mut batches, fail) {
             self.lock().error = Some(e);
             return self.abort();
         }
@@ -190,14 +190,14 @@ impl Pipeline {
     }
 
     /// Makes batches as durable as promised.
-    fn commit(&self, batches: &[Batch], fail: bool) -> Result<(), StorageError> {
+    fn commit(&self, batches: &mut [Batch], fail: bool) -> Result<(), StorageError> {
         let disk = &mut *self.lock_disk();
         let Some(storage) = &mut disk.storage else {
             return Err(StorageError::GivenUp);
         };
         if self.durable {
-            for batch in batches {
-                add(&mut disk.writes, &batch.changes);
+            for batch in batches.iter_mut() {
+                add(&mut disk.writes, &mem::take(&mut batch.changes));
             }
         }
         let span = tracing::debug_span!("commit", batches = batches.len()).entered();
@@ -370,11 +370,11 @@ pub(crate) fn run(pipeline: &Pipeline) -> Result<(), StorageError> {
         if last.is_some_and(|took| took < LOOKOUT) {
             pipeline.look_out(since);
         }
-        let Some(group) = pipeline.next_group() else {
+        let Some(mut group) = pipeline.next_group() else {
             break;
         };
         last = Some(since.elapsed());
-        if let Err(e) = pipeline.commit(&group.batches, group.fail) {
+        if let Err(e) = pipeline.commit(&mut group.batches, group.fail) {
             // Before anyone is told: nothing may slip out any more.
             pipeline.abort();
             return Err(e);

@@ -151,8 +151,8 @@ impl Guard {
         }
     }
 
-    /// The deadline and the contact, or why the lock is lost. All from one look at the session:
-    /// between two, it could have become another one.
+    /// The deadline and the contact, or why the lock is lost. Lease and contact are from one look
+    /// at the session: between two, it could have become another one.
     fn lease(&self) -> Result<(Instant, Contact), LossReason> {
         match self.0.lost.get().copied() {
             Some(reason) => Err(reason),

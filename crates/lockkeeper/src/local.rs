@@ -91,8 +91,12 @@ impl LocalLine {
 
     /// Waits for the first place.
     pub(crate) async fn turn(self: &Arc<Self>) -> Turn {
-        // It is free only if nobody waits for it, so this overtakes nobody.
-        if let Some(turn) = self.try_turn() {
+        // It is free only if nobody waits for it, so this overtakes nobody. Where a node may be
+        // left for others, nothing else in a cycle may ever wait, so this must: the runtime makes
+        // it yield from time to time.
+        if self.sharing == Sharing::default()
+            && let Some(turn) = self.try_turn()
+        {
             return turn;
         }
         let waiting = Waiting::new(&self.bench);

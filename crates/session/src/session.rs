@@ -168,7 +168,8 @@ impl<T> Session<T> {
         self.submit_request(now, Queued { request, token, watch: None });
     }
 
-    /// The same, with no copy of a borrowed request unless it has to wait.
+    /// Submits a request as [`Session::submit`] does, and copies a borrowed one only if it has to
+    /// wait.
     pub fn submit_borrowed(&mut self, now: Instant, request: impl Outgoing, token: T) {
         if self.phase == Phase::Connected && !self.closing {
             return self.send(now, request, Origin::Caller(token), None);

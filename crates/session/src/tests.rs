@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use lockkeeper_wire::{
-    ConnectRequest, ConnectResponse, CreateRequest, Decoder, DeleteRequest, ErrorCode, EventKind,
-    KeeperState, MAX_FRAME, OpCode, OpResult, PathRequest, PathWatchRequest, Record, ReplyHeader,
-    Request, RequestHeader, Response, SessionId, Stat, WatchEvent, ZnodePath, Zxid, split_frame,
-    write_frame, xid,
+    ConnectRequest, ConnectResponse, CreateMode, CreateRequest, Decoder, DeleteRequest, ErrorCode,
+    EventKind, KeeperState, MAX_FRAME, OpCode, OpResult, OpenCreate, Outgoing as _, PathRequest,
+    PathWatchRequest, Record, ReplyHeader, Request, RequestHeader, Response, SessionId, Stat,
+    WatchEvent, ZnodePath, Zxid, split_frame, write_frame, xid,
 };
 
 use crate::*;
@@ -735,6 +735,47 @@ fn a_request_over_the_limit_is_refused_and_harms_no_other() {
     let results = world.results();
     assert!(matches!(results[..], [(1, Err(RequestError::TooLarge { .. }))]), "{results:?}");
     assert!(matches!(world.request().1, Request::GetData(_)));
+}
+
+/// A create that is written from where its parts are.
+fn borrowed() -> OpenCreate<'static> {
+    static NOTHING: Bytes = Bytes::new();
+    OpenCreate { path: "/b", data: &NOTHING, mode: CreateMode::Persistent }
+}
+
+#[test]
+fn a_borrowed_request_waits_in_line_like_any_other() {
+    let mut world = World::new(config(LeaseMode::Quorum));
+    world.submit(get_data("/a"), 1);
+    world.session.submit_borrowed(world.now, borrowed(), 2);
+    world.submit(get_data("/c"), 3);
+    world.connect(7);
+    world.session.submit_borrowed(world.now, borrowed(), 4);
+    let sent: Vec<_> = world.requests().into_iter().map(|(_, request)| request).collect();
+    let create = borrowed().into_request();
+    assert_eq!(sent, [get_data("/a"), create.clone(), get_data("/c"), create]);
+}
+
+#[test]
+fn a_borrowed_request_is_refused_once_the_session_is_closing() {
+    let mut world = World::connected();
+    world.session.clean_up(world.now, Cleanup::Node(path("/a")), None);
+    world.session.close(world.now);
+    world.session.submit_borrowed(world.now, borrowed(), 1);
+    assert_eq!(world.results(), [(1, Err(RequestError::Closed))]);
+    assert!(matches!(world.request().1, Request::Delete(_)));
+}
+
+#[test]
+fn a_borrowed_request_over_the_limit_is_refused_and_harms_no_other() {
+    let mut world = World::connected();
+    let data = Bytes::from(vec![0; MAX_FRAME]);
+    let large = OpenCreate { data: &data, ..borrowed() };
+    world.session.submit_borrowed(world.now, large, 1);
+    world.session.submit_borrowed(world.now, borrowed(), 2);
+    let results = world.results();
+    assert!(matches!(results[..], [(1, Err(RequestError::TooLarge { .. }))]), "{results:?}");
+    assert_eq!(world.request().1, borrowed().into_request());
 }
 
 #[test]

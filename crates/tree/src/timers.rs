@@ -85,6 +85,7 @@ impl Server {
         let candidates = containers.chain(self.tree.ttl_nodes());
         let is_overdue =
             |path: &&Arc<str>| self.tree.get(path).is_some_and(|node| self.is_overdue(node, now));
+        // Which ones come first is chance if there are more; their order is not.
         let mut overdue: Vec<_> = candidates.filter(is_overdue).take(BATCH).cloned().collect();
         overdue.sort_unstable();
         overdue

@@ -44,11 +44,19 @@ pub(super) struct Change<'a> {
 /// Beside the table's number: there was no such record before.
 const NEW: u8 = 0x10;
 
+const _: () = {
+    let mut at = 0;
+    while at < Table::ALL.len() {
+        assert!((Table::ALL[at] as u8) < NEW, "the number of a table leaves room for the flag");
+        at += 1;
+    }
+};
+
 /// In the place of a value's length: the record is removed.
 const REMOVED: u32 = u32::MAX;
 
 /// How many bytes of changes there is room for at any time.
-const ROOM: usize = 256 * 1024;
+pub(super) const ROOM: usize = 256 * 1024;
 
 /// Puts and deletes that take effect as a whole or not at all, one after the other.
 ///

@@ -33,6 +33,7 @@ use wal_db::{MemStore, OpenPolicy, Wal, WalConfig, WalError, WalStore};
 
 use self::file::LogFile;
 use self::record::Place;
+use super::batch::ROOM;
 use super::disk::Wrap;
 use super::{Batch, OpenDisk, Outcome, StorageError};
 
@@ -386,6 +387,8 @@ impl Journal {
                 self.log.sync().map_err(failed)?;
             }
             self.file.commit();
+            self.scratch.clear();
+            self.scratch.shrink_to(ROOM);
         }
         self.sequence = place.sequence;
         let written = write_number(&*self.acknowledged, self.sequence);

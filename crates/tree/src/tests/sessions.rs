@@ -29,6 +29,26 @@ fn closing_deletes_the_ephemerals_tells_watchers_replies_and_closes() {
     assert_eq!(world.shake(connection, &again), ConnectResponse::expired(Some(false)));
 }
 
+#[test]
+fn the_ephemerals_of_a_session_are_listed_and_end_in_order() {
+    let mut world = World::new();
+    let (client, other) = (world.client(), world.client());
+    // Every number once, in no order.
+    let paths: Vec<String> = (0..50).map(|n| format!("/e{:02}", n * 37 % 50)).collect();
+    for path in &paths {
+        world.create(&client, path, Ephemeral);
+        let _ = world.ask(&other, &exists(path, true));
+    }
+    let mut sorted = paths;
+    sorted.sort();
+    let all = Request::GetEphemerals(PathRequest { path: "/".to_owned() });
+    assert_eq!(world.ask(&client, &all), Ok(Response::Names(sorted.clone())));
+    assert_eq!(world.server.ephemerals_by_session(), [(client.session, sorted.clone())]);
+    world.send(&client, 1, &Request::CloseSession);
+    let told: Vec<String> = sorted.iter().map(|path| format!("NodeDeleted {path}")).collect();
+    assert_eq!(world.received(&other), told);
+}
+
 /// The create and the close arrive in one go, before anything was committed.
 #[test]
 fn creates_still_in_the_pipeline_are_deleted_too() {
