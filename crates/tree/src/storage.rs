@@ -48,7 +48,7 @@ struct Record {
 }
 
 impl Changes {
-    /// Adds a change: `key` writes the key, `value` the value unless it is to be removed.
+    /// Adds a change of `key`: `value` writes the new value; `None`: it is to be removed.
     pub(crate) fn add(
         &mut self,
         (table, is_new): (Table, bool),
