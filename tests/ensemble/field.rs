@@ -203,7 +203,7 @@ impl Field {
         self.settles().await?;
         let before = self.recorder.turns();
         let start = Instant::now();
-        let (mut helped, mut restarted) = (false, false);
+        let mut helped = false;
         loop {
             let stuck = without_turn(&before, &self.recorder.turns());
             if stuck.is_empty() {
@@ -216,13 +216,6 @@ impl Field {
                 return Ok(false);
             }
             self.programs.all_run()?;
-            // Servers that say that they lead and follow, and yet commit nothing for clients of
-            // any library, are ZooKeeper's own affair: an operator starts them again.
-            if start.elapsed() > LIMIT / 2 && !restarted && 2 * stuck.len() > before.len() {
-                restarted = true;
-                println!("  hardly anybody gets a turn: the servers are started again");
-                self.rolling_restart().await?;
-            }
             if start.elapsed() > THEIR_LIMIT && !helped {
                 helped = true;
                 self.programs.help(&stuck)?;
