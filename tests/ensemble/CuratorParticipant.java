@@ -87,7 +87,12 @@ public final class CuratorParticipant {
             CuratorFramework client = CuratorFrameworkFactory.newClient(connect, sessionMillis,
                     sessionMillis, new ExponentialBackoffRetry(50, 4));
             Warnings warnings = new Warnings(recorder);
-            client.getConnectionStateListenable().addListener((which, state) -> warnings.hear(state));
+            client.getConnectionStateListenable().addListener((which, state) -> {
+                warnings.hear(state);
+                if (state.isConnected()) {
+                    tell(which);
+                }
+            });
             try (client) {
                 client.start();
                 if (!client.blockUntilConnected(PATIENCE_SECONDS, TimeUnit.SECONDS)) {
@@ -97,6 +102,15 @@ public final class CuratorParticipant {
                     turn(client, warnings);
                     pause(300);
                 }
+            }
+        }
+
+        private void tell(CuratorFramework client) {
+            try {
+                long session = client.getZookeeperClient().getZooKeeper().getSessionId();
+                recorder.say(System.nanoTime(), "session 0x" + Long.toHexString(session));
+            } catch (Exception gone) {
+                // The connection is lost again.
             }
         }
 

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use lockkeeper::{
     AcquireError, Client, ClientBuilder, CreateMode, ErrorCode, FencingToken, Guard, Instant,
     MultiGuard, MultiLock, Mutex, MutexGuard, RwLock, RwLockWriteGuard, Semaphore, SemaphoreGuard,
-    SemaphoreLayout, State, ZnodePath,
+    SemaphoreLayout, SessionId, State, ZnodePath,
 };
 use lockkeeper_testkit::clock;
 use lockkeeper_testkit::history::Share;
@@ -52,8 +52,10 @@ pub(crate) async fn run(arguments: &[String]) -> Result<()> {
             _ => connect(&builder, servers).await,
         };
         clients.push(client.clone());
+        let pen = Pen::new(&folder, &format!("{name}/{}", kind.name()))?;
+        tokio::spawn(tell_sessions(client.clone(), pen.clone()));
         let worker = Worker {
-            pen: Pen::new(&folder, &format!("{name}/{}", kind.name()))?,
+            pen,
             lock: Lock::new(&client, kind)?,
             folder: folder.clone(),
             random: random.fork(),
@@ -80,6 +82,22 @@ async fn connect(builder: &ClientBuilder, servers: &str) -> Client {
         match builder.clone().connect(servers).await {
             Ok(client) => return client,
             Err(_) => sleep(Duration::from_millis(200)).await,
+        }
+    }
+}
+
+/// Says which sessions the client has, for as long as there is one.
+async fn tell_sessions(client: Client, pen: Pen) {
+    let (mut status, mut told) = (client.status(), SessionId::NONE);
+    drop(client);
+    loop {
+        let session = status.borrow_and_update().session;
+        if session != told && session != SessionId::NONE {
+            pen.say(clock::now(), &format!("session {session}"));
+            told = session;
+        }
+        if status.changed().await.is_err() {
+            return;
         }
     }
 }

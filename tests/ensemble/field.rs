@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,7 @@ use lockkeeper_testkit::zookeeper::{Config, Mode, ZooKeeperEnsemble};
 use tempfile::TempDir;
 
 use crate::contender::{END, STOP, TROUBLE};
+use crate::diagnosis::{self, Diagnosis};
 use crate::programs::{PARTICIPANTS, Programs};
 use crate::recorder::Recorder;
 use crate::script::{Fault, Way};
@@ -45,6 +47,8 @@ pub(crate) struct Field {
     servers: ZooKeeperEnsemble,
     network: Network,
     pub(crate) recorder: Recorder,
+    /// Once somebody was stuck, or something was left.
+    pub(crate) diagnosis: Option<Diagnosis>,
     folder: TempDir,
 }
 
@@ -68,7 +72,7 @@ impl Field {
         let connect = servers.connect_string();
         let programs =
             Programs::start(seed, sites.to_vec(), connect, folder.path(), recorder.clone())?;
-        Ok(Self { programs, servers, network, recorder, folder })
+        Ok(Self { programs, servers, network, recorder, diagnosis: None, folder })
     }
 
     /// Does what is wrong, and returns at once, or when the part of it is over that ends by itself.
@@ -213,6 +217,7 @@ impl Field {
                 for who in stuck {
                     self.recorder.note(&who, What::Stuck("gets no turn any more".into()));
                 }
+                self.diagnose().await;
                 return Ok(false);
             }
             self.programs.all_run()?;
@@ -238,13 +243,39 @@ impl Field {
             };
             if start.elapsed() > LIMIT {
                 self.recorder.note("world", What::Left(left));
+                self.diagnose().await;
                 break;
             }
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
+        if self.diagnosis.is_none() {
+            let disagreements = diagnosis::compare(&self.servers).await;
+            self.say_that_servers_disagree(&disagreements);
+            disagreements.iter().for_each(|what| println!("THE SERVERS DISAGREE: {what}"));
+        }
         self.leave(END)?;
         self.programs.ours_end(LIMIT).await;
         Ok(())
+    }
+
+    async fn diagnose(&mut self) {
+        let diagnosis = diagnosis::diagnose(&self.servers, &self.recorder.sessions()).await;
+        self.say_that_servers_disagree(&diagnosis.disagreements);
+        self.diagnosis = Some(diagnosis);
+    }
+
+    fn say_that_servers_disagree(&self, disagreements: &[String]) {
+        for disagreement in disagreements {
+            self.recorder
+                .note("world", What::Note(format!("THE SERVERS DISAGREE: {disagreement}")));
+        }
+    }
+
+    /// Where servers and programs leave what they write, each with a name for it.
+    pub(crate) fn folders(&self) -> Vec<(String, &Path)> {
+        let servers = (0..SERVERS)
+            .map(|server| (format!("server-{}", server + 1), self.servers.server(server).folder()));
+        servers.chain([("programs".to_owned(), self.folder.path())]).collect()
     }
 
     /// The nodes of all that hold or wait, which are all ephemeral ones below the locks.

@@ -59,6 +59,7 @@ class Session:
 
     def __enter__(self):
         self.client.start(timeout=PATIENCE)
+        self.tell()
         return self
 
     def __exit__(self, *_):
@@ -71,6 +72,13 @@ class Session:
             now = time.monotonic_ns()
             self.warnings.append(now)
             self.recorder.say(now, "warned")
+        else:
+            self.tell()
+
+    def tell(self):
+        session = self.client.client_id
+        if session is not None:
+            self.recorder.say(time.monotonic_ns(), f"session 0x{session[0] & (1 << 64) - 1:x}")
 
     def first_warning(self, since):
         return next((warning for warning in self.warnings if warning >= since), None)

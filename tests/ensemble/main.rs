@@ -10,6 +10,8 @@
 //! `cargo xtask ensemble` runs it for as long as wanted.
 
 mod contender;
+mod diagnosis;
+mod evidence;
 mod field;
 mod locks;
 mod programs;
@@ -17,7 +19,6 @@ mod recorder;
 mod report;
 mod script;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -109,24 +110,29 @@ impl Plan {
     }
 }
 
-/// One set of servers and programs, from the beginning to the end.
+/// One set of servers and programs, from the beginning to the end. What explains a failure is kept.
 async fn episode(seed: u64, minutes: u64) -> Result<()> {
     let mut field = Field::start(seed).await?;
-    let went_on = go_wrong(&mut field, script(seed, Duration::from_secs(60 * minutes))).await?;
+    let Err(broken) = go_through(&mut field, seed, minutes).await else { return Ok(()) };
+    let mut kept =
+        vec![evidence::keep_text(seed, "timeline", &field.recorder.history().to_string())];
+    if let Some(diagnosis) = &field.diagnosis {
+        println!("{}", diagnosis.summary);
+        kept.push(evidence::keep_text(seed, "diagnosis", &diagnosis.whole));
+    }
+    kept.push(evidence::keep_folders(seed, &field.folders()));
+    Err(anyhow::anyhow!("{broken:#}\n{}", kept.join("\n")))
+}
+
+async fn go_through(field: &mut Field, seed: u64, minutes: u64) -> Result<()> {
+    let went_on = go_wrong(field, script(seed, Duration::from_secs(60 * minutes))).await?;
     // What is left by those who are stuck says nothing more.
     if went_on {
         field.end().await?;
     }
     let history = field.recorder.history();
     println!("{}", report::table(&history));
-    checker::check(&history).map_err(|violations| {
-        let file = timeline(seed);
-        let kept = match std::fs::write(&file, history.to_string()) {
-            Ok(()) => format!("The timeline is in {}", file.display()),
-            Err(error) => format!("The timeline cannot be written: {error}"),
-        };
-        anyhow::anyhow!("{violations}\n{kept}")
-    })
+    checker::check(&history).map_err(|violations| anyhow::anyhow!("{violations}"))
 }
 
 /// Goes through a script; tells whether everybody gets on before and after.
@@ -144,10 +150,4 @@ async fn go_wrong(field: &mut Field, script: Vec<Step>) -> Result<bool> {
         tokio::time::sleep(step.rest).await;
     }
     field.everybody_goes_on().await.context("after everything is healed")
-}
-
-/// Beside the test binary, so that `cargo clean` removes it.
-fn timeline(seed: u64) -> PathBuf {
-    let name = format!("ensemble-{seed}.timeline");
-    std::env::current_exe().unwrap_or_default().with_file_name(name)
 }

@@ -4,7 +4,7 @@
 //! time at which it was true, by the clock that all processes of a machine share; see
 //! `tests/ensemble/README.md`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -35,6 +35,8 @@ struct State {
     /// How often each worker has been told that it holds.
     turns: BTreeMap<String, usize>,
     fences: BTreeMap<String, Fence>,
+    /// Who said that a session is his.
+    sessions: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl Recorder {
@@ -100,6 +102,11 @@ impl Recorder {
                 zxid: zxid.parse().ok()?,
             },
             ["warned"] => What::Warned,
+            ["session", session] => {
+                let mut state = self.state();
+                state.sessions.entry(path(session)).or_default().insert(who.to_owned());
+                What::Note(format!("has the session {session}"))
+            }
             ["note", words @ ..] => What::Note(words.join(" ")),
             _ => return None,
         };
@@ -139,6 +146,11 @@ impl Recorder {
     /// How often each worker has held.
     pub(crate) fn turns(&self) -> BTreeMap<String, usize> {
         self.state().turns.clone()
+    }
+
+    /// Whose sessions are whose.
+    pub(crate) fn sessions(&self) -> BTreeMap<String, BTreeSet<String>> {
+        self.state().sessions.clone()
     }
 
     /// All of it, in the order of time.

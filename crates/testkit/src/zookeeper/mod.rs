@@ -7,10 +7,12 @@
 mod chroot;
 mod config;
 mod ensemble;
+mod probe;
 mod server;
 mod shared;
 
 pub use config::Config;
 pub use ensemble::ZooKeeperEnsemble;
+pub use probe::{Probe, Ticket, View};
 pub use server::{Mode, ZooKeeper};
 pub use shared::{shared, shared_chroot};

@@ -213,7 +213,7 @@ impl ZooKeeper {
         answer.with_context(|| format!("no answer to {word} from {}", self.address))
     }
 
-    async fn connect(&self) -> io::Result<TcpStream> {
+    pub(super) async fn connect(&self) -> io::Result<TcpStream> {
         let Some(host) = self.host.clone() else {
             return TcpStream::connect(self.address).await;
         };

@@ -1,0 +1,240 @@
+//! Looking into one server of an ensemble, for whoever wants to know why nobody gets on.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use bytes::{Bytes, BytesMut};
+use lockkeeper_wire::{
+    ConnectRequest, ConnectResponse, Decoder, ErrorCode, MAX_FRAME, OpCode, PathRequest,
+    PathWatchRequest, Record, ReplyHeader, Request, Response, SessionId, Stat, Zxid, split_frame,
+    write_frame,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::ZooKeeper;
+
+/// Longer than an answer takes of a server that answers at all.
+const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+
+/// Longer than any look takes: nothing keeps the session alive meanwhile.
+const SESSION_MS: i32 = 20_000;
+
+/// What a reconnect must show.
+#[derive(Clone, Debug)]
+pub struct Ticket {
+    session: SessionId,
+    password: Bytes,
+}
+
+/// A connection to one server, which speaks the protocol by hand: what a client of ours believes is
+/// what is in question. It sets no watches, and writes nothing but its session.
+#[derive(Debug)]
+pub struct Probe {
+    stream: TcpStream,
+    input: BytesMut,
+    ticket: Ticket,
+    xid: i32,
+    /// What the newest reply told.
+    zxid: Zxid,
+}
+
+/// What one server shows of a part of the tree.
+#[derive(Clone, Debug, Default)]
+pub struct View {
+    /// The server had applied this much before the first read.
+    pub from: Zxid,
+    /// It had not applied more than this after the last one.
+    pub to: Zxid,
+    /// The nodes, by their paths.
+    pub nodes: BTreeMap<String, Stat>,
+}
+
+impl Probe {
+    /// Connects to a server. With a ticket it takes that session along: a server that commits
+    /// nothing can do this, and can make no new one.
+    ///
+    /// # Errors
+    ///
+    /// The server does not answer within some seconds, or refuses.
+    pub async fn connect(server: &ZooKeeper, ticket: Option<&Ticket>) -> Result<Self> {
+        let stream = server.connect().await?;
+        let hello = match ticket {
+            Some(Ticket { session, password }) => ConnectRequest {
+                session_id: *session,
+                password: password.clone(),
+                ..ConnectRequest::new_session(SESSION_MS)
+            },
+            None => ConnectRequest::new_session(SESSION_MS),
+        };
+        let ticket = Ticket { session: SessionId::NONE, password: Bytes::new() };
+        let mut probe =
+            Self { stream, input: BytesMut::new(), ticket, xid: 0, zxid: Zxid::default() };
+        let mut out = BytesMut::new();
+        write_frame(&mut out, |out| hello.encode(out));
+        probe.stream.write_all(&out).await?;
+        let welcome = ConnectResponse::decode(&mut Decoder::new(probe.frame().await?))?;
+        ensure!(welcome.timeout_ms > 0, "the session is over");
+        probe.ticket = Ticket { session: welcome.session_id, password: welcome.password };
+        Ok(probe)
+    }
+
+    /// What another connection takes the session along with.
+    pub fn ticket(&self) -> &Ticket {
+        &self.ticket
+    }
+
+    /// Has the server catch up with its leader.
+    ///
+    /// # Errors
+    ///
+    /// It does not say within some seconds that it has.
+    pub async fn sync(&mut self) -> Result<()> {
+        self.ask(Request::Sync(PathRequest { path: "/".to_owned() })).await.map(drop)
+    }
+
+    /// All nodes below a path, as this server has them.
+    ///
+    /// # Errors
+    ///
+    /// The server does not answer within some seconds.
+    pub async fn view(&mut self, root: &str) -> Result<View> {
+        self.ask(exists(root)).await?;
+        let mut view = View { from: self.zxid, ..View::default() };
+        let mut paths = vec![root.to_owned()];
+        while let Some(path) = paths.pop() {
+            let list = PathWatchRequest { path: path.clone(), watch: false };
+            let Some(Response::Children { names, stat }) =
+                self.ask(Request::GetChildren2(list)).await?
+            else {
+                continue;
+            };
+            paths.extend(names.iter().map(|name| format!("{path}/{name}")));
+            view.nodes.insert(path, stat);
+        }
+        view.to = self.zxid;
+        Ok(view)
+    }
+
+    /// Ends the session.
+    ///
+    /// # Errors
+    ///
+    /// The server does not say within some seconds that it is over.
+    pub async fn close(mut self) -> Result<()> {
+        self.ask(Request::CloseSession).await.map(drop)
+    }
+
+    /// `None` if there is no such node.
+    async fn ask(&mut self, request: Request) -> Result<Option<Response>> {
+        self.xid += 1;
+        let mut out = BytesMut::new();
+        write_frame(&mut out, |out| request.encode(self.xid, out));
+        self.stream.write_all(&out).await?;
+        let mut reply = Decoder::new(self.frame().await?);
+        let header = ReplyHeader::decode(&mut reply)?;
+        ensure!(header.xid == self.xid, "an answer to {}, not to {}", header.xid, self.xid);
+        self.zxid = header.zxid;
+        let op = match &request {
+            Request::Exists(_) => OpCode::Exists,
+            Request::GetChildren2(_) => OpCode::GetChildren2,
+            Request::Sync(_) => OpCode::Sync,
+            _ => return Ok(None),
+        };
+        match header.error {
+            0 => Ok(Some(Response::decode(op, &mut reply)?)),
+            error if error == ErrorCode::NoNode.code() => Ok(None),
+            error => bail!("error {error} for {request:?}"),
+        }
+    }
+
+    async fn frame(&mut self) -> Result<Bytes> {
+        let read = async {
+            loop {
+                if let Some(frame) = split_frame(&mut self.input, MAX_FRAME)? {
+                    return anyhow::Ok(frame);
+                }
+                let read = self.stream.read_buf(&mut self.input).await?;
+                ensure!(read > 0, "the server has hung up");
+            }
+        };
+        let answered = tokio::time::timeout(ANSWER_LIMIT, read).await;
+        answered.with_context(|| format!("no answer within {ANSWER_LIMIT:?}"))?
+    }
+}
+
+fn exists(path: &str) -> Request {
+    Request::Exists(PathWatchRequest { path: path.to_owned(), watch: false })
+}
+
+impl View {
+    /// The nodes that this server has and the other one should have had as well, but did not: each
+    /// was there before the other view began, and is there after that had ended. The histories of
+    /// the two servers are then not the same one, and no message that is on its way mends that.
+    pub fn lost_by<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = (&'a str, &'a Stat)> {
+        let was_there = |stat: &Stat| stat.czxid <= other.from && other.to <= self.from;
+        self.nodes.iter().filter_map(move |(path, stat)| {
+            let lost = was_there(stat)
+                && other.nodes.get(path).is_none_or(|there| there.czxid != stat.czxid);
+            lost.then_some((path.as_str(), stat))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::peers::{self, Peer};
+    use crate::zookeeper::Config;
+
+    fn view(from: i64, to: i64, nodes: &[(&str, i64)]) -> View {
+        let node = |(path, czxid): &(&str, i64)| {
+            (String::from(*path), Stat { czxid: Zxid(*czxid), ..Stat::default() })
+        };
+        View { from: Zxid(from), to: Zxid(to), nodes: nodes.iter().map(node).collect() }
+    }
+
+    fn lost(one: &View, other: &View) -> Vec<String> {
+        one.lost_by(other).map(|(path, _)| path.to_owned()).collect()
+    }
+
+    #[test]
+    fn only_what_the_other_must_have_had_is_lost() {
+        let with = view(20, 20, &[("/a", 10), ("/b", 15)]);
+        assert_eq!(lost(&with, &view(20, 20, &[("/a", 10)])), ["/b"]);
+        assert_eq!(lost(&with, &view(17, 19, &[("/a", 10)])), ["/b"]);
+        assert_eq!(lost(&with, &view(20, 20, &[("/a", 10), ("/b", 15)])), [""; 0]);
+        // It has another node of that name.
+        assert_eq!(lost(&with, &view(20, 20, &[("/a", 10), ("/b", 16)])), ["/b"]);
+        // It lags behind, and has not heard of it yet.
+        assert_eq!(lost(&with, &view(14, 20, &[("/a", 10)])), [""; 0]);
+        // It is ahead: the node may have been deleted.
+        assert_eq!(lost(&with, &view(20, 21, &[("/a", 10)])), [""; 0]);
+    }
+
+    #[tokio::test]
+    async fn all_servers_show_the_same_to_a_session_that_goes_from_one_to_the_next() -> Result<()> {
+        if !peers::ready("testkit: probes", &[Peer::ZooKeeper]) {
+            return Ok(());
+        }
+        let ensemble = Config::new().ensemble(3).await?;
+        ensemble.chroot("locks").await?;
+        let mut first = Probe::connect(ensemble.server(0), None).await?;
+        let ticket = first.ticket().clone();
+        let view = first.view("/locks").await?;
+        assert_eq!(view.nodes.keys().collect::<Vec<_>>(), ["/locks"]);
+        for index in [1, 2] {
+            let mut probe = Probe::connect(ensemble.server(index), Some(&ticket)).await?;
+            assert_eq!(probe.ticket().session, ticket.session);
+            probe.sync().await?;
+            let there = probe.view("/locks").await?;
+            assert_eq!(there.nodes, view.nodes);
+            assert_eq!(there.lost_by(&view).count() + view.lost_by(&there).count(), 0);
+            if index == 2 {
+                probe.close().await?;
+            }
+        }
+        Ok(())
+    }
+}
