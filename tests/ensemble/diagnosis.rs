@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use lockkeeper::SessionId;
 use lockkeeper_testkit::zookeeper::{Probe, Ticket, View, ZooKeeper, ZooKeeperEnsemble};
 
 /// The node that all locks are below.
@@ -242,15 +243,7 @@ fn lines(
         let Some((parent, name)) = path.rsplit_once('/').filter(|_| stat.num_children == 0) else {
             continue;
         };
-        let owner = stat.ephemeral_owner.to_string();
-        let who = match sessions.get(&owner) {
-            Some(who) => names(who),
-            None => "nobody knows whose".to_owned(),
-        };
-        let over = match &alive {
-            Some(alive) if !alive.contains(owner.as_str()) => ", WHICH IS OVER",
-            _ => "",
-        };
+        let owner = owner(stat.ephemeral_owner, sessions, alive.as_ref());
         let has = |view: &Option<View>| match view {
             None => '?',
             Some(view) if view.nodes.get(path).is_some_and(|there| there.czxid == czxid) => '+',
@@ -260,7 +253,7 @@ fn lines(
             seen.iter().map(|seen| format!("{}{}", has(&seen.before), has(&seen.after))).collect();
         let length = stat.data_length;
         let node = format!(
-            "{name}: zxid {czxid}, {length} bytes, session {owner} ({who}){over}; on servers 1 to \
+            "{name}: zxid {czxid}, {length} bytes, {owner}; on servers 1 to \
              {}, before and after sync: {}",
             seen.len(),
             shown.join(" ")
@@ -274,6 +267,21 @@ fn lines(
         nodes.into_iter().map(|(_, node)| node).collect()
     };
     lines.into_iter().map(|(parent, nodes)| (parent, sorted(nodes))).collect()
+}
+
+/// `alive` are the sessions that the leader knows.
+fn owner(
+    session: SessionId,
+    sessions: &BTreeMap<String, BTreeSet<String>>,
+    alive: Option<&BTreeSet<&str>>,
+) -> String {
+    if session == SessionId::NONE {
+        return "no session's".to_owned();
+    }
+    let session = session.to_string();
+    let who = sessions.get(&session).map_or_else(|| "nobody knows whose".to_owned(), names);
+    let over = alive.is_some_and(|alive| !alive.contains(session.as_str()));
+    format!("session {session} ({who}){}", if over { ", WHICH IS OVER" } else { "" })
 }
 
 fn names(who: &BTreeSet<String>) -> String {
