@@ -230,8 +230,11 @@ impl Field {
     }
 
     /// Has everybody give back what he has, and looks for what is left. Ours stay connected until
-    /// then.
+    /// then. Before, servers that disagree are told by the nodes of those who wait.
     pub(crate) async fn end(&mut self) -> Result<()> {
+        let disagreements = diagnosis::compare(&self.servers).await;
+        self.say_that_servers_disagree(&disagreements);
+        disagreements.iter().for_each(|what| println!("THE SERVERS DISAGREE: {what}"));
         self.leave(STOP)?;
         self.programs.theirs_end(THEIR_LIMIT).await;
         let start = Instant::now();
@@ -247,11 +250,6 @@ impl Field {
                 break;
             }
             tokio::time::sleep(Duration::from_millis(200)).await;
-        }
-        if self.diagnosis.is_none() {
-            let disagreements = diagnosis::compare(&self.servers).await;
-            self.say_that_servers_disagree(&disagreements);
-            disagreements.iter().for_each(|what| println!("THE SERVERS DISAGREE: {what}"));
         }
         self.leave(END)?;
         self.programs.ours_end(LIMIT).await;

@@ -91,6 +91,9 @@ pub enum Disconnect {
     /// The server refused the credentials.
     #[error("the server refused the credentials")]
     AuthFailed,
+    /// The server did not arm the watches again: whoever waits would wait for ever.
+    #[error("the server does not arm watches again: {0}")]
+    Unwatched(ErrorCode),
     /// The server has been silent for too long.
     #[error("the server has been silent for too long")]
     Silent,

@@ -658,6 +658,29 @@ fn watches_are_armed_again_before_anything_else() {
     assert!(matches!(world.events()[..], [Event::Watch { id, .. }] if id == data_watch));
 }
 
+/// A server that is overloaded answers so. Whoever waited for an event had no watch any more, and
+/// waited for ever.
+#[test]
+fn a_connection_on_which_watches_are_not_armed_again_is_given_up() {
+    let mut world = World::connected();
+    let watch = world.session.submit_watching(world.now, get_data("/a"), WatchKind::Data, 1);
+    let (xid, _) = world.request();
+    world.reply(xid, data()).unwrap();
+    world.lose_connection();
+    world.connect(7);
+    world.events();
+    let refused = world.reply(xid::SET_WATCHES, Err(ErrorCode::ThrottledOp));
+    assert_eq!(refused, Err(Disconnect::Unwatched(ErrorCode::ThrottledOp)));
+
+    world.lose_connection();
+    world.connect(7);
+    assert!(matches!(world.requests()[..], [(xid::SET_WATCHES, Request::SetWatches(_))]));
+    world.events();
+    world.reply(xid::SET_WATCHES, Ok(Response::Empty)).unwrap();
+    world.notify(EventKind::NodeDeleted, "/a");
+    assert!(matches!(world.events()[..], [Event::Watch { id, .. }] if id == watch));
+}
+
 #[test]
 fn a_watch_that_nobody_wants_is_removed_from_the_server() {
     let mut world = World::connected();

@@ -28,7 +28,12 @@ impl<T> Session<T> {
                 self.finish(&RequestError::AuthFailed);
                 return Err(Disconnect::AuthFailed);
             }
-            xid::AUTH | xid::SET_WATCHES => {}
+            xid::AUTH => {}
+            xid::SET_WATCHES => {
+                if let Some(code) = ErrorCode::from_code(header.error) {
+                    return Err(Disconnect::Unwatched(code));
+                }
+            }
             _ => return self.handle_reply(now, header, input),
         }
         Ok(())
