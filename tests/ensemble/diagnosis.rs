@@ -26,7 +26,7 @@ pub(crate) struct Diagnosis {
     pub(crate) summary: String,
     /// All of it.
     pub(crate) whole: String,
-    /// Nodes that one server has and another one has lost.
+    /// Nodes that one server has and another one has lost, and trees that differ by their digests.
     pub(crate) disagreements: Vec<String>,
 }
 
@@ -39,6 +39,9 @@ struct Seen {
     before: Option<View>,
     /// After the server had caught up with its leader.
     after: Option<View>,
+    /// How many transactions have left another tree here than at the leader, as the server counts
+    /// them since its start, before and after this look.
+    mismatches: [Option<u64>; 2],
     /// What went wrong, or took long.
     remarks: Vec<String>,
 }
@@ -70,6 +73,22 @@ pub(crate) async fn compare(servers: &ZooKeeperEnsemble) -> Vec<String> {
 }
 
 async fn look(servers: &ZooKeeperEnsemble, seen: &mut [Seen]) {
+    count_mismatches(servers, seen, 0).await;
+    look_with_sessions(servers, seen).await;
+    count_mismatches(servers, seen, 1).await;
+}
+
+/// ZooKeeper sends a digest of the leader's tree along with each transaction.
+async fn count_mismatches(servers: &ZooKeeperEnsemble, seen: &mut [Seen], when: usize) {
+    for (index, seen) in seen.iter_mut().enumerate() {
+        let words = servers.server(index).four_letter("mntr").await.unwrap_or_default();
+        let count = words.lines().find_map(|line| line.strip_prefix("zk_digest_mismatches_count"));
+        seen.mismatches[when] = count.and_then(|count| count.trim().parse().ok());
+    }
+}
+
+/// The sessions themselves are transactions, which all servers have applied in the end.
+async fn look_with_sessions(servers: &ZooKeeperEnsemble, seen: &mut [Seen]) {
     let mut ticket = None;
     for (index, seen) in seen.iter_mut().enumerate() {
         let start = Instant::now();
@@ -160,6 +179,18 @@ fn disagreements(seen: &[Seen]) -> Vec<String> {
             }
         }
     }
+    for (index, seen) in seen.iter().enumerate() {
+        if let [Some(before), Some(after)] = seen.mismatches
+            && after > before
+        {
+            found.insert(format!(
+                "server {} counts {after} transactions, {} of them just now, that left another tree \
+                 than at its leader",
+                index + 1,
+                after - before
+            ));
+        }
+    }
     found.into_iter().collect()
 }
 
@@ -180,6 +211,10 @@ fn summary(
         );
         for remark in &seen.remarks {
             let _ = writeln!(text, "    it {remark}");
+        }
+        if let Some(count @ 1..) = seen.mismatches[1] {
+            let _ =
+                writeln!(text, "    it counts {count} transactions with another tree after them");
         }
     }
     for (line, nodes) in lines(seen, sessions) {
