@@ -49,6 +49,8 @@ pub(crate) struct Field {
     pub(crate) recorder: Recorder,
     /// Once somebody was stuck, or something was left.
     pub(crate) diagnosis: Option<Diagnosis>,
+    /// What proves that the servers have different histories.
+    pub(crate) disagreements: Vec<String>,
     folder: TempDir,
 }
 
@@ -72,7 +74,8 @@ impl Field {
         let connect = servers.connect_string();
         let programs =
             Programs::start(seed, sites.to_vec(), connect, folder.path(), recorder.clone())?;
-        Ok(Self { programs, servers, network, recorder, diagnosis: None, folder })
+        let (diagnosis, disagreements) = (None, Vec::new());
+        Ok(Self { programs, servers, network, recorder, diagnosis, disagreements, folder })
     }
 
     /// Does what is wrong, and returns at once, or when the part of it is over that ends by itself.
@@ -233,7 +236,7 @@ impl Field {
     /// then. Before, servers that disagree are told by the nodes of those who wait.
     pub(crate) async fn end(&mut self) -> Result<()> {
         let disagreements = diagnosis::compare(&self.servers).await;
-        self.say_that_servers_disagree(&disagreements);
+        self.servers_disagree(&disagreements);
         disagreements.iter().for_each(|what| println!("THE SERVERS DISAGREE: {what}"));
         self.leave(STOP)?;
         self.programs.theirs_end(THEIR_LIMIT).await;
@@ -258,11 +261,12 @@ impl Field {
 
     async fn diagnose(&mut self) {
         let diagnosis = diagnosis::diagnose(&self.servers, &self.recorder.sessions()).await;
-        self.say_that_servers_disagree(&diagnosis.disagreements);
+        self.servers_disagree(&diagnosis.disagreements);
         self.diagnosis = Some(diagnosis);
     }
 
-    fn say_that_servers_disagree(&self, disagreements: &[String]) {
+    fn servers_disagree(&mut self, disagreements: &[String]) {
+        self.disagreements.extend_from_slice(disagreements);
         for disagreement in disagreements {
             self.recorder
                 .note("world", What::Note(format!("THE SERVERS DISAGREE: {disagreement}")));

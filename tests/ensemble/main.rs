@@ -121,7 +121,17 @@ async fn episode(seed: u64, minutes: u64) -> Result<()> {
         kept.push(evidence::keep_text(seed, "diagnosis", &diagnosis.whole));
     }
     kept.push(evidence::keep_folders(seed, &field.folders()));
-    Err(anyhow::anyhow!("{broken:#}\n{}", kept.join("\n")))
+    let (verdict, kept) = (verdict(&field.disagreements), kept.join("\n"));
+    Err(anyhow::anyhow!("{verdict}{broken:#}\n{kept}"))
+}
+
+/// What is known of the servers, before what is known of the programs: these could not keep their
+/// promises if those have different histories.
+fn verdict(disagreements: &[String]) -> String {
+    match disagreements {
+        [] => String::new(),
+        some => format!("THE SERVERS DISAGREE, which is proven:\n  {}\n", some.join("\n  ")),
+    }
 }
 
 async fn go_through(field: &mut Field, seed: u64, minutes: u64) -> Result<()> {
