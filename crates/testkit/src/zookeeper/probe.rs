@@ -184,9 +184,15 @@ impl View {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::net::{Ipv4Addr, SocketAddrV4};
+    use std::path::Path;
+
     use super::*;
     use crate::peers::{self, Peer};
+    use crate::scratch;
     use crate::zookeeper::Config;
+    use crate::zookeeper::server::free_ports;
 
     fn view(from: i64, to: i64, nodes: &[(&str, i64)]) -> View {
         let node = |(path, czxid): &(&str, i64)| {
@@ -234,6 +240,63 @@ mod tests {
             if index == 2 {
                 probe.close().await?;
             }
+        }
+        Ok(())
+    }
+
+    /// A follower whose log has other transactions than its leader's under the same numbers: nobody
+    /// compares them as it comes back.
+    #[tokio::test]
+    async fn servers_with_different_histories_are_found_out() -> Result<()> {
+        if !peers::ready("testkit: servers that disagree", &[Peer::ZooKeeper]) {
+            return Ok(());
+        }
+        let mut ensemble = Config::new().ensemble(3).await?;
+        ensemble.chroot("before").await?;
+        let follower = ensemble.follower().await?;
+        Probe::connect(ensemble.server(follower), None).await?.sync().await?;
+        ensemble.kill(follower);
+        let data = ensemble.server(follower).folder().join("data/version-2");
+        alone_with(&data, "only-there").await?;
+        let leader = ensemble.leader().await?;
+        for name in ["one", "two", "three", "four"] {
+            ensemble.server(leader).chroot(name).await?;
+        }
+        ensemble.restart(follower).await?;
+
+        let mut right = Probe::connect(ensemble.server(leader), None).await?;
+        let right = right.view("/only-there").await?;
+        let mut wrong = Probe::connect(ensemble.server(follower), None).await?;
+        wrong.sync().await?;
+        let wrong = wrong.view("/only-there").await?;
+        assert_eq!(lost(&wrong, &right), ["/only-there"]);
+        assert_eq!(lost(&right, &wrong), [""; 0]);
+        let counts = ensemble.server(follower).four_letter("mntr").await?;
+        assert!(counts.contains("zk_digest_mismatches_count\t"), "{counts}");
+        assert!(!counts.contains("zk_digest_mismatches_count\t0\n"), "{counts}");
+        Ok(())
+    }
+
+    /// Runs a server of its own on this data, and has it make a node.
+    async fn alone_with(data: &Path, name: &str) -> Result<()> {
+        let folder = scratch::folder()?;
+        let [port] = free_ports()?;
+        let address = SocketAddrV4::new(Ipv4Addr::LOCALHOST, port);
+        let mut server =
+            ZooKeeper::prepare(&Config::new(), folder.path().to_owned(), address, &[])?;
+        let copy = folder.path().join("data/version-2");
+        copy_files(data, &copy)?;
+        server.restart().await?;
+        server.chroot(name).await?;
+        server.kill();
+        copy_files(&copy, data)
+    }
+
+    fn copy_files(from: &Path, to: &Path) -> Result<()> {
+        fs::create_dir_all(to)?;
+        for entry in fs::read_dir(from)? {
+            let entry = entry?;
+            fs::copy(entry.path(), to.join(entry.file_name()))?;
         }
         Ok(())
     }
