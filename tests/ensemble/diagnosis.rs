@@ -5,11 +5,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+use std::fs;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use lockkeeper::SessionId;
-use lockkeeper_testkit::zookeeper::{Probe, Ticket, View, ZooKeeper, ZooKeeperEnsemble};
+use lockkeeper_testkit::zookeeper::{
+    Probe, Ticket, View, ZooKeeper, ZooKeeperEnsemble, complaints_in,
+};
 
 /// The node that all locks are below.
 const ROOT: &str = "/locks";
@@ -59,7 +62,7 @@ pub(crate) async fn diagnose(
         }
     }
     look(servers, &mut seen).await;
-    let disagreements = disagreements(&seen);
+    let disagreements = [disagreements(&seen), complaints(servers)].concat();
     let summary = summary(servers, &seen, sessions, &disagreements);
     let whole = whole(servers, &seen, sessions, &summary);
     Diagnosis { summary, whole, disagreements }
@@ -69,7 +72,27 @@ pub(crate) async fn diagnose(
 pub(crate) async fn compare(servers: &ZooKeeperEnsemble) -> Vec<String> {
     let mut seen: Vec<Seen> = (0..servers.size()).map(|_| Seen::default()).collect();
     look(servers, &mut seen).await;
-    disagreements(&seen)
+    [disagreements(&seen), complaints(servers)].concat()
+}
+
+/// What the servers have said in their logs since the beginning: their trees may be the same again,
+/// and lack what was committed.
+fn complaints(servers: &ZooKeeperEnsemble) -> Vec<String> {
+    let mut found = Vec::new();
+    for index in 0..servers.size() {
+        let logs = fs::read_dir(servers.server(index).folder()).into_iter().flatten().flatten();
+        let texts = logs.filter_map(|entry| fs::read(entry.path()).ok());
+        for text in texts {
+            for zxid in complaints_in(&String::from_utf8_lossy(&text)) {
+                found.push(format!(
+                    "server {} had another tree than its leader when it had applied {zxid}",
+                    index + 1
+                ));
+            }
+        }
+    }
+    found.sort();
+    found
 }
 
 async fn look(servers: &ZooKeeperEnsemble, seen: &mut [Seen]) {

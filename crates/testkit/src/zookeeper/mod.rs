@@ -13,6 +13,6 @@ mod shared;
 
 pub use config::Config;
 pub use ensemble::ZooKeeperEnsemble;
-pub use probe::{Probe, Ticket, View};
+pub use probe::{Probe, Ticket, View, complaints_in};
 pub use server::{Mode, ZooKeeper};
 pub use shared::{shared, shared_chroot};

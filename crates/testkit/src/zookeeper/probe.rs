@@ -182,6 +182,18 @@ impl View {
     }
 }
 
+/// The transactions after which a server has said in its log that its tree is another one than its
+/// leader's was: ZooKeeper sends a digest of that along.
+///
+/// Only as they were committed: while a server reads its log, where a transaction may be twice, the
+/// digests differ for a moment without harm, and another thread says so.
+pub fn complaints_in(log: &str) -> impl Iterator<Item = Zxid> {
+    const COMPLAINT: &str = "Message:Digests are not matching. Value is Zxid. Value:";
+    let commits = log.lines().filter(|line| line.contains("[CommitProcessor:"));
+    let zxids = commits.filter_map(|line| line.split_once(COMPLAINT)?.1.trim().parse().ok());
+    zxids.map(Zxid)
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -217,6 +229,20 @@ mod tests {
         assert_eq!(lost(&with, &view(14, 20, &[("/a", 10)])), [""; 0]);
         // It is ahead: the node may have been deleted.
         assert_eq!(lost(&with, &view(20, 21, &[("/a", 10)])), [""; 0]);
+    }
+
+    #[test]
+    fn only_complaints_about_commits_count() {
+        let log = "\
+            [main] WARN o.a.z.server.DataTree - Message:Digests are not matching. Value is Zxid. \
+            Value:8589935160\n\
+            [CommitProcessor:2] WARN o.a.z.server.DataTree - [121 times] Message: Digests are not \
+            matching. Value is Zxid. Last value:60129542275\n\
+            [CommitProcessor:1] WARN o.a.z.server.DataTree - Message:Digests are not matching. Value \
+            is Zxid. Value:30064771073\n\
+            [CommitProcessor:1] INFO o.a.z.server.quorum.LearnerSessionTracker - Committing global \
+            session 0x20002e08eb80000\n";
+        assert_eq!(complaints_in(log).collect::<Vec<_>>(), [Zxid(0x7_0000_0001)]);
     }
 
     #[tokio::test]
