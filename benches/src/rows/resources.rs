@@ -19,6 +19,9 @@ use crate::bench::Bench;
 use crate::peers::{Memory, child, free_port};
 use crate::system::{Fsync, System};
 
+/// How long a server has had nothing to do when it counts as idle.
+const REST: Duration = Duration::from_secs(6);
+
 /// Contenders of one lock: the listing that each gets grows with them.
 const LINE: usize = 100;
 
@@ -124,6 +127,7 @@ async fn idle_peer(bench: &mut Bench, system: &System) -> Result<()> {
             process_with(&port)?
         }
     };
+    tokio::time::sleep(REST).await;
     note_memory(bench, *system, "after_load", id)?;
     // Ours beside it, after the same.
     let engine = bench.peers.engine_server(Durability::Sync).await?.process().id();

@@ -25,7 +25,7 @@
 //!   words, prometheus, http   what operators see of `metrics`, counted by `ops`, `histogram`
 //!   tls, x509                 encryption, and who a certificate says its owner is
 //!   test                      fresh engines for tests, and an index of the controls
-//!   pace, complaints, open_files, facts, clock, error
+//!   pace, complaints, open_files, rest, facts, clock, error
 //! ```
 //!
 //! A request's way: its connection's task reads the frame and delivers it; the tree thread handles
@@ -59,6 +59,7 @@ mod open_files;
 mod ops;
 mod pace;
 mod prometheus;
+mod rest;
 mod socket;
 mod startup;
 mod storage;

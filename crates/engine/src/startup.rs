@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lockkeeper_tree::Server;
 use tokio::net::{TcpListener, UnixListener};
@@ -32,6 +32,7 @@ use crate::listener::{Gate, Listener, accept, bind_tcp};
 use crate::metrics::Metrics;
 use crate::ops::OpCounts;
 use crate::pace::Pace;
+use crate::rest::Rest;
 use crate::storage::{Snapshots, Storage};
 use crate::tree_loop::{Event, TreeLoop};
 use crate::unix_socket::{SocketFile, listen_at};
@@ -291,6 +292,8 @@ fn tree_loop(server: Server, events: UnboundedReceiver<Event>, hub: &Hub) -> Tre
         skipped: Duration::ZERO,
         rest_until: Duration::ZERO,
         lookout: false,
+        in_part: 0,
+        rest: Rest::new(Instant::now()),
         ending: None,
     }
 }

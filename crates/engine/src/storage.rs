@@ -84,7 +84,7 @@ impl FromStr for Durability {
 
 /// The memory that the database library may use for pages. Small, as the tree holds every record
 /// anyway and pages are read back only while they are being changed.
-const CACHE_BYTES: usize = 4 * 1024 * 1024;
+const CACHE_BYTES: usize = 1024 * 1024;
 
 /// The durable copy of the engine's state.
 pub(crate) struct Storage {

@@ -23,10 +23,14 @@ use crate::connection::Connection;
 use crate::error::EngineError;
 use crate::metrics::{Counters, Metrics};
 use crate::ops::{Op, OpCounts};
+use crate::rest::{Rest, give_back};
 use crate::{StorageError, clock};
 
 /// How many deliveries one round takes at most, so that the first of them is not kept waiting.
 const MAX_ROUND: usize = 1024;
+/// After how many requests of a round the effects so far leave: clients go on while the rest is
+/// handled, and the next commit begins. Smaller parts pay more for their writes than that gains.
+const PART: usize = 128;
 /// How long expiry rests after the engine has not listened for a while.
 const GRACE: Duration = Duration::from_millis(100);
 
@@ -86,7 +90,7 @@ pub(crate) struct TreeLoop {
     pub(crate) events: UnboundedReceiver<Event>,
     pub(crate) pipeline: Arc<Pipeline>,
     pub(crate) metrics: Arc<Metrics>,
-    /// The requests of the present round.
+    /// The requests whose effects have not been handed over.
     pub(crate) ops: OpCounts,
     pub(crate) complaints: Complaints,
     /// How much time tests have skipped.
@@ -95,6 +99,9 @@ pub(crate) struct TreeLoop {
     pub(crate) rest_until: Duration,
     /// Whether the last round came so soon that the next is worth looking out for.
     pub(crate) lookout: bool,
+    /// How many requests were handled whose effects have not been handed over.
+    pub(crate) in_part: usize,
+    pub(crate) rest: Rest,
     /// How the engine is to end, once that is known.
     pub(crate) ending: Option<Result<(), EngineError>>,
 }
@@ -110,6 +117,9 @@ impl TreeLoop {
                 self.catch_up(&mut round).await;
             }
             self.handle(&mut round, due);
+            if self.rest.has_come(Instant::now()) {
+                give_back();
+            }
             if let Some(ending) = self.ending.take() {
                 return ending;
             }
@@ -226,7 +236,7 @@ impl TreeLoop {
         // is at least a timeout after the arrival.
         let now = self.now();
         for event in round.drain(..) {
-            self.handle_event(now, event);
+            self.handle_event(now, since, event);
         }
         if due {
             self.handle_timeout(now);
@@ -234,7 +244,7 @@ impl TreeLoop {
         self.hand_over(since, due);
     }
 
-    fn handle_event(&mut self, now: Now, event: Event) {
+    fn handle_event(&mut self, now: Now, since: Instant, event: Event) {
         match event {
             Event::Connected(connection, handshake) => {
                 let id = connection.id;
@@ -250,12 +260,7 @@ impl TreeLoop {
                 self.connections.insert(id, connection);
                 self.server.handle_frame(now, id, handshake);
             }
-            Event::Frames(id, frames) => {
-                self.count(id, &frames);
-                for frame in frames {
-                    self.server.handle_frame(now, id, frame);
-                }
-            }
+            Event::Frames(id, frames) => self.handle_frames(now, since, id, frames),
             Event::Disconnected(id) => {
                 Counters::count(&self.metrics.events.dropped);
                 self.server.disconnected(id);
@@ -282,8 +287,25 @@ impl TreeLoop {
         }
     }
 
-    /// Gives the effects of a round to the pipeline.
+    fn handle_frames(&mut self, now: Now, since: Instant, id: ConnectionId, frames: Vec<Bytes>) {
+        let mut frames = frames.into_iter();
+        while frames.len() > 0 {
+            let count = frames.len().min(PART - self.in_part);
+            self.count(id, &frames.as_slice()[..count]);
+            for frame in frames.by_ref().take(count) {
+                self.server.handle_frame(now, id, frame);
+            }
+            self.in_part += count;
+            self.rest.count(count);
+            if self.in_part == PART {
+                self.hand_over(since, false);
+            }
+        }
+    }
+
+    /// Gives the effects of a round, or of a part of it, to the pipeline.
     fn hand_over(&mut self, since: Instant, timeouts: bool) {
+        self.in_part = 0;
         let changes = self.server.take_changes();
         let mut replies = Vec::new();
         for (id, output) in self.server.take_outputs() {
