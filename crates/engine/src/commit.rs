@@ -38,6 +38,9 @@ const LITTLE: usize = 2 * 1024;
 /// How long the commit thread looks out for the next group before it sleeps, if the last one came
 /// so soon. Being woken would be a part of every commit.
 const LOOKOUT: Duration = Duration::from_micros(100);
+/// The same after a group of many requests: the next is as large, and takes longer to come. For a
+/// few, whose clients want the processor as soon as they are answered, it would be too long.
+const LOOKOUT_AFTER_MANY: Duration = Duration::from_micros(300);
 
 /// What the tree made of one round of requests.
 pub(crate) struct Batch {
@@ -290,8 +293,8 @@ impl Pipeline {
 
     /// Waits for a moment without sleeping, until something is in the line. Any thread that has work
     /// to do goes first.
-    fn look_out(&self, since: Instant) {
-        while self.backlog.load(Ordering::Relaxed) == 0 && since.elapsed() < LOOKOUT {
+    fn look_out(&self, since: Instant, patience: Duration) {
+        while self.backlog.load(Ordering::Relaxed) == 0 && since.elapsed() < patience {
             thread::yield_now();
         }
     }
@@ -364,16 +367,17 @@ pub(crate) fn run(pipeline: &Pipeline) -> Result<(), StorageError> {
         }
     }
     let _give_up = GiveUp(pipeline);
-    let mut last = None;
+    let (mut last, mut patience) = (None, LOOKOUT);
     loop {
         let since = Instant::now();
-        if last.is_some_and(|took| took < LOOKOUT) {
-            pipeline.look_out(since);
+        if last.is_some_and(|took| took < patience) {
+            pipeline.look_out(since, patience);
         }
         let Some(mut group) = pipeline.next_group() else {
             break;
         };
         last = Some(since.elapsed());
+        patience = if group.bytes > LITTLE { LOOKOUT_AFTER_MANY } else { LOOKOUT };
         if let Err(e) = pipeline.commit(&mut group.batches, group.fail) {
             // Before anyone is told: nothing may slip out any more.
             pipeline.abort();
