@@ -4,10 +4,10 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use lockkeeper_engine::{Builder, Engine};
+use lockkeeper_engine::{Builder, Durability, Engine};
 use lockkeeper_wire::CreateMode;
 
-use crate::client::{Client, exists, get_data, word};
+use crate::client::{Client, create, exists, get_data, word};
 
 const LONG: Duration = Duration::from_secs(30);
 const SRVR: [&str; 9] = [
@@ -143,6 +143,31 @@ fn http(engine: &Engine, request: &str) -> String {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     answer
+}
+
+/// A client that asks for much at once was answered after all of it, and did nothing meanwhile.
+#[tokio::test]
+async fn a_round_of_many_requests_leaves_in_parts() {
+    const COUNT: usize = 5_000;
+    let dir = tempfile::tempdir().unwrap();
+    let builder = Engine::builder().data_dir(dir.path()).durability(Durability::Os);
+    let any = "127.0.0.1:0".parse().unwrap();
+    let engine = builder.metrics_address(any).start().await.unwrap();
+    let mut client = Client::connect(&engine, LONG);
+    let requests: Vec<_> =
+        (0..COUNT).map(|i| create(&format!("/{i}"), CreateMode::Ephemeral)).collect();
+    for xid in client.send(&requests) {
+        let (header, _) = client.reply().unwrap();
+        assert_eq!((header.xid, header.error), (xid, 0));
+    }
+    let metrics = http(&engine, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+    let commits = |of_up_to: &str| {
+        let name = format!("lockkeeper_commit_requests_bucket{{le=\"{of_up_to}\"}} ");
+        let count = metrics.lines().find_map(|line| line.strip_prefix(&name));
+        count.unwrap().parse::<usize>().unwrap()
+    };
+    assert_eq!(commits("128"), commits("+Inf"));
+    assert!(commits("+Inf") >= COUNT / 128);
 }
 
 #[tokio::test]
