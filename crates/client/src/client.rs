@@ -244,6 +244,10 @@ impl Client {
 
     /// Creates a node as [`Client::create`] does, and lists another one right behind it, as
     /// [`Client::children`] does, for less than both cost.
+    ///
+    /// A [`Cleanup`] of a node beside the new one that was begun just before goes into one
+    /// transaction with the create. The times in the [`Stat`] are 0 then, as Apache ZooKeeper does
+    /// not tell them.
     pub fn create_and_list(
         &self,
         path: &ZnodePath,
@@ -255,7 +259,7 @@ impl Client {
         let create = OpenCreate { path: &full_path, data, mode };
         let list = List { path: &full_listed };
         let ops = [create.op(), list.op()];
-        let [created, names] = self.inner.shared.submit_both(create, list);
+        let [created, names] = self.inner.shared.submit_pair(create, list);
         (
             Reply::new(created, ops[0], path.clone(), self.strip(), read_created),
             Reply::new(names, ops[1], listed.clone(), self.strip(), read_children),

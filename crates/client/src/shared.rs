@@ -90,19 +90,18 @@ impl Shared {
         receiver
     }
 
-    /// The same for two requests, of which the second goes right behind the first.
-    pub(crate) fn submit_both(
+    /// Submits a create and a listing of what is beside the new node.
+    pub(crate) fn submit_pair(
         &self,
-        first: impl Outgoing,
-        second: impl Outgoing,
+        create: impl Outgoing,
+        listing: impl Outgoing,
     ) -> [oneshot::Receiver<Answer>; 2] {
-        let (first_sender, first_receiver) = oneshot::channel();
-        let (second_sender, second_receiver) = oneshot::channel();
+        let (create_sender, created) = oneshot::channel();
+        let (listing_sender, listed) = oneshot::channel();
         self.act(|core, now| {
-            core.session.submit_borrowed(now, first, first_sender);
-            core.session.submit_borrowed(now, second, second_sender);
+            core.session.submit_pair(now, (create, create_sender), (listing, listing_sender));
         });
-        [first_receiver, second_receiver]
+        [created, listed]
     }
 
     pub(crate) fn submit_watching(

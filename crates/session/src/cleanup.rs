@@ -111,7 +111,7 @@ impl Cleanup {
     }
 }
 
-fn delete(node: &ZnodePath) -> DeleteRequest {
+pub(crate) fn delete(node: &ZnodePath) -> DeleteRequest {
     DeleteRequest { path: node.as_str().to_owned(), version: -1 }
 }
 

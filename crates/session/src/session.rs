@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use lockkeeper_wire::{
-    ConnectRequest, Outgoing, PASSWORD_LEN, Record, RemoveWatchesRequest, Request, SessionId,
-    ZnodePath, Zxid, split_frame, write_frame,
+    ConnectRequest, OpCode, Outgoing, PASSWORD_LEN, Record, RemoveWatchesRequest, Request,
+    SessionId, ZnodePath, Zxid, split_frame, write_frame,
 };
 
 use crate::cleanup::{CleanupQueue, Entry};
@@ -95,6 +95,8 @@ pub struct Session<T> {
     heartbeat: Heartbeat,
     cleanup: CleanupQueue<T>,
     output: BytesMut,
+    /// Where in `output` the delete of a node begins that is the last thing in it.
+    last_delete: Option<usize>,
     events: VecDeque<Event<T>>,
 }
 
@@ -124,6 +126,7 @@ impl<T> Session<T> {
             heartbeat: Heartbeat::default(),
             cleanup: CleanupQueue::default(),
             output: BytesMut::new(),
+            last_delete: None,
             events: VecDeque::new(),
         }
     }
@@ -175,6 +178,26 @@ impl<T> Session<T> {
             return self.send(now, request, Origin::Caller(token), None);
         }
         self.submit(now, request.into_request(), token);
+    }
+
+    /// Submits a create and a listing of what is beside the new node, which goes right behind it.
+    ///
+    /// If the last thing that has not been transmitted is a cleanup that deletes a node beside the
+    /// new one, both go into one transaction, for which a server syncs once.
+    pub fn submit_pair(
+        &mut self,
+        now: Instant,
+        (create, create_token): (impl Outgoing, T),
+        (listing, listing_token): (impl Outgoing, T),
+    ) {
+        let fuses = self.last_delete.is_some() && !self.closing && create.op() == OpCode::Create2;
+        if !fuses {
+            self.submit_borrowed(now, create, create_token);
+            return self.submit_borrowed(now, listing, listing_token);
+        }
+        let listing = listing.into_request();
+        self.fuse(now, create.into_request(), create_token, listing.clone());
+        self.submit(now, listing, listing_token);
     }
 
     /// The same for a request that sets a watch. The watch exists when the request has been
@@ -262,6 +285,7 @@ impl<T> Session<T> {
             read_only: Some(false),
         };
         self.output.clear();
+        self.last_delete = None;
         write_frame(&mut self.output, |out| request.encode(out));
         self.phase = Phase::Handshaking { since: now };
         (self.last_sent, self.last_received) = (now, now);
@@ -293,6 +317,7 @@ impl<T> Session<T> {
         }
         self.phase = Phase::Idle;
         self.output.clear();
+        self.last_delete = None;
         self.pings.clear();
         self.heartbeat.disconnected(now);
         self.watches.disconnected();
@@ -339,6 +364,7 @@ impl<T> Session<T> {
 
     /// Takes the bytes to transmit, if there are any.
     pub fn poll_transmit(&mut self) -> Option<BytesMut> {
+        self.last_delete = None;
         (!self.output.is_empty()).then(|| self.output.split())
     }
 

@@ -12,6 +12,8 @@ use lockkeeper_wire::{
 
 use crate::*;
 
+mod fused;
+
 const TIMEOUT: Duration = Duration::from_secs(12);
 
 /// A session, the server that it talks to, and the time.

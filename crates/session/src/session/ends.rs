@@ -78,6 +78,11 @@ impl<T> Session<T> {
             let outcome = sent.outcome();
             match sent.origin {
                 Origin::Caller(token) => self.answer(Some(token), Err(error(outcome))),
+                Origin::Fused(fused) => {
+                    self.cleanup.finish();
+                    self.cleanup.push(fused.entry);
+                    self.answer(Some(fused.token), Err(error(outcome)));
+                }
                 Origin::Cleanup(entry) => {
                     self.cleanup.finish();
                     if Mutant::CleanupDroppedAtDisconnect.is_awake() {

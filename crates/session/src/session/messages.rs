@@ -1,15 +1,17 @@
 //! What the server sends: replies, watch events, pings.
 
+use std::mem;
+
 use bytes::Bytes;
 use lockkeeper_wire::{
-    Decoder, DeleteRequest, ErrorCode, OpCode, OpResult, Record, ReplyHeader, Request, Response,
-    WatchEvent, ZnodePath, Zxid, xid,
+    CreateMode, CreateRequest, Decoder, DeleteRequest, ErrorCode, OpCode, OpResult, Record,
+    ReplyHeader, Request, Response, SessionId, Stat, WatchEvent, ZnodePath, Zxid, xid,
 };
 
 use super::Session;
 use crate::cleanup::Entry;
 use crate::mutants::Mutant;
-use crate::requests::Origin;
+use crate::requests::{Fused, Origin};
 use crate::{Cleanup, Disconnect, Event, HoldId, Instant, Outcome, RequestError, WatchId};
 
 impl<T> Session<T> {
@@ -119,6 +121,7 @@ impl<T> Session<T> {
             Origin::Caller(token) => self.events.push_back(Event::Reply { token, result, zxid }),
             Origin::Heartbeat(checked) => self.settle_heartbeat(now, checked, result),
             Origin::Cleanup(entry) => self.settle_cleanup(now, entry, result),
+            Origin::Fused(fused) => self.settle_fused(now, *fused, result, zxid),
             Origin::Close => self.finish(&RequestError::Closed),
             Origin::Nobody => {}
         }
@@ -192,6 +195,57 @@ impl<T> Session<T> {
                 }
                 self.answer(entry.notify, Err(error));
             }
+        }
+    }
+
+    pub(super) fn settle_fused(
+        &mut self,
+        now: Instant,
+        fused: Fused<T>,
+        result: Result<Response, RequestError>,
+        zxid: Zxid,
+    ) {
+        let result = match result {
+            Ok(Response::Multi(mut results)) => match results.pop() {
+                Some(OpResult::Create2 { path, stat }) => Ok(Response::Created { path, stat }),
+                Some(OpResult::Create { path }) => {
+                    Ok(Response::Created { path, stat: self.stat_of(&fused.create, zxid) })
+                }
+                _ => return self.repeat_apart(now, fused),
+            },
+            Ok(_) | Err(RequestError::Server(_)) => return self.repeat_apart(now, fused),
+            Err(error) => Err(error),
+        };
+        let deleted = result.as_ref().map(|_| Response::Empty).map_err(RequestError::clone);
+        self.settle_cleanup(now, fused.entry, deleted);
+        self.events.push_back(Event::Reply { token: fused.token, result, zxid });
+    }
+
+    /// Apache ZooKeeper answers a create in a transaction without the stat: all of it but the times.
+    fn stat_of(&self, create: &CreateRequest, zxid: Zxid) -> Stat {
+        let mode = CreateMode::from_flags(create.flags);
+        let ephemeral = mode.is_some_and(CreateMode::is_ephemeral);
+        Stat {
+            czxid: zxid,
+            mzxid: zxid,
+            pzxid: zxid,
+            ephemeral_owner: if ephemeral { self.identity.id } else { SessionId::NONE },
+            data_length: i32::try_from(create.data.len()).unwrap_or(i32::MAX),
+            ..Stat::default()
+        }
+    }
+
+    /// One of the two was refused, so neither was done. What is listed behind them is listed once
+    /// more: whoever asked for it counts on the new node in it.
+    fn repeat_apart(&mut self, now: Instant, fused: Fused<T>) {
+        let (listing, listing_xid) = (fused.listing.clone(), fused.listing_xid);
+        self.send_apart(now, fused);
+        let Some(next) = self.in_flight.front_mut().filter(|next| next.xid == listing_xid) else {
+            return;
+        };
+        match mem::replace(&mut next.origin, Origin::Nobody) {
+            Origin::Caller(token) => self.send(now, listing, Origin::Caller(token), None),
+            other => next.origin = other,
         }
     }
 

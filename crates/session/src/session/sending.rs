@@ -1,13 +1,13 @@
 //! What goes out: requests, pings, heartbeats, deletes.
 
-use lockkeeper_wire::{Outgoing, Request, Zxid, write_frame, xid};
+use lockkeeper_wire::{CreateRequest, DeleteRequest, Outgoing, Request, Zxid, write_frame, xid};
 
 use super::{Contact, Session};
-use crate::cleanup::Entry;
+use crate::cleanup::{Entry, delete};
 use crate::config::{heartbeat_interval, longest_silence};
 use crate::heartbeat::Beat;
-use crate::requests::{Origin, Queued, Sent, set_watch_flag};
-use crate::{Instant, RequestError, WatchId};
+use crate::requests::{Fused, Origin, Queued, Sent, set_watch_flag};
+use crate::{Cleanup, Instant, RequestError, WatchId};
 
 impl<T> Session<T> {
     pub(super) fn submit_request(&mut self, now: Instant, queued: Queued<T>) {
@@ -65,6 +65,7 @@ impl<T> Session<T> {
             self.doubt_lease(now);
         }
         self.last_sent = now;
+        self.last_delete = None;
         write_frame(&mut self.output, |out| request.encode(xid, out))
     }
 
@@ -111,6 +112,56 @@ impl<T> Session<T> {
         if let Some(request) = before {
             self.send(now, request, Origin::Nobody, None);
         }
+        let start = self.output.len();
+        let is_delete = matches!(request, Request::Delete(_));
         self.send(now, request, Origin::Cleanup(entry), None);
+        self.last_delete = (is_delete && self.output.len() > start).then_some(start);
+    }
+
+    /// Sends a create, in one transaction with the delete that is the last thing in the output if
+    /// that is of a node beside it.
+    pub(super) fn fuse(&mut self, now: Instant, create: Request, token: T, listing: Request) {
+        let Request::Create2(create) = create else {
+            return self.submit(now, create, token);
+        };
+        let Some((start, entry, delete)) = self.take_back_delete(&create) else {
+            return self.submit(now, Request::Create2(create), token);
+        };
+        self.output.truncate(start);
+        let (xid, listing_xid) = (self.take_xid(), self.next_xid);
+        let fused = Fused { entry, delete, create, token, listing, listing_xid };
+        let request = fused.request();
+        if self.write(now, xid, &request) > self.config.max_frame {
+            self.output.truncate(start);
+            return self.send_apart(now, fused);
+        }
+        let (op, origin) = (request.op(), Origin::Fused(Box::new(fused)));
+        self.in_flight.push_back(Sent { xid, op, at: now, origin, watch: None });
+    }
+
+    /// Takes back the delete that is the last thing in the output, if it is of a node beside the
+    /// one to be created: where in the output it begins, and whose it is.
+    fn take_back_delete(
+        &mut self,
+        create: &CreateRequest,
+    ) -> Option<(usize, Entry<T>, DeleteRequest)> {
+        let start = self.last_delete.take()?;
+        let Origin::Cleanup(entry) = &self.in_flight.back()?.origin else { return None };
+        let Cleanup::Node(node) = &entry.target else { return None };
+        if node.as_str().rsplit_once('/')?.0 != create.path.rsplit_once('/')?.0 {
+            return None;
+        }
+        let delete = delete(node);
+        match self.in_flight.pop_back()?.origin {
+            Origin::Cleanup(entry) => Some((start, entry, delete)),
+            _ => None,
+        }
+    }
+
+    /// Sends what was to be one transaction as two.
+    pub(super) fn send_apart(&mut self, now: Instant, fused: Fused<T>) {
+        let Fused { entry, delete, create, token, .. } = fused;
+        self.send(now, Request::Delete(delete), Origin::Cleanup(entry), None);
+        self.send(now, Request::Create2(create), Origin::Caller(token), None);
     }
 }
