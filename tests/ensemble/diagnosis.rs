@@ -15,7 +15,7 @@ use lockkeeper_testkit::zookeeper::{
 };
 
 /// The node that all locks are below.
-const ROOT: &str = "/locks";
+pub(crate) const ROOT: &str = "/locks";
 
 /// What is asked of each server before anything else.
 const WORDS: [&str; 4] = ["srvr", "mntr", "cons", "dump"];
@@ -29,8 +29,23 @@ pub(crate) struct Diagnosis {
     pub(crate) summary: String,
     /// All of it.
     pub(crate) whole: String,
-    /// Nodes that one server has and another one has lost, and trees that differ by their digests.
-    pub(crate) disagreements: Vec<String>,
+    pub(crate) disagreements: Disagreements,
+}
+
+/// What shows that the servers have different histories.
+#[derive(Default)]
+pub(crate) struct Disagreements {
+    /// All of it: lost nodes, and what the servers say themselves, by the digests of their trees.
+    pub(crate) found: BTreeSet<String>,
+    /// The paths of the nodes that one server has and another one has lost, which is proof.
+    pub(crate) lost: BTreeSet<String>,
+}
+
+impl Disagreements {
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.found.extend(other.found.iter().cloned());
+        self.lost.extend(other.lost.iter().cloned());
+    }
 }
 
 /// What a server showed.
@@ -62,36 +77,35 @@ pub(crate) async fn diagnose(
         }
     }
     look(servers, &mut seen).await;
-    let disagreements = [disagreements(&seen), complaints(servers)].concat();
+    let disagreements = disagreements(servers, &seen);
     let summary = summary(servers, &seen, sessions, &disagreements);
     let whole = whole(servers, &seen, sessions, &summary);
     Diagnosis { summary, whole, disagreements }
 }
 
 /// Only whether the servers have the same history.
-pub(crate) async fn compare(servers: &ZooKeeperEnsemble) -> Vec<String> {
+pub(crate) async fn compare(servers: &ZooKeeperEnsemble) -> Disagreements {
     let mut seen: Vec<Seen> = (0..servers.size()).map(|_| Seen::default()).collect();
     look(servers, &mut seen).await;
-    [disagreements(&seen), complaints(servers)].concat()
+    disagreements(servers, &seen)
 }
 
 /// What the servers have said in their logs since the beginning: their trees may be the same again,
 /// and lack what was committed.
-fn complaints(servers: &ZooKeeperEnsemble) -> Vec<String> {
-    let mut found = Vec::new();
+fn complaints(servers: &ZooKeeperEnsemble) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
     for index in 0..servers.size() {
         let logs = fs::read_dir(servers.server(index).folder()).into_iter().flatten().flatten();
         let texts = logs.filter_map(|entry| fs::read(entry.path()).ok());
         for text in texts {
             for zxid in complaints_in(&String::from_utf8_lossy(&text)) {
-                found.push(format!(
-                    "server {} had another tree than its leader when it had applied {zxid}",
+                found.insert(format!(
+                    "server {} says that it had another tree than its leader after {zxid}",
                     index + 1
                 ));
             }
         }
     }
-    found.sort();
     found
 }
 
@@ -182,14 +196,15 @@ impl Seen {
     }
 }
 
-fn disagreements(seen: &[Seen]) -> Vec<String> {
-    let mut found = BTreeSet::new();
+fn disagreements(servers: &ZooKeeperEnsemble, seen: &[Seen]) -> Disagreements {
+    let (mut found, mut lost) = (complaints(servers), BTreeSet::new());
     for (one, has) in seen.iter().enumerate() {
         for (other, lacks) in seen.iter().enumerate().filter(|(other, _)| *other != one) {
             for (with, without) in
                 has.views().flat_map(|with| lacks.views().map(move |without| (with, without)))
             {
                 for (path, stat) in with.lost_by(without) {
+                    lost.insert(path.to_string());
                     found.insert(format!(
                         "server {} at zxid {} has {path} of zxid {}, server {} at zxid {} does not",
                         one + 1,
@@ -207,21 +222,21 @@ fn disagreements(seen: &[Seen]) -> Vec<String> {
             && after > before
         {
             found.insert(format!(
-                "server {} counts {after} transactions, {} of them just now, that left another tree \
-                 than at its leader",
+                "server {} counts {after} transactions, {} of them just now, after which it says that \
+                 it had another tree than its leader",
                 index + 1,
                 after - before
             ));
         }
     }
-    found.into_iter().collect()
+    Disagreements { found, lost }
 }
 
 fn summary(
     servers: &ZooKeeperEnsemble,
     seen: &[Seen],
     sessions: &BTreeMap<String, BTreeSet<String>>,
-    disagreements: &[String],
+    disagreements: &Disagreements,
 ) -> String {
     let mut text = String::from("Why nobody gets on:\n");
     for (index, seen) in seen.iter().enumerate() {
@@ -246,11 +261,11 @@ fn summary(
             let _ = writeln!(text, "    {node}");
         }
     }
-    match disagreements {
-        [] => text.push_str("  The servers do not contradict each other.\n"),
-        _ => text.push_str("  THE SERVERS DISAGREE:\n"),
-    }
-    for disagreement in disagreements {
+    text.push_str(match disagreements.found.is_empty() {
+        true => "  The servers do not contradict each other.\n",
+        false => "  THE SERVERS DISAGREE:\n",
+    });
+    for disagreement in &disagreements.found {
         let _ = writeln!(text, "    {disagreement}");
     }
     text

@@ -15,7 +15,7 @@ use lockkeeper_testkit::zookeeper::{Config, Mode, ZooKeeperEnsemble};
 use tempfile::TempDir;
 
 use crate::contender::{END, STOP, TROUBLE};
-use crate::diagnosis::{self, Diagnosis};
+use crate::diagnosis::{self, Diagnosis, Disagreements, ROOT};
 use crate::programs::{PARTICIPANTS, Programs};
 use crate::recorder::Recorder;
 use crate::script::{Fault, Way};
@@ -49,8 +49,7 @@ pub(crate) struct Field {
     pub(crate) recorder: Recorder,
     /// Once somebody was stuck, or something was left.
     pub(crate) diagnosis: Option<Diagnosis>,
-    /// What proves that the servers have different histories.
-    pub(crate) disagreements: Vec<String>,
+    pub(crate) disagreements: Disagreements,
     folder: TempDir,
 }
 
@@ -74,7 +73,7 @@ impl Field {
         let connect = servers.connect_string();
         let programs =
             Programs::start(seed, sites.to_vec(), connect, folder.path(), recorder.clone())?;
-        let (diagnosis, disagreements) = (None, Vec::new());
+        let (diagnosis, disagreements) = (None, Disagreements::default());
         Ok(Self { programs, servers, network, recorder, diagnosis, disagreements, folder })
     }
 
@@ -237,7 +236,7 @@ impl Field {
     pub(crate) async fn end(&mut self) -> Result<()> {
         let disagreements = diagnosis::compare(&self.servers).await;
         self.servers_disagree(&disagreements);
-        disagreements.iter().for_each(|what| println!("THE SERVERS DISAGREE: {what}"));
+        disagreements.found.iter().for_each(|what| println!("THE SERVERS DISAGREE: {what}"));
         self.leave(STOP)?;
         self.programs.theirs_end(THEIR_LIMIT).await;
         let start = Instant::now();
@@ -265,9 +264,23 @@ impl Field {
         self.diagnosis = Some(diagnosis);
     }
 
-    fn servers_disagree(&mut self, disagreements: &[String]) {
-        self.disagreements.extend_from_slice(disagreements);
-        for disagreement in disagreements {
+    /// Whether lost nodes are behind all that got stuck and all that was left.
+    pub(crate) fn is_explained(&self) -> bool {
+        let lost = &self.disagreements.lost;
+        let history = self.recorder.history();
+        history.entries().iter().all(|entry| match &entry.what {
+            What::Stuck(_) => {
+                let lock = entry.who.rsplit('/').next().unwrap_or_default();
+                lost.iter().any(|path| path.starts_with(&format!("{ROOT}/{lock}")))
+            }
+            What::Left(nodes) => nodes.split(", ").all(|path| lost.contains(path)),
+            _ => true,
+        })
+    }
+
+    fn servers_disagree(&mut self, disagreements: &Disagreements) {
+        self.disagreements.add(disagreements);
+        for disagreement in &disagreements.found {
             self.recorder
                 .note("world", What::Note(format!("THE SERVERS DISAGREE: {disagreement}")));
         }

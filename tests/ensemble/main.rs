@@ -28,6 +28,7 @@ use lockkeeper_testkit::history::What;
 use lockkeeper_testkit::peers::{self, Peer};
 use lockkeeper_tests::is_wanted;
 
+use crate::diagnosis::Disagreements;
 use crate::field::Field;
 use crate::script::{Step, script};
 
@@ -124,7 +125,7 @@ impl Plan {
 /// What a run says of the promises.
 enum Outcome {
     Kept,
-    /// Nothing: not everybody got on, but the servers are proven to have disagreed.
+    /// Nothing: not everybody got on, but only where servers are proven to have lost nodes.
     Void,
 }
 
@@ -147,7 +148,7 @@ async fn episode(seed: u64, minutes: u64) -> Result<Outcome> {
     }
     kept.push(evidence::keep_folders(seed, &field.folders()));
     let (verdict, kept) = (verdict(&field.disagreements), kept.join("\n"));
-    if !field.disagreements.is_empty() && broken.is::<Broken>() && checker::is_safe(&history) {
+    if broken.is::<Broken>() && checker::is_safe(&history) && field.is_explained() {
         println!("{verdict}{broken:#}\n{kept}\nvoid: another run takes the place of this one");
         return Ok(Outcome::Void);
     }
@@ -156,10 +157,13 @@ async fn episode(seed: u64, minutes: u64) -> Result<Outcome> {
 
 /// What is known of the servers, before what is known of the programs: these could not keep their
 /// promises if those have different histories.
-fn verdict(disagreements: &[String]) -> String {
-    match disagreements {
+fn verdict(disagreements: &Disagreements) -> String {
+    let Disagreements { found, lost } = disagreements;
+    let found: Vec<_> = found.iter().map(String::as_str).collect();
+    let sure = if lost.is_empty() { "by their own word" } else { "which is proven" };
+    match found[..] {
         [] => String::new(),
-        some => format!("THE SERVERS DISAGREE, which is proven:\n  {}\n", some.join("\n  ")),
+        _ => format!("THE SERVERS DISAGREE, {sure}:\n  {}\n", found.join("\n  ")),
     }
 }
 

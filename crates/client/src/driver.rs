@@ -119,7 +119,7 @@ async fn exchange(
     dialer: &mut Dialer,
 ) -> Result<std::convert::Infallible, Ended> {
     let (mut input, mut output) = (BytesMut::new(), Output::default());
-    let mut accepted = false;
+    let (mut accepted, mut proven) = (false, false);
     loop {
         let deadline = shared.poll(&mut output.bytes);
         input.reserve(READ_SIZE);
@@ -139,12 +139,13 @@ async fn exchange(
             if let Err(fault) = shared.input(&mut input) {
                 return Err(if accepted { fault.into() } else { no_handshake(fault, &input) });
             }
-            if !accepted {
-                accepted = shared.look(|session| session.contact()) == Contact::Connected;
-                if accepted {
-                    dialer.succeeded();
-                }
+            // A server that takes the handshake may refuse the watches right after it: asked again
+            // without a pause, it would be asked as fast as it can answer.
+            if accepted && !proven {
+                proven = true;
+                dialer.succeeded();
             }
+            accepted |= shared.look(|session| session.contact()) == Contact::Connected;
         }
         if turn.due && deadline.is_some_and(|deadline| deadline <= shared.now()) {
             shared.timeout()?;
@@ -258,9 +259,83 @@ async fn until(shared: &Shared, deadline: Option<Instant>) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use bytes::Bytes;
+    use lockkeeper_wire::{
+        ConnectResponse, ErrorCode, MAX_FRAME, Record, ReplyHeader, SessionId, Zxid, split_frame,
+        write_frame, xid,
+    };
     use tokio::io::{BufWriter, duplex};
+    use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
+    use crate::Client;
+
+    /// A server that knows every session, no node, and refuses to set watches again. It ends each
+    /// connection after the first answer.
+    async fn refuse_watches(listener: TcpListener, connections: Arc<AtomicUsize>) {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            connections.fetch_add(1, Ordering::Relaxed);
+            // The client may be faster to go.
+            let _ = answer_once(stream).await;
+        }
+    }
+
+    async fn answer_once(mut stream: TcpStream) -> io::Result<()> {
+        let (mut input, mut output) = (BytesMut::new(), BytesMut::new());
+        next_frame(&mut stream, &mut input).await?;
+        let response = ConnectResponse {
+            protocol_version: 0,
+            timeout_ms: 30_000,
+            session_id: SessionId(7),
+            password: Bytes::from_static(&[0; 16]),
+            read_only: Some(false),
+        };
+        write_frame(&mut output, |out| response.encode(out));
+        stream.write_all(&output.split()).await?;
+        let request = next_frame(&mut stream, &mut input).await?;
+        let xid = i32::from_be_bytes(request[..4].try_into().unwrap());
+        let code = match xid {
+            xid::SET_WATCHES => ErrorCode::ThrottledOp,
+            _ => ErrorCode::NoNode,
+        };
+        let header = ReplyHeader { xid, zxid: Zxid(1), error: code.code() };
+        write_frame(&mut output, |out| header.encode(out));
+        stream.write_all(&output).await
+    }
+
+    async fn next_frame(stream: &mut TcpStream, input: &mut BytesMut) -> io::Result<Bytes> {
+        loop {
+            if let Some(frame) = split_frame(input, MAX_FRAME).unwrap() {
+                return Ok(frame);
+            }
+            if stream.read_buf(input).await? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+    }
+
+    /// Servers that refuse to set the watches again were asked as fast as they could answer, as the
+    /// handshake before counted as a success.
+    #[tokio::test]
+    async fn servers_that_refuse_the_watches_are_asked_with_pauses() {
+        let connections = Arc::new(AtomicUsize::new(0));
+        let mut servers = Vec::new();
+        for _ in 0..2 {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            servers.push(listener.local_addr().unwrap().to_string());
+            tokio::spawn(refuse_watches(listener, connections.clone()));
+        }
+        let client = Client::connect(&servers.join(",")).await.unwrap();
+        let path = lockkeeper_wire::ZnodePath::new("/a").unwrap();
+        let (_, _watcher) = client.exists_watched(&path).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let count = connections.load(Ordering::Relaxed);
+        assert!((2..60).contains(&count), "{count} connections");
+    }
 
     /// A writer like that of TLS keeps back what the socket has no room for. Nobody asked it for
     /// the rest before there was more to write.
