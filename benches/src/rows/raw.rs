@@ -20,19 +20,28 @@ enum Operation {
     CreateDelete,
     /// What a fair lock cannot do without.
     CreateListDelete,
+    /// What it cannot do without if it is given back and asked for again in one go.
+    Replace,
     Data,
     Exists,
 }
 
 impl Operation {
-    const ALL: [Self; 5] =
-        [Self::SetData, Self::CreateDelete, Self::CreateListDelete, Self::Data, Self::Exists];
+    const ALL: [Self; 6] = [
+        Self::SetData,
+        Self::CreateDelete,
+        Self::CreateListDelete,
+        Self::Replace,
+        Self::Data,
+        Self::Exists,
+    ];
 
     fn name(self) -> &'static str {
         match self {
             Self::SetData => "set_data",
             Self::CreateDelete => "create_and_delete",
             Self::CreateListDelete => "create_list_delete",
+            Self::Replace => "replace",
             Self::Data => "get_data",
             Self::Exists => "exists",
         }
@@ -76,7 +85,8 @@ pub(super) async fn run(bench: &mut Bench) -> Result<()> {
                     let per_second = latency.count as f64 / plan.measure.as_secs_f64();
                     bench.note(system, tasks, &format!("{operation}_per_s"), per_second);
                     // What a cycle is held against.
-                    let made = [Operation::CreateDelete, Operation::CreateListDelete];
+                    use Operation::{CreateDelete, CreateListDelete, Replace};
+                    let made = [CreateDelete, CreateListDelete, Replace];
                     if tasks == 1 && made.contains(&operation) {
                         let p50 = micros(latency.p50);
                         bench.note(system, tasks, &format!("{operation}_p50_us"), p50);
@@ -149,6 +159,10 @@ async fn perform(
             let made = made.await?;
             listed.await?;
             client.delete(&made.path, None).await?;
+        }
+        Operation::Replace => {
+            let transaction = client.transaction().delete(own, None);
+            transaction.create(own, data.clone(), CreateMode::Ephemeral).commit().await?;
         }
         Operation::Data => drop(client.data(own).await?),
         Operation::Exists => drop(client.exists(own).await?),

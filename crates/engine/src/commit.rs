@@ -42,11 +42,11 @@ const LOOKOUT: Duration = Duration::from_micros(100);
 /// few, whose clients want the processor as soon as they are answered, it would be too long.
 const LOOKOUT_AFTER_MANY: Duration = Duration::from_micros(300);
 
-/// What the tree made of one round of requests.
+/// What the tree made of one round of requests, or of a part of one.
 pub(crate) struct Batch {
     pub(crate) changes: Changes,
     pub(crate) replies: Vec<(Arc<Connection>, Output)>,
-    /// The requests of the round.
+    /// The requests of it.
     pub(crate) ops: OpCounts,
     /// Whether sessions ended or nodes were reaped in it.
     pub(crate) timeouts: bool,
