@@ -109,7 +109,16 @@ pub(crate) fn targets(book: &Book) -> Vec<Target> {
         target(
             "P6",
             "cycles/s, 64 tasks, same ZooKeeper: against Curator",
-            vec![numbers.cycles("release awaited", (ON_ZOOKEEPER, CURATOR), "", 64, 1.7)],
+            vec![
+                numbers.cycles("release awaited", (ON_ZOOKEEPER, CURATOR), "", 64, 1.7),
+                numbers.cycles(
+                    "release not awaited",
+                    (ON_ZOOKEEPER_NOT_AWAITED, CURATOR),
+                    "",
+                    64,
+                    1.7,
+                ),
+            ],
         ),
         target(
             "P7",

@@ -109,6 +109,13 @@ fn zookeeper(page: &mut Page, book: &Book) {
         let bound = raw(64, &format!("{requests}_per_s"));
         add("P6, cycles/s", floor, bound, ours, cycles(CURATOR, 64, "cycles_per_s"));
     }
+    add(
+        "P6, cycles/s, not awaited",
+        REPLACE.0,
+        raw(64, &format!("{}_per_s", REPLACE.1)),
+        cycles(NOT_AWAITED, 64, "cycles_per_s"),
+        cycles(CURATOR, 64, "cycles_per_s"),
+    );
     for clients in [8, 64] {
         let both = [("", ON_ZOOKEEPER, BARE[0]), (", not awaited", NOT_AWAITED, REPLACE)];
         for (how, ours, (floor, requests)) in both {
