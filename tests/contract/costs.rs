@@ -22,6 +22,8 @@ use crate::{LOCK, contract};
 
 contract!("costs":
     a_mutex,
+    a_release_and_the_next_acquire_are_one_write,
+    a_release_that_is_refused_takes_nothing_with_it,
     a_mutex_with_linger,
     a_mutex_with_a_cohort,
     a_mutex_with_a_lock_delay,
@@ -125,6 +127,53 @@ async fn a_mutex(backend: Backend) -> Result<()> {
     let next = next.held(2).await?;
     assert_eq!(bob.proxy.events().len(), 1);
     release!(bob, next, [Delete]);
+    Ok(())
+}
+
+async fn a_release_and_the_next_acquire_are_one_write(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let lock = Mutex::new(&alice.client, LOCK)?;
+    let guard = lock.acquire().await?;
+    let first = guard.token();
+    alice.proxy.clear();
+    drop(guard);
+    let guard = lock.acquire().await?;
+    assert_eq!(awaited(&alice.proxy.passed()), [Multi, GetChildren2]);
+    assert!(!alice.proxy.requests().contains(&Delete), "it is in the transaction");
+    let (nodes, _) = bob.client.children(lock.path()).await?;
+    assert_eq!(nodes.len(), 1);
+    let (_, stat) = bob.client.data(&lock.path().child(&nodes[0])?).await?;
+    assert_eq!(guard.token().zxid(), stat.czxid);
+    assert_eq!(stat.ephemeral_owner, alice.client.session_id());
+    assert!(guard.token() > first);
+    guard.release().await?;
+    assert_eq!(bob.client.children(lock.path()).await?.0, [""; 0]);
+    Ok(())
+}
+
+/// The node has been taken by force, so the transaction is refused; and whoever asked for the next one
+/// has given up by then.
+async fn a_release_that_is_refused_takes_nothing_with_it(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let lock = Mutex::new(&alice.client, LOCK)?;
+    for gives_up in [true, false] {
+        let guard = lock.acquire().await?;
+        let (nodes, _) = bob.client.children(lock.path()).await?;
+        bob.client.delete(&lock.path().child(&nodes[0])?, None).await?;
+        drop(guard);
+        if gives_up {
+            tokio::select! {
+                biased;
+                _ = lock.acquire() => panic!("there was no answer yet"),
+                () = std::future::ready(()) => {}
+            }
+        } else {
+            lock.acquire().await?.release().await?;
+        }
+        Mutex::new(&bob.client, LOCK)?.acquire().await?.release().await?;
+        alice.client.sync(lock.path()).await?;
+        assert_eq!(alice.client.children(lock.path()).await?.0, [""; 0], "{gives_up}");
+    }
     Ok(())
 }
 

@@ -245,9 +245,10 @@ impl Client {
     /// Creates a node as [`Client::create`] does, and lists another one right behind it, as
     /// [`Client::children`] does, for less than both cost.
     ///
-    /// A [`Cleanup`] of a node beside the new one that was begun just before goes into one
-    /// transaction with the create. The times in the [`Stat`] are 0 then, as Apache ZooKeeper does
-    /// not tell them.
+    /// A [`Cleanup::Node`] of a node beside the new one that was begun just before, and has not been
+    /// transmitted, goes into one transaction with the create. The times in the [`Stat`] are 0 then,
+    /// as Apache ZooKeeper does not tell them; and if the delete is refused, the create fails with an
+    /// error that is worth another try.
     pub fn create_and_list(
         &self,
         path: &ZnodePath,

@@ -43,6 +43,9 @@ pub enum RequestError {
         /// The limit, in bytes.
         max: usize,
     },
+    /// It went into one transaction with a delete that was refused.
+    #[error("it was undone together with the delete before it")]
+    Undone,
     /// The answer does not fit the request.
     #[error("the server's answer does not fit the request: {0}")]
     BadAnswer(DecodeError),
@@ -62,7 +65,7 @@ impl RequestError {
     /// Whether the same request may succeed when it is tried again on the same session.
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::ConnectionLost(_) | Self::Unreachable => true,
+            Self::ConnectionLost(_) | Self::Unreachable | Self::Undone => true,
             Self::Server(code) => matches!(
                 code,
                 ErrorCode::ConnectionLoss

@@ -1,6 +1,6 @@
 //! Requests that wait for a connection, or for their reply.
 
-use lockkeeper_wire::{CreateRequest, DeleteRequest, Op, OpCode, OpResult, Request, Response};
+use lockkeeper_wire::{OpCode, OpResult, Request, Response};
 
 use crate::cleanup::Entry;
 use crate::mutants::Mutant;
@@ -15,8 +15,7 @@ pub(crate) enum Origin<T> {
     Heartbeat(Vec<HoldId>),
     /// The last request of a cleanup, whose answer decides what is left to do.
     Cleanup(Entry<T>),
-    /// A delete and the create that follows it, in one transaction. What lists the nodes is right
-    /// behind it.
+    /// A delete and the create that follows it, in one transaction.
     Fused(Box<Fused<T>>),
     /// The end of the session.
     Close,
@@ -24,23 +23,16 @@ pub(crate) enum Origin<T> {
     Nobody,
 }
 
-/// A delete and a create that are sent as one, and all that is needed to send them one by one.
+/// A delete and a create that are sent as one.
 #[derive(Clone, Debug)]
 pub(crate) struct Fused<T> {
     pub(crate) entry: Entry<T>,
-    pub(crate) delete: DeleteRequest,
-    pub(crate) create: CreateRequest,
     /// Who gets the answer to the create.
     pub(crate) token: T,
-    pub(crate) listing: Request,
-    /// Under which number the listing is sent.
-    pub(crate) listing_xid: i32,
-}
-
-impl<T> Fused<T> {
-    pub(crate) fn request(&self) -> Request {
-        Request::Multi(vec![Op::Delete(self.delete.clone()), Op::Create2(self.create.clone())])
-    }
+    /// Whether the new node is an ephemeral one.
+    pub(crate) ephemeral: bool,
+    /// The length of its data.
+    pub(crate) data_length: usize,
 }
 
 /// A request that has not been sent.

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use lockkeeper_wire::{
-    ConnectRequest, OpCode, Outgoing, PASSWORD_LEN, Record, RemoveWatchesRequest, Request,
-    SessionId, ZnodePath, Zxid, split_frame, write_frame,
+    ConnectRequest, Outgoing, PASSWORD_LEN, Record, RemoveWatchesRequest, Request, SessionId,
+    ZnodePath, Zxid, split_frame, write_frame,
 };
 
 use crate::cleanup::{CleanupQueue, Entry};
@@ -190,14 +190,11 @@ impl<T> Session<T> {
         (create, create_token): (impl Outgoing, T),
         (listing, listing_token): (impl Outgoing, T),
     ) {
-        let fuses = self.last_delete.is_some() && !self.closing && create.op() == OpCode::Create2;
-        if !fuses {
-            self.submit_borrowed(now, create, create_token);
-            return self.submit_borrowed(now, listing, listing_token);
+        match self.last_delete.is_some() && !self.closing {
+            true => self.fuse(now, create.into_request(), create_token),
+            false => self.submit_borrowed(now, create, create_token),
         }
-        let listing = listing.into_request();
-        self.fuse(now, create.into_request(), create_token, listing.clone());
-        self.submit(now, listing, listing_token);
+        self.submit_borrowed(now, listing, listing_token);
     }
 
     /// The same for a request that sets a watch. The watch exists when the request has been

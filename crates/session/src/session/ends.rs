@@ -3,6 +3,7 @@
 use lockkeeper_wire::{Request, Response, SessionId, Zxid};
 
 use super::{Identity, Phase, Session};
+use crate::cleanup::Entry;
 use crate::mutants::Mutant;
 use crate::requests::{Origin, Sent};
 use crate::{Event, Instant, Outcome, RequestError};
@@ -79,21 +80,22 @@ impl<T> Session<T> {
             match sent.origin {
                 Origin::Caller(token) => self.answer(Some(token), Err(error(outcome))),
                 Origin::Fused(fused) => {
-                    self.cleanup.finish();
-                    self.cleanup.push(fused.entry);
                     self.answer(Some(fused.token), Err(error(outcome)));
+                    self.lose_cleanup(fused.entry);
                 }
-                Origin::Cleanup(entry) => {
-                    self.cleanup.finish();
-                    if Mutant::CleanupDroppedAtDisconnect.is_awake() {
-                        self.answer(entry.notify, Ok(Response::Empty));
-                        continue;
-                    }
-                    self.cleanup.push(entry);
-                }
+                Origin::Cleanup(entry) => self.lose_cleanup(entry),
                 Origin::Heartbeat(_) | Origin::Close | Origin::Nobody => {}
             }
         }
+    }
+
+    /// It is to be sent again.
+    fn lose_cleanup(&mut self, entry: Entry<T>) {
+        self.cleanup.finish();
+        if Mutant::CleanupDroppedAtDisconnect.is_awake() {
+            return self.answer(entry.notify, Ok(Response::Empty));
+        }
+        self.cleanup.push(entry);
     }
 
     pub(super) fn fail_queued(&mut self, error: &RequestError) {

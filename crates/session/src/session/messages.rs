@@ -1,11 +1,9 @@
 //! What the server sends: replies, watch events, pings.
 
-use std::mem;
-
 use bytes::Bytes;
 use lockkeeper_wire::{
-    CreateMode, CreateRequest, Decoder, DeleteRequest, ErrorCode, OpCode, OpResult, Record,
-    ReplyHeader, Request, Response, SessionId, Stat, WatchEvent, ZnodePath, Zxid, xid,
+    Decoder, DeleteRequest, ErrorCode, OpCode, OpResult, Record, ReplyHeader, Request, Response,
+    SessionId, Stat, WatchEvent, ZnodePath, Zxid, xid,
 };
 
 use super::Session;
@@ -205,47 +203,51 @@ impl<T> Session<T> {
         result: Result<Response, RequestError>,
         zxid: Zxid,
     ) {
-        let result = match result {
+        let (result, undone) = match result {
             Ok(Response::Multi(mut results)) => match results.pop() {
-                Some(OpResult::Create2 { path, stat }) => Ok(Response::Created { path, stat }),
-                Some(OpResult::Create { path }) => {
-                    Ok(Response::Created { path, stat: self.stat_of(&fused.create, zxid) })
+                Some(OpResult::Create2 { path, stat }) => {
+                    (Ok(Response::Created { path, stat }), false)
                 }
-                _ => return self.repeat_apart(now, fused),
+                Some(OpResult::Create { path }) => {
+                    let stat = self.stat_of(&fused, zxid);
+                    (Ok(Response::Created { path, stat }), false)
+                }
+                // The create itself was refused, and nothing else.
+                Some(OpResult::Error(Some(code))) if code != ErrorCode::RuntimeInconsistency => {
+                    (Err(RequestError::Server(code)), true)
+                }
+                _ => (Err(RequestError::Undone), true),
             },
-            Ok(_) | Err(RequestError::Server(_)) => return self.repeat_apart(now, fused),
-            Err(error) => Err(error),
+            // Whatever the server refused: sent by itself, the create will be told.
+            Err(RequestError::Server(code)) if !RequestError::Server(code).is_retryable() => {
+                (Err(RequestError::Undone), true)
+            }
+            Err(error) => (Err(error), false),
+            Ok(_) => (Err(RequestError::Undone), true),
         };
-        let deleted = result.as_ref().map(|_| Response::Empty).map_err(RequestError::clone);
-        self.settle_cleanup(now, fused.entry, deleted);
+        if undone {
+            // Not the create: a search for what it may have made may be on its way already, and
+            // must find whatever there will ever be.
+            self.cleanup.finish();
+            self.cleanup.push(fused.entry);
+            self.send_cleanups(now);
+        } else {
+            let deleted = result.as_ref().map(|_| Response::Empty).map_err(RequestError::clone);
+            self.settle_cleanup(now, fused.entry, deleted);
+        }
         self.events.push_back(Event::Reply { token: fused.token, result, zxid });
     }
 
     /// Apache ZooKeeper answers a create in a transaction without the stat: all of it but the times.
-    fn stat_of(&self, create: &CreateRequest, zxid: Zxid) -> Stat {
-        let mode = CreateMode::from_flags(create.flags);
-        let ephemeral = mode.is_some_and(CreateMode::is_ephemeral);
+    fn stat_of(&self, created: &Fused<T>, zxid: Zxid) -> Stat {
+        let owner = if created.ephemeral { self.identity.id } else { SessionId::NONE };
         Stat {
             czxid: zxid,
             mzxid: zxid,
             pzxid: zxid,
-            ephemeral_owner: if ephemeral { self.identity.id } else { SessionId::NONE },
-            data_length: i32::try_from(create.data.len()).unwrap_or(i32::MAX),
+            ephemeral_owner: owner,
+            data_length: i32::try_from(created.data_length).unwrap_or(i32::MAX),
             ..Stat::default()
-        }
-    }
-
-    /// One of the two was refused, so neither was done. What is listed behind them is listed once
-    /// more: whoever asked for it counts on the new node in it.
-    fn repeat_apart(&mut self, now: Instant, fused: Fused<T>) {
-        let (listing, listing_xid) = (fused.listing.clone(), fused.listing_xid);
-        self.send_apart(now, fused);
-        let Some(next) = self.in_flight.front_mut().filter(|next| next.xid == listing_xid) else {
-            return;
-        };
-        match mem::replace(&mut next.origin, Origin::Nobody) {
-            Origin::Caller(token) => self.send(now, listing, Origin::Caller(token), None),
-            other => next.origin = other,
         }
     }
 

@@ -1,6 +1,8 @@
 //! What goes out: requests, pings, heartbeats, deletes.
 
-use lockkeeper_wire::{CreateRequest, DeleteRequest, Outgoing, Request, Zxid, write_frame, xid};
+use lockkeeper_wire::{
+    CreateMode, CreateRequest, DeleteRequest, Op, OpCode, Outgoing, Request, Zxid, write_frame, xid,
+};
 
 use super::{Contact, Session};
 use crate::cleanup::{Entry, delete};
@@ -120,22 +122,30 @@ impl<T> Session<T> {
 
     /// Sends a create, in one transaction with the delete that is the last thing in the output if
     /// that is of a node beside it.
-    pub(super) fn fuse(&mut self, now: Instant, create: Request, token: T, listing: Request) {
+    pub(super) fn fuse(&mut self, now: Instant, create: Request, token: T) {
         let Request::Create2(create) = create else {
             return self.submit(now, create, token);
         };
         let Some((start, entry, delete)) = self.take_back_delete(&create) else {
             return self.submit(now, Request::Create2(create), token);
         };
+        let mode = CreateMode::from_flags(create.flags);
+        let fused = Fused {
+            entry,
+            token,
+            ephemeral: mode.is_some_and(CreateMode::is_ephemeral),
+            data_length: create.data.len(),
+        };
         self.output.truncate(start);
-        let (xid, listing_xid) = (self.take_xid(), self.next_xid);
-        let fused = Fused { entry, delete, create, token, listing, listing_xid };
-        let request = fused.request();
-        if self.write(now, xid, &request) > self.config.max_frame {
+        let xid = self.take_xid();
+        let both = [Op::Delete(delete.clone()), Op::Create2(create.clone())];
+        if self.write(now, xid, &Request::Multi(both.to_vec())) > self.config.max_frame {
             self.output.truncate(start);
-            return self.send_apart(now, fused);
+            let Fused { entry, token, .. } = fused;
+            self.send(now, Request::Delete(delete), Origin::Cleanup(entry), None);
+            return self.send(now, Request::Create2(create), Origin::Caller(token), None);
         }
-        let (op, origin) = (request.op(), Origin::Fused(Box::new(fused)));
+        let (op, origin) = (OpCode::Multi, Origin::Fused(Box::new(fused)));
         self.in_flight.push_back(Sent { xid, op, at: now, origin, watch: None });
     }
 
@@ -156,12 +166,5 @@ impl<T> Session<T> {
             Origin::Cleanup(entry) => Some((start, entry, delete)),
             _ => None,
         }
-    }
-
-    /// Sends what was to be one transaction as two.
-    pub(super) fn send_apart(&mut self, now: Instant, fused: Fused<T>) {
-        let Fused { entry, delete, create, token, .. } = fused;
-        self.send(now, Request::Delete(delete), Origin::Cleanup(entry), None);
-        self.send(now, Request::Create2(create), Origin::Caller(token), None);
     }
 }
