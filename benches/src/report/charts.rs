@@ -94,7 +94,8 @@ fn curves(entries: Vec<Entry>) -> Vec<Curve> {
 }
 
 fn label(key: &Key) -> String {
-    format!("{} ({})", key.system, key.config.replace("appendfsync ", ""))
+    let config = key.config.replace("appendfsync ", "").replace("release not", "not");
+    format!("{} ({config})", key.system)
 }
 
 /// Ours in colours of their own, each peer in one.

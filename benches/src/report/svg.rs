@@ -112,32 +112,36 @@ impl Canvas {
     }
 }
 
+/// How wide a character is at most, on average, in pixels.
+const CHARACTER: f64 = 7.0;
+
 impl Bars {
     pub(super) fn draw(&self) -> String {
-        const LEFT: f64 = 270.0;
+        let labels = self.bars.iter().map(|bar| bar.label.chars().count());
+        let left = 16.0 + CHARACTER * labels.max().unwrap_or(0) as f64;
         const RIGHT: f64 = WIDTH - 70.0;
         const TOP: f64 = 40.0;
         const STEP: f64 = 24.0;
         let bottom = TOP + STEP * self.bars.len() as f64;
         // Even the shortest bar is to be seen.
         let least = self.bars.iter().map(|bar| bar.value * 0.9);
-        let scale = Scale::around(least.chain(self.bars.iter().map(|bar| bar.value)), LEFT, RIGHT);
+        let scale = Scale::around(least.chain(self.bars.iter().map(|bar| bar.value)), left, RIGHT);
         let mut canvas = Canvas::new(bottom + 44.0, &self.title);
         for decade in scale.decades() {
             let x = scale.at(decade);
             canvas.line((x, TOP - 4.0), (x, bottom), GRID);
             canvas.text((x, bottom + 16.0), "middle", &short(decade));
         }
-        canvas.text(((LEFT + RIGHT) / 2.0, bottom + 36.0), "middle", self.unit);
+        canvas.text(((left + RIGHT) / 2.0, bottom + 36.0), "middle", self.unit);
         for (index, bar) in self.bars.iter().enumerate() {
             let y = TOP + STEP * index as f64;
             let (end, middle) = (scale.at(bar.value), y + 9.0);
-            canvas.text((LEFT - 8.0, y + 14.0), "end", &bar.label);
+            canvas.text((left - 8.0, y + 14.0), "end", &bar.label);
             canvas.put(&format!(
-                "<rect x=\"{LEFT}\" y=\"{:.1}\" width=\"{:.1}\" height=\"14\" rx=\"2\" \
+                "<rect x=\"{left}\" y=\"{:.1}\" width=\"{:.1}\" height=\"14\" rx=\"2\" \
                  fill=\"{}\"/>\n",
                 y + 2.0,
-                (end - LEFT).max(1.0),
+                (end - left).max(1.0),
                 bar.colour
             ));
             let (least, greatest) = (scale.at(bar.spread.0), scale.at(bar.spread.1));
@@ -221,6 +225,16 @@ mod tests {
         assert_eq!(scale.at(100.0), 100.0);
         let empty = Scale::around(std::iter::empty(), 0.0, 300.0);
         assert!(empty.at(0.0).is_finite());
+    }
+
+    #[test]
+    fn the_longest_label_has_room() {
+        let label = "lockkeeper (zookeeper; not awaited)".to_owned();
+        let bar = Bar { label, value: 20.0, spread: (10.0, 30.0), colour: "#000" };
+        let drawn = Bars { title: "t".into(), unit: "us", bars: vec![bar] }.draw();
+        let end = drawn.split("<text x=\"").find(|text| text.contains("not awaited"));
+        let end: f64 = end.unwrap().split('"').next().unwrap().parse().unwrap();
+        assert!(end >= 35.0 * CHARACTER, "{end}");
     }
 
     #[test]
