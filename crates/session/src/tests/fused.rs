@@ -189,6 +189,33 @@ fn a_lost_connection_leaves_the_delete_to_be_done_and_the_create_unknown() {
 }
 
 #[test]
+fn the_session_is_closed_after_both_are_done() {
+    let mut world = World::connected();
+    release_and_acquire(&mut world, "/locks");
+    let sent = world.requests();
+    world.session.close(world.now);
+    assert_eq!(world.requests(), [], "the delete is not done");
+    let done = OpResult::Create { path: "/locks/new-1".into() };
+    world.reply(sent[0].0, Ok(Response::Multi(vec![OpResult::Delete, done]))).unwrap();
+    let (xid, request) = world.request();
+    assert_eq!(request, Request::CloseSession);
+    world.reply(sent[1].0, Ok(names())).unwrap();
+    assert_eq!(world.results().len(), 3);
+    assert_eq!(world.reply(xid, Ok(Response::Empty)), Err(Disconnect::Closed));
+}
+
+#[test]
+fn what_is_sent_in_between_keeps_them_apart() {
+    let mut world = World::connected();
+    world.session.clean_up(world.now, Cleanup::Node(path("/locks/old")), None);
+    world.pass(TIMEOUT / 3).unwrap();
+    acquire(&mut world, "/locks");
+    let sent = ops(&world.requests());
+    assert_eq!(sent[..2], [OpCode::Delete, OpCode::Ping]);
+    assert_eq!(sent[2..], APART[1..]);
+}
+
+#[test]
 fn together_they_may_be_over_the_limit_that_each_is_below() {
     let mut world = World::connected_with(Config { max_frame: 200, ..config(LeaseMode::Quorum) });
     let long = format!("/locks/{}", "o".repeat(80));
