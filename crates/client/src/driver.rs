@@ -141,11 +141,12 @@ async fn exchange(
             }
             // A server that takes the handshake may refuse the watches right after it: asked again
             // without a pause, it would be asked as fast as it can answer.
-            if accepted && !proven {
+            if !accepted {
+                accepted = shared.look(|session| session.contact()) == Contact::Connected;
+            } else if !proven {
                 proven = true;
                 dialer.succeeded();
             }
-            accepted |= shared.look(|session| session.contact()) == Contact::Connected;
         }
         if turn.due && deadline.is_some_and(|deadline| deadline <= shared.now()) {
             shared.timeout()?;

@@ -228,9 +228,7 @@ impl<T> Session<T> {
         if undone {
             // Not the create: a search for what it may have made may be on its way already, and
             // must find whatever there will ever be.
-            self.cleanup.finish();
-            self.cleanup.push(fused.entry);
-            self.send_cleanups(now);
+            self.send_cleanup(now, fused.entry);
         } else {
             let deleted = result.as_ref().map(|_| Response::Empty).map_err(RequestError::clone);
             self.settle_cleanup(now, fused.entry, deleted);

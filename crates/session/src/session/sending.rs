@@ -1,7 +1,7 @@
 //! What goes out: requests, pings, heartbeats, deletes.
 
 use lockkeeper_wire::{
-    CreateMode, CreateRequest, DeleteRequest, Op, OpCode, Outgoing, Request, Zxid, write_frame, xid,
+    CreateMode, CreateRequest, Op, OpCode, Outgoing, Request, Zxid, write_frame, xid,
 };
 
 use super::{Contact, Session};
@@ -109,7 +109,7 @@ impl<T> Session<T> {
         }
     }
 
-    fn send_cleanup(&mut self, now: Instant, entry: Entry<T>) {
+    pub(super) fn send_cleanup(&mut self, now: Instant, entry: Entry<T>) {
         let (before, request) = entry.target.requests();
         if let Some(request) = before {
             self.send(now, request, Origin::Nobody, None);
@@ -126,44 +126,35 @@ impl<T> Session<T> {
         let Request::Create2(create) = create else {
             return self.submit(now, create, token);
         };
-        let Some((start, entry, delete)) = self.take_back_delete(&create) else {
+        let Some((start, entry)) = self.take_back_delete(&create) else {
             return self.submit(now, Request::Create2(create), token);
-        };
-        let mode = CreateMode::from_flags(create.flags);
-        let fused = Fused {
-            entry,
-            token,
-            ephemeral: mode.is_some_and(CreateMode::is_ephemeral),
-            data_length: create.data.len(),
         };
         self.output.truncate(start);
         let xid = self.take_xid();
-        let both = [Op::Delete(delete.clone()), Op::Create2(create.clone())];
-        if self.write(now, xid, &Request::Multi(both.to_vec())) > self.config.max_frame {
+        let both = vec![Op::Delete(delete(entry.target.path())), Op::Create2(create.clone())];
+        if self.write(now, xid, &Request::Multi(both)) > self.config.max_frame {
             self.output.truncate(start);
-            let Fused { entry, token, .. } = fused;
-            self.send(now, Request::Delete(delete), Origin::Cleanup(entry), None);
+            self.send_cleanup(now, entry);
             return self.send(now, Request::Create2(create), Origin::Caller(token), None);
         }
+        let mode = CreateMode::from_flags(create.flags);
+        let ephemeral = mode.is_some_and(CreateMode::is_ephemeral);
+        let fused = Fused { entry, token, ephemeral, data_length: create.data.len() };
         let (op, origin) = (OpCode::Multi, Origin::Fused(Box::new(fused)));
         self.in_flight.push_back(Sent { xid, op, at: now, origin, watch: None });
     }
 
     /// Takes back the delete that is the last thing in the output, if it is of a node beside the
     /// one to be created: where in the output it begins, and whose it is.
-    fn take_back_delete(
-        &mut self,
-        create: &CreateRequest,
-    ) -> Option<(usize, Entry<T>, DeleteRequest)> {
+    fn take_back_delete(&mut self, create: &CreateRequest) -> Option<(usize, Entry<T>)> {
         let start = self.last_delete.take()?;
         let Origin::Cleanup(entry) = &self.in_flight.back()?.origin else { return None };
         let Cleanup::Node(node) = &entry.target else { return None };
         if node.as_str().rsplit_once('/')?.0 != create.path.rsplit_once('/')?.0 {
             return None;
         }
-        let delete = delete(node);
         match self.in_flight.pop_back()?.origin {
-            Origin::Cleanup(entry) => Some((start, entry, delete)),
+            Origin::Cleanup(entry) => Some((start, entry)),
             _ => None,
         }
     }
