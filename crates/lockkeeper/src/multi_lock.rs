@@ -284,6 +284,5 @@ impl MultiLock {
 /// this is what matters.
 fn created(result: OpResult, zxid: Zxid, session: SessionId) -> Option<Created> {
     let (OpResult::Create { path } | OpResult::Create2 { path, .. }) = result else { return None };
-    let stat = Stat { czxid: zxid, mzxid: zxid, ephemeral_owner: session, ..Stat::default() };
-    Some(Created { path: ZnodePath::new(&path).ok()?, stat })
+    Some(Created { path: ZnodePath::new(&path).ok()?, stat: Stat::of_new(zxid, session) })
 }

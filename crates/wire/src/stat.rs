@@ -31,6 +31,20 @@ pub struct Stat {
     pub pzxid: Zxid,
 }
 
+impl Stat {
+    /// What is known of a new node without asking the server: all but the times and the length of
+    /// its data.
+    pub fn of_new(created: Zxid, owner: SessionId) -> Self {
+        Self {
+            czxid: created,
+            mzxid: created,
+            pzxid: created,
+            ephemeral_owner: owner,
+            ..Self::default()
+        }
+    }
+}
+
 record!(Stat {
     czxid,
     mzxid,

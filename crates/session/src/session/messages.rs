@@ -239,14 +239,8 @@ impl<T> Session<T> {
     /// Apache ZooKeeper answers a create in a transaction without the stat: all of it but the times.
     fn stat_of(&self, created: &Fused<T>, zxid: Zxid) -> Stat {
         let owner = if created.ephemeral { self.identity.id } else { SessionId::NONE };
-        Stat {
-            czxid: zxid,
-            mzxid: zxid,
-            pzxid: zxid,
-            ephemeral_owner: owner,
-            data_length: i32::try_from(created.data_length).unwrap_or(i32::MAX),
-            ..Stat::default()
-        }
+        let data_length = i32::try_from(created.data_length).unwrap_or(i32::MAX);
+        Stat { data_length, ..Stat::of_new(zxid, owner) }
     }
 
     /// Deletes the nodes that a listing showed; there is at most one, as each attempt has a
