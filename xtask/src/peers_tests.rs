@@ -61,6 +61,8 @@ struct Failures {
     with_peers: Vec<String>,
     /// Whether anything else failed.
     others: bool,
+    /// Whether the last line with anything in it was an error of cargo's own.
+    after_error: bool,
 }
 
 impl Failures {
@@ -75,8 +77,14 @@ impl Failures {
                 true => self.with_peers.push(name.to_owned()),
                 false => self.others = true,
             }
-        } else if line.starts_with("Caused by:") || (line.starts_with("error") && !is_known(line)) {
-            self.others = true;
+        } else if line.starts_with("error") {
+            self.others |= !is_known(line);
+        } else if line.starts_with("Caused by:") {
+            // A test that returns an error with causes prints this line too.
+            self.others |= self.after_error;
+        }
+        if !trimmed.is_empty() {
+            self.after_error = line.starts_with("error");
         }
     }
 
@@ -115,7 +123,11 @@ mod tests {
         let on_peer = "test mutex::zookeeper::l1 ... FAILED";
         let on_engine = "test mutex::embedded::l1 ... FAILED";
         let again = Outcome::OnlyWithPeers(vec!["mutex::zookeeper::l1".to_owned()]);
-        assert_eq!(outcome(&[CONTRACT, on_peer, RERUN, "error: 1 target failed:"]), again);
+        let returned = ["Error: the connection was lost", "", "Caused by:", "    closed"];
+        let failed = [CONTRACT, on_peer, RERUN, "error: 1 target failed:"];
+        assert_eq!(outcome(&failed), again);
+        let failed = [&failed[..2], &returned, &failed[2..]].concat();
+        assert_eq!(outcome(&failed), again);
         for worse in [
             vec![CONTRACT, on_peer, on_engine],
             vec![CONTRACT, on_peer, on_peer, on_peer, on_peer],
