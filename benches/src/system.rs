@@ -11,6 +11,8 @@ pub(crate) enum System {
     Engine(Durability),
     /// Lockkeeper on Apache ZooKeeper.
     OnZooKeeper,
+    /// What no lock can do without, as bare requests to the same ZooKeeper: a bound for locks.
+    BareRequests,
     /// Apache Curator's `InterProcessMutex` on the same ZooKeeper.
     Curator,
     /// kazoo's `Lock` on the same ZooKeeper.
@@ -37,7 +39,7 @@ pub(crate) enum Fsync {
 }
 
 impl System {
-    /// Every one, in the order of the tables.
+    /// Every lock, in the order of the tables.
     pub(crate) const ALL: [Self; 12] = [
         Self::Engine(Durability::Sync),
         Self::Engine(Durability::Os),
@@ -57,6 +59,7 @@ impl System {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Engine(_) | Self::OnZooKeeper => "lockkeeper",
+            Self::BareRequests => "bare requests",
             Self::Curator => "curator",
             Self::Kazoo => "kazoo",
             Self::ZookeeperClient => "zookeeper-client",
@@ -72,7 +75,11 @@ impl System {
             Self::Engine(Durability::Sync) => "engine, sync",
             Self::Engine(Durability::Os) => "engine, os",
             Self::Engine(Durability::Memory) => "engine, memory",
-            Self::OnZooKeeper | Self::Curator | Self::Kazoo | Self::ZookeeperClient => "zookeeper",
+            Self::OnZooKeeper
+            | Self::BareRequests
+            | Self::Curator
+            | Self::Kazoo
+            | Self::ZookeeperClient => "zookeeper",
             Self::Redis(Fsync::Always) => "appendfsync always",
             Self::Redis(Fsync::Everysec) => "appendfsync everysec",
             Self::Redis(Fsync::Never) => "no persistence",

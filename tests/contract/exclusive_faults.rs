@@ -23,6 +23,7 @@ for_each_lock!("an exclusive lock, faults":
     an_expired_holder_is_told_and_can_acquire_again;
     where there is a line:
     l5_a_waiter_whose_session_expires_gets_an_error,
+    l5_a_waiter_further_back_whose_node_is_deleted_gets_an_error,
     l5_a_waiter_whose_session_expires_before_it_watches_gets_the_same_error,
     l5_a_waiter_whose_node_is_deleted_gets_an_error,
     l9_a_predecessor_that_leaves_before_the_watch_is_set,
@@ -209,6 +210,28 @@ async fn l5_a_waiter_whose_node_is_deleted_gets_an_error<L: Exclusive>(
     alice.client.delete(&lock_path().child(other)?, None).await?;
     let error = waiting.await?.expect_err("its node is gone");
     assert!(matches!(error, AcquireError::NodeDeleted { .. }), "{error:?}");
+    Ok(())
+}
+
+/// L5, with the node of one that is not the next.
+///
+/// Seen to fail without the late watch on the own node (`OwnWatch::Late`): it waits for ever.
+async fn l5_a_waiter_further_back_whose_node_is_deleted_gets_an_error<L: Exclusive>(
+    backend: Backend,
+) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let carol = backend.participant().await?;
+    let guard = lock_of::<L>(&alice)?.acquire().await?;
+    let next = line_up::<L>(&backend, &bob, 2).await?;
+    let (before, _) = alice.client.children(&L::line()).await?;
+    let waiting = line_up::<L>(&backend, &carol, 3).await?;
+    let (names, _) = alice.client.children(&L::line()).await?;
+    let last = names.iter().find(|name| !before.contains(name)).expect("the last");
+    alice.client.delete(&L::line().child(last)?, None).await?;
+    let error = waiting.await?.expect_err("its node is gone");
+    assert!(matches!(error, AcquireError::NodeDeleted { .. }), "{error:?}");
+    guard.release().await?;
+    next.await??.verify().await?;
     Ok(())
 }
 

@@ -1,5 +1,6 @@
-//! The peers' locks.
+//! The peers' locks, and what no lock can do without.
 
+pub(crate) mod bare;
 pub(crate) mod etcd;
 pub(crate) mod postgres;
 pub(crate) mod redis;

@@ -11,6 +11,7 @@ use lockkeeper_engine::Durability;
 
 use crate::bench::{Bench, micros};
 use crate::floors::{self, Floors};
+use crate::locks::bare::BareLock;
 use crate::locks::etcd::{self, EtcdLock};
 use crate::locks::postgres::{self, PostgresLock};
 use crate::locks::redis::{self, RedisLock};
@@ -97,8 +98,14 @@ fn turns(tasks: usize) -> Vec<(System, Load)> {
         .map(|system| (system, awaited))
         .collect();
     turns.extend(COMPARED_NOT_AWAITED.map(|system| (system, not_awaited)));
+    if BOUND_AT.contains(&tasks) {
+        turns.extend([awaited, not_awaited].map(|load| (System::BareRequests, load)));
+    }
     turns
 }
+
+/// The tasks of P5 and P6.
+const BOUND_AT: [usize; 2] = [1, 64];
 
 /// The pairs of P1 to P4, and ZooKeeper.
 const COMPARED_NOT_AWAITED: [System; 5] = [
@@ -129,6 +136,7 @@ async fn measure(peers: &mut Peers, system: System, load: Load, plan: Plan) -> R
             lockkeeper(&peers.engine(durability).await?, load, plan).await
         }
         System::OnZooKeeper => lockkeeper(&peers.zookeeper().await?, load, plan).await,
+        System::BareRequests => bare(&peers.zookeeper().await?, load, plan).await,
         System::Curator => peers.curator().await?.cycles(tasks, plan).await,
         System::Kazoo => peers.kazoo().await?.cycles(tasks, plan).await,
         System::ZookeeperClient => {
@@ -159,6 +167,16 @@ async fn lockkeeper(servers: &str, load: Load, plan: Plan) -> Result<Cycles> {
     let client = Client::connect(servers).await?;
     let lock = |task| Mutex::new(&client, &format!("/locks/cycles-{task}"));
     let locks = (0..load.tasks).map(lock).collect::<Result<Vec<_>, _>>()?;
+    let measured = cycles(locks, plan, load.release).await?;
+    client.close().await;
+    Ok(measured)
+}
+
+async fn bare(servers: &str, load: Load, plan: Plan) -> Result<Cycles> {
+    let (client, mut locks) = (Client::connect(servers).await?, Vec::new());
+    for task in 0..load.tasks {
+        locks.push(BareLock::new(&client, &format!("/bare-cycles-{task}")).await?);
+    }
     let measured = cycles(locks, plan, load.release).await?;
     client.close().await;
     Ok(measured)

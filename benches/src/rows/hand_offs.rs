@@ -10,6 +10,7 @@ use lockkeeper::{Client, Mutex};
 use lockkeeper_engine::Durability;
 
 use crate::bench::Bench;
+use crate::locks::bare::BareLock;
 use crate::locks::etcd::{self, EtcdLock};
 use crate::locks::postgres::{self, PostgresLock};
 use crate::locks::redis::{self, RedisLock};
@@ -22,11 +23,12 @@ use crate::system::{Fsync, System};
 /// pause that is measured.
 pub(super) const REDIS_PAUSE: Duration = Duration::from_millis(1);
 
-const SYSTEMS: [System; 10] = [
+const SYSTEMS: [System; 11] = [
     System::Engine(Durability::Sync),
     System::Engine(Durability::Os),
     System::Engine(Durability::Memory),
     System::OnZooKeeper,
+    System::BareRequests,
     System::Curator,
     System::ZookeeperClient,
     System::Kazoo,
@@ -37,10 +39,11 @@ const SYSTEMS: [System; 10] = [
 
 /// A guard that is dropped, and the next acquire right behind it. Curator and kazoo have only the
 /// release that waits.
-const NOT_AWAITED: [System; 4] = [
+const NOT_AWAITED: [System; 5] = [
     System::Engine(Durability::Sync),
     System::Engine(Durability::Os),
     System::OnZooKeeper,
+    System::BareRequests,
     System::ZookeeperClient,
 ];
 
@@ -87,6 +90,7 @@ async fn measure(peers: &mut Peers, system: System, load: Load, plan: Plan) -> R
             lockkeeper(&peers.engine(durability).await?, load, plan).await
         }
         System::OnZooKeeper => lockkeeper(&peers.zookeeper().await?, load, plan).await,
+        System::BareRequests => bare(&peers.zookeeper().await?, load, plan).await,
         System::Curator => peers.curator().await?.hand_offs(clients, plan).await,
         System::Kazoo => peers.kazoo().await?.hand_offs(clients, plan).await,
         System::ZookeeperClient => {
@@ -129,6 +133,21 @@ async fn lockkeeper(servers: &str, load: Load, plan: Plan) -> Result<HandOffs> {
     for _ in 0..clients {
         let client = Client::connect(servers).await?;
         locks.push(Mutex::new(&client, "/locks/hand-offs")?);
+        sessions.push(client);
+    }
+    let measured = hand_offs(locks, plan, release).await?;
+    for client in sessions {
+        client.close().await;
+    }
+    Ok(measured)
+}
+
+async fn bare(servers: &str, load: Load, plan: Plan) -> Result<HandOffs> {
+    let Load { clients, release } = load;
+    let (mut sessions, mut locks) = (Vec::new(), Vec::new());
+    for _ in 0..clients {
+        let client = Client::connect(servers).await?;
+        locks.push(BareLock::new(&client, "/bare-hand-offs").await?);
         sessions.push(client);
     }
     let measured = hand_offs(locks, plan, release).await?;

@@ -136,16 +136,15 @@ impl Line {
     /// When they are, those that remain ahead take less than the ones given here, so one of these
     /// has gone by then: nobody is woken for nothing, except by one that is not the last to go.
     fn beyond_the_permits(&self, wanted: u32, ahead: &[Place]) -> Option<Vec<String>> {
-        let permits = |place: &Place| u64::from(place.kind.permits().unwrap_or(u32::MAX));
         let extra = u32::from(Mutant::OnePermitTooMany.is_awake());
         let (wanted, limit) = (u64::from(wanted), u64::from(self.permits + extra));
-        if wanted + ahead.iter().map(permits).sum::<u64>() <= limit {
+        if wanted + ahead.iter().map(permits_of).sum::<u64>() <= limit {
             return None;
         }
         let mut taken = wanted;
         let closest = ahead.iter().rev().take_while(|place| {
             let enough = taken > limit;
-            taken += permits(place);
+            taken += permits_of(place);
             !enough
         });
         Some(closest.map(|place| place.name.clone()).collect())
@@ -177,6 +176,27 @@ impl Line {
     pub fn remove(&mut self, name: &str) {
         let Some(index) = self.places.iter().position(|place| place.name == name) else { return };
         self.gone.push(self.places.remove(index).kind);
+    }
+
+    /// Whether a contender was taken out since the listing.
+    pub fn has_changed(&self) -> bool {
+        !self.gone.is_empty()
+    }
+
+    /// Whether the contender with this name, for whom [`Standing::WaitOn`] named the closest ones in
+    /// its way, may hold without a new listing when one of them has gone.
+    pub fn is_next(&self, own: &str, closest: &[String]) -> bool {
+        let Some(index) = self.places.iter().position(|place| place.name == own) else {
+            return false;
+        };
+        let (me, ahead) = (self.places[index].kind, &self.places[..index]);
+        let Some(wanted) = me.permits() else {
+            return ahead.iter().filter(|place| me.is_blocked_by(place.kind)).count() <= 1;
+        };
+        closest.iter().any(|gone| {
+            let remain = ahead.iter().filter(|place| place.name != *gone);
+            u64::from(wanted) + remain.map(permits_of).sum::<u64>() <= u64::from(self.permits)
+        })
     }
 
     /// Sets how many permits there are; one, unless it is said.
@@ -217,6 +237,11 @@ impl Line {
     }
 }
 
+/// How many permits it takes.
+fn permits_of(place: &Place) -> u64 {
+    u64::from(place.kind.permits().unwrap_or(u32::MAX))
+}
+
 fn closest(place: &Place) -> Vec<String> {
     vec![place.name.clone()]
 }
@@ -242,6 +267,34 @@ mod tests {
         assert_eq!(line.standing("b-lock-0000000002"), wait_on("a-lock-0000000001"));
         assert_eq!(line.standing("c-lock-0000000010"), wait_on("b-lock-0000000002"));
         assert_eq!(line.standing("d-lock-0000000003"), Standing::Gone);
+    }
+
+    /// The listing's answer for the contender, and what comes when one of those it names has gone.
+    fn next_after(line: &Line, own: &str) -> (bool, Vec<Standing>) {
+        let Standing::WaitOn(closest) = line.standing(own) else { panic!("it does not wait") };
+        let after = closest.iter().map(|gone| {
+            let mut line = line.clone();
+            line.remove(gone);
+            line.standing(own)
+        });
+        (line.is_next(own, &closest), after.collect())
+    }
+
+    #[test]
+    fn the_next_one_holds_without_a_new_listing() {
+        let locks = line(&["a-lock-0000000001", "b-lock-0000000002", "c-lock-0000000003"]);
+        assert_eq!(next_after(&locks, "b-lock-0000000002"), (true, vec![Standing::Held]));
+        assert_eq!(next_after(&locks, "c-lock-0000000003"), (false, vec![Standing::ListAgain]));
+        assert!(!locks.is_next("d-lock-0000000004", &[]));
+        let names: Vec<_> = (0..5).map(|number| format!("x-1-permits-{number:010}")).collect();
+        let names: Vec<_> = names.iter().map(String::as_str).collect();
+        for (ahead, is_next) in [(3, true), (4, false)] {
+            let mut permits = line(&names[..=ahead]);
+            permits.set_permits(3);
+            let (next, after) = next_after(&permits, names[ahead]);
+            assert_eq!(next, is_next);
+            assert_eq!(after.contains(&Standing::Held), is_next, "{after:?}");
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::entrance::{Entrance, within};
 use crate::guard::State;
 use crate::order::Upgrade;
 use crate::rw_lock::RwLockWriteGuard;
-use crate::waiting::Watches;
+use crate::waiting::{OwnWatch, Watches};
 use crate::{AcquireError, Guard, Kind, ReleaseError};
 
 /// An [`RwLock`](crate::RwLock) that is held for reading, with the right to write later. What a
@@ -112,7 +112,7 @@ async fn clear_the_way(entrance: &Entrance, reader: &Guard) -> Result<Contender,
         };
         match line.upgrade(reader.node().name()) {
             Upgrade::WaitOn(other) => {
-                let waiting = barrier.outwait(vec![other], &mut watches);
+                let waiting = barrier.outwait(vec![other], OwnWatch::AtOnce, &mut watches);
                 reader.run(waiting).await.map_err(lost)??;
                 line = barrier.list().await?;
             }
