@@ -11,37 +11,24 @@ use lockkeeper::{Client, CreateMode, ZnodePath};
 use lockkeeper_engine::Durability;
 use tokio::task::JoinSet;
 
-use crate::bench::{Bench, micros};
+use crate::bench::Bench;
 use crate::system::System;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Operation {
     SetData,
     CreateDelete,
-    /// What a fair lock cannot do without.
-    CreateListDelete,
-    /// What it cannot do without if it is given back and asked for again in one go.
-    Replace,
     Data,
     Exists,
 }
 
 impl Operation {
-    const ALL: [Self; 6] = [
-        Self::SetData,
-        Self::CreateDelete,
-        Self::CreateListDelete,
-        Self::Replace,
-        Self::Data,
-        Self::Exists,
-    ];
+    const ALL: [Self; 4] = [Self::SetData, Self::CreateDelete, Self::Data, Self::Exists];
 
     fn name(self) -> &'static str {
         match self {
             Self::SetData => "set_data",
             Self::CreateDelete => "create_and_delete",
-            Self::CreateListDelete => "create_list_delete",
-            Self::Replace => "replace",
             Self::Data => "get_data",
             Self::Exists => "exists",
         }
@@ -59,9 +46,6 @@ const TASKS: [usize; 3] = [1, 64, 256];
 
 /// What a lock's node holds is about as long.
 const DATA: &[u8] = &[0x55; 100];
-
-/// A node with two children on each server.
-const SHORT_LIST: &str = "/zookeeper";
 
 pub(super) async fn run(bench: &mut Bench) -> Result<()> {
     let rounds = bench.settings.rounds;
@@ -84,13 +68,6 @@ pub(super) async fn run(bench: &mut Bench) -> Result<()> {
                     let latency = measure(&servers, operation, tasks, plan).await?;
                     let per_second = latency.count as f64 / plan.measure.as_secs_f64();
                     bench.note(system, tasks, &format!("{operation}_per_s"), per_second);
-                    // What a cycle is held against.
-                    use Operation::{CreateDelete, CreateListDelete, Replace};
-                    let made = [CreateDelete, CreateListDelete, Replace];
-                    if tasks == 1 && made.contains(&operation) {
-                        let p50 = micros(latency.p50);
-                        bench.note(system, tasks, &format!("{operation}_p50_us"), p50);
-                    }
                     Ok(())
                 })
                 .await;
@@ -149,20 +126,6 @@ async fn perform(
             let mode = CreateMode::EphemeralSequential;
             let made = client.create(prefix, data.clone(), mode).await?;
             client.delete(&made.path, None).await?;
-        }
-        Operation::CreateListDelete => {
-            let mode = CreateMode::EphemeralSequential;
-            // In one go, as a lock asks for them. Listed is something as short as a lock's line,
-            // which the node's own parent is not.
-            let made = client.create(prefix, data.clone(), mode);
-            let listed = client.children(&ZnodePath::new(SHORT_LIST)?);
-            let made = made.await?;
-            listed.await?;
-            client.delete(&made.path, None).await?;
-        }
-        Operation::Replace => {
-            let transaction = client.transaction().delete(own, None);
-            transaction.create(own, data.clone(), CreateMode::Ephemeral).commit().await?;
         }
         Operation::Data => drop(client.data(own).await?),
         Operation::Exists => drop(client.exists(own).await?),
