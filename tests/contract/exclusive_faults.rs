@@ -198,7 +198,7 @@ async fn l5_a_waiter_whose_session_expires_before_it_watches_gets_the_same_error
 
 /// L5, with the node deleted by somebody else.
 ///
-/// Seen to fail without the watch on the own node: it waits for ever.
+/// Seen to fail without watches on the own node: it waits for ever.
 async fn l5_a_waiter_whose_node_is_deleted_gets_an_error<L: Exclusive>(
     backend: Backend,
 ) -> Result<()> {

@@ -18,6 +18,7 @@ contract!("semaphore":
     whichever_holder_leaves_the_first_in_line_gets_in,
     releases_in_order_of_arrival_wake_one_each,
     l18_more_permits_let_in_those_who_wait,
+    l5_more_permits_do_not_let_in_a_waiter_whose_node_is_gone,
     fewer_permits_take_none_away,
     permits_come_back_when_their_holder_dies,
     the_first_number_counts,
@@ -150,6 +151,31 @@ async fn l18_more_permits_let_in_those_who_wait(backend: Backend) -> Result<()> 
         holders.push(next.await??);
     }
     assert_eq!(semaphore(&bob, 1)?.permits().await?, 5);
+    Ok(())
+}
+
+/// L5: a waiter was told that it held. More permits let it in by the old listing, in which its node
+/// still was.
+///
+/// Seen to fail without the listing after a change of the number (`Places::hold`): it is granted.
+async fn l5_more_permits_do_not_let_in_a_waiter_whose_node_is_gone(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let ours = semaphore(&alice, 1)?;
+    let first = ours.acquire().await?;
+    let theirs = semaphore(&bob, 1)?;
+    let second = enqueue(&backend, 2, async move { theirs.acquire().await }).await?;
+    let (before, _) = alice.client.children(&lock_path()).await?;
+    let theirs = semaphore(&bob, 1)?;
+    let third = enqueue(&backend, 3, async move { theirs.acquire().await }).await?;
+    let (names, _) = alice.client.children(&lock_path()).await?;
+    let last = names.iter().find(|name| !before.contains(name)).expect("the third");
+    bob.proxy.passes(|passed| replies(passed, OpCode::GetChildren2) == 2).await;
+    alice.client.delete(&lock_path().child(last)?, None).await?;
+    ours.set_permits(3).await?;
+    let error = third.await?.expect_err("its node is gone");
+    assert!(matches!(error, AcquireError::NodeDeleted { .. }), "{error:?}");
+    second.await??.verify().await?;
+    first.verify().await?;
     Ok(())
 }
 

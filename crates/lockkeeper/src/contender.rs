@@ -284,6 +284,6 @@ impl Drop for Contender {
 /// What a contender that reached the front brings along.
 #[derive(Debug)]
 pub(crate) struct Front {
-    /// The watch on its own node, if it had to wait.
+    /// The watch on its own node, if it has one from its wait.
     pub(crate) own: Option<Watcher>,
 }

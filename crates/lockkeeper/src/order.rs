@@ -183,8 +183,8 @@ impl Line {
         !self.gone.is_empty()
     }
 
-    /// Whether the contender with this name, for whom [`Standing::WaitOn`] named the closest ones in
-    /// its way, may hold without a new listing when one of them has gone.
+    /// Whether nothing may be in the way of the contender with this name when one of those has gone
+    /// that [`Standing::WaitOn`] named. If not, it needs a new listing before it holds.
     pub fn is_next(&self, own: &str, closest: &[String]) -> bool {
         let Some(index) = self.places.iter().position(|place| place.name == own) else {
             return false;

@@ -176,6 +176,9 @@ impl Places {
                     biased;
                     changed = semaphore.counted().changed(&self.last, self.permits) => {
                         self.permits = changed?;
+                        // The old listing may let it in although its own node is gone, which it
+                        // need not have been told (`OwnWatch::Late`).
+                        self.line = self.last.list().await?;
                         continue;
                     }
                     front = self.last.wait_in(&mut self.line) => front?,

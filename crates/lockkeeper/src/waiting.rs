@@ -2,7 +2,7 @@
 
 use std::future::{Future, pending, poll_fn};
 use std::pin::pin;
-use std::task::Poll;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -26,7 +26,7 @@ const OWN_WATCH_AFTER: Duration = Duration::from_millis(250);
 /// When a waiting contender watches its own node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OwnWatch {
-    /// From the start: it may hold without another listing.
+    /// From the start: where it may hold without another listing, or counts on the watch.
     AtOnce,
     /// When it has waited for long.
     Late,
@@ -40,10 +40,28 @@ pub(crate) struct Watches {
     ahead: Vec<(String, Watcher)>,
 }
 
+impl Watches {
+    /// Whether the own node is watched, and nothing has happened to it. A watch with an event is
+    /// dropped.
+    fn keep_own(&mut self) -> bool {
+        let event = pin!(own_event(&mut self.own)).poll(&mut Context::from_waker(Waker::noop()));
+        if event.is_ready() {
+            self.own = None;
+        }
+        self.own.is_some()
+    }
+}
+
+/// Whether it is as it was listed, and so has the own node in it.
+fn is_fresh(line: &Line) -> bool {
+    !line.has_changed() || Mutant::NeverListsAgain.is_awake()
+}
+
 impl Contender {
     /// Waits until nothing that is ahead is in the way. Costs one round trip and an event for the
-    /// closest one ahead, and a listing if there were more; watches for that one and, if it is the
-    /// only one or the wait is long, for its own node. The same again for each that gives up instead of taking its turn.
+    /// closest one ahead, and a listing if there were more; a watch for that one, and one for its own
+    /// node: at once if it is the next, or else after a while, for one more round trip. The same
+    /// again for each that gives up instead of taking its turn.
     pub(crate) async fn reach_front(&self, mut line: Line) -> Result<Front, AcquireError> {
         self.wait_in(&mut line).await
     }
@@ -53,7 +71,7 @@ impl Contender {
         let mut watches = Watches::default();
         loop {
             match line.standing(self.name().unwrap_or_default()) {
-                Standing::Held if watches.own.is_some() || !line.has_changed() => {
+                Standing::Held if watches.keep_own() || is_fresh(line) => {
                     return Ok(Front { own: watches.own });
                 }
                 Standing::Gone => return Err(self.deleted()),
@@ -66,7 +84,7 @@ impl Contender {
                         line.remove(&gone);
                     }
                 }
-                // One whose own node is not watched may have lost it in the meantime.
+                // Its own node may be gone as well.
                 Standing::Held | Standing::ListAgain => {
                     let permits = line.permits();
                     *line = self.list().await?;
