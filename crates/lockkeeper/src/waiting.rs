@@ -18,9 +18,8 @@ use crate::order::{Line, Standing};
 
 /// How long a contender that is not the next one waits before it watches its own node, too. Its
 /// turn comes with a listing, which tells whether that node is there, so the watch is only for
-/// those who wait long to be told early. On Apache ZooKeeper hand-offs of a lock that many want
-/// are slower by 6 to 20 % if each contender has that watch: a read, and an event of the own
-/// release.
+/// those who wait long. On Apache ZooKeeper it costs up to a fifth of the hand-offs of a lock that
+/// many want: a read, and an event at the own release (`docs/decisions/0011-own-watch.md`).
 const OWN_WATCH_AFTER: Duration = Duration::from_millis(250);
 
 /// When a waiting contender watches its own node.
