@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::measure::{Latency, Plan, Recorder};
+use crate::measure::Plan;
 use anyhow::{Context, Result};
 use bytes::Bytes;
 use lockkeeper::{Client, CreateMode, ZnodePath};
@@ -65,8 +65,8 @@ pub(super) async fn run(bench: &mut Bench) -> Result<()> {
                         _ => bench.peers.zookeeper().await?,
                     };
                     let plan = bench.settings.plan;
-                    let latency = measure(&servers, operation, tasks, plan).await?;
-                    let per_second = latency.count as f64 / plan.measure.as_secs_f64();
+                    let count = measure(&servers, operation, tasks, plan).await?;
+                    let per_second = count as f64 / plan.measure.as_secs_f64();
                     bench.note(system, tasks, &format!("{operation}_per_s"), per_second);
                     Ok(())
                 })
@@ -76,7 +76,8 @@ pub(super) async fn run(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-async fn measure(servers: &str, operation: Operation, tasks: usize, plan: Plan) -> Result<Latency> {
+/// How many operations came to an end while it was measured.
+async fn measure(servers: &str, operation: Operation, tasks: usize, plan: Plan) -> Result<u64> {
     let client = Client::connect(servers).await?;
     let root = ZnodePath::new("/raw")?;
     client.ensure(&root, CreateMode::Persistent).await?;
@@ -87,31 +88,28 @@ async fn measure(servers: &str, operation: Operation, tasks: usize, plan: Plan) 
         client.create(&path, data.clone(), CreateMode::Ephemeral).await?;
         paths.push(path);
     }
-    let recorder = Recorder::new();
     let window = plan.begin();
     let data = Arc::new(data);
     let mut running = JoinSet::new();
     for path in paths {
-        let (client, data, recorder) = (client.clone(), data.clone(), recorder.clone());
+        let (client, data) = (client.clone(), data.clone());
         running.spawn(async move {
             let below = path.parent().context("a node has a parent")?.child("made-")?;
-            let mut start = Instant::now();
+            let (mut start, mut count) = (Instant::now(), 0_u64);
             while !window.is_over(start) {
                 perform(&client, operation, (&path, &below), &data).await?;
-                let end = Instant::now();
-                if window.counts(end) {
-                    recorder.record(end - start);
-                }
-                start = end;
+                start = Instant::now();
+                count += u64::from(window.counts(start));
             }
-            anyhow::Ok(())
+            anyhow::Ok(count)
         });
     }
+    let mut count = 0;
     for result in running.join_all().await {
-        result?;
+        count += result?;
     }
     client.close().await;
-    Ok(recorder.summary())
+    Ok(count)
 }
 
 async fn perform(
