@@ -37,6 +37,7 @@ const MUTANTS: &[(&str, &str, Check)] = &[
     ("ReadersPassWriters", "readers go ahead of writers that wait", Check::Simulation),
     ("OnePermitTooMany", "a semaphore counts one permit too many", Check::Simulation),
     ("TokenIsCreation", "who came after an upgrade never makes a token", Check::Simulation),
+    ("TrustsAnyNumber", "nobody is thought to have come meanwhile", Check::Simulation),
     ("CancelForgetsNode", "a cancelled wait leaves its node", Check::Simulation),
     ("ReleaseForgetsRetry", "a release is tried once", Check::Simulation),
     ("GrantsWithoutLease", "a lock is granted without time left", Check::Simulation),

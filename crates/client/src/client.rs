@@ -43,6 +43,9 @@ pub struct Created {
     pub stat: Stat,
 }
 
+/// The names of a node's children, in no order, and the [`Stat`] of the node.
+pub type Listing = (Vec<String>, Stat);
+
 /// A session with a ZooKeeper service. Cheap to clone; all clones share the session.
 ///
 /// Requests are queued for sending when a method is called, in that order, and answered in that
@@ -249,22 +252,25 @@ impl Client {
     /// transmitted, goes into one transaction with the create. The times in the [`Stat`] are 0 then,
     /// as Apache ZooKeeper does not tell them; and if the delete is refused, the create fails with an
     /// error that is worth another try.
+    ///
+    /// If that is the node `known`, the listing is left out, and is `None`: whoever held by that node
+    /// may know the others from before, and has to list by itself if it does not.
     pub fn create_and_list(
         &self,
         path: &ZnodePath,
         data: &Bytes,
         mode: CreateMode,
         listed: &ZnodePath,
-    ) -> (Reply<Created>, Reply<(Vec<String>, Stat)>) {
+        known: Option<&ZnodePath>,
+    ) -> (Reply<Created>, Option<Reply<Listing>>) {
         let (full_path, full_listed) = (self.full_text(path), self.full_text(listed));
         let create = OpenCreate { path: &full_path, data, mode };
         let list = List { path: &full_listed };
         let ops = [create.op(), list.op()];
-        let [created, names] = self.inner.shared.submit_pair(create, list);
-        (
-            Reply::new(created, ops[0], path.clone(), self.strip(), read_created),
-            Reply::new(names, ops[1], listed.clone(), self.strip(), read_children),
-        )
+        let known = known.map(|known| self.full_text(known));
+        let (created, names) = self.inner.shared.submit_pair(create, list, known.as_deref());
+        let reply = |names| Reply::new(names, ops[1], listed.clone(), self.strip(), read_children);
+        (Reply::new(created, ops[0], path.clone(), self.strip(), read_created), names.map(reply))
     }
 
     /// Creates a persistent node that the servers delete when it has been without children and
@@ -429,13 +435,13 @@ impl Client {
     }
 
     /// The names of a node's children, in no order, and the node's stat.
-    pub fn children(&self, path: &ZnodePath) -> Reply<(Vec<String>, Stat)> {
+    pub fn children(&self, path: &ZnodePath) -> Reply<Listing> {
         self.send(path, Request::GetChildren2(self.read(path)), read_children)
     }
 
     /// The same, with a watch that fires when a child comes or goes, or the node is deleted. If
     /// the node does not exist there is no watch.
-    pub fn children_watched(&self, path: &ZnodePath) -> WatchedReply<(Vec<String>, Stat)> {
+    pub fn children_watched(&self, path: &ZnodePath) -> WatchedReply<Listing> {
         let request = Request::GetChildren2(self.read(path));
         let (reply, watcher) = self.watch_once(path, request, WatchKind::Children, read_children);
         WatchedReply::new(reply, watcher)
@@ -612,7 +618,7 @@ fn read_data(response: Response, _: Option<&ZnodePath>) -> Option<(Bytes, Stat)>
     }
 }
 
-fn read_children(response: Response, _: Option<&ZnodePath>) -> Option<(Vec<String>, Stat)> {
+fn read_children(response: Response, _: Option<&ZnodePath>) -> Option<Listing> {
     match response {
         Response::Children { names, stat } => Some((names, stat)),
         _ => None,

@@ -51,7 +51,7 @@ mod watcher;
 pub mod world;
 
 pub use builder::ClientBuilder;
-pub use client::{Client, Created, Status};
+pub use client::{Client, Created, Listing, Status};
 pub use clock::Clock;
 pub use connect_string::{ConnectString, ConnectStringError, Host};
 pub use error::{ConnectError, Error, TransactionError};

@@ -90,18 +90,21 @@ impl Shared {
         receiver
     }
 
-    /// Submits a create and a listing of what is beside the new node.
+    /// Submits a create and a listing of what is beside the new node; not the listing, if the create
+    /// is one transaction with the delete of the `known` node.
     pub(crate) fn submit_pair(
         &self,
         create: impl Outgoing,
         listing: impl Outgoing,
-    ) -> [oneshot::Receiver<Answer>; 2] {
+        known: Option<&str>,
+    ) -> (oneshot::Receiver<Answer>, Option<oneshot::Receiver<Answer>>) {
         let (create_sender, created) = oneshot::channel();
         let (listing_sender, listed) = oneshot::channel();
-        self.act(|core, now| {
-            core.session.submit_pair(now, (create, create_sender), (listing, listing_sender));
+        let is_listed = self.act(|core, now| {
+            let (create, listing) = ((create, create_sender), (listing, listing_sender));
+            core.session.submit_pair(now, create, listing, known)
         });
-        [created, listed]
+        (created, is_listed.then_some(listed))
     }
 
     pub(crate) fn submit_watching(

@@ -6,13 +6,13 @@
 
 use bytes::Bytes;
 use lockkeeper_client::{
-    Cleanup, Client, CreateMode, Created, Error, ErrorCode, Outcome, SessionId, Stat, Transaction,
-    TransactionError, Watcher, ZnodePath,
+    Cleanup, Client, CreateMode, Created, Error, ErrorCode, Listing, Outcome, SessionId,
+    Transaction, TransactionError, Watcher, ZnodePath,
 };
 
 use crate::attempt::{Attempt, breathe, retried};
 use crate::mutants::Mutant;
-use crate::order::{Line, Standing};
+use crate::order::{Line, LineEnd, Place, Standing};
 use crate::{AcquireError, Kind, Profile};
 
 /// From here on the numbers of a parent are nearly used up: sequence numbers are counted in an
@@ -45,14 +45,17 @@ pub(crate) struct Contender {
 }
 
 impl Contender {
-    /// Creates a node at the end of the queue, and lists the queue. Costs one round trip.
+    /// Creates a node at the end of the queue, and lists the queue. Costs one round trip; one more if
+    /// the last turn of the same handle was taken to tell who is there, and did not.
     pub(crate) async fn enter(
         client: &Client,
         terms: &Terms,
         kind: Kind,
         data: &Bytes,
+        last_turn: Option<&LastTurn>,
     ) -> Result<(Self, Line), AcquireError> {
-        retried(&terms.path, async || Self::attempt(client, terms, kind, data).await).await
+        let attempt = async || Self::attempt(client, terms, kind, data, last_turn).await;
+        retried(&terms.path, attempt).await
     }
 
     /// A place that nothing was sent for yet.
@@ -73,7 +76,7 @@ impl Contender {
     pub(crate) fn placed(
         mut self,
         node: Created,
-        listing: (Vec<String>, Stat),
+        listing: Listing,
     ) -> Result<(Self, Line), Attempt> {
         self.node = Some(node);
         let line = self.line(listing).map_err(Attempt::Failed)?;
@@ -85,12 +88,14 @@ impl Contender {
         terms: &Terms,
         kind: Kind,
         data: &Bytes,
+        last_turn: Option<&LastTurn>,
     ) -> Result<(Self, Line), Attempt> {
         let mut contender = Self::new(client, terms, kind);
         let name = contender.new_node();
+        let known = last_turn.map(|turn| &turn.node);
         // The server answers in order, so the listing shows the new node.
         let mode = CreateMode::EphemeralSequential;
-        let (created, listing) = client.create_and_list(&name, data, mode, &terms.path);
+        let (created, listing) = client.create_and_list(&name, data, mode, &terms.path, known);
         match created.await {
             Ok(created) => contender.node = Some(created),
             Err(error) if error.code() == Some(ErrorCode::NoNode) => {
@@ -101,9 +106,29 @@ impl Contender {
             }
             Err(error) => return contender.recover(error).await,
         }
+        let Some(listing) = listing else {
+            let line = match last_turn.and_then(|turn| contender.follow(turn)) {
+                Some(line) => contender.checked(line),
+                None => contender.list().await,
+            };
+            return match line {
+                // Listed with another session or not at all: nobody counts on the place yet.
+                _ if contender.session() != client.session_id() => Err(Attempt::Again),
+                Ok(line) => Ok((contender, line)),
+                Err(error) => Err(Attempt::Failed(error)),
+            };
+        };
         let listing = listing.await.map_err(|error| Attempt::at_entry(&terms.path, error))?;
         let line = contender.line(listing).map_err(Attempt::Failed)?;
         Ok((contender, line))
+    }
+
+    /// The line as the last turn of the same handle tells it, whose node went as this one's came;
+    /// `None` if only a listing can tell.
+    fn follow(&self, last_turn: &LastTurn) -> Option<Line> {
+        let name = self.name()?;
+        let (kind, sequence) = self.terms.profile.parse(name, self.terms.kinds)?;
+        last_turn.end.with(Place { sequence, kind, name: name.to_owned() })
     }
 
     /// The reply to the create is lost, or never came: looks whether the node exists.
@@ -142,12 +167,18 @@ impl Contender {
     }
 
     /// Reads a listing of the queue.
-    pub(crate) fn line(&self, (names, stat): (Vec<String>, Stat)) -> Result<Line, AcquireError> {
+    pub(crate) fn line(&self, (names, stat): Listing) -> Result<Line, AcquireError> {
         let Terms { path, profile, kinds } = &self.terms;
         let mut line = Line::read(names, *profile, kinds).map_err(|foreign| {
             AcquireError::Foreign { path: path.clone(), profile: *profile, names: foreign.0 }
         })?;
         line.set_listed(&stat);
+        self.checked(line)
+    }
+
+    /// Refuses a line whose numbers are used up.
+    fn checked(&self, line: Line) -> Result<Line, AcquireError> {
+        let path = &self.terms.path;
         let own = self.name();
         if let Some(place) = line.places().iter().find(|place| Some(place.name.as_str()) == own) {
             let sequence = place.sequence;
@@ -279,6 +310,14 @@ impl Drop for Contender {
         };
         self.client.clean_up(target);
     }
+}
+
+/// What is left of a turn when its holder gives it back: what the next contender may go by.
+#[derive(Clone, Debug)]
+pub(crate) struct LastTurn {
+    /// The node that was held by.
+    pub(crate) node: ZnodePath,
+    pub(crate) end: LineEnd,
 }
 
 /// What a contender that reached the front brings along.

@@ -56,7 +56,7 @@ impl Entrance {
     }
 
     pub(crate) async fn enter(&self, kind: Kind) -> Result<(Contender, Line), AcquireError> {
-        Contender::enter(&self.client, &self.terms, kind, &self.data).await
+        Contender::enter(&self.client, &self.terms, kind, &self.data, None).await
     }
 
     /// Waits in line.

@@ -105,9 +105,9 @@ pub use upgrade::RwLockUpgradeableGuard;
 
 pub use lockkeeper_client::{
     Acl, AddWatchMode, Client, ClientBuilder, Clock, ConnectError, ConnectString, Contact,
-    CreateMode, Created, Error, ErrorCode, EventKind, Instant, LeaseMode, LeaseState, OpResult,
-    Outcome, Sequence, SessionId, Stat, Transaction, TransactionError, WatchEvent, WatchStream,
-    Watcher, ZnodePath, Zxid,
+    CreateMode, Created, Error, ErrorCode, EventKind, Instant, LeaseMode, LeaseState, Listing,
+    OpResult, Outcome, Sequence, SessionId, Stat, Transaction, TransactionError, WatchEvent,
+    WatchStream, Watcher, ZnodePath, Zxid,
 };
 #[cfg(feature = "tls")]
 pub use lockkeeper_client::{Tls, TlsError};

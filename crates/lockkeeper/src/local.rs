@@ -10,13 +10,15 @@
 //! comes into the line gets the lock at once.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
 use lockkeeper_client::{Client, Instant, Watcher, ZnodePath};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
+use crate::contender::LastTurn;
 use crate::guard::{Guard, State};
+use crate::order::{Line, LineEnd};
 use crate::stake::Releasing;
 
 /// How a node may serve more than one holder of this process.
@@ -59,6 +61,8 @@ struct Lingering {
 pub(crate) struct LocalLine {
     sharing: Sharing,
     bench: Bench<Seat>,
+    /// Of the last holder whose node was not left on the bench.
+    last_turn: std::sync::Mutex<Option<LastTurn>>,
 }
 
 /// Where tasks wait, one after the other, for a seat that the one before may have left.
@@ -82,11 +86,17 @@ pub(crate) struct Occupied {
     guard: Option<Guard>,
     turn: Option<Turn>,
     tenure: Tenure,
+    /// What it knows of the line on the server.
+    end: Option<LineEnd>,
 }
 
 impl LocalLine {
     pub(crate) fn new(sharing: Sharing) -> Arc<Self> {
-        Arc::new(Self { sharing, bench: Bench::default() })
+        Arc::new(Self { sharing, bench: Bench::default(), last_turn: Default::default() })
+    }
+
+    fn last_turn(&self) -> std::sync::MutexGuard<'_, Option<LastTurn>> {
+        self.last_turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits for the first place.
@@ -180,14 +190,21 @@ impl Turn {
             lingering.held.store(true, Ordering::SeqCst);
             lingering.taken.fetch_add(1, Ordering::SeqCst);
         }
-        Ok(Occupied { guard: Some(seat.guard.regrant()), turn: Some(self), tenure })
+        Ok(Occupied { guard: Some(seat.guard.regrant()), turn: Some(self), tenure, end: None })
     }
 
-    /// The lock, by a node of its own.
-    pub(crate) fn occupy(self, guard: Guard) -> Occupied {
+    /// What the last holder of this process knew of the line on the server. It is of use only right
+    /// after it has given its node back, so it is kept no longer.
+    pub(crate) fn take_last_turn(&self) -> Option<LastTurn> {
+        self.line.last_turn().take()
+    }
+
+    /// The lock, by a node of its own, at the front of this line.
+    pub(crate) fn occupy(self, guard: Guard, line: &Line) -> Occupied {
         let since = self.line.sharing.cohort.map(|_| guard.client().now());
         let tenure = Tenure { since, holders: 1, lingering: None };
-        Occupied { guard: Some(guard), turn: Some(self), tenure }
+        let end = line.end(guard.node().name());
+        Occupied { guard: Some(guard), turn: Some(self), tenure, end }
     }
 }
 
@@ -201,6 +218,8 @@ impl Occupied {
     pub(crate) fn give_back(&mut self) -> Option<Releasing> {
         let (guard, mut turn) = (self.guard.take()?, self.turn.take()?);
         let Some(tenure) = self.tenure_to_leave(&guard, &turn.line) else {
+            let node = guard.node().clone();
+            *turn.line.last_turn() = self.end.take().map(|end| LastTurn { node, end });
             // Before the turn is passed on: the next one's node comes after this one's deletion.
             return Some(guard.begin_release());
         };

@@ -28,6 +28,9 @@ pub(crate) enum Mutant {
     OnePermitTooMany,
     /// The transaction that made a contender is its token, unless it was overtaken itself.
     TokenIsCreation,
+    /// Nobody is thought to have come since a holder listed the line, whatever the number of its
+    /// next node.
+    TrustsAnyNumber,
 }
 
 impl Mutant {

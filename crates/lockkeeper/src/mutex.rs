@@ -9,7 +9,8 @@
 //! Znodes      `<path>/_c_<uuid>-lock-N`, ephemeral and sequential (Curator's `InterProcessMutex`);
 //!             data: [`OwnerInfo`](crate::OwnerInfo). `<path>` is a container node.
 //! Cost        acquire: 1 round trip; behind others: 1 more, and 1 event. Release: 1 round trip, or
-//!             none that anyone waits for. None of both where a node lingers or serves a cohort.
+//!             none that anyone waits for. None of both where a node lingers or serves a cohort. Given
+//!             back unawaited and acquired again at once: 1 for both, 2 if somebody came meanwhile.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -37,9 +38,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use lockkeeper_client::{Client, ZnodePath};
 
-use crate::contender::{Contender, Terms};
+use crate::contender::{Contender, LastTurn, Terms};
 use crate::local::{LocalLine, Occupied, Sharing};
 use crate::lock_delay::{LockDelay, Sightings};
+use crate::order::Line;
 use crate::{AcquireError, Guard, Kind, LockPathError, Profile, ReleaseError};
 
 /// A fair lock for one holder at a time, among all programs that use the same path.
@@ -171,13 +173,13 @@ impl Mutex {
             Ok(occupied) => return Ok(MutexGuard(occupied)),
             Err(turn) => turn,
         };
-        let (contender, line) = self.enter().await?;
-        let front = contender.reach_front(line).await?;
+        let (contender, mut line) = self.enter(turn.take_last_turn()).await?;
+        let front = contender.wait_in(&mut line).await?;
         let guard = match self.delay {
             Some(delay) => delay.grant(&self.sightings, contender, front).await?,
             None => Guard::grant(contender, front).await?,
         };
-        Ok(MutexGuard(turn.occupy(guard)))
+        Ok(MutexGuard(turn.occupy(guard, &line)))
     }
 
     /// Waits in line for the lock, but not for longer than `timeout`, which covers everything.
@@ -207,17 +209,20 @@ impl Mutex {
             Ok(occupied) => return Ok(Some(MutexGuard(occupied))),
             Err(turn) => turn,
         };
-        let (contender, line) = self.enter().await?;
+        // Who was in line then may have left since, and would look like somebody who is.
+        let last_turn = turn.take_last_turn().filter(|turn| turn.end.is_all_of_it());
+        let (contender, line) = self.enter(last_turn).await?;
         let Some(front) = contender.at_front(&line)? else { return Ok(None) };
         let guard = match self.delay {
             Some(delay) => delay.try_grant(&self.sightings, contender, front).await?,
             None => Some(Guard::grant(contender, front).await?),
         };
-        Ok(guard.map(|guard| MutexGuard(turn.occupy(guard))))
+        Ok(guard.map(|guard| MutexGuard(turn.occupy(guard, &line))))
     }
 
-    async fn enter(&self) -> Result<(Contender, crate::order::Line), AcquireError> {
-        Contender::enter(&self.client, &self.terms, Kind::Exclusive, &self.data).await
+    async fn enter(&self, last: Option<LastTurn>) -> Result<(Contender, Line), AcquireError> {
+        let (client, terms, kind) = (&self.client, &self.terms, Kind::Exclusive);
+        Contender::enter(client, terms, kind, &self.data, last.as_ref()).await
     }
 }
 

@@ -1,6 +1,7 @@
 //! Who is ahead of whom: a pure function of a listing.
 //!
-//! This is the very function that the locks decide by and that the model checker runs.
+//! This is the very function that the locks decide by and that the model checker runs. What the model
+//! does not know is [`LineEnd`], which has only the simulation to check it.
 
 use lockkeeper_client::{Sequence, Stat, Zxid};
 
@@ -61,12 +62,16 @@ pub struct Line {
     listed: Listed,
 }
 
-/// The last transactions that had created the lock's node, changed its data, and changed the queue.
+/// The last transactions that had created the lock's node, changed its data, and changed the queue;
+/// and how many nodes had been created in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Listed {
     created: Zxid,
     changed: Zxid,
     queue: Zxid,
+    /// Twice the number of the next node: a server counts in `cversion` what was created and what was
+    /// deleted, so with the children that are there, it has all that were created twice.
+    twice_next: i32,
 }
 
 impl Default for Line {
@@ -178,6 +183,24 @@ impl Line {
         self.gone.push(self.places.remove(index).kind);
     }
 
+    /// What the contender with this name knows of the end of the line.
+    ///
+    /// `None` if somebody was taken out since the listing: in a line that moves, others have probably
+    /// come in the meantime. And `None` unless the last in line is the last that was created, by its
+    /// number and by the server's count: that tells names that no server has numbered, and servers
+    /// that count in another way.
+    pub fn end(&self, own: &str) -> Option<LineEnd> {
+        let last = self.places.last().filter(|_| !self.has_changed())?.sequence;
+        let next = last.0.checked_add(1)?;
+        if next.wrapping_mul(2) != self.listed.twice_next {
+            return None;
+        }
+        let others = self.places.iter().rev().filter(|place| place.name != own).take(2);
+        let mut others: Vec<_> = others.cloned().collect();
+        others.reverse();
+        Some(LineEnd { next: Sequence(next), others })
+    }
+
     /// Whether a contender was taken out since the listing.
     pub fn has_changed(&self) -> bool {
         !self.gone.is_empty()
@@ -217,7 +240,8 @@ impl Line {
     /// Says how the lock's node was when it was listed.
     pub fn set_listed(&mut self, lock: &Stat) {
         let (created, changed, queue) = (lock.czxid, lock.mzxid, lock.pzxid);
-        self.listed = Listed { created, changed, queue };
+        let twice_next = lock.cversion.wrapping_add(lock.num_children);
+        self.listed = Listed { created, changed, queue, twice_next };
     }
 
     /// Whether a contender that holds now has a token in the transaction that created it, because
@@ -228,12 +252,48 @@ impl Line {
     /// on, those who waited for it make theirs when they hold; and those who come later may find
     /// one of these ahead of them, unless they come when nobody is in their way.
     pub fn vouches_for(&self, own: Zxid) -> bool {
-        let Listed { created, changed, queue } = self.listed;
+        let Listed { created, changed, queue, .. } = self.listed;
         if Mutant::TokenIsCreation.is_awake() {
             return changed < own;
         }
         let at_once = self.gone.is_empty() && queue == own;
         changed == created || changed < own && at_once
+    }
+}
+
+/// What a holder knows of the end of the line: enough for a contender that takes its place there,
+/// created in the very transaction that deletes the holder's node.
+///
+/// A server numbers the nodes that are created in a parent one after the other, and up to that
+/// transaction the parent was the one that was listed, because the holder's node was in it. So if the
+/// new node has the number that was the next one then, nobody has come since.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct LineEnd {
+    /// The number of the next node.
+    next: Sequence,
+    /// The last two contenders but for the holder. One that has two ahead lists again when its turn
+    /// comes, and so does one that has more.
+    others: Vec<Place>,
+}
+
+impl LineEnd {
+    /// The line with this contender at its end; `None` if others may have come before it.
+    pub fn with(&self, new: Place) -> Option<Line> {
+        if new.sequence != self.next && !Mutant::TrustsAnyNumber.is_awake() {
+            return None;
+        }
+        // The lock's node may have been written to since: it vouches for no token.
+        let changed = Zxid(i64::MAX);
+        let twice_next = new.sequence.0.wrapping_add(1).wrapping_mul(2);
+        let listed = Listed { changed, twice_next, ..Listed::default() };
+        let mut places = self.others.clone();
+        places.push(new);
+        Some(Line { places, listed, ..Line::default() })
+    }
+
+    /// Whether nobody else was in the line.
+    pub fn is_all_of_it(&self) -> bool {
+        self.others.is_empty()
     }
 }
 
@@ -444,6 +504,80 @@ mod tests {
         line.set_permits(2);
         line.remove(names[0]);
         assert_eq!(line.standing(names[2]), Standing::Held);
+    }
+
+    fn place(name: &str) -> Place {
+        line(&[name]).places()[0].clone()
+    }
+
+    /// The same, on a server that has numbered so many nodes in this parent.
+    fn numbered(names: &[&str], creates: i32) -> Line {
+        let mut line = line(names);
+        let num_children = i32::try_from(names.len()).unwrap();
+        let cversion = creates.wrapping_mul(2).wrapping_sub(num_children);
+        line.set_listed(&Stat { cversion, num_children, ..Stat::default() });
+        line
+    }
+
+    /// Who gives the lock back and comes again in one transaction knows the line, if its number says
+    /// that nobody else has come since it listed it.
+    ///
+    /// Seen to fail with any number taken for the next one: the second holds while another is ahead.
+    #[test]
+    fn the_end_of_the_line_is_known_while_numbers_follow() {
+        let alone = numbered(&["a-lock-0000000001"], 2).end("a-lock-0000000001").unwrap();
+        assert!(alone.is_all_of_it());
+        let next = alone.with(place("b-lock-0000000002")).unwrap();
+        assert_eq!(next.standing("b-lock-0000000002"), Standing::Held);
+        for number in ["0000000003", "0000000001", "0000000000", "-000000001"] {
+            assert_eq!(alone.with(place(&format!("b-lock-{number}"))), None, "{number}");
+        }
+        let after = next.end("b-lock-0000000002").unwrap();
+        assert!(after.with(place("c-lock-0000000003")).is_some(), "and so on");
+
+        let names = ["a-lock-0000000001", "b-lock-0000000004"];
+        let one = numbered(&names, 5).end(names[0]).unwrap();
+        assert!(!one.is_all_of_it());
+        let one = one.with(place("d-lock-0000000005")).unwrap();
+        let later = next_after(&one, "d-lock-0000000005");
+        assert_eq!(later, (true, vec![Standing::Held]), "behind the only one");
+
+        let names = [names[0], names[1], "c-lock-0000000005", "x-lock-0000000006"];
+        let many = numbered(&names, 7).end(names[0]).unwrap();
+        let many = many.with(place("d-lock-0000000007")).unwrap();
+        assert_eq!(many.standing("d-lock-0000000007"), wait_on("x-lock-0000000006"));
+        let later = next_after(&many, "d-lock-0000000007");
+        assert_eq!(later, (false, vec![Standing::ListAgain]), "there may be more");
+        assert!(!many.vouches_for(Zxid(9)), "nothing is known of the lock's own node");
+    }
+
+    #[test]
+    fn a_line_that_has_moved_tells_nothing_of_its_end() {
+        let mut line = numbered(&["a-lock-0000000001", "b-lock-0000000002"], 3);
+        assert!(line.end("b-lock-0000000002").is_some());
+        line.remove("a-lock-0000000001");
+        assert_eq!(line.standing("b-lock-0000000002"), Standing::Held);
+        assert_eq!(line.end("b-lock-0000000002"), None);
+    }
+
+    /// A name with a number that no server gave it; one that came last and has left; numbers that are
+    /// used up; a server that counts in another way.
+    #[test]
+    fn the_end_is_known_only_if_the_last_in_line_was_the_last_to_come() {
+        for (last, creates) in [
+            ("x-lock-0000000009", 6),
+            ("x-lock-0000000009", 11),
+            ("x-lock-2147483647", i32::MIN),
+            ("x-lock-0000000009", 0),
+        ] {
+            let names = ["a-lock-0000000004", last];
+            assert_eq!(numbered(&names, creates).end(names[0]), None, "{last}, {creates}");
+        }
+        let late = "a-lock-2000000000";
+        assert!(
+            numbered(&[late], 2_000_000_001).end(late).is_some(),
+            "the count overflows earlier"
+        );
     }
 
     /// L23: a foreign child broke the queue. Ours names it and refuses.

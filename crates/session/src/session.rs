@@ -183,18 +183,29 @@ impl<T> Session<T> {
     /// Submits a create and a listing of what is beside the new node, which goes right behind it.
     ///
     /// If the last thing that has not been transmitted is a cleanup that deletes a node beside the
-    /// new one, both go into one transaction, for which a server syncs once.
+    /// new one, both go into one transaction, for which a server syncs once. If that node is
+    /// `known`, the listing is left out, and its token dropped: the caller says that it may not
+    /// need it then.
+    ///
+    /// Gives whether the listing was submitted.
     pub fn submit_pair(
         &mut self,
         now: Instant,
         (create, create_token): (impl Outgoing, T),
         (listing, listing_token): (impl Outgoing, T),
-    ) {
-        match self.last_delete.is_some() && !self.closing {
-            true => self.fuse(now, create.into_request(), create_token),
-            false => self.submit_borrowed(now, create, create_token),
+        known: Option<&str>,
+    ) -> bool {
+        let is_known = match self.last_delete.is_some() && !self.closing {
+            true => self.fuse(now, create.into_request(), create_token, known),
+            false => {
+                self.submit_borrowed(now, create, create_token);
+                false
+            }
+        };
+        if !is_known {
+            self.submit_borrowed(now, listing, listing_token);
         }
-        self.submit_borrowed(now, listing, listing_token);
+        !is_known
     }
 
     /// The same for a request that sets a watch. The watch exists when the request has been

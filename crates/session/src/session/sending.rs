@@ -121,13 +121,21 @@ impl<T> Session<T> {
     }
 
     /// Sends a create, in one transaction with the delete that is the last thing in the output if
-    /// that is of a node beside it.
-    pub(super) fn fuse(&mut self, now: Instant, create: Request, token: T) {
+    /// that is of a node beside it. Gives whether it is, and the delete is that of the `known` node.
+    pub(super) fn fuse(
+        &mut self,
+        now: Instant,
+        create: Request,
+        token: T,
+        known: Option<&str>,
+    ) -> bool {
         let Request::Create2(create) = create else {
-            return self.submit(now, create, token);
+            self.submit(now, create, token);
+            return false;
         };
         let Some((start, entry)) = self.take_back_delete(&create) else {
-            return self.submit(now, Request::Create2(create), token);
+            self.submit(now, Request::Create2(create), token);
+            return false;
         };
         self.output.truncate(start);
         let xid = self.take_xid();
@@ -135,13 +143,16 @@ impl<T> Session<T> {
         if self.write(now, xid, &Request::Multi(both)) > self.config.max_frame {
             self.output.truncate(start);
             self.send_cleanup(now, entry);
-            return self.send(now, Request::Create2(create), Origin::Caller(token), None);
+            self.send(now, Request::Create2(create), Origin::Caller(token), None);
+            return false;
         }
+        let is_known = known == Some(entry.target.path().as_str());
         let mode = CreateMode::from_flags(create.flags);
         let ephemeral = mode.is_some_and(CreateMode::is_ephemeral);
         let fused = Fused { entry, token, ephemeral, data_length: create.data.len() };
         let (op, origin) = (OpCode::Multi, Origin::Fused(Box::new(fused)));
         self.in_flight.push_back(Sent { xid, op, at: now, origin, watch: None });
+        is_known
     }
 
     /// Takes back the delete that is the last thing in the output, if it is of a node beside the

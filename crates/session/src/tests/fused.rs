@@ -15,10 +15,15 @@ fn release_and_acquire(world: &mut World, parent: &str) {
 }
 
 fn acquire(world: &mut World, parent: &str) {
+    assert!(enter(world, parent, None), "somebody waits for the listing");
+}
+
+/// Gives whether it lists, which it need not if the `known` node goes in the same transaction.
+fn enter(world: &mut World, parent: &str, known: Option<&str>) -> bool {
     let (node, data) = (format!("{parent}/new-"), Bytes::new());
     let create = OpenCreate { path: &node, data: &data, mode: CreateMode::EphemeralSequential };
     let listing = List { path: parent };
-    world.session.submit_pair(world.now, (create, CREATE), (listing, LISTING));
+    world.session.submit_pair(world.now, (create, CREATE), (listing, LISTING), known)
 }
 
 fn ops(requests: &[(i32, Request)]) -> Vec<OpCode> {
@@ -67,6 +72,29 @@ fn a_delete_and_the_next_create_are_one_transaction() {
     );
     world.session.close(world.now);
     assert_eq!(world.request().1, Request::CloseSession, "nothing is left to delete");
+}
+
+/// The listing is left out for who knows it from the node that goes, and not for anybody else: another
+/// contender of the same session may have released last, and knows nothing of the time before.
+#[test]
+fn the_listing_is_left_out_only_with_the_delete_of_the_known_node() {
+    for (known, listed) in [("/locks/old", false), ("/locks/older", true)] {
+        let mut world = World::connected();
+        world.session.clean_up(world.now, Cleanup::Node(path("/locks/old")), Some(DELETE));
+        assert_eq!(enter(&mut world, "/locks", Some(known)), listed, "{known}");
+        let requests = world.requests();
+        assert_eq!(ops(&requests), FUSED[..if listed { 2 } else { 1 }], "{known}");
+        let done = OpResult::Create { path: "/locks/new-1".into() };
+        world.reply(requests[0].0, Ok(Response::Multi(vec![OpResult::Delete, done]))).unwrap();
+        let tokens: Vec<_> = world.results().into_iter().map(|(token, _)| token).collect();
+        assert_eq!(tokens, [DELETE, CREATE], "{known}");
+    }
+
+    let mut world = World::connected();
+    world.session.clean_up(world.now, Cleanup::Node(path("/locks/old")), None);
+    world.transmit();
+    assert!(enter(&mut world, "/locks", Some("/locks/old")), "the delete is on its way");
+    assert_eq!(ops(&world.requests()), APART);
 }
 
 /// Apache ZooKeeper answers a create in a transaction without the stat. Taken for a refusal, that
@@ -223,6 +251,6 @@ fn together_they_may_be_over_the_limit_that_each_is_below() {
     let (node, data) = (format!("/locks/{}", "n".repeat(80)), Bytes::new());
     let create = OpenCreate { path: &node, data: &data, mode: CreateMode::EphemeralSequential };
     let listing = List { path: "/locks" };
-    world.session.submit_pair(world.now, (create, CREATE), (listing, LISTING));
+    world.session.submit_pair(world.now, (create, CREATE), (listing, LISTING), None);
     assert_eq!(ops(&world.requests()), APART);
 }
