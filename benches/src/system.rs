@@ -4,6 +4,8 @@ use std::fmt;
 
 use lockkeeper_engine::Durability;
 
+use crate::locks::bare::SecondLook;
+
 /// A lock on a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum System {
@@ -12,7 +14,7 @@ pub(crate) enum System {
     /// Lockkeeper on Apache ZooKeeper.
     OnZooKeeper,
     /// What no lock can do without, as bare requests to the same ZooKeeper: a bound for locks.
-    BareRequests,
+    BareRequests(SecondLook),
     /// Apache Curator's `InterProcessMutex` on the same ZooKeeper.
     Curator,
     /// kazoo's `Lock` on the same ZooKeeper.
@@ -59,7 +61,8 @@ impl System {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Engine(_) | Self::OnZooKeeper => "lockkeeper",
-            Self::BareRequests => "bare requests",
+            Self::BareRequests(SecondLook::Never) => "bare requests",
+            Self::BareRequests(SecondLook::IfMoreWereAhead) => "bare requests, second look",
             Self::Curator => "curator",
             Self::Kazoo => "kazoo",
             Self::ZookeeperClient => "zookeeper-client",
@@ -76,7 +79,7 @@ impl System {
             Self::Engine(Durability::Os) => "engine, os",
             Self::Engine(Durability::Memory) => "engine, memory",
             Self::OnZooKeeper
-            | Self::BareRequests
+            | Self::BareRequests(_)
             | Self::Curator
             | Self::Kazoo
             | Self::ZookeeperClient => "zookeeper",

@@ -46,6 +46,14 @@ pub(crate) const ON_ZOOKEEPER: (&str, &str) = ("lockkeeper", "zookeeper");
 /// Curator has no release that is not awaited: both of ours are held against the one it has.
 pub(crate) const ON_ZOOKEEPER_NOT_AWAITED: (&str, &str) =
     ("lockkeeper", "zookeeper; release not awaited");
+/// What no lock can do without, on the same ZooKeeper.
+pub(crate) const BARE: (&str, &str) = ("bare requests", "zookeeper");
+pub(crate) const BARE_NOT_AWAITED: (&str, &str) =
+    ("bare requests", "zookeeper; release not awaited");
+/// The same, sure of its turn.
+pub(crate) const SECOND_LOOK: (&str, &str) = ("bare requests, second look", "zookeeper");
+pub(crate) const SECOND_LOOK_NOT_AWAITED: (&str, &str) =
+    ("bare requests, second look", "zookeeper; release not awaited");
 pub(crate) const CURATOR: (&str, &str) = ("curator", "zookeeper");
 pub(crate) const ALWAYS: (&str, &str) = ("redis", "appendfsync always");
 pub(crate) const EVERYSEC: (&str, &str) = ("redis", "appendfsync everysec");

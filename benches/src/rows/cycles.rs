@@ -11,7 +11,7 @@ use lockkeeper_engine::Durability;
 
 use crate::bench::{Bench, micros};
 use crate::floors::{self, Floors};
-use crate::locks::bare::BareLock;
+use crate::locks::bare::{BareLock, SecondLook};
 use crate::locks::etcd::{self, EtcdLock};
 use crate::locks::postgres::{self, PostgresLock};
 use crate::locks::redis::{self, RedisLock};
@@ -99,7 +99,9 @@ fn turns(tasks: usize) -> Vec<(System, Load)> {
         .collect();
     turns.extend(COMPARED_NOT_AWAITED.map(|system| (system, not_awaited)));
     if BOUND_AT.contains(&tasks) {
-        turns.extend([awaited, not_awaited].map(|load| (System::BareRequests, load)));
+        // Nobody is ahead of anybody, so there is nothing to look at twice.
+        let bare = System::BareRequests(SecondLook::Never);
+        turns.extend([awaited, not_awaited].map(|load| (bare, load)));
     }
     turns
 }
@@ -136,7 +138,7 @@ async fn measure(peers: &mut Peers, system: System, load: Load, plan: Plan) -> R
             lockkeeper(&peers.engine(durability).await?, load, plan).await
         }
         System::OnZooKeeper => lockkeeper(&peers.zookeeper().await?, load, plan).await,
-        System::BareRequests => bare(&peers.zookeeper().await?, load, plan).await,
+        System::BareRequests(look) => bare(&peers.zookeeper().await?, look, load, plan).await,
         System::Curator => peers.curator().await?.cycles(tasks, plan).await,
         System::Kazoo => peers.kazoo().await?.cycles(tasks, plan).await,
         System::ZookeeperClient => {
@@ -172,10 +174,10 @@ async fn lockkeeper(servers: &str, load: Load, plan: Plan) -> Result<Cycles> {
     Ok(measured)
 }
 
-async fn bare(servers: &str, load: Load, plan: Plan) -> Result<Cycles> {
+async fn bare(servers: &str, look: SecondLook, load: Load, plan: Plan) -> Result<Cycles> {
     let (client, mut locks) = (Client::connect(servers).await?, Vec::new());
     for task in 0..load.tasks {
-        locks.push(BareLock::new(&client, &format!("/bare-cycles-{task}")).await?);
+        locks.push(BareLock::new(&client, &format!("/bare-cycles-{task}"), look).await?);
     }
     let measured = cycles(locks, plan, load.release).await?;
     client.close().await;

@@ -4,13 +4,13 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::measure::{HandOffs, Plan, Release, hand_offs};
+use crate::measure::{HandOffs, Lock, Plan, Release, hand_offs};
 use anyhow::Result;
 use lockkeeper::{Client, Mutex};
 use lockkeeper_engine::Durability;
 
 use crate::bench::Bench;
-use crate::locks::bare::BareLock;
+use crate::locks::bare::{BareLock, SecondLook};
 use crate::locks::etcd::{self, EtcdLock};
 use crate::locks::postgres::{self, PostgresLock};
 use crate::locks::redis::{self, RedisLock};
@@ -23,12 +23,13 @@ use crate::system::{Fsync, System};
 /// pause that is measured.
 pub(super) const REDIS_PAUSE: Duration = Duration::from_millis(1);
 
-const SYSTEMS: [System; 11] = [
+const SYSTEMS: [System; 12] = [
     System::Engine(Durability::Sync),
     System::Engine(Durability::Os),
     System::Engine(Durability::Memory),
     System::OnZooKeeper,
-    System::BareRequests,
+    System::BareRequests(SecondLook::Never),
+    System::BareRequests(SecondLook::IfMoreWereAhead),
     System::Curator,
     System::ZookeeperClient,
     System::Kazoo,
@@ -39,11 +40,12 @@ const SYSTEMS: [System; 11] = [
 
 /// A guard that is dropped, and the next acquire right behind it. Curator and kazoo have only the
 /// release that waits.
-const NOT_AWAITED: [System; 5] = [
+const NOT_AWAITED: [System; 6] = [
     System::Engine(Durability::Sync),
     System::Engine(Durability::Os),
     System::OnZooKeeper,
-    System::BareRequests,
+    System::BareRequests(SecondLook::Never),
+    System::BareRequests(SecondLook::IfMoreWereAhead),
     System::ZookeeperClient,
 ];
 
@@ -90,7 +92,7 @@ async fn measure(peers: &mut Peers, system: System, load: Load, plan: Plan) -> R
             lockkeeper(&peers.engine(durability).await?, load, plan).await
         }
         System::OnZooKeeper => lockkeeper(&peers.zookeeper().await?, load, plan).await,
-        System::BareRequests => bare(&peers.zookeeper().await?, load, plan).await,
+        System::BareRequests(look) => bare(&peers.zookeeper().await?, look, load, plan).await,
         System::Curator => peers.curator().await?.hand_offs(clients, plan).await,
         System::Kazoo => peers.kazoo().await?.hand_offs(clients, plan).await,
         System::ZookeeperClient => {
@@ -128,29 +130,37 @@ async fn measure(peers: &mut Peers, system: System, load: Load, plan: Plan) -> R
 }
 
 async fn lockkeeper(servers: &str, load: Load, plan: Plan) -> Result<HandOffs> {
-    let Load { clients, release } = load;
-    let (mut sessions, mut locks) = (Vec::new(), Vec::new());
-    for _ in 0..clients {
-        let client = Client::connect(servers).await?;
-        locks.push(Mutex::new(&client, "/locks/hand-offs")?);
-        sessions.push(client);
+    let (sessions, mut locks) = (connect(servers, load).await?, Vec::new());
+    for client in &sessions {
+        locks.push(Mutex::new(client, "/locks/hand-offs")?);
     }
-    let measured = hand_offs(locks, plan, release).await?;
-    for client in sessions {
-        client.close().await;
-    }
-    Ok(measured)
+    one_lock(sessions, locks, load, plan).await
 }
 
-async fn bare(servers: &str, load: Load, plan: Plan) -> Result<HandOffs> {
-    let Load { clients, release } = load;
-    let (mut sessions, mut locks) = (Vec::new(), Vec::new());
-    for _ in 0..clients {
-        let client = Client::connect(servers).await?;
-        locks.push(BareLock::new(&client, "/bare-hand-offs").await?);
-        sessions.push(client);
+async fn bare(servers: &str, look: SecondLook, load: Load, plan: Plan) -> Result<HandOffs> {
+    let (sessions, mut locks) = (connect(servers, load).await?, Vec::new());
+    for client in &sessions {
+        locks.push(BareLock::new(client, "/bare-hand-offs", look).await?);
     }
-    let measured = hand_offs(locks, plan, release).await?;
+    one_lock(sessions, locks, load, plan).await
+}
+
+async fn connect(servers: &str, load: Load) -> Result<Vec<Client>> {
+    let mut sessions = Vec::new();
+    for _ in 0..load.clients {
+        sessions.push(Client::connect(servers).await?);
+    }
+    Ok(sessions)
+}
+
+/// Each of these sessions has a handle of the same lock.
+async fn one_lock(
+    sessions: Vec<Client>,
+    locks: Vec<impl Lock<Error = anyhow::Error>>,
+    load: Load,
+    plan: Plan,
+) -> Result<HandOffs> {
+    let measured = hand_offs(locks, plan, load.release).await?;
     for client in sessions {
         client.close().await;
     }

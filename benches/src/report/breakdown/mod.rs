@@ -5,13 +5,12 @@ mod one_task;
 
 use super::page::{Page, short};
 use crate::book::Book;
-use crate::targets::{CURATOR, ON_ZOOKEEPER, ON_ZOOKEEPER_NOT_AWAITED as NOT_AWAITED};
+use crate::targets::{
+    BARE, BARE_NOT_AWAITED, CURATOR, ON_ZOOKEEPER, ON_ZOOKEEPER_NOT_AWAITED as NOT_AWAITED,
+    SECOND_LOOK, SECOND_LOOK_NOT_AWAITED,
+};
 
 const ENGINE: &str = "lockkeeper";
-
-/// What no lock can do without, on the same ZooKeeper.
-const BARE: (&str, &str) = ("bare requests", "zookeeper");
-const BARE_NOT_AWAITED: (&str, &str) = ("bare requests", "zookeeper; release not awaited");
 
 pub(super) fn write(page: &mut Page, book: &Book) {
     page.line("## Where the time goes\n");
@@ -58,7 +57,8 @@ fn processors(page: &mut Page, book: &Book) {
          the cycles that of the locks. The listing cannot be left out: the answer to a create names the \
          new node and not who else is in line. That nobody came since the client's own last node \
          could be told from the number alone, but only while the parent is the same one, and no \
-         answer says that.\n",
+         answer says that; unless that node goes in the same transaction, as where nobody waits for \
+         the release (`docs/decisions/0012`).\n",
     );
     let head = [
         "system",
@@ -78,7 +78,10 @@ fn processors(page: &mut Page, book: &Book) {
 
 /// What bare requests in place of a lock make of the same ZooKeeper server.
 fn zookeeper(page: &mut Page, book: &Book) {
-    let released = [("", ON_ZOOKEEPER, BARE), (", not awaited", NOT_AWAITED, BARE_NOT_AWAITED)];
+    let released = [
+        ("", [BARE, SECOND_LOOK, ON_ZOOKEEPER]),
+        (", not awaited", [BARE_NOT_AWAITED, SECOND_LOOK_NOT_AWAITED, NOT_AWAITED]),
+    ];
     let targets = [
         ("P5, cycle p50, us", "cycles", 1, "cycle_p50_us"),
         ("P6, cycles/s", "cycles", 64, "cycles_per_s"),
@@ -87,15 +90,20 @@ fn zookeeper(page: &mut Page, book: &Book) {
     ];
     let mut rows = Vec::new();
     for (what, row, tasks, metric) in targets {
-        for (how, ours, bare) in released {
+        for (how, systems) in released {
             let median = |who| book.median(row, who, tasks, metric);
-            if let (Some(bound), Some(ours), Some(curator)) =
-                (median(bare), median(ours), median(CURATOR))
-            {
-                let mut line = vec![format!("{what}{how}")];
-                line.extend([bound, ours, curator, bound / curator, ours / curator].map(short));
-                rows.push(line);
+            let Some(curator) = median(CURATOR) else { continue };
+            let medians = systems.map(median);
+            if medians.iter().all(Option::is_none) {
+                continue;
             }
+            // Where nobody waits, there is no second look.
+            let number = |value: Option<f64>| value.map(short).unwrap_or_default();
+            let mut line = vec![format!("{what}{how}")];
+            line.extend(medians.map(number));
+            line.push(short(curator));
+            line.extend(medians.map(|median| number(median.map(|median| median / curator))));
+            rows.push(line);
         }
     }
     if rows.is_empty() {
@@ -105,13 +113,28 @@ fn zookeeper(page: &mut Page, book: &Book) {
         "On Apache ZooKeeper the server is the bound. In place of a lock, the same client sends it the \
          bare requests that no lock in the order of arrival can do without if each that waits has a \
          node: a create with a listing behind it, a watch on the node ahead if there is one, its \
-         event, a delete; if nobody waits for the release, the delete and the next create are one \
-         transaction, for which the server syncs once (`docs/decisions/0010`). That is less than a \
-         lock: it takes the end of the node ahead for its turn, where a lock lists again if there \
-         were more ahead, because those may be there still; and it does not watch its own node. Of \
-         the requests of one hand-off among many, which the server handles one after the other, \
-         that listing is the fourth.\n",
+         event, a delete. If nobody waits for the release, the delete and the next create are one \
+         transaction, for which the server syncs once (`docs/decisions/0010`), and if the line was \
+         known at the own turn, there is no listing where the number of the new node tells that \
+         nobody has come since (`docs/decisions/0012`). It does not watch its own node, and knows no \
+         lost connections.\n",
     );
-    let head = ["", "bare requests", "ours", "Curator", "bare/Curator", "ours/Curator"];
+    page.line(
+        "That takes the end of the node ahead for its own turn. A lock cannot: whoever was ahead may \
+         have left the middle of the line, with others before it. So it lists once more, and this \
+         second look is a whole round trip between one holder and the next: the columns \u{201c}second \
+         look\u{201d}. It is the bound for a lock in the order of arrival of which each release \
+         wakes one waiter, by one event.\n",
+    );
+    let head = [
+        "",
+        "bare requests",
+        "second look",
+        "ours",
+        "Curator",
+        "bare/Curator",
+        "second look/Curator",
+        "ours/Curator",
+    ];
     page.table(&head, &rows);
 }
