@@ -18,7 +18,7 @@ use lockkeeper_wire::OpCode::{
 };
 use tokio::task::JoinHandle;
 
-use crate::{LOCK, contract};
+use crate::{LOCK, contract, gets};
 
 contract!("costs":
     a_mutex,
@@ -244,10 +244,7 @@ async fn who_has_left_a_known_line_is_not_waited_for(backend: Backend) -> Result
             participant.proxy.clear();
             let lock = lock.clone();
             line.push(tokio::spawn(async move { lock.acquire().await }));
-            let looks = |passed: &[Passed]| {
-                passed.iter().filter(|passed| **passed == Passed::Reply(GetData)).count()
-            };
-            participant.proxy.passes(|passed| looks(passed) == watches).await;
+            participant.proxy.passes(|passed| gets(passed) == watches).await;
         }
         first.release().await?;
         line.remove(0).await??.release().await?;

@@ -9,7 +9,7 @@ use lockkeeper_testkit::proxy::Passed;
 use lockkeeper_wire::OpCode;
 
 use crate::locks::{Exclusive, Held, contenders, line_up, lock_of};
-use crate::{LOCK, for_each_lock, lock_path};
+use crate::{LOCK, for_each_lock, gets, lock_path};
 
 // What the exclusive node costs, its herd and what its waiters leave: see `exclusive_node.rs`.
 for_each_lock!("an exclusive lock":
@@ -42,11 +42,6 @@ fn settled<L: Exclusive>(passed: &[Passed], waiters: usize) -> bool {
 /// How often one reads before it waits.
 fn reads<L: Exclusive>() -> usize {
     L::CONTENDED.iter().filter(|op| **op == OpCode::GetData).count()
-}
-
-/// How many reads were answered.
-fn gets(passed: &[Passed]) -> usize {
-    passed.iter().filter(|p| **p == Passed::Reply(OpCode::GetData)).count()
 }
 
 async fn an_uncontended_acquire_is_one_round_trip<L: Exclusive>(backend: Backend) -> Result<()> {

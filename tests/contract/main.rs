@@ -29,6 +29,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use lockkeeper::{Contact, Mutex, SessionId, ZnodePath};
 use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
+use lockkeeper_testkit::proxy::Passed;
+use lockkeeper_wire::OpCode;
 use tokio::task::JoinHandle;
 
 use crate::locks::Exclusive;
@@ -103,6 +105,11 @@ async fn limited(test: impl Future<Output = Result<()>>) -> Result<()> {
 
 fn lock_path() -> ZnodePath {
     ZnodePath::new(LOCK).expect("a path")
+}
+
+/// How many reads were answered.
+fn gets(passed: &[Passed]) -> usize {
+    passed.iter().filter(|passed| **passed == Passed::Reply(OpCode::GetData)).count()
 }
 
 fn mutex(participant: &Participant) -> Result<Mutex> {

@@ -8,11 +8,11 @@ use lockkeeper::{
     VerifyError, ZnodePath,
 };
 use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
-use lockkeeper_testkit::proxy::{Loss, Passed};
+use lockkeeper_testkit::proxy::Loss;
 use lockkeeper_wire::OpCode;
 use tokio::task::JoinHandle;
 
-use crate::contract;
+use crate::{contract, gets};
 
 contract!("multi lock":
     free_locks_are_one_round_trip_each_way,
@@ -86,10 +86,7 @@ async fn a_lock_that_is_waited_for_is_two_round_trips_and_an_event(backend: Back
     let guard = single(&bob, A)?.acquire().await?;
     alice.proxy.clear();
     let acquiring = start(lock);
-    let watching = |passed: &[Passed]| {
-        passed.iter().filter(|p| **p == Passed::Reply(OpCode::GetData)).count() == 2
-    };
-    alice.proxy.passes(watching).await;
+    alice.proxy.passes(|passed| gets(passed) == 2).await;
     guard.release().await?;
     let guard = acquiring.await??;
     let mut requests = alice.proxy.requests();

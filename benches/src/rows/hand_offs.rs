@@ -17,6 +17,7 @@ use crate::locks::redis::{self, RedisLock};
 use crate::locks::zookeeper_client::{self, ZookeeperClientLock};
 use crate::peers::Peers;
 use crate::rows::cycles::config;
+use crate::rows::sessions;
 use crate::system::{Fsync, System};
 
 /// How long a waiter of Redis pauses: far less than what is usual (100 ms), so that it is not the
@@ -130,7 +131,7 @@ async fn measure(peers: &mut Peers, system: System, load: Load, plan: Plan) -> R
 }
 
 async fn lockkeeper(servers: &str, load: Load, plan: Plan) -> Result<HandOffs> {
-    let (sessions, mut locks) = (connect(servers, load).await?, Vec::new());
+    let (sessions, mut locks) = (sessions(servers, load.clients).await?, Vec::new());
     for client in &sessions {
         locks.push(Mutex::new(client, "/locks/hand-offs")?);
     }
@@ -138,19 +139,11 @@ async fn lockkeeper(servers: &str, load: Load, plan: Plan) -> Result<HandOffs> {
 }
 
 async fn bare(servers: &str, look: SecondLook, load: Load, plan: Plan) -> Result<HandOffs> {
-    let (sessions, mut locks) = (connect(servers, load).await?, Vec::new());
+    let (sessions, mut locks) = (sessions(servers, load.clients).await?, Vec::new());
     for client in &sessions {
         locks.push(BareLock::new(client, "/bare-hand-offs", look).await?);
     }
     one_lock(sessions, locks, load, plan).await
-}
-
-async fn connect(servers: &str, load: Load) -> Result<Vec<Client>> {
-    let mut sessions = Vec::new();
-    for _ in 0..load.clients {
-        sessions.push(Client::connect(servers).await?);
-    }
-    Ok(sessions)
 }
 
 /// Each of these sessions has a handle of the same lock.

@@ -11,8 +11,18 @@ mod shared;
 mod waiters;
 
 use anyhow::{Result, bail};
+use lockkeeper::Client;
 
 use crate::bench::Bench;
+
+/// So many sessions, each with a connection of its own.
+async fn sessions(servers: &str, count: usize) -> Result<Vec<Client>> {
+    let mut clients = Vec::with_capacity(count);
+    for _ in 0..count {
+        clients.push(Client::connect(servers).await?);
+    }
+    Ok(clients)
+}
 
 /// A row.
 pub struct Row {

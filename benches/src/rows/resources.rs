@@ -17,6 +17,7 @@ use tokio::task::JoinSet;
 
 use crate::bench::Bench;
 use crate::peers::{Memory, child, free_port};
+use crate::rows::sessions;
 use crate::system::{Fsync, System};
 
 /// How long a server has had nothing to do when it counts as idle.
@@ -196,14 +197,6 @@ async fn after<T>(making: impl Future<Output = Result<T>>, process: u32) -> Resu
     let bytes = Memory::of(process)?.resident();
     drop(made);
     Ok(bytes)
-}
-
-async fn sessions(address: &str, count: usize) -> Result<Vec<Client>> {
-    let mut clients = Vec::with_capacity(count);
-    for _ in 0..count {
-        clients.push(Client::connect(address).await?);
-    }
-    Ok(clients)
 }
 
 async fn nodes(address: &str, count: usize) -> Result<Client> {

@@ -4,11 +4,12 @@
 use std::fmt;
 
 use anyhow::Result;
-use lockkeeper::{Client, Guard, RwLock, RwLockWriteGuard, Semaphore, SemaphoreGuard};
+use lockkeeper::{Guard, RwLock, RwLockWriteGuard, Semaphore, SemaphoreGuard};
 use lockkeeper_engine::Durability;
 
 use crate::bench::Bench;
 use crate::measure::{Lock, Release, cycles};
+use crate::rows::sessions;
 use crate::system::System;
 
 const CLIENTS: usize = 16;
@@ -55,10 +56,7 @@ async fn measure(bench: &mut Bench, &(system, kind): &(System, Kind)) -> Result<
         _ => bench.peers.zookeeper().await?,
     };
     let plan = bench.settings.plan;
-    let mut clients = Vec::new();
-    for _ in 0..CLIENTS {
-        clients.push(Client::connect(&servers).await?);
-    }
+    let clients = sessions(&servers, CLIENTS).await?;
     let measured = match kind {
         Kind::RwLock { reads } => {
             let lock = |client| Ok(Shared { lock: RwLock::new(client, "/locks/shared")?, reads });

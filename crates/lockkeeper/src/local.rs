@@ -218,8 +218,8 @@ impl Occupied {
     pub(crate) fn give_back(&mut self) -> Option<Releasing> {
         let (guard, mut turn) = (self.guard.take()?, self.turn.take()?);
         let Some(tenure) = self.tenure_to_leave(&guard, &turn.line) else {
-            let node = guard.node().clone();
-            *turn.line.last_turn() = self.end.take().map(|end| LastTurn { node, end });
+            let turn_of = |end| LastTurn { node: guard.node().clone(), end };
+            *turn.line.last_turn() = self.end.take().map(turn_of);
             // Before the turn is passed on: the next one's node comes after this one's deletion.
             return Some(guard.begin_release());
         };

@@ -162,9 +162,9 @@ impl MultiLock {
         let mut won = Won::new();
         // After a wait once more, even if no line is left to enter: it also shows that what was
         // won before is still there.
-        while let Some((contender, line)) = self.enter(&mut won).await? {
+        while let Some((contender, mut line)) = self.enter(&mut won).await? {
             waiting_for.store(won.len(), Ordering::Relaxed);
-            let front = contender.reach_front(line).await?;
+            let front = contender.wait_in(&mut line).await?;
             won.push((contender, front));
         }
         MultiGuard::grant(won).await

@@ -60,12 +60,7 @@ impl Contender {
     /// Waits until nothing that is ahead is in the way. Costs one round trip and an event for the
     /// closest one ahead, and a listing if there were more; a watch for that one, and one for its own
     /// node: at once if it is the next, or else after a while, for one more round trip. The same
-    /// again for each that gives up instead of taking its turn.
-    pub(crate) async fn reach_front(&self, mut line: Line) -> Result<Front, AcquireError> {
-        self.wait_in(&mut line).await
-    }
-
-    /// The same, and keeps the line up to date.
+    /// again for each that gives up instead of taking its turn. Keeps the line up to date.
     pub(crate) async fn wait_in(&self, line: &mut Line) -> Result<Front, AcquireError> {
         let mut watches = Watches::default();
         loop {
