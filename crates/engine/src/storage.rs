@@ -274,8 +274,8 @@ impl OpenDisk {
                 let mut table = changing.open_table(definition(table))?;
                 for (key, value) in changes {
                     match value {
-                        Some(value) => table.insert(&key[..], &value[..])?,
-                        None => table.remove(&key[..])?,
+                        Some(value) => table.insert(key, value)?,
+                        None => table.remove(key)?,
                     };
                 }
             }

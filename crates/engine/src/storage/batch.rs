@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use bytes::{Buf, BufMut, Bytes};
+use bytes::{Buf, BufMut};
 use foldhash::quality::RandomState;
 
 /// The kinds of record, each with a key space of its own.
@@ -143,38 +143,75 @@ fn take<'a>(input: &mut &'a [u8], length: u32) -> Option<&'a [u8]> {
 /// creates touch is there once, and a record that came and went is not there at all.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
-    tables: [HashMap<Bytes, Last, RandomState>; Table::ALL.len()],
+    tables: [HashMap<Box<[u8]>, Last, RandomState>; Table::ALL.len()],
+    /// Lengths of all keys and values.
+    bytes: usize,
 }
 
 /// What happened last to a record.
 #[derive(Debug)]
 struct Last {
-    value: Option<Bytes>,
+    value: Option<Vec<u8>>,
     /// Whether there was no such record before all that is in the outcome.
     is_new: bool,
 }
 
+/// A key, and its new value or `None` for its removal.
+type Record<'a> = (&'a [u8], Option<&'a [u8]>);
+
+impl Last {
+    fn len(&self) -> usize {
+        self.value.as_ref().map_or(0, Vec::len)
+    }
+}
+
 impl Outcome {
-    /// Adds a change that stands in `bytes`, which it then shares.
-    pub(super) fn add(&mut self, bytes: &Bytes, change: Change<'_>) {
+    /// Adds a change. A record that comes, or that came and goes, is looked up once.
+    pub(super) fn add(&mut self, change: Change<'_>) {
         let Change { table, key, value, is_new } = change;
         let records = &mut self.tables[table as usize];
-        let shared = value.map(|value| bytes.slice_ref(value));
-        match records.get_mut(key) {
-            Some(last) if value.is_none() && last.is_new => drop(records.remove(key)),
-            Some(last) => last.value = shared,
-            None => {
-                let last = Last { value: shared, is_new };
-                records.insert(bytes.slice_ref(key), last);
+        let Some(value) = value else {
+            return match records.remove_entry(key) {
+                Some((key, last)) if last.is_new => self.bytes -= key.len() + last.len(),
+                Some((key, last)) => {
+                    self.bytes -= last.len();
+                    records.insert(key, Last { value: None, is_new: false });
+                }
+                None => self.insert(table, key, Last { value: None, is_new: false }),
+            };
+        };
+        if !is_new && let Some(last) = records.get_mut(key) {
+            self.bytes = self.bytes - last.len() + value.len();
+            let kept = last.value.get_or_insert_default();
+            kept.clear();
+            kept.extend_from_slice(value);
+        } else {
+            self.insert(table, key, Last { value: Some(value.to_vec()), is_new });
+        }
+    }
+
+    fn insert(&mut self, table: Table, key: &[u8], last: Last) {
+        let records = &mut self.tables[table as usize];
+        self.bytes += key.len() + last.len();
+        // It was there and was removed: whatever comes in its place, it may have to be removed again.
+        if let Some(before) = records.insert(key.into(), last) {
+            self.bytes -= key.len() + before.len();
+            if let Some(last) = records.get_mut(key) {
+                last.is_new = before.is_new;
             }
         }
     }
 
+    /// Lengths of all keys and values.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// The tables that change, with their changes in the order of the keys.
-    pub(super) fn sorted(&self) -> impl Iterator<Item = (Table, Vec<(&Bytes, &Option<Bytes>)>)> {
+    pub(super) fn sorted(&self) -> impl Iterator<Item = (Table, Vec<Record<'_>>)> {
         Table::ALL.into_iter().zip(&self.tables).filter(|(_, changes)| !changes.is_empty()).map(
             |(table, changes)| {
-                let changes = changes.iter().map(|(key, last)| (key, &last.value));
+                let changes = changes.iter().map(|(key, last)| (&**key, last.value.as_deref()));
                 let mut sorted: Vec<_> = changes.collect();
                 sorted.sort_unstable_by_key(|(key, _)| *key);
                 (table, sorted)
@@ -183,8 +220,10 @@ impl Outcome {
     }
 
     /// Takes out what happens to a record: the new value, or `None` inside for its removal.
-    pub(super) fn take(&mut self, table: Table, key: &[u8]) -> Option<Option<Bytes>> {
-        self.tables[table as usize].remove(key).map(|last| last.value)
+    pub(super) fn take(&mut self, table: Table, key: &[u8]) -> Option<Option<Vec<u8>>> {
+        let last = self.tables[table as usize].remove(key)?;
+        self.bytes -= key.len() + last.len();
+        Some(last.value)
     }
 
     /// What is set, as one batch, and how many records that are.
@@ -204,11 +243,9 @@ impl Outcome {
 
 impl From<&Batch> for Outcome {
     fn from(batch: &Batch) -> Self {
-        let mut outcome = Self::default();
-        let bytes = Bytes::copy_from_slice(batch.encoded());
-        let mut rest = &bytes[..];
+        let (mut outcome, mut rest) = (Self::default(), batch.encoded());
         while let Some(change) = take_change(&mut rest) {
-            outcome.add(&bytes, change);
+            outcome.add(change);
         }
         outcome
     }
@@ -222,13 +259,15 @@ mod tests {
     fn outcome(batches: &[Batch]) -> Vec<String> {
         let mut outcome = Outcome::default();
         for batch in batches {
-            let bytes = Bytes::copy_from_slice(batch.encoded());
-            let mut rest = &bytes[..];
+            let mut rest = batch.encoded();
             while let Some(change) = take_change(&mut rest) {
-                outcome.add(&bytes, change);
+                outcome.add(change);
             }
         }
-        let text = |bytes: &Bytes| String::from_utf8(bytes.to_vec()).unwrap();
+        let left = outcome.tables.iter().flatten();
+        let bytes: usize = left.map(|(key, last)| key.len() + last.len()).sum();
+        assert_eq!(outcome.bytes(), bytes);
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
         let tables = outcome.sorted().flat_map(|(_, changes)| changes);
         let told = tables.map(|(key, value)| match value {
             Some(value) => format!("{}={}", text(key), text(value)),
@@ -263,6 +302,7 @@ mod tests {
         assert_eq!(outcome(&[went()]), ["k-"]);
         assert_eq!(outcome(&[changed(), went()]), ["k-"]);
         assert_eq!(outcome(&[went(), came(), went()]), ["k-"]);
+        assert_eq!(outcome(&[changed(), went(), came(), changed(), went()]), ["k-"]);
         assert_eq!(outcome(&[went(), came(), changed()]), ["k=2"]);
     }
 

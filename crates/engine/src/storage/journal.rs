@@ -27,7 +27,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-use bytes::Bytes;
 use redb::StorageBackend;
 use wal_db::{MemStore, OpenPolicy, Wal, WalConfig, WalError, WalStore};
 
@@ -266,7 +265,7 @@ struct History {
     sequence: u64,
 }
 
-/// How much of a log goes into the database at a time, in bytes: memory that a thread has had it
+/// How many bytes of keys and values go into the database at a time: memory that a thread has had it
 /// does not give back.
 const PORTION: usize = if cfg!(test) { 8 * 1024 } else { 1024 * 1024 };
 
@@ -275,36 +274,36 @@ impl History {
         Self { outcome: Outcome::default(), sequence: applied.sequence }
     }
 
-    /// Adds what a log holds.
+    /// Adds what a log holds that was not written just now.
     fn add(
         &mut self,
         path: &Path,
         generation: u64,
         log: impl WalStore,
     ) -> Result<(), StorageError> {
-        self.add_in_portions(path, generation, log, |_, _| Ok(()))
+        let log = Wal::with_store_and_config(log, strict()).map_err(|e| sort_error(path, e))?;
+        self.add_in_portions(path, generation, &log, |_| Ok(()))
     }
 
-    /// Adds what a log holds, and shows the outcome after each commit, with the commit's length.
+    /// Adds what a log holds, and shows the outcome after each commit.
     fn add_in_portions(
         &mut self,
         path: &Path,
         generation: u64,
-        log: impl WalStore,
-        mut each: impl FnMut(&mut Outcome, usize) -> Result<(), StorageError>,
+        log: &Wal<impl WalStore>,
+        mut each: impl FnMut(&mut Outcome) -> Result<(), StorageError>,
     ) -> Result<(), StorageError> {
         let failed = |e| sort_error(path, e);
-        let log = Wal::with_store_and_config(log, strict()).map_err(failed)?;
         for record in log.iter().map_err(failed)? {
-            let record = Bytes::from(record.map_err(failed)?.into_data());
-            let place = record::decode(&record, |change| self.outcome.add(&record, change));
+            let record = record.map_err(failed)?;
+            let place = record::decode(record.data(), |change| self.outcome.add(change));
             let expected = Place { generation, sequence: self.sequence + 1 };
             if place != Some(expected) {
                 let detail = format!("commit {} is not where it should be", expected.sequence);
                 return Err(StorageError::damaged(path, detail));
             }
             self.sequence += 1;
-            each(&mut self.outcome, record.len())?;
+            each(&mut self.outcome)?;
         }
         Ok(())
     }
@@ -432,14 +431,15 @@ impl Journal {
         let Some(next) = self.next.take() else {
             return Ok(());
         };
+        let log = start(&self.dir, self.generation + 1, &next)?;
         let checkpoint = Checkpoint {
             dir: self.dir.clone(),
             disk: self.disk.clone(),
-            file: self.file.clone(),
+            log: mem::replace(&mut self.log, log),
+            file: mem::replace(&mut self.file, next),
             generation: self.generation,
+            sequence: self.sequence,
         };
-        self.log = start(&self.dir, self.generation + 1, &next)?;
-        self.file = next;
         self.generation += 1;
         self.disk.lock_live().push((self.generation, self.file.clone()));
         let thread = thread::Builder::new().name("lockkeeper-checkpoint".to_owned());
@@ -487,8 +487,12 @@ fn start(dir: &LogDir, generation: u64, file: &LogFile) -> Result<Wal<LogFile>, 
 struct Checkpoint {
     dir: LogDir,
     disk: Arc<OpenDisk>,
+    /// As it was written: to open it anew would be to read it once more.
+    log: Wal<LogFile>,
     file: LogFile,
     generation: u64,
+    /// Its last commit.
+    sequence: u64,
 }
 
 impl Checkpoint {
@@ -501,15 +505,19 @@ impl Checkpoint {
         let applied = self.disk.applied()?;
         let mut history = History::after(applied);
         let changing = self.disk.begin()?;
-        let mut read = 0;
-        history.add_in_portions(&path, self.generation, self.file.clone(), |outcome, more| {
-            read += more;
-            if read > PORTION {
-                read = 0;
+        history.add_in_portions(&path, self.generation, &self.log, |outcome| {
+            if outcome.bytes() > PORTION {
                 self.disk.change(&changing, &mem::take(outcome))?;
             }
             Ok(())
         })?;
+        if history.sequence != self.sequence {
+            let detail = format!(
+                "it ends with commit {}, but commit {} was written",
+                history.sequence, self.sequence
+            );
+            return Err(StorageError::damaged(&path, detail));
+        }
         self.disk.change(&changing, &history.outcome)?;
         let applied = Applied { generation: self.generation + 1, sequence: history.sequence };
         self.disk.end(changing, applied)?;

@@ -4,7 +4,6 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::sync::{Arc, Weak};
 
-use bytes::Bytes;
 use redb::{ReadTransaction, ReadableDatabase};
 
 use super::dir::{DataDir, State, sync_parent};
@@ -102,7 +101,7 @@ fn fill(open: &OpenDisk, dir: &Path) -> Result<u64, StorageError> {
     let (transaction, mut newer) = open.snapshot()?;
     let (mut batch, mut bytes, mut records) = (Batch::default(), 0, 0);
     open.load_from(&transaction, |table: Table, key, value| {
-        let value = newer.take(table, key).unwrap_or_else(|| Some(Bytes::copy_from_slice(value)));
+        let value = newer.take(table, key).unwrap_or_else(|| Some(value.to_vec()));
         let Some(value) = value else {
             return Ok(());
         };
