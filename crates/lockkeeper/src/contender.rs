@@ -34,7 +34,12 @@ pub(crate) struct Terms {
 /// It exists before the request that creates its node is sent, so that wherever an attempt is
 /// given up, whatever may have come of it is deleted.
 #[derive(Debug)]
-pub(crate) struct Contender {
+pub(crate) struct Contender(Box<Entrant>);
+
+/// What a contender is. Behind a pointer, as a contender is passed on many times on its way to the
+/// front.
+#[derive(Debug)]
+struct Entrant {
     client: Client,
     terms: Terms,
     /// What the node's name begins with; unique to this attempt.
@@ -64,12 +69,13 @@ impl Contender {
     }
 
     fn named(client: &Client, terms: &Terms, prefix: String) -> Self {
-        Self { client: client.clone(), terms: terms.clone(), prefix, node: None, armed: true }
+        let (client, terms) = (client.clone(), terms.clone());
+        Self(Box::new(Entrant { client, terms, prefix, node: None, armed: true }))
     }
 
     /// The path to create its node at; the server puts a number after it.
     pub(crate) fn new_node(&self) -> ZnodePath {
-        self.path().child(&self.prefix).expect("prefixes are made of letters, digits and dashes")
+        self.path().child(&self.0.prefix).expect("prefixes are made of letters, digits and dashes")
     }
 
     /// The node was made by somebody's transaction, and this is a listing of the queue.
@@ -78,7 +84,7 @@ impl Contender {
         node: Created,
         listing: Listing,
     ) -> Result<(Self, Line), Attempt> {
-        self.node = Some(node);
+        self.0.node = Some(node);
         let line = self.line(listing).map_err(Attempt::Failed)?;
         Ok((self, line))
     }
@@ -97,9 +103,9 @@ impl Contender {
         let mode = CreateMode::EphemeralSequential;
         let (created, listing) = client.create_and_list(&name, data, mode, &terms.path, known);
         match created.await {
-            Ok(created) => contender.node = Some(created),
+            Ok(created) => contender.0.node = Some(created),
             Err(error) if error.code() == Some(ErrorCode::NoNode) => {
-                contender.armed = false;
+                contender.0.armed = false;
                 let ensured = client.ensure(&terms.path, terms.profile.parents()).await;
                 ensured.map_err(|error| Attempt::at_entry(&terms.path, error))?;
                 return Err(Attempt::Prepared);
@@ -127,38 +133,38 @@ impl Contender {
     /// `None` if only a listing can tell.
     fn follow(&self, last_turn: &LastTurn) -> Option<Line> {
         let name = self.name()?;
-        let (kind, sequence) = self.terms.profile.parse(name, self.terms.kinds)?;
+        let (kind, sequence) = self.0.terms.profile.parse(name, self.0.terms.kinds)?;
         last_turn.end.with(Place { sequence, kind, name: name.to_owned() })
     }
 
     /// The reply to the create is lost, or never came: looks whether the node exists.
     async fn recover(mut self, error: Error) -> Result<(Self, Line), Attempt> {
-        let path = self.terms.path.clone();
+        let path = self.0.terms.path.clone();
         let again = |error: Error| Attempt::at_entry(&path, error);
         if error.outcome() == Outcome::NotApplied || error.is_session_expired() {
             // There is no node, or it is gone with its session.
-            self.armed = false;
+            self.0.armed = false;
             return Err(again(error));
         }
         // The new connection may be to a server that lags behind the one that took the create.
-        let synced = self.client.sync(&path);
-        let listing = self.client.children(&path);
+        let synced = self.0.client.sync(&path);
+        let listing = self.0.client.children(&path);
         synced.await.map_err(again)?;
         let listing = match listing.await {
             Err(error) if error.code() == Some(ErrorCode::NoNode) => return Err(Attempt::Again),
             listing => listing.map_err(again)?,
         };
-        let Some(name) = listing.0.iter().find(|name| name.starts_with(&self.prefix)) else {
+        let Some(name) = listing.0.iter().find(|name| name.starts_with(&self.0.prefix)) else {
             return Err(Attempt::Again);
         };
         let node = path.child(name).map_err(|_| Attempt::Again)?;
-        match self.client.exists(&node).await.map_err(again)? {
+        match self.0.client.exists(&node).await.map_err(again)? {
             // A node of another session is about to vanish: it is never adopted.
             Some(stat)
-                if stat.ephemeral_owner == self.client.session_id()
+                if stat.ephemeral_owner == self.0.client.session_id()
                     || Mutant::SkipsOwnershipCheck.is_awake() =>
             {
-                self.node = Some(Created { path: node, stat });
+                self.0.node = Some(Created { path: node, stat });
                 let line = self.line(listing).map_err(Attempt::Failed)?;
                 Ok((self, line))
             }
@@ -168,7 +174,7 @@ impl Contender {
 
     /// Reads a listing of the queue.
     pub(crate) fn line(&self, (names, stat): Listing) -> Result<Line, AcquireError> {
-        let Terms { path, profile, kinds } = &self.terms;
+        let Terms { path, profile, kinds } = &self.0.terms;
         let mut line = Line::read(names, *profile, kinds).map_err(|foreign| {
             AcquireError::Foreign { path: path.clone(), profile: *profile, names: foreign.0 }
         })?;
@@ -178,7 +184,7 @@ impl Contender {
 
     /// Refuses a line whose numbers are used up.
     fn checked(&self, line: Line) -> Result<Line, AcquireError> {
-        let path = &self.terms.path;
+        let path = &self.0.terms.path;
         let own = self.name();
         if let Some(place) = line.places().iter().find(|place| Some(place.name.as_str()) == own) {
             let sequence = place.sequence;
@@ -216,21 +222,21 @@ impl Contender {
         data: &Bytes,
         more: impl Fn(Transaction) -> Transaction,
     ) -> Result<(), TransactionError> {
-        let node = self.terms.path.child(&self.prefix);
-        let node = node.unwrap_or_else(|_| self.terms.path.clone());
+        let node = self.0.terms.path.child(&self.0.prefix);
+        let node = node.unwrap_or_else(|_| self.0.terms.path.clone());
         loop {
             let create =
-                self.client.transaction().create(&node, data.clone(), CreateMode::Ephemeral);
+                self.0.client.transaction().create(&node, data.clone(), CreateMode::Ephemeral);
             // Sent in one go. ZooKeeper leaves the stat out of a transaction's answer.
             let (committed, made) = tokio::join! {
                 biased;
                 more(create).commit(),
-                self.client.exists(&node),
+                self.0.client.exists(&node),
             };
             if let Ok(Some(stat)) = made {
                 // By this attempt or, if its reply was lost, by one before: nobody else uses this
                 // name.
-                self.node = Some(Created { path: node, stat });
+                self.0.node = Some(Created { path: node, stat });
                 return Ok(());
             }
             match committed {
@@ -248,67 +254,67 @@ impl Contender {
     }
 
     pub(crate) fn client(&self) -> &Client {
-        &self.client
+        &self.0.client
     }
 
     /// The lock that the queue is for.
     pub(crate) fn path(&self) -> &ZnodePath {
-        &self.terms.path
+        &self.0.terms.path
     }
 
     pub(crate) fn node(&self) -> Option<&Created> {
-        self.node.as_ref()
+        self.0.node.as_ref()
     }
 
     /// Hands the node over, and its deletion with it.
     pub(crate) fn take_node(&mut self) -> Option<Created> {
-        let node = self.node.take()?;
-        self.armed = false;
+        let node = self.0.node.take()?;
+        self.0.armed = false;
         Some(node)
     }
 
     /// Leaves the deletion to the caller.
     pub(crate) fn disarm(&mut self) {
-        self.armed = false;
+        self.0.armed = false;
     }
 
     pub(crate) fn name(&self) -> Option<&str> {
-        self.node.as_ref().map(|node| node.path.name())
+        self.0.node.as_ref().map(|node| node.path.name())
     }
 
     /// Why the node is not there: with a new session, the old one has taken it along.
     pub(crate) fn deleted(&self) -> AcquireError {
-        if self.node.is_some() && self.session() != self.client.session_id() {
+        if self.0.node.is_some() && self.session() != self.0.client.session_id() {
             return self.expired();
         }
-        let node = self.node.as_ref().map_or(&self.terms.path, |node| &node.path);
+        let node = self.0.node.as_ref().map_or(&self.0.terms.path, |node| &node.path);
         AcquireError::NodeDeleted { node: node.clone() }
     }
 
     /// The session that the node belongs to; none before there is a node.
     pub(crate) fn session(&self) -> SessionId {
-        self.node.as_ref().map_or(SessionId::NONE, |node| node.stat.ephemeral_owner)
+        self.0.node.as_ref().map_or(SessionId::NONE, |node| node.stat.ephemeral_owner)
     }
 
     pub(crate) fn expired(&self) -> AcquireError {
-        AcquireError::SessionExpired { path: self.terms.path.clone() }
+        AcquireError::SessionExpired { path: self.0.terms.path.clone() }
     }
 }
 
 impl Drop for Contender {
     fn drop(&mut self) {
-        if !self.armed || Mutant::CancelForgetsNode.is_awake() {
+        if !self.0.armed || Mutant::CancelForgetsNode.is_awake() {
             return;
         }
-        let target = match &self.node {
-            Some(node) if node.stat.ephemeral_owner != self.client.session_id() => return,
+        let target = match &self.0.node {
+            Some(node) if node.stat.ephemeral_owner != self.0.client.session_id() => return,
             Some(node) => Cleanup::Node(node.path.clone()),
             None => {
-                let (parent, prefix) = (self.terms.path.clone(), self.prefix.clone());
+                let (parent, prefix) = (self.0.terms.path.clone(), self.0.prefix.clone());
                 Cleanup::Child { parent, prefix }
             }
         };
-        self.client.clean_up(target);
+        self.0.client.clean_up(target);
     }
 }
 
