@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use lockkeeper_session::{Cleanup, Config, Contact, Credentials, Instant, LeaseState, WatchKind};
+use lockkeeper_session::{
+    Cleanup, Config, Contact, Credentials, Instant, LeaseState, Session, WatchKind,
+};
 use lockkeeper_wire::{
     Acl, AddWatchMode, AddWatchRequest, ClientInfo, CreateMode, CreateRequest, CreateTtlRequest,
     DeleteRequest, ErrorCode, List, OpCode, OpenCreate, Outgoing as _, PathRequest,
@@ -128,7 +130,7 @@ impl Client {
 
     /// How long a lease lasts after a fresh proof of life.
     pub fn lease_length(&self) -> Duration {
-        self.inner.shared.look(|session| session.config().lease_length(session.timeout()))
+        self.inner.shared.look(Session::lease_length)
     }
 
     /// The clock that leases are measured by.
@@ -200,16 +202,22 @@ impl Client {
         self.cleaned_up(path, receiver)
     }
 
-    /// Deletes something as [`Client::clean_up_confirmed`] does, and ends a hold of this client in
-    /// the same step.
+    /// Ends a hold of this client, and deletes something as [`Client::clean_up_confirmed`] does if the
+    /// session is still `session`; else its ephemeral nodes are gone, and there is no answer to wait
+    /// for. Says how the hold stood. All in one step.
     ///
     /// # Panics
     /// In debug builds, if it is another client's hold.
-    pub fn clean_up_held(&self, hold: Hold, target: Cleanup) -> Reply<()> {
+    pub fn clean_up_held(
+        &self,
+        hold: Hold,
+        session: SessionId,
+        target: Cleanup,
+    ) -> (HoldState, Option<Reply<()>>) {
         debug_assert!(hold.is_of(&self.inner.shared), "the hold is another client's");
         let path = target.path().clone();
-        let receiver = hold.clean_up(self.full_target(target));
-        self.cleaned_up(path, receiver)
+        let (state, receiver) = hold.clean_up(session, self.full_target(target));
+        (state, receiver.map(|receiver| self.cleaned_up(path, receiver)))
     }
 
     fn cleaned_up(&self, path: ZnodePath, receiver: oneshot::Receiver<Answer>) -> Reply<()> {

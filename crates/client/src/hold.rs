@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockkeeper_session::{Cleanup, Contact, HoldId, Instant, LeaseState};
+use lockkeeper_wire::SessionId;
 use tokio::sync::oneshot;
 
 use crate::reply::Answer;
@@ -56,10 +57,14 @@ impl Hold {
         Arc::ptr_eq(&self.shared, shared)
     }
 
-    /// Ends it and has something deleted, in one step.
-    pub(crate) fn clean_up(mut self, target: Cleanup) -> oneshot::Receiver<Answer> {
+    /// Ends it and has something deleted, in one step, if the session is still this one.
+    pub(crate) fn clean_up(
+        mut self,
+        session: SessionId,
+        target: Cleanup,
+    ) -> (HoldState, Option<oneshot::Receiver<Answer>>) {
         self.ended = true;
-        self.shared.unhold_and_clean_up(self.id, target)
+        self.shared.unhold_and_clean_up(self.id, session, target)
     }
 }
 

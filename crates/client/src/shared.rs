@@ -154,17 +154,23 @@ impl Shared {
         self.lock().unhold(id);
     }
 
+    /// Ends a hold, and cleans up if the session is still this one; says how the hold stood.
     pub(crate) fn unhold_and_clean_up(
         &self,
         id: HoldId,
+        session: SessionId,
         target: Cleanup,
-    ) -> oneshot::Receiver<Answer> {
+    ) -> (HoldState, Option<oneshot::Receiver<Answer>>) {
         let (sender, receiver) = oneshot::channel();
-        self.act(|core, now| {
+        let state = self.act(|core, now| {
+            let state = core.hold_state(id, now);
             core.unhold(id);
-            core.session.clean_up(now, target, Some(sender));
+            if state.lease.session == session {
+                core.session.clean_up(now, target, Some(sender));
+            }
+            state
         });
-        receiver
+        (state, (state.lease.session == session).then_some(receiver))
     }
 
     pub(crate) fn clean_up(&self, target: Cleanup) {
@@ -270,7 +276,7 @@ impl Core {
         HoldState {
             contact: session.contact(),
             lease: session.lease(),
-            lease_length: session.config().lease_length(session.timeout()),
+            lease_length: session.lease_length(),
             is_gone: self.gone.contains(&id),
             now,
         }

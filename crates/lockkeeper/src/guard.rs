@@ -33,6 +33,16 @@ pub enum State {
     Lost(LossReason),
 }
 
+impl State {
+    fn of(lease: Result<(Instant, Contact), LossReason>) -> Self {
+        match lease {
+            Err(reason) => Self::Lost(reason),
+            Ok((_, Contact::Connected)) => Self::Held,
+            Ok((until, _)) => Self::Suspect { until },
+        }
+    }
+}
+
 /// How often a proof of life is tried before a grant is given up.
 const PROOFS: u32 = 3;
 
@@ -144,11 +154,7 @@ impl Guard {
     /// the session timeout, under [`LeaseMode::Quorum`](crate::LeaseMode::Quorum)) or at once
     /// while [`Guard::lost`] or [`Guard::run`] is waiting.
     pub fn state(&self) -> State {
-        match self.lease() {
-            Err(reason) => State::Lost(reason),
-            Ok((_, Contact::Connected)) => State::Held,
-            Ok((until, _)) => State::Suspect { until },
-        }
+        State::of(self.lease())
     }
 
     /// The deadline and the contact, or why the lock is lost. Lease and contact are from one look
@@ -289,22 +295,25 @@ impl Guard {
 
     /// Hands the deletion over for sending, so that what is sent from now on comes after it.
     pub(crate) fn begin_release(self) -> Releasing {
-        let state = self.state();
-        let Belief { own_watch, hold, others, mut stake, .. } = *self.0;
+        let (others_are_gone, deletion) = (self.others_are_gone(), self.deletion());
+        let Belief { own_watch, hold, others, mut stake, generation, lost, .. } = *self.0;
         // The others go first, so that the last answer is about all.
         drop((own_watch, others));
-        let cleanup = stake.cleanup.take();
-        if let (true, Some(Cleanup::Node(node))) =
-            (Mutant::ReleaseForgetsRetry.is_awake(), &cleanup)
-        {
-            drop(stake.client.delete(node, None));
-            return Releasing { state, answer: None };
-        }
-        let answer = match state {
-            State::Lost(LossReason::SessionExpired | LossReason::ClientClosed) => None,
-            _ => cleanup.map(|cleanup| stake.client.clean_up_held(hold, cleanup)),
+        let (client, session, cleanup) = (&stake.client, stake.session(), stake.cleanup.take());
+        let (seen, answer) = match cleanup {
+            Some(Cleanup::Node(node)) if Mutant::ReleaseForgetsRetry.is_awake() => {
+                drop(client.delete(&node, None));
+                (hold.state(), None)
+            }
+            Some(cleanup) => client.clean_up_held(hold, session, cleanup),
+            None => (hold.state(), None),
         };
-        Releasing { state, answer }
+        let deletion = (seen.is_gone || others_are_gone).then_some(deletion);
+        let lease = match lost.get() {
+            Some(reason) => Err(*reason),
+            None => judge(&seen, session, generation, deletion),
+        };
+        Releasing { state: State::of(lease), answer }
     }
 
     /// Gives up the belief, and leaves the deletion to the caller.
@@ -350,21 +359,13 @@ impl Guard {
 
     /// The deadline and the contact as the session has them now, or what has been lost.
     fn look(&self) -> Result<(Instant, Contact), LossReason> {
-        let HoldState { contact, lease, is_gone, now, .. } = self.0.hold.state();
-        if contact == Contact::Closed {
-            return Err(LossReason::ClientClosed);
-        }
-        let adopts = Mutant::AdoptsOldSessionsNode.is_awake();
-        if lease.session != self.session() && !adopts {
-            return Err(LossReason::SessionExpired);
-        }
-        let mut holds = self.0.others.iter().map(|(hold, _)| hold);
-        if is_gone || holds.any(Hold::is_gone) {
-            return Err(self.deletion());
-        }
-        let unbroken = lease.generation == self.0.generation || adopts;
-        let deadline = lease.deadline.filter(|deadline| unbroken && *deadline > now);
-        deadline.map(|deadline| (deadline, contact)).ok_or(LossReason::DeadlinePassed)
+        let seen = self.0.hold.state();
+        let is_gone = seen.is_gone || self.others_are_gone();
+        judge(&seen, self.session(), self.0.generation, is_gone.then(|| self.deletion()))
+    }
+
+    fn others_are_gone(&self) -> bool {
+        self.0.others.iter().any(|(hold, _)| hold.is_gone())
     }
 
     /// Makes a loss final; the first reason stays.
@@ -439,6 +440,30 @@ impl Guard {
     async fn deadline_near(&self) {
         tokio::time::sleep(self.remaining().min(Duration::from_secs(1))).await;
     }
+}
+
+/// The deadline and the contact of a holder whose node is of this session and was granted in this
+/// generation of the lease, as a look at the session shows them; or what has been lost. `deletion`:
+/// what it means that a node is gone, if one is.
+fn judge(
+    seen: &HoldState,
+    session: SessionId,
+    generation: u64,
+    deletion: Option<LossReason>,
+) -> Result<(Instant, Contact), LossReason> {
+    if seen.contact == Contact::Closed {
+        return Err(LossReason::ClientClosed);
+    }
+    let adopts = Mutant::AdoptsOldSessionsNode.is_awake();
+    if seen.lease.session != session && !adopts {
+        return Err(LossReason::SessionExpired);
+    }
+    if let Some(deletion) = deletion {
+        return Err(deletion);
+    }
+    let unbroken = seen.lease.generation == generation || adopts;
+    let deadline = seen.lease.deadline.filter(|deadline| unbroken && *deadline > seen.now);
+    deadline.map(|deadline| (deadline, seen.contact)).ok_or(LossReason::DeadlinePassed)
 }
 
 /// Commits a check of a node: whoever led a quorum after it was sent has seen the node.

@@ -10,7 +10,7 @@
 //! comes into the line gets the lock at once.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use lockkeeper_client::{Client, Instant, Watcher, ZnodePath};
@@ -61,22 +61,28 @@ struct Lingering {
 pub(crate) struct LocalLine {
     sharing: Sharing,
     bench: Bench<Seat>,
-    /// Of the last holder whose node was not left on the bench.
-    last_turn: std::sync::Mutex<Option<LastTurn>>,
 }
 
 /// Where tasks wait, one after the other, for a seat that the one before may have left.
 #[derive(Debug)]
 struct Bench<S> {
-    seat: Arc<Mutex<Option<S>>>,
+    handover: Arc<Mutex<Handover<S>>>,
     waiting: AtomicUsize,
+}
+
+/// What the one before left.
+#[derive(Debug)]
+struct Handover<S> {
+    seat: Option<S>,
+    /// Of the last holder whose node was not left on the bench.
+    last_turn: Option<LastTurn>,
 }
 
 /// The first place in the local line. Whoever has it may stand in the line on the server.
 #[derive(Debug)]
 pub(crate) struct Turn {
     line: Arc<LocalLine>,
-    seat: OwnedMutexGuard<Option<Seat>>,
+    handover: OwnedMutexGuard<Handover<Seat>>,
 }
 
 /// A held lock, and the turn that goes with it.
@@ -92,11 +98,7 @@ pub(crate) struct Occupied {
 
 impl LocalLine {
     pub(crate) fn new(sharing: Sharing) -> Arc<Self> {
-        Arc::new(Self { sharing, bench: Bench::default(), last_turn: Default::default() })
-    }
-
-    fn last_turn(&self) -> std::sync::MutexGuard<'_, Option<LastTurn>> {
-        self.last_turn.lock().unwrap_or_else(PoisonError::into_inner)
+        Arc::new(Self { sharing, bench: Bench::default() })
     }
 
     /// Waits for the first place.
@@ -110,15 +112,15 @@ impl LocalLine {
             return turn;
         }
         let waiting = Waiting::new(&self.bench);
-        let seat = Arc::clone(&self.bench.seat).lock_owned().await;
+        let handover = Arc::clone(&self.bench.handover).lock_owned().await;
         drop(waiting);
-        Turn { line: Arc::clone(self), seat }
+        Turn { line: Arc::clone(self), handover }
     }
 
     /// Takes the first place if nobody has it.
     pub(crate) fn try_turn(self: &Arc<Self>) -> Option<Turn> {
-        let seat = Arc::clone(&self.bench.seat).try_lock_owned().ok()?;
-        Some(Turn { line: Arc::clone(self), seat })
+        let handover = Arc::clone(&self.bench.handover).try_lock_owned().ok()?;
+        Some(Turn { line: Arc::clone(self), handover })
     }
 }
 
@@ -136,7 +138,8 @@ impl Left for Seat {
 
 impl<S> Default for Bench<S> {
     fn default() -> Self {
-        Self { seat: Arc::default(), waiting: AtomicUsize::new(0) }
+        let handover = Handover { seat: None, last_turn: None };
+        Self { handover: Arc::new(Mutex::new(handover)), waiting: AtomicUsize::new(0) }
     }
 }
 
@@ -147,12 +150,12 @@ impl<S: Left> Bench<S> {
     /// waiting. Whichever is the later one sees what the other did; and one that finds the seat
     /// locked by the other's look can rely on that look being repeated.
     fn settle(&self) {
-        while let Ok(mut seat) = self.seat.try_lock() {
+        while let Ok(mut handover) = self.handover.try_lock() {
             if self.waiting.load(Ordering::SeqCst) == 0 {
-                seat.take_if(|seat| !seat.is_kept());
+                handover.seat.take_if(|seat| !seat.is_kept());
                 return;
             }
-            drop(seat);
+            drop(handover);
             if self.waiting.load(Ordering::SeqCst) > 0 {
                 return;
             }
@@ -180,7 +183,7 @@ impl<S: Left> Drop for Waiting<'_, S> {
 impl Turn {
     /// The lock, if the holder before left its node and the node is still good.
     pub(crate) fn take_seat(mut self) -> Result<Occupied, Self> {
-        let Some(seat) = self.seat.take() else { return Err(self) };
+        let Some(seat) = self.handover.seat.take() else { return Err(self) };
         let enough = seat.guard.client().lease_length() / 2;
         if seat.guard.state() != State::Held || seat.guard.remaining() < enough {
             return Err(self);
@@ -195,8 +198,8 @@ impl Turn {
 
     /// What the last holder of this process knew of the line on the server. It is of use only right
     /// after it has given its node back, so it is kept no longer.
-    pub(crate) fn take_last_turn(&self) -> Option<LastTurn> {
-        self.line.last_turn().take()
+    pub(crate) fn take_last_turn(&mut self) -> Option<LastTurn> {
+        self.handover.last_turn.take()
     }
 
     /// The lock, by a node of its own, at the front of this line.
@@ -219,12 +222,12 @@ impl Occupied {
         let (guard, mut turn) = (self.guard.take()?, self.turn.take()?);
         let Some(tenure) = self.tenure_to_leave(&guard, &turn.line) else {
             let turn_of = |end| LastTurn { node: guard.node().clone(), end };
-            *turn.line.last_turn() = self.end.take().map(turn_of);
+            turn.handover.last_turn = self.end.take().map(turn_of);
             // Before the turn is passed on: the next one's node comes after this one's deletion.
             return Some(guard.begin_release());
         };
         let line = Arc::clone(&turn.line);
-        *turn.seat = Some(Seat { guard, tenure });
+        turn.handover.seat = Some(Seat { guard, tenure });
         drop(turn);
         line.bench.settle();
         None
@@ -302,7 +305,7 @@ impl Keeper {
         let Some(line) = self.line.upgrade() else { return };
         // A holder who looked before the mark was set has left the node again by the time that
         // this turn comes.
-        line.bench.seat.lock().await.take_if(|seat| self.is_mine(seat));
+        line.bench.handover.lock().await.seat.take_if(|seat| self.is_mine(seat));
     }
 
     fn is_mine(&self, seat: &Seat) -> bool {
@@ -377,10 +380,10 @@ mod tests {
             });
             for _ in 0..ROUNDS {
                 turns.wait();
-                *bench.seat.blocking_lock() = Some(());
+                bench.handover.blocking_lock().seat = Some(());
                 bench.settle();
                 turns.wait();
-                stayed += usize::from(bench.seat.blocking_lock().take().is_some());
+                stayed += usize::from(bench.handover.blocking_lock().seat.take().is_some());
             }
         });
         assert_eq!(stayed, 0, "in {ROUNDS} rounds");

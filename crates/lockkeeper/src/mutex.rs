@@ -169,7 +169,7 @@ impl Mutex {
     /// # Cancel safety
     /// Dropping the future gives up the place in line; the node is deleted in the background.
     pub async fn acquire(&self) -> Result<MutexGuard, AcquireError> {
-        let turn = match self.line.turn().await.take_seat() {
+        let mut turn = match self.line.turn().await.take_seat() {
             Ok(occupied) => return Ok(MutexGuard(occupied)),
             Err(turn) => turn,
         };
@@ -205,7 +205,7 @@ impl Mutex {
     /// As [`Mutex::acquire`].
     pub async fn try_acquire(&self) -> Result<Option<MutexGuard>, AcquireError> {
         let Some(turn) = self.line.try_turn() else { return Ok(None) };
-        let turn = match turn.take_seat() {
+        let mut turn = match turn.take_seat() {
             Ok(occupied) => return Ok(Some(MutexGuard(occupied))),
             Err(turn) => turn,
         };

@@ -48,6 +48,11 @@ impl Lease {
         self.state
     }
 
+    /// How long it lasts after a fresh proof of life.
+    pub(crate) fn length(&self) -> Duration {
+        self.length
+    }
+
     /// Begins anew for another session, of which nothing is proven yet.
     pub(crate) fn restart(&mut self, session: SessionId) {
         let generation = self.state.generation + 1;

@@ -107,7 +107,7 @@ impl<T> Session<T> {
             config.lease = LeaseMode::Direct;
         }
         let identity = Identity::none(config.session_timeout);
-        Self {
+        let mut session = Self {
             config,
             phase: Phase::Idle,
             contact_lost: now,
@@ -128,7 +128,9 @@ impl<T> Session<T> {
             output: BytesMut::new(),
             last_delete: None,
             events: VecDeque::new(),
-        }
+        };
+        session.set_lease_terms();
+        session
     }
 
     // ----- what the caller asks ---------------------------------------------------------------
@@ -157,6 +159,11 @@ impl<T> Session<T> {
     /// Until when no server can have expired the session.
     pub fn lease(&self) -> LeaseState {
         self.lease.state()
+    }
+
+    /// How long a lease lasts after a fresh proof of life, with the timeout that it has now.
+    pub fn lease_length(&self) -> Duration {
+        self.lease.length()
     }
 
     /// What the caller decided.

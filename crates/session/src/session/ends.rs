@@ -27,6 +27,7 @@ impl<T> Session<T> {
         self.fail_queued(&error);
         self.forget_session(&error);
         self.identity = Identity::none(self.config.session_timeout);
+        self.set_lease_terms();
         self.lease.restart(SessionId::NONE);
         self.last_zxid = Zxid(0);
         self.contact_lost = now;

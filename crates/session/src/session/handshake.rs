@@ -54,15 +54,21 @@ impl<T> Session<T> {
         self.identity = Identity { id: response.session_id, password: response.password, timeout };
         self.phase = Phase::Connected;
         self.unreachable = false;
-        self.lease.set_terms(
-            self.config.lease,
-            self.config.lease_length(timeout),
-            self.config.lease_margin(timeout),
-            self.config.relay(),
-        );
+        self.set_lease_terms();
         if is_new {
             self.lease.restart(self.identity.id);
         }
+    }
+
+    /// What follows for the lease from the session timeout as it is now.
+    pub(super) fn set_lease_terms(&mut self) {
+        let (config, timeout) = (&self.config, self.identity.timeout);
+        self.lease.set_terms(
+            config.lease,
+            config.lease_length(timeout),
+            config.lease_margin(timeout),
+            config.relay(),
+        );
     }
 
     /// Brings a new connection up to date: identity first, then watches, so that nothing which
