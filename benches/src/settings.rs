@@ -15,6 +15,9 @@ pub struct Settings {
     pub rounds: usize,
     /// How long a turn is.
     pub plan: Plan,
+    /// How long one on Apache ZooKeeper is, of those that targets are about: it takes a snapshot and
+    /// collects its garbage every few seconds, and what a turn of a second meets of that is chance.
+    pub zookeeper_plan: Plan,
     /// Tasks with a lock each.
     pub tasks: Vec<usize>,
     /// Clients of one lock.
@@ -41,6 +44,7 @@ impl Settings {
             only: None,
             rounds: 3,
             plan: plan(80, 250),
+            zookeeper_plan: plan(80, 250),
             tasks: vec![1, 64, 256],
             clients: vec![8, 64],
             herd: 1_000,
@@ -59,6 +63,7 @@ impl Settings {
             only: None,
             rounds: 3,
             plan: plan(300, 1_000),
+            zookeeper_plan: plan(300, 3_000),
             tasks: vec![1, 16, 64, 256, 1_024],
             clients: vec![2, 8, 64],
             herd: 1_000,

@@ -72,6 +72,18 @@ impl System {
         }
     }
 
+    /// Whether its server is Apache ZooKeeper.
+    pub(crate) fn is_on_zookeeper(self) -> bool {
+        match self {
+            Self::OnZooKeeper
+            | Self::BareRequests(_)
+            | Self::Curator
+            | Self::Kazoo
+            | Self::ZookeeperClient => true,
+            Self::Engine(_) | Self::Redis(_) | Self::Etcd | Self::Postgres => false,
+        }
+    }
+
     /// On what server, in which configuration.
     pub(crate) fn config(self) -> &'static str {
         match self {

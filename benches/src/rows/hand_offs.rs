@@ -50,6 +50,9 @@ const NOT_AWAITED: [System; 6] = [
     System::ZookeeperClient,
 ];
 
+/// The clients of P7.
+const OF_TARGETS: [usize; 2] = [8, 64];
+
 /// One turn: so many clients, and how each lets go.
 #[derive(Clone, Copy)]
 struct Load {
@@ -72,7 +75,10 @@ pub(super) async fn run(bench: &mut Bench) -> Result<()> {
         let turns = [&awaited[..], &not_awaited].concat();
         bench
             .interleave(rounds, &turns, async |bench, &(system, load)| {
-                let plan = bench.settings.plan;
+                let plan = match system.is_on_zookeeper() && OF_TARGETS.contains(&clients) {
+                    true => bench.settings.zookeeper_plan,
+                    false => bench.settings.plan,
+                };
                 let measured = measure(&mut bench.peers, system, load, plan).await?;
                 let config = config(system, load.release);
                 let who = (system.name(), config.as_str());

@@ -202,9 +202,10 @@ impl Client {
         self.cleaned_up(path, receiver)
     }
 
-    /// Ends a hold of this client, and deletes something as [`Client::clean_up_confirmed`] does if the
-    /// session is still `session`; else its ephemeral nodes are gone, and there is no answer to wait
-    /// for. Says how the hold stood. All in one step.
+    /// Ends a hold of this client, and deletes something as [`Client::clean_up_confirmed`] does if
+    /// the lease is still that of `session`. If not, nothing is sent and there is no answer: the
+    /// ephemeral nodes of that session go with it, and anything else stays. Says how the hold stood.
+    /// All in one step.
     ///
     /// # Panics
     /// In debug builds, if it is another client's hold.

@@ -154,23 +154,23 @@ impl Shared {
         self.lock().unhold(id);
     }
 
-    /// Ends a hold, and cleans up if the session is still this one; says how the hold stood.
+    /// Ends a hold, and cleans up if the lease is still this session's; says how the hold stood.
     pub(crate) fn unhold_and_clean_up(
         &self,
         id: HoldId,
         session: SessionId,
         target: Cleanup,
     ) -> (HoldState, Option<oneshot::Receiver<Answer>>) {
-        let (sender, receiver) = oneshot::channel();
-        let state = self.act(|core, now| {
+        self.act(|core, now| {
             let state = core.hold_state(id, now);
             core.unhold(id);
-            if state.lease.session == session {
-                core.session.clean_up(now, target, Some(sender));
+            if state.lease.session != session {
+                return (state, None);
             }
-            state
-        });
-        (state, (state.lease.session == session).then_some(receiver))
+            let (sender, receiver) = oneshot::channel();
+            core.session.clean_up(now, target, Some(sender));
+            (state, Some(receiver))
+        })
     }
 
     pub(crate) fn clean_up(&self, target: Cleanup) {

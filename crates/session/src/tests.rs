@@ -415,6 +415,28 @@ fn a_resume_with_a_shorter_timeout_shortens_the_lease() {
     assert_eq!(world.deadline(), Some(sent + length));
 }
 
+#[test]
+fn how_long_a_lease_lasts_follows_the_timeout() {
+    let mut world = World::new(config(LeaseMode::Quorum));
+    let is_that_of = |world: &World, timeout: Duration| {
+        let length = world.session.config().lease_length(timeout);
+        assert_eq!((world.session.timeout(), world.session.lease_length()), (timeout, length));
+    };
+    is_that_of(&world, world.session.config().session_timeout);
+    let granted = [TIMEOUT / 2, TIMEOUT / 3, TIMEOUT];
+    for (timeout, session) in granted.into_iter().zip([7, 7, 8]) {
+        world.session.handle_connected(world.now);
+        world.take_handshake();
+        world.answer_handshake_with(session, timeout).unwrap();
+        is_that_of(&world, timeout);
+        world.lose_connection();
+    }
+    world.session.handle_connected(world.now);
+    world.take_handshake();
+    world.answer_handshake_with(0, Duration::ZERO).unwrap_err();
+    is_that_of(&world, world.session.config().session_timeout);
+}
+
 /// An answer that denies the session moved a direct lease.
 #[test]
 fn an_answer_that_denies_the_session_proves_no_life() {

@@ -144,7 +144,6 @@ fn take<'a>(input: &mut &'a [u8], length: u32) -> Option<&'a [u8]> {
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
     tables: [HashMap<Box<[u8]>, Last, RandomState>; Table::ALL.len()],
-    /// Lengths of all keys and values.
     bytes: usize,
 }
 
@@ -160,8 +159,24 @@ struct Last {
 type Record<'a> = (&'a [u8], Option<&'a [u8]>);
 
 impl Last {
-    fn len(&self) -> usize {
-        self.value.as_ref().map_or(0, Vec::len)
+    fn removal() -> Self {
+        Self { value: None, is_new: false }
+    }
+
+    /// Puts another value in the place of this one, and into its memory unless it had far more.
+    fn set(&mut self, value: &[u8]) {
+        match &mut self.value {
+            Some(kept) if kept.capacity() <= 2 * value.len() + 64 => {
+                kept.clear();
+                kept.extend_from_slice(value);
+            }
+            _ => self.value = Some(value.to_vec()),
+        }
+    }
+
+    /// What it takes in memory with its key, about, in bytes.
+    fn bytes(&self, key: &[u8]) -> usize {
+        size_of::<(Box<[u8]>, Self)>() + key.len() + self.value.as_ref().map_or(0, Vec::len)
     }
 }
 
@@ -170,39 +185,45 @@ impl Outcome {
     pub(super) fn add(&mut self, change: Change<'_>) {
         let Change { table, key, value, is_new } = change;
         let records = &mut self.tables[table as usize];
-        let Some(value) = value else {
-            return match records.remove_entry(key) {
-                Some((key, last)) if last.is_new => self.bytes -= key.len() + last.len(),
-                Some((key, last)) => {
-                    self.bytes -= last.len();
-                    records.insert(key, Last { value: None, is_new: false });
+        match value {
+            Some(value) if is_new => {
+                self.insert(table, key, Last { value: Some(value.into()), is_new })
+            }
+            Some(value) => match records.get_mut(key) {
+                Some(last) => {
+                    self.bytes -= last.bytes(key);
+                    last.set(value);
+                    self.bytes += last.bytes(key);
                 }
-                None => self.insert(table, key, Last { value: None, is_new: false }),
-            };
-        };
-        if !is_new && let Some(last) = records.get_mut(key) {
-            self.bytes = self.bytes - last.len() + value.len();
-            let kept = last.value.get_or_insert_default();
-            kept.clear();
-            kept.extend_from_slice(value);
-        } else {
-            self.insert(table, key, Last { value: Some(value.to_vec()), is_new });
+                None => self.insert(table, key, Last { value: Some(value.into()), is_new }),
+            },
+            None => match records.remove_entry(key) {
+                Some((key, last)) => {
+                    self.bytes -= last.bytes(&key);
+                    if !last.is_new {
+                        self.bytes += Last::removal().bytes(&key);
+                        records.insert(key, Last::removal());
+                    }
+                }
+                None => self.insert(table, key, Last::removal()),
+            },
         }
     }
 
+    /// Adds a record that is not in the outcome, or is removed in it.
     fn insert(&mut self, table: Table, key: &[u8], last: Last) {
         let records = &mut self.tables[table as usize];
-        self.bytes += key.len() + last.len();
-        // It was there and was removed: whatever comes in its place, it may have to be removed again.
+        self.bytes += last.bytes(key);
+        // It was there before all that is in the outcome: it may have to be removed again.
         if let Some(before) = records.insert(key.into(), last) {
-            self.bytes -= key.len() + before.len();
+            self.bytes -= before.bytes(key);
             if let Some(last) = records.get_mut(key) {
                 last.is_new = before.is_new;
             }
         }
     }
 
-    /// Lengths of all keys and values.
+    /// What it takes in memory, about, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -222,7 +243,7 @@ impl Outcome {
     /// Takes out what happens to a record: the new value, or `None` inside for its removal.
     pub(super) fn take(&mut self, table: Table, key: &[u8]) -> Option<Option<Vec<u8>>> {
         let last = self.tables[table as usize].remove(key)?;
-        self.bytes -= key.len() + last.len();
+        self.bytes -= last.bytes(key);
         Some(last.value)
     }
 
@@ -253,6 +274,12 @@ impl From<&Batch> for Outcome {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::collection::{btree_map, vec};
+    use proptest::option;
+    use proptest::prelude::*;
+
     use super::*;
 
     /// What is left of commits: `=` for a value, `-` for a removal.
@@ -264,9 +291,6 @@ mod tests {
                 outcome.add(change);
             }
         }
-        let left = outcome.tables.iter().flatten();
-        let bytes: usize = left.map(|(key, last)| key.len() + last.len()).sum();
-        assert_eq!(outcome.bytes(), bytes);
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
         let tables = outcome.sorted().flat_map(|(_, changes)| changes);
         let told = tables.map(|(key, value)| match value {
@@ -304,6 +328,46 @@ mod tests {
         assert_eq!(outcome(&[went(), came(), went()]), ["k-"]);
         assert_eq!(outcome(&[changed(), went(), came(), changed(), went()]), ["k-"]);
         assert_eq!(outcome(&[went(), came(), changed()]), ["k=2"]);
+    }
+
+    /// What an outcome says, done to records that were there before.
+    fn write(outcome: &Outcome, records: &mut BTreeMap<Vec<u8>, Vec<u8>>) {
+        for (key, value) in outcome.sorted().flat_map(|(_, changes)| changes) {
+            match value {
+                Some(value) => drop(records.insert(key.to_vec(), value.to_vec())),
+                None => drop(records.remove(key)),
+            }
+        }
+    }
+
+    proptest! {
+        /// A checkpoint writes an outcome when it has become large, and goes on with an empty one:
+        /// what one of them puts, a later one may delete.
+        #[test]
+        fn portions_end_in_the_state_that_the_changes_end_in(
+            before in btree_map("[a-c]", "[0-9]{0,3}", 0..3),
+            changes in vec(("[a-c]", option::of("[0-9]{0,200}"), any::<bool>()), 0..40),
+        ) {
+            let before = before.into_iter().map(|(key, value)| (key.into_bytes(), value.into_bytes()));
+            let mut expected: BTreeMap<Vec<u8>, Vec<u8>> = before.collect();
+            let (mut written, mut outcome) = (expected.clone(), Outcome::default());
+            for (key, value, ends_a_portion) in changes {
+                let (key, value) = (key.into_bytes(), value.map(String::into_bytes));
+                let (table, is_new) = (Table::Nodes, value.is_some() && !expected.contains_key(&key));
+                outcome.add(Change { table, key: &key, value: value.as_deref(), is_new });
+                match value {
+                    Some(value) => expected.insert(key, value),
+                    None => expected.remove(&key),
+                };
+                let left = outcome.tables.iter().flatten();
+                prop_assert_eq!(outcome.bytes(), left.map(|(key, last)| last.bytes(key)).sum::<usize>());
+                if ends_a_portion {
+                    write(&std::mem::take(&mut outcome), &mut written);
+                }
+            }
+            write(&outcome, &mut written);
+            prop_assert_eq!(written, expected);
+        }
     }
 
     #[test]

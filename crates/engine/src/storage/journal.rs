@@ -175,14 +175,7 @@ impl LogDir {
                 used = generation;
             }
         }
-        let acknowledged = self.last_acknowledged()?;
-        if acknowledged > history.sequence {
-            let detail = format!(
-                "it ends with commit {}, but commit {acknowledged} was acknowledged",
-                history.sequence
-            );
-            return Err(StorageError::damaged(&end, detail));
-        }
+        history.reaches(self.last_acknowledged()?, &end)?;
         Ok(Tail { outcome: history.outcome, sequence: history.sequence, generation: used })
     }
 
@@ -265,16 +258,16 @@ struct History {
     sequence: u64,
 }
 
-/// How many bytes of keys and values go into the database at a time: memory that a thread has had it
-/// does not give back.
-const PORTION: usize = if cfg!(test) { 8 * 1024 } else { 1024 * 1024 };
+/// How much of the outcome of a log goes into the database at a time, in bytes: memory that a thread
+/// has had it does not give back.
+const PORTION: usize = if cfg!(test) { 2 * 1024 } else { 1024 * 1024 };
 
 impl History {
     fn after(applied: Applied) -> Self {
         Self { outcome: Outcome::default(), sequence: applied.sequence }
     }
 
-    /// Adds what a log holds that was not written just now.
+    /// Adds what the copy of a log holds; a commit that was cut short at its end is left out.
     fn add(
         &mut self,
         path: &Path,
@@ -283,6 +276,18 @@ impl History {
     ) -> Result<(), StorageError> {
         let log = Wal::with_store_and_config(log, strict()).map_err(|e| sort_error(path, e))?;
         self.add_in_portions(path, generation, &log, |_| Ok(()))
+    }
+
+    /// Refuses a log that ends before the last commit that was acknowledged from it.
+    fn reaches(&self, acknowledged: u64, path: &Path) -> Result<(), StorageError> {
+        if acknowledged <= self.sequence {
+            return Ok(());
+        }
+        let detail = format!(
+            "it ends with commit {}, but commit {acknowledged} was acknowledged",
+            self.sequence
+        );
+        Err(StorageError::damaged(path, detail))
     }
 
     /// Adds what a log holds, and shows the outcome after each commit.
@@ -385,7 +390,7 @@ impl Journal {
             if self.sync {
                 self.log.sync().map_err(failed)?;
             }
-            self.file.commit();
+            self.file.commit(place.sequence);
             self.scratch.clear();
             self.scratch.shrink_to(ROOM);
         }
@@ -511,13 +516,7 @@ impl Checkpoint {
             }
             Ok(())
         })?;
-        if history.sequence != self.sequence {
-            let detail = format!(
-                "it ends with commit {}, but commit {} was written",
-                history.sequence, self.sequence
-            );
-            return Err(StorageError::damaged(&path, detail));
-        }
+        history.reaches(self.sequence, &path)?;
         self.disk.change(&changing, &history.outcome)?;
         let applied = Applied { generation: self.generation + 1, sequence: history.sequence };
         self.disk.end(changing, applied)?;
@@ -539,8 +538,11 @@ pub(super) fn read_live(
     let mut history = History::after(applied);
     for (generation, log) in logs {
         let path = dir.join(log_name(*generation));
+        // Before its contents, which have it then.
+        let acknowledged = log.last_commit();
         let contents = log.contents().map_err(|e| StorageError::io(&path, e))?;
         history.add(&path, *generation, MemStore::from_bytes(contents))?;
+        history.reaches(acknowledged, &path)?;
     }
     Ok(history.outcome)
 }

@@ -26,6 +26,8 @@ struct Shared {
     end: AtomicU64,
     /// The end of what is acknowledged: up to here it can be read while it is being written.
     committed: AtomicU64,
+    /// The number of the last commit before that; 0 if there is none.
+    last_commit: AtomicU64,
     /// The length of the file.
     allocated: AtomicU64,
 }
@@ -34,13 +36,19 @@ impl LogFile {
     /// Takes a file that holds nothing, or zeros.
     pub(super) fn empty(file: Box<dyn StorageBackend>) -> io::Result<Self> {
         let allocated = file.len()?.into();
-        let (end, committed) = (0.into(), 0.into());
-        Ok(Self(Arc::new(Shared { file, end, committed, allocated })))
+        let (end, committed, last_commit) = Default::default();
+        Ok(Self(Arc::new(Shared { file, end, committed, last_commit, allocated })))
     }
 
-    /// Declares all that was written acknowledged.
-    pub(super) fn commit(&self) {
+    /// Declares all that was written acknowledged, up to the commit of this number.
+    pub(super) fn commit(&self, number: u64) {
         self.0.committed.store(self.end(), Ordering::Release);
+        self.0.last_commit.store(number, Ordering::Release);
+    }
+
+    /// The number of the last commit that was acknowledged; 0 if there is none.
+    pub(super) fn last_commit(&self) -> u64 {
+        self.0.last_commit.load(Ordering::Acquire)
     }
 
     pub(super) fn end(&self) -> u64 {
@@ -56,19 +64,20 @@ impl LogFile {
 
     /// Makes it an empty file again, its blocks kept, as durable as can be.
     pub(super) fn clear(&self) -> io::Result<()> {
-        let Shared { file, end, committed, .. } = &*self.0;
+        let Shared { file, end, committed, last_commit, .. } = &*self.0;
         fill(&**file, 0, self.end())?;
         file.sync_data()?;
-        end.store(0, Ordering::Release);
-        committed.store(0, Ordering::Release);
+        for position in [last_commit, end, committed] {
+            position.store(0, Ordering::Release);
+        }
         Ok(())
     }
 
     /// Gives its blocks back.
     pub(super) fn shrink(&self) -> io::Result<()> {
-        let Shared { file, end, committed, allocated } = &*self.0;
+        let Shared { file, end, committed, last_commit, allocated } = &*self.0;
         file.set_len(0)?;
-        for position in [end, committed, allocated] {
+        for position in [last_commit, end, committed, allocated] {
             position.store(0, Ordering::Release);
         }
         Ok(())
