@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::measure::Plan;
+use crate::system::System;
 
 /// The size of a run.
 #[derive(Clone, Debug)]
@@ -72,6 +73,14 @@ impl Settings {
             sessions: 5_000,
             nodes: 100_000,
             kills: 3,
+        }
+    }
+
+    /// How long a turn of this system is, which a target is about or not.
+    pub(crate) fn plan_of(&self, system: System, is_of_target: bool) -> Plan {
+        match is_of_target && system.is_on_zookeeper() {
+            true => self.zookeeper_plan,
+            false => self.plan,
         }
     }
 }

@@ -42,10 +42,7 @@ pub(super) async fn run(bench: &mut Bench) -> Result<()> {
         let turns = turns(tasks);
         bench
             .interleave(rounds, &turns, async |bench, &(system, load)| {
-                let plan = match system.is_on_zookeeper() && BOUND_AT.contains(&load.tasks) {
-                    true => bench.settings.zookeeper_plan,
-                    false => bench.settings.plan,
-                };
+                let plan = bench.settings.plan_of(system, BOUND_AT.contains(&load.tasks));
                 let before = ProcessorTime::now()?;
                 let measured = measure(&mut bench.peers, system, load, plan).await?;
                 let after = ProcessorTime::now()?;

@@ -75,10 +75,7 @@ pub(super) async fn run(bench: &mut Bench) -> Result<()> {
         let turns = [&awaited[..], &not_awaited].concat();
         bench
             .interleave(rounds, &turns, async |bench, &(system, load)| {
-                let plan = match system.is_on_zookeeper() && OF_TARGETS.contains(&clients) {
-                    true => bench.settings.zookeeper_plan,
-                    false => bench.settings.plan,
-                };
+                let plan = bench.settings.plan_of(system, OF_TARGETS.contains(&clients));
                 let measured = measure(&mut bench.peers, system, load, plan).await?;
                 let config = config(system, load.release);
                 let who = (system.name(), config.as_str());

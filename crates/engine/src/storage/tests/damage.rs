@@ -29,14 +29,17 @@ fn database(dir: &TempDir) -> PathBuf {
     dir.path().join("lockkeeper.redb")
 }
 
+/// Asserts that it is damage, of this file.
+fn assert_names(error: &StorageError, file: &Path) {
+    let is_damage = matches!(error, StorageError::Damaged { file: named, .. } if named == file);
+    assert!(is_damage, "{error:?}");
+}
+
 /// Asserts that the directory is refused, naming `file` and the choices, and again when asked twice.
 fn assert_damaged(dir: &TempDir, file: &Path) {
     for _ in 0..2 {
         let error = refusal(dir.path());
-        assert!(
-            matches!(&error, StorageError::Damaged { file: named, .. } if named == file),
-            "{error:?}"
-        );
+        assert_names(&error, file);
         let text = error.to_string();
         assert!(text.starts_with(&format!("{} is damaged (", file.display())));
         assert!(
@@ -270,10 +273,7 @@ fn s2_a_checkpoint_does_not_leave_out_a_damaged_last_commit() {
     let (dir, storage) = busy(3, 2);
     damage_the_last_commit(&dir);
     let error = storage.close().unwrap_err();
-    assert!(
-        matches!(&error, StorageError::Damaged { file, .. } if *file == log(&dir)),
-        "{error:?}"
-    );
+    assert_names(&error, &log(&dir));
     assert_damaged(&dir, &log(&dir));
 }
 
@@ -287,10 +287,7 @@ fn s2_a_backup_does_not_leave_out_a_damaged_last_commit() {
     let target = dir.path().join("backup");
     let copied = storage.snapshots().unwrap().copy_to(&target).unwrap();
     let error = copied.unwrap_err();
-    assert!(
-        matches!(&error, StorageError::Damaged { file, .. } if *file == log(&dir)),
-        "{error:?}"
-    );
+    assert_names(&error, &log(&dir));
     assert!(!target.exists());
 }
 
