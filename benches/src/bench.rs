@@ -45,7 +45,7 @@ pub async fn run(settings: Settings, places: &Places, names: &[String]) -> Resul
     let all = chosen.len() == rows::ALL.len() && settings.only.is_none();
     let begun = Instant::now();
     let mut peers = Peers::new(&places.data);
-    let machine = Machine::look(&mut peers).await?;
+    let mut machine = Machine::look(&mut peers).await?;
     eprintln!("{machine}");
     let mut bench = Bench { settings, peers, book: Book::default(), row: "", begun };
     for row in chosen {
@@ -54,6 +54,7 @@ pub async fn run(settings: Settings, places: &Places, names: &[String]) -> Resul
     let Bench { settings, peers, book, .. } = bench;
     let configurations = peers.configurations();
     drop(peers);
+    machine.look_back()?;
     let report = report::Report::new(&settings, machine, configurations, &book, begun.elapsed());
     report.write(&places.output)?;
     if all && !settings.quick {

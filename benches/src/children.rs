@@ -1,13 +1,11 @@
-//! What this program does as a child of itself: a server is measured as a process of its own, as
-//! its peers are.
+//! What this program does as a child of itself: what is measured in a process of its own, and is no
+//! program by itself.
 
 use std::io::Write as _;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
 use lockkeeper::{Client, Mutex};
-use lockkeeper_engine::{Durability, Engine};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -15,22 +13,6 @@ use crate::floors;
 
 /// What a child prints when it is ready, with what it has to say behind it.
 pub(crate) const READY: &str = "ready ";
-
-/// Runs an engine until the parent kills it.
-///
-/// # Errors
-/// If it does not start, or ends by itself.
-pub async fn engine(durability: Durability, data_dir: PathBuf, port: u16) -> Result<()> {
-    let builder = Engine::builder().listen(([127, 0, 0, 1], port).into()).durability(durability);
-    let builder = match durability {
-        Durability::Memory => builder,
-        Durability::Sync | Durability::Os => builder.data_dir(data_dir),
-    };
-    let engine = builder.start().await?;
-    ready(&engine.connect_string());
-    engine.stopped().await?;
-    Ok(())
-}
 
 /// Sends back whatever comes, on one thread, which stays on this processor: what a round trip costs
 /// at the least.

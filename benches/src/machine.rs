@@ -4,6 +4,7 @@ use std::fmt;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde::Serialize;
@@ -23,8 +24,13 @@ pub(crate) struct Machine {
     pub(crate) kernel: String,
     pub(crate) file_system: String,
     pub(crate) compiler: String,
-    /// Runnable processes of others falsify the figures: near 0 is good.
-    pub(crate) load_before: f64,
+    /// The share of the processors' time that was used just before the run, by whatever else runs
+    /// here or on the host: near 0 is good.
+    pub(crate) busy_before: f64,
+    /// The share of it that the host of a virtual machine gave to others during the run.
+    pub(crate) stolen: f64,
+    #[serde(skip)]
+    begun: Ticks,
     /// Of a record at the end of a file that grows.
     pub(crate) fdatasync_p50_us: f64,
     pub(crate) fdatasync_p99_us: f64,
@@ -41,7 +47,9 @@ pub(crate) struct Machine {
 impl Machine {
     /// Looks around, and measures the peers' disk and the loopback interface.
     pub(crate) async fn look(peers: &mut Peers) -> Result<Self> {
-        let load_before = load();
+        let before = Ticks::now()?;
+        tokio::time::sleep(LOOK).await;
+        let begun = Ticks::now()?;
         let data = peers.folder()?;
         let Floors { disk: Disk { in_place, appended }, loopback } =
             Floors::measure(peers, 300, 5_000).await?;
@@ -56,7 +64,9 @@ impl Machine {
             kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
             file_system: file_system(&data),
             compiler: said("rustc", &["--version"]),
-            load_before,
+            busy_before: begun.since(before).busy_share(),
+            stolen: f64::NAN,
+            begun,
             fdatasync_p50_us: micros(appended.p50),
             fdatasync_p99_us: micros(appended.p99),
             fdatasync_in_place_p50_us: micros(in_place.p50),
@@ -68,16 +78,22 @@ impl Machine {
             loopback_one_processor_p99_us: micros(one.p99),
         })
     }
+
+    /// Looks again, after the run.
+    pub(crate) fn look_back(&mut self) -> Result<()> {
+        self.stolen = Ticks::now()?.since(self.begun).stolen_share();
+        Ok(())
+    }
 }
 
 impl fmt::Display for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} ({} cores), load {:.2}, fdatasync {:.0} us, loopback {:.0} us",
+            "{} ({} cores), {:.1} % busy, fdatasync {:.0} us, loopback {:.0} us",
             self.processor,
             self.cores,
-            self.load_before,
+            self.busy_before * 100.0,
             self.fdatasync_p50_us,
             self.loopback_p50_us
         )
@@ -96,26 +112,57 @@ impl ProcessorTime {
     /// Counted in ticks of the kernel, usually 10 ms: for turns that are much longer.
     pub(crate) fn now() -> Result<Self> {
         let tick_us = 1e6 / rustix::param::clock_ticks_per_second() as f64;
-        let sum = |fields: &mut dyn Iterator<Item = &str>| -> f64 {
-            fields.filter_map(|field| field.parse::<f64>().ok()).sum()
-        };
-        let all = fs::read_to_string("/proc/stat")?;
-        let fields = all.lines().next().unwrap_or_default().split_whitespace();
-        // user, nice, system, then idle and waiting for disks, then interrupts.
-        let fields: Vec<&str> = fields.skip(1).collect();
-        let busy = fields.iter().enumerate().filter(|(at, _)| matches!(at, 0..=2 | 5..=6));
-        let all = sum(&mut busy.map(|(_, field)| *field)) * tick_us;
+        let all = Ticks::now()?.busy * tick_us;
         let own = fs::read_to_string("/proc/self/stat")?;
         // After the name, which may have spaces: state, ten numbers, user, system.
         let (_, own) = own.rsplit_once(')').context("/proc/self/stat has no name")?;
-        let ours = sum(&mut own.split_whitespace().skip(11).take(2)) * tick_us;
+        let own = own.split_whitespace().skip(11).take(2);
+        let ours = own.filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() * tick_us;
         Ok(Self { ours, others: all - ours })
     }
 }
 
-fn load() -> f64 {
-    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    text.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or(f64::NAN)
+/// How long the machine is looked at before the run.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// What the processors have done since the machine started, in ticks of the kernel.
+#[derive(Clone, Copy, Debug)]
+struct Ticks {
+    busy: f64,
+    stolen: f64,
+    all: f64,
+}
+
+impl Ticks {
+    fn now() -> Result<Self> {
+        let text = fs::read_to_string("/proc/stat").context("cannot read /proc/stat")?;
+        Self::parse(&text).context("/proc/stat does not begin as expected")
+    }
+
+    fn parse(stat: &str) -> Option<Self> {
+        let words = stat.lines().next()?.split_whitespace().skip(1);
+        let fields: Vec<f64> = words.map_while(|word| word.parse().ok()).collect();
+        // Those of guests, behind these, count as a user's already.
+        let &[user, nice, system, idle, disks, interrupts, soft, stolen] = fields.first_chunk()?;
+        let busy = user + nice + system + interrupts + soft;
+        Some(Self { busy, stolen, all: busy + idle + disks + stolen })
+    }
+
+    fn since(self, before: Self) -> Self {
+        Self {
+            busy: self.busy - before.busy,
+            stolen: self.stolen - before.stolen,
+            all: self.all - before.all,
+        }
+    }
+
+    fn busy_share(self) -> f64 {
+        (self.busy + self.stolen) / self.all
+    }
+
+    fn stolen_share(self) -> f64 {
+        self.stolen / self.all
+    }
 }
 
 fn memory_gib() -> f64 {
@@ -146,4 +193,22 @@ fn said(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).stdin(Stdio::null()).output();
     let text = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
     text.unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_of_all_processors_time() {
+        let at = |numbers: &str| Ticks::parse(&format!("cpu  {numbers}\ncpu0 1 2 3\n")).unwrap();
+        let before = at("10 20 30 400 50 6 7 8 9 10");
+        let after = at("20 25 45 460 55 8 10 8 90 100");
+        let between = after.since(before);
+        assert_eq!((between.busy, between.all), (35.0, 100.0));
+        assert_eq!((between.busy_share(), between.stolen_share()), (0.35, 0.0));
+        let later = at("20 25 45 460 55 8 10 58 90 100").since(after);
+        assert_eq!((later.busy_share(), later.stolen_share()), (1.0, 1.0));
+        assert!(Ticks::parse("cpu 1 2 3\n").is_none() && Ticks::parse("").is_none());
+    }
 }

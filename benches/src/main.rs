@@ -9,7 +9,6 @@ use clap::{Args, Parser, Subcommand};
 use lockkeeper_benches::bench::{self, Places};
 use lockkeeper_benches::settings::Settings;
 use lockkeeper_benches::{children, rows};
-use lockkeeper_engine::Durability;
 
 /// As in the `lockkeeper` command; the clients of the peers that are measured here have it, too.
 #[global_allocator]
@@ -28,16 +27,6 @@ enum Task {
     Run(Run),
     /// List the rows.
     Rows,
-    /// (child) Run an engine.
-    #[command(hide = true)]
-    Engine {
-        #[arg(long)]
-        durability: Durability,
-        #[arg(long)]
-        data_dir: PathBuf,
-        #[arg(long, default_value_t = 0)]
-        port: u16,
-    },
     /// (child) Send back whatever comes.
     #[command(hide = true)]
     Echo {
@@ -105,9 +94,6 @@ async fn perform(task: Task) -> Result<()> {
                 println!("{:12} {}", row.name, row.about);
             }
             Ok(())
-        }
-        Task::Engine { durability, data_dir, port } => {
-            children::engine(durability, data_dir, port).await
         }
         Task::Echo { processor } => children::echo(processor).await,
         Task::Hold { servers, path, session_ms } => {

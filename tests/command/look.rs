@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use lockkeeper::{CreateMode, ZnodePath};
 
-use crate::support::{Home, LIMIT};
+use crate::support::{Ended, Home, LIMIT};
 
 #[tokio::test]
 async fn holders_and_waiters_are_shown() -> Result<()> {
@@ -81,5 +81,31 @@ async fn the_data_of_others_is_shown_without_its_control_characters() -> Result<
     let text = home.ends("show l")?.stdout;
     assert!(text.contains("10.0.0.7") && !text.contains('\u{1b}'), "{text:?}");
     client.close().await;
+    Ok(())
+}
+
+#[test]
+fn the_log_is_as_detailed_as_asked_for() -> Result<()> {
+    let home = Home::new()?;
+    let log = |filter: &str| -> Result<String> {
+        let ended = Ended::of(home.command("ls").env("LOCKKEEPER_LOG", filter))?;
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        Ok(ended.stderr)
+    };
+    assert_eq!(log("")?, "");
+    assert!(log("debug")?.contains("DEBUG"));
+    assert!(log("off,lockkeeper_client=debug")?.contains("DEBUG"));
+    assert_eq!(log("debug,lockkeeper_client=off")?, "");
+    assert!(log(" off , lockkeeper_client=debug,")?.contains("DEBUG"));
+    // Not understood, and said so; the rest counts.
+    let told =
+        "lockkeeper: LOCKKEEPER_LOG: `lockkeeper=loud` is neither a level nor like target=level\n";
+    assert_eq!(log("lockkeeper=loud")?, told);
+    let both = log("lockkeeper=loud,debug")?;
+    assert!(both.starts_with(told) && both.contains("DEBUG"), "{both}");
+    let mistyped = ["debgu", "lockkeeper=", "=debug", "lockkeeper =debug", "[commit]=debug"];
+    for part in mistyped {
+        assert!(log(part)?.contains(&format!("`{part}` is neither a level")), "{part}");
+    }
     Ok(())
 }

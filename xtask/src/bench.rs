@@ -8,9 +8,9 @@ use cargo_metadata::MetadataCommand;
 use crate::setup;
 use crate::test::command as cargo;
 
-/// Builds the harness with optimisations, and runs it. What it writes where is said there:
-/// `results.json` and a page into `target/bench`, and after a full run of all rows the page into
-/// `docs` too.
+/// Builds the command and the harness with optimisations, and runs the harness. What it writes where
+/// is said there: `results.json` and a page into `target/bench`, and after a full run of all rows
+/// the page into `docs` too.
 ///
 /// # Errors
 ///
@@ -22,11 +22,15 @@ pub(crate) fn run(quick: bool, only: Option<&str>, rows: &[String]) -> Result<()
         .exec()
         .context("cannot read this workspace with `cargo metadata`")?;
     let output = metadata.target_directory.join("bench");
-    let status = cargo(&["build", "--release", "--package", "lockkeeper-benches"])
-        .status()
-        .context("cannot start cargo")?;
-    if !status.success() {
-        bail!("the benchmarks do not build");
+    // One after the other: built together, the command would get the harness's features of the
+    // libraries that they share.
+    for package in ["lockkeeper-cli", "lockkeeper-benches"] {
+        let status = cargo(&["build", "--release", "--package", package])
+            .status()
+            .context("cannot start cargo")?;
+        if !status.success() {
+            bail!("{package} does not build");
+        }
     }
     let program = metadata.target_directory.join("release/lockkeeper-benches");
     let mut command = Command::new(program);

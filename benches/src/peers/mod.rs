@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 pub(crate) use self::memory::Memory;
 use self::postgres::Postgres;
-pub(crate) use self::servers::{Server, child, free_port, ready_line};
+pub(crate) use self::servers::{Server, child, free_port, lockkeeper, ready_line};
 use self::worker::Worker;
 use crate::system::Fsync;
 
@@ -92,8 +92,7 @@ impl Peers {
             Durability::Memory => 2,
         };
         if self.engines[index].is_none() {
-            let how = "Lockkeeper's engine in a process of its own, TCP on loopback; data on the \
-                       measured disk";
+            let how = "`lockkeeper serve`, TCP on loopback; data on the measured disk";
             self.configure(&format!("engine, {durability}"), how);
         }
         let start = servers::engine(&folder, durability);

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::net::TcpListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -37,10 +37,13 @@ impl Server {
 
 /// A command that runs this program as a child.
 pub(crate) fn child(arguments: &[&str]) -> Result<Command> {
-    let program = std::env::current_exe().context("this process does not know its own file")?;
-    let mut command = Command::new(program);
+    let mut command = Command::new(this_program()?);
     command.args(arguments);
     Ok(command)
+}
+
+fn this_program() -> Result<PathBuf> {
+    std::env::current_exe().context("this process does not know its own file")
 }
 
 /// Waits for a child's line, and returns what it has to say.
@@ -51,14 +54,33 @@ pub(crate) async fn ready_line(process: &mut Process) -> Result<String> {
     Ok(line.with_context(|| format!("the child says something else: {text}"))?.to_owned())
 }
 
+/// The command that users run, beside this program, as a server.
+pub(crate) fn lockkeeper(durability: Durability, data: &Path, port: u16) -> Result<Command> {
+    let program = this_program()?.with_file_name("lockkeeper");
+    ensure!(
+        program.exists(),
+        "{} is missing: build it with `cargo build --release --package lockkeeper-cli`",
+        program.display()
+    );
+    let mut command = Command::new(program);
+    command.args(["serve", &format!("--durability={durability}")]);
+    command.arg(format!("--listen=127.0.0.1:{port}"));
+    if durability != Durability::Memory {
+        command.arg("--data-dir").arg(data);
+    }
+    // As it comes: what this shell wants of it is not what is measured.
+    for (variable, _) in std::env::vars_os() {
+        if variable.to_str().is_some_and(|name| name.starts_with("LOCKKEEPER_")) {
+            command.env_remove(variable);
+        }
+    }
+    Ok(command)
+}
+
 pub(super) async fn engine(folder: &Path, durability: Durability) -> Result<Server> {
-    let data = folder.join(format!("engine-{durability}"));
-    let (durability, data) = (durability.to_string(), data.display().to_string());
-    let command = child(&["engine", "--durability", &durability, "--data-dir", &data])?;
-    let name = format!("engine-{durability}");
-    let mut process = Process::spawn(&name, &command, folder)?;
-    let address = ready_line(&mut process).await?;
-    Ok(Server { process, address })
+    let (port, name) = (free_port()?, format!("engine-{durability}"));
+    let command = lockkeeper(durability, &folder.join(&name), port)?;
+    serving(&name, &command, folder, port).await
 }
 
 pub(super) async fn echo(folder: &Path) -> Result<Server> {

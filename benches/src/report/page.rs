@@ -10,6 +10,9 @@ use crate::rows;
 use crate::settings::Settings;
 use crate::targets::{Part, Side};
 
+/// From which share of the processors' time on it matters what others do with it.
+const BUSY: f64 = 0.05;
+
 /// Writing to a `String` cannot fail, so nothing here does.
 #[derive(Default)]
 pub(super) struct Page(String);
@@ -72,17 +75,32 @@ fn opening(page: &mut Page, report: &Report, settings: &Settings) {
              short, and the programs that are compiled while they run have hardly warmed up.\n",
         );
     }
-    if machine.load_before > 0.3 {
+    if machine.busy_before > BUSY {
         page.line(&format!(
-            "**The machine was busy**: a load of {:.2} before the run began. The figures are not \
-             to be trusted.\n",
-            machine.load_before
+            "**The machine was busy**: {:.0} % of its processors' time just before the run began. \
+             The figures are not to be trusted.\n",
+            machine.busy_before * 100.0
+        ));
+    }
+    if machine.stolen > BUSY {
+        page.line(&format!(
+            "**The machine was not alone**: its host gave {:.0} % of its processors' time to others \
+             during the run. Figures that differ by less than their spread say nothing.\n",
+            machine.stolen * 100.0
         ));
     }
     let plan = settings.plan;
     let facts = [
         ("date, commit", format!("{}, {}", machine.date, machine.commit)),
         ("processor", format!("{}, {} cores", machine.processor, machine.cores)),
+        (
+            "its time",
+            format!(
+                "{:.1} % used just before the run, {:.1} % given to others by the host during it",
+                machine.busy_before * 100.0,
+                machine.stolen * 100.0
+            ),
+        ),
         ("memory", format!("{:.0} GiB", machine.memory_gib)),
         ("kernel, file system", format!("{}, {}", machine.kernel, machine.file_system)),
         ("compiler", machine.compiler.clone()),

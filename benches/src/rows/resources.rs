@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
 use crate::bench::Bench;
-use crate::peers::{Memory, child, free_port};
+use crate::peers::{Memory, free_port, lockkeeper};
 use crate::rows::sessions;
 use crate::system::{Fsync, System};
 
@@ -90,16 +90,8 @@ fn zookeeper_process(server: &ZooKeeper) -> Result<u32> {
 }
 
 async fn fresh(durability: Durability, folder: &Path) -> Result<(Process, String)> {
-    // A free one is chosen here, as waiting for the child's line would add the pauses of that.
     let (port, data) = (free_port()?, tempfile::tempdir_in(folder)?.keep());
-    let arguments = [
-        "engine".to_owned(),
-        format!("--durability={durability}"),
-        format!("--data-dir={}", data.display()),
-        format!("--port={port}"),
-    ];
-    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let engine = Process::spawn("fresh-engine", &child(&arguments)?, folder)?;
+    let engine = Process::spawn("fresh-engine", &lockkeeper(durability, &data, port)?, folder)?;
     let address = format!("127.0.0.1:{port}");
     let limit = Instant::now() + Duration::from_secs(10);
     while is_ok(&address).await.is_err() {

@@ -3,7 +3,9 @@
 use std::io::{self, ErrorKind, IsTerminal, Write};
 
 use serde::Serialize;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::exit::{Exit, Failure};
 
@@ -35,8 +37,8 @@ pub(crate) fn colours() -> bool {
     io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty())
 }
 
-/// Starts the log on standard error. `LOCKKEEPER_LOG` has the last word, in the syntax of
-/// tracing's `EnvFilter`.
+/// Starts the log on standard error. `LOCKKEEPER_LOG` has the last word: levels of all and of single
+/// targets, such as `info` or `warn,lockkeeper_engine=debug`.
 pub(crate) fn start_log(verbose: u8, server: bool) {
     let default = match verbose + u8::from(server) {
         // What a lost connection means for a lock is told in so many words.
@@ -45,12 +47,34 @@ pub(crate) fn start_log(verbose: u8, server: bool) {
         2 => "debug",
         _ => "trace",
     };
-    let wanted = std::env::var("LOCKKEEPER_LOG").ok().filter(|filter| !filter.is_empty());
-    let filter = EnvFilter::new(wanted.as_deref().unwrap_or(default));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let wanted = levels(&std::env::var("LOCKKEEPER_LOG").unwrap_or_default());
+    let lines = tracing_subscriber::fmt::layer()
         .with_writer(io::stderr)
         .with_ansi(io::stderr().is_terminal())
-        .with_target(false)
-        .init();
+        .with_target(false);
+    let levels = wanted.unwrap_or_else(|| levels(default).unwrap_or_default());
+    tracing_subscriber::registry().with(lines).with(levels).init();
+}
+
+/// Reads levels. What makes no sense is told, and left out; `None` if nothing is left.
+fn levels(text: &str) -> Option<Targets> {
+    let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
+    let (understood, others): (Vec<&str>, Vec<&str>) = parts.partition(|part| names_a_level(part));
+    for part in others {
+        tell(&format!("LOCKKEEPER_LOG: `{part}` is neither a level nor like target=level"));
+    }
+    if understood.is_empty() { None } else { understood.join(",").parse().ok() }
+}
+
+/// Any word is a target to the library, which then turns off all others: a level that is mistyped
+/// would silence the log.
+fn names_a_level(part: &str) -> bool {
+    let is_level = |word: &str| !word.is_empty() && word.parse::<LevelFilter>().is_ok();
+    match part.split_once('=') {
+        None => is_level(part),
+        Some((target, level)) => {
+            let is_target = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | ':' | '-');
+            !target.is_empty() && target.chars().all(is_target) && is_level(level)
+        }
+    }
 }

@@ -150,16 +150,17 @@ impl Pipeline {
         }
     }
 
-    /// Queues a batch, or releases it at once if there is nothing that it has to wait for.
+    /// Queues a batch, or releases it at once if there is nothing that it has to wait for; whether
+    /// its replies, if any, have left.
     ///
     /// Called by the tree thread only: two callers could overtake each other on the short way.
-    pub(crate) fn submit(&self, batch: Batch) {
+    pub(crate) fn submit(&self, batch: Batch) -> bool {
         if batch.changes.is_empty() && batch.replies.is_empty() {
-            return;
+            return true;
         }
         let mut state = self.lock();
         if state.end == End::Now {
-            return;
+            return false;
         }
         let writes = self.durable && !batch.changes.is_empty();
         let waits = state.paused || state.committing || !state.line.is_empty();
@@ -174,17 +175,19 @@ impl Pipeline {
             if state.sleeping {
                 self.work.notify_one();
             }
-            return;
+            return false;
         }
         let fail = writes && mem::take(&mut state.fail_next);
         drop(state);
         let mut batches = [batch];
         if writes && let Err(e) = self.commit(&mut batches, fail) {
             self.lock().error = Some(e);
-            return self.abort();
+            self.abort();
+            return false;
         }
         let [batch] = batches;
         batch.release(&self.metrics);
+        true
     }
 
     /// Whether a commit costs less than waking the thread that is there for it.
@@ -207,7 +210,7 @@ impl Pipeline {
         let start = Instant::now();
         match fail {
             true => Err(storage.damaged("a test asked for this commit to fail")),
-            false => storage.commit(&disk.writes),
+            false => storage.commit(&mut disk.writes),
         }?;
         drop(span);
         if self.durable && !disk.writes.is_empty() {

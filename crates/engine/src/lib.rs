@@ -18,6 +18,7 @@
 //!   listener       accepts, within the limits of `admission`; `unix_socket` guards the file
 //!   conversation   a connection's task: bytes in, whole frames to the tree thread
 //!   tree_loop      the tree thread: owns the `Server` of lockkeeper-tree, and polls the sockets
+//!   askers         how soon the next request may come
 //!   commit         the commit thread: one durable step for all that waits, then the replies
 //!   connection     bytes out, from whichever thread has them; `socket` is what they go through
 //!   storage        the data directory    check, backup, control   ... looked at, and copied
@@ -37,6 +38,7 @@
 //! sent any more.
 
 mod admission;
+mod askers;
 mod backup;
 mod builder;
 mod check;

@@ -19,6 +19,7 @@ use tokio::task::JoinSet;
 use tracing::Dispatch;
 
 use crate::admission::Admission;
+use crate::askers::Askers;
 use crate::builder::Plan;
 use crate::check::restore;
 use crate::claim::Claim;
@@ -292,6 +293,7 @@ fn tree_loop(server: Server, events: UnboundedReceiver<Event>, hub: &Hub) -> Tre
         skipped: Duration::ZERO,
         rest_until: Duration::ZERO,
         lookout: false,
+        askers: Askers::default(),
         in_part: 0,
         rest: Rest::new(Instant::now()),
         ending: None,

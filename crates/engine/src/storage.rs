@@ -133,7 +133,7 @@ impl Storage {
     ///
     /// After an error, the batch may or may not be found at the next start, and every later
     /// commit fails with [`StorageError::Stopped`].
-    pub(crate) fn commit(&mut self, batch: &Batch) -> Result<(), StorageError> {
+    pub(crate) fn commit(&mut self, batch: &mut Batch) -> Result<(), StorageError> {
         self.disk.as_mut().map_or(Ok(()), |disk| disk.commit(batch))
     }
 
@@ -196,7 +196,7 @@ impl Disk {
         Ok(Disk { journal: Some(journal), open, failed: false })
     }
 
-    fn commit(&mut self, batch: &Batch) -> Result<(), StorageError> {
+    fn commit(&mut self, batch: &mut Batch) -> Result<(), StorageError> {
         let stopped = StorageError::Stopped { path: self.open.dir.path().to_path_buf() };
         if self.failed {
             return Err(stopped);

@@ -17,6 +17,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
 
+use crate::askers::Askers;
 use crate::commit::{Batch, Pipeline};
 use crate::complaints::Complaints;
 use crate::connection::Connection;
@@ -36,12 +37,8 @@ const GRACE: Duration = Duration::from_millis(100);
 
 /// How long the next portion of timeouts waits before it asks again whether the last is committed.
 const BREATH: Duration = Duration::from_millis(1);
-/// How long the next requests are looked for before the thread sleeps, if the last ones came so
-/// soon, or if replies have just left. Going to sleep and being woken takes a few times as long as
-/// handling a request.
-const LOOKOUT: Duration = Duration::from_micros(60);
-/// How long that goes on while a small commit is under way, whose replies let clients go on. Some
-/// disks take far longer: those are slept over.
+/// How long the next requests are looked for while a small commit is under way, whose replies let
+/// clients go on. Some disks take far longer: those are slept over.
 const LOOKOUT_WITH_COMMIT: Duration = Duration::from_micros(300);
 /// Up to how many sessions that expire at the same time are logged one by one.
 const LOGGED_EXPIRIES: usize = 64;
@@ -99,6 +96,7 @@ pub(crate) struct TreeLoop {
     pub(crate) rest_until: Duration,
     /// Whether the last round came so soon that the next is worth looking out for.
     pub(crate) lookout: bool,
+    pub(crate) askers: Askers,
     /// How many requests were handled whose effects have not been handed over.
     pub(crate) in_part: usize,
     pub(crate) rest: Rest,
@@ -143,19 +141,19 @@ impl TreeLoop {
             return;
         }
         let released = self.sleep(round).await;
-        self.lookout = released || since.elapsed() < LOOKOUT;
+        self.lookout = released || since.elapsed() < self.askers.patience();
     }
 
     /// Looks at the sockets again and again for a moment; whether something came. Any thread that
     /// has work to do goes first.
     async fn look_out(&mut self, round: &mut Vec<Event>, since: Instant) -> bool {
-        let mut quiet_since = since;
+        let (mut quiet_since, patience) = (since, self.askers.patience());
         loop {
             let now = Instant::now();
             if self.pipeline.is_committing_little() && now - since < LOOKOUT_WITH_COMMIT {
                 quiet_since = now;
             }
-            if now - quiet_since >= LOOKOUT {
+            if now - quiet_since >= patience {
                 return false;
             }
             yield_now().await;
@@ -241,7 +239,8 @@ impl TreeLoop {
         if due {
             self.handle_timeout(now);
         }
-        self.hand_over(since, due);
+        let answered = self.hand_over(since, due);
+        self.askers.end_round(answered);
     }
 
     fn handle_event(&mut self, now: Now, since: Instant, event: Event) {
@@ -288,6 +287,7 @@ impl TreeLoop {
     }
 
     fn handle_frames(&mut self, now: Now, since: Instant, id: ConnectionId, frames: Vec<Bytes>) {
+        self.askers.asks(id, frames.len());
         let mut frames = frames.into_iter();
         while frames.len() > 0 {
             let count = frames.len().min(PART - self.in_part);
@@ -303,8 +303,9 @@ impl TreeLoop {
         }
     }
 
-    /// Gives the effects of a round, or of a part of it, to the pipeline.
-    fn hand_over(&mut self, since: Instant, timeouts: bool) {
+    /// Gives the effects of a round, or of a part of it, to the pipeline; whether its replies have
+    /// left.
+    fn hand_over(&mut self, since: Instant, timeouts: bool) -> bool {
         self.in_part = 0;
         let changes = self.server.take_changes();
         let mut replies = Vec::new();
@@ -319,8 +320,9 @@ impl TreeLoop {
         }
         self.metrics.observe(self.server.stats());
         let ops = std::mem::take(&mut self.ops);
-        self.pipeline.submit(Batch { changes, replies, ops, timeouts, since });
+        let answered = self.pipeline.submit(Batch { changes, replies, ops, timeouts, since });
         self.log_notices();
+        answered
     }
 
     fn count(&mut self, id: ConnectionId, frames: &[Bytes]) {

@@ -30,9 +30,8 @@ pub(super) fn write(page: &mut Page, book: &Book) {
     page.line(
         "The memory of P11 in its two parts. Pages of files are those of the program and its \
          libraries: the kernel shares them among all processes that use the file, and takes them \
-         back when it needs room. (The engine is here a child of the harness's program, which has \
-         the clients of all peers in it, too.) Private are heap and stacks. After the load, the \
-         heap has in it what the allocator keeps for the next one.\n",
+         back when it needs room. Private are heap and stacks. After the load, the heap has in it \
+         what the allocator keeps for the next one.\n",
     );
     let head = ["server", "when", "resident, MiB", "pages of files", "private"];
     page.table(&head, &rows);

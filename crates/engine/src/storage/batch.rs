@@ -56,11 +56,15 @@ const _: () = {
 const REMOVED: u32 = u32::MAX;
 
 /// How many bytes of changes there is room for at any time.
-pub(super) const ROOM: usize = 256 * 1024;
+const ROOM: usize = 256 * 1024;
+
+/// How many bytes a log needs in front of the changes.
+pub(super) const HEADER: usize = 16;
 
 /// Puts and deletes that take effect as a whole or not at all, one after the other.
 ///
-/// Values are opaque here. The changes are held in the form in which a log holds them. For each:
+/// Values are opaque here. The changes are held in the form in which a log holds them, behind room
+/// for its [`HEADER`]. For each:
 ///
 /// | bytes | contents |
 /// |---|---|
@@ -69,6 +73,7 @@ pub(super) const ROOM: usize = 256 * 1024;
 /// | 4, little-endian, then that many | value; the length [`REMOVED`] stands for a removal |
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
+    /// At first without the header.
     encoded: Vec<u8>,
 }
 
@@ -90,7 +95,7 @@ impl Batch {
 
     /// Keys and values come from frames, whose length fits into 31 bits.
     fn add(&mut self, table: u8, key: &[u8], value: Option<&[u8]>) {
-        let out = &mut self.encoded;
+        let out = self.with_header();
         out.put_u8(table);
         out.put_u32_le(key.len() as u32);
         out.put_slice(key);
@@ -105,7 +110,7 @@ impl Batch {
 
     /// Whether a commit would change nothing.
     pub(crate) fn is_empty(&self) -> bool {
-        self.encoded.is_empty()
+        self.encoded().is_empty()
     }
 
     /// Forgets all changes, and gives the memory of an exceptional number of them back.
@@ -116,7 +121,29 @@ impl Batch {
 
     /// What happens, in order, as a log holds it.
     pub(super) fn encoded(&self) -> &[u8] {
-        &self.encoded
+        self.encoded.get(HEADER..).unwrap_or_default()
+    }
+
+    /// Shows what happens with something around it, without a copy of all that.
+    pub(super) fn between<T>(
+        &mut self,
+        header: [u8; HEADER],
+        end: u8,
+        show: impl FnOnce(&[u8]) -> T,
+    ) -> T {
+        let encoded = self.with_header();
+        encoded[..HEADER].copy_from_slice(&header);
+        encoded.push(end);
+        let shown = show(encoded);
+        encoded.pop();
+        shown
+    }
+
+    fn with_header(&mut self) -> &mut Vec<u8> {
+        if self.encoded.is_empty() {
+            self.encoded.put_bytes(0, HEADER);
+        }
+        &mut self.encoded
     }
 }
 
@@ -368,6 +395,23 @@ mod tests {
             write(&outcome, &mut written);
             prop_assert_eq!(written, expected);
         }
+    }
+
+    #[test]
+    fn what_a_log_puts_around_it_leaves_a_batch_as_it_was() {
+        let mut batch = batch(|batch| batch.put(Table::Nodes, "a", "1"));
+        let around = |batch: &mut Batch, header| batch.between([header; HEADER], 9, <[u8]>::to_vec);
+        for header in [7, 8] {
+            let before = batch.encoded().to_vec();
+            let expected = [&[header; HEADER], &before[..], &[9]].concat();
+            assert_eq!(around(&mut batch, header), expected);
+            assert_eq!(batch.encoded(), before);
+            batch.delete(Table::Nodes, "b");
+        }
+        batch.clear();
+        assert!(batch.is_empty());
+        assert_eq!(around(&mut batch, 7), [&[7; HEADER][..], &[9]].concat());
+        assert!(batch.is_empty());
     }
 
     #[test]

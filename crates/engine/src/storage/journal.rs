@@ -32,7 +32,6 @@ use wal_db::{MemStore, OpenPolicy, Wal, WalConfig, WalError, WalStore};
 
 use self::file::LogFile;
 use self::record::Place;
-use super::batch::ROOM;
 use super::disk::Wrap;
 use super::{Batch, OpenDisk, Outcome, StorageError};
 
@@ -329,7 +328,6 @@ pub(super) struct Journal {
     /// Whether each commit is synced.
     sync: bool,
     long: u64,
-    scratch: Vec<u8>,
 }
 
 impl Journal {
@@ -362,7 +360,6 @@ impl Journal {
             acknowledged,
             sync,
             long: LONG,
-            scratch: Vec::new(),
         })
     }
 
@@ -373,26 +370,23 @@ impl Journal {
     }
 
     /// Writes a commit, and returns when it is as durable as promised.
-    pub(super) fn commit(&mut self, batch: &Batch) -> Result<(), StorageError> {
+    pub(super) fn commit(&mut self, batch: &mut Batch) -> Result<(), StorageError> {
         self.take_turns()?;
         let place = Place { generation: self.generation, sequence: self.sequence + 1 };
-        record::encode(place, batch, &mut self.scratch);
-        if self.scratch.len() > LARGE {
-            self.scratch = Vec::new();
+        if batch.encoded().len() > LARGE {
             self.apply_all()?;
             let applied = Applied { generation: self.generation, sequence: place.sequence };
             // Otherwise a snapshot could lack it and have the next one, which goes to the log.
             let _no_snapshot = self.disk.lock_recycling();
-            self.disk.apply(&batch.into(), applied)?;
+            self.disk.apply(&(&*batch).into(), applied)?;
         } else {
             let failed = |e| self.dir.failure(self.generation, e);
-            let _ = self.log.append(&self.scratch).map_err(failed)?;
+            let append = |record: &[u8]| self.log.append(record).map_err(failed);
+            let _ = record::encode(place, batch, append)?;
             if self.sync {
                 self.log.sync().map_err(failed)?;
             }
             self.file.commit(place.sequence);
-            self.scratch.clear();
-            self.scratch.shrink_to(ROOM);
         }
         self.sequence = place.sequence;
         let written = write_number(&*self.acknowledged, self.sequence);

@@ -109,16 +109,16 @@ fn fill(open: &OpenDisk, dir: &Path) -> Result<u64, StorageError> {
         records += 1;
         batch.put(table, key, value);
         if bytes > PORTION {
-            copy.commit(&batch)?;
+            copy.commit(&mut batch)?;
             batch.clear();
             bytes = 0;
         }
         Ok::<(), StorageError>(())
     })?;
-    copy.commit(&batch)?;
-    let (added, count) = newer.into_puts();
+    copy.commit(&mut batch)?;
+    let (mut added, count) = newer.into_puts();
     records += count;
-    copy.commit(&added)?;
+    copy.commit(&mut added)?;
     copy.close()?;
     Ok(records)
 }

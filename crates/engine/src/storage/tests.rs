@@ -87,8 +87,8 @@ fn what_was_committed_is_there_after_a_restart() {
     for durability in ON_DISK {
         let dir = TempDir::new().unwrap();
         let mut storage = open(&dir, durability).unwrap();
-        storage.commit(&nodes(&[("/a", Some("1")), ("/b", Some("2"))])).unwrap();
-        storage.commit(&nodes(&[("/a", None), ("/b", Some("3")), ("/never", None)])).unwrap();
+        storage.commit(&mut nodes(&[("/a", Some("1")), ("/b", Some("2"))])).unwrap();
+        storage.commit(&mut nodes(&[("/a", None), ("/b", Some("3")), ("/never", None)])).unwrap();
         drop(storage);
 
         let storage = open(&dir, durability).unwrap();
@@ -104,7 +104,7 @@ fn tables_are_apart_and_loaded_in_order() {
         batch.put(table, "k2", "v");
         batch.put(table, "k1", table.name());
     }
-    open(&dir, Durability::Sync).unwrap().commit(&batch).unwrap();
+    open(&dir, Durability::Sync).unwrap().commit(&mut batch).unwrap();
 
     let expected: Vec<_> = Table::ALL
         .into_iter()
@@ -120,8 +120,8 @@ fn the_last_change_of_a_key_wins() {
     batch.put(Table::Nodes, "/b", "2");
     let dir = TempDir::new().unwrap();
     let mut storage = open(&dir, Durability::Os).unwrap();
-    storage.commit(&nodes(&[("/a", Some("0"))])).unwrap();
-    storage.commit(&batch).unwrap();
+    storage.commit(&mut nodes(&[("/a", Some("0"))])).unwrap();
+    storage.commit(&mut batch).unwrap();
     drop(storage);
     assert_eq!(stored_nodes(&open(&dir, Durability::Os).unwrap()), [pair("/b", "2")]);
 
@@ -136,7 +136,7 @@ fn a_long_log_ends_in_its_last_state() {
     let dir = TempDir::new().unwrap();
     let mut storage = open(&dir, Durability::Os).unwrap();
     for n in 1..=60 {
-        storage.commit(&numbered::numbered(n)).unwrap();
+        storage.commit(&mut numbered::numbered(n)).unwrap();
     }
     drop(storage);
     assert_eq!(numbered::last_whole_commit(&open(&dir, Durability::Os).unwrap()), 60);
@@ -146,7 +146,7 @@ fn a_long_log_ends_in_its_last_state() {
 fn memory_needs_no_directory_and_keeps_nothing() {
     let dir = TempDir::new().unwrap();
     let mut storage = open(&dir, Durability::Memory).unwrap();
-    storage.commit(&nodes(&[("/a", Some("1"))])).unwrap();
+    storage.commit(&mut nodes(&[("/a", Some("1"))])).unwrap();
     assert!(contents(&storage).is_empty());
     assert_eq!(dir.path().read_dir().unwrap().count(), 0);
     assert!(Storage::open(None, Durability::Memory).is_ok());
@@ -155,7 +155,7 @@ fn memory_needs_no_directory_and_keeps_nothing() {
 #[test]
 fn commits_can_be_made_on_a_thread_of_their_own() {
     let mut storage = Storage::open(None, Durability::Memory).unwrap();
-    let commit = move || storage.commit(&nodes(&[("/a", Some("1"))]));
+    let commit = move || storage.commit(&mut nodes(&[("/a", Some("1"))]));
     std::thread::spawn(commit).join().unwrap().unwrap();
 }
 
@@ -254,10 +254,10 @@ fn an_engine_whose_directory_was_replaced_leaves_the_logs_of_its_successor_alone
     let dir = TempDir::new().unwrap();
     let (data, moved) = (dir.path().join("data"), dir.path().join("moved"));
     let mut old = Storage::open(Some(&data), Durability::Sync).unwrap();
-    old.commit(&nodes(&[("/old", Some("1"))])).unwrap();
+    old.commit(&mut nodes(&[("/old", Some("1"))])).unwrap();
     std::fs::rename(&data, &moved).unwrap();
     let mut new = Storage::open(Some(&data), Durability::Sync).unwrap();
-    new.commit(&nodes(&[("/new", Some("1"))])).unwrap();
+    new.commit(&mut nodes(&[("/new", Some("1"))])).unwrap();
     let names = || {
         let entries = data.read_dir().unwrap().map(|entry| entry.unwrap().file_name());
         entries.collect::<std::collections::BTreeSet<_>>()

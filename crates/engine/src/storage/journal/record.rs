@@ -9,9 +9,9 @@
 //!
 //! The library below adds length and checksum.
 
-use bytes::{Buf, BufMut};
+use bytes::Buf;
 
-use crate::storage::batch::{Batch, Change, take_change};
+use crate::storage::batch::{Batch, Change, HEADER, take_change};
 
 /// Ends a commit. It is not zero, as zeros at the end of a log file are taken for its unused part.
 const END: u8 = 0xff;
@@ -23,13 +23,12 @@ pub(super) struct Place {
     pub(super) sequence: u64,
 }
 
-/// Writes a commit into `out`, in the place of what is there.
-pub(super) fn encode(place: Place, batch: &Batch, out: &mut Vec<u8>) {
-    out.clear();
-    out.put_u64_le(place.generation);
-    out.put_u64_le(place.sequence);
-    out.put_slice(batch.encoded());
-    out.put_u8(END);
+/// Shows a commit as it stands in a log.
+pub(super) fn encode<T>(place: Place, batch: &mut Batch, show: impl FnOnce(&[u8]) -> T) -> T {
+    let mut header = [0; HEADER];
+    header[..8].copy_from_slice(&place.generation.to_le_bytes());
+    header[8..].copy_from_slice(&place.sequence.to_le_bytes());
+    batch.between(header, END, show)
 }
 
 /// Reads a commit and hands its changes to `each`; `None` if it makes no sense.
@@ -53,8 +52,7 @@ mod tests {
         batch.put(Table::Meta, "zxid", "12");
         batch.put_new(Table::Nodes, "/a", "");
         batch.delete(Table::Nodes, "/b");
-        let mut record = Vec::new();
-        encode(place, &batch, &mut record);
+        let record = encode(place, &mut batch, <[u8]>::to_vec);
         (place, batch, record)
     }
 

@@ -20,7 +20,7 @@ fn writer() {
     let durability = std::env::var(DURABILITY).unwrap().parse().unwrap();
     let mut storage = Storage::open(Some(&dir), durability).unwrap();
     for n in last_whole_commit(&storage) + 1.. {
-        storage.commit(&numbered(n)).unwrap();
+        storage.commit(&mut numbered(n)).unwrap();
         println!("acknowledged {n}");
     }
 }

@@ -8,7 +8,7 @@ fn filled() -> TempDir {
     let dir = TempDir::new().unwrap();
     let mut storage = open(&dir, Durability::Sync).unwrap();
     let value = "needle".repeat(20);
-    storage.commit(&nodes(&[("/a", Some(&value))])).unwrap();
+    storage.commit(&mut nodes(&[("/a", Some(&value))])).unwrap();
     drop(storage);
     dir
 }
@@ -20,7 +20,7 @@ fn busy(commits: usize, records: usize) -> (TempDir, Storage) {
     for n in 0..commits {
         let records: Vec<_> = (0..records).map(|i| format!("/locks/{n}/{i}")).collect();
         let changes: Vec<_> = records.iter().map(|key| (&key[..], Some("value"))).collect();
-        storage.commit(&nodes(&changes)).unwrap();
+        storage.commit(&mut nodes(&changes)).unwrap();
     }
     (dir, storage)
 }
@@ -342,7 +342,7 @@ fn a_directory_without_logs_is_taken_over() {
     std::fs::write(dir.path().join("FORMAT"), "lockkeeper-engine 1\n").unwrap();
     let mut storage = open(&dir, Durability::Sync).unwrap();
     assert_eq!(stored_nodes(&storage), [pair("/a", &"needle".repeat(20))]);
-    storage.commit(&nodes(&[("/a", Some("1"))])).unwrap();
+    storage.commit(&mut nodes(&[("/a", Some("1"))])).unwrap();
     drop(storage);
     let format = std::fs::read_to_string(dir.path().join("FORMAT")).unwrap();
     assert_eq!(format, "lockkeeper-engine 2\n");

@@ -55,9 +55,9 @@ fn fail_second_commit(dir: &TempDir, refusal: Refusal) -> (Storage, StorageError
     let fault = Fault::default();
     let opened = Storage::open_with(Some(dir.path()), Durability::Sync, failing(&fault));
     let mut storage = opened.unwrap();
-    storage.commit(&nodes(&[("/a", Some("1"))])).unwrap();
+    storage.commit(&mut nodes(&[("/a", Some("1"))])).unwrap();
     fault.arm(refusal);
-    let error = storage.commit(&nodes(&[("/b", Some("2")), ("/c", Some("3"))])).unwrap_err();
+    let error = storage.commit(&mut nodes(&[("/b", Some("2")), ("/c", Some("3"))])).unwrap_err();
     (storage, error)
 }
 
@@ -68,8 +68,8 @@ fn s4_nothing_is_written_after_a_failed_sync() {
         let (mut storage, error) = fail_second_commit(&dir, refusal);
         assert!(matches!(error, StorageError::Io { .. }), "{error:?}");
 
-        for batch in [nodes(&[("/d", Some("4"))]), Batch::default()] {
-            let error = storage.commit(&batch).unwrap_err();
+        for mut batch in [nodes(&[("/d", Some("4"))]), Batch::default()] {
+            let error = storage.commit(&mut batch).unwrap_err();
             assert!(matches!(error, StorageError::Stopped { .. }), "{error:?}");
         }
         drop(storage);
@@ -117,7 +117,7 @@ fn s4_a_checkpoint_that_fails_ends_the_commits() {
         // checkpoint's.
         let opened = Storage::open_with(Some(dir.path()), Durability::Os, failing(&fault));
         let mut storage = opened.unwrap();
-        storage.commit(&nodes(&[("/a", Some("1"))])).unwrap();
+        storage.commit(&mut nodes(&[("/a", Some("1"))])).unwrap();
         fault.arm(refusal);
         let error = storage.disk.as_mut().unwrap().journal.as_mut().unwrap().close().unwrap_err();
         assert!(matches!(error, StorageError::Full { .. }), "{error:?}");
@@ -136,14 +136,14 @@ fn s4_a_checkpoint_that_fails_is_noticed_by_the_next_commit() {
     let opened = Storage::open_with(Some(dir.path()), Durability::Os, failing(&fault));
     let mut storage = opened.unwrap();
     storage.set_log_length(1);
-    storage.commit(&nodes(&[("/a", Some("1"))])).unwrap();
+    storage.commit(&mut nodes(&[("/a", Some("1"))])).unwrap();
     // Commits are not synced, so the next sync is the checkpoint's.
     fault.arm(Refusal::Sync(ENOSPC));
-    storage.commit(&nodes(&[("/b", Some("2"))])).unwrap();
+    storage.commit(&mut nodes(&[("/b", Some("2"))])).unwrap();
     storage.set_log_length(1 << 40);
     let start = std::time::Instant::now();
     let error = loop {
-        match storage.commit(&nodes(&[("/c", Some("3"))])) {
+        match storage.commit(&mut nodes(&[("/c", Some("3"))])) {
             Err(e) => break e,
             Ok(()) => assert!(start.elapsed().as_secs() < 60, "it goes on"),
         }

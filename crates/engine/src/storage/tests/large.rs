@@ -51,8 +51,8 @@ fn nothing_is_written_into_the_database_while_a_snapshot_is_taken() {
     let mut storage = Storage::open_with(Some(dir.path()), Durability::Sync, wrap).unwrap();
     *watch.open.lock().unwrap() = Arc::downgrade(&storage.disk.as_ref().unwrap().open);
 
-    storage.commit(&nodes(&[("/first", Some("1"))])).unwrap();
-    storage.commit(&large()).unwrap();
+    storage.commit(&mut nodes(&[("/first", Some("1"))])).unwrap();
+    storage.commit(&mut large()).unwrap();
     let writes = std::mem::take(&mut *watch.writes.lock().unwrap());
     assert!(!writes.is_empty());
     assert!(!writes.contains(&true), "{writes:?}");
@@ -63,9 +63,9 @@ fn nothing_is_written_into_the_database_while_a_snapshot_is_taken() {
 fn a_large_commit_is_there_after_a_kill_and_so_is_what_came_before_and_after_it() {
     let dir = TempDir::new().unwrap();
     let mut storage = open(&dir, Durability::Sync).unwrap();
-    storage.commit(&nodes(&[("/first", Some("1"))])).unwrap();
-    storage.commit(&large()).unwrap();
-    storage.commit(&nodes(&[("/last", Some("1")), ("/large", None)])).unwrap();
+    storage.commit(&mut nodes(&[("/first", Some("1"))])).unwrap();
+    storage.commit(&mut large()).unwrap();
+    storage.commit(&mut nodes(&[("/last", Some("1")), ("/large", None)])).unwrap();
     let left = copied(&dir);
     let expected = [pair("/first", "1"), pair("/last", "1"), pair("/small", "1")];
     assert_eq!(stored_nodes(&open(&left, Durability::Sync).unwrap()), expected);

@@ -78,7 +78,7 @@ fn run_until_power_cut(durability: Durability, random: &mut Random) -> (TempDir,
     let mut storage = opened.unwrap();
     storage.set_log_length(LONG);
     disks.state().left = Some(random.below(600));
-    let failed = |&n: &u64| storage.commit(&numbered(n)).is_err();
+    let failed = |&n: &u64| storage.commit(&mut numbered(n)).is_err();
     let unacknowledged = (1..).find(failed).unwrap();
     drop(storage);
     let images = after_power_cut(&disks, random);
@@ -128,8 +128,8 @@ fn a_log_that_is_used_again_is_empty_after_a_power_cut() {
     let opened = Storage::open_with(Some(dir.path()), Durability::Sync, disks.wrap());
     let mut storage = opened.unwrap();
     storage.set_log_length(1);
-    storage.commit(&numbered(1)).unwrap();
-    storage.commit(&numbered(2)).unwrap();
+    storage.commit(&mut numbered(1)).unwrap();
+    storage.commit(&mut numbered(2)).unwrap();
     storage.disk.as_mut().unwrap().journal.as_mut().unwrap().join().unwrap();
     disks.state().left = Some(0);
     drop(storage);
@@ -152,9 +152,9 @@ fn a_power_cut_during_the_start_after_a_kill_is_no_damage() {
             let disks = Disks::default();
             let opened = Storage::open_with(Some(dir.path()), Durability::Sync, disks.wrap());
             let mut storage = opened.unwrap();
-            storage.commit(&numbered(1)).unwrap();
+            storage.commit(&mut numbered(1)).unwrap();
             disks.state().left = Some(calls_of_commit);
-            acknowledged = storage.commit(&numbered(2)).is_ok();
+            acknowledged = storage.commit(&mut numbered(2)).is_ok();
             disks.state().left = Some(0);
             drop(storage);
             // What is simulated never reached this file, and an empty one would be damage.

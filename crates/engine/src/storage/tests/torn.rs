@@ -31,7 +31,7 @@ fn open_on(dir: &TempDir, disks: &Disks) -> Storage {
 fn before(dir: &TempDir, disks: &Disks) -> Storage {
     let mut storage = open_on(dir, disks);
     for n in 1..=BEFORE {
-        storage.commit(&numbered(n)).unwrap();
+        storage.commit(&mut numbered(n)).unwrap();
     }
     disks.state().calls.clear();
     storage
@@ -41,7 +41,7 @@ fn write_last(storage: &mut Storage, way: Way) -> Result<(), StorageError> {
     if matches!(way, Way::NextLog) {
         storage.set_log_length(1);
     }
-    storage.commit(&numbered(BEFORE + 1))?;
+    storage.commit(&mut numbered(BEFORE + 1))?;
     let disk = storage.disk.as_mut().unwrap();
     match way {
         Way::Log => Ok(()),
@@ -155,7 +155,7 @@ fn an_error_at_any_call_of_the_last_commit_loses_nothing() {
             let failed = write_last(&mut storage, way).is_err();
             if failed {
                 storage.disk.as_mut().unwrap().failed = true;
-                let after = storage.commit(&numbered(BEFORE + 2)).unwrap_err();
+                let after = storage.commit(&mut numbered(BEFORE + 2)).unwrap_err();
                 assert!(matches!(after, StorageError::Stopped { .. }), "{after:?}");
             }
             drop(storage);
