@@ -119,6 +119,12 @@ pub(super) fn ensure(home: &Home, durability: Option<Durability>) -> Result<File
         if !is_alive(home) {
             start(home, durability)?;
         }
+        // Exclusive becomes shared at once: in any gap the engine that was just started could take
+        // it, and end because nobody has a session yet.
+        lock.lock_shared().map_err(lock_failed)?;
+        if is_alive(home) {
+            return Ok(lock);
+        }
     }
     let message = "the machine-local engine ends as soon as it has started";
     Err(Failure::new(Exit::NoServer, message).advise(&see_log(home)))
