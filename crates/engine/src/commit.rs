@@ -2,9 +2,11 @@
 //!
 //! The tree thread submits batches; the commit thread makes all that wait durable in one step, and
 //! releases their replies. While it syncs, the tree thread prepares the next batch, so the length
-//! of a group is whatever arrived during the last sync: no timer decides it. Where a commit is no
-//! more than a copy into the operating system's memory, which takes less time than waking another
-//! thread, the tree thread does it by itself.
+//! of a group is whatever arrived during the last sync: no timer decides it. The tree thread does
+//! by itself what takes less time than waking another thread and being woken by it: a commit that
+//! is no more than a copy into the operating system's memory, and one of a few requests if nothing
+//! waits before it and the disk is quick. What arrives meanwhile is the next group, as ever
+//! (`docs/decisions/0007-look-out-before-sleeping.md`).
 //!
 //! Replies leave in the order in which the tree made them, whatever connection they are for. So a
 //! read that saw an uncommitted write waits behind it, and so does a ping's reply, which names the
@@ -29,18 +31,21 @@ use crate::{Durability, StorageError};
 
 /// How many bytes of replies and changes may wait for the disk before nothing more is read.
 const MAX_BACKLOG: usize = 64 * 1024 * 1024;
-/// Up to how many bytes of replies and changes the tree thread commits by itself.
+/// Up to how many bytes of replies and changes the tree thread commits by itself, unsynced.
 const SHORT: usize = 256 * 1024;
 
-/// Up to how many bytes of replies and changes are those of a few requests.
+/// Up to how many bytes of replies and changes are those of a few requests. So much the tree thread
+/// commits by itself if it is synced: while it waits for the disk, nobody handles larger rounds.
 const LITTLE: usize = 2 * 1024;
+
+/// How long the last commit may have taken for the tree thread to wait for the next. A disk that
+/// stalls is waited for by the commit thread: operators are answered meanwhile. So is one that a
+/// checkpoint keeps busy.
+const BRISK: Duration = Duration::from_millis(2);
 
 /// How long the commit thread looks out for the next group before it sleeps, if the last one came
 /// so soon. Being woken would be a part of every commit.
-const LOOKOUT: Duration = Duration::from_micros(100);
-/// The same after a group of many requests: the next is as large, and takes longer to come. For a
-/// few, whose clients want the processor as soon as they are answered, it would be too long.
-const LOOKOUT_AFTER_MANY: Duration = Duration::from_micros(300);
+const LOOKOUT: Duration = Duration::from_micros(300);
 
 /// What the tree made of one round of requests, or of a part of one.
 pub(crate) struct Batch {
@@ -107,6 +112,8 @@ struct Disk {
     storage: Option<Storage>,
     /// The changes of a group, empty in between.
     writes: StorageBatch,
+    /// How long the last commit took.
+    took: Duration,
 }
 
 #[derive(Default)]
@@ -136,7 +143,8 @@ enum End {
 
 impl Pipeline {
     pub(crate) fn new(durability: Durability, storage: Storage, metrics: Arc<Metrics>) -> Self {
-        let disk = Disk { storage: Some(storage), writes: StorageBatch::default() };
+        let disk =
+            Disk { storage: Some(storage), writes: StorageBatch::default(), took: Duration::ZERO };
         Self {
             disk: Mutex::new(disk),
             state: Mutex::default(),
@@ -165,7 +173,7 @@ impl Pipeline {
         let writes = self.durable && !batch.changes.is_empty();
         let waits = state.paused || state.committing || !state.line.is_empty();
         let bytes = if writes || waits { batch.bytes() } else { 0 };
-        if waits || (writes && (bytes > SHORT || !self.is_quick())) {
+        if waits || (writes && !self.is_quick(bytes)) {
             if batch.timeouts {
                 self.timeouts.store(true, Ordering::Relaxed);
             }
@@ -190,9 +198,17 @@ impl Pipeline {
         true
     }
 
-    /// Whether a commit costs less than waking the thread that is there for it.
-    fn is_quick(&self) -> bool {
-        self.lock_disk().storage.as_ref().is_some_and(Storage::is_quick)
+    /// Whether a commit of so many bytes costs less by the tree thread itself than by the thread
+    /// that is there for it.
+    fn is_quick(&self, bytes: usize) -> bool {
+        let disk = self.lock_disk();
+        disk.storage.as_ref().is_some_and(|storage| {
+            !storage.is_log_full()
+                && match storage.syncs() {
+                    true => bytes <= LITTLE && disk.took < BRISK && !storage.has_checkpoint(),
+                    false => bytes <= SHORT,
+                }
+        })
     }
 
     /// Makes batches as durable as promised.
@@ -214,7 +230,8 @@ impl Pipeline {
         }?;
         drop(span);
         if self.durable && !disk.writes.is_empty() {
-            self.metrics.commits.add_time(start.elapsed(), 1);
+            disk.took = start.elapsed();
+            self.metrics.commits.add_time(disk.took, 1);
             let requests = batches.iter().map(|batch| batch.ops.total()).sum();
             self.metrics.batches.add(requests, 1);
         }
@@ -224,12 +241,6 @@ impl Pipeline {
 
     fn lock_disk(&self) -> MutexGuard<'_, Disk> {
         self.disk.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether a few replies wait for the disk, and nothing else: those who get them may be all who
-    /// ask for something.
-    pub(crate) fn is_committing_little(&self) -> bool {
-        (1..=LITTLE).contains(&self.backlog.load(Ordering::Relaxed))
     }
 
     /// Whether so much waits for the disk that no more requests should be read.
@@ -296,8 +307,8 @@ impl Pipeline {
 
     /// Waits for a moment without sleeping, until something is in the line. Any thread that has work
     /// to do goes first.
-    fn look_out(&self, since: Instant, patience: Duration) {
-        while self.backlog.load(Ordering::Relaxed) == 0 && since.elapsed() < patience {
+    fn look_out(&self, since: Instant) {
+        while self.backlog.load(Ordering::Relaxed) == 0 && since.elapsed() < LOOKOUT {
             thread::yield_now();
         }
     }
@@ -370,17 +381,16 @@ pub(crate) fn run(pipeline: &Pipeline) -> Result<(), StorageError> {
         }
     }
     let _give_up = GiveUp(pipeline);
-    let (mut last, mut patience) = (None, LOOKOUT);
+    let mut last = None;
     loop {
         let since = Instant::now();
-        if last.is_some_and(|took| took < patience) {
-            pipeline.look_out(since, patience);
+        if last.is_some_and(|took| took < LOOKOUT) {
+            pipeline.look_out(since);
         }
         let Some(mut group) = pipeline.next_group() else {
             break;
         };
         last = Some(since.elapsed());
-        patience = if group.bytes > LITTLE { LOOKOUT_AFTER_MANY } else { LOOKOUT };
         if let Err(e) = pipeline.commit(&mut group.batches, group.fail) {
             // Before anyone is told: nothing may slip out any more.
             pipeline.abort();

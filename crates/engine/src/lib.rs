@@ -31,7 +31,8 @@
 //!
 //! A request's way: its connection's task reads the frame and delivers it; the tree thread handles
 //! everything delivered in one round and submits the effects; the commit thread makes the changes
-//! of all waiting rounds durable in one step, and only then writes the replies to the sockets.
+//! of all waiting rounds durable in one step, and only then writes the replies to the sockets. What
+//! is quick to commit takes a short way: the tree thread does the same by itself.
 //!
 //! Invariant: nothing a client can see is ever un-durable. A reply, a watch event and a ping all
 //! wait for whatever the tree had changed before them; after an error of the storage nothing is

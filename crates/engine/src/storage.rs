@@ -137,10 +137,23 @@ impl Storage {
         self.disk.as_mut().map_or(Ok(()), |disk| disk.commit(batch))
     }
 
-    /// Whether the next commit waits for no disk and for nobody else.
-    pub(crate) fn is_quick(&self) -> bool {
-        let journal = self.disk.as_ref().and_then(|disk| disk.journal.as_ref());
-        journal.is_none_or(Journal::is_quick)
+    /// Whether each commit waits for the disk.
+    pub(crate) fn syncs(&self) -> bool {
+        self.journal().is_some_and(Journal::syncs)
+    }
+
+    /// Whether the next commit may have to wait for a checkpoint.
+    pub(crate) fn is_log_full(&self) -> bool {
+        self.journal().is_some_and(Journal::is_full)
+    }
+
+    /// Whether a checkpoint is under way, which wants the disk as well.
+    pub(crate) fn has_checkpoint(&self) -> bool {
+        self.journal().is_some_and(Journal::has_checkpoint)
+    }
+
+    fn journal(&self) -> Option<&Journal> {
+        self.disk.as_ref()?.journal.as_ref()
     }
 
     /// Brings everything into the database. Dropping does so too, but tells nobody if it fails.

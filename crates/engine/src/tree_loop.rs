@@ -2,7 +2,7 @@
 //!
 //! It also runs the sockets: its tokio runtime polls all of them, their tasks deliver what they
 //! read, and between two polls everything delivered is handled in one round. A request thus reaches
-//! the tree without waking another thread. It never waits for a sync; see `commit`.
+//! the tree without waking another thread. It waits for a sync only if that is short; see `commit`.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -34,12 +34,14 @@ const MAX_ROUND: usize = 1024;
 const PART: usize = 128;
 /// How long expiry rests after the engine has not listened for a while.
 const GRACE: Duration = Duration::from_millis(100);
+/// From how long a wait for the disk on, that was a while.
+const DEAF: Duration = Duration::from_millis(10);
+/// After how many looks at the sockets that find nothing all has been heard that had arrived: one
+/// accepts a connection, and it can be read at the next.
+const QUIET_LOOKS: usize = 3;
 
 /// How long the next portion of timeouts waits before it asks again whether the last is committed.
 const BREATH: Duration = Duration::from_millis(1);
-/// How long the next requests are looked for while a small commit is under way, whose replies let
-/// clients go on. Some disks take far longer: those are slept over.
-const LOOKOUT_WITH_COMMIT: Duration = Duration::from_micros(300);
 /// Up to how many sessions that expire at the same time are logged one by one.
 const LOGGED_EXPIRIES: usize = 64;
 
@@ -147,15 +149,8 @@ impl TreeLoop {
     /// Looks at the sockets again and again for a moment; whether something came. Any thread that
     /// has work to do goes first.
     async fn look_out(&mut self, round: &mut Vec<Event>, since: Instant) -> bool {
-        let (mut quiet_since, patience) = (since, self.askers.patience());
-        loop {
-            let now = Instant::now();
-            if self.pipeline.is_committing_little() && now - since < LOOKOUT_WITH_COMMIT {
-                quiet_since = now;
-            }
-            if now - quiet_since >= patience {
-                return false;
-            }
+        let patience = self.askers.patience();
+        while since.elapsed() < patience {
             yield_now().await;
             while round.len() < MAX_ROUND
                 && let Ok(event) = self.events.try_recv()
@@ -167,6 +162,7 @@ impl TreeLoop {
             }
             std::thread::yield_now();
         }
+        false
     }
 
     /// Sleeps until something comes, or is due; whether it was woken because replies have left. Who
@@ -213,6 +209,7 @@ impl TreeLoop {
     /// the scheduler, a suspended machine, a long round), pings may lie unread in the sockets, and
     /// no session may expire over one of those.
     async fn catch_up(&mut self, round: &mut Vec<Event>) {
+        let mut quiet = 0;
         loop {
             let before = round.len();
             // One yield polls the sockets, the next runs the tasks of those that are ready.
@@ -221,7 +218,8 @@ impl TreeLoop {
             while let Ok(event) = self.events.try_recv() {
                 round.push(event);
             }
-            if round.len() == before || round.len() > 16 * MAX_ROUND {
+            quiet = if round.len() == before { quiet + 1 } else { 0 };
+            if quiet == QUIET_LOOKS || round.len() > 16 * MAX_ROUND {
                 return;
             }
         }
@@ -278,7 +276,8 @@ impl TreeLoop {
                 self.connections.values().for_each(|c| c.cut());
                 let _ = done.send(());
             }
-            Event::Stop => self.ending = Some(Ok(())),
+            // Not in the place of a failure in the same round: there is nobody left to wait for.
+            Event::Stop => drop(self.ending.get_or_insert(Ok(()))),
             Event::Displaced(path) => self.ending = Some(Err(EngineError::Displaced { path })),
             Event::CommitEnded(result) => {
                 self.ending = Some(result.and(Err(EngineError::Panicked)));
@@ -320,9 +319,24 @@ impl TreeLoop {
         }
         self.metrics.observe(self.server.stats());
         let ops = std::mem::take(&mut self.ops);
+        let submitted = Instant::now();
         let answered = self.pipeline.submit(Batch { changes, replies, ops, timeouts, since });
+        self.rest_after(submitted.elapsed());
         self.log_notices();
         answered
+    }
+
+    /// Lets expiry rest for a moment if this thread has waited for a disk that stalls. Who came back
+    /// meanwhile has yet to be heard. Not twice in a row: a disk that stalls again and again would
+    /// keep the sessions of the dead alive.
+    fn rest_after(&mut self, wait: Duration) {
+        if wait < DEAF {
+            return;
+        }
+        let now = self.now().monotonic;
+        if now.saturating_sub(wait) >= self.rest_until {
+            self.rest_until = now + GRACE;
+        }
     }
 
     fn count(&mut self, id: ConnectionId, frames: &[Bytes]) {

@@ -119,8 +119,8 @@ pub(super) fn ensure(home: &Home, durability: Option<Durability>) -> Result<File
         if !is_alive(home) {
             start(home, durability)?;
         }
-        // Exclusive becomes shared at once: in any gap the engine that was just started could take
-        // it, and end because nobody has a session yet.
+        // Exclusive becomes shared: in a gap the engine that was just started could take it, and end
+        // because nobody has a session yet. Where the system leaves one, the next look finds out.
         lock.lock_shared().map_err(lock_failed)?;
         if is_alive(home) {
             return Ok(lock);

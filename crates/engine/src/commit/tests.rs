@@ -14,12 +14,17 @@ use crate::socket::{Outlet, Peer};
 
 /// A batch that takes more than half of the room.
 fn large(replies: Vec<(Arc<Connection>, Output)>) -> Batch {
-    let value = vec![0; MAX_BACKLOG / 2 + 1];
+    Batch { replies, ..of_bytes(MAX_BACKLOG / 2 + 1) }
+}
+
+/// A batch that puts a value of so many bytes.
+fn of_bytes(bytes: usize) -> Batch {
+    let value = vec![0; bytes];
     let table = lockkeeper_tree::Table::Meta;
     let change = Change { table, key: &[], value: Some(&value), is_new: false };
     let changes = [change].into_iter().collect();
     let (ops, timeouts, since) = (OpCounts::default(), false, Instant::now());
-    Batch { changes, replies, ops, timeouts, since }
+    Batch { changes, replies: Vec::new(), ops, timeouts, since }
 }
 
 /// Does something once, when something is logged on this thread.
@@ -64,7 +69,10 @@ async fn e7_room_that_is_made_by_a_release_is_told_to_who_came_during_it() {
     // Its end is logged in the middle of the release.
     let close = Output::Close(CloseReason::SessionClosed);
     pipeline.submit(large(vec![(Arc::new(connection), close)]));
-    let group = pipeline.next_group().unwrap();
+    let mut group = pipeline.next_group().unwrap();
+    pipeline.lock_disk().took = BRISK;
+    pipeline.commit(&mut group.batches, false).unwrap();
+    assert_ne!(pipeline.lock_disk().took, BRISK, "the commit thread sees when it is quick again");
     assert!(!pipeline.is_full());
 
     let room = Arc::clone(&pipeline);
@@ -78,6 +86,37 @@ async fn e7_room_that_is_made_by_a_release_is_told_to_who_came_during_it() {
     assert_eq!(pipeline.waiting(), 1, "it came during the release");
     assert!(!pipeline.is_full());
     assert_eq!(poll(&waiting), Poll::Ready(()));
+}
+
+/// A commit of a few requests takes the short way, but not behind others, not on a disk that was
+/// slow with the last one, and not when it is large.
+#[test]
+fn the_tree_thread_syncs_what_is_little() {
+    let dir = tempfile::tempdir().unwrap();
+    let storage = Storage::open(Some(dir.path()), Durability::Sync).unwrap();
+    let pipeline = Pipeline::new(Durability::Sync, storage, Arc::new(Metrics::new()));
+    // However slow the disk of this machine is.
+    let brisk = || pipeline.lock_disk().took = Duration::ZERO;
+    assert!(pipeline.submit(of_bytes(100)), "nothing waits");
+    assert_eq!(pipeline.waiting(), 0);
+    assert_ne!(pipeline.lock_disk().took, Duration::ZERO);
+    brisk();
+    assert!(pipeline.submit(of_bytes(100)), "as often as wanted");
+
+    pipeline.lock_disk().took = BRISK;
+    assert!(!pipeline.submit(of_bytes(100)), "the disk is slow");
+    brisk();
+    assert!(!pipeline.submit(of_bytes(100)), "another one waits");
+    assert_eq!(pipeline.waiting(), 2);
+
+    let group = pipeline.next_group().unwrap();
+    assert!(!pipeline.submit(of_bytes(100)), "a group is being committed");
+    pipeline.release(group);
+    pipeline.release(pipeline.next_group().unwrap());
+    brisk();
+    assert!(!pipeline.submit(of_bytes(LITTLE)), "with what is around it, it is more than little");
+    pipeline.release(pipeline.next_group().unwrap());
+    assert!(pipeline.submit(of_bytes(100)));
 }
 
 type Waiting = Arc<Mutex<Pin<Box<dyn Future<Output = ()> + Send>>>>;

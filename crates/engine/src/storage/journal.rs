@@ -25,7 +25,8 @@ use std::mem;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::thread;
 
 use redb::StorageBackend;
 use wal_db::{MemStore, OpenPolicy, Wal, WalConfig, WalError, WalStore};
@@ -323,7 +324,10 @@ pub(super) struct Journal {
     sequence: u64,
     /// The log of the next generation, empty, unless a checkpoint is about to make it.
     next: Option<LogFile>,
-    checkpoint: Option<JoinHandle<Result<LogFile, StorageError>>>,
+    /// From the first checkpoint on.
+    checkpoints: Option<Checkpoints>,
+    /// Whether a checkpoint is under way.
+    checkpoint: bool,
     acknowledged: Box<dyn StorageBackend>,
     /// Whether each commit is synced.
     sync: bool,
@@ -356,7 +360,8 @@ impl Journal {
             generation,
             sequence: applied.sequence,
             next: Some(next),
-            checkpoint: None,
+            checkpoints: None,
+            checkpoint: false,
             acknowledged,
             sync,
             long: LONG,
@@ -393,19 +398,31 @@ impl Journal {
         written.map_err(|e| StorageError::io(&self.dir.acknowledged(), e))
     }
 
-    /// Whether the next commit waits for no disk, and for no checkpoint.
-    pub(super) fn is_quick(&self) -> bool {
-        !self.sync && self.file.end() < self.long
+    /// Whether each commit is synced.
+    pub(super) fn syncs(&self) -> bool {
+        self.sync
+    }
+
+    /// Whether the log is to give way to the next, which may have to wait for a checkpoint.
+    pub(super) fn is_full(&self) -> bool {
+        self.file.end() >= self.long
+    }
+
+    /// Whether a checkpoint is under way, as far as is known: its end is noticed by a commit.
+    pub(super) fn has_checkpoint(&self) -> bool {
+        self.checkpoint
     }
 
     /// Goes on to the next log if it is time.
     fn take_turns(&mut self) -> Result<(), StorageError> {
         // Not only when its log is needed: if it failed, nothing more is acknowledged.
-        if self.checkpoint.as_ref().is_some_and(JoinHandle::is_finished) {
-            self.join()?;
+        if self.checkpoint
+            && let Some(ended) = self.checkpoints.as_ref().and_then(Checkpoints::look)
+        {
+            self.ended(ended)?;
         }
         let (end, long) = (self.file.end(), self.long);
-        if end >= PATIENCE * long || (end >= long && self.checkpoint.is_none()) {
+        if end >= PATIENCE * long || (end >= long && !self.checkpoint) {
             self.join()?;
             self.turn()?;
         }
@@ -414,10 +431,16 @@ impl Journal {
 
     /// Waits for the checkpoint that is under way, if there is one.
     pub(super) fn join(&mut self) -> Result<(), StorageError> {
-        let Some(checkpoint) = self.checkpoint.take() else {
-            return Ok(());
-        };
-        let file = checkpoint.join().unwrap_or_else(|_| {
+        match &self.checkpoints {
+            Some(checkpoints) if self.checkpoint => self.ended(checkpoints.wait()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes the file that a checkpoint has emptied.
+    fn ended(&mut self, how: Ending) -> Result<(), StorageError> {
+        self.checkpoint = false;
+        let file = how.unwrap_or_else(|Panicked| {
             let file = self.dir.log(self.generation.saturating_sub(1));
             Err(StorageError::damaged(&file, "writing it into the database ended in a panic"))
         })?;
@@ -441,10 +464,15 @@ impl Journal {
         };
         self.generation += 1;
         self.disk.lock_live().push((self.generation, self.file.clone()));
-        let thread = thread::Builder::new().name("lockkeeper-checkpoint".to_owned());
-        let running =
-            thread.spawn(move || checkpoint.run().inspect_err(|e| tracing::error!("{e}")));
-        self.checkpoint = Some(running.map_err(|e| StorageError::io(&self.dir.path, e))?);
+        let checkpoints = match &mut self.checkpoints {
+            Some(checkpoints) => checkpoints,
+            none => {
+                let new = Checkpoints::start().map_err(|e| StorageError::io(&self.dir.path, e))?;
+                none.insert(new)
+            }
+        };
+        checkpoints.begin(checkpoint);
+        self.checkpoint = true;
         Ok(())
     }
 
@@ -480,6 +508,54 @@ impl Drop for Journal {
 fn start(dir: &LogDir, generation: u64, file: &LogFile) -> Result<Wal<LogFile>, StorageError> {
     let log = Wal::with_store_and_config(file.clone(), strict());
     log.map_err(|e| dir.failure(generation, e))
+}
+
+/// What a checkpoint leaves: the file, emptied.
+type Ending = Result<Result<LogFile, StorageError>, Panicked>;
+
+struct Panicked;
+
+/// The thread of the checkpoints, one after the other. One for all of them: an allocator with a
+/// heap for each thread keeps some memory of every thread that has ended.
+struct Checkpoints {
+    todo: SyncSender<Checkpoint>,
+    done: Receiver<Result<LogFile, StorageError>>,
+}
+
+impl Checkpoints {
+    /// Its thread ends with the value.
+    fn start() -> io::Result<Self> {
+        let (todo, work) = sync_channel::<Checkpoint>(1);
+        let (ended, done) = sync_channel(1);
+        let thread = thread::Builder::new().name("lockkeeper-checkpoint".to_owned());
+        thread.spawn(move || {
+            for checkpoint in work {
+                let file = checkpoint.run().inspect_err(|e| tracing::error!("{e}"));
+                if ended.send(file).is_err() {
+                    return;
+                }
+            }
+        })?;
+        Ok(Self { todo, done })
+    }
+
+    fn begin(&self, checkpoint: Checkpoint) {
+        // After a panic nobody is there to take it, which is told when its end is asked for.
+        let _ = self.todo.send(checkpoint);
+    }
+
+    /// The end of the one that is under way, if it has come.
+    fn look(&self) -> Option<Ending> {
+        match self.done.try_recv() {
+            Ok(ended) => Some(Ok(ended)),
+            Err(TryRecvError::Empty) => None,
+            Err(TryRecvError::Disconnected) => Some(Err(Panicked)),
+        }
+    }
+
+    fn wait(&self) -> Ending {
+        self.done.recv().map_err(|_| Panicked)
+    }
 }
 
 /// The way of a full log into the database.

@@ -138,6 +138,23 @@ async fn s4_after_a_storage_error_nothing_is_answered_and_the_reason_is_told() {
     assert!(client.exists("/acknowledged") && !client.exists("/lost"));
 }
 
+/// The same where the commit thread runs into it, and not the tree thread.
+#[tokio::test]
+async fn s4_after_a_storage_error_of_a_group_nothing_is_answered_and_the_reason_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = start(dir.path()).await;
+    let mut client = Client::connect(&engine, LONG);
+    let nodes = engine.stats().nodes;
+    engine.pause_commits();
+    engine.fail_next_commit();
+    client.send(&[create("/lost", CreateMode::Persistent)]);
+    eventually("it is in the line", || engine.stats().nodes > nodes);
+    engine.resume_commits();
+    assert!(client.reply().is_err(), "nothing is answered any more");
+    let ended = engine.stopped().await.unwrap_err();
+    assert!(matches!(ended, EngineError::Storage(_)), "{ended}");
+}
+
 /// The caller's runtime has one thread, and the test blocks it all the time.
 #[tokio::test(flavor = "current_thread")]
 async fn an_engine_needs_nothing_of_the_callers_runtime() {
