@@ -27,7 +27,7 @@ pub(crate) type Ending = Option<Result<(), EngineError>>;
 /// `stop`. A process that ends right after the drop loses nothing that was acknowledged.
 #[derive(Debug)]
 pub struct Engine {
-    shared: Shared,
+    pub(crate) shared: Shared,
 }
 
 /// What the handle has of the engine.
