@@ -25,8 +25,7 @@ use std::mem;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
-use std::thread;
+use std::thread::{self, JoinHandle};
 
 use redb::StorageBackend;
 use wal_db::{MemStore, OpenPolicy, Wal, WalConfig, WalError, WalStore};
@@ -324,10 +323,7 @@ pub(super) struct Journal {
     sequence: u64,
     /// The log of the next generation, empty, unless a checkpoint is about to make it.
     next: Option<LogFile>,
-    /// From the first checkpoint on.
-    checkpoints: Option<Checkpoints>,
-    /// Whether a checkpoint is under way.
-    checkpoint: bool,
+    checkpoint: Option<JoinHandle<Result<LogFile, StorageError>>>,
     acknowledged: Box<dyn StorageBackend>,
     /// Whether each commit is synced.
     sync: bool,
@@ -360,8 +356,7 @@ impl Journal {
             generation,
             sequence: applied.sequence,
             next: Some(next),
-            checkpoints: None,
-            checkpoint: false,
+            checkpoint: None,
             acknowledged,
             sync,
             long: LONG,
@@ -410,19 +405,17 @@ impl Journal {
 
     /// Whether a checkpoint is under way, as far as is known: its end is noticed by a commit.
     pub(super) fn has_checkpoint(&self) -> bool {
-        self.checkpoint
+        self.checkpoint.is_some()
     }
 
     /// Goes on to the next log if it is time.
     fn take_turns(&mut self) -> Result<(), StorageError> {
         // Not only when its log is needed: if it failed, nothing more is acknowledged.
-        if self.checkpoint
-            && let Some(ended) = self.checkpoints.as_ref().and_then(Checkpoints::look)
-        {
-            self.ended(ended)?;
+        if self.checkpoint.as_ref().is_some_and(JoinHandle::is_finished) {
+            self.join()?;
         }
         let (end, long) = (self.file.end(), self.long);
-        if end >= PATIENCE * long || (end >= long && !self.checkpoint) {
+        if end >= PATIENCE * long || (end >= long && self.checkpoint.is_none()) {
             self.join()?;
             self.turn()?;
         }
@@ -431,16 +424,10 @@ impl Journal {
 
     /// Waits for the checkpoint that is under way, if there is one.
     pub(super) fn join(&mut self) -> Result<(), StorageError> {
-        match &self.checkpoints {
-            Some(checkpoints) if self.checkpoint => self.ended(checkpoints.wait()),
-            _ => Ok(()),
-        }
-    }
-
-    /// Takes the file that a checkpoint has emptied.
-    fn ended(&mut self, how: Ending) -> Result<(), StorageError> {
-        self.checkpoint = false;
-        let file = how.unwrap_or_else(|Panicked| {
+        let Some(checkpoint) = self.checkpoint.take() else {
+            return Ok(());
+        };
+        let file = checkpoint.join().unwrap_or_else(|_| {
             let file = self.dir.log(self.generation.saturating_sub(1));
             Err(StorageError::damaged(&file, "writing it into the database ended in a panic"))
         })?;
@@ -464,15 +451,10 @@ impl Journal {
         };
         self.generation += 1;
         self.disk.lock_live().push((self.generation, self.file.clone()));
-        let checkpoints = match &mut self.checkpoints {
-            Some(checkpoints) => checkpoints,
-            none => {
-                let new = Checkpoints::start().map_err(|e| StorageError::io(&self.dir.path, e))?;
-                none.insert(new)
-            }
-        };
-        checkpoints.begin(checkpoint);
-        self.checkpoint = true;
+        let thread = thread::Builder::new().name("lockkeeper-checkpoint".to_owned());
+        let running =
+            thread.spawn(move || checkpoint.run().inspect_err(|e| tracing::error!("{e}")));
+        self.checkpoint = Some(running.map_err(|e| StorageError::io(&self.dir.path, e))?);
         Ok(())
     }
 
@@ -508,54 +490,6 @@ impl Drop for Journal {
 fn start(dir: &LogDir, generation: u64, file: &LogFile) -> Result<Wal<LogFile>, StorageError> {
     let log = Wal::with_store_and_config(file.clone(), strict());
     log.map_err(|e| dir.failure(generation, e))
-}
-
-/// What a checkpoint leaves: the file, emptied.
-type Ending = Result<Result<LogFile, StorageError>, Panicked>;
-
-struct Panicked;
-
-/// The thread of the checkpoints, one after the other. One for all of them: an allocator with a
-/// heap for each thread keeps some memory of every thread that has ended.
-struct Checkpoints {
-    todo: SyncSender<Checkpoint>,
-    done: Receiver<Result<LogFile, StorageError>>,
-}
-
-impl Checkpoints {
-    /// Its thread ends with the value.
-    fn start() -> io::Result<Self> {
-        let (todo, work) = sync_channel::<Checkpoint>(1);
-        let (ended, done) = sync_channel(1);
-        let thread = thread::Builder::new().name("lockkeeper-checkpoint".to_owned());
-        thread.spawn(move || {
-            for checkpoint in work {
-                let file = checkpoint.run().inspect_err(|e| tracing::error!("{e}"));
-                if ended.send(file).is_err() {
-                    return;
-                }
-            }
-        })?;
-        Ok(Self { todo, done })
-    }
-
-    fn begin(&self, checkpoint: Checkpoint) {
-        // After a panic nobody is there to take it, which is told when its end is asked for.
-        let _ = self.todo.send(checkpoint);
-    }
-
-    /// The end of the one that is under way, if it has come.
-    fn look(&self) -> Option<Ending> {
-        match self.done.try_recv() {
-            Ok(ended) => Some(Ok(ended)),
-            Err(TryRecvError::Empty) => None,
-            Err(TryRecvError::Disconnected) => Some(Err(Panicked)),
-        }
-    }
-
-    fn wait(&self) -> Ending {
-        self.done.recv().map_err(|_| Panicked)
-    }
 }
 
 /// The way of a full log into the database.
