@@ -33,7 +33,6 @@ use crate::{Durability, StorageError};
 const MAX_BACKLOG: usize = 64 * 1024 * 1024;
 /// Up to how many bytes of replies and changes the tree thread commits by itself, unsynced.
 const SHORT: usize = 256 * 1024;
-
 /// Up to how many bytes of replies and changes are those of a few requests. So much the tree thread
 /// commits by itself if it is synced: while it waits for the disk, nobody handles larger rounds.
 const LITTLE: usize = 2 * 1024;

@@ -36,7 +36,6 @@ const PART: usize = 128;
 const GRACE: Duration = Duration::from_millis(100);
 /// From how long a wait for the disk on, that was a while.
 const DEAF: Duration = Duration::from_millis(10);
-
 /// How long the next portion of timeouts waits before it asks again whether the last is committed.
 const BREATH: Duration = Duration::from_millis(1);
 /// Up to how many sessions that expire at the same time are logged one by one.
