@@ -5,14 +5,17 @@
 //! of a group is whatever arrived during the last sync: no timer decides it. The tree thread does
 //! by itself what takes less time than waking another thread and being woken by it: a commit that
 //! is no more than a copy into the operating system's memory, and one of a few requests if nothing
-//! waits before it and the disk is quick. What arrives meanwhile is the next group, as ever
-//! (`docs/decisions/0007-look-out-before-sleeping.md`).
+//! waits before it and the disk is quick. What arrives meanwhile is the next group, as ever. While
+//! such commits follow each other closely, the commit thread looks out beside them, so that a
+//! processor is awake (`docs/decisions/0007-look-out-before-sleeping.md`).
 //!
 //! Replies leave in the order in which the tree made them, whatever connection they are for. So a
 //! read that saw an uncommitted write waits behind it, and so does a ping's reply, which names the
 //! newest transaction. A disk that stalls makes clients doubt their leases (they hear nothing),
 //! never the engine expire their sessions (it reads all that has arrived before it ends any): both
 //! err on the safe side.
+
+mod series;
 
 use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -23,6 +26,7 @@ use std::time::{Duration, Instant};
 use lockkeeper_tree::{Change, Changes, Output};
 use tokio::sync::Notify;
 
+use self::series::{LOOKOUT, Series};
 use crate::connection::Connection;
 use crate::metrics::Metrics;
 use crate::ops::OpCounts;
@@ -41,10 +45,6 @@ const LITTLE: usize = 2 * 1024;
 /// stalls is waited for by the commit thread: operators are answered meanwhile. So is one that a
 /// checkpoint keeps busy.
 const BRISK: Duration = Duration::from_millis(2);
-
-/// How long the commit thread looks out for the next group before it sleeps, if the last one came
-/// so soon. Being woken would be a part of every commit.
-const LOOKOUT: Duration = Duration::from_micros(300);
 
 /// What the tree made of one round of requests, or of a part of one.
 pub(crate) struct Batch {
@@ -102,6 +102,11 @@ pub(crate) struct Pipeline {
     timeouts: AtomicBool,
     /// Whether changes are written anywhere.
     durable: bool,
+    /// Whether each commit is synced.
+    syncs: bool,
+    /// Whether there is a processor for the commit thread beside the tree thread's.
+    has_processors: bool,
+    series: Series,
     disk: Mutex<Disk>,
     metrics: Arc<Metrics>,
 }
@@ -153,6 +158,9 @@ impl Pipeline {
             released: Notify::new(),
             timeouts: AtomicBool::new(false),
             durable: durability != Durability::Memory,
+            syncs: durability == Durability::Sync,
+            has_processors: thread::available_parallelism().is_ok_and(|count| count.get() > 1),
+            series: Series::new(Instant::now()),
             metrics,
         }
     }
@@ -185,7 +193,18 @@ impl Pipeline {
             return false;
         }
         let fail = writes && mem::take(&mut state.fail_next);
+        let syncs = writes && self.syncs;
+        // Processors that sleep while the disk works have to be woken, by the disk and for the reply.
+        // In a series of commits the commit thread, looking out, keeps one awake.
+        let company = syncs
+            && self.series.begin(Instant::now())
+            && self.has_processors
+            && state.sleeping
+            && self.lock_disk().took < LOOKOUT;
         drop(state);
+        if company {
+            self.work.notify_one();
+        }
         let mut batches = [batch];
         if writes && let Err(e) = self.commit(&mut batches, fail) {
             self.lock().error = Some(e);
@@ -194,6 +213,9 @@ impl Pipeline {
         }
         let [batch] = batches;
         batch.release(&self.metrics);
+        if syncs {
+            self.series.end(Instant::now());
+        }
         true
     }
 
@@ -203,7 +225,7 @@ impl Pipeline {
         let disk = self.lock_disk();
         disk.storage.as_ref().is_some_and(|storage| {
             !storage.is_log_full()
-                && match storage.syncs() {
+                && match self.syncs {
                     true => bytes <= LITTLE && disk.took < BRISK && !storage.has_checkpoint(),
                     false => bytes <= SHORT,
                 }
@@ -306,8 +328,9 @@ impl Pipeline {
 
     /// Waits for a moment without sleeping, until something is in the line. Any thread that has work
     /// to do goes first.
-    fn look_out(&self, since: Instant) {
-        while self.backlog.load(Ordering::Relaxed) == 0 && since.elapsed() < LOOKOUT {
+    fn look_out(&self) {
+        while self.backlog.load(Ordering::Relaxed) == 0 && self.series.expects_more(Instant::now())
+        {
             thread::yield_now();
         }
     }
@@ -322,6 +345,12 @@ impl Pipeline {
                 End::Orderly if state.line.is_empty() => return None,
                 End::NotYet if !ready => {}
                 End::Orderly | End::NotYet => break,
+            }
+            if state.line.is_empty() && self.series.expects_more(Instant::now()) {
+                drop(state);
+                self.look_out();
+                state = self.lock();
+                continue;
             }
             state.sleeping = true;
             state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -349,6 +378,7 @@ impl Pipeline {
         // Counted with the group itself: what came in meanwhile may have filled the backlog, and
         // those who wait for room must not be left waiting.
         let before = self.backlog.fetch_sub(group.bytes, Ordering::Relaxed);
+        self.series.end(Instant::now());
         // Only now may the tree thread take the short way: before, it would overtake this group.
         self.lock().committing = false;
         self.released.notify_one();
@@ -380,16 +410,8 @@ pub(crate) fn run(pipeline: &Pipeline) -> Result<(), StorageError> {
         }
     }
     let _give_up = GiveUp(pipeline);
-    let mut last = None;
-    loop {
-        let since = Instant::now();
-        if last.is_some_and(|took| took < LOOKOUT) {
-            pipeline.look_out(since);
-        }
-        let Some(mut group) = pipeline.next_group() else {
-            break;
-        };
-        last = Some(since.elapsed());
+    while let Some(mut group) = pipeline.next_group() {
+        pipeline.series.begin(Instant::now());
         if let Err(e) = pipeline.commit(&mut group.batches, group.fail) {
             // Before anyone is told: nothing may slip out any more.
             pipeline.abort();

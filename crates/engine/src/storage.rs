@@ -137,11 +137,6 @@ impl Storage {
         self.disk.as_mut().map_or(Ok(()), |disk| disk.commit(batch))
     }
 
-    /// Whether each commit waits for the disk.
-    pub(crate) fn syncs(&self) -> bool {
-        self.journal().is_some_and(Journal::syncs)
-    }
-
     /// Whether the next commit may have to wait for a checkpoint.
     pub(crate) fn is_log_full(&self) -> bool {
         self.journal().is_some_and(Journal::is_full)

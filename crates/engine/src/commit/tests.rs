@@ -119,6 +119,47 @@ fn the_tree_thread_syncs_what_is_little() {
     assert!(pipeline.submit(of_bytes(100)));
 }
 
+/// A processor that sleeps while the disk works has to be woken by the disk, and by the reply.
+#[test]
+fn the_commit_thread_keeps_awake_beside_a_series_of_the_tree_threads_commits() {
+    let dir = tempfile::tempdir().unwrap();
+    let storage = Storage::open(Some(dir.path()), Durability::Sync).unwrap();
+    let mut pipeline = Pipeline::new(Durability::Sync, storage, Arc::new(Metrics::new()));
+    pipeline.has_processors = true;
+    let later = Instant::now() + Duration::from_secs(3600);
+    let sleeps = |limit| {
+        let since = Instant::now();
+        while pipeline.lock().sleeping && since.elapsed() < limit {
+            thread::yield_now();
+        }
+        pipeline.lock().sleeping
+    };
+    // The disk's last commit took so long.
+    let commit = |took| {
+        pipeline.lock_disk().took = took;
+        pipeline.submit(of_bytes(100))
+    };
+    let (committed, slept, woke) = thread::scope(|scope| {
+        let commits = scope.spawn(|| pipeline.next_group().is_none());
+        while !pipeline.lock().sleeping {
+            thread::yield_now();
+        }
+        // For the next hour, all commits are close to one another.
+        pipeline.series.end(later);
+        let mut committed = commit(LOOKOUT);
+        let slept = sleeps(Duration::from_millis(20));
+        committed &= commit(Duration::ZERO);
+        let woke = !sleeps(Duration::from_secs(10));
+        // Whatever came of it, the thread must end, or this test does not.
+        pipeline.series.begin(later + LOOKOUT);
+        pipeline.abort();
+        (committed & commits.join().unwrap(), slept, woke)
+    });
+    assert!(committed, "by the tree thread itself");
+    assert!(slept, "so long a commit is not looked out beside");
+    assert!(woke, "so short a one is");
+}
+
 type Waiting = Arc<Mutex<Pin<Box<dyn Future<Output = ()> + Send>>>>;
 
 fn poll(waiting: &Waiting) -> Poll<()> {

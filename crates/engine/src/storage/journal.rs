@@ -393,11 +393,6 @@ impl Journal {
         written.map_err(|e| StorageError::io(&self.dir.acknowledged(), e))
     }
 
-    /// Whether each commit is synced.
-    pub(super) fn syncs(&self) -> bool {
-        self.sync
-    }
-
     /// Whether the log is to give way to the next, which may have to wait for a checkpoint.
     pub(super) fn is_full(&self) -> bool {
         self.file.end() >= self.long
