@@ -360,10 +360,12 @@ impl Lockstep {
         }
         let answers = answers.context("both refused to resume")?;
         let session = self.sessions[who].as_mut().context("a vacant session")?;
-        for (end, (connection, answer)) in session.ends.iter_mut().zip(answers) {
+        let ends = session.ends.iter_mut().zip(["ZooKeeper", "the engine"]);
+        for ((end, server), (connection, answer)) in ends.zip(answers) {
             ensure!(answer.session_id == end.id, "another session than before");
             if let Some(mut older) = end.connection.replace(connection) {
-                is_closed(&mut older).context("the session's older connection")?;
+                is_closed(&mut older)
+                    .with_context(|| format!("{server}: the session's older connection"))?;
             }
         }
         Ok(())
