@@ -214,7 +214,7 @@ impl Pipeline {
         let [batch] = batches;
         batch.release(&self.metrics);
         if syncs {
-            self.series.end(Instant::now());
+            self.series.mark(Instant::now());
         }
         true
     }
@@ -378,7 +378,7 @@ impl Pipeline {
         // Counted with the group itself: what came in meanwhile may have filled the backlog, and
         // those who wait for room must not be left waiting.
         let before = self.backlog.fetch_sub(group.bytes, Ordering::Relaxed);
-        self.series.end(Instant::now());
+        self.series.mark(Instant::now());
         // Only now may the tree thread take the short way: before, it would overtake this group.
         self.lock().committing = false;
         self.released.notify_one();

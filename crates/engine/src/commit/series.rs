@@ -31,13 +31,9 @@ impl Series {
         goes_on
     }
 
-    /// A commit has been released.
-    pub(super) fn end(&self, now: Instant) {
-        self.mark(now);
-    }
-
-    /// The threads may overtake each other between the clock and this.
-    fn mark(&self, now: Instant) {
+    /// A commit begins, or has been released. The threads may overtake each other between the clock
+    /// and this.
+    pub(super) fn mark(&self, now: Instant) {
         self.last.fetch_max(self.nanos(now), Ordering::Relaxed);
     }
 
@@ -68,16 +64,16 @@ mod tests {
         let series = Series::new(start);
         assert!(!series.expects_more(start), "the first is still to come");
         assert!(!series.begin(at(1_000)));
-        series.end(at(1_100));
+        series.mark(at(1_100));
         assert!(!series.expects_more(at(1_101)), "a single one");
         assert!(series.begin(at(1_200)));
         assert!(series.expects_more(at(1_350)), "it is under way");
-        series.end(at(1_400));
+        series.mark(at(1_400));
         assert!(series.expects_more(at(1_699)));
         assert!(!series.expects_more(at(1_700)), "nobody came");
         assert!(!series.begin(at(1_701)));
         assert!(!series.expects_more(at(1_702)));
-        series.end(at(1_800));
+        series.mark(at(1_800));
         assert!(series.begin(at(1_900)));
     }
 }

@@ -145,7 +145,7 @@ fn the_commit_thread_keeps_awake_beside_a_series_of_the_tree_threads_commits() {
             thread::yield_now();
         }
         // For the next hour, all commits are close to one another.
-        pipeline.series.end(later);
+        pipeline.series.mark(later);
         let mut committed = commit(LOOKOUT);
         let slept = sleeps(Duration::from_millis(20));
         committed &= commit(Duration::ZERO);
