@@ -1,7 +1,7 @@
 //! One connection to one server, frame by frame, without any of our client's cleverness.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -76,6 +76,26 @@ impl Connection {
             }
             if let Some(end) = read? {
                 return Ok(end);
+            }
+        }
+    }
+
+    /// Says that nothing more will be sent, which a server takes for the end.
+    pub(crate) fn finish(&self) -> Result<()> {
+        match self.stream.shutdown(Shutdown::Write) {
+            Err(e) if e.kind() == ErrorKind::NotConnected => Ok(()),
+            result => Ok(result?),
+        }
+    }
+
+    /// Reads until the server closes the connection, which must be within this time after the last
+    /// frame: events may have been on their way.
+    pub(crate) fn expect_end(&mut self, limit: Duration) -> Result<()> {
+        loop {
+            match self.next_within(limit)? {
+                Incoming::Closed => return Ok(()),
+                Incoming::Frame(_) => {}
+                Incoming::Silence => bail!("a connection was not closed"),
             }
         }
     }

@@ -4,10 +4,12 @@
 //! the run. The rules for 3.8 are about what later versions of ZooKeeper do as we do. `generate`
 //! names what is never asked.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use bytes::Bytes;
 use lockkeeper_wire::{ErrorCode, OpCode, OpResult, Request, Response};
 
+use crate::connection::Connection;
+use crate::lockstep::CLOSING;
 use crate::step::Ask;
 use crate::view::{Body, Seen};
 
@@ -23,6 +25,16 @@ pub(crate) enum Version {
 /// Whether somebody who comes with a session's id and a wrong password cuts off the session's
 /// client: on ZooKeeper, and on the engine.
 pub(crate) const CUT_BY_A_WRONG_PASSWORD: [bool; 2] = [true, false];
+
+/// Drops a connection so that ZooKeeper has noticed before its session comes back.
+///
+/// ZooKeeper keeps one connection for each session, and when one ends, forgets the session's,
+/// whichever that is. If the session has come back meanwhile, which takes a moment in which another
+/// thread runs, that is the new connection, and it is left open when the session comes back again.
+pub(crate) fn drop_for_zookeeper(mut connection: Connection) -> Result<()> {
+    connection.finish()?;
+    connection.expect_end(CLOSING).context("dropped by the client")
+}
 
 /// Answers whether reading this path is refused to the session, by asking both servers.
 pub(crate) type IsRefused<'a> = &'a mut dyn FnMut(&str) -> Result<bool>;

@@ -23,7 +23,7 @@ use crate::step::{Ask, Hello, Resume, Step, Who};
 use crate::view::{Body, Names, Seen, sort_events};
 
 /// How long a server may take to close a connection.
-const CLOSING: Duration = Duration::from_secs(3);
+pub(crate) const CLOSING: Duration = Duration::from_secs(3);
 /// How long a session may take to expire after its timeout.
 const EXPIRY: Duration = Duration::from_secs(15);
 
@@ -123,10 +123,9 @@ impl Lockstep {
             }
             Step::Resume(who, how) => self.resume(*who, *how),
             Step::Drop(who) => {
-                for end in self.ends(*who)? {
-                    end.connection = None;
-                }
-                Ok(())
+                let [theirs, ours] = self.ends(*who)?.each_mut().map(|end| end.connection.take());
+                drop(ours);
+                known::drop_for_zookeeper(theirs.context("a dropped session")?)
             }
             Step::Expire(onlooker, asks) => self.expire(*onlooker, asks),
         }
@@ -352,7 +351,7 @@ impl Lockstep {
             Resume::WrongPassword | Resume::Unknown => {
                 for (connection, answer) in answers.iter_mut().flatten() {
                     ensure!(answer.session_id == SessionId::NONE, "{how:?} was accepted");
-                    is_closed(connection)?;
+                    connection.expect_end(CLOSING)?;
                 }
                 ensure!(answers.is_some(), "{how:?}: both closed without a word");
                 return self.check_older(who, how);
@@ -364,7 +363,8 @@ impl Lockstep {
         for ((end, server), (connection, answer)) in ends.zip(answers) {
             ensure!(answer.session_id == end.id, "another session than before");
             if let Some(mut older) = end.connection.replace(connection) {
-                is_closed(&mut older)
+                older
+                    .expect_end(CLOSING)
                     .with_context(|| format!("{server}: the session's older connection"))?;
             }
         }
@@ -385,7 +385,7 @@ impl Lockstep {
         for (end, cut) in self.ends(who)?.iter_mut().zip(known::CUT_BY_A_WRONG_PASSWORD) {
             let mut older = end.connection.take().context("a dropped session")?;
             if cut {
-                is_closed(&mut older).context("after a wrong password")?;
+                older.expect_end(CLOSING).context("after a wrong password")?;
             } else {
                 older.send(&ping)?;
                 ensure!(matches!(older.next()?, Incoming::Frame(_)), "cut by a wrong password");
@@ -439,17 +439,6 @@ impl Lockstep {
 
 fn lines(items: &[impl std::fmt::Debug]) -> String {
     items.iter().map(|item| format!("\n  {item:?}")).collect()
-}
-
-fn is_closed(connection: &mut Connection) -> Result<()> {
-    loop {
-        match connection.next_within(CLOSING)? {
-            Incoming::Closed => return Ok(()),
-            // Events that were on their way.
-            Incoming::Frame(_) => {}
-            Incoming::Silence => bail!("a connection was not closed"),
-        }
-    }
 }
 
 /// Reads until all is answered; and on until the end, where the end is due.
