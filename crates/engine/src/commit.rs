@@ -130,6 +130,8 @@ struct State {
     sleeping: bool,
     paused: bool,
     fail_next: bool,
+    /// Whether the commit thread is to leave its work to another one.
+    relieved: bool,
     end: End,
     /// What the tree thread ran into.
     error: Option<StorageError>,
@@ -308,6 +310,14 @@ impl Pipeline {
         self.lock().fail_next = true;
     }
 
+    /// Has the commit thread replaced by a new one when it has nothing to commit. A thread keeps the
+    /// memory of its largest group, in buffers of the log and in its allocator's heap, and gives it
+    /// back when it ends (`docs/decisions/0008-allocator.md`).
+    pub(crate) fn relieve(&self) {
+        self.lock().relieved = true;
+        self.work.notify_one();
+    }
+
     /// Ends the commit thread after what is in the line, paused or not.
     pub(crate) fn finish(&self) {
         self.end(End::Orderly);
@@ -335,7 +345,7 @@ impl Pipeline {
         }
     }
 
-    /// Takes all that waits; `None` at the end.
+    /// Takes all that waits; `None` at the end, or if this thread is relieved.
     fn next_group(&self) -> Option<Group> {
         let mut state = self.lock();
         loop {
@@ -343,6 +353,7 @@ impl Pipeline {
             match state.end {
                 End::Now => return None,
                 End::Orderly if state.line.is_empty() => return None,
+                End::NotYet if !ready && state.relieved => return None,
                 End::NotYet if !ready => {}
                 End::Orderly | End::NotYet => break,
             }
@@ -398,9 +409,18 @@ struct Group {
     fail: bool,
 }
 
-/// The commit thread: returns after the orderly end, or with the first error. Either way the data
-/// directory is given up then.
-pub(crate) fn run(pipeline: &Pipeline) -> Result<(), StorageError> {
+/// Why the commit thread has returned.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Returned {
+    /// All is committed, and the data directory is given up.
+    AtTheEnd,
+    /// Another thread is to go on.
+    Relieved,
+}
+
+/// The commit thread: returns after the orderly end, with the first error, or when it is relieved.
+/// Unless it is relieved, the data directory is given up then.
+pub(crate) fn run(pipeline: &Pipeline) -> Result<Returned, StorageError> {
     // Also after a panic.
     struct GiveUp<'a>(&'a Pipeline);
     impl Drop for GiveUp<'_> {
@@ -409,7 +429,7 @@ pub(crate) fn run(pipeline: &Pipeline) -> Result<(), StorageError> {
             drop(storage);
         }
     }
-    let _give_up = GiveUp(pipeline);
+    let give_up = GiveUp(pipeline);
     while let Some(mut group) = pipeline.next_group() {
         pipeline.series.begin(Instant::now());
         if let Err(e) = pipeline.commit(&mut group.batches, group.fail) {
@@ -419,7 +439,15 @@ pub(crate) fn run(pipeline: &Pipeline) -> Result<(), StorageError> {
         }
         pipeline.release(group);
     }
-    pipeline.lock().error.take().map_or(Ok(()), Err)
+    let mut state = pipeline.lock();
+    // An orderly end that has come since is the successor's: something may be in the line again.
+    if mem::take(&mut state.relieved) && state.end != End::Now {
+        drop(state);
+        pipeline.lock_disk().writes = StorageBatch::default();
+        mem::forget(give_up);
+        return Ok(Returned::Relieved);
+    }
+    state.error.take().map_or(Ok(Returned::AtTheEnd), Err)
 }
 
 /// How many frames an output sends, and how many bytes.

@@ -23,7 +23,7 @@ use crate::askers::Askers;
 use crate::builder::Plan;
 use crate::check::restore;
 use crate::claim::Claim;
-use crate::commit::{self, Pipeline};
+use crate::commit::{self, Pipeline, Returned};
 use crate::complaints::Complaints;
 use crate::conversation::Hub;
 use crate::engine::{Ending, Engine, Shared};
@@ -300,15 +300,29 @@ fn tree_loop(server: Server, events: UnboundedReceiver<Event>, hub: &Hub) -> Tre
     }
 }
 
-/// Starts the commit thread, which says how it ended after it has given up the data directory.
-fn spawn_commit(pipeline: Arc<Pipeline>, events: UnboundedSender<Event>) -> Result<(), StartError> {
+/// Starts the commit thread, which says how it ended after it has given up the data directory. When it
+/// is relieved, it starts its successor instead.
+pub(crate) fn spawn_commit(
+    pipeline: Arc<Pipeline>,
+    events: UnboundedSender<Event>,
+) -> Result<(), StartError> {
     spawn("lockkeeper-commit", move || {
         let run = || commit::run(&pipeline);
-        let result = match catch_unwind(AssertUnwindSafe(run)) {
-            Ok(result) => result.map_err(EngineError::from),
-            Err(_) => {
-                pipeline.abort();
-                Err(EngineError::Panicked)
+        let result = loop {
+            match catch_unwind(AssertUnwindSafe(run)) {
+                Ok(Ok(Returned::Relieved)) => {
+                    let successor = spawn_commit(pipeline.clone(), events.clone());
+                    // Where there can be no other thread, this one goes on.
+                    if successor.is_ok() {
+                        return;
+                    }
+                }
+                Ok(Ok(Returned::AtTheEnd)) => break Ok(()),
+                Ok(Err(e)) => break Err(EngineError::from(e)),
+                Err(_) => {
+                    pipeline.abort();
+                    break Err(EngineError::Panicked);
+                }
             }
         };
         let _ = events.send(Event::CommitEnded(result));

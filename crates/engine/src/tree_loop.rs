@@ -24,7 +24,7 @@ use crate::connection::Connection;
 use crate::error::EngineError;
 use crate::metrics::{Counters, Metrics};
 use crate::ops::{Op, OpCounts};
-use crate::rest::{Rest, give_back};
+use crate::rest::{self, Rest};
 use crate::{StorageError, clock};
 
 /// How many deliveries one round takes at most, so that the first of them is not kept waiting.
@@ -114,12 +114,21 @@ impl TreeLoop {
             }
             self.handle(&mut round, due);
             if self.rest.has_come(Instant::now()) {
-                give_back();
+                round = Vec::new();
+                self.give_back();
             }
             if let Some(ending) = self.ending.take() {
                 return ending;
             }
         }
+    }
+
+    /// Gives the memory of a load back, now that it is over.
+    fn give_back(&mut self) {
+        self.server.shrink();
+        self.connections.shrink_to_fit();
+        self.pipeline.relieve();
+        rest::give_back();
     }
 
     /// What time it is for the tree: later than elsewhere if a test has skipped some.

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use lockkeeper_wire::SessionId;
 
 use crate::acl::Identity;
-use crate::hash::HashMap;
+use crate::hash::{self, HashMap};
 use crate::{ConnectionId, auth};
 
 pub(crate) struct Connection {
@@ -55,6 +55,11 @@ impl Connections {
     /// Who a connection has proven to be; nobody, if it is gone.
     pub(crate) fn identities(&self, id: ConnectionId) -> &[Identity] {
         self.0.get(&id).map_or(&[], |connection| &connection.identities)
+    }
+
+    /// Gives memory back that is there for more connections than there are now.
+    pub(crate) fn shrink(&mut self) {
+        hash::shrink(&mut self.0);
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -5,7 +5,7 @@
 //! collide unless they learn the seed. It does not claim to withstand those who go to such lengths,
 //! who could as well fill the tree.
 
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::OnceLock;
 
 use foldhash::quality::{FixedState, FoldHasher};
@@ -15,6 +15,14 @@ pub(crate) type HashMap<K, V> = std::collections::HashMap<K, V, QuickHash>;
 
 /// A set with a quick hash.
 pub(crate) type HashSet<T> = std::collections::HashSet<T, QuickHash>;
+
+/// Gives the memory of a table back that is there for more than four times what it holds. By itself
+/// a table keeps what it had when it held most.
+pub(crate) fn shrink<K: Eq + Hash, V>(table: &mut HashMap<K, V>) {
+    if table.len() < table.capacity() / 4 {
+        table.shrink_to(2 * table.len());
+    }
+}
 
 /// A hash that is seeded once in a process.
 ///
@@ -34,5 +42,24 @@ impl BuildHasher for QuickHash {
 
     fn build_hasher(&self) -> Self::Hasher {
         self.0.build_hasher()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_shrinks_if_little_is_left_and_keeps_that() {
+        let mut table: HashMap<u32, u32> = (0..10_000).map(|i| (i, i)).collect();
+        table.retain(|key, _| key % 2 == 0);
+        let before = table.capacity();
+        shrink(&mut table);
+        assert_eq!(table.capacity(), before, "half is not little");
+        table.retain(|key, _| key % 30 == 0);
+        shrink(&mut table);
+        assert!((700..2_000).contains(&table.capacity()), "{}", table.capacity());
+        assert!((0..10_000).step_by(30).all(|key| table.get(&key) == Some(&key)));
+        assert_eq!(table.len(), 334);
     }
 }

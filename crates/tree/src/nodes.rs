@@ -7,7 +7,7 @@ use bytes::Bytes;
 use lockkeeper_wire::{Acl, Permissions, SessionId, Stat, Zxid};
 
 use crate::acl::{AclRef, AclTable};
-use crate::hash::{HashMap, HashSet};
+use crate::hash::{self, HashMap, HashSet};
 
 /// Nodes that exist from the start and that nobody can delete.
 pub(crate) const SYSTEM_NODES: [&str; 4] =
@@ -356,6 +356,13 @@ impl Tree {
         }
         // A mass of nodes that came at once may have left it long.
         self.touched.shrink_to(TOUCHED);
+    }
+
+    /// Gives memory back that is there for more than the tree holds now.
+    pub(crate) fn shrink(&mut self) {
+        hash::shrink(&mut self.nodes);
+        hash::shrink(&mut self.ephemerals);
+        self.touched.shrink_to_fit();
     }
 
     /// Adds a node from storage, whose parent may come later; `false` if it is there already.

@@ -3,7 +3,7 @@
 use bytes::BytesMut;
 use lockkeeper_wire::write_frame;
 
-use crate::hash::HashMap;
+use crate::hash::{self, HashMap};
 use crate::{CloseReason, ConnectionId, Output};
 
 #[derive(Default)]
@@ -64,6 +64,13 @@ impl Outbox {
             self.pending.len() - 1
         });
         &mut self.pending[index].1
+    }
+
+    /// Gives memory back that is there for more connections than were written to since the last
+    /// [`Outbox::take`].
+    pub(crate) fn shrink(&mut self) {
+        self.pending.shrink_to_fit();
+        hash::shrink(&mut self.index);
     }
 
     pub(crate) fn take(&mut self) -> Vec<(ConnectionId, Output)> {

@@ -182,6 +182,18 @@ impl Server {
         expired
     }
 
+    /// Gives memory back that is there for more nodes, watches and connections than there are now.
+    ///
+    /// To be called when there is nothing else to do: a table that is less than a quarter full moves
+    /// what it holds.
+    pub fn shrink(&mut self) {
+        self.tree.shrink();
+        self.watches.shrink();
+        self.connections.shrink();
+        self.outbox.shrink();
+        self.events.shrink_to_fit();
+    }
+
     /// When [`handle_timeout`](Self::handle_timeout) is to be called next, on the clock of
     /// [`Now::monotonic`]; `None` if nothing is waiting for its time.
     pub fn next_timeout(&self) -> Option<Duration> {

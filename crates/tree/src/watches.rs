@@ -7,7 +7,7 @@ use std::ops::BitOr;
 use std::sync::Arc;
 
 use crate::ConnectionId;
-use crate::hash::HashMap;
+use crate::hash::{self, HashMap};
 use crate::nodes::parent_of;
 
 /// A set of kinds of watches that one connection has on one path.
@@ -109,6 +109,12 @@ impl WatchTable {
     /// Each kind of watch on each path counts once per connection.
     pub(crate) fn len(&self) -> usize {
         self.count
+    }
+
+    /// Gives memory back that is there for more watches than there are now.
+    pub(crate) fn shrink(&mut self) {
+        hash::shrink(&mut self.by_path);
+        hash::shrink(&mut self.by_connection);
     }
 
     /// How many paths a connection watches.

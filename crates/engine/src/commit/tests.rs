@@ -7,10 +7,13 @@ use std::task::{Context, Poll, Waker};
 
 use lockkeeper_tree::{Change, CloseReason, ConnectionId};
 use tokio::net::UnixStream;
+use tokio::sync::mpsc::unbounded_channel;
 use tracing::span;
 
 use super::*;
 use crate::socket::{Outlet, Peer};
+use crate::startup::spawn_commit;
+use crate::tree_loop::Event;
 
 /// A batch that takes more than half of the room.
 fn large(replies: Vec<(Arc<Connection>, Output)>) -> Batch {
@@ -158,6 +161,51 @@ fn the_commit_thread_keeps_awake_beside_a_series_of_the_tree_threads_commits() {
     assert!(committed, "by the tree thread itself");
     assert!(slept, "so long a commit is not looked out beside");
     assert!(woke, "so short a one is");
+}
+
+/// Between two groups a new thread takes over, and nobody notices: not whoever submits, and not
+/// whoever waits for the end of the last one.
+#[test]
+fn a_relieved_commit_thread_has_a_successor() {
+    let dir = tempfile::tempdir().unwrap();
+    let storage = Storage::open(Some(dir.path()), Durability::Sync).unwrap();
+    let pipeline = Arc::new(Pipeline::new(Durability::Sync, storage, Arc::new(Metrics::new())));
+    let (events, mut ends) = unbounded_channel();
+    spawn_commit(Arc::clone(&pipeline), events).unwrap();
+    let submit = || {
+        // So that it is left to the commit thread.
+        pipeline.lock_disk().took = BRISK;
+        pipeline.submit(of_bytes(100));
+    };
+    for _ in 0..3 {
+        submit();
+        until(|| pipeline.waiting() == 0);
+        assert_ne!(pipeline.lock_disk().writes.room(), 0);
+        pipeline.relieve();
+        until(|| !pipeline.lock().relieved);
+        until(|| pipeline.lock_disk().writes.room() == 0);
+    }
+    // Not with something in its hands, and in the middle of nothing either.
+    pipeline.pause(true);
+    submit();
+    pipeline.relieve();
+    until(|| !pipeline.lock().relieved);
+    pipeline.pause(false);
+    until(|| pipeline.waiting() == 0);
+    assert!(ends.try_recv().is_err(), "that was no end");
+    pipeline.relieve();
+    pipeline.finish();
+    assert!(matches!(ends.blocking_recv(), Some(Event::CommitEnded(Ok(())))));
+    assert!(ends.blocking_recv().is_none(), "of the last thread");
+    assert!(pipeline.lock_disk().storage.is_none(), "the data directory is given up");
+}
+
+fn until(condition: impl Fn() -> bool) {
+    let since = Instant::now();
+    while !condition() {
+        assert!(since.elapsed() < Duration::from_secs(20), "in vain");
+        thread::yield_now();
+    }
 }
 
 type Waiting = Arc<Mutex<Pin<Box<dyn Future<Output = ()> + Send>>>>;

@@ -119,6 +119,12 @@ impl Batch {
         self.encoded.shrink_to(ROOM);
     }
 
+    /// How many bytes there is memory for.
+    #[cfg(test)]
+    pub(crate) fn room(&self) -> usize {
+        self.encoded.capacity()
+    }
+
     /// What happens, in order, as a log holds it.
     pub(super) fn encoded(&self) -> &[u8] {
         self.encoded.get(HEADER..).unwrap_or_default()
