@@ -11,7 +11,7 @@ use lockkeeper_wire::{
 };
 
 /// A server that is silent for so long has lost the request.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What came next.
 #[derive(Debug)]

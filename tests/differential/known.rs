@@ -8,8 +8,7 @@ use anyhow::{Context, Result};
 use bytes::Bytes;
 use lockkeeper_wire::{ErrorCode, OpCode, OpResult, Request, Response};
 
-use crate::connection::Connection;
-use crate::lockstep::CLOSING;
+use crate::connection::{Connection, PATIENCE};
 use crate::step::Ask;
 use crate::view::{Body, Seen};
 
@@ -33,7 +32,7 @@ pub(crate) const CUT_BY_A_WRONG_PASSWORD: [bool; 2] = [true, false];
 /// thread runs, that is the new connection, and it is left open when the session comes back again.
 pub(crate) fn drop_for_zookeeper(mut connection: Connection) -> Result<()> {
     connection.finish()?;
-    connection.expect_end(CLOSING).context("dropped by the client")
+    connection.expect_end(PATIENCE).context("dropped by the client")
 }
 
 /// Answers whether reading this path is refused to the session, by asking both servers.

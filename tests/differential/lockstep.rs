@@ -23,7 +23,7 @@ use crate::step::{Ask, Hello, Resume, Step, Who};
 use crate::view::{Body, Names, Seen, sort_events};
 
 /// How long a server may take to close a connection.
-pub(crate) const CLOSING: Duration = Duration::from_secs(3);
+const CLOSING: Duration = Duration::from_secs(3);
 /// How long a session may take to expire after its timeout.
 const EXPIRY: Duration = Duration::from_secs(15);
 
@@ -124,8 +124,10 @@ impl Lockstep {
             Step::Resume(who, how) => self.resume(*who, *how),
             Step::Drop(who) => {
                 let [theirs, ours] = self.ends(*who)?.each_mut().map(|end| end.connection.take());
+                known::drop_for_zookeeper(theirs.context("a dropped session")?)?;
+                // Last: the engine may hear of the end and of the session's return in either order.
                 drop(ours);
-                known::drop_for_zookeeper(theirs.context("a dropped session")?)
+                Ok(())
             }
             Step::Expire(onlooker, asks) => self.expire(*onlooker, asks),
         }

@@ -310,9 +310,9 @@ impl Pipeline {
         self.lock().fail_next = true;
     }
 
-    /// Has the commit thread replaced by a new one when it has nothing to commit. A thread keeps the
-    /// memory of its largest group, in buffers of the log and in its allocator's heap, and gives it
-    /// back when it ends (`docs/decisions/0008-allocator.md`).
+    /// Has the commit thread replaced by a new one as soon as it waits. A thread keeps the memory of
+    /// its largest group, in buffers of the log and in its allocator's heap, and gives it back when
+    /// it ends (`docs/decisions/0008-allocator.md`).
     pub(crate) fn relieve(&self) {
         self.lock().relieved = true;
         self.work.notify_one();

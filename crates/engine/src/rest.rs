@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 /// How often it is asked whether the engine rests. Longer than an allocator like mimalloc keeps
 /// free memory for the next who wants some (a second).
 const INTERVAL: Duration = Duration::from_secs(2);
-/// How often rest comes after a load: what the first time has freed, an allocator gives back when it
-/// is asked again later.
+/// How often rest comes after a load: what the first time has freed, an allocator gives back when
+/// it is asked again later.
 const TIMES: u8 = 2;
 /// Up to how many requests an interval counts as rest: some sessions' pings.
 const FEW: usize = 200;
 
-/// What makes a thread's heap look for pages that it can do without: so many allocations, of so many
-/// bytes. It takes less than a millisecond.
+/// What makes a thread's heap look for pages that it can do without: so many allocations, of so
+/// many bytes. It takes about a millisecond.
 const ALLOCATIONS: usize = 17_000;
 const LARGE: usize = 2 * 1024;
 
@@ -39,7 +39,8 @@ impl Rest {
         self.requests += requests;
     }
 
-    /// Whether a load has ended a while ago. True [`TIMES`] times after each. To be asked at least once an interval.
+    /// Whether a load has ended a while ago. True [`TIMES`] times after each. To be asked at least
+    /// once an interval.
     pub(crate) fn has_come(&mut self, now: Instant) -> bool {
         if now.saturating_duration_since(self.since) < INTERVAL {
             return false;
@@ -55,9 +56,9 @@ impl Rest {
 /// Lets the allocator give back what this thread has freed, and what others have.
 ///
 /// One that has a heap for each thread looks for that when more is asked of it, and when a thread
-/// ends; a process at rest does neither. mimalloc's looks at the empty pages of its thread with each
-/// thousandth allocation of more than a kilobyte, and gives up those that it has seen so sixteen
-/// times; what all have given up goes back when any thread ends.
+/// ends; a process at rest does neither. mimalloc's looks at the empty pages of its thread with
+/// each thousandth allocation of more than a kilobyte, and gives up those that it has found empty
+/// up to sixteen times; what all have given up goes back when any thread ends.
 pub(crate) fn give_back() {
     for _ in 0..ALLOCATIONS {
         drop(black_box(Vec::<u8>::with_capacity(LARGE)));

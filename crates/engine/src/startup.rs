@@ -300,8 +300,8 @@ fn tree_loop(server: Server, events: UnboundedReceiver<Event>, hub: &Hub) -> Tre
     }
 }
 
-/// Starts the commit thread, which says how it ended after it has given up the data directory. When it
-/// is relieved, it starts its successor instead.
+/// Starts the commit thread, which says how it ended after it has given up the data directory. When
+/// it is relieved, it starts its successor instead.
 pub(crate) fn spawn_commit(
     pipeline: Arc<Pipeline>,
     events: UnboundedSender<Event>,
@@ -311,10 +311,9 @@ pub(crate) fn spawn_commit(
         let result = loop {
             match catch_unwind(AssertUnwindSafe(run)) {
                 Ok(Ok(Returned::Relieved)) => {
-                    let successor = spawn_commit(pipeline.clone(), events.clone());
-                    // Where there can be no other thread, this one goes on.
-                    if successor.is_ok() {
-                        return;
+                    match spawn_commit(pipeline.clone(), events.clone()) {
+                        Ok(()) => return,
+                        Err(e) => tracing::debug!("the commit thread goes on: {e}"),
                     }
                 }
                 Ok(Ok(Returned::AtTheEnd)) => break Ok(()),

@@ -126,7 +126,9 @@ impl TreeLoop {
     /// Gives the memory of a load back, now that it is over.
     fn give_back(&mut self) {
         self.server.shrink();
-        self.connections.shrink_to_fit();
+        if self.connections.len() < self.connections.capacity() / 4 {
+            self.connections.shrink_to(2 * self.connections.len());
+        }
         self.pipeline.relieve();
         rest::give_back();
     }
@@ -263,6 +265,7 @@ impl TreeLoop {
             Event::Frames(id, frames) => self.handle_frames(now, since, id, frames),
             Event::Disconnected(id) => {
                 Counters::count(&self.metrics.events.dropped);
+                self.rest.count(1);
                 self.server.disconnected(id);
                 self.connections.remove(&id);
             }
@@ -310,6 +313,9 @@ impl TreeLoop {
     fn hand_over(&mut self, since: Instant, timeouts: bool) -> bool {
         self.in_part = 0;
         let changes = self.server.take_changes();
+        if timeouts {
+            self.rest.count(changes.len());
+        }
         let mut replies = Vec::new();
         for (id, output) in self.server.take_outputs() {
             // A connection that is gone gets nothing.

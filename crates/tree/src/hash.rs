@@ -24,6 +24,13 @@ pub(crate) fn shrink<K: Eq + Hash, V>(table: &mut HashMap<K, V>) {
     }
 }
 
+/// The same for a set.
+pub(crate) fn shrink_set<T: Eq + Hash>(set: &mut HashSet<T>) {
+    if set.len() < set.capacity() / 4 {
+        set.shrink_to(2 * set.len());
+    }
+}
+
 /// A hash that is seeded once in a process.
 ///
 /// Not the `RandomState` of its library, which takes its seed from a clock.

@@ -358,11 +358,20 @@ impl Tree {
         self.touched.shrink_to(TOUCHED);
     }
 
-    /// Gives memory back that is there for more than the tree holds now.
+    /// Gives the memory back that large tables have for more than the tree holds now.
     pub(crate) fn shrink(&mut self) {
         hash::shrink(&mut self.nodes);
         hash::shrink(&mut self.ephemerals);
+        self.ephemerals.values_mut().for_each(hash::shrink_set);
+        hash::shrink_set(&mut self.empty_containers);
         self.touched.shrink_to_fit();
+    }
+
+    /// For how many nodes, sessions with ephemerals and touched paths there is memory.
+    #[cfg(test)]
+    pub(crate) fn room(&self) -> [usize; 4] {
+        let (nodes, ephemerals) = (self.nodes.capacity(), self.ephemerals.capacity());
+        [nodes, ephemerals, self.empty_containers.capacity(), self.touched.capacity()]
     }
 
     /// Adds a node from storage, whose parent may come later; `false` if it is there already.

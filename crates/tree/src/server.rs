@@ -182,10 +182,11 @@ impl Server {
         expired
     }
 
-    /// Gives memory back that is there for more nodes, watches and connections than there are now.
+    /// Gives the memory back that large tables have for more nodes, watches and connections than
+    /// there are now.
     ///
-    /// To be called when there is nothing else to do: a table that is less than a quarter full moves
-    /// what it holds.
+    /// To be called when there is nothing else to do: a table of which less than a quarter is used
+    /// moves what it holds.
     pub fn shrink(&mut self) {
         self.tree.shrink();
         self.watches.shrink();

@@ -117,6 +117,12 @@ impl WatchTable {
         hash::shrink(&mut self.by_connection);
     }
 
+    /// For how many paths and connections there is memory.
+    #[cfg(test)]
+    pub(crate) fn room(&self) -> [usize; 2] {
+        [self.by_path.capacity(), self.by_connection.capacity()]
+    }
+
     /// How many paths a connection watches.
     pub(crate) fn paths_of(&self, connection: ConnectionId) -> usize {
         self.by_connection.get(&connection).map_or(0, BTreeSet::len)

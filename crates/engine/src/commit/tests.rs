@@ -1,9 +1,11 @@
 //! The line in front of the disk, step by step.
 
+use std::collections::HashSet;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Mutex;
 use std::task::{Context, Poll, Waker};
+use std::thread::ThreadId;
 
 use lockkeeper_tree::{Change, CloseReason, ConnectionId};
 use tokio::net::UnixStream;
@@ -163,10 +165,44 @@ fn the_commit_thread_keeps_awake_beside_a_series_of_the_tree_threads_commits() {
     assert!(woke, "so short a one is");
 }
 
-/// Between two groups a new thread takes over, and nobody notices: not whoever submits, and not
+/// Notes on which threads something is committed.
+#[derive(Default)]
+struct Committers(Arc<Mutex<Vec<ThreadId>>>);
+
+impl tracing::Subscriber for Committers {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        metadata.name() == "commit"
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(thread::current().id());
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+    fn event(&self, _: &tracing::Event<'_>) {}
+
+    fn enter(&self, _: &span::Id) {}
+
+    fn exit(&self, _: &span::Id) {}
+}
+
+/// Another thread takes over, at whatever moment, and nobody notices: not whoever submits, and not
 /// whoever waits for the end of the last one.
 #[test]
 fn a_relieved_commit_thread_has_a_successor() {
+    let committers = Committers::default();
+    let threads = Arc::clone(&committers.0);
+    tracing::subscriber::with_default(committers, relieve_again_and_again);
+    let threads = threads.lock().unwrap();
+    let others: HashSet<&ThreadId> = threads.iter().collect();
+    assert!(others.len() > 3, "{threads:?}");
+}
+
+fn relieve_again_and_again() {
     let dir = tempfile::tempdir().unwrap();
     let storage = Storage::open(Some(dir.path()), Durability::Sync).unwrap();
     let pipeline = Arc::new(Pipeline::new(Durability::Sync, storage, Arc::new(Metrics::new())));
@@ -185,7 +221,12 @@ fn a_relieved_commit_thread_has_a_successor() {
         until(|| !pipeline.lock().relieved);
         until(|| pipeline.lock_disk().writes.room() == 0);
     }
-    // Not with something in its hands, and in the middle of nothing either.
+    for _ in 0..100 {
+        pipeline.relieve();
+        submit();
+    }
+    until(|| pipeline.waiting() == 0);
+    // Also while it is paused with something in the line.
     pipeline.pause(true);
     submit();
     pipeline.relieve();
@@ -195,8 +236,10 @@ fn a_relieved_commit_thread_has_a_successor() {
     assert!(ends.try_recv().is_err(), "that was no end");
     pipeline.relieve();
     pipeline.finish();
-    assert!(matches!(ends.blocking_recv(), Some(Event::CommitEnded(Ok(())))));
-    assert!(ends.blocking_recv().is_none(), "of the last thread");
+    until(|| !ends.is_empty());
+    assert!(matches!(ends.try_recv(), Ok(Event::CommitEnded(Ok(())))));
+    until(|| ends.is_closed());
+    assert!(ends.try_recv().is_err(), "there is one end");
     assert!(pipeline.lock_disk().storage.is_none(), "the data directory is given up");
 }
 

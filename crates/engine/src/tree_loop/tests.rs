@@ -1,5 +1,7 @@
-//! The tree thread, held up.
+//! The tree thread, held up, and at rest.
 
+use std::collections::HashSet;
+use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::mpsc::channel;
@@ -12,6 +14,41 @@ use lockkeeper_wire::{
 
 use super::*;
 use crate::Engine;
+
+#[cfg(target_os = "linux")]
+fn commit_threads() -> HashSet<String> {
+    let tasks = fs::read_dir("/proc/self/task").unwrap().flatten();
+    let is_one = |id: &String| {
+        let name = fs::read_to_string(format!("/proc/self/task/{id}/comm"));
+        name.is_ok_and(|name| name.starts_with("lockkeeper-comm"))
+    };
+    tasks.map(|task| task.file_name().to_string_lossy().into_owned()).filter(is_one).collect()
+}
+
+/// What a load has left goes back: seen by the commit thread, which does so by its end.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn when_a_load_is_over_another_commit_thread_goes_on() {
+    let engine = Engine::builder().start().await.unwrap();
+    // A thread names itself.
+    let mut before = commit_threads();
+    while before.is_empty() {
+        before = commit_threads();
+    }
+    let client = come(&engine, None);
+    answer(&client);
+    let mut pings = BytesMut::new();
+    for _ in 0..1_000 {
+        write_frame(&mut pings, |out| out.extend_from_slice(&[255, 255, 255, 254, 0, 0, 0, 11]));
+    }
+    (&client).write_all(&pings).unwrap();
+    let since = Instant::now();
+    while commit_threads().is_empty() || !commit_threads().is_disjoint(&before) {
+        assert!(since.elapsed() < Duration::from_secs(60), "in vain");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    answer(&come(&engine, None));
+}
 
 const TICK: Duration = Duration::from_millis(20);
 const TIMEOUT: Duration = Duration::from_millis(200);

@@ -192,3 +192,38 @@ fn data_in_the_tree_does_not_pin_the_frame() {
     world.frame(client.connection, frame.clone());
     assert!(frame.is_unique(), "the tree still refers to it");
 }
+
+/// Tables keep what they had when they held most, unless they are told.
+#[test]
+fn what_a_load_has_left_free_is_given_back() {
+    let mut world = World::new();
+    let staying = world.client();
+    world.create(&staying, "/stays", Ephemeral);
+    let clients: Vec<Client> = (0..100).map(|_| world.client()).collect();
+    for (i, client) in clients.iter().enumerate() {
+        for k in 0..50 {
+            world.create(client, &format!("/c-{i}-{k}"), Container);
+            world.create(client, &format!("/e-{i}-{k}"), Ephemeral);
+            world.ask(client, &exists(&format!("/e-{i}-{k}/gone"), true)).unwrap_err();
+        }
+    }
+    for (i, client) in clients.iter().enumerate() {
+        for k in 0..50 {
+            world.ask(client, &delete(&format!("/c-{i}-{k}"), -1)).unwrap();
+        }
+        world.ask(client, &Request::CloseSession).unwrap();
+        world.server.disconnected(client.connection);
+    }
+    let _ = world.server.take_changes();
+    let before = (world.server.tree.room(), world.server.watches.room());
+    world.server.shrink();
+    let after = (world.server.tree.room(), world.server.watches.room());
+    let little = |before: &[usize], after: &[usize]| {
+        before.iter().zip(after).all(|(before, after)| *before > 20 && after * 3 < *before)
+    };
+    assert!(little(&before.0[..2], &after.0[..2]), "{before:?} {after:?}");
+    assert!(little(&before.1, &after.1), "{before:?} {after:?}");
+    assert!(after.0.iter().sum::<usize>() < 200, "{before:?} {after:?}");
+    assert!(world.stat(&staying, "/stays").is_some());
+    assert_eq!(world.create(&staying, "/stays-too", Ephemeral), "/stays-too");
+}
