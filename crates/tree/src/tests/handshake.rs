@@ -76,20 +76,6 @@ fn reconnecting_closes_the_older_connection() {
     assert_eq!(world.server.stats().connections, 1);
 }
 
-/// The end of the first connection is heard of when the session is on its second already, which
-/// must not be forgotten: ZooKeeper does, and leaves it open when the session comes back again.
-#[test]
-fn a_connection_that_ends_late_does_not_take_its_successors_place() {
-    let mut world = World::new();
-    let first = world.client();
-    let second = world.reconnect(&first);
-    world.server.disconnected(first.connection);
-    let third = world.reconnect(&second);
-    assert_eq!(world.received(&second), ["closed Reconnected"]);
-    world.server.disconnected(second.connection);
-    assert!(world.ask(&third, &Request::Ping).is_ok());
-}
-
 #[test]
 fn a_reconnect_negotiates_the_timeout_again() {
     let mut world = World::new();
