@@ -410,7 +410,6 @@ struct Group {
 }
 
 /// Why the commit thread has returned.
-#[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Returned {
     /// All is committed, and the data directory is given up.
     AtTheEnd,

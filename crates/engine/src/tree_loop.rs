@@ -126,9 +126,7 @@ impl TreeLoop {
     /// Gives the memory of a load back, now that it is over.
     fn give_back(&mut self) {
         self.server.shrink();
-        if self.connections.len() < self.connections.capacity() / 4 {
-            self.connections.shrink_to(2 * self.connections.len());
-        }
+        self.connections.shrink_to(2 * self.connections.len());
         self.pipeline.relieve();
         rest::give_back();
     }

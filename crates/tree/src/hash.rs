@@ -19,16 +19,13 @@ pub(crate) type HashSet<T> = std::collections::HashSet<T, QuickHash>;
 /// Gives the memory of a table back that is there for more than four times what it holds. By itself
 /// a table keeps what it had when it held most.
 pub(crate) fn shrink<K: Eq + Hash, V>(table: &mut HashMap<K, V>) {
-    if table.len() < table.capacity() / 4 {
-        table.shrink_to(2 * table.len());
-    }
+    // As its sizes are powers of two, a table that is fuller stays as it is.
+    table.shrink_to(2 * table.len());
 }
 
 /// The same for a set.
 pub(crate) fn shrink_set<T: Eq + Hash>(set: &mut HashSet<T>) {
-    if set.len() < set.capacity() / 4 {
-        set.shrink_to(2 * set.len());
-    }
+    set.shrink_to(2 * set.len());
 }
 
 /// A hash that is seeded once in a process.
