@@ -17,6 +17,7 @@
 //!   demo/        the story of locks on ZooKeeper, live
 //!   bench/       how fast locks are here
 //!   shell        completions and the manual page
+//!   allocator    that of all these, and when it gives memory back
 //!
 //!   args         the command line            names     lock names and durations
 //!   connect      from the options to a session
@@ -28,6 +29,7 @@
 //! long as this process or its watchdog gets to run; and if this process is killed, so is the
 //! command.
 
+mod allocator;
 mod args;
 mod bench;
 mod connect;
@@ -52,11 +54,6 @@ use std::process::ExitCode;
 
 use crate::args::{Cli, Command};
 use crate::exit::{Exit, Failure};
-
-/// What one of the engine's threads allocates another one frees, which the C library's allocator
-/// pays for with locks; see `docs/decisions/0008-allocator.md`.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     // Before the command line is parsed: the environment is the user's command's by now.

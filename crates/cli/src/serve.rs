@@ -16,7 +16,7 @@ use self::limits::Limits;
 use crate::args::Directory;
 use crate::exit::{Exit, Failure};
 use crate::zoo_cfg::ZooCfg;
-use crate::{local, names};
+use crate::{allocator, local, names};
 
 const DEFAULT_PORT: u16 = 2181;
 
@@ -162,7 +162,8 @@ fn builder(options: Options) -> Result<Builder, Failure> {
         listen.extend(file.address().or(tls.is_none().then_some(default)));
     }
     // What the file says comes first, so that the command line has the last word.
-    let mut builder = file.apply(Engine::builder().durability(options.durability));
+    let engine = Engine::builder().at_rest(allocator::give_back);
+    let mut builder = file.apply(engine.durability(options.durability));
     builder = options.limits.apply(builder);
     builder = listen.into_iter().fold(builder, Builder::listen);
     if let Some((addresses, tls)) = tls {

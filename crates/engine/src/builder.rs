@@ -40,6 +40,7 @@ pub struct Builder {
     super_digest: Option<Secret>,
     words: Vec<String>,
     metrics_address: Option<SocketAddr>,
+    at_rest: Option<fn()>,
 }
 
 /// A text that no log may show.
@@ -77,6 +78,7 @@ impl Default for Builder {
             super_digest: None,
             words: Vec::new(),
             metrics_address: None,
+            at_rest: None,
         }
     }
 }
@@ -195,6 +197,16 @@ impl Builder {
         self
     }
 
+    /// Calls this when the engine comes to rest after a load, on the thread that owns the tree: two
+    /// and four seconds or so after the last of many requests, expiries or broken connections. By
+    /// then the engine has freed what only the load needed; an allocator that has a heap for each
+    /// thread can be made to give it back to the system here. Clients wait meanwhile, and a panic
+    /// ends the engine.
+    pub fn at_rest(mut self, give_back: fn()) -> Self {
+        self.at_rest = Some(give_back);
+        self
+    }
+
     /// Starts the engine: returns when it listens, with all that its data directory holds.
     ///
     /// It runs on threads of its own, so it neither needs a runtime here nor suffers when the
@@ -244,6 +256,7 @@ impl Builder {
             #[cfg(feature = "tls")]
             tls: self.tls,
             metrics_address: self.metrics_address,
+            at_rest: self.at_rest,
             words,
             config,
         })
@@ -293,6 +306,7 @@ pub(crate) struct Plan {
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<(Vec<SocketAddr>, Tls)>,
     pub(crate) metrics_address: Option<SocketAddr>,
+    pub(crate) at_rest: Option<fn()>,
     pub(crate) words: Words,
     pub(crate) config: Config,
 }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use lockkeeper_tree::Server;
 use tokio::net::{TcpListener, UnixListener};
@@ -37,7 +37,7 @@ use crate::rest::Rest;
 use crate::storage::{Snapshots, Storage};
 use crate::tree_loop::{Event, TreeLoop};
 use crate::unix_socket::{SocketFile, listen_at};
-use crate::{control, http, open_files};
+use crate::{clock, control, http, open_files};
 
 /// Starts the tree thread, which does the rest: opening a large data directory takes its time, and
 /// the caller's runtime is not to wait for it.
@@ -217,7 +217,7 @@ impl Running {
             accepting.spawn(http::serve(listener, hub.clone()));
         }
         Ok(Self {
-            tree: tree_loop(server, deliveries, &hub),
+            tree: tree_loop(plan, server, deliveries, &hub),
             hub,
             metrics_address,
             snapshots,
@@ -280,7 +280,7 @@ impl Running {
     }
 }
 
-fn tree_loop(server: Server, events: UnboundedReceiver<Event>, hub: &Hub) -> TreeLoop {
+fn tree_loop(plan: &Plan, server: Server, events: UnboundedReceiver<Event>, hub: &Hub) -> TreeLoop {
     hub.metrics.observe(server.stats());
     TreeLoop {
         server,
@@ -295,7 +295,8 @@ fn tree_loop(server: Server, events: UnboundedReceiver<Event>, hub: &Hub) -> Tre
         lookout: false,
         askers: Askers::default(),
         in_part: 0,
-        rest: Rest::new(Instant::now()),
+        rest: Rest::new(clock::now().monotonic),
+        at_rest: plan.at_rest,
         ending: None,
     }
 }

@@ -24,7 +24,7 @@ use crate::connection::Connection;
 use crate::error::EngineError;
 use crate::metrics::{Counters, Metrics};
 use crate::ops::{Op, OpCounts};
-use crate::rest::{self, Rest};
+use crate::rest::Rest;
 use crate::{StorageError, clock};
 
 /// How many deliveries one round takes at most, so that the first of them is not kept waiting.
@@ -98,6 +98,8 @@ pub(crate) struct TreeLoop {
     /// How many requests were handled whose effects have not been handed over.
     pub(crate) in_part: usize,
     pub(crate) rest: Rest,
+    /// What the embedding program does at rest.
+    pub(crate) at_rest: Option<fn()>,
     /// How the engine is to end, once that is known.
     pub(crate) ending: Option<Result<(), EngineError>>,
 }
@@ -108,12 +110,13 @@ impl TreeLoop {
         let mut round = Vec::with_capacity(MAX_ROUND);
         loop {
             self.wait(&mut round).await;
-            let due = self.is_due(self.now());
+            let now = self.now();
+            let due = self.is_due(now);
             if due {
                 self.catch_up(&mut round).await;
             }
             self.handle(&mut round, due);
-            if self.rest.has_come(Instant::now()) {
+            if self.rest.has_come(now.monotonic) {
                 round = Vec::new();
                 self.give_back();
             }
@@ -128,7 +131,9 @@ impl TreeLoop {
         self.server.shrink();
         self.connections.shrink_to(2 * self.connections.len());
         self.pipeline.relieve();
-        rest::give_back();
+        if let Some(at_rest) = self.at_rest {
+            at_rest();
+        }
     }
 
     /// What time it is for the tree: later than elsewhere if a test has skipped some.

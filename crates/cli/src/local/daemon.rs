@@ -15,7 +15,7 @@ use tokio::time::sleep;
 use super::control::Control;
 use super::home::Home;
 use crate::exit::{Exit, Failure};
-use crate::names;
+use crate::{allocator, names};
 
 /// The word that asks for this.
 pub(super) const WORD: &str = "__local-engine";
@@ -104,6 +104,7 @@ async fn start(home: &Home, durability: Durability) -> Result<(Engine, Control),
         .durability(durability)
         .tick(TICK)
         .max_session_timeout(LONGEST_SESSION)
+        .at_rest(allocator::give_back)
         .start()
         .await?;
     // The data directory is ours by now, so nobody else answers at the other socket.

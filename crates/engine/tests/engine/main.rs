@@ -1,5 +1,6 @@
 //! The engine from outside: raw frames over real sockets.
 
+mod at_rest;
 mod client;
 mod controls;
 mod crash;
