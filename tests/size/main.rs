@@ -19,7 +19,7 @@ const STARTS: usize = 11;
 const CLIENTS: usize = 16;
 const ROUNDS: usize = 1_000;
 /// How long a server is left alone before it counts as idle.
-const REST: Duration = Duration::from_secs(3);
+const REST: Duration = Duration::from_secs(10);
 /// What a JVM takes depends on how much garbage it has made; the middle of these is told.
 const IDLE_RUNS: usize = 3;
 

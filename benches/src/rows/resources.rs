@@ -20,8 +20,9 @@ use crate::peers::{Memory, free_port, lockkeeper};
 use crate::rows::sessions;
 use crate::system::{Fsync, System};
 
-/// How long a server has had nothing to do when it counts as idle.
-const REST: Duration = Duration::from_secs(6);
+/// How long a server has had nothing to do when it counts as idle: the engine has given memory back
+/// for the second time by then.
+const REST: Duration = Duration::from_secs(10);
 
 /// Contenders of one lock: the listing that each gets grows with them.
 const LINE: usize = 100;

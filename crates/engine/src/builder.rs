@@ -10,6 +10,7 @@ use lockkeeper_wire::MAX_FRAME;
 
 use crate::conversation::Limits;
 use crate::engine::Engine;
+use crate::rest::AtRest;
 #[cfg(feature = "tls")]
 use crate::tls::Tls;
 use crate::words::Words;
@@ -40,7 +41,7 @@ pub struct Builder {
     super_digest: Option<Secret>,
     words: Vec<String>,
     metrics_address: Option<SocketAddr>,
-    at_rest: Option<fn()>,
+    at_rest: Option<AtRest>,
 }
 
 /// A text that no log may show.
@@ -197,13 +198,15 @@ impl Builder {
         self
     }
 
-    /// Calls this when the engine comes to rest after a load, on the thread that owns the tree: two
-    /// and four seconds or so after the last of many requests, expiries or broken connections. By
-    /// then the engine has freed what only the load needed; an allocator that has a heap for each
-    /// thread can be made to give it back to the system here. Clients wait meanwhile, and a panic
-    /// ends the engine.
-    pub fn at_rest(mut self, give_back: fn()) -> Self {
-        self.at_rest = Some(give_back);
+    /// Does this when the engine comes to rest after a load (more than 200 requests and changes
+    /// within 2 s), on the thread that owns the tree: 2 to 5 s after the load, and once more 2 to
+    /// 3 s later. By then the engine has freed what only the load needed; an allocator that has a
+    /// heap for each thread can be made to give it back to the system here.
+    ///
+    /// Clients wait meanwhile. The thread runs a `tokio` runtime, so nothing may block on another
+    /// there; a panic ends the engine with [`EngineError::Panicked`](crate::EngineError::Panicked).
+    pub fn at_rest(mut self, action: impl Fn() + Send + Sync + 'static) -> Self {
+        self.at_rest = Some(AtRest::new(action));
         self
     }
 
@@ -306,7 +309,7 @@ pub(crate) struct Plan {
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<(Vec<SocketAddr>, Tls)>,
     pub(crate) metrics_address: Option<SocketAddr>,
-    pub(crate) at_rest: Option<fn()>,
+    pub(crate) at_rest: Option<AtRest>,
     pub(crate) words: Words,
     pub(crate) config: Config,
 }

@@ -1,6 +1,8 @@
 //! When the engine comes to rest after a load, and memory is to go back
 //! (`docs/decisions/0008-allocator.md`).
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How often it is asked whether the engine rests. Longer than an allocator like mimalloc keeps
@@ -9,7 +11,7 @@ const INTERVAL: Duration = Duration::from_secs(2);
 /// How often rest comes after a load: what the first time has freed, an allocator gives back when
 /// it is asked again later.
 const TIMES: u8 = 2;
-/// Up to how many requests an interval counts as rest: some sessions' pings.
+/// Up to how many requests and changes an interval counts as rest: some sessions' pings.
 const FEW: usize = 200;
 
 /// Whether a load is over.
@@ -17,32 +19,52 @@ const FEW: usize = 200;
 pub(crate) struct Rest {
     /// When the present interval began.
     since: Duration,
-    /// The requests of the present interval.
-    requests: usize,
+    /// The requests of the present interval, and what they and the time have changed.
+    load: usize,
     /// How often rest is still to come, as there was more to do lately.
     to_come: u8,
 }
 
 impl Rest {
     pub(crate) fn new(now: Duration) -> Self {
-        Self { since: now, requests: 0, to_come: 0 }
+        Self { since: now, load: 0, to_come: 0 }
     }
 
-    pub(crate) fn count(&mut self, requests: usize) {
-        self.requests += requests;
+    pub(crate) fn count(&mut self, load: usize) {
+        self.load += load;
     }
 
-    /// Whether a load has ended a while ago. True [`TIMES`] times after each. To be asked at least
-    /// once an interval.
+    /// Whether nothing but rest was in the last whole interval. True [`TIMES`] times after each load.
+    /// To be asked at least once an interval.
     pub(crate) fn has_come(&mut self, now: Duration) -> bool {
         if now.saturating_sub(self.since) < INTERVAL {
             return false;
         }
-        let few = self.requests <= FEW;
+        let few = self.load <= FEW;
         let come = few && self.to_come > 0;
         let to_come = if few { self.to_come.saturating_sub(1) } else { TIMES };
-        *self = Self { since: now, requests: 0, to_come };
+        *self = Self { since: now, load: 0, to_come };
         come
+    }
+}
+
+/// What the embedding program does at rest.
+#[derive(Clone)]
+pub(crate) struct AtRest(Arc<dyn Fn() + Send + Sync>);
+
+impl AtRest {
+    pub(crate) fn new(action: impl Fn() + Send + Sync + 'static) -> Self {
+        Self(Arc::new(action))
+    }
+
+    pub(crate) fn act(&self) {
+        (self.0)();
+    }
+}
+
+impl fmt::Debug for AtRest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AtRest(..)")
     }
 }
 

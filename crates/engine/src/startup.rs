@@ -296,7 +296,7 @@ fn tree_loop(plan: &Plan, server: Server, events: UnboundedReceiver<Event>, hub:
         askers: Askers::default(),
         in_part: 0,
         rest: Rest::new(clock::now().monotonic),
-        at_rest: plan.at_rest,
+        at_rest: plan.at_rest.clone(),
         ending: None,
     }
 }

@@ -24,7 +24,7 @@ use crate::connection::Connection;
 use crate::error::EngineError;
 use crate::metrics::{Counters, Metrics};
 use crate::ops::{Op, OpCounts};
-use crate::rest::Rest;
+use crate::rest::{AtRest, Rest};
 use crate::{StorageError, clock};
 
 /// How many deliveries one round takes at most, so that the first of them is not kept waiting.
@@ -99,7 +99,7 @@ pub(crate) struct TreeLoop {
     pub(crate) in_part: usize,
     pub(crate) rest: Rest,
     /// What the embedding program does at rest.
-    pub(crate) at_rest: Option<fn()>,
+    pub(crate) at_rest: Option<AtRest>,
     /// How the engine is to end, once that is known.
     pub(crate) ending: Option<Result<(), EngineError>>,
 }
@@ -116,12 +116,12 @@ impl TreeLoop {
                 self.catch_up(&mut round).await;
             }
             self.handle(&mut round, due);
+            if let Some(ending) = self.ending.take() {
+                return ending;
+            }
             if self.rest.has_come(now.monotonic) {
                 round = Vec::new();
                 self.give_back();
-            }
-            if let Some(ending) = self.ending.take() {
-                return ending;
             }
         }
     }
@@ -131,8 +131,8 @@ impl TreeLoop {
         self.server.shrink();
         self.connections.shrink_to(2 * self.connections.len());
         self.pipeline.relieve();
-        if let Some(at_rest) = self.at_rest {
-            at_rest();
+        if let Some(at_rest) = &self.at_rest {
+            at_rest.act();
         }
     }
 
@@ -316,9 +316,7 @@ impl TreeLoop {
     fn hand_over(&mut self, since: Instant, timeouts: bool) -> bool {
         self.in_part = 0;
         let changes = self.server.take_changes();
-        if timeouts {
-            self.rest.count(changes.len());
-        }
+        self.rest.count(changes.len());
         let mut replies = Vec::new();
         for (id, output) in self.server.take_outputs() {
             // A connection that is gone gets nothing.

@@ -1,7 +1,5 @@
 //! The tree thread, held up, and at rest.
 
-use std::collections::HashSet;
-use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::mpsc::channel;
@@ -16,7 +14,9 @@ use super::*;
 use crate::Engine;
 
 #[cfg(target_os = "linux")]
-fn commit_threads() -> HashSet<String> {
+fn commit_threads() -> std::collections::HashSet<String> {
+    use std::fs;
+
     let tasks = fs::read_dir("/proc/self/task").unwrap().flatten();
     let is_one = |id: &String| {
         let name = fs::read_to_string(format!("/proc/self/task/{id}/comm"));

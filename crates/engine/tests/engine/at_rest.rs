@@ -1,5 +1,6 @@
 //! What the embedding program does when a load is over.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -11,10 +12,14 @@ use crate::client::{Client, create, eventually};
 const LONG: Duration = Duration::from_secs(30);
 const MANY: usize = 1_000;
 
-/// An engine on which [`LONG`] is short.
-async fn engine(give_back: fn()) -> Engine {
-    let builder = Engine::builder().max_session_timeout(LONG * 100).at_rest(give_back);
-    builder.start().await.unwrap()
+/// An engine on which [`LONG`] is short, and how often it came to rest.
+async fn engine() -> (Engine, Arc<AtomicUsize>) {
+    let rests = Arc::new(AtomicUsize::new(0));
+    let counted = rests.clone();
+    let builder = Engine::builder().max_session_timeout(LONG * 100).at_rest(move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+    });
+    (builder.start().await.unwrap(), rests)
 }
 
 /// Lets time pass until rest would have come more often than it may.
@@ -27,44 +32,41 @@ async fn let_it_rest(engine: &Engine, client: &mut Client) {
 
 #[tokio::test]
 async fn rest_comes_twice_after_many_requests() {
-    static RESTS: AtomicUsize = AtomicUsize::new(0);
-    let engine = engine(|| {
-        RESTS.fetch_add(1, Ordering::Relaxed);
-    })
-    .await;
+    let (engine, rests) = engine().await;
     let mut client = Client::connect(&engine, LONG * 100);
     let_it_rest(&engine, &mut client).await;
-    assert_eq!(RESTS.load(Ordering::Relaxed), 0, "there was no load");
+    assert_eq!(rests.load(Ordering::Relaxed), 0, "there was no load");
     for after in [2, 4] {
         client.send(&vec![Request::Ping; MANY]);
         for _ in 0..MANY {
             client.reply().unwrap();
         }
         let_it_rest(&engine, &mut client).await;
-        assert_eq!(RESTS.load(Ordering::Relaxed), after);
+        assert_eq!(rests.load(Ordering::Relaxed), after);
     }
 }
 
 #[tokio::test]
 async fn what_ends_with_a_session_counts_as_load() {
-    static RESTS: AtomicUsize = AtomicUsize::new(0);
-    let engine = engine(|| {
-        RESTS.fetch_add(1, Ordering::Relaxed);
-    })
-    .await;
+    let (engine, rests) = engine().await;
     let mut client = Client::connect(&engine, LONG * 100);
-    let mut silent = Client::connect(&engine, LONG);
-    let nodes: Vec<Request> =
-        (0..MANY).map(|i| create(&format!("/{i}"), CreateMode::Ephemeral)).collect();
-    silent.send(&nodes);
-    for _ in 0..MANY {
-        silent.reply().unwrap();
-    }
-    let_it_rest(&engine, &mut client).await;
-    assert_eq!((RESTS.load(Ordering::Relaxed), engine.sessions()), (2, 2));
+    for (so_far, in_order) in [(0, false), (4, true)] {
+        let mut owner = Client::connect(&engine, LONG);
+        let nodes = (0..MANY).map(|i| create(&format!("/{i}"), CreateMode::Ephemeral));
+        owner.send(&nodes.collect::<Vec<Request>>());
+        for _ in 0..MANY {
+            owner.reply().unwrap();
+        }
+        let_it_rest(&engine, &mut client).await;
+        assert_eq!((rests.load(Ordering::Relaxed), engine.sessions()), (so_far + 2, 2));
 
-    engine.skip_time(LONG * 2).await;
-    eventually("the silent session is over", || engine.sessions() == 1);
-    let_it_rest(&engine, &mut client).await;
-    assert_eq!(RESTS.load(Ordering::Relaxed), 4);
+        if in_order {
+            owner.call(Request::CloseSession).unwrap();
+        } else {
+            engine.skip_time(LONG * 2).await;
+        }
+        eventually("its session is over", || engine.sessions() == 1);
+        let_it_rest(&engine, &mut client).await;
+        assert_eq!(rests.load(Ordering::Relaxed), so_far + 4);
+    }
 }
