@@ -75,8 +75,9 @@ impl Bench {
         }
     }
 
-    /// Gives each of `turns` its turn, round after round, each round from another start, so that
-    /// whatever the machine does besides hits all of them alike. One that fails has no more turns.
+    /// Gives each of `turns` its turn, round after round, each round in another order, so that
+    /// whatever the machine does besides, and what one leaves for the next, hits all of them alike.
+    /// One that fails has no more turns.
     pub(crate) async fn interleave<T: Turn>(
         &mut self,
         rounds: usize,
@@ -85,8 +86,7 @@ impl Bench {
     ) {
         let mut failed = HashSet::new();
         for round in 0..rounds {
-            for place in 0..turns.len() {
-                let index = (place + round) % turns.len();
+            for index in order(turns.len(), round) {
                 if failed.contains(&index) {
                     continue;
                 }
@@ -172,4 +172,30 @@ impl<T: std::fmt::Display> Turn for (System, T) {
 
 pub(crate) fn micros(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e6
+}
+
+/// In which order the turns of a round come: in every run the same.
+fn order(turns: usize, round: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..turns).collect();
+    fastrand::Rng::with_seed(round as u64).shuffle(&mut order);
+    order
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn in_every_round_others_follow_each_other() {
+        let rounds: Vec<Vec<usize>> = (0..3).map(|round| order(18, round)).collect();
+        for (index, round) in rounds.iter().enumerate() {
+            assert_eq!(round, &order(18, index), "another run");
+            assert_eq!(round.iter().copied().collect::<BTreeSet<_>>(), (0..18).collect());
+        }
+        let pairs = |round: &[usize]| round.windows(2).map(<[usize]>::to_vec).collect();
+        let in_all = rounds.iter().map(|round| pairs(round)).reduce(|a: BTreeSet<_>, b| &a & &b);
+        assert_eq!(in_all, Some(BTreeSet::new()));
+    }
 }

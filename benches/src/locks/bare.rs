@@ -9,7 +9,9 @@ use crate::measure::Lock;
 /// What a lock's node holds is about as long.
 const DATA: &[u8] = &[0x55; 100];
 
-const PREFIX: &str = "bare-";
+/// As long as a lock's, which has an id in it to be found by if the answer to the create is lost:
+/// each listing carries the names of all that wait.
+const PREFIX: &str = "_c_00000000-0000-0000-0000-000000000000-bare-";
 
 /// What is done when the node ahead has gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
