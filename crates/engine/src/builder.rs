@@ -198,9 +198,9 @@ impl Builder {
         self
     }
 
-    /// Does this when the engine comes to rest after a load (more than 200 requests and changes
-    /// within 2 s), on the thread that owns the tree: 2 to 5 s after the load, and once more 2 to
-    /// 3 s later. By then the engine has freed what only the load needed; an allocator that has a
+    /// Does this when the engine comes to rest after a load (more than 200 requests, changes and
+    /// ends of connections within 2 s), on the thread that owns the tree: 2 to 5 s after the load,
+    /// and once more 2 to 3 s later. By then the engine has freed what only the load needed; an allocator that has a
     /// heap for each thread can be made to give it back to the system here.
     ///
     /// Clients wait meanwhile. The thread runs a `tokio` runtime, so nothing may block on another

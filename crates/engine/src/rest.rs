@@ -19,7 +19,8 @@ const FEW: usize = 200;
 pub(crate) struct Rest {
     /// When the present interval began.
     since: Duration,
-    /// The requests of the present interval, and what they and the time have changed.
+    /// The requests and ends of connections of the present interval, and what they and the time have
+    /// changed.
     load: usize,
     /// How often rest is still to come, as there was more to do lately.
     to_come: u8,
