@@ -5,7 +5,7 @@ use lockkeeper_wire::{
 };
 
 use crate::acl::{self, Identity};
-use crate::nodes::{Node, Tree, name_of};
+use crate::nodes::{Node, Tree};
 
 type Result<T> = std::result::Result<T, ErrorCode>;
 
@@ -36,12 +36,12 @@ impl<'a> View<'a> {
     }
 
     pub(crate) fn children(self, path: &str) -> Result<Response> {
-        Ok(Response::Names(names(self.node(path, Permissions::READ)?)))
+        Ok(Response::Names(names(path, self.node(path, Permissions::READ)?)))
     }
 
     pub(crate) fn children_and_stat(self, path: &str) -> Result<Response> {
         let node = self.node(path, Permissions::READ)?;
-        Ok(Response::Children { names: names(node), stat: node.stat() })
+        Ok(Response::Children { names: names(path, node), stat: node.stat() })
     }
 
     /// Whoever may not change the list sees it without the digests of passwords.
@@ -87,11 +87,14 @@ impl<'a> View<'a> {
             (ReadOp::GetData(_), Ok(node)) => {
                 ReadResult::Data { data: node.data.clone(), stat: node.stat() }
             }
-            (ReadOp::GetChildren(_), Ok(node)) => ReadResult::Children(names(node)),
+            (ReadOp::GetChildren(_), Ok(node)) => ReadResult::Children(names(&request.path, node)),
         }
     }
 }
 
-fn names(node: &Node) -> Vec<String> {
-    node.children.iter().map(|path| name_of(path).to_owned()).collect()
+/// The names of the children of the node at `path`.
+fn names(path: &str, node: &Node) -> Vec<String> {
+    // Behind the slash. To look for it from the end of each path would cost as much as the rest.
+    let begin = if path == "/" { 1 } else { path.len() + 1 };
+    node.children.iter().map(|child| child[begin..].to_owned()).collect()
 }
