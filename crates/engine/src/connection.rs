@@ -135,7 +135,12 @@ impl Connection {
         }
         match output {
             Output::Send(bytes) => {
-                outgoing.buffer.extend_from_slice(&bytes);
+                if outgoing.buffer.is_empty() && bytes.len() > KEPT_BUFFER {
+                    // A long one goes as it is: copied, it would take as much room again.
+                    outgoing.buffer = bytes.into();
+                } else {
+                    outgoing.buffer.extend_from_slice(&bytes);
+                }
                 outgoing.traffic.answered(took);
             }
             Output::Close(reason) => {

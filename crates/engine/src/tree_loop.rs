@@ -32,6 +32,9 @@ const MAX_ROUND: usize = 1024;
 /// After how many requests of a round the effects so far leave: clients go on while the rest is
 /// handled, and the next commit begins. Smaller parts pay more for their writes than that gains.
 const PART: usize = 128;
+/// After how many bytes of replies they leave as well: the listings of a long line are long, and a
+/// hundred of them are more than a buffer should grow to.
+const PART_BYTES: usize = 256 * 1024;
 /// How long expiry rests after the engine has not listened for a while.
 const GRACE: Duration = Duration::from_millis(100);
 /// From how long a wait for the disk on, that was a while.
@@ -296,16 +299,12 @@ impl TreeLoop {
 
     fn handle_frames(&mut self, now: Now, since: Instant, id: ConnectionId, frames: Vec<Bytes>) {
         self.askers.asks(id, frames.len());
-        let mut frames = frames.into_iter();
-        while frames.len() > 0 {
-            let count = frames.len().min(PART - self.in_part);
-            self.count(id, &frames.as_slice()[..count]);
-            for frame in frames.by_ref().take(count) {
-                self.server.handle_frame(now, id, frame);
-            }
-            self.in_part += count;
-            self.rest.count(count);
-            if self.in_part == PART {
+        self.count(id, &frames);
+        for frame in frames {
+            self.ops.add(Op::of_frame(&frame).0);
+            self.server.handle_frame(now, id, frame);
+            self.in_part += 1;
+            if self.in_part == PART || self.server.bytes_to_send() >= PART_BYTES {
                 self.hand_over(since, false);
             }
         }
@@ -351,14 +350,9 @@ impl TreeLoop {
 
     fn count(&mut self, id: ConnectionId, frames: &[Bytes]) {
         self.metrics.received(frames.len(), frames.iter().map(Bytes::len).sum());
-        let mut last = None;
-        for frame in frames {
-            let (op, xid) = Op::of_frame(frame);
-            self.ops.add(op);
-            last = Some((op, xid));
-        }
-        if let (Some(last), Some(connection)) = (last, self.connections.get(&id)) {
-            connection.received(frames.len(), last);
+        self.rest.count(frames.len());
+        if let (Some(last), Some(connection)) = (frames.last(), self.connections.get(&id)) {
+            connection.received(frames.len(), Op::of_frame(last));
         }
     }
 

@@ -17,14 +17,14 @@ struct Pending {
 pub(crate) struct Outbox {
     pending: Vec<(ConnectionId, Pending)>,
     index: HashMap<ConnectionId, usize>,
+    /// How many bytes were written since the last [`Outbox::take`].
+    written: usize,
 }
 
 impl Outbox {
     pub(crate) fn frame(&mut self, connection: ConnectionId, content: impl FnOnce(&mut BytesMut)) {
-        let pending = self.of(connection);
-        if pending.close.is_none() {
-            write_frame(&mut pending.frames, content);
-        }
+        // No content is longer than that.
+        let _ = self.frame_within(connection, usize::MAX, content);
     }
 
     /// Adds a frame unless its content is longer than `max` bytes; its length is then the error.
@@ -41,6 +41,7 @@ impl Outbox {
         let before = pending.frames.len();
         let len = write_frame(&mut pending.frames, content);
         if len <= max {
+            self.written += len;
             return Ok(());
         }
         pending.frames.truncate(before);
@@ -73,7 +74,14 @@ impl Outbox {
         hash::shrink(&mut self.index);
     }
 
+    /// How many bytes were written since the last [`Outbox::take`]; those of connections that are
+    /// gone as well.
+    pub(crate) fn written(&self) -> usize {
+        self.written
+    }
+
     pub(crate) fn take(&mut self) -> Vec<(ConnectionId, Output)> {
+        self.written = 0;
         self.index.clear();
         let mut outputs = Vec::with_capacity(self.pending.len());
         for (connection, pending) in self.pending.drain(..) {

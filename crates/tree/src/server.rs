@@ -230,6 +230,11 @@ impl Server {
         self.outbox.take()
     }
 
+    /// How many bytes [`take_outputs`](Self::take_outputs) would give, about.
+    pub fn bytes_to_send(&self) -> usize {
+        self.outbox.written()
+    }
+
     /// What the operator should hear of since the last call.
     pub fn take_notices(&mut self) -> Vec<Notice> {
         self.notices.take()
