@@ -75,18 +75,29 @@ impl Bench {
         }
     }
 
-    /// Gives each of `turns` its turn, round after round, each round in another order, so that
-    /// whatever the machine does besides, and what one leaves for the next, hits all of them alike.
-    /// One that fails has no more turns.
+    /// Gives each of `turns` its turn, `rounds` times, as [`Self::interleave_each`] does.
     pub(crate) async fn interleave<T: Turn>(
         &mut self,
         rounds: usize,
         turns: &[T],
+        measure: impl AsyncFnMut(&mut Self, &T) -> Result<()>,
+    ) {
+        self.interleave_each(turns, |_| rounds, measure).await;
+    }
+
+    /// Gives each of `turns` its turn, as often as `rounds` says, round after round, each round in
+    /// another order, so that whatever the machine does besides, and what one leaves for the next,
+    /// hits all of them alike. One that fails has no more turns.
+    pub(crate) async fn interleave_each<T: Turn>(
+        &mut self,
+        turns: &[T],
+        rounds: impl Fn(&T) -> usize,
         mut measure: impl AsyncFnMut(&mut Self, &T) -> Result<()>,
     ) {
+        let rounds: Vec<usize> = turns.iter().map(rounds).collect();
         let mut failed = HashSet::new();
-        for round in 0..rounds {
-            for index in order(turns.len(), round) {
+        for round in 0..rounds.iter().copied().max().unwrap_or(0) {
+            for index in order(&rounds, round) {
                 if failed.contains(&index) {
                     continue;
                 }
@@ -96,7 +107,8 @@ impl Bench {
                     continue;
                 }
                 let seconds = self.begun.elapsed().as_secs();
-                eprintln!("{seconds:4} s  {}  round {} of {rounds}  {what}", self.row, round + 1);
+                let of = rounds[index];
+                eprintln!("{seconds:4} s  {}  round {} of {of}  {what}", self.row, round + 1);
                 if let Err(error) = measure(self, turn).await {
                     self.skip(&what, &error);
                     failed.insert(index);
@@ -174,9 +186,10 @@ pub(crate) fn micros(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e6
 }
 
-/// In which order the turns of a round come: in every run the same.
-fn order(turns: usize, round: usize) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..turns).collect();
+/// Who has a turn in a round, each of as many as `rounds` says, and in which order: in every run
+/// the same.
+fn order(rounds: &[usize], round: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..rounds.len()).filter(|&turn| round < rounds[turn]).collect();
     fastrand::Rng::with_seed(round as u64).shuffle(&mut order);
     order
 }
@@ -189,13 +202,20 @@ mod tests {
 
     #[test]
     fn in_every_round_others_follow_each_other() {
-        let rounds: Vec<Vec<usize>> = (0..3).map(|round| order(18, round)).collect();
+        let rounds: Vec<Vec<usize>> = (0..3).map(|round| order(&[3; 18], round)).collect();
         for (index, round) in rounds.iter().enumerate() {
-            assert_eq!(round, &order(18, index), "another run");
+            assert_eq!(round, &order(&[3; 18], index), "another run");
             assert_eq!(round.iter().copied().collect::<BTreeSet<_>>(), (0..18).collect());
         }
         let pairs = |round: &[usize]| round.windows(2).map(<[usize]>::to_vec).collect();
         let in_all = rounds.iter().map(|round| pairs(round)).reduce(|a: BTreeSet<_>, b| &a & &b);
         assert_eq!(in_all, Some(BTreeSet::new()));
+    }
+
+    #[test]
+    fn each_has_as_many_turns_as_it_shall_have() {
+        let mut turns: Vec<usize> = (0..7).flat_map(|round| order(&[7, 3, 0, 1], round)).collect();
+        turns.sort_unstable();
+        assert_eq!(turns, [0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 3]);
     }
 }

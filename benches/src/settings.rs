@@ -16,8 +16,11 @@ pub struct Settings {
     pub rounds: usize,
     /// How long a turn is.
     pub plan: Plan,
-    /// How long one on Apache ZooKeeper is, of those that targets are about: it takes a snapshot and
-    /// collects its garbage every few seconds, and what a turn of a second meets of that is chance.
+    /// How often and how long it is for what is held against Curator: Apache ZooKeeper takes a
+    /// snapshot and collects its garbage every few seconds, and what a turn of a second meets of
+    /// that is chance. What is left of it is a factor of two from turn to turn on some disks.
+    pub zookeeper_rounds: usize,
+    /// See `zookeeper_rounds`.
     pub zookeeper_plan: Plan,
     /// Tasks with a lock each.
     pub tasks: Vec<usize>,
@@ -45,6 +48,7 @@ impl Settings {
             only: None,
             rounds: 3,
             plan: plan(80, 250),
+            zookeeper_rounds: 3,
             zookeeper_plan: plan(80, 250),
             tasks: vec![1, 64, 256],
             clients: vec![8, 64],
@@ -64,6 +68,7 @@ impl Settings {
             only: None,
             rounds: 3,
             plan: plan(300, 1_000),
+            zookeeper_rounds: 5,
             zookeeper_plan: plan(300, 3_000),
             tasks: vec![1, 16, 64, 256, 1_024],
             clients: vec![2, 8, 64],
@@ -76,11 +81,12 @@ impl Settings {
         }
     }
 
-    /// How long a turn of this system is, which a target is about or not.
-    pub(crate) fn plan_of(&self, system: System, is_of_target: bool) -> Plan {
-        match is_of_target && system.is_on_zookeeper() {
-            true => self.zookeeper_plan,
-            false => self.plan,
+    /// How many turns this system has, and how long each is, with a load that a target is about or
+    /// not.
+    pub(crate) fn turns_of(&self, system: System, is_of_target: bool) -> (usize, Plan) {
+        match is_of_target && system.is_held_against_curator() {
+            true => (self.zookeeper_rounds, self.zookeeper_plan),
+            false => (self.rounds, self.plan),
         }
     }
 }

@@ -72,15 +72,16 @@ impl System {
         }
     }
 
-    /// Whether its server is Apache ZooKeeper.
-    pub(crate) fn is_on_zookeeper(self) -> bool {
+    /// Whether it has to do with P5 to P7: Curator, what is held against it, and the bound of both.
+    pub(crate) fn is_held_against_curator(self) -> bool {
         match self {
-            Self::OnZooKeeper
-            | Self::BareRequests(_)
-            | Self::Curator
+            Self::OnZooKeeper | Self::BareRequests(_) | Self::Curator => true,
+            Self::Engine(_)
             | Self::Kazoo
-            | Self::ZookeeperClient => true,
-            Self::Engine(_) | Self::Redis(_) | Self::Etcd | Self::Postgres => false,
+            | Self::ZookeeperClient
+            | Self::Redis(_)
+            | Self::Etcd
+            | Self::Postgres => false,
         }
     }
 

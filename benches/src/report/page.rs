@@ -116,11 +116,13 @@ fn opening(page: &mut Page, report: &Report, settings: &Settings) {
         (
             "turns",
             format!(
-                "{} rounds; {} ms of warm-up and {} ms of measuring each, {} ms for P5 to P7 on Apache \
-                 ZooKeeper, which takes snapshots and collects garbage every few seconds; {} s in all",
+                "{} rounds; {} ms of warm-up and {} ms of measuring each; for P5 to P7 {} rounds of {} \
+                 ms, as Apache ZooKeeper takes snapshots and collects garbage every few seconds; {} s \
+                 in all",
                 settings.rounds,
                 plan.warm_up.as_millis(),
                 plan.measure.as_millis(),
+                settings.zookeeper_rounds,
                 settings.zookeeper_plan.measure.as_millis(),
                 report.seconds
             ),

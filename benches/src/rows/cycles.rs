@@ -37,12 +37,14 @@ impl fmt::Display for Load {
 }
 
 pub(super) async fn run(bench: &mut Bench) -> Result<()> {
-    let rounds = bench.settings.rounds;
     for tasks in bench.settings.tasks.clone() {
         let turns = turns(tasks);
+        let settings = bench.settings.clone();
+        let turns_of = |system| settings.turns_of(system, BOUND_AT.contains(&tasks));
+        let rounds = |&(system, _): &(System, Load)| turns_of(system).0;
         bench
-            .interleave(rounds, &turns, async |bench, &(system, load)| {
-                let plan = bench.settings.plan_of(system, BOUND_AT.contains(&load.tasks));
+            .interleave_each(&turns, rounds, async |bench, &(system, load)| {
+                let (_, plan) = turns_of(system);
                 let before = ProcessorTime::now()?;
                 let measured = measure(&mut bench.peers, system, load, plan).await?;
                 let after = ProcessorTime::now()?;

@@ -67,15 +67,17 @@ impl fmt::Display for Load {
 }
 
 pub(super) async fn run(bench: &mut Bench) -> Result<()> {
-    let rounds = bench.settings.rounds;
     for clients in bench.settings.clients.clone() {
         let load = |release| Load { clients, release };
         let awaited = SYSTEMS.map(|system| (system, load(Release::Awaited)));
         let not_awaited = NOT_AWAITED.map(|system| (system, load(Release::NotAwaited)));
         let turns = [&awaited[..], &not_awaited].concat();
+        let settings = bench.settings.clone();
+        let turns_of = |system| settings.turns_of(system, OF_TARGETS.contains(&clients));
+        let rounds = |&(system, _): &(System, Load)| turns_of(system).0;
         bench
-            .interleave(rounds, &turns, async |bench, &(system, load)| {
-                let plan = bench.settings.plan_of(system, OF_TARGETS.contains(&clients));
+            .interleave_each(&turns, rounds, async |bench, &(system, load)| {
+                let (_, plan) = turns_of(system);
                 let measured = measure(&mut bench.peers, system, load, plan).await?;
                 let config = config(system, load.release);
                 let who = (system.name(), config.as_str());
