@@ -2,6 +2,7 @@
 
 mod memory;
 mod one_task;
+mod waiters;
 
 use super::page::{Page, short};
 use crate::book::Book;
@@ -18,6 +19,7 @@ pub(super) fn write(page: &mut Page, book: &Book) {
     processors(page, book);
     zookeeper(page, book);
     memory::write(page, book);
+    waiters::write(page, book);
 }
 
 /// What a cycle takes of the processors where many tasks share a connection.
