@@ -197,7 +197,8 @@ impl Connection {
             Err(e) if e.kind() != io::ErrorKind::WouldBlock => return Err(e),
             _ => {}
         }
-        if buffer.capacity() > KEPT_BUFFER {
+        // Its capacity alone does not count what is in front of the bytes sent last.
+        if buffer.try_reclaim(KEPT_BUFFER + 1) {
             *buffer = BytesMut::new();
         }
         Ok(())
