@@ -295,6 +295,7 @@ fn tree_loop(plan: &Plan, server: Server, events: UnboundedReceiver<Event>, hub:
         lookout: false,
         askers: Askers::default(),
         in_part: 0,
+        part_waits: false,
         rest: Rest::new(clock::now().monotonic),
         at_rest: plan.at_rest.clone(),
         ending: None,

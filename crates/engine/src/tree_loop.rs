@@ -100,6 +100,8 @@ pub(crate) struct TreeLoop {
     pub(crate) askers: Askers,
     /// How many requests were handled whose effects have not been handed over.
     pub(crate) in_part: usize,
+    /// Whether the replies of a part of this round wait for the disk.
+    pub(crate) part_waits: bool,
     pub(crate) rest: Rest,
     /// What the embedding program does at rest.
     pub(crate) at_rest: Option<AtRest>,
@@ -248,8 +250,9 @@ impl TreeLoop {
         if due {
             self.handle_timeout(now);
         }
-        let answered = self.hand_over(since, due);
-        self.askers.end_round(answered);
+        self.hand_over(since, due);
+        let part_waits = std::mem::take(&mut self.part_waits);
+        self.askers.end_round(!part_waits);
     }
 
     fn handle_event(&mut self, now: Now, since: Instant, event: Event) {
@@ -310,9 +313,8 @@ impl TreeLoop {
         }
     }
 
-    /// Gives the effects of a round, or of a part of it, to the pipeline; whether its replies have
-    /// left.
-    fn hand_over(&mut self, since: Instant, timeouts: bool) -> bool {
+    /// Gives the effects of a round, or of a part of it, to the pipeline.
+    fn hand_over(&mut self, since: Instant, timeouts: bool) {
         self.in_part = 0;
         let changes = self.server.take_changes();
         self.rest.count(changes.len());
@@ -330,9 +332,9 @@ impl TreeLoop {
         let ops = std::mem::take(&mut self.ops);
         let submitted = Instant::now();
         let answered = self.pipeline.submit(Batch { changes, replies, ops, timeouts, since });
+        self.part_waits |= !answered;
         self.rest_after(submitted.elapsed());
         self.log_notices();
-        answered
     }
 
     /// Lets expiry rest for a moment if this thread has waited for a disk that stalls. Who came back

@@ -6,7 +6,8 @@ use std::sync::mpsc::channel;
 
 use bytes::{Bytes, BytesMut};
 use lockkeeper_wire::{
-    ConnectRequest, ConnectResponse, Decoder, PASSWORD_LEN, Record, SessionId, Zxid, split_frame,
+    Acl, ConnectRequest, ConnectResponse, CreateMode, CreateRequest, Decoder, PASSWORD_LEN,
+    PathWatchRequest, Permissions, Record, ReplyHeader, Request, SessionId, Zxid, split_frame,
     write_frame,
 };
 
@@ -111,4 +112,56 @@ async fn who_comes_back_while_the_engine_is_held_up_keeps_the_session() {
     let back = answer(&second);
     assert_eq!(back.session_id, session.session_id);
     assert_eq!(back.timeout_ms, session.timeout_ms, "the session is over");
+}
+
+/// The next reply to one of several requests, however long.
+fn reply(mut stream: &TcpStream, bytes: &mut BytesMut) -> ReplyHeader {
+    loop {
+        if let Some(frame) = split_frame(bytes, 1024 * 1024).unwrap() {
+            return ReplyHeader::decode(&mut Decoder::new(frame)).unwrap();
+        }
+        let mut part = [0; 64 * 1024];
+        let read = stream.read(&mut part).unwrap();
+        assert_ne!(read, 0, "the engine has ended the connection");
+        bytes.extend_from_slice(&part[..read]);
+    }
+}
+
+/// Long replies leave one by one: those to a hundred listings of a long line were one buffer of tens
+/// of megabytes.
+///
+/// Seen to fail without `PART_BYTES`.
+#[tokio::test]
+async fn long_replies_do_not_wait_for_each_other() {
+    const ASKED: i32 = 4;
+    let engine = Engine::builder().start().await.unwrap();
+    let client = come(&engine, None);
+    answer(&client);
+    let send = |requests: &[(i32, Request)]| {
+        let mut out = BytesMut::new();
+        for (xid, request) in requests {
+            write_frame(&mut out, |out| request.encode(*xid, out));
+        }
+        (&client).write_all(&out).unwrap();
+    };
+    let (path, mut bytes) = ("/long".to_owned(), BytesMut::new());
+    let acl = Acl { permissions: Permissions::ALL, scheme: "world".into(), id: "anyone".into() };
+    let data = Bytes::from(vec![7; PART_BYTES]);
+    let flags = CreateMode::Persistent.flags();
+    let create = CreateRequest { path: path.clone(), data, acl: vec![acl], flags };
+    send(&[(0, Request::Create(create))]);
+    assert_eq!(reply(&client, &mut bytes).error, 0);
+
+    engine.pause_commits();
+    let read = Request::GetData(PathWatchRequest { path, watch: false });
+    send(&(1..=ASKED).map(|xid| (xid, read.clone())).collect::<Vec<_>>());
+    let since = Instant::now();
+    while engine.shared.pipeline.waiting() < ASKED as usize {
+        assert!(since.elapsed() < Duration::from_secs(60), "they wait for each other");
+        yield_now().await;
+    }
+    engine.resume_commits();
+    for xid in 1..=ASKED {
+        assert_eq!(reply(&client, &mut bytes).xid, xid);
+    }
 }
