@@ -12,15 +12,16 @@ pub struct Settings {
     pub quick: bool,
     /// Only turns whose description has this in it, such as `(engine, os), 256 tasks`.
     pub only: Option<String>,
-    /// How often each system has its turn.
+    /// How often a system has its turn.
     pub rounds: usize,
     /// How long a turn is.
     pub plan: Plan,
-    /// How often and how long it is for what is held against Curator: Apache ZooKeeper takes a
-    /// snapshot and collects its garbage every few seconds, and what a turn of a second meets of
-    /// that is chance. What is left of it is a factor of two from turn to turn on some disks.
+    /// How often the systems of P5 to P7 have theirs with the loads of these targets. Apache
+    /// ZooKeeper takes a snapshot and collects its garbage every few seconds: what a turn of a
+    /// second meets of that is chance, and longer turns still differ by a factor of two on some
+    /// disks.
     pub zookeeper_rounds: usize,
-    /// See `zookeeper_rounds`.
+    /// How long these turns are.
     pub zookeeper_plan: Plan,
     /// Tasks with a lock each.
     pub tasks: Vec<usize>,

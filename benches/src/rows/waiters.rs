@@ -31,14 +31,15 @@ impl fmt::Display for Where {
     }
 }
 
-/// Waiters that come when the others wait already: the cost of one is the mean of theirs.
+/// Waiters that come at once. The cost of one is the mean of those who come last.
 const MORE: usize = 50;
 
 /// When nothing has passed for so long, all who came have set their watches and wait.
 const QUIET: Duration = Duration::from_millis(50);
 
 /// The same for many processes who came first: after a quarter of a second each watches its own
-/// node as well, and that is no cost of those who come later.
+/// node as well, and that is no cost of those who come later. (Of the later ones, it is not
+/// counted: one more round trip and some 180 bytes for each who waits so long.)
 const SETTLED: Duration = Duration::from_millis(400);
 
 pub(super) async fn run(bench: &mut Bench) -> Result<()> {
@@ -95,12 +96,12 @@ async fn measure(servers: &str, place: Where, count: usize) -> Result<Cost> {
     let mut queue = Queue { place, lock: Mutex::new(&client, path.as_str())?, client: &client };
     let holder = queue.lock.acquire().await?;
     let mut waiting = JoinSet::new();
-    // Not all at once: as programs they had a connection each, and no single one would have to take
-    // gigabytes of listings.
-    for there in (0..count).step_by(MORE) {
-        let more = MORE.min(count - there);
+    // Not all at once: programs have a connection each, and a single one that is asked for gigabytes
+    // of listings in one go is dropped as one that does not read.
+    for before in (0..count).step_by(MORE) {
+        let more = MORE.min(count - before);
         queue.join(more, &mut waiting)?;
-        queue.all_wait(&observer, &path, there + more).await?;
+        queue.all_wait(&observer, &path, before + more).await?;
     }
     tap.quiet(if place == Where::Many { SETTLED } else { QUIET }).await;
     let (bytes, start) = (tap.bytes(), Instant::now());

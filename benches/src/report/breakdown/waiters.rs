@@ -42,8 +42,8 @@ pub(super) fn write(page: &mut Page, book: &Book) {
          ahead, so that its cost grows with the line: from {} waiters to {}, by {} bytes (a name of \
          55 characters, and its length) and {} us for each that is there already. In this row all \
          processes are one program on the engine's machine, which has to read all these listings. \
-         A release costs hardly more in a long line than in a short one: the next holder has the lock \
-         after {} and {} us.\n",
+         A release is one event in a line of any length: the next holder has the lock after {} and \
+         {} us.\n",
         short(bytes.few.0 as f64),
         short(bytes.many.0 as f64),
         short(bytes.slope()),
