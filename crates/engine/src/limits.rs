@@ -62,7 +62,7 @@ impl Builder {
     /// How many bytes may wait for a client that does not read; one for which there is more is
     /// dropped (its session lives on). Default: 64 MiB. At a quarter of it, the engine stops
     /// reading that client's requests. Those that it has read already are answered: a client that
-    /// reads, but sends requests for more than this within 64 KiB, is dropped as well.
+    /// sends requests for far more than this in one go is dropped as well, even if it reads.
     pub fn max_outgoing(mut self, bytes: usize) -> Self {
         self.limits.max_outgoing = bytes;
         self
