@@ -91,6 +91,14 @@ impl Book {
         found.map(|(key, values)| entry(key, values)).collect()
     }
 
+    /// One number of the row `waiters`, from the fewest waiters to the most.
+    pub fn of_waiters(&self, config: &str, metric: &str) -> Vec<Entry> {
+        let mut found =
+            self.find(|key| key.row == "waiters" && key.config == config && key.metric == metric);
+        found.sort_by_key(|entry| entry.key.tasks);
+        found
+    }
+
     /// One median.
     pub fn median(
         &self,

@@ -307,9 +307,7 @@ impl Numbers<'_> {
     }
 
     fn curve(&self, name: &str, config: &str, metric: &str, goal: Option<f64>) -> Part {
-        let mut found =
-            self.0.find(|key| key.row == "waiters" && key.config == config && key.metric == metric);
-        found.sort_by_key(|entry| entry.key.tasks);
+        let found = self.0.of_waiters(config, metric);
         let ratio = match (found.first(), found.last()) {
             // No bytes at all among few and among many is as flat as can be.
             (Some(few), Some(many)) if few.median == 0.0 && many.median == 0.0 => Some(1.0),

@@ -1,6 +1,6 @@
 //! Why a waiter of another process costs more the more there are.
 
-use crate::book::Book;
+use crate::book::{Book, Entry};
 use crate::report::page::{Page, short};
 
 const MANY: &str = "engine, os, many processes";
@@ -13,13 +13,9 @@ struct Curve {
 
 impl Curve {
     fn of(book: &Book, metric: &str) -> Option<Self> {
-        let mut found = book
-            .find(|key| key.row == "waiters" && key.config == MANY && key.metric == metric)
-            .into_iter()
-            .map(|entry| (entry.key.tasks, entry.median))
-            .collect::<Vec<_>>();
-        found.sort_by_key(|(waiters, _)| *waiters);
-        let (few, many) = (*found.first()?, *found.last()?);
+        let found = book.of_waiters(MANY, metric);
+        let point = |entry: &Entry| (entry.key.tasks, entry.median);
+        let (few, many) = (point(found.first()?), point(found.last()?));
         (few.0 < many.0).then_some(Self { few, many })
     }
 

@@ -73,16 +73,20 @@ fn come(engine: &Engine, session: Option<&ConnectResponse>) -> TcpStream {
     stream
 }
 
-fn answer(mut stream: &TcpStream) -> ConnectResponse {
-    let mut bytes = BytesMut::new();
+fn answer(stream: &TcpStream) -> ConnectResponse {
+    next(stream, &mut BytesMut::new(), 1024)
+}
+
+/// What the next frame begins with, of at most `max` bytes.
+fn next<T: Record>(mut stream: &TcpStream, bytes: &mut BytesMut, max: usize) -> T {
     loop {
-        let mut part = [0; 256];
+        if let Some(frame) = split_frame(bytes, max).unwrap() {
+            return T::decode(&mut Decoder::new(frame)).unwrap();
+        }
+        let mut part = [0; 64 * 1024];
         let read = stream.read(&mut part).unwrap();
         assert_ne!(read, 0, "the engine has ended the connection");
         bytes.extend_from_slice(&part[..read]);
-        if let Some(frame) = split_frame(&mut bytes, 1024).unwrap() {
-            return ConnectResponse::decode(&mut Decoder::new(frame)).unwrap();
-        }
     }
 }
 
@@ -114,19 +118,6 @@ async fn who_comes_back_while_the_engine_is_held_up_keeps_the_session() {
     assert_eq!(back.timeout_ms, session.timeout_ms, "the session is over");
 }
 
-/// The next reply to one of several requests, however long.
-fn reply(mut stream: &TcpStream, bytes: &mut BytesMut) -> ReplyHeader {
-    loop {
-        if let Some(frame) = split_frame(bytes, 1024 * 1024).unwrap() {
-            return ReplyHeader::decode(&mut Decoder::new(frame)).unwrap();
-        }
-        let mut part = [0; 64 * 1024];
-        let read = stream.read(&mut part).unwrap();
-        assert_ne!(read, 0, "the engine has ended the connection");
-        bytes.extend_from_slice(&part[..read]);
-    }
-}
-
 /// Long replies leave one by one: those to a hundred listings of a long line were one buffer of tens
 /// of megabytes.
 ///
@@ -145,12 +136,13 @@ async fn long_replies_do_not_wait_for_each_other() {
         (&client).write_all(&out).unwrap();
     };
     let (path, mut bytes) = ("/long".to_owned(), BytesMut::new());
+    let mut reply = || next::<ReplyHeader>(&client, &mut bytes, 1024 * 1024);
     let acl = Acl { permissions: Permissions::ALL, scheme: "world".into(), id: "anyone".into() };
     let data = Bytes::from(vec![7; PART_BYTES]);
     let flags = CreateMode::Persistent.flags();
     let create = CreateRequest { path: path.clone(), data, acl: vec![acl], flags };
     send(&[(0, Request::Create(create))]);
-    assert_eq!(reply(&client, &mut bytes).error, 0);
+    assert_eq!(reply().error, 0);
 
     engine.pause_commits();
     let read = Request::GetData(PathWatchRequest { path, watch: false });
@@ -162,6 +154,6 @@ async fn long_replies_do_not_wait_for_each_other() {
     }
     engine.resume_commits();
     for xid in 1..=ASKED {
-        assert_eq!(reply(&client, &mut bytes).xid, xid);
+        assert_eq!(reply().xid, xid);
     }
 }
