@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use crate::measure::Latency;
+use crate::measure::{Latency, Plan};
 use anyhow::{Result, bail};
 
 use crate::book::{Book, Key};
@@ -85,10 +85,28 @@ impl Bench {
         self.interleave_each(turns, |_| rounds, measure).await;
     }
 
+    /// The same where the systems may be those of a target, and so have other turns than the rest.
+    pub(crate) async fn interleave_systems<L>(
+        &mut self,
+        turns: &[(System, L)],
+        is_of_target: bool,
+        mut measure: impl AsyncFnMut(&mut Self, &(System, L), Plan) -> Result<()>,
+    ) where
+        (System, L): Turn,
+    {
+        let settings = self.settings.clone();
+        let turns_of = |&(system, _): &(System, L)| settings.turns_of(system, is_of_target);
+        let rounds = |turn: &(System, L)| turns_of(turn).0;
+        let measure = async |bench: &mut Self, turn: &(System, L)| {
+            measure(bench, turn, turns_of(turn).1).await
+        };
+        self.interleave_each(turns, rounds, measure).await;
+    }
+
     /// Gives each of `turns` its turn, as often as `rounds` says, round after round, each round in
     /// another order, so that whatever the machine does besides, and what one leaves for the next,
     /// hits all of them alike. One that fails has no more turns.
-    pub(crate) async fn interleave_each<T: Turn>(
+    async fn interleave_each<T: Turn>(
         &mut self,
         turns: &[T],
         rounds: impl Fn(&T) -> usize,

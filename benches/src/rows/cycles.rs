@@ -39,12 +39,9 @@ impl fmt::Display for Load {
 pub(super) async fn run(bench: &mut Bench) -> Result<()> {
     for tasks in bench.settings.tasks.clone() {
         let turns = turns(tasks);
-        let settings = bench.settings.clone();
-        let turns_of = |system| settings.turns_of(system, BOUND_AT.contains(&tasks));
-        let rounds = |&(system, _): &(System, Load)| turns_of(system).0;
+        let is_of_target = BOUND_AT.contains(&tasks);
         bench
-            .interleave_each(&turns, rounds, async |bench, &(system, load)| {
-                let (_, plan) = turns_of(system);
+            .interleave_systems(&turns, is_of_target, async |bench, &(system, load), plan| {
                 let before = ProcessorTime::now()?;
                 let measured = measure(&mut bench.peers, system, load, plan).await?;
                 let after = ProcessorTime::now()?;

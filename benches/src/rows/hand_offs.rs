@@ -72,12 +72,9 @@ pub(super) async fn run(bench: &mut Bench) -> Result<()> {
         let awaited = SYSTEMS.map(|system| (system, load(Release::Awaited)));
         let not_awaited = NOT_AWAITED.map(|system| (system, load(Release::NotAwaited)));
         let turns = [&awaited[..], &not_awaited].concat();
-        let settings = bench.settings.clone();
-        let turns_of = |system| settings.turns_of(system, OF_TARGETS.contains(&clients));
-        let rounds = |&(system, _): &(System, Load)| turns_of(system).0;
+        let is_of_target = OF_TARGETS.contains(&clients);
         bench
-            .interleave_each(&turns, rounds, async |bench, &(system, load)| {
-                let (_, plan) = turns_of(system);
+            .interleave_systems(&turns, is_of_target, async |bench, &(system, load), plan| {
                 let measured = measure(&mut bench.peers, system, load, plan).await?;
                 let config = config(system, load.release);
                 let who = (system.name(), config.as_str());
