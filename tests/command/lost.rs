@@ -45,6 +45,26 @@ async fn the_command_may_end_by_itself_and_the_code_is_79() -> Result<()> {
     Ok(())
 }
 
+/// After the command, lockkeeper went on for up to 2.5 s, waiting for servers that were gone.
+///
+/// Seen to fail when it waits for the end of a session that no server can end.
+#[tokio::test]
+async fn nothing_is_waited_for_after_a_loss() -> Result<()> {
+    /// How long a session may take to end where there is a server.
+    const CLOSE: Duration = Duration::from_secs(2);
+    let home = Home::new()?;
+    let script = "trap 'date +%s%N > ended; exit 0' TERM; echo ready; while :; do sleep 0.01; done";
+    let mut process = home.starts("polite", "--session-timeout 4s l", script)?;
+    process.prints("ready", LIMIT).await?;
+    kill_engine(&home)?;
+    assert_eq!(process.end(LIMIT).await?.code(), Some(79), "{}", process.tail());
+    let over = now()?;
+    let ended: u64 = fs::read_to_string(home.folder().join("ended"))?.trim().parse()?;
+    let longer = over.checked_sub(Duration::from_nanos(ended)).context("it ended first")?;
+    assert!(longer < CLOSE, "{longer:?}: {}", process.tail());
+    Ok(())
+}
+
 #[tokio::test]
 async fn on_lost_kill_asks_nobody() -> Result<()> {
     let home = Home::new()?;

@@ -2,14 +2,18 @@
 //!
 //! Every test has a `LOCKKEEPER_HOME` of its own, and so an engine of its own.
 
+mod bench;
 mod demo;
 mod engine;
+mod figures;
+mod killed;
 mod kinds;
 mod look;
 mod lost;
 mod run;
 mod serve;
 mod signals;
+mod slow;
 mod support;
 mod terminal;
 mod tls;

@@ -47,7 +47,7 @@ fn bad_input_gets_one_line_and_code_64() -> Result<()> {
         ("run -n -w 1 l -- true", ["--nonblock", "--wait"]),
         ("run l echo", ["echo", "--"]),
         ("run --on-lost panic l -- true", ["panic", "term"]),
-        ("run --kill-after 9s l -- true", ["9000ms", "--session-timeout"]),
+        ("run --kill-after 14s l -- true", ["14000ms", "--session-timeout"]),
         ("--connect host:x ls", ["\"x\"", "port"]),
         ("--digest me ls", ["--digest", "user:password"]),
         ("--session-timeout 0 ls", ["--session-timeout", "longer than nothing"]),
@@ -172,9 +172,26 @@ fn gethostname() -> Result<String> {
 #[test]
 fn a_name_with_locks_below_it_is_no_lock() -> Result<()> {
     let home = Home::new()?;
+    let program = lockkeeper_testkit::command::lockkeeper()?;
+    let outer = format!("{} run a -- true; echo $?", program.display());
+    let ended = home.runs("a/b", &outer)?;
+    assert_eq!(ended.stdout, "65\n", "{ended:?}");
+    for part in ["/a", "b", "no other locks below it"] {
+        assert!(ended.stderr.contains(part), "{ended:?}");
+    }
     home.runs("a/b", "true")?.is_fine();
-    home.ends("run a -- true")?.complains(65, &["/a", "b", "no other locks below it"]);
+    Ok(())
+}
+
+/// A lock that was used once kept the one above it from everybody for a minute.
+#[test]
+fn an_idle_lock_below_is_in_nobodys_way() -> Result<()> {
+    let home = Home::new()?;
     home.runs("a/b", "true")?.is_fine();
+    for options in ["a", "-n a", "--shared a", "--permits 2 a"] {
+        home.runs("a/b", "true")?.is_fine();
+        home.runs(options, "true")?.is_fine();
+    }
     Ok(())
 }
 
@@ -205,4 +222,83 @@ fn a_server_that_is_no_zookeeper_gives_75() -> Result<()> {
     let ended = home.ends(&format!("--connect {address} run l -- true"))?;
     ended.complains(75, &[&address, "HTTP/1.1 400 Bad Request", "wrong port", "tls://"]);
     Ok(())
+}
+
+/// A server that never answers was given up after ten seconds, whatever -w said.
+///
+/// Seen to fail with a limit that is fixed.
+#[tokio::test]
+async fn a_wait_is_also_for_a_server() -> Result<()> {
+    let home = Home::new()?;
+    // The system accepts connections, and nobody reads from them.
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let connect = format!("--connect {}", listener.local_addr()?);
+    for (options, limit) in
+        [("-w 25s", "25s"), ("", "10s"), ("--connect-timeout 30s -w 25s", "30s")]
+    {
+        let mut process = home.starts("run", &format!("{connect} {options} l"), "true")?;
+        let told = format!("giving up after {limit}");
+        eventually("the notice", || Ok(process.stderr().contains(&told)))?;
+        process.kill();
+    }
+    home.ends(&format!("{connect} --connect-timeout 50ms run l -- true"))?.complains(75, &[]);
+    let help = home.ends("run --help")?.stdout;
+    assert!(help.contains("LOCKKEEPER_CONNECT_TIMEOUT"), "{help}");
+    Ok(())
+}
+
+/// The user was not told that a lease is shorter than what they asked for.
+///
+/// Seen to fail when nothing is told.
+#[tokio::test]
+async fn another_session_timeout_than_asked_for_is_told() -> Result<()> {
+    let home = Home::new()?;
+    let (_server, address) = served(&home, "s", "--listen 127.0.0.1:0 --durability memory").await?;
+    let connect = format!("--connect {address}");
+    let told = "a session timeout of 40s and not 600s";
+    home.runs(&format!("{connect} --session-timeout 10m l"), "true")?.complains(0, &[told]);
+    home.runs(&format!("{connect} --session-timeout 20s l"), "true")?.is_fine();
+    home.runs(&format!("{connect} l"), "true")?.is_fine();
+    Ok(())
+}
+
+/// A run within a run of the same lock waited for itself, for ever.
+///
+/// Seen to fail when nobody looks at the environment: the first one hangs.
+#[test]
+fn a_run_does_not_wait_for_itself() -> Result<()> {
+    let home = Home::new()?;
+    let program = lockkeeper_testkit::command::lockkeeper()?;
+    let nested = |outer: &str, inner: &str| {
+        let script = format!("timeout 30 {} run {inner} -- true; echo $?", program.display());
+        home.runs(outer, &script)
+    };
+    for (outer, inner) in [
+        ("l", "l"),
+        ("--shared r", "--write r"),
+        ("--write r", "--shared r"),
+        ("--permits 2 p", "--permits 2 --take 2 p"),
+    ] {
+        let ended = nested(outer, inner)?;
+        assert_eq!(ended.stdout, "64\n", "{outer}, {inner}: {ended:?}");
+        assert!(ended.stderr.contains("held by the run that this one is part of"), "{ended:?}");
+    }
+    for (outer, inner, code) in [
+        ("--shared r", "--shared r", "0\n"),
+        ("--permits 2 p", "--permits 2 p", "0\n"),
+        ("l", "other", "0\n"),
+        ("l", "-n l", "1\n"),
+    ] {
+        assert_eq!(nested(outer, inner)?.stdout, code, "{outer}, {inner}");
+    }
+
+    // What the command leaves behind has its environment, and not its lock.
+    let script = format!(
+        "(while [ -e outer ]; do sleep 0.01; done; {} run l -- touch done) >/dev/null 2>&1 &",
+        program.display()
+    );
+    std::fs::write(home.folder().join("outer"), "")?;
+    home.runs("l", &script)?.is_fine();
+    std::fs::remove_file(home.folder().join("outer"))?;
+    eventually("it has the lock", || Ok(home.folder().join("done").exists()))
 }

@@ -26,6 +26,13 @@ pub(crate) async fn served(home: &Home, name: &str, options: &str) -> Result<(Pr
     Ok((server, address.context("no address")?))
 }
 
+/// Where a server serves its metrics.
+pub(crate) fn metrics_address(server: &Process) -> Result<String> {
+    let log = server.stderr();
+    let address = log.split_once(" metrics=").and_then(|(_, rest)| rest.split_whitespace().next());
+    Ok(address.with_context(|| format!("no metrics: {log}"))?.to_owned())
+}
+
 #[tokio::test]
 async fn other_commands_use_it_and_its_data_survives() -> Result<()> {
     let home = Home::new()?;
@@ -238,7 +245,7 @@ async fn a_file_for_a_real_zookeeper_starts_the_engine() -> Result<()> {
 }
 
 /// Everything that is answered to a few bytes.
-fn talk(address: &str, text: &str) -> Result<String> {
+pub(crate) fn talk(address: &str, text: &str) -> Result<String> {
     let mut stream = std::net::TcpStream::connect(address)?;
     stream.write_all(text.as_bytes())?;
     let mut answer = String::new();

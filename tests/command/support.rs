@@ -48,9 +48,14 @@ impl Home {
     pub(crate) fn command_of(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
         command.args(arguments).env("LOCKKEEPER_HOME", self.engine()).current_dir(self.folder());
-        for variable in
-            ["LOCKKEEPER_CONNECT", "LOCKKEEPER_LOG", "LOCKKEEPER_DIGEST", "LOCKKEEPER_SUPER_DIGEST"]
-        {
+        for variable in [
+            "LOCKKEEPER_CONNECT",
+            "LOCKKEEPER_CONNECT_TIMEOUT",
+            "LOCKKEEPER_LOCK",
+            "LOCKKEEPER_LOG",
+            "LOCKKEEPER_DIGEST",
+            "LOCKKEEPER_SUPER_DIGEST",
+        ] {
             command.env_remove(variable);
         }
         command
@@ -86,8 +91,13 @@ impl Home {
 
     /// Waits until so many are in line for a lock, the holder included.
     pub(crate) fn in_line(&self, lock: &str, count: usize) -> Result<()> {
+        self.in_line_at("", lock, count)
+    }
+
+    /// The same with options that say where the lock is.
+    pub(crate) fn in_line_at(&self, options: &str, lock: &str, count: usize) -> Result<()> {
         eventually(&format!("{count} in line for {lock}"), || {
-            let shown = self.json(&format!("show {lock}"))?;
+            let shown = self.json(&format!("{options} show {lock}"))?;
             Ok(shown["contenders"].as_array().map(Vec::len) == Some(count))
         })
     }

@@ -6,25 +6,16 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use lockkeeper_testkit::process::Process;
 
+use crate::killed::killed_holder_keeps_nobody_waiting;
 use crate::support::{Home, eventually};
 
-const SERVE: &str = "serve --durability memory --tls-listen 127.0.0.1:0 --cert server.pem \
+const SERVE: &str = "serve --durability memory --tick 3s --tls-listen 127.0.0.1:0 --cert server.pem \
                      --key server.key --client-ca ca.pem --require-client-cert";
 
 #[tokio::test]
 async fn a_command_shows_its_certificate_and_trusts_the_servers() -> Result<()> {
     let home = Home::new()?;
-    certificates(&home)?;
-    let server = Process::spawn("server", &home.command(SERVE), home.folder())?;
-    let mut address = None;
-    eventually("the server is ready", || {
-        let log = server.stderr();
-        let word = log.split_once("--connect ").and_then(|(_, rest)| rest.split_once(' '));
-        address = word.map(|(address, _)| address.to_owned());
-        Ok(address.is_some())
-    })?;
-    let connect = format!("--connect {}", address.context("no address")?);
-    ensure!(connect.contains("tls://127.0.0.1:"), "{connect}");
+    let (_server, connect) = served(&home)?;
 
     let trusting = format!("{connect} --tls-ca ca.pem");
     let known = format!("{trusting} --tls-cert client.pem --tls-key client.key");
@@ -38,11 +29,71 @@ async fn a_command_shows_its_certificate_and_trusts_the_servers() -> Result<()> 
     home.ends(&format!("{connect} --tls-ca none.pem ls"))?.complains(78, &["none.pem"]);
     home.ends(&format!("{connect} --tls-ca client.key ls"))?
         .complains(78, &["client.key", "BEGIN CERTIFICATE"]);
-    for refused in [trusting, format!("{known} --tls-name elsewhere.example")] {
-        let ended = home.ends(&format!("{refused} run -w 1 l -- true"))?;
-        assert_eq!(ended.code, Some(75), "{ended:?}");
+    Ok(())
+}
+
+/// The code was that of a server that cannot be reached, and a key that does not fit was said to be
+/// a mistake in the file of the roots.
+///
+/// Seen to fail with `Nature::Distrust` told as unreachable.
+#[tokio::test]
+async fn distrust_is_a_mistake_of_the_configuration() -> Result<()> {
+    let home = Home::new()?;
+    let (_server, connect) = served(&home)?;
+    openssl(
+        &home,
+        "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=x -keyout x.key -out x.pem",
+    )?;
+
+    let known = "--tls-cert client.pem --tls-key client.key";
+    for (options, parts) in [
+        (format!("--tls-ca x.pem {known}"), ["UnknownIssuer", "--tls-ca"]),
+        (format!("--tls-ca ca.pem {known} --tls-name else.where"), ["else.where", "--tls-name"]),
+        ("--tls-ca ca.pem".to_owned(), ["ertificate", "--tls-cert"]),
+        ("--tls-ca ca.pem --tls-cert x.pem --tls-key x.key".to_owned(), ["alert", "--tls-cert"]),
+        (
+            "--tls-ca ca.pem --tls-cert client.pem --tls-key x.key".to_owned(),
+            ["client.pem", "x.key:"],
+        ),
+        (
+            "--tls-ca ca.pem --tls-cert client.pem --tls-key client.pem".to_owned(),
+            ["client.pem: ", "key"],
+        ),
+    ] {
+        let ended = home.ends(&format!("{connect} {options} run -w 20s l -- true"))?;
+        ended.complains(78, &parts);
+        assert!(
+            !options.contains("x.key") || !ended.stderr.contains("lockkeeper: ca.pem"),
+            "{ended:?}"
+        );
     }
     Ok(())
+}
+
+/// The watchdog, which ends the session, needs the certificates as well.
+#[tokio::test]
+async fn a_killed_holder_keeps_nobody_waiting() -> Result<()> {
+    let home = Home::new()?;
+    let (_server, connect) = served(&home)?;
+    let options = "--tls-ca ca.pem --tls-cert client.pem --tls-key client.key";
+    let options = format!("{connect} {options} --session-timeout 60s --server-tick 3s");
+    killed_holder_keeps_nobody_waiting(&home, &options).await
+}
+
+/// A server, and the option that names it.
+fn served(home: &Home) -> Result<(Process, String)> {
+    certificates(home)?;
+    let server = Process::spawn("server", &home.command(SERVE), home.folder())?;
+    let mut address = None;
+    eventually("the server is ready", || {
+        let log = server.stderr();
+        let word = log.split_once("--connect ").and_then(|(_, rest)| rest.split_once(' '));
+        address = word.map(|(address, _)| address.to_owned());
+        Ok(address.is_some())
+    })?;
+    let connect = format!("--connect {}", address.context("no address")?);
+    ensure!(connect.contains("tls://127.0.0.1:"), "{connect}");
+    Ok((server, connect))
 }
 
 /// A root, and a certificate for the server and one for a client.

@@ -60,7 +60,12 @@ async fn a_command_may_be_left_alone() -> Result<()> {
     home.ends("revoke l")?.is_fine();
     let shown = home.json("show l")?;
     assert_eq!(shown["contenders"][0]["revoked"], true);
-    assert!(home.ends("show l")?.stdout.contains("asked to give way"));
+    let pid = format!("pid {}", holder.id());
+    eventually("its owner is known again", || {
+        let text = home.ends("show l")?.stdout;
+        assert!(text.contains("asked to give way"), "{text}");
+        Ok(text.contains(&pid))
+    })?;
     std::fs::write(home.folder().join("go"), "")?;
     assert_eq!(holder.end(LIMIT).await?.code(), Some(0), "{}", holder.tail());
     assert_eq!(holder.stdout(), "held\n");

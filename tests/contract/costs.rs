@@ -321,7 +321,8 @@ async fn a_mutex_with_a_cohort(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-/// Who has waited for longer than half a lease proves that it is alive before it holds.
+/// A contender that has waited for longer than a renewal interval proves that it is alive before it
+/// holds.
 async fn a_late_grant(backend: Backend) -> Result<()> {
     let builder = Client::builder().session_timeout(Duration::from_secs(15));
     let (alice, bob) = (backend.participant().await?, backend.participant_with(builder).await?);
@@ -332,8 +333,9 @@ async fn a_late_grant(backend: Backend) -> Result<()> {
     // Pings are answered.
     bob.proxy.restore();
     let left = || bob.client.lease().remaining(bob.client.now());
-    while left() >= bob.client.lease_length() / 2 {
-        tokio::time::sleep(left() - bob.client.lease_length() / 2 + TICK).await;
+    let enough = bob.client.timing().left_at_grant();
+    while left() >= enough {
+        tokio::time::sleep(left() - enough + TICK).await;
     }
     guard.release().await?;
     next.sent.push(Multi);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use lockkeeper::{AcquireError, EventKind};
+use lockkeeper::{AcquireError, EventKind, Mutex, Semaphore};
 use lockkeeper_testkit::backend::Backend;
 use lockkeeper_testkit::proxy::Passed;
 use lockkeeper_wire::OpCode;
@@ -31,6 +31,8 @@ for_each_lock!("an exclusive lock":
     l13_a_timeout_covers_the_whole_wait,
     l12_two_handles_of_one_session_exclude_each_other,
     l23_a_foreign_child_is_refused_and_named,
+    an_idle_lock_below_is_removed,
+    a_lock_below_in_use_is_refused_and_named,
     l25_a_waiter_that_gives_up_takes_no_watch_from_others,
 );
 
@@ -291,6 +293,38 @@ async fn l23_a_foreign_child_is_refused_and_named<L: Exclusive>(backend: Backend
     contenders::<L>(&backend, 1).await?;
     alice.client.delete(&foreign, None).await?;
     lock.acquire().await?.release().await?;
+    Ok(())
+}
+
+/// The node of a lock below, used once and idle, kept the lock from everybody until a server removed
+/// it.
+///
+/// Seen to fail with `idle::clear` that deletes nothing.
+async fn an_idle_lock_below_is_removed<L: Exclusive>(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let below = Mutex::new(&alice.client, L::line().child("below")?.as_str())?;
+    below.acquire().await?.release().await?;
+    let counted = Semaphore::new(&alice.client, L::line().child("counted")?.as_str(), 3)?;
+    counted.acquire().await?.release().await?;
+
+    lock_of::<L>(&alice)?.acquire().await?.release().await?;
+    contenders::<L>(&backend, 0).await
+}
+
+/// One that somebody holds stays, and is named.
+async fn a_lock_below_in_use_is_refused_and_named<L: Exclusive>(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let line = L::line();
+    for name in ["idle", "used"] {
+        let below = Mutex::new(&alice.client, line.child(name)?.as_str())?;
+        below.acquire().await?.release().await?;
+    }
+    let used = Mutex::new(&alice.client, line.child("used")?.as_str())?.acquire().await?;
+    let error = lock_of::<L>(&alice)?.acquire().await.expect_err("the order is unknown");
+    assert!(matches!(error, AcquireError::Foreign { .. }), "{error:?}");
+    used.verify().await?;
+    used.release().await?;
+    lock_of::<L>(&alice)?.acquire().await?.release().await?;
     Ok(())
 }
 

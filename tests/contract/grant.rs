@@ -23,7 +23,7 @@ async fn connections_that_are_lost_are_no_short_lease(backend: Backend) -> Resul
     let guard = lock_of::<Mutex>(&alice)?.acquire().await?;
     let waiting = line_up::<Mutex>(&backend, &bob, 2).await?;
     // A lease that is young enough needs no proof.
-    while bob.client.lease().remaining(bob.client.now()) >= bob.client.lease_length() / 2 {
+    while bob.client.lease().remaining(bob.client.now()) >= bob.client.timing().left_at_grant() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     // For each proof, and for the heartbeats in between.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use lockkeeper::revoke::{Outcome, revoke, revoke_node, revoke_within};
 use lockkeeper::{Client, Contact, ErrorCode, LossReason, State, VerifyError};
 use lockkeeper_testkit::backend::{Backend, children_reach};
@@ -14,6 +14,7 @@ use crate::{contract, lock_path, mutex, queue_empties, queue_up};
 
 contract!("revocation":
     a_holder_is_asked_by_the_mark_that_curator_sets,
+    a_holder_that_was_asked_is_still_known,
     a_request_that_came_before_the_wait_is_seen,
     asking_costs_three_round_trips_and_listening_one,
     nobody_is_asked_where_nobody_holds,
@@ -37,11 +38,34 @@ async fn a_holder_is_asked_by_the_mark_that_curator_sets(backend: Backend) -> Re
     assert_eq!(revoke(&bob.client, &lock_path()).await?, vec![node.clone()]);
     let (requested, guard) = asked.await?;
     assert_eq!(requested, Ok(()));
-    let (data, _) = bob.client.data(&node).await?;
-    assert_eq!(&data[..], b"__REVOKE__");
     guard.verify().await?;
     assert_eq!(guard.state(), State::Held, "asking takes nothing");
     guard.release().await?;
+    Ok(())
+}
+
+/// Nobody could see any more who ignored the request.
+///
+/// Seen to fail when the holder does not write its owner back.
+async fn a_holder_that_was_asked_is_still_known(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let lock = lockkeeper::Mutex::builder(&alice.client, crate::LOCK).label("nightly").build()?;
+    let guard = std::sync::Arc::new(lock.acquire().await?);
+    let holder = std::sync::Arc::clone(&guard);
+    let deaf = tokio::spawn(async move { holder.lost().await });
+    alice.proxy.passes(|passed| passed.contains(&Passed::Reply(OpCode::GetData))).await;
+
+    for _ in 0..2 {
+        assert_eq!(revoke(&bob.client, &lock_path()).await?, vec![guard.node().clone()]);
+        let mut data = bob.client.data(guard.node()).await?.0;
+        while &data[..] == b"__REVOKE__" {
+            data = bob.client.data(guard.node()).await?.0;
+        }
+        let owner = lockkeeper::OwnerInfo::from_data(&data).context("no owner")?;
+        assert_eq!((owner.label.as_deref(), owner.revoked), (Some("nightly"), true));
+    }
+    guard.revoke_requested().await?;
+    deaf.abort();
     Ok(())
 }
 
@@ -65,7 +89,8 @@ async fn asking_costs_three_round_trips_and_listening_one(backend: Backend) -> R
     alice.proxy.clear();
     guard.revoke_requested().await?;
     let mut requests = alice.proxy.requests();
-    requests.retain(|op| *op != RemoveWatches);
+    // What the node said of its owner is written back, which nobody waits for.
+    requests.retain(|op| !matches!(op, RemoveWatches | SetData));
     assert_eq!(requests, [GetData, GetData], "sent together: for the request, and for the loss");
     Ok(())
 }

@@ -72,6 +72,15 @@ impl Own {
     }
 }
 
+/// What a grant goes by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Proof {
+    /// Whatever has proven the session last.
+    Old,
+    /// A write that was made for this grant.
+    Fresh,
+}
+
 /// What a program believes in (`Guard`).
 #[derive(Clone, Debug)]
 pub(crate) struct Holding {
@@ -117,7 +126,6 @@ pub(crate) enum Step {
     },
     Proving {
         own: Own,
-        hold: HoldId,
         vouched: bool,
     },
     /// Its creation is no good as a token (`Entrance::mint`).
@@ -495,18 +503,14 @@ impl Client {
                 }
                 _ => self.abandon(now, "no answer"),
             },
-            (Step::Proving { own, hold, vouched }, Ask::Prove, result) => match result {
+            (Step::Proving { own, vouched }, Ask::Prove, result) => match result {
                 Ok(Response::Multi(results))
                     if results.iter().any(|r| matches!(r, OpResult::Error(_))) =>
                 {
-                    self.session.unhold(hold);
                     self.step = Step::GaveUp(Reason("deleted"));
                 }
-                Err(error) if !error.is_retryable() => {
-                    self.session.unhold(hold);
-                    self.abandon(now, "no proof");
-                }
-                _ => self.grant(now, own, hold, vouched),
+                Err(error) if !error.is_retryable() => self.abandon(now, "no proof"),
+                _ => self.grant(now, own, Proof::Fresh, vouched),
             },
             (Step::Minting { .. }, Ask::Mint | Ask::Reread, result) => self.minted(now, result),
             (Step::Trading(trade), Ask::Trade | Ask::Made, result) => {
@@ -537,10 +541,9 @@ impl Client {
         match line.standing(own.name()) {
             Standing::Held => {
                 self.unwatch(now);
-                let hold = self.session.hold(now, znode(&own.path));
                 let shared = matches!(self.kind, Kind::Read | Kind::Write | Kind::Upgradeable);
                 let vouched = !shared || line.vouches_for(Zxid(own.token));
-                self.grant(now, own, hold, vouched);
+                self.grant(now, own, Proof::Old, vouched);
             }
             Standing::WaitOn(names) => self.outwait(now, own, line, names),
             Standing::ListAgain => {
@@ -661,18 +664,23 @@ impl Client {
     }
 
     /// `Guard::grant`
-    pub(crate) fn grant(&mut self, now: Instant, own: Own, hold: HoldId, vouched: bool) {
+    pub(crate) fn grant(&mut self, now: Instant, own: Own, proof: Proof, vouched: bool) {
         let lease = self.session.lease();
         if lease.session != own.session {
             self.step = Step::GaveUp(Reason("expired"));
             return;
         }
-        let length = self.session.config().lease_length(self.session.timeout());
-        if lease.remaining(now) < length / 2 {
+        let timing = self.session.timing();
+        let enough = match proof {
+            Proof::Old => timing.left_at_grant(),
+            Proof::Fresh => timing.always_left(),
+        };
+        if lease.remaining(now) < enough {
             let check = CheckRequest { path: own.path.clone(), version: -1 };
-            self.step = Step::Proving { own, hold, vouched };
+            self.step = Step::Proving { own, vouched };
             return self.ask(now, Ask::Prove, Request::Multi(vec![Op::Check(check)]));
         }
+        let hold = self.session.hold(now, znode(&own.path));
         let holding = Holding { own, hold, generation: lease.generation };
         match vouched {
             true => self.hold(holding),

@@ -12,7 +12,7 @@ use lockkeeper_wire::{
 };
 
 use crate::LOCK;
-use crate::client::{Ask, Client, Own, Step, tries_again, znode};
+use crate::client::{Ask, Client, Own, Proof, Step, tries_again};
 
 /// How long the number at the end of a name is.
 const DIGITS: usize = 10;
@@ -160,9 +160,8 @@ impl Client {
                 let upgraded = trade.way.is_some();
                 let token = if upgraded { stat.czxid.0 } else { former.own.token };
                 self.kind = if upgraded { Kind::Write } else { Kind::Read };
-                let hold = self.session.hold(now, znode(&path));
                 let own = Own { path, session: stat.ephemeral_owner, token };
-                self.grant(now, own, hold, true);
+                self.grant(now, own, Proof::Old, true);
             }
             (_, Some(Outcome::Unsure), _) => {
                 trade.outcome = None;

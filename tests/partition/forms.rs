@@ -39,16 +39,20 @@ pub(crate) enum Form {
     LeaderPaused,
     /// The link between A and its follower is cut: both ways, or only one of them.
     Link,
+    /// A is cut off from its follower for some seconds. As it is back, with the same session, its
+    /// follower is cut off from the others.
+    Returned,
 }
 
 impl Form {
-    pub(crate) const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::Follower,
         Self::Leader,
         Self::Paused,
         Self::ClientPaused,
         Self::LeaderPaused,
         Self::Link,
+        Self::Returned,
     ];
 
     /// As on the command line.
@@ -60,6 +64,7 @@ impl Form {
             Self::ClientPaused => "client-paused",
             Self::LeaderPaused => "leader-paused",
             Self::Link => "link",
+            Self::Returned => "returned",
         }
     }
 
@@ -72,6 +77,7 @@ impl Form {
             Self::ClientPaused => "A holder is paused, and its follower is cut off as it resumes",
             Self::LeaderPaused => "A leader is paused until the others have another",
             Self::Link => "The link between a holder and its follower is cut, or one way of it",
+            Self::Returned => "A holder comes back after an outage, and its follower is cut off",
         }
     }
 
@@ -119,6 +125,13 @@ impl Form {
                 1 => network.cut_one_way(HOST_OF_A, victim),
                 _ => network.cut_one_way(victim, HOST_OF_A),
             },
+            Self::Returned => {
+                network.cut(HOST_OF_A, victim)?;
+                pause(random, SHORT_PAUSE_MS).await;
+                network.heal()?;
+                pause(random, 0..1_000).await;
+                isolate(network, victim)
+            }
         }
     }
 }

@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use lockkeeper::{
-    AcquireError, Client, Guard, Mutex, MutexGuard, RwLock, RwLockUpgradeableGuard,
+    AcquireError, Client, ExclusiveGuard, ExclusiveNode, Guard, MultiGuard, MultiLock, Mutex,
+    MutexGuard, Owner, ReentrantGuard, ReentrantMutex, RwLock, RwLockUpgradeableGuard,
     RwLockWriteGuard, Semaphore, SemaphoreGuard, SemaphoreLayout, ZnodePath,
 };
 use lockkeeper_testkit::history::Share;
@@ -19,15 +20,47 @@ pub(crate) struct Design {
 #[derive(Clone, Debug)]
 enum Kind {
     Mutex,
+    /// A mutex whose next holder waits when one has vanished.
+    Delayed(Duration),
+    Reentrant,
+    /// Each time together with the lock beside it.
+    Multi,
+    /// A node below the path.
+    Exclusive,
     RwLock,
-    Semaphore { permits: u32, layout: SemaphoreLayout },
+    Semaphore {
+        permits: u32,
+        layout: SemaphoreLayout,
+    },
+}
+
+/// How a client's mutex serves several holders of its process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Sharing {
+    Never,
+    Linger(Duration),
+    Cohort,
+}
+
+impl Sharing {
+    pub(crate) fn any(random: &mut fastrand::Rng) -> Self {
+        match random.u8(0..5) {
+            0 => Self::Never,
+            1 | 2 => Self::Linger(Duration::from_millis(random.u64(10..1_000))),
+            _ => Self::Cohort,
+        }
+    }
 }
 
 impl Design {
     pub(crate) fn any(path: &'static str, random: &mut fastrand::Rng) -> Self {
-        let kind = match random.u8(0..8) {
+        let kind = match random.u8(0..12) {
             0..4 => Kind::Mutex,
-            4..6 => Kind::RwLock,
+            4 => Kind::Delayed(Duration::from_millis(random.u64(1..2_000))),
+            5 => Kind::Reentrant,
+            6 => Kind::Multi,
+            7 => Kind::Exclusive,
+            8 | 9 => Kind::RwLock,
             _ => {
                 let layout = match random.u8(0..4) {
                     0 => SemaphoreLayout::Curator,
@@ -41,16 +74,31 @@ impl Design {
     }
 
     /// A client's handle, with options of its own.
-    pub(crate) fn open(&self, client: &Client, linger: Option<Duration>) -> Lock {
+    pub(crate) fn open(&self, client: &Client, sharing: Sharing) -> Lock {
         const GOOD: &str = "a path for a lock";
         match &self.kind {
             Kind::Mutex => {
                 let builder = Mutex::builder(client, self.path);
-                let builder = match linger {
-                    Some(period) => builder.linger(period),
-                    None => builder.cohort(3, Duration::from_secs(1)),
+                let builder = match sharing {
+                    Sharing::Never => builder,
+                    Sharing::Linger(period) => builder.linger(period),
+                    Sharing::Cohort => builder.cohort(3, Duration::from_secs(1)),
                 };
                 Lock::Mutex(builder.build().expect(GOOD))
+            }
+            Kind::Delayed(delay) => {
+                let builder = Mutex::builder(client, self.path).lock_delay(*delay);
+                Lock::Mutex(builder.build().expect(GOOD))
+            }
+            Kind::Reentrant => Lock::Reentrant(ReentrantMutex::new(client, self.path).expect(GOOD)),
+            Kind::Multi => {
+                let beside = self.beside();
+                let paths = [self.path, beside.as_str()];
+                Lock::Multi(MultiLock::new(client, paths).expect(GOOD))
+            }
+            Kind::Exclusive => {
+                let node = ZnodePath::new(&self.below()).expect(GOOD);
+                Lock::Exclusive(client.clone(), node)
             }
             Kind::RwLock => Lock::RwLock(RwLock::new(client, self.path).expect(GOOD)),
             Kind::Semaphore { permits, layout } => {
@@ -60,14 +108,22 @@ impl Design {
         }
     }
 
+    fn beside(&self) -> String {
+        format!("{}-beside", self.path)
+    }
+
+    fn below(&self) -> String {
+        format!("{}/node", self.path)
+    }
+
     /// Every way to have it once all is well.
     pub(crate) fn shares(&self) -> Vec<Share> {
         match &self.kind {
-            Kind::Mutex => vec![Share::Alone],
             Kind::RwLock => vec![Share::Reader, Share::Upgradeable, Share::Alone],
             Kind::Semaphore { permits, .. } => {
                 vec![Share::Permits { taken: *permits, of: *permits }]
             }
+            _ => vec![Share::Alone],
         }
     }
 
@@ -76,6 +132,7 @@ impl Design {
         let below = match &self.kind {
             Kind::Semaphore { layout: SemaphoreLayout::Curator, .. } => &["/locks", "/leases"][..],
             Kind::Semaphore { layout: SemaphoreLayout::Kazoo, .. } => &["", "-__lock__"],
+            Kind::Multi => &["", "-beside"],
             _ => &[""],
         };
         let path = |below| ZnodePath::new(&format!("{}{below}", self.path)).expect("a path");
@@ -87,6 +144,10 @@ impl Design {
 #[derive(Clone, Debug)]
 pub(crate) enum Lock {
     Mutex(Mutex),
+    Reentrant(ReentrantMutex),
+    Multi(MultiLock),
+    /// Whose every holder is an owner of its own.
+    Exclusive(Client, ZnodePath),
     RwLock(RwLock),
     /// With how many permits there are.
     Semaphore(Semaphore, u32),
@@ -104,6 +165,9 @@ impl Lock {
     pub(crate) fn path(&self) -> &ZnodePath {
         match self {
             Self::Mutex(lock) => lock.path(),
+            Self::Reentrant(lock) => lock.path(),
+            Self::Multi(lock) => lock.paths().next().expect("there are two"),
+            Self::Exclusive(_, node) => node,
             Self::RwLock(lock) => lock.path(),
             Self::Semaphore(lock, _) => lock.path(),
         }
@@ -112,13 +176,13 @@ impl Lock {
     /// One of the ways to have it.
     pub(crate) fn any_share(&self, random: &mut fastrand::Rng) -> Share {
         match self {
-            Self::Mutex(_) => Share::Alone,
             Self::RwLock(_) => match random.u8(0..6) {
                 0..3 => Share::Reader,
                 3 => Share::Upgradeable,
                 _ => Share::Alone,
             },
             Self::Semaphore(_, of) => Share::Permits { taken: random.u32(1..=*of), of: *of },
+            _ => Share::Alone,
         }
     }
 
@@ -129,47 +193,96 @@ impl Lock {
         patience: Patience,
     ) -> Result<Option<Held>, AcquireError> {
         use Patience::{Endless, None, Until};
-        Ok(match (self, share, patience) {
-            (Self::Mutex(lock), _, None) => lock.try_acquire().await?.map(Held::Mutex),
-            (Self::Mutex(lock), _, Until(limit)) => {
-                Some(Held::Mutex(lock.acquire_timeout(limit).await?))
+        match (self, patience) {
+            (Self::Mutex(lock), None) => Ok(lock.try_acquire().await?.map(Held::Mutex)),
+            (Self::Mutex(lock), Until(limit)) => {
+                Ok(Some(Held::Mutex(lock.acquire_timeout(limit).await?)))
             }
-            (Self::Mutex(lock), _, Endless) => Some(Held::Mutex(lock.acquire().await?)),
-            (Self::RwLock(lock), Share::Reader, None) => lock.try_read().await?.map(Held::Reader),
-            (Self::RwLock(lock), Share::Reader, Until(limit)) => {
-                Some(Held::Reader(lock.read_timeout(limit).await?))
+            (Self::Mutex(lock), Endless) => Ok(Some(Held::Mutex(lock.acquire().await?))),
+            (Self::Reentrant(lock), patience) => enter_twice(lock, patience).await,
+            (Self::Multi(lock), None) => Ok(lock.try_acquire().await?.map(Held::Multi)),
+            (Self::Multi(lock), Until(limit)) => {
+                Ok(Some(Held::Multi(lock.acquire_timeout(limit).await?)))
             }
-            (Self::RwLock(lock), Share::Reader, Endless) => Some(Held::Reader(lock.read().await?)),
-            (Self::RwLock(lock), Share::Upgradeable, None) => {
-                lock.try_upgradeable_read().await?.map(Held::Upgradeable)
-            }
-            (Self::RwLock(lock), Share::Upgradeable, Until(limit)) => {
-                Some(Held::Upgradeable(lock.upgradeable_read_timeout(limit).await?))
-            }
-            (Self::RwLock(lock), Share::Upgradeable, Endless) => {
-                Some(Held::Upgradeable(lock.upgradeable_read().await?))
-            }
-            (Self::RwLock(lock), _, None) => lock.try_write().await?.map(Held::Writer),
-            (Self::RwLock(lock), _, Until(limit)) => {
-                Some(Held::Writer(lock.write_timeout(limit).await?))
-            }
-            (Self::RwLock(lock), _, Endless) => Some(Held::Writer(lock.write().await?)),
-            (Self::Semaphore(lock, _), share, patience) => {
-                let Share::Permits { taken, .. } = share else { unreachable!("{share:?}") };
-                match patience {
-                    None => lock.try_acquire_many(taken).await?.map(Held::Permits),
-                    Until(limit) => Some(Held::Permits(lock.acquire_timeout(taken, limit).await?)),
-                    Endless => Some(Held::Permits(lock.acquire_many(taken).await?)),
-                }
-            }
-        })
+            (Self::Multi(lock), Endless) => Ok(Some(Held::Multi(lock.acquire().await?))),
+            (Self::Exclusive(client, node), patience) => make(client, node, patience).await,
+            (Self::RwLock(lock), patience) => read_or_write(lock, share, patience).await,
+            (Self::Semaphore(lock, _), patience) => take(lock, share, patience).await,
+        }
     }
+}
+
+/// Gets a lock as a new owner, who enters once more.
+async fn enter_twice(
+    lock: &ReentrantMutex,
+    patience: Patience,
+) -> Result<Option<Held>, AcquireError> {
+    let owner = Owner::new("simulated");
+    let outer = match patience {
+        Patience::None => lock.try_acquire(&owner).await?,
+        Patience::Until(limit) => Some(lock.acquire_timeout(&owner, limit).await?),
+        Patience::Endless => Some(lock.acquire(&owner).await?),
+    };
+    let Some(outer) = outer else { return Ok(None) };
+    let inner = lock.acquire(&owner).await?;
+    Ok(Some(Held::Reentrant { outer, inner }))
+}
+
+async fn make(
+    client: &Client,
+    node: &ZnodePath,
+    patience: Patience,
+) -> Result<Option<Held>, AcquireError> {
+    let lock = ExclusiveNode::owned(client, node.as_str(), &Owner::new("simulated"));
+    let lock = lock.expect("a path for a lock");
+    Ok(match patience {
+        Patience::None => lock.try_acquire().await?.map(Held::Exclusive),
+        Patience::Until(limit) => Some(Held::Exclusive(lock.acquire_timeout(limit).await?)),
+        Patience::Endless => Some(Held::Exclusive(lock.acquire().await?)),
+    })
+}
+
+async fn read_or_write(
+    lock: &RwLock,
+    share: Share,
+    patience: Patience,
+) -> Result<Option<Held>, AcquireError> {
+    use Patience::{Endless, None, Until};
+    Ok(match (share, patience) {
+        (Share::Reader, None) => lock.try_read().await?.map(Held::Reader),
+        (Share::Reader, Until(limit)) => Some(Held::Reader(lock.read_timeout(limit).await?)),
+        (Share::Reader, Endless) => Some(Held::Reader(lock.read().await?)),
+        (Share::Upgradeable, None) => lock.try_upgradeable_read().await?.map(Held::Upgradeable),
+        (Share::Upgradeable, Until(limit)) => {
+            Some(Held::Upgradeable(lock.upgradeable_read_timeout(limit).await?))
+        }
+        (Share::Upgradeable, Endless) => Some(Held::Upgradeable(lock.upgradeable_read().await?)),
+        (_, None) => lock.try_write().await?.map(Held::Writer),
+        (_, Until(limit)) => Some(Held::Writer(lock.write_timeout(limit).await?)),
+        (_, Endless) => Some(Held::Writer(lock.write().await?)),
+    })
+}
+
+async fn take(
+    lock: &Semaphore,
+    share: Share,
+    patience: Patience,
+) -> Result<Option<Held>, AcquireError> {
+    let Share::Permits { taken, .. } = share else { unreachable!("{share:?}") };
+    Ok(match patience {
+        Patience::None => lock.try_acquire_many(taken).await?.map(Held::Permits),
+        Patience::Until(limit) => Some(Held::Permits(lock.acquire_timeout(taken, limit).await?)),
+        Patience::Endless => Some(Held::Permits(lock.acquire_many(taken).await?)),
+    })
 }
 
 /// A lock that is held.
 #[derive(Debug)]
 pub(crate) enum Held {
     Mutex(MutexGuard),
+    Reentrant { outer: ReentrantGuard, inner: ReentrantGuard },
+    Multi(MultiGuard),
+    Exclusive(ExclusiveGuard),
     Reader(Guard),
     Upgradeable(RwLockUpgradeableGuard),
     Writer(RwLockWriteGuard),
@@ -180,6 +293,9 @@ impl Held {
     pub(crate) fn guard(&self) -> &Guard {
         match self {
             Self::Mutex(guard) => guard,
+            Self::Reentrant { inner, .. } => inner,
+            Self::Multi(guard) => &guard.guards()[0],
+            Self::Exclusive(guard) => guard,
             Self::Reader(guard) => guard,
             Self::Upgradeable(guard) => guard,
             Self::Writer(guard) => guard,
@@ -192,7 +308,7 @@ impl Held {
         match self {
             Self::Upgradeable(_) => Some(Share::Alone),
             Self::Writer(_) => Some(Share::Reader),
-            Self::Mutex(_) | Self::Reader(_) | Self::Permits(_) => None,
+            _ => None,
         }
     }
 
@@ -209,6 +325,12 @@ impl Held {
     pub(crate) async fn release(self) -> bool {
         let released = match self {
             Self::Mutex(guard) => guard.release().await,
+            Self::Reentrant { outer, inner } => {
+                drop(inner);
+                outer.release().await
+            }
+            Self::Multi(guard) => guard.release().await,
+            Self::Exclusive(guard) => guard.release().await,
             Self::Reader(guard) => guard.release().await,
             Self::Upgradeable(guard) => guard.release().await,
             Self::Writer(guard) => guard.release().await,

@@ -15,6 +15,7 @@ mod network;
 mod participants;
 mod run;
 mod server;
+mod severity;
 mod world;
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};

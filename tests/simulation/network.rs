@@ -20,9 +20,22 @@ use crate::world::true_time;
 /// What reaches a server.
 #[derive(Debug)]
 pub(crate) enum Arrival {
-    Connected(ConnectionId, mpsc::UnboundedSender<Bytes>),
+    Connected(ConnectionId, mpsc::UnboundedSender<Message>),
     Bytes(ConnectionId, Bytes),
     Closed(ConnectionId),
+}
+
+/// What one side has handed over to the network.
+#[derive(Debug)]
+pub(crate) struct Message {
+    sent: tokio::time::Instant,
+    bytes: Bytes,
+}
+
+impl Message {
+    pub(crate) fn now(bytes: Bytes) -> Self {
+        Self { sent: tokio::time::Instant::now(), bytes }
+    }
 }
 
 /// Where the server listens; `None` while it is down.
@@ -76,13 +89,53 @@ pub(crate) struct Route {
     pub(crate) start: tokio::time::Instant,
     listener: Arc<Listener>,
     random: Mutex<fastrand::Rng>,
-    /// The longest usual delay of a message.
-    delay: Duration,
+    lag: Mutex<Lag>,
+    /// Whether new connections are refused.
+    refuses: AtomicBool,
     /// Whether messages pass; while not, they wait, as with a transport that sends again.
     to_server: Valve,
     to_client: Valve,
     /// Told when all connections break.
     breaks: Arc<Notify>,
+    /// Told when nothing passes on any connection any more, and nobody hears of it.
+    forgets: Arc<Notify>,
+}
+
+/// How late messages are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lag {
+    /// What most messages take at most.
+    pub(crate) usual: Duration,
+    /// What every message takes at most.
+    pub(crate) longest: Duration,
+}
+
+impl Lag {
+    fn any(self, random: &mut fastrand::Rng) -> Duration {
+        // Most messages are fast, a few are very late.
+        let share = match random.u8(0..50) {
+            0 => 20.0 * random.f64(),
+            _ => random.f64(),
+        };
+        self.usual.mul_f64(share).min(self.longest)
+    }
+}
+
+/// How a connection ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// One side has closed it.
+    Closed,
+    /// What was on its way is lost, and both sides hear of it.
+    Broken,
+    /// What is sent from now on is lost too, and neither side hears of it.
+    Forgotten,
+}
+
+/// What may end a connection.
+struct Ends {
+    breaks: OwnedNotified,
+    forgets: OwnedNotified,
 }
 
 /// Open or closed. It wakes those who wait in the order in which they came, which a watch channel
@@ -118,11 +171,19 @@ impl Route {
         start: tokio::time::Instant,
         listener: Arc<Listener>,
         random: fastrand::Rng,
-        delay: Duration,
+        lag: Lag,
     ) -> Self {
-        let (to_server, to_client) = (Valve::open(), Valve::open());
-        let (random, breaks) = (Mutex::new(random), Arc::default());
-        Self { start, listener, random, delay, to_server, to_client, breaks }
+        Self {
+            start,
+            listener,
+            random: Mutex::new(random),
+            lag: Mutex::new(lag),
+            refuses: AtomicBool::new(false),
+            to_server: Valve::open(),
+            to_client: Valve::open(),
+            breaks: Arc::default(),
+            forgets: Arc::default(),
+        }
     }
 
     /// Lets messages pass or wait, in each direction.
@@ -136,18 +197,38 @@ impl Route {
         self.breaks.notify_waiters();
     }
 
+    /// Loses whatever is sent over all connections there are, without a word. New ones work.
+    pub(crate) fn forget_all(&self) {
+        self.forgets.notify_waiters();
+    }
+
+    /// Breaks all connections, and refuses new ones until they are accepted again.
+    pub(crate) fn refuse(&self) {
+        self.refuses.store(true, Ordering::SeqCst);
+        self.break_all();
+    }
+
+    /// Accepts new connections.
+    pub(crate) fn accept(&self) {
+        self.refuses.store(false, Ordering::SeqCst);
+    }
+
+    pub(crate) fn set_lag(&self, lag: Lag) {
+        *self.lag.lock().expect("nobody panics with it") = lag;
+    }
+
+    fn ends(&self) -> Ends {
+        let (breaks, forgets) = (Arc::clone(&self.breaks), Arc::clone(&self.forgets));
+        Ends { breaks: breaks.notified_owned(), forgets: forgets.notified_owned() }
+    }
+
     fn count(&self, to: (ConnectionId, Side), bytes: &[u8]) {
         self.listener.count(true_time(self.start), to, bytes);
     }
 
     fn lag(&self) -> Duration {
-        let mut random = self.random.lock().expect("nobody panics with it");
-        // Most messages are fast, a few are very late.
-        let share = match random.u8(0..50) {
-            0 => 20.0 * random.f64(),
-            _ => random.f64(),
-        };
-        self.delay.mul_f64(share)
+        let lag = *self.lag.lock().expect("nobody panics with it");
+        lag.any(&mut self.random.lock().expect("nobody panics with it"))
     }
 
     pub(crate) async fn connect(self: &Arc<Self>) -> io::Result<Pipe> {
@@ -155,12 +236,12 @@ impl Route {
         self.to_server.passes().await;
         sleep(self.lag()).await;
         self.to_client.passes().await;
-        let Some((id, inbox)) = self.listener.accept() else {
+        let accepted = (!self.refuses.load(Ordering::SeqCst)).then(|| self.listener.accept());
+        let Some((id, inbox)) = accepted.flatten() else {
             return Err(io::ErrorKind::ConnectionRefused.into());
         };
         // From now on, not from when the tasks first run.
-        let up_breaks = Arc::clone(&self.breaks).notified_owned();
-        let down_breaks = Arc::clone(&self.breaks).notified_owned();
+        let (up_ends, down_ends) = (self.ends(), self.ends());
         let (to_server, from_client) = mpsc::unbounded_channel();
         let (to_client, from_server) = mpsc::unbounded_channel();
         let (deliver, delivered) = mpsc::unbounded_channel();
@@ -172,8 +253,8 @@ impl Route {
                 inbox.send(Arrival::Bytes(id, bytes)).is_ok()
             };
             let open = &upwards.to_server;
-            let broken = upwards.carry(from_client, open, up_breaks, arrive).await;
-            if broken {
+            let end = upwards.carry(from_client, open, up_ends, arrive).await;
+            if end == End::Broken {
                 // The other side of a broken connection may hear of it late.
                 let late = upwards.lag() * 20;
                 sleep(late).await;
@@ -186,37 +267,45 @@ impl Route {
                 deliver.send(bytes).is_ok()
             };
             let open = &downwards.to_client;
-            downwards.carry(from_server, open, down_breaks, arrive).await;
+            downwards.carry(from_server, open, down_ends, arrive).await;
         });
         Ok(Pipe { incoming: delivered, outgoing: Some(to_server), rest: Bytes::new() })
     }
 
-    /// Carries messages until one end is gone (`false`) or the connection breaks (`true`).
+    /// Carries messages for as long as the connection works, and drops them for as long as it only
+    /// seems to.
     async fn carry(
         &self,
-        mut messages: mpsc::UnboundedReceiver<Bytes>,
+        mut messages: mpsc::UnboundedReceiver<Message>,
         open: &Valve,
-        breaks: OwnedNotified,
+        ends: Ends,
         mut arrive: impl FnMut(Bytes) -> bool,
-    ) -> bool {
+    ) -> End {
         let forward = async {
             let mut earliest = tokio::time::Instant::now();
             while let Some(first) = messages.recv().await {
-                earliest = earliest.max(tokio::time::Instant::now() + self.lag());
+                // From when it was sent: one that waits behind another is not later for it.
+                earliest = earliest.max(first.sent + self.lag());
                 sleep_until(earliest).await;
                 open.passes().await;
-                if !arrive(first) {
+                if !arrive(first.bytes) {
                     return;
                 }
             }
             sleep_until(earliest.max(tokio::time::Instant::now() + self.lag())).await;
             open.passes().await;
         };
-        tokio::select! {
+        let end = tokio::select! {
             biased;
-            () = breaks => true,
-            () = forward => false,
+            () = ends.breaks => End::Broken,
+            () = ends.forgets => End::Forgotten,
+            () = forward => End::Closed,
+        };
+
+        if end == End::Forgotten {
+            while messages.recv().await.is_some() {}
         }
+        end
     }
 }
 
@@ -224,7 +313,7 @@ impl Route {
 #[derive(Debug)]
 pub(crate) struct Pipe {
     incoming: mpsc::UnboundedReceiver<Bytes>,
-    outgoing: Option<mpsc::UnboundedSender<Bytes>>,
+    outgoing: Option<mpsc::UnboundedSender<Message>>,
     rest: Bytes,
 }
 
@@ -253,7 +342,8 @@ impl AsyncWrite for Pipe {
         _: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let sent = self.outgoing.as_ref().map(|out| out.send(Bytes::copy_from_slice(bytes)));
+        let sent =
+            self.outgoing.as_ref().map(|out| out.send(Message::now(Bytes::copy_from_slice(bytes))));
         match sent {
             Some(Ok(())) => Poll::Ready(Ok(bytes.len())),
             _ => Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex as StdMutex};
 use std::time::Duration;
 
-use lockkeeper::{Client, CreateMode, Fence, FencingToken, Guard, State, ZnodePath};
+use lockkeeper::{AcquireError, Client, CreateMode, Fence, FencingToken, Guard, State, ZnodePath};
 use lockkeeper_testkit::history::{Share, What};
 use tokio::time::sleep;
 
@@ -32,6 +32,19 @@ impl Resources {
     }
 }
 
+/// How long the programs of a run take for what they do, at most.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pace {
+    /// Between two looks at a lock that is held, of which there are up to six.
+    pub(crate) look: Duration,
+    /// Between two locks.
+    pub(crate) pause: Duration,
+    /// For a lock, where they wait only for a while.
+    pub(crate) patience: Duration,
+    /// Between two uses of the register.
+    pub(crate) register: Duration,
+}
+
 /// One task of a client that takes locks.
 pub(crate) struct Worker {
     pub(crate) run: Arc<Run>,
@@ -53,7 +66,7 @@ impl Worker {
             }
             // Without a pause, a release that nobody waits for goes together with the next acquire.
             if self.random.u8(0..4) > 0 {
-                let pause = Duration::from_millis(self.random.u64(0..800));
+                let pause = self.upto(self.run.pace.pause);
                 sleep(pause).await;
             }
         }
@@ -63,7 +76,7 @@ impl Worker {
         let share = lock.any_share(&mut self.random);
         let patience = match self.random.u8(0..6) {
             0 => Patience::None,
-            1 | 2 => Patience::Until(Duration::from_millis(self.random.u64(1..3_000))),
+            1 | 2 => Patience::Until(self.upto(self.run.pace.patience)),
             _ => Patience::Endless,
         };
         match lock.acquire(share, patience).await {
@@ -76,7 +89,7 @@ impl Worker {
                 None
             }
             Err(error) => {
-                self.note(What::Note(format!("does not get {path} ({share}): {error}")));
+                self.refused(path, share, &error);
                 None
             }
         }
@@ -85,10 +98,9 @@ impl Worker {
     /// Works under a lock, and gives it back; unless it has turned into another one.
     async fn hold(&mut self, path: &str, held: Held) -> Option<Held> {
         let token = held.guard().token();
-        for _ in 0..self.random.u8(0..6) {
-            if !self.still_holds(path, held.guard()) {
-                break;
-            }
+        let mut looks = self.random.u8(0..6);
+        while self.still_holds(path, held.guard()) && looks > 0 {
+            looks -= 1;
             if self.random.bool() {
                 self.write(path, token);
             }
@@ -96,20 +108,19 @@ impl Worker {
                 // Whatever it says, the next look at the state shows it.
                 let _ = held.guard().verify().await;
             }
-            sleep(Duration::from_millis(self.random.u64(0..600))).await;
+            let time = self.upto(self.run.pace.look);
+            sleep(time).await;
         }
         // Before anything is sent: what is promised ends with the wish to end it.
         self.note(What::GaveBack { lock: path.to_owned(), token: number(token) });
         if let Some(share) = held.may_become().filter(|_| self.random.bool()) {
-            let limit = Duration::from_millis(self.random.u64(1..5_000));
+            let limit = self.upto(self.run.pace.patience);
             match held.turn(limit).await {
                 Ok(held) => {
                     self.granted(path, share, held.guard());
                     return Some(held);
                 }
-                Err(error) => {
-                    self.note(What::Note(format!("does not keep {path} ({share}): {error}")));
-                }
+                Err(error) => self.refused(path, share, &error),
             }
         } else if self.random.bool() {
             held.release().await;
@@ -119,6 +130,17 @@ impl Worker {
 
     fn granted(&self, path: &str, share: Share, guard: &Guard) {
         self.note(What::Granted { lock: path.to_owned(), token: number(guard.token()), share });
+        // How much is left at this moment is promised.
+        self.still_holds(path, guard);
+    }
+
+    fn refused(&self, path: &str, share: Share, error: &AcquireError) {
+        self.note(match error {
+            AcquireError::Timeout { .. } => {
+                What::Note(format!("does not get {path} ({share}): {error}"))
+            }
+            _ => What::Denied { lock: path.to_owned(), reason: error.to_string() },
+        });
     }
 
     fn still_holds(&self, lock: &str, guard: &Guard) -> bool {
@@ -154,6 +176,11 @@ impl Worker {
         });
     }
 
+    /// Some time, up to so much.
+    fn upto(&mut self, longest: Duration) -> Duration {
+        longest.mul_f64(self.random.f64())
+    }
+
     fn note(&self, what: What) {
         self.run.note(&self.name, what);
     }
@@ -173,7 +200,7 @@ pub(crate) async fn use_register(
 ) {
     let path = ZnodePath::new(REGISTER).expect("a path");
     while run.now() < end {
-        sleep(Duration::from_millis(random.u64(0..1_500))).await;
+        sleep(run.pace.register.mul_f64(random.f64())).await;
         let asked = run.now();
         if random.bool() {
             if let Ok((data, stat)) = client.data(&path).await {

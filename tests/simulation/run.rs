@@ -4,23 +4,28 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lockkeeper::{Client, ConnectError, LeaseMode, ZnodePath};
+use lockkeeper::{Client, ConnectError, LeaseMode, Timing, ZnodePath};
 use lockkeeper_testkit::history::{History, What};
 use lockkeeper_tree::Config;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::faults;
-use crate::locks::{Design, Patience};
-use crate::network::Route;
-use crate::participants::{LOCKS, REGISTER, Resources, Worker, make_register, use_register};
+use crate::locks::{Design, Patience, Sharing};
+use crate::network::{Lag, Route};
+use crate::participants::{LOCKS, Pace, REGISTER, Resources, Worker, make_register, use_register};
 use crate::server::Host;
+use crate::severity::Severity;
 use crate::world::{Drifting, Gate, Machine, true_time};
 
-/// How long things go wrong.
-const CHAOS: Duration = Duration::from_secs(25);
+/// What the clients are told that the server's tick is.
+const TOLD_TICK: Duration = Duration::from_millis(500);
 
 /// Whether a seed goes the same way to the last event.
 pub(crate) const REPEATABLE: bool = cfg!(tokio_unstable);
+
+/// Clocks run as fast and as slow as the default of the drift allows.
+const FASTEST_CLOCK: f64 = 1.009;
+const SLOWEST_CLOCK: f64 = 0.991;
 
 /// Longer than anything takes when all is well, many sessions' timeouts included.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -32,14 +37,42 @@ pub(crate) struct Run {
     pub(crate) host: Host,
     pub(crate) machines: Vec<Arc<Machine>>,
     pub(crate) resources: Resources,
-    pub(crate) timeout: Duration,
-    pub(crate) usual_sync: Duration,
+    /// As the clients compute it.
+    pub(crate) timing: Timing,
+    pub(crate) pace: Pace,
+    severity: Severity,
+    /// Both are right for a server that stands alone.
+    mode: LeaseMode,
+    pub(crate) usual: Usual,
+}
+
+/// How slow a server and the way to it are while nothing is wrong.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Usual {
+    /// What a sync takes at most.
+    pub(crate) sync: Duration,
+    pub(crate) lag: Lag,
 }
 
 impl Run {
     /// The true time.
     pub(crate) fn now(&self) -> Duration {
         true_time(self.start)
+    }
+
+    pub(crate) fn routes(&self) -> impl Iterator<Item = &Route> {
+        self.machines.iter().map(|machine| &*machine.route)
+    }
+
+    /// Makes the server and the way to it as slow as that.
+    pub(crate) fn set_speed(&self, speed: Usual) {
+        self.host.set_sync(speed.sync);
+        self.routes().for_each(|route| route.set_lag(speed.lag));
+    }
+
+    /// The least true time that this is by the clock of any machine.
+    pub(crate) fn in_true_time(&self, duration: Duration) -> Duration {
+        duration.div_f64(FASTEST_CLOCK)
     }
 
     pub(crate) fn note(&self, who: &str, what: What) {
@@ -87,32 +120,36 @@ fn prepare(seed: u64) -> Arc<Run> {
     let mut config = Config::with_tick(tick);
     config.max_session_timeout = Duration::from_secs(60);
     let timeout = tick * 2 + Duration::from_millis(random.u64(2_000..8_000));
+    let mode = if random.bool() { LeaseMode::Quorum } else { LeaseMode::Direct };
+    let timing = Timing::new(mode, timeout, TOLD_TICK);
+    let severity = Severity::of(seed);
+
     let host = Host::new(start, config, random.fork());
-    let usual_sync = Duration::from_millis(random.u64(0..20));
-    host.set_sync(usual_sync);
+    let usual = severity.usual(timing, &mut random);
+    host.set_sync(usual.sync);
     let machines = (0..3).map(|_| {
         let ahead = Duration::from_millis(random.u64(1_000_000..2_000_000));
-        // Within what the default of the drift allows.
-        let clock = Drifting { ahead, rate: 0.991 + 0.018 * random.f64() };
-        let delay = Duration::from_millis(random.u64(1..60));
-        let route = Route::new(start, Arc::clone(&host.listener), random.fork(), delay);
+        let rate = SLOWEST_CLOCK + (FASTEST_CLOCK - SLOWEST_CLOCK) * random.f64();
+        let clock = Drifting { ahead, rate };
+        let route = Route::new(start, Arc::clone(&host.listener), random.fork(), usual.lag);
         let (gate, program) = (Arc::<Gate>::default(), Arc::<Gate>::default());
         let ids = Mutex::new(ids.fork());
         Arc::new(Machine { ids, clock, route: Arc::new(route), gate, program })
     });
     let machines = machines.collect();
     let (history, resources) = (Mutex::default(), Resources::default());
-    Arc::new(Run { start, history, host, machines, resources, timeout, usual_sync })
+    let pace = severity.pace(timing);
+    Arc::new(Run { start, history, host, machines, resources, timing, pace, severity, mode, usual })
 }
 
 /// A client with a session. No fault has begun, but a message now and then takes longer than a
 /// short session's first attempt.
-async fn connected(run: &Run, machine: &Arc<Machine>, mode: LeaseMode) -> Client {
+async fn connected(run: &Run, machine: &Arc<Machine>) -> Client {
     loop {
         let builder = Client::builder()
-            .session_timeout(run.timeout)
-            .server_tick(Duration::from_millis(500))
-            .lease(mode)
+            .session_timeout(run.timing.timeout())
+            .server_tick(TOLD_TICK)
+            .lease(run.mode)
             .world(Arc::clone(machine) as _);
         match builder.connect("simulated:1").await {
             Ok(client) => return client,
@@ -125,23 +162,24 @@ async fn connected(run: &Run, machine: &Arc<Machine>, mode: LeaseMode) -> Client
 async fn whole(run: Arc<Run>, seed: u64) {
     let mut random = fastrand::Rng::with_seed(seed ^ 0x5eed);
     run.host.start();
-    // Both modes are right for a server that stands alone.
-    let mode = if random.bool() { LeaseMode::Quorum } else { LeaseMode::Direct };
     let designs = LOCKS.map(|path| Design::any(path, &mut random));
-    let about = format!("timeout {:?}, {mode:?}, {designs:?}", run.timeout);
+    let about = format!("{:?}, {:?}, {designs:?}", run.timing, run.severity);
     run.note("world", What::Note(about));
     let mut clients = Vec::new();
     for machine in &run.machines {
-        clients.push(connected(&run, machine, mode).await);
+        clients.push(connected(&run, machine).await);
     }
     make_register(&clients[0]).await;
-    let end = run.now() + CHAOS;
+    if run.severity == Severity::Bounded {
+        run.note("world", What::Well { always_left: run.in_true_time(run.timing.always_left()) });
+    }
+    let end = run.now() + run.severity.lasts(run.timing);
     let mut tasks = Vec::new();
     for (index, client) in clients.iter().enumerate() {
         let machine = &run.machines[index];
-        let linger = random.bool().then(|| Duration::from_millis(random.u64(10..1_000)));
-        let locks: Vec<_> = designs.iter().map(|design| design.open(client, linger)).collect();
-        for task in 0..2 {
+        let sharing = Sharing::any(&mut random);
+        let locks: Vec<_> = designs.iter().map(|design| design.open(client, sharing)).collect();
+        for task in 0..run.severity.tasks(&mut random) {
             let worker = Worker {
                 run: Arc::clone(&run),
                 machine: Arc::clone(machine),
@@ -155,7 +193,11 @@ async fn whole(run: Arc<Run>, seed: u64) {
         let register = use_register(Arc::clone(&run), name, client.clone(), random.fork(), end);
         tasks.push(machine.run(register));
     }
-    faults::chaos(Arc::clone(&run), random.fork(), end).await;
+    let random = random.fork();
+    match run.severity {
+        Severity::Unbounded => faults::chaos(Arc::clone(&run), random, end).await,
+        Severity::Bounded => faults::bounded(Arc::clone(&run), random, end).await,
+    }
     for task in tasks {
         match timeout(PATIENCE, task).await {
             Ok(Ok(())) => {}
@@ -173,7 +215,7 @@ async fn whole(run: Arc<Run>, seed: u64) {
 async fn all_is_well(run: &Run, clients: &[Client], designs: &[Design]) {
     for (index, client) in clients.iter().enumerate() {
         for design in designs {
-            let lock = design.open(client, None);
+            let lock = design.open(client, Sharing::Never);
             for share in design.shares() {
                 let cycle = async {
                     // A session or a connection that was lost in the last moments shows itself

@@ -14,7 +14,7 @@ use lockkeeper_wire::{MAX_FRAME, split_frame};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::network::{Arrival, Listener};
+use crate::network::{Arrival, Listener, Message};
 use crate::world::Gate;
 
 /// The clock of the server's machine starts here, so that times before the start can be told.
@@ -87,8 +87,6 @@ impl Host {
             server,
             clients: HashMap::new(),
             line: Vec::new(),
-            replies_before_sync: cfg!(feature = "mutants")
-                && std::env::var("LOCKKEEPER_MUTANT").is_ok_and(|name| name == "RepliesBeforeSync"),
             start: self.start,
             wall: Arc::clone(&self.wall),
             disk: Arc::clone(&self.disk),
@@ -140,7 +138,7 @@ fn now(start: Instant, wall: &Mutex<i64>) -> Now {
 }
 
 struct Client {
-    replies: mpsc::UnboundedSender<Bytes>,
+    replies: mpsc::UnboundedSender<Message>,
     input: BytesMut,
 }
 
@@ -155,8 +153,6 @@ struct Machine {
     clients: HashMap<ConnectionId, Client>,
     /// What waits for the disk.
     line: Vec<Batch>,
-    /// A deliberate bug, for `cargo xtask mutants`.
-    replies_before_sync: bool,
     start: Instant,
     wall: Arc<Mutex<i64>>,
     disk: Arc<Mutex<Disk>>,
@@ -201,13 +197,6 @@ impl Machine {
         if batch.changes.is_empty() && syncing.is_none() && self.line.is_empty() {
             return self.release(batch);
         }
-        let batch = match self.replies_before_sync {
-            true => {
-                self.release(Batch { changes: Changes::default(), outputs: batch.outputs });
-                Batch { changes: batch.changes, outputs: Vec::new() }
-            }
-            false => batch,
-        };
         self.line.push(batch);
         if syncing.is_none() {
             let group = std::mem::take(&mut self.line);
@@ -245,7 +234,10 @@ impl Machine {
             match output {
                 Output::Send(bytes) => {
                     // A client that is gone hears nothing.
-                    let _ = self.clients.get(&id).map(|client| client.replies.send(bytes));
+                    let _ = self
+                        .clients
+                        .get(&id)
+                        .map(|client| client.replies.send(Message::now(bytes)));
                 }
                 Output::Close(_) => drop(self.clients.remove(&id)),
             }

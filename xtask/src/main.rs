@@ -54,6 +54,9 @@ enum Task {
     /// Run real servers and programs in three languages while everything goes wrong, and check what
     /// they were told.
     Ensemble(ensemble::Ensemble),
+    /// Hold locks of every kind on healthy servers, each granted after some share of a lease, and
+    /// see that none is lost.
+    Keeping(proof::Keeping),
     /// Check that the crates depend on each other only in the direction of the picture.
     Layers,
     /// Check that every test exists that the pages name for what they promise.
@@ -70,8 +73,10 @@ enum Task {
     },
     /// Look at every state that the session and the order can come to with a few clients.
     Model(proof::Model),
-    /// Wake deliberate bugs, one after the other, and see that the checks catch each.
-    Mutants,
+    /// Plant deliberate bugs, one after the other, and see that the checks catch each.
+    Mutants(mutants::Mutants),
+    /// Take servers away from lock holders for a while, and measure how long an outage they survive.
+    Outage(proof::Outage),
     /// Cut a lock holder's server off from the others, on real ZooKeeper servers, and measure for
     /// how long two believe to hold: Curator, kazoo and ours.
     Partition(proof::Partition),
@@ -130,11 +135,13 @@ fn main() -> ExitCode {
         Task::Crash { runs } => crash::run(runs),
         Task::Interop { filter } => proof::interop(filter.as_deref()),
         Task::Ensemble(options) => ensemble::run(&options),
+        Task::Keeping(options) => proof::keeping(&options),
         Task::Layers => layers::run(),
         Task::Promises => promises::run(),
         Task::Simulate(options) => proof::simulate(&options),
         Task::Model(options) => proof::model(&options),
-        Task::Mutants => mutants::run(),
+        Task::Mutants(options) => mutants::run(&options),
+        Task::Outage(options) => proof::outage(&options),
         Task::Partition(options) => proof::partition(&options),
         Task::Setup { peers, bench } => {
             let needs = if bench { setup::Needs::OfBenches } else { setup::Needs::OfSuites };

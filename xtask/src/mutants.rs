@@ -1,133 +1,147 @@
-//! `cargo xtask mutants`: wakes one deliberate bug after the other, and sees what catches it.
+//! `cargo xtask mutants`: plants one deliberate bug after the other in a copy of the sources, and
+//! sees that the check that it names catches it.
+//!
+//! A bug is a file in `tests/mutants`: see [`patch`]. No switch for one is in the code of production.
 
+mod check;
+mod patch;
+mod tree;
+
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use anyhow::{Context, Result, bail};
 
-use crate::proof::{DOCS, PROFILE};
-use crate::test::command;
+use crate::mutants::check::Checks;
+use crate::mutants::patch::Patch;
+use crate::mutants::tree::Tree;
+use crate::proof::DOCS;
 
-/// The check that is to catch a bug.
-#[derive(Clone, Copy)]
-enum Check {
-    /// The suite `simulation`, seed by seed.
-    Simulation,
-    /// The suite `partition`, one run of a form.
-    Partition(&'static str),
-    /// Unit tests of the session with this in their names.
-    Session(&'static str),
+/// `cargo xtask mutants`
+#[derive(clap::Args, Default)]
+pub(crate) struct Mutants {
+    /// Only these, with commas between them.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// Only as many as this, chosen by the seed, of those that need no real servers.
+    #[arg(long, conflicts_with = "only")]
+    sample: Option<usize>,
+    /// What a sample follows from; a new one if it is missing.
+    #[arg(long, requires = "sample")]
+    seed: Option<u64>,
+    /// Only apply each patch and type-check the packages that it touches.
+    #[arg(long)]
+    check: bool,
 }
 
-/// Every deliberate bug, by its name in the `mutants.rs` of its crate, and what it is.
-const MUTANTS: &[(&str, &str, Check)] = &[
-    ("RepliesBeforeSync", "the server answers before its disk has synced", Check::Simulation),
-    ("DeadlineFromAnswer", "a lease counts from the answer, not the request", Check::Simulation),
-    ("DeadlineMovedByPing", "pings, reads and `sync` move a lease on an ensemble", LEASE),
-    ("DeadlineMovedBySync", "`sync` alone moves a lease on an ensemble", LEASE),
-    ("SlowWriteCounts", "a write counts however late its answer came", LEASE),
-    ("EnsembleTakenForOneServer", "pings move a lease, and there is no heartbeat", FOLLOWER),
-    ("LostReplyMeansNotApplied", "a lost reply is taken for a refusal", Check::Simulation),
-    ("CleanupDroppedAtDisconnect", "a delete in flight is forgotten", Check::Simulation),
-    ("WatchesNotRearmed", "watches are not armed on the next connection", Check::Simulation),
-    ("WatchesByExists", "a watch waits for a node that has gone already", Check::Simulation),
-    ("WatchesWrongPredecessor", "the nearest one ahead is overlooked", Check::Simulation),
-    ("NeverListsAgain", "held when the one before has gone, not the others", Check::Simulation),
-    ("OrderedByName", "contenders are ordered by name, not by number", Check::Simulation),
-    ("ReadersPassWriters", "readers go ahead of writers that wait", Check::Simulation),
-    ("OnePermitTooMany", "a semaphore counts one permit too many", Check::Simulation),
-    ("TokenIsCreation", "who came after an upgrade never makes a token", Check::Simulation),
-    ("TrustsAnyNumber", "nobody is thought to have come meanwhile", Check::Simulation),
-    ("CancelForgetsNode", "a cancelled wait leaves its node", Check::Simulation),
-    ("ReleaseForgetsRetry", "a release is tried once", Check::Simulation),
-    ("GrantsWithoutLease", "a lock is granted without time left", Check::Simulation),
-    ("SkipsOwnershipCheck", "the node of an old session is good for a grant", Check::Simulation),
-    ("AdoptsOldSessionsNode", "a holder goes on in the next session", Check::Simulation),
-];
-
-const LEASE: Check = Check::Session("lease");
-const FOLLOWER: Check = Check::Partition("follower");
-
-/// As many seeds as a bug may live through.
-const SEEDS: &str = "3000";
-
-/// Wakes each, and writes the table.
+/// What `cargo xtask test` runs: every patch applies and compiles.
 ///
 /// # Errors
 ///
-/// One was not caught, or the suites do not pass without any.
-pub(crate) fn run() -> Result<()> {
-    let mut table = String::from(
-        "# Mutants\n\nWritten by `cargo xtask mutants`; do not edit. Each is a deliberate bug, \
-         which the named check must find.\n\n\
-         | bug | what it does | caught by | how | seconds |\n|---|---|---|---|--:|\n",
-    );
-    if let Some(how) = caught("None", Check::Simulation)? {
-        bail!("the simulation fails without any bug: {how}");
+/// As those of [`run`].
+pub(crate) fn short() -> Result<()> {
+    run(&Mutants { check: true, ..Mutants::default() })
+}
+
+/// Plants those that are wanted. A run of all of them writes the table.
+///
+/// # Errors
+///
+/// A patch does not apply or compile, a check fails without any bug, or a bug was not caught.
+pub(crate) fn run(options: &Mutants) -> Result<()> {
+    let patches = options.choose(Patch::all()?)?;
+    let target = cargo_metadata::MetadataCommand::new().no_deps().exec()?.target_directory;
+    let folder = target.join("mutants").into_std_path_buf();
+    let tree = Tree::copy(folder.join("tree"))?;
+    let checks = Checks::new(tree.folder().to_owned(), folder.join("target"));
+    if options.check {
+        return compile(&patches, &tree, &checks);
     }
-    let mut survivors = Vec::new();
-    for (name, what, check) in MUTANTS {
-        let start = Instant::now();
-        let how = caught(name, *check)?;
-        let seconds = start.elapsed().as_secs_f64();
-        let by = match check {
-            Check::Simulation => "simulation".to_owned(),
-            Check::Partition(form) => format!("partition, {form}"),
-            Check::Session(filter) => format!("unit tests, {filter}"),
-        };
-        println!("{name}: {}", how.as_deref().unwrap_or("SURVIVES"));
-        if how.is_none() {
-            survivors.push(*name);
-        }
-        let how = how.unwrap_or_else(|| "**survives**".to_owned());
-        writeln!(table, "| {name} | {what} | {by} | {how} | {seconds:.1} |")?;
+
+    let results = catch(&patches, &tree, &checks)?;
+    if options.is_everything() {
+        let file = format!("{DOCS}/mutants.md");
+        std::fs::write(&file, table(&results)).with_context(|| format!("cannot write {file}"))?;
     }
-    std::fs::create_dir_all(DOCS)?;
-    std::fs::write(format!("{DOCS}/mutants.md"), table)?;
+    let survivors: Vec<_> = results.iter().filter(|result| result.how.is_none()).collect();
     if !survivors.is_empty() {
-        bail!("not caught: {}", survivors.join(", "));
+        let names: Vec<_> = survivors.iter().map(|result| result.patch.name.as_str()).collect();
+        bail!("not caught: {}", names.join(", "));
     }
     Ok(())
 }
 
-/// How a bug shows; `None` if it does not.
-fn caught(name: &str, check: Check) -> Result<Option<String>> {
-    let package = match check {
-        Check::Session(_) => "lockkeeper-session",
-        _ => "lockkeeper-tests",
-    };
-    let mut run = command(&["test", "--quiet", "--profile", PROFILE, "--features", "mutants"]);
-    run.args(["--package", package]);
-    match check {
-        Check::Simulation => {
-            run.args(["--test", "simulation", "--", "run", "--seeds", SEEDS]);
+impl Mutants {
+    fn is_everything(&self) -> bool {
+        self.only.is_empty() && self.sample.is_none() && !self.check
+    }
+
+    fn choose(&self, all: Vec<Patch>) -> Result<Vec<Patch>> {
+        if let Some(count) = self.sample {
+            let now = || SystemTime::UNIX_EPOCH.elapsed().map_or(0, |passed| passed.as_secs());
+            let seed = self.seed.unwrap_or_else(now);
+            println!("again: cargo xtask mutants --sample {count} --seed {seed}");
+            return Ok(patch::sample(all, count, seed));
         }
-        Check::Partition(form) => {
-            run.args(["--test", "partition", "--", "run", "--runs", "1"]);
-            run.args(["--peers", "lockkeeper", "--form", form]);
-        }
-        Check::Session(filter) => {
-            run.args(["--lib", "--", filter]);
+        patch::only(all, &self.only)
+    }
+}
+
+/// Applies each patch, and type-checks what it touches.
+fn compile(patches: &[Patch], tree: &Tree, checks: &Checks) -> Result<()> {
+    for patch in patches {
+        tree.apply(patch)?;
+        checks.compile(&patch.touched()?).with_context(|| patch.name.clone())?;
+        tree.revert(patch)?;
+    }
+    println!("{} patches apply and compile", patches.len());
+    Ok(())
+}
+
+/// What came of a planted bug.
+struct Planted<'a> {
+    patch: &'a Patch,
+    /// How it showed; `None` if it did not.
+    how: Option<String>,
+    /// How long the check took, without the build.
+    seconds: f64,
+}
+
+/// Plants each, and runs its check.
+fn catch<'a>(patches: &'a [Patch], tree: &Tree, checks: &Checks) -> Result<Vec<Planted<'a>>> {
+    // A check that fails anyway catches nothing.
+    let kinds: BTreeSet<_> = patches.iter().map(|patch| &patch.check).collect();
+    for check in kinds {
+        checks.build(check)?;
+        if let Some(how) = checks.run(check)? {
+            bail!("{check} fails without any bug: {how}");
         }
     }
-    let output = run.env("LOCKKEEPER_MUTANT", name).output().context("cannot start cargo")?;
-    if output.status.success() {
-        return Ok(None);
+
+    let mut results = Vec::new();
+    for patch in patches {
+        tree.apply(patch)?;
+        checks.build(&patch.check).with_context(|| patch.name.clone())?;
+        let start = Instant::now();
+        let how = checks.run(&patch.check).with_context(|| patch.name.clone())?;
+        let seconds = start.elapsed().as_secs_f64();
+        tree.revert(patch)?;
+        println!("{}: {} ({seconds:.1} s)", patch.name, how.as_deref().unwrap_or("SURVIVES"));
+        results.push(Planted { patch, how, seconds });
     }
-    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    let line = |wanted: &str| text.lines().find(|line| line.contains(wanted)).map(str::to_owned);
-    // What a failing suite prints, and not what a failing compiler does.
-    let how = line("violated: ").or_else(|| line("two holders for")).or_else(|| line("FAILED"));
-    let seed = line("failed").filter(|line| line.starts_with("seed"));
-    match how {
-        Some(how) => {
-            let how = how.trim_start_matches("violated: ").trim_start_matches("error: ").to_owned();
-            let how = how.split(". Again").next().unwrap_or_default().to_owned();
-            Ok(Some(match seed {
-                Some(seed) => format!("{how} ({})", seed.trim_end_matches(" failed")),
-                None => how,
-            }))
-        }
-        None => bail!("{name}: the suite does not run:\n{text}"),
+    Ok(results)
+}
+
+fn table(results: &[Planted<'_>]) -> String {
+    let mut table = String::from(
+        "# Mutants\n\nWritten by `cargo xtask mutants`; do not edit. Each is a deliberate bug, a \
+         patch in `tests/mutants`, which the named check must find.\n\n\
+         | bug | what it does | caught by | how | seconds |\n|---|---|---|---|--:|\n",
+    );
+    for Planted { patch: Patch { name, what, check, .. }, how, seconds } in results {
+        let how = how.as_deref().unwrap_or("**survives**");
+        let _ = writeln!(table, "| {name} | {what} | {check} | {how} | {seconds:.1} |");
     }
+    table
 }

@@ -19,7 +19,7 @@ pub(crate) struct Partition {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Only these forms, with commas between them: follower, leader, paused, client-paused,
-    /// leader-paused, link.
+    /// leader-paused, link, returned.
     #[arg(long)]
     form: Option<String>,
     /// Only these libraries, with commas between them: curator, kazoo, lockkeeper.
@@ -43,6 +43,73 @@ pub(crate) fn partition(options: &Partition) -> Result<()> {
         }
     }
     suite("partition", "run", arguments)
+}
+
+/// `cargo xtask outage`
+#[derive(clap::Args)]
+pub(crate) struct Outage {
+    /// How often each length is tried, with eight holders each time; about an hour a round. With 0,
+    /// only servers are killed.
+    #[arg(long, default_value_t = 1)]
+    rounds: u32,
+    /// How many leaders of an ensemble are killed, and as many followers; about 12 seconds a pair.
+    #[arg(long, default_value_t = 20)]
+    kills: u32,
+    /// Only these places, with commas between them: engine, local, ensemble.
+    #[arg(long)]
+    place: Option<String>,
+    /// Only these forms, with commas between them: stopped, restarted, link, leader.
+    #[arg(long)]
+    form: Option<String>,
+    /// Only these session timeouts in seconds, with commas between them, such as 4,20,default.
+    #[arg(long)]
+    timeout: Option<String>,
+}
+
+/// Measures the outages that holders survive; the whole of it also writes its page.
+///
+/// # Errors
+///
+/// An outage that is shorter than promised ended something, or a run did not work.
+pub(crate) fn outage(options: &Outage) -> Result<()> {
+    let mut arguments =
+        vec![("--rounds", options.rounds.to_string()), ("--kills", options.kills.to_string())];
+    let only =
+        [("--place", &options.place), ("--form", &options.form), ("--timeout", &options.timeout)];
+    let only: Vec<_> =
+        only.into_iter().filter_map(|(option, value)| Some((option, value.clone()?))).collect();
+    if only.is_empty() && options.rounds > 0 && options.kills > 0 {
+        arguments.push(("--docs", DOCS.to_owned()));
+    }
+    arguments.extend(only);
+    suite("outage", "run", arguments)
+}
+
+/// `cargo xtask keeping`
+#[derive(clap::Args)]
+pub(crate) struct Keeping {
+    /// Only these session timeouts and server ticks, in seconds, with commas between them:
+    /// `10/2,4/0.4`.
+    #[arg(long)]
+    form: Option<String>,
+    /// Only these shares of a lease, in percent, with commas between them.
+    #[arg(long)]
+    share: Option<String>,
+    /// Only the kinds of locks that have this in their name in the table.
+    #[arg(long)]
+    only: Option<String>,
+}
+
+/// Holds locks of every kind on healthy servers, each granted after some share of a lease.
+///
+/// # Errors
+///
+/// One was lost; which has been printed.
+pub(crate) fn keeping(options: &Keeping) -> Result<()> {
+    let Keeping { form, share, only } = options;
+    let options = [("--form", form), ("--share", share), ("--only", only)];
+    let given = options.into_iter().filter_map(|(name, value)| Some((name, value.clone()?)));
+    suite("keeping", "run", given.collect())
 }
 
 /// Runs all contests and hand-overs with programs in other languages, two at a time: each is

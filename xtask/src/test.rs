@@ -13,7 +13,7 @@ use cargo_metadata::{Message, Metadata, MetadataCommand, TargetKind};
 use crate::instructions::{self, Mode};
 use crate::setup::{Needs, Outcome};
 use crate::steps::{Steps, Verdict};
-use crate::{MissingPeers, layers, peers_tests, promises, proof, setup};
+use crate::{MissingPeers, layers, mutants, peers_tests, promises, proof, setup};
 
 /// An example shows one thing; one that runs for longer hangs.
 const EXAMPLE_LIMIT: Duration = Duration::from_secs(60);
@@ -35,6 +35,7 @@ pub(crate) fn run(policy: MissingPeers, filter: Option<&str>) -> Result<()> {
     steps.run("tests", || workspace.tests(policy, filter));
     if filter.is_none() {
         steps.run("simulation and model", || proof::short().map(|()| Verdict::Passed));
+        steps.run("mutants", || mutants::short().map(|()| Verdict::Passed));
         steps.run("instructions", || match instructions::can_run() {
             true => instructions::run(Mode::Compare).map(|()| Verdict::Passed),
             false if policy == MissingPeers::Fail => bail!("there is no valgrind"),

@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::error::ErrorKind;
+use clap::parser::ValueSource;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use lockkeeper::{LeaseMode, ZnodePath};
+use serde::{Deserialize, Serialize};
 
 use crate::exit::{Exit, Failure};
 use crate::{bench, demo, engine, local, names, revoke, run, serve, wait};
@@ -59,9 +61,18 @@ pub(crate) struct Global {
     connect: Option<String>,
 
     /// How long the servers keep a session that they do not hear of
-    #[arg(long, global = true, value_name = "DURATION", default_value = "10s",
+    #[arg(long, global = true, value_name = "DURATION", default_value = "15s",
           value_parser = names::session_time, allow_hyphen_values = true)]
     pub(crate) session_timeout: Duration,
+
+    /// Where the session timeout is from.
+    #[arg(skip)]
+    pub(crate) session_timeout_source: Option<ValueSource>,
+
+    /// How long to try to reach a server [default: as long as -w, or 10s]
+    #[arg(long, global = true, value_name = "DURATION", env = "LOCKKEEPER_CONNECT_TIMEOUT",
+          value_parser = names::some_time, allow_hyphen_values = true)]
+    pub(crate) connect_timeout: Option<Duration>,
 
     /// What proves that a lock is still held: a write that a quorum committed, or any answer of a
     /// server that stands alone [default: quorum; direct for an engine on this machine]
@@ -135,7 +146,7 @@ enum Lease {
 }
 
 /// A user and a password; never printed.
-#[derive(Clone)]
+#[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Digest {
     pub(crate) user: String,
     pub(crate) password: String,
@@ -202,9 +213,10 @@ pub(crate) type Directory = PathBuf;
 const WITHOUT_SERVERS: [&str; 5] = ["serve", "local", "engine", "completions", "man"];
 
 /// What says how to find and use one.
-const ABOUT_SERVERS: [&str; 9] = [
+const ABOUT_SERVERS: [&str; 10] = [
     "connect",
     "session_timeout",
+    "connect_timeout",
     "lease",
     "server_tick",
     "digest",
@@ -236,7 +248,12 @@ impl Cli {
     /// Reads the command line; `None` if that was a question for help, which is answered.
     pub(crate) fn read() -> Result<Option<Self>, Failure> {
         let matches = Self::definition().try_get_matches();
-        match matches.and_then(|matches| Self::from_arg_matches(&matches)) {
+        let parsed = matches.and_then(|matches| {
+            let mut cli = Self::from_arg_matches(&matches)?;
+            cli.global.session_timeout_source = matches.value_source("session_timeout");
+            Ok(cli)
+        });
+        match parsed {
             Ok(cli) => Ok(Some(cli)),
             Err(error) if error.use_stderr() && !is_overview(&error) => {
                 Err(Failure::new(Exit::Usage, one_line(&error.to_string()) + tip(&error)))

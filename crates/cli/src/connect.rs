@@ -3,15 +3,19 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use lockkeeper::{Client, ClientBuilder, ConnectError, ConnectString, Contact, Tls, ZnodePath};
+use clap::parser::ValueSource;
+use lockkeeper::{
+    Client, ClientBuilder, ConnectError, ConnectString, Contact, Tls, TlsError, ZnodePath,
+};
 use lockkeeper_engine::read_pem;
+use serde::{Deserialize, Serialize};
 
-use crate::args::Global;
+use crate::args::{Digest, Global};
 use crate::exit::{Exit, Failure};
 use crate::local::start::{self, LocalEngine};
 use crate::output::tell;
 
-/// How long the first connection may take.
+/// How long the first connection may take, unless the options say.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 
 /// After this, the user is told what the command is waiting for.
@@ -26,6 +30,8 @@ pub(crate) struct Connection {
     pub(crate) client: Client,
     /// A connection string for the same servers.
     pub(crate) servers: String,
+    /// What the servers ask for.
+    pub(crate) access: Access,
     /// The engine of this machine, if that is the server.
     pub(crate) engine: Option<LocalEngine>,
 }
@@ -37,22 +43,39 @@ impl Connection {
         Self::open_within(global, None).await
     }
 
-    /// The same for somebody who has so much time. A connection gets a second of it at least.
+    /// The same for somebody who waits for so long. A connection gets a second at least.
     pub(crate) async fn open_within(
         global: &Global,
         time: Option<Duration>,
     ) -> Result<Self, Failure> {
-        let limit = time.map_or(CONNECT_LIMIT, |time| time.clamp(PATIENCE, CONNECT_LIMIT));
+        let patience = time.map_or(CONNECT_LIMIT, |time| time.max(PATIENCE));
+        let limit = global.connect_timeout.unwrap_or(patience);
+        let access = Access::of(global);
         let builder = builder(global)?.connect_timeout(limit);
-        match global.connect() {
-            Some(servers) => Self::remote(builder, servers, limit).await,
-            None => start::with_engine(builder).await,
+        let connection = match global.connect() {
+            Some(servers) => Self::remote(builder, servers, access, limit).await?,
+            None => start::with_engine(builder, access).await?,
+        };
+        connection.compare_timeouts(global);
+        Ok(connection)
+    }
+
+    /// Tells the user if the session timeout is another than the one that they asked for.
+    fn compare_timeouts(&self, global: &Global) {
+        let (wanted, granted) = (global.session_timeout, self.client.session_timeout());
+        let is_wish = global.session_timeout_source == Some(ValueSource::CommandLine);
+        if is_wish && granted != wanted {
+            tell(&format!(
+                "the server granted a session timeout of {granted:?} and not {wanted:?}: it has \
+                 limits of its own"
+            ));
         }
     }
 
     async fn remote(
         builder: ClientBuilder,
         servers: &str,
+        access: Access,
         limit: Duration,
     ) -> Result<Self, Failure> {
         let servers = match servers.parse::<ConnectString>() {
@@ -60,17 +83,15 @@ impl Connection {
             Err(error) => return Err(Failure::from(ConnectError::from(error))),
         };
         let client = patiently(builder, &servers, limit).await.map_err(|error| {
-            let is_stranger = matches!(error, ConnectError::NotZooKeeper(_));
-            let failure = Failure::from(error);
-            if is_stranger {
-                failure.advise("for TLS write tls://HOST:PORT, and give --tls-ca")
-            } else if failure.code() == Exit::NoServer.code() {
-                failure.advise("check --connect, and that a server runs there")
-            } else {
-                failure
-            }
+            let advice = match &error {
+                ConnectError::NotZooKeeper(_) => "for TLS write tls://HOST:PORT, and give --tls-ca",
+                ConnectError::Untrusted(_) => access.advice(),
+                ConnectError::Unreachable(_) => "check --connect, and that a server runs there",
+                _ => return Failure::from(error),
+            };
+            Failure::from(error).advise(advice)
         })?;
-        Ok(Self { client, servers, engine: None })
+        Ok(Self { client, servers, access, engine: None })
     }
 
     /// Starts this machine's engine again whenever it dies, for those who wait; they keep their
@@ -113,49 +134,107 @@ async fn patiently(
     connected.await
 }
 
-/// The options of a session.
-pub(crate) fn builder(global: &Global) -> Result<ClientBuilder, Failure> {
-    let builder = plain_builder(global);
-    Ok(match tls(global)? {
-        Some(tls) => builder.tls(tls),
-        None => builder,
-    })
+/// What servers ask of their clients, as the options say it. It can be handed to another process;
+/// the digest is secret.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Access {
+    digest: Option<Digest>,
+    tls_ca: Option<PathBuf>,
+    tls_cert: Option<PathBuf>,
+    tls_key: Option<PathBuf>,
+    tls_name: Option<String>,
 }
 
-/// Whom to trust, if anything is to be encrypted.
-fn tls(global: &Global) -> Result<Option<Tls>, Failure> {
-    let read = |path: &PathBuf| read_pem(path).map_err(unusable);
-    let Some(roots) = &global.tls_ca else { return Ok(None) };
-    let tls = match (&global.tls_cert, &global.tls_key) {
-        (Some(certificate), Some(key)) => {
-            Tls::with_identity(&read(roots)?, &read(certificate)?, &read(key)?)
+impl Access {
+    fn of(global: &Global) -> Self {
+        Self {
+            digest: global.digest.clone(),
+            tls_ca: global.tls_ca.clone(),
+            tls_cert: global.tls_cert.clone(),
+            tls_key: global.tls_key.clone(),
+            tls_name: global.tls_name.clone(),
         }
-        (None, None) => Tls::from_pem(&read(roots)?),
-        _ => {
-            let message = "--tls-cert and --tls-key belong together: give both, or none";
-            return Err(Failure::new(Exit::Usage, message));
-        }
-    };
-    let tls = tls.map_err(|error| unusable(error).about(&roots.display().to_string()))?;
-    match &global.tls_name {
-        Some(name) => tls.server_name(name).map(Some).map_err(unusable),
-        None => Ok(Some(tls)),
     }
+
+    /// A client with this, and with the defaults otherwise.
+    pub(crate) fn builder(&self) -> Result<ClientBuilder, Failure> {
+        let builder = self.plain_builder();
+        Ok(match self.tls()? {
+            Some(tls) => builder.tls(tls),
+            None => builder,
+        })
+    }
+
+    /// What to do when client and servers do not trust each other.
+    fn advice(&self) -> &'static str {
+        match self.tls_cert {
+            Some(_) => "check --tls-ca, --tls-name, and --tls-cert with its --tls-key",
+            None => {
+                "check --tls-ca and --tls-name; a server that asks for a certificate needs \
+                 --tls-cert and --tls-key"
+            }
+        }
+    }
+
+    fn plain_builder(&self) -> ClientBuilder {
+        match &self.digest {
+            Some(digest) => Client::builder().digest(&digest.user, &digest.password),
+            None => Client::builder(),
+        }
+    }
+
+    /// Which servers to trust, if anything is to be encrypted.
+    fn tls(&self) -> Result<Option<Tls>, Failure> {
+        let read = |path: &PathBuf| read_pem(path).map_err(unusable);
+        let Some(roots) = &self.tls_ca else { return Ok(None) };
+        let pem = read(roots)?;
+        let trusting = Tls::from_pem(&pem).map_err(|error| about(error, &[roots]))?;
+        let tls = match (&self.tls_cert, &self.tls_key) {
+            (Some(certificate), Some(key)) => {
+                let tls = Tls::with_identity(&pem, &read(certificate)?, &read(key)?);
+                tls.map_err(|error| match error {
+                    TlsError::NoCertificate => about(error, &[certificate]),
+                    TlsError::NoKey => about(error, &[key]),
+                    _ => about(error, &[certificate, key]),
+                })?
+            }
+            (None, None) => trusting,
+            _ => {
+                let message = "--tls-cert and --tls-key belong together: give both, or none";
+                return Err(Failure::new(Exit::Usage, message));
+            }
+        };
+        match &self.tls_name {
+            Some(name) => tls.server_name(name).map(Some).map_err(unusable),
+            None => Ok(Some(tls)),
+        }
+    }
+}
+
+/// Names the files that an error is about.
+fn about(error: TlsError, files: &[&PathBuf]) -> Failure {
+    let files: Vec<_> = files.iter().map(|file| file.display().to_string()).collect();
+    unusable(error).about(&files.join(", "))
 }
 
 fn unusable(error: impl std::fmt::Display) -> Failure {
     Failure::new(Exit::Config, error.to_string())
 }
 
+/// The options of a session.
+pub(crate) fn builder(global: &Global) -> Result<ClientBuilder, Failure> {
+    Ok(with_terms(global, Access::of(global).builder()?))
+}
+
 /// The same without encryption, for a server within this process.
 pub(crate) fn plain_builder(global: &Global) -> ClientBuilder {
-    let builder = Client::builder()
+    with_terms(global, Access::of(global).plain_builder())
+}
+
+fn with_terms(global: &Global, builder: ClientBuilder) -> ClientBuilder {
+    builder
         .session_timeout(global.session_timeout)
         .lease(global.lease())
         .server_tick(global.server_tick)
-        .connect_timeout(CONNECT_LIMIT);
-    match &global.digest {
-        Some(digest) => builder.digest(&digest.user, &digest.password),
-        None => builder,
-    }
+        .connect_timeout(global.connect_timeout.unwrap_or(CONNECT_LIMIT))
 }

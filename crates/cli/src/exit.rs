@@ -131,6 +131,7 @@ impl From<ConnectError> for Failure {
             }
             ConnectError::ConnectString(_) | ConnectError::TimeoutTooShort { .. } => Exit::Usage,
             ConnectError::AuthFailed => Exit::NoPermission,
+            ConnectError::Untrusted(_) => Exit::Config,
             _ => Exit::NoServer,
         };
         Self::new(exit, error.to_string())

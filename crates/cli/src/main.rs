@@ -7,7 +7,9 @@
 //!     child        the command: its process group, its environment, its end
 //!     loss         when the child has to be told to end, and when it has to be dead
 //!     signals      what is passed on; terminal: who may read it; exec: between fork and command
-//!     watchdog     ends the command when lockkeeper itself is stopped or killed
+//!     watchdog/    ends the command when lockkeeper itself is stopped or killed
+//!     nested       a run under a lock that the run itself needs
+//!     group        the end of a process group
 //!   wait         until a lock is free      revoke  asks its holders to give it back
 //!   serve/       the engine in the foreground; zoo_cfg reads ZooKeeper's own configuration
 //!     limits       what clients may take
@@ -27,7 +29,7 @@
 //!
 //! Invariant: a command that runs under a lock is dead before anyone else can have the lock, as
 //! long as this process or its watchdog gets to run; and if this process is killed, so is the
-//! command.
+//! command, and the session ends after it.
 
 mod allocator;
 mod args;

@@ -11,7 +11,8 @@ pub(crate) fn who(entry: &Entry) -> String {
     match &entry.owner {
         Some(owner) => {
             let name = owner.label.as_ref().unwrap_or(&owner.program);
-            printable(&format!("{} pid {} ({name})", owner.host, owner.pid))
+            let asked = if owner.revoked { "; asked to give way" } else { "" };
+            printable(&format!("{} pid {} ({name}{asked})", owner.host, owner.pid))
         }
         None if revoked(entry) => format!("session {}, asked to give way", entry.session),
         None => match std::str::from_utf8(&entry.data) {
@@ -33,9 +34,9 @@ pub(crate) fn held_by(queue: &Queue) -> String {
     format!(", held by {} since {}{others}", who(first), when(first))
 }
 
-/// Whether it was asked to give way, which replaces what it had said of itself.
+/// Whether it was asked to give way.
 pub(crate) fn revoked(entry: &Entry) -> bool {
-    entry.data == lockkeeper::revoke::REQUEST
+    entry.is_revoked()
 }
 
 /// Since when it is in line: `12:03:07 (4s ago)`, by the local clock.

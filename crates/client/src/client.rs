@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lockkeeper_session::{
-    Cleanup, Config, Contact, Credentials, Instant, LeaseState, Session, WatchKind,
+    Cleanup, Contact, Credentials, Instant, LeaseState, Session, Timing, WatchKind,
 };
 use lockkeeper_wire::{
     Acl, AddWatchMode, AddWatchRequest, ClientInfo, CreateMode, CreateRequest, CreateTtlRequest,
@@ -21,8 +21,8 @@ use crate::reply::{Answer, Reply};
 use crate::shared::{Shared, WatchSink};
 use crate::watcher::strip_chroot;
 use crate::{
-    ClientBuilder, Clock, ConnectError, Error, Hold, HoldState, Transaction, WatchStream,
-    WatchedReply, Watcher,
+    ClientBuilder, Clock, ConnectError, Error, Hold, HoldState, SessionIdentity, Transaction,
+    WatchStream, WatchedReply, Watcher,
 };
 
 /// How a client stands with its servers.
@@ -112,6 +112,15 @@ impl Client {
         self.inner.shared.look(|session| session.id())
     }
 
+    /// What another process needs to end the session; `None` while there is none.
+    pub fn session_identity(&self) -> Option<SessionIdentity> {
+        self.inner.shared.look(|session| {
+            let (id, timeout) = (session.id(), session.timeout());
+            let password = session.password().clone();
+            (id != SessionId::NONE).then_some(SessionIdentity { id, password, timeout })
+        })
+    }
+
     /// Whether both are clones of one client.
     pub fn is_clone_of(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
@@ -128,9 +137,10 @@ impl Client {
         self.inner.shared.lease()
     }
 
-    /// How long a lease lasts after a fresh proof of life.
-    pub fn lease_length(&self) -> Duration {
-        self.inner.shared.look(Session::lease_length)
+    /// How the session timeout that the servers granted is divided: the lease that a proof of life
+    /// gives, how often it is renewed, and the longest outage that takes no lock away.
+    pub fn timing(&self) -> Timing {
+        self.inner.shared.look(Session::timing)
     }
 
     /// The clock that leases are measured by.
@@ -154,10 +164,6 @@ impl Client {
         &self.inner.chroot
     }
 
-    pub(crate) fn terms(&self) -> (Config, Duration) {
-        self.inner.shared.look(|session| (session.config().clone(), session.timeout()))
-    }
-
     /// Ends the session: waits until everything that must be deleted is, then closes it. Without
     /// a server that takes a session timeout at most, after which the session expires by itself.
     ///
@@ -176,17 +182,18 @@ impl Client {
         self.inner.shared.authenticate(credentials);
     }
 
-    /// Has the session prove, every third of its timeout, that the node exists; that moves
-    /// [`Client::lease`] under [`LeaseMode::Quorum`](crate::LeaseMode::Quorum). Costs one
-    /// committed write each time, for all holds of the session together.
+    /// Has the session prove again and again that the node exists, once in each
+    /// [renewal interval](Timing::renewal_interval); that moves [`Client::lease`] under
+    /// [`LeaseMode::Quorum`](crate::LeaseMode::Quorum). Costs one committed write each time, for
+    /// all holds of the session together.
     pub fn hold(&self, path: &ZnodePath) -> Hold {
-        self.hold_and_look(path).0
+        self.inner.shared.hold(path.below(&self.inner.chroot))
     }
 
-    /// Holds a node as [`Client::hold`] does, and says how that stands at its beginning, for less
-    /// than [`Hold::state`] costs.
-    pub fn hold_and_look(&self, path: &ZnodePath) -> (Hold, HoldState) {
-        self.inner.shared.hold(path.below(&self.inner.chroot))
+    /// Holds a node as [`Client::hold`] does, if at least `left` is left of the session's lease.
+    /// Says how it stands, all from one look.
+    pub fn hold_if_left(&self, path: &ZnodePath, left: Duration) -> (Option<Hold>, HoldState) {
+        self.inner.shared.hold_if_left(path.below(&self.inner.chroot), left)
     }
 
     /// Deletes something before the session ends, over as many connections as it takes. Needs no

@@ -1,10 +1,15 @@
 //! Which server is tried next, and when.
 
 use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
-use tokio::time::{sleep, timeout};
+use lockkeeper_session::Timing;
+use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::Host;
 use crate::world::{Transport, World};
@@ -58,13 +63,24 @@ pub(crate) struct Tried {
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
+/// For how many rounds a pause is at most a [retry interval](Timing::retry_interval), as a lease may
+/// depend on it. Together they last longer than any lease.
+const HURRIED_ROUNDS: u32 = 64;
+
+/// An attempt to open a connection.
+type Attempt = Pin<Box<dyn Future<Output = (Host, io::Result<Transport>)> + Send>>;
+
 /// Tries the servers in turn, in an order of its own.
-#[derive(Debug)]
+///
+/// An attempt that takes long does not keep the others waiting: the next one begins a retry
+/// interval later, beside it. While packets are lost, an attempt learns only seconds after the end of
+/// the outage that there is a way again; a fresh one learns it at once.
 pub(crate) struct Dialer {
     hosts: Vec<Host>,
     next: usize,
-    attempt_timeout: Duration,
     world: Arc<dyn World>,
+    attempts: Vec<Attempt>,
+    next_attempt: Instant,
     /// How many servers in a row were tried without a session.
     failures: u32,
     /// What was wrong with each server the last time.
@@ -72,28 +88,55 @@ pub(crate) struct Dialer {
 }
 
 impl Dialer {
-    pub(crate) fn new(
-        mut hosts: Vec<Host>,
-        attempt_timeout: Duration,
-        world: Arc<dyn World>,
-    ) -> Self {
+    pub(crate) fn new(mut hosts: Vec<Host>, world: Arc<dyn World>) -> Self {
         fastrand::shuffle(&mut hosts);
-        Self { hosts, next: 0, attempt_timeout, world, failures: 0, faults: BTreeMap::new() }
+        let (attempts, faults) = (Vec::new(), BTreeMap::new());
+        let next_attempt = Instant::now();
+        Self { hosts, next: 0, world, attempts, next_attempt, failures: 0, faults }
     }
 
-    /// Connects to the next server, after a pause if a whole round has failed.
-    pub(crate) async fn dial(&mut self) -> Result<(Host, Transport), (Host, Fault)> {
-        sleep(self.pause()).await;
+    /// Connects to the first server that answers, or says which one cannot be reached. To be called
+    /// again then: other attempts may be under way.
+    pub(crate) async fn dial(
+        &mut self,
+        timing: Timing,
+    ) -> Result<(Host, Transport), (Host, Fault)> {
+        if self.attempts.is_empty() {
+            self.next_attempt = Instant::now() + self.pause(timing);
+        }
+        loop {
+            let (host, result) = tokio::select! {
+                // An attempt that is due begins, also when another one fails at that moment.
+                biased;
+                () = sleep_until(self.next_attempt) => {
+                    self.begin(timing);
+                    self.next_attempt = Instant::now() + timing.retry_interval();
+                    continue;
+                }
+                ended = first_of(&mut self.attempts) => ended,
+            };
+            return match result {
+                Ok(transport) => {
+                    self.attempts.clear();
+                    Ok((host, transport))
+                }
+                Err(error) => Err((host, error.into())),
+            };
+        }
+    }
+
+    /// Begins an attempt with the next server.
+    fn begin(&mut self, timing: Timing) {
         let host = self.hosts[self.next % self.hosts.len()].clone();
         self.next = (self.next + 1) % self.hosts.len();
-        match timeout(self.attempt_timeout, self.world.connect(&host)).await {
-            Ok(Ok(transport)) => Ok((host, transport)),
-            Ok(Err(error)) => Err((host, error.into())),
-            Err(_) => {
-                let why = format!("no answer within {:.1} s", self.attempt_timeout.as_secs_f64());
-                Err((host, Fault::passing(why)))
-            }
-        }
+        let (world, limit) = (Arc::clone(&self.world), timing.connect_limit());
+        self.attempts.push(Box::pin(async move {
+            let connected = timeout(limit, world.connect(&host)).await;
+            let late = || format!("no answer within {:.1} s", limit.as_secs_f64());
+            let result =
+                connected.unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, late())));
+            (host, result)
+        }));
     }
 
     /// A server took the session.
@@ -121,25 +164,51 @@ impl Dialer {
         Tried { reasons, hopeless }
     }
 
-    fn pause(&self) -> Duration {
+    fn pause(&self, timing: Timing) -> Duration {
         let hosts = u32::try_from(self.hosts.len()).unwrap_or(u32::MAX);
         if self.failures == 0 || !self.failures.is_multiple_of(hosts) {
             return Duration::ZERO;
         }
-        let doublings = (self.failures / hosts - 1).min(10);
-        let pause = (FIRST_PAUSE * 2_u32.pow(doublings)).min(LONGEST_PAUSE);
+
+        let rounds = self.failures / hosts;
+        let longest = match rounds <= HURRIED_ROUNDS {
+            true => timing.retry_interval().min(LONGEST_PAUSE),
+            false => LONGEST_PAUSE,
+        };
+        let pause = (FIRST_PAUSE * 2_u32.pow((rounds - 1).min(10))).min(longest);
         pause.mul_f64(0.5 + fastrand::f64() / 2.0)
     }
 }
 
+/// The first of these attempts that ends, which is then no more among them; never, if there is none.
+async fn first_of(attempts: &mut Vec<Attempt>) -> (Host, io::Result<Transport>) {
+    poll_fn(|context| {
+        for index in 0..attempts.len() {
+            if let Poll::Ready(ended) = attempts[index].as_mut().poll(context) {
+                drop(attempts.remove(index));
+                return Poll::Ready(ended);
+            }
+        }
+        Poll::Pending
+    })
+    .await
+}
+
 #[cfg(test)]
 mod tests {
+    use lockkeeper_session::LeaseMode;
+
     use super::*;
     use crate::world::Reality;
 
+    fn timing() -> Timing {
+        let (timeout, tick) = (Duration::from_secs(15), Duration::from_secs(2));
+        Timing::new(LeaseMode::Quorum, timeout, tick)
+    }
+
     fn dialer(hosts: usize) -> Dialer {
         let host = |n| Host::Tcp { name: format!("h{n}"), port: 1 };
-        Dialer::new((0..hosts).map(host).collect(), Duration::from_secs(1), Arc::new(Reality))
+        Dialer::new((0..hosts).map(host).collect(), Arc::new(Reality))
     }
 
     #[test]
@@ -147,18 +216,33 @@ mod tests {
         let mut dialer = dialer(3);
         let host = dialer.hosts[0].clone();
         let mut pauses = Vec::new();
-        for _ in 0..60 {
-            pauses.push(dialer.pause());
+        for _ in 0..3 * (HURRIED_ROUNDS + 2) {
+            pauses.push(dialer.pause(timing()));
             dialer.failed(host.clone(), Fault::passing(""));
         }
+
         for (tried, pause) in pauses.iter().enumerate() {
             let starts_round = tried > 0 && tried % 3 == 0;
             assert_eq!(*pause > Duration::ZERO, starts_round, "{tried}");
             assert!(*pause <= LONGEST_PAUSE);
         }
-        assert!(pauses[57] >= LONGEST_PAUSE / 2 && pauses[3] <= FIRST_PAUSE);
+        assert!(pauses[3] <= FIRST_PAUSE && *pauses.iter().max().unwrap() >= LONGEST_PAUSE / 2);
         dialer.succeeded();
-        assert_eq!(dialer.pause(), Duration::ZERO);
+        assert_eq!(dialer.pause(timing()), Duration::ZERO);
+    }
+
+    /// An outage ended, and the holder's lease with it: the pauses had grown to two seconds.
+    #[test]
+    fn while_a_lease_may_depend_on_it_no_pause_is_longer_than_a_retry_interval() {
+        let mut dialer = dialer(1);
+        let host = dialer.hosts[0].clone();
+        let mut waited = Duration::ZERO;
+        while waited < timing().timeout() {
+            let pause = dialer.pause(timing());
+            assert!(pause <= timing().retry_interval(), "{pause:?} after {waited:?}");
+            waited += pause;
+            dialer.failed(host.clone(), Fault::passing(""));
+        }
     }
 
     #[test]
@@ -178,5 +262,43 @@ mod tests {
             }
             assert_eq!(dialer.tried().hopeless, hopeless, "{natures:?}");
         }
+    }
+
+    /// A world whose first connection is never made, as if its packets were lost.
+    #[derive(Debug, Default)]
+    struct LosesTheFirst(std::sync::atomic::AtomicBool);
+
+    impl World for LosesTheFirst {
+        fn now(&self) -> crate::Instant {
+            crate::Clock.now()
+        }
+
+        fn connect<'a>(&'a self, _: &'a Host) -> crate::world::Boxed<'a, io::Result<Transport>> {
+            let is_first = !self.0.swap(true, std::sync::atomic::Ordering::Relaxed);
+            Box::pin(async move {
+                match is_first {
+                    true => std::future::pending().await,
+                    false => Ok(Transport::Other(Box::new(tokio::io::duplex(1).0))),
+                }
+            })
+        }
+
+        fn unique_id(&self) -> uuid::Uuid {
+            uuid::Uuid::nil()
+        }
+
+        fn spawn(&self, _: crate::world::Boxed<'static, ()>) {}
+    }
+
+    /// A connection was asked for during an outage, and its packets were sent again so late that
+    /// the lease ended although the outage was over.
+    #[tokio::test(start_paused = true)]
+    async fn an_attempt_that_hears_nothing_does_not_keep_others_waiting() {
+        let host = Host::Tcp { name: "h".to_owned(), port: 1 };
+        let mut dialer = Dialer::new(vec![host], Arc::new(LosesTheFirst::default()));
+        let start = tokio::time::Instant::now();
+        assert!(dialer.dial(timing()).await.is_ok());
+        assert!(start.elapsed() <= timing().retry_interval() + Duration::from_millis(1));
+        assert!(dialer.attempts.is_empty(), "the one that was lost is given up");
     }
 }

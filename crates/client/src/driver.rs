@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use bytes::BytesMut;
-use lockkeeper_session::{Contact, Disconnect, Instant};
+use lockkeeper_session::{Contact, Disconnect, Instant, Session};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
 
@@ -51,9 +51,10 @@ pub(crate) type Failures = watch::Sender<Tried>;
 /// Keeps the session connected until it is closed.
 pub(crate) async fn drive(shared: Arc<Shared>, mut dialer: Dialer, failures: Failures) {
     while shared.look(|session| session.contact()) != Contact::Closed {
+        let timing = shared.look(Session::timing);
         let dialed = tokio::select! {
             biased;
-            dialed = dialer.dial() => dialed,
+            dialed = dialer.dial(timing) => dialed,
             () = keep_time(&shared) => break,
         };
         let (host, fault) = match dialed {

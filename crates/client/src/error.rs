@@ -149,6 +149,12 @@ pub enum ConnectError {
         /// Every server that was tried, with what it said.
         Vec<(Host, String)>,
     ),
+    /// Client and servers do not trust each other's certificates.
+    #[error("no ZooKeeper server is trusted, or trusts this client: {}", failures(.0))]
+    Untrusted(
+        /// Every server that was tried, with what was wrong.
+        Vec<(Host, String)>,
+    ),
     /// This machine cannot do what is needed for a connection.
     #[error("nothing that could serve a connection can be started: {0}")]
     Io(

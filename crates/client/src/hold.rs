@@ -1,16 +1,15 @@
 //! A node whose existence is proven again and again.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use lockkeeper_session::{Cleanup, Contact, HoldId, Instant, LeaseState};
+use lockkeeper_session::{Cleanup, Contact, HoldId, Instant, LeaseState, Timing};
 use lockkeeper_wire::SessionId;
 use tokio::sync::oneshot;
 
 use crate::reply::Answer;
 use crate::shared::Shared;
 
-/// Has the session prove, every third of its timeout, that a node exists; see
+/// Has the session prove again and again that a node exists; see
 /// [`Client::hold`](crate::Client::hold). Dropping it ends that.
 #[must_use = "the node is no longer proven when this is dropped"]
 #[derive(Debug)]
@@ -29,8 +28,8 @@ pub struct HoldState {
     pub contact: Contact,
     /// Until when no server can have expired the session.
     pub lease: LeaseState,
-    /// How long a lease lasts after a fresh proof of life.
-    pub lease_length: Duration,
+    /// How the session timeout is divided.
+    pub timing: Timing,
     /// Whether a heartbeat found the node missing.
     pub is_gone: bool,
     /// The time of the look, by the clock that leases are measured by.

@@ -41,6 +41,7 @@ mod dial;
 mod driver;
 mod error;
 mod hold;
+mod identity;
 mod reply;
 mod shared;
 #[cfg(feature = "tls")]
@@ -56,13 +57,16 @@ pub use clock::Clock;
 pub use connect_string::{ConnectString, ConnectStringError, Host};
 pub use error::{ConnectError, Error, TransactionError};
 pub use hold::{Hold, HoldState};
+pub use identity::SessionIdentity;
 pub use reply::{Reply, WatchedReply};
 #[cfg(feature = "tls")]
 pub use tls::{Tls, TlsError};
 pub use transaction::Transaction;
 pub use watcher::{WatchLost, WatchStream, Watcher};
 
-pub use lockkeeper_session::{Cleanup, Contact, Instant, LeaseMode, LeaseState, Outcome, Which};
+pub use lockkeeper_session::{
+    Cleanup, Contact, Instant, LeaseMode, LeaseState, Outcome, Timing, Which,
+};
 pub use lockkeeper_wire::{
     Acl, AddWatchMode, ClientInfo, CreateMode, ErrorCode, EventKind, OpCode, OpResult, PathError,
     Permissions, ReadOp, ReadResult, Sequence, SessionId, Stat, WatchEvent, ZnodePath, Zxid,

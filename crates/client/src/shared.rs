@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::BytesMut;
 use lockkeeper_session::{
@@ -15,7 +16,7 @@ use uuid::Uuid;
 
 use crate::reply::Answer;
 use crate::world::World;
-use crate::{Hold, HoldState, Status};
+use crate::{Hold, HoldState, SessionIdentity, Status};
 
 type Completion = oneshot::Sender<Answer>;
 
@@ -54,6 +55,22 @@ impl fmt::Debug for Shared {
 impl Shared {
     pub(crate) fn new(world: Arc<dyn World>, config: Config) -> Self {
         let session = Session::new(config, world.now());
+        Self::of(world, session)
+    }
+
+    /// Takes over a session that servers know already.
+    pub(crate) fn resuming(
+        world: Arc<dyn World>,
+        mut config: Config,
+        identity: &SessionIdentity,
+    ) -> Self {
+        config.session_timeout = identity.timeout;
+        let (id, password) = (identity.id, identity.password.clone());
+        let session = Session::resuming(config, id, password, world.now());
+        Self::of(world, session)
+    }
+
+    fn of(world: Arc<dyn World>, session: Session<Completion>) -> Self {
         let core = Core { changes: 0, session, sinks: BTreeMap::new(), gone: BTreeSet::new() };
         let status = Status { contact: Contact::Disconnected, session: SessionId::NONE, change: 0 };
         Self {
@@ -129,12 +146,22 @@ impl Shared {
         });
     }
 
-    pub(crate) fn hold(self: &Arc<Self>, path: ZnodePath) -> (Hold, HoldState) {
+    pub(crate) fn hold(self: &Arc<Self>, path: ZnodePath) -> Hold {
+        let id = self.act(|core, now| core.session.hold(now, path));
+        Hold::new(Arc::clone(self), id)
+    }
+
+    pub(crate) fn hold_if_left(
+        self: &Arc<Self>,
+        path: ZnodePath,
+        left: Duration,
+    ) -> (Option<Hold>, HoldState) {
         let (id, state) = self.act(|core, now| {
-            let id = core.session.hold(now, path);
+            let is_left = core.session.lease().remaining(now) >= left;
+            let id = is_left.then(|| core.session.hold(now, path));
             (id, core.hold_state(id, now))
         });
-        (Hold::new(Arc::clone(self), id), state)
+        (id.map(|id| Hold::new(Arc::clone(self), id)), state)
     }
 
     pub(crate) fn hold_state(&self, id: HoldId) -> HoldState {
@@ -142,7 +169,7 @@ impl Shared {
         // Read after the lock, behind which the lease moves: a deadline must not be compared with
         // a time before it was given.
         let now = self.world.now();
-        core.hold_state(id, now)
+        core.hold_state(Some(id), now)
     }
 
     pub(crate) fn is_gone(&self, id: HoldId) -> bool {
@@ -162,7 +189,7 @@ impl Shared {
         target: Cleanup,
     ) -> (HoldState, Option<oneshot::Receiver<Answer>>) {
         self.act(|core, now| {
-            let state = core.hold_state(id, now);
+            let state = core.hold_state(Some(id), now);
             core.unhold(id);
             if state.lease.session != session {
                 return (state, None);
@@ -271,13 +298,13 @@ impl Shared {
 }
 
 impl Core {
-    fn hold_state(&self, id: HoldId, now: Instant) -> HoldState {
+    fn hold_state(&self, id: Option<HoldId>, now: Instant) -> HoldState {
         let session = &self.session;
         HoldState {
             contact: session.contact(),
             lease: session.lease(),
-            lease_length: session.lease_length(),
-            is_gone: self.gone.contains(&id),
+            timing: session.timing(),
+            is_gone: id.is_some_and(|id| self.gone.contains(&id)),
             now,
         }
     }

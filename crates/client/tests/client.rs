@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use lockkeeper_client::{Client, ConnectError, Contact, SessionId};
+use lockkeeper_client::{Client, ConnectError, Contact, CreateMode, SessionId, ZnodePath};
 use lockkeeper_engine::Engine;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
@@ -40,6 +40,26 @@ async fn a_stranger_in_the_list_is_passed_over() {
     for _ in 0..4 {
         Client::connect(&servers).await.unwrap().close().await;
     }
+}
+
+/// A session whose owner does nothing any more ends, and its nodes with it.
+///
+/// Seen to fail with a password that is not the session's.
+#[tokio::test]
+async fn another_client_can_close_a_session() {
+    let engine = Engine::builder().listen("127.0.0.1:0".parse().unwrap()).start().await.unwrap();
+    let servers = engine.connect_string();
+    let (owner, other) =
+        (Client::connect(&servers).await.unwrap(), Client::connect(&servers).await);
+    let (other, node) = (other.unwrap(), ZnodePath::new("/node").unwrap());
+    owner.create(&node, "", CreateMode::Ephemeral).await.unwrap();
+
+    let session = owner.session_identity().unwrap();
+    assert!(!format!("{session:?}").contains(&format!("{:?}", session.password)));
+    Client::builder().close_session(&servers, &session).await.unwrap();
+    assert_eq!(other.exists(&node).await.unwrap(), None);
+    // One that is over is closed as well.
+    Client::builder().close_session(&servers, &session).await.unwrap();
 }
 
 /// A web server, and how often it was called.

@@ -38,7 +38,7 @@ pub(crate) struct Counters {
     pub(crate) too_large: AtomicU64,
     /// TLS handshakes that failed.
     pub(crate) tls_failed: AtomicU64,
-    /// Bytes of requests.
+    /// Bytes of requests, the lengths before them included, as in what is sent.
     pub(crate) bytes_received: AtomicU64,
     /// Bytes of replies and events.
     pub(crate) bytes_sent: AtomicU64,
@@ -91,7 +91,9 @@ impl Metrics {
         }
     }
 
+    /// Frames have arrived, with so many bytes in them.
     pub(crate) fn received(&self, frames: usize, bytes: usize) {
+        let bytes = bytes + frames * size_of::<i32>();
         self.lock().traffic.received += frames as u64;
         self.events.bytes_received.fetch_add(bytes as u64, Ordering::Relaxed);
     }

@@ -11,9 +11,8 @@ use lockkeeper_client::{
 };
 
 use crate::attempt::{Attempt, breathe, retried};
-use crate::mutants::Mutant;
 use crate::order::{Line, LineEnd, Place, Standing};
-use crate::{AcquireError, Kind, Profile};
+use crate::{AcquireError, Kind, Profile, idle};
 
 /// From here on the numbers of a parent are nearly used up: sequence numbers are counted in an
 /// `i32`, and libraries disagree on the order after it overflows.
@@ -79,14 +78,17 @@ impl Contender {
     }
 
     /// The node was made by somebody's transaction, and this is a listing of the queue.
-    pub(crate) fn placed(
+    pub(crate) async fn placed(
         mut self,
         node: Created,
         listing: Listing,
     ) -> Result<(Self, Line), Attempt> {
         self.0.node = Some(node);
-        let line = self.line(listing).map_err(Attempt::Failed)?;
-        Ok((self, line))
+        let line = match self.line(listing) {
+            Err(AcquireError::Foreign { .. }) => self.list().await,
+            line => line,
+        };
+        Ok((self, line.map_err(Attempt::Failed)?))
     }
 
     async fn attempt(
@@ -117,16 +119,26 @@ impl Contender {
                 Some(line) => contender.checked(line),
                 None => contender.list().await,
             };
-            return match line {
-                // Listed with another session or not at all: nobody counts on the place yet.
-                _ if contender.session() != client.session_id() => Err(Attempt::Again),
-                Ok(line) => Ok((contender, line)),
-                Err(error) => Err(Attempt::Failed(error)),
-            };
+            return contender.entered(line);
         };
         let listing = listing.await.map_err(|error| Attempt::at_entry(&terms.path, error))?;
-        let line = contender.line(listing).map_err(Attempt::Failed)?;
-        Ok((contender, line))
+        match contender.line(listing) {
+            Err(AcquireError::Foreign { .. }) => {
+                let line = contender.list().await;
+                contender.entered(line)
+            }
+            line => Ok((contender, line.map_err(Attempt::Failed)?)),
+        }
+    }
+
+    /// A place, and a line that was perhaps listed with another session or not at all: nobody counts
+    /// on the place yet.
+    fn entered(self, line: Result<Line, AcquireError>) -> Result<(Self, Line), Attempt> {
+        match line {
+            _ if self.session() != self.0.client.session_id() => Err(Attempt::Again),
+            Ok(line) => Ok((self, line)),
+            Err(error) => Err(Attempt::Failed(error)),
+        }
     }
 
     /// The line as the last turn of the same handle tells it, whose node went as this one's came;
@@ -160,16 +172,19 @@ impl Contender {
         let node = path.child(name).map_err(|_| Attempt::Again)?;
         match self.0.client.exists(&node).await.map_err(again)? {
             // A node of another session is about to vanish: it is never adopted.
-            Some(stat)
-                if stat.ephemeral_owner == self.0.client.session_id()
-                    || Mutant::SkipsOwnershipCheck.is_awake() =>
-            {
+            Some(stat) if stat.ephemeral_owner == self.0.client.session_id() => {
                 self.0.node = Some(Created { path: node, stat });
                 let line = self.line(listing).map_err(Attempt::Failed)?;
                 Ok((self, line))
             }
             _ => Err(Attempt::Again),
         }
+    }
+
+    /// Deletes what is in the way of reading the queue, if that is nodes of idle locks alone.
+    pub(crate) async fn clear(&self, names: &[String]) -> bool {
+        let Terms { path, profile, .. } = &self.0.terms;
+        idle::clear(&self.0.client, path, *profile, names).await
     }
 
     /// Reads a listing of the queue.
@@ -303,7 +318,7 @@ impl Contender {
 
 impl Drop for Contender {
     fn drop(&mut self) {
-        if !self.0.armed || Mutant::CancelForgetsNode.is_awake() {
+        if !self.0.armed {
             return;
         }
         let target = match &self.0.node {

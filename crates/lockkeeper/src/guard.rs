@@ -1,23 +1,23 @@
 //! What a holder may believe, and until when.
 
 use std::future::Future;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use lockkeeper_client::{
-    Cleanup, Client, Contact, ErrorCode, EventKind, Hold, HoldState, Instant, SessionId,
-    Transaction, TransactionError, Watcher, ZnodePath,
+    Client, Contact, ErrorCode, EventKind, Hold, HoldState, Instant, SessionId, Stat, Transaction,
+    TransactionError, Watcher, ZnodePath,
 };
 use tokio::sync::{Mutex, SetOnce};
 
 use crate::attempt::breathe;
 use crate::contender::{Contender, Front};
-use crate::mutants::Mutant;
 use crate::revoke::REQUEST;
 use crate::stake::{Releasing, Stake};
 use crate::token::FencingToken;
-use crate::{AcquireError, EnsureError, LossReason, ReleaseError, VerifyError};
+use crate::{AcquireError, EnsureError, LossReason, OwnerInfo, ReleaseError, VerifyError};
 
 /// How a lock stands with its holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -72,6 +72,8 @@ struct Belief {
     lost: SetOnce<LossReason>,
     /// Whether somebody was seen to ask for the lock.
     revoking: AtomicBool,
+    /// What the node said of its owner before that, as far as it was read.
+    owner: OnceLock<Bytes>,
 }
 
 impl Guard {
@@ -83,31 +85,25 @@ impl Guard {
 
     /// The same for a node of any kind. `own`: a watch on it, if there is one already.
     pub(crate) async fn confirm(stake: Stake, own: Option<Watcher>) -> Result<Self, AcquireError> {
-        let (hold, mut seen) = stake.client.hold_and_look(&stake.node.path);
+        let timing = stake.client.timing();
         let mut failed = None;
-        for _ in 0..PROOFS {
-            // What is sent before this proves nothing.
-            while seen.lease.session == stake.session() && seen.lease.sure_from > seen.now {
-                tokio::time::sleep(seen.lease.sure_from - seen.now).await;
-                seen = hold.state();
-            }
-            let lease = seen.lease;
-            if lease.session != stake.session() && !Mutant::SkipsOwnershipCheck.is_awake() {
+        // An old proof must be as good as the next heartbeat would be. A fresh one is the best that
+        // these servers give; one that failed changes nothing.
+        let mut enough = timing.left_at_grant();
+        for proofs in 0..=PROOFS {
+            let (hold, seen) = stake.client.hold_if_left(&stake.node.path, enough);
+            if seen.lease.session != stake.session() {
                 return Err(AcquireError::SessionExpired { path: stake.path.clone() });
             }
-            let late = Mutant::GrantsWithoutLease.is_awake();
-            if lease.remaining(seen.now) >= seen.lease_length / 2 || late {
-                return Ok(Self(Box::new(Belief {
-                    own_watch: Mutex::new(own),
-                    hold,
-                    others: Vec::new(),
-                    token: FencingToken::new(stake.node.stat.czxid),
-                    generation: lease.generation,
-                    lost: SetOnce::new(),
-                    revoking: AtomicBool::new(false),
-                    stake,
-                })));
+            if let Some(hold) = hold {
+                return Ok(Self::new(stake, hold, own, seen.lease.generation));
             }
+            if proofs == PROOFS {
+                break;
+            }
+
+            // What is sent before this proves nothing.
+            tokio::time::sleep(seen.lease.sure_from.since(seen.now)).await;
             match prove(&stake.client, &stake.node.path).await {
                 Err(TransactionError::Failed { .. }) => {
                     return Err(AcquireError::NodeDeleted { node: stake.node.path.clone() });
@@ -116,15 +112,33 @@ impl Guard {
                     return Err(AcquireError::from_client(&stake.path, error));
                 }
                 Err(TransactionError::Request(error)) => failed = Some(error),
-                _ => failed = None,
+                Err(_) => failed = None,
+                Ok(()) => {
+                    enough = timing.always_left();
+                    failed = None;
+                }
             }
-            seen = hold.state();
         }
+
         let path = stake.path.clone();
         Err(match failed {
             Some(error) => AcquireError::from_client(&path, error),
-            None => AcquireError::LeaseTooShort { path, lease: seen.lease_length },
+            None => AcquireError::LeaseTooShort { path, lease: timing.lease() },
         })
+    }
+
+    fn new(stake: Stake, hold: Hold, own: Option<Watcher>, generation: u64) -> Self {
+        Self(Box::new(Belief {
+            own_watch: Mutex::new(own),
+            hold,
+            others: Vec::new(),
+            token: FencingToken::new(stake.node.stat.czxid),
+            generation,
+            lost: SetOnce::new(),
+            revoking: AtomicBool::new(false),
+            owner: OnceLock::new(),
+            stake,
+        }))
     }
 
     /// A value that is larger than that of every earlier holder of this lock. Give it to the
@@ -150,9 +164,9 @@ impl Guard {
 
     /// How the lock stands. Decided here and now, without asking a server.
     ///
-    /// A deletion of the node by somebody else shows when a heartbeat finds it (within a third of
-    /// the session timeout, under [`LeaseMode::Quorum`](crate::LeaseMode::Quorum)) or at once
-    /// while [`Guard::lost`] or [`Guard::run`] is waiting.
+    /// A deletion of the node by somebody else shows when a heartbeat finds it (within a
+    /// [renewal interval](crate::Timing::renewal_interval) under
+    /// [`LeaseMode::Quorum`](crate::LeaseMode::Quorum)) or at once while [`Guard::lost`] or [`Guard::run`] is waiting.
     pub fn state(&self) -> State {
         State::of(self.lease())
     }
@@ -301,10 +315,6 @@ impl Guard {
         drop((own_watch, others));
         let (client, session, cleanup) = (&stake.client, stake.session(), stake.cleanup.take());
         let (seen, answer) = match cleanup {
-            Some(Cleanup::Node(node)) if Mutant::ReleaseForgetsRetry.is_awake() => {
-                drop(client.delete(&node, None));
-                (hold.state(), None)
-            }
             Some(cleanup) => client.clean_up_held(hold, session, cleanup),
             None => (hold.state(), None),
         };
@@ -381,8 +391,8 @@ impl Guard {
         let watcher = match own_watch.take() {
             Some(watcher) => watcher,
             None => match self.client().data_watched(self.node()).await {
-                Ok(((data, _), watcher)) => {
-                    self.look_for_revocation(&data);
+                Ok(((data, stat), watcher)) => {
+                    self.look_for_revocation(&data, &stat);
                     watcher
                 }
                 Err(error) if error.code() == Some(ErrorCode::NoNode) => {
@@ -405,8 +415,8 @@ impl Guard {
     async fn asked_for(&self) {
         while !self.0.revoking.load(Ordering::Acquire) {
             match self.client().data_watched(self.node()).await {
-                Ok(((data, _), mut watcher)) => {
-                    if !self.look_for_revocation(&data) {
+                Ok(((data, stat), mut watcher)) => {
+                    if !self.look_for_revocation(&data, &stat) {
                         // The end of the session is seen elsewhere.
                         let _ = watcher.changed().await;
                     }
@@ -420,11 +430,18 @@ impl Guard {
         }
     }
 
-    fn look_for_revocation(&self, data: &Bytes) -> bool {
-        if data == REQUEST {
-            self.0.revoking.store(true, Ordering::Release);
+    fn look_for_revocation(&self, data: &Bytes, stat: &Stat) -> bool {
+        if data != REQUEST {
+            // It fails if that is known already.
+            let _ = self.0.owner.set(data.clone());
+            return false;
         }
-        data == REQUEST
+        self.0.revoking.store(true, Ordering::Release);
+        // The mark has done its work, and people want to see who ignores it. With the version, as
+        // another one who sees the mark may be quicker. Without an answer: nothing depends on it.
+        let owner = OwnerInfo::after_request(self.0.owner.get());
+        drop(self.client().set_data(self.node(), owner, Some(stat.version)));
+        true
     }
 
     /// What it means that the node is gone.
@@ -454,14 +471,13 @@ fn judge(
     if seen.contact == Contact::Closed {
         return Err(LossReason::ClientClosed);
     }
-    let adopts = Mutant::AdoptsOldSessionsNode.is_awake();
-    if seen.lease.session != session && !adopts {
+    if seen.lease.session != session {
         return Err(LossReason::SessionExpired);
     }
     if let Some(deletion) = deletion {
         return Err(deletion);
     }
-    let unbroken = seen.lease.generation == generation || adopts;
+    let unbroken = seen.lease.generation == generation;
     let deadline = seen.lease.deadline.filter(|deadline| unbroken && *deadline > seen.now);
     deadline.map(|deadline| (deadline, seen.contact)).ok_or(LossReason::DeadlinePassed)
 }

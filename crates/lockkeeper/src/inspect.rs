@@ -14,6 +14,7 @@ use lockkeeper_client::{Client, Error, ErrorCode, Reply, SessionId, Stat, ZnodeP
 use crate::order::{Line, Place, Standing};
 use crate::permits::Format;
 use crate::profile::is_kazoo_lease;
+use crate::revoke::REQUEST;
 use crate::{FencingToken, Kind, OwnerInfo, Profile};
 
 /// The queue of one lock.
@@ -167,6 +168,11 @@ impl Locks {
 }
 
 impl Entry {
+    /// Whether somebody has asked it to give way, as far as the node tells.
+    pub fn is_revoked(&self) -> bool {
+        self.data == REQUEST || self.owner.as_ref().is_some_and(|owner| owner.revoked)
+    }
+
     /// For how long it has been in the line, if the server's clock and ours agree.
     pub fn age(&self) -> Duration {
         self.since.elapsed().unwrap_or_default()

@@ -17,6 +17,7 @@
 //!   stake             Stake: a holder's node, and the duty to delete it
 //!   contender         Contender: one place in a queue, from before its node is created
 //!   lock_delay        a pause between a holder that vanished and the next one
+//!   idle              nodes of idle locks, where only contenders should be
 //!   attempt           attempts to create a node, while what fails is something passing
 //!   local             the queue within one process
 //!   reentry           counted entries of one owner
@@ -61,13 +62,13 @@ mod entrance;
 mod error;
 mod exclusive_node;
 mod guard;
+mod idle;
 pub mod inspect;
 mod local;
 mod lock_delay;
 mod locks;
 mod multi_guard;
 mod multi_lock;
-mod mutants;
 mod mutex;
 pub mod order;
 mod owner;
@@ -106,8 +107,8 @@ pub use upgrade::RwLockUpgradeableGuard;
 pub use lockkeeper_client::{
     Acl, AddWatchMode, Client, ClientBuilder, Clock, ConnectError, ConnectString, Contact,
     CreateMode, Created, Error, ErrorCode, EventKind, Instant, LeaseMode, LeaseState, Listing,
-    OpResult, Outcome, Sequence, SessionId, Stat, Transaction, TransactionError, WatchEvent,
-    WatchStream, Watcher, ZnodePath, Zxid,
+    OpResult, Outcome, Sequence, SessionId, SessionIdentity, Stat, Timing, Transaction,
+    TransactionError, WatchEvent, WatchStream, Watcher, ZnodePath, Zxid,
 };
 #[cfg(feature = "tls")]
 pub use lockkeeper_client::{Tls, TlsError};

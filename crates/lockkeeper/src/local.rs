@@ -184,7 +184,8 @@ impl Turn {
     /// The lock, if the holder before left its node and the node is still good.
     pub(crate) fn take_seat(mut self) -> Result<Occupied, Self> {
         let Some(seat) = self.handover.seat.take() else { return Err(self) };
-        let enough = seat.guard.client().lease_length() / 2;
+        // As much as every holder has left on servers that are well: its heartbeats go on.
+        let enough = seat.guard.client().timing().always_left();
         if seat.guard.state() != State::Held || seat.guard.remaining() < enough {
             return Err(self);
         }

@@ -224,7 +224,7 @@ impl MultiLock {
         let mut entered = Vec::with_capacity(locks.len());
         for ((contender, node), line) in contenders.into_iter().zip(nodes).zip(lines) {
             let listing = line.map_err(|error| self.lost(won, error))?;
-            entered.push(contender.placed(node, listing)?);
+            entered.push(contender.placed(node, listing).await?);
         }
         // An answer with too few nodes is none to rely on.
         if entered.len() == locks.len() { Ok(entered) } else { Err(Attempt::Again) }

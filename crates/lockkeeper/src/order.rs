@@ -5,7 +5,6 @@
 
 use lockkeeper_client::{Sequence, Stat, Zxid};
 
-use crate::mutants::Mutant;
 use crate::{Kind, Profile};
 
 /// A contender, as its name tells it.
@@ -104,9 +103,6 @@ impl Line {
             return Err(Foreign(foreign));
         }
         places.sort_by(|a, b| (a.sequence, &a.name).cmp(&(b.sequence, &b.name)));
-        if Mutant::OrderedByName.is_awake() {
-            places.sort_by(|a, b| a.name.cmp(&b.name));
-        }
         Ok(Self { places, ..Self::default() })
     }
 
@@ -115,9 +111,7 @@ impl Line {
         let Some(index) = self.places.iter().position(|place| place.name == own) else {
             return Standing::Gone;
         };
-        let near =
-            if Mutant::WatchesWrongPredecessor.is_awake() { index.max(1) - 1 } else { index };
-        let (me, ahead) = (self.places[index].kind, &self.places[..near]);
+        let (me, ahead) = (self.places[index].kind, &self.places[..index]);
         let in_the_way = match me.permits() {
             Some(wanted) => self.beyond_the_permits(wanted, ahead),
             None => ahead.iter().rev().find(|place| me.is_blocked_by(place.kind)).map(closest),
@@ -125,9 +119,6 @@ impl Line {
         match in_the_way {
             // In a queue that moves, whoever was before the one that has gone has gone earlier.
             // One listing tells; to look for each of them would cost a round trip each.
-            Some(_) if !self.gone.is_empty() && Mutant::NeverListsAgain.is_awake() => {
-                Standing::Held
-            }
             Some(_) if !self.gone.is_empty() => Standing::ListAgain,
             Some(closest) => Standing::WaitOn(closest),
             None if self.may_be_outdated(me, ahead) => Standing::ListAgain,
@@ -141,8 +132,7 @@ impl Line {
     /// When they are, those that remain ahead take less than the ones given here, so one of these
     /// has gone by then: nobody is woken for nothing, except by one that is not the last to go.
     fn beyond_the_permits(&self, wanted: u32, ahead: &[Place]) -> Option<Vec<String>> {
-        let extra = u32::from(Mutant::OnePermitTooMany.is_awake());
-        let (wanted, limit) = (u64::from(wanted), u64::from(self.permits + extra));
+        let (wanted, limit) = (u64::from(wanted), u64::from(self.permits));
         if wanted + ahead.iter().map(permits_of).sum::<u64>() <= limit {
             return None;
         }
@@ -253,9 +243,6 @@ impl Line {
     /// one of these ahead of them, unless they come when nobody is in their way.
     pub fn vouches_for(&self, own: Zxid) -> bool {
         let Listed { created, changed, queue, .. } = self.listed;
-        if Mutant::TokenIsCreation.is_awake() {
-            return changed < own;
-        }
         let at_once = self.gone.is_empty() && queue == own;
         changed == created || changed < own && at_once
     }
@@ -279,7 +266,7 @@ pub struct LineEnd {
 impl LineEnd {
     /// The line with this contender at its end; `None` if others may have come before it.
     pub fn with(&self, new: Place) -> Option<Line> {
-        if new.sequence != self.next && !Mutant::TrustsAnyNumber.is_awake() {
+        if new.sequence != self.next {
             return None;
         }
         // The lock's node may have been written to since: it vouches for no token.

@@ -87,6 +87,9 @@ pub struct OwnerInfo {
     /// What the user calls it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
+    /// Whether it has seen that somebody asked for the lock, and holds it still.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub revoked: bool,
 }
 
 impl OwnerInfo {
@@ -99,6 +102,18 @@ impl OwnerInfo {
             pid: std::process::id(),
             program: program.to_string_lossy().into_owned(),
             label,
+            revoked: false,
+        }
+    }
+
+    /// What a holder writes in place of a request to give way: what the node said before, if that
+    /// is known.
+    pub(crate) fn after_request(before: Option<&Bytes>) -> Bytes {
+        match before.map(|data| (data, Self::from_data(data))) {
+            None => Self { revoked: true, ..Self::current(None) }.to_data(),
+            Some((_, Some(owner))) => Self { revoked: true, ..owner }.to_data(),
+            // The name alone, in the way of kazoo.
+            Some((data, None)) => data.clone(),
         }
     }
 

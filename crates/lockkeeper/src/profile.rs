@@ -5,7 +5,6 @@ use lockkeeper_client::{CreateMode, Sequence};
 use uuid::Uuid;
 
 use crate::OwnerInfo;
-use crate::mutants::Mutant;
 
 /// What a contender asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -30,9 +29,6 @@ impl Kind {
     /// Whether a contender of this kind cannot hold while one of the kind `ahead` is before it.
     /// Permits are not in each other's way: they are counted.
     pub fn is_blocked_by(self, ahead: Self) -> bool {
-        if self == Self::Read && Mutant::ReadersPassWriters.is_awake() {
-            return false;
-        }
         match (self, ahead) {
             (Self::Read, Self::Read | Self::Upgradeable) | (Self::Upgradeable, Self::Read) => false,
             _ => self.permits().is_none() || ahead.permits().is_none(),

@@ -4,8 +4,8 @@
 //! Not         that a holder which ignores the loss stops, see `docs/guarantees.md`: a lock taken
 //!             by force is free while its last holder may still act. Nor that the lock stays free.
 //! Znodes      the data of the holder's node becomes `__REVOKE__`, as Apache Curator's `Revoker`
-//!             sets it and its `InterProcessMutex.makeRevocable` sees it. What the holder had
-//!             written about itself is gone with that.
+//!             sets it and its `InterProcessMutex.makeRevocable` sees it. A guard that sees the mark
+//!             writes back what the node said of its owner, so that people see who ignores it.
 //! Cost        1 round trip to look, 1 to ask; by force 1 more to watch, and 1 to delete.
 //!
 //! ```

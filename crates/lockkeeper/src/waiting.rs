@@ -13,7 +13,6 @@ use lockkeeper_client::{
 use crate::AcquireError;
 use crate::attempt::breathe;
 use crate::contender::{Contender, Front};
-use crate::mutants::Mutant;
 use crate::order::{Line, Standing};
 
 /// How long a contender that is not the next one waits before it watches its own node, too. Its
@@ -21,6 +20,10 @@ use crate::order::{Line, Standing};
 /// those who wait long. On Apache ZooKeeper it costs up to a fifth of the hand-offs of a lock that
 /// many want: a read, and an event at the own release (`docs/decisions/0011-own-watch.md`).
 const OWN_WATCH_AFTER: Duration = Duration::from_millis(250);
+
+/// How often nodes of idle locks are deleted before one listing is good: those that come again each
+/// time are in use.
+const MOST_CLEARINGS: u32 = 8;
 
 /// When a waiting contender watches its own node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,11 +54,6 @@ impl Watches {
     }
 }
 
-/// Whether it is as it was listed, and so has the own node in it.
-fn is_fresh(line: &Line) -> bool {
-    !line.has_changed() || Mutant::NeverListsAgain.is_awake()
-}
-
 impl Contender {
     /// Waits until nothing that is ahead is in the way. Costs one round trip and an event for the
     /// closest one ahead, and a listing if there were more; a watch for that one, and one for its own
@@ -65,7 +63,7 @@ impl Contender {
         let mut watches = Watches::default();
         loop {
             match line.standing(self.name().unwrap_or_default()) {
-                Standing::Held if watches.keep_own() || is_fresh(line) => {
+                Standing::Held if watches.keep_own() || !line.has_changed() => {
                     return Ok(Front { own: watches.own });
                 }
                 Standing::Gone => return Err(self.deleted()),
@@ -88,11 +86,19 @@ impl Contender {
         }
     }
 
-    /// Lists the queue anew, over lost connections.
+    /// Lists the queue anew, over lost connections. Nodes of idle locks in it are deleted.
     pub(crate) async fn list(&self) -> Result<Line, AcquireError> {
+        let mut clearings = 0;
         loop {
             match self.client().children(self.path()).await {
-                Ok(listing) => return self.line(listing),
+                Ok(listing) => match self.line(listing) {
+                    Err(AcquireError::Foreign { names, .. })
+                        if clearings < MOST_CLEARINGS && self.clear(&names).await =>
+                    {
+                        clearings += 1;
+                    }
+                    line => return line,
+                },
                 Err(error) if error.code() == Some(ErrorCode::NoNode) => {
                     return Err(self.deleted());
                 }
@@ -201,11 +207,6 @@ impl Contender {
             match asked.await {
                 Ok(((data, _), watcher)) => return Ok(Some((data, watcher))),
                 Err(error) if error.code() == Some(ErrorCode::NoNode) => {
-                    if Mutant::WatchesByExists.is_awake()
-                        && let Ok((_, watcher)) = self.client().exists_watched(node).await
-                    {
-                        return Ok(Some((Bytes::new(), watcher)));
-                    }
                     return Ok(None);
                 }
                 // It waits for the next connection, and fails for good when none comes.

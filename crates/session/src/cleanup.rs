@@ -85,15 +85,6 @@ impl Cleanup {
         }
     }
 
-    /// Whether it looks for what a request may have made, and so must not overtake that request.
-    pub(crate) fn is_search(&self) -> bool {
-        match self {
-            Self::Node(_) | Self::Pair { .. } => false,
-            Self::Reused { which: Which::MadeBy(_), .. } => false,
-            Self::Child { .. } | Self::Reused { which: Which::With(_), .. } => true,
-        }
-    }
-
     /// What to send first, if anything, and the request whose answer decides. A look is taken at a
     /// server that may lag behind the one that took the create, so a `sync` goes before it.
     pub(crate) fn requests(&self) -> (Option<Request>, Request) {
@@ -120,6 +111,9 @@ pub(crate) fn delete(node: &ZnodePath) -> DeleteRequest {
 pub(crate) struct Entry<T> {
     pub(crate) target: Cleanup,
     pub(crate) notify: Option<T>,
+    /// How many requests had waited before it, of all that ever did. It comes after these: they may
+    /// be writes that belong to the node, or make what it looks for.
+    pub(crate) after: u64,
 }
 
 /// The cleanups of a session. One that is on its way lives in the queue of requests in flight and
@@ -142,16 +136,9 @@ impl<T> CleanupQueue<T> {
         self.waiting.push_back(entry);
     }
 
-    /// The next one to send.
-    pub(crate) fn start(&mut self) -> Option<Entry<T>> {
-        let entry = self.waiting.pop_front()?;
-        self.in_flight += 1;
-        Some(entry)
-    }
-
-    /// The next one to send that is no search.
-    pub(crate) fn start_known(&mut self) -> Option<Entry<T>> {
-        let index = self.waiting.iter().position(|entry| !entry.target.is_search())?;
+    /// The next one to send, when so many of the requests that ever waited wait no more.
+    pub(crate) fn start(&mut self, gone: u64) -> Option<Entry<T>> {
+        let index = self.waiting.iter().position(|entry| entry.after <= gone)?;
         self.in_flight += 1;
         self.waiting.remove(index)
     }

@@ -39,7 +39,7 @@ impl std::fmt::Debug for Credentials {
 #[non_exhaustive]
 pub struct Config {
     /// The session timeout to ask for. The server clamps it, usually to 2 to 20 of its ticks.
-    /// Default: 10 s.
+    /// Default: 15 s.
     pub session_timeout: Duration,
     /// What counts as a proof of life. Default: [`LeaseMode::Quorum`].
     pub lease: LeaseMode,
@@ -58,7 +58,7 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
-            session_timeout: Duration::from_secs(10),
+            session_timeout: Duration::from_secs(15),
             lease: LeaseMode::default(),
             server_tick: Duration::from_secs(2),
             clock_drift_divisor: 100,
@@ -66,52 +66,4 @@ impl Default for Config {
             credentials: Vec::new(),
         }
     }
-}
-
-impl Config {
-    /// How much of a session of timeout `timeout` a lease leaves unused.
-    ///
-    /// Under [`LeaseMode::Quorum`]: half a tick, in which a follower may not yet have told the
-    /// leader of the session's last touch, plus the longest silence of this client that is not
-    /// noticed, plus the clock's drift. Under [`LeaseMode::Direct`]: the drift alone.
-    pub fn lease_margin(&self, timeout: Duration) -> Duration {
-        let drift = timeout / self.clock_drift_divisor.max(1);
-        match self.lease {
-            LeaseMode::Direct => drift,
-            LeaseMode::Quorum => self.relay() + longest_silence(timeout) + drift,
-        }
-    }
-
-    /// How long a follower may take to tell its leader that it has heard of a session.
-    pub(crate) fn relay(&self) -> Duration {
-        self.server_tick / 2
-    }
-
-    /// For how long one proof of life makes a lease last; zero if `timeout` is too short for the
-    /// margin.
-    pub fn lease_length(&self, timeout: Duration) -> Duration {
-        timeout.saturating_sub(self.lease_margin(timeout))
-    }
-}
-
-/// How long a client is silent before it sends a ping.
-pub(crate) fn ping_interval(timeout: Duration) -> Duration {
-    timeout / 6
-}
-
-/// The longest silence of a client that leases allow for: a ping that is a little late. A longer
-/// one casts doubt on what is sent after it.
-pub(crate) fn longest_silence(timeout: Duration) -> Duration {
-    timeout * 5 / 24
-}
-
-/// How often a session that holds something commits a heartbeat.
-pub(crate) fn heartbeat_interval(timeout: Duration) -> Duration {
-    timeout / 3
-}
-
-/// The longest silence of a server, after which another one is tried. It leaves a third of the
-/// timeout for that.
-pub(crate) fn silence_limit(timeout: Duration) -> Duration {
-    timeout * 2 / 3
 }

@@ -1,10 +1,10 @@
 //! Held nodes, and the committed writes that prove them.
 //!
-//! A session that holds nodes commits a `multi` of version checks on them, every third of the
-//! timeout. That it was committed shows that the nodes exist and that the session was alive; see
-//! [`LeaseMode::Quorum`](crate::LeaseMode::Quorum).
+//! A session that holds nodes commits a `multi` of version checks on them, once in each
+//! [renewal interval](crate::Timing::renewal_interval). That it was committed shows that the nodes
+//! exist and that the session was alive; see [`LeaseMode::Quorum`](crate::LeaseMode::Quorum).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use lockkeeper_wire::{CheckRequest, ErrorCode, Op, OpResult, Request, ZnodePath};
 
@@ -20,6 +20,10 @@ const BYTES_PER_MULTI: usize = 64 * 1024;
 /// What a check takes besides its path, in bytes.
 const BYTES_PER_CHECK: usize = 17;
 
+/// How many heartbeats may be without an answer when another one is due. More of them would only
+/// be more work for servers that are late already.
+const MOST_UNANSWERED: usize = 3;
+
 /// A `multi` of checks, and the holds that it proves.
 #[derive(Clone, Debug)]
 pub(crate) struct Beat {
@@ -32,6 +36,8 @@ pub(crate) struct Heartbeat {
     holds: BTreeMap<HoldId, ZnodePath>,
     next_id: u64,
     due: Option<Instant>,
+    /// The heartbeats without an answer, the oldest first: how many parts of each are.
+    unanswered: VecDeque<usize>,
 }
 
 impl Heartbeat {
@@ -62,13 +68,17 @@ impl Heartbeat {
         self.due = self.due.map(|current| current.min(due));
     }
 
-    /// The heartbeats to send now; the next ones are due at `next`.
+    /// The parts of the heartbeat to send now; the next one is due at `next`.
     pub(crate) fn beat(&mut self, next: Instant) -> Vec<Beat> {
         if self.holds.is_empty() {
             self.due = None;
             return Vec::new();
         }
         self.due = Some(next);
+        if self.unanswered.len() >= MOST_UNANSWERED {
+            return Vec::new();
+        }
+
         let mut beats = Vec::new();
         let (mut checked, mut checks, mut bytes) = (Vec::new(), Vec::new(), 0);
         for (id, path) in &self.holds {
@@ -83,10 +93,20 @@ impl Heartbeat {
             checks.push(check(path));
         }
         beats.push(Beat { request: Request::Multi(checks), checked });
+        self.unanswered.push_back(beats.len());
         beats
     }
 
-    /// Takes the answer to a heartbeat; returns the holds whose nodes are gone.
+    /// Something came of a part of a heartbeat, whatever it was.
+    pub(crate) fn settled(&mut self) {
+        let Some(parts) = self.unanswered.front_mut() else { return };
+        *parts -= 1;
+        if *parts == 0 {
+            self.unanswered.pop_front();
+        }
+    }
+
+    /// Takes the results of a heartbeat; returns the holds whose nodes are gone.
     pub(crate) fn answered(
         &mut self,
         checked: Vec<HoldId>,
@@ -108,13 +128,15 @@ impl Heartbeat {
 
     /// The connection is lost; heartbeats start again at once on the next one.
     pub(crate) fn disconnected(&mut self, now: Instant) {
+        self.unanswered.clear();
         if self.due.is_some() {
             self.due = Some(now);
         }
     }
 
-    /// The session is over; returns the holds that it had.
+    /// The session is over, and so are its holds.
     pub(crate) fn expired(&mut self) {
+        self.unanswered.clear();
         self.holds.clear();
         self.due = None;
     }

@@ -1,16 +1,18 @@
 //! Until when no server can have expired the session.
 //!
-//! A server that receives a request at time `r` does not expire the session before `r + T`, where
-//! `T` is the session timeout. The client does not know `r`, but it is not before the moment of
-//! sending. So the send time of the newest request *that was answered*, plus `T`, less a margin,
-//! is a deadline that is never late. Which answers count depends on the [`LeaseMode`].
+//! A leader that touches a session at time `r` does not expire it before `r + T`, where `T` is the
+//! session timeout. The client does not know `r`, but it is not before the moment at which it sent
+//! whatever made the leader touch it. So the newest such moment of which that is certain, plus `T`,
+//! less the drift of the clocks, is a deadline that is never late. What makes it certain depends on
+//! the [`LeaseMode`]: any answer of a server that stands alone; in an ensemble a committed write, and
+//! then it is about what was sent before the write.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use lockkeeper_wire::SessionId;
 
-use crate::mutants::Mutant;
-use crate::{Instant, LeaseMode};
+use crate::{Instant, LeaseMode, Timing};
 
 /// The lease as it stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -33,24 +35,63 @@ impl LeaseState {
     }
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Lease {
     mode: LeaseMode,
-    length: Duration,
-    margin: Duration,
-    /// How long a follower may take to tell its leader that it has heard of the session.
-    relay: Duration,
+    timing: Timing,
+    terms: Terms,
     state: LeaseState,
+    /// When the handshake of this connection was sent, which made the leader touch the session.
+    touched: Option<Instant>,
+    /// What was answered on this connection, in order.
+    heard: VecDeque<Heard>,
+}
+
+/// What each answer needs of the timing, computed once.
+#[derive(Clone, Copy, Debug)]
+struct Terms {
+    life_after_touch: Duration,
+    relay: Duration,
+    silence_limit: Duration,
+    /// What was sent within such a time counts as one.
+    grain: Duration,
+}
+
+impl Terms {
+    fn of(timing: Timing) -> Self {
+        Self {
+            life_after_touch: timing.life_after_touch(),
+            relay: timing.relay(),
+            silence_limit: timing.silence_limit(),
+            grain: timing.timeout() / 128,
+        }
+    }
+}
+
+/// Something that a server has certainly heard by the time of its answer.
+#[derive(Clone, Copy, Debug)]
+struct Heard {
+    sent: Instant,
+    answered: Instant,
 }
 
 impl Lease {
+    pub(crate) fn new(mode: LeaseMode, timing: Timing) -> Self {
+        let (state, touched, heard) = (LeaseState::default(), None, VecDeque::new());
+        Self { mode, timing, terms: Terms::of(timing), state, touched, heard }
+    }
+
     pub(crate) fn state(&self) -> LeaseState {
         self.state
     }
 
-    /// How long it lasts after a fresh proof of life.
-    pub(crate) fn length(&self) -> Duration {
-        self.length
+    /// What follows for the lease from the session timeout as it is now.
+    pub(crate) fn timing(&self) -> Timing {
+        self.timing
+    }
+
+    pub(crate) fn set_timing(&mut self, timing: Timing) {
+        (self.timing, self.terms) = (timing, Terms::of(timing));
     }
 
     /// Begins anew for another session, of which nothing is proven yet.
@@ -59,56 +100,86 @@ impl Lease {
         self.state = LeaseState { session, generation, ..LeaseState::default() };
     }
 
-    pub(crate) fn set_terms(
-        &mut self,
-        mode: LeaseMode,
-        length: Duration,
-        margin: Duration,
-        relay: Duration,
-    ) {
-        (self.mode, self.length, self.margin, self.relay) = (mode, length, margin, relay);
-    }
-
     /// The servers will not keep the session beyond this, whatever they promised before.
     pub(crate) fn shorten(&mut self, limit: Instant) {
         self.state.deadline = self.state.deadline.map(|deadline| deadline.min(limit));
     }
 
-    /// Something was late, on our side or on the way, so the leader may have heard of the session
-    /// for the last time longer ago than the margin allows for. A write shows only that its leader
-    /// lives, and not when the follower last spoke of the session; so it counts again only when
-    /// what was sent by now has had the time to reach the leader.
-    pub(crate) fn doubt(&mut self, now: Instant) {
-        if self.mode == LeaseMode::Quorum && !Mutant::SlowWriteCounts.is_awake() {
-            self.state.sure_from = self.state.sure_from.max(now + self.relay);
-        }
+    /// A server accepted the session by a handshake that was sent at `sent`. A follower has asked
+    /// its leader, who touched the session; a leader has touched it itself. Whether that leader
+    /// still led is what a write on this connection shows: see [`Lease::committed`].
+    pub(crate) fn accepted(&mut self, sent: Instant) {
+        self.touched = Some(sent);
+    }
+
+    /// What was sent over this connection proves nothing about the next one.
+    pub(crate) fn disconnected(&mut self) {
+        self.touched = None;
+        self.heard.clear();
     }
 
     /// A request that is no committed write was answered.
     pub(crate) fn answered(&mut self, sent: Instant, now: Instant) {
-        if self.mode == LeaseMode::Direct || Mutant::DeadlineMovedByPing.is_awake() {
-            self.renew(sent, now);
-        } else if now.since(sent) > self.margin {
-            self.doubt(now);
+        if self.mode == LeaseMode::Direct {
+            return self.extend(sent + self.terms.life_after_touch, now);
         }
+        self.hear(sent, now);
     }
 
     /// A write was answered: whoever led a quorum after `sent` has committed it.
+    ///
+    /// That leader had the session touched no earlier than the newest thing was sent of which it
+    /// certainly knew when it committed the write: the handshake of this connection, or what the
+    /// follower had answered a relay before, as it had told its leader since. The leader is the same,
+    /// because a follower that changes its leader closes its connections. A later leader gives every
+    /// session a whole timeout, and began after the write.
     pub(crate) fn committed(&mut self, sent: Instant, now: Instant) {
         if self.mode == LeaseMode::Direct {
-            return self.renew(sent, now);
+            return self.extend(sent + self.terms.life_after_touch, now);
         }
-        if now.since(sent) > self.margin {
-            self.doubt(now);
+        self.hear(sent, now);
+        // Nothing that was sent within the relay counts, so there may be nothing to gain.
+        let best = sent.saturating_sub(self.terms.relay) + self.terms.life_after_touch;
+        if self.state.deadline.is_some_and(|deadline| deadline + self.terms.grain > best) {
+            return;
         }
-        if sent >= self.state.sure_from {
-            self.renew(sent, now);
+
+        let relayed = match sent >= self.state.sure_from {
+            true => self.relayed_by(sent),
+            false => None,
+        };
+        let touched = relayed.max(self.touched);
+        if let Some(touched) = touched {
+            self.extend(touched + self.terms.life_after_touch, now);
         }
     }
 
-    fn renew(&mut self, proof: Instant, now: Instant) {
-        let proof = if Mutant::DeadlineFromAnswer.is_awake() { now } else { proof };
-        let deadline = proof + self.length;
+    /// When the newest message was sent of which a follower had told its leader by `time`.
+    fn relayed_by(&self, time: Instant) -> Option<Instant> {
+        let heard = |heard: &&Heard| heard.answered + self.terms.relay <= time;
+        self.heard.iter().rev().find(heard).map(|heard| heard.sent)
+    }
+
+    /// Notes that a server has heard of the session. An answer that took long casts doubt: the
+    /// server may have been paused, and have gone on with this before it told its leader anything.
+    /// So a write counts again only when it was sent a relay later.
+    fn hear(&mut self, sent: Instant, now: Instant) {
+        if now.since(sent) > self.terms.silence_limit {
+            self.state.sure_from = self.state.sure_from.max(now + self.terms.relay);
+        }
+        // A busy session is heard of more often than matters.
+        if self.heard.back().is_some_and(|last| sent.since(last.sent) < self.terms.grain) {
+            return;
+        }
+        self.heard.push_back(Heard { sent, answered: now });
+        // Any write that may still count was sent after this.
+        let oldest = now.saturating_sub(self.terms.silence_limit + self.terms.relay);
+        while self.heard.get(1).is_some_and(|next| next.answered <= oldest) {
+            self.heard.pop_front();
+        }
+    }
+
+    fn extend(&mut self, deadline: Instant, now: Instant) {
         if self.state.deadline.is_some_and(|current| current >= deadline) {
             return;
         }
@@ -123,26 +194,34 @@ impl Lease {
 mod tests {
     use super::*;
 
-    const LENGTH: Duration = Duration::from_secs(6);
-    const MARGIN: Duration = Duration::from_secs(3);
-    const RELAY: Duration = Duration::from_secs(1);
+    /// With a relay of one second, and patience for two and a half.
+    fn timing(mode: LeaseMode) -> Timing {
+        Timing::new(mode, Duration::from_secs(10), Duration::from_secs(2))
+    }
 
     fn at(seconds: u64) -> Instant {
         Instant::from_start(Duration::from_secs(seconds))
     }
 
+    /// The deadline of a session that a leader has touched no earlier than then.
+    fn from(seconds: u64) -> Option<Instant> {
+        Some(at(seconds) + timing(LeaseMode::Quorum).life_after_touch())
+    }
+
+    /// A lease that was accepted at the first moment.
     fn lease(mode: LeaseMode) -> Lease {
-        let mut lease = Lease::default();
-        lease.set_terms(mode, LENGTH, MARGIN, RELAY);
+        let mut lease = Lease::new(mode, timing(mode));
         lease.restart(SessionId(7));
+        lease.accepted(at(0));
         lease
     }
 
     #[test]
     fn the_deadline_counts_from_sending_and_not_from_the_answer() {
         let mut lease = lease(LeaseMode::Quorum);
+        lease.answered(at(8), at(9));
         lease.committed(at(10), at(12));
-        assert_eq!(lease.state().deadline, Some(at(16)));
+        assert_eq!(lease.state().deadline, from(8));
     }
 
     #[test]
@@ -150,93 +229,141 @@ mod tests {
         let mut lease = lease(LeaseMode::Quorum);
         lease.answered(at(10), at(10));
         assert_eq!(lease.state().deadline, None);
-        lease.committed(at(11), at(11));
+        lease.committed(at(12), at(12));
         lease.answered(at(13), at(13));
-        assert_eq!(lease.state().deadline, Some(at(17)));
+        assert_eq!(lease.state().deadline, from(10));
     }
 
     #[test]
     fn any_answer_moves_a_direct_lease() {
         let mut lease = lease(LeaseMode::Direct);
         lease.answered(at(10), at(10));
-        assert_eq!(lease.state().deadline, Some(at(16)));
+        assert_eq!(lease.state().deadline, from(10));
     }
 
+    /// A write shows that its leader leads, and not when the follower has spoken of the session.
     #[test]
-    fn a_slow_write_proves_nothing_nor_do_those_sent_before_the_news_could_travel() {
+    fn a_write_proves_what_was_answered_a_relay_before_it() {
         let mut lease = lease(LeaseMode::Quorum);
+        lease.answered(at(3), at(3));
+        lease.answered(at(10), at(10));
         lease.committed(at(10), at(10));
-        lease.committed(at(12), at(16));
-        assert_eq!(lease.state().deadline, Some(at(16)), "took longer than the margin");
-        lease.committed(at(13), at(16));
-        assert_eq!(lease.state().deadline, Some(at(16)), "was on its way at the same time");
-        lease.committed(at(16), at(16));
-        assert_eq!(lease.state().deadline, Some(at(16)), "the follower may not have told yet");
-        lease.committed(at(17), at(17));
-        assert_eq!(lease.state().deadline, Some(at(23)));
+        assert_eq!(lease.state().deadline, from(3), "the follower may not have told of the rest");
+        lease.committed(at(11), at(11));
+        assert_eq!(lease.state().deadline, from(10));
     }
 
-    /// The client stalled for longer than the margin allows for, and wrote when it went on. The
-    /// leader had last heard of the session before the stall.
+    /// The client was silent, or stalled, and wrote when it went on. The leader had last heard of the
+    /// session before that.
     #[test]
-    fn a_write_after_a_silence_of_ours_does_not_count_at_once() {
+    fn a_write_after_a_silence_of_ours_proves_little() {
         let mut lease = lease(LeaseMode::Quorum);
-        lease.committed(at(10), at(10));
-        lease.doubt(at(14));
-        lease.committed(at(14), at(14));
-        assert_eq!(lease.state().deadline, Some(at(16)));
+        lease.answered(at(10), at(10));
         lease.committed(at(15), at(15));
-        assert_eq!(lease.state().deadline, Some(at(21)));
+        assert_eq!(lease.state().deadline, from(10));
+        lease.committed(at(16), at(16));
+        assert_eq!(lease.state().deadline, from(15));
+    }
+
+    /// The first message after a silence was on its way for a while, and the write that followed was
+    /// faster: by the time of the write, the follower had had no occasion to tell its leader.
+    #[test]
+    fn a_message_counts_from_its_answer_on_and_not_from_when_it_was_sent() {
+        let mut lease = lease(LeaseMode::Quorum);
+        lease.answered(at(10), at(10));
+        lease.answered(at(15), at(17));
+        lease.committed(at(17), at(17));
+        assert_eq!(lease.state().deadline, from(10));
+        lease.committed(at(18), at(18));
+        assert_eq!(lease.state().deadline, from(17));
+    }
+
+    #[test]
+    fn a_late_answer_casts_doubt_on_what_is_sent_before_the_news_could_travel() {
+        let mut lease = lease(LeaseMode::Quorum);
+        lease.answered(at(9), at(9));
+        lease.committed(at(10), at(13));
+        assert_eq!(lease.state().deadline, from(0), "it took too long");
+        lease.committed(at(12), at(13));
+        assert_eq!(lease.state().deadline, from(0), "it waited together with that one");
+        lease.committed(at(13), at(13));
+        assert_eq!(lease.state().deadline, from(0), "the follower may not have told yet");
+        lease.committed(at(14), at(14));
+        assert_eq!(lease.state().deadline, from(13));
     }
 
     #[test]
     fn a_slow_ping_casts_doubt_too() {
         let mut lease = lease(LeaseMode::Quorum);
-        lease.answered(at(10), at(14));
-        lease.committed(at(14), at(14));
+        lease.answered(at(10), at(13));
+        lease.committed(at(13), at(13));
+        assert_eq!(lease.state().deadline, from(0));
+    }
+
+    /// The leader touches a session whose client comes back, and a write over the same connection
+    /// shows that it led. So there is nothing to wait for after an outage.
+    #[test]
+    fn a_write_after_a_handshake_proves_a_timeout_from_the_handshake_on() {
+        let mut lease = lease(LeaseMode::Quorum);
+        lease.committed(at(1), at(1));
+        lease.disconnected();
+        lease.accepted(at(3));
+        lease.answered(at(3), at(6));
+        assert_eq!(lease.state().deadline, from(0), "a handshake alone proves nothing");
+        lease.committed(at(6), at(6));
+        assert_eq!(lease.state().deadline, from(3), "whatever was late");
+    }
+
+    #[test]
+    fn a_handshake_and_answers_count_for_their_own_connection_only() {
+        let mut lease = lease(LeaseMode::Quorum);
+        lease.answered(at(10), at(10));
+        lease.disconnected();
+        lease.committed(at(12), at(12));
         assert_eq!(lease.state().deadline, None);
     }
 
     #[test]
     fn a_shorter_timeout_brings_the_deadline_forward() {
         let mut lease = lease(LeaseMode::Quorum);
-        lease.committed(at(10), at(10));
-        lease.shorten(at(13));
-        assert_eq!(lease.state().deadline, Some(at(13)));
-        lease.shorten(at(14));
-        assert_eq!(lease.state().deadline, Some(at(13)));
-    }
-
-    /// A follower was paused while two heartbeats were on their way. The second one had waited for
-    /// less than the margin and moved the deadline, although nothing had shown that the follower
-    /// had told its leader of the session since the pause.
-    #[test]
-    fn a_fast_write_does_not_count_if_it_waited_together_with_a_slow_one() {
-        let mut lease = lease(LeaseMode::Quorum);
-        lease.committed(at(10), at(10));
-        lease.committed(at(11), at(15));
-        lease.committed(at(14), at(15));
-        assert_eq!(lease.state().deadline, Some(at(16)), "both waited for the same server");
-        lease.committed(at(16), at(16));
-        assert_eq!(lease.state().deadline, Some(at(22)), "sent to a server that had caught up");
+        lease.committed(at(5), at(5));
+        lease.shorten(at(8));
+        assert_eq!(lease.state().deadline, Some(at(8)));
+        lease.shorten(at(9));
+        assert_eq!(lease.state().deadline, Some(at(8)));
     }
 
     #[test]
     fn the_deadline_never_moves_back() {
         let mut lease = lease(LeaseMode::Quorum);
+        lease.answered(at(10), at(10));
         lease.committed(at(12), at(12));
-        lease.committed(at(10), at(13));
-        assert_eq!(lease.state().deadline, Some(at(18)));
+        lease.accepted(at(4));
+        lease.committed(at(9), at(12));
+        assert_eq!(lease.state().deadline, from(10));
     }
 
     #[test]
     fn a_renewal_after_the_deadline_is_another_generation() {
         let mut lease = lease(LeaseMode::Quorum);
-        lease.committed(at(10), at(10));
+        lease.committed(at(1), at(1));
         let first = lease.state().generation;
-        lease.committed(at(15), at(15));
+        lease.committed(at(5), at(5));
         assert_eq!(lease.state().generation, first, "in time");
-        lease.committed(at(21), at(21));
-        assert_eq!(lease.state().generation, first + 1, "at the deadline is too late");
+        let late = lease.state().deadline.expect("proven") + Duration::from_millis(1);
+        lease.committed(late, late);
+        assert_eq!(lease.state().generation, first + 1);
+    }
+
+    /// What is remembered is a matter of time, and not of how much is asked.
+    #[test]
+    fn a_busy_session_remembers_little() {
+        let mut lease = lease(LeaseMode::Quorum);
+        for ms in 0..20_000 {
+            let now = Instant::from_start(Duration::from_millis(ms));
+            lease.committed(now, now);
+        }
+        assert!(lease.heard.len() < 64, "{}", lease.heard.len());
+        assert!(lease.state().remaining(at(20)) > timing(LeaseMode::Quorum).lease());
     }
 }

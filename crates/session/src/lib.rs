@@ -4,6 +4,7 @@
 //!   session    Session: the machine itself; everything below is a part of it
 //!   requests   requests that wait for a connection, or for their reply; their fate on a loss
 //!   watches    which watchers wait for which node; arming them again after a reconnect
+//!   timing     how the session timeout is divided: lease, margin, heartbeats, patience
 //!   lease      until when no server can have expired the session
 //!   heartbeat  held nodes, and the committed writes that prove them
 //!   cleanup    deletes that must happen, whatever becomes of the connection
@@ -23,10 +24,10 @@ mod error;
 mod event;
 mod heartbeat;
 mod lease;
-mod mutants;
 mod requests;
 mod session;
 mod time;
+mod timing;
 mod watches;
 
 pub use cleanup::{Cleanup, Which};
@@ -37,6 +38,7 @@ pub use heartbeat::HoldId;
 pub use lease::LeaseState;
 pub use session::{Contact, Session};
 pub use time::Instant;
+pub use timing::Timing;
 pub use watches::{WatchId, WatchKind};
 
 #[cfg(test)]

@@ -3,7 +3,6 @@
 use lockkeeper_wire::{OpCode, OpResult, Request, Response};
 
 use crate::cleanup::Entry;
-use crate::mutants::Mutant;
 use crate::{HoldId, Instant, Outcome, RequestError, WatchId};
 
 /// Whose request it is.
@@ -48,6 +47,8 @@ pub(crate) struct Queued<T> {
 pub(crate) struct Sent<T> {
     pub(crate) xid: i32,
     pub(crate) op: OpCode,
+    /// How much was written for it, in bytes.
+    pub(crate) len: usize,
     pub(crate) at: Instant,
     pub(crate) origin: Origin<T>,
     pub(crate) watch: Option<WatchId>,
@@ -56,8 +57,7 @@ pub(crate) struct Sent<T> {
 impl<T> Sent<T> {
     /// Whether the request may have had an effect, now that its reply will never come.
     pub(crate) fn outcome(&self) -> Outcome {
-        let lied = Mutant::LostReplyMeansNotApplied.is_awake();
-        if is_write(self.op) && !lied { Outcome::Unknown } else { Outcome::NotApplied }
+        if is_write(self.op) { Outcome::Unknown } else { Outcome::NotApplied }
     }
 
     /// Whether this answer shows that a quorum has committed something.

@@ -19,15 +19,13 @@ use lockkeeper_wire::{
 };
 
 use crate::cleanup::{CleanupQueue, Entry};
-use crate::config::{heartbeat_interval, ping_interval, silence_limit};
 use crate::heartbeat::Heartbeat;
 use crate::lease::Lease;
-use crate::mutants::Mutant;
 use crate::requests::{Origin, Queued, Sent, watched_path};
 use crate::watches::{Removal, Watches};
 use crate::{
     Cleanup, Config, Credentials, Disconnect, Event, HoldId, Instant, LeaseMode, LeaseState,
-    RequestError, WatchId, WatchKind,
+    RequestError, Timing, WatchId, WatchKind,
 };
 
 /// How a session stands with its servers.
@@ -86,7 +84,15 @@ pub struct Session<T> {
     last_zxid: Zxid,
     next_xid: i32,
     queued: VecDeque<Queued<T>>,
+    /// How long something may be without an answer when another request of the caller is sent.
+    busy_after: Duration,
+    /// What is left of the lease when the next heartbeat is due.
+    left_at_heartbeat: Duration,
+    /// How many requests have ever waited.
+    ever_queued: u64,
     in_flight: VecDeque<Sent<T>>,
+    /// How much of what is in flight was written, in bytes.
+    unanswered_bytes: usize,
     pings: VecDeque<Instant>,
     last_sent: Instant,
     last_received: Instant,
@@ -102,12 +108,11 @@ pub struct Session<T> {
 
 impl<T> Session<T> {
     /// A session that no server knows yet.
-    pub fn new(mut config: Config, now: Instant) -> Self {
-        if Mutant::EnsembleTakenForOneServer.is_awake() {
-            config.lease = LeaseMode::Direct;
-        }
+    pub fn new(config: Config, now: Instant) -> Self {
         let identity = Identity::none(config.session_timeout);
-        let mut session = Self {
+        let timing = Timing::of(&config, config.session_timeout);
+        Self {
+            lease: Lease::new(config.lease, timing),
             config,
             phase: Phase::Idle,
             contact_lost: now,
@@ -117,19 +122,28 @@ impl<T> Session<T> {
             last_zxid: Zxid(0),
             next_xid: 1,
             queued: VecDeque::new(),
+            busy_after: timing.slowest_answer(),
+            left_at_heartbeat: timing.left_at_grant(),
+            ever_queued: 0,
             in_flight: VecDeque::new(),
+            unanswered_bytes: 0,
             pings: VecDeque::new(),
             last_sent: now,
             last_received: now,
-            lease: Lease::default(),
             watches: Watches::default(),
             heartbeat: Heartbeat::default(),
             cleanup: CleanupQueue::default(),
             output: BytesMut::new(),
             last_delete: None,
             events: VecDeque::new(),
-        };
-        session.set_lease_terms();
+        }
+    }
+
+    /// A session that servers know already, from another process or an earlier one.
+    pub fn resuming(config: Config, id: SessionId, password: Bytes, now: Instant) -> Self {
+        let mut session = Self::new(config, now);
+        (session.identity.id, session.identity.password) = (id, password);
+        session.lease.restart(id);
         session
     }
 
@@ -151,6 +165,11 @@ impl<T> Session<T> {
         self.identity.id
     }
 
+    /// What proves to a server that the session is one's own. It is secret.
+    pub fn password(&self) -> &Bytes {
+        &self.identity.password
+    }
+
     /// The negotiated session timeout, or the wished one before the first connection.
     pub fn timeout(&self) -> Duration {
         self.identity.timeout
@@ -161,9 +180,9 @@ impl<T> Session<T> {
         self.lease.state()
     }
 
-    /// How long a lease lasts after a fresh proof of life, with the timeout that it has now.
-    pub fn lease_length(&self) -> Duration {
-        self.lease.length()
+    /// How the session timeout is divided, as it is now.
+    pub fn timing(&self) -> Timing {
+        self.lease.timing()
     }
 
     /// What the caller decided.
@@ -174,6 +193,8 @@ impl<T> Session<T> {
     // ----- what the caller wants --------------------------------------------------------------
 
     /// Sends a request, or queues it until a server can be reached; for a session timeout at most.
+    /// A request also waits while much is without an answer, or something is for long, so that
+    /// heartbeats and pings never stand behind all that a program has to do.
     pub fn submit(&mut self, now: Instant, request: Request, token: T) {
         self.submit_request(now, Queued { request, token, watch: None });
     }
@@ -181,7 +202,7 @@ impl<T> Session<T> {
     /// Submits a request as [`Session::submit`] does, and copies a borrowed one only if it has to
     /// wait.
     pub fn submit_borrowed(&mut self, now: Instant, request: impl Outgoing, token: T) {
-        if self.phase == Phase::Connected && !self.closing {
+        if self.phase == Phase::Connected && !self.closing && !self.must_wait(now) {
             return self.send(now, request, Origin::Caller(token), None);
         }
         self.submit(now, request.into_request(), token);
@@ -202,7 +223,8 @@ impl<T> Session<T> {
         (listing, listing_token): (impl Outgoing, T),
         known: Option<&str>,
     ) -> bool {
-        let is_known = match self.last_delete.is_some() && !self.closing {
+        let may_fuse = self.last_delete.is_some() && !self.closing && self.queued.is_empty();
+        let is_known = match may_fuse {
             true => self.fuse(now, create.into_request(), create_token, known),
             false => {
                 self.submit_borrowed(now, create, create_token);
@@ -244,10 +266,14 @@ impl<T> Session<T> {
         }
     }
 
-    /// Begins to prove that the node exists and the session lives, with a committed write every
-    /// third of the timeout. Under [`LeaseMode::Direct`] nothing is sent: pings prove the session.
+    /// Begins to prove that the node exists and the session lives, with committed writes. The
+    /// first one is due when the lease needs it, however long ago it was proven last. Under
+    /// [`LeaseMode::Direct`] nothing is sent: pings prove the session.
     pub fn hold(&mut self, now: Instant, path: ZnodePath) -> HoldId {
-        let due = now + heartbeat_interval(self.identity.timeout);
+        let due = match self.lease.state().deadline {
+            Some(deadline) => deadline.saturating_sub(self.left_at_heartbeat).max(now),
+            None => now,
+        };
         self.heartbeat.hold(path, (self.config.lease == LeaseMode::Quorum).then_some(due))
     }
 
@@ -259,7 +285,7 @@ impl<T> Session<T> {
     /// Deletes something before the session ends, over as many connections as it takes. The
     /// `notify` token is answered when it is certain.
     pub fn clean_up(&mut self, now: Instant, target: Cleanup, notify: Option<T>) {
-        let entry = Entry { target, notify };
+        let entry = Entry { target, notify, after: self.ever_queued };
         if self.phase == Phase::Closed {
             return self.answer(entry.notify, Err(RequestError::Closed));
         }
@@ -334,6 +360,7 @@ impl<T> Session<T> {
         self.output.clear();
         self.last_delete = None;
         self.pings.clear();
+        self.lease.disconnected();
         self.heartbeat.disconnected(now);
         self.watches.disconnected();
         self.fail_in_flight(RequestError::ConnectionLost);
@@ -349,25 +376,26 @@ impl<T> Session<T> {
     /// # Errors
     /// Why the caller must close the transport and call [`Session::handle_disconnected`].
     pub fn handle_timeout(&mut self, now: Instant) -> Result<(), Disconnect> {
-        let timeout = self.identity.timeout;
+        let timing = self.timing();
         match self.phase {
             Phase::Closed => {}
             Phase::Idle => self.check_contact(now),
             Phase::Handshaking { since } => {
                 self.check_contact(now);
-                if now.since(since) >= timeout / 3 {
+                if now.since(since) >= timing.silence_limit() {
                     return Err(Disconnect::Silent);
                 }
             }
             Phase::Connected => {
-                if now.since(self.last_received) >= silence_limit(timeout) {
+                let silent = |since| now.since(since) >= timing.silence_limit();
+                if self.unanswered_since().is_some_and(silent) {
                     return Err(Disconnect::Silent);
                 }
                 if self.heartbeat.due().is_some_and(|due| due <= now) {
                     self.send_heartbeat(now);
                 }
                 self.send_cleanups(now);
-                if now.since(self.last_sent) >= ping_interval(timeout) {
+                if now.since(self.last_sent) >= timing.ping_interval() {
                     self.send_ping(now);
                 }
             }
@@ -390,18 +418,25 @@ impl<T> Session<T> {
 
     /// When [`Session::handle_timeout`] is to be called, if nothing happens before.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let timeout = self.identity.timeout;
-        let contact = (!self.unreachable).then_some(self.contact_lost + timeout);
+        let timing = self.timing();
+        let contact = (!self.unreachable).then_some(self.contact_lost + timing.timeout());
         match self.phase {
             Phase::Closed => None,
             Phase::Idle => contact,
-            Phase::Handshaking { since } => earliest(contact, Some(since + timeout / 3)),
+            Phase::Handshaking { since } => earliest(contact, Some(since + timing.silence_limit())),
             Phase::Connected => {
-                let ping = self.last_sent + ping_interval(timeout);
-                let silence = self.last_received + silence_limit(timeout);
-                earliest(self.heartbeat.due(), Some(ping.min(silence)))
+                let ping = self.last_sent + timing.ping_interval();
+                let silence = self.unanswered_since().map(|since| since + timing.silence_limit());
+                earliest(earliest(self.heartbeat.due(), silence), Some(ping))
             }
         }
+    }
+
+    /// Since when the server has been silent although it has something to answer.
+    fn unanswered_since(&self) -> Option<Instant> {
+        let request = self.in_flight.front().map(|sent| sent.at);
+        let oldest = earliest(request, self.pings.front().copied())?;
+        Some(oldest.max(self.last_received))
     }
 }
 

@@ -149,6 +149,26 @@ impl World {
         self.session.handle_timeout(self.now)
     }
 
+    /// Lets time pass on a healthy connection, where pings and heartbeats are answered at once.
+    fn idle(&mut self, time: Duration) {
+        let end = self.now + time;
+        while self.now < end {
+            let next = self.session.poll_timeout().unwrap_or(end).min(end);
+            self.pass(next - self.now).unwrap();
+            for (xid, request) in self.requests() {
+                let response = match request {
+                    Request::Multi(ops) => Response::Multi(vec![OpResult::Check; ops.len()]),
+                    _ => Response::Empty,
+                };
+                self.reply(xid, Ok(response)).unwrap();
+            }
+        }
+    }
+
+    fn timing(&self) -> Timing {
+        self.session.timing()
+    }
+
     fn events(&mut self) -> Vec<Event<u32>> {
         std::iter::from_fn(|| self.session.poll_event()).collect()
     }
@@ -328,18 +348,32 @@ fn r8_a_resume_that_answers_with_another_session_is_an_expiry() {
 #[test]
 fn a_silent_server_is_pinged_and_then_left() {
     let mut world = World::connected();
-    assert_eq!(world.session.poll_timeout(), Some(world.now + TIMEOUT / 6));
-    world.pass(TIMEOUT / 6).unwrap();
+    let (ping, limit) = (world.timing().ping_interval(), world.timing().silence_limit());
+    assert_eq!(world.session.poll_timeout(), Some(world.now + ping));
+    world.pass(ping).unwrap();
     assert_eq!(world.request(), (xid::PING, Request::Ping));
-    world.pass(TIMEOUT / 3).unwrap();
-    assert_eq!(world.pass(TIMEOUT / 6), Err(Disconnect::Silent), "two thirds of the timeout");
+    world.pass(limit - seconds(0.001)).unwrap();
+    assert_eq!(world.pass(seconds(0.001)), Err(Disconnect::Silent));
+}
+
+/// A server that has nothing to answer owes nothing, however long ago it said something.
+#[test]
+fn a_server_that_answers_late_is_not_taken_for_a_silent_one() {
+    let mut world = World::connected();
+    let slowest = world.timing().slowest_answer();
+    for _ in 0..20 {
+        world.pass(world.timing().ping_interval()).unwrap();
+        let pings = world.requests().len();
+        world.pass(slowest).unwrap();
+        (0..pings).for_each(|_| world.reply(xid::PING, Ok(Response::Empty)).unwrap());
+    }
 }
 
 #[test]
 fn a_handshake_that_is_not_answered_is_given_up() {
     let mut world = World::new(config(LeaseMode::Quorum));
     world.session.handle_connected(world.now);
-    assert_eq!(world.pass(TIMEOUT / 3), Err(Disconnect::Silent));
+    assert_eq!(world.pass(world.timing().silence_limit()), Err(Disconnect::Silent));
 }
 
 #[test]
@@ -347,12 +381,11 @@ fn pings_move_a_direct_lease_and_not_a_quorum_lease() {
     for (mode, moves) in [(LeaseMode::Direct, true), (LeaseMode::Quorum, false)] {
         let mut world = World::connected_with(config(mode));
         let before = world.deadline().unwrap();
-        world.pass(TIMEOUT / 6).unwrap();
+        world.pass(world.timing().ping_interval()).unwrap();
         let sent = world.now;
         world.now = world.now + seconds(0.5);
         world.reply(xid::PING, Ok(Response::Empty)).unwrap();
-        let length = world.session.config().lease_length(TIMEOUT);
-        let expected = if moves { sent + length } else { before };
+        let expected = if moves { sent + world.timing().lease() } else { before };
         assert_eq!(world.deadline(), Some(expected), "{mode:?}");
     }
 }
@@ -361,7 +394,7 @@ fn pings_move_a_direct_lease_and_not_a_quorum_lease() {
 fn a_sync_moves_no_quorum_lease_and_a_write_does() {
     let mut world = World::connected();
     let before = world.deadline();
-    world.now = world.now + seconds(1.0);
+    world.idle(TIMEOUT / 2);
     world.submit(Request::Sync(PathRequest { path: "/".into() }), 1);
     let (xid, _) = world.request();
     world.reply(xid, Ok(Response::Path("/".into()))).unwrap();
@@ -369,7 +402,7 @@ fn a_sync_moves_no_quorum_lease_and_a_write_does() {
     world.submit(create("/a"), 2);
     let (xid, _) = world.request();
     world.reply(xid, created()).unwrap();
-    assert_eq!(world.deadline(), before.map(|before| before + seconds(1.0)));
+    assert!(world.session.lease().remaining(world.now) >= world.timing().lease());
 }
 
 #[test]
@@ -385,22 +418,168 @@ fn a_resumed_session_has_proven_nothing_to_a_quorum_lease() {
 /// A client that stalled wrote as soon as it went on, and took the answer for a proof: the leader
 /// had last heard of the session before the stall.
 #[test]
-fn a_write_after_a_stall_proves_nothing_and_the_next_heartbeat_comes_early() {
+fn a_write_after_a_stall_proves_what_was_sent_before_it() {
     let mut world = World::connected();
-    let before = world.deadline();
     world.session.hold(world.now, path("/held"));
+    world.idle(TIMEOUT);
+    let stalled = world.now;
     world.pass(TIMEOUT / 2).unwrap();
     let requests = world.requests();
     let (xid, Request::Multi(_)) = requests[0] else { panic!("{requests:?}") };
     world.reply(xid, Ok(Response::Multi(vec![OpResult::Check]))).unwrap();
-    assert_eq!(world.deadline(), before);
-    let relay = world.session.config().server_tick / 2;
-    assert_eq!(world.session.poll_timeout(), Some(world.now + relay));
-    world.pass(relay).unwrap();
-    let sent = world.now;
+    let newest = stalled + world.timing().life_after_touch();
+    assert!(world.deadline() <= Some(newest), "{:?}, stalled at {stalled:?}", world.deadline());
+}
+
+/// After a late answer, writes count only when the news had the time to travel, so the next
+/// heartbeat comes just then.
+#[test]
+fn a_late_answer_makes_the_next_heartbeat_come_early() {
+    let mut world = World::connected();
+    let late = world.timing().silence_limit() + seconds(0.001);
+    world.session.hold(world.now, path("/held"));
+    world.idle(TIMEOUT);
+    world.submit(Request::Sync(PathRequest { path: "/".into() }), 1);
     let (xid, _) = world.request();
+    world.now = world.now + late;
+    world.reply(xid, Ok(Response::Path("/".into()))).unwrap();
+    let sure_from = world.session.lease().sure_from;
+    assert_eq!(sure_from, world.now + world.timing().relay());
+    while world.session.poll_timeout().unwrap() < sure_from {
+        let next = world.session.poll_timeout().unwrap();
+        world.pass(next - world.now).unwrap();
+        world.requests().iter().for_each(|(xid, _)| {
+            if *xid == xid::PING {
+                world.reply(*xid, Ok(Response::Empty)).unwrap();
+            }
+        });
+    }
+    assert_eq!(world.session.poll_timeout(), Some(sure_from));
+}
+
+/// An outage that was survived did cost the lease all the same: the first heartbeat after it was
+/// not counted, as answers had been late.
+#[test]
+fn after_an_outage_the_first_heartbeat_counts() {
+    let mut world = World::connected();
+    world.session.hold(world.now, path("/held"));
+    world.idle(TIMEOUT);
+    let outage = world.timing().outage();
+    world.pass(world.timing().ping_interval()).unwrap();
+    world.lose_connection();
+
+    world.now = world.now + (outage - world.timing().silence_limit());
+    world.session.handle_connected(world.now);
+    let handshake = world.now;
+    world.take_handshake();
+    world.pass(world.timing().silence_limit() - seconds(0.001)).unwrap();
+    world.answer_handshake(7).unwrap();
+    world.pass(Duration::ZERO).unwrap();
+    let requests = world.requests();
+    let (xid, Request::Multi(_)) = requests[0] else { panic!("{requests:?}") };
+    let generation = world.session.lease().generation;
     world.reply(xid, Ok(Response::Multi(vec![OpResult::Check]))).unwrap();
-    assert_eq!(world.deadline(), Some(sent + world.session.config().lease_length(TIMEOUT)));
+    assert_eq!(world.deadline(), Some(handshake + world.timing().life_after_touch()));
+    assert_eq!(world.session.lease().generation, generation, "without a gap");
+}
+
+/// F1: a lock that was granted after a wait was lost on a healthy server. The first heartbeat was
+/// due an interval after the grant, however old the newest proof was by then.
+#[test]
+fn the_first_heartbeat_of_a_hold_is_due_an_interval_after_the_newest_proof() {
+    let timing = World::connected().timing();
+    for share in 0..=20 {
+        let mut world = World::connected();
+        world.idle(timing.lease() * share / 20);
+        world.session.hold(world.now, path("/held"));
+        let left = world.session.lease().remaining(world.now);
+        let moment = seconds(0.001);
+        world.idle(left.saturating_sub(timing.left_at_grant()) + moment);
+        for _ in 0..100 {
+            let left = world.session.lease().remaining(world.now);
+            assert!(left + moment >= timing.left_at_grant(), "{share} of 20: {left:?}");
+            world.idle(timing.lease() / 20);
+        }
+    }
+}
+
+/// A heartbeat that stood behind all that a program had to write came too late on a slow link.
+#[test]
+fn a_heartbeat_waits_for_little_of_what_the_caller_sends() {
+    let mut world = World::connected();
+    world.session.hold(world.now, path("/held"));
+    world.idle(TIMEOUT);
+    let large = Bytes::from(vec![0; 300_000]);
+    for number in 0..50 {
+        let path = format!("/large-{number}");
+        let request = CreateRequest { path, data: large.clone(), acl: vec![], flags: 0 };
+        world.submit(Request::Create(request), number);
+    }
+    let target = Cleanup::Child { parent: path("/"), prefix: "large-49".into() };
+    world.session.clean_up(world.now, target, None);
+    world.session.close(world.now);
+
+    world.pass(world.timing().renewal_interval()).unwrap();
+    let mut waiting = world.requests();
+    let beat = waiting.iter().position(|(_, request)| matches!(request, Request::Multi(_)));
+    assert!(beat.is_some_and(|behind| behind * large.len() <= 2 << 20), "{beat:?}");
+
+    // The rest follows as answers come, in order, and what looks for it comes last.
+    let (mut answered, mut others) = (Vec::new(), Vec::new());
+    while !waiting.is_empty() {
+        for (xid, request) in std::mem::take(&mut waiting) {
+            match request {
+                Request::Create(create) => {
+                    answered.push(create.path);
+                    world.reply(xid, Ok(Response::Path("/".into()))).unwrap();
+                }
+                Request::Multi(ops) => {
+                    let results = vec![OpResult::Check; ops.len()];
+                    world.reply(xid, Ok(Response::Multi(results))).unwrap();
+                }
+                Request::Sync(sync) => {
+                    others.push(answered.len());
+                    world.reply(xid, Ok(Response::Path(sync.path))).unwrap();
+                }
+                Request::GetChildren(_) => {
+                    world.reply(xid, Ok(Response::Names(Vec::new()))).unwrap();
+                }
+                Request::CloseSession => others.push(answered.len()),
+                _ => {}
+            }
+        }
+        waiting = world.requests();
+    }
+    let expected: Vec<_> = (0..50).map(|number| format!("/large-{number}")).collect();
+    assert_eq!(answered, expected);
+    assert_eq!(others, [50, 50], "the search, and the end of the session");
+    assert_eq!(world.results().len(), 50);
+}
+
+/// Servers that take their time get no more work for it.
+#[test]
+fn only_so_many_heartbeats_wait_for_an_answer() {
+    let mut world = World::connected();
+    world.session.hold(world.now, path("/held"));
+    world.idle(TIMEOUT);
+    let mut sent = 0;
+    let limit = world.timing().silence_limit();
+    let end = world.now + limit + limit;
+    while world.now < end {
+        let next = world.session.poll_timeout().unwrap();
+        world.now = next;
+        if world.session.handle_timeout(next).is_err() {
+            break;
+        }
+        let is_beat = |(_, request): &(i32, Request)| matches!(request, Request::Multi(_));
+        sent += world.requests().iter().filter(|request| is_beat(request)).count();
+        // Something that is answered, so that the server is not given up as silent.
+        write_frame(&mut world.to_client, |out| {
+            ReplyHeader { xid: xid::PING, zxid: Zxid(50), error: 0 }.encode(out);
+        });
+        world.deliver().unwrap();
+    }
+    assert_eq!(sent, 3, "in {:?}", limit * 2);
 }
 
 #[test]
@@ -411,7 +590,7 @@ fn a_resume_with_a_shorter_timeout_shortens_the_lease() {
     world.session.handle_connected(world.now);
     world.take_handshake();
     world.answer_handshake_with(7, TIMEOUT / 3).unwrap();
-    let length = world.session.config().lease_length(TIMEOUT / 3);
+    let length = Timing::of(world.session.config(), TIMEOUT / 3).lease();
     assert_eq!(world.deadline(), Some(sent + length));
 }
 
@@ -419,8 +598,8 @@ fn a_resume_with_a_shorter_timeout_shortens_the_lease() {
 fn how_long_a_lease_lasts_follows_the_timeout() {
     let mut world = World::new(config(LeaseMode::Quorum));
     let is_that_of = |world: &World, timeout: Duration| {
-        let length = world.session.config().lease_length(timeout);
-        assert_eq!((world.session.timeout(), world.session.lease_length()), (timeout, length));
+        let timing = Timing::of(world.session.config(), timeout);
+        assert_eq!((world.session.timeout(), world.session.timing()), (timeout, timing));
     };
     is_that_of(&world, world.session.config().session_timeout);
     let granted = [TIMEOUT / 2, TIMEOUT / 3, TIMEOUT];
@@ -442,7 +621,7 @@ fn how_long_a_lease_lasts_follows_the_timeout() {
 fn an_answer_that_denies_the_session_proves_no_life() {
     let mut world = World::connected_with(config(LeaseMode::Direct));
     let before = world.deadline();
-    world.pass(seconds(1.0)).unwrap();
+    world.pass(seconds(0.5)).unwrap();
     world.submit(create("/a"), 1);
     let (xid, _) = world.request();
     world.reply(xid, Err(ErrorCode::SessionExpired)).unwrap();
@@ -452,25 +631,23 @@ fn an_answer_that_denies_the_session_proves_no_life() {
 #[test]
 fn held_nodes_are_proven_by_committed_checks() {
     let mut world = World::connected();
-    let before = world.deadline().unwrap();
+    world.idle(TIMEOUT / 2);
     let _kept = world.session.hold(world.now, path("/kept"));
     let lost = world.session.hold(world.now, path("/lost"));
-    world.pass(TIMEOUT / 6).unwrap();
-    assert_eq!(world.request(), (xid::PING, Request::Ping));
-    world.pass(TIMEOUT / 6).unwrap();
-    let requests = world.requests();
-    let (xid, Request::Multi(ops)) = &requests[0] else { panic!("{requests:?}") };
+    world.pass(Duration::ZERO).unwrap();
+    let (xid, Request::Multi(ops)) = world.request() else { panic!("due at once") };
     assert_eq!(ops.len(), 2);
-    world.reply(*xid, Ok(Response::Multi(vec![OpResult::Check, OpResult::Check]))).unwrap();
-    assert_eq!(world.deadline(), Some(before + TIMEOUT / 3));
+    world.reply(xid, Ok(Response::Multi(vec![OpResult::Check, OpResult::Check]))).unwrap();
+    let proven = world.deadline();
+    assert!(proven >= Some(world.now + world.timing().lease()));
 
-    world.pass(TIMEOUT / 6).unwrap();
+    world.pass(world.timing().ping_interval()).unwrap();
     assert_eq!(world.request(), (xid::PING, Request::Ping));
-    world.pass(TIMEOUT / 6).unwrap();
+    world.pass(world.timing().ping_interval()).unwrap();
     let requests = world.requests();
     let failed = vec![OpResult::Error(None), OpResult::Error(Some(ErrorCode::NoNode))];
     world.reply(requests[0].0, Ok(Response::Multi(failed))).unwrap();
-    assert_eq!(world.deadline(), Some(before + TIMEOUT / 3), "a failed multi proves nothing");
+    assert_eq!(world.deadline(), proven, "a failed multi proves nothing");
     assert_eq!(world.events(), [Event::NodeGone { id: lost }]);
     world.pass(Duration::ZERO).unwrap();
     let (_, Request::Multi(ops)) = world.request() else { panic!() };
@@ -484,9 +661,8 @@ fn heartbeats_of_many_long_paths_are_small_and_know_what_they_prove() {
     let mut world = World::connected();
     let long = |n: u32| path(&format!("/{n:05}{}", "x".repeat(2_000)));
     let holds: Vec<_> = (0..1_000).map(|n| world.session.hold(world.now, long(n))).collect();
-    world.pass(TIMEOUT / 6).unwrap();
-    world.requests();
-    world.pass(TIMEOUT / 6).unwrap();
+    let left = world.session.lease().remaining(world.now);
+    world.pass(left - world.timing().left_at_grant()).unwrap();
     let beats: Vec<_> = world
         .requests()
         .into_iter()
@@ -558,10 +734,72 @@ fn l2_a_search_does_not_overtake_what_it_searches_for() {
     let target = Cleanup::Child { parent: path("/locks"), prefix: "_c_1-lock-".into() };
     world.session.clean_up(world.now, target, None);
     world.session.clean_up(world.now, Cleanup::Node(path("/locks/old")), None);
+    world.submit(get_data("/b"), 2);
     world.connect(7);
     let sent: Vec<_> = world.requests().iter().map(|(_, request)| request.op()).collect();
-    use OpCode::{Create2, Delete, GetChildren, Sync};
-    assert_eq!(sent, [Delete, Create2, Sync, GetChildren]);
+    use OpCode::{Create2, Delete, GetChildren, GetData, Sync};
+    assert_eq!(sent, [Create2, Sync, GetChildren, Delete, GetData]);
+}
+
+/// A release went out before the writes that its holder had made under the lock, and that still
+/// waited: they were applied when somebody else had it.
+#[test]
+fn a_delete_does_not_overtake_what_was_submitted_before_it() {
+    let mut world = World::connected();
+    let large = Bytes::from(vec![0; 600_000]);
+    for number in 0..4 {
+        let path = format!("/large-{number}");
+        let request = CreateRequest { path, data: large.clone(), acl: vec![], flags: 0 };
+        world.submit(Request::Create(request), number);
+    }
+    world.session.clean_up(world.now, Cleanup::Node(path("/locks/me")), None);
+    world.submit(get_data("/later"), 9);
+    let mut order = Vec::new();
+    loop {
+        let requests = world.requests();
+        if requests.is_empty() {
+            break;
+        }
+        for (xid, request) in requests {
+            order.push(request.op());
+            let response = match request {
+                Request::Create(create) => Response::Path(create.path),
+                Request::Delete(_) => Response::Empty,
+                _ => Response::Data { data: Bytes::new(), stat: Stat::default() },
+            };
+            world.reply(xid, Ok(response)).unwrap();
+        }
+    }
+    use OpCode::{Create, Delete, GetData};
+    assert_eq!(order, [Create, Create, Create, Create, Delete, GetData]);
+}
+
+/// Answers that take long are a sign that more requests would keep a heartbeat waiting.
+#[test]
+fn requests_wait_while_something_is_without_an_answer_for_long() {
+    let mut world = World::connected();
+    world.submit(get_data("/a"), 1);
+    let (xid, _) = world.request();
+    world.now = world.now + TIMEOUT / 8;
+    world.submit(get_data("/b"), 2);
+    assert_eq!(world.requests(), []);
+    let answer = || Ok(Response::Data { data: Bytes::new(), stat: Stat::default() });
+    world.reply(xid, answer()).unwrap();
+    let (xid, request) = world.request();
+    assert_eq!(request, get_data("/b"));
+    world.reply(xid, answer()).unwrap();
+    assert_eq!(world.results().len(), 2);
+}
+
+/// A session that was granted more when it came back got what it began with from the next leader.
+#[test]
+fn a_longer_timeout_at_a_resume_is_not_relied_on() {
+    let mut world = World::connected();
+    world.lose_connection();
+    world.session.handle_connected(world.now);
+    world.take_handshake();
+    world.answer_handshake_with(7, TIMEOUT * 2).unwrap();
+    assert_eq!(world.session.timeout(), TIMEOUT);
 }
 
 /// L7: an unlock that was tried again deleted a newer lock of the same name.

@@ -64,7 +64,7 @@ impl Backend {
 
     /// A participant with the longest session timeout that the servers grant: no test runs into
     /// it, and no heartbeat or proof of an old lease is among the requests that a test counts,
-    /// unless the machine stands still for a third of it.
+    /// unless the machine stands still for an eighth of it.
     ///
     /// # Errors
     /// If it cannot connect.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
+use crate::availability::{grants_leave_time, no_lock_is_lost, nobody_is_denied};
 use crate::beliefs::{self, checked_writes_in_order, leases_keep_others_out};
 use crate::history::{Entry, History, Share, What};
 
@@ -28,6 +29,9 @@ pub const INVARIANTS: &[Invariant] = &[
     safety("plain reads and writes are linearizable", register_is_linearizable),
     progress("nothing is left behind", nothing_left),
     progress("nobody waits for ever", nobody_stuck),
+    progress("no lock is lost on servers that are well", no_lock_is_lost),
+    progress("nobody is denied a lock by servers that are well", nobody_is_denied),
+    progress("a grant leaves time to work", grants_leave_time),
 ];
 
 const fn safety(name: &'static str, check: Check) -> Invariant {

@@ -95,6 +95,19 @@ pub enum What {
         /// Why.
         reason: String,
     },
+    /// It was told that it cannot have a lock, for another reason than that its time was over.
+    Denied {
+        /// The lock.
+        lock: String,
+        /// Why.
+        reason: String,
+    },
+    /// From now on every program runs and the servers are well, or away for no longer than locks
+    /// are kept.
+    Well {
+        /// What is promised to be left of a lease at each grant, in true time.
+        always_left: Duration,
+    },
     /// A resource accepted a write that carried this token.
     Admitted {
         /// The lock that guards the resource.
@@ -219,6 +232,11 @@ impl fmt::Display for What {
             Self::GaveBack { lock, token } => write!(f, "gives back {lock}, token {token:x}"),
             Self::Lost { lock, token, reason } => {
                 write!(f, "LOST {lock}, token {token:x}: {reason}")
+            }
+            Self::Denied { lock, reason } => write!(f, "is DENIED {lock}: {reason}"),
+            Self::Well { always_left } => {
+                let left = always_left.as_secs_f64();
+                write!(f, "### all is well or nearly so: each grant leaves {left:.3} s")
             }
             Self::Admitted { lock, token } => write!(f, "writes under {lock}, token {token:x}"),
             Self::Refused { lock, token } => {

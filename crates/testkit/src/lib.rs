@@ -17,6 +17,7 @@
 //!
 //! Invariant: nothing started here survives the test process, not even its death by SIGKILL.
 
+mod availability;
 pub mod backend;
 pub mod beliefs;
 pub mod checker;

@@ -129,8 +129,7 @@ impl Network {
     /// There are not so many hosts.
     pub fn cut_one_way(&self, from: usize, to: usize) -> Result<()> {
         let to = self.hosts[to].address;
-        self.hosts[from]
-            .run(&format!("ip neigh replace {to} lladdr {NOWHERE} dev eth0 nud permanent"))
+        self.hosts[from].run(&lose(to))
     }
 
     /// From now on, whatever the two send to each other is lost.
@@ -145,6 +144,48 @@ impl Network {
     pub fn cut(&self, a: usize, b: usize) -> Result<()> {
         self.cut_one_way(a, b)?;
         self.cut_one_way(b, a)
+    }
+
+    /// From now on, whatever `host` and the others send to each other is lost. Unlike as many
+    /// [`Network::cut`]s this takes one program on `host`, so that its requests to all of them stop
+    /// at about the same moment.
+    ///
+    /// # Errors
+    ///
+    /// As [`Network::cut_one_way`].
+    ///
+    /// # Panics
+    ///
+    /// As [`Network::cut_one_way`].
+    pub fn isolate(&self, host: usize, others: &[usize]) -> Result<()> {
+        self.on_both_sides(host, others, lose)
+    }
+
+    /// Ends [`Network::isolate`]; cuts between other hosts stay.
+    ///
+    /// # Errors
+    ///
+    /// As [`Network::heal`].
+    ///
+    /// # Panics
+    ///
+    /// As [`Network::cut_one_way`].
+    pub fn rejoin(&self, host: usize, others: &[usize]) -> Result<()> {
+        self.on_both_sides(host, others, |to| format!("ip neigh del {to} dev eth0"))
+    }
+
+    /// Runs on `host` what `command` says for all of the others, and on each of them what it says
+    /// for `host`.
+    fn on_both_sides(
+        &self,
+        host: usize,
+        others: &[usize],
+        command: impl Fn(Ipv4Addr) -> String,
+    ) -> Result<()> {
+        let one = &self.hosts[host];
+        let commands: Vec<_> = others.iter().map(|to| command(self.hosts[*to].address)).collect();
+        one.run(&commands.join(" && "))?;
+        others.iter().try_for_each(|other| self.hosts[*other].run(&command(one.address)))
     }
 
     /// Ends the connections that `from` has to `to`, on the side of `from` only: it is told that
@@ -173,6 +214,11 @@ impl Network {
     pub fn heal(&self) -> Result<()> {
         self.hosts.iter().try_for_each(|host| host.run("ip neigh flush dev eth0 nud permanent"))
     }
+}
+
+/// A command by which a host loses all that it sends to `to`.
+fn lose(to: Ipv4Addr) -> String {
+    format!("ip neigh replace {to} lladdr {NOWHERE} dev eth0 nud permanent")
 }
 
 impl Host {
@@ -304,6 +350,12 @@ mod tests {
         assert!(hello(1).is_err(), "nothing comes back");
         assert_eq!(hello(2)?, "hello", "the others are not concerned");
         network.heal()?;
+        assert_eq!(hello(1)?, "hello");
+
+        network.isolate(1, &[0])?;
+        assert!(hello(1).is_err(), "isolated");
+        assert_eq!(hello(2)?, "hello", "only one host is isolated");
+        network.rejoin(1, &[0])?;
         assert_eq!(hello(1)?, "hello");
 
         let stream = network.host(1).connect(to)?;

@@ -224,3 +224,25 @@ fn line(cells: [&str; 7]) -> String {
     let [what, parallel, rate, p50, p99, p999, max] = cells;
     format!("{what:<23}{parallel:>7} {rate:>10} {p50:>8} {p99:>9} {p999:>9} {max:>9}")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What people read is what programs get, in a unit that fits.
+    #[test]
+    fn a_row_shows_its_figures() {
+        let figures = Figures {
+            count: 12_345,
+            per_second: 6_172.6,
+            p50_us: 999.4,
+            p99_us: 999.6,
+            p999_us: 23_456.0,
+            max_us: 1_234_567.0,
+        };
+        let row = describe(Row::Cycle { tasks: 16 }, &figures);
+        let words: Vec<_> = row.split_whitespace().collect();
+        let expected = "acquire and release 16 6173 999 us 1.00 ms 23.46 ms 1235 ms";
+        assert_eq!(words, expected.split(' ').collect::<Vec<_>>());
+    }
+}

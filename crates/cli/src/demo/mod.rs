@@ -9,7 +9,7 @@ mod herd;
 mod timeline;
 
 use clap::Args;
-use lockkeeper::{Client, ZnodePath};
+use lockkeeper::{Client, LeaseMode, ZnodePath};
 use lockkeeper_engine::Engine;
 use rustix::process::{Resource, Rlimit, getpid, getrlimit, setrlimit};
 use serde::Serialize;
@@ -85,8 +85,10 @@ impl Stage<'_> {
 
     /// A session of its own, over a connection that is counted.
     async fn client(&self) -> Result<Client, Failure> {
-        let client =
-            connect::plain_builder(self.global).connect(&self.counter.connect_string()).await;
+        // Nothing is done under the demo's locks, so pings may prove them. The heartbeats of a quorum
+        // lease would be counted whenever one fell into a measurement.
+        let builder = connect::plain_builder(self.global).lease(LeaseMode::Direct);
+        let client = builder.connect(&self.counter.connect_string()).await;
         client.map_err(|error| {
             let advice = "check --connect; servers may allow fewer connections from one address \
                           (maxClientCnxns) than --waiters asks for";

@@ -50,8 +50,7 @@ async fn first(
     // It is dropped without a word if the other one fails, which is told there.
     let _ = waiting.await;
     sleep(WORK).await;
-    line.say(0, "releases")?;
-    let released = Instant::now();
+    let released = line.say(0, "releases")?;
     client.delete(node, None).await?;
     Ok(released)
 }
@@ -82,9 +81,7 @@ async fn second(
             line.say(1, &format!("notified: {:?}", event.kind))?;
         }
     }
-    let locked = Instant::now();
-    line.say(1, &paint.green("locked"))?;
-    Ok(locked)
+    line.say(1, &paint.green("locked"))
 }
 
 /// Whether the lock was free.
@@ -97,9 +94,12 @@ async fn create(client: &Client, node: &ZnodePath) -> Result<bool, Error> {
 }
 
 impl Timeline<'_> {
-    fn say(&self, column: usize, what: &str) -> Result<(), Failure> {
-        let ms = self.start.elapsed().as_secs_f64() * 1_000.0;
+    /// Says what happens now; gives that moment, so that what is computed fits what is seen.
+    fn say(&self, column: usize, what: &str) -> Result<Instant, Failure> {
+        let now = Instant::now();
+        let ms = (now - self.start).as_secs_f64() * 1_000.0;
         let indent = 28 * column;
-        self.stage.say(&format!("{ms:>8.1} ms  {:indent$}{what}", ""))
+        self.stage.say(&format!("{ms:>8.1} ms  {:indent$}{what}", ""))?;
+        Ok(now)
     }
 }

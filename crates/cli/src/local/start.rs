@@ -12,14 +12,14 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use lockkeeper::{Client, ClientBuilder, Contact};
+use lockkeeper::{Client, ClientBuilder, Clock, Contact};
 use lockkeeper_engine::Durability;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 use super::home::Home;
 use super::{DURABILITY, daemon};
-use crate::connect::Connection;
+use crate::connect::{Access, Connection};
 use crate::exit::{Exit, Failure};
 use crate::output::tell;
 use crate::run::exec::this_program;
@@ -30,11 +30,17 @@ const REVIVAL: Duration = Duration::from_secs(1);
 /// How soon somebody who connects looks whether the engine is there still.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
+/// How long an engine that somebody else has started may take until it listens.
+const START_LIMIT: Duration = Duration::from_secs(5);
+
 /// How often an engine that ends again before it can be used is started anew.
 const TRIES: u32 = 5;
 
 /// A session with the engine, which is started if need be.
-pub(crate) async fn with_engine(builder: ClientBuilder) -> Result<Connection, Failure> {
+pub(crate) async fn with_engine(
+    builder: ClientBuilder,
+    access: Access,
+) -> Result<Connection, Failure> {
     let home = Home::find()?;
     let mut tries = 0;
     loop {
@@ -51,7 +57,8 @@ pub(crate) async fn with_engine(builder: ClientBuilder) -> Result<Connection, Fa
         };
         match connected {
             Ok(client) => {
-                return Ok(Connection { client, servers, engine: Some(LocalEngine { home }) });
+                let engine = Some(LocalEngine { home });
+                return Ok(Connection { client, servers, access, engine });
             }
             // Killed, or stopped by hand, since we looked.
             Err(_) if !is_alive(&home) && tries < TRIES => drop(found),
@@ -116,8 +123,13 @@ pub(super) fn ensure(home: &Home, durability: Option<Durability>) -> Result<File
         // Not from shared to exclusive: two commands would wait for each other.
         lock.unlock().map_err(lock_failed)?;
         lock.lock().map_err(lock_failed)?;
-        if !is_alive(home) {
-            start(home, durability)?;
+        if !is_alive(home)
+            && let Err(failure) = start(home, durability)
+        {
+            // Whoever was starting another one was killed, and that one does not listen yet.
+            if failure.code() != Exit::Taken.code() || !comes_alive(home) {
+                return Err(failure);
+            }
         }
         // Exclusive becomes shared: in a gap the engine that was just started could take it, and end
         // because nobody has a session yet. Where the system leaves one, the next look finds out.
@@ -128,6 +140,18 @@ pub(super) fn ensure(home: &Home, durability: Option<Durability>) -> Result<File
     }
     let message = "the machine-local engine ends as soon as it has started";
     Err(Failure::new(Exit::NoServer, message).advise(&see_log(home)))
+}
+
+/// Whether an engine listens within a while.
+fn comes_alive(home: &Home) -> bool {
+    let end = Clock.now() + START_LIMIT;
+    while !is_alive(home) {
+        if Clock.now() >= end {
+            return false;
+        }
+        std::thread::sleep(LOOK_AGAIN);
+    }
+    true
 }
 
 fn lock_failed(error: io::Error) -> Failure {

@@ -115,6 +115,17 @@ impl Lock {
         }
     }
 
+    /// Whether it can be held together with a holder of that kind.
+    pub(super) fn goes_together_with(&self, outer: Kind) -> bool {
+        match self {
+            Self::Mutex(_) | Self::Write(_) => false,
+            Self::Read(_) => outer == Kind::Read,
+            Self::Permits { of, take, .. } => {
+                outer.permits().is_some_and(|held| held.saturating_add(*take) <= *of)
+            }
+        }
+    }
+
     /// Waits in line.
     pub(super) async fn acquire(&self) -> Result<Held, AcquireError> {
         match self {

@@ -12,7 +12,7 @@
 
 use std::time::Duration;
 
-use lockkeeper::{Client, Clock, Guard, Instant, LossReason, State, ZnodePath};
+use lockkeeper::{Clock, Guard, Instant, LossReason, State, Timing, ZnodePath};
 use rustix::process::Pid;
 
 use super::OnLost;
@@ -21,8 +21,13 @@ use super::watchdog::Watchdog;
 use crate::exit::{Exit, Failure};
 use crate::output::tell;
 
-/// How long the command may take after TERM, if the lease has the time.
+/// How long the command may take after TERM, at most and as a share of the session timeout. More of
+/// it shortens the outage that the command survives.
 const KILL_AFTER: Duration = Duration::from_secs(2);
+const KILL_AFTER_SHARE: f64 = 2.0 / 15.0;
+
+/// An outage that a command should survive: a leader of an ensemble is elected in less.
+const SHORT_OUTAGE: Duration = Duration::from_secs(2);
 
 /// The longest time between KILL and the deadline, in which the kernel ends the command.
 const LONGEST_RESERVE: Duration = Duration::from_millis(250);
@@ -55,6 +60,8 @@ pub(super) struct Loss {
     /// The last deadline that was seen while the lock was held.
     deadline: Option<Instant>,
     phase: Phase,
+    /// The code that tells why the command is ended.
+    exit: Exit,
     watchdog: Watchdog,
 }
 
@@ -71,29 +78,50 @@ impl Terms {
     /// Makes sure that there is time to end the command between a renewal that fails and the
     /// deadline.
     pub(super) fn fit(
-        client: &Client,
+        timing: Timing,
         on_lost: OnLost,
         wanted: Option<Duration>,
     ) -> Result<Self, Failure> {
-        let lease = client.lease_length();
-        let reserve = (lease / 20).min(LONGEST_RESERVE);
-        // A held node is proven every third of the timeout; an answer takes its time, too.
-        let largest = lease.saturating_sub(client.session_timeout() / 3 + reserve * 2);
-        let kill_after = wanted.unwrap_or(KILL_AFTER.min(largest * 3 / 4));
+        let reserve = (timing.lease() / 20).min(LONGEST_RESERVE);
+        // Less than what is left on servers that are well, which end no command.
+        let largest = timing.always_left().saturating_sub(reserve * 2);
+        let usual = KILL_AFTER.min(timing.timeout().mul_f64(KILL_AFTER_SHARE)).min(largest);
+        let kill_after = wanted.unwrap_or(usual);
         if kill_after > largest && on_lost == OnLost::Term {
             let ms = |duration: Duration| duration.as_millis();
-            return Err(Failure::new(
-                Exit::Usage,
-                format!(
-                    "--kill-after {}ms does not fit: a lease lasts {}ms and may be used up to a third \
-                 before it is renewed; use at most {}ms, or a longer --session-timeout",
-                    ms(kill_after),
-                    ms(lease),
-                    ms(largest),
-                ),
-            ));
+            let message = format!(
+                "--kill-after {}ms does not fit: on slow servers a lease of {}ms has only {}ms left \
+                 when it is renewed; use at most {}ms, or a longer --session-timeout",
+                ms(kill_after),
+                ms(timing.lease()),
+                ms(timing.always_left()),
+                ms(largest),
+            );
+            return Err(Failure::new(Exit::Usage, message));
         }
         Ok(Self { on_lost, kill_after, reserve })
+    }
+
+    /// The longest outage of the servers that does not end the command.
+    fn outage(&self, timing: Timing) -> Duration {
+        timing.outage().saturating_sub(self.lead())
+    }
+
+    /// Tells the user if already a short outage would end the command.
+    pub(super) fn warn_of_short_outages(&self, timing: Timing) {
+        let outage = self.outage(timing);
+        if self.on_lost != OnLost::Warn && outage < SHORT_OUTAGE {
+            tell(&format!(
+                "an outage of the servers of {:.1} s would end the command; a longer \
+                 --session-timeout or a shorter --kill-after makes it survive more",
+                outage.as_secs_f64(),
+            ));
+        }
+    }
+
+    /// Whether the command may run now.
+    pub(super) fn leaves_time(&self, guard: &Guard) -> bool {
+        self.on_lost == OnLost::Warn || guard.remaining() > self.lead()
     }
 
     /// How long before the deadline the first step is taken.
@@ -110,15 +138,33 @@ impl Loss {
     /// Begins with a command that runs in this group.
     pub(super) fn new(lock: &ZnodePath, terms: Terms, mut watchdog: Watchdog, group: Pid) -> Self {
         watchdog.watch(group);
-        Self { lock: lock.clone(), terms, deadline: None, phase: Phase::Holding, watchdog }
+        let (lock, phase, exit) = (lock.clone(), Phase::Holding, Exit::Lost);
+        Self { lock, terms, deadline: None, phase, exit, watchdog }
     }
 
-    /// The command has ended. Says whether the lock was lost before that.
-    pub(super) fn conclude(self, ended: &Ended) -> bool {
+    /// The command has ended. Says with which code, unless it ended by itself.
+    pub(super) fn conclude(&mut self, ended: &Ended) -> Option<Exit> {
         let by_watchdog =
             self.watchdog.allowed().is_some_and(|until| until <= Clock.now()) && ended.is_by_kill();
+        self.watchdog.ended();
+        let by_us = matches!(self.phase, Phase::Ending(_) | Phase::Killed);
+        (by_watchdog || by_us).then_some(self.exit)
+    }
+
+    /// A child process has ended. If it was the watchdog, there must be another one: without it, a
+    /// lockkeeper that is stopped lets the command outlive the lease.
+    pub(super) fn keep_watchdog(&mut self) -> Option<Step> {
+        let failure = self.watchdog.keep().err()?;
+        if self.phase != Phase::Holding {
+            return None;
+        }
+        self.exit = Exit::System;
+        Some(self.act(&format!("{}: {failure}", self.lock)))
+    }
+
+    /// The lock is released, or as good as.
+    pub(super) fn dismiss(self) {
         self.watchdog.dismiss();
-        by_watchdog || matches!(self.phase, Phase::Ending(_) | Phase::Killed)
     }
 
     /// Notes until when the lock is certain.
@@ -132,7 +178,7 @@ impl Loss {
 
     /// Whether the command may go on after a stop.
     pub(super) fn leaves_time(&self, guard: &Guard) -> bool {
-        self.terms.on_lost == OnLost::Warn || guard.remaining() > self.terms.lead()
+        self.terms.leaves_time(guard)
     }
 
     /// Waits for the next thing that is to be done. Cancel safe.
@@ -214,5 +260,52 @@ async fn sleep_until(at: Instant) {
             return;
         }
         tokio::time::sleep(left.min(SLICE)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lockkeeper::LeaseMode;
+
+    use super::*;
+
+    fn timing(seconds: u64) -> Timing {
+        let (timeout, tick) = (Duration::from_secs(seconds), Duration::from_secs(2));
+        Timing::new(LeaseMode::Quorum, timeout, tick)
+    }
+
+    fn terms(seconds: u64) -> Terms {
+        Terms::fit(timing(seconds), OnLost::Term, None).expect("the default fits")
+    }
+
+    /// The table of `docs/decisions/0013-timing.md`, in tenths of a second.
+    #[test]
+    fn the_outages_that_a_command_survives() {
+        for (timeout, tenths) in [(4, 8), (6, 18), (10, 38), (15, 63), (20, 95), (30, 159)] {
+            let outage = terms(timeout).outage(timing(timeout));
+            assert_eq!(outage.as_millis() / 100, tenths, "{timeout} s");
+        }
+    }
+
+    /// F1: a command was ended although its servers were well.
+    #[test]
+    fn no_command_is_ended_while_servers_answer_in_time() {
+        for timeout in 4..=40 {
+            let left = timing(timeout).always_left();
+            assert!(terms(timeout).lead() < left, "{timeout} s: {left:?} is always left");
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_with_what_would() {
+        let wanted = Some(Duration::from_secs(10));
+        let failure = Terms::fit(timing(15), OnLost::Term, wanted).expect_err("it is too long");
+        let message = failure.to_string();
+        let most = message.split("use at most ").nth(1).and_then(|rest| rest.split("ms").next());
+        let most = Duration::from_millis(most.expect(&message).parse().expect(&message));
+        assert!(Terms::fit(timing(15), OnLost::Term, Some(most)).is_ok(), "{most:?}");
+        let more = most + Duration::from_millis(1);
+        assert!(Terms::fit(timing(15), OnLost::Term, Some(more)).is_err());
+        assert!(Terms::fit(timing(15), OnLost::Kill, wanted).is_ok(), "it is not used");
     }
 }

@@ -2,8 +2,10 @@
 
 mod child;
 pub(crate) mod exec;
+mod group;
 mod lock;
 mod loss;
+mod nested;
 mod signals;
 mod terminal;
 mod wait;
@@ -15,7 +17,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use lockkeeper::{Guard, State, ZnodePath};
+use lockkeeper::{Contact, Guard, State, ZnodePath};
 use rustix::process::Signal;
 
 use crate::args::Global;
@@ -46,8 +48,9 @@ the command began (it is renewed while servers answer).
 The command runs in a process group of its own, which gets INT, TERM, HUP, QUIT, USR1 and USR2 \
 when lockkeeper does. The lock is released when the command ends, even if processes that it has \
 started live on. If lockkeeper is killed, the command is too (on Linux; not a set-user-ID \
-program, nor what has left the command's process group). If it is stopped (Ctrl-Z, STOP) until the \
-lease runs out, a watchdog process kills the command.
+program, nor what has left the command's process group), and then a watchdog process releases the \
+lock. If lockkeeper is stopped (Ctrl-Z, STOP) until the lease runs out, the watchdog kills the \
+command.
 
 A lock is of one kind: without options, for one holder at a time; with --shared and --write, for \
 many readers or one writer; with --permits, for N holders. Whoever takes it for another kind while \
@@ -106,12 +109,13 @@ pub(crate) struct Options {
     #[arg(long, value_enum, default_value_t = OnRevoke::Term)]
     on_revoke: OnRevoke,
 
-    /// How long the command may take to end after TERM [default: 2s, or less if the lease is short]
+    /// How long the command may take to end after TERM; the longer this is, the shorter the server
+    /// outage that the command survives [default: 2s, or two fifteenths of a shorter session timeout]
     #[arg(long, value_name = "DURATION", value_parser = names::duration,
           allow_hyphen_values = true)]
     kill_after: Option<Duration>,
 
-    /// Do not say who holds the lock
+    /// Do not say who holds the lock, nor how short an outage would end the command
     #[arg(short, long)]
     quiet: bool,
 
@@ -121,6 +125,12 @@ pub(crate) struct Options {
 
     #[command(flatten)]
     which: Which,
+}
+
+impl Options {
+    fn waits_for_ever(&self) -> bool {
+        !self.nonblock && self.wait.is_none()
+    }
 }
 
 /// What happens to the command when the lock is lost.
@@ -149,7 +159,12 @@ pub(crate) async fn run(global: &Global, options: Options) -> Result<u8, Failure
     check(&options)?;
     let connection = Connection::open_within(global, options.wait).await?;
     let result = with_session(&connection, &options).await;
-    connection.close().await;
+
+    let is_lost = result.as_ref().is_ok_and(|code| *code == Exit::Lost.code());
+    // After a loss, only a server that is there is told: without one, the session expires.
+    if !is_lost || connection.client.contact() == Contact::Connected {
+        connection.close().await;
+    }
     result
 }
 
@@ -164,9 +179,16 @@ fn check(options: &Options) -> Result<(), Failure> {
 
 async fn with_session(connection: &Connection, options: &Options) -> Result<u8, Failure> {
     let client = &connection.client;
-    let terms = Terms::fit(client, options.on_lost, options.kill_after)?;
+    let timing = client.timing();
+    let terms = Terms::fit(timing, options.on_lost, options.kill_after)?;
+    if !options.quiet {
+        terms.warn_of_short_outages(timing);
+    }
     let mut signals = Signals::listen()?;
     let lock = options.which.lock(client, &options.lock, &program(options))?;
+    if options.waits_for_ever() {
+        nested::check(connection, &lock).await?;
+    }
     match wait::acquire(connection, &lock, options, &mut signals).await? {
         Outcome::Held(guard) => hold(connection, options, terms, *guard, signals).await,
         Outcome::Conflict => Ok(options.conflict_exit_code),
@@ -188,10 +210,22 @@ async fn hold(
     guard: Held,
     mut signals: Signals,
 ) -> Result<u8, Failure> {
+    if !terms.leaves_time(&guard) {
+        // We stood still, or the servers did, since the lock was granted.
+        let message = format!("{} was lost before the command was started", guard.path());
+        release(connection, guard, HOPELESS_LIMIT).await;
+        return Err(Failure::new(Exit::Lost, message));
+    }
     let child = signals.listen_for_child().and_then(|()| {
         let environment = child::Environment { connection, lock: &options.lock, guard: &guard };
-        let watchdog = Watchdog::start()?;
-        Ok((watchdog, Child::spawn(&options.command, &environment)?))
+        let watchdog = Watchdog::start(connection)?;
+        match Child::spawn(&options.command, &environment) {
+            Ok(child) => Ok((watchdog, child)),
+            Err(failure) => {
+                watchdog.dismiss();
+                Err(failure)
+            }
+        }
     });
     let (watchdog, mut child) = match child {
         Ok(started) => started,
@@ -207,15 +241,23 @@ async fn hold(
     };
     let ended = attended?;
     child.finish(&ended);
-    let is_lost = loss.conclude(&ended);
-    if is_lost {
+
+    let cut_off = loss.conclude(&ended);
+    let is_reached = connection.client.contact() == Contact::Connected;
+    let (limit, code) = match cut_off {
+        // The lock ends with the session, and there is nobody who could end it earlier.
+        Some(exit) if !is_reached => (Duration::ZERO, exit.code()),
+        Some(exit) => (HOPELESS_LIMIT, exit.code()),
+        None => (RELEASE_LIMIT, ended.code()),
+    };
+    if cut_off.is_some() {
         // What the command left behind is not ours to wait for, nor to be let go on.
         child.signal(Signal::KILL);
-        release(connection, guard, HOPELESS_LIMIT).await;
-        return Ok(Exit::Lost.code());
     }
-    release(connection, guard, RELEASE_LIMIT).await;
-    Ok(ended.code())
+    release(connection, guard, limit).await;
+    // Not before: if we are killed while we release the lock, it closes the session.
+    loss.dismiss();
+    Ok(code)
 }
 
 /// Starts this machine's engine again whenever it dies. If that fails, the user is told; the
@@ -246,6 +288,9 @@ async fn attend(
                             Change::Ended(ended) => return Ok(ended),
                             Change::Stopped(by) => child.stopped(by),
                         }
+                    }
+                    if let Some(step) = loss.keep_watchdog() {
+                        child.end(step);
                     }
                 }
                 // The lease went on while all stood still. If there is no time left for the
@@ -279,7 +324,10 @@ async fn release(connection: &Connection, guard: Held, limit: Duration) {
             Err(error) => error.to_string(),
         },
         failure = connection.keep_engine() => failure.to_string(),
-        () = tokio::time::sleep(limit) => format!("no server has confirmed it within {limit:?}"),
+        () = tokio::time::sleep(limit) => match limit {
+            Duration::ZERO => "no server can be reached".to_owned(),
+            limit => format!("no server has confirmed it within {limit:?}"),
+        },
     };
     let rest = connection.client.session_timeout();
     tell(&format!("{lock} may not be free before its session expires, within {rest:?}: {why}"));

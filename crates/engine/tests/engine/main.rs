@@ -6,6 +6,7 @@ mod controls;
 mod crash;
 mod durable;
 mod expiry;
+mod figures;
 mod frames;
 mod limits;
 mod log;

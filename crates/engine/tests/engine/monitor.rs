@@ -137,7 +137,7 @@ async fn mntr_has_zookeepers_names() {
     assert!(mntr.lines().all(|line| line.starts_with("zk_") && line.contains('\t')));
 }
 
-fn http(engine: &Engine, request: &str) -> String {
+pub(crate) fn http(engine: &Engine, request: &str) -> String {
     let mut stream = TcpStream::connect(engine.metrics_addr().unwrap()).unwrap();
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = String::new();

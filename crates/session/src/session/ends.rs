@@ -4,7 +4,6 @@ use lockkeeper_wire::{Request, Response, SessionId, Zxid};
 
 use super::{Identity, Phase, Session};
 use crate::cleanup::Entry;
-use crate::mutants::Mutant;
 use crate::requests::{Origin, Sent};
 use crate::{Event, Instant, Outcome, RequestError};
 
@@ -27,7 +26,7 @@ impl<T> Session<T> {
         self.fail_queued(&error);
         self.forget_session(&error);
         self.identity = Identity::none(self.config.session_timeout);
-        self.set_lease_terms();
+        self.set_timing();
         self.lease.restart(SessionId::NONE);
         self.last_zxid = Zxid(0);
         self.contact_lost = now;
@@ -58,7 +57,7 @@ impl<T> Session<T> {
             return;
         }
         match self.phase {
-            Phase::Connected if self.cleanup.is_done() => {
+            Phase::Connected if self.cleanup.is_done() && self.queued.is_empty() => {
                 let sent = |s: &Sent<T>| matches!(s.origin, Origin::Close);
                 if !self.in_flight.iter().any(sent) {
                     self.send(now, Request::CloseSession, Origin::Close, None);
@@ -73,6 +72,7 @@ impl<T> Session<T> {
     }
 
     pub(super) fn fail_in_flight(&mut self, error: impl Fn(Outcome) -> RequestError) {
+        self.unanswered_bytes = 0;
         for sent in std::mem::take(&mut self.in_flight) {
             if let Some(id) = sent.watch {
                 self.watches.remove(id);
@@ -93,9 +93,6 @@ impl<T> Session<T> {
     /// It is to be sent again.
     fn lose_cleanup(&mut self, entry: Entry<T>) {
         self.cleanup.finish();
-        if Mutant::CleanupDroppedAtDisconnect.is_awake() {
-            return self.answer(entry.notify, Ok(Response::Empty));
-        }
         self.cleanup.push(entry);
     }
 

@@ -6,8 +6,7 @@ use bytes::Bytes;
 use lockkeeper_wire::{AuthRequest, ConnectResponse, Decoder, Record, Request, SessionId, xid};
 
 use super::{Identity, Phase, Session};
-use crate::mutants::Mutant;
-use crate::{Credentials, Disconnect, Event, Instant};
+use crate::{Credentials, Disconnect, Event, Instant, Timing};
 
 /// ZooKeeper's own clients arm at most this much at a time, so that no request is over the
 /// servers' limit. In bytes.
@@ -37,8 +36,9 @@ impl<T> Session<T> {
         let old_timeout = self.identity.timeout;
         self.accept(response, is_new);
         if !is_new && self.identity.timeout < old_timeout {
-            self.lease.shorten(sent + self.config.lease_length(self.identity.timeout));
+            self.lease.shorten(sent + self.timing().lease());
         }
+        self.lease.accepted(sent);
         if is_new {
             self.lease.committed(sent, now);
         } else {
@@ -50,48 +50,41 @@ impl<T> Session<T> {
     }
 
     pub(super) fn accept(&mut self, response: ConnectResponse, is_new: bool) {
-        let timeout = Duration::from_millis(response.timeout_ms.unsigned_abs().into());
+        let granted = Duration::from_millis(response.timeout_ms.unsigned_abs().into());
+        // A leader that starts gives a session the timeout that it began with, so a longer one that
+        // is granted later is not to be relied on.
+        let timeout = if is_new { granted } else { granted.min(self.identity.timeout) };
         self.identity = Identity { id: response.session_id, password: response.password, timeout };
         self.phase = Phase::Connected;
         self.unreachable = false;
-        self.set_lease_terms();
+        self.set_timing();
         if is_new {
             self.lease.restart(self.identity.id);
         }
     }
 
-    /// What follows for the lease from the session timeout as it is now.
-    pub(super) fn set_lease_terms(&mut self) {
-        let (config, timeout) = (&self.config, self.identity.timeout);
-        self.lease.set_terms(
-            config.lease,
-            config.lease_length(timeout),
-            config.lease_margin(timeout),
-            config.relay(),
-        );
+    /// Divides the session timeout as it is now.
+    pub(super) fn set_timing(&mut self) {
+        let timing = Timing::of(&self.config, self.identity.timeout);
+        self.lease.set_timing(timing);
+        self.busy_after = timing.slowest_answer();
+        self.left_at_heartbeat = timing.left_at_grant();
     }
 
     /// Brings a new connection up to date: identity first, then watches, so that nothing which
-    /// the waiting requests cause is missed; then deletes, then what waits, then the deletes that
-    /// look for what it made.
+    /// the waiting requests cause is missed; then deletes and what waits, in order.
     pub(super) fn resume(&mut self, now: Instant) {
         for credentials in self.config.credentials.clone() {
             self.send_credentials(now, &credentials);
         }
         for request in self.watches.rearm(self.last_zxid, SET_WATCHES_BYTES) {
-            if Mutant::WatchesNotRearmed.is_awake() {
-                break;
-            }
             // Servers before 3.6 know neither persistent watches nor the second form.
             let old = request.persistent.is_empty() && request.persistent_recursive.is_empty();
             let wrap = if old { Request::SetWatches } else { Request::SetWatches2 };
             self.write(now, xid::SET_WATCHES, &wrap(request));
         }
-        self.send_known_cleanups(now);
-        for queued in std::mem::take(&mut self.queued) {
-            self.submit_request(now, queued);
-        }
         self.send_cleanups(now);
+        self.send_waiting(now);
         self.advance_close(now);
     }
 

@@ -8,7 +8,6 @@ use lockkeeper_wire::{
 
 use super::Session;
 use crate::cleanup::Entry;
-use crate::mutants::Mutant;
 use crate::requests::{Fused, Origin};
 use crate::{Cleanup, Disconnect, Event, HoldId, Instant, Outcome, RequestError, WatchId};
 
@@ -22,6 +21,7 @@ impl<T> Session<T> {
             xid::PING => {
                 if let Some(sent) = self.pings.pop_front() {
                     self.lease.answered(sent, now);
+                    self.hasten_heartbeat(now);
                 }
             }
             xid::AUTH if header.error != 0 => {
@@ -58,6 +58,7 @@ impl<T> Session<T> {
         let Some(sent) = self.in_flight.pop_front() else {
             return Ok(());
         };
+        self.unanswered_bytes -= sent.len;
         let (result, fault) = match ErrorCode::from_code(header.error) {
             Some(ErrorCode::SessionExpired) => {
                 (Err(RequestError::SessionExpired(Outcome::NotApplied)), None)
@@ -68,17 +69,18 @@ impl<T> Session<T> {
                 Err(fault) => (Err(RequestError::BadAnswer(fault.clone())), Some(fault)),
             },
         };
-        let believed = sent.op == OpCode::Sync && Mutant::DeadlineMovedBySync.is_awake();
-        if sent.proves_commit(&result) || believed {
+        if sent.proves_commit(&result) {
             self.lease.committed(sent.at, now);
         } else if fault.is_none() && !denies_session(&result) {
             self.lease.answered(sent.at, now);
         }
+        self.hasten_heartbeat(now);
         if let Some(id) = sent.watch {
             self.settle_watch(now, id, sent.op, &result);
         }
         let closed = matches!(sent.origin, Origin::Close);
         self.settle(now, sent.origin, result, header.zxid);
+        self.send_waiting(now);
         self.advance_close(now);
         match fault {
             Some(fault) => Err(Disconnect::Message(fault)),
@@ -131,6 +133,7 @@ impl<T> Session<T> {
         checked: Vec<HoldId>,
         result: Result<Response, RequestError>,
     ) {
+        self.heartbeat.settled();
         // Any other answer tells nothing about nodes.
         let Ok(Response::Multi(results)) = result else { return };
         for id in self.heartbeat.answered(checked, &results, now) {
@@ -255,7 +258,8 @@ impl<T> Session<T> {
             return self.answer(notify, Ok(Response::Empty));
         }
         for node in nodes {
-            self.cleanup.push(Entry { target: Cleanup::Node(node), notify: notify.take() });
+            let (target, notify) = (Cleanup::Node(node), notify.take());
+            self.cleanup.push(Entry { target, notify, after: 0 });
         }
         self.send_cleanups(now);
     }

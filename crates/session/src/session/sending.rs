@@ -4,12 +4,16 @@ use lockkeeper_wire::{
     CreateMode, CreateRequest, Op, OpCode, Outgoing, Request, Zxid, write_frame, xid,
 };
 
-use super::{Contact, Session};
+use super::{Contact, Phase, Session};
 use crate::cleanup::{Entry, delete};
-use crate::config::{heartbeat_interval, longest_silence};
 use crate::heartbeat::Beat;
 use crate::requests::{Fused, Origin, Queued, Sent, set_watch_flag};
 use crate::{Cleanup, Instant, RequestError, WatchId};
+
+/// How much may be without an answer when another request of the caller is sent: in bytes, and in
+/// requests.
+const MOST_UNANSWERED_BYTES: usize = 1 << 20;
+const MOST_UNANSWERED_REQUESTS: usize = 4096;
 
 impl<T> Session<T> {
     pub(super) fn submit_request(&mut self, now: Instant, queued: Queued<T>) {
@@ -17,12 +21,43 @@ impl<T> Session<T> {
             Contact::Closed => Some(RequestError::Closed),
             _ if self.closing => Some(RequestError::Closed),
             Contact::Unreachable => Some(RequestError::Unreachable),
-            Contact::Disconnected => return self.queued.push_back(queued),
+            Contact::Disconnected => return self.queue(queued),
+            Contact::Connected if self.must_wait(now) => return self.queue(queued),
             Contact::Connected => None,
         };
         match refusal {
             Some(error) => self.refuse(queued, error),
             None => self.send_queued(now, queued),
+        }
+    }
+
+    fn queue(&mut self, queued: Queued<T>) {
+        self.ever_queued += 1;
+        self.queued.push_back(queued);
+    }
+
+    /// Whether a request has to wait although there is a connection.
+    pub(super) fn must_wait(&self, now: Instant) -> bool {
+        !self.queued.is_empty() || self.is_busy(now)
+    }
+
+    /// Whether so much is without an answer that a heartbeat behind more of it could be late.
+    fn is_busy(&self, now: Instant) -> bool {
+        // The last one is for what is asked in few bytes and answered in many.
+        let is_late = |oldest: &Sent<T>| now.since(oldest.at) >= self.busy_after;
+        self.unanswered_bytes >= MOST_UNANSWERED_BYTES
+            || self.in_flight.len() >= MOST_UNANSWERED_REQUESTS
+            || self.in_flight.front().is_some_and(is_late)
+    }
+
+    /// Sends what has waited for a connection, or for answers.
+    pub(super) fn send_waiting(&mut self, now: Instant) {
+        while self.phase == Phase::Connected
+            && !self.is_busy(now)
+            && let Some(queued) = self.queued.pop_front()
+        {
+            self.send_queued(now, queued);
+            self.send_cleanups(now);
         }
     }
 
@@ -59,22 +94,26 @@ impl<T> Session<T> {
             let error = RequestError::TooLarge { len, max: self.config.max_frame };
             return self.settle(now, origin, Err(error), Zxid(0));
         }
-        self.in_flight.push_back(Sent { xid, op: request.op(), at: now, origin, watch });
+        self.note_sent(Sent { xid, op: request.op(), len, at: now, origin, watch });
+    }
+
+    fn note_sent(&mut self, sent: Sent<T>) {
+        self.unanswered_bytes += sent.len;
+        self.in_flight.push_back(sent);
     }
 
     pub(super) fn write(&mut self, now: Instant, xid: i32, request: &impl Outgoing) -> usize {
-        if now.since(self.last_sent) > longest_silence(self.identity.timeout) {
-            self.doubt_lease(now);
-        }
         self.last_sent = now;
         self.last_delete = None;
         write_frame(&mut self.output, |out| request.encode(xid, out))
     }
 
-    /// What is sent now proves nothing, so the next heartbeat is due when one can.
-    pub(super) fn doubt_lease(&mut self, now: Instant) {
-        self.lease.doubt(now);
-        self.heartbeat.hasten(self.lease.state().sure_from.max(now));
+    /// While what is sent proves nothing, the next heartbeat is due when one can.
+    pub(super) fn hasten_heartbeat(&mut self, now: Instant) {
+        let sure_from = self.lease.state().sure_from;
+        if sure_from > now {
+            self.heartbeat.hasten(sure_from);
+        }
     }
 
     pub(super) fn take_xid(&mut self) -> i32 {
@@ -89,22 +128,24 @@ impl<T> Session<T> {
     }
 
     pub(super) fn send_heartbeat(&mut self, now: Instant) {
-        let next = now + heartbeat_interval(self.identity.timeout);
+        let interval = self.timing().renewal_interval();
+        let next = now + interval.mul_f64(1.0 - self.jitter() / 8.0);
         for Beat { request, checked } in self.heartbeat.beat(next) {
             self.send(now, request, Origin::Heartbeat(checked), None);
         }
     }
 
-    pub(super) fn send_cleanups(&mut self, now: Instant) {
-        while let Some(entry) = self.cleanup.start() {
-            self.send_cleanup(now, entry);
-        }
+    /// A number from 0 to 1, so that sessions which began at the same moment do not beat together.
+    /// It follows from what the session is and does, as nothing here may draw.
+    fn jitter(&self) -> f64 {
+        let bits = self.identity.id.0.unsigned_abs() ^ u64::from(self.next_xid.unsigned_abs());
+        f64::from((bits.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as u32) / f64::from(u32::MAX)
     }
 
-    /// Sends those that know what they delete. The others look for it, and must come after
-    /// whatever may make it.
-    pub(super) fn send_known_cleanups(&mut self, now: Instant) {
-        while let Some(entry) = self.cleanup.start_known() {
+    pub(super) fn send_cleanups(&mut self, now: Instant) {
+        let waiting = u64::try_from(self.queued.len()).unwrap_or(u64::MAX);
+        let gone = self.ever_queued.saturating_sub(waiting);
+        while let Some(entry) = self.cleanup.start(gone) {
             self.send_cleanup(now, entry);
         }
     }
@@ -140,7 +181,8 @@ impl<T> Session<T> {
         self.output.truncate(start);
         let xid = self.take_xid();
         let both = vec![Op::Delete(delete(entry.target.path())), Op::Create2(create.clone())];
-        if self.write(now, xid, &Request::Multi(both)) > self.config.max_frame {
+        let len = self.write(now, xid, &Request::Multi(both));
+        if len > self.config.max_frame {
             self.output.truncate(start);
             self.send_cleanup(now, entry);
             self.send(now, Request::Create2(create), Origin::Caller(token), None);
@@ -151,7 +193,7 @@ impl<T> Session<T> {
         let ephemeral = mode.is_some_and(CreateMode::is_ephemeral);
         let fused = Fused { entry, token, ephemeral, data_length: create.data.len() };
         let (op, origin) = (OpCode::Multi, Origin::Fused(Box::new(fused)));
-        self.in_flight.push_back(Sent { xid, op, at: now, origin, watch: None });
+        self.note_sent(Sent { xid, op, len, at: now, origin, watch: None });
         is_known
     }
 
@@ -164,7 +206,9 @@ impl<T> Session<T> {
         if node.as_str().rsplit_once('/')?.0 != create.path.rsplit_once('/')?.0 {
             return None;
         }
-        match self.in_flight.pop_back()?.origin {
+        let sent = self.in_flight.pop_back()?;
+        self.unanswered_bytes -= sent.len;
+        match sent.origin {
             Origin::Cleanup(entry) => Some((start, entry)),
             _ => None,
         }

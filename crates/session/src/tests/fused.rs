@@ -236,7 +236,7 @@ fn the_session_is_closed_after_both_are_done() {
 fn what_is_sent_in_between_keeps_them_apart() {
     let mut world = World::connected();
     world.session.clean_up(world.now, Cleanup::Node(path("/locks/old")), None);
-    world.pass(TIMEOUT / 3).unwrap();
+    world.pass(world.timing().ping_interval()).unwrap();
     acquire(&mut world, "/locks");
     let sent = ops(&world.requests());
     assert_eq!(sent[..2], [OpCode::Delete, OpCode::Ping]);

@@ -1,0 +1,108 @@
+//! The end of a process group.
+
+use std::fs;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::Duration;
+
+use lockkeeper::Clock;
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process_group};
+
+/// How often a group that was killed is looked at. The kernel takes milliseconds to end one.
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
+
+/// Waits until nothing of a group can run any more; `false` if that takes longer than the limit.
+pub(super) fn ends_within(group: Pid, limit: Duration) -> bool {
+    let end = Clock.now() + limit;
+    while !has_ended(group) {
+        if Clock.now() >= end {
+            return false;
+        }
+        sleep(LOOK_AGAIN);
+    }
+    true
+}
+
+/// Whether nothing of a group can run any more. In doubt it can.
+fn has_ended(group: Pid) -> bool {
+    // A process that nobody has waited for still counts as a member, and where process 1 waits for
+    // nobody it does so for ever.
+    test_kill_process_group(group) == Err(Errno::SRCH) || has_only_zombies(group)
+}
+
+/// Whether there are members, and all are zombies. Where there is no `/proc`, or it hides the
+/// processes of other users, nobody knows.
+fn has_only_zombies(group: Pid) -> bool {
+    if stat(Path::new("/proc/1")).is_none() {
+        return false;
+    }
+    let Ok(entries) = fs::read_dir("/proc") else { return false };
+    let processes = entries.flatten().map(|entry| entry.path());
+    let mut members = processes.filter(|process| is_member(process, group)).peekable();
+    members.peek().is_some() && members.all(|process| is_zombie(&process))
+}
+
+fn is_member(process: &Path, group: Pid) -> bool {
+    stat(process).is_some_and(|stat| stat.group == group.as_raw_nonzero().get())
+}
+
+/// Whether all threads have ended: the first one of a process can do so before the others.
+fn is_zombie(process: &Path) -> bool {
+    // A process that has been waited for has no folder any more.
+    let Ok(threads) = fs::read_dir(process.join("task")) else { return true };
+    let mut stats = threads.flatten().filter_map(|thread| stat(&thread.path()));
+    stats.all(|stat| matches!(stat.state, 'Z' | 'X'))
+}
+
+struct Stat {
+    state: char,
+    group: i32,
+}
+
+/// Reads `/proc/<pid>/stat`: `PID (NAME) STATE PARENT GROUP ...`.
+fn stat(folder: &Path) -> Option<Stat> {
+    let text = fs::read(folder.join("stat")).ok()?;
+    let text = String::from_utf8_lossy(&text);
+    // A name may have blanks and brackets in it.
+    let (_, rest) = text.rsplit_once(')')?;
+    let mut fields = rest.split_whitespace();
+    let state = fields.next()?.chars().next()?;
+    let group = fields.nth(1)?.parse().ok()?;
+    Some(Stat { state, group })
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::os::unix::process::CommandExt;
+    use std::process::{Child, Command, Stdio};
+
+    use rustix::process::{Signal, kill_process_group};
+
+    use super::*;
+
+    /// Longer than anything takes on a busy machine.
+    const LONG: Duration = Duration::from_secs(30);
+
+    fn start() -> (Child, Pid) {
+        // A thousand seconds are more than any test takes. The shell starts a second process.
+        let mut command = Command::new("sh");
+        command.args(["-c", "sleep 1000; true"]).stdin(Stdio::null()).process_group(0);
+        let child = command.spawn().unwrap();
+        let group = Pid::from_raw(child.id().try_into().unwrap()).unwrap();
+        (child, group)
+    }
+
+    /// Seen to fail when zombies count as members that can run.
+    #[test]
+    fn a_group_has_ended_when_all_of_it_are_zombies() {
+        let (mut child, group) = start();
+        assert!(!ends_within(group, Duration::from_millis(50)), "it runs");
+        kill_process_group(group, Signal::STOP).unwrap();
+        assert!(!has_ended(group), "it is stopped, and can be continued");
+        kill_process_group(group, Signal::KILL).unwrap();
+        assert!(ends_within(group, LONG), "it is killed, and nobody has waited for it");
+        child.wait().unwrap();
+        assert!(ends_within(group, LONG));
+    }
+}

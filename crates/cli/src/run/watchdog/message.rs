@@ -1,0 +1,108 @@
+//! What a watchdog is told over its pipe: one JSON text a line.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use lockkeeper::{Instant, SessionId, SessionIdentity};
+use rustix::io::read;
+use rustix::process::Pid;
+use rustix::stdio::stdin;
+use serde::{Deserialize, Serialize};
+
+use crate::connect::{Access, Connection};
+
+/// How much is read at once, in bytes.
+const READ_SIZE: usize = 4096;
+
+/// One message.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) enum Message {
+    /// The session that holds the lock. It comes first.
+    Session(Box<Session>),
+    /// The command runs in this process group. It comes second.
+    Group(i32),
+    /// The command may run until then, in milliseconds of the lease clock.
+    Until(u64),
+    /// The command has ended, and the lock is being released.
+    Ended,
+}
+
+/// How to end a session whose owner was killed.
+///
+/// This goes over the pipe and not into arguments or the environment, which others can read: the
+/// password of a session and the digest are secret.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Session {
+    pub(super) servers: String,
+    pub(super) access: Access,
+    id: i64,
+    password: Secret,
+    timeout: Duration,
+}
+
+#[derive(Clone, Serialize, Deserialize)]
+struct Secret(Vec<u8>);
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+impl Session {
+    /// The present session; `None` while there is none.
+    pub(super) fn of(connection: &Connection) -> Option<Self> {
+        let SessionIdentity { id, password, timeout } = connection.client.session_identity()?;
+        let (servers, access) = (connection.servers.clone(), connection.access.clone());
+        Some(Self { servers, access, id: id.0, password: Secret(password.to_vec()), timeout })
+    }
+
+    pub(super) fn identity(&self) -> SessionIdentity {
+        let password = self.password.0.clone().into();
+        SessionIdentity { id: SessionId(self.id), password, timeout: self.timeout }
+    }
+}
+
+impl Message {
+    pub(super) fn group(group: Pid) -> Self {
+        Self::Group(group.as_raw_nonzero().get())
+    }
+
+    pub(super) fn until(instant: Instant) -> Self {
+        let ms = instant.since_start().as_millis();
+        Self::Until(u64::try_from(ms).unwrap_or(u64::MAX))
+    }
+
+    pub(super) fn send(&self, pipe: &mut impl Write) -> io::Result<()> {
+        let mut line = serde_json::to_vec(self)?;
+        line.push(b'\n');
+        pipe.write_all(&line)
+    }
+}
+
+/// The end of the pipe from which messages come: standard input.
+#[derive(Debug, Default)]
+pub(super) struct Inbox {
+    unread: Vec<u8>,
+}
+
+impl Inbox {
+    /// Whether a message is there without another look at the pipe.
+    pub(super) fn has_message(&self) -> bool {
+        self.unread.contains(&b'\n')
+    }
+
+    /// Waits for the next message; `None` at the end of the pipe, or if it makes no sense.
+    pub(super) fn next(&mut self) -> Option<Message> {
+        while !self.has_message() {
+            let mut bytes = [0; READ_SIZE];
+            match read(stdin(), &mut bytes) {
+                Ok(0) | Err(_) => return None,
+                Ok(count) => self.unread.extend_from_slice(&bytes[..count]),
+            }
+        }
+        let end = self.unread.iter().position(|byte| *byte == b'\n')?;
+        let line: Vec<u8> = self.unread.drain(..=end).collect();
+        serde_json::from_slice(&line).ok()
+    }
+}

@@ -1,0 +1,29 @@
+//! What another process needs to end a session.
+
+use std::fmt;
+use std::time::Duration;
+
+use bytes::Bytes;
+use lockkeeper_wire::SessionId;
+
+/// A session as its servers know it, for a process that is to end it when its owner cannot: see
+/// [`ClientBuilder::close_session`](crate::ClientBuilder::close_session).
+///
+/// The password is secret: anyone who has it can take the session over, and its locks with it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SessionIdentity {
+    /// The number of the session.
+    pub id: SessionId,
+    /// What proves to a server that the session is one's own.
+    pub password: Bytes,
+    /// The session timeout that was negotiated. A session that was silent for so long is over.
+    pub timeout: Duration,
+}
+
+/// Without the password.
+impl fmt::Debug for SessionIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("SessionIdentity");
+        shown.field("id", &self.id).field("timeout", &self.timeout).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,81 @@
+//! What a lease is worth, against an ensemble in virtual time: the session is the very code of
+//! production, and three servers do what ZooKeeper's do with sessions, cut off, paused and deposed by
+//! seed.
+//!
+//! Two promises are checked. *Nobody is let in before the deadline*: no leader with a quorum ever
+//! expires a session whose lease goes on. *Nobody is put out for nothing*: an outage that is shorter
+//! than `Timing::outage`, or servers that answer within `Timing::slowest_answer`, interrupt no lease.
+//!
+//! Assumed, as in `docs/guarantees.md`: clocks drift by less than one hundredth, and a follower that
+//! comes back from a pause answers its leader before it forwards anything.
+
+mod client;
+mod ensemble;
+mod world;
+
+use std::time::Duration;
+
+use lockkeeper_session::{LeaseMode, Timing};
+
+use crate::world::{Trouble, World};
+
+/// How many seeds each test takes; `LOCKKEEPER_LEASE_SEEDS` takes more.
+fn seeds() -> std::ops::Range<u64> {
+    let wanted = std::env::var("LOCKKEEPER_LEASE_SEEDS").ok().and_then(|text| text.parse().ok());
+    1..1 + wanted.unwrap_or(500)
+}
+
+/// Timeouts as servers grant them, from 2 ticks on, of a second and more: a few round trips of this
+/// network must be short beside them.
+fn timing_of(seed: u64) -> Timing {
+    let mut random = fastrand::Rng::with_seed(seed ^ 0x71);
+    let tick = Duration::from_millis([500, 1_000, 2_000, 2_000][random.usize(0..4)]);
+    let timeout = tick * random.u32(2..=10);
+    Timing::new(LeaseMode::Quorum, timeout, tick)
+}
+
+#[test]
+fn no_session_expires_before_its_lease_has_ended() {
+    let mut expired = 0;
+    for seed in seeds() {
+        let mut world = World::new(seed, timing_of(seed), Trouble::Anything);
+        world.run(timing_of(seed).timeout() * 8);
+        if let Some((deadline, expiry)) = world.deadline_and_expiry() {
+            expired += 1;
+            assert!(
+                deadline <= expiry,
+                "seed {seed}: told {deadline:?}, expired at {expiry:?}\n{}",
+                world.story()
+            );
+        }
+    }
+    // Else nothing was tried.
+    assert!(expired * 4 > seeds().end, "{expired} sessions expired");
+}
+
+#[test]
+fn no_outage_shorter_than_promised_takes_a_lock_away() {
+    for seed in seeds() {
+        let mut world = World::new(seed, timing_of(seed), Trouble::Outages);
+        world.run(timing_of(seed).timeout() * 12);
+        assert!(world.is_held_through(), "seed {seed}: {}", world.story());
+    }
+}
+
+#[test]
+fn no_server_that_answers_in_time_takes_a_lock_away() {
+    for seed in seeds() {
+        let timing = timing_of(seed);
+        let mut world = World::new(seed, timing, Trouble::SlowAnswers);
+        world.run(timing.timeout() * 12);
+        assert!(world.is_held_through(), "seed {seed}: {}", world.story());
+        // Timers and packets take some milliseconds.
+        let least = timing.always_left().saturating_sub(Duration::from_millis(60));
+        assert!(
+            world.least_left() >= least,
+            "seed {seed}: {:?} left, not {least:?}\n{}",
+            world.least_left(),
+            world.story()
+        );
+    }
+}

@@ -1,0 +1,138 @@
+//! What is promised while the servers are well: locks are kept, and had.
+//!
+//! A history says with [`What::Well`] from when on that is so. Without it nothing here applies.
+
+use std::time::Duration;
+
+use crate::history::{Entry, What};
+
+/// A lock that is held is not lost.
+pub(crate) fn no_lock_is_lost(entries: &[Entry]) -> Result<(), String> {
+    let lost = while_well(entries).find(|entry| matches!(entry.what, What::Lost { .. }));
+    lost.map_or(Ok(()), |entry| Err(told(entry)))
+}
+
+/// A contender is kept from its lock by other holders alone.
+pub(crate) fn nobody_is_denied(entries: &[Entry]) -> Result<(), String> {
+    let denied = while_well(entries).find(|entry| matches!(entry.what, What::Denied { .. }));
+    denied.map_or(Ok(()), |entry| Err(told(entry)))
+}
+
+/// Whoever is granted a lock is told at that moment of a deadline that is far enough.
+pub(crate) fn grants_leave_time(entries: &[Entry]) -> Result<(), String> {
+    let Some(promised) = entries.iter().find_map(promise) else { return Ok(()) };
+    let granted = while_well(entries).filter(|entry| matches!(entry.what, What::Granted { .. }));
+    for entry in granted {
+        let left = left_at(entry, entries).unwrap_or_default();
+        if left < promised {
+            let (left, promised) = (left.as_secs_f64(), promised.as_secs_f64());
+            return Err(format!("{}; {left:.3} s are left, not {promised:.3} s", told(entry)));
+        }
+    }
+    Ok(())
+}
+
+fn promise(entry: &Entry) -> Option<Duration> {
+    match entry.what {
+        What::Well { always_left } => Some(always_left),
+        _ => None,
+    }
+}
+
+fn while_well(entries: &[Entry]) -> impl Iterator<Item = &Entry> {
+    entries.iter().skip_while(|entry| promise(entry).is_none())
+}
+
+/// What a holder was told to have left at the moment of a grant.
+fn left_at(grant: &Entry, entries: &[Entry]) -> Option<Duration> {
+    let What::Granted { lock: granted, token: by, .. } = &grant.what else { return None };
+    let claim = |entry: &Entry| match &entry.what {
+        What::Claimed { lock, token, until } if lock == granted && token == by => {
+            Some(until.saturating_sub(grant.at))
+        }
+        _ => None,
+    };
+    let told = entries.iter().filter(|entry| entry.at == grant.at && entry.who == grant.who);
+    told.filter_map(claim).next()
+}
+
+fn told(entry: &Entry) -> String {
+    format!("{} at {:.3} s: {}", entry.who, entry.at.as_secs_f64(), entry.what)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::checker::check;
+    use crate::history::{History, Share, What};
+
+    use super::*;
+
+    const LOCK: &str = "/l";
+
+    fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    fn well() -> What {
+        What::Well { always_left: at(3) }
+    }
+
+    fn granted(token: u128) -> What {
+        What::Granted { lock: LOCK.into(), token, share: Share::Alone }
+    }
+
+    fn claimed(token: u128, until: u64) -> What {
+        What::Claimed { lock: LOCK.into(), token, until: at(until) }
+    }
+
+    fn lost() -> What {
+        What::Lost { lock: LOCK.into(), token: 1, reason: "DeadlinePassed".into() }
+    }
+
+    fn denied() -> What {
+        What::Denied { lock: LOCK.into(), reason: "the session expired".into() }
+    }
+
+    fn judged(lines: Vec<(u64, What)>) -> Result<(), String> {
+        let mut history = History::default();
+        for (time, what) in lines {
+            history.push(at(time), "a", what);
+        }
+        check(&history)
+    }
+
+    fn refused(lines: Vec<(u64, What)>, invariant: &str) {
+        let why = judged(lines).unwrap_err();
+        assert!(why.contains(invariant) && why.lines().count() == 2, "{why}");
+    }
+
+    #[test]
+    fn a_lock_that_is_lost_while_all_is_well_is_found() {
+        let grant = [(1, granted(1)), (1, claimed(1, 9))];
+        let lines = |before: &[What]| {
+            let before = before.iter().map(|what| (0, what.clone()));
+            before.chain(grant.clone()).chain([(9, lost())]).collect()
+        };
+        assert_eq!(judged(lines(&[])), Ok(()), "nothing was promised");
+        refused(lines(&[well()]), "no lock is lost");
+    }
+
+    #[test]
+    fn a_contender_that_is_denied_while_all_is_well_is_found() {
+        assert_eq!(judged(vec![(0, denied()), (1, well())]), Ok(()), "it was not well yet");
+        refused(vec![(0, well()), (1, denied())], "nobody is denied");
+    }
+
+    #[test]
+    fn a_grant_with_too_little_time_is_found() {
+        let lines = |claims: &[(u64, What)]| {
+            let grant = [(0, well()), (2, granted(1))];
+            grant.into_iter().chain(claims.iter().cloned()).collect()
+        };
+        assert_eq!(judged(lines(&[(2, claimed(1, 5))])), Ok(()));
+        refused(lines(&[(2, claimed(1, 4))]), "leaves time");
+        refused(lines(&[(3, claimed(1, 9))]), "leaves time");
+        refused(lines(&[(2, claimed(2, 9))]), "leaves time");
+        refused(lines(&[]), "leaves time");
+    }
+}

@@ -1,0 +1,152 @@
+//! `lockkeeper` is killed, or its watchdog.
+
+use std::fs;
+use std::process::Command;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, ensure};
+use rustix::process::{Pid, Signal, getpid, kill_process, set_child_subreaper};
+
+use crate::serve::served;
+use crate::support::{Home, LIMIT, eventually, is_alive};
+
+/// Writes the time to a file again and again.
+const BEATS: &str = "echo ready; while :; do date +%s%N > beat.new; mv beat.new beat; done";
+
+/// Longer than a test takes: whoever waits for a session to expire waits too long.
+const SESSION: &str = "--session-timeout 60s";
+
+/// The next holder waited until the session of the one that was killed had expired.
+///
+/// Seen to fail with a watchdog that does not close the session.
+#[tokio::test]
+async fn a_killed_holder_keeps_nobody_waiting() -> Result<()> {
+    let home = Home::new()?;
+    killed_holder_keeps_nobody_waiting(&home, SESSION).await
+}
+
+/// The same with a server that is named, and with credentials.
+#[tokio::test]
+async fn a_holder_of_a_server_that_is_killed_keeps_nobody_waiting() -> Result<()> {
+    let home = Home::new()?;
+    let options = "--listen 127.0.0.1:0 --durability memory --tick 3s";
+    let (_server, address) = served(&home, "s", options).await?;
+    let options = format!("{SESSION} --server-tick 3s --digest me:secret --connect {address}");
+    killed_holder_keeps_nobody_waiting(&home, &options).await
+}
+
+/// Also used where the connection needs more than an address.
+pub(crate) async fn killed_holder_keeps_nobody_waiting(home: &Home, options: &str) -> Result<()> {
+    let mut holder = home.starts("holder", &format!("{options} l"), BEATS)?;
+    holder.prints("ready", LIMIT).await?;
+    let script = "date +%s%N; cat beat; sleep 0.2; cat beat";
+    let mut next = home.starts("next", &format!("{options} l"), script)?;
+    home.in_line_at(options, "l", 2)?;
+
+    holder.kill();
+    assert_eq!(next.end(LIMIT).await?.code(), Some(0), "{}", next.tail());
+    let times: Vec<u128> = next.stdout().lines().map(str::parse).collect::<Result<_, _>>()?;
+    let [granted, last, later] = times[..] else { anyhow::bail!("{}", next.tail()) };
+    assert!(last < granted && later == last, "the command went on: {}", next.tail());
+    assert_eq!(holder.stderr(), "", "it is nobody's mistake");
+    Ok(())
+}
+
+/// Without a watchdog, nobody ended the command of a `lockkeeper` that was stopped.
+///
+/// Seen to fail when `Watchdog::keep` does nothing.
+#[tokio::test]
+async fn a_killed_watchdog_is_replaced() -> Result<()> {
+    const TIMEOUT: Duration = Duration::from_secs(6);
+    let home = Home::new()?;
+    let mut process = home.starts("stopped", "--session-timeout 6s l", BEATS)?;
+    process.prints("ready", LIMIT).await?;
+    // The list of children may miss some while others end.
+    let mut first = None;
+    eventually("a watchdog", || {
+        first = watchdog(process.id()).ok();
+        Ok(first.is_some())
+    })?;
+    let first = first.context("no watchdog")?;
+    kill_process(first, Signal::KILL)?;
+    eventually("another watchdog", || Ok(watchdog(process.id()).is_ok_and(|pid| pid != first)))?;
+
+    let stopped = SystemTime::now().duration_since(UNIX_EPOCH)?;
+    process.pause()?;
+    home.runs("--quiet l", "true")?.is_fine();
+    let last: u64 = fs::read_to_string(home.folder().join("beat"))?.trim().parse()?;
+    assert!(Duration::from_nanos(last) < stopped + TIMEOUT, "{}", process.tail());
+    process.resume()?;
+    assert_eq!(process.end(LIMIT).await?.code(), Some(79), "{}", process.tail());
+    Ok(())
+}
+
+/// Seen to fail when `Watchdog::keep` does nothing.
+#[tokio::test]
+async fn without_a_watchdog_the_command_is_ended() -> Result<()> {
+    let home = Home::new()?;
+    let mut process = home.starts("unwatched", "l", BEATS)?;
+    process.prints("ready", LIMIT).await?;
+    eventually("the end", || {
+        if let Ok(pid) = watchdog(process.id()) {
+            // It may have ended in the meantime.
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        Ok(process.status()?.is_some())
+    })?;
+    assert_eq!(process.end(LIMIT).await?.code(), Some(71), "{}", process.tail());
+    let told = "the watchdog process was killed 5 times in a row; ending the command";
+    assert!(process.stderr().contains(told), "{}", process.tail());
+    home.in_line("l", 0)
+}
+
+/// The living watchdog of a `lockkeeper run`.
+fn watchdog(parent: u32) -> Result<Pid> {
+    let found = children(parent)?.into_iter().find(|child| {
+        let line = fs::read(format!("/proc/{child}/cmdline")).unwrap_or_default();
+        // A zombie has none.
+        line.split(|byte| *byte == 0).any(|word| word == b"__watchdog")
+    });
+    found.and_then(Pid::from_raw).context("no watchdog")
+}
+
+/// The child processes of a process, of whichever of its threads.
+fn children(parent: u32) -> Result<Vec<i32>> {
+    let mut children = Vec::new();
+    for task in fs::read_dir(format!("/proc/{parent}/task"))? {
+        let list = fs::read_to_string(task?.path().join("children"))?;
+        children.extend(list.split_whitespace().filter_map(|pid| pid.parse::<i32>().ok()));
+    }
+    Ok(children)
+}
+
+/// Says to the test below that it runs in a process of its own.
+const INNER: &str = "LOCKKEEPER_TEST_ADOPTS_ORPHANS";
+
+/// Each run left a zombie to process 1, which in containers often waits for nobody.
+///
+/// This test waits for nobody, either: it runs again in a process that adopts all orphans, and
+/// looks what it got.
+///
+/// Seen to fail when `Watchdog::dismiss` does not wait.
+#[test]
+fn a_run_leaves_no_zombie() -> Result<()> {
+    if std::env::var_os(INNER).is_none() {
+        let mut again = Command::new(std::env::current_exe()?);
+        again.args(["--exact", "killed::a_run_leaves_no_zombie", "--nocapture"]).env(INNER, "1");
+        let output = again.output()?;
+        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        return Ok(());
+    }
+
+    set_child_subreaper(Some(getpid()))?;
+    let home = Home::new()?;
+    for script in ["true", "exit 3", "kill -9 $$"] {
+        home.runs("l", script)?;
+    }
+    let all = children(std::process::id())?;
+    let left: Vec<_> = all.into_iter().filter(|pid| !is_alive(*pid)).collect();
+    assert!(left.is_empty(), "zombies: {left:?}");
+    home.engine_pid()?;
+    Ok(())
+}

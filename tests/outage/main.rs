@@ -1,0 +1,224 @@
+//! How long a service may be away before a holder loses its lock, measured from outside.
+//!
+//! The servers are `lockkeeper serve`, the machine-local engine, and three Apache ZooKeeper servers
+//! on hosts of their own (network namespaces). They are stopped, killed, or cut off for a while,
+//! under guards of the library and commands of `lockkeeper run` that know nothing of it. The suite
+//! knows session timeouts and the servers' tick, and none of the arithmetic of leases: what was
+//! lost is compared with what `promise.rs` says, and every outage that is shorter than promised
+//! must have ended nothing.
+//!
+//! In a second part, the leader and the followers of an ensemble are killed one after the other,
+//! with a waiting contender for each lock: nothing may be lost, and no two may hold. Apache Curator
+//! holds a lock beside ours.
+//!
+//! As a test, timeouts of 4 and 6 s see one outage of each form, just shorter than promised, and
+//! three leaders and three followers are killed. `cargo xtask outage` runs all of it and writes
+//! `docs/guarantees/outage.md`.
+
+mod forms;
+mod guard;
+mod holders;
+mod kills;
+mod observer;
+mod probe;
+mod programs;
+mod promise;
+mod report;
+mod servers;
+mod stall;
+mod stand;
+mod timeout;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail, ensure};
+use lockkeeper_testkit::peers::{self, Peer};
+use lockkeeper_tests::is_wanted;
+
+use crate::forms::{Form, Place};
+use crate::holders::Kind;
+use crate::kills::{Kills, Program};
+use crate::probe::{Depth, Findings, Probe};
+use crate::promise::{RUN_AT_DEFAULTS, promised};
+use crate::timeout::Timeout;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    // The command under `lockkeeper run` needs no runtime.
+    let result = match arguments.first().map(String::as_str) {
+        Some("work") => programs::work(),
+        _ => start(&arguments),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[tokio::main]
+async fn start(arguments: &[String]) -> Result<()> {
+    match arguments.first().map(String::as_str) {
+        Some("guard") => guard::run(&arguments[1..]).await,
+        Some("run") => Plan::parse(&arguments[1..])?.run().await,
+        _ => as_a_test(arguments).await,
+    }
+}
+
+/// What `cargo test` starts. There is no libtest: this program is also one of the holders.
+async fn as_a_test(arguments: &[String]) -> Result<()> {
+    const PROBE: &str = "outage::an_outage_shorter_than_promised_ends_nothing";
+    const KILLS: &str = "outage::servers_killed_one_at_a_time_end_nothing";
+    let short = [Timeout::Seconds(4), Timeout::Seconds(6)];
+    if is_wanted(PROBE, arguments) {
+        let probe = Probe {
+            places: Place::ALL.to_vec(),
+            forms: Form::ALL.to_vec(),
+            timeouts: short.to_vec(),
+            depth: Depth::Short,
+        };
+        Plan { probe: Some(probe), kills: None, docs: None }.run().await?;
+        println!("test {PROBE} ... ok");
+    }
+    if is_wanted(KILLS, arguments) {
+        Plan { probe: None, kills: Some(3), docs: None }.run().await?;
+        println!("test {KILLS} ... ok");
+    }
+    Ok(())
+}
+
+/// What the command line asks for.
+struct Plan {
+    probe: Option<Probe>,
+    /// How many leaders are killed, and how many followers.
+    kills: Option<u32>,
+    /// Where the page goes.
+    docs: Option<PathBuf>,
+}
+
+impl Plan {
+    fn parse(arguments: &[String]) -> Result<Self> {
+        let (mut rounds, mut kills, mut docs) = (1, 20, None);
+        let (mut places, mut forms) = (Place::ALL.to_vec(), Form::ALL.to_vec());
+        let mut timeouts = [4, 6, 10, 20].map(Timeout::Seconds).to_vec();
+        timeouts.push(Timeout::Default);
+        for pair in arguments.chunks(2) {
+            let [option, value] = pair else { bail!("{} needs a value", pair[0]) };
+            match option.as_str() {
+                "--rounds" => rounds = value.parse().context("--rounds")?,
+                "--kills" => kills = value.parse().context("--kills")?,
+                "--docs" => docs = Some(value.into()),
+                "--place" => places = choose(value, &Place::ALL, |place| place.name())?,
+                "--form" => forms = choose(value, &Form::ALL, |form| form.name())?,
+                "--timeout" => timeouts = value.split(',').map(timeout).collect::<Result<_>>()?,
+                _ => bail!("unknown option {option}"),
+            }
+        }
+        let depth = Depth::Long(rounds);
+        let probe = (rounds > 0).then_some(Probe { places, forms, timeouts, depth });
+        Ok(Self { probe, kills: (kills > 0).then_some(kills), docs })
+    }
+
+    async fn run(&self) -> Result<()> {
+        let needed = match self.kills {
+            Some(_) => vec![Peer::ZooKeeper, Peer::Network, Peer::Curator],
+            None => vec![Peer::ZooKeeper, Peer::Network],
+        };
+        if !peers::ready("outage", &needed) {
+            return Ok(());
+        }
+        let findings = match &self.probe {
+            Some(probe) => probe.run().await?,
+            None => Findings::default(),
+        };
+        let kills = match self.kills {
+            Some(times) => Some(kills::run(times).await?),
+            None => None,
+        };
+
+        if self.probe.is_some() {
+            println!("\n{}", report::table(&findings.samples));
+        }
+        if let Some(kills) = &kills {
+            println!("\n{}", report::table_of_kills(kills));
+        }
+        if let Some(docs) = &self.docs {
+            report::write(docs, &findings.samples, kills.as_ref())?;
+        }
+        judge(&findings)?;
+        if self.probe.is_some() {
+            judge_defaults().await?;
+        }
+        kills.as_ref().map_or(Ok(()), judge_kills)
+    }
+}
+
+/// Every outage that is shorter than promised has ended nothing, and there were such outages.
+fn judge(findings: &Findings) -> Result<()> {
+    let broken = findings.samples.iter().filter(|sample| sample.breaks_the_promise());
+    let broken = broken.map(report::line);
+    let problems: Vec<_> = broken
+        .chain(findings.failures.iter().cloned())
+        .chain(report::not_judged(&findings.samples))
+        .map(|problem| format!("\n  {problem}"))
+        .collect();
+    ensure!(problems.is_empty(), "{} problems:{}", problems.len(), problems.concat());
+    Ok(())
+}
+
+/// Whoever chooses nothing gets enough for the usual outage.
+async fn judge_defaults() -> Result<()> {
+    let session = Timeout::Default.of(Kind::Run).await?;
+    for place in Place::ALL {
+        for form in place.forms() {
+            let promised = promised(place, session, Kind::Run);
+            ensure!(
+                promised >= RUN_AT_DEFAULTS,
+                "by default ({session:?}) `run` is promised to survive {promised:?} of {}, less \
+                 than {RUN_AT_DEFAULTS:?}",
+                form.title()
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Curator's figures are what they are; ours must be zero.
+fn judge_kills(kills: &Kills) -> Result<()> {
+    let ours = kills.records.iter().filter(|record| record.program != Program::Curator);
+    let broken: Vec<_> = ours
+        .filter(|record| record.is_lost || record.overlap > 0.0)
+        .map(|record| format!("\n  {record:?}"))
+        .collect();
+    ensure!(
+        broken.is_empty(),
+        "{} holders have lost their locks:{}",
+        broken.len(),
+        broken.concat()
+    );
+    Ok(())
+}
+
+fn timeout(value: &str) -> Result<Timeout> {
+    match value {
+        "default" => Ok(Timeout::Default),
+        seconds => Ok(Timeout::Seconds(seconds.parse().context("--timeout")?)),
+    }
+}
+
+fn choose<T: Copy>(value: &str, all: &[T], name: impl Fn(&T) -> &'static str) -> Result<Vec<T>> {
+    let find = |wanted: &str| {
+        let known: Vec<_> = all.iter().map(&name).collect();
+        let found = all.iter().find(|one| name(one) == wanted).copied();
+        found.with_context(|| format!("{wanted} is none of {}", known.join(", ")))
+    };
+    value.split(',').map(find).collect()
+}
+
+/// Where the programs are that use other libraries.
+fn interop() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/interop"))
+}

@@ -1,0 +1,137 @@
+//! The checks that are to catch a bug, and how one shows in what they print.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use anyhow::{Context, Result, bail};
+
+use crate::mutants::patch::{Check, Touched};
+use crate::proof::PROFILE;
+use crate::test::command;
+
+/// Cargo in the copy of the sources, with a folder for what it builds.
+pub(super) struct Checks {
+    tree: PathBuf,
+    target: PathBuf,
+}
+
+impl Checks {
+    pub(super) fn new(tree: PathBuf, target: PathBuf) -> Self {
+        Self { tree, target }
+    }
+
+    /// Type-checks what a patch touches.
+    pub(super) fn compile(&self, touched: &BTreeSet<Touched>) -> Result<()> {
+        for touched in touched {
+            let (manifest, what) = match touched {
+                Touched::Package(folder) => (format!("crates/{folder}/Cargo.toml"), vec!["--lib"]),
+                Touched::Suite(suite) => {
+                    ("tests/Cargo.toml".to_owned(), vec!["--test", suite.as_str()])
+                }
+            };
+            let mut check = self.cargo(&["check", "--quiet", "--manifest-path", &manifest]);
+            built(check.args(what))?;
+        }
+        Ok(())
+    }
+
+    /// Builds a check. What does not compile is not caught.
+    pub(super) fn build(&self, check: &Check) -> Result<()> {
+        built(self.test(check).arg("--no-run"))
+    }
+
+    /// How the present sources fail it; `None` if they do not.
+    pub(super) fn run(&self, check: &Check) -> Result<Option<String>> {
+        let mut run = self.test(check);
+        run.arg("--").args(arguments(check));
+        if let Check::Leases { seeds } = check {
+            run.env("LOCKKEEPER_LEASE_SEEDS", seeds.to_string());
+        }
+        let output = run.output().context("cannot start cargo")?;
+        if output.status.success() {
+            return Ok(None);
+        }
+        let text = text(&output);
+        match symptom(&text) {
+            Some(how) => Ok(Some(how)),
+            None => bail!("{check}: the suite does not run:\n{text}"),
+        }
+    }
+
+    fn test(&self, check: &Check) -> Command {
+        let (manifest, what) = match check {
+            Check::Simulation { .. } => ("tests".to_owned(), vec!["--test", "simulation"]),
+            Check::Partition { .. } => ("tests".to_owned(), vec!["--test", "partition"]),
+            Check::Leases { .. } => ("crates/session".to_owned(), vec!["--test", "leases"]),
+            Check::UnitTests { folder, .. } => (format!("crates/{folder}"), vec!["--lib"]),
+        };
+        let mut test = self.cargo(&["test", "--quiet", "--profile", PROFILE]);
+        test.args(["--manifest-path", &format!("{manifest}/Cargo.toml")]).args(what);
+        test
+    }
+
+    fn cargo(&self, arguments: &[&str]) -> Command {
+        let mut command = command(arguments);
+        command.current_dir(&self.tree).env("CARGO_TARGET_DIR", &self.target);
+        // As the simulation is exactly repeatable, and the same for all, so that tokio is built once.
+        command.env("RUSTFLAGS", "--cfg tokio_unstable");
+        command
+    }
+}
+
+fn arguments(check: &Check) -> Vec<String> {
+    let words: &[&str] = match check {
+        Check::Leases { .. } => &[],
+        Check::UnitTests { filter, .. } => &[filter],
+        Check::Simulation { seeds } => &["run", "--seeds", &seeds.to_string()],
+        Check::Partition { form } => {
+            &["run", "--runs", "1", "--peers", "lockkeeper", "--form", form]
+        }
+    };
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+fn built(command: &mut Command) -> Result<()> {
+    let output = command.output().context("cannot start cargo")?;
+    if !output.status.success() {
+        bail!("it does not compile:\n{}", text(&output));
+    }
+    Ok(())
+}
+
+fn text(output: &Output) -> String {
+    (String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr)).into_owned()
+}
+
+/// What a suite that found something says, with the seed if there is one; `None` if it says nothing
+/// of the kind.
+fn symptom(text: &str) -> Option<String> {
+    let after = |words| text.lines().find_map(move |line| line.strip_prefix(words));
+    let beliefs = || text.lines().find(|line| line.starts_with("error: two holders for "));
+    let test = || text.lines().find_map(|line| line.strip_suffix(" --- FAILED"));
+    let how = after("violated: ").or_else(beliefs).or_else(test)?.trim_start_matches("error: ");
+    let how = how.split(". Again").next().unwrap_or_default();
+
+    let number = |line: &str| line.split(|c: char| !c.is_ascii_digit()).next()?.parse::<u64>().ok();
+    Some(match after("seed ").and_then(number) {
+        Some(seed) => format!("{how} (seed {seed})"),
+        None => how.to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_symptom_is_what_a_suite_says_and_not_what_a_compiler_says() {
+        let simulation = "0.1 s held\nseed 7 failed\nviolated: nobody waits for ever\nagain: x\n";
+        assert_eq!(symptom(simulation).unwrap(), "nobody waits for ever (seed 7)");
+        let libtest = "F.\nno_session_expires --- FAILED\n\nseed 12: told 4s, expired at 3s\n";
+        assert_eq!(symptom(libtest).unwrap(), "no_session_expires (seed 12)");
+        let partition = "form\nerror: two holders for 8.060 s. Again: cargo xtask partition\n";
+        assert_eq!(symptom(partition).unwrap(), "two holders for 8.060 s");
+        assert_eq!(symptom("error[E0425]: cannot find value `seed` in this scope"), None);
+    }
+}

@@ -1,0 +1,267 @@
+//! A deliberate bug as a file.
+//!
+//! ```text
+//! The server answers before its disk has synced.
+//!
+//! Caught by: simulation, 3000 seeds
+//!
+//! diff --git a/tests/simulation/server.rs b/tests/simulation/server.rs
+//! ...
+//! ```
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use anyhow::{Context, Error, Result, bail};
+
+/// Where the patches are.
+const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/mutants");
+
+const CAUGHT_BY: &str = "Caught by: ";
+
+/// A deliberate bug.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Patch {
+    pub(super) name: String,
+    pub(super) file: PathBuf,
+    /// What the bug is, in a sentence.
+    pub(super) what: String,
+    pub(super) check: Check,
+    /// The files that it changes, from the root of the sources.
+    pub(super) files: BTreeSet<PathBuf>,
+}
+
+/// The check that is to catch a bug.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Check {
+    /// `leases, 500 seeds`: the suite of the session's leases, each test with as many seeds.
+    Leases { seeds: u64 },
+    /// `unit tests of session, lease`: those in `crates/session` with `lease` in their names.
+    UnitTests { folder: String, filter: String },
+    /// `simulation, 100 seeds`: as many as the bug may live through.
+    Simulation { seeds: u64 },
+    /// `partition, follower`: one run of a form, which takes real servers.
+    Partition { form: String },
+}
+
+impl Patch {
+    /// Every deliberate bug, by name.
+    pub(super) fn all() -> Result<Vec<Self>> {
+        let mut patches = Vec::new();
+        let entries = std::fs::read_dir(FOLDER).with_context(|| format!("cannot read {FOLDER}"))?;
+        for entry in entries {
+            let file = entry?.path();
+            patches.push(Self::read(&file).with_context(|| file.display().to_string())?);
+        }
+        patches.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(patches)
+    }
+
+    fn read(file: &Path) -> Result<Self> {
+        let file = file.canonicalize()?;
+        if file.extension().is_none_or(|extension| extension != "patch") {
+            bail!("it is not a patch");
+        }
+        let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let text = std::fs::read_to_string(&file)?;
+        Self::parse(name, file, &text)
+    }
+
+    fn parse(name: String, file: PathBuf, text: &str) -> Result<Self> {
+        let (words, diff) = text.split_once("\ndiff --git ").context("it has no diff")?;
+        let (what, check) = words.split_once(CAUGHT_BY).context("no line says what catches it")?;
+        let what = what.split_whitespace().collect::<Vec<_>>().join(" ");
+        if what.is_empty() {
+            bail!("it does not begin with what the bug is");
+        }
+        let files = diff.lines().filter_map(|line| line.strip_prefix("+++ b/"));
+        let files = files.map(PathBuf::from).collect();
+        Ok(Self { name, file, what, check: check.trim().parse()?, files })
+    }
+
+    /// The packages and suites that it touches.
+    pub(super) fn touched(&self) -> Result<BTreeSet<Touched>> {
+        self.files.iter().map(|file| Touched::of(file)).collect()
+    }
+}
+
+impl FromStr for Check {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let (kind, rest) = text.split_once(", ").unwrap_or((text, ""));
+        match (kind, rest) {
+            ("leases", seeds) => Ok(Self::Leases { seeds: parse_seeds(seeds)? }),
+            ("simulation", seeds) => Ok(Self::Simulation { seeds: parse_seeds(seeds)? }),
+            ("partition", form) if !form.is_empty() => {
+                Ok(Self::Partition { form: form.to_owned() })
+            }
+            (kind, filter) if !filter.is_empty() && kind.starts_with("unit tests of ") => {
+                let folder = kind.trim_start_matches("unit tests of ").to_owned();
+                Ok(Self::UnitTests { folder, filter: filter.to_owned() })
+            }
+            _ => bail!("unknown check: {text}"),
+        }
+    }
+}
+
+fn parse_seeds(text: &str) -> Result<u64> {
+    let number = text.strip_suffix(" seeds").context("how many seeds?")?;
+    number.parse().with_context(|| format!("not a number: {number}"))
+}
+
+/// As it is written in a patch.
+impl fmt::Display for Check {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Leases { seeds } => write!(f, "leases, {seeds} seeds"),
+            Self::UnitTests { folder, filter } => write!(f, "unit tests of {folder}, {filter}"),
+            Self::Simulation { seeds } => write!(f, "simulation, {seeds} seeds"),
+            Self::Partition { form } => write!(f, "partition, {form}"),
+        }
+    }
+}
+
+/// What a changed file belongs to.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Touched {
+    /// A package in `crates`, by its folder.
+    Package(String),
+    /// A suite in `tests`, by its folder.
+    Suite(String),
+}
+
+impl Touched {
+    fn of(file: &Path) -> Result<Self> {
+        let parts: Option<Vec<_>> = file.iter().map(|part| part.to_str()).collect();
+        match parts.unwrap_or_default().as_slice() {
+            ["crates", folder, "src", ..] => Ok(Self::Package((*folder).to_owned())),
+            ["tests", folder, _, ..] => Ok(Self::Suite((*folder).to_owned())),
+            _ => bail!("{}: neither code of a package nor of a suite", file.display()),
+        }
+    }
+}
+
+/// Those with these names, or all if there are none.
+pub(super) fn only(all: Vec<Patch>, names: &[String]) -> Result<Vec<Patch>> {
+    let is_known = |name: &&String| all.iter().any(|patch| patch.name == **name);
+    if let Some(unknown) = names.iter().find(|name| !is_known(name)) {
+        bail!("there is no {unknown} in tests/mutants");
+    }
+    let is_wanted = |patch: &Patch| names.is_empty() || names.contains(&patch.name);
+    Ok(all.into_iter().filter(is_wanted).collect())
+}
+
+/// Some of those that need no real servers.
+pub(super) fn sample(all: Vec<Patch>, count: usize, seed: u64) -> Vec<Patch> {
+    let takes_servers = |patch: &Patch| matches!(patch.check, Check::Partition { .. });
+    let candidates = all.into_iter().filter(|patch| !takes_servers(patch));
+    fastrand::Rng::with_seed(seed).choose_multiple(candidates, count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "\
+Two lines say
+what the bug is.
+
+Caught by: simulation, 100 seeds
+
+diff --git a/crates/session/src/lease.rs b/crates/session/src/lease.rs
+--- a/crates/session/src/lease.rs
++++ b/crates/session/src/lease.rs
+@@ -1,1 +1,1 @@
+-a
++b
+diff --git a/tests/simulation/server.rs b/tests/simulation/server.rs
+--- a/tests/simulation/server.rs
++++ b/tests/simulation/server.rs
+@@ -1,1 +1,1 @@
+-a
++b
+";
+
+    fn parse(text: &str) -> Result<Patch> {
+        Patch::parse("name".to_owned(), PathBuf::from("name.patch"), text)
+    }
+
+    fn named(name: &str, check: &str) -> Patch {
+        let patch = parse(TEXT).unwrap();
+        Patch { name: name.to_owned(), check: check.parse().unwrap(), ..patch }
+    }
+
+    fn names(patches: &[Patch]) -> Vec<&str> {
+        patches.iter().map(|patch| patch.name.as_str()).collect()
+    }
+
+    #[test]
+    fn a_patch_says_what_it_is_what_catches_it_and_what_it_touches() {
+        let patch = parse(TEXT).unwrap();
+        assert_eq!(patch.what, "Two lines say what the bug is.");
+        assert_eq!(patch.check, Check::Simulation { seeds: 100 });
+        let touched = [Touched::Package("session".into()), Touched::Suite("simulation".into())];
+        assert_eq!(patch.touched().unwrap(), BTreeSet::from(touched));
+    }
+
+    #[test]
+    fn a_patch_without_one_of_its_parts_is_refused() {
+        let (_, without_words) = TEXT.split_once("\n\n").unwrap();
+        assert!(parse(without_words).is_err());
+        assert!(parse(&TEXT.replace("Caught by", "Found by")).is_err());
+        assert!(parse(&TEXT.replace("100 seeds", "some seeds")).is_err());
+        let (without_diff, _) = TEXT.split_once("diff ").unwrap();
+        assert!(parse(without_diff).is_err());
+        let elsewhere = TEXT.replace("crates/session/src/lease.rs", "xtask/src/main.rs");
+        assert!(parse(&elsewhere).unwrap().touched().is_err());
+    }
+
+    #[test]
+    fn each_check_is_read_as_it_is_shown() {
+        let all = [
+            "leases, 500 seeds",
+            "unit tests of session, lease",
+            "simulation, 7 seeds",
+            "partition, link",
+        ];
+        for text in all {
+            assert_eq!(text.parse::<Check>().unwrap().to_string(), text);
+        }
+        for text in [
+            "",
+            "leases",
+            "leases, all seeds",
+            "simulation",
+            "partition",
+            "unit tests of session",
+            "model",
+        ] {
+            assert!(text.parse::<Check>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn names_choose_and_an_unknown_one_is_an_error() {
+        let all = ["a", "b", "c"].map(|name| named(name, "leases, 9 seeds")).to_vec();
+        let chosen = only(all.clone(), &["c".to_owned(), "a".to_owned()]).unwrap();
+        assert_eq!(names(&chosen), ["a", "c"]);
+        assert_eq!(only(all.clone(), &[]).unwrap(), all);
+        assert!(only(all, &["d".to_owned()]).is_err());
+    }
+
+    #[test]
+    fn a_sample_follows_from_its_seed_and_needs_no_servers() {
+        let mut all = ["a", "b", "c", "d", "e"].map(|name| named(name, "leases, 9 seeds")).to_vec();
+        all.push(named("f", "partition, follower"));
+        let samples: Vec<_> = (0..50).map(|seed| sample(all.clone(), 2, seed)).collect();
+        for (seed, chosen) in (0..).zip(&samples) {
+            assert_eq!(chosen, &sample(all.clone(), 2, seed));
+            assert!(chosen.len() == 2 && chosen[0] != chosen[1]);
+        }
+        let seen: BTreeSet<_> = samples.iter().flat_map(|chosen| names(chosen)).collect();
+        assert_eq!(seen, BTreeSet::from(["a", "b", "c", "d", "e"]));
+    }
+}
