@@ -4,7 +4,7 @@
 //! The order is that of the engine: requests, changes, one sync for all that wait, and only then
 //! the replies; meanwhile the next requests are handled.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -85,7 +85,7 @@ impl Host {
         let machine = Machine {
             inbox: self.listener.open(),
             server,
-            clients: HashMap::new(),
+            clients: BTreeMap::new(),
             line: Vec::new(),
             start: self.start,
             wall: Arc::clone(&self.wall),
@@ -150,7 +150,8 @@ struct Batch {
 struct Machine {
     inbox: mpsc::UnboundedReceiver<Arrival>,
     server: Server,
-    clients: HashMap<ConnectionId, Client>,
+    /// In one order: they are told of a crash in it.
+    clients: BTreeMap<ConnectionId, Client>,
     /// What waits for the disk.
     line: Vec<Batch>,
     start: Instant,

@@ -201,6 +201,8 @@ impl ExclusiveNode {
             let _ = status.wait_for(|status| lost(status.contact)).await;
         };
         tokio::select! {
+            // One order, so that a simulation can be repeated.
+            biased;
             result = self.node_gone() => result,
             () = out_of_reach => Err(AcquireError::Unreachable { path: self.path.clone() }),
         }
