@@ -12,7 +12,7 @@ use crate::dial::{Dialer, Nature, Tried};
 use crate::driver::{Failures, drive};
 use crate::shared::Shared;
 use crate::world::{Reality, World};
-use crate::{ConnectError, ConnectString, SessionIdentity};
+use crate::{ConnectError, ConnectString, DefaultAcl, SessionIdentity};
 
 /// The options of a [`Client`].
 #[derive(Clone, Debug)]
@@ -23,6 +23,8 @@ pub struct ClientBuilder {
     /// Whether the world speaks TLS.
     encrypts: bool,
     connect_timeout: Duration,
+    /// `None`: as the credentials suggest.
+    acl: Option<DefaultAcl>,
 }
 
 impl Default for ClientBuilder {
@@ -32,6 +34,7 @@ impl Default for ClientBuilder {
             world: Arc::new(Reality),
             encrypts: false,
             connect_timeout: Duration::from_secs(10),
+            acl: None,
         }
     }
 }
@@ -74,6 +77,14 @@ impl ClientBuilder {
     /// Shows credentials of any scheme to every server.
     pub fn credentials(mut self, scheme: &str, secret: impl Into<Bytes>) -> Self {
         self.config.credentials.push(Credentials { scheme: scheme.into(), secret: secret.into() });
+        self
+    }
+
+    /// The access control list of the znodes that the client creates: the places in a queue, what
+    /// is missing above them, and what is beside them. Default: [`DefaultAcl::Creator`] with
+    /// credentials of the scheme `digest`, else [`DefaultAcl::Open`].
+    pub fn default_acl(mut self, acl: DefaultAcl) -> Self {
+        self.acl = Some(acl);
         self
     }
 
@@ -166,6 +177,13 @@ impl ClientBuilder {
         Ok(servers)
     }
 
+    fn chosen_acl(&self) -> DefaultAcl {
+        // A certificate is no sign: hosts that share a lock have one each.
+        let has_digest = || self.config.credentials.iter().any(|shown| shown.scheme == "digest");
+        let usual = || if has_digest() { DefaultAcl::Creator } else { DefaultAcl::Open };
+        self.acl.clone().unwrap_or_else(usual)
+    }
+
     /// Starts the task that keeps the session connected.
     fn start(&self, servers: ConnectString, shared: Shared) -> (Client, watch::Receiver<Tried>) {
         let dialer = Dialer::new(servers.hosts, Arc::clone(&self.world));
@@ -173,7 +191,7 @@ impl ClientBuilder {
         let failures = Failures::default();
         let failed = failures.subscribe();
 
-        let client = Client::new(Arc::clone(&shared), servers.chroot);
+        let client = Client::new(Arc::clone(&shared), servers.chroot, &self.chosen_acl());
         self.world.spawn(Box::pin(drive(shared, dialer, failures)));
         (client, failed)
     }

@@ -9,8 +9,8 @@ use lockkeeper_session::{
     Cleanup, Contact, Credentials, Instant, LeaseState, Session, Timing, WatchKind,
 };
 use lockkeeper_wire::{
-    Acl, AddWatchMode, AddWatchRequest, ClientInfo, CreateMode, CreateRequest, CreateTtlRequest,
-    DeleteRequest, ErrorCode, List, OpCode, OpenCreate, Outgoing as _, PathRequest,
+    Acl, AddWatchMode, AddWatchRequest, ClientInfo, Create, CreateMode, CreateRequest,
+    CreateTtlRequest, DeleteRequest, ErrorCode, List, OpCode, Outgoing as _, PathRequest,
     PathWatchRequest, ReadOp, ReadResult, ReconfigRequest, Request, Response, SessionId,
     SetAclRequest, SetDataRequest, Stat, ZnodePath,
 };
@@ -21,8 +21,8 @@ use crate::reply::{Answer, Reply};
 use crate::shared::{Shared, WatchSink};
 use crate::watcher::strip_chroot;
 use crate::{
-    ClientBuilder, Clock, ConnectError, Error, Hold, HoldState, SessionIdentity, Transaction,
-    WatchStream, WatchedReply, Watcher,
+    ClientBuilder, Clock, ConnectError, DefaultAcl, Error, Hold, HoldState, SessionIdentity,
+    Transaction, WatchStream, WatchedReply, Watcher,
 };
 
 /// How a client stands with its servers.
@@ -59,6 +59,8 @@ pub type Listing = (Vec<String>, Stat);
 #[derive(Clone, Debug)]
 pub struct Client {
     inner: Arc<Inner>,
+    /// What [`DefaultAcl::entries`] says, unless that is that everyone may do everything.
+    acl: Option<Arc<[Acl]>>,
 }
 
 #[derive(Debug)]
@@ -77,8 +79,8 @@ impl Drop for Inner {
 const ANY_VERSION: i32 = -1;
 
 impl Client {
-    pub(crate) fn new(shared: Arc<Shared>, chroot: ZnodePath) -> Self {
-        Self { inner: Arc::new(Inner { shared, chroot }) }
+    pub(crate) fn new(shared: Arc<Shared>, chroot: ZnodePath, acl: &DefaultAcl) -> Self {
+        Self { inner: Arc::new(Inner { shared, chroot }), acl: acl.to_shared() }
     }
 
     /// Connects with the default options; see [`ClientBuilder::connect`].
@@ -164,6 +166,23 @@ impl Client {
         &self.inner.chroot
     }
 
+    /// The same client, which creates znodes with another access control list unless a request
+    /// names one.
+    #[must_use]
+    pub fn with_default_acl(&self, acl: &DefaultAcl) -> Self {
+        Self { inner: Arc::clone(&self.inner), acl: acl.to_shared() }
+    }
+
+    /// The access control list of the znodes that it creates, unless a request names another.
+    pub fn default_acl(&self) -> Vec<Acl> {
+        self.acl.as_deref().map_or_else(Acl::open, <[Acl]>::to_vec)
+    }
+
+    /// Whether everyone may do everything with the znodes that it creates.
+    pub fn creates_open(&self) -> bool {
+        self.acl.is_none()
+    }
+
     /// Ends the session: waits until everything that must be deleted is, then closes it. Without
     /// a server that takes a session timeout at most, after which the session expires by itself.
     ///
@@ -234,14 +253,14 @@ impl Client {
 
     // ----- writes -----------------------------------------------------------------------------
 
-    /// Creates a node that everyone may do everything with.
+    /// Creates a node, with the client's [`DefaultAcl`].
     pub fn create(
         &self,
         path: &ZnodePath,
         data: impl Into<Bytes>,
         mode: CreateMode,
     ) -> Reply<Created> {
-        self.create_with_acl(path, data, mode, Acl::open())
+        self.create_with_acl(path, data, mode, self.default_acl())
     }
 
     /// Creates a node with an access control list. The modes with a time to live need
@@ -280,7 +299,7 @@ impl Client {
         known: Option<&ZnodePath>,
     ) -> (Reply<Created>, Option<Reply<Listing>>) {
         let (full_path, full_listed) = (self.full_text(path), self.full_text(listed));
-        let create = OpenCreate { path: &full_path, data, mode };
+        let create = Create { path: &full_path, data, mode, acl: self.acl.as_deref() };
         let list = List { path: &full_listed };
         let ops = [create.op(), list.op()];
         let known = known.map(|known| self.full_text(known));
@@ -299,7 +318,7 @@ impl Client {
         mode: CreateMode,
         ttl: Duration,
     ) -> Reply<Created> {
-        let request = create_request(self.full(path), data.into(), mode, Acl::open());
+        let request = create_request(self.full(path), data.into(), mode, self.default_acl());
         let request = Request::CreateTtl(CreateTtlRequest {
             path: request.path,
             data: request.data,
@@ -350,7 +369,7 @@ impl Client {
         }
         for path in above.into_iter().rev() {
             let mode = CreateMode::Persistent;
-            let request = create_request(path.to_string(), Bytes::new(), mode, Acl::open());
+            let request = create_request(path.to_string(), Bytes::new(), mode, self.default_acl());
             match self.send(&path, Request::Create2(request), |_, _| Some(())).await {
                 Err(error) if error.code() != Some(ErrorCode::NodeExists) => return Err(error),
                 _ => {}

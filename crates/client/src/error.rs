@@ -83,6 +83,9 @@ impl Error {
             RequestError::Server(ErrorCode::NoAuth) => {
                 "show credentials that its access control list allows"
             }
+            RequestError::Server(ErrorCode::InvalidAcl) => {
+                "show credentials if the list names the creator, and check its schemes and ids"
+            }
             RequestError::Server(ErrorCode::NoNode) => "create it, or its parent, first",
             RequestError::Server(ErrorCode::QuotaExceeded) => "raise the quota or delete nodes",
             RequestError::ConnectionLost(Outcome::Unknown) => {

@@ -34,9 +34,10 @@ impl Transaction {
         self.with(Op::Check(CheckRequest { path, version }))
     }
 
-    /// Creates a node that everyone may do everything with.
+    /// Creates a node, with the client's [`DefaultAcl`](crate::DefaultAcl).
     pub fn create(self, path: &ZnodePath, data: impl Into<Bytes>, mode: CreateMode) -> Self {
-        self.create_with_acl(path, data, mode, Acl::open())
+        let acl = self.client.default_acl();
+        self.create_with_acl(path, data, mode, acl)
     }
 
     /// Creates a node with an access control list.
@@ -62,7 +63,8 @@ impl Transaction {
         mode: CreateMode,
         ttl: std::time::Duration,
     ) -> Self {
-        let request = create_request(self.client.full(path), data.into(), mode, Acl::open());
+        let request =
+            create_request(self.client.full(path), data.into(), mode, self.client.default_acl());
         self.with(Op::CreateTtl(CreateTtlRequest {
             path: request.path,
             data: request.data,

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use lockkeeper_wire::{
-    ConnectRequest, ConnectResponse, CreateMode, CreateRequest, Decoder, DeleteRequest, ErrorCode,
-    EventKind, KeeperState, MAX_FRAME, OpCode, OpResult, OpenCreate, Outgoing as _, PathRequest,
+    ConnectRequest, ConnectResponse, Create, CreateMode, CreateRequest, Decoder, DeleteRequest,
+    ErrorCode, EventKind, KeeperState, MAX_FRAME, OpCode, OpResult, Outgoing as _, PathRequest,
     PathWatchRequest, Record, ReplyHeader, Request, RequestHeader, Response, SessionId, Stat,
     WatchEvent, ZnodePath, Zxid, split_frame, write_frame, xid,
 };
@@ -1023,9 +1023,9 @@ fn a_request_over_the_limit_is_refused_and_harms_no_other() {
 }
 
 /// A create that is written from where its parts are.
-fn borrowed() -> OpenCreate<'static> {
+fn borrowed() -> Create<'static> {
     static NOTHING: Bytes = Bytes::new();
-    OpenCreate { path: "/b", data: &NOTHING, mode: CreateMode::Persistent }
+    Create { path: "/b", data: &NOTHING, mode: CreateMode::Persistent, acl: None }
 }
 
 #[test]
@@ -1055,7 +1055,7 @@ fn a_borrowed_request_is_refused_once_the_session_is_closing() {
 fn a_borrowed_request_over_the_limit_is_refused_and_harms_no_other() {
     let mut world = World::connected();
     let data = Bytes::from(vec![0; MAX_FRAME]);
-    let large = OpenCreate { data: &data, ..borrowed() };
+    let large = Create { data: &data, ..borrowed() };
     world.session.submit_borrowed(world.now, large, 1);
     world.session.submit_borrowed(world.now, borrowed(), 2);
     let results = world.results();

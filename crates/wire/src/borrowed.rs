@@ -2,7 +2,7 @@
 
 use bytes::{Bytes, BytesMut};
 
-use crate::codec::put_text;
+use crate::codec::{put_list, put_text};
 use crate::request::RequestHeader;
 use crate::{
     Acl, CreateMode, CreateRequest, OpCode, PathWatchRequest, Permissions, Record, Request,
@@ -34,19 +34,20 @@ impl Outgoing for Request {
     }
 }
 
-/// Creates a node that everyone may do everything with: a [`Request::Create2`], or a
-/// [`Request::CreateContainer`].
+/// Creates a node: a [`Request::Create2`], or a [`Request::CreateContainer`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OpenCreate<'a> {
+pub struct Create<'a> {
     /// The node; for a sequential one, its name without the number.
     pub path: &'a str,
     /// Its data.
     pub data: &'a Bytes,
     /// What kind of node.
     pub mode: CreateMode,
+    /// Who may do what with it; `None`: everyone may do everything.
+    pub acl: Option<&'a [Acl]>,
 }
 
-impl Outgoing for OpenCreate<'_> {
+impl Outgoing for Create<'_> {
     fn op(&self) -> OpCode {
         match self.mode {
             CreateMode::Container => OpCode::CreateContainer,
@@ -58,17 +59,23 @@ impl Outgoing for OpenCreate<'_> {
         RequestHeader { xid, op: self.op().code() }.encode(out);
         put_text(out, self.path);
         self.data.encode(out);
-        // `Acl::open`: a list of one entry.
-        1_i32.encode(out);
-        Permissions::ALL.encode(out);
-        put_text(out, Acl::WORLD);
-        put_text(out, Acl::ANYONE);
+        match self.acl {
+            Some(acl) => put_list(out, acl),
+            None => {
+                // `Acl::open`: a list of one entry.
+                1_i32.encode(out);
+                Permissions::ALL.encode(out);
+                put_text(out, Acl::WORLD);
+                put_text(out, Acl::ANYONE);
+            }
+        }
         self.mode.flags().encode(out);
     }
 
     fn into_request(self) -> Request {
         let (path, data, flags) = (self.path.to_owned(), self.data.clone(), self.mode.flags());
-        let request = CreateRequest { path, data, acl: Acl::open(), flags };
+        let acl = self.acl.map_or_else(Acl::open, <[Acl]>::to_vec);
+        let request = CreateRequest { path, data, acl, flags };
         match self.mode {
             CreateMode::Container => Request::CreateContainer(request),
             _ => Request::Create2(request),
@@ -114,9 +121,11 @@ mod tests {
         let (path, data) = ("/locks/ä", &Bytes::from_static(b"data"));
         for mode in [CreateMode::Persistent, CreateMode::EphemeralSequential, CreateMode::Container]
         {
-            let create = OpenCreate { path, data, mode };
-            assert_eq!(create.op(), create.into_request().op(), "{mode:?}");
-            assert_eq!(encoded(&create), encoded(&create.into_request()), "{mode:?}");
+            for acl in [None, Some(&Acl::creator_all()[..])] {
+                let create = Create { path, data, mode, acl };
+                assert_eq!(create.op(), create.into_request().op(), "{mode:?}");
+                assert_eq!(encoded(&create), encoded(&create.into_request()), "{create:?}");
+            }
         }
         let list = List { path };
         assert_eq!(list.op(), list.into_request().op());

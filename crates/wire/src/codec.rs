@@ -115,10 +115,7 @@ impl Record for String {
 
 impl<T: Record> Record for Vec<T> {
     fn encode(&self, out: &mut BytesMut) {
-        put_len(out, self.len());
-        for item in self {
-            item.encode(out);
-        }
+        put_list(out, self);
     }
 
     fn decode(input: &mut Decoder) -> Result<Self, DecodeError> {
@@ -140,6 +137,14 @@ impl<T: Record> Record for Vec<T> {
 pub(crate) fn put_text(out: &mut BytesMut, text: &str) {
     put_len(out, text.len());
     out.put_slice(text.as_bytes());
+}
+
+/// Writes a list as [`Vec`] does.
+pub(crate) fn put_list<T: Record>(out: &mut BytesMut, items: &[T]) {
+    put_len(out, items.len());
+    for item in items {
+        item.encode(out);
+    }
 }
 
 /// Nothing that this project encodes comes near 2 GiB: frames are bounded at a megabyte or so.

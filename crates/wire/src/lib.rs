@@ -35,7 +35,7 @@ mod stat;
 mod watch;
 
 pub use acl::{Acl, Permissions};
-pub use borrowed::{List, OpenCreate, Outgoing};
+pub use borrowed::{Create, List, Outgoing};
 pub use codec::{Decoder, Record};
 pub use error::{DecodeError, ErrorCode};
 pub use frame::{FrameError, MAX_FRAME, split_frame, write_frame};

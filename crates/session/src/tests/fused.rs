@@ -21,7 +21,8 @@ fn acquire(world: &mut World, parent: &str) {
 /// Gives whether it lists, which it need not if the `known` node goes in the same transaction.
 fn enter(world: &mut World, parent: &str, known: Option<&str>) -> bool {
     let (node, data) = (format!("{parent}/new-"), Bytes::new());
-    let create = OpenCreate { path: &node, data: &data, mode: CreateMode::EphemeralSequential };
+    let mode = CreateMode::EphemeralSequential;
+    let create = Create { path: &node, data: &data, mode, acl: None };
     let listing = List { path: parent };
     world.session.submit_pair(world.now, (create, CREATE), (listing, LISTING), known)
 }
@@ -249,7 +250,8 @@ fn together_they_may_be_over_the_limit_that_each_is_below() {
     let long = format!("/locks/{}", "o".repeat(80));
     world.session.clean_up(world.now, Cleanup::Node(path(&long)), Some(DELETE));
     let (node, data) = (format!("/locks/{}", "n".repeat(80)), Bytes::new());
-    let create = OpenCreate { path: &node, data: &data, mode: CreateMode::EphemeralSequential };
+    let mode = CreateMode::EphemeralSequential;
+    let create = Create { path: &node, data: &data, mode, acl: None };
     let listing = List { path: "/locks" };
     world.session.submit_pair(world.now, (create, CREATE), (listing, LISTING), None);
     assert_eq!(ops(&world.requests()), APART);

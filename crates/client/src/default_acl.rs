@@ -1,0 +1,120 @@
+//! Who may do what with the znodes that a client creates.
+
+use std::str::FromStr;
+use std::sync::Arc;
+
+use lockkeeper_wire::{Acl, Permissions};
+
+/// The access control list of the znodes that a client creates, unless a request names another.
+///
+/// The permissions to create and to delete a znode are those of its *parent*: a list protects
+/// what is below a znode, and the data of the znode itself.
+///
+/// Written as a text, as the command takes it: `open`, `creator`, or entries as `zkCli` writes
+/// them, separated by commas: `digest:alice:6DY5WhzOfGsWQ1XFuIyzxkpwdPo=:cdrwa,world:anyone:r`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DefaultAcl {
+    /// Everyone may do everything.
+    Open,
+    /// Whoever has shown the credentials of the creator may do everything, and everyone may read.
+    /// The server refuses it ([`ErrorCode::InvalidAcl`](crate::ErrorCode::InvalidAcl)) for a
+    /// client that has shown none.
+    Creator,
+    /// These entries. One of the scheme `auth` with an empty id stands for the creator.
+    List(Vec<Acl>),
+}
+
+impl DefaultAcl {
+    /// The entries, to be sent.
+    pub fn entries(&self) -> Vec<Acl> {
+        match self {
+            Self::Open => Acl::open(),
+            // Waiters watch the znodes of those ahead of them, also of those with other credentials.
+            Self::Creator => [Acl::creator_all(), Acl::world(Permissions::READ)].concat(),
+            Self::List(entries) => entries.clone(),
+        }
+    }
+
+    /// What requests carry: nothing for the list that most have.
+    pub(crate) fn to_shared(&self) -> Option<Arc<[Acl]>> {
+        (*self != Self::Open).then(|| self.entries().into())
+    }
+}
+
+/// A text that is not an access control list.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{entry:?} is not an entry of an access control list: {why}")]
+pub struct AclError {
+    entry: String,
+    why: &'static str,
+}
+
+impl FromStr for DefaultAcl {
+    type Err = AclError;
+
+    fn from_str(text: &str) -> Result<Self, AclError> {
+        match text {
+            "open" => Ok(Self::Open),
+            "creator" => Ok(Self::Creator),
+            entries => entries.split(',').map(entry).collect::<Result<_, _>>().map(Self::List),
+        }
+    }
+}
+
+/// Reads `scheme:id:permissions`, where the id may contain colons.
+fn entry(text: &str) -> Result<Acl, AclError> {
+    let wrong = |why| AclError { entry: text.to_owned(), why };
+    let form = "write open, creator, or SCHEME:ID:PERMISSIONS with commas in between";
+    let (scheme, rest) = text.split_once(':').ok_or_else(|| wrong(form))?;
+    let (id, letters) = rest.rsplit_once(':').ok_or_else(|| wrong(form))?;
+
+    if scheme.is_empty() {
+        return Err(wrong("the scheme is missing, such as digest, x509, ip, auth or world"));
+    }
+    if id.is_empty() && scheme != "auth" {
+        return Err(wrong("the id is missing; only the scheme auth has none"));
+    }
+
+    let mut permissions = Permissions::default();
+    for letter in letters.chars() {
+        permissions = permissions
+            | match letter {
+                'c' => Permissions::CREATE,
+                'd' => Permissions::DELETE,
+                'r' => Permissions::READ,
+                'w' => Permissions::WRITE,
+                'a' => Permissions::ADMIN,
+                _ => return Err(wrong("permissions are letters of cdrwa")),
+            };
+    }
+    if permissions == Permissions::default() {
+        return Err(wrong("it allows nothing; permissions are letters of cdrwa"));
+    }
+    Ok(Acl { permissions, scheme: scheme.to_owned(), id: id.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_lists() {
+        assert_eq!("open".parse(), Ok(DefaultAcl::Open));
+        assert_eq!("creator".parse(), Ok(DefaultAcl::Creator));
+
+        let id = "alice:6DY5WhzOfGsWQ1XFuIyzxkpwdPo=".to_owned();
+        let digest = Acl { permissions: Permissions::ALL, scheme: "digest".to_owned(), id };
+        let list = [vec![digest], Acl::world(Permissions::READ), Acl::creator_all()].concat();
+        let text = "digest:alice:6DY5WhzOfGsWQ1XFuIyzxkpwdPo=:cdrwa,world:anyone:r,auth::cdrwa";
+        assert_eq!(text.parse(), Ok(DefaultAcl::List(list)));
+    }
+
+    #[test]
+    fn what_is_no_list_is_refused() {
+        let wrong = ["", "closed", "world:anyone", "world:anyone:", "world:anyone:x", ":a:r"];
+        for text in wrong.into_iter().chain(["world::r", "open,creator", "auth::r,"]) {
+            assert!(text.parse::<DefaultAcl>().is_err(), "{text}");
+        }
+    }
+}
