@@ -3,6 +3,7 @@
 //!
 //! A test is a function of a [`Backend`]; `contract!` makes one test for each server out of it.
 
+mod access;
 mod costs;
 mod exclusive;
 mod exclusive_faults;

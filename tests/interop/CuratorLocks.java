@@ -13,6 +13,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.stream.Stream;
 import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.CuratorFrameworkFactory;
+import org.apache.curator.framework.api.ACLProvider;
 import org.apache.curator.framework.recipes.locks.InterProcessLock;
 import org.apache.curator.framework.recipes.locks.InterProcessMultiLock;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
@@ -21,6 +22,8 @@ import org.apache.curator.framework.recipes.locks.InterProcessSemaphoreV2;
 import org.apache.curator.framework.recipes.locks.Lease;
 import org.apache.curator.retry.ExponentialBackoffRetry;
 import org.apache.zookeeper.CreateMode;
+import org.apache.zookeeper.ZooDefs;
+import org.apache.zookeeper.data.ACL;
 
 /**
  * Takes turns with one of Apache Curator's locks for some seconds, and checks each time, through
@@ -52,10 +55,38 @@ public final class CuratorLocks {
         this.room = new Room(state);
     }
 
+    private static CuratorFramework client(String connect, int sessionMillis) {
+        CuratorFrameworkFactory.Builder builder = CuratorFrameworkFactory.builder()
+                .connectString(connect)
+                .sessionTimeoutMs(sessionMillis)
+                .connectionTimeoutMs(sessionMillis)
+                .retryPolicy(new ExponentialBackoffRetry(50, 10));
+        String digest = System.getenv("CONTENDER_DIGEST");
+        if (digest != null) {
+            builder.authorization("digest", digest.getBytes(StandardCharsets.UTF_8));
+            builder.aclProvider(new CreatorAndReaders());
+        }
+        return builder.build();
+    }
+
+    /** The creator may do everything, and everyone may read. */
+    private static final class CreatorAndReaders implements ACLProvider {
+        @Override
+        public List<ACL> getDefaultAcl() {
+            List<ACL> acl = new ArrayList<>(ZooDefs.Ids.CREATOR_ALL_ACL);
+            acl.addAll(ZooDefs.Ids.READ_ACL_UNSAFE);
+            return acl;
+        }
+
+        @Override
+        public List<ACL> getAclForPath(String path) {
+            return getDefaultAcl();
+        }
+    }
+
     public static void main(String[] args) {
         int sessionMillis = Integer.parseInt(args[5]);
-        CuratorFramework client = CuratorFrameworkFactory.newClient(args[0], sessionMillis,
-                sessionMillis, new ExponentialBackoffRetry(50, 10));
+        CuratorFramework client = client(args[0], sessionMillis);
         int code;
         try (client) {
             client.start();

@@ -16,6 +16,7 @@ from pathlib import Path
 from kazoo.client import KazooClient
 from kazoo.recipe.lock import Lock, ReadLock, Semaphore, WriteLock
 from kazoo.retry import ForceRetryError
+from kazoo.security import CREATOR_ALL_ACL, READ_ACL_UNSAFE
 
 
 # The names of several locks below the path, and of their folders.
@@ -175,8 +176,17 @@ class Contender:
         time.sleep(self.random.uniform(0, most_ms) / 1000)
 
 
+def credentials():
+    """The creator may do everything, and everyone may read, if there are credentials."""
+    digest = os.environ.get("CONTENDER_DIGEST")
+    if not digest:
+        return {}
+    acl = CREATOR_ALL_ACL + READ_ACL_UNSAFE
+    return {"auth_data": [("digest", digest)], "default_acl": acl}
+
+
 def main(connect, kind, path, seconds, state, session_ms, name, seed):
-    client = KazooClient(hosts=connect, timeout=int(session_ms) / 1000)
+    client = KazooClient(hosts=connect, timeout=int(session_ms) / 1000, **credentials())
     client.start()
     try:
         contender = Contender(client, kind, path, Path(state), name, int(seed))

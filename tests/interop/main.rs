@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use lockkeeper::{Client, ErrorCode, Profile, SemaphoreLayout, ZnodePath};
+use lockkeeper::{Client, ErrorCode, Profile, SemaphoreLayout, ZnodePath, exposures};
 use lockkeeper_testkit::peers::{self, Peer};
 use lockkeeper_testkit::process::Process;
 use lockkeeper_testkit::zookeeper::shared_chroot;
@@ -46,6 +46,15 @@ use Language::{Java, Python};
 async fn mutex_with_curator_and_kazoo() -> Result<()> {
     let kind = Kind::Mutex(Profile::Curator);
     contest("a mutex", kind, "mutex", &[Java, Java, Python, Python]).await
+}
+
+/// All of them show the same credentials, and keep strangers out by an `ACLProvider` in Curator, a
+/// `default_acl` in kazoo, and what is ours by default.
+#[tokio::test]
+async fn mutex_with_curator_and_kazoo_and_credentials() -> Result<()> {
+    let kind = Kind::Mutex(Profile::Curator);
+    let (languages, digest) = ([Java, Java, Python, Python], Some(("ann", "secret")));
+    contest_of("a mutex with credentials", kind, "mutex", &languages, digest).await
 }
 
 #[tokio::test]
@@ -93,6 +102,17 @@ async fn several_locks_with_kazoo_and_its_own_names() -> Result<()> {
 const OURS: usize = 3;
 
 async fn contest(suite: &str, kind: Kind, theirs: &str, languages: &[Language]) -> Result<()> {
+    contest_of(suite, kind, theirs, languages, None).await
+}
+
+/// `digest`: the user and the password that all contenders show.
+async fn contest_of(
+    suite: &str,
+    kind: Kind,
+    theirs: &str,
+    languages: &[Language],
+    digest: Option<(&'static str, &'static str)>,
+) -> Result<()> {
     let mut needed = vec![Peer::ZooKeeper];
     needed.extend(languages.contains(&Java).then_some(Peer::Curator));
     needed.extend(languages.contains(&Python).then_some(Peer::Kazoo));
@@ -107,6 +127,7 @@ async fn contest(suite: &str, kind: Kind, theirs: &str, languages: &[Language]) 
         connect: shared_chroot().await?,
         kind,
         theirs: theirs.to_owned(),
+        digest,
         time: Duration::from_secs(if long { 30 } else { 8 }),
         random: fastrand::Rng::with_seed(seed),
         folder: scratch::folder()?,
@@ -124,6 +145,7 @@ struct Contest {
     connect: String,
     kind: Kind,
     theirs: String,
+    digest: Option<(&'static str, &'static str)>,
     time: Duration,
     random: fastrand::Rng,
     // Before the folder, so that nobody writes any more when it goes.
@@ -170,6 +192,9 @@ impl Contest {
         let seconds = time.as_secs().max(2).to_string();
         command.args([&self.connect, &self.theirs, PATH, &seconds]).arg(self.folder.path());
         command.args([SESSION_MS, &name, &self.random.u32(..).to_string()]);
+        if let Some((user, password)) = self.digest {
+            command.env("CONTENDER_DIGEST", format!("{user}:{password}"));
+        }
         let process = Process::spawn(&name, &command, self.folder.path())?;
         Ok(Program { name, language, process })
     }
@@ -252,6 +277,9 @@ impl Contest {
             );
             tokens_grow(&folder)?;
         }
+        if self.digest.is_some() {
+            strangers_stay_out(&self.connect).await?;
+        }
         self.nothing_is_left().await
     }
 
@@ -274,9 +302,23 @@ impl Contest {
     }
 
     async fn client(&self) -> Result<Client> {
-        let builder = Client::builder().session_timeout(Duration::from_secs(10));
+        let mut builder = Client::builder().session_timeout(Duration::from_secs(10));
+        if let Some((user, password)) = self.digest {
+            builder = builder.digest(user, password);
+        }
         Ok(builder.server_tick(Duration::from_millis(500)).connect(&self.connect).await?)
     }
+}
+
+/// Whoever made the znodes of the lock, in whatever language, made none that is open.
+async fn strangers_stay_out(connect: &str) -> Result<()> {
+    let (stranger, lock) = (Client::connect(connect).await?, ZnodePath::new(PATH)?);
+    ensure!(stranger.exists(&lock).await?.is_some(), "the lock is there");
+    let open = exposures(&stranger, &lock).await?;
+    ensure!(open.is_empty(), "open: {open:?}");
+    let refused = stranger.delete(&lock, None).await.map_err(|error| error.code());
+    ensure!(refused == Err(Some(ErrorCode::NoAuth)), "{refused:?}");
+    Ok(())
 }
 
 /// Whoever came later into a mutex has a larger token, in whatever language.

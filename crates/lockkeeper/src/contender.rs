@@ -11,6 +11,7 @@ use lockkeeper_client::{
 };
 
 use crate::attempt::{Attempt, breathe, retried};
+use crate::exposure::Warned;
 use crate::order::{Line, LineEnd, Place, Standing};
 use crate::{AcquireError, Kind, Profile, idle};
 
@@ -26,6 +27,13 @@ pub(crate) struct Terms {
     pub(crate) profile: Profile,
     /// The kinds of contenders that may be in the queue.
     pub(crate) kinds: &'static [Kind],
+    pub(crate) warned: Warned,
+}
+
+impl Terms {
+    pub(crate) fn new(path: ZnodePath, profile: Profile, kinds: &'static [Kind]) -> Self {
+        Self { path, profile, kinds, warned: Warned::default() }
+    }
 }
 
 /// A place in a queue.
@@ -59,7 +67,9 @@ impl Contender {
         last_turn: Option<&LastTurn>,
     ) -> Result<(Self, Line), AcquireError> {
         let attempt = async || Self::attempt(client, terms, kind, data, last_turn).await;
-        retried(&terms.path, attempt).await
+        let entered = retried(&terms.path, attempt).await?;
+        terms.warned.look(client, &terms.path).await;
+        Ok(entered)
     }
 
     /// A place that nothing was sent for yet.
@@ -189,7 +199,7 @@ impl Contender {
 
     /// Reads a listing of the queue.
     pub(crate) fn line(&self, (names, stat): Listing) -> Result<Line, AcquireError> {
-        let Terms { path, profile, kinds } = &self.0.terms;
+        let Terms { path, profile, kinds, .. } = &self.0.terms;
         let mut line = Line::read(names, *profile, kinds).map_err(|foreign| {
             AcquireError::Foreign { path: path.clone(), profile: *profile, names: foreign.0 }
         })?;

@@ -37,7 +37,7 @@ impl Setup {
 
     pub(crate) fn entrance(self, kinds: &'static [Kind]) -> Result<Entrance, LockPathError> {
         let path = LockPathError::check(&self.path)?;
-        let terms = Terms { path, profile: self.profile, kinds };
+        let terms = Terms::new(path, self.profile, kinds);
         let data = self.profile.data(self.label);
         Ok(Entrance { client: self.client, terms, data })
     }

@@ -42,6 +42,7 @@ use lockkeeper_client::{
 use serde::Serialize;
 
 use crate::attempt::{Attempt, breathe, retried};
+use crate::exposure::Warned;
 use crate::reentry::{Door, Entry};
 use crate::stake::Stake;
 use crate::{AcquireError, Guard, LockPathError, Owner, OwnerInfo, ReleaseError};
@@ -55,6 +56,7 @@ pub struct ExclusiveNode {
     client: Client,
     path: ZnodePath,
     owner: Owner,
+    warned: Warned,
 }
 
 /// What is in the node.
@@ -82,7 +84,8 @@ impl ExclusiveNode {
     /// If the path cannot be that of a lock.
     pub fn owned(client: &Client, path: &str, owner: &Owner) -> Result<Self, LockPathError> {
         let path = LockPathError::check(path)?;
-        Ok(Self { client: client.clone(), path, owner: owner.clone() })
+        let (client, owner) = (client.clone(), owner.clone());
+        Ok(Self { client, path, owner, warned: Warned::default() })
     }
 
     /// The lock's path, which is also that of its node.
@@ -156,7 +159,9 @@ impl ExclusiveNode {
     }
 
     async fn try_take(&self) -> Result<Option<Guard>, AcquireError> {
-        match retried(&self.path, || self.attempt()).await? {
+        let made = retried(&self.path, || self.attempt()).await?;
+        self.warned.look(&self.client, &self.path).await;
+        match made {
             Some(stake) => Guard::confirm(stake, None).await.map(Some),
             None => Ok(None),
         }

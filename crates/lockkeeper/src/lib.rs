@@ -61,6 +61,7 @@ mod contender;
 mod entrance;
 mod error;
 mod exclusive_node;
+mod exposure;
 mod guard;
 mod idle;
 pub mod inspect;
@@ -90,6 +91,7 @@ pub use error::{
     VerifyError,
 };
 pub use exclusive_node::{ExclusiveGuard, ExclusiveNode};
+pub use exposure::{Exposure, exposures};
 pub use guard::{Guard, State};
 pub use locks::Locks;
 pub use multi_guard::MultiGuard;
@@ -105,10 +107,10 @@ pub use token::{Fence, FencingToken, ParseTokenError, Stale};
 pub use upgrade::RwLockUpgradeableGuard;
 
 pub use lockkeeper_client::{
-    Acl, AddWatchMode, Client, ClientBuilder, Clock, ConnectError, ConnectString, Contact,
-    CreateMode, Created, Error, ErrorCode, EventKind, Instant, LeaseMode, LeaseState, Listing,
-    OpResult, Outcome, Sequence, SessionId, SessionIdentity, Stat, Timing, Transaction,
-    TransactionError, WatchEvent, WatchStream, Watcher, ZnodePath, Zxid,
+    Acl, AclError, AddWatchMode, Client, ClientBuilder, Clock, ConnectError, ConnectString,
+    Contact, CreateMode, Created, DefaultAcl, Error, ErrorCode, EventKind, Instant, LeaseMode,
+    LeaseState, Listing, OpResult, Outcome, Permissions, Sequence, SessionId, SessionIdentity,
+    Stat, Timing, Transaction, TransactionError, WatchEvent, WatchStream, Watcher, ZnodePath, Zxid,
 };
 #[cfg(feature = "tls")]
 pub use lockkeeper_client::{Tls, TlsError};

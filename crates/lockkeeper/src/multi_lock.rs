@@ -86,7 +86,7 @@ impl MultiLock {
         let mut locks = Vec::new();
         for path in paths {
             let path = LockPathError::check(path)?;
-            locks.push(Terms { path, profile, kinds: &[Kind::Exclusive] });
+            locks.push(Terms::new(path, profile, &[Kind::Exclusive]));
         }
         locks.sort_by(|a, b| a.path.cmp(&b.path));
         if let Some(twice) = locks.windows(2).find(|pair| pair[0].path == pair[1].path) {
@@ -166,6 +166,9 @@ impl MultiLock {
             waiting_for.store(won.len(), Ordering::Relaxed);
             let front = contender.wait_in(&mut line).await?;
             won.push((contender, front));
+        }
+        for lock in &self.locks {
+            lock.warned.look(&self.client, &lock.path).await;
         }
         MultiGuard::grant(won).await
     }

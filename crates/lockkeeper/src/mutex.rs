@@ -36,7 +36,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use lockkeeper_client::{Client, ZnodePath};
+use lockkeeper_client::{Client, DefaultAcl, ZnodePath};
 
 use crate::contender::{Contender, LastTurn, Terms};
 use crate::local::{LocalLine, Occupied, Sharing};
@@ -80,6 +80,13 @@ impl MutexBuilder {
         self
     }
 
+    /// Who may do what with the znodes of the lock, and those that are missing above it. Default:
+    /// as the client says; see [`DefaultAcl`].
+    pub fn acl(mut self, acl: &DefaultAcl) -> Self {
+        self.client = self.client.with_default_acl(acl);
+        self
+    }
+
     /// What the holder is called where the queue is shown to people.
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.label = Some(label.into());
@@ -118,7 +125,7 @@ impl MutexBuilder {
     /// If the path cannot be that of a lock.
     pub fn build(self) -> Result<Mutex, LockPathError> {
         let path = LockPathError::check(&self.path)?;
-        let terms = Terms { path, profile: self.profile, kinds: &[Kind::Exclusive] };
+        let terms = Terms::new(path, self.profile, &[Kind::Exclusive]);
         let data = self.profile.data(self.label);
         let line = LocalLine::new(self.sharing);
         let sightings = Sightings::default();

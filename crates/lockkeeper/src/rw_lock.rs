@@ -37,7 +37,7 @@
 use std::ops::Deref;
 use std::time::Duration;
 
-use lockkeeper_client::{Client, ZnodePath};
+use lockkeeper_client::{Client, DefaultAcl, ZnodePath};
 
 use crate::contender::Front;
 use crate::entrance::{Entrance, Setup, within};
@@ -67,6 +67,13 @@ impl RwLockBuilder {
     /// How contenders are named. Default: [`Profile::Curator`].
     pub fn profile(mut self, profile: Profile) -> Self {
         self.setup.profile = profile;
+        self
+    }
+
+    /// Who may do what with the znodes of the lock, and those that are missing above it. Default:
+    /// as the client says; see [`DefaultAcl`].
+    pub fn acl(mut self, acl: &DefaultAcl) -> Self {
+        self.setup.client = self.setup.client.with_default_acl(acl);
         self
     }
 

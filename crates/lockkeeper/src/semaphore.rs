@@ -36,7 +36,7 @@
 use std::ops::Deref;
 use std::time::Duration;
 
-use lockkeeper_client::{Client, ZnodePath};
+use lockkeeper_client::{Client, DefaultAcl, ZnodePath};
 
 use crate::entrance::{Patience, Setup, within};
 use crate::permits::Permits;
@@ -67,6 +67,13 @@ impl SemaphoreBuilder {
     /// Which nodes it is made of. Default: [`SemaphoreLayout::Native`].
     pub fn layout(mut self, layout: SemaphoreLayout) -> Self {
         self.layout = layout;
+        self
+    }
+
+    /// Who may do what with the znodes of the semaphore, and those that are missing above it. Default:
+    /// as the client says; see [`DefaultAcl`].
+    pub fn acl(mut self, acl: &DefaultAcl) -> Self {
+        self.setup.client = self.setup.client.with_default_acl(acl);
         self
     }
 
