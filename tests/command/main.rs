@@ -2,10 +2,12 @@
 //!
 //! Every test has a `LOCKKEEPER_HOME` of its own, and so an engine of its own.
 
+mod access;
 mod bench;
 mod demo;
 mod engine;
 mod figures;
+mod guide;
 mod killed;
 mod kinds;
 mod look;

@@ -8,7 +8,7 @@ use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use lockkeeper::{LeaseMode, ZnodePath};
+use lockkeeper::{DefaultAcl, LeaseMode, ZnodePath};
 use serde::{Deserialize, Serialize};
 
 use crate::exit::{Exit, Failure};
@@ -90,10 +90,27 @@ pub(crate) struct Global {
           value_parser = names::some_time, allow_hyphen_values = true)]
     pub(crate) server_tick: Duration,
 
-    /// Credentials of the scheme digest, shown to the servers
-    #[arg(long, global = true, value_name = "USER:PASSWORD", env = "LOCKKEEPER_DIGEST",
-          hide_env_values = true, value_parser = digest)]
+    /// Credentials for digest authentication; others on this machine see them in a process list
+    #[arg(long, global = true, value_name = "USER:PASSWORD", env = Digest::VARIABLE,
+          hide_env_values = true, value_parser = Digest::read)]
     pub(crate) digest: Option<Digest>,
+
+    /// A file with the credentials, so that they show neither in a process list nor in the
+    /// environment of the command
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        env = "LOCKKEEPER_DIGEST_FILE",
+        conflicts_with = "digest"
+    )]
+    pub(crate) digest_file: Option<PathBuf>,
+
+    /// Who may do what with the znodes of a lock: open (everyone), creator (others only read), or
+    /// a list such as digest:ann:HASH:cdrwa,world:anyone:r [default: creator with credentials for
+    /// digest authentication, else open]
+    #[arg(long, global = true, value_name = "ACL", env = "LOCKKEEPER_ACL")]
+    pub(crate) acl: Option<DefaultAcl>,
 
     /// Whom to trust, with TLS: a PEM file with roots; every server is then talked to in TLS
     #[arg(long, global = true, value_name = "FILE", env = "LOCKKEEPER_TLS_CA")]
@@ -158,9 +175,15 @@ impl std::fmt::Debug for Digest {
     }
 }
 
-fn digest(text: &str) -> Result<Digest, String> {
-    let (user, password) = text.split_once(':').ok_or("write it as user:password")?;
-    Ok(Digest { user: user.to_owned(), password: password.to_owned() })
+impl Digest {
+    /// The environment variable that has credentials.
+    pub(crate) const VARIABLE: &str = "LOCKKEEPER_DIGEST";
+
+    /// Reads `user:password`.
+    pub(crate) fn read(text: &str) -> Result<Self, &'static str> {
+        let (user, password) = text.split_once(':').ok_or("write it as user:password")?;
+        Ok(Self { user: user.to_owned(), password: password.to_owned() })
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -213,13 +236,15 @@ pub(crate) type Directory = PathBuf;
 const WITHOUT_SERVERS: [&str; 5] = ["serve", "local", "engine", "completions", "man"];
 
 /// What says how to find and use one.
-const ABOUT_SERVERS: [&str; 10] = [
+const ABOUT_SERVERS: [&str; 12] = [
     "connect",
     "session_timeout",
     "connect_timeout",
     "lease",
     "server_tick",
     "digest",
+    "digest_file",
+    "acl",
     "tls_ca",
     "tls_cert",
     "tls_key",
@@ -336,7 +361,7 @@ mod tests {
 
     #[test]
     fn a_password_is_never_printed() {
-        let digest = digest("me:secret").unwrap();
+        let digest = Digest::read("me:secret").unwrap();
         assert!(!format!("{digest:?}").contains("secret"));
     }
 }

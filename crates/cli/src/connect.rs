@@ -1,11 +1,15 @@
 //! From the options to a session.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::Read as _;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::parser::ValueSource;
 use lockkeeper::{
-    Client, ClientBuilder, ConnectError, ConnectString, Contact, Tls, TlsError, ZnodePath,
+    Client, ClientBuilder, ConnectError, ConnectString, Contact, DefaultAcl, Tls, TlsError,
+    ZnodePath,
 };
 use lockkeeper_engine::read_pem;
 use serde::{Deserialize, Serialize};
@@ -20,6 +24,9 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 
 /// After this, the user is told what the command is waiting for.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How many bytes of a file with credentials are read.
+const LONGEST_DIGEST: u64 = 64 * 1024;
 
 /// How long the end of a session may take; afterwards it expires by itself.
 const CLOSE_LIMIT: Duration = Duration::from_secs(2);
@@ -50,8 +57,8 @@ impl Connection {
     ) -> Result<Self, Failure> {
         let patience = time.map_or(CONNECT_LIMIT, |time| time.max(PATIENCE));
         let limit = global.connect_timeout.unwrap_or(patience);
-        let access = Access::of(global);
-        let builder = builder(global)?.connect_timeout(limit);
+        let access = Access::of(global)?;
+        let builder = with_terms(global, access.builder()?).connect_timeout(limit);
         let connection = match global.connect() {
             Some(servers) => Self::remote(builder, servers, access, limit).await?,
             None => start::with_engine(builder, access).await?,
@@ -139,6 +146,8 @@ async fn patiently(
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Access {
     digest: Option<Digest>,
+    #[serde(skip)]
+    acl: Option<DefaultAcl>,
     tls_ca: Option<PathBuf>,
     tls_cert: Option<PathBuf>,
     tls_key: Option<PathBuf>,
@@ -146,14 +155,19 @@ pub(crate) struct Access {
 }
 
 impl Access {
-    fn of(global: &Global) -> Self {
-        Self {
-            digest: global.digest.clone(),
+    fn of(global: &Global) -> Result<Self, Failure> {
+        let digest = match &global.digest_file {
+            Some(file) => Some(read_digest(file)?),
+            None => global.digest.clone(),
+        };
+        Ok(Self {
+            digest,
+            acl: global.acl.clone(),
             tls_ca: global.tls_ca.clone(),
             tls_cert: global.tls_cert.clone(),
             tls_key: global.tls_key.clone(),
             tls_name: global.tls_name.clone(),
-        }
+        })
     }
 
     /// A client with this, and with the defaults otherwise.
@@ -177,9 +191,13 @@ impl Access {
     }
 
     fn plain_builder(&self) -> ClientBuilder {
-        match &self.digest {
+        let builder = match &self.digest {
             Some(digest) => Client::builder().digest(&digest.user, &digest.password),
             None => Client::builder(),
+        };
+        match &self.acl {
+            Some(acl) => builder.default_acl(acl.clone()),
+            None => builder,
         }
     }
 
@@ -211,6 +229,23 @@ impl Access {
     }
 }
 
+/// Reads credentials from a file that others should not be able to read.
+fn read_digest(file: &Path) -> Result<Digest, Failure> {
+    let about = |error: Failure| error.about(&file.display().to_string());
+    let mut text = String::new();
+    File::open(file)
+        .and_then(|opened| opened.take(LONGEST_DIGEST).read_to_string(&mut text))
+        .map_err(|error| about(unusable(error)))?;
+    if is_readable_by_others(file) {
+        tell(&format!("{}: others can read the credentials; chmod 600 it", file.display()));
+    }
+    Digest::read(text.trim_end_matches(['\n', '\r'])).map_err(|error| about(unusable(error)))
+}
+
+fn is_readable_by_others(file: &Path) -> bool {
+    std::fs::metadata(file).is_ok_and(|file| file.permissions().mode() & 0o044 != 0)
+}
+
 /// Names the files that an error is about.
 fn about(error: TlsError, files: &[&PathBuf]) -> Failure {
     let files: Vec<_> = files.iter().map(|file| file.display().to_string()).collect();
@@ -223,12 +258,12 @@ fn unusable(error: impl std::fmt::Display) -> Failure {
 
 /// The options of a session.
 pub(crate) fn builder(global: &Global) -> Result<ClientBuilder, Failure> {
-    Ok(with_terms(global, Access::of(global).builder()?))
+    Ok(with_terms(global, Access::of(global)?.builder()?))
 }
 
 /// The same without encryption, for a server within this process.
-pub(crate) fn plain_builder(global: &Global) -> ClientBuilder {
-    with_terms(global, Access::of(global).plain_builder())
+pub(crate) fn plain_builder(global: &Global) -> Result<ClientBuilder, Failure> {
+    Ok(with_terms(global, Access::of(global)?.plain_builder()))
 }
 
 fn with_terms(global: &Global, builder: ClientBuilder) -> ClientBuilder {

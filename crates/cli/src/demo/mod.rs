@@ -87,7 +87,7 @@ impl Stage<'_> {
     async fn client(&self) -> Result<Client, Failure> {
         // Nothing is done under the demo's locks, so pings may prove them. The heartbeats of a quorum
         // lease would be counted whenever one fell into a measurement.
-        let builder = connect::plain_builder(self.global).lease(LeaseMode::Direct);
+        let builder = connect::plain_builder(self.global)?.lease(LeaseMode::Direct);
         let client = builder.connect(&self.counter.connect_string()).await;
         client.map_err(|error| {
             let advice = "check --connect; servers may allow fewer connections from one address \

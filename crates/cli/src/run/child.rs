@@ -14,6 +14,7 @@ use rustix::process::{
 use super::exec::{self, this_program};
 use super::loss::Step;
 use super::terminal::{Terminal, is_on_its_own};
+use crate::args::Digest;
 use crate::connect::Connection;
 use crate::exit::{Exit, Failure, signal_code};
 
@@ -75,6 +76,8 @@ impl Child {
             .arg(getpid().as_raw_nonzero().to_string())
             .args(command)
             .envs(environment.variables())
+            // Whoever sees the command's environment is not to act in our name.
+            .env_remove(Digest::VARIABLE)
             .process_group(0)
             .spawn()
             .map_err(refused)?;

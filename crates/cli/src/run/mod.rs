@@ -43,7 +43,8 @@ const NOTES: &str = "\
 The command gets these in its environment: LOCKKEEPER_LOCK, the lock; LOCKKEEPER_NODE, the \
 holder's node; LOCKKEEPER_TOKEN, a fencing token that is larger for every later holder; \
 LOCKKEEPER_CONNECT, the servers; LOCKKEEPER_DEADLINE_UNIX_MS, until when the lock was certain as \
-the command began (it is renewed while servers answer).
+the command began (it is renewed while servers answer). LOCKKEEPER_DIGEST is taken out of it: \
+lockkeeper in the command finds credentials by LOCKKEEPER_DIGEST_FILE.
 
 The command runs in a process group of its own, which gets INT, TERM, HUP, QUIT, USR1 and USR2 \
 when lockkeeper does. The lock is released when the command ends, even if processes that it has \

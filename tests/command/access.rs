@@ -1,0 +1,109 @@
+//! Credentials, and who may do what with a lock.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+
+use anyhow::Result;
+
+use crate::serve::served;
+use crate::support::{Home, LIMIT, eventually};
+
+const SERVER: &str = "--listen 127.0.0.1:0 --durability memory";
+
+/// A client without credentials took the lock by `revoke --force-after 0s`, and the job was ended.
+///
+/// Seen to fail with lists that allow everyone everything.
+#[tokio::test]
+async fn a_lock_with_credentials_is_closed_to_strangers() -> Result<()> {
+    let home = Home::new()?;
+    let (_server, address) = served(&home, "s", SERVER).await?;
+    let connect = format!("--connect {address}");
+    let ann = format!("{connect} --digest ann:secret");
+    let mut holder = home.starts(
+        "holder",
+        &format!("{ann} l"),
+        "trap : TERM; echo ready; while :; do sleep 0.05; done",
+    )?;
+    holder.prints("ready", LIMIT).await?;
+
+    for stranger in [connect.clone(), format!("{connect} --digest eve:secret")] {
+        let way_out = ["not permitted", "show credentials"];
+        home.ends(&format!("{stranger} revoke l"))?.complains(77, &way_out);
+        home.ends(&format!("{stranger} revoke --force-after 0s l"))?.complains(77, &way_out);
+        home.ends(&format!("{stranger} run -n l -- true"))?.complains(77, &way_out);
+        home.ends(&format!("{stranger} show l"))?.is_fine();
+    }
+
+    home.ends(&format!("{ann} revoke --force-after 0s l"))?.is_fine();
+    assert_eq!(holder.end(LIMIT).await?.code(), Some(79), "{}", holder.tail());
+    Ok(())
+}
+
+/// A lock that was there before has a znode with which everyone may do everything, and so a list
+/// for what is below it is of little use.
+///
+/// Seen to fail without the look at the znodes above.
+#[tokio::test]
+async fn who_counts_on_a_list_below_an_open_znode_is_warned() -> Result<()> {
+    let home = Home::new()?;
+    let (_server, address) = served(&home, "s", SERVER).await?;
+    home.runs(&format!("--connect {address} l"), "true")?.is_fine();
+
+    let ended = home.runs(&format!("--connect {address} --digest ann:secret l"), "true")?;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    for part in ["does not protect it", "delete znodes below it", "change that znode's list"] {
+        assert!(ended.stderr.contains(part), "{part:?} is not in {ended:?}");
+    }
+
+    let wish =
+        home.runs(&format!("--connect {address} --digest ann:secret --acl open l"), "true")?;
+    wish.is_fine();
+    assert_eq!(wish.stderr, "", "who wants it open is not warned");
+    Ok(())
+}
+
+#[tokio::test]
+async fn credentials_come_from_a_file_and_go_no_further() -> Result<()> {
+    let home = Home::new()?;
+    let (_server, address) = served(&home, "s", SERVER).await?;
+    let (file, options) = (home.folder().join("digest"), format!("--connect {address}"));
+    fs::write(&file, "ann:hidden-word\n")?;
+    fs::set_permissions(&file, Permissions::from_mode(0o600))?;
+    let ann = format!("{options} --digest-file {}", file.display());
+
+    let mut holder =
+        home.starts("holder", &format!("{ann} l"), "env; echo ready; exec sleep 600")?;
+    holder.prints("ready", LIMIT).await?;
+    home.ends(&format!("{options} revoke l"))?.complains(77, &["show credentials"]);
+    home.ends(&format!("{options} --digest ann:hidden-word revoke l"))?.is_fine();
+    assert!(!holder.stdout().contains("hidden-word"), "{}", holder.stdout());
+    eventually("the holder ends", || {
+        Ok(home.ends(&format!("{options} wait -w 1s l"))?.code == Some(0))
+    })?;
+
+    // The command does not get what lockkeeper got in its environment.
+    let mut run = home.command(&format!("{options} run m -- env"));
+    let ended = crate::support::Ended::of(run.env("LOCKKEEPER_DIGEST", "ann:hidden-word"))?;
+    ended.is_fine();
+    assert!(ended.stdout.contains("LOCKKEEPER_TOKEN"), "{ended:?}");
+    assert!(!ended.stdout.contains("hidden-word"), "{ended:?}");
+    Ok(())
+}
+
+#[test]
+fn a_file_that_has_no_credentials_is_told_and_not_shown() -> Result<()> {
+    let home = Home::new()?;
+    let file = home.folder().join("digest");
+    let options = format!("--digest-file {} l", file.display());
+    home.runs(&options, "true")?.complains(78, &["digest", "No such file"]);
+
+    fs::write(&file, "hidden-word")?;
+    let ended = home.runs(&options, "true")?;
+    assert_eq!(ended.code, Some(78), "{ended:?}");
+    assert!(ended.stderr.contains("user:password"), "{ended:?}");
+    assert!(ended.stderr.contains("others can read"), "{ended:?}");
+    assert!(!ended.stderr.contains("hidden-word"), "{ended:?}");
+
+    home.runs("--acl closed l", "true")?.complains(64, &["closed", "creator"]);
+    Ok(())
+}

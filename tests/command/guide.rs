@@ -1,0 +1,58 @@
+//! What a page of the docs tells to type does what the page says.
+
+use std::env;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::serve::served;
+use crate::support::{Ended, Home};
+
+/// The blocks of a page that are for a shell, as one script.
+fn script(page: &str) -> Result<String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("no folder above")?;
+    let text = std::fs::read_to_string(root.join("docs").join(page))?;
+    let blocks = text.split("```sh\n").skip(1);
+    let blocks = blocks.map(|block| block.split_once("```").map(|(block, _)| block));
+    blocks.collect::<Option<String>>().context("a block without an end")
+}
+
+/// A path on which `lockkeeper` is the one that the tests built.
+fn path_with(program: PathBuf) -> Result<OsString> {
+    let folder = program.parent().context("a program in no folder")?.to_owned();
+    let others = env::var_os("PATH").unwrap_or_default();
+    Ok(env::join_paths(std::iter::once(folder).chain(env::split_paths(&others)))?)
+}
+
+/// Runs what a page tells to type, with this server in place of the page's.
+fn follow(home: &Home, page: &str, address: &str) -> Result<Ended> {
+    let script = script(page)?.replace("zk1:2181,zk2:2181,zk3:2181", address);
+    let program = home.command("").get_program().into();
+    let mut shell = Command::new("sh");
+    shell.args(["-eu", "-c", &script]).current_dir(home.folder());
+    Ended::of(shell.env("PATH", path_with(program)?).env("LOCKKEEPER_HOME", home.engine()))
+}
+
+#[tokio::test]
+async fn the_page_on_access_is_true() -> Result<()> {
+    let home = Home::new()?;
+    let (_server, address) = served(&home, "s", "--listen 127.0.0.1:0 --durability memory").await?;
+    let ended = follow(&home, "access.md", &address)?;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+
+    let said: Vec<_> = ended.stdout.lines().collect();
+    let expected = [
+        "ann holds deploy",
+        "refused with 77",
+        "ann holds team/deploy",
+        "bob holds team/deploy",
+        "refused with 77",
+        "ann holds old/deploy",
+    ];
+    assert_eq!(said, expected, "{ended:?}");
+    let warnings = ended.stderr.matches("does not protect it").count();
+    assert_eq!(warnings, 2, "for /old/deploy and for /old: {ended:?}");
+    Ok(())
+}
