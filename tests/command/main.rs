@@ -5,6 +5,7 @@
 mod access;
 mod bench;
 mod demo;
+mod doctor;
 mod engine;
 mod figures;
 mod guide;

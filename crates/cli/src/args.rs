@@ -12,7 +12,7 @@ use lockkeeper::{DefaultAcl, LeaseMode, ZnodePath};
 use serde::{Deserialize, Serialize};
 
 use crate::exit::{Exit, Failure};
-use crate::{bench, demo, engine, local, names, revoke, run, serve, wait};
+use crate::{bench, demo, doctor, engine, local, names, revoke, run, serve, wait};
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -196,6 +196,7 @@ pub(crate) enum Command {
     Serve(Box<serve::Options>),
     Local(local::Options),
     Engine(engine::Options),
+    Doctor(doctor::Options),
     Demo(demo::Options),
     Bench(bench::Options),
     /// Print a script that completes lockkeeper's commands in a shell

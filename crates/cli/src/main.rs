@@ -36,6 +36,7 @@ mod args;
 mod bench;
 mod connect;
 mod demo;
+mod doctor;
 mod engine;
 mod exit;
 mod local;
@@ -85,6 +86,7 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Serve(options) => block_on(serve::serve(*options)),
         Command::Local(options) => local::command(global, options),
         Command::Engine(options) => engine::command(global, options),
+        Command::Doctor(options) => block_on(doctor::doctor(global, options)),
         Command::Demo(options) => block_on(demo::demo(global, options)),
         Command::Bench(options) => block_on(bench::bench(global, options)),
         Command::Completions { shell } => shell::completions(shell),

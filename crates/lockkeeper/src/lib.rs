@@ -108,9 +108,10 @@ pub use upgrade::RwLockUpgradeableGuard;
 
 pub use lockkeeper_client::{
     Acl, AclError, AddWatchMode, Client, ClientBuilder, Clock, ConnectError, ConnectString,
-    Contact, CreateMode, Created, DefaultAcl, Error, ErrorCode, EventKind, Instant, LeaseMode,
-    LeaseState, Listing, OpResult, Outcome, Permissions, Sequence, SessionId, SessionIdentity,
-    Stat, Timing, Transaction, TransactionError, WatchEvent, WatchStream, Watcher, ZnodePath, Zxid,
+    Contact, CreateMode, Created, DefaultAcl, Error, ErrorCode, EventKind, Host, Instant,
+    LeaseMode, LeaseState, Listing, OpResult, Outcome, Permissions, Sequence, SessionId,
+    SessionIdentity, Stat, Timing, Transaction, TransactionError, WatchEvent, WatchStream, Watcher,
+    ZnodePath, Zxid,
 };
 #[cfg(feature = "tls")]
 pub use lockkeeper_client::{Tls, TlsError};

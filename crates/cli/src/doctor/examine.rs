@@ -1,0 +1,164 @@
+//! Asks the servers.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use lockkeeper::{
+    Client, ConnectError, ConnectString, CreateMode, Error, ErrorCode, Host, ZnodePath, exposures,
+};
+
+use super::judge::{Answer, Server, Service};
+use super::words;
+use crate::args::Global;
+use crate::connect::{self, Connection};
+use crate::exit::Failure;
+
+/// How many requests are timed.
+const SAMPLES: usize = 10;
+
+/// How long one server may take to answer.
+const LIMIT: Duration = Duration::from_secs(3);
+
+/// A session timeout that servers lengthen, to see to what: two ticks, unless they have a tick of less
+/// than half of this. It is also how long an attempt to connect lives, so it is not nothing.
+const TOO_SHORT: Duration = Duration::from_millis(500);
+
+/// Finds out about the service of the options.
+pub(super) async fn service(global: &Global, lock: Option<&ZnodePath>) -> Result<Service, Failure> {
+    let connection = Connection::open(global).await?;
+    let client = &connection.client;
+    let marker = Marker::make(client).await;
+
+    let parts: ConnectString = connection.servers.parse().map_err(ConnectError::from)?;
+    let mut servers = Vec::new();
+    let mut shortest: Option<Duration> = None;
+    for host in &parts.hosts {
+        let alone = ConnectString { hosts: vec![host.clone()], ..parts.clone() }.to_string();
+        let answer = answer(global, host, &alone, marker.as_ref().ok()).await;
+        if answer.is_ok() {
+            shortest = shortest.max(shortest_session(global, &alone).await);
+        }
+        servers.push(Server { name: host.to_string(), answer });
+    }
+
+    let found = exposed(client, lock).await;
+    let (commits, skew) = match &marker {
+        Ok(marker) => (marker.commits(client).await.map_err(|e| e.to_string()), Some(marker.skew)),
+        Err(error) => (Err(error.to_string()), None),
+    };
+    let shows_credentials = !client.creates_open();
+    let (timing, mode, told_tick) = (client.timing(), global.lease(), global.server_tick);
+    connection.close().await;
+    Ok(Service {
+        servers,
+        timing,
+        mode,
+        told_tick,
+        shortest,
+        commits,
+        skew,
+        shows_credentials,
+        exposures: found,
+    })
+}
+
+/// Asks one server alone.
+async fn answer(
+    global: &Global,
+    host: &Host,
+    alone: &str,
+    marker: Option<&Marker>,
+) -> Result<Answer, String> {
+    let builder = connect::builder(global).map_err(|failure| failure.to_string())?;
+    let connected = builder.connect_timeout(LIMIT).connect(alone).await;
+    let client = connected.map_err(|error| error.to_string())?;
+
+    let measured = measure(&client, marker).await;
+    client.close().await;
+    let (round_trip, same_service) = measured.map_err(|error| error.to_string())?;
+    let who = words::who(host).await;
+    let digest_mismatches = words::digest_mismatches(host).await;
+    Ok(Answer { who, round_trip, same_service, digest_mismatches })
+}
+
+/// The quickest answer, and whether the marker is there.
+async fn measure(
+    client: &Client,
+    marker: Option<&Marker>,
+) -> Result<(Duration, Option<bool>), Error> {
+    let root = ZnodePath::root();
+    let mut quickest = Duration::MAX;
+    for _ in 0..SAMPLES {
+        let asked = Instant::now();
+        client.exists(&root).await?;
+        quickest = quickest.min(asked.elapsed());
+    }
+
+    let Some(marker) = marker else { return Ok((quickest, None)) };
+    // It may lag behind the server that the marker was given to.
+    client.sync(&marker.path).await?;
+    let is_there = client.exists(&marker.path).await?.is_some();
+    Ok((quickest, Some(is_there)))
+}
+
+/// The shortest session that a server grants; `None` if it grants what nearly nobody does.
+async fn shortest_session(global: &Global, alone: &str) -> Option<Duration> {
+    let builder = connect::builder(global).ok()?.session_timeout(TOO_SHORT).connect_timeout(LIMIT);
+    let granted = match builder.connect(alone).await {
+        Ok(client) => {
+            let granted = client.session_timeout();
+            client.close().await;
+            granted
+        }
+        Err(ConnectError::TimeoutTooShort { granted_ms, .. }) => Duration::from_millis(granted_ms),
+        Err(_) => return None,
+    };
+    (granted > TOO_SHORT).then_some(granted)
+}
+
+async fn exposed(client: &Client, lock: Option<&ZnodePath>) -> Vec<lockkeeper::Exposure> {
+    match lock {
+        Some(lock) if !client.creates_open() => exposures(client, lock).await.unwrap_or_default(),
+        _ => Vec::new(),
+    }
+}
+
+/// A znode that is there while we look.
+struct Marker {
+    path: ZnodePath,
+    /// How far the server's clock was from ours at least, as it was made.
+    skew: Duration,
+}
+
+impl Marker {
+    async fn make(client: &Client) -> Result<Self, Error> {
+        let name = format!("lockkeeper-doctor-{}", client.unique_id());
+        let path = ZnodePath::root().child(&name).expect("letters, digits and dashes");
+        let before = unix_time();
+        let made = match client.create(&path, "", CreateMode::Ephemeral).await {
+            // Programs make their chroot with the first lock.
+            Err(error) if error.code() == Some(ErrorCode::NoNode) => {
+                client.ensure(&ZnodePath::root(), CreateMode::Container).await?;
+                client.create(&path, "", CreateMode::Ephemeral).await
+            }
+            made => made,
+        };
+        let made_at = Duration::from_millis(u64::try_from(made?.stat.ctime).unwrap_or_default());
+        let late = made_at.saturating_sub(unix_time());
+        Ok(Self { path, skew: late.max(before.saturating_sub(made_at)) })
+    }
+
+    /// How long each of some writes takes.
+    async fn commits(&self, client: &Client) -> Result<Vec<Duration>, Error> {
+        let mut times = Vec::new();
+        for _ in 0..SAMPLES {
+            let asked = Instant::now();
+            client.set_data(&self.path, "", None).await?;
+            times.push(asked.elapsed());
+        }
+        Ok(times)
+    }
+}
+
+fn unix_time() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}

@@ -1,0 +1,100 @@
+//! `lockkeeper doctor`: looks at a service and says what is wrong with it for locks.
+//!
+//! `examine` asks the servers, `words` is how those are asked who they are, and `judge` is the pure
+//! half: from what was found to what is said.
+
+mod examine;
+mod judge;
+mod words;
+
+use clap::Args;
+use lockkeeper::ZnodePath;
+use serde::Serialize;
+
+use crate::args::Global;
+use crate::exit::{Exit, Failure};
+use crate::names;
+use crate::output::{print, print_json};
+use judge::{Finding, Level, Service};
+
+const NOTES: &str = "\
+Each server of --connect is asked by itself, as it is asked with the other options: whether it answers \
+and how fast, who it is, whether it belongs to the same service as the others. In the service an \
+ephemeral znode is made for a moment, `/lockkeeper-doctor-...`, to see how long commits take.
+
+Exit codes: 0, nothing is wrong; 1, something is, as said; 75, no server could be asked.";
+
+/// Look at a service and say what is wrong with it for locks
+#[derive(Debug, Args)]
+#[command(after_long_help = NOTES)]
+pub(crate) struct Options {
+    /// A lock whose access control list to look at
+    #[arg(value_parser = names::lock)]
+    lock: Option<ZnodePath>,
+}
+
+/// What was found, as JSON. The names are stable.
+#[derive(Debug, Serialize)]
+struct Report<'a> {
+    servers: Vec<ReportedServer<'a>>,
+    lease_ms: u128,
+    outage_ms: u128,
+    findings: &'a [Finding],
+}
+
+#[derive(Debug, Serialize)]
+struct ReportedServer<'a> {
+    server: &'a str,
+    answers: bool,
+    software: Option<&'a str>,
+    role: Option<&'a str>,
+    round_trip_us: Option<u128>,
+}
+
+/// Looks, and says what it found.
+pub(crate) async fn doctor(global: &Global, options: Options) -> Result<u8, Failure> {
+    let service = examine::service(global, options.lock.as_ref()).await?;
+    let findings = judge::findings(&service);
+    if global.json {
+        print_json(&report(&service, &findings))?;
+    } else {
+        print(&describe(&service, &findings))?;
+    }
+    let is_wrong = findings.iter().any(|finding| finding.level == Level::Fault);
+    Ok(if is_wrong { Exit::No.code() } else { Exit::Ok.code() })
+}
+
+fn report<'a>(service: &'a Service, findings: &'a [Finding]) -> Report<'a> {
+    let servers = service.servers.iter().map(|server| {
+        let answers = server.answer.as_ref().ok();
+        let who = answers.and_then(|answer| answer.who.as_ref());
+        ReportedServer {
+            server: &server.name,
+            answers: answers.is_some(),
+            software: who.map(|who| who.software.as_str()),
+            role: who.map(|who| who.role.as_str()),
+            round_trip_us: answers.map(|answer| answer.round_trip.as_micros()),
+        }
+    });
+    Report {
+        servers: servers.collect(),
+        lease_ms: service.timing.lease().as_millis(),
+        outage_ms: service.timing.outage().as_millis(),
+        findings,
+    }
+}
+
+fn describe(service: &Service, findings: &[Finding]) -> String {
+    let mut text = String::new();
+    for server in &service.servers {
+        text.push_str(&format!("{server}\n"));
+    }
+    text.push_str(&format!("{}\n", judge::promise(service.timing)));
+    for finding in findings {
+        text.push_str(&format!("{finding}\n"));
+    }
+    if !findings.iter().any(|finding| finding.level == Level::Fault) {
+        text.push_str("nothing is wrong\n");
+    }
+    text
+}
