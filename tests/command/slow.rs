@@ -46,6 +46,25 @@ impl Drop for Slow {
     }
 }
 
+/// A listener in front of a server that says nothing for a while, and then does what the server does.
+/// Gives its address.
+pub(crate) async fn silent_at_first(server: &str, silence: Duration) -> Result<String> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let (address, server) = (listener.local_addr()?, server.to_owned());
+    let end = Instant::now() + silence;
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let server = server.clone();
+            tokio::spawn(async move {
+                sleep_until(end).await;
+                let Ok(mut server) = TcpStream::connect(&server).await else { return };
+                let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+            });
+        }
+    });
+    Ok(address.to_string())
+}
+
 /// Passes bytes on in their order, none of them earlier than they are due, until a side ends.
 async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, delay: Duration) {
     let (sender, mut receiver) = mpsc::unbounded_channel::<(Instant, Vec<u8>)>();

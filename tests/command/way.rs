@@ -6,6 +6,8 @@ use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
+use crate::serve::served;
+use crate::slow::silent_at_first;
 use crate::support::{Home, LIMIT, eventually};
 
 const HELD: &str = "echo held; exec sleep 60";
@@ -31,6 +33,29 @@ async fn a_command_that_is_asked_gives_way() -> Result<()> {
     assert_eq!(next.end(LIMIT).await?.code(), Some(0), "{}", next.tail());
     assert_eq!(home.ends("revoke l")?.stdout, "nobody holds /l\n");
     assert_eq!(home.json("revoke l")?, json!({ "lock": "/l", "holders": [] }));
+    Ok(())
+}
+
+/// Who waited for so long for a server waited as long again for the lock.
+///
+/// Seen to fail when both get all of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wait_is_for_server_and_lock_together() -> Result<()> {
+    const WAIT: Duration = Duration::from_secs(6);
+
+    let home = Home::new()?;
+    let (_server, address) = served(&home, "s", "--listen 127.0.0.1:0 --durability memory").await?;
+    let mut holder = home.starts("holder", &format!("--connect {address} l"), HELD)?;
+    holder.prints("held", LIMIT).await?;
+
+    for arguments in ["run -q -w 6s l -- true", "wait -q -w 6s l"] {
+        let slow = silent_at_first(&address, WAIT.mul_f64(0.7)).await?;
+        let began = Instant::now();
+        let ended = home.ends(&format!("--connect {slow} {arguments}"))?;
+        assert_eq!(ended.code, Some(1), "{ended:?}");
+        let shares = began.elapsed().as_secs_f64() / WAIT.as_secs_f64();
+        assert!((1.0..1.5).contains(&shares), "{shares} of the wait: {ended:?}");
+    }
     Ok(())
 }
 

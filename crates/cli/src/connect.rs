@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::parser::ValueSource;
 use lockkeeper::{
@@ -47,14 +47,16 @@ impl Connection {
     /// Starts a session with the servers of the options, or with this machine's engine, which is
     /// started if need be.
     pub(crate) async fn open(global: &Global) -> Result<Self, Failure> {
-        Self::open_within(global, None).await
+        Self::open_within(global, &mut None).await
     }
 
-    /// The same for somebody who waits for so long. A connection gets a second at least.
+    /// The same for somebody who waits for so long, and then for what is left of it. A connection
+    /// gets a second at least.
     pub(crate) async fn open_within(
         global: &Global,
-        time: Option<Duration>,
+        time: &mut Option<Duration>,
     ) -> Result<Self, Failure> {
+        let began = Instant::now();
         let patience = time.map_or(CONNECT_LIMIT, |time| time.max(PATIENCE));
         let limit = global.connect_timeout.unwrap_or(patience);
         let access = Access::of(global)?;
@@ -64,6 +66,7 @@ impl Connection {
             None => start::with_engine(builder, access).await?,
         };
         connection.compare_timeouts(global);
+        *time = time.map(|time| time.saturating_sub(began.elapsed()));
         Ok(connection)
     }
 

@@ -45,8 +45,8 @@ pub(crate) struct Options {
 }
 
 /// Waits.
-pub(crate) async fn wait(global: &Global, options: Options) -> Result<u8, Failure> {
-    let connection = Connection::open_within(global, options.wait).await?;
+pub(crate) async fn wait(global: &Global, mut options: Options) -> Result<u8, Failure> {
+    let connection = Connection::open_within(global, &mut options.wait).await?;
     let result = within(&connection, &options).await;
     connection.close().await;
     result

@@ -19,6 +19,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use lockkeeper::{Contact, Guard, State, ZnodePath};
 use rustix::process::Signal;
+use tokio::task::spawn_blocking;
 
 use crate::args::Global;
 use crate::connect::Connection;
@@ -155,10 +156,10 @@ enum OnRevoke {
 }
 
 /// Runs the command, and gives its exit code.
-pub(crate) async fn run(global: &Global, options: Options) -> Result<u8, Failure> {
+pub(crate) async fn run(global: &Global, mut options: Options) -> Result<u8, Failure> {
     // Until the signals are listened to they end this process, which has nothing to leave behind.
     check(&options)?;
-    let connection = Connection::open_within(global, options.wait).await?;
+    let connection = Connection::open_within(global, &mut options.wait).await?;
     let result = with_session(&connection, &options).await;
 
     let is_lost = result.as_ref().is_ok_and(|code| *code == Exit::Lost.code());
@@ -254,6 +255,9 @@ async fn hold(
     if cut_off.is_some() {
         // What the command left behind is not ours to wait for, nor to be let go on.
         child.signal(Signal::KILL);
+        // Nor to run for another moment once somebody else may have the lock.
+        let group = child.group();
+        let _ = spawn_blocking(move || group::ends_within(group, HOPELESS_LIMIT)).await;
     }
     release(connection, guard, limit).await;
     // Not before: if we are killed while we release the lock, it closes the session.
