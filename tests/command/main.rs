@@ -13,6 +13,8 @@ mod killed;
 mod kinds;
 mod look;
 mod lost;
+mod machine;
+mod planted;
 mod run;
 mod serve;
 mod signals;

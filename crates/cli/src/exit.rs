@@ -9,7 +9,7 @@
 //! | 69 | something is taken: a port, a socket, a data directory |
 //! | 70 | a bug in lockkeeper |
 //! | 71 | the operating system refuses something: a process, a thread |
-//! | 73 | a file or directory cannot be made or written, or others may write to it |
+//! | 73 | a file or directory cannot be made or written, belongs to another user, or others may write to it |
 //! | 74 | the disk failed while the engine ran |
 //! | 75 | no server: none reachable, or none for too long |
 //! | 77 | no permission: credentials refused, or an access control list |

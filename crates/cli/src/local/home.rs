@@ -2,36 +2,44 @@
 //!
 //! | file | what it is |
 //! |---|---|
-//! | `engine.sock` | where clients connect (0600) |
-//! | `admin.sock` | where `lockkeeper local` asks (0600) |
+//! | `engine.sock` | where clients connect |
+//! | `admin.sock` | where `lockkeeper local` asks |
 //! | `data/` | the data directory |
 //! | `engine.log` | the log; `engine.log.old`, the one before |
 //! | `start.lock` | shared while a command connects, exclusive while an engine starts or ends |
+//!
+//! All of it belongs to the user who owns the directory, and nothing is a symbolic link.
 
 use std::env;
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::OFlags;
+
+use super::trust;
 use crate::exit::{Exit, Failure};
 
 /// The variable that says where.
 pub(super) const VARIABLE: &str = "LOCKKEEPER_HOME";
 
-const SOCKET: &str = "engine.sock";
+/// The names of the sockets.
+pub(super) const SOCKET: &str = "engine.sock";
+pub(super) const ADMIN_SOCKET: &str = "admin.sock";
 
 /// The longest path of a Unix socket, in bytes, on the systems that allow the least.
 const SOCKET_LIMIT: usize = if cfg!(target_os = "linux") { 107 } else { 103 };
 
-/// The permissions of a group and of everyone to write.
-const OTHERS_WRITE: u32 = 0o022;
+/// The permissions of what is for one user alone.
+const PRIVATE_DIRECTORY: u32 = 0o700;
+const PRIVATE_FILE: u32 = 0o600;
 
 /// A log that is longer than this begins anew with the next engine.
 const LOG_LIMIT: u64 = 1024 * 1024;
 
-/// The directory of the machine-local engine; it exists.
+/// The directory of the machine-local engine; it exists, and only its owner can change it.
 #[derive(Clone, Debug)]
 pub(super) struct Home {
     directory: PathBuf,
@@ -40,11 +48,15 @@ pub(super) struct Home {
 impl Home {
     /// The one that the environment names; made if missing, for this user alone.
     pub(super) fn find() -> Result<Self, Failure> {
-        let directory = named()?;
-        check_length(&directory)?;
+        let named = named()?;
+        check_length(&named)?;
+        let ours = |failure: Failure| {
+            failure.advise(&format!("set {VARIABLE} to a directory of yours (after sudo: sudo -H)"))
+        };
+        let directory = trust::follow(&named, PRIVATE_DIRECTORY).map_err(ours)?;
         let home = Self { directory };
-        home.create().map_err(|error| home.cannot_create(&error))?;
-        home.check_access()?;
+        check_length(&home.directory)?;
+        home.check(trust::me()).map_err(ours)?;
         Ok(home)
     }
 
@@ -62,7 +74,7 @@ impl Home {
     }
 
     pub(super) fn admin_socket(&self) -> PathBuf {
-        self.directory.join("admin.sock")
+        self.directory.join(ADMIN_SOCKET)
     }
 
     pub(super) fn data(&self) -> PathBuf {
@@ -73,6 +85,10 @@ impl Home {
         self.directory.join("engine.log")
     }
 
+    fn start_lock_path(&self) -> PathBuf {
+        self.directory.join("start.lock")
+    }
+
     /// What a client connects to.
     pub(super) fn connect_string(&self) -> String {
         format!("unix:{}", self.socket().display())
@@ -80,55 +96,68 @@ impl Home {
 
     /// The file that is locked while a command connects, or an engine starts or ends.
     pub(super) fn start_lock(&self) -> Result<File, Failure> {
-        let path = self.directory.join("start.lock");
-        let mut options = OpenOptions::new();
-        let file =
-            options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
-        file.map_err(|error| self.cannot_create(&error))
+        open(&self.start_lock_path(), OpenOptions::new().read(true).write(true).truncate(false))
     }
 
     /// The log, ready to be written to.
     pub(super) fn open_log(&self) -> Result<File, Failure> {
         let path = self.log();
-        if path.metadata().is_ok_and(|meta| meta.len() > LOG_LIMIT) {
+        if path.symlink_metadata().is_ok_and(|meta| meta.len() > LOG_LIMIT) {
             // If that fails, the old log goes on.
             let _ = std::fs::rename(&path, self.directory.join("engine.log.old"));
         }
-        let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
-        file.map_err(|error| self.cannot_create(&error))
+        open(&path, OpenOptions::new().append(true))
     }
 
-    fn create(&self) -> io::Result<()> {
-        DirBuilder::new().recursive(true).mode(0o700).create(&self.directory)
-    }
-
-    /// Whoever may write to the directory could put a socket of their own in place of the engine's.
-    fn check_access(&self) -> Result<(), Failure> {
-        let metadata = self.directory.metadata().map_err(|error| self.cannot_create(&error))?;
-        let mode = metadata.permissions().mode();
-        if mode & OTHERS_WRITE == 0 {
-            return Ok(());
+    /// Refuses a directory that another user can write to, or could once. Since only its owner can
+    /// change what is in it, what was checked stays so.
+    fn check(&self, owner: u32) -> Result<(), Failure> {
+        let directory = &self.directory;
+        let Some(meta) = trust::look(directory)? else { return Ok(()) };
+        if !meta.is_dir() {
+            let error = io::Error::from(io::ErrorKind::NotADirectory);
+            return Err(trust::cannot_use(directory, &error));
         }
-        let directory = self.directory.display();
-        let mode = mode & 0o7777;
-        Err(Failure::new(
-            Exit::CannotCreate,
-            format!(
-                "others may write to {directory} (mode {mode:04o}), and so get at its locks: chmod \
-                 go-w {directory}, or set {VARIABLE} to a directory of yours"
-            ),
-        ))
-    }
+        trust::check_owned_by(owner, directory, &meta)?;
+        trust::check_closed(directory, &meta)?;
 
-    fn cannot_create(&self, error: &io::Error) -> Failure {
-        let directory = self.directory.display();
-        Failure::new(
-            Exit::CannotCreate,
-            format!(
-                "cannot write to {directory} ({error}); set {VARIABLE} to a directory of yours"
-            ),
-        )
+        for path in [self.socket(), self.admin_socket()] {
+            check_entry(&path, owner, "a socket", |meta| meta.file_type().is_socket())?;
+        }
+        for path in [self.start_lock_path(), self.log()] {
+            check_entry(&path, owner, "a file with one name", |meta| {
+                meta.is_file() && meta.nlink() == 1
+            })?;
+        }
+        check_entry(&self.data(), owner, "a directory", |meta| meta.is_dir())?;
+        match trust::look(&self.data())? {
+            Some(meta) => trust::check_closed(&self.data(), &meta),
+            None => Ok(()),
+        }
     }
+}
+
+/// Refuses what an engine of this owner would not have made. A missing file is in order.
+fn check_entry(
+    path: &Path,
+    owner: u32,
+    kind: &str,
+    is_kind: impl Fn(&std::fs::Metadata) -> bool,
+) -> Result<(), Failure> {
+    let Some(meta) = trust::look(path)? else { return Ok(()) };
+    trust::check_owned_by(owner, path, &meta)?;
+    if is_kind(&meta) {
+        return Ok(());
+    }
+    let fault = if meta.is_symlink() { "a symbolic link" } else { "something else" };
+    let message = format!("{} is {fault} where {kind} belongs", path.display());
+    Err(Failure::new(Exit::CannotCreate, message).advise("remove it"))
+}
+
+/// Opens a file that is made if missing, for its owner alone. A symbolic link is not followed.
+fn open(path: &Path, options: &mut OpenOptions) -> Result<File, Failure> {
+    options.create(true).mode(PRIVATE_FILE).custom_flags(OFlags::NOFOLLOW.bits() as i32);
+    options.open(path).map_err(|error| trust::cannot_use(path, &error))
 }
 
 /// `LOCKKEEPER_HOME`, or the XDG state directory.

@@ -7,6 +7,7 @@ mod control;
 pub(crate) mod daemon;
 mod home;
 pub(crate) mod start;
+mod trust;
 
 use std::time::Duration;
 

@@ -73,7 +73,7 @@ Exit codes:
   69       something that the local engine needs is taken
   70       a bug in lockkeeper
   71       the system refuses a process
-  73       LOCKKEEPER_HOME cannot be written, or others may write to it
+  73       LOCKKEEPER_HOME cannot be written, or is not yours alone
   74       the disk of the local engine failed
   75       no server could be reached
   77       no permission on the servers

@@ -1,0 +1,150 @@
+//! Which files can be relied on: those that no other user could have put there.
+//!
+//! Whoever may write to a directory can put another file, or a symbolic link, in the place of
+//! each file in it. Root could thus be led to another user's socket or made to write to any file.
+//! So a path is followed one step at a time, and each step must belong to root or to this user.
+
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder, Metadata};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Component, Path, PathBuf};
+
+use nix::unistd::{Uid, User};
+use rustix::process::{getegid, geteuid};
+
+use crate::exit::{Exit, Failure};
+
+/// As many symbolic links as the system follows.
+const MAX_LINKS: u32 = 40;
+
+/// The permissions of a group, and of everyone else, to write.
+const GROUP_WRITES: u32 = 0o020;
+const OTHERS_WRITE: u32 = 0o002;
+
+/// Only its owner may rename or remove what is in a directory with this bit.
+const STICKY: u32 = 0o1000;
+
+/// Follows an absolute path to a directory, and returns it without symbolic links. What is missing
+/// is made, with these permissions. The last directory itself is not judged.
+///
+/// # Errors
+/// If another user could replace a part of the path.
+pub(super) fn follow(path: &Path, mode: u32) -> Result<PathBuf, Failure> {
+    let mut real = PathBuf::from("/");
+    let mut ahead = steps(path);
+    let mut links = 0;
+    while let Some(step) = ahead.pop() {
+        if step == ".." {
+            real.pop();
+            continue;
+        }
+        let next = real.join(&step);
+        let meta = look_or_make(&next, mode)?;
+        if !meta.is_symlink() {
+            if !ahead.is_empty() {
+                check_passage(&next, &meta)?;
+            }
+            real = next;
+            continue;
+        }
+
+        check_owner(&next, &meta)?;
+        links += 1;
+        if links > MAX_LINKS {
+            return Err(cannot_use(path, &rustix::io::Errno::LOOP.into()));
+        }
+        let target = fs::read_link(&next).map_err(|error| cannot_use(&next, &error))?;
+        if target.is_absolute() {
+            real = PathBuf::from("/");
+        }
+        ahead.extend(steps(&target));
+    }
+    Ok(real)
+}
+
+/// The components of a path, the first one last.
+fn steps(path: &Path) -> Vec<OsString> {
+    let is_step =
+        |part: &Component<'_>| matches!(part, Component::Normal(_) | Component::ParentDir);
+    path.components().rev().filter(is_step).map(|part| part.as_os_str().to_owned()).collect()
+}
+
+fn look_or_make(path: &Path, mode: u32) -> Result<Metadata, Failure> {
+    if let Some(meta) = look(path)? {
+        return Ok(meta);
+    }
+    match DirBuilder::new().mode(mode).create(path) {
+        // Whoever was faster is judged like everybody.
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(cannot_use(path, &error)),
+        _ => fs::symlink_metadata(path).map_err(|error| cannot_use(path, &error)),
+    }
+}
+
+/// Metadata of the file itself, also if it is a symbolic link; `None` if it is missing.
+pub(super) fn look(path: &Path) -> Result<Option<Metadata>, Failure> {
+    match fs::symlink_metadata(path) {
+        Ok(meta) => Ok(Some(meta)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(cannot_use(path, &error)),
+    }
+}
+
+/// Judges a directory on the way.
+fn check_passage(path: &Path, meta: &Metadata) -> Result<(), Failure> {
+    check_owner(path, meta)?;
+    let mode = meta.mode();
+    // Many systems give each user a group of their own and let it write.
+    let group_writes = mode & GROUP_WRITES != 0 && meta.gid() != getegid().as_raw();
+    let is_open = group_writes || mode & OTHERS_WRITE != 0;
+    if is_open && mode & STICKY == 0 { Err(open_to_others(path, mode)) } else { Ok(()) }
+}
+
+/// Refuses a directory that anyone but its owner may write to.
+pub(super) fn check_closed(path: &Path, meta: &Metadata) -> Result<(), Failure> {
+    match meta.mode() & (GROUP_WRITES | OTHERS_WRITE) {
+        0 => Ok(()),
+        _ => Err(open_to_others(path, meta.mode())),
+    }
+}
+
+fn open_to_others(path: &Path, mode: u32) -> Failure {
+    let (path, mode) = (path.display(), mode & 0o7777);
+    Failure::new(
+        Exit::CannotCreate,
+        format!(
+            "others may write to {path} (mode {mode:04o}), and so get at its locks: chmod go-w {path}"
+        ),
+    )
+}
+
+fn check_owner(path: &Path, meta: &Metadata) -> Result<(), Failure> {
+    if meta.uid() == 0 { Ok(()) } else { check_owned_by(me(), path, meta) }
+}
+
+/// Refuses what belongs to another user than this one.
+pub(super) fn check_owned_by(owner: u32, path: &Path, meta: &Metadata) -> Result<(), Failure> {
+    if meta.uid() == owner {
+        return Ok(());
+    }
+    let message = format!("{} belongs to {}", path.display(), user(meta.uid()));
+    Err(Failure::new(Exit::CannotCreate, message).advise(&format!("you are {}", user(me()))))
+}
+
+/// The user of this process.
+pub(super) fn me() -> u32 {
+    geteuid().as_raw()
+}
+
+/// A user's name, if there is one.
+pub(super) fn user(uid: u32) -> String {
+    match User::from_uid(Uid::from_raw(uid)) {
+        Ok(Some(user)) => user.name,
+        _ => format!("user {uid}"),
+    }
+}
+
+/// What the system says against the use of a file.
+pub(super) fn cannot_use(path: &Path, error: &io::Error) -> Failure {
+    Failure::new(Exit::CannotCreate, format!("cannot use {} ({error})", path.display()))
+}

@@ -1,0 +1,134 @@
+//! A machine with two users: root, and `nobody`.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result};
+use lockkeeper_testkit::process::Process;
+use lockkeeper_testkit::{command, scratch};
+use rustix::process::geteuid;
+use tempfile::TempDir;
+
+use crate::support::eventually;
+
+/// The user and the group `nobody`.
+pub(crate) const NOBODY: u32 = 65534;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Who {
+    Root,
+    Nobody,
+}
+
+impl Who {
+    pub(crate) const BOTH: [Self; 2] = [Self::Root, Self::Nobody];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Root => "root",
+            Self::Nobody => "nobody",
+        }
+    }
+}
+
+/// The two users, each with a home. They have a network namespace for themselves, so that the
+/// sockets of other tests, and of this machine's users, are not in their table. Their engines are
+/// stopped on drop.
+pub(crate) struct Machine {
+    folder: TempDir,
+    program: PathBuf,
+    network: Process,
+}
+
+impl Machine {
+    /// `None`, and a word on standard error, where that takes permissions that we do not have.
+    pub(crate) fn new(test: &str) -> Result<Option<Self>> {
+        if !geteuid().is_root() {
+            eprintln!("SKIPPED: {test}: only root can play two users");
+            return Ok(None);
+        }
+        let folder = scratch::folder()?;
+        let root = folder.path().parent().context("no folder of the process")?;
+        for path in [root, folder.path()] {
+            fs::set_permissions(path, Permissions::from_mode(0o711))?;
+        }
+        let mut keeper = Command::new("unshare");
+        keeper.args(["--net", "--", "sh", "-c", "echo apart; exec sleep infinity"]);
+        let network = Process::spawn("network", &keeper, folder.path())?;
+        let program = command::lockkeeper()?;
+        let mut machine = Self { folder, program, network };
+        eventually("a network namespace", || Ok(machine.network.stdout() == "apart\n"))?;
+        machine.make_homes()?;
+        Ok(Some(machine))
+    }
+
+    fn make_homes(&mut self) -> Result<()> {
+        for who in Who::BOTH {
+            fs::create_dir(self.home(who))?;
+            fs::set_permissions(self.home(who), Permissions::from_mode(0o700))?;
+        }
+        chown(self.home(Who::Nobody), Some(NOBODY), Some(NOBODY))?;
+
+        // The target directory of the build may be within the home of somebody.
+        let mut attempt = Command::new("setpriv");
+        attempt.args(["--reuid", "nobody", "--clear-groups", "--"]).arg(&self.program);
+        attempt.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
+        if !attempt.status()?.success() {
+            let copy = self.folder().join("lockkeeper");
+            fs::copy(&self.program, &copy)?;
+            self.program = copy;
+        }
+        Ok(())
+    }
+
+    /// The directory of the test, which both may enter.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// What is `HOME`.
+    pub(crate) fn home(&self, who: Who) -> PathBuf {
+        self.folder().join(who.name())
+    }
+
+    /// `lockkeeper` of a user, with these arguments, which are split at blanks.
+    pub(crate) fn command(&self, who: Who, arguments: &str) -> Command {
+        self.command_of(who, &arguments.split_whitespace().collect::<Vec<_>>())
+    }
+
+    pub(crate) fn command_of(&self, who: Who, arguments: &[&str]) -> Command {
+        let mut command = self.as_user(who);
+        command.arg(&self.program).args(arguments);
+        command
+    }
+
+    /// What runs a program as a user, with nothing of our environment.
+    fn as_user(&self, who: Who) -> Command {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net=/proc/{}/ns/net", self.network.id()));
+        command.args(["--", "setpriv", "--reuid", who.name(), "--clear-groups"]);
+        if who == Who::Nobody {
+            command.args(["--regid", &NOBODY.to_string()]);
+        }
+        command.arg("--").current_dir("/");
+        for (variable, _) in std::env::vars_os() {
+            let of_ours = variable.to_str().is_some_and(|name| name.starts_with("LOCKKEEPER_"));
+            if of_ours || variable == "XDG_STATE_HOME" {
+                command.env_remove(variable);
+            }
+        }
+        command.env("HOME", self.home(who));
+        command
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        for who in Who::BOTH {
+            // Without an engine there is nothing to stop.
+            let _ = self.command(who, "local stop").output();
+        }
+    }
+}

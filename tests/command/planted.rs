@@ -1,0 +1,162 @@
+//! Homes that another user could have a hand in: root gives them nothing.
+
+use std::fs::{self, Permissions};
+use std::io::ErrorKind;
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+
+use crate::machine::{Machine, NOBODY, Who};
+use crate::support::Ended;
+
+/// What a command may ask of an engine, or leave to it.
+const COMMANDS: [&str; 5] =
+    ["run l -- true", "ls", "local status", "local stop", "local start --durability memory"];
+
+/// A home in which another user listens.
+struct Trap {
+    home: PathBuf,
+    sockets: Vec<UnixListener>,
+}
+
+impl Trap {
+    fn set(home: PathBuf) -> Result<Self> {
+        fs::create_dir_all(&home)?;
+        let mut sockets = Vec::new();
+        for name in ["engine.sock", "admin.sock"] {
+            let path = home.join(name);
+            let socket = UnixListener::bind(&path)?;
+            socket.set_nonblocking(true)?;
+            chown(path, Some(NOBODY), Some(NOBODY))?;
+            sockets.push(socket);
+        }
+        Ok(Self { home, sockets })
+    }
+
+    #[track_caller]
+    fn is_untouched(&self) {
+        for socket in &self.sockets {
+            let error = socket.accept().map(drop).expect_err("root has connected");
+            assert_eq!(error.kind(), ErrorKind::WouldBlock);
+        }
+        let entries = fs::read_dir(&self.home).into_iter().flatten().count();
+        assert_eq!(entries, self.sockets.len(), "root has left something");
+    }
+}
+
+fn give(path: &Path) -> Result<()> {
+    Ok(chown(path, Some(NOBODY), Some(NOBODY))?)
+}
+
+fn set_mode(path: &Path, mode: u32) -> Result<()> {
+    Ok(fs::set_permissions(path, Permissions::from_mode(mode))?)
+}
+
+/// Runs all commands as root with this variable, and expects a refusal of each.
+#[track_caller]
+fn root_refuses(machine: &Machine, variable: &str, value: &Path, parts: &[&str]) -> Result<()> {
+    for line in COMMANDS {
+        let mut command = machine.command(Who::Root, line);
+        Ended::of(command.env(variable, value))?.complains(73, parts);
+    }
+    Ok(())
+}
+
+/// Root's connection, and files of root's choice, went to whoever owned the directory.
+#[test]
+fn a_home_of_another_user_gets_nothing_from_root() -> Result<()> {
+    let Some(machine) = Machine::new("a home of another user")? else { return Ok(()) };
+    let trap = Trap::set(machine.folder().join("trap"))?;
+    give(&trap.home)?;
+    let parts = ["belongs to nobody", "you are root", "LOCKKEEPER_HOME"];
+    root_refuses(&machine, "LOCKKEEPER_HOME", &trap.home, &parts)?;
+    trap.is_untouched();
+
+    // As `sudo -E` leaves it.
+    let trap = Trap::set(machine.home(Who::Nobody).join(".local/state/lockkeeper"))?;
+    let parts = ["belongs to nobody", "sudo -H"];
+    root_refuses(&machine, "HOME", &machine.home(Who::Nobody), &parts)?;
+    trap.is_untouched();
+    Ok(())
+}
+
+#[test]
+fn a_home_that_another_user_could_replace_gets_nothing_from_root() -> Result<()> {
+    let Some(machine) = Machine::new("a home that could be replaced")? else { return Ok(()) };
+    let open = machine.folder().join("open");
+    let trap = Trap::set(open.join("home"))?;
+    set_mode(&open, 0o777)?;
+    root_refuses(&machine, "LOCKKEEPER_HOME", &trap.home, &["others may write to", "0777"])?;
+    set_mode(&open, 0o775)?;
+    chown(&open, None, Some(NOBODY))?;
+    root_refuses(&machine, "LOCKKEEPER_HOME", &trap.home, &["others may write to", "0775"])?;
+    trap.is_untouched();
+
+    let trap = Trap::set(machine.folder().join("behind"))?;
+    let link = machine.folder().join("link");
+    symlink(&trap.home, &link)?;
+    std::os::unix::fs::lchown(&link, Some(NOBODY), Some(NOBODY))?;
+    root_refuses(&machine, "LOCKKEEPER_HOME", &link, &["link belongs to nobody"])?;
+    trap.is_untouched();
+    Ok(())
+}
+
+/// Where everybody may write, as in /tmp, the sticky bit keeps root's directories in their places.
+#[test]
+fn a_home_in_a_sticky_directory_is_good() -> Result<()> {
+    let Some(machine) = Machine::new("a home in a sticky directory")? else { return Ok(()) };
+    let open = machine.folder().join("open");
+    fs::create_dir(&open)?;
+    set_mode(&open, 0o1777)?;
+    let mut command = machine.command(Who::Root, "local status");
+    let status = Ended::of(command.env("LOCKKEEPER_HOME", open.join("new")))?;
+    assert_eq!((status.code, status.stderr.as_str()), (Some(1), ""), "{status:?}");
+    Ok(())
+}
+
+#[test]
+fn a_socket_of_another_user_in_roots_home_gets_nothing() -> Result<()> {
+    let Some(machine) = Machine::new("a planted socket")? else { return Ok(()) };
+    let trap = Trap::set(machine.folder().join("home"))?;
+    root_refuses(&machine, "LOCKKEEPER_HOME", &trap.home, &["engine.sock belongs to nobody"])?;
+    trap.is_untouched();
+    Ok(())
+}
+
+/// Root wrote through the links.
+#[test]
+fn links_in_a_home_are_not_followed() -> Result<()> {
+    let Some(machine) = Machine::new("links in a home")? else { return Ok(()) };
+    let target = machine.folder().join("precious");
+    fs::write(&target, "as it was")?;
+    for name in ["engine.log", "start.lock", "engine.sock", "admin.sock", "data"] {
+        let home = machine.folder().join(format!("with-{name}"));
+        fs::create_dir(&home)?;
+        symlink(&target, home.join(name))?;
+        root_refuses(&machine, "LOCKKEEPER_HOME", &home, &[name, "is a symbolic link"])?;
+        assert_eq!(fs::read_dir(&home)?.count(), 1, "{name}");
+    }
+    let home = machine.folder().join("with-a-hard-link");
+    fs::create_dir(&home)?;
+    fs::hard_link(&target, home.join("engine.log"))?;
+    root_refuses(&machine, "LOCKKEEPER_HOME", &home, &["engine.log", "one name"])?;
+    assert_eq!(fs::read_to_string(&target)?, "as it was");
+    Ok(())
+}
+
+#[test]
+fn a_data_directory_of_others_is_refused() -> Result<()> {
+    let Some(machine) = Machine::new("a data directory of others")? else { return Ok(()) };
+    let home = machine.folder().join("home");
+    let data = home.join("data");
+    fs::create_dir_all(&data)?;
+    set_mode(&data, 0o777)?;
+    root_refuses(&machine, "LOCKKEEPER_HOME", &home, &["others may write to", "data", "0777"])?;
+    set_mode(&data, 0o700)?;
+    give(&data)?;
+    root_refuses(&machine, "LOCKKEEPER_HOME", &home, &["data belongs to nobody"])?;
+    assert_eq!(fs::read_dir(&data)?.count(), 0);
+    Ok(())
+}
