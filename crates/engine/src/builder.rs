@@ -13,6 +13,7 @@ use crate::engine::Engine;
 use crate::rest::AtRest;
 #[cfg(feature = "tls")]
 use crate::tls::Tls;
+use crate::unix_socket::PRIVATE;
 use crate::words::Words;
 use crate::{Durability, StartError, startup};
 
@@ -24,6 +25,7 @@ use crate::{Durability, StartError, startup};
 pub struct Builder {
     listen: Vec<SocketAddr>,
     unix_socket: Option<PathBuf>,
+    unix_socket_mode: u32,
     #[cfg(feature = "tls")]
     tls: Option<(Vec<SocketAddr>, Tls)>,
     allow_plaintext: bool,
@@ -59,6 +61,7 @@ impl Default for Builder {
         Self {
             listen: Vec::new(),
             unix_socket: None,
+            unix_socket_mode: PRIVATE,
             #[cfg(feature = "tls")]
             tls: None,
             allow_plaintext: false,
@@ -92,10 +95,18 @@ impl Builder {
     }
 
     /// Listens on a Unix socket at `path` (at most 107 bytes when made absolute; 103 on systems
-    /// other than Linux), for this user alone: the socket gets the mode 0600, and a missing
-    /// directory 0700. What a dead engine left there is replaced.
+    /// other than Linux), for this user alone unless [`Builder::unix_socket_mode`] says otherwise: the
+    /// socket gets the mode 0600, and a missing directory 0700. What a dead engine left there is
+    /// replaced.
     pub fn unix_socket(mut self, path: impl Into<PathBuf>) -> Self {
         self.unix_socket = Some(path.into());
+        self
+    }
+
+    /// The permissions of the Unix socket: whoever may write to it, and may enter its directory, is
+    /// served. Default: 0600.
+    pub fn unix_socket_mode(mut self, mode: u32) -> Self {
+        self.unix_socket_mode = mode;
         self
     }
 
@@ -250,6 +261,7 @@ impl Builder {
         Ok(Plan {
             listen,
             unix_socket: self.unix_socket,
+            unix_socket_mode: self.unix_socket_mode,
             data_dir: self.data_dir,
             durability: self.durability.unwrap_or(default),
             max_connections: self.max_connections,
@@ -300,6 +312,7 @@ fn is_loopback(address: &SocketAddr) -> bool {
 pub(crate) struct Plan {
     pub(crate) listen: Vec<SocketAddr>,
     pub(crate) unix_socket: Option<PathBuf>,
+    pub(crate) unix_socket_mode: u32,
     pub(crate) data_dir: Option<PathBuf>,
     pub(crate) durability: Durability,
     pub(crate) max_connections: usize,

@@ -6,19 +6,19 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::UnixStream as BlockingStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
-use tokio::net::UnixListener;
+use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
 use crate::StorageError;
 use crate::backup::{Backup, BackupError};
 use crate::storage::{Snapshots, Storage};
-use crate::unix_socket::{SocketFile, listen_at};
+use crate::unix_socket::{PRIVATE, SocketFile, listen_at};
 
 const NAME: &str = "CONTROL";
 /// The longest line, in bytes: a path and its end.
@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Listens in a data directory. Without it the engine works all the same.
 pub(crate) fn listen(data_dir: &Path) -> Option<(UnixListener, SocketFile)> {
-    let listening = listen_at(&data_dir.join(NAME));
+    let listening = listen_at(&data_dir.join(NAME), PRIVATE);
     let opened = listening.map_err(|e| e.to_string()).and_then(|(listener, file)| {
         let listener = UnixListener::from_std(listener).map_err(|e| e.to_string())?;
         Ok((listener, file))
@@ -44,6 +44,7 @@ pub(crate) async fn serve(listener: UnixListener, snapshots: Snapshots) {
             sleep(Duration::from_millis(100)).await;
             continue;
         };
+        let is_owner = is_owner(&stream);
         let (read, mut write) = stream.into_split();
         let mut line = Vec::new();
         let mut limited = tokio::io::BufReader::new(read.take(MAX_LINE));
@@ -53,13 +54,22 @@ pub(crate) async fn serve(listener: UnixListener, snapshots: Snapshots) {
         }
         line.pop();
         let target = PathBuf::from(std::ffi::OsString::from_vec(line));
-        let answer = match copy(&snapshots, target).await {
-            Ok(records) => format!("ok {records}\n"),
-            Err(e) => format!("error {e}\n"),
+        let answer = match is_owner {
+            true => match copy(&snapshots, target).await {
+                Ok(records) => format!("ok {records}\n"),
+                Err(e) => format!("error {e}\n"),
+            },
+            false => "error the engine belongs to another user\n".to_owned(),
         };
         // Whoever asked may be gone; the backup is there.
         let _ = write.write_all(answer.as_bytes()).await;
     }
+}
+
+/// Whether the other end is this user or root: a copy is written with the engine's permissions.
+fn is_owner(stream: &UnixStream) -> bool {
+    let own = rustix::process::geteuid().as_raw();
+    stream.peer_cred().is_ok_and(|peer| peer.uid() == own || peer.uid() == 0)
 }
 
 /// Copies on a thread of its own: the engine does not wait for it.
@@ -85,7 +95,7 @@ pub(crate) async fn copy(snapshots: &Snapshots, target: PathBuf) -> Result<u64, 
 pub fn backup(data_dir: impl AsRef<Path>, target: impl AsRef<Path>) -> Result<Backup, BackupError> {
     let (data_dir, target) = (data_dir.as_ref(), target.as_ref());
     let path = std::path::absolute(target).map_err(|e| StorageError::io(target, e))?;
-    let records = match UnixStream::connect(data_dir.join(NAME)) {
+    let records = match BlockingStream::connect(data_dir.join(NAME)) {
         Ok(stream) => ask(stream, &path)?,
         // Nobody listens: either there is no engine, or opening tells which process it is.
         Err(_) => copy_unused(data_dir, &path)?,
@@ -93,7 +103,7 @@ pub fn backup(data_dir: impl AsRef<Path>, target: impl AsRef<Path>) -> Result<Ba
     Ok(Backup { path, records })
 }
 
-fn ask(mut stream: UnixStream, target: &Path) -> Result<u64, BackupError> {
+fn ask(mut stream: BlockingStream, target: &Path) -> Result<u64, BackupError> {
     let no_answer = |_| BackupError::Ended;
     let line = [target.as_os_str().as_bytes(), b"\n"].concat();
     stream.write_all(&line).map_err(no_answer)?;

@@ -145,7 +145,7 @@ impl Doors {
             doors.metrics = Some(listen(address)?);
         }
         if let Some(path) = &plan.unix_socket {
-            let (listener, file) = listen_at(path)?;
+            let (listener, file) = listen_at(path, plan.unix_socket_mode)?;
             let listener = UnixListener::from_std(listener).map_err(refused("a socket"))?;
             doors.listeners.push(Listener::Unix(listener));
             doors.socket = Some(file);

@@ -1,4 +1,4 @@
-//! A Unix socket that only this user can reach, and that survives no engine.
+//! A Unix socket that survives no engine.
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io;
@@ -20,6 +20,9 @@ const MAX_PATH: usize = 107;
 #[cfg(not(target_os = "linux"))]
 const MAX_PATH: usize = 103;
 
+/// The permissions of a socket that only this user can reach.
+pub(crate) const PRIVATE: u32 = 0o600;
+
 /// A listening socket's file; dropping this removes it.
 #[derive(Debug)]
 pub(crate) struct SocketFile {
@@ -37,8 +40,8 @@ impl SocketFile {
     }
 }
 
-/// Listens at `path`. The file left behind by an engine that is dead is replaced.
-pub(crate) fn listen_at(path: &Path) -> Result<(UnixListener, SocketFile), StartError> {
+/// Listens at `path`, for those whom `mode` lets write to the socket. The file left behind by an engine that is dead is replaced.
+pub(crate) fn listen_at(path: &Path, mode: u32) -> Result<(UnixListener, SocketFile), StartError> {
     let failed = |source| StartError::Socket { path: path.to_path_buf(), source };
     let path = std::path::absolute(path).map_err(failed)?;
     let address = address(&path)?;
@@ -46,7 +49,7 @@ pub(crate) fn listen_at(path: &Path) -> Result<(UnixListener, SocketFile), Start
     create_private(directory).map_err(failed)?;
     let _turn = take_turn(directory).map_err(failed)?;
     remove_stale(&path, &address)?;
-    let listener = bind_private(&path, &address).map_err(failed)?;
+    let listener = bind_with(&path, &address, mode).map_err(failed)?;
     let identity = identity(&path).map_err(failed)?;
     Ok((listener, SocketFile { path, identity }))
 }
@@ -100,10 +103,10 @@ fn remove_stale(path: &Path, address: &SocketAddrUnix) -> Result<(), StartError>
 }
 
 /// The permissions are set before anyone can connect: a bound socket that does not listen refuses.
-fn bind_private(path: &Path, address: &SocketAddrUnix) -> io::Result<UnixListener> {
+fn bind_with(path: &Path, address: &SocketAddrUnix, mode: u32) -> io::Result<UnixListener> {
     let socket = new_socket()?;
     bind(&socket, address)?;
-    fs::set_permissions(path, Permissions::from_mode(0o600))?;
+    fs::set_permissions(path, Permissions::from_mode(mode))?;
     listen(&socket, BACKLOG as i32)?;
     Ok(UnixListener::from(socket))
 }

@@ -77,6 +77,15 @@ async fn several_addresses_and_a_socket_at_once() {
 }
 
 #[tokio::test]
+async fn a_socket_may_be_for_others_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("engine.sock");
+    let builder = Engine::builder().unix_socket(&socket).unix_socket_mode(0o660);
+    let _engine = builder.start().await.unwrap();
+    assert_eq!(mode(&socket), 0o660);
+}
+
+#[tokio::test]
 async fn the_socket_of_a_live_engine_is_left_alone() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("engine.sock");
