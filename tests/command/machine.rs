@@ -11,7 +11,7 @@ use lockkeeper_testkit::{command, scratch};
 use rustix::process::geteuid;
 use tempfile::TempDir;
 
-use crate::support::eventually;
+use crate::support::{Ended, LIMIT, eventually};
 
 /// The user and the group `nobody`.
 pub(crate) const NOBODY: u32 = 65534;
@@ -24,6 +24,13 @@ pub(crate) enum Who {
 
 impl Who {
     pub(crate) const BOTH: [Self; 2] = [Self::Root, Self::Nobody];
+
+    pub(crate) fn other(self) -> Self {
+        match self {
+            Self::Root => Self::Nobody,
+            Self::Nobody => Self::Root,
+        }
+    }
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -93,34 +100,83 @@ impl Machine {
         self.folder().join(who.name())
     }
 
+    /// Where the engine for both lives once it is enabled.
+    pub(crate) fn system(&self) -> PathBuf {
+        self.folder().join("system")
+    }
+
+    /// Where the user's own engine lives.
+    pub(crate) fn own(&self, who: Who) -> PathBuf {
+        self.home(who).join(".local/state/lockkeeper")
+    }
+
     /// `lockkeeper` of a user, with these arguments, which are split at blanks.
     pub(crate) fn command(&self, who: Who, arguments: &str) -> Command {
         self.command_of(who, &arguments.split_whitespace().collect::<Vec<_>>())
     }
 
     pub(crate) fn command_of(&self, who: Who, arguments: &[&str]) -> Command {
-        let mut command = self.as_user(who);
-        command.arg(&self.program).args(arguments);
+        let mut command = self.program_of(who, self.program());
+        command.args(arguments);
         command
     }
 
-    /// What runs a program as a user, with nothing of our environment.
-    fn as_user(&self, who: Who) -> Command {
+    /// The file of `lockkeeper`.
+    pub(crate) fn program(&self) -> &str {
+        self.program.to_str().unwrap_or_default()
+    }
+
+    /// Another program of a user.
+    pub(crate) fn program_of(&self, who: Who, program: &str) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net=/proc/{}/ns/net", self.network.id()));
         command.args(["--", "setpriv", "--reuid", who.name(), "--clear-groups"]);
         if who == Who::Nobody {
             command.args(["--regid", &NOBODY.to_string()]);
         }
-        command.arg("--").current_dir("/");
+        command.args(["--", program]).current_dir("/");
         for (variable, _) in std::env::vars_os() {
             let of_ours = variable.to_str().is_some_and(|name| name.starts_with("LOCKKEEPER_"));
             if of_ours || variable == "XDG_STATE_HOME" {
                 command.env_remove(variable);
             }
         }
-        command.env("HOME", self.home(who));
+        command.env("HOME", self.home(who)).env("LOCKKEEPER_SYSTEM_HOME", self.system());
         command
+    }
+
+    /// Runs it to its end.
+    pub(crate) fn ends(&self, who: Who, arguments: &str) -> Result<Ended> {
+        Ended::of(&mut self.command(who, arguments))
+    }
+
+    /// The same, where it must end well.
+    #[track_caller]
+    pub(crate) fn does(&self, who: Who, arguments: &str) -> Result<String> {
+        let ended = self.ends(who, arguments)?;
+        assert_eq!(ended.code, Some(0), "{arguments}: {ended:?}");
+        Ok(ended.stdout)
+    }
+
+    /// Starts a command of a user that holds a lock until [`Machine::let_go`].
+    pub(crate) async fn holds(&self, who: Who, lock: &str) -> Result<Process> {
+        let script =
+            format!("echo held; while [ ! -e {} ]; do sleep 0.05; done", self.go().display());
+        let command = self.command_of(who, &["run", lock, "--", "sh", "-c", &script]);
+        let mut process = Process::spawn(who.name(), &command, self.folder())?;
+        process.prints("held", LIMIT).await?;
+        Ok(process)
+    }
+
+    /// Lets those who hold a lock end, and waits for it.
+    pub(crate) async fn let_go(&self, holder: &mut Process) -> Result<()> {
+        fs::write(self.go(), "")?;
+        assert_eq!(holder.end(LIMIT).await?.code(), Some(0), "{}", holder.tail());
+        Ok(fs::remove_file(self.go())?)
+    }
+
+    fn go(&self) -> PathBuf {
+        self.folder().join("go")
     }
 }
 
@@ -129,6 +185,8 @@ impl Drop for Machine {
         for who in Who::BOTH {
             // Without an engine there is nothing to stop.
             let _ = self.command(who, "local stop").output();
+            let mut own = self.command(who, "local stop");
+            let _ = own.env("LOCKKEEPER_SYSTEM_HOME", "none").output();
         }
     }
 }

@@ -22,4 +22,5 @@ mod slow;
 mod support;
 mod terminal;
 mod tls;
+mod users;
 mod way;

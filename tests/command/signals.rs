@@ -60,6 +60,7 @@ async fn nohup_reaches_the_command() -> Result<()> {
     rustix::fs::mkfifoat(rustix::fs::CWD, &go, 0o600.into())?;
     let mut command = std::process::Command::new("sh");
     command.args(["-c", &line]).env("LOCKKEEPER_HOME", home.engine()).current_dir(home.folder());
+    command.env("LOCKKEEPER_SYSTEM_HOME", "none");
     let mut process =
         lockkeeper_testkit::process::Process::spawn("nohup", &command, home.folder())?;
     process.prints("ready", LIMIT).await?;

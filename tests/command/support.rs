@@ -48,6 +48,8 @@ impl Home {
     pub(crate) fn command_of(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
         command.args(arguments).env("LOCKKEEPER_HOME", self.engine()).current_dir(self.folder());
+        // Engines of this machine's users are no concern of a test.
+        command.env("LOCKKEEPER_SYSTEM_HOME", "none");
         for variable in [
             "LOCKKEEPER_CONNECT",
             "LOCKKEEPER_CONNECT_TIMEOUT",

@@ -17,6 +17,7 @@ fn in_terminal(home: &Home, script: &str) -> Result<Ended> {
     let mut command = Command::new("script");
     command.args(["--quiet", "--return", "--command"]).arg("sh -m script.sh").arg("/dev/null");
     command.env("PATH", format!("{folder}:{path}")).env("LOCKKEEPER_HOME", home.engine());
+    command.env("LOCKKEEPER_SYSTEM_HOME", "none");
     command.current_dir(home.folder()).stdin(Stdio::null());
     Ended::of(&mut command)
 }

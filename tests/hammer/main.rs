@@ -39,6 +39,7 @@ async fn fifty_processes_on_the_machine_local_engine() -> Result<()> {
     let home = scratch::folder()?;
     let mut run = Command::new(command::lockkeeper()?);
     run.env("LOCKKEEPER_HOME", home.path()).env_remove("LOCKKEEPER_CONNECT");
+    run.env("LOCKKEEPER_SYSTEM_HOME", "none");
     run.args(["--session-timeout", "2s"]);
     let stop = clone(&run, &["local", "stop"]);
     let result = hammer(run, &format!("unix:{}/engine.sock", home.path().display())).await;

@@ -47,11 +47,20 @@ impl Connection {
     /// Starts a session with the servers of the options, or with this machine's engine, which is
     /// started if need be.
     pub(crate) async fn open(global: &Global) -> Result<Self, Failure> {
-        Self::open_within(global, &mut None).await
+        let connection = Self::open_within(global, &mut None).await?;
+        connection.introduce_engine();
+        Ok(connection)
     }
 
-    /// The same for somebody who waits for so long, and then for what is left of it. A connection
-    /// gets a second at least.
+    /// Tells the user whose locks this machine's engine has, if that could be a surprise.
+    pub(crate) fn introduce_engine(&self) {
+        if let Some(engine) = &self.engine {
+            engine.introduce();
+        }
+    }
+
+    /// The same for somebody who waits for so long, and then for what is left of it, without a word
+    /// about the engine. A connection gets a second at least.
     pub(crate) async fn open_within(
         global: &Global,
         time: &mut Option<Duration>,

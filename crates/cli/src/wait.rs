@@ -39,7 +39,7 @@ pub(crate) struct Options {
     #[arg(short = 'E', long, value_name = "N", default_value_t = Exit::No.code())]
     conflict_exit_code: u8,
 
-    /// Do not say who holds the lock
+    /// Do not say who holds the lock, nor that other users have engines of their own
     #[arg(short, long)]
     quiet: bool,
 }
@@ -47,6 +47,9 @@ pub(crate) struct Options {
 /// Waits.
 pub(crate) async fn wait(global: &Global, mut options: Options) -> Result<u8, Failure> {
     let connection = Connection::open_within(global, &mut options.wait).await?;
+    if !options.quiet {
+        connection.introduce_engine();
+    }
     let result = within(&connection, &options).await;
     connection.close().await;
     result

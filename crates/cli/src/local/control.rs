@@ -17,6 +17,7 @@ use tokio::net;
 use tokio::time::timeout;
 
 use super::home::Home;
+use super::trust;
 use crate::exit::{Exit, Failure};
 
 /// How long the other side may take to ask or to answer.
@@ -57,6 +58,14 @@ impl Asked {
     }
 }
 
+/// What comes back.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+enum Reply {
+    Refused { refused: String },
+    Status(Status),
+}
+
 /// An answer, and the connection that it came over.
 #[derive(Debug)]
 pub(super) struct Answer {
@@ -72,7 +81,8 @@ pub(super) fn ask(home: &Home, question: Asked) -> Result<Option<Answer>, Failur
         Err(error) => return Err(silent(home, &error)),
     };
     match talk(stream, question) {
-        Ok(answer) => Ok(Some(answer)),
+        Ok(Ok(answer)) => Ok(Some(answer)),
+        Ok(Err(refused)) => Err(Failure::new(Exit::NoPermission, refused)),
         // It was ending as we asked.
         Err(error) if is_nobody(&error) => Ok(None),
         Err(error) => Err(silent(home, &error)),
@@ -97,7 +107,8 @@ fn silent(home: &Home, error: &io::Error) -> Failure {
     Failure::new(Exit::NoServer, message).advise("end its process by hand if it hangs")
 }
 
-fn talk(stream: UnixStream, question: Asked) -> io::Result<Answer> {
+/// Asks; an answer, or why there is none.
+fn talk(stream: UnixStream, question: Asked) -> io::Result<Result<Answer, String>> {
     stream.set_read_timeout(Some(TALK_LIMIT))?;
     writeln!(&stream, "{}", question.word())?;
     let mut engine = BufReader::new(stream);
@@ -105,8 +116,10 @@ fn talk(stream: UnixStream, question: Asked) -> io::Result<Answer> {
     if engine.read_line(&mut line)? == 0 {
         return Err(ErrorKind::UnexpectedEof.into());
     }
-    let status = serde_json::from_str(&line).map_err(io::Error::other)?;
-    Ok(Answer { status, engine })
+    Ok(match serde_json::from_str(&line).map_err(io::Error::other)? {
+        Reply::Status(status) => Ok(Answer { status, engine }),
+        Reply::Refused { refused } => Err(refused),
+    })
 }
 
 impl Answer {
@@ -127,6 +140,10 @@ impl Answer {
             _ => Ok(()),
         }
     }
+}
+
+fn is_owner(uid: u32) -> bool {
+    uid == trust::me() || uid == trust::ROOT
 }
 
 fn identity(path: &Path) -> Option<(u64, u64, i64, i64)> {
@@ -157,8 +174,8 @@ impl Control {
                 _ => {}
             }
             let listener = net::UnixListener::bind(&path)?;
-            // Until here the home directory alone (0700) keeps others out.
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
+            // Until here the home directory alone keeps others out.
+            fs::set_permissions(&path, fs::Permissions::from_mode(home.socket_mode()))?;
             Ok(listener)
         };
         let listener = listen().map_err(|error| {
@@ -209,10 +226,16 @@ impl Control {
         let mut line = String::new();
         let mut input = tokio::io::BufReader::new((&mut stream).take(LONGEST));
         input.read_line(&mut line).await?;
-        let mut reply = serde_json::to_vec(&self.status(engine))?;
+        let is_stop = line.trim_end() == Asked::Stop.word();
+        let is_refused = is_stop && !is_owner(stream.peer_cred()?.uid());
+        let reply = match is_refused {
+            true => Reply::Refused { refused: "only the engine's owner can stop it".to_owned() },
+            false => Reply::Status(self.status(engine)),
+        };
+        let mut reply = serde_json::to_vec(&reply)?;
         reply.push(b'\n');
         stream.write_all(&reply).await?;
-        Ok((line.trim_end() == Asked::Stop.word()).then_some(stream))
+        Ok((is_stop && !is_refused).then_some(stream))
     }
 
     fn status(&self, engine: &Engine) -> Status {

@@ -13,7 +13,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
 
 use super::control::Control;
-use super::home::Home;
+use super::home::{Home, Scope};
+use super::system;
 use crate::exit::{Exit, Failure};
 use crate::{allocator, names};
 
@@ -34,6 +35,9 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 pub(crate) struct Options {
     #[arg(long)]
     home: PathBuf,
+    /// It is the machine's
+    #[arg(long)]
+    system: bool,
     #[arg(long)]
     durability: Durability,
     /// How long it stays without sessions
@@ -62,7 +66,8 @@ where
 }
 
 async fn serve(options: Options) -> Result<u8, Failure> {
-    let home = Home::at(options.home);
+    let scope = if options.system { Scope::System } else { Scope::User };
+    let home = Home::at(options.home, scope);
     let (engine, control) = match start(&home, options.durability).await {
         Ok(started) => started,
         Err(failure) => {
@@ -100,6 +105,7 @@ fn refused(error: std::io::Error) -> Failure {
 async fn start(home: &Home, durability: Durability) -> Result<(Engine, Control), Failure> {
     let engine = Engine::builder()
         .unix_socket(home.socket())
+        .unix_socket_mode(home.socket_mode())
         .data_dir(home.data())
         .durability(durability)
         .tick(TICK)
@@ -109,11 +115,31 @@ async fn start(home: &Home, durability: Durability) -> Result<(Engine, Control),
         .await?;
     // The data directory is ours by now, so nobody else answers at the other socket.
     let control = Control::listen(home, durability)?;
+    // Not before: who enables the machine's engine looks for our sockets. Until we have reported,
+    // nobody uses them.
+    if let Err(failure) = check_still_own(home) {
+        control.remove();
+        engine.stop().await?;
+        return Err(failure);
+    }
     Ok((engine, control))
 }
 
-/// Waits until there have been no sessions for so long, and nobody is about to start one.
+/// Refuses to be a user's own engine beside that of the machine.
+fn check_still_own(home: &Home) -> Result<(), Failure> {
+    if home.scope() == Scope::System || system::find()?.is_none() {
+        return Ok(());
+    }
+    let message = "an engine for the whole machine has just been enabled";
+    Err(Failure::new(Exit::NoServer, message).advise("run the command again"))
+}
+
+/// Waits until there have been no sessions for so long, and nobody is about to start one. The
+/// machine's engine is always needed: not everyone who uses it may start it.
 async fn unneeded(engine: &Engine, home: &Home, limit: Duration) -> File {
+    if home.scope() == Scope::System {
+        return std::future::pending().await;
+    }
     loop {
         let spent = engine.idle_since().map_or(Duration::ZERO, |since| since.elapsed());
         if spent < limit {

@@ -1,4 +1,4 @@
-//! Where the machine-local engine lives.
+//! Where a machine-local engine lives.
 //!
 //! | file | what it is |
 //! |---|---|
@@ -7,6 +7,7 @@
 //! | `data/` | the data directory |
 //! | `engine.log` | the log; `engine.log.old`, the one before |
 //! | `start.lock` | shared while a command connects, exclusive while an engine starts or ends |
+//! | `enabled` | only of the machine's engine: that it is in use |
 //!
 //! All of it belongs to the user who owns the directory, and nothing is a symbolic link.
 
@@ -19,15 +20,24 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
-use super::trust;
+use super::system;
+use super::trust::{self, Missing};
 use crate::exit::{Exit, Failure};
 
 /// The variable that says where.
 pub(super) const VARIABLE: &str = "LOCKKEEPER_HOME";
 
-/// The names of the sockets.
+/// The names of the files.
 pub(super) const SOCKET: &str = "engine.sock";
 pub(super) const ADMIN_SOCKET: &str = "admin.sock";
+pub(super) const START_LOCK: &str = "start.lock";
+const ENABLED: &str = "enabled";
+const DATA: &str = "data";
+const LOG: &str = "engine.log";
+const OLD_LOG: &str = "engine.log.old";
+
+/// All of them.
+pub(super) const FILES: [&str; 7] = [SOCKET, ADMIN_SOCKET, START_LOCK, ENABLED, DATA, LOG, OLD_LOG];
 
 /// The longest path of a Unix socket, in bytes, on the systems that allow the least.
 const SOCKET_LIMIT: usize = if cfg!(target_os = "linux") { 107 } else { 103 };
@@ -36,33 +46,81 @@ const SOCKET_LIMIT: usize = if cfg!(target_os = "linux") { 107 } else { 103 };
 const PRIVATE_DIRECTORY: u32 = 0o700;
 const PRIVATE_FILE: u32 = 0o600;
 
+/// Those of the sockets of the machine's engine, whose directory says who gets at them.
+const SHARED_SOCKET: u32 = 0o666;
+
 /// A log that is longer than this begins anew with the next engine.
 const LOG_LIMIT: u64 = 1024 * 1024;
 
-/// The directory of the machine-local engine; it exists, and only its owner can change it.
+/// Whom an engine is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scope {
+    /// The user who owns its directory.
+    User,
+    /// All whom an administrator lets in.
+    System,
+}
+
+impl Scope {
+    /// The word for programs.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::User => "user",
+            Self::System => "system",
+        }
+    }
+}
+
+/// The directory of a machine-local engine; it exists, and only its owner can change it.
 #[derive(Clone, Debug)]
 pub(super) struct Home {
     directory: PathBuf,
+    scope: Scope,
 }
 
 impl Home {
-    /// The one that the environment names; made if missing, for this user alone.
+    /// That of the machine's engine if there is one, or else that of this user's own.
     pub(super) fn find() -> Result<Self, Failure> {
+        match system::find()? {
+            Some(home) => Ok(home),
+            None => Self::own(),
+        }
+    }
+
+    /// The one that the environment names; made if missing, for this user alone.
+    pub(super) fn own() -> Result<Self, Failure> {
         let named = named()?;
         check_length(&named)?;
         let ours = |failure: Failure| {
             failure.advise(&format!("set {VARIABLE} to a directory of yours (after sudo: sudo -H)"))
         };
-        let directory = trust::follow(&named, PRIVATE_DIRECTORY).map_err(ours)?;
-        let home = Self { directory };
+        let found = trust::follow(&named, Missing::Make(PRIVATE_DIRECTORY)).map_err(ours)?;
+        let home = Self::at(found.unwrap_or(named), Scope::User);
         check_length(&home.directory)?;
         home.check(trust::me()).map_err(ours)?;
         Ok(home)
     }
 
     /// The one that the starter of an engine has found.
-    pub(super) fn at(directory: PathBuf) -> Self {
-        Self { directory }
+    pub(super) fn at(directory: PathBuf, scope: Scope) -> Self {
+        Self { directory, scope }
+    }
+
+    pub(super) fn scope(&self) -> Scope {
+        self.scope
+    }
+
+    /// Whether this user may start and stop the engine.
+    pub(super) fn is_ours(&self) -> bool {
+        self.scope == Scope::User || trust::me() == trust::ROOT
+    }
+
+    /// The permissions of the sockets.
+    pub(super) fn socket_mode(&self) -> u32 {
+        match self.scope {
+            Scope::User => PRIVATE_FILE,
+            Scope::System => SHARED_SOCKET,
+        }
     }
 
     pub(super) fn directory(&self) -> &Path {
@@ -78,15 +136,19 @@ impl Home {
     }
 
     pub(super) fn data(&self) -> PathBuf {
-        self.directory.join("data")
+        self.directory.join(DATA)
     }
 
     pub(super) fn log(&self) -> PathBuf {
-        self.directory.join("engine.log")
+        self.directory.join(LOG)
     }
 
     fn start_lock_path(&self) -> PathBuf {
-        self.directory.join("start.lock")
+        self.directory.join(START_LOCK)
+    }
+
+    pub(super) fn enabled(&self) -> PathBuf {
+        self.directory.join(ENABLED)
     }
 
     /// What a client connects to.
@@ -104,14 +166,14 @@ impl Home {
         let path = self.log();
         if path.symlink_metadata().is_ok_and(|meta| meta.len() > LOG_LIMIT) {
             // If that fails, the old log goes on.
-            let _ = std::fs::rename(&path, self.directory.join("engine.log.old"));
+            let _ = std::fs::rename(&path, self.directory.join(OLD_LOG));
         }
         open(&path, OpenOptions::new().append(true))
     }
 
     /// Refuses a directory that another user can write to, or could once. Since only its owner can
     /// change what is in it, what was checked stays so.
-    fn check(&self, owner: u32) -> Result<(), Failure> {
+    pub(super) fn check(&self, owner: u32) -> Result<(), Failure> {
         let directory = &self.directory;
         let Some(meta) = trust::look(directory)? else { return Ok(()) };
         if !meta.is_dir() {
@@ -124,7 +186,7 @@ impl Home {
         for path in [self.socket(), self.admin_socket()] {
             check_entry(&path, owner, "a socket", |meta| meta.file_type().is_socket())?;
         }
-        for path in [self.start_lock_path(), self.log()] {
+        for path in [self.start_lock_path(), self.log(), self.enabled()] {
             check_entry(&path, owner, "a file with one name", |meta| {
                 meta.is_file() && meta.nlink() == 1
             })?;

@@ -1,18 +1,24 @@
 //! The machine-local engine: the one that keeps locks when no servers are named.
 //!
-//! It is started by the first command that needs it, serves all commands of this user, and ends
-//! when there have been no sessions for a while.
+//! That of a user is started by the first command that needs it, serves all commands of this user,
+//! and ends when there have been no sessions for a while. If an administrator has enabled one for
+//! the whole machine (`system`), all users meet there instead.
 
 mod control;
 pub(crate) mod daemon;
 mod home;
+mod neighbours;
 pub(crate) mod start;
+mod system;
 mod trust;
 
+use std::path::Path;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use lockkeeper_engine::Durability;
+use serde::Serialize;
+use serde_json::json;
 
 use crate::args::Global;
 use crate::exit::{Exit, Failure};
@@ -20,7 +26,8 @@ use crate::output::{print, print_json, tell};
 use crate::view;
 
 use control::{Asked, Status};
-use home::Home;
+use home::{Home, Scope};
+use system::{Users, WAY_OUT};
 
 /// Look after the engine of this machine
 #[derive(Debug, Args)]
@@ -41,39 +48,110 @@ enum Task {
     },
     /// Stop it, and wait until it has ended; commands that hold or await a lock start it again
     Stop,
+    /// Make one engine for all users of this machine, and start it
+    #[command(after_long_help = ENABLE_NOTES)]
+    Enable {
+        #[command(flatten)]
+        which: Which,
+        /// Let the members of this group use it
+        #[arg(long, value_name = "GROUP", conflicts_with = "everyone")]
+        group: Option<String>,
+        /// Let every user of this machine use it
+        #[arg(long)]
+        everyone: bool,
+    },
+    /// Stop the engine for all users; each has an engine of their own again
+    Disable {
+        #[command(flatten)]
+        which: Which,
+    },
+    /// Print a systemd unit that starts the engine for all users with the machine
+    Unit,
 }
+
+/// Which engine is enabled: there is only one, and the word says what happens.
+#[derive(Debug, Args)]
+struct Which {
+    /// The engine for all users of this machine
+    #[arg(long, required = true)]
+    system: bool,
+}
+
+const ENABLE_NOTES: &str = "\
+Only root can do this. Without --group and --everyone the engine is for root alone, or for those \
+who could use it before. Whoever may use it can take every lock and ask every holder to give way: \
+let in only those whom you trust with the locks of root's jobs. All others get an error instead of \
+an engine of their own.
+
+The engine lives in /var/lib/lockkeeper-system (or LOCKKEEPER_SYSTEM_HOME), which is root's. The \
+group and the mode of that directory say who may use it: 0700, 0750 or 0755. It does not end for \
+want of sessions. After a restart of the machine root's first command starts it; to have it started \
+before: lockkeeper local unit.
+
+Engines of users that are up must be stopped before, when nobody holds their locks.";
+
+/// It is there where systemd runs.
+const SYSTEMD: &str = "/run/systemd/system";
 
 /// What the engine promises, for whoever starts it.
 pub(crate) const DURABILITY: &str = "LOCKKEEPER_LOCAL_DURABILITY";
 
 /// Does what a subcommand of `local` says.
 pub(crate) fn command(global: &Global, options: Options) -> Result<u8, Failure> {
-    let home = Home::find()?;
     match options.task {
-        Task::Status => status(global, &home),
-        Task::Start { durability } => start(&home, durability),
-        Task::Stop => stop(&home),
+        Task::Status => status(global, &Home::find()?),
+        Task::Start { durability } => start(&Home::find()?, durability),
+        Task::Stop => stop(&Home::find()?),
+        Task::Enable { group, everyone, .. } => {
+            let group = group.map(|name| Users::group(&name)).transpose()?;
+            enable(group.or(everyone.then_some(Users::Everyone)))
+        }
+        Task::Disable { .. } => disable(),
+        Task::Unit => unit(),
     }
 }
 
 fn status(global: &Global, home: &Home) -> Result<u8, Failure> {
     let status = control::ask(home, Asked::Status)?.map(|answer| answer.status);
     match (&status, global.json) {
-        (None, true) => print_json(&serde_json::json!({ "running": false }))?,
-        (Some(status), true) => print_json(status)?,
+        (None, true) => print_json(&json!({ "running": false, "scope": home.scope().word() }))?,
+        (Some(status), true) => print_json(&Shown { scope: home.scope().word(), status })?,
         (None, false) => print(&format!(
-            "no engine is running for {}; the next command starts one\n",
-            home.directory().display()
+            "no engine is running for {} ({}); {}\n",
+            home.directory().display(),
+            users(home)?,
+            match home.is_ours() {
+                true => "the next command starts one",
+                false => "root can start it: sudo lockkeeper local start",
+            }
         ))?,
-        (Some(status), false) => print(&describe(home, status))?,
+        (Some(status), false) => print(&describe(home, status)?)?,
     }
     Ok(if status.is_some() { Exit::Ok } else { Exit::No }.code())
 }
 
-fn describe(home: &Home, status: &Status) -> String {
+/// What a program reads. The names are stable.
+#[derive(Debug, Serialize)]
+struct Shown<'a> {
+    /// `user` or `system`: whom it is for.
+    scope: &'static str,
+    #[serde(flatten)]
+    status: &'a Status,
+}
+
+/// Whom an engine is for.
+fn users(home: &Home) -> Result<String, Failure> {
+    Ok(match home.scope() {
+        Scope::System => system::users(home)?.to_string(),
+        Scope::User => format!("{} alone; {WAY_OUT}", trust::user(trust::me())),
+    })
+}
+
+fn describe(home: &Home, status: &Status) -> Result<String, Failure> {
     let uptime = view::duration(Duration::from_millis(status.uptime_ms));
-    format!(
+    Ok(format!(
         "running     yes, for {uptime} (pid {}, lockkeeper {})\n\
+         users       {}\n\
          sessions    {}\n\
          socket      {}\n\
          data        {}\n\
@@ -81,12 +159,13 @@ fn describe(home: &Home, status: &Status) -> String {
          log         {}\n",
         status.pid,
         status.version,
+        users(home)?,
         status.sessions,
         status.socket.display(),
         status.data_dir.display(),
         status.durability,
         home.log().display(),
-    )
+    ))
 }
 
 fn start(home: &Home, durability: Option<Durability>) -> Result<u8, Failure> {
@@ -116,7 +195,40 @@ fn stop(home: &Home) -> Result<u8, Failure> {
     Ok(Exit::Ok.code())
 }
 
+fn enable(users: Option<Users>) -> Result<u8, Failure> {
+    let home = system::enable(users)?;
+    let (directory, users) = (home.directory().display(), system::users(&home)?);
+    let mut text = format!("this machine's engine ({directory}) runs, for {users}\n");
+    if users == Users::Root {
+        text.push_str("others may use it with: lockkeeper local enable --system --group GROUP\n");
+    }
+    if Path::new(SYSTEMD).exists() {
+        text.push_str(
+            "to start it with the machine: lockkeeper local unit > \
+             /etc/systemd/system/lockkeeper.service && systemctl enable --now lockkeeper\n",
+        );
+    }
+    print(&text)?;
+    Ok(Exit::Ok.code())
+}
+
+fn disable() -> Result<u8, Failure> {
+    print(match system::disable()? {
+        true => "disabled; each user has an engine of their own\n",
+        false => "it was not enabled\n",
+    })?;
+    Ok(Exit::Ok.code())
+}
+
+fn unit() -> Result<u8, Failure> {
+    let program = std::env::current_exe().map_err(|error| {
+        Failure::new(Exit::System, format!("cannot tell where lockkeeper is: {error}"))
+    })?;
+    print(&system::unit(&program)?)?;
+    Ok(Exit::Ok.code())
+}
+
 /// Where `serve` keeps its data if it is not told otherwise.
 pub(crate) fn served_data() -> Result<std::path::PathBuf, Failure> {
-    Ok(Home::find()?.directory().join("serve"))
+    Ok(Home::own()?.directory().join("serve"))
 }

@@ -17,8 +17,9 @@ use lockkeeper_engine::Durability;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
-use super::home::Home;
-use super::{DURABILITY, daemon};
+use super::home::{Home, Scope};
+use super::system::WAY_OUT;
+use super::{DURABILITY, daemon, neighbours, system, trust};
 use crate::connect::{Access, Connection};
 use crate::exit::{Exit, Failure};
 use crate::output::tell;
@@ -42,6 +43,7 @@ pub(crate) async fn with_engine(
     access: Access,
 ) -> Result<Connection, Failure> {
     let home = Home::find()?;
+    let is_first = !home.log().exists();
     let mut tries = 0;
     loop {
         tries += 1;
@@ -57,7 +59,7 @@ pub(crate) async fn with_engine(
         };
         match connected {
             Ok(client) => {
-                let engine = Some(LocalEngine { home });
+                let engine = Some(LocalEngine { home, is_first });
                 return Ok(Connection { client, servers, access, engine });
             }
             // Killed, or stopped by hand, since we looked.
@@ -78,9 +80,34 @@ async fn death(home: &Home) {
 #[derive(Clone, Debug)]
 pub(crate) struct LocalEngine {
     home: Home,
+    /// Whether no engine has ever run in this home before.
+    is_first: bool,
 }
 
 impl LocalEngine {
+    /// Tells a user whose locks are not those of all users. Who has asked for that knows.
+    pub(crate) fn introduce(&self) {
+        if self.home.scope() == Scope::System || system::is_declined() {
+            return;
+        }
+        let mut others = neighbours::of(self.home.directory());
+        others.retain(|other| other.owner != trust::me());
+        match others.split_first() {
+            Some((other, more)) => {
+                let more = if more.is_empty() { "" } else { " and others" };
+                tell(&format!(
+                    "warning: another engine is up on this machine, {other}{more}: its locks do \
+                     not exclude yours; {WAY_OUT}"
+                ));
+            }
+            None if self.is_first => tell(&format!(
+                "started an engine for {}: the locks of other users do not exclude yours; {WAY_OUT}",
+                trust::user(trust::me())
+            )),
+            None => {}
+        }
+    }
+
     /// Starts another one whenever it dies. It reads the same data, so that sessions go on there.
     /// Ends only if one cannot be started.
     pub(crate) async fn keep(&self, client: &Client) -> Failure {
@@ -94,6 +121,10 @@ impl LocalEngine {
             sleep(REVIVAL).await;
             if is_alive(&self.home) {
                 continue;
+            }
+            if !self.home.is_ours() {
+                tell("this machine's engine has ended; waiting until root starts it again");
+                return std::future::pending().await;
             }
             tell("this machine's engine has ended: starting it again");
             let home = self.home.clone();
@@ -112,13 +143,17 @@ impl LocalEngine {
     }
 }
 
-/// Makes sure that there is an engine. It does not end for want of sessions while the file lives.
-pub(super) fn ensure(home: &Home, durability: Option<Durability>) -> Result<File, Failure> {
+/// Makes sure that there is an engine. It does not end for want of sessions while the file lives;
+/// the machine's engine never does, and its users have no file.
+pub(super) fn ensure(home: &Home, durability: Option<Durability>) -> Result<Option<File>, Failure> {
+    if !home.is_ours() {
+        return if is_alive(home) { Ok(None) } else { Err(not_running(home)) };
+    }
     for _ in 0..TRIES {
         let lock = home.start_lock()?;
         lock.lock_shared().map_err(lock_failed)?;
         if is_alive(home) {
-            return Ok(lock);
+            return Ok(Some(lock));
         }
         // Not from shared to exclusive: two commands would wait for each other.
         lock.unlock().map_err(lock_failed)?;
@@ -135,11 +170,18 @@ pub(super) fn ensure(home: &Home, durability: Option<Durability>) -> Result<File
         // because nobody has a session yet. Where the system leaves one, the next look finds out.
         lock.lock_shared().map_err(lock_failed)?;
         if is_alive(home) {
-            return Ok(lock);
+            return Ok(Some(lock));
         }
     }
     let message = "the machine-local engine ends as soon as it has started";
     Err(Failure::new(Exit::NoServer, message).advise(&see_log(home)))
+}
+
+/// What a user can do nothing about who may only use the engine.
+fn not_running(home: &Home) -> Failure {
+    let directory = home.directory().display();
+    let message = format!("this machine's engine ({directory}) is not running");
+    Failure::new(Exit::NoServer, message).advise("root can start it: sudo lockkeeper local start")
 }
 
 /// Whether an engine listens within a while.
@@ -191,6 +233,7 @@ fn start(home: &Home, durability: Option<Durability>) -> Result<(), Failure> {
         .arg(daemon::WORD)
         .arg("--home")
         .arg(home.directory())
+        .args((home.scope() == Scope::System).then_some("--system"))
         .args(["--durability", &durability.to_string()])
         .current_dir("/")
         .stdin(Stdio::null())

@@ -15,6 +15,9 @@ use rustix::process::{getegid, geteuid};
 
 use crate::exit::{Exit, Failure};
 
+/// The user who may do everything.
+pub(super) const ROOT: u32 = 0;
+
 /// As many symbolic links as the system follows.
 const MAX_LINKS: u32 = 40;
 
@@ -25,12 +28,20 @@ const OTHERS_WRITE: u32 = 0o002;
 /// Only its owner may rename or remove what is in a directory with this bit.
 const STICKY: u32 = 0o1000;
 
-/// Follows an absolute path to a directory, and returns it without symbolic links. What is missing
-/// is made, with these permissions. The last directory itself is not judged.
+/// What to do about a directory that is missing.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Missing {
+    /// Make it, with these permissions.
+    Make(u32),
+    Report,
+}
+
+/// Follows an absolute path to a directory, and returns it without symbolic links; `None` if it
+/// is missing. The last directory itself is not judged.
 ///
 /// # Errors
 /// If another user could replace a part of the path.
-pub(super) fn follow(path: &Path, mode: u32) -> Result<PathBuf, Failure> {
+pub(super) fn follow(path: &Path, missing: Missing) -> Result<Option<PathBuf>, Failure> {
     let mut real = PathBuf::from("/");
     let mut ahead = steps(path);
     let mut links = 0;
@@ -40,7 +51,7 @@ pub(super) fn follow(path: &Path, mode: u32) -> Result<PathBuf, Failure> {
             continue;
         }
         let next = real.join(&step);
-        let meta = look_or_make(&next, mode)?;
+        let Some(meta) = look_or_make(&next, missing)? else { return Ok(None) };
         if !meta.is_symlink() {
             if !ahead.is_empty() {
                 check_passage(&next, &meta)?;
@@ -60,7 +71,7 @@ pub(super) fn follow(path: &Path, mode: u32) -> Result<PathBuf, Failure> {
         }
         ahead.extend(steps(&target));
     }
-    Ok(real)
+    Ok(Some(real))
 }
 
 /// The components of a path, the first one last.
@@ -70,15 +81,17 @@ fn steps(path: &Path) -> Vec<OsString> {
     path.components().rev().filter(is_step).map(|part| part.as_os_str().to_owned()).collect()
 }
 
-fn look_or_make(path: &Path, mode: u32) -> Result<Metadata, Failure> {
-    if let Some(meta) = look(path)? {
-        return Ok(meta);
+fn look_or_make(path: &Path, missing: Missing) -> Result<Option<Metadata>, Failure> {
+    if let (None, Missing::Make(mode)) = (look(path)?, missing) {
+        match DirBuilder::new().mode(mode).create(path) {
+            // Whoever was faster is judged below.
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+                return Err(cannot_use(path, &error));
+            }
+            _ => {}
+        }
     }
-    match DirBuilder::new().mode(mode).create(path) {
-        // Whoever was faster is judged like everybody.
-        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(cannot_use(path, &error)),
-        _ => fs::symlink_metadata(path).map_err(|error| cannot_use(path, &error)),
-    }
+    look(path)
 }
 
 /// Metadata of the file itself, also if it is a symbolic link; `None` if it is missing.
@@ -119,7 +132,22 @@ fn open_to_others(path: &Path, mode: u32) -> Failure {
 }
 
 fn check_owner(path: &Path, meta: &Metadata) -> Result<(), Failure> {
-    if meta.uid() == 0 { Ok(()) } else { check_owned_by(me(), path, meta) }
+    let uid = meta.uid();
+    if uid == ROOT || is_unmapped(uid) { Ok(()) } else { check_owned_by(me(), path, meta) }
+}
+
+/// Whether this may be root, seen from within a user namespace that does not know all users: a
+/// sandbox, where all that the system has installed looks like this.
+fn is_unmapped(uid: u32) -> bool {
+    let overflow = fs::read_to_string("/proc/sys/kernel/overflowuid").unwrap_or_default();
+    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    overflow.trim().parse() == Ok(uid) && !map.is_empty() && !knows_all(&map)
+}
+
+/// Whether a table of user ids, in the format of `/proc/self/uid_map`, has all of them.
+fn knows_all(map: &str) -> bool {
+    let counts = map.lines().filter_map(|row| row.split_whitespace().nth(2)?.parse::<u64>().ok());
+    counts.sum::<u64>() >= u64::from(u32::MAX)
 }
 
 /// Refuses what belongs to another user than this one.
@@ -147,4 +175,22 @@ pub(super) fn user(uid: u32) -> String {
 /// What the system says against the use of a file.
 pub(super) fn cannot_use(path: &Path, error: &io::Error) -> Failure {
     Failure::new(Exit::CannotCreate, format!("cannot use {} ({error})", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_namespace_without_all_users_has_unknown_ones() {
+        assert!(knows_all("         0          0 4294967295\n"));
+        assert!(!knows_all("0 1000 1\n"));
+        assert!(!knows_all("0 1000 1\n1 100000 65536\n"));
+    }
+
+    #[test]
+    fn a_path_is_taken_apart_from_its_end() {
+        let taken = steps(Path::new("/a/./b/../c/"));
+        assert_eq!(taken, ["c", "..", "b", "a"]);
+    }
 }

@@ -117,7 +117,8 @@ pub(crate) struct Options {
           allow_hyphen_values = true)]
     kill_after: Option<Duration>,
 
-    /// Do not say who holds the lock, nor how short an outage would end the command
+    /// Do not say who holds the lock, how short an outage would end the command, nor that other users
+    /// have engines of their own
     #[arg(short, long)]
     quiet: bool,
 
@@ -160,6 +161,9 @@ pub(crate) async fn run(global: &Global, mut options: Options) -> Result<u8, Fai
     // Until the signals are listened to they end this process, which has nothing to leave behind.
     check(&options)?;
     let connection = Connection::open_within(global, &mut options.wait).await?;
+    if !options.quiet {
+        connection.introduce_engine();
+    }
     let result = with_session(&connection, &options).await;
 
     let is_lost = result.as_ref().is_ok_and(|code| *code == Exit::Lost.code());

@@ -1,0 +1,107 @@
+//! The other machine-local engines that are up on this machine.
+//!
+//! The kernel's table of sockets names all that listen, also those in directories of other users.
+//! It is of one network namespace: engines in containers are not in it.
+
+use std::collections::HashSet;
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use super::home::{ADMIN_SOCKET, SOCKET, START_LOCK};
+use super::trust;
+use crate::view;
+
+const TABLE: &str = "/proc/net/unix";
+
+/// The flag of a socket that listens.
+const LISTENS: &str = "00010000";
+
+/// An engine, and whose it is.
+#[derive(Debug)]
+pub(super) struct Neighbour {
+    directory: PathBuf,
+    pub(super) owner: u32,
+}
+
+impl std::fmt::Display for Neighbour {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let directory = self.directory.to_string_lossy();
+        write!(f, "{} of {}", view::printable(&directory), trust::user(self.owner))
+    }
+}
+
+/// The engines in other directories than this one. Where the system has no such table, none.
+pub(super) fn of(directory: &Path) -> Vec<Neighbour> {
+    let table = fs::read(TABLE).unwrap_or_default();
+    let engines = engines(&String::from_utf8_lossy(&table));
+    let others = engines.into_iter().filter(|found| found != directory);
+    others
+        .filter_map(|directory| Some(Neighbour { owner: owner(&directory)?, directory }))
+        .collect()
+}
+
+/// The directories where a machine-local engine listens. Other programs may have a socket of the
+/// same name; they do not have both, nor the file that is there before the engine is.
+fn engines(table: &str) -> Vec<PathBuf> {
+    let listening: HashSet<&Path> = table.lines().filter_map(listener).collect();
+    let named = listening.iter().filter(|path| path.ends_with(SOCKET));
+    let directories = named.filter_map(|path| path.parent());
+    let is_ours = |directory: &&Path| {
+        listening.contains(directory.join(ADMIN_SOCKET).as_path())
+            || directory.join(START_LOCK).symlink_metadata().is_ok()
+    };
+    let mut engines: Vec<_> = directories.filter(is_ours).map(Path::to_owned).collect();
+    engines.sort_unstable();
+    engines
+}
+
+/// The path of a socket that listens. A row has seven columns, and the path is the rest.
+fn listener(row: &str) -> Option<&Path> {
+    let mut rest = row;
+    for column in 0..7 {
+        let (word, others) = rest.trim_start().split_once(' ')?;
+        if column == 3 && word != LISTENS {
+            return None;
+        }
+        rest = others;
+    }
+    Some(Path::new(rest)).filter(|path| path.is_absolute())
+}
+
+/// Who owns a directory; if we may not look at it, who owns the first one above that we may look
+/// at. `None` if it is not there: removed, or of a container.
+fn owner(directory: &Path) -> Option<u32> {
+    for path in directory.ancestors() {
+        match path.symlink_metadata() {
+            Ok(meta) => return Some(meta.uid()),
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => {}
+            Err(_) => return None,
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_engine_is_known_by_its_two_sockets() {
+        let table = "\
+Num       RefCount Protocol Flags    Type St Inode Path
+000000003e0752b7: 00000002 00000000 00010000 0001 01 37875 /home/a b/engine.sock
+0000000000000001: 00000002 00000000 00010000 0001 01     7 /home/a b/admin.sock
+0000000000000002: 00000003 00000000 00000000 0001 03 37876 /home/a b/engine.sock
+0000000000000003: 00000003 00000000 00000000 0001 03 37877
+0000000000000004: 00000002 00000000 00010000 0001 01 37878 /run/other/engine.sock
+0000000000000005: 00000002 00000000 00010000 0001 01 37879 @/abstract/engine.sock
+0000000000000006: 00000002 00000000 00010000 0001 01 37880 @/abstract/admin.sock
+0000000000000007: 00000003 00000000 00000000 0001 03 37881 /home/c/engine.sock
+0000000000000008: 00000002 00000000 00010000 0001 01 37882 /home/c/admin.sock
+";
+        assert_eq!(engines(table), [PathBuf::from("/home/a b")]);
+        assert!(engines("").is_empty());
+    }
+}

@@ -1,0 +1,351 @@
+//! Two users of one machine: with an engine for both they exclude each other, and without one they
+//! are told that they do not.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+
+use anyhow::{Context, Result};
+use lockkeeper_testkit::process::{self, Process};
+use serde_json::Value;
+
+use crate::machine::{Machine, NOBODY, Who};
+use crate::support::{Ended, LIMIT, eventually, is_alive};
+
+const WAY_OUT: &str = "sudo lockkeeper local enable --system --group";
+
+/// The two held one lock at once, each on an engine of their own, and nobody said a word.
+#[tokio::test]
+async fn whoever_comes_second_is_warned_each_time() -> Result<()> {
+    for first in Who::BOTH {
+        let Some(machine) = Machine::new("a warning for the second user")? else { return Ok(()) };
+        let second = first.other();
+        let mut holder = machine.holds(first, "deploy").await?;
+        let told = holder.stderr();
+        let start = format!("started an engine for {}", first.name());
+        assert!(told.contains(&start) && told.contains(WAY_OUT), "{told}");
+
+        let place = machine.own(first);
+        let place = format!("{} of {}", place.display(), first.name());
+        for line in ["run -n deploy -- true", "run -n deploy -- true", "ls", "show l", "wait l"] {
+            let ended = machine.ends(second, line)?;
+            ended.complains(0, &["warning", &place, "do not exclude yours", WAY_OUT]);
+        }
+        machine.ends(second, "run -q deploy -- true")?.is_fine();
+        let mut declined = machine.command(second, "run deploy -- true");
+        Ended::of(declined.env("LOCKKEEPER_SYSTEM_HOME", "none"))?.is_fine();
+
+        machine.let_go(&mut holder).await?;
+        machine.does(first, "local stop")?;
+        machine.ends(second, "run deploy -- true")?.is_fine();
+    }
+    Ok(())
+}
+
+#[test]
+fn the_status_says_whom_an_engine_is_for() -> Result<()> {
+    let Some(machine) = Machine::new("whom an engine is for")? else { return Ok(()) };
+    for who in Who::BOTH {
+        let alone = format!("{} alone", who.name());
+        let none = machine.ends(who, "local status")?;
+        assert!(none.stdout.contains(&alone) && none.stdout.contains(WAY_OUT), "{none:?}");
+        machine.does(who, "local start")?;
+        let some = machine.does(who, "local status")?;
+        assert!(some.contains(&alone) && some.contains(WAY_OUT), "{some}");
+        let json: Value = serde_json::from_str(&machine.does(who, "local status --json")?)?;
+        assert_eq!((&json["scope"], &json["running"]), (&"user".into(), &true.into()));
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn with_one_engine_never_both_hold() -> Result<()> {
+    let Some(machine) = Machine::new("one engine for two users")? else { return Ok(()) };
+    machine.does(Who::Root, "local enable --system --group nogroup")?;
+    for first in Who::BOTH {
+        excludes(&machine, first).await?;
+    }
+    // Started by root's command.
+    machine.does(Who::Root, "local stop")?;
+    for first in Who::BOTH {
+        excludes(&machine, first).await?;
+    }
+    for who in Who::BOTH {
+        assert!(!machine.own(who).exists(), "an engine of {who:?}");
+    }
+    Ok(())
+}
+
+/// One user holds a lock, and the other waits for it to its end; a home of their own makes no
+/// difference.
+async fn excludes(machine: &Machine, first: Who) -> Result<()> {
+    let second = first.other();
+    if first == Who::Nobody {
+        // Only root starts it.
+        machine.does(Who::Root, "ls")?;
+    }
+    let mut holder = machine.holds(first, "deploy").await?;
+    assert_eq!(holder.stderr(), "");
+    machine.ends(second, "run -n deploy -- true")?.complains(1, &["not free"]);
+    let mut apart = machine.command(second, "run -n deploy -- true");
+    let apart = Ended::of(apart.env("LOCKKEEPER_HOME", machine.home(second).join("apart")))?;
+    apart.complains(1, &["not free"]);
+
+    let command = machine.command(second, "run deploy -- echo mine");
+    let mut waiter = Process::spawn("waiter", &command, machine.folder())?;
+    eventually("two in line", || {
+        let shown: Value = serde_json::from_str(&machine.does(first, "--json show deploy")?)?;
+        Ok(shown["contenders"].as_array().map(Vec::len) == Some(2))
+    })?;
+    assert_eq!((waiter.status()?, waiter.stdout().as_str()), (None, ""));
+    machine.let_go(&mut holder).await?;
+    assert_eq!(waiter.end(LIMIT).await?.code(), Some(0), "{}", waiter.tail());
+    assert_eq!(waiter.stdout(), "mine\n");
+    Ok(())
+}
+
+/// An engine of their own instead would give a lock of root's to a second holder.
+#[test]
+fn who_may_not_start_it_is_told_so() -> Result<()> {
+    let Some(machine) = Machine::new("an engine that is down")? else { return Ok(()) };
+    machine.does(Who::Root, "local enable --system --everyone")?;
+    machine.does(Who::Root, "local stop")?;
+    for line in ["run l -- true", "ls", "local start"] {
+        let parts = ["is not running", "sudo lockkeeper local start"];
+        machine.ends(Who::Nobody, line)?.complains(75, &parts);
+    }
+    let status = machine.ends(Who::Nobody, "local status")?;
+    assert_eq!(status.code, Some(1), "{status:?}");
+    assert!(status.stdout.contains("sudo lockkeeper local start"), "{status:?}");
+    assert!(!machine.own(Who::Nobody).exists());
+    machine.ends(Who::Root, "run l -- true")?.is_fine();
+    machine.ends(Who::Nobody, "run l -- true")?.is_fine();
+    Ok(())
+}
+
+#[test]
+fn who_may_use_it_is_what_root_says() -> Result<()> {
+    let Some(machine) = Machine::new("who may use an engine")? else { return Ok(()) };
+    let rights = || -> Result<(u32, u32)> {
+        let meta = fs::metadata(machine.system())?;
+        Ok((meta.gid(), meta.mode() & 0o7777))
+    };
+    let refused = |parts: &[&str]| -> Result<()> {
+        for line in ["run l -- true", "ls", "local status", "local stop"] {
+            machine.ends(Who::Nobody, line)?.complains(77, parts);
+        }
+        assert!(!machine.own(Who::Nobody).exists());
+        Ok(())
+    };
+    // By default no other user can keep root's jobs waiting.
+    let told = machine.does(Who::Root, "local enable --system")?;
+    assert!(told.contains("for root alone") && told.contains("--group"), "{told}");
+    assert_eq!(rights()?, (0, 0o700));
+    refused(&["root alone", "you are nobody", WAY_OUT, "LOCKKEEPER_SYSTEM_HOME=none"])?;
+
+    machine.does(Who::Root, "local enable --system --group daemon")?;
+    assert_eq!(rights()?.1, 0o750);
+    refused(&["the group daemon", "you are nobody", "a member of the group"])?;
+
+    machine.does(Who::Root, "local enable --system --group nogroup")?;
+    assert_eq!(rights()?, (NOBODY, 0o750));
+    machine.ends(Who::Nobody, "run l -- true")?.is_fine();
+    // As a package's service says it at each start.
+    machine.does(Who::Root, "local enable --system")?;
+    assert_eq!(rights()?, (NOBODY, 0o750));
+
+    machine.does(Who::Root, "local enable --system --everyone")?;
+    assert_eq!(rights()?, (0, 0o755));
+    machine.ends(Who::Nobody, "run l -- true")?.is_fine();
+    let data = fs::metadata(machine.system().join("data"))?;
+    assert_eq!(data.mode() & 0o777, 0o700);
+    Ok(())
+}
+
+#[test]
+fn only_root_looks_after_it() -> Result<()> {
+    let Some(machine) = Machine::new("whose an engine is")? else { return Ok(()) };
+    let parts = ["only root", "sudo"];
+    machine.ends(Who::Nobody, "local enable --system")?.complains(77, &parts);
+    machine.does(Who::Root, "local enable --system --everyone")?;
+    let pid = |who| -> Result<i32> {
+        let status: Value = serde_json::from_str(&machine.does(who, "--json local status")?)?;
+        assert_eq!(status["scope"], "system");
+        Ok(i32::try_from(status["pid"].as_i64().context("no pid")?)?)
+    };
+    let before = pid(Who::Nobody)?;
+    machine.ends(Who::Nobody, "local stop")?.complains(77, &["only the engine's owner"]);
+    machine.ends(Who::Nobody, "local disable --system")?.complains(77, &parts);
+    assert_eq!(pid(Who::Root)?, before);
+    machine.does(Who::Root, "local stop")?;
+    eventually("it has ended", || Ok(!is_alive(before)))
+}
+
+/// The engine would write a copy, with its own permissions, where another user says.
+#[test]
+fn a_backup_is_made_for_the_owner_alone() -> Result<()> {
+    let Some(machine) = Machine::new("whom a backup is made for")? else { return Ok(()) };
+    machine.does(Who::Root, "local enable --system --everyone")?;
+    let data = machine.system().join("data");
+    let copies = machine.folder().join("copies");
+    fs::create_dir(&copies)?;
+    let backup = format!("engine backup {} {}/copy", data.display(), copies.display());
+    assert_ne!(machine.ends(Who::Nobody, &backup)?.code, Some(0));
+
+    // Even if root has opened what is the engine's alone.
+    for (path, mode) in [(&data, 0o755), (&data.join("CONTROL"), 0o666)] {
+        fs::set_permissions(path, Permissions::from_mode(mode))?;
+    }
+    machine.ends(Who::Nobody, &backup)?.complains(74, &["another user"]);
+    assert_eq!(fs::read_dir(&copies)?.count(), 0);
+    machine.does(Who::Root, &backup)?;
+    assert_eq!(fs::read_dir(&copies)?.count(), 1);
+    Ok(())
+}
+
+/// Its users keep their locks while root replaces the engine, as those of a server do.
+#[tokio::test]
+async fn users_outlast_a_restart() -> Result<()> {
+    let Some(machine) = Machine::new("a restart")? else { return Ok(()) };
+    machine.does(Who::Root, "local enable --system --everyone")?;
+    let mut holder = machine.holds(Who::Nobody, "deploy").await?;
+    machine.does(Who::Root, "local stop")?;
+    eventually("the notice", || Ok(holder.stderr().contains("until root starts it again")))?;
+    machine.does(Who::Root, "local start")?;
+    machine.ends(Who::Root, "run -n deploy -- true")?.complains(1, &["not free"]);
+    machine.let_go(&mut holder).await?;
+    machine.ends(Who::Root, "run -n deploy -- true")?.is_fine();
+    Ok(())
+}
+
+/// The locks of an engine that is up would be in two places.
+#[tokio::test]
+async fn it_is_not_enabled_beside_engines_of_users() -> Result<()> {
+    let Some(machine) = Machine::new("enabling beside other engines")? else { return Ok(()) };
+    for who in Who::BOTH {
+        let mut holder = machine.holds(who, "deploy").await?;
+        let place = format!("{} of {}", machine.own(who).display(), who.name());
+        let refused = machine.ends(Who::Root, "local enable --system --everyone")?;
+        refused.complains(69, &["other engines are up", &place, "lockkeeper local stop"]);
+        machine.ends(who, "run -n deploy -- true")?.complains(1, &["not free"]);
+        machine.let_go(&mut holder).await?;
+        machine.does(who, "local stop")?;
+    }
+    machine.does(Who::Root, "local enable --system --everyone")?;
+    Ok(())
+}
+
+/// The other half of the same: an engine of a user that is just starting.
+#[tokio::test]
+async fn an_engine_of_a_user_does_not_start_beside_it() -> Result<()> {
+    let Some(machine) = Machine::new("starting beside the machine's engine")? else {
+        return Ok(());
+    };
+    machine.does(Who::Root, "local enable --system --everyone")?;
+    for who in Who::BOTH {
+        let home = machine.home(who).join("late");
+        let home = home.to_str().context("not UTF-8")?;
+        let line = format!("__local-engine --home {home} --durability memory");
+        let mut engine = Process::spawn("late", &machine.command(who, &line), machine.folder())?;
+        engine.end(LIMIT).await?;
+        let report = engine.stdout();
+        assert!(report.starts_with("75 ") && report.contains("has just been enabled"), "{report}");
+        assert!(!fs::exists(format!("{home}/engine.sock"))?);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn it_is_disabled_when_nobody_has_locks_there() -> Result<()> {
+    let Some(machine) = Machine::new("disabling")? else { return Ok(()) };
+    assert!(machine.does(Who::Root, "local disable --system")?.contains("was not enabled"));
+    machine.does(Who::Root, "local enable --system --group nogroup")?;
+    let mut holder = machine.holds(Who::Nobody, "deploy").await?;
+    let refused = machine.ends(Who::Root, "local disable --system")?;
+    refused.complains(69, &["1 session", "try again"]);
+    machine.ends(Who::Root, "run -n deploy -- true")?.complains(1, &["not free"]);
+    machine.let_go(&mut holder).await?;
+
+    assert!(machine.does(Who::Root, "local disable --system")?.contains("disabled"));
+    machine.does(Who::Nobody, "run deploy -- true")?;
+    assert!(machine.own(Who::Nobody).join("engine.sock").exists());
+    Ok(())
+}
+
+#[test]
+fn a_directory_of_another_user_is_not_the_machines() -> Result<()> {
+    let Some(machine) = Machine::new("a planted engine of the machine")? else { return Ok(()) };
+    fs::create_dir(machine.system())?;
+    fs::write(machine.system().join("enabled"), "")?;
+    chown(machine.system(), Some(NOBODY), Some(NOBODY))?;
+    for line in ["run l -- true", "local status", "local stop", "local enable --system"] {
+        machine.ends(Who::Root, line)?.complains(73, &["belongs to nobody", "you are root"]);
+    }
+    chown(machine.system(), Some(0), Some(0))?;
+    fs::set_permissions(machine.system(), Permissions::from_mode(0o777))?;
+    for who in Who::BOTH {
+        machine.ends(who, "run l -- true")?.complains(73, &["others may write to"]);
+    }
+    assert_eq!(fs::read_dir(machine.system())?.count(), 1);
+    Ok(())
+}
+
+/// Its permissions would have been changed.
+#[test]
+fn a_directory_with_something_else_is_left_alone() -> Result<()> {
+    let Some(machine) = Machine::new("a directory with something else")? else { return Ok(()) };
+    fs::create_dir(machine.system())?;
+    fs::set_permissions(machine.system(), Permissions::from_mode(0o711))?;
+    fs::write(machine.system().join("passwd"), "")?;
+    let refused = machine.ends(Who::Root, "local enable --system")?;
+    refused.complains(73, &["in use for something else", "passwd"]);
+    assert_eq!(fs::metadata(machine.system())?.mode() & 0o777, 0o711);
+    Ok(())
+}
+
+/// In a sandbox that knows no user but one, what belongs to root looks as if it were another's.
+#[test]
+fn a_user_namespace_is_no_hindrance() -> Result<()> {
+    let Some(machine) = Machine::new("a user namespace")? else { return Ok(()) };
+    let within = |arguments: &str| -> Result<Ended> {
+        let mut command = machine.program_of(Who::Nobody, "unshare");
+        command.args(["--user", "--map-root-user", "--"]);
+        command.args(arguments.split_whitespace()).env("LOCKKEEPER_SYSTEM_HOME", "none");
+        Ended::of(&mut command)
+    };
+    if within("true")?.code != Some(0) {
+        eprintln!("SKIPPED: a user namespace: nobody may make one");
+        return Ok(());
+    }
+    let program = machine.program();
+    within(&format!("{program} run l -- true"))?.is_fine();
+    within(&format!("{program} local stop"))?.is_fine();
+    Ok(())
+}
+
+#[test]
+fn a_system_home_is_a_full_path_or_none() -> Result<()> {
+    let Some(machine) = Machine::new("a relative system home")? else { return Ok(()) };
+    for line in ["run l -- true", "local enable --system"] {
+        let mut command = machine.command(Who::Root, line);
+        let ended = Ended::of(command.env("LOCKKEEPER_SYSTEM_HOME", "relative"))?;
+        ended.complains(64, &["LOCKKEEPER_SYSTEM_HOME", "full path", "none"]);
+    }
+    Ok(())
+}
+
+#[test]
+fn systemd_understands_the_unit() -> Result<()> {
+    let Some(machine) = Machine::new("the unit")? else { return Ok(()) };
+    let unit = machine.does(Who::Root, "local unit")?;
+    let directory = format!("ReadWritePaths={}", machine.system().display());
+    assert!(unit.contains(&directory) && unit.contains("lockkeeper local start"), "{unit}");
+    let Some(analyze) = process::find("systemd-analyze") else {
+        eprintln!("SKIPPED: systemd's opinion of the unit: no systemd-analyze");
+        return Ok(());
+    };
+    let path = machine.folder().join("lockkeeper.service");
+    fs::write(&path, unit)?;
+    let verified = Ended::of(std::process::Command::new(analyze).arg("verify").arg(path))?;
+    assert!(!verified.stderr.contains("lockkeeper.service"), "{verified:?}");
+    Ok(())
+}
