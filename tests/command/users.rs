@@ -266,6 +266,13 @@ async fn it_is_disabled_when_nobody_has_locks_there() -> Result<()> {
     machine.let_go(&mut holder).await?;
 
     assert!(machine.does(Who::Root, "local disable --system")?.contains("disabled"));
+    // A command of root's that waited for that would start it again.
+    let home = machine.system();
+    let line = format!("__local-engine --system --home {} --durability memory", home.display());
+    let mut late = Process::spawn("late", &machine.command(Who::Root, &line), machine.folder())?;
+    late.end(LIMIT).await?;
+    assert!(late.stdout().starts_with("75 "), "{}", late.tail());
+    assert!(late.stdout().contains("has just been disabled"), "{}", late.tail());
     machine.does(Who::Nobody, "run deploy -- true")?;
     assert!(machine.own(Who::Nobody).join("engine.sock").exists());
     Ok(())
@@ -330,6 +337,10 @@ fn a_system_home_is_a_full_path_or_none() -> Result<()> {
         let ended = Ended::of(command.env("LOCKKEEPER_SYSTEM_HOME", "relative"))?;
         ended.complains(64, &["LOCKKEEPER_SYSTEM_HOME", "full path", "none"]);
     }
+    let long = machine.folder().join("x".repeat(90));
+    let mut command = machine.command(Who::Root, "local enable --system");
+    let ended = Ended::of(command.env("LOCKKEEPER_SYSTEM_HOME", &long))?;
+    ended.complains(64, &["LOCKKEEPER_SYSTEM_HOME", "95", "shorter"]);
     Ok(())
 }
 

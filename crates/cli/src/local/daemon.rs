@@ -117,7 +117,7 @@ async fn start(home: &Home, durability: Durability) -> Result<(Engine, Control),
     let control = Control::listen(home, durability)?;
     // Not before: who enables the machine's engine looks for our sockets. Until we have reported,
     // nobody uses them.
-    if let Err(failure) = check_still_own(home) {
+    if let Err(failure) = check_in_charge(home) {
         control.remove();
         engine.stop().await?;
         return Err(failure);
@@ -125,12 +125,15 @@ async fn start(home: &Home, durability: Durability) -> Result<(Engine, Control),
     Ok((engine, control))
 }
 
-/// Refuses to be a user's own engine beside that of the machine.
-fn check_still_own(home: &Home) -> Result<(), Failure> {
-    if home.scope() == Scope::System || system::find()?.is_none() {
-        return Ok(());
-    }
-    let message = "an engine for the whole machine has just been enabled";
+/// Refuses to be a user's own engine beside that of the machine, or that of the machine beside those
+/// of users: which one it is to be may have changed since our starter looked.
+fn check_in_charge(home: &Home) -> Result<(), Failure> {
+    let change = match (home.scope(), system::find()?) {
+        (Scope::User, None) | (Scope::System, Some(_)) => return Ok(()),
+        (Scope::User, Some(_)) => "enabled",
+        (Scope::System, None) => "disabled",
+    };
+    let message = format!("the engine for all users of this machine has just been {change}");
     Err(Failure::new(Exit::NoServer, message).advise("run the command again"))
 }
 

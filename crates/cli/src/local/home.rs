@@ -90,13 +90,13 @@ impl Home {
     /// The one that the environment names; made if missing, for this user alone.
     pub(super) fn own() -> Result<Self, Failure> {
         let named = named()?;
-        check_length(&named)?;
+        check_length(&named, VARIABLE)?;
         let ours = |failure: Failure| {
             failure.advise(&format!("set {VARIABLE} to a directory of yours (after sudo: sudo -H)"))
         };
         let found = trust::follow(&named, Missing::Make(PRIVATE_DIRECTORY)).map_err(ours)?;
         let home = Self::at(found.unwrap_or(named), Scope::User);
-        check_length(&home.directory)?;
+        check_length(&home.directory, VARIABLE)?;
         home.check(trust::me()).map_err(ours)?;
         Ok(home)
     }
@@ -243,7 +243,8 @@ fn named() -> Result<PathBuf, Failure> {
     Ok(path)
 }
 
-fn check_length(directory: &Path) -> Result<(), Failure> {
+/// Refuses a directory, of this variable, whose sockets the system could not name.
+pub(super) fn check_length(directory: &Path, variable: &str) -> Result<(), Failure> {
     let len = directory.as_os_str().as_bytes().len();
     let limit = SOCKET_LIMIT - SOCKET.len() - 1;
     if len <= limit {
@@ -254,7 +255,7 @@ fn check_length(directory: &Path) -> Result<(), Failure> {
         Exit::Usage,
         format!(
             "{directory} is {len} bytes long, and the Unix socket in it leaves room for {limit}; \
-             set {VARIABLE} to a shorter path"
+             set {variable} to a shorter path"
         ),
     ))
 }

@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use nix::unistd::{Gid, Group};
 
 use super::control::{self, Asked};
-use super::home::{FILES, Home, Scope};
+use super::home::{FILES, Home, Scope, check_length};
 use super::trust::{self, Missing, ROOT};
 use super::{neighbours, start};
 use crate::exit::{Exit, Failure};
@@ -160,6 +160,7 @@ pub(super) fn enable(users: Option<Users>) -> Result<Home, Failure> {
     only_root("enable --system")?;
     let path = named()?.ok_or_else(declined)?;
     let directory = trust::follow(&path, Missing::Make(OPEN_DIRECTORY))?.unwrap_or(path);
+    check_length(&directory, VARIABLE)?;
     let home = Home::at(directory, Scope::System);
     home.check(ROOT)?;
     let is_new = trust::look(&home.enabled())?.is_none();
