@@ -14,6 +14,7 @@ mod kinds;
 mod look;
 mod lost;
 mod machine;
+mod one_machine;
 mod planted;
 mod run;
 mod serve;

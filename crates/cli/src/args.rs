@@ -27,8 +27,12 @@ Examples:
   lockkeeper show backups/nightly                who holds it, and who waits
 
 Environment, besides that of the options:
-  LOCKKEEPER_HOME              where this machine's engine lives
+  LOCKKEEPER_HOME              where this user's own engine lives
                                [default: ~/.local/state/lockkeeper]
+  LOCKKEEPER_SYSTEM_HOME       where the engine for all users of this machine lives
+                               (lockkeeper local enable --system), or none, to have
+                               an engine of one's own all the same
+                               [default: /var/lib/lockkeeper-system]
   LOCKKEEPER_LOCAL_DURABILITY  what it survives: sync (a power cut), os (kill -9)
                                or memory (nothing) [default: sync]
   LOCKKEEPER_LOCAL_IDLE        how long it stays without sessions [default: 10m]
@@ -41,7 +45,9 @@ Exit codes: lockkeeper run --help";
 ///
 /// `lockkeeper run backups/nightly -- ./backup.sh` runs a command while holding a lock. Without
 /// --connect the lock is kept by an engine on this machine, which is started when it is needed.
-/// With --connect it is kept by ZooKeeper servers, for all machines that use them.
+/// That engine is this user's own, and its locks do not exclude other users, unless root has enabled
+/// one for all users (lockkeeper local enable --system). With --connect the lock is kept by ZooKeeper
+/// servers, for all machines that use them.
 #[derive(Debug, Parser)]
 #[command(name = "lockkeeper", version, styles = STYLES, max_term_width = 100,
           after_help = "Try it: lockkeeper run demo/hello -- echo hello", after_long_help = NOTES)]
@@ -56,7 +62,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
-    /// The servers: host:port,host:port/chroot or unix:/path; without it, this machine's own engine
+    /// The servers: host:port,host:port/chroot or unix:/path; without it, an engine on this machine
     #[arg(long, global = true, value_name = "HOSTS[/CHROOT]", env = "LOCKKEEPER_CONNECT")]
     connect: Option<String>,
 

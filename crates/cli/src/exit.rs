@@ -12,7 +12,7 @@
 //! | 73 | a file or directory cannot be made or written, belongs to another user, or others may write to it |
 //! | 74 | the disk failed while the engine ran |
 //! | 75 | no server: none reachable, or none for too long |
-//! | 77 | no permission: credentials refused, or an access control list |
+//! | 77 | no permission: credentials refused, an access control list, or an engine of the machine that is not for this user |
 //! | 78 | a configuration file, a certificate or a key is wrong |
 //! | 79 | the lock was lost while the command ran |
 //! | 126 | the command cannot be executed |

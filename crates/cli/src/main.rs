@@ -15,6 +15,8 @@
 //!     limits       what clients may take
 //!   engine       checks and copies an engine's data directory
 //!   local/       the machine-local engine: home, start, daemon, control, and its subcommands
+//!     system       the one for all users        neighbours  those of other users
+//!     trust        which files no other user could have put there
 //!   ls, show     who holds and who waits; view: how that is written
 //!   demo/        the story of locks on ZooKeeper, live
 //!   bench/       how fast locks are here

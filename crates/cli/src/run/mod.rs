@@ -59,6 +59,10 @@ many readers or one writer; with --permits, for N holders. Whoever takes it for 
 it is in use is told so. A name is a lock, or has locks below it (backups/nightly, \
 backups/weekly), and not both.
 
+Without --connect, an engine on this machine keeps the lock: the one for all users if root has \
+enabled it (lockkeeper local enable --system), or else this user's own. The locks of the engines of \
+two users do not exclude each other; a warning says so, unless --quiet.
+
 If somebody asks for the lock (lockkeeper revoke), the command gets TERM, unless --on-revoke \
 ignore says otherwise, and the lock is released when it has ended.
 
@@ -76,7 +80,7 @@ Exit codes:
   73       LOCKKEEPER_HOME cannot be written, or is not yours alone
   74       the disk of the local engine failed
   75       no server could be reached
-  77       no permission on the servers
+  77       no permission on the servers, or this machine's engine
   78       a certificate or a key is wrong
   79       the lock was lost while the command ran
   126/127  the command cannot be executed / does not exist
