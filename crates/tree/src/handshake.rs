@@ -20,6 +20,10 @@ impl Server {
             let (client, server) = (request.last_zxid_seen, self.last_zxid);
             return self.close(connection, CloseReason::ClientAhead { client, server });
         }
+        if request.session_id == SessionId::NONE && now.monotonic < self.quiet_until {
+            let left = self.quiet_until - now.monotonic;
+            return self.close(connection, CloseReason::Quiet { left });
+        }
         let max = self.config.max_sessions;
         if request.session_id == SessionId::NONE && self.sessions.len() >= max {
             return self.close(connection, CloseReason::TooManySessions { max });
@@ -40,7 +44,8 @@ impl Server {
         let id = session_id(stamp.zxid);
         let mut password = [0; PASSWORD_LEN];
         self.entropy.fill(&mut password);
-        let session = Session::new(self.negotiate(request), password);
+        let timeout = self.negotiate(request);
+        let session = Session::new(timeout, password);
         self.sessions.insert(now.monotonic, id, session);
         id
     }
@@ -56,14 +61,18 @@ impl Server {
         if let Some(older) = session.connection {
             self.close(older, CloseReason::Reconnected);
         }
-        self.sessions.set_timeout(id, self.negotiate(request));
+        let timeout = self.negotiate(request);
+        self.sessions.set_timeout(id, timeout);
         self.sessions.hear_from(now.monotonic, id);
         Some(id)
     }
 
-    fn negotiate(&self, request: &ConnectRequest) -> Duration {
+    fn negotiate(&mut self, request: &ConnectRequest) -> Duration {
         let wished = Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or(0));
-        wished.max(self.config.min_session_timeout).min(self.config.max_session_timeout)
+        let (min, max) = (self.config.min_session_timeout, self.config.max_session_timeout);
+        let granted = wished.max(min).min(max);
+        self.longest_timeout = self.longest_timeout.max(granted);
+        granted
     }
 
     fn welcome(&mut self, connection: ConnectionId, id: SessionId, request: &ConnectRequest) {

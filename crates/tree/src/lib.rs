@@ -15,6 +15,7 @@
 //!     txn               what passes between the two
 //!     notify            events -> connections, by the table in `watches`
 //!   watch_requests      setWatches and its relatives
+//!   succession   what a server does that follows another one
 //!   timers       expiry of sessions, reaping of containers and TTL nodes
 //!   nodes        the tree itself                  quota      ... and how large parts of it may be
 //!   notices      what the operator should hear of  report     ... and may ask for
@@ -55,6 +56,7 @@ mod restore;
 mod server;
 mod sessions;
 mod storage;
+mod succession;
 mod timers;
 mod txn;
 mod watch_requests;

@@ -38,13 +38,22 @@ pub enum CloseReason {
     #[error(
         "refused a client that has seen transaction {client}, while this server is only at \
          {server}: the data directory was wiped, or swapped for another or older one. Put the right \
-         data directory back, or restart the client so that it begins a new session"
+         data directory back, or restore a backup with `lockkeeper engine restore`"
     )]
     ClientAhead {
         /// The newest transaction that the client has seen.
         client: Zxid,
         /// The newest transaction of this server.
         server: Zxid,
+    },
+    /// A client wants a session while the leases of an earlier server may go on.
+    #[error(
+        "no session begins for another {} s: clients of the server before this one may still hold \
+         locks", .left.as_secs_f64().ceil()
+    )]
+    Quiet {
+        /// For how long that is so still.
+        left: std::time::Duration,
     },
     /// As many sessions as [`Config::max_sessions`](crate::Config::max_sessions) are alive.
     #[error("{max} sessions are alive, which is the limit")]

@@ -8,6 +8,7 @@ use crate::quota;
 use crate::records::{self, STATE_KEY};
 use crate::sessions::Sessions;
 use crate::storage::{RestoreError, Table};
+use crate::succession::LAST_EPOCH;
 
 /// The state as far as it has been read.
 pub(crate) struct Restoring {
@@ -69,6 +70,11 @@ impl Restoring {
         let last = self.last_zxid.ok_or_else(|| {
             RestoreError::Inconsistent("the record of the last transaction is missing".to_owned())
         })?;
+        if last < Zxid(0) || last >= Zxid::start_of(LAST_EPOCH) {
+            return Err(RestoreError::Inconsistent(format!(
+                "the last transaction is {last}, after which the numbers are used up"
+            )));
+        }
         self.tree.link_restored().map_err(|path| {
             let parent = parent_of(&path);
             RestoreError::Inconsistent(format!("node {path} has no parent {parent}"))

@@ -35,6 +35,10 @@ pub struct Server {
     pub(crate) events: Vec<Event>,
     /// When containers and TTL nodes are looked at next.
     pub(crate) reap_at: Option<Duration>,
+    /// No session begins before this time.
+    pub(crate) quiet_until: Duration,
+    /// The longest session timeout that was ever granted or found.
+    pub(crate) longest_timeout: Duration,
     /// The last transaction that [`take_changes`](Self::take_changes) handed out.
     taken_zxid: Option<Zxid>,
     restoring: Option<Box<Restoring>>,
@@ -88,6 +92,8 @@ impl Server {
             outbox: Outbox::default(),
             notices: Notices::default(),
             reap_at: None,
+            quiet_until: Duration::ZERO,
+            longest_timeout: Duration::ZERO,
             taken_zxid: None,
             events: Vec::new(),
             restoring: None,
@@ -118,6 +124,7 @@ impl Server {
             self.tree = restoring.tree;
             self.sessions = restoring.sessions;
             self.sessions.hear_from_all(now.monotonic);
+            self.longest_timeout = self.longest_live_timeout();
         }
         self.arm_reaper(now);
         Ok(Restored {

@@ -12,6 +12,18 @@ use crate::{DecodeError, Decoder, Record};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Zxid(pub i64);
 
+impl Zxid {
+    /// The upper half: which of the servers that followed one another made it.
+    pub const fn epoch(self) -> u32 {
+        (self.0 as u64 >> 32) as u32
+    }
+
+    /// The beginning of an epoch, which is the number of no transaction.
+    pub const fn start_of(epoch: u32) -> Self {
+        Self((epoch as i64) << 32)
+    }
+}
+
 /// The identity of a client session, chosen by the server. 0 asks for a new session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(pub i64);

@@ -61,7 +61,7 @@ fn a_client_from_the_future_is_refused_and_told_why() {
     let Some(Received::Closed(reason)) = world.next(connection) else { panic!("not closed") };
     assert!(matches!(reason, CloseReason::ClientAhead { client: Zxid(1), server: Zxid(0) }));
     let text = reason.to_string();
-    assert!(text.contains("data directory") && text.contains("restart"), "{text}");
+    assert!(text.contains("data directory") && text.contains("restore"), "{text}");
 }
 
 #[test]

@@ -25,6 +25,7 @@ mod report;
 mod requests;
 mod restore;
 mod sessions;
+mod succession;
 mod watches;
 
 /// Different bytes each time, the same ones in each run.
