@@ -1,14 +1,18 @@
 //! `lockkeeper engine`: the data directory of an engine, running or not.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use lockkeeper_engine::{BackupError, Report, StorageError};
+use lockkeeper_engine::{
+    BackupError, Existing, Report, Restoration, RestoreFailure, StartError, StorageError,
+};
 use serde::Serialize;
 
 use crate::args::Global;
 use crate::exit::{Exit, Failure};
-use crate::output::{print, print_json};
+use crate::names;
+use crate::output::{print, print_json, tell};
 
 /// Look after the data directory of an engine
 #[derive(Debug, Args)]
@@ -26,13 +30,32 @@ enum Task {
     },
     /// Copy a data directory as of one moment, while an engine runs on it or not
     ///
-    /// To restore it, start an engine on the copy. Sessions are in it too, and get their full
-    /// timeout from then on.
+    /// To use it, restore it. An engine that is started on the copy itself gives fencing tokens again
+    /// that were given since.
     Backup {
         /// The data directory
         dir: PathBuf,
         /// The copy; it must not exist yet
         to: PathBuf,
+    },
+    /// Make a data directory of a backup, or of a plain copy, which stays as it is
+    ///
+    /// Fencing tokens go on above all that were given before: the epoch, their upper half, becomes
+    /// larger than that of the backup, of the directory that is replaced, and of the file
+    /// DIRECTORY.floor beside it. Sessions in the backup end. The next engine lets no session begin
+    /// before the longest session timeout has passed, as clients may still hold locks.
+    Restore {
+        /// The backup: a data directory that no engine is using
+        backup: PathBuf,
+        /// The data directory to make; it must not exist yet, or be empty
+        directory: PathBuf,
+        /// Put it in the place of a data directory, which is kept as DIRECTORY.replaced-N
+        #[arg(long)]
+        replace: bool,
+        /// How long the next engine lets no session begin; 0s if certainly nobody holds a lock
+        /// [default: the longest session timeout]
+        #[arg(long, value_name = "DURATION", value_parser = names::duration)]
+        quiet_time: Option<Duration>,
     },
 }
 
@@ -57,9 +80,23 @@ struct Copied<'a> {
     records: u64,
 }
 
+/// What was restored, as JSON. The names are stable.
+#[derive(Debug, Serialize)]
+struct Restored<'a> {
+    backup: &'a Path,
+    dir: &'a Path,
+    epoch: u32,
+    last_zxid: String,
+    znodes: usize,
+    sessions_ended: usize,
+    ephemerals_deleted: usize,
+    replaced: Option<&'a Path>,
+}
+
 /// Does what a subcommand of `engine` says.
 pub(crate) fn command(global: &Global, options: Options) -> Result<u8, Failure> {
-    let (Task::Check { dir } | Task::Backup { dir, .. }) = &options.task;
+    let (Task::Check { dir } | Task::Backup { dir, .. } | Task::Restore { backup: dir, .. }) =
+        &options.task;
     if !dir.is_dir() {
         let message = format!("{} is no data directory", dir.display());
         return Err(Failure::new(Exit::Usage, message).advise("give that of an engine"));
@@ -67,6 +104,10 @@ pub(crate) fn command(global: &Global, options: Options) -> Result<u8, Failure> 
     match options.task {
         Task::Check { dir } => check(global, &dir)?,
         Task::Backup { dir, to } => backup(global, &dir, &to)?,
+        Task::Restore { backup, directory, replace, quiet_time } => {
+            let existing = if replace { Existing::Replace } else { Existing::Keep };
+            restore(global, (&backup, &directory), existing, quiet_time)?;
+        }
     }
     Ok(Exit::Ok.code())
 }
@@ -131,5 +172,70 @@ fn failure(error: BackupError) -> Failure {
         BackupError::System(error) => error.into(),
         BackupError::NothingKept => Failure::new(Exit::Usage, error.to_string()),
         _ => Failure::new(Exit::Disk, error.to_string()),
+    }
+}
+
+/// Above this, a program that reads numbers as floating point takes two tokens for one.
+const EXACT_IN_JSON: i64 = 1 << 53;
+
+fn restore(
+    global: &Global,
+    (backup, directory): (&Path, &Path),
+    existing: Existing,
+    quiet_time: Option<Duration>,
+) -> Result<(), Failure> {
+    let restored = lockkeeper_engine::restore(backup, directory, existing, quiet_time);
+    let restored = restored.map_err(not_restored)?;
+    if !restored.replaced_was_readable {
+        tell(
+            "what was replaced cannot be read: if the clock was set back since, tokens may repeat",
+        );
+    }
+    if restored.last_zxid.0 >= EXACT_IN_JSON {
+        tell("tokens are above 2^53 from now on, which programs that read JSON may not tell apart");
+    }
+    if !global.json {
+        return print(&describe_restored(backup, &restored));
+    }
+    print_json(&Restored {
+        backup,
+        dir: &restored.path,
+        epoch: restored.last_zxid.epoch(),
+        last_zxid: restored.last_zxid.to_string(),
+        znodes: restored.nodes,
+        sessions_ended: restored.sessions_ended,
+        ephemerals_deleted: restored.ephemerals_deleted,
+        replaced: restored.replaced.as_deref(),
+    })
+}
+
+fn describe_restored(backup: &Path, restored: &Restoration) -> String {
+    let mut text = format!(
+        "{} is restored from {}\n\
+         znodes       {}\n\
+         sessions     {} ended, with {} ephemeral znodes\n\
+         tokens       above {}\n",
+        restored.path.display(),
+        backup.display(),
+        restored.nodes,
+        restored.sessions_ended,
+        restored.ephemerals_deleted,
+        restored.last_zxid.0,
+    );
+    if let Some(replaced) = &restored.replaced {
+        text.push_str(&format!("replaced     now {}\n", replaced.display()));
+    }
+    text
+}
+
+fn not_restored(error: RestoreFailure) -> Failure {
+    match error {
+        RestoreFailure::Start(StartError::Storage(error @ StorageError::Exists { .. })) => {
+            Failure::from(error).advise("or see --replace")
+        }
+        RestoreFailure::Start(error) => error.into(),
+        RestoreFailure::Foreign { .. } => Failure::new(Exit::CannotCreate, error.to_string()),
+        RestoreFailure::UsedUp { .. } => Failure::new(Exit::Data, error.to_string()),
+        _ => Failure::new(Exit::Usage, error.to_string()),
     }
 }

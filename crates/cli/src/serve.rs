@@ -37,7 +37,8 @@ pub(crate) struct Options {
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = address)]
     listen: Vec<SocketAddr>,
 
-    /// Where to keep the data [default: a directory `serve` in LOCKKEEPER_HOME]
+    /// Where to keep the data [default: a directory `serve` in LOCKKEEPER_HOME]; with durability
+    /// memory, the file DIR.floor beside it is all that is kept
     #[arg(long, value_name = "DIR")]
     data_dir: Option<Directory>,
 
@@ -48,6 +49,11 @@ pub(crate) struct Options {
     /// The unit of session expiry; sessions last 2 to 20 of these [default: 2s]
     #[arg(long, value_name = "DURATION", value_parser = names::some_time)]
     tick: Option<Duration>,
+
+    /// How long no session begins after a restore, or a restart in memory: clients of the engine
+    /// before may still hold locks; 0s if that is impossible [default: the longest session timeout]
+    #[arg(long, value_name = "DURATION", value_parser = names::duration)]
+    quiet_time: Option<Duration>,
 
     /// Listen where other machines can reach it, although nothing is encrypted
     #[arg(long)]
@@ -170,12 +176,18 @@ fn builder(options: Options) -> Result<Builder, Failure> {
         let with_tls = |builder: Builder, address| builder.listen_tls(address, tls.clone());
         builder = addresses.into_iter().fold(builder, with_tls);
     }
-    if options.durability != Durability::Memory {
-        let given = options.data_dir.or(file.data_dir.clone());
-        builder = builder.data_dir(match given {
-            Some(directory) => directory,
-            None => local::served_data()?,
-        });
+    let given = options.data_dir.or(file.data_dir.clone());
+    let in_memory = options.durability == Durability::Memory;
+    match given.map_or_else(local::served_data, Ok) {
+        Ok(directory) => builder = builder.data_dir(directory),
+        Err(failure) if in_memory => tracing::warn!(
+            "the next engine will know nothing of this one: it gives smaller tokens if the clock is \
+             set back, and has no quiet time unless it is told one ({failure})"
+        ),
+        Err(failure) => return Err(failure),
+    }
+    if let Some(time) = options.quiet_time {
+        builder = builder.quiet_time(time);
     }
     if options.allow_plaintext {
         builder = builder.allow_plaintext();

@@ -41,8 +41,8 @@ pub enum BackupError {
 impl Engine {
     /// Copies the state as of the last commit into a new data directory while the engine goes on:
     /// every write acknowledged before the call is in it, and of each transaction all or nothing.
-    /// To restore it, start an engine on the copy: sessions are in it too, and get their full
-    /// timeout from then on.
+    /// To use it, [restore](crate::restore) it: an engine that is started on the copy itself gives
+    /// fencing tokens again that were given since, and takes up sessions that are long over.
     ///
     /// The directory must not exist yet; its parent must. It is there as a whole or not at all.
     ///

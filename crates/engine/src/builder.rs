@@ -34,6 +34,7 @@ pub struct Builder {
     tick: Duration,
     min_session_timeout: Option<Duration>,
     max_session_timeout: Option<Duration>,
+    quiet_time: Option<Duration>,
     pub(crate) max_connections: usize,
     pub(crate) max_connections_per_address: usize,
     pub(crate) connection_rate: u32,
@@ -70,6 +71,7 @@ impl Default for Builder {
             tick: Duration::from_secs(2),
             min_session_timeout: None,
             max_session_timeout: None,
+            quiet_time: None,
             max_connections: 10_000,
             max_connections_per_address: 10_000,
             connection_rate: 5_000,
@@ -128,13 +130,16 @@ impl Builder {
     }
 
     /// Keeps the state in this directory, which is made if missing (0700). One engine at a time.
+    ///
+    /// With [`Durability::Memory`] only what the next engine must know is kept, in a file
+    /// `<directory>.floor` beside it: above which token to begin, and for how long leases may go on.
     pub fn data_dir(mut self, path: impl Into<PathBuf>) -> Self {
         self.data_dir = Some(path.into());
         self
     }
 
     /// What a reply promises. Default: [`Durability::Sync`] with a data directory,
-    /// [`Durability::Memory`] (which ignores it) without.
+    /// [`Durability::Memory`] without.
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = Some(durability);
         self
@@ -156,6 +161,18 @@ impl Builder {
     /// The longest session timeout that a client can get. Default: 20 ticks.
     pub fn max_session_timeout(mut self, timeout: Duration) -> Self {
         self.max_session_timeout = Some(timeout);
+        self
+    }
+
+    /// For how long no session begins, if the engine follows one whose clients may still hold locks:
+    /// on a directory that was [restored](crate::restore), or in memory. Zero: not at all.
+    ///
+    /// Default: after a restore the longest session timeout that clients can get, or could before; in
+    /// memory the longest that was granted, as the file beside the data directory tells. So an engine in
+    /// memory without a data directory, or whose file was lost, has no quiet time: give one if it
+    /// follows another at the same address.
+    pub fn quiet_time(mut self, time: Duration) -> Self {
+        self.quiet_time = Some(time);
         self
     }
 
@@ -272,6 +289,7 @@ impl Builder {
             tls: self.tls,
             metrics_address: self.metrics_address,
             at_rest: self.at_rest,
+            quiet_time: self.quiet_time,
             words,
             config,
         })
@@ -323,6 +341,7 @@ pub(crate) struct Plan {
     pub(crate) tls: Option<(Vec<SocketAddr>, Tls)>,
     pub(crate) metrics_address: Option<SocketAddr>,
     pub(crate) at_rest: Option<AtRest>,
+    pub(crate) quiet_time: Option<Duration>,
     pub(crate) words: Words,
     pub(crate) config: Config,
 }

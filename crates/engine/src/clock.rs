@@ -3,6 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lockkeeper_tree::{Entropy, Now};
+use lockkeeper_wire::Zxid;
 use rustix::time::{ClockId, clock_gettime};
 
 /// Counts the time for which the machine slept: a session whose client was not heard of for that
@@ -16,6 +17,25 @@ const STEADY: ClockId = ClockId::Monotonic;
 /// What time it is, on both clocks.
 pub(crate) fn now() -> Now {
     Now { monotonic: steady(), unix_ms: wall_ms() }
+}
+
+/// How long it is until a moment of the monotonic clock; `None` when it has come.
+pub(crate) fn left_until(moment: Duration) -> Option<Duration> {
+    moment.checked_sub(steady()).filter(|left| !left.is_zero())
+}
+
+/// The number at which a server begins that knows of no other: the microseconds since the beginning
+/// of 2026. One that begins later begins above all that this one will have given, unless that were a
+/// million transactions a second on average, or the clock was set back. It stays below 2^53, which
+/// programs that read numbers as floating point need, until the year 2311.
+pub(crate) fn zxid() -> Zxid {
+    zxid_at(wall_ms().saturating_mul(1_000))
+}
+
+fn zxid_at(unix_us: i64) -> Zxid {
+    const YEAR_2026_US: i64 = 1_767_225_600_000_000;
+    const LAST: i64 = (1 << 53) - 1;
+    Zxid(unix_us.saturating_sub(YEAR_2026_US).clamp(0, LAST))
 }
 
 fn steady() -> Duration {
@@ -52,6 +72,15 @@ impl Entropy for SystemEntropy {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_clock_gives_numbers_that_grow_and_fit_everywhere() {
+        let day_us = 86_400_000_000;
+        assert_eq!(zxid_at(1_767_225_600_000_000 + day_us), Zxid(day_us));
+        assert_eq!(zxid_at(0), Zxid(0), "a clock that was never set");
+        assert_eq!(zxid_at(i64::MAX), Zxid((1 << 53) - 1));
+        assert!(zxid() > Zxid(20_000_000_000_000), "later than August 2026");
+    }
 
     #[test]
     fn time_passes_and_randomness_differs() {

@@ -463,7 +463,7 @@ fn output_size(output: &Output) -> (usize, usize) {
     (frames, bytes.len())
 }
 
-fn add(writes: &mut StorageBatch, changes: &Changes) {
+pub(crate) fn add(writes: &mut StorageBatch, changes: &Changes) {
     for Change { table, key, value, is_new } in changes.iter() {
         let table = storage_table(table);
         match value {

@@ -20,10 +20,17 @@ pub(crate) struct Facts {
     pub(crate) max_session_timeout: Duration,
     pub(crate) max_connections_per_address: usize,
     pub(crate) words: Words,
+    /// Until when no session begins, on the engine's clock.
+    pub(crate) quiet_until: Option<Duration>,
 }
 
 impl Facts {
-    pub(crate) fn new(plan: &Plan, addresses: &[SocketAddr], secure: &[SocketAddr]) -> Self {
+    pub(crate) fn new(
+        plan: &Plan,
+        addresses: &[SocketAddr],
+        secure: &[SocketAddr],
+        quiet_until: Option<Duration>,
+    ) -> Self {
         Self {
             started: Instant::now(),
             addresses: addresses.to_vec(),
@@ -34,6 +41,7 @@ impl Facts {
             max_session_timeout: plan.config.max_session_timeout,
             max_connections_per_address: plan.max_connections_per_address,
             words: plan.words.clone(),
+            quiet_until,
         }
     }
 }

@@ -22,6 +22,7 @@
 //!   commit         the commit thread: one durable step for all that waits, then the replies
 //!   connection     bytes out, from whichever thread has them; `socket` is what they go through
 //!   storage        the data directory    check, backup, control   ... looked at, and copied
+//!   restore        ... and put back      succession, floor   what an engine knows of those before it
 //!
 //!   words, prometheus, http   what operators see of `metrics`, counted by `ops`, `histogram`
 //!   tls, x509                 encryption, and who a certificate says its owner is
@@ -53,6 +54,7 @@ mod conversation;
 mod engine;
 mod error;
 mod facts;
+mod floor;
 mod histogram;
 mod http;
 mod limits;
@@ -63,9 +65,11 @@ mod ops;
 mod pace;
 mod prometheus;
 mod rest;
+mod restore;
 mod socket;
 mod startup;
 mod storage;
+mod succession;
 pub mod test;
 #[cfg(feature = "tls")]
 mod tls;
@@ -83,6 +87,7 @@ pub use engine::Engine;
 pub use error::{EngineError, StartError};
 pub use lockkeeper_tree::Stats;
 pub use lockkeeper_wire::{SessionId, Zxid};
+pub use restore::{Existing, Restoration, RestoreFailure, restore};
 pub use storage::{Durability, StorageError, UnknownDurability};
 #[cfg(feature = "tls")]
 pub use tls::{ClientCertificates, Tls, TlsError, read_pem};

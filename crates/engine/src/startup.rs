@@ -35,6 +35,7 @@ use crate::ops::OpCounts;
 use crate::pace::Pace;
 use crate::rest::Rest;
 use crate::storage::{Snapshots, Storage};
+use crate::succession::Succession;
 use crate::tree_loop::{Event, TreeLoop};
 use crate::unix_socket::{SocketFile, listen_at};
 use crate::{clock, control, http, open_files};
@@ -94,7 +95,8 @@ fn run(
 #[tracing::instrument(name = "start", level = "debug", skip_all)]
 fn prepare(plan: Plan) -> Result<(Runtime, Running), StartError> {
     let storage = Storage::open(plan.data_dir.as_deref(), plan.durability)?;
-    let server = restore(plan.config.clone(), plan.data_dir.as_deref(), &storage)?;
+    let mut server = restore(plan.config.clone(), plan.data_dir.as_deref(), &storage)?;
+    let succession = Succession::begin(&plan, &mut server)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -102,7 +104,7 @@ fn prepare(plan: Plan) -> Result<(Runtime, Running), StartError> {
     let within = runtime.enter();
     open_files::make_room_for(plan.max_connections);
     let doors = Doors::open(&plan)?;
-    let running = Running::new(&plan, server, storage, doors)?;
+    let running = Running::new(&plan, (server, succession), storage, doors)?;
     running.banner(&plan);
     drop(within);
     Ok((runtime, running))
@@ -177,7 +179,7 @@ impl Running {
     /// Starts the commit thread and the listeners.
     fn new(
         plan: &Plan,
-        server: Server,
+        (server, mut succession): (Server, Succession),
         storage: Storage,
         doors: Doors,
     ) -> Result<Self, StartError> {
@@ -191,7 +193,7 @@ impl Running {
             pipeline,
             metrics,
             limits: plan.limits.clone(),
-            facts: Facts::new(plan, &doors.addresses, &doors.secure),
+            facts: Facts::new(plan, &doors.addresses, &doors.secure, succession.quiet_until()),
             connections: AtomicU64::new(1),
         });
         let gate = Arc::new(Gate {
@@ -212,12 +214,13 @@ impl Running {
                 accepting.spawn(claim.watch(hub.events.clone()));
             }
         }
+        accepting.spawn(succession.end_of_quiet());
         let metrics_address = doors.metrics.as_ref().map(|(_, address)| *address);
         if let Some((listener, _)) = doors.metrics {
             accepting.spawn(http::serve(listener, hub.clone()));
         }
         Ok(Self {
-            tree: tree_loop(plan, server, deliveries, &hub),
+            tree: tree_loop(plan, (server, succession), deliveries, &hub),
             hub,
             metrics_address,
             snapshots,
@@ -255,6 +258,9 @@ impl Running {
         if result.is_ok() {
             result = self.tree.finish().await;
         }
+        if result.is_ok() {
+            result = self.tree.leave();
+        }
         self.tree.close_connections();
         result
     }
@@ -280,10 +286,16 @@ impl Running {
     }
 }
 
-fn tree_loop(plan: &Plan, server: Server, events: UnboundedReceiver<Event>, hub: &Hub) -> TreeLoop {
+fn tree_loop(
+    plan: &Plan,
+    (server, succession): (Server, Succession),
+    events: UnboundedReceiver<Event>,
+    hub: &Hub,
+) -> TreeLoop {
     hub.metrics.observe(server.stats());
     TreeLoop {
         server,
+        succession,
         connections: HashMap::new(),
         events,
         pipeline: hub.pipeline.clone(),

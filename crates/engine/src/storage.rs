@@ -11,6 +11,7 @@ mod dir;
 mod disk;
 mod error;
 mod journal;
+mod mark;
 mod overlay;
 mod snapshot;
 #[cfg(test)]
@@ -31,10 +32,12 @@ use redb::{
 use self::batch::Outcome;
 pub(crate) use self::batch::{Batch, Table};
 use self::dir::{DataDir, State};
+pub(crate) use self::dir::{OwnedDirectory, create_private, sync_parent};
 use self::disk::{DiskFile, Wrap};
 pub use self::error::StorageError;
 use self::journal::{Applied, Journal, Live, LogDir, Tail};
-pub(crate) use self::snapshot::Snapshots;
+pub(crate) use self::mark::{QuietTime, mark_restored, remove_mark, restored_mark};
+pub(crate) use self::snapshot::{Draft, Snapshots};
 
 /// How much a reply promises.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -25,6 +25,7 @@ use crate::error::EngineError;
 use crate::metrics::{Counters, Metrics};
 use crate::ops::{Op, OpCounts};
 use crate::rest::{AtRest, Rest};
+use crate::succession::Succession;
 use crate::{StorageError, clock};
 
 /// How many deliveries one round takes at most, so that the first of them is not kept waiting.
@@ -84,6 +85,7 @@ impl Drop for TreeLoop {
 /// The tree and all that its thread needs.
 pub(crate) struct TreeLoop {
     pub(crate) server: Server,
+    pub(crate) succession: Succession,
     pub(crate) connections: HashMap<ConnectionId, Arc<Connection>>,
     pub(crate) events: UnboundedReceiver<Event>,
     pub(crate) pipeline: Arc<Pipeline>,
@@ -316,6 +318,11 @@ impl TreeLoop {
     /// Gives the effects of a round, or of a part of it, to the pipeline.
     fn hand_over(&mut self, since: Instant, timeouts: bool) {
         self.in_part = 0;
+        if let Err(e) = self.succession.cover(&self.server) {
+            // Nothing more may leave: another engine would not know of it.
+            self.ending = Some(Err(e.into()));
+            return;
+        }
         let changes = self.server.take_changes();
         self.rest.count(changes.len());
         let mut replies = Vec::new();
@@ -400,6 +407,11 @@ impl TreeLoop {
                 None => return Err(EngineError::Panicked),
             }
         }
+    }
+
+    /// Leaves word for the next engine, when no reply will follow.
+    pub(crate) fn leave(&mut self) -> Result<(), EngineError> {
+        Ok(self.succession.end(&self.server)?)
     }
 
     /// Ends all connections: those with nothing left to send in order, the others as they are.

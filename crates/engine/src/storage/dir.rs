@@ -7,6 +7,7 @@
 //! | `lockkeeper.redb` | the database |
 //! | `commits.N` | commits that the database does not have yet |
 //! | `acknowledged` | the number of the last commit |
+//! | `RESTORED` | after a restore, the quiet time that is due |
 //!
 //! Format 1 had no logs. Its directories are taken over at the first start.
 
@@ -42,6 +43,19 @@ pub(super) enum State {
     WithoutLogs,
     /// A database and logs that must be there.
     Existing,
+}
+
+/// A directory of which nothing is known but that no engine runs on it.
+#[derive(Debug)]
+pub(crate) struct OwnedDirectory {
+    _dir: DataDir,
+}
+
+impl OwnedDirectory {
+    /// Locks a directory that exists, whatever is in it.
+    pub(crate) fn claim(path: &Path) -> Result<Self, StorageError> {
+        Ok(Self { _dir: DataDir { path: path.to_path_buf(), lock: lock(path)? } })
+    }
 }
 
 impl DataDir {
@@ -164,7 +178,7 @@ fn parse_format(text: &str) -> Option<(u32, State)> {
     }
 }
 
-fn write_synced(path: &Path, contents: &[u8]) -> io::Result<()> {
+pub(super) fn write_synced(path: &Path, contents: &[u8]) -> io::Result<()> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600);
     let mut file = options.open(path)?;
@@ -174,7 +188,7 @@ fn write_synced(path: &Path, contents: &[u8]) -> io::Result<()> {
 
 /// Makes the directory for this user alone. One that exists keeps its permissions (it may be
 /// shared on purpose); the files in it are private either way, as they hold session passwords.
-fn create_private(path: &Path) -> Result<(), StorageError> {
+pub(crate) fn create_private(path: &Path) -> Result<(), StorageError> {
     if path.is_dir() {
         return Ok(());
     }
@@ -185,7 +199,7 @@ fn create_private(path: &Path) -> Result<(), StorageError> {
 }
 
 /// Makes the directory's own name durable.
-pub(super) fn sync_parent(path: &Path) -> io::Result<()> {
+pub(crate) fn sync_parent(path: &Path) -> io::Result<()> {
     match path.parent() {
         Some(parent) if parent != Path::new("") => File::open(parent)?.sync_all(),
         _ => File::open(".")?.sync_all(),

@@ -149,7 +149,7 @@ impl StorageError {
     }
 
     /// The error for a file whose contents failed a check.
-    pub(super) fn damaged(file: &Path, detail: impl ToString) -> StorageError {
+    pub(crate) fn damaged(file: &Path, detail: impl ToString) -> StorageError {
         StorageError::Damaged { file: file.to_path_buf(), detail: detail.to_string() }
     }
 

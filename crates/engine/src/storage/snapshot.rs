@@ -1,10 +1,12 @@
 //! Looking at a data directory, and copying one, without changing it.
 
 use std::fs::{self, File};
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
 use redb::{ReadTransaction, ReadableDatabase};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use super::dir::{DataDir, State, sync_parent};
 use super::disk::plain;
@@ -52,6 +54,14 @@ impl Storage {
         Ok(Some((Storage { disk: Some(disk) }, repairs)))
     }
 
+    /// Copies all records into a new directory, which is complete in itself but not in its place.
+    pub(crate) fn fill(&self, draft: &Draft) -> Result<u64, StorageError> {
+        match &self.disk {
+            Some(disk) => fill(&disk.open, draft.path()),
+            None => Err(StorageError::GivenUp),
+        }
+    }
+
     /// For backups while it is open; `None` if nothing is on a disk.
     pub(crate) fn snapshots(&self) -> Option<Snapshots> {
         self.disk.as_ref().map(|disk| Snapshots(Arc::downgrade(&disk.open)))
@@ -74,25 +84,69 @@ fn copy(open: &OpenDisk, target: &Path) -> Result<u64, StorageError> {
     if target.try_exists().map_err(failed)? {
         return Err(StorageError::Exists { path: target.to_path_buf() });
     }
-    let mut draft = target.as_os_str().to_owned();
-    draft.push(".partial");
-    let draft = Path::new(&draft);
-    // Left by a backup that was cut short.
-    match fs::remove_dir_all(draft) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(failed(e)),
-        _ => {}
+    let draft = Draft::beside(target)?;
+    let records = fill(open, draft.path())?;
+    draft.put_in_place(target)?;
+    Ok(records)
+}
+
+/// A directory that is being made beside its place; removed on drop, unless it was put there.
+#[derive(Debug)]
+pub(crate) struct Draft(Option<PathBuf>);
+
+impl Draft {
+    /// What an earlier one has left that was cut short is removed.
+    pub(crate) fn beside(target: &Path) -> Result<Self, StorageError> {
+        let mut path = target.as_os_str().to_owned();
+        path.push(".partial");
+        let path = PathBuf::from(path);
+        match fs::remove_dir_all(&path) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(StorageError::io(target, e)),
+            _ => Ok(Self(Some(path))),
+        }
     }
-    let records = fill(open, draft);
-    let moved = records.and_then(|records| {
-        // A lock belongs to a process; this copy has none.
-        let _ = fs::remove_file(draft.join("LOCK"));
-        fs::rename(draft, target).and_then(|()| sync_parent(target)).map_err(failed)?;
-        Ok(records)
-    });
-    if moved.is_err() {
-        let _ = fs::remove_dir_all(draft);
+
+    pub(crate) fn path(&self) -> &Path {
+        self.0.as_deref().unwrap_or(Path::new(""))
     }
-    moved
+
+    /// Gives it the name of the target, where nothing is, or an empty directory.
+    pub(crate) fn put_in_place(self, target: &Path) -> Result<(), StorageError> {
+        self.move_to(target, |from| fs::rename(from, target))
+    }
+
+    /// Puts it where the target is, which gets another name: at no time is there neither.
+    pub(crate) fn swap_with(self, target: &Path, aside: &Path) -> Result<(), StorageError> {
+        let exchange = |from: &Path| renameat_with(CWD, from, CWD, target, RenameFlags::EXCHANGE);
+        self.move_to(target, |from| {
+            // The draft first gets the other one's later name, which nothing removes.
+            fs::rename(from, aside)?;
+            exchange(aside).map_err(io::Error::from).inspect_err(|_| {
+                let _ = fs::rename(aside, from);
+            })
+        })
+    }
+
+    fn move_to(
+        mut self,
+        target: &Path,
+        rename: impl FnOnce(&Path) -> io::Result<()>,
+    ) -> Result<(), StorageError> {
+        // A lock belongs to a process; what is moved has none.
+        let _ = fs::remove_file(self.path().join("LOCK"));
+        let moved = rename(self.path()).and_then(|()| sync_parent(target));
+        moved.map_err(|e| StorageError::io(target, e))?;
+        self.0 = None;
+        Ok(())
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        if let Some(path) = &self.0 {
+            let _ = fs::remove_dir_all(path);
+        }
+    }
 }
 
 /// Writes all records into a new directory; their number.

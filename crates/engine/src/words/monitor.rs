@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::process::{Resource, getrlimit};
 
 use super::server::{milliseconds, version_text};
+use crate::clock;
 use crate::conversation::Hub;
 use crate::histogram::Reading;
 use crate::ops::Effect;
@@ -58,6 +59,7 @@ fn traffic(hub: &Hub, all: &mut Vec<Metric>) {
 fn state(hub: &Hub, all: &mut Vec<Metric>) {
     let stats = hub.metrics.stats();
     let uptime = hub.facts.started.elapsed().as_millis();
+    let quiet = hub.facts.quiet_until.and_then(clock::left_until).unwrap_or_default().as_millis();
     let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     all.extend([
         gauge("num_alive_connections", stats.connections, "Open connections"),
@@ -68,6 +70,7 @@ fn state(hub: &Hub, all: &mut Vec<Metric>) {
         gauge("ephemerals_count", stats.ephemerals, "Ephemeral nodes"),
         gauge("approximate_data_size", stats.data_bytes, "Bytes of paths and data"),
         gauge("global_sessions", stats.sessions, "Sessions"),
+        gauge("quiet_time", quiet, "Time until sessions may begin, in ms"),
         gauge("local_sessions", 0, "Sessions of this member of an ensemble only"),
         gauge("open_file_descriptor_count", open_files(), "Open file descriptors"),
         gauge("max_file_descriptor_count", files, "Limit of open file descriptors"),

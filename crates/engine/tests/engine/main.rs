@@ -14,6 +14,7 @@ mod monitor;
 mod protocol;
 mod rights;
 mod start;
+mod succession;
 #[cfg(feature = "tls")]
 mod tls;
 mod upkeep;
