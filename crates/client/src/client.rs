@@ -32,6 +32,10 @@ pub struct Status {
     pub contact: Contact,
     /// The session, or [`SessionId::NONE`].
     pub session: SessionId,
+    /// How often servers were behind what an earlier session of this client had seen: they were wiped, or
+    /// others have taken their place. What was remembered of transactions before, such as the highest
+    /// token, says nothing about those after.
+    pub rewinds: u64,
     /// Grows with every change, also with those that the other fields do not show.
     pub change: u64,
 }

@@ -27,8 +27,9 @@ enum Ended {
     Eof,
     #[error(
         "the server closed the connection during the handshake; a server does so when it is full, \
-         starting, or behind what this session has seen (its data may have been wiped), and when \
-         it wants TLS"
+         starting, or quiet after a restore, when it is behind what this session has seen (its data \
+         may have been wiped; the client then begins anew when its session is certainly over), and \
+         when it wants TLS"
     )]
     EofInHandshake,
     #[error("{0}")]
@@ -61,7 +62,10 @@ pub(crate) async fn drive(shared: Arc<Shared>, mut dialer: Dialer, failures: Fai
             Ok((host, transport)) => {
                 tracing::debug!(%host, "connected");
                 let ended = talk(&shared, transport, &mut dialer).await;
-                shared.disconnected();
+                match ended {
+                    Ended::EofInHandshake => shared.refused(),
+                    _ => shared.disconnected(),
+                }
                 tracing::debug!(%host, %ended, "connection ended");
                 (host, ended.into())
             }

@@ -32,6 +32,8 @@ struct Core {
     sinks: BTreeMap<WatchId, WatchSink>,
     /// The holds whose nodes were found missing, for as long as somebody has them.
     gone: BTreeSet<HoldId>,
+    /// How often servers were behind what was seen before.
+    rewinds: u64,
     /// How often the status has changed.
     changes: u64,
 }
@@ -71,8 +73,10 @@ impl Shared {
     }
 
     fn of(world: Arc<dyn World>, session: Session<Completion>) -> Self {
-        let core = Core { changes: 0, session, sinks: BTreeMap::new(), gone: BTreeSet::new() };
-        let status = Status { contact: Contact::Disconnected, session: SessionId::NONE, change: 0 };
+        let (sinks, gone) = (BTreeMap::new(), BTreeSet::new());
+        let core = Core { session, sinks, gone, rewinds: 0, changes: 0 };
+        let (contact, session) = (Contact::Disconnected, SessionId::NONE);
+        let status = Status { contact, session, rewinds: 0, change: 0 };
         Self {
             world,
             core: Mutex::new(core),
@@ -241,6 +245,10 @@ impl Shared {
         self.inform(|core, now| core.session.handle_disconnected(now));
     }
 
+    pub(crate) fn refused(&self) {
+        self.inform(|core, now| core.session.handle_refused(now));
+    }
+
     pub(crate) fn input(&self, input: &mut BytesMut) -> Result<(), Disconnect> {
         self.inform(|core, now| core.session.handle_input(now, input))
     }
@@ -317,7 +325,7 @@ impl Core {
     fn next_status(&mut self) -> Status {
         self.changes += 1;
         let (contact, session) = (self.session.contact(), self.session.id());
-        Status { contact, session, change: self.changes }
+        Status { contact, session, rewinds: self.rewinds, change: self.changes }
     }
 
     /// Hands out what happened; returns whether the status changed.
@@ -365,6 +373,14 @@ impl Core {
             Event::Expired { session } => {
                 tracing::error!(%session, "session expired");
                 self.sinks.clear();
+            }
+            Event::Rewound { seen, now } => {
+                self.rewinds += 1;
+                tracing::warn!(
+                    %seen, %now,
+                    "the servers are behind what this client had seen: they were wiped, or others have \
+                     taken their place, and fencing tokens begin anew"
+                );
             }
             Event::CleanupRefused { path, code } => {
                 tracing::error!(path, %code, "a node could not be deleted");

@@ -51,17 +51,22 @@ struct Left {
 /// When this process first saw the mark that is there: nothing tells when its holder vanished, and
 /// whoever only tries, or waits for less than the delay, must not begin anew each time.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Sightings(Arc<Mutex<Option<(Zxid, Instant)>>>);
+pub(crate) struct Sightings(Arc<Mutex<Option<(Sighted, Instant)>>>);
+
+/// A mark, by the transaction that wrote it, and after how many rewinds of the servers: they may give
+/// the same number to another one then.
+type Sighted = (Zxid, u64);
 
 impl Sightings {
     /// When the delay that the mark asks for is over.
-    fn end(&self, found: Left, now: Instant) -> Instant {
+    fn end(&self, found: Left, stake: &Stake, now: Instant) -> Instant {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mark = (found.written, stake.client.status().borrow().rewinds);
         let first = match *seen {
-            Some((written, first)) if written == found.written => first,
+            Some((sighted, first)) if sighted == mark => first,
             _ => now,
         };
-        *seen = Some((found.written, first));
+        *seen = Some((mark, first));
         first + found.delay
     }
 }
@@ -79,7 +84,7 @@ impl LockDelay {
         let mut left = None;
         while let Some(found) = self.set_mark(&mut stake, left).await? {
             let now = stake.client.now();
-            tokio::time::sleep(sightings.end(found, now).since(now)).await;
+            tokio::time::sleep(sightings.end(found, &stake, now).since(now)).await;
             left = Some(found);
         }
         Guard::confirm(stake, front.own).await
@@ -96,7 +101,7 @@ impl LockDelay {
         let mut left = None;
         while let Some(found) = self.set_mark(&mut stake, left).await? {
             let now = stake.client.now();
-            if sightings.end(found, now) > now {
+            if sightings.end(found, &stake, now) > now {
                 return Ok(None);
             }
             left = Some(found);

@@ -48,6 +48,14 @@ pub enum Event<T> {
         /// The session that is over.
         session: SessionId,
     },
+    /// The servers are behind what an earlier session has seen: they were wiped, or others have taken
+    /// their place. Whatever goes by numbers of transactions, such as tokens, begins anew.
+    Rewound {
+        /// The newest transaction that was seen before.
+        seen: Zxid,
+        /// The newest one now.
+        now: Zxid,
+    },
     /// A delete that had to happen was refused for good.
     CleanupRefused {
         /// The node, or the parent of the nodes.

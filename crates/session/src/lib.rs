@@ -7,6 +7,7 @@
 //!   timing     how the session timeout is divided: lease, margin, heartbeats, patience
 //!   lease      until when no server can have expired the session
 //!   heartbeat  held nodes, and the committed writes that prove them
+//!   history    what outlives a session: what it had seen, how long servers have refused it
 //!   cleanup    deletes that must happen, whatever becomes of the connection
 //!   config     what the caller decides
 //!   event      what the caller is told
@@ -23,6 +24,7 @@ mod config;
 mod error;
 mod event;
 mod heartbeat;
+mod history;
 mod lease;
 mod requests;
 mod session;

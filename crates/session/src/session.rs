@@ -20,6 +20,7 @@ use lockkeeper_wire::{
 
 use crate::cleanup::{CleanupQueue, Entry};
 use crate::heartbeat::Heartbeat;
+use crate::history::History;
 use crate::lease::Lease;
 use crate::requests::{Origin, Queued, Sent, watched_path};
 use crate::watches::{Removal, Watches};
@@ -82,6 +83,7 @@ pub struct Session<T> {
     closing: bool,
     identity: Identity,
     last_zxid: Zxid,
+    history: History,
     next_xid: i32,
     queued: VecDeque<Queued<T>>,
     /// How long something may be without an answer when another request of the caller is sent.
@@ -120,6 +122,7 @@ impl<T> Session<T> {
             closing: false,
             identity,
             last_zxid: Zxid(0),
+            history: History::default(),
             next_xid: 1,
             queued: VecDeque::new(),
             busy_after: timing.slowest_answer(),
@@ -368,7 +371,29 @@ impl<T> Session<T> {
             self.contact_lost = now;
             self.events.push_back(Event::Disconnected);
         }
+        self.history.disconnected();
         self.advance_close(now);
+    }
+
+    /// The transport is gone: the server closed it in the place of an answer to the handshake. A server
+    /// that is behind the session does so. It will never take the session, and while none does, the
+    /// session ends at the others.
+    ///
+    /// So when servers have refused it for longer than it can last, the session is over, and the next
+    /// connection starts a new one, which any server takes. Should it live on after all, because all
+    /// servers stood still for that long, then only until they expire it: nobody is told of it again,
+    /// and no lease of it goes on.
+    pub fn handle_refused(&mut self, now: Instant) {
+        let is_refused = matches!(self.phase, Phase::Handshaking { .. });
+        self.handle_disconnected(now);
+        if !is_refused || self.phase == Phase::Closed || self.identity.id == SessionId::NONE {
+            return;
+        }
+        let limit = self.timing().certainly_over();
+        if self.history.refused_for(now, limit) >= limit {
+            self.expire(now);
+            self.advance_close(now);
+        }
     }
 
     /// The time that [`Session::poll_timeout`] named has come.

@@ -13,6 +13,7 @@ use lockkeeper_wire::{
 use crate::*;
 
 mod fused;
+mod refused;
 
 const TIMEOUT: Duration = Duration::from_secs(12);
 

@@ -95,6 +95,13 @@ impl Timing {
         }
     }
 
+    /// After what time a session is over, on servers that were there and did not hear of it. They round
+    /// its end up to a tick, may hear of the client a relay late, and each clock may be off.
+    pub fn certainly_over(&self) -> Duration {
+        let drift = self.timeout / self.clock_drift_divisor.max(1);
+        self.timeout + 2 * drift + 2 * self.server_tick
+    }
+
     // ----- what the client does ---------------------------------------------------------------
 
     /// How long a client is silent before it sends a ping.

@@ -28,6 +28,8 @@ impl<T> Session<T> {
         self.identity = Identity::none(self.config.session_timeout);
         self.set_timing();
         self.lease.restart(SessionId::NONE);
+        // It goes with the session: a server that is behind it may have the next one.
+        self.history.ended(self.last_zxid);
         self.last_zxid = Zxid(0);
         self.contact_lost = now;
     }

@@ -56,6 +56,7 @@ impl<T> Session<T> {
         let timeout = if is_new { granted } else { granted.min(self.identity.timeout) };
         self.identity = Identity { id: response.session_id, password: response.password, timeout };
         self.phase = Phase::Connected;
+        self.history.accepted(is_new);
         self.unreachable = false;
         self.set_timing();
         if is_new {

@@ -16,6 +16,9 @@ impl<T> Session<T> {
         let mut input = Decoder::new(frame);
         let header = ReplyHeader::decode(&mut input)?;
         self.last_zxid = self.last_zxid.max(header.zxid);
+        if let Some(seen) = self.history.rewound_by(header.zxid) {
+            self.events.push_back(Event::Rewound { seen, now: header.zxid });
+        }
         match header.xid {
             xid::NOTIFICATION => self.handle_watch_event(&WatchEvent::decode(&mut input)?),
             xid::PING => {

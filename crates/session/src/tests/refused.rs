@@ -1,0 +1,139 @@
+//! Servers that are behind what the session has seen, and refuse it.
+
+use super::*;
+
+impl World {
+    /// A session that has seen transaction 50, and was disconnected.
+    fn ahead() -> Self {
+        let mut world = Self::connected();
+        world.submit(get_data("/a"), 1);
+        let (xid, _) = world.request();
+        world.reply(xid, data()).unwrap();
+        world.lose_connection();
+        world.events();
+        world
+    }
+
+    fn is_refused(&mut self) -> ConnectRequest {
+        self.session.handle_connected(self.now);
+        let request = self.take_handshake();
+        self.session.handle_refused(self.now);
+        request
+    }
+
+    /// Tries every second for so long, as long as the session is not given up.
+    fn is_refused_for(&mut self, time: Duration) {
+        let end = self.now + time;
+        while self.now < end {
+            self.pass(seconds(1.0)).unwrap();
+            let request = self.is_refused();
+            let expected = (SessionId(7), Zxid(50));
+            assert_eq!((request.session_id, request.last_zxid_seen), expected);
+        }
+    }
+
+    /// A ping is answered, by a server that is at this transaction.
+    fn is_at(&mut self, zxid: i64) {
+        self.pass(self.timing().ping_interval()).unwrap();
+        self.requests();
+        let header = ReplyHeader { xid: xid::PING, zxid: Zxid(zxid), error: 0 };
+        write_frame(&mut self.to_client, |out| header.encode(out));
+        self.deliver().unwrap();
+    }
+}
+
+/// F6: a client was refused for ever with its old transaction, though its session was long over.
+#[test]
+fn f6_a_session_that_was_refused_until_it_is_over_takes_its_zxid_with_it() {
+    let mut world = World::ahead();
+    world.is_refused();
+    let over = world.timing().certainly_over();
+    assert!(over > TIMEOUT);
+    world.is_refused_for(over - seconds(1.0));
+    assert!(!world.events().contains(&Event::Expired { session: SessionId(7) }));
+    world.pass(seconds(1.0)).unwrap();
+    world.is_refused();
+    assert_eq!(world.events(), [Event::Expired { session: SessionId(7) }]);
+
+    let request = world.connect(8);
+    assert_eq!((request.session_id, request.last_zxid_seen), (SessionId::NONE, Zxid(0)));
+    assert_eq!(world.events(), [Event::Connected { session: SessionId(8), is_new: true }]);
+    world.is_at(3);
+    assert_eq!(world.events(), [Event::Rewound { seen: Zxid(50), now: Zxid(3) }]);
+    world.is_at(4);
+    assert_eq!(world.events(), [], "told once");
+}
+
+#[test]
+fn a_session_that_a_server_takes_in_between_is_not_over() {
+    let mut world = World::ahead();
+    world.is_refused();
+    world.is_refused_for(TIMEOUT);
+    world.connect(7);
+    world.lose_connection();
+    world.is_refused_for(TIMEOUT);
+    assert_eq!(world.session.id(), SessionId(7));
+}
+
+/// The servers were away between the two, and give the session its full timeout when they are back.
+#[test]
+fn refusals_that_are_far_apart_end_no_session() {
+    let mut world = World::ahead();
+    for _ in 0..10 {
+        world.is_refused();
+        world.pass(world.timing().certainly_over() + seconds(1.0)).unwrap();
+    }
+    assert_eq!(world.session.id(), SessionId(7));
+}
+
+/// What cannot be reached may have the session still.
+#[test]
+fn connections_that_are_lost_end_no_session() {
+    let mut world = World::ahead();
+    for _ in 0..100 {
+        world.session.handle_connected(world.now);
+        world.take_handshake();
+        world.lose_connection();
+        world.pass(seconds(1.0)).unwrap();
+    }
+    assert_eq!(world.session.id(), SessionId(7));
+}
+
+#[test]
+fn a_server_that_goes_on_where_others_were_is_no_rewind() {
+    let mut world = World::ahead();
+    world.session.handle_connected(world.now);
+    world.take_handshake();
+    assert_eq!(world.answer_handshake(0), Err(Disconnect::SessionExpired));
+    world.lose_connection();
+    world.connect(8);
+    world.events();
+    world.is_at(51);
+    assert_eq!(world.events(), []);
+}
+
+/// A server that does not know of the session yet says nothing of what was lost.
+#[test]
+fn only_the_connection_on_which_a_session_began_tells_a_rewind() {
+    let mut world = World::ahead();
+    world.session.handle_connected(world.now);
+    world.take_handshake();
+    assert_eq!(world.answer_handshake(0), Err(Disconnect::SessionExpired));
+    world.lose_connection();
+    world.connect(8);
+    world.lose_connection();
+    world.connect(8);
+    world.events();
+    world.is_at(3);
+    assert_eq!(world.events(), []);
+}
+
+#[test]
+fn a_new_session_that_is_refused_stays_what_it_is() {
+    let mut world = World::new(config(LeaseMode::Quorum));
+    for _ in 0..100 {
+        world.is_refused();
+        world.pass(seconds(1.0)).unwrap();
+    }
+    assert!(!world.events().iter().any(|event| matches!(event, Event::Expired { .. })));
+}
