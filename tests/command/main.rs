@@ -16,6 +16,7 @@ mod lost;
 mod machine;
 mod one_machine;
 mod planted;
+mod restore;
 mod run;
 mod serve;
 mod signals;

@@ -253,7 +253,11 @@ fn give_room_back(buffer: &mut BytesMut) {
 /// Everyday ends are of interest to whoever debugs, refusals to whoever runs the engine.
 fn log_close(peer: Peer, reason: &CloseReason) {
     match reason {
-        CloseReason::SessionClosed | CloseReason::SessionExpired | CloseReason::Reconnected => {
+        // Of the quiet time the log tells once, and each client asks again and again.
+        CloseReason::SessionClosed
+        | CloseReason::SessionExpired
+        | CloseReason::Reconnected
+        | CloseReason::Quiet { .. } => {
             tracing::debug!(%peer, "connection closed: {reason}");
         }
         _ => tracing::warn!(%peer, "connection closed: {reason}"),

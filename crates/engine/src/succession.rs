@@ -3,6 +3,7 @@
 //! | it keeps its state | and finds | its transactions go on above | quiet time |
 //! |---|---|---|---|
 //! | on disk | its own directory as it left it | the last one | none |
+//! | on disk | nothing | the clock | none |
 //! | on disk | a directory that was restored | the last one, which `restore` has raised | the one that is marked there |
 //! | on disk | a directory that is older than its floor | the floor's epoch, and the clock | the longest timeout |
 //! | in memory | a floor | the floor, and the clock | the longest timeout that the floor knows |
@@ -68,6 +69,10 @@ impl Succession {
     fn on_disk(plan: &Plan, dir: &Path, server: &mut Server) -> Result<Self, StartError> {
         let floor = Floor::claim_existing(dir)?;
         let record = floor.as_ref().and_then(Floor::record).unwrap_or_default();
+        if server.stats().last_zxid == Zxid(0) {
+            // Nothing was ever kept here, or what was is lost.
+            server.begin_after(clock::zxid());
+        }
         let epoch = server.stats().last_zxid.epoch();
         if record.zxid.epoch() > epoch {
             tracing::warn!(
@@ -82,7 +87,8 @@ impl Succession {
         }
 
         let floor = match floor {
-            None if server.stats().last_zxid.epoch() > 0 => make_floor(dir),
+            // The clock alone would not lead the next one above this.
+            None if server.stats().last_zxid > clock::zxid() => make_floor(dir),
             floor => floor,
         };
         let succession = Self { floor, ..Self::default() };
