@@ -20,7 +20,7 @@ use crate::connection::{Connection, Incoming};
 use crate::known::{self, Version};
 use crate::servers::Servers;
 use crate::step::{Ask, Hello, Resume, Step, Who};
-use crate::view::{Body, Names, Seen, sort_events};
+use crate::view::{Base, Body, Names, Seen, sort_events};
 
 /// How long a server may take to close a connection.
 const CLOSING: Duration = Duration::from_secs(3);
@@ -35,6 +35,7 @@ const ENGINE: usize = 1;
 #[derive(Debug)]
 struct Side {
     address: SocketAddr,
+    base: Base,
     names: Names,
 }
 
@@ -86,10 +87,13 @@ pub(crate) struct Lockstep {
 
 impl Lockstep {
     pub(crate) fn new(servers: &Servers, sessions: usize) -> Self {
-        let side = |address| Side { address, names: Names::default() };
+        let side = |address, base| Side { address, base, names: Names::new(base) };
         Self {
             version: servers.version(),
-            sides: [side(servers.zookeeper()), side(servers.engine())],
+            sides: [
+                side(servers.zookeeper(), Base(Zxid(0))),
+                side(servers.engine(), servers.engine_base()),
+            ],
             sessions: (0..sessions).map(|_| None).collect(),
             opened: 0,
             operations: 0,
@@ -189,7 +193,7 @@ impl Lockstep {
     /// Sends requests and collects everything up to the last reply, or the end.
     pub(crate) fn both_see(&mut self, who: Who, asks: &[Ask]) -> Result<Both<Vec<Seen>>> {
         let session = self.sessions[who].as_mut().context("a vacant session")?;
-        let mut out = BytesMut::new();
+        let mut out = [BytesMut::new(), BytesMut::new()];
         for ask in asks {
             let xid = match ask {
                 Ask::Good(request) => request.reserved_xid(),
@@ -197,12 +201,14 @@ impl Lockstep {
             };
             let xid = xid.unwrap_or(session.next_xid);
             session.next_xid += 1;
-            write_frame(&mut out, |out| ask.encode(xid, out));
+            for (side, out) in self.sides.iter().zip(&mut out) {
+                write_frame(out, |out| side.base.of(ask).encode(xid, out));
+            }
         }
         self.operations += asks.len() as u64;
         // Both work at the same time.
-        for end in &mut session.ends {
-            end.connection.as_mut().context("a dropped session")?.send(&out)?;
+        for (end, out) in session.ends.iter_mut().zip(&out) {
+            end.connection.as_mut().context("a dropped session")?.send(out)?;
         }
         let mut seen = [Vec::new(), Vec::new()];
         for (side, (end, seen)) in self.sides.iter_mut().zip(session.ends.iter_mut().zip(&mut seen))
@@ -325,13 +331,16 @@ impl Lockstep {
         self.operations += 1;
         let last_zxid = self.last_zxid;
         let session = self.sessions[who].as_ref().context("a vacant session")?;
-        let requests = session.ends.each_ref().map(|end| ConnectRequest {
+        let last_zxid_seen = match how {
+            Resume::Forgetful => Zxid(0),
+            Resume::Ahead => Zxid(last_zxid.0 + 1_000_000),
+            _ => session.last_zxid,
+        };
+        let [theirs, ours] = &session.ends;
+        let [zookeeper, engine] = &self.sides;
+        let requests = [(theirs, zookeeper), (ours, engine)].map(|(end, side)| ConnectRequest {
             protocol_version: 0,
-            last_zxid_seen: match how {
-                Resume::Forgetful => Zxid(0),
-                Resume::Ahead => Zxid(last_zxid.0 + 1_000_000),
-                _ => session.last_zxid,
-            },
+            last_zxid_seen: side.base.number(last_zxid_seen),
             timeout_ms: 45_000,
             session_id: match how {
                 Resume::Unknown => SessionId(0x7777_7777_7777),

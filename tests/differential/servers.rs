@@ -9,6 +9,7 @@ use lockkeeper_testkit::zookeeper::{self, ZooKeeper};
 use tokio::runtime::Runtime;
 
 use crate::known::Version;
+use crate::view::Base;
 
 const TICK: Duration = Duration::from_millis(500);
 const LONGEST_SESSION: Duration = Duration::from_secs(60);
@@ -23,6 +24,8 @@ const SUPER_DIGEST: &str = "super:D/InIHSb7yEEbrWz8b9l71RjZJU=";
 pub(crate) struct Servers {
     zookeeper: ZooKeeper,
     engine: Engine,
+    /// Where the engine's transactions begin.
+    engine_base: Base,
     version: Version,
     // After what may still want it for its end.
     _runtime: Runtime,
@@ -54,11 +57,16 @@ impl Servers {
             .reap_interval(reaping);
         let engine = runtime.block_on(engine.start())?;
         engine.addr().context("the engine listens nowhere")?;
-        Ok(Self { zookeeper, engine, version, _runtime: runtime })
+        let engine_base = Base(engine.stats().last_zxid);
+        Ok(Self { zookeeper, engine, engine_base, version, _runtime: runtime })
     }
 
     pub(crate) fn version(&self) -> Version {
         self.version
+    }
+
+    pub(crate) fn engine_base(&self) -> Base {
+        self.engine_base
     }
 
     pub(crate) fn zookeeper(&self) -> SocketAddr {

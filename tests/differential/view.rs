@@ -1,7 +1,7 @@
 //! What a client sees, in a form in which two servers can be compared.
 //!
-//! Zxids are compared as they are: two fresh servers that are asked the same give the same
-//! numbers. Session ids become the order in which the sessions were opened. Times become zero,
+//! Zxids are counted from where each server began: two fresh servers that are asked the same then give
+//! the same numbers, although the engine begins far above 0. Session ids become the order in which the sessions were opened. Times become zero,
 //! after a check that the server gives one transaction one time.
 
 use std::collections::HashMap;
@@ -10,8 +10,10 @@ use anyhow::{Result, ensure};
 use bytes::Bytes;
 use lockkeeper_wire::{
     Decoder, ErrorCode, EventKind, KeeperState, OpCode, OpResult, ReadResult, Record, ReplyHeader,
-    Response, SessionId, Stat, WatchEvent, xid,
+    Request, Response, SessionId, Stat, WatchEvent, Zxid, xid,
 };
+
+use crate::step::Ask;
 
 /// One frame, or the end of the connection.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,15 +42,45 @@ pub(crate) enum Body {
     Bytes(Bytes),
 }
 
+/// The last transaction before the first one that is compared. What is not above it (no number in
+/// an event, 0 for nodes that were always there) is the same on every server.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Base(pub(crate) Zxid);
+
+impl Base {
+    fn count(self, zxid: Zxid) -> Zxid {
+        if zxid > self.0 { Zxid(zxid.0 - self.0.0) } else { zxid }
+    }
+
+    /// The server's number for what is counted from its base.
+    pub(crate) fn number(self, count: Zxid) -> Zxid {
+        if count > Zxid(0) { Zxid(count.0.saturating_add(self.0.0)) } else { count }
+    }
+
+    /// The request as this server has to be asked.
+    pub(crate) fn of(self, ask: &Ask) -> Ask {
+        let mut ask = ask.clone();
+        if let Ask::Good(Request::SetWatches(request) | Request::SetWatches2(request)) = &mut ask {
+            request.relative_zxid = self.number(request.relative_zxid);
+        }
+        ask
+    }
+}
+
 /// One server's own names for things.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Names {
+    base: Base,
     sessions: HashMap<SessionId, i64>,
     /// When each transaction happened, by its stamps.
     times: HashMap<i64, i64>,
 }
 
 impl Names {
+    pub(crate) fn new(base: Base) -> Self {
+        Self { base, sessions: HashMap::new(), times: HashMap::new() }
+    }
+
     /// Names a session by the order of its opening.
     pub(crate) fn call(&mut self, session: SessionId, number: i64) {
         self.sessions.insert(session, number);
@@ -62,17 +94,18 @@ impl Names {
     ) -> Result<Seen> {
         let mut input = Decoder::new(frame);
         let header = ReplyHeader::decode(&mut input)?;
+        let zxid = self.base.count(header.zxid).0;
         if header.xid == xid::NOTIFICATION {
             let WatchEvent { kind, state, path } = WatchEvent::decode(&mut input)?;
             ensure!(input.remaining() == 0, "an event with something behind it");
-            return Ok(Seen::Event { zxid: header.zxid.0, kind, state, path });
+            return Ok(Seen::Event { zxid, kind, state, path });
         }
         let error = ErrorCode::from_code(header.error);
         let body = match op(header.xid) {
             Some(op) if error.is_none() => self.body(op, input)?,
             _ => Body::Bytes(input.take(input.remaining())?),
         };
-        Ok(Seen::Reply { xid: header.xid, zxid: header.zxid.0, error, body })
+        Ok(Seen::Reply { xid: header.xid, zxid, error, body })
     }
 
     fn body(&mut self, op: OpCode, input: Decoder) -> Result<Body> {
@@ -131,6 +164,9 @@ impl Names {
             ensure!(known == time, "transaction {zxid} was at {known}, and now at {time}");
         }
         (stat.ctime, stat.mtime) = (0, 0);
+        for zxid in [&mut stat.czxid, &mut stat.mzxid, &mut stat.pzxid] {
+            *zxid = self.base.count(*zxid);
+        }
         let owner = &mut stat.ephemeral_owner;
         owner.0 = self.sessions.get(owner).copied().unwrap_or(owner.0);
         Ok(())
