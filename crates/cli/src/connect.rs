@@ -72,7 +72,7 @@ impl Connection {
         let builder = with_terms(global, access.builder()?).connect_timeout(limit);
         let connection = match global.connect() {
             Some(servers) => Self::remote(builder, servers, access, limit).await?,
-            None => start::with_engine(builder, access).await?,
+            None => start::with_engine(builder, access, global.connect_timeout.or(*time)).await?,
         };
         connection.compare_timeouts(global);
         *time = time.map(|time| time.saturating_sub(began.elapsed()));

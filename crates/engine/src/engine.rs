@@ -11,6 +11,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{oneshot, watch};
 
 use crate::builder::Builder;
+use crate::clock;
 use crate::commit::Pipeline;
 use crate::error::EngineError;
 use crate::metrics::Metrics;
@@ -40,6 +41,7 @@ pub(crate) struct Shared {
     pub(crate) events: UnboundedSender<Event>,
     pub(crate) pipeline: Arc<Pipeline>,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) quiet_until: Option<Duration>,
     pub(crate) ended: watch::Receiver<Ending>,
 }
 
@@ -107,6 +109,12 @@ impl Engine {
     /// engine which nobody uses.
     pub fn idle_since(&self) -> Option<Instant> {
         self.shared.metrics.idle_since()
+    }
+
+    /// For how long no session begins yet, because clients of an engine before may still hold locks;
+    /// `None` if sessions may begin. See [`Builder::quiet_time`].
+    pub fn quiet_time_left(&self) -> Option<Duration> {
+        self.shared.quiet_until.and_then(clock::left_until)
     }
 
     /// Stops the engine: what it has received is committed and answered, then all connections are

@@ -198,7 +198,7 @@ enum Old {
     /// Nothing, or an empty directory.
     None,
     Readable {
-        _storage: Storage,
+        _storage: Box<Storage>,
         server: Box<Server>,
     },
     /// Damaged, or of a newer version.
@@ -220,7 +220,8 @@ impl Old {
         }
         match read(target) {
             Ok((storage, server)) => {
-                Ok(Self::Readable { _storage: storage, server: Box::new(server) })
+                let (_storage, server) = (Box::new(storage), Box::new(server));
+                Ok(Self::Readable { _storage, server })
             }
             Err(RestoreFailure::Start(StartError::Storage(e @ StorageError::InUse { .. }))) => {
                 Err(e.into())

@@ -240,6 +240,7 @@ impl Running {
             events: self.hub.events.clone(),
             pipeline: self.hub.pipeline.clone(),
             metrics: self.hub.metrics.clone(),
+            quiet_until: self.hub.facts.quiet_until,
             ended,
         }
     }

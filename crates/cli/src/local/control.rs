@@ -40,6 +40,9 @@ pub(super) struct Status {
     pub(super) data_dir: PathBuf,
     pub(super) durability: String,
     pub(super) sessions: usize,
+    /// For how long no session begins yet.
+    #[serde(default)]
+    pub(super) quiet_ms: u64,
 }
 
 /// A question.
@@ -239,6 +242,7 @@ impl Control {
     }
 
     fn status(&self, engine: &Engine) -> Status {
+        let quiet = engine.quiet_time_left().unwrap_or_default();
         Status {
             running: true,
             pid: std::process::id(),
@@ -248,6 +252,7 @@ impl Control {
             data_dir: self.data_dir.clone(),
             durability: self.durability.to_string(),
             sessions: engine.sessions(),
+            quiet_ms: u64::try_from(quiet.as_millis()).unwrap_or(u64::MAX),
         }
     }
 }

@@ -144,6 +144,10 @@ async fn unneeded(engine: &Engine, home: &Home, limit: Duration) -> File {
         return std::future::pending().await;
     }
     loop {
+        if let Some(left) = engine.quiet_time_left() {
+            sleep(left).await;
+            continue;
+        }
         let spent = engine.idle_since().map_or(Duration::ZERO, |since| since.elapsed());
         if spent < limit {
             sleep(limit - spent).await;

@@ -17,6 +17,7 @@ use lockkeeper_engine::Durability;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
+use super::control::{self, Asked};
 use super::home::{Home, Scope};
 use super::system::WAY_OUT;
 use super::{DURABILITY, daemon, neighbours, system, trust};
@@ -37,10 +38,12 @@ const START_LIMIT: Duration = Duration::from_secs(5);
 /// How often an engine that ends again before it can be used is started anew.
 const TRIES: u32 = 5;
 
-/// A session with the engine, which is started if need be.
+/// A session with the engine, which is started if need be. Waits for the end of its quiet time, unless
+/// that is beyond a limit.
 pub(crate) async fn with_engine(
     builder: ClientBuilder,
     access: Access,
+    limit: Option<Duration>,
 ) -> Result<Connection, Failure> {
     let home = Home::find()?;
     let is_first = !home.log().exists();
@@ -48,6 +51,7 @@ pub(crate) async fn with_engine(
     loop {
         tries += 1;
         let found = ensure(&home, None)?;
+        outwait_quiet(&home, limit).await?;
         let servers = home.connect_string();
         let connected = tokio::select! {
             connected = builder.clone().connect(&servers) => connected,
@@ -67,6 +71,21 @@ pub(crate) async fn with_engine(
             Err(error) => return Err(Failure::from(error).advise(&see_log(&home))),
         }
     }
+}
+
+/// No session begins while clients of an engine before may hold locks.
+async fn outwait_quiet(home: &Home, limit: Option<Duration>) -> Result<(), Failure> {
+    let answer = control::ask(home, Asked::Status)?;
+    let left = Duration::from_millis(answer.map_or(0, |answer| answer.status.quiet_ms));
+    if left.is_zero() || limit.is_some_and(|limit| limit < left) {
+        return Ok(());
+    }
+    tell(&format!(
+        "waiting for {:.0} s: clients of the engine before this one may still hold locks",
+        left.as_secs_f64().ceil()
+    ));
+    sleep(left).await;
+    Ok(())
 }
 
 /// Waits until there is no engine.
