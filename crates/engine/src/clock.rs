@@ -32,6 +32,13 @@ pub(crate) fn zxid() -> Zxid {
     zxid_at(wall_ms().saturating_mul(1_000))
 }
 
+/// The same for a directory that is restored. Two epochs ahead, as a directory that began at the clock
+/// may be anywhere in its epoch: the first number of the next one would be the same for all who restore
+/// its backup within an hour, wherever they are.
+pub(crate) fn zxid_of_restore() -> Zxid {
+    Zxid(zxid().0.saturating_add(2 << 32))
+}
+
 fn zxid_at(unix_us: i64) -> Zxid {
     const YEAR_2026_US: i64 = 1_767_225_600_000_000;
     const LAST: i64 = (1 << 53) - 1;

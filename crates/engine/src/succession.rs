@@ -2,7 +2,7 @@
 //!
 //! | it keeps its state | and finds | its transactions go on above | quiet time |
 //! |---|---|---|---|
-//! | on disk | its own directory as it left it | the last one | none |
+//! | on disk | its own directory as it left it | the last one, and the floor if there is one | none |
 //! | on disk | nothing | the clock | none |
 //! | on disk | a directory that was restored | the last one, which `restore` has raised | the one that is marked there |
 //! | on disk | a directory that is older than its floor | the floor's epoch, and the clock | the longest timeout |
@@ -85,6 +85,8 @@ impl Succession {
             server.begin_after(start_above(record.zxid.epoch()));
             server.end_sessions(clock::now());
         }
+        // An engine in memory was here since, or the last one did not use all that it had reserved.
+        server.begin_after(record.zxid);
 
         let floor = match floor {
             // The clock alone would not lead the next one above this.
@@ -156,9 +158,9 @@ impl Succession {
     }
 }
 
-/// The first number above all of an epoch, and above the clock.
+/// The first number above all of an epoch, and above the clock as restores read it.
 pub(crate) fn start_above(epoch: u32) -> Zxid {
-    Zxid::start_of(epoch.saturating_add(1)).max(clock::zxid())
+    Zxid::start_of(epoch.saturating_add(1)).max(clock::zxid_of_restore())
 }
 
 /// An engine whose data is on disk can do without a floor as long as the directory is there.
