@@ -49,7 +49,7 @@ async fn a_healthy_service_is_healthy() -> Result<()> {
 async fn servers_of_two_services_are_found() -> Result<()> {
     let home = Home::new()?;
     let (_one, first) = served(&home, "one", SERVER).await?;
-    let (_two, second) = served(&home, "two", SERVER).await?;
+    let (_two, second) = served(&home, "two", &format!("{SERVER} --data-dir two")).await?;
     finds(&home.ends(&format!("--connect {first},{second} doctor"))?, "contends for other locks");
     Ok(())
 }
@@ -58,7 +58,7 @@ async fn servers_of_two_services_are_found() -> Result<()> {
 async fn a_server_that_is_away_is_found() -> Result<()> {
     let home = Home::new()?;
     let (_one, first) = served(&home, "one", SERVER).await?;
-    let (mut two, second) = served(&home, "two", SERVER).await?;
+    let (mut two, second) = served(&home, "two", &format!("{SERVER} --data-dir two")).await?;
     two.kill();
     finds(&home.ends(&format!("--connect {first},{second} doctor"))?, "does not answer");
 
