@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use lockkeeper::{
-    Client, ConnectError, ConnectString, CreateMode, Error, ErrorCode, Host, ZnodePath, exposures,
+    Client, ClientBuilder, ConnectError, ConnectString, CreateMode, Error, ErrorCode, Host,
+    ZnodePath, exposures,
 };
 
 use super::judge::{Answer, Server, Service};
@@ -28,14 +29,16 @@ pub(super) async fn service(global: &Global, lock: Option<&ZnodePath>) -> Result
     let client = &connection.client;
     let marker = Marker::make(client).await;
 
+    // Once: it reads files, and tells what is wrong with them.
+    let builder = connect::builder(global)?.connect_timeout(LIMIT);
     let parts: ConnectString = connection.servers.parse().map_err(ConnectError::from)?;
     let mut servers = Vec::new();
     let mut shortest: Option<Duration> = None;
     for host in &parts.hosts {
         let alone = ConnectString { hosts: vec![host.clone()], ..parts.clone() }.to_string();
-        let answer = answer(global, host, &alone, marker.as_ref().ok()).await;
+        let answer = answer(builder.clone(), host, &alone, marker.as_ref().ok()).await;
         if answer.is_ok() {
-            shortest = shortest.max(shortest_session(global, &alone).await);
+            shortest = shortest.max(shortest_session(builder.clone(), &alone).await);
         }
         servers.push(Server { name: host.to_string(), answer });
     }
@@ -63,14 +66,12 @@ pub(super) async fn service(global: &Global, lock: Option<&ZnodePath>) -> Result
 
 /// Asks one server alone.
 async fn answer(
-    global: &Global,
+    builder: ClientBuilder,
     host: &Host,
     alone: &str,
     marker: Option<&Marker>,
 ) -> Result<Answer, String> {
-    let builder = connect::builder(global).map_err(|failure| failure.to_string())?;
-    let connected = builder.connect_timeout(LIMIT).connect(alone).await;
-    let client = connected.map_err(|error| error.to_string())?;
+    let client = builder.connect(alone).await.map_err(|error| error.to_string())?;
 
     let measured = measure(&client, marker).await;
     client.close().await;
@@ -101,9 +102,8 @@ async fn measure(
 }
 
 /// The shortest session that a server grants; `None` if it grants what nearly nobody does.
-async fn shortest_session(global: &Global, alone: &str) -> Option<Duration> {
-    let builder = connect::builder(global).ok()?.session_timeout(TOO_SHORT).connect_timeout(LIMIT);
-    let granted = match builder.connect(alone).await {
+async fn shortest_session(builder: ClientBuilder, alone: &str) -> Option<Duration> {
+    let granted = match builder.session_timeout(TOO_SHORT).connect(alone).await {
         Ok(client) => {
             let granted = client.session_timeout();
             client.close().await;
