@@ -198,7 +198,7 @@ fn targets(stand: &Stand, form: Form, depth: Depth) -> Vec<Vec<usize>> {
 }
 
 /// Makes an outage of the wanted length for each of the targets; again if it became much shorter,
-/// or so long that the promise does not cover it although it should.
+/// or so long that the promise does not cover it although it should, or if the machine was busy.
 async fn hit(stand: &mut Stand, form: Form, aim: Aim, targets: &[usize]) -> Result<Vec<Sample>> {
     let promises: Vec<_> = stand
         .groups
@@ -222,7 +222,7 @@ async fn hit(stand: &mut Stand, form: Form, aim: Aim, targets: &[usize]) -> Resu
         let is_hit = |index: &usize| {
             let (aimed, promise, outage) = (aimed[*index], promises[*index], found[*index].outage);
             let is_on_the_right_side = aimed >= promise || outage < promise;
-            is_on_the_right_side && outage > aimed.mul_f64(0.8)
+            is_on_the_right_side && outage > aimed.mul_f64(0.8) && !found[*index].is_busy
         };
         let are_hit = targets.iter().all(is_hit);
         samples.extend(found);

@@ -19,6 +19,7 @@ pub(crate) fn line(sample: &Sample) -> String {
     let verdict = match (sample.counts(), *lost) {
         (true, 0) => "kept",
         (true, _) => "BROKEN",
+        (false, _) if sample.is_busy => "not judged: this machine is busy",
         (false, _) => "not promised",
     };
     format!(
@@ -176,6 +177,15 @@ pub(crate) fn write(folder: &Path, samples: &[Sample], kills: Option<&Kills>) ->
          their link was cut, on a host of the servers otherwise. The time for which the machine \
          itself stood still is added. The *promise* is the longest outage that must end nothing.\n\n",
     );
+    let busy = samples.iter().filter(|sample| sample.is_busy).count();
+    if busy > 0 {
+        let _ = writeln!(
+            text,
+            "The machine had other work during {busy} of {} measurements: programs that wanted to \
+             run were late for more than a fifth of the time. These are not judged.\n",
+            samples.len(),
+        );
+    }
     text.push_str(&table(samples));
     if let Some(kills) = kills {
         text.push_str(

@@ -41,6 +41,8 @@ pub(crate) struct Sample {
     /// From before it was made until an observer had a write committed, plus the longest time for
     /// which the machine itself stood still meanwhile.
     pub(crate) outage: Duration,
+    /// Whether the machine had too much other work for anyone to be judged.
+    pub(crate) is_busy: bool,
     pub(crate) held: u32,
     pub(crate) lost: u32,
     /// What one that has lost said.
@@ -54,7 +56,7 @@ impl Sample {
 
     /// Whether the promise covers this outage.
     pub(crate) fn counts(&self) -> bool {
-        self.outage < self.promised()
+        !self.is_busy && self.outage < self.promised()
     }
 
     pub(crate) fn breaks_the_promise(&self) -> bool {
@@ -105,7 +107,7 @@ impl Stand {
         // Not a wait for something: whoever is there after this has proven its lease anew.
         let end = start + longest + AFTERMATH;
         tokio::time::sleep(end.saturating_sub(clock::now())).await;
-        self.look(form, &mut crowds, &outages)
+        self.look(form, &mut crowds, &outages, stalls.is_busy())
     }
 
     /// Starts holders, and waits for a random part of a heartbeat.
@@ -152,7 +154,13 @@ impl Stand {
     }
 
     /// Who has lost.
-    fn look(&self, form: Form, crowds: &mut [Crowd], outages: &[Duration]) -> Result<Vec<Sample>> {
+    fn look(
+        &self,
+        form: Form,
+        crowds: &mut [Crowd],
+        outages: &[Duration],
+        is_busy: bool,
+    ) -> Result<Vec<Sample>> {
         let mut samples = Vec::new();
         for (crowd, outage) in crowds.iter_mut().zip(outages) {
             let lost = crowd.lost()?;
@@ -166,6 +174,7 @@ impl Stand {
                 timeout,
                 session,
                 outage,
+                is_busy,
                 held,
                 lost,
                 complaint,
