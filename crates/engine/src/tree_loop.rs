@@ -428,6 +428,7 @@ fn describe(notice: &Notice) -> (&'static str, Option<ConnectionId>) {
     match notice {
         Notice::ReplyTooLong { connection, .. } => ("reply", Some(*connection)),
         Notice::TooManyOps { connection, .. } => ("ops", Some(*connection)),
+        Notice::TooMuchToCount { connection, .. } => ("count", Some(*connection)),
         Notice::TooManyWatches { connection, .. } => ("watches", Some(*connection)),
         Notice::QuotaExceeded { refused: true, .. } => ("hard quota", None),
         Notice::QuotaExceeded { .. } => ("soft quota", None),

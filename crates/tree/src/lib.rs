@@ -36,6 +36,7 @@
 mod acl;
 mod apply;
 mod auth;
+mod children;
 mod config;
 mod connections;
 mod handshake;

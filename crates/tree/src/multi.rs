@@ -99,23 +99,33 @@ fn is_plain(op: &Op) -> bool {
     }
 }
 
-/// The most that the results can take on the wire, in bytes. Known before anything is applied: a
+/// What the results take on the wire if all succeed, in bytes. Known before anything is applied: a
 /// change whose reply does not get through would leave the client believing that there was none.
-pub(crate) fn longest_reply(ops: &[Op]) -> usize {
+pub(crate) fn reply_len(ops: &[Op]) -> usize {
     const HEADERS: usize = 16 + 9;
     const ITEM: usize = 9;
     const STAT: usize = 68;
-    // A length, and the ten digits of a sequence number.
-    const PATH: usize = 4 + 10;
     let item = |op: &Op| match op {
-        Op::Create(request) | Op::Create2(request) | Op::CreateContainer(request) => {
-            PATH + request.path.len() + STAT
+        Op::Create(_) | Op::Create2(_) | Op::CreateContainer(_) | Op::CreateTtl(_) => {
+            created_path_len(op) + if is_plain(op) { 0 } else { STAT }
         }
-        Op::CreateTtl(request) => PATH + request.path.len() + STAT,
         Op::SetData(_) => STAT,
         Op::Delete(_) | Op::Check(_) => 0,
     };
     HEADERS + ops.iter().map(|op| ITEM + item(op)).sum::<usize>()
+}
+
+/// What the path of a new node takes: a length, the path, and the digits of its sequence number.
+fn created_path_len(op: &Op) -> usize {
+    const LEN: usize = 4;
+    const DIGITS: usize = 10;
+    let path = match op {
+        Op::Create(request) | Op::Create2(request) | Op::CreateContainer(request) => &request.path,
+        Op::CreateTtl(request) => &request.path,
+        Op::Delete(_) | Op::SetData(_) | Op::Check(_) => return 0,
+    };
+    let is_sequential = mode(op).is_some_and(CreateMode::is_sequential);
+    LEN + path.len() + if is_sequential { DIGITS } else { 0 }
 }
 
 /// The result of an operation that was applied.

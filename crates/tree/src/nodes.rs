@@ -7,6 +7,7 @@ use bytes::Bytes;
 use lockkeeper_wire::{Acl, Permissions, SessionId, Stat, Zxid};
 
 use crate::acl::{AclRef, AclTable};
+use crate::children::Children;
 use crate::hash::{self, HashMap, HashSet};
 
 /// Nodes that exist from the start and that nobody can delete.
@@ -42,8 +43,7 @@ pub(crate) struct Node {
     pub(crate) child_creates: i32,
     /// Whether [`Tree::take_touched`] will come to it.
     pub(crate) touched: bool,
-    /// Whole paths, shared with the keys of the tree.
-    pub(crate) children: BTreeSet<Arc<str>>,
+    pub(crate) children: Children,
 }
 
 impl Node {
@@ -61,7 +61,7 @@ impl Node {
             aversion: 0,
             child_creates: 0,
             touched: false,
-            children: BTreeSet::new(),
+            children: Children::default(),
         }
     }
 
@@ -166,7 +166,7 @@ impl Tree {
         self.insert_new(Arc::clone(&key), node);
         let parent_path = parent_of(path);
         let parent = self.touch(parent_path).expect("prepare found it");
-        parent.children.insert(Arc::clone(&key));
+        parent.children.insert(parent_path, Arc::clone(&key));
         // As in ZooKeeper, the count stays at its end: wrapped around, the numbers of newcomers
         // would sort before everybody's.
         parent.child_creates = parent.child_creates.saturating_add(1);
@@ -189,7 +189,7 @@ impl Tree {
         self.forget_owner(&key, node.owner);
         let parent_path = parent_of(path);
         let parent = self.touch(parent_path).expect("every node has its parent");
-        parent.children.remove(path);
+        parent.children.remove(parent_path, path);
         parent.pzxid = zxid;
         let parent_acl = Arc::clone(&parent.acl);
         if parent.owner == Owner::Container && parent.children.is_empty() {
@@ -244,7 +244,7 @@ impl Tree {
         if parent.owner == Owner::Container {
             self.empty_containers.remove(parent_path);
         }
-        parent.children.insert(key);
+        parent.children.insert(parent_path, Arc::clone(&key));
         true
     }
 
@@ -268,9 +268,17 @@ impl Tree {
         }
     }
 
+    /// The ephemeral nodes of a session, in no order.
+    pub(crate) fn ephemerals_unsorted(
+        &self,
+        session: SessionId,
+    ) -> impl Iterator<Item = &Arc<str>> {
+        self.ephemerals.get(&session).into_iter().flatten()
+    }
+
     /// The ephemeral nodes of a session, in order.
     pub(crate) fn ephemerals(&self, session: SessionId) -> Vec<&Arc<str>> {
-        let mut paths: Vec<_> = self.ephemerals.get(&session).into_iter().flatten().collect();
+        let mut paths: Vec<_> = self.ephemerals_unsorted(session).collect();
         paths.sort_unstable();
         paths
     }
@@ -308,12 +316,13 @@ impl Tree {
         self.bytes
     }
 
-    /// How many nodes are below `path`, not counting itself.
-    pub(crate) fn descendants(&self, path: &str) -> usize {
+    /// How many nodes are below `path`, not counting itself; `None` if there are more than `most`,
+    /// which then are not counted further. All nodes together are known without counting.
+    pub(crate) fn descendants(&self, path: &str, most: usize) -> Option<usize> {
         match path {
-            "/" => return self.len() - 1,
+            "/" => return Some(self.len() - 1),
             // Below its other name is `/` itself.
-            "" => return self.len(),
+            "" => return Some(self.len()),
             _ => {}
         }
         let mut count = 0;
@@ -321,9 +330,12 @@ impl Tree {
         while let Some(path) = open.pop() {
             let Some(node) = self.get(path) else { continue };
             count += node.children.len();
+            if count > most {
+                return None;
+            }
             open.extend(node.children.iter().map(|child| &**child));
         }
-        count
+        Some(count)
     }
 
     /// How many nodes a subtree has, its root included, and the length of their data. A root that is

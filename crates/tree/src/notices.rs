@@ -24,7 +24,7 @@ pub enum Notice {
     ReplyTooLong {
         /// Whose reply.
         connection: ConnectionId,
-        /// Its length, in bytes, or what it could have grown to.
+        /// Its length, in bytes, as far as it was computed: at least one more than the limit.
         len: usize,
         /// The limit, in bytes.
         max: usize,
@@ -36,6 +36,14 @@ pub enum Notice {
         connection: ConnectionId,
         /// How many operations.
         count: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// A request to count more nodes than may be counted at once, which was refused.
+    #[error("a client asked to count more than {max} nodes, which was refused")]
+    TooMuchToCount {
+        /// Who asked.
+        connection: ConnectionId,
         /// The limit.
         max: usize,
     },

@@ -4,16 +4,36 @@ use lockkeeper_wire::{
     ClientInfo, ErrorCode, Permissions, ReadOp, ReadResult, Response, SessionId,
 };
 
+use crate::ConnectionId;
 use crate::acl::{self, Identity};
 use crate::nodes::{Node, Tree};
+use crate::notices::{Notice, Notices};
 
 type Result<T> = std::result::Result<T, ErrorCode>;
 
-/// Whose view of which tree.
+/// How many nodes a request that answers with a number may count: some ten milliseconds of work.
+const MOST_COUNTED: usize = 100_000;
+/// How many ephemeral nodes are looked at for those with a prefix.
+const MOST_EPHEMERALS: usize = 1_000_000;
+
+/// What stands before every body.
+const REPLY_HEADER: usize = 16;
+/// What stands before every result of a `multiRead`, and after the last one.
+const ITEM_HEADER: usize = 9;
+const LEN: usize = size_of::<i32>();
+const STAT: usize = 68;
+
+/// Whose view of which tree, and how long the reply may be.
+///
+/// What a reply takes is computed before it is made: it costs nothing to refuse one that is too
+/// long, however long it is.
 #[derive(Clone, Copy)]
 pub(crate) struct View<'a> {
     pub(crate) tree: &'a Tree,
     pub(crate) identities: &'a [Identity],
+    pub(crate) connection: ConnectionId,
+    pub(crate) max_frame: usize,
+    pub(crate) notices: &'a Notices,
 }
 
 impl<'a> View<'a> {
@@ -21,6 +41,23 @@ impl<'a> View<'a> {
         let node = self.tree.get(path).ok_or(ErrorCode::NoNode)?;
         acl::check(&node.acl, needed, self.identities)?;
         Ok(node)
+    }
+
+    /// Refuses a reply with a body of so many bytes, if that is too long.
+    fn check_len(self, body: usize) -> Result<()> {
+        let (connection, max) = (self.connection, self.max_frame);
+        let len = REPLY_HEADER + body;
+        if len > max {
+            self.notices.add(Notice::ReplyTooLong { connection, len, max });
+            return Err(ErrorCode::MarshallingError);
+        }
+        Ok(())
+    }
+
+    /// Refuses what takes too long to find out.
+    fn too_much(self, max: usize) -> ErrorCode {
+        self.notices.add(Notice::TooMuchToCount { connection: self.connection, max });
+        ErrorCode::ThrottledOp
     }
 
     pub(crate) fn exists(self, path: &str) -> Result<Response> {
@@ -32,15 +69,19 @@ impl<'a> View<'a> {
 
     pub(crate) fn data(self, path: &str) -> Result<Response> {
         let node = self.node(path, Permissions::READ)?;
+        self.check_len(LEN + node.data.len() + STAT)?;
         Ok(Response::Data { data: node.data.clone(), stat: node.stat() })
     }
 
     pub(crate) fn children(self, path: &str) -> Result<Response> {
-        Ok(Response::Names(names(path, self.node(path, Permissions::READ)?)))
+        let node = self.node(path, Permissions::READ)?;
+        self.check_len(node.children.list_len())?;
+        Ok(Response::Names(names(path, node)))
     }
 
     pub(crate) fn children_and_stat(self, path: &str) -> Result<Response> {
         let node = self.node(path, Permissions::READ)?;
+        self.check_len(node.children.list_len() + STAT)?;
         Ok(Response::Children { names: names(path, node), stat: node.stat() })
     }
 
@@ -56,15 +97,26 @@ impl<'a> View<'a> {
 
     pub(crate) fn descendants(self, path: &str) -> Result<Response> {
         self.node(path, Permissions::READ)?;
-        Ok(Response::Count(self.tree.descendants(path) as i32))
+        let count = self.tree.descendants(path, MOST_COUNTED);
+        let count = count.ok_or_else(|| self.too_much(MOST_COUNTED))?;
+        Ok(Response::Count(count as i32))
     }
 
     /// A prefix of the text, not of the path: `/a` covers `/ab` too, as in ZooKeeper.
-    pub(crate) fn ephemerals(self, session: SessionId, prefix: &str) -> Response {
+    pub(crate) fn ephemerals(self, session: SessionId, prefix: &str) -> Result<Response> {
+        if self.tree.ephemerals_of(session) > MOST_EPHEMERALS {
+            return Err(self.too_much(MOST_EPHEMERALS));
+        }
         let all = matches!(prefix.trim(), "" | "/");
-        let paths = self.tree.ephemerals(session).into_iter();
-        let chosen = paths.filter(|path| all || path.starts_with(prefix));
-        Response::Names(chosen.map(|path| path.to_string()).collect())
+        let paths = self.tree.ephemerals_unsorted(session);
+        let (mut body, mut chosen) = (LEN, Vec::new());
+        for path in paths.filter(|path| all || path.starts_with(prefix)) {
+            body += LEN + path.len();
+            self.check_len(body)?;
+            chosen.push(path);
+        }
+        chosen.sort_unstable();
+        Ok(Response::Names(chosen.into_iter().map(|path| path.to_string()).collect()))
     }
 
     pub(crate) fn identities(self) -> Response {
@@ -75,20 +127,35 @@ impl<'a> View<'a> {
         Response::Identities(known.collect())
     }
 
-    /// Each read succeeds or fails by itself.
-    pub(crate) fn multi(self, ops: &[ReadOp]) -> Response {
-        Response::MultiRead(ops.iter().map(|op| self.one_of_multi(op)).collect())
-    }
-
-    fn one_of_multi(self, op: &ReadOp) -> ReadResult {
-        let (ReadOp::GetData(request) | ReadOp::GetChildren(request)) = op;
-        match (op, self.node(&request.path, Permissions::READ)) {
-            (_, Err(code)) => ReadResult::Error(code),
-            (ReadOp::GetData(_), Ok(node)) => {
-                ReadResult::Data { data: node.data.clone(), stat: node.stat() }
-            }
-            (ReadOp::GetChildren(_), Ok(node)) => ReadResult::Children(names(&request.path, node)),
+    /// Each read succeeds or fails by itself, unless all together are too long: that shows before the
+    /// one that is too much is carried out.
+    pub(crate) fn multi(self, ops: &[ReadOp]) -> Result<Response> {
+        let (mut body, mut results) = (ITEM_HEADER, Vec::new());
+        for op in ops {
+            let (ReadOp::GetData(request) | ReadOp::GetChildren(request)) = op;
+            let node = self.node(&request.path, Permissions::READ);
+            body += ITEM_HEADER + result_len(op, &node);
+            self.check_len(body)?;
+            results.push(match (op, node) {
+                (_, Err(code)) => ReadResult::Error(code),
+                (ReadOp::GetData(_), Ok(node)) => {
+                    ReadResult::Data { data: node.data.clone(), stat: node.stat() }
+                }
+                (ReadOp::GetChildren(_), Ok(node)) => {
+                    ReadResult::Children(names(&request.path, node))
+                }
+            });
         }
+        Ok(Response::MultiRead(results))
+    }
+}
+
+/// What a result of a `multiRead` takes, without its header.
+fn result_len(op: &ReadOp, node: &Result<&Node>) -> usize {
+    match (op, node) {
+        (_, Err(_)) => size_of::<i32>(),
+        (ReadOp::GetData(_), Ok(node)) => LEN + node.data.len() + STAT,
+        (ReadOp::GetChildren(_), Ok(node)) => node.children.list_len(),
     }
 }
 

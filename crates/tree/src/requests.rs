@@ -99,13 +99,10 @@ impl Server {
             Request::GetAcl(r) => self.view(connection).acl(&r.path),
             Request::Sync(r) => Ok(Response::Path(r.path.clone())),
             Request::MultiRead(ops) => {
-                // Whether the reply is too long shows when it is there: a read changes nothing.
                 self.check_ops(connection, ops.len(), 0)?;
-                Ok(self.view(connection).multi(ops))
+                self.view(connection).multi(ops)
             }
-            Request::GetEphemerals(r) => {
-                Ok(self.view(connection).ephemerals(asker.session, &r.path))
-            }
+            Request::GetEphemerals(r) => self.view(connection).ephemerals(asker.session, &r.path),
             Request::GetAllChildrenNumber(r) => self.view(connection).descendants(&r.path),
             Request::WhoAmI => Ok(self.view(connection).identities()),
             Request::SetWatches(r) | Request::SetWatches2(r) => self.set_watches(connection, r),
@@ -117,7 +114,13 @@ impl Server {
     }
 
     fn view(&self, connection: ConnectionId) -> View<'_> {
-        View { tree: &self.tree, identities: self.connections.identities(connection) }
+        View {
+            tree: &self.tree,
+            identities: self.connections.identities(connection),
+            connection,
+            max_frame: self.config.max_frame,
+            notices: &self.notices,
+        }
     }
 
     /// A read that sets a watch if it succeeds.

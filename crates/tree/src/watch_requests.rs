@@ -30,20 +30,20 @@ impl Server {
         Ok(())
     }
 
-    /// Whether a `multi` of so many operations is acceptable, with results up to this length.
+    /// Whether a `multi` of so many operations is acceptable, with a reply of this length.
     pub(crate) fn check_ops(
         &self,
         connection: ConnectionId,
         count: usize,
-        longest_reply: usize,
+        reply_len: usize,
     ) -> Result<(), ErrorCode> {
         let (max_ops, max) = (self.config.max_ops, self.config.max_frame);
         if count > max_ops {
             self.notices.add(Notice::TooManyOps { connection, count, max: max_ops });
             return Err(ErrorCode::BadArguments);
         }
-        if longest_reply > max {
-            self.notices.add(Notice::ReplyTooLong { connection, len: longest_reply, max });
+        if reply_len > max {
+            self.notices.add(Notice::ReplyTooLong { connection, len: reply_len, max });
             return Err(ErrorCode::MarshallingError);
         }
         Ok(())

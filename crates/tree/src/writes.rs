@@ -40,8 +40,7 @@ impl Server {
     }
 
     fn multi(&mut self, asker: Asker, stamp: Stamp, ops: &[Op]) -> Reply {
-        let longest = multi::longest_reply(ops);
-        self.check_ops(asker.connection, ops.len(), longest)?;
+        self.check_ops(asker.connection, ops.len(), multi::reply_len(ops))?;
         let txns = match multi::prepare(&self.tree, self.caller(asker), ops) {
             Ok(txns) => txns,
             Err(Refusal::Request(code)) => return Err(code),

@@ -1,9 +1,9 @@
 //! What one client may take, and what it hears when it wants more.
 
-use lockkeeper_wire::{AddWatchRequest, Op, OpResult, ReadOp, SetWatchesRequest};
+use lockkeeper_wire::{AddWatchRequest, CheckRequest, Op, OpResult, ReadOp, SetWatchesRequest};
 
 use super::*;
-use crate::Notice;
+use crate::{Notice, multi};
 use CreateMode::*;
 
 fn with(change: impl FnOnce(&mut Config)) -> World {
@@ -31,10 +31,146 @@ fn a_reply_that_is_too_long_is_an_error_and_a_notice() {
     assert!(world.server.take_notices().is_empty());
 }
 
-/// A multi is refused before it is applied if its results might not fit: an error after the fact
-/// would tell the client that nothing has happened.
+/// A request of 54 KB for 3,000 times the same megabyte made 2.9 GB before anybody looked at the limit.
+/// What is computed stops at the first result that is too much: seen to fail with a look at the whole
+/// only.
 #[test]
-fn a_multi_whose_reply_might_be_too_long_changes_nothing() {
+fn a_reply_stops_growing_at_the_limit() {
+    const DATA: usize = 40_000;
+    let mut world = with(|config| config.max_frame = 5 * DATA / 2);
+    let client = world.client();
+    let data = Bytes::from(vec![7; DATA]);
+    let large = Request::Create(CreateRequest { data, ..new_node("/large", Persistent) });
+    world.ask(&client, &large).unwrap();
+    for i in 0..100 {
+        world.create(&client, &format!("/large/child-{i}"), Persistent);
+    }
+    let reads: [fn(PathRequest) -> ReadOp; 2] = [ReadOp::GetData, ReadOp::GetChildren];
+    for read in reads {
+        let multi = |count| Request::MultiRead((0..count).map(|_| read(path("/large"))).collect());
+        let Ok(Response::MultiRead(results)) = world.ask(&client, &multi(2)) else { panic!() };
+        assert_eq!(results.len(), 2);
+        assert_eq!(world.ask(&client, &multi(3_000)), Err(ErrorCode::MarshallingError));
+        let notices = world.server.take_notices();
+        let [Notice::ReplyTooLong { len, max, .. }] = notices[..] else { panic!("{notices:?}") };
+        assert!((max..max + 2 * DATA).contains(&len), "{len} bytes were computed");
+    }
+}
+
+/// What is computed before a reply is made is what the reply has: at the exact limit it is sent, and
+/// one byte below it is refused.
+#[test]
+fn the_length_of_a_reply_is_computed_exactly() {
+    let requests = |world: &mut World, client: &Client| {
+        world.create(client, "/p", Persistent);
+        for name in ["a", "bcd", "lock-"] {
+            world.create(client, &format!("/p/{name}"), EphemeralSequential);
+        }
+        let both = vec![
+            ReadOp::GetData(path("/p")),
+            ReadOp::GetChildren(path("/p")),
+            ReadOp::GetData(path("/missing")),
+        ];
+        let children2 = Request::GetChildren2(watched("/p", false));
+        let of_session = Request::GetEphemerals(path("/p"));
+        vec![
+            get_data("/p", false),
+            get_children("/p", false),
+            children2,
+            of_session,
+            Request::MultiRead(both),
+        ]
+    };
+    let lengths: Vec<usize> = {
+        let mut world = World::new();
+        let client = world.client();
+        let len = |world: &mut World, request: &Request| {
+            world.send(&client, 7, request);
+            let Some(Received::Reply(_, body)) = world.next(client.connection) else { panic!() };
+            16 + body.len()
+        };
+        let all = requests(&mut world, &client);
+        all.iter().map(|request| len(&mut world, request)).collect()
+    };
+    for (index, len) in lengths.into_iter().enumerate() {
+        for (max, fits) in [(len, true), (len - 1, false)] {
+            let mut world = with(|config| config.max_frame = 300);
+            let client = world.client();
+            let request = requests(&mut world, &client).swap_remove(index);
+            world.server.config.max_frame = max;
+            let reply = world.ask(&client, &request);
+            assert_eq!(reply.is_ok(), fits, "{request:?} with {max}: {reply:?}");
+            assert_eq!(world.server.take_notices().len(), usize::from(!fits));
+        }
+    }
+}
+
+/// The same for the results of a `multi`, which were taken to be longer than they are: 10,001 plain
+/// creates were refused, whose reply has a third of the limit.
+#[test]
+fn the_length_of_a_multis_reply_is_computed_exactly() {
+    let op = |number: usize| {
+        let (path, mode) = match number % 6 {
+            0 | 1 => (format!("/p{number}"), Persistent),
+            2 | 3 => ("/s-".to_owned(), PersistentSequential),
+            _ => (format!("/c{number}"), Container),
+        };
+        match number % 2 {
+            0 => Op::Create(new_node(&path, mode)),
+            _ => Op::Create2(new_node(&path, mode)),
+        }
+    };
+    let more = [
+        Op::SetData(SetDataRequest { path: "/p0".to_owned(), data: Bytes::new(), version: -1 }),
+        Op::Check(CheckRequest { path: "/p0".to_owned(), version: -1 }),
+        Op::Delete(DeleteRequest { path: "/p0".to_owned(), version: -1 }),
+    ];
+    let ops: Vec<Op> = (0..12).map(op).chain(more).collect();
+    let mut world = World::new();
+    let client = world.client();
+    world.send(&client, 7, &Request::Multi(ops.clone()));
+    let Some(Received::Reply(header, body)) = world.next(client.connection) else { panic!() };
+    assert_eq!(header.error, 0);
+    assert_eq!(multi::reply_len(&ops), 16 + body.len());
+}
+
+#[test]
+fn a_multi_of_thirteen_thousand_plain_creates_passes() {
+    let mut world = World::new();
+    let client = world.client();
+    let op = |i: usize| Op::Create(new_node(&format!("/n{i:05}"), Persistent));
+    let multi = Request::Multi((0..13_000).map(op).collect());
+    let Ok(Response::Multi(results)) = world.ask(&client, &multi) else { panic!("refused") };
+    assert_eq!(results.len(), 13_000);
+}
+
+/// One short request had the server look at every node of the tree, again and again.
+#[test]
+fn a_count_of_very_many_nodes_is_refused() {
+    const MOST: usize = 100_000;
+    let mut world = World::new();
+    let client = world.client();
+    world.create(&client, "/p", Persistent);
+    let ops = |from: usize| {
+        let op = |i: usize| Op::Create(new_node(&format!("/p/{}", from + i), Persistent));
+        Request::Multi((0..10_000).map(op).collect())
+    };
+    for from in (0..MOST).step_by(10_000) {
+        world.ask(&client, &ops(from)).unwrap();
+    }
+    let count = |path_: &str| Request::GetAllChildrenNumber(path(path_));
+    assert_eq!(world.ask(&client, &count("/p")), Ok(Response::Count(MOST as i32)));
+    world.create(&client, "/p/one-more", Persistent);
+    assert_eq!(world.ask(&client, &count("/p")), Err(ErrorCode::ThrottledOp));
+    assert!(matches!(world.server.take_notices()[..], [Notice::TooMuchToCount { .. }]));
+    let all = MOST as i32 + 5;
+    assert_eq!(world.ask(&client, &count("/")), Ok(Response::Count(all)), "is known");
+}
+
+/// A multi is refused before it is applied if its results do not fit: an error after the fact would
+/// tell the client that nothing has happened.
+#[test]
+fn a_multi_whose_reply_would_be_too_long_changes_nothing() {
     let mut world = with(|config| config.max_frame = 600);
     let client = world.client();
     let op = |i: usize| Op::Create2(new_node(&format!("/n{i}"), Persistent));
