@@ -9,8 +9,8 @@ use lockkeeper_fuzz::{Stored, Zeros, hello};
 use lockkeeper_tree::{Config, ConnectionId, Now, Server};
 use lockkeeper_wire::{
     Acl, AddWatchRequest, AuthRequest, CheckRequest, CreateRequest, CreateTtlRequest,
-    DeleteRequest, Op, PathRequest, PathWatchRequest, Permissions, ReadOp, RemoveWatchesRequest,
-    Request, SetAclRequest, SetDataRequest, SetWatchesRequest, Zxid,
+    DeleteRequest, NodeData, Op, PathRequest, PathWatchRequest, Permissions, ReadOp,
+    RemoveWatchesRequest, Request, SetAclRequest, SetDataRequest, SetWatchesRequest, Zxid,
 };
 
 /// Choices, taken from the front of the input; 0 when there are no more.
@@ -32,6 +32,13 @@ impl Choices<'_> {
         let (data, rest) = self.0.split_at(length);
         self.0 = rest;
         Bytes::copy_from_slice(data)
+    }
+
+    fn node_data(&mut self) -> NodeData {
+        match self.next() % 5 {
+            0 => NodeData::NULL,
+            _ => self.data().into(),
+        }
     }
 
     fn path(&mut self) -> String {
@@ -58,7 +65,7 @@ impl Choices<'_> {
     fn create(&mut self) -> CreateRequest {
         CreateRequest {
             path: self.path(),
-            data: self.data(),
+            data: self.node_data(),
             acl: self.acl(),
             flags: i32::from(self.next() % 8),
         }
@@ -82,7 +89,7 @@ impl Choices<'_> {
     }
 
     fn set_data(&mut self) -> SetDataRequest {
-        SetDataRequest { path: self.path(), data: self.data(), version: self.version() }
+        SetDataRequest { path: self.path(), data: self.node_data(), version: self.version() }
     }
 
     fn paths(&mut self) -> Vec<String> {

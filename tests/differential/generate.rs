@@ -12,15 +12,16 @@
 //! - paths with characters above U+FFFF where they come back: ZooKeeper does not write UTF-8 then;
 //! - writes that cannot be decoded, for which 3.8 counts a transaction.
 
+mod large;
 mod quotas;
 
 use bytes::{Bytes, BytesMut};
 use fastrand::Rng;
 use lockkeeper_wire::{
     Acl, AddWatchRequest, AuthRequest, CheckRequest, CreateMode, CreateRequest, CreateTtlRequest,
-    DeleteRequest, Op, OpCode, PathRequest, PathWatchRequest, Permissions, ReadOp, ReconfigRequest,
-    RemoveWatchesRequest, Request, SaslRequest, SetAclRequest, SetDataRequest, SetWatchesRequest,
-    Zxid,
+    DeleteRequest, NodeData, Op, OpCode, PathRequest, PathWatchRequest, Permissions, ReadOp,
+    ReconfigRequest, RemoveWatchesRequest, Request, SaslRequest, SetAclRequest, SetDataRequest,
+    SetWatchesRequest, Zxid,
 };
 
 use crate::known::Version;
@@ -32,6 +33,8 @@ use crate::step::{Ask, Hello, Resume, Step, Who};
 const ERA: u64 = 1500;
 /// How many steps are between two sessions that expire, which takes a second each.
 const EXPIRY_EVERY: u64 = 25_000;
+/// How many steps are between two groups of requests whose length is near the limit.
+const LARGE_EVERY: u64 = 10_000;
 
 const ANN: &str = "ann:grDcJ7OS1jCu/cG2TyJHw/I9L8o=";
 const BOB: &str = "bob:yqVrLFrvoaI9z9fohteaNPJvRu8=";
@@ -54,6 +57,33 @@ const ODD_PATHS: &[&str] = &[
     "/private\u{e000}",
     "/missing/one",
 ];
+
+/// Names that are fine, those that a number behind them makes fine, and those at the edges of what is.
+const ODD_NAMES: &[&str] = &[
+    ".",
+    "..",
+    "...",
+    " ",
+    "-",
+    "%d",
+    "a\nb",
+    "0000000000",
+    "-0000000001",
+    "\u{7f}",
+    "\u{a0}\u{d7ff}",
+    "\u{d7ff}",
+    "\u{f8ff}",
+    "\u{f900}",
+    "\u{ffef}",
+    "\u{fff0}",
+    "\u{fff1}",
+    "\u{ffff}",
+    "zookeeper_limits",
+];
+
+/// What passes as credentials for `digest`, however little it is.
+const ODD_CREDENTIALS: &[&str] =
+    &["", ":", "::", "ann", "ann:", ":one", "ann:one:two", " a : b ", "a\0:b"];
 
 /// The mode of all watches on a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,6 +130,9 @@ impl Generator {
             && let Some(request) = self.first_quotas()
         {
             return ask(who, request);
+        }
+        if self.steps % LARGE_EVERY == LARGE_EVERY / 2 {
+            return Step::Ask(who, self.large());
         }
         if self.steps.is_multiple_of(EXPIRY_EVERY) {
             return Step::Expire(who, self.last_words());
@@ -270,9 +303,21 @@ impl Generator {
         }
     }
 
-    fn data(&mut self) -> Bytes {
-        let length = self.rng.usize(..12);
+    fn bytes(&mut self, length: usize) -> Bytes {
         std::iter::repeat_with(|| self.rng.u8(..)).take(length).collect()
+    }
+
+    fn few_bytes(&mut self) -> Bytes {
+        let length = self.rng.usize(..12);
+        self.bytes(length)
+    }
+
+    fn data(&mut self) -> NodeData {
+        match self.rng.u32(..6) {
+            0 => NodeData::NULL,
+            1 => Bytes::new().into(),
+            _ => self.few_bytes().into(),
+        }
     }
 
     fn acl(&mut self) -> Vec<Acl> {
@@ -345,7 +390,11 @@ impl Generator {
     }
 
     fn child_of_node(&mut self) -> String {
-        format!("{}/{}", self.node(), ["e", "f-", ""][self.rng.usize(..3)])
+        let name = match self.rng.u32(..6) {
+            0 => ODD_NAMES[self.rng.usize(..ODD_NAMES.len())],
+            _ => ["e", "f-", ""][self.rng.usize(..3)],
+        };
+        format!("{}/{name}", self.node())
     }
 
     /// Always with a TTL mode or a time: without both ZooKeeper ends itself.
@@ -493,7 +542,8 @@ impl Generator {
             0 => ("digest", servers::SUPER),
             1 => ("digest", "super:a wrong password"),
             2..=7 => ("digest", "ann:one"),
-            8..=13 => ("digest", "bob:two"),
+            8..=11 => ("digest", "bob:two"),
+            12..=13 => ("digest", ODD_CREDENTIALS[self.rng.usize(..ODD_CREDENTIALS.len())]),
             _ => ("ip", "anything"),
         };
         credentials(scheme, auth)
@@ -510,7 +560,7 @@ impl Generator {
             return Ask::Good(Request::Check(request));
         }
         let op = [0, 10, 23, 99, 108, 1000, -2, -1, i32::MIN][self.rng.usize(..9)];
-        Ask::Odd { op, body: self.data() }
+        Ask::Odd { op, body: self.few_bytes() }
     }
 
     fn writes_as_reads(&mut self) -> Ask {

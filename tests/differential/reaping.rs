@@ -93,7 +93,7 @@ fn delete(path: &str) -> Request {
 
 fn new(path: &str, mode: CreateMode) -> CreateRequest {
     let (path, flags) = (path.to_owned(), mode.flags());
-    CreateRequest { path, data: Bytes::new(), acl: Acl::open(), flags }
+    CreateRequest { path, data: Bytes::new().into(), acl: Acl::open(), flags }
 }
 
 fn create(path: &str) -> Request {

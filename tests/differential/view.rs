@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 
 use anyhow::{Result, ensure};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use lockkeeper_wire::{
     Decoder, ErrorCode, EventKind, KeeperState, OpCode, OpResult, ReadResult, Record, ReplyHeader,
     Request, Response, SessionId, Stat, WatchEvent, Zxid, xid,
@@ -38,7 +38,7 @@ pub(crate) enum Seen {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Body {
     Read(Response),
-    /// What follows an error, or what cannot be read as what it should be.
+    /// What follows an error, or what is not exactly what a reply of this kind is written as.
     Bytes(Bytes),
 }
 
@@ -96,8 +96,10 @@ impl Names {
         let header = ReplyHeader::decode(&mut input)?;
         let zxid = self.base.count(header.zxid).0;
         if header.xid == xid::NOTIFICATION {
-            let WatchEvent { kind, state, path } = WatchEvent::decode(&mut input)?;
-            ensure!(input.remaining() == 0, "an event with something behind it");
+            let raw = input.clone().take(input.remaining())?;
+            let event = WatchEvent::decode(&mut input)?;
+            ensure!(raw == written(|out| event.encode(out)), "an odd event: {raw:?}, {event:?}");
+            let WatchEvent { kind, state, path } = event;
             return Ok(Seen::Event { zxid, kind, state, path });
         }
         let error = ErrorCode::from_code(header.error);
@@ -108,15 +110,16 @@ impl Names {
         Ok(Seen::Reply { xid: header.xid, zxid, error, body })
     }
 
-    fn body(&mut self, op: OpCode, input: Decoder) -> Result<Body> {
-        let mut rest = input.clone();
-        if let Ok(response) = Response::decode(op, &mut rest)
-            && rest.remaining() == 0
-        {
-            return Ok(Body::Read(self.renamed(response)?));
+    /// Decoded only to rename what is the server's own. A body whose bytes are not exactly those that
+    /// its decoded form is written as stays as it is: the decoder may read two things as the same.
+    fn body(&mut self, op: OpCode, mut input: Decoder) -> Result<Body> {
+        let raw = input.clone().take(input.remaining())?;
+        match Response::decode(op, &mut input) {
+            Ok(response) if raw == written(|out| response.encode(out)) => {
+                Ok(Body::Read(self.renamed(response)?))
+            }
+            _ => Ok(Body::Bytes(raw)),
         }
-        let mut input = input;
-        Ok(Body::Bytes(input.take(input.remaining())?))
     }
 
     fn renamed(&mut self, mut response: Response) -> Result<Response> {
@@ -171,6 +174,12 @@ impl Names {
         owner.0 = self.sessions.get(owner).copied().unwrap_or(owner.0);
         Ok(())
     }
+}
+
+fn written(encode: impl FnOnce(&mut BytesMut)) -> BytesMut {
+    let mut out = BytesMut::new();
+    encode(&mut out);
+    out
 }
 
 /// Puts events that belong to one transaction, and have no order, into one.

@@ -395,7 +395,7 @@ impl Client {
         self.step = Step::Entering { own: None };
         let create = CreateRequest {
             path: format!("{LOCK}/{}", self.prefix()),
-            data: Bytes::new(),
+            data: Bytes::new().into(),
             acl: Acl::open(),
             flags: CreateMode::EphemeralSequential.flags(),
         };
@@ -697,7 +697,7 @@ impl Client {
     fn mint(&mut self, now: Instant, holding: Holding, version: i32) {
         let path = holding.own.path.clone();
         self.step = Step::Minting { holding, version };
-        let set = SetDataRequest { path, data: Bytes::new(), version };
+        let set = SetDataRequest { path, data: Bytes::new().into(), version };
         self.ask(now, Ask::Mint, Request::SetData(set));
     }
 

@@ -132,7 +132,7 @@ impl Server {
                 if read.watch {
                     self.watches.insert((client, read.path));
                 }
-                Ok(Response::Data { data, stat })
+                Ok(Response::Data { data: data.into(), stat })
             }
             Request::SetData(set) => {
                 if self.stat(&set.path)?.version != set.version {

@@ -124,7 +124,7 @@ impl Client {
         let path = format!("{LOCK}/{}", trade.name);
         let (data, acl) = (Bytes::new(), Acl::open());
         let flags = CreateMode::Ephemeral.flags();
-        let create = CreateRequest { path: path.clone(), data: data.clone(), acl, flags };
+        let create = CreateRequest { path: path.clone(), data: data.clone().into(), acl, flags };
         let delete = |path| Op::Delete(DeleteRequest { path, version: -1 });
         let mut steps = vec![Op::Create(create), delete(former)];
         if let Some(Way { first, barrier, version }) = &trade.way {
@@ -132,7 +132,7 @@ impl Client {
             steps.push(Op::Check(CheckRequest { path: first, version: -1 }));
             steps.push(delete(barrier.path.clone()));
             let (path, version) = (LOCK.to_owned(), *version);
-            steps.push(Op::SetData(SetDataRequest { path, data, version }));
+            steps.push(Op::SetData(SetDataRequest { path, data: data.into(), version }));
         }
         self.step = Step::Trading(trade);
         self.ask(now, Ask::Trade, Request::Multi(steps));

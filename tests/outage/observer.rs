@@ -86,7 +86,7 @@ async fn write(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> Result<Durati
     let mut out = BytesMut::new();
     let create = Request::Create(CreateRequest {
         path: "/observed-".to_owned(),
-        data: Bytes::new(),
+        data: Bytes::new().into(),
         acl: Acl::open(),
         flags: CreateMode::EphemeralSequential.flags(),
     });

@@ -38,7 +38,7 @@ pub(crate) fn listing(iterations: u32) {
 pub(crate) fn create_request(lock: &str) -> Request {
     Request::Create2(CreateRequest {
         path: format!("{lock}/{}", prefix()),
-        data: Bytes::from_static(&[0x55; 100]),
+        data: Bytes::from_static(&[0x55; 100]).into(),
         acl: Acl::open(),
         flags: CreateMode::EphemeralSequential.flags(),
     })

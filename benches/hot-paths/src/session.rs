@@ -93,7 +93,7 @@ pub(crate) fn cycle(iterations: u32) {
 pub(crate) fn watch(iterations: u32) {
     let mut world = World::new();
     let path = format!("{LOCK}/{}0000000001", prefix());
-    let data = Response::Data { data: Bytes::from_static(&[0x55; 100]), stat: stat() };
+    let data = Response::Data { data: Bytes::from_static(&[0x55; 100]).into(), stat: stat() };
     let event = WatchEvent {
         kind: EventKind::NodeDeleted,
         state: KeeperState::SyncConnected,

@@ -43,7 +43,7 @@ impl World {
         world.server.handle_frame(now, CONNECTION, frame);
         world.send(&Request::Create(CreateRequest {
             path: LOCK.to_owned(),
-            data: Bytes::new(),
+            data: Bytes::new().into(),
             acl: Acl::open(),
             flags: CreateMode::Persistent.flags(),
         }));

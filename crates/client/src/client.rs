@@ -398,7 +398,7 @@ impl Client {
     ) -> Reply<Stat> {
         let request = SetDataRequest {
             path: self.full(path),
-            data: data.into(),
+            data: data.into().into(),
             version: version.unwrap_or(ANY_VERSION),
         };
         self.send(path, Request::SetData(request), read_stat)
@@ -634,7 +634,7 @@ pub(crate) fn create_request(
     mode: CreateMode,
     acl: Vec<Acl>,
 ) -> CreateRequest {
-    CreateRequest { path, data, acl, flags: mode.flags() }
+    CreateRequest { path, data: data.into(), acl, flags: mode.flags() }
 }
 
 fn read_created(response: Response, chroot: Option<&ZnodePath>) -> Option<Created> {
@@ -652,7 +652,7 @@ fn read_stat(response: Response, _: Option<&ZnodePath>) -> Option<Stat> {
 
 fn read_data(response: Response, _: Option<&ZnodePath>) -> Option<(Bytes, Stat)> {
     match response {
-        Response::Data { data, stat } => Some((data, stat)),
+        Response::Data { data, stat } => Some((data.into_bytes(), stat)),
         _ => None,
     }
 }

@@ -83,7 +83,7 @@ impl Transaction {
     /// Changes a node's data. `version`: only if its data version is this one.
     pub fn set_data(self, path: &ZnodePath, data: impl Into<Bytes>, version: Option<i32>) -> Self {
         let (path, version) = self.versioned(path, version);
-        self.with(Op::SetData(SetDataRequest { path, data: data.into(), version }))
+        self.with(Op::SetData(SetDataRequest { path, data: data.into().into(), version }))
     }
 
     /// Sends it. Costs one round trip.

@@ -52,7 +52,7 @@ pub enum Which {
 }
 
 impl Which {
-    pub(crate) fn is(&self, data: &Bytes, stat: &Stat) -> bool {
+    pub(crate) fn is(&self, data: &[u8], stat: &Stat) -> bool {
         match self {
             Self::MadeBy(zxid) => stat.czxid == *zxid,
             Self::With(expected) => data == expected,

@@ -192,7 +192,8 @@ impl World {
 }
 
 fn create(path: &str) -> Request {
-    let request = CreateRequest { path: path.into(), data: Bytes::new(), acl: vec![], flags: 3 };
+    let request =
+        CreateRequest { path: path.into(), data: Bytes::new().into(), acl: vec![], flags: 3 };
     Request::Create2(request)
 }
 
@@ -213,7 +214,7 @@ fn created() -> Result<Response, ErrorCode> {
 }
 
 fn data() -> Result<Response, ErrorCode> {
-    Ok(Response::Data { data: Bytes::new(), stat: Stat::default() })
+    Ok(Response::Data { data: Bytes::new().into(), stat: Stat::default() })
 }
 
 #[test]
@@ -513,7 +514,7 @@ fn a_heartbeat_waits_for_little_of_what_the_caller_sends() {
     let large = Bytes::from(vec![0; 300_000]);
     for number in 0..50 {
         let path = format!("/large-{number}");
-        let request = CreateRequest { path, data: large.clone(), acl: vec![], flags: 0 };
+        let request = CreateRequest { path, data: large.clone().into(), acl: vec![], flags: 0 };
         world.submit(Request::Create(request), number);
     }
     let target = Cleanup::Child { parent: path("/"), prefix: "large-49".into() };
@@ -750,7 +751,7 @@ fn a_delete_does_not_overtake_what_was_submitted_before_it() {
     let large = Bytes::from(vec![0; 600_000]);
     for number in 0..4 {
         let path = format!("/large-{number}");
-        let request = CreateRequest { path, data: large.clone(), acl: vec![], flags: 0 };
+        let request = CreateRequest { path, data: large.clone().into(), acl: vec![], flags: 0 };
         world.submit(Request::Create(request), number);
     }
     world.session.clean_up(world.now, Cleanup::Node(path("/locks/me")), None);
@@ -766,7 +767,7 @@ fn a_delete_does_not_overtake_what_was_submitted_before_it() {
             let response = match request {
                 Request::Create(create) => Response::Path(create.path),
                 Request::Delete(_) => Response::Empty,
-                _ => Response::Data { data: Bytes::new(), stat: Stat::default() },
+                _ => Response::Data { data: Bytes::new().into(), stat: Stat::default() },
             };
             world.reply(xid, Ok(response)).unwrap();
         }
@@ -784,7 +785,7 @@ fn requests_wait_while_something_is_without_an_answer_for_long() {
     world.now = world.now + TIMEOUT / 8;
     world.submit(get_data("/b"), 2);
     assert_eq!(world.requests(), []);
-    let answer = || Ok(Response::Data { data: Bytes::new(), stat: Stat::default() });
+    let answer = || Ok(Response::Data { data: Bytes::new().into(), stat: Stat::default() });
     world.reply(xid, answer()).unwrap();
     let (xid, request) = world.request();
     assert_eq!(request, get_data("/b"));
@@ -813,7 +814,7 @@ fn l7_a_name_that_is_used_again_is_looked_at_before_each_delete() {
     let node = |session, czxid| {
         let (ephemeral_owner, czxid) = (SessionId(session), Zxid(czxid));
         let stat = Stat { ephemeral_owner, czxid, ..Stat::default() };
-        Ok(Response::Data { data: Bytes::new(), stat })
+        Ok(Response::Data { data: Bytes::new().into(), stat })
     };
     let look = world.requests();
     world.reply(look[0].0, Ok(Response::Path("/lock".into()))).unwrap();
@@ -847,7 +848,7 @@ fn l7_a_name_that_was_taken_by_force_after_the_look_is_not_deleted() {
         let (ephemeral_owner, czxid) = (SessionId(7), Zxid(czxid));
         let stat = Stat { ephemeral_owner, czxid, version, ..Stat::default() };
         world.reply(look[0].0, Ok(Response::Path("/lock".into()))).unwrap();
-        world.reply(look[1].0, Ok(Response::Data { data: Bytes::new(), stat })).unwrap();
+        world.reply(look[1].0, Ok(Response::Data { data: Bytes::new().into(), stat })).unwrap();
         if version == 1 {
             let (xid, request) = world.request();
             let delete = DeleteRequest { path: "/lock".into(), version };
@@ -1014,7 +1015,7 @@ fn closing_without_a_server_ends_when_the_session_is_unreachable() {
 #[test]
 fn a_request_over_the_limit_is_refused_and_harms_no_other() {
     let mut world = World::connected();
-    let data = Bytes::from(vec![0; MAX_FRAME]);
+    let data = Bytes::from(vec![0; MAX_FRAME]).into();
     let large = CreateRequest { path: "/a".into(), data, acl: vec![], flags: 0 };
     world.submit(Request::Create(large), 1);
     world.submit(get_data("/a"), 2);

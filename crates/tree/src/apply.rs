@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
+use lockkeeper_wire::NodeData;
 
 use crate::acl::AclRef;
 use crate::nodes::{Node, Owner, Tree};
@@ -28,11 +28,11 @@ fn create(
     tree: &mut Tree,
     stamp: Stamp,
     path: &str,
-    (data, acl, owner): (&Bytes, AclRef, Owner),
+    (data, acl, owner): (&NodeData, AclRef, Owner),
     events: &mut Vec<Event>,
 ) -> Outcome {
     let acl = tree.acls.intern(acl);
-    let node = Node::new(own(data), acl, owner, stamp.zxid, stamp.unix_ms);
+    let node = Node::new(data.detached(), acl, owner, stamp.zxid, stamp.unix_ms);
     let (stat, acl) = (node.stat(), Arc::clone(&node.acl));
     let (path, parent_acl) = tree.insert(path, node);
     quota::created(tree, &path, data.len());
@@ -51,11 +51,11 @@ fn set_data(
     tree: &mut Tree,
     stamp: Stamp,
     path: &str,
-    (data, version): (&Bytes, i32),
+    (data, version): (&NodeData, i32),
     events: &mut Vec<Event>,
 ) -> Outcome {
     let old = tree.get(path).map_or(0, |node| node.data.len());
-    let node = tree.set_data(path, own(data));
+    let node = tree.set_data(path, data.detached());
     node.version = version;
     node.mzxid = stamp.zxid;
     node.mtime = stamp.unix_ms;
@@ -72,9 +72,4 @@ fn set_acl(tree: &mut Tree, path: &str, acl: AclRef, version: i32) -> Outcome {
     node.acl = acl;
     node.aversion = version;
     Outcome::Changed(node.stat())
-}
-
-/// A copy: a slice of a received frame would keep the whole read buffer in memory.
-fn own(data: &Bytes) -> Bytes {
-    Bytes::copy_from_slice(data)
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use lockkeeper_wire::{Acl, Permissions, SessionId, Stat, Zxid};
+use lockkeeper_wire::{Acl, NodeData, Permissions, SessionId, Stat, Zxid};
 
 use crate::acl::{AclRef, AclTable};
 use crate::children::Children;
@@ -29,7 +29,7 @@ pub(crate) enum Owner {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Node {
-    pub(crate) data: Bytes,
+    pub(crate) data: NodeData,
     pub(crate) acl: AclRef,
     pub(crate) owner: Owner,
     pub(crate) czxid: Zxid,
@@ -47,7 +47,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    pub(crate) fn new(data: Bytes, acl: AclRef, owner: Owner, zxid: Zxid, unix_ms: i64) -> Self {
+    pub(crate) fn new(data: NodeData, acl: AclRef, owner: Owner, zxid: Zxid, unix_ms: i64) -> Self {
         Self {
             data,
             acl,
@@ -130,7 +130,7 @@ impl Tree {
                 _ => Permissions::ALL,
             };
             let acl = tree.acls.intern(Acl::world(permissions).into());
-            let mut node = Node::new(Bytes::new(), acl, Owner::Nobody, Zxid(0), 0);
+            let mut node = Node::new(Bytes::new().into(), acl, Owner::Nobody, Zxid(0), 0);
             if path == "/zookeeper/config" {
                 node.aversion = -1; // as ZooKeeper has it
             }
@@ -200,7 +200,7 @@ impl Tree {
     }
 
     /// Replaces the data of a node that exists.
-    pub(crate) fn set_data(&mut self, path: &str, data: Bytes) -> &mut Node {
+    pub(crate) fn set_data(&mut self, path: &str, data: NodeData) -> &mut Node {
         let old = self.get(path).expect("prepare found it").data.len();
         self.bytes = self.bytes - old + data.len();
         let node = self.touch(path).expect("just seen");

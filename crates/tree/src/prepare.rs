@@ -6,10 +6,9 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use lockkeeper_wire::{
     Acl, CheckRequest, CreateMode, CreateRequest, CreateTtlRequest, DeleteRequest, ErrorCode,
-    Permissions, Sequence, SessionId, SetAclRequest, SetDataRequest, ZnodePath,
+    NodeData, Permissions, Sequence, SessionId, SetAclRequest, SetDataRequest, ZnodePath,
 };
 
 use crate::acl::{self, AclRef, Identity};
@@ -46,7 +45,7 @@ pub(crate) enum Form {
 #[derive(Clone, Copy)]
 pub(crate) struct NewNode<'a> {
     pub(crate) path: &'a str,
-    pub(crate) data: &'a Bytes,
+    pub(crate) data: &'a NodeData,
     pub(crate) acl: &'a [Acl],
     pub(crate) flags: i32,
     pub(crate) form: Form,

@@ -167,7 +167,7 @@ fn write(tree: &mut Tree, root: &str, change: impl FnOnce(&mut Track)) {
     let Some(node) = tree.get(&path) else { return };
     let mut track = Track::parse(&node.data);
     change(&mut track);
-    tree.set_data(&path, Bytes::from(track.to_string()));
+    tree.set_data(&path, Bytes::from(track.to_string()).into());
 }
 
 #[cfg(test)]

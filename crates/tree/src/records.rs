@@ -1,10 +1,11 @@
 //! The stored form of nodes, sessions and the server's own state.
 //!
-//! Each record starts with its format. Numbers are written in 7-bit groups, lowest first, signed
+//! Each record starts with its format: 1, or 2 for a node without data (null, not zero bytes), which
+//! engines that know only format 1 refuse to read as what it is not. Numbers are written in 7-bit groups, lowest first, signed
 //! ones with the sign in the lowest bit, so that small numbers of either sign are short.
 
 use bytes::{Buf, BufMut, Bytes};
-use lockkeeper_wire::{Acl, PASSWORD_LEN, Permissions, SessionId, Zxid};
+use lockkeeper_wire::{Acl, NodeData, PASSWORD_LEN, Permissions, SessionId, Zxid};
 use std::time::Duration;
 
 use crate::RestoreError;
@@ -13,6 +14,8 @@ use crate::nodes::{Node, Owner};
 use crate::sessions::Session;
 
 const FORMAT: u8 = 1;
+/// The format of a node whose data is null. Nothing follows its access control list.
+const WITHOUT_DATA: u8 = 2;
 
 /// The key of the only record in [`Table::Meta`](crate::Table::Meta).
 pub(crate) const STATE_KEY: &[u8] = b"state";
@@ -36,7 +39,7 @@ impl Fault {
 type Result<T> = std::result::Result<T, Fault>;
 
 pub(crate) fn put_node(node: &Node, out: &mut Vec<u8>) {
-    out.put_u8(FORMAT);
+    out.put_u8(if node.data.is_null() { WITHOUT_DATA } else { FORMAT });
     put_owner(node.owner, out);
     for zxid in [node.czxid, node.mzxid, node.pzxid] {
         put_signed(zxid.0, out);
@@ -53,7 +56,7 @@ pub(crate) fn put_node(node: &Node, out: &mut Vec<u8>) {
 
 /// Reads a node; its children are not part of its record.
 pub(crate) fn take_node(mut input: Bytes) -> Result<Node> {
-    take_format(&mut input)?;
+    let has_data = take_format(&mut input, &[FORMAT, WITHOUT_DATA])? == FORMAT;
     let owner = take_owner(&mut input)?;
     let mut zxid = || take_signed(&mut input).map(Zxid);
     let (czxid, mzxid, pzxid) = (zxid()?, zxid()?, zxid()?);
@@ -61,6 +64,11 @@ pub(crate) fn take_node(mut input: Bytes) -> Result<Node> {
     let mut version = || take_version(&mut input);
     let (version, aversion, child_creates) = (version()?, version()?, version()?);
     let acl = take_acl(&mut input)?.into();
+    let data = match has_data {
+        // A copy, because storage may hand out a slice of something larger.
+        true => Bytes::copy_from_slice(&input).into(),
+        false => nothing_more(&input).map(|()| NodeData::NULL)?,
+    };
     Ok(Node {
         mzxid,
         pzxid,
@@ -68,8 +76,7 @@ pub(crate) fn take_node(mut input: Bytes) -> Result<Node> {
         version,
         aversion,
         child_creates,
-        // A copy, because storage may hand out a slice of something larger.
-        ..Node::new(Bytes::copy_from_slice(&input), acl, owner, czxid, ctime)
+        ..Node::new(data, acl, owner, czxid, ctime)
     })
 }
 
@@ -80,7 +87,7 @@ pub(crate) fn put_session(session: &Session, out: &mut Vec<u8>) {
 }
 
 pub(crate) fn take_session(mut input: Bytes) -> Result<Session> {
-    take_format(&mut input)?;
+    take_format(&mut input, &[FORMAT])?;
     let timeout = Duration::from_millis(take_unsigned(&mut input)?);
     let mut password = [0; PASSWORD_LEN];
     if input.len() != PASSWORD_LEN {
@@ -96,11 +103,9 @@ pub(crate) fn put_state(last_zxid: Zxid, out: &mut Vec<u8>) {
 }
 
 pub(crate) fn take_state(mut input: Bytes) -> Result<Zxid> {
-    take_format(&mut input)?;
+    take_format(&mut input, &[FORMAT])?;
     let zxid = take_signed(&mut input)?;
-    if !input.is_empty() {
-        return Err(Fault::Damaged("it is too long"));
-    }
+    nothing_more(&input)?;
     Ok(Zxid(zxid))
 }
 
@@ -174,12 +179,17 @@ fn take_text(input: &mut Bytes) -> Result<String> {
 
 const SHORT: Fault = Fault::Damaged("it is too short");
 
-fn take_format(input: &mut Bytes) -> Result<()> {
+/// Takes the format, which must be one of those that such a record may have.
+fn take_format(input: &mut Bytes, known: &[u8]) -> Result<u8> {
     match take_u8(input)? {
         0 => Err(Fault::Damaged("it has format 0")),
-        FORMAT => Ok(()),
+        format if known.contains(&format) => Ok(format),
         newer => Err(Fault::Newer(newer)),
     }
+}
+
+fn nothing_more(input: &Bytes) -> Result<()> {
+    if input.is_empty() { Ok(()) } else { Err(Fault::Damaged("it is too long")) }
 }
 
 fn take_u8(input: &mut Bytes) -> Result<u8> {
@@ -253,11 +263,16 @@ mod tests {
         prop_oneof![Just(Acl::open()), proptest::collection::vec(entry, 1..4)]
     }
 
+    fn data() -> impl Strategy<Value = NodeData> {
+        let bytes = proptest::collection::vec(any::<u8>(), 0..40);
+        prop_oneof![Just(NodeData::NULL), bytes.prop_map(|bytes| Bytes::from(bytes).into())]
+    }
+
     prop_compose! {
         fn node()(
             owner in owner(),
             acl in acl(),
-            data in proptest::collection::vec(any::<u8>(), 0..40),
+            data in data(),
             longs in any::<[i64; 5]>(),
             ints in any::<[i32; 3]>(),
         ) -> Node {
@@ -270,7 +285,7 @@ mod tests {
                 version,
                 aversion,
                 child_creates,
-                ..Node::new(data.into(), acl.into(), owner, Zxid(czxid), ctime)
+                ..Node::new(data, acl.into(), owner, Zxid(czxid), ctime)
             }
         }
     }
@@ -320,13 +335,29 @@ mod tests {
     #[test]
     fn a_newer_format_is_told_from_damage() {
         assert_eq!(take_state(Bytes::from_static(&[9, 1])), Err(Fault::Newer(9)));
+        assert_eq!(take_state(Bytes::from_static(&[2, 1])), Err(Fault::Newer(2)));
         assert_eq!(take_state(Bytes::new()), Err(SHORT));
+    }
+
+    /// What engines wrote that knew no null data reads as it did: as bytes, if only zero of them.
+    #[test]
+    fn a_record_of_an_earlier_engine_has_data() {
+        let written = [1, 0, 2, 2, 2, 20, 20, 0, 0, 0, 0];
+        let node = take_node(Bytes::copy_from_slice(&written)).expect("readable");
+        assert_eq!(node.data, Bytes::new().into());
+        let mut out = Vec::new();
+        put_node(&node, &mut out);
+        assert_eq!(out, written);
+        put_node(&Node { data: NodeData::NULL, ..node }, &mut out);
+        assert_eq!(out[written.len()..][0], WITHOUT_DATA, "an earlier engine refuses it");
+        assert_eq!(out[written.len() + 1..], written[1..]);
     }
 
     #[test]
     fn a_small_node_is_small() {
         let acl = Acl::open().into();
-        let node = Node::new(Bytes::new(), acl, Owner::Nobody, Zxid(1000), 1_700_000_000_000);
+        let data = Bytes::new().into();
+        let node = Node::new(data, acl, Owner::Nobody, Zxid(1000), 1_700_000_000_000);
         let mut out = Vec::new();
         put_node(&node, &mut out);
         assert!(out.len() <= 24, "{}", out.len());

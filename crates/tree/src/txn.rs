@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-use lockkeeper_wire::{Stat, Zxid};
+use lockkeeper_wire::{NodeData, Stat, Zxid};
 
 use crate::acl::AclRef;
 use crate::nodes::Owner;
@@ -20,7 +19,7 @@ pub(crate) struct Stamp {
 pub(crate) enum Txn {
     Create {
         path: String,
-        data: Bytes,
+        data: NodeData,
         acl: AclRef,
         owner: Owner,
     },
@@ -29,7 +28,7 @@ pub(crate) enum Txn {
     },
     SetData {
         path: String,
-        data: Bytes,
+        data: NodeData,
         /// The new version.
         version: i32,
     },

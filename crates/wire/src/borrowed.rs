@@ -73,9 +73,9 @@ impl Outgoing for Create<'_> {
     }
 
     fn into_request(self) -> Request {
-        let (path, data, flags) = (self.path.to_owned(), self.data.clone(), self.mode.flags());
+        let (path, data) = (self.path.to_owned(), self.data.clone().into());
         let acl = self.acl.map_or_else(Acl::open, <[Acl]>::to_vec);
-        let request = CreateRequest { path, data, acl, flags };
+        let request = CreateRequest { path, data, acl, flags: self.mode.flags() };
         match self.mode {
             CreateMode::Container => Request::CreateContainer(request),
             _ => Request::Create2(request),

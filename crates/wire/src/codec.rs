@@ -4,6 +4,9 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 use crate::DecodeError;
 
+/// The length of a buffer, a text or a list that is not there.
+const NULL: i32 = -1;
+
 /// A value with a fixed place in a message.
 pub trait Record: Sized {
     /// Appends the value to `out`.
@@ -49,7 +52,7 @@ impl Decoder {
     /// Takes a length or count; a null (-1) is 0.
     fn take_len(&mut self) -> Result<usize, DecodeError> {
         match i32::decode(self)? {
-            -1 => Ok(0),
+            NULL => Ok(0),
             len => usize::try_from(len).map_err(|_| DecodeError::NegativeLength(len)),
         }
     }
@@ -86,7 +89,7 @@ impl Record for bool {
     }
 }
 
-/// A null buffer is read as an empty one: no operation tells the two apart.
+/// A null buffer is read as an empty one, for messages in which the two mean the same.
 impl Record for Bytes {
     fn encode(&self, out: &mut BytesMut) {
         put_len(out, self.len());
@@ -96,6 +99,22 @@ impl Record for Bytes {
     fn decode(input: &mut Decoder) -> Result<Self, DecodeError> {
         let len = input.take_len()?;
         input.take(len)
+    }
+}
+
+/// A buffer that may be null.
+impl Record for Option<Bytes> {
+    fn encode(&self, out: &mut BytesMut) {
+        match self {
+            Some(bytes) => bytes.encode(out),
+            None => NULL.encode(out),
+        }
+    }
+
+    fn decode(input: &mut Decoder) -> Result<Self, DecodeError> {
+        let is_null = input.rest.starts_with(&NULL.to_be_bytes());
+        let bytes = Bytes::decode(input)?;
+        Ok((!is_null).then_some(bytes))
     }
 }
 

@@ -9,6 +9,7 @@
 //!   error      error codes of the protocol, and decoding errors
 //!   handshake  the first message of each side
 //!   stat, acl  records that many messages share
+//!   data       NodeData: bytes, or none at all
 //!   watch      watch events and the requests that manage watches
 //!   request    everything that a client sends after the handshake
 //!   borrowed   requests that are written from borrowed parts
@@ -22,6 +23,7 @@
 mod acl;
 mod borrowed;
 mod codec;
+mod data;
 mod error;
 mod frame;
 mod handshake;
@@ -37,6 +39,7 @@ mod watch;
 pub use acl::{Acl, Permissions};
 pub use borrowed::{Create, List, Outgoing};
 pub use codec::{Decoder, Record};
+pub use data::NodeData;
 pub use error::{DecodeError, ErrorCode};
 pub use frame::{FrameError, MAX_FRAME, split_frame, write_frame};
 pub use handshake::{ConnectRequest, ConnectResponse, PASSWORD_LEN};

@@ -9,7 +9,7 @@ use crate::codec::record;
 use crate::request::{
     CheckRequest, CreateRequest, CreateTtlRequest, DeleteRequest, PathRequest, SetDataRequest,
 };
-use crate::{DecodeError, Decoder, ErrorCode, OpCode, Record, Stat};
+use crate::{DecodeError, Decoder, ErrorCode, NodeData, OpCode, Record, Stat};
 
 /// One operation of a `multi`: all of them are applied, or none.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,7 +70,7 @@ pub enum ReadResult {
     /// Data and stat.
     Data {
         /// The node's data.
-        data: bytes::Bytes,
+        data: NodeData,
         /// The node's stat.
         stat: Stat,
     },

@@ -17,6 +17,10 @@ fn data() -> impl Strategy<Value = Bytes> {
     proptest::collection::vec(any::<u8>(), 0..40).prop_map(Bytes::from)
 }
 
+fn node_data() -> impl Strategy<Value = NodeData> {
+    prop_oneof![Just(NodeData::NULL), data().prop_map(NodeData::from)]
+}
+
 fn acl() -> impl Strategy<Value = Vec<Acl>> {
     let entry = (any::<i32>(), text(), text()).prop_map(|(bits, scheme, id)| Acl {
         permissions: Permissions(bits),
@@ -43,7 +47,7 @@ fn stat() -> impl Strategy<Value = Stat> {
 }
 
 fn create() -> impl Strategy<Value = CreateRequest> {
-    (text(), data(), acl(), any::<i32>()).prop_map(|(path, data, acl, flags)| CreateRequest {
+    (text(), node_data(), acl(), any::<i32>()).prop_map(|(path, data, acl, flags)| CreateRequest {
         path,
         data,
         acl,
@@ -66,7 +70,7 @@ fn delete() -> impl Strategy<Value = DeleteRequest> {
 }
 
 fn set_data() -> impl Strategy<Value = SetDataRequest> {
-    (text(), data(), any::<i32>()).prop_map(|(path, data, version)| SetDataRequest {
+    (text(), node_data(), any::<i32>()).prop_map(|(path, data, version)| SetDataRequest {
         path,
         data,
         version,
@@ -179,7 +183,7 @@ fn op_result() -> impl Strategy<Value = OpResult> {
 
 fn read_result() -> impl Strategy<Value = ReadResult> {
     prop_oneof![
-        (data(), stat()).prop_map(|(data, stat)| ReadResult::Data { data, stat }),
+        (node_data(), stat()).prop_map(|(data, stat)| ReadResult::Data { data, stat }),
         texts().prop_map(ReadResult::Children),
         error_code().prop_map(ReadResult::Error),
     ]
@@ -192,7 +196,8 @@ fn response() -> impl Strategy<Value = (OpCode, Response)> {
         (text(), stat())
             .prop_map(|(path, stat)| (OpCode::Create2, Response::Created { path, stat })),
         stat().prop_map(|stat| (OpCode::Exists, Response::Stat(stat))),
-        (data(), stat()).prop_map(|(data, stat)| (OpCode::GetData, Response::Data { data, stat })),
+        (node_data(), stat())
+            .prop_map(|(data, stat)| (OpCode::GetData, Response::Data { data, stat })),
         (acl(), stat()).prop_map(|(acl, stat)| (OpCode::GetAcl, Response::Acl { acl, stat })),
         texts().prop_map(|names| (OpCode::GetChildren, Response::Names(names))),
         (texts(), stat())

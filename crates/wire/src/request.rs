@@ -6,8 +6,8 @@ use crate::codec::record;
 use crate::multi::{decode_list, encode_list};
 use crate::op::xid;
 use crate::{
-    Acl, AddWatchRequest, DecodeError, Decoder, Op, OpCode, ReadOp, Record, RemoveWatchesRequest,
-    SetWatchesRequest,
+    Acl, AddWatchRequest, DecodeError, Decoder, NodeData, Op, OpCode, ReadOp, Record,
+    RemoveWatchesRequest, SetWatchesRequest,
 };
 
 /// What stands before every request.
@@ -28,7 +28,7 @@ pub struct CreateRequest {
     /// The node; for a sequential one, its name without the number.
     pub path: String,
     /// Its data.
-    pub data: Bytes,
+    pub data: NodeData,
     /// Its access control list.
     pub acl: Vec<Acl>,
     /// The number of a [`CreateMode`](crate::CreateMode); as a number, because a server answers a
@@ -44,7 +44,7 @@ pub struct CreateTtlRequest {
     /// The node; for a sequential one, its name without the number.
     pub path: String,
     /// Its data.
-    pub data: Bytes,
+    pub data: NodeData,
     /// Its access control list.
     pub acl: Vec<Acl>,
     /// The number of a [`CreateMode`](crate::CreateMode).
@@ -92,7 +92,7 @@ pub struct SetDataRequest {
     /// The node.
     pub path: String,
     /// The new data.
-    pub data: Bytes,
+    pub data: NodeData,
     /// The data version that it must have; -1: any.
     pub version: i32,
 }

@@ -4,7 +4,9 @@ use bytes::{Bytes, BytesMut};
 
 use crate::codec::record;
 use crate::multi::{decode_list, encode_list};
-use crate::{Acl, DecodeError, Decoder, OpCode, OpResult, ReadResult, Record, Stat, Zxid};
+use crate::{
+    Acl, DecodeError, Decoder, NodeData, OpCode, OpResult, ReadResult, Record, Stat, Zxid,
+};
 
 /// What stands before every reply and every watch event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +52,7 @@ pub enum Response {
     /// To `getData` and `reconfig`.
     Data {
         /// The node's data.
-        data: Bytes,
+        data: NodeData,
         /// The node's stat.
         stat: Stat,
     },
@@ -110,8 +112,7 @@ impl Response {
             Self::MultiRead(results) => encode_list(results, out),
             Self::Count(count) => count.encode(out),
             Self::Identities(identities) => identities.encode(out),
-            Self::Sasl(Some(token)) => token.encode(out),
-            Self::Sasl(None) => NULL.encode(out),
+            Self::Sasl(token) => token.encode(out),
         }
     }
 
@@ -140,7 +141,7 @@ impl Response {
             OpCode::MultiRead => Self::MultiRead(decode_list(input)?),
             OpCode::GetAllChildrenNumber => Self::Count(Record::decode(input)?),
             OpCode::WhoAmI => Self::Identities(Record::decode(input)?),
-            OpCode::Sasl => Self::Sasl(decode_nullable(input)?),
+            OpCode::Sasl => Self::Sasl(Record::decode(input)?),
             OpCode::Delete
             | OpCode::Ping
             | OpCode::Check
@@ -156,13 +157,4 @@ impl Response {
             }
         })
     }
-}
-
-/// The length of a buffer that is not there.
-const NULL: i32 = -1;
-
-fn decode_nullable(input: &mut Decoder) -> Result<Option<Bytes>, DecodeError> {
-    let is_null = i32::decode(&mut input.clone())? == NULL;
-    let bytes = Bytes::decode(input)?;
-    Ok((!is_null).then_some(bytes))
 }

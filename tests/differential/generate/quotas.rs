@@ -42,7 +42,7 @@ impl Generator {
             6 => self.read_quota(below, LIMITS),
             7..=8 => Request::SetData(SetDataRequest {
                 path: self.quota(below, LIMITS),
-                data: self.limits(),
+                data: self.limits().into(),
                 version: -1,
             }),
             9 => Request::Delete(DeleteRequest { path: self.quota(below, name), version: -1 }),
@@ -64,9 +64,9 @@ impl Generator {
 
     fn create_quota(&mut self, below: bool, name: &str) -> Request {
         let data = match name {
-            LIMITS => self.limits(),
-            STATS => Bytes::from_static(b"count=0,bytes=0"),
-            _ => Bytes::new(),
+            LIMITS => self.limits().into(),
+            STATS => Bytes::from_static(b"count=0,bytes=0").into(),
+            _ => Bytes::new().into(),
         };
         let flags = CreateMode::Persistent.flags();
         Request::Create(CreateRequest {

@@ -138,7 +138,7 @@ async fn long_replies_do_not_wait_for_each_other() {
     let (path, mut bytes) = ("/long".to_owned(), BytesMut::new());
     let mut reply = || next::<ReplyHeader>(&client, &mut bytes, 1024 * 1024);
     let acl = Acl { permissions: Permissions::ALL, scheme: "world".into(), id: "anyone".into() };
-    let data = Bytes::from(vec![7; PART_BYTES]);
+    let data = Bytes::from(vec![7; PART_BYTES]).into();
     let flags = CreateMode::Persistent.flags();
     let create = CreateRequest { path: path.clone(), data, acl: vec![acl], flags };
     send(&[(0, Request::Create(create))]);

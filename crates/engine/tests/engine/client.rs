@@ -310,7 +310,7 @@ pub(crate) fn create(path: &str, mode: CreateMode) -> Request {
 pub(crate) fn create_with(path: &str, mode: CreateMode, data: Bytes) -> Request {
     Request::Create(CreateRequest {
         path: path.to_owned(),
-        data,
+        data: data.into(),
         acl: vec![Acl {
             permissions: Permissions::ALL,
             scheme: "world".to_owned(),

@@ -3,10 +3,11 @@
 use std::path::Path;
 use std::time::Duration;
 
-use lockkeeper_engine::{Engine, EngineError, StartError, StorageError};
-use lockkeeper_wire::{CreateMode, EventKind};
+use bytes::Bytes;
+use lockkeeper_engine::{Engine, EngineError, Existing, StartError, StorageError, restore};
+use lockkeeper_wire::{CreateMode, CreateRequest, EventKind, NodeData, Request};
 
-use crate::client::{Client, PATIENCE, create, eventually, exists};
+use crate::client::{Client, PATIENCE, create, eventually, exists, get_data};
 
 const LONG: Duration = Duration::from_secs(30);
 
@@ -34,6 +35,37 @@ async fn sessions_and_ephemerals_survive_a_restart() {
     watcher.call(exists("/lock", true)).unwrap();
     engine.expire_session(ticket.session).await;
     assert_eq!(watcher.event(), (EventKind::NodeDeleted, "/lock".to_owned()));
+}
+
+/// K1: clients tell a node without data (null) from one with zero bytes; both read back as the latter.
+#[tokio::test]
+async fn k1_null_data_survives_restarts_and_restores() {
+    let place = tempfile::tempdir().unwrap();
+    let [data, copy, restored] = ["data", "copy", "restored"].map(|name| place.path().join(name));
+    let engine = start(&data).await;
+    let mut client = Client::connect(&engine, LONG);
+    for (path, data) in [("/null", NodeData::NULL), ("/empty", Bytes::new().into())] {
+        let Request::Create(request) = create(path, CreateMode::Persistent) else { panic!() };
+        client.call(Request::Create(CreateRequest { data, ..request })).unwrap();
+    }
+    assert_null_and_empty(&engine);
+    engine.backup(&copy).await.unwrap();
+    engine.stop().await.unwrap();
+    assert_null_and_empty(&start(&data).await);
+
+    restore(&copy, &restored, Existing::Keep, Some(Duration::ZERO)).unwrap();
+    let engine = Engine::builder().data_dir(&restored).quiet_time(Duration::ZERO);
+    assert_null_and_empty(&engine.start().await.unwrap());
+}
+
+fn assert_null_and_empty(engine: &Engine) {
+    let mut client = Client::connect(engine, LONG);
+    for (path, expected) in [("/null", [0xff; 4]), ("/empty", [0; 4])] {
+        client.send(&[get_data(path)]);
+        let (header, mut body) = client.reply().unwrap();
+        assert_eq!(header.error, 0);
+        assert_eq!(body.take(4).unwrap(), expected.as_slice(), "{path}");
+    }
 }
 
 #[tokio::test]

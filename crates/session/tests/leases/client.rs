@@ -59,7 +59,9 @@ impl Client {
         let path = "/other".to_owned();
         let request = match random.bool() {
             true => Request::Sync(PathRequest { path }),
-            false => Request::SetData(SetDataRequest { path, data: Bytes::new(), version: -1 }),
+            false => {
+                Request::SetData(SetDataRequest { path, data: Bytes::new().into(), version: -1 })
+            }
         };
         self.session.submit(self.read_clock(now), request, ());
     }

@@ -18,7 +18,7 @@ pub(super) async fn create(mut stream: TcpStream, path: &str) -> Result<()> {
     write_frame(&mut out, |out| hello().encode(out));
     let request = Request::Create(CreateRequest {
         path: path.to_owned(),
-        data: Bytes::new(),
+        data: Bytes::new().into(),
         acl: Acl::open(),
         flags: CreateMode::Persistent.flags(),
     });

@@ -6,9 +6,9 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use lockkeeper_wire::{
     Acl, AuthRequest, ConnectRequest, ConnectResponse, CreateMode, CreateRequest, Decoder,
-    DeleteRequest, ErrorCode, MAX_FRAME, OpCode, PathRequest, PathWatchRequest, Record as _,
-    ReplyHeader, Request, Response, SessionId, SetDataRequest, Stat, WatchEvent, Zxid, split_frame,
-    xid,
+    DeleteRequest, ErrorCode, MAX_FRAME, NodeData, OpCode, PathRequest, PathWatchRequest,
+    Record as _, ReplyHeader, Request, Response, SessionId, SetDataRequest, Stat, WatchEvent, Zxid,
+    split_frame, xid,
 };
 
 use crate::{CloseReason, Config, ConnectionId, Entropy, Now, Output, Server};
@@ -18,6 +18,7 @@ mod handshake;
 mod limits;
 mod multi;
 mod nodes;
+mod null_data;
 mod quota;
 mod random;
 mod reaping;
@@ -237,7 +238,7 @@ fn hello() -> ConnectRequest {
 fn new_node(path: &str, mode: CreateMode) -> CreateRequest {
     CreateRequest {
         path: path.to_owned(),
-        data: Bytes::from_static(b"data"),
+        data: Bytes::from_static(b"data").into(),
         acl: Acl::open(),
         flags: mode.flags(),
     }
@@ -252,7 +253,7 @@ fn delete(path: &str, version: i32) -> Request {
 }
 
 fn set_data(path: &str, version: i32) -> Request {
-    let (path, data) = (path.to_owned(), Bytes::from_static(b"other"));
+    let (path, data) = (path.to_owned(), Bytes::from_static(b"other").into());
     Request::SetData(SetDataRequest { path, data, version })
 }
 

@@ -18,7 +18,7 @@ fn remove(path: &str) -> Op {
 }
 
 fn set(path: &str, version: i32) -> Op {
-    Op::SetData(SetDataRequest { path: path.to_owned(), data: Bytes::new(), version })
+    Op::SetData(SetDataRequest { path: path.to_owned(), data: Bytes::new().into(), version })
 }
 
 fn check(path: &str, version: i32) -> Op {

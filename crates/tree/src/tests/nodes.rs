@@ -135,7 +135,7 @@ fn ttl_nodes_only_where_they_are_enabled() {
     let ttl = |ttl_ms, mode: CreateMode| {
         Request::CreateTtl(lockkeeper_wire::CreateTtlRequest {
             path: "/t".to_owned(),
-            data: Bytes::new(),
+            data: Bytes::new().into(),
             acl: Acl::open(),
             flags: mode.flags(),
             ttl_ms,

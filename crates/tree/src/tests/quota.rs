@@ -11,7 +11,7 @@ fn enforcing() -> World {
 }
 
 fn create_with(path: &str, data: &str) -> Request {
-    let data = Bytes::copy_from_slice(data.as_bytes());
+    let data = Bytes::copy_from_slice(data.as_bytes()).into();
     Request::Create(CreateRequest { data, ..new_node(path, Persistent) })
 }
 
@@ -99,7 +99,7 @@ fn hard_limits_refuse_and_soft_ones_warn() {
                 &client,
                 &Request::Multi(vec![Op::SetData(SetDataRequest {
                     path: "/a/b".to_owned(),
-                    data: Bytes::from_static(b"123456789"),
+                    data: Bytes::from_static(b"123456789").into(),
                     version: -1,
                 }),])
             )

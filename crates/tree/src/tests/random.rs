@@ -29,14 +29,19 @@ fn any_acl() -> impl Strategy<Value = Vec<Acl>> {
     ]
 }
 
+fn any_data() -> impl Strategy<Value = NodeData> {
+    let bytes = vec(any::<u8>(), 0..9).prop_map(|bytes| Bytes::from(bytes).into());
+    prop_oneof![1 => Just(NodeData::NULL), 3 => bytes]
+}
+
 prop_compose! {
     fn any_create()(
         path in any_path(),
-        data in vec(any::<u8>(), 0..9),
+        data in any_data(),
         acl in any_acl(),
         flags in 0..7_i32,
     ) -> CreateRequest {
-        CreateRequest { path, data: data.into(), acl, flags }
+        CreateRequest { path, data, acl, flags }
     }
 }
 
@@ -46,9 +51,8 @@ fn any_op() -> impl Strategy<Value = Op> {
         any_create().prop_map(Op::CreateContainer),
         any_path().prop_map(|path| Op::Delete(DeleteRequest { path, version: -1 })),
         (any_path(), -1..2).prop_map(|(path, version)| Op::Check(CheckRequest { path, version })),
-        any_path().prop_map(|path| {
-            Op::SetData(SetDataRequest { path, data: Bytes::from_static(b"m"), version: -1 })
-        }),
+        (any_path(), any_data())
+            .prop_map(|(path, data)| { Op::SetData(SetDataRequest { path, data, version: -1 }) }),
     ]
 }
 

@@ -77,7 +77,7 @@ fn ttl_nodes_go_when_they_are_empty_and_untouched() {
     let client = world.client();
     let ttl = Request::CreateTtl(CreateTtlRequest {
         path: "/t".to_owned(),
-        data: Bytes::new(),
+        data: Bytes::new().into(),
         acl: Acl::open(),
         flags: PersistentTtl.flags(),
         ttl_ms: 150_000,

@@ -1,0 +1,85 @@
+//! The data of a node.
+
+use std::ops::Deref;
+
+use bytes::{Bytes, BytesMut};
+
+use crate::{DecodeError, Decoder, Record};
+
+/// A node's data: bytes, or none at all.
+///
+/// Servers keep a node without data (null, length -1 on the wire) apart from one with zero bytes, and
+/// clients of other languages tell the two apart. As a slice both are empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeData(Option<Bytes>);
+
+impl NodeData {
+    /// No data at all.
+    pub const NULL: Self = Self(None);
+
+    /// Whether there is no data at all, not even zero bytes.
+    pub fn is_null(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// The bytes; none for [`NULL`](Self::NULL).
+    pub fn into_bytes(self) -> Bytes {
+        self.0.unwrap_or_default()
+    }
+
+    /// The same in memory of its own.
+    ///
+    /// What was decoded is a slice of its frame, and keeps all of the frame in memory.
+    #[must_use]
+    pub fn detached(&self) -> Self {
+        Self(self.0.as_deref().map(Bytes::copy_from_slice))
+    }
+}
+
+impl From<Bytes> for NodeData {
+    fn from(bytes: Bytes) -> Self {
+        Self(Some(bytes))
+    }
+}
+
+impl Deref for NodeData {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.0.as_deref().unwrap_or_default()
+    }
+}
+
+impl Record for NodeData {
+    fn encode(&self, out: &mut BytesMut) {
+        self.0.encode(out);
+    }
+
+    fn decode(input: &mut Decoder) -> Result<Self, DecodeError> {
+        Record::decode(input).map(Self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn encoded(data: &NodeData) -> Bytes {
+        let mut out = BytesMut::new();
+        data.encode(&mut out);
+        out.freeze()
+    }
+
+    #[test]
+    fn no_data_is_not_zero_bytes() {
+        let empty = NodeData::from(Bytes::new());
+        assert_ne!(NodeData::NULL, empty);
+        assert_eq!(encoded(&NodeData::NULL), [0xff; 4].as_slice());
+        assert_eq!(encoded(&empty), [0; 4].as_slice());
+        for data in [NodeData::NULL, empty, Bytes::from_static(b"x").into()] {
+            assert_eq!(NodeData::decode(&mut Decoder::new(encoded(&data))), Ok(data.clone()));
+            assert_eq!(data.detached(), data);
+        }
+        assert_eq!((NodeData::NULL.len(), NodeData::NULL.into_bytes()), (0, Bytes::new()));
+    }
+}

@@ -1,0 +1,75 @@
+//! Requests and replies as long as they may be: what is legal but long must not be refused.
+//!
+//! Where a reply would be longer than the limit the servers are known to differ, so none is asked for.
+
+use lockkeeper_wire::{
+    Acl, CheckRequest, CreateMode, CreateRequest, DeleteRequest, NodeData, Op, PathRequest,
+    PathWatchRequest, ReadOp, Request, SetDataRequest,
+};
+
+use super::Generator;
+use crate::step::Ask;
+
+/// So many creates fill more than half of the largest request.
+const CREATES: usize = 10_000;
+/// What with the rest of a request or reply is nearly as long as it may be.
+const MUCH_DATA: usize = 1_048_575 - 400;
+
+impl Generator {
+    /// One after the other: what they leave behind is deleted by the last.
+    pub(super) fn large(&mut self) -> Vec<Ask> {
+        let (data, nodes) = (self.much_data(), self.many_nodes());
+        data.into_iter().chain(nodes).map(Ask::Good).collect()
+    }
+
+    fn much_data(&mut self) -> Vec<Request> {
+        let path = self.large_node();
+        let read = || ReadOp::GetData(PathRequest { path: path.clone() });
+        let half = self.bytes(MUCH_DATA / 2).into();
+        let flags = CreateMode::Ephemeral.flags();
+        let half = CreateRequest { flags, ..new(&path, half) };
+        vec![
+            Request::Create2(half),
+            Request::MultiRead(vec![read(), read()]),
+            Request::Multi(vec![Op::SetData(SetDataRequest {
+                path: path.clone(),
+                data: self.bytes(MUCH_DATA).into(),
+                version: -1,
+            })]),
+            Request::GetData(PathWatchRequest { path: path.clone(), watch: false }),
+            Request::Delete(DeleteRequest { path, version: -1 }),
+        ]
+    }
+
+    /// Twice: with an error in the middle, which leaves nothing, and without.
+    fn many_nodes(&mut self) -> Vec<Request> {
+        let parent = self.large_node();
+        let path = |i: usize| format!("{parent}/{i}");
+        let create = |i| Op::Create(new(&path(i), NodeData::NULL));
+        let creates: Vec<Op> = (0..CREATES).map(create).collect();
+        let mut fails = creates.clone();
+        fails[CREATES / 2] = Op::Check(CheckRequest { path: parent.clone(), version: 7 });
+        let delete = |path| Op::Delete(DeleteRequest { path, version: -1 });
+        let deletes = (0..CREATES).map(|i| delete(path(i)));
+        let list = PathWatchRequest { path: parent.clone(), watch: false };
+        vec![
+            Request::Create(new(&parent, NodeData::NULL)),
+            Request::Multi(fails),
+            Request::Multi(creates),
+            Request::GetChildren2(list.clone()),
+            Request::GetAllChildrenNumber(PathRequest { path: parent.clone() }),
+            Request::Multi(deletes.chain([delete(parent.clone())]).collect()),
+            Request::GetChildren(list),
+        ]
+    }
+
+    /// A node outside of the eras, where no quota and no list is in the way.
+    fn large_node(&self) -> String {
+        format!("/{}", self.steps)
+    }
+}
+
+fn new(path: &str, data: NodeData) -> CreateRequest {
+    let flags = CreateMode::Persistent.flags();
+    CreateRequest { path: path.to_owned(), data, acl: Acl::open(), flags }
+}
