@@ -329,7 +329,7 @@ impl TreeLoop {
         for (id, output) in self.server.take_outputs() {
             // A connection that is gone gets nothing.
             if let Some(connection) = self.connections.get(&id) {
-                if output == Output::Close(CloseReason::AuthFailed) {
+                if is_auth_failure(&output) {
                     Counters::count(&self.metrics.events.auth_failed);
                 }
                 replies.push((connection.clone(), output));
@@ -423,12 +423,18 @@ impl TreeLoop {
     }
 }
 
+fn is_auth_failure(output: &Output) -> bool {
+    use CloseReason::{AuthFailed, TooManyIdentities};
+    matches!(output, Output::Close(AuthFailed | TooManyIdentities { .. }))
+}
+
 /// What kind of notice it is, and whom it is about.
 fn describe(notice: &Notice) -> (&'static str, Option<ConnectionId>) {
     match notice {
         Notice::ReplyTooLong { connection, .. } => ("reply", Some(*connection)),
         Notice::TooManyOps { connection, .. } => ("ops", Some(*connection)),
         Notice::TooMuchToCount { connection, .. } => ("count", Some(*connection)),
+        Notice::AclTooLong { connection, .. } => ("acl", Some(*connection)),
         Notice::TooManyWatches { connection, .. } => ("watches", Some(*connection)),
         Notice::QuotaExceeded { refused: true, .. } => ("hard quota", None),
         Notice::QuotaExceeded { .. } => ("soft quota", None),

@@ -33,7 +33,7 @@ fn create(
 ) -> Outcome {
     let acl = tree.acls.intern(acl);
     let node = Node::new(data.detached(), acl, owner, stamp.zxid, stamp.unix_ms);
-    let (stat, acl) = (node.stat(), Arc::clone(&node.acl));
+    let (stat, acl) = (node.stat(), node.acl.clone());
     let (path, parent_acl) = tree.insert(path, node);
     quota::created(tree, &path, data.len());
     events.push(Event { what: Happening::Created { parent_acl }, path: Arc::clone(&path), acl });
@@ -59,7 +59,7 @@ fn set_data(
     node.version = version;
     node.mzxid = stamp.zxid;
     node.mtime = stamp.unix_ms;
-    let (stat, acl) = (node.stat(), Arc::clone(&node.acl));
+    let (stat, acl) = (node.stat(), node.acl.clone());
     quota::changed(tree, path, data.len() as i64 - old as i64, 0);
     events.push(Event { what: Happening::DataChanged, path: path.into(), acl });
     Outcome::Changed(stat)

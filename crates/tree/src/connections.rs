@@ -8,6 +8,10 @@ use crate::acl::Identity;
 use crate::hash::{self, HashMap};
 use crate::{ConnectionId, auth};
 
+/// How many identities a connection may have, its address and certificate included. `auth` in an
+/// access control list stands for all of them, and every check looks for each.
+pub(crate) const MAX_IDENTITIES: usize = 32;
+
 pub(crate) struct Connection {
     pub(crate) peer: Option<IpAddr>,
     /// `None` until the handshake.
@@ -23,10 +27,17 @@ impl Connection {
         Self { peer, session: None, identities }
     }
 
-    pub(crate) fn add_identity(&mut self, identity: Identity) {
-        if !self.identities.contains(&identity) {
+    /// Adds an identity that the client has proven; `false` if it would be one too many.
+    #[must_use]
+    pub(crate) fn add_identity(&mut self, identity: Identity) -> bool {
+        if self.identities.contains(&identity) {
+            return true;
+        }
+        let has_room = self.identities.len() < MAX_IDENTITIES;
+        if has_room {
             self.identities.push(identity);
         }
+        has_room
     }
 }
 

@@ -16,7 +16,11 @@ pub(crate) enum Refusal {
 }
 
 /// Prepares all operations, each on the tree as the ones before it will leave it.
-pub(crate) fn prepare(tree: &Tree, caller: Caller<'_>, ops: &[Op]) -> Result<Vec<Txn>, Refusal> {
+pub(crate) fn prepare<'a>(
+    tree: &'a Tree,
+    caller: Caller<'_>,
+    ops: &'a [Op],
+) -> Result<Vec<Txn>, Refusal> {
     if ops.iter().any(is_malformed) {
         return Err(Refusal::Request(ErrorCode::MarshallingError));
     }
@@ -54,7 +58,7 @@ fn is_malformed(op: &Op) -> bool {
     }
 }
 
-fn prepare_one(draft: &Draft<'_>, caller: Caller<'_>, op: &Op) -> Result<Txn, ErrorCode> {
+fn prepare_one<'a>(draft: &Draft<'a>, caller: Caller<'_>, op: &'a Op) -> Result<Txn, ErrorCode> {
     match op {
         Op::Create(request) | Op::Create2(request) | Op::CreateContainer(request) => {
             let form = if is_container(op) { Form::Container } else { Form::Plain };

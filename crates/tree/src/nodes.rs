@@ -171,7 +171,7 @@ impl Tree {
         // would sort before everybody's.
         parent.child_creates = parent.child_creates.saturating_add(1);
         parent.pzxid = zxid;
-        let parent_acl = Arc::clone(&parent.acl);
+        let parent_acl = parent.acl.clone();
         if parent.owner == Owner::Container {
             self.empty_containers.remove(parent_path);
         }
@@ -191,7 +191,7 @@ impl Tree {
         let parent = self.touch(parent_path).expect("every node has its parent");
         parent.children.remove(parent_path, path);
         parent.pzxid = zxid;
-        let parent_acl = Arc::clone(&parent.acl);
+        let parent_acl = parent.acl.clone();
         if parent.owner == Owner::Container && parent.children.is_empty() {
             let (parent_key, _) = self.nodes.get_key_value(parent_path).expect("just seen");
             self.empty_containers.insert(Arc::clone(parent_key));

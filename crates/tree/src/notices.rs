@@ -55,6 +55,20 @@ pub enum Notice {
         /// The limit.
         max: usize,
     },
+    /// An access control list that is too long, or lists of one request that are too long together, once
+    /// `auth` stands for what the client has proven. The request was refused.
+    #[error(
+        "access control lists of {count} entries, in which `auth` counts for each identity of the \
+         client, are over the limit of {max}, and were refused"
+    )]
+    AclTooLong {
+        /// Who asked.
+        connection: ConnectionId,
+        /// How many entries, as far as they were counted.
+        count: usize,
+        /// The limit.
+        max: usize,
+    },
     /// A quota that a request would have broken, or did break if the limit is a soft one.
     #[error(
         "the quota of {path} is exceeded: {present} {what}, {kind} limit {limit}{}",

@@ -1,9 +1,10 @@
 //! Watch events: which connections hear of a change, and which may.
 
 use lockkeeper_wire::{
-    Acl, EventKind, KeeperState, Permissions, Record as _, ReplyHeader, WatchEvent, Zxid, xid,
+    EventKind, KeeperState, Permissions, Record as _, ReplyHeader, WatchEvent, Zxid, xid,
 };
 
+use crate::acl::AclRef;
 use crate::nodes::parent_of;
 use crate::txn::{Event, Happening};
 use crate::{ConnectionId, Server, acl};
@@ -25,14 +26,14 @@ impl Server {
         self.tell(&hearers, zxid, EventKind::NodeDataChanged, &event.path, &event.acl);
     }
 
-    fn created(&mut self, zxid: Zxid, event: &Event, parent_acl: &[Acl]) {
+    fn created(&mut self, zxid: Zxid, event: &Event, parent_acl: &AclRef) {
         let hearers = self.watches.take_data(&event.path);
         self.tell(&hearers, zxid, EventKind::NodeCreated, &event.path, &event.acl);
         self.children_changed(zxid, parent_of(&event.path), parent_acl);
     }
 
     /// Whoever watches both data and children of a deleted node hears of it once.
-    fn deleted(&mut self, zxid: Zxid, event: &Event, parent_acl: &[Acl]) {
+    fn deleted(&mut self, zxid: Zxid, event: &Event, parent_acl: &AclRef) {
         let mut hearers = self.watches.take_data(&event.path);
         hearers.extend(self.watches.take_child(&event.path));
         hearers.sort_unstable();
@@ -41,7 +42,7 @@ impl Server {
         self.children_changed(zxid, parent_of(&event.path), parent_acl);
     }
 
-    fn children_changed(&mut self, zxid: Zxid, parent: &str, parent_acl: &[Acl]) {
+    fn children_changed(&mut self, zxid: Zxid, parent: &str, parent_acl: &AclRef) {
         let hearers = self.watches.take_child(parent);
         self.tell(&hearers, zxid, EventKind::NodeChildrenChanged, parent, parent_acl);
     }
@@ -53,7 +54,7 @@ impl Server {
         zxid: Zxid,
         kind: EventKind,
         path: &str,
-        acl: &[Acl],
+        acl: &AclRef,
     ) {
         if hearers.is_empty() {
             return;

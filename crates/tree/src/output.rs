@@ -74,6 +74,12 @@ pub enum CloseReason {
     /// The credentials were refused.
     #[error("authentication failed")]
     AuthFailed,
+    /// The client has proven more identities than one connection may have.
+    #[error("the client has shown credentials for more than {max} identities, which is the limit")]
+    TooManyIdentities {
+        /// The limit.
+        max: usize,
+    },
     /// The first frame was no handshake.
     #[error("the first frame is no ZooKeeper handshake: {0}")]
     BadHandshake(DecodeError),

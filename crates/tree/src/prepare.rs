@@ -3,6 +3,7 @@
 //! The order of the checks decides which error a request with several faults gets; it is Apache
 //! ZooKeeper's.
 
+use std::cell::{Cell, RefCell};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -11,25 +12,32 @@ use lockkeeper_wire::{
     NodeData, Permissions, Sequence, SessionId, SetAclRequest, SetDataRequest, ZnodePath,
 };
 
+use crate::ConnectionId;
 use crate::acl::{self, AclRef, Identity};
 use crate::hash::HashMap;
 use crate::nodes::{Owner, SYSTEM_NODES, Tree, parent_of};
-use crate::notices::Notices;
+use crate::notices::{Notice, Notices};
 use crate::quota;
 use crate::txn::Txn;
 
 /// The longest time to live: 40 bits of milliseconds, all that ZooKeeper's format has room for.
 const MAX_TTL_MS: i64 = (1 << 40) - 1;
 
+/// How many entries the lists that one request gives to nodes may have together: each node's record
+/// has its own, and a few bytes ask for `auth`.
+const MAX_ENTRIES_TOGETHER: usize = 100_000;
+
 /// On whose behalf a request is prepared.
 #[derive(Clone, Copy)]
 pub(crate) struct Caller<'a> {
     pub(crate) session: SessionId,
+    pub(crate) connection: ConnectionId,
     pub(crate) identities: &'a [Identity],
     /// Whether nodes with a time to live are allowed.
     pub(crate) ttl_nodes: bool,
-    /// Where exceeded quotas are noted; `None` if they are not enforced.
-    pub(crate) quotas: Option<&'a Notices>,
+    pub(crate) enforce_quotas: bool,
+    /// Where exceeded limits are noted.
+    pub(crate) notices: &'a Notices,
 }
 
 /// What kind of create was asked for; beside the mode, because ZooKeeper looks at both.
@@ -90,11 +98,16 @@ struct Facts {
 pub(crate) struct Draft<'a> {
     tree: &'a Tree,
     noted: HashMap<Arc<str>, Option<Facts>>,
+    /// The last list that was asked for, and what it became: most of a `multi` ask for the same.
+    expanded: RefCell<Option<(&'a [Acl], AclRef)>>,
+    /// How many entries the lists have that the nodes of this draft get.
+    entries: Cell<usize>,
 }
 
 impl<'a> Draft<'a> {
     pub(crate) fn new(tree: &'a Tree) -> Self {
-        Self { tree, noted: HashMap::default() }
+        let (expanded, entries) = (RefCell::default(), Cell::new(0));
+        Self { tree, noted: HashMap::default(), expanded, entries }
     }
 
     fn facts(&self, path: &str) -> Result<Facts, ErrorCode> {
@@ -108,7 +121,7 @@ impl<'a> Draft<'a> {
             child_creates: node.child_creates,
             children: node.children.len(),
             owner: node.owner,
-            acl: Arc::clone(&node.acl),
+            acl: node.acl.clone(),
         })
     }
 
@@ -129,7 +142,7 @@ impl<'a> Draft<'a> {
             }
             Txn::SetData { path, version, .. } => self.change(path, |f| f.version = *version),
             Txn::SetAcl { path, acl, version } => self.change(path, |facts| {
-                facts.acl = Arc::clone(acl);
+                facts.acl = acl.clone();
                 facts.aversion = *version;
             }),
             Txn::Check => {}
@@ -147,7 +160,7 @@ impl<'a> Draft<'a> {
             child_creates: 0,
             children: 0,
             owner,
-            acl: Arc::clone(acl),
+            acl: acl.clone(),
         };
         self.noted.insert(path.into(), Some(facts));
     }
@@ -159,13 +172,36 @@ impl<'a> Draft<'a> {
         }
     }
 
-    pub(crate) fn create(&self, caller: Caller<'_>, new: NewNode<'_>) -> Result<Txn, ErrorCode> {
+    /// The list that a node gets if the caller asks for this one.
+    fn expand(&self, caller: Caller<'_>, wanted: &'a [Acl]) -> Result<AclRef, ErrorCode> {
+        if acl::is_open(wanted) {
+            return acl::expand(wanted, caller.identities);
+        }
+        let mut last = self.expanded.borrow_mut();
+        let acl = match &*last {
+            Some((same, acl)) if *same == wanted => acl.clone(),
+            _ => self.expand_anew(caller, wanted)?,
+        };
+        *last = Some((wanted, acl.clone()));
+        self.entries.set(self.entries.get() + acl.len());
+        check_length(caller, self.entries.get(), MAX_ENTRIES_TOGETHER)?;
+        Ok(acl)
+    }
+
+    fn expand_anew(&self, caller: Caller<'_>, wanted: &[Acl]) -> Result<AclRef, ErrorCode> {
+        check_length(caller, wanted.len(), acl::MAX_ENTRIES)?;
+        let acl = acl::expand(wanted, caller.identities)?;
+        check_length(caller, acl.len(), acl::MAX_ENTRIES)?;
+        Ok(acl)
+    }
+
+    pub(crate) fn create(&self, caller: Caller<'_>, new: NewNode<'a>) -> Result<Txn, ErrorCode> {
         let mode = CreateMode::from_flags(new.flags).ok_or(ErrorCode::BadArguments)?;
         let owner = owner_of(mode, new.form, caller)?;
         if !new.path.contains('/') || new.path.contains('\0') {
             return Err(ErrorCode::BadArguments);
         }
-        let acl = acl::expand(new.acl, caller.identities)?;
+        let acl = self.expand(caller, new.acl)?;
         let parent = self.facts(parent_of(new.path))?;
         acl::check(&parent.acl, Permissions::CREATE, caller.identities)?;
         let path = if mode.is_sequential() {
@@ -196,9 +232,9 @@ impl<'a> Draft<'a> {
         path: &str,
         change: (i64, i64),
     ) -> Result<(), ErrorCode> {
-        match caller.quotas {
-            Some(notices) => quota::check(self.tree, path, change, notices),
-            None => Ok(()),
+        match caller.enforce_quotas {
+            true => quota::check(self.tree, path, change, caller.notices),
+            false => Ok(()),
         }
     }
 
@@ -242,10 +278,10 @@ impl<'a> Draft<'a> {
     pub(crate) fn set_acl(
         &self,
         caller: Caller<'_>,
-        request: &SetAclRequest,
+        request: &'a SetAclRequest,
     ) -> Result<Txn, ErrorCode> {
         check_path(&request.path)?;
-        let acl = acl::expand(&request.acl, caller.identities)?;
+        let acl = self.expand(caller, &request.acl)?;
         let node = self.facts(&request.path)?;
         acl::check(&node.acl, Permissions::ADMIN, caller.identities)?;
         Ok(Txn::SetAcl {
@@ -282,6 +318,14 @@ fn owner_of(mode: CreateMode, form: Form, caller: Caller<'_>) -> Result<Owner, E
         Form::Plain if mode.is_ephemeral() => Ok(Owner::Session(caller.session)),
         Form::Plain => Ok(Owner::Nobody),
     }
+}
+
+fn check_length(caller: Caller<'_>, count: usize, max: usize) -> Result<(), ErrorCode> {
+    if count <= max {
+        return Ok(());
+    }
+    caller.notices.add(Notice::AclTooLong { connection: caller.connection, count, max });
+    Err(ErrorCode::InvalidAcl)
 }
 
 fn check_path(path: &str) -> Result<(), ErrorCode> {

@@ -6,6 +6,7 @@ use lockkeeper_wire::{
     ReplyHeader, Request, RequestHeader, Response, SessionId, Zxid, xid,
 };
 
+use crate::connections::MAX_IDENTITIES;
 use crate::reads::View;
 use crate::watches::Kinds;
 use crate::{CloseReason, ConnectionId, Notice, Now, Server, auth};
@@ -152,18 +153,19 @@ impl Server {
         let super_digest = self.config.super_digest.as_ref();
         let identities = auth::authenticate(request, connection, super_digest);
         if identities.is_empty() {
-            return self.refuse_credentials(id, xid);
+            return self.refuse_credentials(id, xid, CloseReason::AuthFailed);
         }
-        for identity in identities {
-            connection.add_identity(identity);
+        if !identities.into_iter().all(|identity| connection.add_identity(identity)) {
+            let too_many = CloseReason::TooManyIdentities { max: MAX_IDENTITIES };
+            return self.refuse_credentials(id, xid, too_many);
         }
         // ZooKeeper answers this before the request enters its order of transactions.
         self.reply(id, xid, Zxid(0), Ok(Response::Empty));
     }
 
-    fn refuse_credentials(&mut self, connection: ConnectionId, xid: i32) {
+    fn refuse_credentials(&mut self, connection: ConnectionId, xid: i32, reason: CloseReason) {
         self.reply(connection, xid, Zxid(0), Err(ErrorCode::AuthFailed));
-        self.close(connection, CloseReason::AuthFailed);
+        self.close(connection, reason);
     }
 
     fn close_session(&mut self, asker: Asker, xid: i32) {

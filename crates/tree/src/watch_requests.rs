@@ -141,7 +141,9 @@ impl Server {
         // Without this check a client could learn of changes to nodes that it may not read, by
         // pretending to have watched them.
         let acl = self.tree.get(path).map(|node| node.acl.clone());
-        self.tell(&[connection], NO_ZXID, kind, path, acl.as_deref().unwrap_or_default());
+        // Whatever is gone is nobody's secret.
+        let acl = acl.unwrap_or_else(|| Vec::new().into());
+        self.tell(&[connection], NO_ZXID, kind, path, &acl);
     }
 }
 

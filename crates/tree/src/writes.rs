@@ -70,9 +70,11 @@ impl Server {
     fn caller(&self, asker: Asker) -> Caller<'_> {
         Caller {
             session: asker.session,
+            connection: asker.connection,
             identities: self.connections.identities(asker.connection),
             ttl_nodes: self.config.ttl_nodes,
-            quotas: self.config.enforce_quotas.then_some(&self.notices),
+            enforce_quotas: self.config.enforce_quotas,
+            notices: &self.notices,
         }
     }
 }
@@ -93,7 +95,11 @@ fn is_write(request: &Request) -> bool {
     )
 }
 
-fn prepare(draft: &Draft<'_>, caller: Caller<'_>, request: &Request) -> Result<Txn, ErrorCode> {
+fn prepare<'a>(
+    draft: &Draft<'a>,
+    caller: Caller<'_>,
+    request: &'a Request,
+) -> Result<Txn, ErrorCode> {
     match request {
         Request::Create(r) | Request::Create2(r) => {
             draft.create(caller, NewNode::of(r, Form::Plain))

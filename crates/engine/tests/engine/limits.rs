@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lockkeeper_engine::Engine;
-use lockkeeper_wire::{CreateMode, PathRequest, Request};
+use lockkeeper_wire::{
+    Acl, AuthRequest, CreateMode, CreateRequest, PathRequest, Permissions, Request, SetDataRequest,
+};
 
 use crate::client::{Client, create, create_with, eventually, exists, get_data, word};
 
@@ -223,4 +225,94 @@ async fn there_is_room_for_two_thousand_connections() {
     assert_eq!(engine.stats().connections, clients.len());
     let mut client = Client::connect(&engine, LONG);
     client.call(create("/a", CreateMode::Persistent)).unwrap();
+}
+
+/// F3: 30,000 credentials on one connection and a node with 25,001 entries in its list: each of a few
+/// refused requests of 26 bytes kept everyone waiting for seconds, and another client lost its lock.
+/// Seen to fail without the limit of entries, and without that of identities.
+#[tokio::test]
+async fn f3_identities_and_long_lists_cost_another_client_no_lock() {
+    let tick = Duration::from_millis(100);
+    let engine = Engine::builder().tick(tick).start().await.unwrap();
+    let mut holder = Client::connect(&engine, 20 * tick);
+    holder.create("/lock", CreateMode::Ephemeral).unwrap();
+    let connect = engine.connect_string();
+    let attack = std::thread::spawn(move || {
+        let mut attacker = Client::connect_to(&connect, LONG);
+        let refused = attacker.call(with_list("/long", 25_001));
+        let users = (0..30_000).take_while(|user| attacker.call(credentials(*user)).is_ok());
+        let taken = users.count();
+        // In vain: its connection has ended.
+        let writes: Vec<Request> = (0..5).map(|_| write("/long")).collect();
+        attacker.try_send(&writes);
+        while attacker.reply().is_ok() {}
+        (refused, taken)
+    });
+    while !attack.is_finished() {
+        holder.ping();
+        std::thread::yield_now();
+    }
+    let (refused, taken) = attack.join().unwrap();
+    assert_eq!(
+        (refused, taken),
+        (Err(-114), 31),
+        "a list too long, and an address before the rest"
+    );
+    assert!(holder.exists("/lock"));
+    assert_eq!(engine.stats().ephemerals, 1);
+}
+
+/// As many identities as a connection may have, and a list as long as it may be, cost no more than a few
+/// times what a refused request costs anyway. Seen to fail (194 times as much) when the list was gone
+/// through for each.
+#[tokio::test]
+async fn f3_a_long_list_is_checked_about_as_fast_as_a_short_one() {
+    const ROUNDS: usize = 5;
+    let engine = Engine::builder().start().await.unwrap();
+    let mut client = Client::connect(&engine, LONG);
+    client.call(with_list("/short", 1)).unwrap();
+    client.call(with_list("/long", 1_000)).unwrap();
+    let mut stranger = Client::connect(&engine, LONG);
+    let mut known = Client::connect(&engine, LONG);
+    for user in 1..32 {
+        known.call(credentials(user)).unwrap();
+    }
+    let time = |client: &mut Client, path: &str| {
+        let writes: Vec<Request> = (0..300).map(|_| write(path)).collect();
+        let since = std::time::Instant::now();
+        for _ in client.send(&writes) {
+            assert_eq!(client.reply().unwrap().0.error, -102);
+        }
+        since.elapsed()
+    };
+    // The best of some: others use the processors too.
+    let (mut short, mut long) = (Duration::MAX, Duration::MAX);
+    for _ in 0..ROUNDS {
+        short = short.min(time(&mut stranger, "/short"));
+        long = long.min(time(&mut known, "/long"));
+    }
+    assert!(long < short * 10, "{long:?}, and {short:?} with a list of one entry");
+}
+
+fn credentials(user: usize) -> Request {
+    let auth = Bytes::from(format!("user-{user}:password"));
+    Request::Auth(AuthRequest { kind: 0, scheme: "digest".to_owned(), auth })
+}
+
+/// Creates a node that nobody here may write.
+fn with_list(path: &str, entries: usize) -> Request {
+    let Request::Create(open) = create(path, CreateMode::Persistent) else {
+        panic!("no create");
+    };
+    let entry = |i| Acl {
+        permissions: Permissions::ALL,
+        scheme: "digest".to_owned(),
+        id: format!("user-{i}:x"),
+    };
+    Request::Create(CreateRequest { acl: (0..entries).map(entry).collect(), ..open })
+}
+
+fn write(path: &str) -> Request {
+    let data = Bytes::new().into();
+    Request::SetData(SetDataRequest { path: path.to_owned(), data, version: -1 })
 }

@@ -14,6 +14,7 @@ use lockkeeper_wire::{
 use crate::{CloseReason, Config, ConnectionId, Entropy, Now, Output, Server};
 
 mod access;
+mod acl_limits;
 mod handshake;
 mod limits;
 mod multi;

@@ -1,0 +1,236 @@
+//! A list that nodes share, and whom it gives what.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::ops::Deref;
+use std::sync::{Arc, OnceLock};
+
+use lockkeeper_wire::{Acl, Permissions};
+
+use super::{Identity, is_anyone, parse_address, parse_range};
+
+/// From how many entries on a list has an [`Index`]. Shorter ones are gone through.
+const INDEXED: usize = 8;
+
+/// A shared access control list; equal lists of different nodes are one allocation.
+#[derive(Clone)]
+pub(crate) struct AclRef(Arc<List>);
+
+struct List {
+    entries: Box<[Acl]>,
+    /// Made when somebody first asks.
+    index: OnceLock<Index>,
+}
+
+/// A long list, arranged so that an identity is found without going through it.
+struct Index {
+    /// What everyone may do.
+    anyone: i32,
+    /// One place in the list for each scheme and id, in their order, and what all entries of these
+    /// together allow.
+    named: Vec<(usize, i32)>,
+    /// Addresses, and what they may do.
+    ranges: Vec<(Range, i32)>,
+}
+
+/// The addresses that begin with the same bits.
+struct Range {
+    network: Vec<u8>,
+    bits: usize,
+}
+
+impl AclRef {
+    /// Whether anything else has this copy.
+    pub(super) fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
+    }
+
+    /// Whether an entry for one of the identities, or for everyone, has one of the permissions.
+    pub(super) fn grants(&self, wanted: Permissions, identities: &[Identity]) -> bool {
+        if self.len() >= INDEXED {
+            let index = self.0.index.get_or_init(|| Index::of(self));
+            return index.grants(self, wanted, identities);
+        }
+        let mut fitting = self.iter().filter(|entry| entry.permissions.0 & wanted.0 != 0);
+        fitting.any(|entry| is_anyone(entry) || identities.iter().any(|who| names(entry, who)))
+    }
+}
+
+fn names(entry: &Acl, identity: &Identity) -> bool {
+    identity.scheme == entry.scheme
+        && match identity.scheme {
+            "ip" => parse_address(&identity.id)
+                .zip(Range::parse(&entry.id))
+                .is_some_and(|(address, range)| range.contains(&address)),
+            _ => identity.id == entry.id,
+        }
+}
+
+impl Index {
+    fn of(acl: &[Acl]) -> Self {
+        let mut index = Self { anyone: 0, named: Vec::new(), ranges: Vec::new() };
+        for (place, entry) in acl.iter().enumerate() {
+            let allowed = entry.permissions.0;
+            match entry.scheme.as_str() {
+                _ if is_anyone(entry) => index.anyone |= allowed,
+                "ip" => index.ranges.extend(Range::parse(&entry.id).map(|range| (range, allowed))),
+                _ => index.named.push((place, allowed)),
+            }
+        }
+        let key = |place: usize| (&acl[place].scheme, &acl[place].id);
+        index.named.sort_unstable_by_key(|(place, _)| key(*place));
+        index.named.dedup_by(|later, first| {
+            let same = key(later.0) == key(first.0);
+            if same {
+                first.1 |= later.1;
+            }
+            same
+        });
+        index
+    }
+
+    fn grants(&self, acl: &[Acl], wanted: Permissions, identities: &[Identity]) -> bool {
+        self.anyone & wanted.0 != 0
+            || identities.iter().any(|identity| match identity.scheme {
+                "ip" => self.grants_address(wanted, &identity.id),
+                _ => self.allowed(acl, identity) & wanted.0 != 0,
+            })
+    }
+
+    fn allowed(&self, acl: &[Acl], identity: &Identity) -> i32 {
+        let wanted = (identity.scheme, identity.id.as_str());
+        let key = |place: usize| (acl[place].scheme.as_str(), acl[place].id.as_str());
+        let found = self.named.binary_search_by(|(place, _)| key(*place).cmp(&wanted));
+        found.map_or(0, |at| self.named[at].1)
+    }
+
+    fn grants_address(&self, wanted: Permissions, address: &str) -> bool {
+        let mut fitting = self.ranges.iter().filter(|(_, allowed)| allowed & wanted.0 != 0);
+        parse_address(address)
+            .is_some_and(|address| fitting.any(|(range, _)| range.contains(&address)))
+    }
+}
+
+impl Range {
+    fn parse(text: &str) -> Option<Self> {
+        parse_range(text).map(|(network, bits)| Self { network, bits })
+    }
+
+    fn contains(&self, address: &[u8]) -> bool {
+        let (whole, rest) = (self.bits / 8, self.bits % 8);
+        address.len() == self.network.len()
+            && address[..whole] == self.network[..whole]
+            && (rest == 0 || (address[whole] ^ self.network[whole]) >> (8 - rest) == 0)
+    }
+}
+
+impl From<Vec<Acl>> for AclRef {
+    fn from(entries: Vec<Acl>) -> Self {
+        Self(Arc::new(List { entries: entries.into(), index: OnceLock::new() }))
+    }
+}
+
+impl Deref for AclRef {
+    type Target = [Acl];
+
+    fn deref(&self) -> &[Acl] {
+        &self.0.entries
+    }
+}
+
+impl PartialEq for AclRef {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || **self == **other
+    }
+}
+
+impl Eq for AclRef {}
+
+impl Hash for AclRef {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (**self).hash(state);
+    }
+}
+
+impl fmt::Debug for AclRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn addresses_match_by_prefix() {
+        for (address, range, expected) in [
+            ("10.1.2.3", "10.1.2.3", true),
+            ("10.1.2.3", "10.1.2.4", false),
+            ("10.1.2.3", "10.0.0.0/8", true),
+            ("10.1.2.3", "10.1.2.2/31", true),
+            ("10.1.2.3", "10.1.2.0/31", false),
+            ("10.1.2.3", "0.0.0.0/0", true),
+            ("10.1.2.3", "::/0", false),
+            ("fe80::1", "fe80::/10", true),
+            ("fec0::1", "fe80::/10", false),
+        ] {
+            let range = Range::parse(range).unwrap();
+            let address = parse_address(address).unwrap();
+            assert_eq!(range.contains(&address), expected, "{address:?}");
+        }
+    }
+
+    fn entry() -> impl Strategy<Value = Acl> {
+        let who = prop_oneof![
+            Just(("world", "anyone")),
+            Just(("world", "someone")),
+            Just(("digest", "a:1")),
+            Just(("digest", "b:2")),
+            Just(("x509", "CN=a")),
+            Just(("x509", "a:1")),
+            Just(("ip", "10.0.0.1")),
+            Just(("ip", "10.0.0.0/8")),
+            Just(("ip", "::1")),
+            Just(("ip", "no address")),
+            Just(("super", "")),
+        ];
+        (who, prop_oneof![3 => Just(0), 1 => 0..32]).prop_map(|((scheme, id), permissions)| Acl {
+            permissions: Permissions(permissions),
+            scheme: scheme.to_owned(),
+            id: id.to_owned(),
+        })
+    }
+
+    fn identity() -> impl Strategy<Value = Identity> {
+        let who = prop_oneof![
+            Just(("digest", "a:1")),
+            Just(("digest", "c:3")),
+            Just(("x509", "CN=a")),
+            Just(("ip", "10.0.0.1")),
+            Just(("ip", "10.9.9.9")),
+        ];
+        who.prop_map(|(scheme, id)| Identity { scheme, id: id.to_owned() })
+    }
+
+    proptest! {
+        /// A long list allows what its entries, each alone in a short one, allow together.
+        #[test]
+        fn the_index_answers_as_the_entries_do(
+            entries in proptest::collection::vec(entry(), INDEXED..20),
+            identities in proptest::collection::vec(identity(), 0..4),
+            wanted in 0..32,
+        ) {
+            let wanted = Permissions(wanted);
+            let one = |entry: &Acl| {
+                AclRef::from(vec![entry.clone()]).grants(wanted, &identities)
+            };
+            let expected = entries.iter().any(one);
+            let list = AclRef::from(entries);
+            prop_assert_eq!(list.grants(wanted, &identities), expected);
+            prop_assert_eq!(list.grants(wanted, &identities), expected, "asked again");
+        }
+    }
+}

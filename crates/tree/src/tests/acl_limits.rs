@@ -1,0 +1,127 @@
+//! F3: identities and access control lists, as many as a client may have and one more.
+
+use lockkeeper_wire::{Op, OpResult, Permissions, SetAclRequest};
+
+use super::*;
+use crate::Notice;
+use crate::acl::MAX_ENTRIES;
+use crate::connections::MAX_IDENTITIES;
+
+fn show(user: usize) -> Request {
+    let auth = Bytes::from(format!("user-{user}:password"));
+    Request::Auth(AuthRequest { kind: 0, scheme: "digest".to_owned(), auth })
+}
+
+fn entries(count: usize, entry: impl Fn(usize) -> (i32, &'static str, String)) -> Vec<Acl> {
+    let entry = |i| {
+        let (permissions, scheme, id) = entry(i);
+        Acl { permissions: Permissions(permissions), scheme: scheme.to_owned(), id }
+    };
+    (0..count).map(entry).collect()
+}
+
+/// `auth`, each time with other permissions.
+fn of_auth(count: usize) -> Vec<Acl> {
+    entries(count, |i| (i as i32, "auth", String::new()))
+}
+
+fn with_acl(path: &str, acl: Vec<Acl>) -> CreateRequest {
+    CreateRequest { acl, ..new_node(path, CreateMode::Persistent) }
+}
+
+/// A client that has as many identities as it may. One is its address.
+fn known_by_many_names(world: &mut World) -> Client {
+    let client = world.client();
+    for user in 1..MAX_IDENTITIES {
+        world.ask(&client, &show(user)).unwrap();
+    }
+    client
+}
+
+#[test]
+fn f3_a_connection_has_a_limited_number_of_identities() {
+    let mut world = World::new();
+    let client = known_by_many_names(&mut world);
+    world.ask(&client, &show(1)).unwrap();
+    world.send(&client, 1, &show(0));
+    let reply = world.next(client.connection);
+    let Some(Received::Reply(header, _)) = reply else { panic!("{reply:?}") };
+    assert_eq!(header.error, ErrorCode::AuthFailed.code());
+    let closed = Received::Closed(CloseReason::TooManyIdentities { max: MAX_IDENTITIES });
+    assert_eq!(world.next(client.connection), Some(closed));
+
+    let again = world.reconnect(&client);
+    world.ask(&again, &show(0)).unwrap();
+}
+
+#[test]
+fn f3_a_list_has_a_limited_length() {
+    let mut world = World::new();
+    let client = world.client();
+    let users = |count| entries(count, |i| (31, "digest", format!("user-{i}:x")));
+    let request = Request::Create(with_acl("/a", users(MAX_ENTRIES)));
+    world.ask(&client, &request).unwrap();
+    let request = Request::Create(with_acl("/b", users(MAX_ENTRIES + 1)));
+    assert_eq!(world.ask(&client, &request), Err(ErrorCode::InvalidAcl));
+    let [Notice::AclTooLong { connection, count: 1_001, max: 1_000 }] =
+        world.server.take_notices()[..]
+    else {
+        panic!("no word of it");
+    };
+    assert_eq!(connection, client.connection);
+    let acl = users(MAX_ENTRIES + 1);
+    let request = Request::SetAcl(SetAclRequest { path: "/b".to_owned(), acl, version: -1 });
+    assert_eq!(world.ask(&client, &request), Err(ErrorCode::InvalidAcl));
+}
+
+#[test]
+fn f3_a_list_has_a_limited_length_when_auth_is_replaced() {
+    let mut world = World::new();
+    let client = known_by_many_names(&mut world);
+    let most = MAX_ENTRIES / (MAX_IDENTITIES - 1);
+    world.ask(&client, &Request::Create(with_acl("/a", of_auth(most)))).unwrap();
+    let request = Request::Create(with_acl("/b", of_auth(most + 1)));
+    assert_eq!(world.ask(&client, &request), Err(ErrorCode::InvalidAcl));
+    assert!(matches!(world.server.take_notices()[..], [Notice::AclTooLong { .. }]));
+}
+
+/// What a `multi` of some kilobytes leaves in the tree and on the disk.
+#[test]
+fn f3_the_lists_of_a_multi_have_a_limited_length_together() {
+    let mut world = World::new();
+    let client = known_by_many_names(&mut world);
+    let each = MAX_ENTRIES / (MAX_IDENTITIES - 1) * (MAX_IDENTITIES - 1);
+    // In turn, so that none is the same as the one before.
+    let list = |i: usize| {
+        let mut list = of_auth(MAX_ENTRIES / (MAX_IDENTITIES - 1));
+        list[0].permissions.0 = -1 - (i % 2) as i32;
+        list
+    };
+    let creates = |count: usize| -> Vec<Op> {
+        (0..count).map(|i| Op::Create(with_acl(&format!("/n{i}"), list(i)))).collect()
+    };
+    let most = 100_000 / each;
+    let reply = world.ask(&client, &Request::Multi(creates(most + 1)));
+    let Ok(Response::Multi(results)) = reply else { panic!("{reply:?}") };
+    assert_eq!(results[most], OpResult::Error(Some(ErrorCode::InvalidAcl)));
+    assert_eq!(world.server.stats().nodes, 4);
+    let reply = world.ask(&client, &Request::Multi(creates(most)));
+    let Ok(Response::Multi(results)) = reply else { panic!("{reply:?}") };
+    assert!(matches!(results[most - 1], OpResult::Create { .. }));
+}
+
+/// Lists that the last one was made from are not taken for others, within one `multi`.
+#[test]
+fn equal_lists_of_a_multi_are_one_and_others_are_not() {
+    let mut world = World::new();
+    let client = known_by_many_names(&mut world);
+    let lists = [of_auth(2), of_auth(2), of_auth(3), of_auth(2)];
+    let ops = lists.iter().enumerate();
+    let ops = ops.map(|(i, acl)| Op::Create(with_acl(&format!("/n{i}"), acl.clone())));
+    world.ask(&client, &Request::Multi(ops.collect())).unwrap();
+    let lengths: Vec<usize> = (0..lists.len())
+        .map(|i| world.server.tree.get(&format!("/n{i}")).unwrap().acl.len())
+        .collect();
+    let identities = MAX_IDENTITIES - 1;
+    assert_eq!(lengths, [2, 2, 3, 2].map(|entries| entries * identities));
+}
