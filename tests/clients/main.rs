@@ -25,6 +25,19 @@ async fn kazoo() -> Result<()> {
     alike(|| Ok(python::command(&source("kazoo_recipes.py"))), 19).await
 }
 
+/// K2: kazoo found no version in what the engine says of itself.
+#[tokio::test]
+async fn kazoo_reads_the_version_of_the_engine() -> Result<()> {
+    if !peers::ready("clients: kazoo", &[Peer::Kazoo]) {
+        return Ok(());
+    }
+    let engine = Engine::builder().four_letter_word("envi").start().await?;
+    let version =
+        run(python::command(&source("kazoo_version.py")), &engine.connect_string()).await?;
+    ensure!(version == ["3.9.4"], "{version:?}");
+    Ok(())
+}
+
 #[tokio::test]
 async fn curator() -> Result<()> {
     if !peers::ready("clients: Curator", &[Peer::ZooKeeper, Peer::Curator]) {

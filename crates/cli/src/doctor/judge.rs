@@ -49,10 +49,23 @@ pub(super) struct Answer {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Who {
     pub(super) software: String,
-    /// Of Apache ZooKeeper.
+    /// Of Apache ZooKeeper; `None` for other software.
     pub(super) version: Option<Version>,
     /// `standalone`, `leader`, `follower` or `observer`.
     pub(super) role: String,
+}
+
+impl Who {
+    /// A server that names itself so.
+    pub(super) fn new(software: &str, role: String) -> Self {
+        // The engine names the release that it is like before itself. It has none of its faults.
+        match software.split_once("-lockkeeper-") {
+            Some((_, release)) => {
+                Self { software: format!("lockkeeper-{release}"), version: None, role }
+            }
+            None => Self { software: software.to_owned(), version: Version::read(software), role },
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -423,10 +436,29 @@ mod tests {
         assert_eq!(faults(&service), [""; 0]);
     }
 
+    /// K2: the engine names a release of ZooKeeper so that clients find one, and is none.
+    #[test]
+    fn the_engine_is_not_taken_for_the_zookeeper_that_it_is_like() {
+        for (name, software) in [
+            ("3.9.4-lockkeeper-0.1.0", "lockkeeper-0.1.0"),
+            ("3.4.0-lockkeeper-0.2.0-rc.1", "lockkeeper-0.2.0-rc.1"),
+            ("lockkeeper-0.1.0", "lockkeeper-0.1.0"),
+        ] {
+            let who = Who::new(name, "standalone".to_owned());
+            assert_eq!((who.version, product(&who).as_str()), (None, software), "{name}");
+        }
+        let who = Who::new("3.8.0-5a02a05", "leader".to_owned());
+        assert_eq!(
+            (who.version, product(&who).as_str()),
+            (Some(Version(3, 8, 0)), "ZooKeeper 3.8.0")
+        );
+    }
+
     #[test]
     fn versions_are_read() {
         assert_eq!(Version::read("3.8.0-5a02a05eddb59aee6ac762f7ea"), Some(Version(3, 8, 0)));
         assert_eq!(Version::read("3.10.1"), Some(Version(3, 10, 1)));
         assert_eq!(Version::read("lockkeeper-0.1.0"), None);
+        assert_eq!(Version::read("3.8.0-${mvngit.commit.id}"), Some(Version(3, 8, 0)));
     }
 }

@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::judge::{Version, Who};
+use super::judge::Who;
 
 /// How long an answer may take.
 const LIMIT: Duration = Duration::from_secs(2);
@@ -21,7 +21,7 @@ pub(super) async fn who(host: &Host) -> Option<Who> {
     let software = value(&text, "Zookeeper version: ")?;
     let software = software.split(',').next().unwrap_or(software).trim();
     let role = value(&text, "Mode: ")?.trim().to_owned();
-    Some(Who { software: software.to_owned(), version: Version::read(software), role })
+    Some(Who::new(software, role))
 }
 
 /// How often a server's tree was another than its leader's; `None` if it does not tell.

@@ -18,8 +18,11 @@ pub(super) fn version() -> String {
     format!("Zookeeper version: {}\n", version_text())
 }
 
+/// The release of Apache ZooKeeper whose protocol and behaviour this server has, in the form in which
+/// clients look for one, and then what it really is.
 pub(super) fn version_text() -> String {
-    format!("lockkeeper-{}", env!("CARGO_PKG_VERSION"))
+    const LIKE: &str = "3.9.4";
+    format!("{LIKE}-lockkeeper-{}", env!("CARGO_PKG_VERSION"))
 }
 
 /// What `srvr` and `stat` have in common.

@@ -97,10 +97,29 @@ async fn words_about_the_server_have_zookeepers_keys() {
     let dirs = word(&engine, "dirs");
     let size = dirs.lines().next().and_then(|line| line.strip_prefix("datadir_size: "));
     assert!(size.unwrap().parse::<u64>().unwrap() > 1_000, "{dirs}");
-    assert!(word(&engine, "envi").starts_with("Environment:\nzookeeper.version=lockkeeper-"));
+    assert!(word(&engine, "envi").starts_with("Environment:\nzookeeper.version=3.9."));
     assert_eq!(word(&engine, "hash"), "");
     assert_eq!(word(&engine, "srst"), "Server stats reset.\n");
     assert!(word(&engine, "srvr").contains("\nReceived: 0\n"));
+}
+
+/// K2: clients and monitors found no version in it.
+#[tokio::test]
+async fn k2_words_name_a_version_that_clients_can_read_and_the_server_itself() {
+    let engine = talkative().start().await.unwrap();
+    for (name, before) in [
+        ("srvr", "Zookeeper version: "),
+        ("stat", "Zookeeper version: "),
+        ("envi", "zookeeper.version="),
+        ("mntr", "zk_version\t"),
+    ] {
+        let answer = word(&engine, name);
+        let version = answer.lines().find_map(|line| line.strip_prefix(before)).unwrap();
+        let (like, itself) = version.split_once('-').unwrap();
+        let numbers: Vec<u32> = like.split('.').map(|number| number.parse().unwrap()).collect();
+        assert!(matches!(numbers[..], [3, 9, _]), "{name}: {version}");
+        assert!(itself.starts_with("lockkeeper-0."), "{name}: {version}");
+    }
 }
 
 #[tokio::test]
@@ -116,7 +135,7 @@ async fn mntr_has_zookeepers_names() {
         let line = mntr.lines().find_map(|line| line.strip_prefix(&format!("zk_{name}\t")));
         line.unwrap_or_else(|| panic!("no {name} in {mntr}")).to_owned()
     };
-    assert!(value("version").starts_with("lockkeeper-"));
+    assert!(value("version").starts_with("3.9."));
     assert_eq!(value("server_state"), "standalone");
     for (name, expected) in [
         ("znode_count", "5"),
