@@ -262,6 +262,12 @@ impl Pipeline {
         Ok(())
     }
 
+    /// Nothing is committed, and the data directory not given up, while this is kept.
+    #[cfg(test)]
+    pub(crate) fn hold_disk(&self) -> impl Sized + '_ {
+        self.lock_disk()
+    }
+
     fn lock_disk(&self) -> MutexGuard<'_, Disk> {
         self.disk.lock().unwrap_or_else(PoisonError::into_inner)
     }

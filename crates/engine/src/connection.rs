@@ -257,6 +257,7 @@ fn log_close(peer: Peer, reason: &CloseReason) {
         CloseReason::SessionClosed
         | CloseReason::SessionExpired
         | CloseReason::Reconnected
+        | CloseReason::Stopping
         | CloseReason::Quiet { .. } => {
             tracing::debug!(%peer, "connection closed: {reason}");
         }

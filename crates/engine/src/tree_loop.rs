@@ -259,6 +259,7 @@ impl TreeLoop {
 
     fn handle_event(&mut self, now: Now, since: Instant, event: Event) {
         match event {
+            Event::Connected(connection, _) if self.ending.is_some() => connection.cut(),
             Event::Connected(connection, handshake) => {
                 let id = connection.id;
                 Counters::count(&self.metrics.events.handshakes);
@@ -293,8 +294,14 @@ impl TreeLoop {
                 self.connections.values().for_each(|c| c.cut());
                 let _ = done.send(());
             }
-            // Not in the place of a failure in the same round: there is nobody left to wait for.
-            Event::Stop => drop(self.ending.get_or_insert(Ok(()))),
+            Event::Stop => {
+                // At once, before what else came in this round: whoever is answered now would take
+                // the server for one that goes on. With the last commit's replies, and not at the
+                // very end: giving up the data directory may take a while.
+                self.server.close_connections();
+                // Not in the place of a failure in the same round: there is nobody left to wait for.
+                self.ending.get_or_insert(Ok(()));
+            }
             Event::Displaced(path) => self.ending = Some(Err(EngineError::Displaced { path })),
             Event::CommitEnded(result) => {
                 self.ending = Some(result.and(Err(EngineError::Panicked)));
@@ -403,6 +410,7 @@ impl TreeLoop {
         loop {
             match self.events.recv().await {
                 Some(Event::CommitEnded(result)) => return result,
+                Some(Event::Connected(connection, _)) => connection.cut(),
                 Some(_) => {}
                 None => return Err(EngineError::Panicked),
             }
@@ -414,7 +422,7 @@ impl TreeLoop {
         Ok(self.succession.end(&self.server)?)
     }
 
-    /// Ends all connections: those with nothing left to send in order, the others as they are.
+    /// Ends what is left of the connections: those whose clients did not take the last replies.
     pub(crate) fn close_connections(&mut self) {
         for (_, connection) in self.connections.drain() {
             connection.flush();

@@ -63,6 +63,10 @@ impl Connections {
         self.0.remove(&id)
     }
 
+    pub(crate) fn ids(&self) -> Vec<ConnectionId> {
+        self.0.keys().copied().collect()
+    }
+
     /// Who a connection has proven to be; nobody, if it is gone.
     pub(crate) fn identities(&self, id: ConnectionId) -> &[Identity] {
         self.0.get(&id).map_or(&[], |connection| &connection.identities)

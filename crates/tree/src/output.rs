@@ -31,6 +31,9 @@ pub enum CloseReason {
     /// wrong.
     #[error("the session is over: it expired, was closed, or its password is wrong")]
     SessionExpired,
+    /// The server stops; its sessions may live on at the next one.
+    #[error("the server stops")]
+    Stopping,
     /// The client came back on another connection.
     #[error("the client reconnected, and this older connection of its session is of no more use")]
     Reconnected,

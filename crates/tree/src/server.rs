@@ -169,6 +169,14 @@ impl Server {
         self.arm_reaper(now);
     }
 
+    /// Closes all connections, because the server is about to stop. What was written to them before
+    /// still goes out; what they still send is ignored.
+    pub fn close_connections(&mut self) {
+        for connection in self.connections.ids() {
+            self.close(connection, CloseReason::Stopping);
+        }
+    }
+
     /// The connection is gone: its watches go with it, its session lives on until its timeout.
     pub fn disconnected(&mut self, connection: ConnectionId) {
         self.forget(connection);

@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Sender, channel};
 
 use bytes::{Bytes, BytesMut};
 use lockkeeper_wire::{
@@ -90,6 +90,20 @@ fn next<T: Record>(mut stream: &TcpStream, bytes: &mut BytesMut, max: usize) -> 
     }
 }
 
+/// Holds the tree thread up until what this returns is dropped.
+fn hold(engine: &Engine) -> Sender<()> {
+    let (held, is_held) = channel();
+    let (let_go, go_on) = channel::<()>();
+    let hold = Box::new(move |_: &TreeLoop| {
+        held.send(()).unwrap();
+        // Until the other end is dropped.
+        let _ = go_on.recv();
+    });
+    assert!(engine.shared.events.send(Event::Look(hold)).is_ok());
+    is_held.recv().unwrap();
+    let_go
+}
+
 /// All that arrives while the tree thread is held up is heard before any session ends, a handshake on
 /// a new connection as well.
 #[tokio::test]
@@ -100,15 +114,7 @@ async fn who_comes_back_while_the_engine_is_held_up_keeps_the_session() {
     assert_eq!(session.timeout_ms, TIMEOUT.as_millis() as i32);
     drop(first);
 
-    let (held, is_held) = channel();
-    let (let_go, go_on) = channel::<()>();
-    let hold = Box::new(move |_: &TreeLoop| {
-        held.send(()).unwrap();
-        // Until the other end is dropped.
-        let _ = go_on.recv();
-    });
-    assert!(engine.shared.events.send(Event::Look(hold)).is_ok());
-    is_held.recv().unwrap();
+    let let_go = hold(&engine);
     let second = come(&engine, Some(&session));
     // The engine's clock goes on while it is held up, and that is what this is about.
     std::thread::sleep(2 * TIMEOUT);
@@ -156,4 +162,47 @@ async fn long_replies_do_not_wait_for_each_other() {
     for xid in 1..=ASKED {
         assert_eq!(reply().xid, xid);
     }
+}
+
+/// K5: a request that came while the engine stopped was answered, so that its client took the server for
+/// one that goes on. Seen to fail without the closing at the stop.
+#[tokio::test]
+async fn k5_what_comes_after_the_stop_is_not_answered() {
+    let engine = Engine::builder().start().await.unwrap();
+    let client = come(&engine, None);
+    answer(&client);
+    let nodes = engine.stats().nodes;
+    let let_go = hold(&engine);
+    let acl = Acl { permissions: Permissions::ALL, scheme: "world".into(), id: "anyone".into() };
+    let (path, data) = ("/late".to_owned(), Bytes::new().into());
+    let mut create = BytesMut::new();
+    Request::Create(CreateRequest { path, data, acl: vec![acl], flags: 0 }).encode(1, &mut create);
+    let id = ConnectionId(1);
+    for event in [Event::Stop, Event::Frames(id, vec![create.freeze()])] {
+        assert!(engine.shared.events.send(event).is_ok());
+    }
+    drop(let_go);
+    assert_eq!(rest(&client), 0, "a reply");
+    engine.stopped().await.unwrap();
+    assert_eq!(engine.stats().nodes, nodes);
+}
+
+/// K5: clients waited for the end of their connections until the data directory had been given up, which
+/// takes what a disk takes. Seen to fail (the connection stays open) without the closing at the stop.
+#[tokio::test]
+async fn k5_connections_end_at_the_stop_and_not_with_the_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = Engine::builder().data_dir(dir.path()).start().await.unwrap();
+    let client = come(&engine, None);
+    answer(&client);
+    let disk = engine.shared.pipeline.hold_disk();
+    assert!(engine.shared.events.send(Event::Stop).is_ok());
+    assert_eq!(rest(&client), 0);
+    drop(disk);
+    engine.stopped().await.unwrap();
+}
+
+/// How many bytes come before the end of the connection.
+fn rest(mut stream: &TcpStream) -> usize {
+    stream.read_to_end(&mut Vec::new()).unwrap()
 }
