@@ -30,12 +30,14 @@ enum Task {
     },
     /// Copy a data directory as of one moment, while an engine runs on it or not
     ///
+    /// The directory in which the copy is made must exist, and must not be the data directory itself.
+    ///
     /// To use it, restore it. An engine that is started on the copy itself gives fencing tokens again
     /// that were given since.
     Backup {
         /// The data directory
         dir: PathBuf,
-        /// The copy; it must not exist yet
+        /// The copy; it must not exist yet, and is made outside of the data directory
         to: PathBuf,
     },
     /// Make a data directory of a backup, or of a plain copy, which stays as it is
@@ -154,9 +156,13 @@ fn describe(report: &Report) -> String {
 }
 
 fn backup(global: &Global, dir: &Path, to: &Path) -> Result<(), Failure> {
-    // An engine that runs says the same, but not as what kind of error.
+    // An engine that runs says the same of these, but not as what kind of error.
     if to.exists() {
         return Err(StorageError::Exists { path: to.to_owned() }.into());
+    }
+    let parent = to.parent().filter(|parent| *parent != Path::new(""));
+    if parent.is_some_and(|parent| !parent.exists()) {
+        return Err(StorageError::NoParent { path: to.to_owned() }.into());
     }
     let backup = lockkeeper_engine::backup(dir, to).map_err(failure)?;
     if global.json {

@@ -208,13 +208,15 @@ impl From<StorageError> for Failure {
 
 fn exit_of_storage(error: &StorageError) -> Exit {
     match error {
-        StorageError::NoDirectory { .. } => Exit::Usage,
+        StorageError::NoDirectory { .. } | StorageError::NoData { .. } => Exit::Usage,
         StorageError::InUse { .. } => Exit::Taken,
         StorageError::Newer { .. } | StorageError::Damaged { .. } => Exit::Data,
         StorageError::NotADirectory { .. }
         | StorageError::NotCreated { .. }
         | StorageError::NotWritable { .. }
         | StorageError::Exists { .. }
+        | StorageError::NoParent { .. }
+        | StorageError::Within { .. }
         | StorageError::ZooKeeper { .. } => Exit::CannotCreate,
         _ => Exit::Disk,
     }

@@ -19,7 +19,7 @@ pub struct Backup {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BackupError {
-    /// The engine keeps everything in memory, or the directory has no data yet.
+    /// The engine keeps everything in memory.
     #[error("there is no data on a disk, so there is nothing to back up")]
     NothingKept,
     /// The engine has ended.

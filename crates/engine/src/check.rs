@@ -9,7 +9,7 @@ use lockkeeper_wire::Zxid;
 use crate::clock::SystemEntropy;
 use crate::commit::tree_table;
 use crate::storage::Storage;
-use crate::{StartError, clock};
+use crate::{StartError, StorageError, clock};
 
 /// What [`check`] has found in a data directory that an engine would start with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ use crate::{StartError, clock};
 pub struct Report {
     /// The directory.
     pub path: PathBuf,
-    /// The length of the database file, in bytes; 0 if there is none yet.
+    /// The length of the database file, in bytes.
     pub file_bytes: u64,
     /// Whether the last engine ended without an orderly end. The next start drops a commit that
     /// was under way; what was acknowledged is there.
@@ -37,39 +37,30 @@ pub struct Report {
 }
 
 /// Checks a data directory: every page of the file, every record, and whether they fit together.
-/// Changes nothing in it. No engine may be using it.
+/// Writes nothing, so the directory may be on a medium that cannot be written. No engine may be using it.
 ///
 /// Reads all of it and takes as much memory as an engine with it would.
 ///
 /// # Errors
-/// What an engine would refuse to start with: the error names the file and the choices.
+/// What an engine would refuse to start with: the error names the file and the choices. And
+/// [`StorageError::NoData`] if there is no data of an engine, which one would start empty on.
 pub fn check(dir: impl AsRef<Path>) -> Result<Report, StartError> {
     let path = dir.as_ref();
-    let mut report = Report {
-        path: path.to_path_buf(),
-        file_bytes: 0,
-        after_crash: false,
-        free_pages_wrong: false,
-        nodes: 0,
-        ephemerals: 0,
-        sessions: 0,
-        last_zxid: Zxid(0),
-        data_bytes: 0,
-    };
-    let Some((storage, repairs)) = Storage::inspect(path)? else {
-        return Ok(report);
-    };
+    let (storage, repairs) =
+        Storage::inspect(path)?.ok_or_else(|| StorageError::NoData { path: path.to_path_buf() })?;
     let server = restore(Config::default(), Some(path), &storage)?;
     let stats = server.stats();
-    report.file_bytes = path.join("lockkeeper.redb").metadata().map_or(0, |meta| meta.len());
-    report.after_crash = repairs.after_crash;
-    report.free_pages_wrong = repairs.free_pages;
-    report.nodes = stats.nodes;
-    report.ephemerals = stats.ephemerals;
-    report.sessions = stats.sessions;
-    report.last_zxid = stats.last_zxid;
-    report.data_bytes = stats.data_bytes;
-    Ok(report)
+    Ok(Report {
+        path: path.to_path_buf(),
+        file_bytes: path.join("lockkeeper.redb").metadata().map_or(0, |meta| meta.len()),
+        after_crash: repairs.after_crash,
+        free_pages_wrong: repairs.free_pages,
+        nodes: stats.nodes,
+        ephemerals: stats.ephemerals,
+        sessions: stats.sessions,
+        last_zxid: stats.last_zxid,
+        data_bytes: stats.data_bytes,
+    })
 }
 
 /// The server whose state a storage holds.
@@ -99,9 +90,6 @@ pub(crate) fn restore(
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = self.path.display();
-        if self.file_bytes == 0 {
-            return write!(f, "{path}: no data yet; an engine would start empty");
-        }
         writeln!(f, "{path}: whole, {} bytes on disk", self.file_bytes)?;
         writeln!(f, "  {} nodes, {} of them ephemeral", self.nodes, self.ephemerals)?;
         writeln!(f, "  {} bytes of paths and data", self.data_bytes)?;

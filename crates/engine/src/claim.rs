@@ -1,55 +1,91 @@
-//! Whether the data directory is still this engine's.
+//! Whether the data directory is still this engine's, and has its files.
 //!
 //! The lock on `LOCK` keeps other engines out of the directory for as long as its name leads to the
 //! same file. When somebody removes the directory, or moves another one to its place, a second
-//! engine starts there and grants what this one has granted already. So this one looks, once a
+//! engine starts there and grants what this one has granted already. And when somebody removes a
+//! file of the data, this engine goes on writing to what nobody will ever read. So it looks, once a
 //! second, and stops.
 
+use std::collections::BTreeSet;
+use std::fs::read_dir;
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{DirEntryExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::sleep;
 
+use crate::error::EngineError;
+use crate::storage::is_data;
 use crate::tree_loop::Event;
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// The directory's lock file, as it was when the engine took it.
+/// The directory's lock file and the files of the data, as they were when the engine took it.
 pub(crate) struct Claim {
     directory: PathBuf,
-    file: (u64, u64),
+    lock: (u64, u64),
+    /// By their inodes: logs change their names. None is made while the engine runs.
+    data: BTreeSet<u64>,
 }
 
 impl Claim {
-    /// To be called while the lock is held; `None` if the file is gone already, or does not tell.
+    /// To be called while the lock is held and all files are there; `None` if the lock is gone
+    /// already, or does not tell.
     pub(crate) fn on(directory: &Path) -> Option<Self> {
-        let file = identity(directory).ok()?;
-        Some(Self { directory: directory.to_owned(), file })
+        let lock = identity(directory).ok()?;
+        // A directory that cannot be listed is watched by its lock alone.
+        let data = data_files(directory).unwrap_or_default();
+        Some(Self { directory: directory.to_owned(), lock, data })
     }
 
     /// Any other trouble than a missing or another file is no reason to stop: it passes, or commits
     /// meet it too.
-    fn is_lost(&self) -> bool {
+    fn is_displaced(&self) -> bool {
         match identity(&self.directory) {
-            Ok(found) => found != self.file,
+            Ok(found) => found != self.lock,
             Err(e) => matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory),
         }
     }
 
+    fn lacks_data(&self) -> bool {
+        data_files(&self.directory).is_ok_and(|found| !self.data.is_subset(&found))
+    }
+
     /// Tells the tree thread when it is lost.
     pub(crate) async fn watch(self, events: UnboundedSender<Event>) {
-        while !self.is_lost() {
+        let mut lacked_data = false;
+        let path = self.directory.clone();
+        let reason = loop {
+            if self.is_displaced() {
+                break EngineError::Displaced { path };
+            }
+            // Twice in a row: a log that is just getting another name may be in no listing.
+            let lacks_data = self.lacks_data();
+            if lacks_data && lacked_data {
+                break EngineError::DataRemoved { path };
+            }
+            lacked_data = lacks_data;
             sleep(INTERVAL).await;
-        }
+        };
         // Without a tree thread there is nothing left to stop.
-        let _ = events.send(Event::Displaced(self.directory));
+        let _ = events.send(Event::Deprived(reason));
     }
 }
 
 fn identity(directory: &Path) -> io::Result<(u64, u64)> {
     let meta = std::fs::metadata(directory.join("LOCK"))?;
     Ok((meta.dev(), meta.ino()))
+}
+
+fn data_files(directory: &Path) -> io::Result<BTreeSet<u64>> {
+    let mut found = BTreeSet::new();
+    for entry in read_dir(directory)? {
+        let entry = entry?;
+        if entry.file_name().to_str().is_some_and(is_data) {
+            found.insert(entry.ino());
+        }
+    }
+    Ok(found)
 }

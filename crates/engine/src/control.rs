@@ -4,6 +4,7 @@
 //! reach. A line with an absolute path asks for a backup there; a line that begins with `ok` or
 //! `error` answers.
 
+use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::net::UnixStream as BlockingStream;
@@ -21,7 +22,7 @@ use crate::storage::{Snapshots, Storage};
 use crate::unix_socket::{PRIVATE, SocketFile, listen_at};
 
 const NAME: &str = "CONTROL";
-/// The longest line, in bytes: a path and its end.
+/// The longest line, in bytes: a path, as long as the operating system takes one, and its end.
 const MAX_LINE: u64 = 4_200;
 /// How long a question may take to arrive.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -49,21 +50,27 @@ pub(crate) async fn serve(listener: UnixListener, snapshots: Snapshots) {
         let mut line = Vec::new();
         let mut limited = tokio::io::BufReader::new(read.take(MAX_LINE));
         match timeout(PATIENCE, limited.read_until(b'\n', &mut line)).await {
-            Ok(Ok(count)) if count > 0 && line.ends_with(b"\n") => {}
+            Ok(Ok(count)) if count > 0 => {}
             _ => continue,
         }
-        line.pop();
-        let target = PathBuf::from(std::ffi::OsString::from_vec(line));
-        let answer = match is_owner {
-            true => match copy(&snapshots, target).await {
+        let answer = match (is_owner, target_of(line)) {
+            (true, Some(target)) => match copy(&snapshots, target).await {
                 Ok(records) => format!("ok {records}\n"),
                 Err(e) => format!("error {e}\n"),
             },
-            false => "error the engine belongs to another user\n".to_owned(),
+            (true, None) => "error ask with a line that is an absolute path\n".to_owned(),
+            (false, _) => "error the engine belongs to another user\n".to_owned(),
         };
         // Whoever asked may be gone; the backup is there.
         let _ = write.write_all(answer.as_bytes()).await;
     }
+}
+
+/// Where a copy is asked for. A relative path means one place to who asks and another to the engine.
+fn target_of(mut line: Vec<u8>) -> Option<PathBuf> {
+    let is_whole = line.pop() == Some(b'\n');
+    let target = PathBuf::from(OsString::from_vec(line));
+    (is_whole && target.is_absolute()).then_some(target)
 }
 
 /// Whether the other end is this user or root: a copy is written with the engine's permissions.
@@ -95,6 +102,11 @@ pub(crate) async fn copy(snapshots: &Snapshots, target: PathBuf) -> Result<u64, 
 pub fn backup(data_dir: impl AsRef<Path>, target: impl AsRef<Path>) -> Result<Backup, BackupError> {
     let (data_dir, target) = (data_dir.as_ref(), target.as_ref());
     let path = std::path::absolute(target).map_err(|e| StorageError::io(target, e))?;
+    // A slash at the end would be taken for a name in the directory.
+    let path: PathBuf = path.components().collect();
+    if path.as_os_str().as_bytes().contains(&b'\n') {
+        return Err(BackupError::Refused("a backup's path cannot have a line break".to_owned()));
+    }
     let records = match BlockingStream::connect(data_dir.join(NAME)) {
         Ok(stream) => ask(stream, &path)?,
         // Nobody listens: either there is no engine, or opening tells which process it is.
@@ -120,7 +132,8 @@ fn ask(mut stream: BlockingStream, target: &Path) -> Result<u64, BackupError> {
 }
 
 fn copy_unused(data_dir: &Path, target: &Path) -> Result<u64, BackupError> {
-    let (storage, _) = Storage::inspect(data_dir)?.ok_or(BackupError::NothingKept)?;
+    let (storage, _) = Storage::inspect(data_dir)?
+        .ok_or_else(|| StorageError::NoData { path: data_dir.to_path_buf() })?;
     let snapshots = storage.snapshots().ok_or(BackupError::NothingKept)?;
     Ok(snapshots.copy_to(target).ok_or(BackupError::Ended)??)
 }

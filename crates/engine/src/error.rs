@@ -165,6 +165,18 @@ pub enum EngineError {
         path: PathBuf,
     },
 
+    /// A file of the data was removed or replaced while the engine ran. Nobody would find what it
+    /// writes to the file that it still has, so it grants nothing any more.
+    #[error(
+        "the engine stopped: a file of the data in {} was removed or replaced while it ran: put it \
+         back if it was moved away, or restore the directory from a backup",
+        .path.display()
+    )]
+    DataRemoved {
+        /// The data directory.
+        path: PathBuf,
+    },
+
     /// A thread of the engine panicked.
     #[error("the engine stopped because of a bug in it: see the panic message, and report it")]
     Panicked,

@@ -12,7 +12,7 @@ use lockkeeper_wire::Zxid;
 use crate::check;
 use crate::commit::add;
 use crate::floor::{Floor, Record, real_path};
-use crate::storage::{Batch, Draft, OwnedDirectory, QuietTime, Storage, mark_restored};
+use crate::storage::{Batch, Draft, OwnedDirectory, QuietTime, Repairs, Storage, mark_restored};
 use crate::succession::start_above;
 use crate::{Durability, StartError, StorageError, clock};
 
@@ -121,7 +121,7 @@ pub fn restore(
         return Err(RestoreFailure::Within { path: target, backup: backup.to_path_buf() });
     }
     // Before anything is touched: a backup that cannot be read replaces nothing.
-    let (source, mut server) = read(backup)?;
+    let (source, mut server) = read(backup, Storage::inspect)?;
     let old = Old::claim(&target, existing)?;
     // One restore at a time.
     let mut floor = Floor::claim(&target)?;
@@ -158,10 +158,12 @@ pub fn restore(
     })
 }
 
+type Inspect = fn(&Path) -> Result<Option<(Storage, Repairs)>, StorageError>;
+
 /// A directory that no engine uses, and the server whose state it holds.
-fn read(dir: &Path) -> Result<(Storage, Server), RestoreFailure> {
+fn read(dir: &Path, inspect: Inspect) -> Result<(Storage, Server), RestoreFailure> {
     let (storage, _) =
-        Storage::inspect(dir)?.ok_or_else(|| RestoreFailure::Empty { path: dir.to_path_buf() })?;
+        inspect(dir)?.ok_or_else(|| RestoreFailure::Empty { path: dir.to_path_buf() })?;
     let server = check::restore(Config::default(), Some(dir), &storage)?;
     Ok((storage, server))
 }
@@ -218,7 +220,7 @@ impl Old {
         if !["FORMAT", "lockkeeper.redb"].iter().any(|name| target.join(name).exists()) {
             return Err(RestoreFailure::Foreign { path: target.to_path_buf() });
         }
-        match read(target) {
+        match read(target, Storage::inspect_owned) {
             Ok((storage, server)) => {
                 let (_storage, server) = (Box::new(storage), Box::new(server));
                 Ok(Self::Readable { _storage, server })

@@ -32,7 +32,7 @@ use redb::{
 use self::batch::Outcome;
 pub(crate) use self::batch::{Batch, Table};
 use self::dir::{DataDir, State};
-pub(crate) use self::dir::{OwnedDirectory, create_private, sync_parent};
+pub(crate) use self::dir::{OwnedDirectory, create_private, is_data, sync_parent};
 use self::disk::{DiskFile, Wrap};
 pub use self::error::StorageError;
 use self::journal::{Applied, Journal, Live, LogDir, Tail};
@@ -321,7 +321,7 @@ impl OpenDisk {
         for table in Table::ALL {
             self.load_table(transaction, table, &mut visit)?;
         }
-        Ok(())
+        Ok(self.dir.check_undisturbed()?)
     }
 
     fn load_table<E: From<StorageError>>(

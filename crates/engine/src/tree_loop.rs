@@ -5,7 +5,6 @@
 //! the tree without waking another thread. It waits for a sync only if that is short; see `commit`.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -62,8 +61,8 @@ pub(crate) enum Event {
     DropConnections(oneshot::Sender<()>),
     /// The owner of the engine asks for its end.
     Stop,
-    /// This data directory is not the engine's any more.
-    Displaced(PathBuf),
+    /// The data directory, or a file in it, is not the engine's any more.
+    Deprived(EngineError),
     /// The commit thread has ended: in order, by an error, or by a panic.
     CommitEnded(Result<(), EngineError>),
 }
@@ -302,7 +301,7 @@ impl TreeLoop {
                 // Not in the place of a failure in the same round: there is nobody left to wait for.
                 self.ending.get_or_insert(Ok(()));
             }
-            Event::Displaced(path) => self.ending = Some(Err(EngineError::Displaced { path })),
+            Event::Deprived(reason) => self.ending = Some(Err(reason)),
             Event::CommitEnded(result) => {
                 self.ending = Some(result.and(Err(EngineError::Panicked)));
             }

@@ -20,6 +20,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
+use lockkeeper_engine::{StartError, StorageError};
 use nix::unistd::{Gid, Group};
 
 use super::control::{self, Asked};
@@ -238,7 +239,10 @@ pub(super) fn disable() -> Result<bool, Failure> {
         answer.wait_for_end()?;
     }
     if trust::look(&home.data().join("FORMAT"))?.is_some() {
-        sessions = lockkeeper_engine::check(home.data())?.sessions;
+        sessions = match lockkeeper_engine::check(home.data()) {
+            Err(StartError::Storage(StorageError::NoData { .. })) => 0,
+            report => report?.sessions,
+        };
     }
     if let Err(failure) = check_deserted(sessions) {
         drop(lock);

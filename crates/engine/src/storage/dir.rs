@@ -30,8 +30,9 @@ const CREATING: &str = " creating";
 #[derive(Debug)]
 pub(super) struct DataDir {
     path: PathBuf,
-    /// The lock is the operating system's, so that it cannot outlive the process.
-    lock: File,
+    /// The lock is the operating system's, so that it cannot outlive the process. `None` if the
+    /// directory is only looked at and no engine has been on it: a backup.
+    lock: Option<File>,
 }
 
 /// What a claimed directory holds.
@@ -54,7 +55,7 @@ pub(crate) struct OwnedDirectory {
 impl OwnedDirectory {
     /// Locks a directory that exists, whatever is in it.
     pub(crate) fn claim(path: &Path) -> Result<Self, StorageError> {
-        Ok(Self { _dir: DataDir { path: path.to_path_buf(), lock: lock(path)? } })
+        Ok(Self { _dir: DataDir { path: path.to_path_buf(), lock: Some(lock(path)?) } })
     }
 }
 
@@ -62,9 +63,27 @@ impl DataDir {
     /// Creates the directory if need be, locks it and checks its format.
     pub(super) fn claim(path: &Path) -> Result<(DataDir, State), StorageError> {
         create_private(path)?;
-        let dir = DataDir { path: path.to_path_buf(), lock: lock(path)? };
+        let dir = DataDir { path: path.to_path_buf(), lock: Some(lock(path)?) };
         let state = dir.check_format()?;
         Ok((dir, state))
+    }
+
+    /// Keeps engines out of a directory that exists, and checks its format. Writes nothing, so that
+    /// it works on a medium that cannot be written.
+    pub(super) fn look_at(path: &Path) -> Result<(DataDir, State), StorageError> {
+        let dir = DataDir { path: path.to_path_buf(), lock: lock_for_reading(path)? };
+        let state = dir.check_format()?;
+        Ok((dir, state))
+    }
+
+    /// Refuses what was read while an engine came to a directory that had no lock.
+    pub(super) fn check_undisturbed(&self) -> Result<(), StorageError> {
+        if self.lock.is_none()
+            && let Some(mut file) = open_lock(&self.path)?
+        {
+            return Err(StorageError::InUse { path: self.path.clone(), pid: read_pid(&mut file) });
+        }
+        Ok(())
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -159,7 +178,8 @@ impl Drop for DataDir {
     /// thread is just starting shares the open file, and with it the lock, until it has become
     /// the other program.
     fn drop(&mut self) {
-        if let Err(e) = self.lock.unlock() {
+        let Some(lock) = &self.lock else { return };
+        if let Err(e) = lock.unlock() {
             tracing::warn!(dir = %self.path.display(), "the data directory stays locked until this process ends: {e}");
         }
     }
@@ -176,6 +196,12 @@ fn parse_format(text: &str) -> Option<(u32, State)> {
             found => Some((found, State::Existing)),
         },
     }
+}
+
+/// Whether a file of this name is needed at the next start, and is there for as long as an engine
+/// runs. The number of a log may change.
+pub(crate) fn is_data(name: &str) -> bool {
+    matches!(name, "FORMAT" | "lockkeeper.redb" | "acknowledged") || name.starts_with("commits.")
 }
 
 pub(super) fn write_synced(path: &Path, contents: &[u8]) -> io::Result<()> {
@@ -224,6 +250,30 @@ fn lock(dir: &Path) -> Result<File, StorageError> {
     Ok(file)
 }
 
+/// Shares the lock with others who only read; `None` if no engine has ever been here.
+fn lock_for_reading(dir: &Path) -> Result<Option<File>, StorageError> {
+    let Some(mut file) = open_lock(dir)? else {
+        return Ok(None);
+    };
+    match file.try_lock_shared() {
+        Ok(()) => Ok(Some(file)),
+        Err(TryLockError::WouldBlock) => {
+            Err(StorageError::InUse { path: dir.to_path_buf(), pid: read_pid(&mut file) })
+        }
+        Err(TryLockError::Error(e)) => Err(StorageError::io(&dir.join("LOCK"), e)),
+    }
+}
+
+/// The lock file as it is, to be read only.
+fn open_lock(dir: &Path) -> Result<Option<File>, StorageError> {
+    let path = dir.join("LOCK");
+    match File::open(&path) {
+        Ok(file) => Ok(Some(file)),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(StorageError::io(&path, e)),
+    }
+}
+
 fn read_pid(file: &mut File) -> Option<u32> {
     let mut text = String::new();
     file.read_to_string(&mut text).ok()?;
@@ -238,7 +288,7 @@ mod tests {
     fn a_shared_descriptor_does_not_keep_the_directory_locked() {
         let path = tempfile::TempDir::new().unwrap();
         let (dir, _) = DataDir::claim(path.path()).unwrap();
-        let inherited_by_a_child = dir.lock.try_clone().unwrap();
+        let inherited_by_a_child = dir.lock.as_ref().unwrap().try_clone().unwrap();
         drop(dir);
         DataDir::claim(path.path()).unwrap();
         drop(inherited_by_a_child);

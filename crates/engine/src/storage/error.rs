@@ -45,6 +45,33 @@ pub enum StorageError {
         path: PathBuf,
     },
 
+    /// There is nothing of an engine in the directory, or nothing that was ever finished.
+    #[error("{} has no data of an engine: give the data directory of one", .path.display())]
+    NoData {
+        /// The directory.
+        path: PathBuf,
+    },
+
+    /// A backup is put into a directory that exists.
+    #[error("the directory in which {} is to be made does not exist: make it first", .path.display())]
+    NoParent {
+        /// The path as it was given.
+        path: PathBuf,
+    },
+
+    /// A backup within its original would be lost with it.
+    #[error(
+        "{} is within {}, which is to be copied: choose a place outside of it",
+        .path.display(),
+        .original.display()
+    )]
+    Within {
+        /// The path as it was given.
+        path: PathBuf,
+        /// The data directory.
+        original: PathBuf,
+    },
+
     /// A backup is never written over something.
     #[error("{} exists already: give a path that does not, or move that away", .path.display())]
     Exists {
@@ -92,7 +119,11 @@ pub enum StorageError {
     },
 
     /// No room is left.
-    #[error("no space is left for {}: free some on that disk and restart the engine", .path.display())]
+    #[error(
+        "no space is left for {} ({source}): free some on that disk, or raise the limit of file sizes, \
+         and restart the engine",
+        .path.display()
+    )]
     Full {
         /// The file or directory that could not grow.
         path: PathBuf,

@@ -27,13 +27,25 @@ impl Storage {
     ///
     /// Nothing must be committed to it.
     pub(crate) fn inspect(dir: &Path) -> Result<Option<(Self, Repairs)>, StorageError> {
+        Self::inspect_by(dir, DataDir::look_at)
+    }
+
+    /// [`Storage::inspect`] of a directory that is to be replaced: nobody else may use it until then.
+    pub(crate) fn inspect_owned(dir: &Path) -> Result<Option<(Self, Repairs)>, StorageError> {
+        Self::inspect_by(dir, DataDir::claim)
+    }
+
+    fn inspect_by(
+        dir: &Path,
+        open: fn(&Path) -> Result<(DataDir, State), StorageError>,
+    ) -> Result<Option<(Self, Repairs)>, StorageError> {
         if !dir.is_dir() {
             // Claiming it would make it.
             let missing = std::io::ErrorKind::NotFound.into();
             return Err(StorageError::io(dir, missing));
         }
         let logs = LogDir::new(dir, plain())?;
-        let (dir, state) = DataDir::claim(dir)?;
+        let (dir, state) = open(dir)?;
         if state == State::New {
             return Ok(None);
         }
@@ -80,14 +92,35 @@ impl Snapshots {
 }
 
 fn copy(open: &OpenDisk, target: &Path) -> Result<u64, StorageError> {
-    let failed = |e| StorageError::io(target, e);
-    if target.try_exists().map_err(failed)? {
-        return Err(StorageError::Exists { path: target.to_path_buf() });
-    }
+    check_place(open.dir.path(), target)?;
     let draft = Draft::beside(target)?;
     let records = fill(open, draft.path())?;
     draft.put_in_place(target)?;
     Ok(records)
+}
+
+/// Refuses a place for a copy that is taken, has no parent, or is within what is copied: an engine
+/// that is restored or replaced would take its backups with it.
+fn check_place(original: &Path, target: &Path) -> Result<(), StorageError> {
+    let failed = |e| StorageError::io(target, e);
+    if target.try_exists().map_err(failed)? {
+        return Err(StorageError::Exists { path: target.to_path_buf() });
+    }
+    let parent = match target.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    };
+    let parent = match parent.canonicalize() {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            return Err(StorageError::NoParent { path: target.to_path_buf() });
+        }
+        parent => parent.map_err(failed)?,
+    };
+    let original = original.canonicalize().map_err(|e| StorageError::io(original, e))?;
+    match parent.starts_with(&original) {
+        true => Err(StorageError::Within { path: target.to_path_buf(), original }),
+        false => Ok(()),
+    }
 }
 
 /// A directory that is being made beside its place; removed on drop, unless it was put there.

@@ -149,6 +149,20 @@ async fn an_engine_whose_directory_was_removed_stops_and_leaves_its_successor_al
     lockkeeper_engine::backup(home.join("data"), dir.path().join("copy")).unwrap();
 }
 
+/// Symptom: an engine went on acknowledging what it wrote to a file that had no name any more.
+#[tokio::test]
+async fn an_engine_of_which_a_data_file_was_removed_stops() {
+    for name in ["lockkeeper.redb", "acknowledged", "commits.1", "FORMAT"] {
+        let dir = tempfile::tempdir().unwrap();
+        let engine = start(dir.path()).await;
+        Client::connect(&engine, LONG).create("/a", CreateMode::Persistent).unwrap();
+        std::fs::remove_file(dir.path().join(name)).unwrap();
+        let ended = tokio::time::timeout(PATIENCE, engine.stopped()).await;
+        let ended = ended.unwrap_or_else(|_| panic!("it goes on without {name}")).unwrap_err();
+        assert!(matches!(&ended, EngineError::DataRemoved { path } if *path == dir.path()));
+    }
+}
+
 /// S3, S4: a failed commit was answered, or the engine went on after it.
 #[tokio::test]
 async fn s4_after_a_storage_error_nothing_is_answered_and_the_reason_is_told() {

@@ -1,5 +1,8 @@
 //! Looking after a data directory: checking it, copying it, and a disk that is full.
 
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -24,7 +27,6 @@ fn files(dir: &Path) -> Vec<(String, Vec<u8>)> {
         .read_dir()
         .unwrap()
         .map(|entry| entry.unwrap())
-        .filter(|entry| entry.file_name() != "LOCK")
         .map(|entry| {
             (entry.file_name().into_string().unwrap(), std::fs::read(entry.path()).unwrap())
         })
@@ -57,9 +59,99 @@ async fn a_check_tells_what_is_there_and_changes_nothing() {
     let error = check(dir.path().join("missing")).unwrap_err().to_string();
     assert!(error.contains("missing"), "{error}");
     assert!(!dir.path().join("missing").exists());
-    std::fs::create_dir(dir.path().join("empty")).unwrap();
-    let empty = check(dir.path().join("empty")).unwrap();
-    assert!(empty.to_string().ends_with("no data yet; an engine would start empty"));
+}
+
+/// Symptom: `check` and `backup` of a wrong directory, such as `/etc`, left a file `LOCK` there, and
+/// the check said that it was in order.
+#[test]
+fn a_directory_without_data_is_no_data_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    let empty = dir.path().join("empty");
+    std::fs::create_dir(&empty).unwrap();
+    let error = check(&empty).unwrap_err();
+    assert!(matches!(error, StartError::Storage(StorageError::NoData { .. })), "{error}");
+    let error = lockkeeper_engine::backup(&empty, dir.path().join("copy")).unwrap_err();
+    assert!(matches!(error, BackupError::Storage(StorageError::NoData { .. })), "{error}");
+    assert!(files(&empty).is_empty());
+}
+
+/// Symptom: a check made `LOCK` in a backup, and failed where it could not.
+#[tokio::test]
+async fn what_is_only_read_need_not_be_writable() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = SmallDisk::mount();
+    let medium = disk.as_ref().map_or(dir.path(), |disk| disk.0.path());
+    let (data, copy) = (medium.join("data"), medium.join("copy"));
+    let engine = start(&data).await;
+    Client::connect(&engine, LONG).create("/a", CreateMode::Persistent).unwrap();
+    engine.backup(&copy).await.unwrap();
+    engine.stop().await.unwrap();
+    match &disk {
+        Some(disk) => disk.protect(),
+        None => println!("in part: this user cannot mount a medium that cannot be written"),
+    }
+
+    let before = (files(&data), files(&copy));
+    for read in [&data, &copy] {
+        assert_eq!(check(read).unwrap().nodes, 5);
+        let again = dir.path().join("again").join(read.file_name().unwrap());
+        std::fs::create_dir_all(again.parent().unwrap()).unwrap();
+        lockkeeper_engine::backup(read, again).unwrap();
+    }
+    assert!((files(&data), files(&copy)) == before);
+}
+
+/// Symptom: a backup was made within its own original, and with all directories that it lacked.
+#[tokio::test]
+async fn a_backup_has_a_parent_that_is_not_its_original() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let engine = start(&data).await;
+    std::os::unix::fs::symlink(&data, dir.path().join("link")).unwrap();
+    let refused = [
+        ("no/parent", "does not exist: make it first"),
+        ("data/copy", "is within"),
+        ("link/copy", "is within"),
+        ("data", "exists already"),
+        ("a\nb", "line break"),
+    ];
+    for (target, why) in refused {
+        let target = dir.path().join(target);
+        let error = lockkeeper_engine::backup(&data, &target).unwrap_err().to_string();
+        assert!(error.contains(why), "{error}");
+        if why != "line break" {
+            let error = engine.backup(&target).await.unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+        }
+    }
+    engine.stop().await.unwrap();
+    for (target, why) in refused {
+        let error = lockkeeper_engine::backup(&data, dir.path().join(target)).unwrap_err();
+        assert!(error.to_string().contains(why), "{error}");
+    }
+    assert!(!dir.path().join("no").exists() && !dir.path().join("a").exists());
+    lockkeeper_engine::backup(&data, dir.path().join("copy/")).unwrap();
+    assert_eq!(check(dir.path().join("copy")).unwrap().nodes, 4);
+}
+
+/// Symptom: a relative path was taken as one of the engine's working directory.
+#[tokio::test]
+async fn what_asks_the_control_socket_for_nonsense_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = start(dir.path()).await;
+    let long = format!("/{}\n", "x".repeat(10_000));
+    for question in ["copy\n", "\n", "../copy\n", "/no/end", &long] {
+        let mut stream = UnixStream::connect(dir.path().join("CONTROL")).unwrap();
+        // The engine does not read on after what is too long.
+        let _ = stream.write_all(question.as_bytes());
+        stream.shutdown(Shutdown::Write).unwrap();
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        let answer = String::from_utf8(answer).unwrap();
+        assert_eq!(answer, "error ask with a line that is an absolute path\n", "{question}");
+    }
+    assert!(!std::path::Path::new("copy").exists());
+    engine.stop().await.unwrap();
 }
 
 #[tokio::test]
@@ -179,6 +271,12 @@ impl SmallDisk {
             Ok(output) if output.status.success() => Some(Self(dir)),
             _ => None,
         }
+    }
+
+    /// Makes it one that cannot be written.
+    fn protect(&self) {
+        let mut mount = Command::new("mount");
+        assert!(mount.args(["-o", "remount,ro"]).arg(self.0.path()).status().unwrap().success());
     }
 }
 
