@@ -152,9 +152,9 @@ fn a_wrong_configuration_is_told_with_its_line() -> Result<()> {
     let home = Home::new()?;
     home.ends("serve --config zoo.cfg")?.complains(78, &["zoo.cfg", "No such file"]);
     fs::write(home.folder().join("zoo.cfg"), "tickTime=2000\nwhat is this\n")?;
-    home.ends("serve --config zoo.cfg")?.complains(78, &["zoo.cfg, line 2", "what is this"]);
+    home.ends("serve --config zoo.cfg")?.complains(78, &["zoo.cfg, line 2", "no setting"]);
     fs::write(home.folder().join("zoo.cfg"), "tickTime=soon\n")?;
-    home.ends("serve --config zoo.cfg")?.complains(78, &["zoo.cfg, line 1", "tickTime=soon"]);
+    home.ends("serve --config zoo.cfg")?.complains(78, &["zoo.cfg, line 1", "tickTime"]);
     Ok(())
 }
 
@@ -224,23 +224,41 @@ fn certificates_that_cannot_be_used_are_told() -> Result<()> {
 #[tokio::test]
 async fn a_file_for_a_real_zookeeper_starts_the_engine() -> Result<()> {
     let home = Home::new()?;
-    let text = "dataDir=zk\nclientPort=0\nclientPortAddress=127.0.0.1\nsecureClientPort=2281\n\
+    let text = "dataDir=zk\nclientPort=0\nclientPortAddress=127.0.0.1\n\
                 ssl.keyStore.location=/etc/zookeeper/server.jks\nssl.keyStore.password=secret\n\
                 4lw.commands.whitelist=stat,stmk\nautopurge.purgeInterval=1\n";
     fs::write(home.folder().join("zoo.cfg"), text)?;
     let (server, address) = served(&home, "configured", "--config zoo.cfg").await?;
     let log = server.stderr();
     for part in [
-        "line 5: ssl.keyStore.location (no PEM file) has no effect",
-        "line 6: ssl.keyStore.password has no effect",
-        "line 7: stmk in the whitelist has no effect",
-        "line 8: autopurge.purgeInterval has no effect",
-        "secureClientPort has no effect without a PEM file",
+        "line 4: ssl.keyStore.location (no PEM file) has no effect",
+        "line 5: ssl.keyStore.password has no effect",
+        "line 6: stmk in the whitelist has no effect",
+        "line 7: autopurge.purgeInterval has no effect",
     ] {
         assert!(log.contains(part), "{part}: {log}");
     }
     assert!(!log.contains("secret"), "{log}");
     assert!(talk(&address, "stat")?.contains("Zookeeper version"));
+    fs::write(home.folder().join("zoo.cfg"), format!("{text}secureClientPort=0\n"))?;
+    home.ends("serve --config zoo.cfg")?.complains(78, &["line 4", "keytool", "openssl pkcs12"]);
+    Ok(())
+}
+
+/// Symptom: signals were not heard before the engine was up.
+#[tokio::test]
+async fn it_can_be_stopped_while_it_starts() -> Result<()> {
+    let home = Home::new()?;
+    fs::create_dir(home.folder().join("data"))?;
+    // To read it takes as long as nobody writes to it.
+    let format = home.folder().join("data/FORMAT");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &format, 0o600.into())?;
+    let command = home.command("serve --listen 127.0.0.1:0 --data-dir data");
+    let mut server = Process::spawn("server", &command, home.folder())?;
+    let lock = home.folder().join("data/LOCK");
+    eventually("it has begun", || Ok(fs::metadata(&lock).is_ok_and(|meta| meta.len() > 0)))?;
+    server.signal(Signal::TERM)?;
+    assert_eq!(server.end(LIMIT).await?.code(), Some(0), "{}", server.tail());
     Ok(())
 }
 

@@ -10,6 +10,7 @@ use clap::Args;
 use lockkeeper_engine::{
     Builder, ClientCertificates, Durability, Engine, StartError, Tls, TlsError, read_pem,
 };
+use rustix::process::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 
 use self::limits::Limits;
@@ -130,10 +131,21 @@ impl std::fmt::Debug for SuperDigest {
 
 /// Serves until a signal or an error ends it.
 pub(crate) async fn serve(options: Options) -> Result<u8, Failure> {
+    let builder = builder(options)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(refused)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(refused)?;
     let mut hangup = signal(SignalKind::hangup()).map_err(refused)?;
-    let engine = builder(options)?.start().await.map_err(|error| match error {
+    // From here on a file that reaches its limit is an error of the disk, as a full one is.
+    let _file_size = signal(SignalKind::from_raw(Signal::XFSZ.as_raw())).map_err(refused)?;
+    // Large data takes its time. What was acknowledged is on the disk, so nothing is lost if the
+    // process ends meanwhile.
+    let started = tokio::select! {
+        started = builder.start() => started,
+        _ = interrupt.recv() => return Ok(Exit::Ok.code()),
+        _ = terminate.recv() => return Ok(Exit::Ok.code()),
+        _ = hangup.recv() => return Ok(Exit::Ok.code()),
+    };
+    let engine = started.map_err(|error| match error {
         StartError::Plaintext { .. } => Failure::from(error).advise("see --allow-plaintext"),
         error => Failure::from(error),
     })?;
@@ -160,6 +172,7 @@ fn builder(options: Options) -> Result<Builder, Failure> {
         Some(path) => ZooCfg::read(path)?,
         None => ZooCfg::default(),
     };
+    file.check_security(options.tls.cert.is_some())?;
     file.warn();
     let tls = options.tls.settings(&file)?;
     let mut listen = options.listen;

@@ -64,9 +64,15 @@ pub(crate) fn duration(duration: Duration) -> String {
     }
 }
 
-/// What others wrote is data: it must not move the cursor.
+/// What others wrote is data: it must not move the cursor, turn the direction of what follows, or
+/// begin a line.
 pub(crate) fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    text.chars().map(|c| if steers_the_terminal(c) { '\u{fffd}' } else { c }).collect()
+}
+
+fn steers_the_terminal(c: char) -> bool {
+    let turns = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    c.is_control() || turns || matches!(c, '\u{2028}' | '\u{2029}')
 }
 
 fn shorten(text: &str) -> String {
@@ -213,5 +219,9 @@ mod tests {
     #[test]
     fn what_others_wrote_does_not_reach_the_terminal_as_it_is() {
         assert_eq!(printable("a\u{1b}[2Jb\n"), "a\u{fffd}[2Jb\u{fffd}");
+        for c in ['\u{202e}', '\u{2066}', '\u{2069}', '\u{200f}', '\u{2028}', '\u{2029}'] {
+            assert_eq!(printable(&format!("a{c}b")), "a\u{fffd}b");
+        }
+        assert_eq!(printable("ä 漢 🔒"), "ä 漢 🔒");
     }
 }

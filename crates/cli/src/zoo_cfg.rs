@@ -1,6 +1,7 @@
 //! ZooKeeper's own configuration file, `zoo.cfg`.
 
-use std::fs;
+use std::fs::File;
+use std::io::{self, Read};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -9,6 +10,9 @@ use std::time::Duration;
 use lockkeeper_engine::{Builder, ClientCertificates};
 
 use crate::exit::{Exit, Failure};
+
+/// The longest file that is read, in bytes. What is longer is something else, such as a device.
+const LONGEST: u64 = 1024 * 1024;
 
 /// Where ZooKeeper's Prometheus provider listens if it is not told.
 const METRICS_PORT: u16 = 7000;
@@ -54,6 +58,8 @@ struct Secure {
     key_store: Store,
     trust_store: Store,
     client_auth: ClientAuth,
+    /// Restrictions that the engine does not know, with their lines.
+    unmet: Vec<(usize, String)>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -75,7 +81,7 @@ enum ClientAuth {
 impl ZooCfg {
     /// Reads a file.
     pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
-        let text = fs::read_to_string(path).map_err(|error| {
+        let text = read(path).map_err(|error| {
             let message = format!("cannot read {}: {error}", path.display());
             Failure::new(Exit::Config, message)
         })?;
@@ -115,8 +121,8 @@ impl ZooCfg {
         let (key, value) = line
             .split_once('=')
             .map(|(key, value)| (key.trim(), value.trim()))
-            .filter(|(key, _)| !key.is_empty() && !key.contains(char::is_whitespace))
-            .ok_or_else(|| format!("{line:?} is no setting; write it like clientPort=2181"))?;
+            .filter(|(key, _)| is_key(key))
+            .ok_or_else(|| "this is no setting; write it like clientPort=2181".to_owned())?;
         match key {
             "dataDir" if value.is_empty() => return Err("dataDir is empty".to_owned()),
             "dataDir" => self.data_dir = Some(value.into()),
@@ -141,6 +147,11 @@ impl ZooCfg {
             }
             "metricsProvider.httpHost" => self.metrics.host = Some(host(key, value)?),
             "metricsProvider.httpPort" => self.metrics.port = Some(parse(key, value)?),
+            provider if provider.starts_with("authProvider.") => known_provider(key, value)?,
+            "enforce.auth.enabled" | "sessionRequireClientSASLAuth" if value == "false" => {}
+            "enforce.auth.enabled" | "sessionRequireClientSASLAuth" | "requireClientAuthScheme" => {
+                return Err(format!("{key}: the engine would let in whom this keeps out"));
+            }
             other => {
                 if !self.secure.line(number, other, value)? {
                     self.ignored.push((number, other.to_owned()));
@@ -182,6 +193,39 @@ impl ZooCfg {
             ClientAuth::Need => ClientCertificates::Required,
         };
         Some((self.secure.trust_store.path()?, clients))
+    }
+
+    /// Refuses what was asked for to keep others out, and would not: nothing is served in plaintext,
+    /// or to anyone, instead. A certificate on the command line takes the place of the key store.
+    pub(crate) fn check_security(&self, has_certificate: bool) -> Result<(), Failure> {
+        let secure = &self.secure;
+        if secure.port.is_none() {
+            return Ok(());
+        }
+        let fail = |why: String| Err(Failure::new(Exit::Config, format!("{}: {why}", self.name)));
+        if let Some((line, key)) = secure.unmet.first() {
+            return fail(format!(
+                "line {line}: {key} cannot be honoured; take it out if it is not needed"
+            ));
+        }
+        if has_certificate {
+            return Ok(());
+        }
+        if secure.key_store.line == 0 {
+            let needed = "ssl.keyStore.location, a PEM file with the certificate and its key";
+            return fail(format!("secureClientPort needs {needed}"));
+        }
+        let shown = secure.client_auth != ClientAuth::None;
+        let stores = [
+            ("ssl.keyStore.location", &secure.key_store, true),
+            ("ssl.trustStore.location", &secure.trust_store, shown && secure.trust_store.line > 0),
+        ];
+        for (key, store, is_needed) in stores {
+            if is_needed && store.path().is_none() {
+                return fail(format!("line {}: {key}: {}", store.line, store.conversion()));
+            }
+        }
+        Ok(())
     }
 
     /// Names what has no effect in the log.
@@ -260,9 +304,15 @@ impl Secure {
                     "none" => ClientAuth::None,
                     "want" => ClientAuth::Want,
                     "need" => ClientAuth::Need,
-                    _ => return Err(format!("{key}={value}: write none, want or need")),
+                    _ => return Err(format!("{key}: write none, want or need")),
                 }
             }
+            "ssl.crl" | "ssl.ocsp" | "ssl.clientHostnameVerification" if value == "false" => {}
+            "ssl.crl"
+            | "ssl.ocsp"
+            | "ssl.clientHostnameVerification"
+            | "ssl.ciphersuites"
+            | "ssl.context.supplier.class" => self.unmet.push((number, key.to_owned())),
             _ => return Ok(false),
         }
         Ok(true)
@@ -275,10 +325,54 @@ impl Store {
         self.location = location.into();
     }
 
+    /// How to make a PEM file of it.
+    fn conversion(&self) -> String {
+        let file = self.location.display();
+        let is_pkcs12 = self.location.extension().is_some_and(|e| e == "p12" || e == "pfx");
+        let (first, source) = match is_pkcs12 {
+            true => (String::new(), file.to_string()),
+            false => (
+                format!(
+                    "keytool -importkeystore -srckeystore {file} -destkeystore {file}.p12 \
+                     -deststoretype PKCS12 && "
+                ),
+                format!("{file}.p12"),
+            ),
+        };
+        format!(
+            "only PEM files are read; make one: {first}openssl pkcs12 -in {source} -nodes -out {file}.pem"
+        )
+    }
+
     /// The file, if it is one that is read here.
     fn path(&self) -> Option<&Path> {
         let pem = self.pem || self.location.extension().is_some_and(|e| e == "pem");
         (pem && self.line > 0).then_some(&self.location)
+    }
+}
+
+/// The whole file, if it is short enough to be a configuration.
+fn read(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    let read = File::open(path)?.take(LONGEST + 1).read_to_string(&mut text)?;
+    match u64::try_from(read).is_ok_and(|read| read <= LONGEST) {
+        true => Ok(text),
+        false => Err(io::Error::other(format!("it is longer than {LONGEST} bytes"))),
+    }
+}
+
+/// Whether it may be shown: any file can be given, and its lines may be secret.
+fn is_key(text: &str) -> bool {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    !text.is_empty() && text.chars().all(is_part)
+}
+
+/// The engine has these providers, whether they are named or not.
+fn known_provider(key: &str, class: &str) -> Result<(), String> {
+    let name = class.strip_prefix("org.apache.zookeeper.server.auth.");
+    match name.and_then(|name| name.strip_suffix("AuthenticationProvider")) {
+        Some("Digest" | "IP" | "X509") => Ok(()),
+        _ => Err(format!("{key}: the engine has the schemes digest, ip and x509 only")),
     }
 }
 
@@ -291,12 +385,12 @@ fn truth(key: &str, value: &str) -> Result<bool, String> {
     match value {
         "true" => Ok(true),
         "false" => Ok(false),
-        _ => Err(format!("{key}={value}: write true or false")),
+        _ => Err(format!("{key}: write true or false")),
     }
 }
 
 fn parse<T: FromStr>(key: &str, value: &str) -> Result<T, String> {
-    value.parse().map_err(|_| format!("{key}={value}: this is no number that fits"))
+    value.parse().map_err(|_| format!("{key}: this is no number that fits"))
 }
 
 /// ZooKeeper's -1 is its default.
@@ -311,13 +405,13 @@ fn milliseconds(key: &str, value: &str) -> Result<Option<Duration>, String> {
 fn bytes(key: &str, value: &str) -> Result<usize, String> {
     match value.strip_prefix("0x") {
         Some(digits) => usize::from_str_radix(digits, 16)
-            .map_err(|_| format!("{key}={value}: this is no number that fits")),
+            .map_err(|_| format!("{key}: this is no number that fits")),
         None => parse(key, value),
     }
 }
 
 fn host(key: &str, value: &str) -> Result<IpAddr, String> {
-    let explain = |why: String| format!("{key}={value}: {why}");
+    let explain = |why: String| format!("{key}: {why}");
     let mut found = (value, 0).to_socket_addrs().map_err(|error| explain(error.to_string()))?;
     let address = found.next().ok_or_else(|| explain("the name has no address".to_owned()))?;
     Ok(address.ip())
@@ -378,6 +472,39 @@ mod tests {
         assert_eq!(ZooCfg::parse("zoo.cfg", &lenient).unwrap().client_roots(), None);
     }
 
+    /// Symptom: a file that asked for TLS in a way that is not read here was served in plaintext.
+    #[test]
+    fn security_that_cannot_be_had_is_refused() {
+        let store = |file: &str| format!("secureClientPort=2281\nssl.keyStore.location=/{file}\n");
+        let check = |text: &str| {
+            let cfg = ZooCfg::parse("zoo.cfg", text).unwrap();
+            cfg.check_security(false).map_err(|failure| failure.to_string())
+        };
+        for (text, part) in [
+            (store("a.jks"), "keytool -importkeystore -srckeystore /a.jks"),
+            (store("a.p12"), "make one: openssl pkcs12 -in /a.p12"),
+            (
+                store("a.pem") + "ssl.trustStore.location=/t.jks\n",
+                "line 3: ssl.trustStore.location",
+            ),
+            (store("a.pem") + "ssl.ocsp=true\n", "line 3: ssl.ocsp cannot be honoured"),
+            ("secureClientPort=2281\n".to_owned(), "needs ssl.keyStore.location"),
+        ] {
+            let error = check(&text).unwrap_err();
+            assert!(error.contains(part), "{error}");
+        }
+        assert_eq!(check(&(store("a.pem") + "ssl.crl=false\n")), Ok(()));
+        assert_eq!(check("clientPort=2181\nssl.keyStore.location=/a.jks\n"), Ok(()));
+        let java = ZooCfg::parse("zoo.cfg", &store("a.jks")).unwrap();
+        assert!(java.check_security(true).is_ok(), "--cert takes its place");
+    }
+
+    #[test]
+    fn a_file_that_has_no_end_is_no_configuration() {
+        let error = ZooCfg::read(Path::new("/dev/zero")).unwrap_err().to_string();
+        assert!(error.contains("longer than"), "{error}");
+    }
+
     #[test]
     fn a_port_alone_listens_everywhere_as_in_zookeeper() {
         let cfg = ZooCfg::parse("zoo.cfg", "clientPort=2181").unwrap();
@@ -387,9 +514,12 @@ mod tests {
     #[test]
     fn mistakes_are_found_with_their_line() {
         for (line, part) in [
-            ("tickTime", "\"tickTime\" is no setting"),
-            ("tickTime=soon", "tickTime=soon"),
-            ("clientPort=70000", "clientPort=70000"),
+            ("tickTime", "is no setting"),
+            ("root:$6$x=:1", "is no setting"),
+            ("tickTime=soon", "tickTime: this is no number"),
+            ("clientPort=70000", "clientPort: this is no number"),
+            ("authProvider.1=org.example.Own", "authProvider.1: the engine has"),
+            ("sessionRequireClientSASLAuth=true", "would let in"),
             ("dataDir=", "dataDir is empty"),
             ("=x", "is no setting"),
             ("two words=1", "is no setting"),
@@ -399,6 +529,9 @@ mod tests {
         ] {
             let error = ZooCfg::parse("zoo.cfg", &format!("# one\n{line}\n")).unwrap_err();
             let error = error.to_string();
+            for secret in ["soon", "70000", "$6$", "maybe", "0xzz", "Own"] {
+                assert!(!error.contains(secret), "{error}");
+            }
             assert!(error.contains("zoo.cfg, line 2") && error.contains(part), "{line}: {error}");
         }
     }
