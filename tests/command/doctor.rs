@@ -27,7 +27,9 @@ fn finds_nothing(ended: &Ended) {
 #[tokio::test]
 async fn a_healthy_service_is_healthy() -> Result<()> {
     let home = Home::new()?;
-    finds_nothing(&home.ends("doctor")?);
+    let local = home.ends("doctor")?;
+    finds_nothing(&local);
+    assert!(local.stdout.contains("standalone"), "behind its socket too: {local:?}");
 
     let (_server, address) = served(&home, "s", SERVER).await?;
     let ended = home.ends(&format!("--connect {address}/teams/a doctor"))?;
@@ -99,6 +101,23 @@ async fn an_open_znode_above_a_lock_is_found() -> Result<()> {
     let ann = format!("--connect {address} --digest ann:secret");
     finds(&home.ends(&format!("{ann} doctor l"))?, "/l: everyone may create znodes below it");
     finds_nothing(&home.ends(&format!("{ann} doctor other"))?);
+    Ok(())
+}
+
+/// It said that no credentials were shown, whatever was shown.
+#[tokio::test]
+async fn credentials_that_an_open_list_wastes_are_found() -> Result<()> {
+    let home = Home::new()?;
+    let (_server, address) = served(&home, "s", SERVER).await?;
+    let doctor = |options| home.ends(&format!("--connect {address} {options} doctor"));
+    let none = doctor("")?;
+    assert!(none.stdout.contains("no credentials are shown"), "{none:?}");
+    let wasted = doctor("--digest ann:secret --acl open")?;
+    finds_nothing(&wasted);
+    assert!(!wasted.stdout.contains("no credentials"), "{wasted:?}");
+    assert!(wasted.stdout.contains("--acl open"), "{wasted:?}");
+    let used = doctor("--digest ann:secret")?;
+    assert!(!used.stdout.contains("credentials"), "{used:?}");
     Ok(())
 }
 

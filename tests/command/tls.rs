@@ -70,6 +70,19 @@ async fn distrust_is_a_mistake_of_the_configuration() -> Result<()> {
     Ok(())
 }
 
+/// `doctor` asked TLS servers in the clear who they are, and said that they did not tell.
+#[tokio::test]
+async fn doctor_asks_over_tls_who_a_server_is() -> Result<()> {
+    let home = Home::new()?;
+    let (_server, connect) = served(&home)?;
+    let known = "--tls-ca ca.pem --tls-cert client.pem --tls-key client.key --server-tick 3s";
+    let ended = home.ends(&format!("{connect} {known} doctor"))?;
+    ended.is_fine();
+    assert!(ended.stdout.contains("lockkeeper-"), "{ended:?}");
+    assert!(ended.stdout.contains("standalone"), "{ended:?}");
+    Ok(())
+}
+
 /// The watchdog, which ends the session, needs the certificates as well.
 #[tokio::test]
 async fn a_killed_holder_keeps_nobody_waiting() -> Result<()> {

@@ -182,6 +182,11 @@ impl Access {
         })
     }
 
+    /// Whether there is anything by which the servers know who this is.
+    pub(crate) fn shows_credentials(&self) -> bool {
+        self.digest.is_some() || self.tls_cert.is_some()
+    }
+
     /// A client with this, and with the defaults otherwise.
     pub(crate) fn builder(&self) -> Result<ClientBuilder, Failure> {
         let builder = self.plain_builder();

@@ -1,18 +1,20 @@
 //! Options, and the first connection.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use lockkeeper_session::{Config, Contact, Credentials, LeaseMode};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::watch;
 
 use crate::client::Client;
 use crate::dial::{Dialer, Nature, Tried};
 use crate::driver::{Failures, drive};
 use crate::shared::Shared;
-use crate::world::{Reality, World};
-use crate::{ConnectError, ConnectString, DefaultAcl, SessionIdentity};
+use crate::world::{Reality, Transport, World};
+use crate::{ConnectError, ConnectString, DefaultAcl, Host, SessionIdentity};
 
 /// The options of a [`Client`].
 #[derive(Clone, Debug)]
@@ -169,6 +171,23 @@ impl ClientBuilder {
         Err(no_session(tried))
     }
 
+    /// Asks one server a four-letter word, such as `srvr`, over a connection of the kind that the
+    /// client would have: encrypted, or the socket of this machine. Servers answer only what they
+    /// are configured to.
+    ///
+    /// # Errors
+    /// If there is no connection, or it breaks.
+    ///
+    /// # Cancel safety
+    /// Safe. There is no time limit: a server that is not one may keep the connection open.
+    pub async fn ask_word(&self, host: &Host, word: &str) -> io::Result<String> {
+        match self.world.connect(host).await? {
+            Transport::Tcp(stream) => ask(stream, word).await,
+            Transport::Unix(stream) => ask(stream, word).await,
+            Transport::Other(stream) => ask(stream, word).await,
+        }
+    }
+
     fn checked(&self, servers: &str) -> Result<ConnectString, ConnectError> {
         let servers: ConnectString = servers.parse()?;
         if servers.tls && !self.encrypts {
@@ -195,6 +214,22 @@ impl ClientBuilder {
         self.world.spawn(Box::pin(drive(shared, dialer, failures)));
         (client, failed)
     }
+}
+
+/// More than any answer to a word has.
+const LONGEST_ANSWER: u64 = 256 * 1024;
+
+async fn ask(mut stream: impl AsyncRead + AsyncWrite + Unpin, word: &str) -> io::Result<String> {
+    stream.write_all(word.as_bytes()).await?;
+    stream.flush().await?;
+
+    let mut answer = Vec::new();
+    match stream.take(LONGEST_ANSWER).read_to_end(&mut answer).await {
+        // Servers close encrypted connections without a farewell.
+        Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => return Err(error),
+        _ => {}
+    }
+    Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 
 async fn first_connection(

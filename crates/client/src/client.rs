@@ -12,7 +12,7 @@ use lockkeeper_wire::{
     Acl, AddWatchMode, AddWatchRequest, ClientInfo, Create, CreateMode, CreateRequest,
     CreateTtlRequest, DeleteRequest, ErrorCode, List, OpCode, Outgoing as _, PathRequest,
     PathWatchRequest, ReadOp, ReadResult, ReconfigRequest, Request, Response, SessionId,
-    SetAclRequest, SetDataRequest, Stat, ZnodePath,
+    SetAclRequest, SetDataRequest, Stat, ZnodePath, Zxid,
 };
 use tokio::sync::{mpsc, oneshot, watch};
 use uuid::Uuid;
@@ -116,6 +116,13 @@ impl Client {
     /// The session, or [`SessionId::NONE`] while there is none.
     pub fn session_id(&self) -> SessionId {
         self.inner.shared.look(|session| session.id())
+    }
+
+    /// The last transaction that a server is known to have applied, by the answers of this session;
+    /// 0 before the first one. Other servers of an ensemble may be ahead: after [`Client::sync`],
+    /// it is no smaller than any transaction from before the call.
+    pub fn last_zxid(&self) -> Zxid {
+        self.inner.shared.look(|session| session.last_zxid())
     }
 
     /// What another process needs to end the session; `None` while there is none.

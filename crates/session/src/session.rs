@@ -168,6 +168,12 @@ impl<T> Session<T> {
         self.identity.id
     }
 
+    /// The last transaction that a server of this session is known to have applied; 0 before the
+    /// first answer.
+    pub fn last_zxid(&self) -> Zxid {
+        self.last_zxid
+    }
+
     /// What proves to a server that the session is one's own. It is secret.
     pub fn password(&self) -> &Bytes {
         &self.identity.password

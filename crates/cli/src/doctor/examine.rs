@@ -7,7 +7,7 @@ use lockkeeper::{
     ZnodePath, exposures,
 };
 
-use super::judge::{Answer, Server, Service};
+use super::judge::{Access, Answer, Server, Service};
 use super::words;
 use crate::args::Global;
 use crate::connect::{self, Connection};
@@ -48,7 +48,11 @@ pub(super) async fn service(global: &Global, lock: Option<&ZnodePath>) -> Result
         Ok(marker) => (marker.commits(client).await.map_err(|e| e.to_string()), Some(marker.skew)),
         Err(error) => (Err(error.to_string()), None),
     };
-    let shows_credentials = !client.creates_open();
+    let access = Access {
+        shows_credentials: connection.access.shows_credentials(),
+        creates_open: client.creates_open(),
+    };
+    let last_zxid = client.last_zxid();
     let (timing, mode, told_tick) = (client.timing(), global.lease(), global.server_tick);
     connection.close().await;
     Ok(Service {
@@ -59,7 +63,8 @@ pub(super) async fn service(global: &Global, lock: Option<&ZnodePath>) -> Result
         shortest,
         commits,
         skew,
-        shows_credentials,
+        last_zxid,
+        access,
         exposures: found,
     })
 }
@@ -71,13 +76,13 @@ async fn answer(
     alone: &str,
     marker: Option<&Marker>,
 ) -> Result<Answer, String> {
-    let client = builder.connect(alone).await.map_err(|error| error.to_string())?;
+    let client = builder.clone().connect(alone).await.map_err(|error| error.to_string())?;
 
     let measured = measure(&client, marker).await;
     client.close().await;
     let (round_trip, same_service) = measured.map_err(|error| error.to_string())?;
-    let who = words::who(host).await;
-    let digest_mismatches = words::digest_mismatches(host).await;
+    let who = words::who(&builder, host).await;
+    let digest_mismatches = words::digest_mismatches(&builder, host).await;
     Ok(Answer { who, round_trip, same_service, digest_mismatches })
 }
 

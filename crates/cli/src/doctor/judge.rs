@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use lockkeeper::{Exposure, LeaseMode, Timing};
+use lockkeeper::{Exposure, LeaseMode, Timing, Zxid};
 use serde::Serialize;
 
 use crate::view::printable;
@@ -23,8 +23,18 @@ pub(super) struct Service {
     pub(super) commits: Result<Vec<Duration>, String>,
     /// How far the clock of the server that commits is from ours, at least.
     pub(super) skew: Option<Duration>,
-    pub(super) shows_credentials: bool,
+    /// The last transaction, from which on tokens are counted.
+    pub(super) last_zxid: Zxid,
+    pub(super) access: Access,
     pub(super) exposures: Vec<Exposure>,
+}
+
+/// What keeps strangers out of the locks that are made with these options.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Access {
+    pub(super) shows_credentials: bool,
+    /// Whether everyone may do everything with what is created.
+    pub(super) creates_open: bool,
 }
 
 /// A server, as it is named.
@@ -145,6 +155,12 @@ pub(super) fn promise(timing: Timing) -> String {
         seconds(timing.lease()),
         seconds(timing.outage()),
     )
+}
+
+/// Above which number tokens are, for whoever moves to other servers.
+pub(super) fn tokens(service: &Service) -> String {
+    let last = service.last_zxid;
+    format!("tokens from now on are above {} (zxid {last}, epoch {})", last.0, last.epoch())
 }
 
 /// All that is to be said, the worst first.
@@ -288,10 +304,13 @@ fn of_access(service: &Service, found: &mut Vec<Finding>) {
     if service.servers.iter().all(|server| server.name.starts_with("unix:")) {
         return;
     }
-    if !service.shows_credentials {
-        let text = "no credentials are shown: whoever reaches the servers can end and take locks \
-                    that are made so (--digest-file)";
-        return note(found, text.to_owned());
+    if service.access.creates_open {
+        let why = match service.access.shows_credentials {
+            true => "with --acl open the credentials protect nothing",
+            false => "no credentials are shown (--digest-file)",
+        };
+        let text = "whoever reaches the servers can end and take locks that are made so";
+        return note(found, format!("{why}: {text}"));
     }
     for exposure in &service.exposures {
         let text = "credentials do not protect the lock, because of";
@@ -365,7 +384,8 @@ mod tests {
             shortest: Some(tick * 2),
             commits: Ok(vec![Duration::from_millis(3); 10]),
             skew: Some(Duration::ZERO),
-            shows_credentials: true,
+            last_zxid: Zxid(5 << 32),
+            access: Access { shows_credentials: true, creates_open: false },
             exposures: Vec::new(),
         }
     }
@@ -416,7 +436,7 @@ mod tests {
     #[test]
     fn what_does_no_harm_is_a_note() {
         let mut service = healthy();
-        service.shows_credentials = false;
+        service.access = Access { shows_credentials: false, creates_open: true };
         service.skew = Some(Duration::from_secs(5));
         service.shortest = Some(Duration::from_secs(2));
         service.servers.truncate(1);
@@ -425,6 +445,18 @@ mod tests {
         for part in ["no credentials", "differs from ours by 5 s", "tick is 1 s", "one server"] {
             assert!(notes.iter().any(|note| note.text.contains(part)), "{part:?}: {notes:?}");
         }
+    }
+
+    #[test]
+    fn credentials_that_protect_nothing_are_told_from_none() {
+        let mut service = healthy();
+        service.access = Access { shows_credentials: true, creates_open: true };
+        let notes: Vec<_> = findings(&service).into_iter().map(|note| note.text).collect();
+        assert!(notes.iter().any(|note| note.contains("--acl open")), "{notes:?}");
+        assert!(!notes.iter().any(|note| note.contains("no credentials")), "{notes:?}");
+        service.access = Access { shows_credentials: false, creates_open: false };
+        let notes = findings(&service);
+        assert!(!notes.iter().any(|note| note.text.contains("credentials")), "{notes:?}");
     }
 
     #[test]

@@ -39,6 +39,8 @@ struct Report<'a> {
     servers: Vec<ReportedServer<'a>>,
     lease_ms: u128,
     outage_ms: u128,
+    last_zxid: String,
+    epoch: u32,
     findings: &'a [Finding],
 }
 
@@ -80,6 +82,8 @@ fn report<'a>(service: &'a Service, findings: &'a [Finding]) -> Report<'a> {
         servers: servers.collect(),
         lease_ms: service.timing.lease().as_millis(),
         outage_ms: service.timing.outage().as_millis(),
+        last_zxid: service.last_zxid.to_string(),
+        epoch: service.last_zxid.epoch(),
         findings,
     }
 }
@@ -90,6 +94,7 @@ fn describe(service: &Service, findings: &[Finding]) -> String {
         text.push_str(&format!("{server}\n"));
     }
     text.push_str(&format!("{}\n", judge::promise(service.timing)));
+    text.push_str(&format!("{}\n", judge::tokens(service)));
     for finding in findings {
         text.push_str(&format!("{finding}\n"));
     }
