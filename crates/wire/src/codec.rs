@@ -51,9 +51,16 @@ impl Decoder {
 
     /// Takes a length or count; a null (-1) is 0.
     fn take_len(&mut self) -> Result<usize, DecodeError> {
+        self.take_nullable_len().map(Option::unwrap_or_default)
+    }
+
+    fn take_nullable_len(&mut self) -> Result<Option<usize>, DecodeError> {
         match i32::decode(self)? {
-            NULL => Ok(0),
-            len => usize::try_from(len).map_err(|_| DecodeError::NegativeLength(len)),
+            NULL => Ok(None),
+            len => match usize::try_from(len) {
+                Ok(len) => Ok(Some(len)),
+                Err(_) => Err(DecodeError::NegativeLength(len)),
+            },
         }
     }
 }
@@ -112,9 +119,10 @@ impl Record for Option<Bytes> {
     }
 
     fn decode(input: &mut Decoder) -> Result<Self, DecodeError> {
-        let is_null = input.rest.starts_with(&NULL.to_be_bytes());
-        let bytes = Bytes::decode(input)?;
-        Ok((!is_null).then_some(bytes))
+        match input.take_nullable_len()? {
+            Some(len) => input.take(len).map(Some),
+            None => Ok(None),
+        }
     }
 }
 
