@@ -40,6 +40,8 @@ enum Task {
         #[arg(long, default_value_t = 1_000_000)]
         nodes: usize,
     },
+    /// Search for requests that take much of the engine's time and memory.
+    Cost(proof::Cost),
     /// Kill engines in the middle of a write load, and look for what they had acknowledged.
     Crash {
         /// How many engines.
@@ -132,6 +134,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().task {
         Task::Differential(options) => differential::run(&options),
         Task::EngineSize { nodes } => size::run(nodes),
+        Task::Cost(options) => proof::cost(&options),
         Task::Crash { runs } => crash::run(runs),
         Task::Interop { filter } => proof::interop(filter.as_deref()),
         Task::Ensemble(options) => ensemble::run(&options),

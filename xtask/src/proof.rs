@@ -112,6 +112,36 @@ pub(crate) fn keeping(options: &Keeping) -> Result<()> {
     suite("keeping", "run", given.collect())
 }
 
+/// `cargo xtask cost`
+#[derive(clap::Args)]
+pub(crate) struct Cost {
+    /// For how long to search.
+    #[arg(long, default_value_t = 60.0)]
+    minutes: f64,
+    /// What the search follows from; a new one if it is missing.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Only measure this scenario.
+    #[arg(long)]
+    replay: Option<String>,
+}
+
+/// Searches for requests that take much of the engine's time and memory.
+///
+/// # Errors
+///
+/// It found one that other clients would notice; how to measure it again has been printed.
+pub(crate) fn cost(options: &Cost) -> Result<()> {
+    let mut command = command(&["test", "--quiet", "--profile", PROFILE]);
+    command.args(["--package", "lockkeeper-tests", "--test", "cost", "--", "run"]);
+    match &options.replay {
+        Some(scenario) => drop(command.args(["--replay", scenario])),
+        None => drop(command.arg("--minutes").arg(options.minutes.to_string())),
+    }
+    command.args(options.seed.iter().flat_map(|seed| ["--seed".to_owned(), seed.to_string()]));
+    run(&mut command, "cost")
+}
+
 /// Runs all contests and hand-overs with programs in other languages, two at a time: each is
 /// seven programs.
 ///

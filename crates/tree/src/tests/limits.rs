@@ -40,7 +40,8 @@ fn a_reply_stops_growing_at_the_limit() {
     let mut world = with(|config| config.max_frame = 5 * DATA / 2);
     let client = world.client();
     let data = Bytes::from(vec![7; DATA]);
-    let large = Request::Create(CreateRequest { data: data.into(), ..new_node("/large", Persistent) });
+    let large =
+        Request::Create(CreateRequest { data: data.into(), ..new_node("/large", Persistent) });
     world.ask(&client, &large).unwrap();
     for i in 0..100 {
         world.create(&client, &format!("/large/child-{i}"), Persistent);
@@ -121,7 +122,11 @@ fn the_length_of_a_multis_reply_is_computed_exactly() {
         }
     };
     let more = [
-        Op::SetData(SetDataRequest { path: "/p0".to_owned(), data: Bytes::new().into(), version: -1 }),
+        Op::SetData(SetDataRequest {
+            path: "/p0".to_owned(),
+            data: Bytes::new().into(),
+            version: -1,
+        }),
         Op::Check(CheckRequest { path: "/p0".to_owned(), version: -1 }),
         Op::Delete(DeleteRequest { path: "/p0".to_owned(), version: -1 }),
     ];
