@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lockkeeper_client::{Error, Outcome, PathError, Sequence, TransactionError, ZnodePath};
 
-use crate::Profile;
+use crate::profile::Profile;
 
 /// A text that cannot be the path of a lock.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use lockkeeper_client::{CreateMode, Sequence};
 use uuid::Uuid;
 
-use crate::OwnerInfo;
+use crate::owner_info::OwnerInfo;
 
 /// What a contender asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -45,13 +45,14 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkeeper_client::OpResult;
-
-use self::runtime::Runtime;
-use crate::{
-    AcquireError, ClientBuilder, ConnectError, LockPathError, LossReason, Owner, ReleaseError,
-    Transaction, TransactionError, VerifyError, ZnodePath,
+use lockkeeper_client::{
+    ClientBuilder, ConnectError, OpResult, Transaction, TransactionError, ZnodePath,
 };
+
+use crate::blocking::runtime::Runtime;
+use crate::error::{AcquireError, LockPathError, LossReason, ReleaseError, VerifyError};
+use crate::guard;
+use crate::locks::{self, Owner};
 
 // ----- the client -----------------------------------------------------------------------------
 
@@ -62,7 +63,7 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct Client {
     // Dropped before the runtime, which sees to the rest.
-    client: crate::Client,
+    client: lockkeeper_client::Client,
     runtime: Arc<Runtime>,
 }
 
@@ -72,7 +73,7 @@ impl Client {
     /// # Errors
     /// As [`ClientBuilder::connect`], and if no thread can be started.
     pub fn connect(servers: &str) -> Result<Self, ConnectError> {
-        Self::connect_with(crate::Client::builder(), servers)
+        Self::connect_with(lockkeeper_client::Client::builder(), servers)
     }
 
     /// Connects with options.
@@ -98,9 +99,9 @@ impl Client {
 }
 
 impl Deref for Client {
-    type Target = crate::Client;
+    type Target = lockkeeper_client::Client;
 
-    fn deref(&self) -> &crate::Client {
+    fn deref(&self) -> &lockkeeper_client::Client {
         &self.client
     }
 }
@@ -115,17 +116,17 @@ pub struct Lock<L> {
 }
 
 /// As [`crate::Mutex`].
-pub type Mutex = Lock<crate::Mutex>;
+pub type Mutex = Lock<locks::Mutex>;
 /// As [`crate::ReentrantMutex`].
-pub type ReentrantMutex = Lock<crate::ReentrantMutex>;
+pub type ReentrantMutex = Lock<locks::ReentrantMutex>;
 /// As [`crate::ExclusiveNode`].
-pub type ExclusiveNode = Lock<crate::ExclusiveNode>;
+pub type ExclusiveNode = Lock<locks::ExclusiveNode>;
 /// As [`crate::MultiLock`].
-pub type MultiLock = Lock<crate::MultiLock>;
+pub type MultiLock = Lock<locks::MultiLock>;
 /// As [`crate::RwLock`].
-pub type RwLock = Lock<crate::RwLock>;
+pub type RwLock = Lock<locks::RwLock>;
 /// As [`crate::Semaphore`].
-pub type Semaphore = Lock<crate::Semaphore>;
+pub type Semaphore = Lock<locks::Semaphore>;
 
 impl<L> Lock<L> {
     /// Makes a lock with options of its own one whose methods wait. It must be of this client:
@@ -156,7 +157,7 @@ macro_rules! made_by_path {
             /// # Errors
             /// If the path cannot be that of a lock.
             pub fn new(client: &Client, path: &str) -> Result<Self, LockPathError> {
-                Ok(Self::of(client, crate::$lock::new(client, path)?))
+                Ok(Self::of(client, locks::$lock::new(client, path)?))
             }
         }
     )* };
@@ -173,7 +174,7 @@ impl MultiLock {
         client: &Client,
         paths: impl IntoIterator<Item = &'a str>,
     ) -> Result<Self, LockPathError> {
-        Ok(Self::of(client, crate::MultiLock::new(client, paths)?))
+        Ok(Self::of(client, locks::MultiLock::new(client, paths)?))
     }
 }
 
@@ -183,13 +184,13 @@ impl Semaphore {
     /// # Errors
     /// As [`crate::Semaphore::new`].
     pub fn new(client: &Client, path: &str, permits: u32) -> Result<Self, LockPathError> {
-        Ok(Self::of(client, crate::Semaphore::new(client, path, permits)?))
+        Ok(Self::of(client, locks::Semaphore::new(client, path, permits)?))
     }
 }
 
 /// One way to hold a lock: waiting, waiting for some time, not waiting.
 macro_rules! held_by {
-    ($($lock:ident: $acquire:ident $timeout:ident $try:ident => $guard:ident
+    ($($lock:ident: $acquire:ident $timeout:ident $try:ident => $guard:ty
         $(, $argument:ident: $type:ty)?;)*) => { $(
         impl $lock {
             #[doc = concat!("As [`crate::", stringify!($lock), "::", stringify!($acquire), "`].")]
@@ -198,7 +199,7 @@ macro_rules! held_by {
             /// As the method that it is named after.
             pub fn $acquire(
                 &self $(, $argument: $type)?
-            ) -> Result<Guard<crate::$guard>, AcquireError> {
+            ) -> Result<Guard<$guard>, AcquireError> {
                 let held = self.runtime.wait(self.lock.$acquire($($argument)?))?;
                 Ok(self.guard(held))
             }
@@ -209,7 +210,7 @@ macro_rules! held_by {
             /// As the method that it is named after.
             pub fn $timeout(
                 &self $(, $argument: $type)?, timeout: Duration,
-            ) -> Result<Guard<crate::$guard>, AcquireError> {
+            ) -> Result<Guard<$guard>, AcquireError> {
                 let held = self.runtime.wait(self.lock.$timeout($($argument,)? timeout))?;
                 Ok(self.guard(held))
             }
@@ -220,7 +221,7 @@ macro_rules! held_by {
             /// As the method that it is named after.
             pub fn $try(
                 &self $(, $argument: $type)?
-            ) -> Result<Option<Guard<crate::$guard>>, AcquireError> {
+            ) -> Result<Option<Guard<$guard>>, AcquireError> {
                 let held = self.runtime.wait(self.lock.$try($($argument)?))?;
                 Ok(held.map(|held| self.guard(held)))
             }
@@ -229,15 +230,15 @@ macro_rules! held_by {
 }
 
 held_by! {
-    Mutex: acquire acquire_timeout try_acquire => MutexGuard;
-    ReentrantMutex: acquire acquire_timeout try_acquire => ReentrantGuard, owner: &Owner;
-    ExclusiveNode: acquire acquire_timeout try_acquire => ExclusiveGuard;
-    MultiLock: acquire acquire_timeout try_acquire => MultiGuard;
-    RwLock: read read_timeout try_read => Guard;
-    RwLock: write write_timeout try_write => RwLockWriteGuard;
+    Mutex: acquire acquire_timeout try_acquire => locks::MutexGuard;
+    ReentrantMutex: acquire acquire_timeout try_acquire => locks::ReentrantGuard, owner: &Owner;
+    ExclusiveNode: acquire acquire_timeout try_acquire => locks::ExclusiveGuard;
+    MultiLock: acquire acquire_timeout try_acquire => locks::MultiGuard;
+    RwLock: read read_timeout try_read => guard::Guard;
+    RwLock: write write_timeout try_write => locks::RwLockWriteGuard;
     RwLock: upgradeable_read upgradeable_read_timeout try_upgradeable_read
-        => RwLockUpgradeableGuard;
-    Semaphore: acquire_many acquire_timeout try_acquire_many => SemaphoreGuard, permits: u32;
+        => locks::RwLockUpgradeableGuard;
+    Semaphore: acquire_many acquire_timeout try_acquire_many => locks::SemaphoreGuard, permits: u32;
 }
 
 impl Semaphore {
@@ -245,7 +246,7 @@ impl Semaphore {
     ///
     /// # Errors
     /// As the method that it is named after.
-    pub fn acquire(&self) -> Result<Guard<crate::SemaphoreGuard>, AcquireError> {
+    pub fn acquire(&self) -> Result<Guard<locks::SemaphoreGuard>, AcquireError> {
         self.acquire_many(1)
     }
 
@@ -253,7 +254,7 @@ impl Semaphore {
     ///
     /// # Errors
     /// As the method that it is named after.
-    pub fn try_acquire(&self) -> Result<Option<Guard<crate::SemaphoreGuard>>, AcquireError> {
+    pub fn try_acquire(&self) -> Result<Option<Guard<locks::SemaphoreGuard>>, AcquireError> {
         self.try_acquire_many(1)
     }
 }
@@ -299,8 +300,8 @@ impl<G> Deref for Guard<G> {
 
 /// What all guards can do.
 macro_rules! guards {
-    ($($guard:ident)*) => { $(
-        impl Guard<crate::$guard> {
+    ($($guard:ty),*) => { $(
+        impl Guard<$guard> {
             /// Gives the lock back, and waits until a server has confirmed it.
             ///
             /// # Errors
@@ -322,12 +323,13 @@ macro_rules! guards {
 }
 
 guards! {
-    Guard MutexGuard ReentrantGuard ExclusiveGuard MultiGuard
-    RwLockWriteGuard RwLockUpgradeableGuard SemaphoreGuard
+    guard::Guard, locks::MutexGuard, locks::ReentrantGuard, locks::ExclusiveGuard,
+    locks::MultiGuard, locks::RwLockWriteGuard, locks::RwLockUpgradeableGuard,
+    locks::SemaphoreGuard
 }
 
 /// What the guards of a single lock can do.
-impl<G: Deref<Target = crate::Guard>> Guard<G> {
+impl<G: Deref<Target = guard::Guard>> Guard<G> {
     /// Waits until the lock is lost, as [`crate::Guard::lost`].
     pub fn lost(&self) -> LossReason {
         self.runtime.wait(self.held.lost())
@@ -342,7 +344,7 @@ impl<G: Deref<Target = crate::Guard>> Guard<G> {
     }
 }
 
-impl Guard<crate::MultiGuard> {
+impl Guard<locks::MultiGuard> {
     /// Waits until one of the locks is lost, as [`crate::MultiGuard::lost`].
     pub fn lost(&self) -> (&ZnodePath, LossReason) {
         self.runtime.wait(self.held.lost())

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-use lockkeeper_client::{Contact, Status};
+use lockkeeper_client::{Client, Contact, Status};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::{oneshot, watch};
 
@@ -45,7 +45,7 @@ impl Runtime {
     }
 
     /// Sets the session that is waited for at the end.
-    pub(super) fn serves(&mut self, client: &crate::Client) {
+    pub(super) fn serves(&mut self, client: &Client) {
         self.status = Some(client.status());
     }
 

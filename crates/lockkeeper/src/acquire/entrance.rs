@@ -1,0 +1,173 @@
+//! A program's way into a queue: what the locks with several kinds of contenders share.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use lockkeeper_client::{Client, ErrorCode, Transaction, TransactionError, ZnodePath};
+
+use crate::contender::node::{Contender, Front, Terms};
+use crate::contender::order::Line;
+use crate::contender::retry::breathe;
+use crate::error::{AcquireError, LockPathError};
+use crate::guard::Guard;
+use crate::guard::state::State;
+use crate::profile::{Kind, Profile};
+use crate::token::FencingToken;
+
+/// Where a queue is, and who enters it.
+#[derive(Clone, Debug)]
+pub(crate) struct Entrance {
+    pub(crate) client: Client,
+    pub(crate) terms: Terms,
+    pub(crate) data: Bytes,
+}
+
+/// The options that all these locks have.
+#[derive(Clone, Debug)]
+pub(crate) struct Setup {
+    pub(crate) client: Client,
+    pub(crate) path: String,
+    pub(crate) profile: Profile,
+    pub(crate) label: Option<String>,
+}
+
+impl Setup {
+    pub(crate) fn new(client: &Client, path: &str) -> Self {
+        let (client, path) = (client.clone(), path.to_owned());
+        Self { client, path, profile: Profile::default(), label: None }
+    }
+
+    pub(crate) fn entrance(self, kinds: &'static [Kind]) -> Result<Entrance, LockPathError> {
+        let path = LockPathError::check(&self.path)?;
+        let terms = Terms::new(path, self.profile, kinds);
+        let data = self.profile.data(self.label);
+        Ok(Entrance { client: self.client, terms, data })
+    }
+}
+
+/// Whether an attempt waits in line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patience {
+    None,
+    Endless,
+}
+
+impl Entrance {
+    pub(crate) fn path(&self) -> &ZnodePath {
+        &self.terms.path
+    }
+
+    pub(crate) async fn enter(&self, kind: Kind) -> Result<(Contender, Line), AcquireError> {
+        Contender::enter(&self.client, &self.terms, kind, &self.data, None).await
+    }
+
+    /// Waits in line.
+    pub(crate) async fn acquire(&self, kind: Kind) -> Result<Guard, AcquireError> {
+        let (contender, mut line) = self.enter(kind).await?;
+        let front = contender.wait_in(&mut line).await?;
+        self.grant(contender, front, &line).await
+    }
+
+    /// Takes the lock only if that needs no waiting.
+    pub(crate) async fn try_acquire(&self, kind: Kind) -> Result<Option<Guard>, AcquireError> {
+        let (contender, line) = self.enter(kind).await?;
+        let Some(front) = contender.at_front(&line)? else { return Ok(None) };
+        self.grant(contender, front, &line).await.map(Some)
+    }
+
+    pub(crate) async fn take(
+        &self,
+        kind: Kind,
+        patience: Patience,
+    ) -> Result<Option<Guard>, AcquireError> {
+        match patience {
+            Patience::None => self.try_acquire(kind).await,
+            Patience::Endless => self.acquire(kind).await.map(Some),
+        }
+    }
+
+    async fn grant(
+        &self,
+        contender: Contender,
+        front: Front,
+        line: &Line,
+    ) -> Result<Guard, AcquireError> {
+        let guard = Guard::grant(contender, front).await?;
+        if line.vouches_for(guard.token().zxid()) {
+            return Ok(guard);
+        }
+        let token = self.mint(guard.node()).await?;
+        match guard.state() {
+            // While the answer was on its way, or before anybody looked at it.
+            State::Lost(reason) => Err(AcquireError::Lost { path: self.path().clone(), reason }),
+            _ => Ok(guard.with_token(token)),
+        }
+    }
+
+    /// A token that is larger than all before it: the transaction of a write to the own node.
+    async fn mint(&self, node: &ZnodePath) -> Result<FencingToken, AcquireError> {
+        let (mut data, mut version) = (self.data.clone(), 0);
+        loop {
+            let failed = match self.client.set_data(node, data.clone(), Some(version)).await {
+                Ok(stat) => return Ok(FencingToken::new(stat.mzxid)),
+                // What somebody wrote there stays: it may ask the holder to give way.
+                Err(error) if error.code() == Some(ErrorCode::BadVersion) => {
+                    match self.client.data(node).await {
+                        Ok((found, stat)) => {
+                            (data, version) = (found, stat.version);
+                            continue;
+                        }
+                        Err(error) => error,
+                    }
+                }
+                Err(error) => error,
+            };
+            if failed.code() == Some(ErrorCode::NoNode) {
+                return Err(AcquireError::NodeDeleted { node: node.clone() });
+            }
+            // It waits for the next connection, and fails for good when none comes.
+            if !failed.is_retryable() || failed.is_unreachable() {
+                return Err(AcquireError::from_client(self.path(), failed));
+            }
+            breathe(&failed).await;
+        }
+    }
+
+    /// Replaces a holder's node by one of another kind at the same number, together with whatever
+    /// `more` does: nobody ever sees the place empty. Costs one round trip.
+    pub(crate) async fn replace(
+        &self,
+        guard: &Guard,
+        kind: Kind,
+        more: impl Fn(Transaction) -> Transaction,
+    ) -> Result<Contender, TransactionError> {
+        let number = guard.node().name().len().saturating_sub(DIGITS);
+        let number = guard.node().name().get(number..).unwrap_or_default();
+        let name = self.terms.profile.new_prefix(kind, self.client.unique_id()) + number;
+        let mut contender = Contender::reserve(&self.client, &self.terms, name);
+        contender.take_place(&self.data, |create| more(create.delete(guard.node(), None))).await?;
+        Ok(contender)
+    }
+
+    /// Why a holder could not be replaced.
+    pub(crate) fn not_replaced(&self, guard: &Guard, error: TransactionError) -> AcquireError {
+        match (guard.state(), error) {
+            (State::Lost(reason), _) => AcquireError::Lost { path: self.path().clone(), reason },
+            (_, TransactionError::Request(error)) => AcquireError::from_client(self.path(), error),
+            _ => AcquireError::NodeDeleted { node: guard.node().clone() },
+        }
+    }
+}
+
+/// How long the number at the end of a contender's name is.
+const DIGITS: usize = 10;
+
+/// Lets an acquire take only so long, whatever it does.
+pub(crate) async fn within<T>(
+    path: &ZnodePath,
+    timeout: Duration,
+    acquiring: impl Future<Output = Result<T, AcquireError>>,
+) -> Result<T, AcquireError> {
+    let late = AcquireError::Timeout { path: path.clone(), waited: timeout };
+    tokio::time::timeout(timeout, acquiring).await.unwrap_or(Err(late))
+}

@@ -1,0 +1,204 @@
+//! A pause between a holder that vanished and the next one.
+//!
+//! A holder writes a mark when it is granted the lock and deletes it as it gives the lock back, in
+//! one transaction with its node. Whoever comes to the front and finds a mark knows that the
+//! holder before has vanished, and lets the time pass that this one had asked for: what it had
+//! under way can end. The idea is the *lock-delay* of M. Burrows, "The Chubby lock service" (OSDI
+//! 2006). It is for resources that cannot check fencing tokens, and no proof: the time is a guess.
+//!
+//! The mark is `<path>-__delay__`, beside the lock and not in it: a child of the lock would be a
+//! contender for every library. See `docs/decisions` for the places that were considered.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use lockkeeper_client::{
+    Cleanup, CreateMode, ErrorCode, Instant, TransactionError, ZnodePath, Zxid,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::contender::node::{Contender, Front};
+use crate::contender::retry::breathe;
+use crate::error::AcquireError;
+use crate::guard::Guard;
+use crate::guard::owned_node::Stake;
+
+/// What comes after the lock's name in the name of its mark.
+const SUFFIX: &str = "-__delay__";
+
+/// For how long the next holder waits if this one vanishes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LockDelay(pub(crate) Duration);
+
+/// What is in a mark.
+#[derive(Debug, Serialize, Deserialize)]
+struct Mark {
+    /// The name of the holder's node.
+    node: String,
+    /// For how long the next one is to wait, in milliseconds.
+    delay_ms: u64,
+}
+
+/// A mark that somebody left who vanished.
+#[derive(Clone, Copy, Debug)]
+struct Left {
+    delay: Duration,
+    version: i32,
+    /// The transaction that wrote it, by which it is told from others.
+    written: Zxid,
+}
+
+/// When this process first saw the mark that is there: nothing tells when its holder vanished, and
+/// whoever only tries, or waits for less than the delay, must not begin anew each time.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sightings(Arc<Mutex<Option<(Sighted, Instant)>>>);
+
+/// A mark, by the transaction that wrote it, and after how many rewinds of the servers: they may give
+/// the same number to another one then.
+type Sighted = (Zxid, u64);
+
+impl Sightings {
+    /// When the delay that the mark asks for is over.
+    fn end(&self, found: Left, stake: &Stake, now: Instant) -> Instant {
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mark = (found.written, stake.client.status().borrow().rewinds);
+        let first = match *seen {
+            Some((sighted, first)) if sighted == mark => first,
+            _ => now,
+        };
+        *seen = Some((mark, first));
+        first + found.delay
+    }
+}
+
+impl LockDelay {
+    /// Grants the lock to a contender at the front: sets the mark, after the delay that an earlier
+    /// one asks for. Costs one round trip; one to read a mark that was left, and one to replace it.
+    pub(crate) async fn grant(
+        self,
+        sightings: &Sightings,
+        contender: Contender,
+        front: Front,
+    ) -> Result<Guard, AcquireError> {
+        let mut stake = Stake::of(contender)?;
+        let mut left = None;
+        while let Some(found) = self.set_mark(&mut stake, left).await? {
+            let now = stake.client.now();
+            tokio::time::sleep(sightings.end(found, &stake, now).since(now)).await;
+            left = Some(found);
+        }
+        Guard::confirm(stake, front.own).await
+    }
+
+    /// The same, unless there is something to wait for.
+    pub(crate) async fn try_grant(
+        self,
+        sightings: &Sightings,
+        contender: Contender,
+        front: Front,
+    ) -> Result<Option<Guard>, AcquireError> {
+        let mut stake = Stake::of(contender)?;
+        let mut left = None;
+        while let Some(found) = self.set_mark(&mut stake, left).await? {
+            let now = stake.client.now();
+            if sightings.end(found, &stake, now) > now {
+                return Ok(None);
+            }
+            left = Some(found);
+        }
+        Guard::confirm(stake, front.own).await.map(Some)
+    }
+
+    /// Sets the mark, in the place of `left` if that was waited for; `None` if it is set. Else
+    /// there is one that is to be waited for.
+    async fn set_mark(
+        self,
+        stake: &mut Stake,
+        left: Option<Left>,
+    ) -> Result<Option<Left>, AcquireError> {
+        let mark = mark_of(&stake.path);
+        let (node, data) = (stake.node.path.clone(), self.data(&stake.node.path));
+        loop {
+            // Only while the node is there: another one may hold by now.
+            let transaction = stake.client.transaction().check(&node, None);
+            let transaction = match left {
+                None => transaction.create(&mark, data.clone(), CreateMode::Persistent),
+                Some(left) => transaction.set_data(&mark, data.clone(), Some(left.version)),
+            };
+            match transaction.commit().await {
+                Ok(_) => {}
+                Err(TransactionError::Failed { index: 0, .. }) => {
+                    return Err(AcquireError::NodeDeleted { node });
+                }
+                Err(TransactionError::Failed {
+                    code: ErrorCode::NodeExists | ErrorCode::BadVersion | ErrorCode::NoNode,
+                    ..
+                }) => match self.look(stake, &mark).await? {
+                    Looked::Own => {}
+                    Looked::Gone if left.is_none() => continue,
+                    Looked::Gone => return Box::pin(self.set_mark(stake, None)).await,
+                    Looked::Left(found) => return Ok(Some(found)),
+                },
+                // It waits for the next connection, and fails for good when none comes.
+                Err(TransactionError::Request(error))
+                    if error.is_retryable() && !error.is_unreachable() =>
+                {
+                    breathe(&error).await;
+                    continue;
+                }
+                Err(TransactionError::Request(error)) => {
+                    return Err(AcquireError::from_client(&stake.path, error));
+                }
+                Err(source) => {
+                    return Err(AcquireError::Refused { path: stake.path.clone(), source });
+                }
+            }
+            // Only from here on is the mark this holder's, and goes with its node.
+            stake.cleanup = Some(Cleanup::Pair { node, with: mark });
+            return Ok(None);
+        }
+    }
+
+    /// Whose the mark is.
+    async fn look(self, stake: &Stake, mark: &ZnodePath) -> Result<Looked, AcquireError> {
+        loop {
+            match stake.client.data(mark).await {
+                Ok((data, stat)) => {
+                    let found = serde_json::from_slice::<Mark>(&data).ok();
+                    // An earlier try of this holder, whose answer was lost.
+                    if found.as_ref().is_some_and(|mark| mark.node == stake.node.path.name()) {
+                        return Ok(Looked::Own);
+                    }
+                    let delay = found.map(|mark| Duration::from_millis(mark.delay_ms));
+                    let (delay, version) = (delay.unwrap_or(self.0), stat.version);
+                    return Ok(Looked::Left(Left { delay, version, written: stat.mzxid }));
+                }
+                Err(error) if error.code() == Some(ErrorCode::NoNode) => return Ok(Looked::Gone),
+                Err(error) if error.is_retryable() && !error.is_unreachable() => {
+                    breathe(&error).await;
+                }
+                Err(error) => return Err(AcquireError::from_client(&stake.path, error)),
+            }
+        }
+    }
+
+    fn data(self, node: &ZnodePath) -> Bytes {
+        let delay_ms = u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX);
+        let mark = Mark { node: node.name().to_owned(), delay_ms };
+        serde_json::to_vec(&mark).map_or_else(|_| Bytes::new(), Bytes::from)
+    }
+}
+
+enum Looked {
+    Own,
+    Left(Left),
+    Gone,
+}
+
+/// The mark of a lock.
+fn mark_of(lock: &ZnodePath) -> ZnodePath {
+    let name = format!("{}{SUFFIX}", lock.name());
+    let parent = lock.parent().unwrap_or_else(ZnodePath::root);
+    parent.child(&name).expect("a lock's name goes on to be a name")
+}

@@ -1,0 +1,13 @@
+//! From a place in line to a guard: what several locks share.
+//!
+//! ```text
+//!   entrance     a program's way into a queue with contenders of several kinds
+//!   local        the queue within one process
+//!   reentry      counted entries of one owner
+//!   lock_delay   a pause between a holder that vanished and the next one
+//! ```
+
+pub(crate) mod entrance;
+pub(crate) mod local;
+pub(crate) mod lock_delay;
+pub(crate) mod reentry;

@@ -1,0 +1,147 @@
+//! Asking holders to give a lock back, and taking it by force.
+//!
+//! Guarantees  whoever holds is asked; with force, is told so and loses it after the grace time.
+//! Not         that a holder which ignores the loss stops, see `docs/guarantees.md`: a lock taken
+//!             by force is free while its last holder may still act. Nor that the lock stays free.
+//! Znodes      the data of the holder's node becomes `__REVOKE__`, as Apache Curator's `Revoker`
+//!             sets it and its `InterProcessMutex.makeRevocable` sees it. A guard that sees the mark
+//!             writes back what the node said of its owner, so that people see who ignores it.
+//! Cost        1 round trip to look, 1 to ask; by force 1 more to watch, and 1 to delete.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let engine = lockkeeper_engine::Engine::builder().start().await?;
+//! # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
+//! use lockkeeper::{Mutex, revoke};
+//!
+//! let lock = Mutex::new(&client, "/locks/orders")?;
+//! let guard = lock.acquire().await?;
+//!
+//! let asked = revoke::revoke(&client, lock.path()).await?;
+//! assert_eq!(asked, [guard.node().clone()]);
+//!
+//! guard.revoke_requested().await?;
+//! guard.release().await?;
+//! # client.close().await;
+//! # Ok(())
+//! # }
+//! ```
+
+use std::time::Duration;
+
+use lockkeeper_client::{Client, Error, ErrorCode, EventKind, ZnodePath};
+
+use crate::admin::inspect::Queue;
+use crate::contender::retry::breathe;
+
+pub use crate::guard::revocation::REQUEST;
+
+/// How a holder that was asked to go went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// By itself.
+    GaveWay,
+    /// Its node was deleted.
+    Forced,
+}
+
+/// Asks everyone who holds the lock at `path` to give it back. Returns the nodes of those who were
+/// asked; none if nobody holds it. Costs two round trips, and one more.
+///
+/// # Errors
+/// If a request fails.
+///
+/// # Session loss
+/// Has no effect.
+///
+/// # Cancel safety
+/// Some may have been asked.
+pub async fn revoke(client: &Client, path: &ZnodePath) -> Result<Vec<ZnodePath>, Error> {
+    let queue = Queue::inspect(client, path).await?;
+    let holders = queue.iter().flat_map(Queue::holders).map(|entry| entry.node.clone());
+    let asked: Vec<_> = holders.map(|node| (client.set_data(&node, REQUEST, None), node)).collect();
+    let mut nodes = Vec::with_capacity(asked.len());
+    for (reply, node) in asked {
+        if applied(reply.await)? {
+            nodes.push(node);
+        }
+    }
+    Ok(nodes)
+}
+
+/// Asks the one whose node this is to give its lock back, or its place in the line. Returns
+/// whether there is such a node. Costs one round trip.
+///
+/// # Errors
+/// If the request fails.
+///
+/// # Session loss
+/// Has no effect.
+///
+/// # Cancel safety
+/// It may have been asked.
+pub async fn revoke_node(client: &Client, node: &ZnodePath) -> Result<bool, Error> {
+    applied(client.set_data(node, REQUEST, None).await)
+}
+
+/// Asks everyone who holds the lock at `path` to give it back, and deletes the nodes of those who
+/// have not done so within `grace`: they lose the lock, and are told
+/// [`LossReason::Revoked`](crate::LossReason::Revoked). Returns how each one went. Costs what
+/// [`revoke`] costs, one round trip to watch, and one to delete.
+///
+/// # Errors
+/// If a request fails.
+///
+/// # Session loss
+/// The wait fails; those who were asked stay asked.
+///
+/// # Cancel safety
+/// Those who were asked stay asked; nobody is forced.
+pub async fn revoke_within(
+    client: &Client,
+    path: &ZnodePath,
+    grace: Duration,
+) -> Result<Vec<(ZnodePath, Outcome)>, Error> {
+    let asked = revoke(client, path).await?;
+    // One grace time for all, however many there are.
+    let end = tokio::time::Instant::now() + grace;
+    let mut went = Vec::with_capacity(asked.len());
+    for node in asked {
+        let outcome = match tokio::time::timeout_at(end, gone(client, &node)).await {
+            Ok(result) => result.map(|()| Outcome::GaveWay)?,
+            // Gone in the meantime: by itself, as nobody else would.
+            Err(_) if !applied(client.delete(&node, None).await)? => Outcome::GaveWay,
+            Err(_) => Outcome::Forced,
+        };
+        went.push((node, outcome));
+    }
+    Ok(went)
+}
+
+/// Waits until a node is gone.
+async fn gone(client: &Client, node: &ZnodePath) -> Result<(), Error> {
+    loop {
+        match client.data_watched(node).await {
+            Ok((_, mut watcher)) => match watcher.changed().await {
+                Ok(event) if event.kind == EventKind::NodeDeleted => return Ok(()),
+                // A watch that ended with its session: the next look tells more.
+                _ => {}
+            },
+            Err(error) if error.code() == Some(ErrorCode::NoNode) => return Ok(()),
+            Err(error) if error.is_retryable() && !error.is_unreachable() => {
+                breathe(&error).await;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Whether a write found its node.
+fn applied<T>(result: Result<T, Error>) -> Result<bool, Error> {
+    match result {
+        Ok(_) => Ok(true),
+        Err(error) if error.code() == Some(ErrorCode::NoNode) => Ok(false),
+        Err(error) => Err(error),
+    }
+}

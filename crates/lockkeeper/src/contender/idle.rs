@@ -1,0 +1,60 @@
+//! Nodes of idle locks, where only contenders should be.
+//!
+//! The node of a lock below this one is in the way of the queue until the server removes it, a
+//! minute or more after its last use. So whoever finds it deletes it. That takes nothing from
+//! anybody: the server refuses to delete a node with children, and whoever is about to create one
+//! creates the parent again, as when the server has removed it.
+
+use bytes::Bytes;
+use lockkeeper_client::{Client, Error, ErrorCode, SessionId, Stat, ZnodePath};
+
+use crate::permit_format::PermitFormat;
+use crate::profile::Profile;
+
+/// With more than this it is a folder of locks, and not one that was forgotten.
+const MOST: usize = 32;
+
+/// Deletes children of a lock that are idle locks themselves. Says whether there is none of these
+/// names any more.
+pub(crate) async fn clear(
+    client: &Client,
+    lock: &ZnodePath,
+    profile: Profile,
+    names: &[String],
+) -> bool {
+    // kazoo makes its parents once, and fails when they are gone.
+    if profile == Profile::Kazoo || names.len() > MOST {
+        return false;
+    }
+    let nodes: Vec<_> = names.iter().filter_map(|name| lock.child(name).ok()).collect();
+    let asked: Vec<_> = nodes.iter().map(|node| (node, client.data(node))).collect();
+    let mut idle = Vec::new();
+    for (node, reply) in asked {
+        match reply.await {
+            Ok((data, stat)) if is_idle_lock(&data, &stat) => idle.push((node, stat.version)),
+            Err(error) if is_gone(&error) => {}
+            _ => return false,
+        }
+    }
+
+    // Not with data that somebody wrote since.
+    let asked = idle.iter().map(|(node, version)| client.delete(node, Some(*version)));
+    let asked: Vec<_> = asked.collect();
+    let mut cleared = true;
+    for reply in asked {
+        cleared &= reply.await.map_or_else(|error| is_gone(&error), |()| true);
+    }
+    cleared
+}
+
+/// Whether it is a node that had contenders and has none, and nothing else to keep it for: a server
+/// does not tell containers from other nodes.
+fn is_idle_lock(data: &Bytes, stat: &Stat) -> bool {
+    let was_used = stat.cversion > 0 && stat.num_children == 0;
+    let is_plain = data.is_empty() || PermitFormat::Text.read(data).is_some();
+    was_used && is_plain && stat.ephemeral_owner == SessionId::NONE
+}
+
+fn is_gone(error: &Error) -> bool {
+    error.code() == Some(ErrorCode::NoNode)
+}

@@ -1,0 +1,361 @@
+//! One place in a queue: a node, from before its creation to its deletion.
+//!
+//! The algorithm is the one of the ZooKeeper recipes and of Apache Curator (ephemeral sequential
+//! nodes, each waiter watches only the closest one ahead), with the create and the listing sent in
+//! one go.
+
+use bytes::Bytes;
+use lockkeeper_client::{
+    Cleanup, Client, CreateMode, Created, Error, ErrorCode, Listing, Outcome, SessionId,
+    Transaction, TransactionError, Watcher, ZnodePath,
+};
+
+use crate::contender::idle;
+use crate::contender::order::{Line, LineEnd, Place, Standing};
+use crate::contender::retry::{Attempt, breathe, retried};
+use crate::error::AcquireError;
+use crate::exposure::Warned;
+use crate::profile::{Kind, Profile};
+
+/// From here on the numbers of a parent are nearly used up: sequence numbers are counted in an
+/// `i32`, and libraries disagree on the order after it overflows.
+const WARN_AT: i32 = 2_000_000_000;
+const REFUSE_AT: i32 = i32::MAX - 100_000;
+
+/// What a queue is like.
+#[derive(Clone, Debug)]
+pub(crate) struct Terms {
+    pub(crate) path: ZnodePath,
+    pub(crate) profile: Profile,
+    /// The kinds of contenders that may be in the queue.
+    pub(crate) kinds: &'static [Kind],
+    pub(crate) warned: Warned,
+}
+
+impl Terms {
+    pub(crate) fn new(path: ZnodePath, profile: Profile, kinds: &'static [Kind]) -> Self {
+        Self { path, profile, kinds, warned: Warned::default() }
+    }
+}
+
+/// A place in a queue.
+///
+/// It exists before the request that creates its node is sent, so that wherever an attempt is
+/// given up, whatever may have come of it is deleted.
+#[derive(Debug)]
+pub(crate) struct Contender(Box<Entrant>);
+
+/// What a contender is. Behind a pointer, as a contender is passed on many times on its way to the
+/// front.
+#[derive(Debug)]
+struct Entrant {
+    client: Client,
+    terms: Terms,
+    /// What the node's name begins with; unique to this attempt.
+    prefix: String,
+    node: Option<Created>,
+    /// Whether there may be a node to delete.
+    armed: bool,
+}
+
+impl Contender {
+    /// Creates a node at the end of the queue, and lists the queue. Costs one round trip; one more if
+    /// the last turn of the same handle was taken to tell who is there, and did not.
+    pub(crate) async fn enter(
+        client: &Client,
+        terms: &Terms,
+        kind: Kind,
+        data: &Bytes,
+        last_turn: Option<&LastTurn>,
+    ) -> Result<(Self, Line), AcquireError> {
+        let attempt = async || Self::attempt(client, terms, kind, data, last_turn).await;
+        let entered = retried(&terms.path, attempt).await?;
+        terms.warned.look(client, &terms.path).await;
+        Ok(entered)
+    }
+
+    /// A place that nothing was sent for yet.
+    pub(crate) fn new(client: &Client, terms: &Terms, kind: Kind) -> Self {
+        Self::named(client, terms, terms.profile.new_prefix(kind, client.unique_id()))
+    }
+
+    fn named(client: &Client, terms: &Terms, prefix: String) -> Self {
+        let (client, terms) = (client.clone(), terms.clone());
+        Self(Box::new(Entrant { client, terms, prefix, node: None, armed: true }))
+    }
+
+    /// The path to create its node at; the server puts a number after it.
+    pub(crate) fn new_node(&self) -> ZnodePath {
+        self.path().child(&self.0.prefix).expect("prefixes are made of letters, digits and dashes")
+    }
+
+    /// The node was made by somebody's transaction, and this is a listing of the queue.
+    pub(crate) async fn placed(
+        mut self,
+        node: Created,
+        listing: Listing,
+    ) -> Result<(Self, Line), Attempt> {
+        self.0.node = Some(node);
+        let line = match self.line(listing) {
+            Err(AcquireError::Foreign { .. }) => self.list().await,
+            line => line,
+        };
+        Ok((self, line.map_err(Attempt::Failed)?))
+    }
+
+    async fn attempt(
+        client: &Client,
+        terms: &Terms,
+        kind: Kind,
+        data: &Bytes,
+        last_turn: Option<&LastTurn>,
+    ) -> Result<(Self, Line), Attempt> {
+        let mut contender = Self::new(client, terms, kind);
+        let name = contender.new_node();
+        let known = last_turn.map(|turn| &turn.node);
+        // The server answers in order, so the listing shows the new node.
+        let mode = CreateMode::EphemeralSequential;
+        let (created, listing) = client.create_and_list(&name, data, mode, &terms.path, known);
+        match created.await {
+            Ok(created) => contender.0.node = Some(created),
+            Err(error) if error.code() == Some(ErrorCode::NoNode) => {
+                contender.0.armed = false;
+                let ensured = client.ensure(&terms.path, terms.profile.parents()).await;
+                ensured.map_err(|error| Attempt::at_entry(&terms.path, error))?;
+                return Err(Attempt::Prepared);
+            }
+            Err(error) => return contender.recover(error).await,
+        }
+        let Some(listing) = listing else {
+            let line = match last_turn.and_then(|turn| contender.follow(turn)) {
+                Some(line) => contender.checked(line),
+                None => contender.list().await,
+            };
+            return contender.entered(line);
+        };
+        let listing = listing.await.map_err(|error| Attempt::at_entry(&terms.path, error))?;
+        match contender.line(listing) {
+            Err(AcquireError::Foreign { .. }) => {
+                let line = contender.list().await;
+                contender.entered(line)
+            }
+            line => Ok((contender, line.map_err(Attempt::Failed)?)),
+        }
+    }
+
+    /// A place, and a line that was perhaps listed with another session or not at all: nobody counts
+    /// on the place yet.
+    fn entered(self, line: Result<Line, AcquireError>) -> Result<(Self, Line), Attempt> {
+        match line {
+            _ if self.session() != self.0.client.session_id() => Err(Attempt::Again),
+            Ok(line) => Ok((self, line)),
+            Err(error) => Err(Attempt::Failed(error)),
+        }
+    }
+
+    /// The line as the last turn of the same handle tells it, whose node went as this one's came;
+    /// `None` if only a listing can tell.
+    fn follow(&self, last_turn: &LastTurn) -> Option<Line> {
+        let name = self.name()?;
+        let (kind, sequence) = self.0.terms.profile.parse(name, self.0.terms.kinds)?;
+        last_turn.end.with(Place { sequence, kind, name: name.to_owned() })
+    }
+
+    /// The reply to the create is lost, or never came: looks whether the node exists.
+    async fn recover(mut self, error: Error) -> Result<(Self, Line), Attempt> {
+        let path = self.0.terms.path.clone();
+        let again = |error: Error| Attempt::at_entry(&path, error);
+        if error.outcome() == Outcome::NotApplied || error.is_session_expired() {
+            // There is no node, or it is gone with its session.
+            self.0.armed = false;
+            return Err(again(error));
+        }
+        // The new connection may be to a server that lags behind the one that took the create.
+        let synced = self.0.client.sync(&path);
+        let listing = self.0.client.children(&path);
+        synced.await.map_err(again)?;
+        let listing = match listing.await {
+            Err(error) if error.code() == Some(ErrorCode::NoNode) => return Err(Attempt::Again),
+            listing => listing.map_err(again)?,
+        };
+        let Some(name) = listing.0.iter().find(|name| name.starts_with(&self.0.prefix)) else {
+            return Err(Attempt::Again);
+        };
+        let node = path.child(name).map_err(|_| Attempt::Again)?;
+        match self.0.client.exists(&node).await.map_err(again)? {
+            // A node of another session is about to vanish: it is never adopted.
+            Some(stat) if stat.ephemeral_owner == self.0.client.session_id() => {
+                self.0.node = Some(Created { path: node, stat });
+                let line = self.line(listing).map_err(Attempt::Failed)?;
+                Ok((self, line))
+            }
+            _ => Err(Attempt::Again),
+        }
+    }
+
+    /// Deletes what is in the way of reading the queue, if that is nodes of idle locks alone.
+    pub(crate) async fn clear(&self, names: &[String]) -> bool {
+        let Terms { path, profile, .. } = &self.0.terms;
+        idle::clear(&self.0.client, path, *profile, names).await
+    }
+
+    /// Reads a listing of the queue.
+    pub(crate) fn line(&self, (names, stat): Listing) -> Result<Line, AcquireError> {
+        let Terms { path, profile, kinds, .. } = &self.0.terms;
+        let mut line = Line::read(names, *profile, kinds).map_err(|foreign| {
+            AcquireError::Foreign { path: path.clone(), profile: *profile, names: foreign.0 }
+        })?;
+        line.set_listed(&stat);
+        self.checked(line)
+    }
+
+    /// Refuses a line whose numbers are used up.
+    fn checked(&self, line: Line) -> Result<Line, AcquireError> {
+        let path = &self.0.terms.path;
+        let own = self.name();
+        if let Some(place) = line.places().iter().find(|place| Some(place.name.as_str()) == own) {
+            let sequence = place.sequence;
+            if sequence.0 < 0 || sequence.0 >= REFUSE_AT {
+                return Err(AcquireError::Exhausted { path: path.clone(), sequence });
+            }
+            if sequence.0 >= WARN_AT {
+                tracing::warn!(%path, %sequence, "the path's sequence numbers are nearly used up");
+            }
+        }
+        Ok(line)
+    }
+
+    /// What it needs to hold, if nothing that is ahead is in the way now.
+    pub(crate) fn at_front(&self, line: &Line) -> Result<Option<Front>, AcquireError> {
+        match line.standing(self.name().unwrap_or_default()) {
+            Standing::Held => Ok(Some(Front { own: None })),
+            Standing::WaitOn(_) | Standing::ListAgain => Ok(None),
+            Standing::Gone => Err(self.deleted()),
+        }
+    }
+
+    /// A contender whose node is not created yet, with this name in full.
+    pub(crate) fn reserve(client: &Client, terms: &Terms, name: String) -> Self {
+        Self::named(client, terms, name)
+    }
+
+    /// Creates a reserved contender's node, as the first step of a transaction that may do more:
+    /// nobody sees one without the other. Costs one round trip.
+    ///
+    /// # Errors
+    /// [`TransactionError::Failed`] with an index above 0 if one of the other steps failed.
+    pub(crate) async fn take_place(
+        &mut self,
+        data: &Bytes,
+        more: impl Fn(Transaction) -> Transaction,
+    ) -> Result<(), TransactionError> {
+        let node = self.0.terms.path.child(&self.0.prefix);
+        let node = node.unwrap_or_else(|_| self.0.terms.path.clone());
+        loop {
+            let create =
+                self.0.client.transaction().create(&node, data.clone(), CreateMode::Ephemeral);
+            // Sent in one go. ZooKeeper leaves the stat out of a transaction's answer.
+            let (committed, made) = tokio::join! {
+                biased;
+                more(create).commit(),
+                self.0.client.exists(&node),
+            };
+            if let Ok(Some(stat)) = made {
+                // By this attempt or, if its reply was lost, by one before: nobody else uses this
+                // name.
+                self.0.node = Some(Created { path: node, stat });
+                return Ok(());
+            }
+            match committed {
+                Ok(_) => {}
+                Err(TransactionError::Failed { code: ErrorCode::NodeExists, index: 0, .. }) => {}
+                // It waits for the next connection, and fails for good when none comes.
+                Err(TransactionError::Request(error))
+                    if error.is_retryable() && !error.is_unreachable() =>
+                {
+                    breathe(&error).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    pub(crate) fn client(&self) -> &Client {
+        &self.0.client
+    }
+
+    /// The lock that the queue is for.
+    pub(crate) fn path(&self) -> &ZnodePath {
+        &self.0.terms.path
+    }
+
+    pub(crate) fn node(&self) -> Option<&Created> {
+        self.0.node.as_ref()
+    }
+
+    /// Hands the node over, and its deletion with it.
+    pub(crate) fn take_node(&mut self) -> Option<Created> {
+        let node = self.0.node.take()?;
+        self.0.armed = false;
+        Some(node)
+    }
+
+    /// Leaves the deletion to the caller.
+    pub(crate) fn disarm(&mut self) {
+        self.0.armed = false;
+    }
+
+    pub(crate) fn name(&self) -> Option<&str> {
+        self.0.node.as_ref().map(|node| node.path.name())
+    }
+
+    /// Why the node is not there: with a new session, the old one has taken it along.
+    pub(crate) fn deleted(&self) -> AcquireError {
+        if self.0.node.is_some() && self.session() != self.0.client.session_id() {
+            return self.expired();
+        }
+        let node = self.0.node.as_ref().map_or(&self.0.terms.path, |node| &node.path);
+        AcquireError::NodeDeleted { node: node.clone() }
+    }
+
+    /// The session that the node belongs to; none before there is a node.
+    pub(crate) fn session(&self) -> SessionId {
+        self.0.node.as_ref().map_or(SessionId::NONE, |node| node.stat.ephemeral_owner)
+    }
+
+    pub(crate) fn expired(&self) -> AcquireError {
+        AcquireError::SessionExpired { path: self.0.terms.path.clone() }
+    }
+}
+
+impl Drop for Contender {
+    fn drop(&mut self) {
+        if !self.0.armed {
+            return;
+        }
+        let target = match &self.0.node {
+            Some(node) if node.stat.ephemeral_owner != self.0.client.session_id() => return,
+            Some(node) => Cleanup::Node(node.path.clone()),
+            None => {
+                let (parent, prefix) = (self.0.terms.path.clone(), self.0.prefix.clone());
+                Cleanup::Child { parent, prefix }
+            }
+        };
+        self.0.client.clean_up(target);
+    }
+}
+
+/// What is left of a turn when its holder gives it back: what the next contender may go by.
+#[derive(Clone, Debug)]
+pub(crate) struct LastTurn {
+    /// The node that was held by.
+    pub(crate) node: ZnodePath,
+    pub(crate) end: LineEnd,
+}
+
+/// What a contender that reached the front brings along.
+#[derive(Debug)]
+pub(crate) struct Front {
+    /// The watch on its own node, if it has one from its wait.
+    pub(crate) own: Option<Watcher>,
+}

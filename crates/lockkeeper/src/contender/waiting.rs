@@ -1,0 +1,242 @@
+//! How a contender waits: for the nodes that are in its way, and for its own.
+
+use std::future::{Future, pending, poll_fn};
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::Bytes;
+use lockkeeper_client::{
+    Contact, ErrorCode, EventKind, Stat, WatchEvent, WatchLost, WatchedReply, Watcher, ZnodePath,
+};
+
+use crate::contender::node::{Contender, Front};
+use crate::contender::order::{Line, Standing};
+use crate::contender::retry::breathe;
+use crate::error::AcquireError;
+
+/// How long a contender that is not the next one waits before it watches its own node, too. Its
+/// turn comes with a listing, which tells whether that node is there, so the watch is only for
+/// those who wait long. On Apache ZooKeeper it costs up to a fifth of the hand-offs of a lock that
+/// many want: a read, and an event at the own release (`docs/decisions/0011-own-watch.md`).
+const OWN_WATCH_AFTER: Duration = Duration::from_millis(250);
+
+/// How often nodes of idle locks are deleted before one listing is good: those that come again each
+/// time are in use.
+const MOST_CLEARINGS: u32 = 8;
+
+/// When a waiting contender watches its own node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OwnWatch {
+    /// From the start: where it may hold without another listing, or counts on the watch.
+    AtOnce,
+    /// When it has waited for long.
+    Late,
+}
+
+/// The watches of one that waits.
+#[derive(Debug, Default)]
+pub(crate) struct Watches {
+    /// The one on its own node.
+    own: Option<Watcher>,
+    ahead: Vec<(String, Watcher)>,
+}
+
+impl Watches {
+    /// Whether the own node is watched, and nothing has happened to it. A watch with an event is
+    /// dropped.
+    fn keep_own(&mut self) -> bool {
+        let event = pin!(own_event(&mut self.own)).poll(&mut Context::from_waker(Waker::noop()));
+        if event.is_ready() {
+            self.own = None;
+        }
+        self.own.is_some()
+    }
+}
+
+impl Contender {
+    /// Waits until nothing that is ahead is in the way. Costs one round trip and an event for the
+    /// closest one ahead, and a listing if there were more; a watch for that one, and one for its own
+    /// node: at once if it is the next, or else after a while, for one more round trip. The same
+    /// again for each that gives up instead of taking its turn. Keeps the line up to date.
+    pub(crate) async fn wait_in(&self, line: &mut Line) -> Result<Front, AcquireError> {
+        let mut watches = Watches::default();
+        loop {
+            match line.standing(self.name().unwrap_or_default()) {
+                Standing::Held if watches.keep_own() || !line.has_changed() => {
+                    return Ok(Front { own: watches.own });
+                }
+                Standing::Gone => return Err(self.deleted()),
+                Standing::WaitOn(names) => {
+                    let own = match line.is_next(self.name().unwrap_or_default(), &names) {
+                        true => OwnWatch::AtOnce,
+                        false => OwnWatch::Late,
+                    };
+                    for gone in self.outwait(names, own, &mut watches).await? {
+                        line.remove(&gone);
+                    }
+                }
+                // Its own node may be gone as well.
+                Standing::Held | Standing::ListAgain => {
+                    let permits = line.permits();
+                    *line = self.list().await?;
+                    line.set_permits(permits);
+                }
+            }
+        }
+    }
+
+    /// Lists the queue anew, over lost connections. Nodes of idle locks in it are deleted.
+    pub(crate) async fn list(&self) -> Result<Line, AcquireError> {
+        let mut clearings = 0;
+        loop {
+            match self.client().children(self.path()).await {
+                Ok(listing) => match self.line(listing) {
+                    Err(AcquireError::Foreign { names, .. })
+                        if clearings < MOST_CLEARINGS && self.clear(&names).await =>
+                    {
+                        clearings += 1;
+                    }
+                    line => return line,
+                },
+                Err(error) if error.code() == Some(ErrorCode::NoNode) => {
+                    return Err(self.deleted());
+                }
+                // It waits for the next connection, and fails for good when none comes.
+                Err(error) if error.is_retryable() && !error.is_unreachable() => {
+                    breathe(&error).await;
+                }
+                Err(error) => return Err(AcquireError::from_client(self.path(), error)),
+            }
+        }
+    }
+
+    /// Waits until one of these nodes is gone. Watches stay for the next time.
+    pub(crate) async fn outwait(
+        &self,
+        names: Vec<String>,
+        own_watch: OwnWatch,
+        watches: &mut Watches,
+    ) -> Result<Vec<String>, AcquireError> {
+        watches.ahead.retain(|(name, _)| names.contains(name));
+        let gone = self.watch_all(names, own_watch, watches).await?;
+        if !gone.is_empty() {
+            return Ok(gone);
+        }
+        let mut status = self.client().status();
+        let mut long = pin!(tokio::time::sleep(OWN_WATCH_AFTER));
+        loop {
+            let Watches { own, ahead } = watches;
+            let is_watched = own.is_some();
+            let out_of_reach = async {
+                let lost = |contact| matches!(contact, Contact::Unreachable | Contact::Closed);
+                let _ = status.wait_for(|status| lost(status.contact)).await;
+            };
+            tokio::select! {
+                // One order, so that a simulation can be repeated; bad news first.
+                biased;
+                event = own_event(own) => match event.map_err(|_| self.expired())?.kind {
+                    EventKind::NodeDeleted => return Err(self.deleted()),
+                    _ => watches.own = Some(self.watch_own().await?),
+                },
+                (index, event) = first_event(ahead) => {
+                    let event = event.map_err(|_| self.expired())?;
+                    let (name, watcher) = ahead.swap_remove(index);
+                    drop(watcher);
+                    if event.kind == EventKind::NodeDeleted {
+                        return Ok(vec![name]);
+                    }
+                    let gone = self.watch_all(vec![name], own_watch, watches).await?;
+                    if !gone.is_empty() {
+                        return Ok(gone);
+                    }
+                }
+                () = out_of_reach => {
+                    return Err(AcquireError::Unreachable { path: self.path().clone() });
+                }
+                () = &mut long, if !is_watched => watches.own = Some(self.watch_own().await?),
+            }
+        }
+    }
+
+    /// Watches those of the nodes that are not watched yet, and perhaps the own one, in one round
+    /// trip; gives those that are gone already.
+    async fn watch_all(
+        &self,
+        names: Vec<String>,
+        own_watch: OwnWatch,
+        watches: &mut Watches,
+    ) -> Result<Vec<String>, AcquireError> {
+        let mut asked = Vec::new();
+        for name in names {
+            if watches.ahead.iter().all(|(watched, _)| *watched != name) {
+                let node = self.path().child(&name).map_err(|_| self.deleted())?;
+                let reply = self.client().data_watched(&node);
+                asked.push((name, node, reply));
+            }
+        }
+        if own_watch == OwnWatch::AtOnce && watches.own.is_none() {
+            watches.own = Some(self.watch_own().await?);
+        }
+        let mut gone = Vec::new();
+        for (name, node, reply) in asked {
+            match self.watch(&node, reply).await? {
+                Some((_, watcher)) => watches.ahead.push((name, watcher)),
+                None => gone.push(name),
+            }
+        }
+        Ok(gone)
+    }
+
+    /// Watches the own node, so that its deletion by somebody else does not go unnoticed.
+    async fn watch_own(&self) -> Result<Watcher, AcquireError> {
+        let node = &self.node().ok_or_else(|| self.deleted())?.path;
+        let watched = self.watch(node, self.client().data_watched(node)).await?;
+        watched.map(|(_, watcher)| watcher).ok_or_else(|| self.deleted())
+    }
+
+    /// A node's data and a watch on it, over lost connections; `None` if it does not exist.
+    ///
+    /// By getData and not by exists: it leaves no watch on a node that is gone already.
+    pub(crate) async fn watch(
+        &self,
+        node: &ZnodePath,
+        mut asked: WatchedReply<(Bytes, Stat)>,
+    ) -> Result<Option<(Bytes, Watcher)>, AcquireError> {
+        loop {
+            match asked.await {
+                Ok(((data, _), watcher)) => return Ok(Some((data, watcher))),
+                Err(error) if error.code() == Some(ErrorCode::NoNode) => {
+                    return Ok(None);
+                }
+                // It waits for the next connection, and fails for good when none comes.
+                Err(error) if error.is_retryable() && !error.is_unreachable() => {
+                    breathe(&error).await;
+                    asked = self.client().data_watched(node);
+                }
+                Err(error) => return Err(AcquireError::from_client(self.path(), error)),
+            }
+        }
+    }
+}
+
+/// The next event on the own node; never, if it is not watched.
+async fn own_event(watch: &mut Option<Watcher>) -> Result<WatchEvent, WatchLost> {
+    match watch {
+        Some(watch) => watch.changed().await,
+        None => pending().await,
+    }
+}
+
+/// The first event on any of these watches; never, if there is none.
+async fn first_event(watches: &mut [(String, Watcher)]) -> (usize, Result<WatchEvent, WatchLost>) {
+    poll_fn(|context| {
+        for (index, (_, watcher)) in watches.iter_mut().enumerate() {
+            if let Poll::Ready(event) = pin!(watcher.changed()).poll(context) {
+                return Poll::Ready((index, event));
+            }
+        }
+        Poll::Pending
+    })
+    .await
+}

@@ -1,0 +1,70 @@
+//! What a holder has to give back: a node, and the duty to delete it.
+
+use lockkeeper_client::{Cleanup, Client, Created, Reply, SessionId, ZnodePath};
+
+use crate::contender::node::Contender;
+use crate::error::{AcquireError, LossReason, ReleaseError};
+use crate::guard::state::State;
+
+/// The node that a holder holds by, and the duty to delete it.
+#[derive(Debug)]
+pub(crate) struct Stake {
+    pub(crate) client: Client,
+    /// The lock.
+    pub(crate) path: ZnodePath,
+    pub(crate) node: Created,
+    /// What deletes the node; `None` if somebody else sees to that.
+    pub(crate) cleanup: Option<Cleanup>,
+}
+
+impl Stake {
+    /// Takes over from a contender at the front.
+    pub(crate) fn of(mut contender: Contender) -> Result<Self, AcquireError> {
+        let Some(node) = contender.take_node() else { return Err(contender.deleted()) };
+        let (client, path) = (contender.client().clone(), contender.path().clone());
+        let cleanup = Some(Cleanup::Node(node.path.clone()));
+        Ok(Self { client, path, node, cleanup })
+    }
+
+    /// The session that the node belongs to.
+    pub(crate) fn session(&self) -> SessionId {
+        self.node.stat.ephemeral_owner
+    }
+}
+
+impl Drop for Stake {
+    fn drop(&mut self) {
+        // With its session, the node is gone.
+        if let Some(cleanup) = self.cleanup.take()
+            && self.session() == self.client.session_id()
+        {
+            self.client.clean_up(cleanup);
+        }
+    }
+}
+
+/// A release on its way.
+#[derive(Debug)]
+pub(crate) struct Releasing {
+    /// How the lock stood when it was released.
+    pub(crate) state: State,
+    /// `None` if there was nothing left to delete.
+    pub(crate) answer: Option<Reply<()>>,
+}
+
+impl Releasing {
+    /// Waits until a server has confirmed it.
+    pub(crate) async fn confirmed(self) -> Result<(), ReleaseError> {
+        let confirmed = match self.answer {
+            Some(answer) => answer.await,
+            None => Ok(()),
+        };
+        match (self.state, confirmed) {
+            (State::Lost(reason), _) => Err(ReleaseError::Lost(reason)),
+            (_, Err(error)) if error.is_session_expired() => {
+                Err(ReleaseError::Lost(LossReason::SessionExpired))
+            }
+            (_, confirmed) => confirmed.map_err(ReleaseError::Unconfirmed),
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! The simplest lock: a node that exists is the lock, held by whoever made it.
+//!
+//! Guarantees  one holder at a time; its owner enters again without a server; nothing left behind.
+//! Not         order: whoever is fastest gets it, and a waiter may starve. Nor calm: each release
+//!             wakes every waiter, so n waiters cost n(n + 1)/2 events and as many creates until
+//!             all had it, where a [`Mutex`](crate::Mutex) wakes one each time. Use it where hardly
+//!             anybody ever waits, or where other programs have it.
+//! Znodes      `<path>` itself, ephemeral; data: [`OwnerInfo`](crate::OwnerInfo), with the owner's
+//!             name and an identity of the attempt. Its parent is a container node.
+//! Cost        acquire: 1 round trip; to enter again: none. When taken: 1 more, and with each
+//!             release 1 event and 1 round trip, or 2 for those who were too late. Release: 2 round
+//!             trips, as a name that others use too is looked at before it is deleted.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let engine = lockkeeper_engine::Engine::builder().start().await?;
+//! # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
+//! use lockkeeper::ExclusiveNode;
+//!
+//! let locker1 = ExclusiveNode::new(&client, "/locks/orders")?;
+//! let locker2 = ExclusiveNode::new(&client, "/locks/orders")?;
+//!
+//! let guard = locker1.acquire().await?;
+//! assert!(locker1.try_acquire().await?.is_some(), "its owner may enter again");
+//! assert!(locker2.try_acquire().await?.is_none());
+//! guard.release().await?;
+//! assert!(locker2.try_acquire().await?.is_some());
+//! # client.close().await;
+//! # Ok(())
+//! # }
+//! ```
+
+use std::ops::Deref;
+use std::time::Duration;
+
+use bytes::Bytes;
+use lockkeeper_client::{
+    Cleanup, Client, Contact, CreateMode, Created, Error, ErrorCode, EventKind, Outcome, Watcher,
+    Which, ZnodePath,
+};
+use serde::Serialize;
+
+use crate::acquire::reentry::{Door, Entry};
+use crate::contender::retry::{Attempt, breathe, retried};
+use crate::error::{AcquireError, LockPathError, ReleaseError};
+use crate::exposure::Warned;
+use crate::guard::Guard;
+use crate::guard::owned_node::Stake;
+use crate::locks::owner::Owner;
+use crate::owner_info::OwnerInfo;
+
+/// The simplest lock: one node, which exists while somebody holds the lock.
+///
+/// A [`Mutex`](crate::Mutex) is fair, and calm where many wait. Each `ExclusiveNode` has an owner:
+/// a new one, unless it is given. Cheap to clone; clones have the same owner.
+#[derive(Clone, Debug)]
+pub struct ExclusiveNode {
+    client: Client,
+    path: ZnodePath,
+    owner: Owner,
+    warned: Warned,
+}
+
+/// What is in the node.
+#[derive(Serialize)]
+struct Record<'a> {
+    #[serde(flatten)]
+    info: OwnerInfo,
+    owner: &'a str,
+    /// Tells this node from those that the same owner makes before and after it.
+    attempt: String,
+}
+
+impl ExclusiveNode {
+    /// The lock at a path such as `/locks/orders`, with an owner of its own. No I/O.
+    ///
+    /// # Errors
+    /// If the path cannot be that of a lock.
+    pub fn new(client: &Client, path: &str) -> Result<Self, LockPathError> {
+        Self::owned(client, path, &Owner::default())
+    }
+
+    /// The same for an owner who may have more than one way in. No I/O.
+    ///
+    /// # Errors
+    /// If the path cannot be that of a lock.
+    pub fn owned(client: &Client, path: &str, owner: &Owner) -> Result<Self, LockPathError> {
+        let path = LockPathError::check(path)?;
+        let (client, owner) = (client.clone(), owner.clone());
+        Ok(Self { client, path, owner, warned: Warned::default() })
+    }
+
+    /// The lock's path, which is also that of its node.
+    pub fn path(&self) -> &ZnodePath {
+        &self.path
+    }
+
+    /// Who enters by this handle.
+    pub fn owner(&self) -> &Owner {
+        &self.owner
+    }
+
+    /// Waits until the lock is free, and takes it if nobody was faster; its owner enters again at
+    /// once. Costs one round trip if it is free, none to enter again.
+    ///
+    /// # Errors
+    /// If no server can be reached for a whole session timeout, or a request is refused;
+    /// [`AcquireError::OwnerLost`] if the owner has entries into a hold that was lost.
+    ///
+    /// # Session loss
+    /// A waiter has no node to lose, so it goes on with the next session.
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends the wait; a node that was made is deleted in the background.
+    pub async fn acquire(&self) -> Result<ExclusiveGuard, AcquireError> {
+        self.door().enter(self.take()).await.map(ExclusiveGuard)
+    }
+
+    /// The same, but not for longer than `timeout`, which covers everything.
+    ///
+    /// # Errors
+    /// As [`ExclusiveNode::acquire`], and [`AcquireError::Timeout`].
+    ///
+    /// # Session loss
+    /// As [`ExclusiveNode::acquire`].
+    ///
+    /// # Cancel safety
+    /// As [`ExclusiveNode::acquire`].
+    pub async fn acquire_timeout(&self, timeout: Duration) -> Result<ExclusiveGuard, AcquireError> {
+        let path = self.path.clone();
+        let result = tokio::time::timeout(timeout, self.acquire()).await;
+        result.unwrap_or(Err(AcquireError::Timeout { path, waited: timeout }))
+    }
+
+    /// Takes the lock only if it is free, or its owner enters again; `None` if somebody else has
+    /// it. Costs one round trip, or none to enter again.
+    ///
+    /// # Errors
+    /// As [`ExclusiveNode::acquire`], except those of waiting.
+    ///
+    /// # Session loss
+    /// As [`ExclusiveNode::acquire`].
+    ///
+    /// # Cancel safety
+    /// As [`ExclusiveNode::acquire`].
+    pub async fn try_acquire(&self) -> Result<Option<ExclusiveGuard>, AcquireError> {
+        Ok(self.door().try_enter(self.try_take()).await?.map(ExclusiveGuard))
+    }
+
+    fn door(&self) -> std::sync::Arc<Door<Guard>> {
+        self.owner.nodes().door(&self.client, &self.path)
+    }
+
+    async fn take(&self) -> Result<Guard, AcquireError> {
+        loop {
+            match self.try_take().await? {
+                Some(guard) => return Ok(guard),
+                None => self.outwait().await?,
+            }
+        }
+    }
+
+    async fn try_take(&self) -> Result<Option<Guard>, AcquireError> {
+        let made = retried(&self.path, || self.attempt()).await?;
+        self.warned.look(&self.client, &self.path).await;
+        match made {
+            Some(stake) => Guard::confirm(stake, None).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Makes the node; `None` if there is one.
+    async fn attempt(&self) -> Result<Option<Stake>, Attempt> {
+        // It exists before the request is sent, so that whatever may come of it is deleted.
+        let mut trace = Trace { lock: self, data: Some(self.record()) };
+        let data = trace.data.clone().unwrap_or_default();
+        match self.client.create(&self.path, data.clone(), CreateMode::Ephemeral).await {
+            Ok(created) => Ok(Some(trace.taken(created))),
+            Err(error) if error.code() == Some(ErrorCode::NodeExists) => {
+                trace.data = None;
+                Ok(None)
+            }
+            Err(error) if error.code() == Some(ErrorCode::NoNode) => {
+                trace.data = None;
+                self.make_parent().await.map_err(|error| Attempt::at_entry(&self.path, error))?;
+                Err(Attempt::Prepared)
+            }
+            Err(error) if error.outcome() == Outcome::NotApplied || error.is_session_expired() => {
+                trace.data = None;
+                Err(Attempt::at_entry(&self.path, error))
+            }
+            Err(_) => trace.find(&data).await,
+        }
+    }
+
+    async fn make_parent(&self) -> Result<(), Error> {
+        match self.path.parent() {
+            Some(parent) => self.client.ensure(&parent, CreateMode::Container).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Waits until the node is gone.
+    async fn outwait(&self) -> Result<(), AcquireError> {
+        let mut status = self.client.status();
+        let out_of_reach = async {
+            let lost = |contact| matches!(contact, Contact::Unreachable | Contact::Closed);
+            let _ = status.wait_for(|status| lost(status.contact)).await;
+        };
+        tokio::select! {
+            // One order, so that a simulation can be repeated.
+            biased;
+            result = self.node_gone() => result,
+            () = out_of_reach => Err(AcquireError::Unreachable { path: self.path.clone() }),
+        }
+    }
+
+    async fn node_gone(&self) -> Result<(), AcquireError> {
+        loop {
+            // By getData and not by exists: it leaves no watch on a node that is gone already.
+            let mut watcher: Watcher = match self.client.data_watched(&self.path).await {
+                Ok((_, watcher)) => watcher,
+                Err(error) if error.code() == Some(ErrorCode::NoNode) => return Ok(()),
+                Err(error) if error.is_session_expired() => continue,
+                Err(error) if error.is_retryable() && !error.is_unreachable() => {
+                    breathe(&error).await;
+                    continue;
+                }
+                Err(error) => return Err(AcquireError::from_client(&self.path, error)),
+            };
+            // A watch that ended with its session is set again in the next one.
+            if watcher.changed().await.is_ok_and(|event| event.kind == EventKind::NodeDeleted) {
+                return Ok(());
+            }
+        }
+    }
+
+    fn record(&self) -> Bytes {
+        let record = Record {
+            info: OwnerInfo::current(Some(self.owner.to_string())),
+            owner: self.owner.name(),
+            attempt: self.client.unique_id().to_string(),
+        };
+        serde_json::to_vec(&record).map_or_else(|_| Bytes::new(), Bytes::from)
+    }
+}
+
+/// An attempt to make the node, from before the request is sent. Dropping it deletes what may have
+/// come of it.
+struct Trace<'a> {
+    lock: &'a ExclusiveNode,
+    /// What the node has in it; `None` if there is certainly nothing to delete.
+    data: Option<Bytes>,
+}
+
+impl Trace<'_> {
+    fn taken(mut self, node: Created) -> Stake {
+        self.data = None;
+        let which = Which::MadeBy(node.stat.czxid);
+        let cleanup = Some(Cleanup::Reused { node: node.path.clone(), which });
+        let (client, path) = (self.lock.client.clone(), self.lock.path.clone());
+        Stake { client, path, node, cleanup }
+    }
+
+    /// The reply to the create is lost, or never came: looks whose the node is.
+    async fn find(self, data: &Bytes) -> Result<Option<Stake>, Attempt> {
+        let (client, path) = (&self.lock.client, &self.lock.path);
+        let again = |error| Attempt::at_entry(path, error);
+        // The new connection may be to a server that lags behind the one that took the create.
+        let synced = client.sync(path);
+        let found = client.data(path);
+        synced.await.map_err(again)?;
+        match found.await {
+            // One of another session is about to vanish: it is never adopted.
+            Ok((found, stat)) if found == *data && stat.ephemeral_owner == client.session_id() => {
+                let path = path.clone();
+                Ok(Some(self.taken(Created { path, stat })))
+            }
+            Ok(_) => Ok(None),
+            Err(error) if error.code() == Some(ErrorCode::NoNode) => Err(Attempt::Again),
+            Err(error) => Err(again(error)),
+        }
+    }
+}
+
+impl Drop for Trace<'_> {
+    fn drop(&mut self) {
+        if let Some(data) = self.data.take() {
+            let (node, which) = (self.lock.path.clone(), Which::With(data));
+            self.lock.client.clean_up(Cleanup::Reused { node, which });
+        }
+    }
+}
+
+/// One entry into an [`ExclusiveNode`]. What a holder may believe and do is described at
+/// [`Guard`]; it is the same for all entries of one owner.
+#[must_use = "the entry ends when the guard is dropped"]
+#[derive(Debug)]
+pub struct ExclusiveGuard(Entry<Guard>);
+
+impl ExclusiveGuard {
+    /// Ends this entry. The last one gives the lock back, which costs two round trips.
+    ///
+    /// # Errors
+    /// As [`Guard::release`].
+    ///
+    /// # Session loss
+    /// The release fails; the lock was lost.
+    ///
+    /// # Cancel safety
+    /// The release goes on in the background.
+    pub async fn release(self) -> Result<(), ReleaseError> {
+        self.0.leave().await
+    }
+}
+
+impl Deref for ExclusiveGuard {
+    type Target = Guard;
+
+    fn deref(&self) -> &Guard {
+        self.0.guard()
+    }
+}

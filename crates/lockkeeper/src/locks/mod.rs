@@ -1,0 +1,30 @@
+//! The locks. Each has one file, or one folder where its guards or its nodes need more.
+//!
+//! ```text
+//!   mutex             Mutex: a fair lock for one holder at a time
+//!   reentrant_mutex   ReentrantMutex: the same, and its owner can enter it again
+//!   exclusive_node    ExclusiveNode: the simplest lock, which wakes everyone at each release
+//!   owner             Owner: who can enter one of these two again
+//!   rw_lock/          RwLock: a fair lock that readers share and writers have alone
+//!   semaphore/        Semaphore: a number of permits, for as many holders at once
+//!   multi_lock/       MultiLock: several locks as one, all or none
+//!   registry          Locks: a lock for any key
+//! ```
+
+mod exclusive_node;
+mod multi_lock;
+mod mutex;
+mod owner;
+mod reentrant_mutex;
+mod registry;
+mod rw_lock;
+mod semaphore;
+
+pub use exclusive_node::{ExclusiveGuard, ExclusiveNode};
+pub use multi_lock::{MultiGuard, MultiLock};
+pub use mutex::{Mutex, MutexBuilder, MutexGuard};
+pub use owner::Owner;
+pub use reentrant_mutex::{ReentrantGuard, ReentrantMutex};
+pub use registry::Locks;
+pub use rw_lock::{RwLock, RwLockBuilder, RwLockUpgradeableGuard, RwLockWriteGuard};
+pub use semaphore::{Semaphore, SemaphoreBuilder, SemaphoreGuard, SemaphoreLayout};

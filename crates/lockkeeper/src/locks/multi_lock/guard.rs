@@ -1,0 +1,190 @@
+//! Several locks, held together.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use lockkeeper_client::{ErrorCode, Instant, Transaction, TransactionError, ZnodePath};
+
+use crate::contender::node::{Contender, Front};
+use crate::error::{AcquireError, EnsureError, LossReason, ReleaseError, VerifyError};
+use crate::guard::Guard;
+use crate::guard::owned_node::Stake;
+use crate::guard::state::State;
+use crate::token::FencingToken;
+
+/// Locks that are held already.
+pub(crate) type Won = Vec<(Contender, Front)>;
+
+/// All locks of a [`MultiLock`](crate::MultiLock), held. What is lost, is lost together.
+#[must_use = "the locks are released when the guard is dropped"]
+#[derive(Debug)]
+pub struct MultiGuard {
+    /// At least one.
+    guards: Vec<Guard>,
+}
+
+impl MultiGuard {
+    pub(crate) async fn grant(won: Won) -> Result<Self, AcquireError> {
+        let mut guards = Vec::with_capacity(won.len());
+        for (contender, front) in won {
+            guards.push(Guard::grant(contender, front).await?);
+        }
+        Ok(Self { guards })
+    }
+
+    /// The hold of each lock, in the order of their paths.
+    pub fn guards(&self) -> &[Guard] {
+        &self.guards
+    }
+
+    /// Each lock's fencing token.
+    pub fn tokens(&self) -> impl Iterator<Item = (&ZnodePath, FencingToken)> {
+        self.guards.iter().map(|guard| (guard.path(), guard.token()))
+    }
+
+    /// How the worst of the locks stands; see [`Guard::state`].
+    pub fn state(&self) -> State {
+        let states = self.guards.iter().map(Guard::state);
+        let badness = |state: &State| match state {
+            State::Held => 0,
+            State::Suspect { .. } => 1,
+            State::Lost(_) => 2,
+        };
+        states.max_by_key(badness).unwrap_or(State::Held)
+    }
+
+    /// The earliest of the deadlines; see [`Guard::deadline`]. `None` if one is lost.
+    pub fn deadline(&self) -> Option<Instant> {
+        let deadlines: Option<Vec<_>> = self.guards.iter().map(Guard::deadline).collect();
+        deadlines?.into_iter().min()
+    }
+
+    /// Makes sure that all are held for some time to come. Asks no server.
+    ///
+    /// # Errors
+    /// As [`Guard::ensure`], for any of them.
+    pub fn ensure(&self, wanted: Duration) -> Result<(), EnsureError> {
+        self.guards.iter().try_for_each(|guard| guard.ensure(wanted))
+    }
+
+    /// Has the servers confirm that all are held. Costs one committed write.
+    ///
+    /// # Errors
+    /// As [`Guard::verify`], for any of them.
+    ///
+    /// # Session loss
+    /// As [`Guard::verify`].
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn verify(&self) -> Result<(), VerifyError> {
+        let proof = self.transaction().commit().await;
+        match (proof, self.state()) {
+            (Err(TransactionError::Failed { index, .. }), _) => {
+                Err(VerifyError::Lost(self.guards[index].found_missing()))
+            }
+            (_, State::Lost(reason)) => Err(VerifyError::Lost(reason)),
+            (Err(TransactionError::Request(error)), _) => Err(VerifyError::Unknown(error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Waits until one of the locks is lost: which, and why.
+    ///
+    /// # Session loss
+    /// As [`Guard::lost`].
+    ///
+    /// # Cancel safety
+    /// Safe: call it again.
+    pub async fn lost(&self) -> (&ZnodePath, LossReason) {
+        let waits = self.guards.iter().map(|guard| (guard.path(), Box::pin(guard.lost())));
+        let mut waits: Vec<_> = waits.collect();
+        poll_fn(|context| {
+            for (path, wait) in &mut waits {
+                if let Poll::Ready(reason) = Pin::new(wait).poll(context) {
+                    return Poll::Ready((*path, reason));
+                }
+            }
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Does work only while all locks are held: drops it when one is lost.
+    ///
+    /// # Errors
+    /// Why a lock was lost before the work was done.
+    ///
+    /// # Session loss
+    /// As [`Guard::lost`].
+    ///
+    /// # Cancel safety
+    /// Dropping it drops the work; the locks stay held.
+    pub async fn run<T>(&self, work: impl Future<Output = T>) -> Result<T, LossReason> {
+        tokio::select! {
+            biased;
+            (_, reason) = self.lost() => Err(reason),
+            output = work => Ok(output),
+        }
+    }
+
+    /// Starts a transaction that is applied only while all locks are held.
+    pub fn transaction(&self) -> Transaction {
+        let transaction = self.guards[0].client().transaction();
+        self.guards.iter().fold(transaction, |all, guard| all.check(guard.node(), None))
+    }
+
+    /// Gives all locks back in one transaction, and waits until a server has confirmed it. Costs
+    /// one round trip.
+    ///
+    /// # Errors
+    /// As [`Guard::release`], for any of them; the others are released.
+    ///
+    /// # Session loss
+    /// The release fails; the locks were lost.
+    ///
+    /// # Cancel safety
+    /// The release goes on in the background.
+    pub async fn release(self) -> Result<(), ReleaseError> {
+        let state = self.state();
+        let client = self.guards[0].client().clone();
+        let mut stakes: Vec<_> = self.guards.into_iter().map(Guard::into_stake).collect();
+        let transaction = stakes
+            .iter()
+            .fold(client.transaction(), |all, stake: &Stake| all.delete(&stake.node.path, None));
+        // Until they are known to be gone, dropping the stakes deletes them.
+        let deleted = match state {
+            State::Lost(reason) => return Err(ReleaseError::Lost(reason)),
+            _ => transaction.commit().await,
+        };
+        match deleted {
+            Ok(_) => {
+                stakes.iter_mut().for_each(|stake| stake.cleanup = None);
+                Ok(())
+            }
+            // One was missing, or the answer is lost: one by one.
+            Err(error) => release_each(stakes, error).await,
+        }
+    }
+}
+
+async fn release_each(mut stakes: Vec<Stake>, error: TransactionError) -> Result<(), ReleaseError> {
+    let begin = |stake: &mut Stake| Some(stake.client.clean_up_confirmed(stake.cleanup.take()?));
+    let answers: Vec<_> = stakes.iter_mut().filter_map(begin).collect();
+    for answer in answers {
+        match answer.await {
+            Err(error) if error.is_session_expired() => {
+                return Err(ReleaseError::Lost(LossReason::SessionExpired));
+            }
+            confirmed => confirmed.map_err(ReleaseError::Unconfirmed)?,
+        }
+    }
+    match error {
+        TransactionError::Failed { code: ErrorCode::NoNode, .. } => {
+            Err(ReleaseError::Lost(LossReason::NodeDeleted))
+        }
+        _ => Ok(()),
+    }
+}

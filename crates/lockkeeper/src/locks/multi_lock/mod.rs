@@ -1,0 +1,295 @@
+//! Several locks as one: all of them or none.
+//!
+//! Guarantees  no deadlock among those who take more than one lock by this type, or one by one in
+//!             the order of their paths; no lock is left behind when one cannot be had; each has a
+//!             fencing token of its own.
+//! Not         order of arrival: while it waits for one lock, it stands in no other line, and holds
+//!             only those whose paths come before.
+//! Znodes      those of [`Mutex`](crate::Mutex), in each path.
+//! Cost        acquire: 1 round trip where all are free. Each lock that has to be waited for: 1 to
+//!             watch, 1 event, and 1 to enter the lines that are left. Release: 1 round trip.
+//!
+//! A place in line keeps others out, so it is a hold. Entering all lines at once is safe only if
+//! all are free: who kept a place in a later line while waiting in an earlier one would deadlock
+//! with a program that took the earlier lock first. So the places after the first lock that is not
+//! free are given up at once, and entered again when that one is held.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let engine = lockkeeper_engine::Engine::builder().start().await?;
+//! # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
+//! use std::time::Duration;
+//! use lockkeeper::MultiLock;
+//!
+//! let both = MultiLock::new(&client, ["/accounts/bob", "/accounts/alice"])?;
+//! let guard = both.acquire_timeout(Duration::from_secs(5)).await?;
+//! for (path, token) in guard.tokens() {
+//!     println!("{path}: {token}");
+//! }
+//! guard.release().await?;
+//! # client.close().await;
+//! # Ok(())
+//! # }
+//! ```
+
+mod guard;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use lockkeeper_client::{
+    Client, CreateMode, Created, Error, ErrorCode, OpResult, Outcome, SessionId, Stat,
+    TransactionError, ZnodePath, Zxid,
+};
+
+use crate::contender::node::{Contender, Terms};
+use crate::contender::order::Line;
+use crate::contender::retry::{Attempt, retried};
+use crate::error::{AcquireError, LockPathError};
+use crate::locks::multi_lock::guard::Won;
+use crate::owner_info::OwnerInfo;
+use crate::profile::{Kind, Profile};
+
+pub use crate::locks::multi_lock::guard::MultiGuard;
+
+/// Several exclusive locks that are held together or not at all.
+///
+/// Do not use it to make a lock finer than it must be: one lock for all that belongs together is
+/// cheaper, and fair. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct MultiLock {
+    client: Client,
+    /// In the order in which they are waited for, which is that of the paths.
+    locks: Vec<Terms>,
+    data: Bytes,
+}
+
+impl MultiLock {
+    /// The locks at these paths, each named as [`Mutex::new`](crate::Mutex::new) names one. No I/O.
+    ///
+    /// # Errors
+    /// If there is none, one is there twice, or a path cannot be that of a lock.
+    pub fn new<'a>(
+        client: &Client,
+        paths: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Self, LockPathError> {
+        Self::with_profile(client, paths, Profile::default())
+    }
+
+    /// The same with contenders that are named in another way. No I/O.
+    ///
+    /// # Errors
+    /// As [`MultiLock::new`].
+    pub fn with_profile<'a>(
+        client: &Client,
+        paths: impl IntoIterator<Item = &'a str>,
+        profile: Profile,
+    ) -> Result<Self, LockPathError> {
+        let mut locks = Vec::new();
+        for path in paths {
+            let path = LockPathError::check(path)?;
+            locks.push(Terms::new(path, profile, &[Kind::Exclusive]));
+        }
+        locks.sort_by(|a, b| a.path.cmp(&b.path));
+        if let Some(twice) = locks.windows(2).find(|pair| pair[0].path == pair[1].path) {
+            return Err(LockPathError::Repeated(twice[0].path.clone()));
+        }
+        if locks.is_empty() {
+            return Err(LockPathError::None);
+        }
+        Ok(Self { client: client.clone(), locks, data: OwnerInfo::current(None).to_data() })
+    }
+
+    /// The paths, in the order in which they are waited for.
+    pub fn paths(&self) -> impl Iterator<Item = &ZnodePath> {
+        self.locks.iter().map(|lock| &lock.path)
+    }
+
+    /// Waits until all locks are held. Costs one round trip if all are free; else see the top of
+    /// this page.
+    ///
+    /// # Errors
+    /// As [`Mutex::acquire`](crate::Mutex::acquire), for any of them; then none is held.
+    ///
+    /// # Session loss
+    /// Ends the wait with [`AcquireError::SessionExpired`], unless no line was reached yet.
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives up all places; their nodes are deleted in the background.
+    pub async fn acquire(&self) -> Result<MultiGuard, AcquireError> {
+        self.acquire_all(&AtomicUsize::new(0)).await
+    }
+
+    /// The same, but not for longer than `timeout`, which covers everything.
+    ///
+    /// # Errors
+    /// As [`MultiLock::acquire`], and [`AcquireError::Timeout`], which names the lock that was
+    /// waited for.
+    ///
+    /// # Session loss
+    /// As [`MultiLock::acquire`].
+    ///
+    /// # Cancel safety
+    /// As [`MultiLock::acquire`].
+    pub async fn acquire_timeout(&self, timeout: Duration) -> Result<MultiGuard, AcquireError> {
+        let waiting_for = AtomicUsize::new(0);
+        let result = tokio::time::timeout(timeout, self.acquire_all(&waiting_for)).await;
+        result.unwrap_or_else(|_| {
+            let path = self.locks[waiting_for.into_inner()].path.clone();
+            Err(AcquireError::Timeout { path, waited: timeout })
+        })
+    }
+
+    /// Takes the locks only if nobody has any of them or is in line for it; `None` if somebody
+    /// is. Costs one round trip.
+    ///
+    /// # Errors
+    /// As [`MultiLock::acquire`], except those of waiting.
+    ///
+    /// # Session loss
+    /// As [`MultiLock::acquire`].
+    ///
+    /// # Cancel safety
+    /// As [`MultiLock::acquire`].
+    pub async fn try_acquire(&self) -> Result<Option<MultiGuard>, AcquireError> {
+        let mut won = Won::new();
+        let waiting = self.enter(&mut won).await?;
+        match waiting {
+            Some(_) => Ok(None),
+            None => MultiGuard::grant(won).await.map(Some),
+        }
+    }
+
+    async fn acquire_all(&self, waiting_for: &AtomicUsize) -> Result<MultiGuard, AcquireError> {
+        let mut won = Won::new();
+        // After a wait once more, even if no line is left to enter: it also shows that what was
+        // won before is still there.
+        while let Some((contender, mut line)) = self.enter(&mut won).await? {
+            waiting_for.store(won.len(), Ordering::Relaxed);
+            let front = contender.wait_in(&mut line).await?;
+            won.push((contender, front));
+        }
+        for lock in &self.locks {
+            lock.warned.look(&self.client, &lock.path).await;
+        }
+        MultiGuard::grant(won).await
+    }
+
+    /// Enters all lines that are left, and gives up the places behind the first lock that is not
+    /// free: returns the place in line for that one.
+    async fn enter(&self, won: &mut Won) -> Result<Option<(Contender, Line)>, AcquireError> {
+        let next = &self.locks[won.len().min(self.locks.len() - 1)].path;
+        let entered = retried(next, || self.attempt(won)).await?;
+        for (contender, line) in entered {
+            match contender.at_front(&line)? {
+                Some(front) => won.push((contender, front)),
+                None => return Ok(Some((contender, line))),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Makes all nodes that are left in one transaction, which also checks those that were won,
+    /// and lists their lines. One round trip.
+    async fn attempt(&self, won: &Won) -> Result<Vec<(Contender, Line)>, Attempt> {
+        let locks = &self.locks[won.len()..];
+        let enter = |lock| Contender::new(&self.client, lock, Kind::Exclusive);
+        // They exist before the request is sent, so that whatever may come of it is deleted.
+        let mut contenders: Vec<_> = locks.iter().map(enter).collect();
+        let mut transaction = self.client.transaction();
+        for node in won.iter().filter_map(|(contender, _)| contender.node()) {
+            transaction = transaction.check(&node.path, None);
+        }
+        for contender in &contenders {
+            let (path, mode) = (contender.new_node(), CreateMode::EphemeralSequential);
+            transaction = transaction.create(&path, self.data.clone(), mode);
+        }
+        let lines = async {
+            let asked: Vec<_> = locks.iter().map(|lock| self.client.children(&lock.path)).collect();
+            let mut lines = Vec::with_capacity(asked.len());
+            for reply in asked {
+                lines.push(reply.await);
+            }
+            lines
+        };
+        let session = self.client.session_id();
+        // The transaction goes first. The server answers in order, so the listings show its nodes.
+        let (made, lines) = tokio::join!(biased; transaction.commit_numbered(), lines);
+        let (made, zxid) = match made {
+            Ok(made) => made,
+            Err(error) => return Err(self.refused(won, &mut contenders, error).await),
+        };
+        // The answer does not say whose the nodes are. If the session changed, they may be an old
+        // one's.
+        if self.client.session_id() != session {
+            return Err(Attempt::Again);
+        }
+        let created = |result| created(result, zxid, session);
+        let nodes = made.into_iter().skip(won.len()).filter_map(created);
+        let mut entered = Vec::with_capacity(locks.len());
+        for ((contender, node), line) in contenders.into_iter().zip(nodes).zip(lines) {
+            let listing = line.map_err(|error| self.lost(won, error))?;
+            entered.push(contender.placed(node, listing).await?);
+        }
+        // An answer with too few nodes is none to rely on.
+        if entered.len() == locks.len() { Ok(entered) } else { Err(Attempt::Again) }
+    }
+
+    /// What to do when the transaction was refused, or its answer is lost.
+    async fn refused(
+        &self,
+        won: &Won,
+        contenders: &mut [Contender],
+        error: TransactionError,
+    ) -> Attempt {
+        let source = match error {
+            TransactionError::Request(error) => {
+                if error.outcome() == Outcome::NotApplied || error.is_session_expired() {
+                    contenders.iter_mut().for_each(Contender::disarm);
+                }
+                return self.lost(won, error);
+            }
+            failed => failed,
+        };
+        contenders.iter_mut().for_each(Contender::disarm);
+        let TransactionError::Failed { index, code, .. } = source else { return Attempt::Again };
+        match (won.get(index), code) {
+            (Some((contender, _)), _) => Attempt::Failed(contender.deleted()),
+            (None, ErrorCode::NoNode) => match self.make_parents(won.len()).await {
+                Ok(()) => Attempt::Prepared,
+                Err(error) => self.lost(won, error),
+            },
+            (None, _) => {
+                let path = self.locks[index.min(self.locks.len() - 1)].path.clone();
+                Attempt::Failed(AcquireError::Refused { path, source })
+            }
+        }
+    }
+
+    async fn make_parents(&self, won: usize) -> Result<(), Error> {
+        for lock in &self.locks[won..] {
+            self.client.ensure(&lock.path, lock.profile.parents()).await?;
+        }
+        Ok(())
+    }
+
+    /// A request has no answer. The end of the session is something passing only for one who has
+    /// won nothing yet.
+    fn lost(&self, won: &Won, error: Error) -> Attempt {
+        match won.first() {
+            Some((contender, _)) if error.is_session_expired() => {
+                Attempt::Failed(contender.expired())
+            }
+            _ => Attempt::at_entry(&self.locks[won.len().min(self.locks.len() - 1)].path, error),
+        }
+    }
+}
+
+/// What a create in a transaction made. Apache ZooKeeper answers it without the stat, of which
+/// this is what matters.
+fn created(result: OpResult, zxid: Zxid, session: SessionId) -> Option<Created> {
+    let (OpResult::Create { path } | OpResult::Create2 { path, .. }) = result else { return None };
+    Some(Created { path: ZnodePath::new(&path).ok()?, stat: Stat::of_new(zxid, session) })
+}

@@ -1,0 +1,266 @@
+//! A fair lock for one holder at a time.
+//!
+//! Guarantees  grants follow the order of arrival in the line on the server; one wake-up per
+//!             release; nothing left behind. The tasks of one handle stand in a line of their own,
+//!             in which only the first stands in the line on the server.
+//! Not         exclusion for a holder that checks neither deadline nor token, see
+//!             `docs/guarantees.md`; re-entry: a task that holds it and acquires it again waits
+//!             for itself.
+//! Znodes      `<path>/_c_<uuid>-lock-N`, ephemeral and sequential (Curator's `InterProcessMutex`);
+//!             data: [`OwnerInfo`](crate::OwnerInfo). `<path>` is a container node.
+//! Cost        acquire: 1 round trip; behind others: 1 more, and 1 event. Release: 1 round trip, or
+//!             none that anyone waits for. None of both where a node lingers or serves a cohort. Given
+//!             back unawaited and acquired again at once: 1 for both, 2 if somebody came meanwhile.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let engine = lockkeeper_engine::Engine::builder().start().await?;
+//! # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
+//! use std::time::Duration;
+//! use lockkeeper::Mutex;
+//!
+//! let lock = Mutex::new(&client, "/locks/orders")?;
+//! let guard = lock.acquire_timeout(Duration::from_secs(5)).await?;
+//! let done = guard.run(async { /* only while the lock is held */ 42 }).await?;
+//! assert!(lock.try_acquire().await?.is_none(), "somebody has it");
+//! guard.release().await?;
+//! # assert_eq!(done, 42);
+//! # client.close().await;
+//! # Ok(())
+//! # }
+//! ```
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use lockkeeper_client::{Client, DefaultAcl, ZnodePath};
+
+use crate::acquire::local::{LocalLine, Occupied, Sharing};
+use crate::acquire::lock_delay::{LockDelay, Sightings};
+use crate::contender::node::{Contender, LastTurn, Terms};
+use crate::contender::order::Line;
+use crate::error::{AcquireError, LockPathError, ReleaseError};
+use crate::guard::Guard;
+use crate::profile::{Kind, Profile};
+
+/// A fair lock for one holder at a time, among all programs that use the same path.
+///
+/// Do not use it where a database's own transaction would do, nor within one process: it costs
+/// round trips to a server. Cheap to clone; clones are the same lock and share the line of this
+/// process. Two locks made for one path exclude each other as two programs would. A guard keeps
+/// its place in the line of this process until it is released or dropped, also when the lock is
+/// lost: what runs under it may still be at work.
+#[derive(Clone, Debug)]
+pub struct Mutex {
+    client: Client,
+    terms: Terms,
+    data: Bytes,
+    line: Arc<LocalLine>,
+    delay: Option<LockDelay>,
+    sightings: Sightings,
+}
+
+/// The options of a [`Mutex`].
+#[derive(Clone, Debug)]
+#[must_use = "nothing is made before `build`"]
+pub struct MutexBuilder {
+    client: Client,
+    path: String,
+    profile: Profile,
+    label: Option<String>,
+    sharing: Sharing,
+    delay: Option<LockDelay>,
+}
+
+impl MutexBuilder {
+    /// How contenders are named. Default: [`Profile::Curator`].
+    pub fn profile(mut self, profile: Profile) -> Self {
+        self.profile = profile;
+        self
+    }
+
+    /// Who may do what with the znodes of the lock, and those that are missing above it. Default:
+    /// as the client says; see [`DefaultAcl`].
+    pub fn acl(mut self, acl: &DefaultAcl) -> Self {
+        self.client = self.client.with_default_acl(acl);
+        self
+    }
+
+    /// What the holder is called where the queue is shown to people.
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.label = Some(label.into());
+        self
+    }
+
+    /// Keeps the node of a released lock for as long as nobody uses it for `period` and nobody
+    /// else comes into the line: acquiring it again then costs no round trip. Anyone else gets the
+    /// lock as soon as the news of their coming has arrived, in addition to the usual round trip.
+    /// Off by default.
+    pub fn linger(mut self, period: Duration) -> Self {
+        self.sharing.linger = Some(period);
+        self
+    }
+
+    /// Lets one node serve up to `holders` tasks of this process in a row, for `time` at most
+    /// before the last of them, where they would else go to the back of the line on the server
+    /// one by one. Others wait longer by that bound, and no longer. Off by default.
+    pub fn cohort(mut self, holders: u32, time: Duration) -> Self {
+        self.sharing.cohort = Some((holders, time));
+        self
+    }
+
+    /// Has the next holder wait for so long if this one vanishes without giving the lock back, as
+    /// a program that dies does. For resources that cannot check fencing tokens; the others who use
+    /// the lock must have a delay too, of any length. Costs one more round trip at each grant, and
+    /// a node beside the lock, `<path>-__delay__`. Off by default.
+    pub fn lock_delay(mut self, delay: Duration) -> Self {
+        self.delay = Some(LockDelay(delay));
+        self
+    }
+
+    /// Makes the lock. No I/O.
+    ///
+    /// # Errors
+    /// If the path cannot be that of a lock.
+    pub fn build(self) -> Result<Mutex, LockPathError> {
+        let path = LockPathError::check(&self.path)?;
+        let terms = Terms::new(path, self.profile, &[Kind::Exclusive]);
+        let data = self.profile.data(self.label);
+        let line = LocalLine::new(self.sharing);
+        let sightings = Sightings::default();
+        Ok(Mutex { client: self.client, terms, data, line, delay: self.delay, sightings })
+    }
+}
+
+impl Mutex {
+    /// The lock at a path such as `/locks/orders`. No I/O.
+    ///
+    /// # Errors
+    /// If the path cannot be that of a lock.
+    pub fn new(client: &Client, path: &str) -> Result<Self, LockPathError> {
+        Self::builder(client, path).build()
+    }
+
+    /// The options of a lock.
+    pub fn builder(client: &Client, path: &str) -> MutexBuilder {
+        let (client, path) = (client.clone(), path.to_owned());
+        let (profile, sharing) = (Profile::default(), Sharing::default());
+        MutexBuilder { client, path, profile, label: None, sharing, delay: None }
+    }
+
+    /// The lock's path.
+    pub fn path(&self) -> &ZnodePath {
+        &self.terms.path
+    }
+
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Whether somebody has a clone of this handle, holds the lock by it or waits.
+    pub(crate) fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.line) > 1
+    }
+
+    /// Waits in line for the lock.
+    ///
+    /// # Errors
+    /// If the place in line is lost (the session expired, or somebody deleted the node), no
+    /// server can be reached for a whole session timeout, the path has nodes of another kind, or
+    /// a request is refused.
+    ///
+    /// # Session loss
+    /// Ends the wait with [`AcquireError::SessionExpired`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives up the place in line; the node is deleted in the background.
+    pub async fn acquire(&self) -> Result<MutexGuard, AcquireError> {
+        let mut turn = match self.line.turn().await.take_seat() {
+            Ok(occupied) => return Ok(MutexGuard(occupied)),
+            Err(turn) => turn,
+        };
+        let (contender, mut line) = self.enter(turn.take_last_turn()).await?;
+        let front = contender.wait_in(&mut line).await?;
+        let guard = match self.delay {
+            Some(delay) => delay.grant(&self.sightings, contender, front).await?,
+            None => Guard::grant(contender, front).await?,
+        };
+        Ok(MutexGuard(turn.occupy(guard, &line)))
+    }
+
+    /// Waits in line for the lock, but not for longer than `timeout`, which covers everything.
+    ///
+    /// # Errors
+    /// As [`Mutex::acquire`], and [`AcquireError::Timeout`].
+    ///
+    /// # Cancel safety
+    /// As [`Mutex::acquire`].
+    pub async fn acquire_timeout(&self, timeout: Duration) -> Result<MutexGuard, AcquireError> {
+        let path = self.path().clone();
+        let result = tokio::time::timeout(timeout, self.acquire()).await;
+        result.unwrap_or(Err(AcquireError::Timeout { path, waited: timeout }))
+    }
+
+    /// Takes the lock only if nobody has it or is in line for it; `None` if somebody is, or a
+    /// [lock delay](MutexBuilder::lock_delay) has not passed.
+    ///
+    /// # Errors
+    /// As [`Mutex::acquire`], except those of waiting.
+    ///
+    /// # Cancel safety
+    /// As [`Mutex::acquire`].
+    pub async fn try_acquire(&self) -> Result<Option<MutexGuard>, AcquireError> {
+        let Some(turn) = self.line.try_turn() else { return Ok(None) };
+        let mut turn = match turn.take_seat() {
+            Ok(occupied) => return Ok(Some(MutexGuard(occupied))),
+            Err(turn) => turn,
+        };
+        // Who was in line then may have left since, and would look like somebody who is.
+        let last_turn = turn.take_last_turn().filter(|turn| turn.end.is_all_of_it());
+        let (contender, line) = self.enter(last_turn).await?;
+        let Some(front) = contender.at_front(&line)? else { return Ok(None) };
+        let guard = match self.delay {
+            Some(delay) => delay.try_grant(&self.sightings, contender, front).await?,
+            None => Some(Guard::grant(contender, front).await?),
+        };
+        Ok(guard.map(|guard| MutexGuard(turn.occupy(guard, &line))))
+    }
+
+    async fn enter(&self, last: Option<LastTurn>) -> Result<(Contender, Line), AcquireError> {
+        let (client, terms, kind) = (&self.client, &self.terms, Kind::Exclusive);
+        Contender::enter(client, terms, kind, &self.data, last.as_ref()).await
+    }
+}
+
+/// A held [`Mutex`]. What a holder may believe and do is described at [`Guard`].
+#[must_use = "the lock is released when the guard is dropped"]
+#[derive(Debug)]
+pub struct MutexGuard(Occupied);
+
+impl MutexGuard {
+    /// Gives the lock back, and waits until a server has confirmed it; see [`Guard::release`]. A
+    /// node that lingers, or is handed on within the cohort, is given back without a server.
+    ///
+    /// # Errors
+    /// As [`Guard::release`].
+    ///
+    /// # Cancel safety
+    /// The release goes on in the background.
+    pub async fn release(mut self) -> Result<(), ReleaseError> {
+        match self.0.give_back() {
+            Some(releasing) => releasing.confirmed().await,
+            None => Ok(()),
+        }
+    }
+}
+
+impl Deref for MutexGuard {
+    type Target = Guard;
+
+    fn deref(&self) -> &Guard {
+        self.0.guard()
+    }
+}

@@ -1,0 +1,71 @@
+//! Who can enter a lock again.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::acquire::reentry::Entries;
+use crate::guard::Guard;
+use crate::locks::mutex::MutexGuard;
+
+/// Somebody who can enter a lock again that they hold.
+///
+/// It belongs to no thread and no task: whoever has a clone is the owner. Two owners are different
+/// even if they have the same name.
+#[derive(Clone)]
+pub struct Owner {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    name: String,
+    mutexes: Entries<MutexGuard>,
+    nodes: Entries<Guard>,
+}
+
+impl Owner {
+    /// An owner that nobody else is. The name is for people.
+    pub fn new(name: impl Into<String>) -> Self {
+        let (mutexes, nodes) = (Entries::default(), Entries::default());
+        Self { inner: Arc::new(Inner { name: name.into(), mutexes, nodes }) }
+    }
+
+    /// The name.
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    pub(crate) fn mutexes(&self) -> &Entries<MutexGuard> {
+        &self.inner.mutexes
+    }
+
+    pub(crate) fn nodes(&self) -> &Entries<Guard> {
+        &self.inner.nodes
+    }
+}
+
+/// An owner with a name that was made up.
+impl Default for Owner {
+    fn default() -> Self {
+        Self::new(uuid::Uuid::new_v4().to_string())
+    }
+}
+
+impl PartialEq for Owner {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+}
+
+impl Eq for Owner {}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.inner.name)
+    }
+}
+
+impl fmt::Debug for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Owner").field(&self.inner.name).finish()
+    }
+}

@@ -1,0 +1,266 @@
+//! A fair lock that readers share and writers have alone.
+//!
+//! Guarantees  strict order of arrival: a reader waits for every writer ahead of it, a writer for
+//!             everyone; one wake-up per release, except that all readers behind a writer wake
+//!             when it leaves; a writer becomes a reader, and an upgradeable reader a writer,
+//!             without anyone in between; nothing left behind.
+//! Not         readers before waiting writers; re-entry; a writer made out of any reader: two that
+//!             tried would wait for each other, so only one at a time may have the right to.
+//! Znodes      `<path>/_c_<uuid>-__WRIT__N` and `<path>/_c_<uuid>-__READ__N`, ephemeral and
+//!             sequential (Curator's `InterProcessReadWriteLock`); `<uuid>-upgr-__READ__N` for an
+//!             upgradeable reader. After a downgrade or upgrade the node has the other name and
+//!             the same number.
+//! Cost        acquire: 1 round trip; behind others: 1 more and 1 event, and 1 more for a writer
+//!             behind a writer. Downgrade: 1. Upgrade: 2, and waiting for the other readers.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let engine = lockkeeper_engine::Engine::builder().start().await?;
+//! # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
+//! use lockkeeper::RwLock;
+//!
+//! let prices = RwLock::new(&client, "/locks/prices")?;
+//! let (one, two) = (prices.read().await?, prices.read().await?);
+//! assert!(prices.try_write().await?.is_none(), "somebody reads");
+//! one.release().await?;
+//! two.release().await?;
+//!
+//! let writing = prices.write().await?;
+//! let reading = writing.downgrade().await?; // nobody has written in between
+//! reading.release().await?;
+//! # client.close().await;
+//! # Ok(())
+//! # }
+//! ```
+
+mod upgrade;
+mod write_guard;
+
+use std::time::Duration;
+
+use lockkeeper_client::{Client, DefaultAcl, ZnodePath};
+
+use crate::acquire::entrance::{Entrance, Setup, within};
+use crate::error::{AcquireError, LockPathError};
+use crate::guard::Guard;
+use crate::profile::{Kind, Profile};
+
+pub use crate::locks::rw_lock::upgrade::RwLockUpgradeableGuard;
+pub use crate::locks::rw_lock::write_guard::RwLockWriteGuard;
+
+const KINDS: &[Kind] = &[Kind::Upgradeable, Kind::Read, Kind::Write];
+
+/// A lock that readers share and writers have alone, among all programs that use the same path.
+///
+/// Use a [`Mutex`](crate::Mutex) where most of the work is writing: it costs less. Cheap to clone;
+/// clones are the same lock.
+#[derive(Clone, Debug)]
+pub struct RwLock {
+    entrance: Entrance,
+}
+
+/// The options of an [`RwLock`].
+#[derive(Clone, Debug)]
+#[must_use = "nothing is made before `build`"]
+pub struct RwLockBuilder {
+    setup: Setup,
+}
+
+impl RwLockBuilder {
+    /// How contenders are named. Default: [`Profile::Curator`].
+    pub fn profile(mut self, profile: Profile) -> Self {
+        self.setup.profile = profile;
+        self
+    }
+
+    /// Who may do what with the znodes of the lock, and those that are missing above it. Default:
+    /// as the client says; see [`DefaultAcl`].
+    pub fn acl(mut self, acl: &DefaultAcl) -> Self {
+        self.setup.client = self.setup.client.with_default_acl(acl);
+        self
+    }
+
+    /// What the holder is called where the queue is shown to people.
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.setup.label = Some(label.into());
+        self
+    }
+
+    /// Makes the lock. No I/O.
+    ///
+    /// # Errors
+    /// If the path cannot be that of a lock.
+    pub fn build(self) -> Result<RwLock, LockPathError> {
+        Ok(RwLock { entrance: self.setup.entrance(KINDS)? })
+    }
+}
+
+impl RwLock {
+    /// The lock at a path such as `/locks/prices`. No I/O.
+    ///
+    /// # Errors
+    /// If the path cannot be that of a lock.
+    pub fn new(client: &Client, path: &str) -> Result<Self, LockPathError> {
+        Self::builder(client, path).build()
+    }
+
+    /// The options of a lock.
+    pub fn builder(client: &Client, path: &str) -> RwLockBuilder {
+        RwLockBuilder { setup: Setup::new(client, path) }
+    }
+
+    /// The lock's path.
+    pub fn path(&self) -> &ZnodePath {
+        self.entrance.path()
+    }
+
+    /// Waits in line to read: until no writer is ahead. Costs one round trip; behind a writer one
+    /// more, and an event.
+    ///
+    /// # Errors
+    /// If the place in line is lost (the session expired, or somebody deleted the node), no
+    /// server can be reached for a whole session timeout, the path has nodes of another kind, or
+    /// a request is refused.
+    ///
+    /// # Session loss
+    /// Ends the wait with [`AcquireError::SessionExpired`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives up the place in line; the node is deleted in the background.
+    pub async fn read(&self) -> Result<Guard, AcquireError> {
+        self.entrance.acquire(Kind::Read).await
+    }
+
+    /// Waits in line to write: until nobody is ahead. Costs one round trip; behind others one or
+    /// two more for each that it comes to stand behind, and an event.
+    ///
+    /// # Errors
+    /// As [`RwLock::read`].
+    ///
+    /// # Session loss
+    /// As [`RwLock::read`].
+    ///
+    /// # Cancel safety
+    /// As [`RwLock::read`].
+    pub async fn write(&self) -> Result<RwLockWriteGuard, AcquireError> {
+        self.entrance.acquire(Kind::Write).await.map(|guard| self.writing(guard))
+    }
+
+    /// Waits in line to read, with the right to write later: until neither a writer nor another
+    /// with this right is ahead. Costs what [`RwLock::read`] does.
+    ///
+    /// # Errors
+    /// As [`RwLock::read`].
+    ///
+    /// # Session loss
+    /// As [`RwLock::read`].
+    ///
+    /// # Cancel safety
+    /// As [`RwLock::read`].
+    pub async fn upgradeable_read(&self) -> Result<RwLockUpgradeableGuard, AcquireError> {
+        self.entrance.acquire(Kind::Upgradeable).await.map(|guard| self.upgradeable(guard))
+    }
+
+    /// [`RwLock::read`], but not for longer than `timeout`, which covers everything.
+    ///
+    /// # Errors
+    /// As [`RwLock::read`], and [`AcquireError::Timeout`].
+    ///
+    /// # Session loss
+    /// As [`RwLock::read`].
+    ///
+    /// # Cancel safety
+    /// As [`RwLock::read`].
+    pub async fn read_timeout(&self, timeout: Duration) -> Result<Guard, AcquireError> {
+        within(self.path(), timeout, self.read()).await
+    }
+
+    /// [`RwLock::write`], but not for longer than `timeout`, which covers everything.
+    ///
+    /// # Errors
+    /// As [`RwLock::read_timeout`].
+    ///
+    /// # Session loss
+    /// As [`RwLock::read`].
+    ///
+    /// # Cancel safety
+    /// As [`RwLock::read`].
+    pub async fn write_timeout(&self, timeout: Duration) -> Result<RwLockWriteGuard, AcquireError> {
+        within(self.path(), timeout, self.write()).await
+    }
+
+    /// [`RwLock::upgradeable_read`], but not for longer than `timeout`, which covers everything.
+    ///
+    /// # Errors
+    /// As [`RwLock::read_timeout`].
+    ///
+    /// # Session loss
+    /// As [`RwLock::read`].
+    ///
+    /// # Cancel safety
+    /// As [`RwLock::read`].
+    pub async fn upgradeable_read_timeout(
+        &self,
+        timeout: Duration,
+    ) -> Result<RwLockUpgradeableGuard, AcquireError> {
+        within(self.path(), timeout, self.upgradeable_read()).await
+    }
+
+    /// Reads only if no writer has the lock or is in line for it; `None` if one is. Costs one
+    /// round trip.
+    ///
+    /// # Errors
+    /// As [`RwLock::read`], except those of waiting.
+    ///
+    /// # Session loss
+    /// There is no place in line to lose: the attempt is made anew on the next session.
+    ///
+    /// # Cancel safety
+    /// As [`RwLock::read`].
+    pub async fn try_read(&self) -> Result<Option<Guard>, AcquireError> {
+        self.entrance.try_acquire(Kind::Read).await
+    }
+
+    /// Writes only if nobody has the lock or is in line for it; `None` if somebody is. Costs one
+    /// round trip.
+    ///
+    /// # Errors
+    /// As [`RwLock::try_read`].
+    ///
+    /// # Session loss
+    /// As [`RwLock::try_read`].
+    ///
+    /// # Cancel safety
+    /// As [`RwLock::read`].
+    pub async fn try_write(&self) -> Result<Option<RwLockWriteGuard>, AcquireError> {
+        let guard = self.entrance.try_acquire(Kind::Write).await?;
+        Ok(guard.map(|guard| self.writing(guard)))
+    }
+
+    /// [`RwLock::upgradeable_read`] only if that needs no waiting; `None` if it does. Costs one
+    /// round trip.
+    ///
+    /// # Errors
+    /// As [`RwLock::try_read`].
+    ///
+    /// # Session loss
+    /// As [`RwLock::try_read`].
+    ///
+    /// # Cancel safety
+    /// As [`RwLock::read`].
+    pub async fn try_upgradeable_read(
+        &self,
+    ) -> Result<Option<RwLockUpgradeableGuard>, AcquireError> {
+        let guard = self.entrance.try_acquire(Kind::Upgradeable).await?;
+        Ok(guard.map(|guard| self.upgradeable(guard)))
+    }
+
+    fn writing(&self, guard: Guard) -> RwLockWriteGuard {
+        RwLockWriteGuard::new(guard, self.entrance.clone())
+    }
+
+    fn upgradeable(&self, guard: Guard) -> RwLockUpgradeableGuard {
+        RwLockUpgradeableGuard::new(guard, self.entrance.clone())
+    }
+}

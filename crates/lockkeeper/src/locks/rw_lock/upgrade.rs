@@ -1,0 +1,164 @@
+//! A reader that may become a writer, with nobody in between.
+//!
+//! At most one reader at a time has this right, so that no two can wait for each other. Why the
+//! steps are what they are: `docs/decisions/0003-upgrades.md`.
+
+use std::ops::Deref;
+use std::time::Duration;
+
+use bytes::Bytes;
+use lockkeeper_client::{Error, Stat, Transaction, TransactionError};
+
+use crate::acquire::entrance::{Entrance, within};
+use crate::contender::node::{Contender, Front};
+use crate::contender::order::Upgrade;
+use crate::contender::waiting::{OwnWatch, Watches};
+use crate::error::{AcquireError, ReleaseError};
+use crate::guard::Guard;
+use crate::guard::state::State;
+use crate::locks::rw_lock::write_guard::RwLockWriteGuard;
+use crate::profile::Kind;
+
+/// An [`RwLock`](crate::RwLock) that is held for reading, with the right to write later. What a
+/// holder may believe and do is described at [`Guard`].
+#[must_use = "the lock is released when the guard is dropped"]
+#[derive(Debug)]
+pub struct RwLockUpgradeableGuard {
+    guard: Guard,
+    entrance: Entrance,
+}
+
+impl RwLockUpgradeableGuard {
+    pub(crate) fn new(guard: Guard, entrance: Entrance) -> Self {
+        Self { guard, entrance }
+    }
+
+    /// Goes on as a writer, in the reader's place, when the other readers have left: nobody writes
+    /// in between, and no new readers come in. It goes before those who wait in line. The token is
+    /// a new one. Costs two round trips, and one and an event for each reader that it comes to wait for.
+    ///
+    /// # Errors
+    /// If the lock is lost, or no server can be reached for a whole session timeout. Then it is
+    /// given up.
+    ///
+    /// # Session loss
+    /// Is the loss of the lock.
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives up the lock.
+    pub async fn upgrade(self) -> Result<RwLockWriteGuard, AcquireError> {
+        let Self { guard, entrance } = self;
+        let writer = clear_the_way(&entrance, &guard).await?;
+        guard.dissolve();
+        let guard = Guard::grant(writer, Front { own: None }).await?;
+        Ok(RwLockWriteGuard::new(guard, entrance))
+    }
+
+    /// The same, but not for longer than `timeout`, which covers everything.
+    ///
+    /// # Errors
+    /// As [`RwLockUpgradeableGuard::upgrade`], and [`AcquireError::Timeout`].
+    ///
+    /// # Session loss
+    /// Is the loss of the lock.
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives up the lock.
+    pub async fn upgrade_timeout(
+        self,
+        timeout: Duration,
+    ) -> Result<RwLockWriteGuard, AcquireError> {
+        let path = self.path().clone();
+        within(&path, timeout, self.upgrade()).await
+    }
+
+    /// Gives the lock back; see [`Guard::release`]. Costs one round trip.
+    ///
+    /// # Errors
+    /// As [`Guard::release`].
+    ///
+    /// # Session loss
+    /// As [`Guard::release`].
+    ///
+    /// # Cancel safety
+    /// The release goes on in the background.
+    pub async fn release(self) -> Result<(), ReleaseError> {
+        self.guard.release().await
+    }
+}
+
+impl Deref for RwLockUpgradeableGuard {
+    type Target = Guard;
+
+    fn deref(&self) -> &Guard {
+        &self.guard
+    }
+}
+
+/// Puts a writer in the place of the reader as soon as it is the only holder.
+async fn clear_the_way(entrance: &Entrance, reader: &Guard) -> Result<Contender, AcquireError> {
+    let path = entrance.path();
+    let lost = |reason| AcquireError::Lost { path: path.clone(), reason };
+    if let State::Lost(reason) = reader.state() {
+        return Err(lost(reason));
+    }
+    let asked = entrance.client.data(path);
+    // At the end of the line it keeps new readers out.
+    let (mut barrier, mut line) = entrance.enter(Kind::Write).await?;
+    let mut parent = asked.await;
+    let mut watches = Watches::default();
+    loop {
+        let Some(end) = line.places().iter().find(|place| Some(&*place.name) == barrier.name())
+        else {
+            return Err(barrier.deleted());
+        };
+        match line.upgrade(reader.node().name()) {
+            Upgrade::WaitOn(other) => {
+                let waiting = barrier.outwait(vec![other], OwnWatch::AtOnce, &mut watches);
+                reader.run(waiting).await.map_err(lost)??;
+                line = barrier.list().await?;
+            }
+            Upgrade::Clear(first) => {
+                match trade(entrance, reader, [&first, &end.name], parent).await {
+                    Ok(writer) => {
+                        barrier.disarm();
+                        return Ok(writer);
+                    }
+                    // It waits for the next connection, and fails for good when none comes.
+                    Err(TransactionError::Request(error))
+                        if !error.is_retryable() || error.is_unreachable() =>
+                    {
+                        return Err(entrance.not_replaced(reader, error.into()));
+                    }
+                    // Or else the first writer has left, and readers behind it hold now.
+                    Err(_) => {
+                        parent = entrance.client.data(path).await;
+                        line = barrier.list().await?;
+                    }
+                }
+            }
+            Upgrade::Gone => {
+                return Err(AcquireError::NodeDeleted { node: reader.node().clone() });
+            }
+        }
+    }
+}
+
+/// The writer for the reader and the barrier, provided that the first writer in line still keeps
+/// everybody else waiting. The write to the lock's own node tells those who came before it that a
+/// later transaction has made a token.
+async fn trade(
+    entrance: &Entrance,
+    reader: &Guard,
+    [first, barrier]: [&String; 2],
+    parent: Result<(Bytes, Stat), Error>,
+) -> Result<Contender, TransactionError> {
+    let (data, stat) = parent?;
+    let path = entrance.path();
+    let sibling = |name: &String| path.child(name).unwrap_or_else(|_| path.clone());
+    let more = |steps: Transaction| {
+        let steps = steps.check(&sibling(first), None).delete(&sibling(barrier), None);
+        steps.set_data(path, data.clone(), Some(stat.version))
+    };
+    entrance.replace(reader, Kind::Write, more).await
+}

@@ -1,0 +1,73 @@
+//! A writer, which may become a reader with nobody in between.
+
+use std::ops::Deref;
+
+use crate::acquire::entrance::Entrance;
+use crate::contender::node::Front;
+use crate::error::{AcquireError, ReleaseError};
+use crate::guard::Guard;
+use crate::guard::state::State;
+use crate::profile::Kind;
+
+/// An [`RwLock`](crate::RwLock) that is held for writing. What a holder may believe and do is described at
+/// [`Guard`].
+#[must_use = "the lock is released when the guard is dropped"]
+#[derive(Debug)]
+pub struct RwLockWriteGuard {
+    guard: Guard,
+    entrance: Entrance,
+}
+
+impl RwLockWriteGuard {
+    pub(crate) fn new(guard: Guard, entrance: Entrance) -> Self {
+        Self { guard, entrance }
+    }
+
+    /// Goes on as a reader, in the writer's place: nobody writes in between, and those who wait to
+    /// read do so too. The token stays the same. Costs one round trip.
+    ///
+    /// # Errors
+    /// If the lock is lost, or no server can be reached for a whole session timeout. Then it is
+    /// given up.
+    ///
+    /// # Session loss
+    /// Is the loss of the lock.
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives up the lock.
+    pub async fn downgrade(self) -> Result<Guard, AcquireError> {
+        let Self { guard, entrance } = self;
+        let reader = match guard.state() {
+            State::Lost(reason) => {
+                return Err(AcquireError::Lost { path: guard.path().clone(), reason });
+            }
+            _ => entrance.replace(&guard, Kind::Read, |steps| steps).await,
+        };
+        let reader = reader.map_err(|error| entrance.not_replaced(&guard, error))?;
+        let token = guard.token();
+        guard.dissolve();
+        Ok(Guard::grant(reader, Front { own: None }).await?.with_token(token))
+    }
+
+    /// Gives the lock back; see [`Guard::release`]. Costs one round trip.
+    ///
+    /// # Errors
+    /// As [`Guard::release`].
+    ///
+    /// # Session loss
+    /// As [`Guard::release`].
+    ///
+    /// # Cancel safety
+    /// The release goes on in the background.
+    pub async fn release(self) -> Result<(), ReleaseError> {
+        self.guard.release().await
+    }
+}
+
+impl Deref for RwLockWriteGuard {
+    type Target = Guard;
+
+    fn deref(&self) -> &Guard {
+        &self.guard
+    }
+}

@@ -1,0 +1,48 @@
+//! Permits that are held.
+
+use std::ops::Deref;
+
+use crate::error::ReleaseError;
+use crate::guard::Guard;
+
+/// One or more permits of a [`Semaphore`](crate::Semaphore). What a holder may believe and do is described at
+/// [`Guard`].
+#[must_use = "the permits are released when the guard is dropped"]
+#[derive(Debug)]
+pub struct SemaphoreGuard {
+    guard: Guard,
+    permits: u32,
+}
+
+impl SemaphoreGuard {
+    pub(crate) fn new(guard: Guard, permits: u32) -> Self {
+        Self { guard, permits }
+    }
+
+    /// How many permits are held.
+    pub fn permits(&self) -> u32 {
+        self.permits
+    }
+
+    /// Gives the permits back; see [`Guard::release`]. Costs one round trip.
+    ///
+    /// # Errors
+    /// As [`Guard::release`].
+    ///
+    /// # Session loss
+    /// As [`Guard::release`].
+    ///
+    /// # Cancel safety
+    /// The release goes on in the background.
+    pub async fn release(self) -> Result<(), ReleaseError> {
+        self.guard.release().await
+    }
+}
+
+impl Deref for SemaphoreGuard {
+    type Target = Guard;
+
+    fn deref(&self) -> &Guard {
+        &self.guard
+    }
+}

@@ -1,0 +1,248 @@
+//! What a semaphore is made of on the server.
+
+use lockkeeper_client::{SessionId, ZnodePath};
+
+use crate::acquire::entrance::{Entrance, Patience, Setup};
+use crate::contender::node::{Contender, Front};
+use crate::contender::order::Line;
+use crate::contender::retry::breathe;
+use crate::error::{AcquireError, LockPathError};
+use crate::guard::Guard;
+use crate::locks::semaphore::guard::SemaphoreGuard;
+use crate::locks::semaphore::permits::Permits;
+use crate::permit_format::PermitFormat;
+use crate::profile::{Kind, Profile};
+
+/// Which nodes a [`Semaphore`](crate::Semaphore) is made of. All parties must use the same.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SemaphoreLayout {
+    /// Our own: one line, in which permits are counted, and one round trip.
+    #[default]
+    Native,
+    /// That of Curator's `InterProcessSemaphoreV2`: whoever is first in the line at `<path>/locks`
+    /// waits for a free lease below `<path>/leases`. Acquiring costs two round trips, or more.
+    /// The number of permits is a convention.
+    Curator,
+    /// The same, and the number of permits is that of Curator's `SharedCount` at this path.
+    CuratorCounted(String),
+    /// That of kazoo's `Semaphore`: whoever is first in the line at `<path>-__lock__` waits until
+    /// `<path>` has few enough children. Acquiring costs four round trips, or more. The number of
+    /// permits is in the data of `<path>`, and is not changed while programs run.
+    Kazoo,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Layout {
+    Native(Entrance),
+    Curator { gate: Entrance, leases: Entrance },
+    Kazoo { gate: Entrance, leases: Entrance },
+}
+
+impl Layout {
+    pub(crate) fn new(
+        setup: Setup,
+        layout: SemaphoreLayout,
+        initial: u32,
+    ) -> Result<(Self, Permits), LockPathError> {
+        let path = setup.path.clone();
+        let at =
+            |path: String, profile, kinds| Setup { path, profile, ..setup.clone() }.entrance(kinds);
+        let native = at(path.clone(), Profile::Curator, &[Kind::Permits(1)])?;
+        let here = native.path().clone();
+        let curator = |node, format| {
+            let gate = at(format!("{path}/locks"), Profile::Curator, &[Kind::Exclusive])?;
+            let leases = at(format!("{path}/leases"), Profile::Curator, &[Kind::Lease])?;
+            let permits = Permits { path: here.clone(), initial, node, format };
+            Ok((Self::Curator { gate, leases }, permits))
+        };
+        match layout {
+            SemaphoreLayout::Native => {
+                let node = Some(here.clone());
+                let permits =
+                    Permits { path: here.clone(), initial, node, format: PermitFormat::Text };
+                Ok((Self::Native(native), permits))
+            }
+            SemaphoreLayout::Curator => curator(None, PermitFormat::SharedCount),
+            SemaphoreLayout::CuratorCounted(count) => {
+                curator(Some(ZnodePath::new(&count)?), PermitFormat::SharedCount)
+            }
+            SemaphoreLayout::Kazoo => {
+                let gate = at(format!("{path}-__lock__"), Profile::Kazoo, &[Kind::Exclusive])?;
+                let leases = at(path, Profile::Kazoo, &[Kind::Lease])?;
+                let (node, format) = (Some(here.clone()), PermitFormat::LastingText);
+                let permits = Permits { path: here.clone(), initial, node, format };
+                Ok((Self::Kazoo { gate, leases }, permits))
+            }
+        }
+    }
+
+    /// Takes permits; `None` if that would need more patience.
+    pub(crate) async fn take(
+        &self,
+        counted: &Permits,
+        wanted: u32,
+        patience: Patience,
+    ) -> Result<Option<SemaphoreGuard>, AcquireError> {
+        match self {
+            Self::Native(line) => {
+                let place = Places::enter(line, counted, &[Kind::Permits(wanted)]).await?;
+                place.hold(counted, wanted, patience).await
+            }
+            Self::Curator { gate, leases } => {
+                let Some(gate) = gate.take(Kind::Exclusive, patience).await? else {
+                    return Ok(None);
+                };
+                let kinds = vec![Kind::Lease; usize::try_from(wanted).unwrap_or(usize::MAX)];
+                let places =
+                    Places::enter(leases, counted, &kinds).await?.all_of(gate.session())?;
+                let guard = places.hold(counted, wanted, patience).await;
+                // Not before, so that the next one there finds all these leases.
+                drop(gate);
+                guard
+            }
+            Self::Kazoo { gate, leases } => {
+                let permits = counted.current(&leases.client, None).await?;
+                counted.enough(wanted, permits)?;
+                let Some(gate) = gate.take(Kind::Exclusive, patience).await? else {
+                    return Ok(None);
+                };
+                let path = leases.path().clone();
+                let lost = |reason| AcquireError::Lost { path: path.clone(), reason };
+                let room = room(leases, wanted, permits, patience);
+                match gate.run(room).await.map_err(lost)?? {
+                    Some(()) => fill(leases, &gate, wanted).await.map(Some),
+                    None => Ok(None),
+                }
+            }
+        }
+    }
+}
+
+/// One or more places in a line in which permits are counted.
+struct Places {
+    last: Contender,
+    others: Vec<Contender>,
+    line: Line,
+    permits: u32,
+}
+
+impl Places {
+    /// Enters the line, and looks how many permits there are in the same round trip.
+    async fn enter(
+        entrance: &Entrance,
+        counted: &Permits,
+        kinds: &[Kind],
+    ) -> Result<Self, AcquireError> {
+        let client = &entrance.client;
+        let asked = counted.node.as_ref().map(|node| client.data(node));
+        let (&last, before) = kinds.split_last().unwrap_or((&Kind::Lease, &[]));
+        let mut others = Vec::new();
+        for kind in before {
+            others.push(entrance.enter(*kind).await?.0);
+        }
+        let (last, line) = entrance.enter(last).await?;
+        let asked = match asked {
+            Some(asked) => Some(asked.await),
+            None => None,
+        };
+        let permits = counted.current(client, asked).await?;
+        Ok(Self { last, others, line, permits })
+    }
+
+    /// Makes sure that all were entered in the session that is at the gate. Those of an earlier one
+    /// are gone, and their permits with them. In a later one somebody else is at the gate by now,
+    /// and enters too: each would wait for leases that the other has.
+    fn all_of(self, session: SessionId) -> Result<Self, AcquireError> {
+        let foreign = |place: &Contender| place.session() != session;
+        if foreign(&self.last) || self.others.iter().any(foreign) {
+            return Err(self.last.expired());
+        }
+        Ok(self)
+    }
+
+    async fn hold(
+        mut self,
+        counted: &Permits,
+        wanted: u32,
+        patience: Patience,
+    ) -> Result<Option<SemaphoreGuard>, AcquireError> {
+        loop {
+            self.line.set_permits(self.permits);
+            counted.enough(wanted, self.permits)?;
+            let front = match (self.last.at_front(&self.line)?, patience) {
+                (None, Patience::None) => return Ok(None),
+                (front, _) => front,
+            };
+            let front = match front {
+                Some(front) => front,
+                None => tokio::select! {
+                    biased;
+                    changed = counted.changed(&self.last, self.permits) => {
+                        self.permits = changed?;
+                        // The old listing may let it in although its own node is gone, which it
+                        // need not have been told (`OwnWatch::Late`).
+                        self.line = self.last.list().await?;
+                        continue;
+                    }
+                    front = self.last.wait_in(&mut self.line) => front?,
+                },
+            };
+            let guard = Guard::grant(self.last, front).await?.with_others(self.others)?;
+            return Ok(Some(SemaphoreGuard::new(guard, wanted)));
+        }
+    }
+}
+
+/// Waits until a node has so few children that there is room for more.
+async fn room(
+    leases: &Entrance,
+    wanted: u32,
+    permits: u32,
+    patience: Patience,
+) -> Result<Option<()>, AcquireError> {
+    let path = leases.path();
+    loop {
+        let ((names, _), mut changed) = match leases.client.children_watched(path).await {
+            Ok(listed) => listed,
+            // It waits for the next connection, and fails for good when none comes.
+            Err(error) if error.is_retryable() && !error.is_unreachable() => {
+                breathe(&error).await;
+                continue;
+            }
+            Err(error) => return Err(AcquireError::from_client(path, error)),
+        };
+        let line = Line::read(names, Profile::Kazoo, leases.terms.kinds);
+        let line = line.map_err(|foreign| {
+            let (path, names) = (path.clone(), foreign.0);
+            AcquireError::Foreign { path, profile: Profile::Kazoo, names }
+        })?;
+        if line.places().len() as u64 + u64::from(wanted) <= u64::from(permits) {
+            return Ok(Some(()));
+        }
+        if patience == Patience::None {
+            return Ok(None);
+        }
+        changed.changed().await.map_err(|_| AcquireError::SessionExpired { path: path.clone() })?;
+    }
+}
+
+/// Creates kazoo's leases, each of them only while the gate is held: a session that has begun
+/// since must not go on where the old one was.
+async fn fill(
+    leases: &Entrance,
+    gate: &Guard,
+    wanted: u32,
+) -> Result<SemaphoreGuard, AcquireError> {
+    let mut all = Vec::new();
+    for _ in 0..wanted {
+        let name = leases.client.unique_id().simple().to_string();
+        let mut lease = Contender::reserve(&leases.client, &leases.terms, name);
+        let created = lease.take_place(&leases.data, |step| step.check(gate.node(), None)).await;
+        created.map_err(|error| leases.not_replaced(gate, error))?;
+        all.push(lease);
+    }
+    let Some(last) = all.pop() else { unreachable!("at least one is wanted") };
+    let guard = Guard::grant(last, Front { own: None }).await?.with_others(all)?;
+    Ok(SemaphoreGuard::new(guard, wanted))
+}

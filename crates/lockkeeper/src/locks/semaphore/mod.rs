@@ -1,0 +1,240 @@
+//! A fair semaphore: a number of permits, for as many holders at once.
+//!
+//! Guarantees  strict order of arrival, also for those that want several permits at once; permits
+//!             come back when their holder dies; a change of the number reaches those who wait;
+//!             nothing left behind.
+//! Not         a number that is kept for good, in the default layout: where nobody has used the
+//!             semaphore for a while, the next program's number counts; one wake-up per release:
+//!             with n permits there are up to n, one where the holders leave in order of arrival.
+//! Znodes      `<path>/_c_<uuid>-<k>-permits-N`, ephemeral and sequential, for one that wants `k`
+//!             permits; the data of `<path>` is the number of permits, as text. For semaphores
+//!             that Curator's or kazoo's programs use, see [`SemaphoreLayout`].
+//! Cost        acquire: 1 round trip; behind others: 1 more and 1 event, and up to n watches.
+//!             Release: 1 round trip, or none that anyone waits for.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let engine = lockkeeper_engine::Engine::builder().start().await?;
+//! # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
+//! use lockkeeper::Semaphore;
+//!
+//! let printers = Semaphore::new(&client, "/locks/printers", 3)?;
+//! let one = printers.acquire().await?;
+//! let two = printers.acquire_many(2).await?;
+//! assert!(printers.try_acquire().await?.is_none(), "all three are taken");
+//!
+//! printers.set_permits(4).await?;
+//! printers.acquire().await?.release().await?;
+//! two.release().await?;
+//! one.release().await?;
+//! # client.close().await;
+//! # Ok(())
+//! # }
+//! ```
+
+mod guard;
+mod layout;
+mod permits;
+
+use std::time::Duration;
+
+use lockkeeper_client::{Client, DefaultAcl, ZnodePath};
+
+use crate::acquire::entrance::{Patience, Setup, within};
+use crate::error::{AcquireError, LockPathError, SetPermitsError};
+use crate::locks::semaphore::layout::Layout;
+use crate::locks::semaphore::permits::Permits;
+
+pub use crate::locks::semaphore::guard::SemaphoreGuard;
+pub use crate::locks::semaphore::layout::SemaphoreLayout;
+
+/// A number of permits, shared by all programs that use the same path.
+///
+/// All must ask for the same number: where it is stored, the first one's counts until
+/// [`Semaphore::set_permits`] changes it. Cheap to clone; clones are the same semaphore.
+#[derive(Clone, Debug)]
+pub struct Semaphore {
+    client: Client,
+    permits: Permits,
+    layout: Layout,
+}
+
+/// The options of a [`Semaphore`].
+#[derive(Clone, Debug)]
+#[must_use = "nothing is made before `build`"]
+pub struct SemaphoreBuilder {
+    setup: Setup,
+    permits: u32,
+    layout: SemaphoreLayout,
+}
+
+impl SemaphoreBuilder {
+    /// Which nodes it is made of. Default: [`SemaphoreLayout::Native`].
+    pub fn layout(mut self, layout: SemaphoreLayout) -> Self {
+        self.layout = layout;
+        self
+    }
+
+    /// Who may do what with the znodes of the semaphore, and those that are missing above it. Default:
+    /// as the client says; see [`DefaultAcl`].
+    pub fn acl(mut self, acl: &DefaultAcl) -> Self {
+        self.setup.client = self.setup.client.with_default_acl(acl);
+        self
+    }
+
+    /// What the holder is called where the semaphore is shown to people.
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.setup.label = Some(label.into());
+        self
+    }
+
+    /// Makes the semaphore. No I/O.
+    ///
+    /// # Errors
+    /// If a path cannot be that of a semaphore.
+    pub fn build(self) -> Result<Semaphore, LockPathError> {
+        let client = self.setup.client.clone();
+        let (layout, permits) = Layout::new(self.setup, self.layout, self.permits)?;
+        Ok(Semaphore { client, permits, layout })
+    }
+}
+
+impl Semaphore {
+    /// The semaphore at a path such as `/locks/printers`, with this number of permits unless
+    /// another is stored there. No I/O.
+    ///
+    /// # Errors
+    /// If the path cannot be that of a semaphore.
+    pub fn new(client: &Client, path: &str, permits: u32) -> Result<Self, LockPathError> {
+        Self::builder(client, path, permits).build()
+    }
+
+    /// The options of a semaphore.
+    pub fn builder(client: &Client, path: &str, permits: u32) -> SemaphoreBuilder {
+        let setup = Setup::new(client, path);
+        SemaphoreBuilder { setup, permits, layout: SemaphoreLayout::default() }
+    }
+
+    /// The semaphore's path.
+    pub fn path(&self) -> &ZnodePath {
+        &self.permits.path
+    }
+
+    /// Waits in line for one permit. Costs one round trip; behind others one more and an event, and
+    /// up to as many watches as there are permits.
+    ///
+    /// # Errors
+    /// If the place in line is lost (the session expired, or somebody deleted the node), no server
+    /// can be reached for a whole session timeout, there are fewer permits than asked for, the
+    /// path has nodes of another kind, or a request is refused.
+    ///
+    /// # Session loss
+    /// Ends the wait with [`AcquireError::SessionExpired`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives up the place in line; the node is deleted in the background.
+    pub async fn acquire(&self) -> Result<SemaphoreGuard, AcquireError> {
+        self.acquire_many(1).await
+    }
+
+    /// Waits in line for several permits at once: all or none. 0 counts as 1. Those behind it wait
+    /// too, even where there are permits enough for them. Costs what [`Semaphore::acquire`] does.
+    ///
+    /// # Errors
+    /// As [`Semaphore::acquire`].
+    ///
+    /// # Session loss
+    /// As [`Semaphore::acquire`].
+    ///
+    /// # Cancel safety
+    /// As [`Semaphore::acquire`].
+    pub async fn acquire_many(&self, permits: u32) -> Result<SemaphoreGuard, AcquireError> {
+        loop {
+            let taken = self.layout.take(&self.permits, permits.max(1), Patience::Endless).await?;
+            if let Some(guard) = taken {
+                return Ok(guard);
+            }
+        }
+    }
+
+    /// Waits in line for several permits, but not for longer than `timeout`, which covers
+    /// everything. Costs what [`Semaphore::acquire`] does.
+    ///
+    /// # Errors
+    /// As [`Semaphore::acquire`], and [`AcquireError::Timeout`].
+    ///
+    /// # Session loss
+    /// As [`Semaphore::acquire`].
+    ///
+    /// # Cancel safety
+    /// As [`Semaphore::acquire`].
+    pub async fn acquire_timeout(
+        &self,
+        permits: u32,
+        timeout: Duration,
+    ) -> Result<SemaphoreGuard, AcquireError> {
+        within(self.path(), timeout, self.acquire_many(permits)).await
+    }
+
+    /// Takes a permit only if that needs no waiting; `None` if it does. Costs one round trip.
+    ///
+    /// # Errors
+    /// As [`Semaphore::acquire`], except those of waiting.
+    ///
+    /// # Session loss
+    /// There is no place in line to lose: the attempt is made anew on the next session.
+    ///
+    /// # Cancel safety
+    /// As [`Semaphore::acquire`].
+    pub async fn try_acquire(&self) -> Result<Option<SemaphoreGuard>, AcquireError> {
+        self.try_acquire_many(1).await
+    }
+
+    /// Takes several permits only if that needs no waiting; `None` if it does. Costs one round
+    /// trip.
+    ///
+    /// # Errors
+    /// As [`Semaphore::try_acquire`].
+    ///
+    /// # Session loss
+    /// As [`Semaphore::try_acquire`].
+    ///
+    /// # Cancel safety
+    /// As [`Semaphore::acquire`].
+    pub async fn try_acquire_many(
+        &self,
+        permits: u32,
+    ) -> Result<Option<SemaphoreGuard>, AcquireError> {
+        self.layout.take(&self.permits, permits.max(1), Patience::None).await
+    }
+
+    /// How many permits there are, taken or not. Costs one round trip where the number is stored.
+    ///
+    /// # Errors
+    /// If a request fails, or what is stored is no number.
+    ///
+    /// # Session loss
+    /// Does not matter.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn permits(&self) -> Result<u32, AcquireError> {
+        self.permits.current(&self.client, None).await
+    }
+
+    /// Changes how many permits there are. Those who wait notice at once. Nobody loses a permit:
+    /// after a reduction more may be taken for a while than there are. Costs one round trip.
+    ///
+    /// # Errors
+    /// If the number is not stored in this layout, or a request fails.
+    ///
+    /// # Session loss
+    /// Does not matter.
+    ///
+    /// # Cancel safety
+    /// It is sent when this is first polled; dropping it later does not take it back.
+    pub async fn set_permits(&self, permits: u32) -> Result<(), SetPermitsError> {
+        self.permits.set(&self.client, permits).await
+    }
+}

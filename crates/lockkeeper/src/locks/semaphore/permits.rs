@@ -1,0 +1,114 @@
+//! How many permits a semaphore has: a number in a node, or a convention.
+
+use bytes::Bytes;
+use lockkeeper_client::{Client, Error, ErrorCode, Stat, ZnodePath};
+
+use crate::contender::node::Contender;
+use crate::contender::retry::{Attempt, retried};
+use crate::error::{AcquireError, SetPermitsError};
+use crate::permit_format::PermitFormat;
+
+/// Where the number is.
+#[derive(Clone, Debug)]
+pub(crate) struct Permits {
+    /// The semaphore.
+    pub(crate) path: ZnodePath,
+    /// What it is until somebody changes it.
+    pub(crate) initial: u32,
+    /// The node whose data is the number; `None`: every program has its own.
+    pub(crate) node: Option<ZnodePath>,
+    pub(crate) format: PermitFormat,
+}
+
+impl Permits {
+    /// The number that is in force. `asked`: what the node was found to hold, if somebody looked.
+    /// Costs nothing then, unless there was no number yet.
+    pub(crate) async fn current(
+        &self,
+        client: &Client,
+        asked: Option<Result<(Bytes, Stat), Error>>,
+    ) -> Result<u32, AcquireError> {
+        let Some(node) = &self.node else { return Ok(self.initial) };
+        if let Some(Ok((data, _))) = &asked
+            && !data.is_empty()
+        {
+            return self.parse(node, data);
+        }
+        retried(node, async || self.agree(client, node).await).await
+    }
+
+    /// Reads the number, or writes the initial one where there is none. Whoever is first decides.
+    async fn agree(&self, client: &Client, node: &ZnodePath) -> Result<u32, Attempt> {
+        let failed = |error| Attempt::at_entry(&self.path, error);
+        match client.data(node).await {
+            Ok((data, stat)) if data.is_empty() => {
+                let number = self.format.write(self.initial);
+                match client.set_data(node, number, Some(stat.version)).await {
+                    Err(error) if error.code() == Some(ErrorCode::BadVersion) => {
+                        Err(Attempt::Again)
+                    }
+                    result => result.map(|_| self.initial).map_err(failed),
+                }
+            }
+            Ok((data, _)) => self.parse(node, &data).map_err(Attempt::Failed),
+            Err(error) if error.code() == Some(ErrorCode::NoNode) => {
+                client.ensure(node, self.format.mode()).await.map_err(failed)?;
+                Err(Attempt::Prepared)
+            }
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    fn parse(&self, node: &ZnodePath, data: &[u8]) -> Result<u32, AcquireError> {
+        self.format.read(data).ok_or_else(|| AcquireError::BadPermits {
+            node: node.clone(),
+            found: String::from_utf8_lossy(data).into_owned(),
+        })
+    }
+
+    /// Makes sure that so many permits can ever be had.
+    pub(crate) fn enough(&self, wanted: u32, permits: u32) -> Result<(), AcquireError> {
+        match wanted <= permits {
+            true => Ok(()),
+            false => Err(AcquireError::TooMany { path: self.path.clone(), wanted, permits }),
+        }
+    }
+
+    /// Waits until the number is another than `known`; forever, if it is a convention.
+    pub(crate) async fn changed(
+        &self,
+        contender: &Contender,
+        known: u32,
+    ) -> Result<u32, AcquireError> {
+        let Some(node) = &self.node else { return std::future::pending().await };
+        loop {
+            let asked = contender.client().data_watched(node);
+            let Some((data, mut watcher)) = contender.watch(node, asked).await? else {
+                // Somebody deleted the number: what is known stays in force.
+                return std::future::pending().await;
+            };
+            let number = self.parse(node, &data)?;
+            if number != known {
+                return Ok(number);
+            }
+            watcher.changed().await.map_err(|_| contender.expired())?;
+        }
+    }
+
+    /// Changes the number.
+    pub(crate) async fn set(&self, client: &Client, number: u32) -> Result<(), SetPermitsError> {
+        let Some(node) = self.node.as_ref().filter(|_| self.format != PermitFormat::LastingText)
+        else {
+            return Err(SetPermitsError::Fixed { path: self.path.clone() });
+        };
+        let number = self.format.write(number);
+        match client.set_data(node, number.clone(), None).await {
+            Err(error) if error.code() == Some(ErrorCode::NoNode) => {
+                client.ensure(node, self.format.mode()).await?;
+                client.set_data(node, number, None).await?;
+            }
+            result => drop(result?),
+        }
+        Ok(())
+    }
+}
