@@ -1,6 +1,6 @@
 //! One node for another at the same number: upgrades and downgrades.
 //!
-//! The steps are those of `lockkeeper`'s `upgrade.rs` and of `Entrance::replace`.
+//! The steps are those of `lockkeeper`'s `locks/rw_lock/upgrade.rs` and of `Entrance::replace`.
 
 use bytes::Bytes;
 use lockkeeper::Kind;
