@@ -226,7 +226,9 @@ fn system_errors_tell_their_way_out() {
         assert!(text(errno).starts_with("/data is not writable: give"));
     }
     for errno in [Errno::NOSPC, Errno::DQUOT, Errno::FBIG] {
-        assert!(text(errno).starts_with("no space is left for /data: free"));
+        let cause = io::Error::from_raw_os_error(errno.raw_os_error());
+        let expected = format!("no space is left for /data ({cause}): free");
+        assert!(text(errno).starts_with(&expected));
     }
     let other = text(Errno::IO);
     assert!(other.starts_with("/data cannot be read or written (Input/output error"));

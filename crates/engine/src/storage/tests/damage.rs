@@ -284,7 +284,8 @@ fn s2_a_checkpoint_does_not_leave_out_a_damaged_last_commit() {
 fn s2_a_backup_does_not_leave_out_a_damaged_last_commit() {
     let (dir, storage) = busy(3, 2);
     damage_the_last_commit(&dir);
-    let target = dir.path().join("backup");
+    let place = TempDir::new().unwrap();
+    let target = place.path().join("backup");
     let copied = storage.snapshots().unwrap().copy_to(&target).unwrap();
     let error = copied.unwrap_err();
     assert_names(&error, &log(&dir));
