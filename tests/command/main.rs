@@ -24,5 +24,6 @@ mod slow;
 mod support;
 mod terminal;
 mod tls;
+mod transfer;
 mod users;
 mod way;

@@ -12,6 +12,7 @@ use lockkeeper::{DefaultAcl, LeaseMode, ZnodePath};
 use serde::{Deserialize, Serialize};
 
 use crate::exit::{Exit, Failure};
+use crate::transfer::{export, import};
 use crate::{bench, demo, doctor, engine, local, names, revoke, run, serve, wait};
 
 const STYLES: Styles = Styles::styled()
@@ -203,6 +204,8 @@ pub(crate) enum Command {
     Local(local::Options),
     Engine(engine::Options),
     Doctor(doctor::Options),
+    Export(export::Options),
+    Import(import::Options),
     Demo(demo::Options),
     Bench(bench::Options),
     /// Print a script that completes lockkeeper's commands in a shell

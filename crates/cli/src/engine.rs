@@ -13,6 +13,7 @@ use crate::args::Global;
 use crate::exit::{Exit, Failure};
 use crate::names;
 use crate::output::{print, print_json, tell};
+use crate::transfer;
 
 /// Look after the data directory of an engine
 #[derive(Debug, Args)]
@@ -59,6 +60,20 @@ enum Task {
         #[arg(long, value_name = "DURATION", value_parser = names::duration)]
         quiet_time: Option<Duration>,
     },
+    /// See to it that fencing tokens go on above those of other servers, from which you move
+    ///
+    /// Raises the file DIRECTORY.floor, before the first start of the engine or while it is stopped. If
+    /// its tokens were in an earlier epoch, sessions that the directory has end, and the next engine
+    /// lets none begin before the longest session timeout has passed, unless it is told otherwise
+    /// (serve --quiet-time). See docs/growing.md.
+    Floor {
+        /// The data directory; it need not exist
+        directory: PathBuf,
+        /// What tokens are to be above: a zxid (0x1a2d0000000d), a token, or a file of lockkeeper
+        /// export
+        #[arg(long, value_name = "ZXID|FILE")]
+        above: String,
+    },
 }
 
 /// What a check found, as JSON. The names are stable.
@@ -95,15 +110,27 @@ struct Restored<'a> {
     replaced: Option<&'a Path>,
 }
 
+/// What the tokens of a directory are above from now on, as JSON. The names are stable.
+#[derive(Debug, Serialize)]
+struct Raised<'a> {
+    dir: &'a Path,
+    floor: &'a Path,
+    above: String,
+}
+
 /// Does what a subcommand of `engine` says.
 pub(crate) fn command(global: &Global, options: Options) -> Result<u8, Failure> {
-    let (Task::Check { dir } | Task::Backup { dir, .. } | Task::Restore { backup: dir, .. }) =
-        &options.task;
-    if !dir.is_dir() {
-        let message = format!("{} is no data directory", dir.display());
-        return Err(Failure::new(Exit::Usage, message).advise("give that of an engine"));
+    match &options.task {
+        Task::Check { dir } | Task::Backup { dir, .. } | Task::Restore { backup: dir, .. }
+            if !dir.is_dir() =>
+        {
+            let message = format!("{} is no data directory", dir.display());
+            return Err(Failure::new(Exit::Usage, message).advise("give that of an engine"));
+        }
+        _ => {}
     }
     match options.task {
+        Task::Floor { directory, above } => floor(global, &directory, &above)?,
         Task::Check { dir } => check(global, &dir)?,
         Task::Backup { dir, to } => backup(global, &dir, &to)?,
         Task::Restore { backup, directory, replace, quiet_time } => {
@@ -232,6 +259,20 @@ fn describe_restored(backup: &Path, restored: &Restoration) -> String {
         text.push_str(&format!("replaced     now {}\n", replaced.display()));
     }
     text
+}
+
+fn floor(global: &Global, dir: &Path, above: &str) -> Result<(), Failure> {
+    let above = match transfer::zxid(above) {
+        Ok(zxid) => zxid,
+        Err(_) if Path::new(above).exists() => transfer::zxid_of_file(Path::new(above))?,
+        Err(why) => return Err(Failure::new(Exit::Usage, format!("{why}, and no file"))),
+    };
+    let floor = lockkeeper_engine::raise_floor(dir, above).map_err(not_restored)?;
+    if !global.json {
+        let (dir, floor) = (dir.display(), floor.display());
+        return print(&format!("tokens of {dir} will be above {} ({floor})\n", above.0));
+    }
+    print_json(&Raised { dir, floor: &floor, above: above.to_string() })
 }
 
 fn not_restored(error: RestoreFailure) -> Failure {

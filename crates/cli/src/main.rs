@@ -14,6 +14,8 @@
 //!   serve/       the engine in the foreground; zoo_cfg reads ZooKeeper's own configuration
 //!     limits       what clients may take
 //!   engine       checks and copies an engine's data directory
+//!   transfer/    export and import of persistent znodes, for a move to other servers
+//!   doctor/      what is wrong with a service for locks
 //!   local/       the machine-local engine: home, start, daemon, control, and its subcommands
 //!     system       the one for all users        neighbours  those of other users
 //!     trust        which files no other user could have put there
@@ -50,6 +52,7 @@ mod run;
 mod serve;
 mod shell;
 mod show;
+mod transfer;
 mod view;
 mod wait;
 mod zoo_cfg;
@@ -88,6 +91,8 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Serve(options) => block_on(serve::serve(*options)),
         Command::Local(options) => local::command(global, options),
         Command::Engine(options) => engine::command(global, options),
+        Command::Export(options) => block_on(transfer::export::export(global, options)),
+        Command::Import(options) => block_on(transfer::import::import(global, options)),
         Command::Doctor(options) => block_on(doctor::doctor(global, options)),
         Command::Demo(options) => block_on(demo::demo(global, options)),
         Command::Bench(options) => block_on(bench::bench(global, options)),

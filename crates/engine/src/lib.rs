@@ -87,7 +87,7 @@ pub use engine::Engine;
 pub use error::{EngineError, StartError};
 pub use lockkeeper_tree::Stats;
 pub use lockkeeper_wire::{SessionId, Zxid};
-pub use restore::{Existing, Restoration, RestoreFailure, restore};
+pub use restore::{Existing, Restoration, RestoreFailure, raise_floor, restore};
 pub use storage::{Durability, StorageError, UnknownDurability};
 #[cfg(feature = "tls")]
 pub use tls::{ClientCertificates, Tls, TlsError, read_pem};

@@ -158,6 +158,30 @@ pub fn restore(
     })
 }
 
+/// Sees to it that tokens of a data directory go on above those of other servers, from which something
+/// moves to it: raises the file `<directory>.floor`, which is told. The directory need not exist. If
+/// its own numbers are in an earlier epoch, the next engine there does what it does after a restore:
+/// it ends all sessions of the directory, and lets none begin during a quiet time.
+///
+/// Blocks until the disk has it.
+///
+/// # Errors
+/// If an engine runs on the directory, if there are no numbers above, or if the file cannot be written.
+pub fn raise_floor(directory: impl AsRef<Path>, above: Zxid) -> Result<PathBuf, RestoreFailure> {
+    let target = real_path(directory.as_ref())?;
+    base_above(above)?;
+    // An engine that runs would take no notice, and its next one would end its sessions.
+    let _claim = match is_free(&target)? {
+        true => None,
+        false if !is_data(&target) => return Err(RestoreFailure::Foreign { path: target }),
+        false => Some(OwnedDirectory::claim(&target)?),
+    };
+    let mut floor = Floor::claim(&target)?;
+    let known = floor.record().unwrap_or_default();
+    floor.rest(Record { zxid: known.zxid.max(above), ..known })?;
+    Ok(floor.path().to_owned())
+}
+
 type Inspect = fn(&Path) -> Result<Option<(Storage, Repairs)>, StorageError>;
 
 /// A directory that no engine uses, and the server whose state it holds.
@@ -217,7 +241,7 @@ impl Old {
         if existing == Existing::Keep {
             return Err(StorageError::Exists { path: target.to_path_buf() }.into());
         }
-        if !["FORMAT", "lockkeeper.redb"].iter().any(|name| target.join(name).exists()) {
+        if !is_data(target) {
             return Err(RestoreFailure::Foreign { path: target.to_path_buf() });
         }
         match read(target, Storage::inspect_owned) {
@@ -278,6 +302,11 @@ fn is_free(target: &Path) -> Result<bool, StorageError> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(true),
         Err(e) => Err(StorageError::io(target, e)),
     }
+}
+
+/// Whether an engine has made what is there.
+fn is_data(target: &Path) -> bool {
+    ["FORMAT", "lockkeeper.redb"].iter().any(|name| target.join(name).exists())
 }
 
 /// A name beside the directory under which there is nothing.

@@ -75,7 +75,7 @@ pub use token::{Fence, FencingToken, ParseTokenError, Stale};
 pub use lockkeeper_client::{
     Acl, AclError, AddWatchMode, Client, ClientBuilder, Clock, ConnectError, ConnectString,
     Contact, CreateMode, Created, DefaultAcl, Error, ErrorCode, EventKind, Host, Instant,
-    LeaseMode, LeaseState, Listing, OpResult, Outcome, Permissions, Sequence, SessionId,
+    LeaseMode, LeaseState, Listing, OpResult, Outcome, Permissions, Reply, Sequence, SessionId,
     SessionIdentity, Stat, Timing, Transaction, TransactionError, WatchEvent, WatchStream, Watcher,
     ZnodePath, Zxid,
 };
