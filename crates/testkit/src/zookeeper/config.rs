@@ -94,16 +94,6 @@ impl Config {
         ZooKeeperEnsemble::start_with(&self, size).await
     }
 
-    /// Writes down what `size` servers need, and starts none of them:
-    /// [`ZooKeeperEnsemble::start_all`] does.
-    ///
-    /// # Errors
-    ///
-    /// There are no free ports, or no files can be written.
-    pub fn ensemble_at_rest(self, size: usize) -> Result<ZooKeeperEnsemble> {
-        ZooKeeperEnsemble::at_rest(&self, size)
-    }
-
     /// Starts one server on each of these hosts and waits until all of them serve.
     ///
     /// # Errors

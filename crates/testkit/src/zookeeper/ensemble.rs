@@ -52,18 +52,11 @@ impl ZooKeeperEnsemble {
             host: Some(host.clone()),
         });
         let mut ensemble = Self::seat(config, &seats.collect::<Vec<_>>())?;
-        ensemble.launch_all()?;
         ensemble.serves().await?;
         Ok(ensemble)
     }
 
     fn launch(config: &Config, size: usize) -> Result<Self> {
-        let mut ensemble = Self::at_rest(config, size)?;
-        ensemble.launch_all()?;
-        Ok(ensemble)
-    }
-
-    pub(super) fn at_rest(config: &Config, size: usize) -> Result<Self> {
         let address = Ipv4Addr::LOCALHOST;
         let triples = free_port_triples(size)?;
         let seats = triples.into_iter().map(|[client, quorum, election]| Seat {
@@ -85,29 +78,10 @@ impl ZooKeeperEnsemble {
                 server.put_on(host);
             }
             fs::write(server.folder().join("data/myid"), format!("{id}\n"))?;
+            server.launch()?;
             servers.push(server);
         }
         Ok(Self { servers, _folder: folder })
-    }
-
-    fn launch_all(&mut self) -> Result<()> {
-        self.servers.iter_mut().try_for_each(ZooKeeper::launch)
-    }
-
-    /// Starts every server on its data, after a kill if it still runs, and waits until all serve.
-    ///
-    /// # Errors
-    ///
-    /// One does not within half a minute. The error shows the end of its log.
-    pub async fn start_all(&mut self) -> Result<()> {
-        self.kill_all();
-        self.launch_all()?;
-        self.serves().await
-    }
-
-    /// Ends every server with SIGKILL. Their data stay.
-    pub fn kill_all(&mut self) {
-        self.servers.iter_mut().for_each(ZooKeeper::kill);
     }
 
     /// Waits until every server serves.

@@ -103,12 +103,8 @@ impl ZooKeeper {
         self.host = Some(host.clone());
     }
 
-    /// Starts the process, and does not wait for it. The port for clients is that of `zoo.cfg`, which
-    /// a test may have changed.
+    /// Starts the process, and does not wait for it.
     pub(super) fn launch(&mut self) -> Result<()> {
-        let settings = fs::read_to_string(self.folder.join("zoo.cfg"))?;
-        let port = settings.lines().find_map(|line| line.strip_prefix("clientPort="));
-        self.address.set_port(port.context("zoo.cfg names no port")?.parse()?);
         let mut command = Command::new("java");
         command
             .args(java::SHORT_LIVED)
