@@ -37,7 +37,8 @@ pub struct Report {
 }
 
 /// Checks a data directory: every page of the file, every record, and whether they fit together.
-/// Writes nothing, so the directory may be on a medium that cannot be written. No engine may be using it.
+/// Writes nothing, so the directory may be on a medium that cannot be written. No engine may be using
+/// it.
 ///
 /// Reads all of it and takes as much memory as an engine with it would.
 ///

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::lengths::LEN;
+
 /// Whole paths, shared with the keys of the tree, and what a list of their names would weigh.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Children {
@@ -43,7 +45,6 @@ impl Children {
     /// How many bytes the list of their names takes on the wire. Known without a look at them: so
     /// one that is too long costs nothing.
     pub(crate) fn list_len(&self) -> usize {
-        const LEN: usize = size_of::<i32>();
         LEN + self.paths.len() * LEN + self.name_bytes as usize
     }
 }

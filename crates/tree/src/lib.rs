@@ -18,6 +18,7 @@
 //!   succession   what a server does that follows another one
 //!   timers       expiry of sessions, reaping of containers and TTL nodes
 //!   nodes        the tree itself                  quota      ... and how large parts of it may be
+//!   lengths      what replies take on the wire
 //!   notices      what the operator should hear of  report     ... and may ask for
 //!   hash         the tables of paths and ids
 //! ```
@@ -41,6 +42,7 @@ mod config;
 mod connections;
 mod handshake;
 mod hash;
+mod lengths;
 mod multi;
 mod nodes;
 mod notices;

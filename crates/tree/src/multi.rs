@@ -1,7 +1,8 @@
 //! `multi`: several changes as one, and the shapes of its results.
 
-use lockkeeper_wire::{CreateMode, ErrorCode, Op, OpResult};
+use lockkeeper_wire::{CreateMode, CreateRequest, CreateTtlRequest, ErrorCode, Op, OpResult};
 
+use crate::lengths::{ITEM_HEADER, LEN, REPLY_HEADER, SEQUENCE, STAT};
 use crate::nodes::Tree;
 use crate::prepare::{Caller, Draft, Form, NewNode};
 use crate::txn::{Outcome, Txn};
@@ -106,30 +107,20 @@ fn is_plain(op: &Op) -> bool {
 /// What the results take on the wire if all succeed, in bytes. Known before anything is applied: a
 /// change whose reply does not get through would leave the client believing that there was none.
 pub(crate) fn reply_len(ops: &[Op]) -> usize {
-    const HEADERS: usize = 16 + 9;
-    const ITEM: usize = 9;
-    const STAT: usize = 68;
     let item = |op: &Op| match op {
-        Op::Create(_) | Op::Create2(_) | Op::CreateContainer(_) | Op::CreateTtl(_) => {
-            created_path_len(op) + if is_plain(op) { 0 } else { STAT }
+        Op::Create(CreateRequest { path, .. })
+        | Op::Create2(CreateRequest { path, .. })
+        | Op::CreateContainer(CreateRequest { path, .. })
+        | Op::CreateTtl(CreateTtlRequest { path, .. }) => {
+            let digits = if mode(op).is_some_and(CreateMode::is_sequential) { SEQUENCE } else { 0 };
+            let stat = if is_plain(op) { 0 } else { STAT };
+            LEN + path.len() + digits + stat
         }
         Op::SetData(_) => STAT,
         Op::Delete(_) | Op::Check(_) => 0,
     };
-    HEADERS + ops.iter().map(|op| ITEM + item(op)).sum::<usize>()
-}
-
-/// What the path of a new node takes: a length, the path, and the digits of its sequence number.
-fn created_path_len(op: &Op) -> usize {
-    const LEN: usize = 4;
-    const DIGITS: usize = 10;
-    let path = match op {
-        Op::Create(request) | Op::Create2(request) | Op::CreateContainer(request) => &request.path,
-        Op::CreateTtl(request) => &request.path,
-        Op::Delete(_) | Op::SetData(_) | Op::Check(_) => return 0,
-    };
-    let is_sequential = mode(op).is_some_and(CreateMode::is_sequential);
-    LEN + path.len() + if is_sequential { DIGITS } else { 0 }
+    let items = ops.iter().map(|op| ITEM_HEADER + item(op));
+    REPLY_HEADER + items.sum::<usize>() + ITEM_HEADER
 }
 
 /// The result of an operation that was applied.

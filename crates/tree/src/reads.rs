@@ -6,6 +6,7 @@ use lockkeeper_wire::{
 
 use crate::ConnectionId;
 use crate::acl::{self, Identity};
+use crate::lengths::{ITEM_HEADER, LEN, REPLY_HEADER, STAT};
 use crate::nodes::{Node, Tree};
 use crate::notices::{Notice, Notices};
 
@@ -15,13 +16,6 @@ type Result<T> = std::result::Result<T, ErrorCode>;
 const MOST_COUNTED: usize = 100_000;
 /// How many ephemeral nodes are looked at for those with a prefix.
 const MOST_EPHEMERALS: usize = 1_000_000;
-
-/// What stands before every body.
-const REPLY_HEADER: usize = 16;
-/// What stands before every result of a `multiRead`, and after the last one.
-const ITEM_HEADER: usize = 9;
-const LEN: usize = size_of::<i32>();
-const STAT: usize = 68;
 
 /// Whose view of which tree, and how long the reply may be.
 ///
@@ -153,7 +147,7 @@ impl<'a> View<'a> {
 /// What a result of a `multiRead` takes, without its header.
 fn result_len(op: &ReadOp, node: &Result<&Node>) -> usize {
     match (op, node) {
-        (_, Err(_)) => size_of::<i32>(),
+        (_, Err(_)) => LEN,
         (ReadOp::GetData(_), Ok(node)) => LEN + node.data.len() + STAT,
         (ReadOp::GetChildren(_), Ok(node)) => node.children.list_len(),
     }

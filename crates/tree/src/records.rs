@@ -1,8 +1,9 @@
 //! The stored form of nodes, sessions and the server's own state.
 //!
 //! Each record starts with its format: 1, or 2 for a node without data (null, not zero bytes), which
-//! engines that know only format 1 refuse to read as what it is not. Numbers are written in 7-bit groups, lowest first, signed
-//! ones with the sign in the lowest bit, so that small numbers of either sign are short.
+//! engines that know only format 1 refuse to read as what it is not. Numbers are written in 7-bit
+//! groups, lowest first, signed ones with the sign in the lowest bit, so that small numbers of either
+//! sign are short.
 
 use bytes::{Buf, BufMut, Bytes};
 use lockkeeper_wire::{Acl, NodeData, PASSWORD_LEN, Permissions, SessionId, Zxid};

@@ -1,0 +1,12 @@
+//! What the parts of a reply take on the wire, in bytes, for computing its length before it is made.
+
+/// A length, a count or a number.
+pub(crate) const LEN: usize = size_of::<i32>();
+/// A node's stat.
+pub(crate) const STAT: usize = 68;
+/// What stands before every body.
+pub(crate) const REPLY_HEADER: usize = 16;
+/// What stands before every result of a `multi` or `multiRead`, and after the last one.
+pub(crate) const ITEM_HEADER: usize = 9;
+/// The digits of a sequence number.
+pub(crate) const SEQUENCE: usize = 10;
