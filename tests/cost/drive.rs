@@ -10,7 +10,7 @@ use lockkeeper_tree::{Config, ConnectionId, Entropy, Now, Output, Server};
 use lockkeeper_wire::{Acl, ConnectRequest, CreateRequest, MAX_FRAME, Record as _, Request};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::requests::Verb;
+use crate::requests::{Verb, frame};
 use crate::scenario::{Scenario, Step};
 
 /// How much a scenario sends at most. What takes longer to send takes the attacker longer, too.
@@ -153,9 +153,7 @@ impl Driven {
                 acl: Acl::open(),
                 flags: 0,
             });
-            let mut frame = BytesMut::new();
-            request.encode(1, &mut frame);
-            driven.send(0, frame.freeze());
+            driven.send(0, frame(&request));
         }
         driven.hand_over();
         Ok(driven)

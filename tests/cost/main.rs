@@ -54,15 +54,19 @@ fn as_a_test(arguments: &[String]) -> Result<()> {
     if !is_wanted(NAME, arguments) {
         return Ok(());
     }
-    let lines = FOUND.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
-    for line in lines.filter(|line| !line.is_empty()) {
-        let scenario: Scenario = line.parse()?;
+    for scenario in found()? {
         let costs = measure(&scenario)?;
         println!("{costs}  {scenario}");
         costs.check().with_context(|| format!("cargo xtask cost --replay '{scenario}'"))?;
     }
     println!("test {NAME} ... ok");
     Ok(())
+}
+
+/// The scenarios of [`FOUND`].
+fn found() -> Result<Vec<Scenario>> {
+    let lines = FOUND.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
+    lines.filter(|line| !line.is_empty()).map(str::parse).collect()
 }
 
 /// Measures one scenario in this process, and prints its costs for [`measure`].
@@ -103,7 +107,7 @@ fn run(arguments: &[String]) -> Result<()> {
         }
     }
     println!("seed {seed}, {minutes} minutes");
-    let search = Search::begin(seed, FOUND);
+    let search = Search::begin(seed, found()?);
     let found = search.run(Duration::from_secs_f64(60.0 * minutes))?;
     println!("\n{}", found.report());
     let expensive = found.expensive();

@@ -216,9 +216,13 @@ impl Step {
 
     /// The frame of the `round`th time, without its length prefix.
     pub(crate) fn frame(&self, round: u32) -> Option<Bytes> {
-        let request = self.request(round)?;
-        let mut frame = BytesMut::new();
-        request.encode(request.reserved_xid().unwrap_or(1), &mut frame);
-        Some(frame.freeze())
+        self.request(round).map(|request| frame(&request))
     }
+}
+
+/// The frame of a request, without its length prefix.
+pub(crate) fn frame(request: &Request) -> Bytes {
+    let mut frame = BytesMut::new();
+    request.encode(request.reserved_xid().unwrap_or(1), &mut frame);
+    frame.freeze()
 }

@@ -44,10 +44,8 @@ pub(crate) struct Search {
 }
 
 impl Search {
-    /// Begins with what is known already, one scenario in a line.
-    pub(crate) fn begin(seed: u64, known: &str) -> Self {
-        let lines = known.lines().map(|line| line.split('#').next().unwrap_or_default());
-        let first = lines.filter_map(|line| line.parse().ok()).collect();
+    /// Begins with what is known already.
+    pub(crate) fn begin(seed: u64, first: Vec<Scenario>) -> Self {
         Self { seed, found: Mutex::default(), first }
     }
 
