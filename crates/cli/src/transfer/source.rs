@@ -1,13 +1,13 @@
 //! A file that was checked as a whole, before anything is written.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use lockkeeper::{ZnodePath, Zxid};
 
 use super::format::{Footer, Header, Line, Node};
+use super::walk::RESERVED;
 use crate::exit::{Exit, Failure};
 
 /// The longest line: a megabyte of data in base64, and a list that is as long as the data may be.
@@ -157,7 +157,7 @@ impl<'a> Lines<'a> {
         if root != "/" && !is_within(root) {
             return Err(self.wrong(format!("{path} is not below {root}")));
         }
-        if is_within("/zookeeper") {
+        if is_within(RESERVED) {
             return Err(self.wrong(format!("{path} is the servers' own")));
         }
         Ok(())
@@ -175,11 +175,7 @@ fn unreadable(name: &str, error: &io::Error) -> Failure {
 
 /// All of standard input, in a file without a name: it is read twice.
 fn spooled() -> io::Result<File> {
-    let name = format!("lockkeeper-import-{}", std::process::id());
-    let path = std::env::temp_dir().join(name);
-    let mut options = OpenOptions::new();
-    let mut file = options.read(true).write(true).create_new(true).mode(0o600).open(&path)?;
-    fs::remove_file(&path)?;
+    let mut file = tempfile::tempfile()?;
     io::copy(&mut io::stdin().lock(), &mut file)?;
     Ok(file)
 }

@@ -9,7 +9,7 @@ use crate::exit::{Exit, Failure};
 const AT_ONCE: usize = 32;
 
 /// What servers keep for themselves.
-const RESERVED: &str = "/zookeeper";
+pub(super) const RESERVED: &str = "/zookeeper";
 
 /// A znode that was found.
 #[derive(Debug)]
