@@ -5,7 +5,8 @@ use std::ops::BitOr;
 use bytes::BytesMut;
 
 use crate::codec::record;
-use crate::{DecodeError, Decoder, Record};
+use crate::codec::{Decoder, Record};
+use crate::error::DecodeError;
 
 /// What an [`Acl`] entry allows, as a set of bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -2,11 +2,12 @@
 
 use bytes::{Bytes, BytesMut};
 
+use crate::acl::{Acl, Permissions};
+use crate::body::{CreateRequest, PathWatchRequest};
+use crate::codec::Record;
 use crate::codec::{put_list, put_text};
-use crate::request::RequestHeader;
-use crate::{
-    Acl, CreateMode, CreateRequest, OpCode, PathWatchRequest, Permissions, Record, Request,
-};
+use crate::op::{CreateMode, OpCode};
+use crate::request::{Request, RequestHeader};
 
 /// Something that can be sent: a [`Request`], or a borrowed form of one.
 pub trait Outgoing {

@@ -2,7 +2,7 @@
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
-use crate::DecodeError;
+use crate::error::DecodeError;
 
 /// The length of a buffer, a text or a list that is not there.
 const NULL: i32 = -1;

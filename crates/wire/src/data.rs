@@ -4,7 +4,8 @@ use std::ops::Deref;
 
 use bytes::{Bytes, BytesMut};
 
-use crate::{DecodeError, Decoder, Record};
+use crate::codec::{Decoder, Record};
+use crate::error::DecodeError;
 
 /// A node's data: bytes, or none at all.
 ///

@@ -2,7 +2,9 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use crate::{DecodeError, Decoder, Record, SessionId, Zxid};
+use crate::codec::{Decoder, Record};
+use crate::error::DecodeError;
+use crate::ids::{SessionId, Zxid};
 
 /// The length of a session password, in bytes.
 pub const PASSWORD_LEN: usize = 16;

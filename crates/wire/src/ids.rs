@@ -4,7 +4,8 @@ use std::fmt;
 
 use bytes::BytesMut;
 
-use crate::{DecodeError, Decoder, Record};
+use crate::codec::{Decoder, Record};
+use crate::error::DecodeError;
 
 /// The position of a transaction in the server's total order.
 ///

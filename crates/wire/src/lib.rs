@@ -11,6 +11,7 @@
 //!   stat, acl  records that many messages share
 //!   data       NodeData: bytes, or none at all
 //!   watch      watch events and the requests that manage watches
+//!   body       the bodies of requests
 //!   request    everything that a client sends after the handshake
 //!   borrowed   requests that are written from borrowed parts
 //!   response   everything that a server sends after the handshake
@@ -21,6 +22,7 @@
 //! allocation larger than the bytes that were really received.
 
 mod acl;
+mod body;
 mod borrowed;
 mod codec;
 mod data;
@@ -37,6 +39,10 @@ mod stat;
 mod watch;
 
 pub use acl::{Acl, Permissions};
+pub use body::{
+    AuthRequest, CheckRequest, CreateRequest, CreateTtlRequest, DeleteRequest, PathRequest,
+    PathWatchRequest, ReconfigRequest, SaslRequest, SetAclRequest, SetDataRequest,
+};
 pub use borrowed::{Create, List, Outgoing};
 pub use codec::{Decoder, Record};
 pub use data::NodeData;
@@ -47,11 +53,7 @@ pub use ids::{Sequence, SessionId, Zxid};
 pub use multi::{Op, OpResult, ReadOp, ReadResult};
 pub use op::{CreateMode, OpCode, xid};
 pub use path::{PathError, ZnodePath};
-pub use request::{
-    AuthRequest, CheckRequest, CreateRequest, CreateTtlRequest, DeleteRequest, PathRequest,
-    PathWatchRequest, ReconfigRequest, Request, RequestHeader, SaslRequest, SetAclRequest,
-    SetDataRequest,
-};
+pub use request::{Request, RequestHeader};
 pub use response::{ClientInfo, ReplyHeader, Response};
 pub use stat::Stat;
 pub use watch::{

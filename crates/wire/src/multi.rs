@@ -5,11 +5,14 @@
 
 use bytes::BytesMut;
 
-use crate::codec::record;
-use crate::request::{
+use crate::body::{
     CheckRequest, CreateRequest, CreateTtlRequest, DeleteRequest, PathRequest, SetDataRequest,
 };
-use crate::{DecodeError, Decoder, ErrorCode, NodeData, OpCode, Record, Stat};
+use crate::codec::{Decoder, Record, record};
+use crate::data::NodeData;
+use crate::error::{DecodeError, ErrorCode};
+use crate::op::OpCode;
+use crate::stat::Stat;
 
 /// One operation of a `multi`: all of them are applied, or none.
 #[derive(Clone, Debug, PartialEq, Eq)]

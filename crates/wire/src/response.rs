@@ -2,11 +2,16 @@
 
 use bytes::{Bytes, BytesMut};
 
+use crate::acl::Acl;
 use crate::codec::record;
+use crate::codec::{Decoder, Record};
+use crate::data::NodeData;
+use crate::error::DecodeError;
+use crate::ids::Zxid;
+use crate::multi::{OpResult, ReadResult};
 use crate::multi::{decode_list, encode_list};
-use crate::{
-    Acl, DecodeError, Decoder, NodeData, OpCode, OpResult, ReadResult, Record, Stat, Zxid,
-};
+use crate::op::OpCode;
+use crate::stat::Stat;
 
 /// What stands before every reply and every watch event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

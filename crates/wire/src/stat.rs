@@ -1,7 +1,7 @@
 //! What a server tells about a node.
 
 use crate::codec::record;
-use crate::{SessionId, Zxid};
+use crate::ids::{SessionId, Zxid};
 
 /// The facts about a node, beside its data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -3,7 +3,9 @@
 use bytes::BytesMut;
 
 use crate::codec::record;
-use crate::{DecodeError, Decoder, Record, Zxid};
+use crate::codec::{Decoder, Record};
+use crate::error::DecodeError;
+use crate::ids::Zxid;
 
 macro_rules! numbered {
     ($(#[$doc:meta])* $name:ident, $what:literal { $( $(#[$variant_doc:meta])* $variant:ident = $code:literal, )* }) => {
