@@ -10,11 +10,30 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::watch;
 
 use crate::client::Client;
-use crate::dial::{Dialer, Nature, Tried};
+use crate::connect_string::{ConnectString, Host};
+use crate::default_acl::DefaultAcl;
+use crate::dial::{Dialer, Tried};
 use crate::driver::{Failures, drive};
+use crate::error::ConnectError;
+use crate::fault::FaultKind;
+use crate::identity::SessionIdentity;
 use crate::shared::Shared;
 use crate::world::{Reality, Transport, World};
-use crate::{ConnectError, ConnectString, DefaultAcl, Host, SessionIdentity};
+
+impl Client {
+    /// Connects with the default options; see [`ClientBuilder::connect`].
+    ///
+    /// # Errors
+    /// As [`ClientBuilder::connect`].
+    pub async fn connect(servers: &str) -> Result<Self, ConnectError> {
+        Self::builder().connect(servers).await
+    }
+
+    /// The options of a client.
+    pub fn builder() -> ClientBuilder {
+        ClientBuilder::default()
+    }
+}
 
 /// The options of a [`Client`].
 #[derive(Clone, Debug)]
@@ -99,7 +118,7 @@ impl ClientBuilder {
     /// Speaks TLS with every server that is not a socket on this machine, whether the connection
     /// string begins with `tls://` or not.
     #[cfg(feature = "tls")]
-    pub fn tls(mut self, tls: crate::Tls) -> Self {
+    pub fn tls(mut self, tls: crate::tls::Tls) -> Self {
         self.world = Arc::new(crate::tls::Encrypted(tls));
         self.encrypts = true;
         self
@@ -259,8 +278,8 @@ async fn first_connection(
 
 fn no_session(tried: Tried) -> ConnectError {
     match tried.hopeless {
-        Some(Nature::Foreign) => ConnectError::NotZooKeeper(tried.reasons),
-        Some(Nature::Distrust) => ConnectError::Untrusted(tried.reasons),
+        Some(FaultKind::Foreign) => ConnectError::NotZooKeeper(tried.reasons),
+        Some(FaultKind::Distrust) => ConnectError::Untrusted(tried.reasons),
         _ => ConnectError::Unreachable(tried.reasons),
     }
 }

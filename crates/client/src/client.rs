@@ -17,28 +17,15 @@ use lockkeeper_wire::{
 use tokio::sync::{mpsc, oneshot, watch};
 use uuid::Uuid;
 
-use crate::reply::{Answer, Reply};
-use crate::shared::{Shared, WatchSink};
-use crate::watcher::strip_chroot;
-use crate::{
-    ClientBuilder, Clock, ConnectError, DefaultAcl, Error, Hold, HoldState, SessionIdentity,
-    Transaction, WatchStream, WatchedReply, Watcher,
-};
-
-/// How a client stands with its servers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Status {
-    /// Whether there is a connection.
-    pub contact: Contact,
-    /// The session, or [`SessionId::NONE`].
-    pub session: SessionId,
-    /// How often servers were behind what an earlier session of this client had seen: they were wiped, or
-    /// others have taken their place. What was remembered of transactions before, such as the highest
-    /// token, says nothing about those after.
-    pub rewinds: u64,
-    /// Grows with every change, also with those that the other fields do not show.
-    pub change: u64,
-}
+use crate::clock::Clock;
+use crate::default_acl::DefaultAcl;
+use crate::error::Error;
+use crate::hold::Hold;
+use crate::identity::SessionIdentity;
+use crate::reply::{Reply, WatchedReply};
+use crate::shared::{Answer, Shared, WatchSink};
+use crate::status::{HoldState, Status};
+use crate::watcher::{WatchStream, Watcher, strip_chroot};
 
 /// What a create made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,19 +72,6 @@ const ANY_VERSION: i32 = -1;
 impl Client {
     pub(crate) fn new(shared: Arc<Shared>, chroot: ZnodePath, acl: &DefaultAcl) -> Self {
         Self { inner: Arc::new(Inner { shared, chroot }), acl: acl.to_shared() }
-    }
-
-    /// Connects with the default options; see [`ClientBuilder::connect`].
-    ///
-    /// # Errors
-    /// As [`ClientBuilder::connect`].
-    pub async fn connect(servers: &str) -> Result<Self, ConnectError> {
-        Self::builder().connect(servers).await
-    }
-
-    /// The options of a client.
-    pub fn builder() -> ClientBuilder {
-        ClientBuilder::default()
     }
 
     // ----- the session ------------------------------------------------------------------------
@@ -217,13 +191,16 @@ impl Client {
     /// [`LeaseMode::Quorum`](crate::LeaseMode::Quorum). Costs one committed write each time, for
     /// all holds of the session together.
     pub fn hold(&self, path: &ZnodePath) -> Hold {
-        self.inner.shared.hold(path.below(&self.inner.chroot))
+        let id = self.inner.shared.hold(path.below(&self.inner.chroot));
+        Hold::new(Arc::clone(&self.inner.shared), id)
     }
 
     /// Holds a node as [`Client::hold`] does, if at least `left` is left of the session's lease.
     /// Says how it stands, all from one look.
     pub fn hold_if_left(&self, path: &ZnodePath, left: Duration) -> (Option<Hold>, HoldState) {
-        self.inner.shared.hold_if_left(path.below(&self.inner.chroot), left)
+        let shared = &self.inner.shared;
+        let (id, state) = shared.hold_if_left(path.below(&self.inner.chroot), left);
+        (id.map(|id| Hold::new(Arc::clone(shared), id)), state)
     }
 
     /// Deletes something before the session ends, over as many connections as it takes. Needs no
@@ -416,11 +393,6 @@ impl Client {
         let request =
             SetAclRequest { path: self.full(path), acl, version: version.unwrap_or(ANY_VERSION) };
         self.send(path, Request::SetAcl(request), read_stat)
-    }
-
-    /// Starts a transaction: several writes, all or none.
-    pub fn transaction(&self) -> Transaction {
-        Transaction::new(self.clone())
     }
 
     /// Changes the members of an ensemble; each list is comma-separated and may be empty.

@@ -11,40 +11,17 @@ use std::time::Duration;
 use lockkeeper_session::Timing;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::Host;
+use crate::connect_string::Host;
+use crate::fault::{Fault, FaultKind};
 use crate::world::{Transport, World};
-
-/// Why there is no session with a server.
-#[derive(Clone, Debug)]
-pub(crate) struct Fault {
-    pub(crate) why: String,
-    pub(crate) nature: Nature,
-}
-
-/// Whether it helps to try again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Nature {
-    /// It may.
-    Passing,
-    /// Client and server do not trust each other.
-    Distrust,
-    /// What answers is no ZooKeeper server.
-    Foreign,
-}
-
-impl Fault {
-    pub(crate) fn passing(why: impl std::fmt::Display) -> Self {
-        Self { why: why.to_string(), nature: Nature::Passing }
-    }
-}
 
 impl From<std::io::Error> for Fault {
     fn from(error: std::io::Error) -> Self {
         #[cfg(feature = "tls")]
-        let nature = crate::tls::nature(&error);
+        let kind = crate::tls::fault_kind(&error);
         #[cfg(not(feature = "tls"))]
-        let nature = Nature::Passing;
-        Self { why: error.to_string(), nature }
+        let kind = FaultKind::Passing;
+        Self { why: error.to_string(), kind }
     }
 }
 
@@ -54,7 +31,7 @@ pub(crate) struct Tried {
     /// What was wrong with each the last time.
     pub(crate) reasons: Vec<(Host, String)>,
     /// Set when all were tried, and none is worth another try: the worst that is wrong with all.
-    pub(crate) hopeless: Option<Nature>,
+    pub(crate) hopeless: Option<FaultKind>,
 }
 
 /// The pause after the first round in which no server could be reached; it doubles from round to
@@ -154,11 +131,11 @@ impl Dialer {
         let faults = || self.faults.values();
         let reasons = faults().map(|(host, fault)| (host.clone(), fault.why.clone())).collect();
         let all = usize::try_from(self.failures).is_ok_and(|tried| tried >= self.hosts.len());
-        let is = |nature| faults().all(|(_, fault)| fault.nature == nature);
-        let passing = faults().any(|(_, fault)| fault.nature == Nature::Passing);
+        let is = |kind| faults().all(|(_, fault)| fault.kind == kind);
+        let passing = faults().any(|(_, fault)| fault.kind == FaultKind::Passing);
         let hopeless = match all && !passing {
-            true if is(Nature::Foreign) => Some(Nature::Foreign),
-            true => Some(Nature::Distrust),
+            true if is(FaultKind::Foreign) => Some(FaultKind::Foreign),
+            true => Some(FaultKind::Distrust),
             false => None,
         };
         Tried { reasons, hopeless }
@@ -247,8 +224,8 @@ mod tests {
 
     #[test]
     fn only_when_all_were_tried_and_none_may_get_better_there_is_no_hope() {
-        use Nature::{Distrust, Foreign, Passing};
-        for (natures, hopeless) in [
+        use FaultKind::{Distrust, Foreign, Passing};
+        for (kinds, hopeless) in [
             (&[Foreign][..], None),
             (&[Foreign, Passing], None),
             (&[Foreign, Foreign], Some(Foreign)),
@@ -256,11 +233,11 @@ mod tests {
             (&[Foreign, Passing, Foreign, Foreign], Some(Foreign)),
         ] {
             let mut dialer = dialer(2);
-            for (turn, nature) in natures.iter().enumerate() {
+            for (turn, kind) in kinds.iter().enumerate() {
                 let host = dialer.hosts[turn % 2].clone();
-                dialer.failed(host, Fault { why: String::new(), nature: *nature });
+                dialer.failed(host, Fault { why: String::new(), kind: *kind });
             }
-            assert_eq!(dialer.tried().hopeless, hopeless, "{natures:?}");
+            assert_eq!(dialer.tried().hopeless, hopeless, "{kinds:?}");
         }
     }
 
@@ -270,7 +247,7 @@ mod tests {
 
     impl World for LosesTheFirst {
         fn now(&self) -> crate::Instant {
-            crate::Clock.now()
+            crate::clock::Clock.now()
         }
 
         fn connect<'a>(&'a self, _: &'a Host) -> crate::world::Boxed<'a, io::Result<Transport>> {

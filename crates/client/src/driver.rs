@@ -12,7 +12,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
 
 use crate::clock::sleep_towards;
-use crate::dial::{Dialer, Fault, Nature, Tried};
+use crate::dial::{Dialer, Tried};
+use crate::fault::{Fault, FaultKind};
 use crate::shared::Shared;
 use crate::world::Transport;
 
@@ -40,7 +41,7 @@ impl From<Ended> for Fault {
     fn from(ended: Ended) -> Self {
         match ended {
             Ended::Io(error) => error.into(),
-            Ended::Foreign(why) => Self { why, nature: Nature::Foreign },
+            Ended::Foreign(why) => Self { why, kind: FaultKind::Foreign },
             _ => Self::passing(ended),
         }
     }
@@ -277,7 +278,7 @@ mod tests {
     use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
-    use crate::Client;
+    use crate::client::Client;
 
     /// A server that knows every session, no node, and refuses to set watches again. It ends each
     /// connection after the first answer.

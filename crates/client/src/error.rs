@@ -3,7 +3,7 @@
 use lockkeeper_session::{Outcome, RequestError};
 use lockkeeper_wire::{ErrorCode, OpCode};
 
-use crate::Host;
+use crate::connect_string::Host;
 
 /// An operation that failed: which one, on what, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -136,7 +136,7 @@ pub enum TransactionError {
 pub enum ConnectError {
     /// The connection string is malformed.
     #[error(transparent)]
-    ConnectString(#[from] crate::ConnectStringError),
+    ConnectString(#[from] crate::connect_string::ConnectStringError),
     /// No server accepted a session in time.
     #[error("no ZooKeeper server reachable: {}", failures(.0))]
     Unreachable(

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use lockkeeper_session::{Cleanup, Contact, HoldId, Instant, LeaseState, Timing};
+use lockkeeper_session::{Cleanup, HoldId};
 use lockkeeper_wire::SessionId;
 use tokio::sync::oneshot;
 
-use crate::reply::Answer;
-use crate::shared::Shared;
+use crate::shared::{Answer, Shared};
+use crate::status::HoldState;
 
 /// Has the session prove again and again that a node exists; see
 /// [`Client::hold`](crate::Client::hold). Dropping it ends that.
@@ -18,22 +18,6 @@ pub struct Hold {
     id: HoldId,
     /// Whether the session has been told that it is over.
     ended: bool,
-}
-
-/// How a hold stands, all from one look at the session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub struct HoldState {
-    /// Whether there is a connection.
-    pub contact: Contact,
-    /// Until when no server can have expired the session.
-    pub lease: LeaseState,
-    /// How the session timeout is divided.
-    pub timing: Timing,
-    /// Whether a heartbeat found the node missing.
-    pub is_gone: bool,
-    /// The time of the look, by the clock that leases are measured by.
-    pub now: Instant,
 }
 
 impl Hold {

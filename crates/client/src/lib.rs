@@ -7,6 +7,7 @@
 //!   reply           Reply: the future of an answer; requests are sent when they are made
 //!   watcher         Watcher, WatchStream: watches as values
 //!   hold            Hold: a node whose existence is proven again and again
+//!   status          how a client stands with its servers, and a hold with its lease
 //!   error           what can go wrong, in words that say what to do
 //!   connect_string  host:port,host:port/chroot and unix:/path
 //!   clock           the clock that leases are measured by
@@ -14,6 +15,7 @@
 //!   shared          the session behind its lock, and where its events go
 //!   driver          the task that owns the connection
 //!   dial            which server is tried next, and when
+//!   fault           why a server could not be used, and whether it helps to try again
 //! ```
 //!
 //! Invariant: no decision about the protocol is made here. This crate moves bytes, time and
@@ -41,10 +43,12 @@ mod default_acl;
 mod dial;
 mod driver;
 mod error;
+mod fault;
 mod hold;
 mod identity;
 mod reply;
 mod shared;
+mod status;
 #[cfg(feature = "tls")]
 mod tls;
 mod transaction;
@@ -53,14 +57,15 @@ mod watcher;
 pub mod world;
 
 pub use builder::ClientBuilder;
-pub use client::{Client, Created, Listing, Status};
+pub use client::{Client, Created, Listing};
 pub use clock::Clock;
 pub use connect_string::{ConnectString, ConnectStringError, Host};
 pub use default_acl::{AclError, DefaultAcl};
 pub use error::{ConnectError, Error, TransactionError};
-pub use hold::{Hold, HoldState};
+pub use hold::Hold;
 pub use identity::SessionIdentity;
 pub use reply::{Reply, WatchedReply};
+pub use status::{HoldState, Status};
 #[cfg(feature = "tls")]
 pub use tls::{Tls, TlsError};
 pub use transaction::Transaction;

@@ -8,10 +8,9 @@ use lockkeeper_session::RequestError;
 use lockkeeper_wire::{DecodeError, OpCode, Response, ZnodePath, Zxid};
 use tokio::sync::oneshot;
 
-use crate::{Error, Watcher};
-
-/// What a server answered, and the last transaction that it had applied by then.
-pub(crate) type Answer = (Result<Response, RequestError>, Zxid);
+use crate::error::Error;
+use crate::shared::Answer;
+use crate::watcher::Watcher;
 
 /// The answer to a request that has already been handed over for sending.
 ///

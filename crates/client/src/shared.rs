@@ -7,16 +7,19 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use lockkeeper_session::{
-    Cleanup, Config, Contact, Credentials, Disconnect, Event, HoldId, Instant, LeaseState, Session,
-    WatchId, WatchKind,
+    Cleanup, Config, Contact, Credentials, Disconnect, Event, HoldId, Instant, LeaseState,
+    RequestError, Session, WatchId, WatchKind,
 };
-use lockkeeper_wire::{Outgoing, Request, SessionId, WatchEvent, ZnodePath};
+use lockkeeper_wire::{Outgoing, Request, Response, SessionId, WatchEvent, ZnodePath, Zxid};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use uuid::Uuid;
 
-use crate::reply::Answer;
+use crate::identity::SessionIdentity;
+use crate::status::{HoldState, Status};
 use crate::world::World;
-use crate::{Hold, HoldState, SessionIdentity, Status};
+
+/// What a server answered, and the last transaction that it had applied by then.
+pub(crate) type Answer = (Result<Response, RequestError>, Zxid);
 
 type Completion = oneshot::Sender<Answer>;
 
@@ -150,22 +153,20 @@ impl Shared {
         });
     }
 
-    pub(crate) fn hold(self: &Arc<Self>, path: ZnodePath) -> Hold {
-        let id = self.act(|core, now| core.session.hold(now, path));
-        Hold::new(Arc::clone(self), id)
+    pub(crate) fn hold(&self, path: ZnodePath) -> HoldId {
+        self.act(|core, now| core.session.hold(now, path))
     }
 
     pub(crate) fn hold_if_left(
-        self: &Arc<Self>,
+        &self,
         path: ZnodePath,
         left: Duration,
-    ) -> (Option<Hold>, HoldState) {
-        let (id, state) = self.act(|core, now| {
+    ) -> (Option<HoldId>, HoldState) {
+        self.act(|core, now| {
             let is_left = core.session.lease().remaining(now) >= left;
             let id = is_left.then(|| core.session.hold(now, path));
             (id, core.hold_state(id, now))
-        });
-        (id.map(|id| Hold::new(Arc::clone(self), id)), state)
+        })
     }
 
     pub(crate) fn hold_state(&self, id: HoldId) -> HoldState {

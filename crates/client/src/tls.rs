@@ -11,8 +11,8 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
 
-use crate::Host;
-use crate::dial::Nature;
+use crate::connect_string::Host;
+use crate::fault::FaultKind;
 use crate::world::{Boxed, Reality, Transport, World};
 
 /// Whom the client trusts, and whom it says that it is. Sockets on this machine stay plain.
@@ -105,12 +105,12 @@ const CUT_OFF: &str = "the server closed the connection during the TLS handshake
                        does not speak TLS on this port";
 
 /// Whether it helps to try again after a connection that ended so.
-pub(crate) fn nature(error: &io::Error) -> Nature {
+pub(crate) fn fault_kind(error: &io::Error) -> FaultKind {
     use tokio_rustls::rustls::{AlertDescription as Alert, Error};
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
     match inner {
-        Some(Error::InvalidMessage(_)) => Nature::Foreign,
-        Some(Error::InvalidCertificate(_)) => Nature::Distrust,
+        Some(Error::InvalidMessage(_)) => FaultKind::Foreign,
+        Some(Error::InvalidCertificate(_)) => FaultKind::Distrust,
         Some(Error::AlertReceived(
             Alert::BadCertificate
             | Alert::UnsupportedCertificate
@@ -120,8 +120,8 @@ pub(crate) fn nature(error: &io::Error) -> Nature {
             | Alert::UnknownCA
             | Alert::AccessDenied
             | Alert::CertificateRequired,
-        )) => Nature::Distrust,
-        _ => Nature::Passing,
+        )) => FaultKind::Distrust,
+        _ => FaultKind::Passing,
     }
 }
 

@@ -6,10 +6,10 @@ use lockkeeper_wire::{
     Response, SetDataRequest, ZnodePath, Zxid,
 };
 
-use crate::client::create_request;
+use crate::client::{Client, create_request};
+use crate::error::{Error, TransactionError};
 use crate::reply::misfit;
 use crate::watcher::strip_chroot;
-use crate::{Client, Error, TransactionError};
 
 /// Any version, in operations that name one.
 const ANY_VERSION: i32 = -1;
@@ -21,6 +21,13 @@ const ANY_VERSION: i32 = -1;
 pub struct Transaction {
     client: Client,
     ops: Vec<Op>,
+}
+
+impl Client {
+    /// Starts a transaction: several writes, all or none.
+    pub fn transaction(&self) -> Transaction {
+        Transaction::new(self.clone())
+    }
 }
 
 impl Transaction {

@@ -14,7 +14,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use uuid::Uuid;
 
-use crate::{Clock, Host};
+use crate::clock::Clock;
+use crate::connect_string::Host;
 
 /// A boxed future.
 pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
