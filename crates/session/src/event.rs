@@ -2,7 +2,9 @@
 
 use lockkeeper_wire::{ErrorCode, Response, SessionId, WatchEvent, Zxid};
 
-use crate::{HoldId, RequestError, WatchId};
+use crate::error::RequestError;
+use crate::heartbeat::HoldId;
+use crate::watches::WatchId;
 
 /// Something that the caller of a [`Session`](crate::Session) must know.
 #[derive(Clone, Debug, PartialEq, Eq)]

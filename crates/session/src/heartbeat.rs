@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use lockkeeper_wire::{CheckRequest, ErrorCode, Op, OpResult, Request, ZnodePath};
 
-use crate::Instant;
+use crate::time::Instant;
 
 /// A node that the session holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

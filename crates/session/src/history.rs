@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lockkeeper_wire::Zxid;
 
-use crate::Instant;
+use crate::time::Instant;
 
 /// Refusals that are further apart say nothing of the time between them: servers may have been away.
 const LONGEST_GAP: Duration = Duration::from_secs(10);

@@ -12,7 +12,9 @@ use std::time::Duration;
 
 use lockkeeper_wire::SessionId;
 
-use crate::{Instant, LeaseMode, Timing};
+use crate::config::LeaseMode;
+use crate::time::Instant;
+use crate::timing::Timing;
 
 /// The lease as it stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -3,7 +3,10 @@
 use lockkeeper_wire::{OpCode, OpResult, Request, Response};
 
 use crate::cleanup::Entry;
-use crate::{HoldId, Instant, Outcome, RequestError, WatchId};
+use crate::error::{Outcome, RequestError};
+use crate::heartbeat::HoldId;
+use crate::time::Instant;
+use crate::watches::WatchId;
 
 /// Whose request it is.
 #[derive(Clone, Debug)]

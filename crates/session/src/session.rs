@@ -18,16 +18,21 @@ use lockkeeper_wire::{
     ZnodePath, Zxid, split_frame, write_frame,
 };
 
+use crate::cleanup::Cleanup;
 use crate::cleanup::{CleanupQueue, Entry};
+use crate::config::{Config, Credentials, LeaseMode};
+use crate::error::{Disconnect, RequestError};
+use crate::event::Event;
 use crate::heartbeat::Heartbeat;
+use crate::heartbeat::HoldId;
 use crate::history::History;
 use crate::lease::Lease;
+use crate::lease::LeaseState;
 use crate::requests::{Origin, Queued, Sent, watched_path};
+use crate::time::Instant;
+use crate::timing::Timing;
 use crate::watches::{Removal, Watches};
-use crate::{
-    Cleanup, Config, Credentials, Disconnect, Event, HoldId, Instant, LeaseMode, LeaseState,
-    RequestError, Timing, WatchId, WatchKind,
-};
+use crate::watches::{WatchId, WatchKind};
 
 /// How a session stands with its servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -21,7 +21,7 @@
 
 use std::time::Duration;
 
-use crate::{Config, LeaseMode};
+use crate::config::{Config, LeaseMode};
 
 /// The shortest time between two heartbeats, unless the session timeout is very short.
 const SHORTEST_HEARTBEAT: Duration = Duration::from_millis(500);

@@ -4,8 +4,10 @@ use lockkeeper_wire::{Request, Response, SessionId, Zxid};
 
 use super::{Identity, Phase, Session};
 use crate::cleanup::Entry;
+use crate::error::{Outcome, RequestError};
+use crate::event::Event;
 use crate::requests::{Origin, Sent};
-use crate::{Event, Instant, Outcome, RequestError};
+use crate::time::Instant;
 
 impl<T> Session<T> {
     pub(super) fn check_contact(&mut self, now: Instant) {

@@ -6,7 +6,11 @@ use bytes::Bytes;
 use lockkeeper_wire::{AuthRequest, ConnectResponse, Decoder, Record, Request, SessionId, xid};
 
 use super::{Identity, Phase, Session};
-use crate::{Credentials, Disconnect, Event, Instant, Timing};
+use crate::config::Credentials;
+use crate::error::Disconnect;
+use crate::event::Event;
+use crate::time::Instant;
+use crate::timing::Timing;
 
 /// ZooKeeper's own clients arm at most this much at a time, so that no request is over the
 /// servers' limit. In bytes.

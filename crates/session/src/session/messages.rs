@@ -7,9 +7,14 @@ use lockkeeper_wire::{
 };
 
 use super::Session;
+use crate::cleanup::Cleanup;
 use crate::cleanup::Entry;
+use crate::error::{Disconnect, Outcome, RequestError};
+use crate::event::Event;
+use crate::heartbeat::HoldId;
 use crate::requests::{Fused, Origin};
-use crate::{Cleanup, Disconnect, Event, HoldId, Instant, Outcome, RequestError, WatchId};
+use crate::time::Instant;
+use crate::watches::WatchId;
 
 impl<T> Session<T> {
     pub(super) fn handle_message(&mut self, now: Instant, frame: Bytes) -> Result<(), Disconnect> {

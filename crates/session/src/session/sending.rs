@@ -5,10 +5,13 @@ use lockkeeper_wire::{
 };
 
 use super::{Contact, Phase, Session};
+use crate::cleanup::Cleanup;
 use crate::cleanup::{Entry, delete};
+use crate::error::RequestError;
 use crate::heartbeat::Beat;
 use crate::requests::{Fused, Origin, Queued, Sent, set_watch_flag};
-use crate::{Cleanup, Instant, RequestError, WatchId};
+use crate::time::Instant;
+use crate::watches::WatchId;
 
 /// How much may be without an answer when another request of the caller is sent: in bytes, and in
 /// requests.
