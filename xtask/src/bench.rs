@@ -5,8 +5,8 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use cargo_metadata::MetadataCommand;
 
+use crate::cargo::command as cargo;
 use crate::setup;
-use crate::test::command as cargo;
 
 /// Builds the command and the harness with optimisations, and runs the harness. What it writes where
 /// is said there: `results.json` and a page into `target/bench`, and after a full run of all rows

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 
-use crate::test::command;
+use crate::cargo::command;
 
 /// `cargo xtask differential`
 #[derive(clap::Args)]

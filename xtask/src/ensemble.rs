@@ -3,7 +3,7 @@
 
 use anyhow::{Result, bail};
 
-use crate::test::command;
+use crate::cargo::command;
 
 /// `cargo xtask ensemble`
 #[derive(clap::Args)]

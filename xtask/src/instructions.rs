@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use cargo_metadata::MetadataCommand;
 use serde::{Deserialize, Serialize};
 
-use crate::test::command as cargo;
+use crate::cargo::command as cargo;
 
 /// Where the baseline is, below the workspace's root.
 const BASELINE: &str = "benches/instructions.json";

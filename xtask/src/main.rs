@@ -4,6 +4,7 @@
 //! check them while they do not compile.
 
 mod bench;
+mod cargo;
 mod crash;
 mod differential;
 mod ensemble;
@@ -22,6 +23,8 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::setup::MissingPeers;
+
 /// Set-up, tests and checks of this repository.
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
@@ -32,6 +35,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Task {
+    /// Check format, lints and layers, and run the unit tests: what to run after each change.
+    Check,
     /// Compare the engine with Apache ZooKeeper by random operations.
     Differential(differential::Differential),
     /// Measure the engine's memory and how fast it starts, beside Apache ZooKeeper.
@@ -59,7 +64,7 @@ enum Task {
     /// Hold locks of every kind on healthy servers, each granted after some share of a lease, and
     /// see that none is lost.
     Keeping(proof::Keeping),
-    /// Check that the crates depend on each other only in the direction of the picture.
+    /// Check that the crates, and the modules of each, depend on each other in one direction only.
     Layers,
     /// Check that every test exists that the pages name for what they promise.
     Promises,
@@ -121,17 +126,9 @@ impl Peers {
     }
 }
 
-/// What to do about a peer that is not on this machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum MissingPeers {
-    /// Skip its suites, loudly.
-    Skip,
-    /// Count it as a failure.
-    Fail,
-}
-
 fn main() -> ExitCode {
     let result = match Cli::parse().task {
+        Task::Check => test::check(),
         Task::Differential(options) => differential::run(&options),
         Task::EngineSize { nodes } => size::run(nodes),
         Task::Cost(options) => proof::cost(&options),

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::test::command;
+use crate::cargo::command;
 
 /// Where the pages go that are written by commands.
 pub(crate) const DOCS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/guarantees");

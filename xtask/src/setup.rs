@@ -9,8 +9,6 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use crate::MissingPeers;
-
 /// Something that a suite uses, and the Debian package that brings it.
 struct Need {
     what: &'static str,
@@ -76,6 +74,15 @@ const BENCH_NEEDS: &[Need] = &[
     Need { what: "etcd", package: "etcd-server", probe: Probe::Program("etcd") },
     Need { what: "PostgreSQL", package: "postgresql", probe: Probe::File("/usr/lib/postgresql") },
 ];
+
+/// What to do about a peer that is not on this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MissingPeers {
+    /// Skip its suites, loudly.
+    Skip,
+    /// Count it as a failure.
+    Fail,
+}
 
 /// Whose needs are looked at.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use cargo_metadata::MetadataCommand;
 
-use crate::test::command;
+use crate::cargo::command;
 
 /// Prints the figures of `docs/engine.md`.
 ///

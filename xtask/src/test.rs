@@ -10,10 +10,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use cargo_metadata::{Message, Metadata, MetadataCommand, TargetKind};
 
+use crate::cargo::command;
 use crate::instructions::{self, Mode};
+use crate::setup::MissingPeers;
 use crate::setup::{Needs, Outcome};
 use crate::steps::{Steps, Verdict};
-use crate::{MissingPeers, layers, mutants, peers_tests, promises, proof, setup};
+use crate::{layers, mutants, peers_tests, promises, proof, setup};
 
 /// An example shows one thing; one that runs for longer hangs.
 const EXAMPLE_LIMIT: Duration = Duration::from_secs(60);
@@ -27,7 +29,9 @@ pub(crate) fn run(policy: MissingPeers, filter: Option<&str>) -> Result<()> {
     let workspace = Workspace::open()?;
     let mut steps = Steps::default();
     if filter.is_none() {
-        checks(&mut steps, policy);
+        install(&mut steps, policy);
+        checks(&mut steps);
+        document(&mut steps);
         steps.run("fuzz targets", || workspace.fuzz_targets());
     }
     // Suites ask for the command and would build it, unseen, in the middle of a time limit.
@@ -53,19 +57,42 @@ pub(crate) fn run(policy: MissingPeers, filter: Option<&str>) -> Result<()> {
     Ok(())
 }
 
-fn checks(steps: &mut Steps, policy: MissingPeers) {
-    steps.run("setup", || {
-        Ok(match setup::run(policy, Needs::OfSuites)? {
-            Outcome::Complete => Verdict::Passed,
-            Outcome::Incomplete => Verdict::Skipped,
-        })
-    });
+/// Runs what takes a minute or two after a change: no suite, no example and no peer.
+///
+/// # Errors
+///
+/// A step failed. All of them ran, and the table says which.
+pub(crate) fn check() -> Result<()> {
+    let mut steps = Steps::default();
+    checks(&mut steps);
+    steps.run("unit tests", || cargo(&["test", "--workspace", "--lib", "--bins", "--quiet"]));
+
+    println!("\n{steps}");
+    if steps.any_failed() {
+        bail!("not everything passed");
+    }
+    Ok(())
+}
+
+fn checks(steps: &mut Steps) {
     steps.run("layers", || layers::run().map(|()| Verdict::Passed));
     steps.run("promises", || promises::run().map(|()| Verdict::Passed));
     steps.run("fmt", || cargo(&["fmt", "--all", "--check"]));
     steps.run("clippy", || {
         cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])
     });
+}
+
+fn install(steps: &mut Steps, policy: MissingPeers) {
+    steps.run("setup", || {
+        Ok(match setup::run(policy, Needs::OfSuites)? {
+            Outcome::Complete => Verdict::Passed,
+            Outcome::Incomplete => Verdict::Skipped,
+        })
+    });
+}
+
+fn document(steps: &mut Steps) {
     steps.run("doc", || {
         passed(command(&["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))
     });
@@ -227,14 +254,6 @@ fn wait(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>> {
 
 fn cargo(arguments: &[&str]) -> Result<Verdict> {
     passed(&mut command(arguments))
-}
-
-pub(crate) fn command(arguments: &[&str]) -> Command {
-    // The cargo that runs us, so that a chosen tool chain stays chosen.
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
-    command.args(arguments).stdin(Stdio::null());
-    command
 }
 
 fn passed(command: &mut Command) -> Result<Verdict> {

@@ -6,9 +6,9 @@ use std::process::{Command, Output};
 
 use anyhow::{Context, Result, bail};
 
+use crate::cargo::command;
 use crate::mutants::patch::{Check, Touched};
 use crate::proof::PROFILE;
-use crate::test::command;
 
 /// Cargo in the copy of the sources, with a folder for what it builds.
 pub(super) struct Checks {

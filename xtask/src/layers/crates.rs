@@ -1,10 +1,9 @@
-//! The layer check: crates depend on each other only in the direction of the picture in
-//! `ARCHITECTURE.md`, and the pure ones on hardly anything else.
+//! Crates depend on each other only in the direction of the picture in `ARCHITECTURE.md`, and the
+//! pure ones on hardly anything else.
 
 use std::collections::BTreeSet;
 
-use anyhow::{Context, Result, bail};
-use cargo_metadata::{DependencyKind, Metadata, MetadataCommand};
+use cargo_metadata::{DependencyKind, Metadata};
 
 /// What one crate may depend on.
 struct Layer {
@@ -88,33 +87,11 @@ enum Kind {
     Dev,
 }
 
-/// Checks this workspace.
-///
-/// # Errors
-///
-/// One line for each edge that points the wrong way.
-pub(crate) fn run() -> Result<()> {
-    let metadata = MetadataCommand::new()
-        .no_deps()
-        .exec()
-        .context("cannot read this workspace with `cargo metadata`")?;
+/// One line for each dependency that points the wrong way.
+pub(super) fn check(metadata: &Metadata) -> Vec<String> {
     let packages: BTreeSet<String> =
         metadata.packages.iter().map(|package| package.name.to_string()).collect();
-    let edges = edges(&metadata);
-    let offences = offences(&packages, &edges);
-    if !offences.is_empty() {
-        bail!(
-            "{} in the wrong direction (the picture is in ARCHITECTURE.md, the rules are in \
-             xtask/src/layers.rs):\n  {}",
-            match offences.len() {
-                1 => "a dependency points".to_owned(),
-                many => format!("{many} dependencies point"),
-            },
-            offences.join("\n  ")
-        );
-    }
-    println!("{} packages, {} dependencies, all in order", packages.len(), edges.len());
-    Ok(())
+    offences(&packages, &edges(metadata))
 }
 
 fn edges(metadata: &Metadata) -> Vec<Edge> {
@@ -191,7 +168,7 @@ fn judge_outside(outside: &Outside, to: &str) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    fn check(edges: &[(&str, &str, Kind)]) -> Vec<String> {
+    fn judged(edges: &[(&str, &str, Kind)]) -> Vec<String> {
         let packages = LAYERS.iter().map(|layer| layer.name.to_owned()).collect();
         let edges: Vec<Edge> = edges
             .iter()
@@ -218,7 +195,7 @@ mod tests {
             (WIRE, "bytes"),
         ];
         let edges: Vec<_> = picture.iter().map(|&(from, to)| (from, to, Kind::Build)).collect();
-        assert_eq!(check(&edges), Vec::<String>::new());
+        assert_eq!(judged(&edges), Vec::<String>::new());
     }
 
     #[test]
@@ -236,7 +213,7 @@ mod tests {
             (XTASK, WIRE),
         ];
         let edges: Vec<_> = wrong.iter().map(|&(from, to)| (from, to, Kind::Build)).collect();
-        let offences = check(&edges);
+        let offences = judged(&edges);
         assert_eq!(offences.len(), wrong.len(), "{offences:#?}");
         for ((from, to), line) in wrong.iter().zip(&offences) {
             assert!(line.starts_with(&format!("{from} -> {to}: ")), "{line}");
@@ -245,18 +222,18 @@ mod tests {
 
     #[test]
     fn a_pure_crate_takes_nothing_from_outside_its_list() {
-        assert_eq!(check(&[(WIRE, "tokio", Kind::Build)]).len(), 1);
-        assert_eq!(check(&[(SESSION, "sha1", Kind::Build)]).len(), 1);
-        assert_eq!(check(&[(TREE, "getrandom", Kind::Build)]).len(), 1);
-        assert_eq!(check(&[(ENGINE, "getrandom", Kind::Build)]), Vec::<String>::new());
+        assert_eq!(judged(&[(WIRE, "tokio", Kind::Build)]).len(), 1);
+        assert_eq!(judged(&[(SESSION, "sha1", Kind::Build)]).len(), 1);
+        assert_eq!(judged(&[(TREE, "getrandom", Kind::Build)]).len(), 1);
+        assert_eq!(judged(&[(ENGINE, "getrandom", Kind::Build)]), Vec::<String>::new());
     }
 
     #[test]
     fn tests_may_use_anything_but_a_runtime_in_a_pure_crate() {
-        assert_eq!(check(&[(SESSION, "tokio", Kind::Dev)]).len(), 1);
-        assert_eq!(check(&[(SESSION, "proptest", Kind::Dev)]), Vec::<String>::new());
-        assert_eq!(check(&[(LOCKKEEPER, TESTKIT, Kind::Dev)]), Vec::<String>::new());
-        assert_eq!(check(&[(CLIENT, "tokio", Kind::Dev)]), Vec::<String>::new());
+        assert_eq!(judged(&[(SESSION, "tokio", Kind::Dev)]).len(), 1);
+        assert_eq!(judged(&[(SESSION, "proptest", Kind::Dev)]), Vec::<String>::new());
+        assert_eq!(judged(&[(LOCKKEEPER, TESTKIT, Kind::Dev)]), Vec::<String>::new());
+        assert_eq!(judged(&[(CLIENT, "tokio", Kind::Dev)]), Vec::<String>::new());
     }
 
     #[test]
