@@ -331,6 +331,7 @@ impl<T> Session<T> {
         if self.phase == Phase::Closed {
             return;
         }
+
         let request = ConnectRequest {
             protocol_version: 0,
             last_zxid_seen: self.last_zxid,
@@ -339,6 +340,7 @@ impl<T> Session<T> {
             password: self.identity.password.clone(),
             read_only: Some(false),
         };
+
         self.output.clear();
         self.last_delete = None;
         write_frame(&mut self.output, |out| request.encode(out));
@@ -370,6 +372,7 @@ impl<T> Session<T> {
         if self.phase == Phase::Closed {
             return;
         }
+
         self.phase = Phase::Idle;
         self.output.clear();
         self.last_delete = None;
@@ -378,6 +381,7 @@ impl<T> Session<T> {
         self.heartbeat.disconnected(now);
         self.watches.disconnected();
         self.fail_in_flight(RequestError::ConnectionLost);
+
         if was_connected {
             self.contact_lost = now;
             self.events.push_back(Event::Disconnected);

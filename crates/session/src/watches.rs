@@ -190,11 +190,13 @@ impl Watches {
         let Some(group) = self.groups.get_mut(&place) else {
             return;
         };
+
         let watchers = &mut group.watchers;
         // A watcher whose request is still on its way will be armed by the server after this
         // event, so it stays.
         let armed = watchers.iter().filter(|watcher| watcher.armed).map(|watcher| watcher.id);
         let ids: Vec<_> = armed.collect();
+
         if slot.is_one_shot() {
             group.left_behind = false;
             watchers.retain(|watcher| !watcher.armed);
@@ -220,10 +222,12 @@ impl Watches {
         let mut requests = Vec::new();
         let mut current = SetWatchesRequest { relative_zxid, ..Default::default() };
         let mut bytes = 0;
+
         for ((path, slot), Group { watchers, .. }) in &self.groups {
             if !watchers.iter().any(|watcher| watcher.armed) {
                 continue;
             }
+
             if bytes + path.len() > max_bytes && bytes > 0 {
                 requests.push(std::mem::take(&mut current));
                 current.relative_zxid = relative_zxid;
@@ -234,6 +238,7 @@ impl Watches {
                 list.push(path.clone());
             }
         }
+
         if bytes > 0 {
             requests.push(current);
         }

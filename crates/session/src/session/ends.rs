@@ -60,6 +60,7 @@ impl<T> Session<T> {
         if !self.closing {
             return;
         }
+
         match self.phase {
             Phase::Connected if self.cleanup.is_done() && self.queued.is_empty() => {
                 let sent = |s: &Sent<T>| matches!(s.origin, Origin::Close);
@@ -81,6 +82,7 @@ impl<T> Session<T> {
             if let Some(id) = sent.watch {
                 self.watches.remove(id);
             }
+
             let outcome = sent.outcome();
             match sent.origin {
                 Origin::Caller(token) => self.answer(Some(token), Err(error(outcome))),

@@ -32,22 +32,26 @@ impl<T> Session<T> {
             self.expire(now);
             return Err(Disconnect::SessionExpired);
         }
+
         // A server that hands out another session than the one asked for has ended that one.
         let is_new = response.session_id != self.identity.id;
         if is_new && resumed {
             self.expire(now);
         }
+
         let old_timeout = self.identity.timeout;
         self.accept(response, is_new);
         if !is_new && self.identity.timeout < old_timeout {
             self.lease.shorten(sent + self.timing().lease());
         }
         self.lease.accepted(sent);
+        // The start of a session is a committed write, and its resumption is not.
         if is_new {
             self.lease.committed(sent, now);
         } else {
             self.lease.answered(sent, now);
         }
+
         self.events.push_back(Event::Connected { session: self.identity.id, is_new });
         self.resume(now);
         Ok(())

@@ -20,10 +20,12 @@ impl<T> Session<T> {
     pub(super) fn handle_message(&mut self, now: Instant, frame: Bytes) -> Result<(), Disconnect> {
         let mut input = Decoder::new(frame);
         let header = ReplyHeader::decode(&mut input)?;
+
         self.last_zxid = self.last_zxid.max(header.zxid);
         if let Some(seen) = self.history.rewound_by(header.zxid) {
             self.events.push_back(Event::Rewound { seen, now: header.zxid });
         }
+
         match header.xid {
             xid::NOTIFICATION => self.handle_watch_event(&WatchEvent::decode(&mut input)?),
             xid::PING => {
@@ -166,17 +168,11 @@ impl<T> Session<T> {
                 let nodes: Vec<_> = ours.filter_map(|name| parent.child(name).ok()).collect();
                 self.delete_found(now, nodes, entry.notify);
             }
-            (Cleanup::Reused { node, which }, Ok(Response::Data { data, stat })) => {
-                if stat.ephemeral_owner != self.identity.id || !which.is(&data, &stat) {
-                    return self.answer(entry.notify, Ok(Response::Empty));
+            (Cleanup::Reused { which, .. }, Ok(Response::Data { data, stat })) => {
+                match stat.ephemeral_owner == self.identity.id && which.is(&data, &stat) {
+                    true => self.delete_looked_at(now, entry, stat.version),
+                    false => self.answer(entry.notify, Ok(Response::Empty)),
                 }
-                // Lost, it begins with another look: the name may be somebody else's by then. So
-                // may it be by now, if the node was changed and then taken by force: the next one
-                // begins with another version.
-                let delete = DeleteRequest { path: node.to_string(), version: stat.version };
-                let request = Request::Delete(delete);
-                self.cleanup.go_on();
-                self.send(now, request, Origin::Cleanup(entry), None);
             }
             (Cleanup::Pair { node, .. }, Ok(Response::Multi(results))) => {
                 let gone = Some(&OpResult::Error(Some(ErrorCode::NoNode)));
@@ -205,6 +201,17 @@ impl<T> Session<T> {
                 self.answer(entry.notify, Err(error));
             }
         }
+    }
+
+    /// Deletes a node that a look has found to be the one.
+    ///
+    /// If the reply is lost, it begins with another look: the name may be somebody else's by then. It
+    /// may be by now, too, if the node was changed and then taken by force: then its version is
+    /// another.
+    fn delete_looked_at(&mut self, now: Instant, entry: Entry<T>, version: i32) {
+        let delete = DeleteRequest { path: entry.target.path().to_string(), version };
+        self.cleanup.go_on();
+        self.send(now, Request::Delete(delete), Origin::Cleanup(entry), None);
     }
 
     pub(super) fn settle_fused(
@@ -236,6 +243,7 @@ impl<T> Session<T> {
             Err(error) => (Err(error), false),
             Ok(_) => (Err(RequestError::Undone), true),
         };
+
         if undone {
             // Not the create: a search for what it may have made may be on its way already, and
             // must find whatever there will ever be.

@@ -181,16 +181,19 @@ impl<T> Session<T> {
             self.submit(now, Request::Create2(create), token);
             return false;
         };
+
         self.output.truncate(start);
         let xid = self.take_xid();
         let both = vec![Op::Delete(delete(entry.target.path())), Op::Create2(create.clone())];
         let len = self.write(now, xid, &Request::Multi(both));
+        // Each alone is within the limit.
         if len > self.config.max_frame {
             self.output.truncate(start);
             self.send_cleanup(now, entry);
             self.send(now, Request::Create2(create), Origin::Caller(token), None);
             return false;
         }
+
         let is_known = known == Some(entry.target.path().as_str());
         let mode = CreateMode::from_flags(create.flags);
         let ephemeral = mode.is_some_and(CreateMode::is_ephemeral);
