@@ -1,7 +1,7 @@
 //! One connection, as the threads share it: what is still to be sent, and how it ends.
 
 use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
@@ -10,6 +10,7 @@ use rustix::net::Shutdown;
 use tokio::sync::Notify;
 
 use crate::clock;
+use crate::complaints::Complaints;
 use crate::ops::Op;
 use crate::socket::{Outlet, Peer};
 
@@ -31,6 +32,7 @@ pub(crate) struct Connection {
     attention: Notify,
     /// How many bytes may wait for a client that does not read.
     max_outgoing: usize,
+    complaints: Arc<Complaints>,
     /// When it was opened, in milliseconds since 1970.
     pub(crate) opened_ms: i64,
 }
@@ -94,6 +96,7 @@ impl Connection {
         (peer, subject): (Peer, Option<String>),
         outlet: Outlet,
         max_outgoing: usize,
+        complaints: Arc<Complaints>,
     ) -> Self {
         Self {
             id,
@@ -107,6 +110,7 @@ impl Connection {
             }),
             attention: Notify::new(),
             max_outgoing,
+            complaints,
             opened_ms: clock::now().unix_ms,
         }
     }
@@ -144,7 +148,7 @@ impl Connection {
                 outgoing.traffic.answered(took);
             }
             Output::Close(reason) => {
-                log_close(self.peer, &reason);
+                self.log_close(&reason);
                 outgoing.life = Life::Finishing;
             }
         }
@@ -167,11 +171,11 @@ impl Connection {
         }
         let left = outgoing.buffer.len();
         if left > self.max_outgoing {
-            tracing::warn!(
-                peer = %self.peer,
-                "dropped a slow client: {left} bytes wait for it, {} are allowed",
-                self.max_outgoing
+            let allowed = self.max_outgoing;
+            let what = format_args!(
+                "dropped a slow client: {left} bytes wait for it, {allowed} are allowed"
             );
+            self.complaints.warn("slow client", Some(self.peer), &what);
             self.end(&mut outgoing);
         }
         let is_sent = outgoing.buffer.is_empty() && !self.outlet.has_backlog();
@@ -237,6 +241,14 @@ impl Connection {
         self.outlet.writable().await
     }
 
+    fn log_close(&self, reason: &CloseReason) {
+        let what = format_args!("connection closed: {reason}");
+        match complaint(reason) {
+            Some(kind) => self.complaints.warn(kind, Some(self.peer), &what),
+            None => tracing::debug!(peer = %self.peer, "{what}"),
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Outgoing> {
         self.outgoing.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -250,18 +262,26 @@ fn give_room_back(buffer: &mut BytesMut) {
     }
 }
 
-/// Everyday ends are of interest to whoever debugs, refusals to whoever runs the engine.
-fn log_close(peer: Peer, reason: &CloseReason) {
+/// The kind of a refusal, for whoever runs the engine; `None` for everyday ends, which are of
+/// interest to whoever debugs.
+fn complaint(reason: &CloseReason) -> Option<&'static str> {
     match reason {
         // Of the quiet time the log tells once, and each client asks again and again.
         CloseReason::SessionClosed
         | CloseReason::SessionExpired
         | CloseReason::Reconnected
         | CloseReason::Stopping
-        | CloseReason::Quiet { .. } => {
-            tracing::debug!(%peer, "connection closed: {reason}");
-        }
-        _ => tracing::warn!(%peer, "connection closed: {reason}"),
+        | CloseReason::Quiet { .. } => None,
+        CloseReason::ClientAhead { .. } => Some("client ahead"),
+        CloseReason::TooManySessions { .. } => Some("sessions"),
+        CloseReason::TooManyWatches { .. } => Some("watches of a session"),
+        CloseReason::AuthFailed => Some("authentication"),
+        CloseReason::TooManyIdentities { .. } => Some("identities"),
+        CloseReason::BadHandshake(_) => Some("handshake"),
+        CloseReason::BadFrame(_) => Some("frame"),
+        CloseReason::UnknownOp(_) => Some("op code"),
+        CloseReason::FrameTooLong { .. } => Some("long frame"),
+        _ => Some("connection closed"),
     }
 }
 

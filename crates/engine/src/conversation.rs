@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use crate::admission::Seat;
 use crate::commit::Pipeline;
+use crate::complaints::Complaints;
 use crate::connection::{Connection, Life};
 use crate::facts::Facts;
 use crate::metrics::{Counters, Metrics};
@@ -35,6 +36,7 @@ pub(crate) struct Hub {
     pub(crate) events: UnboundedSender<Event>,
     pub(crate) pipeline: Arc<Pipeline>,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) complaints: Arc<Complaints>,
     pub(crate) limits: Limits,
     pub(crate) facts: Facts,
     pub(crate) connections: AtomicU64,
@@ -90,7 +92,8 @@ pub(crate) async fn converse(hub: Arc<Hub>, peer: Peer, accepted: Accepted, seat
     let id = ConnectionId(hub.connections.fetch_add(1, Ordering::Relaxed));
     tracing::Span::current().record("id", id.0);
     let who = (peer, opened.subject);
-    let connection = Connection::new(id, who, opened.outlet, hub.limits.max_outgoing);
+    let (max_outgoing, complaints) = (hub.limits.max_outgoing, hub.complaints.clone());
+    let connection = Connection::new(id, who, opened.outlet, max_outgoing, complaints);
     let connection = Arc::new(connection);
     let mut reader = Reader::new(opened.incoming);
     let ended = match open(&hub, &mut reader, deadline).await {
@@ -207,10 +210,19 @@ fn log_end(hub: &Hub, peer: Peer, ended: &Ended) {
     if let Ended::Frame(FrameError::TooLong { .. }) = ended {
         Counters::count(&hub.metrics.events.too_large);
     }
-    match ended {
-        Ended::ByPeer | Ended::Lost(_) => tracing::debug!(%peer, "connection closed: {ended}"),
-        _ => tracing::warn!(%peer, "connection closed: {ended}"),
-    }
+    let kind = match ended {
+        Ended::ByPeer | Ended::Lost(_) => {
+            return tracing::debug!(%peer, "connection closed: {ended}");
+        }
+        Ended::CutOff => "frame cut off",
+        Ended::Frame(FrameError::TooLong { .. }) => "long frame",
+        Ended::Frame(_) => "negative frame",
+        Ended::NotTaken => "last replies",
+        Ended::NoTls(_) => "TLS handshake",
+        Ended::TooLate(_) => "late handshake",
+        Ended::NoClient(_) => "no client",
+    };
+    hub.complaints.warn(kind, Some(peer), &format_args!("connection closed: {ended}"));
 }
 
 /// The bytes that have arrived and are no whole frame yet.

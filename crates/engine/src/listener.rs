@@ -9,7 +9,6 @@ use tokio::net::{TcpListener, TcpSocket, UnixListener};
 
 use crate::StartError;
 use crate::admission::Admission;
-use crate::complaints::Complaints;
 use crate::conversation::{Hub, converse};
 use crate::metrics::Counters;
 use crate::pace::Pace;
@@ -54,32 +53,25 @@ pub(crate) fn bind_tcp(address: SocketAddr) -> Result<TcpListener, StartError> {
 
 /// Accepts connections for as long as the runtime lives.
 pub(crate) async fn accept(listener: Listener, gate: Arc<Gate>, hub: Arc<Hub>) {
-    let mut complained = false;
-    let mut complaints = Complaints::default();
     loop {
         let (peer, accepted) = match listener.next().await {
             Ok(accepted) => accepted,
             Err(e) if is_of_one_connection(&e) => continue,
             Err(e) => {
-                // Once, not ten times a second for as long as it lasts.
-                if !complained {
-                    tracing::warn!("cannot accept connections ({e}): trying until it works");
-                }
-                complained = true;
+                let what = format!("cannot accept connections ({e}): trying until it works");
+                hub.complaints.warn("accept", None, &what);
                 tokio::time::sleep(OUT_OF_RESOURCES).await;
                 continue;
             }
         };
-        complained = false;
         match gate.admission.admit(peer) {
             Ok(seat) => {
                 tokio::spawn(converse(hub.clone(), peer, accepted, seat));
             }
             Err(refusal) => {
                 Counters::count(&hub.metrics.events.rejected);
-                if let Some(held_back) = complaints.may_say("refused", Instant::now()) {
-                    tracing::warn!(%peer, held_back, "connection refused: {refusal}");
-                }
+                let what = format!("connection refused: {refusal}");
+                hub.complaints.warn("refused", Some(peer), &what);
             }
         }
         // Those that were refused count as well: refusing is work, too.

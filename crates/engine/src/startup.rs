@@ -24,7 +24,6 @@ use crate::builder::Plan;
 use crate::check::restore;
 use crate::claim::Claim;
 use crate::commit::{self, Pipeline, Returned};
-use crate::complaints::Complaints;
 use crate::conversation::Hub;
 use crate::engine::{Ending, Engine, Shared};
 use crate::error::{EngineError, StartError};
@@ -192,6 +191,7 @@ impl Running {
             events,
             pipeline,
             metrics,
+            complaints: Arc::default(),
             limits: plan.limits.clone(),
             facts: Facts::new(plan, &doors.addresses, &doors.secure, succession.quiet_until()),
             connections: AtomicU64::new(1),
@@ -302,7 +302,7 @@ fn tree_loop(
         pipeline: hub.pipeline.clone(),
         metrics: hub.metrics.clone(),
         ops: OpCounts::default(),
-        complaints: Complaints::default(),
+        complaints: hub.complaints.clone(),
         skipped: Duration::ZERO,
         rest_until: Duration::ZERO,
         lookout: false,

@@ -91,7 +91,7 @@ pub(crate) struct TreeLoop {
     pub(crate) metrics: Arc<Metrics>,
     /// The requests whose effects have not been handed over.
     pub(crate) ops: OpCounts,
-    pub(crate) complaints: Complaints,
+    pub(crate) complaints: Arc<Complaints>,
     /// How much time tests have skipped.
     pub(crate) skipped: Duration,
     /// No session expires before this time.
@@ -375,10 +375,7 @@ impl TreeLoop {
         for notice in self.server.take_notices() {
             let (kind, connection) = describe(&notice);
             let peer = connection.and_then(|id| self.connections.get(&id));
-            let peer = peer.map(|connection| tracing::field::display(connection.peer));
-            if let Some(held_back) = self.complaints.may_say(kind, Instant::now()) {
-                tracing::warn!(peer, held_back, "{notice}");
-            }
+            self.complaints.warn(kind, peer.map(|connection| connection.peer), &notice);
         }
     }
 

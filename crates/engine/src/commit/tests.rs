@@ -70,7 +70,8 @@ async fn e7_room_that_is_made_by_a_release_is_told_to_who_came_during_it() {
     let pipeline = Arc::new(Pipeline::new(Durability::Sync, storage, Arc::new(Metrics::new())));
     let (end, _other_end) = UnixStream::pair().unwrap();
     let outlet = Outlet::Unix(end.into_split().1);
-    let connection = Connection::new(ConnectionId(1), (Peer::Unix, None), outlet, 1024);
+    let connection =
+        Connection::new(ConnectionId(1), (Peer::Unix, None), outlet, 1024, Arc::default());
     // Its end is logged in the middle of the release.
     let close = Output::Close(CloseReason::SessionClosed);
     pipeline.submit(large(vec![(Arc::new(connection), close)]));

@@ -2,16 +2,19 @@
 
 use std::fmt::{self, Write};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use lockkeeper_engine::Engine;
-use lockkeeper_wire::{AuthRequest, CheckRequest, CreateMode, Op, PathWatchRequest, Request};
+use bytes::{Bytes, BytesMut};
+use lockkeeper_engine::{Engine, Zxid};
+use lockkeeper_wire::{
+    AuthRequest, CheckRequest, ConnectRequest, CreateMode, Op, PathWatchRequest, Record as _,
+    Request, write_frame,
+};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-use crate::client::{Client, eventually, exists, word};
+use crate::client::{Client, create_with, eventually, exists, get_data, word};
 
 const LONG: Duration = Duration::from_secs(30);
 
@@ -113,4 +116,115 @@ async fn s9_each_limit_has_one_line_however_often_it_is_met() {
     eventually("it is said", || {
         log.lines_with("a frame of 800 bytes is over the limit of 700") == 1
     });
+}
+
+/// What a client can be closed for, and the words of the log's line.
+type Offence = (&'static str, fn(&Engine));
+
+const OFFENCES: [Offence; 9] = [
+    ("bytes is over the limit of", |engine| {
+        strange(engine, &4_097_i32.to_be_bytes());
+        connected(engine, &2_000_000_i32.to_be_bytes());
+    }),
+    ("a frame of -7 bytes", |engine| connected(engine, &(-7_i32).to_be_bytes())),
+    ("op code 4711 is no ZooKeeper request", |engine| {
+        connected(engine, &framed(&[1_i32.to_be_bytes(), 4_711_i32.to_be_bytes()]));
+    }),
+    ("a frame that is no ZooKeeper request", |engine| {
+        connected(engine, &framed(&[1_i32.to_be_bytes()]));
+    }),
+    ("the first frame is no ZooKeeper handshake", |engine| {
+        strange(engine, &framed(&[1_i32.to_be_bytes()]));
+    }),
+    ("neither a ZooKeeper handshake nor a known word", |engine| strange(engine, b"kill")),
+    ("the peer closed it in the middle of a frame", |engine| {
+        let mut client = Client::raw(engine);
+        client.send_bytes(&[0, 0]);
+        client.half_close();
+        client.rest();
+    }),
+    ("authentication failed", |engine| {
+        let mut client = Client::connect(engine, LONG);
+        let auth = Bytes::from_static(b"nobody");
+        client.send(&[Request::Auth(AuthRequest { kind: 0, scheme: "unknown".to_owned(), auth })]);
+        client.rest();
+    }),
+    ("refused a client that has seen transaction", |engine| {
+        let handshake = ConnectRequest {
+            protocol_version: 0,
+            last_zxid_seen: Zxid(i64::MAX),
+            timeout_ms: 30_000,
+            session_id: lockkeeper_engine::SessionId::NONE,
+            password: Bytes::from_static(&[0; 16]),
+            read_only: Some(false),
+        };
+        let mut out = BytesMut::new();
+        write_frame(&mut out, |out| handshake.encode(out));
+        strange(engine, &out);
+    }),
+];
+
+fn strange(engine: &Engine, bytes: &[u8]) {
+    let mut client = Client::raw(engine);
+    client.send_bytes(bytes);
+    client.rest();
+}
+
+fn connected(engine: &Engine, bytes: &[u8]) {
+    let mut client = Client::connect(engine, LONG);
+    client.send_bytes(bytes);
+    client.rest();
+}
+
+fn framed(words: &[[u8; 4]]) -> Vec<u8> {
+    let words = words.concat();
+    let length = i32::try_from(words.len()).unwrap().to_be_bytes();
+    [&length[..], &words].concat()
+}
+
+/// F7: 36,349 lines in 8 s for frames that were too long, 25,419 for unknown operations. Every reason
+/// for which a client is closed or refused has a line in five seconds at most, and the number of
+/// those that were held back.
+#[tokio::test]
+async fn f7_a_flood_of_any_kind_has_one_line_in_five_seconds() {
+    const TIMES: usize = 200;
+    let log = Log::default();
+    let _here = tracing::subscriber::set_default(log.clone());
+    let engine = Engine::builder().start().await.unwrap();
+    let mut bystander = Client::connect(&engine, LONG);
+    let since = Instant::now();
+    for _ in 0..TIMES {
+        for (_, offend) in OFFENCES {
+            offend(&engine);
+        }
+    }
+    bystander.ping();
+    // The first of a kind, and then one for every five seconds.
+    let most = 1 + since.elapsed().as_secs() as usize / 5;
+    for (line, _) in OFFENCES {
+        let lines = log.lines_with(line);
+        assert!((1..=most).contains(&lines), "{lines} times: {line}");
+    }
+    let all = log.lines_with("");
+    assert!(all <= most * OFFENCES.len(), "{all} lines for {} kinds", OFFENCES.len());
+}
+
+/// The same for clients that are dropped because they do not read.
+#[tokio::test]
+async fn f7_slow_clients_have_one_line_in_five_seconds() {
+    let log = Log::default();
+    let _here = tracing::subscriber::set_default(log.clone());
+    let engine = Engine::builder().max_outgoing(16 * 1024).start().await.unwrap();
+    let mut first = Client::connect(&engine, LONG);
+    let data = Bytes::from(vec![7; 512 * 1024]);
+    first.call(create_with("/large", CreateMode::Persistent, data)).unwrap();
+    let since = Instant::now();
+    for _ in 0..50 {
+        let mut greedy = Client::connect(&engine, LONG);
+        greedy.send(&(0..16).map(|_| get_data("/large")).collect::<Vec<_>>());
+        eventually("it is dropped", || engine.stats().connections == 1);
+    }
+    let most = 1 + since.elapsed().as_secs() as usize / 5;
+    let lines = log.lines_with("dropped a slow client");
+    assert!((1..=most).contains(&lines), "{lines} lines");
 }
