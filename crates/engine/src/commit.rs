@@ -124,8 +124,8 @@ struct Disk {
 struct State {
     line: Vec<Batch>,
     line_bytes: usize,
-    /// Whether a group was taken out and is not released yet.
-    committing: bool,
+    /// Since when the oldest batch of a group waits that was taken out and is not released yet.
+    committing: Option<Instant>,
     /// Whether the commit thread has to be woken.
     sleeping: bool,
     paused: bool,
@@ -180,7 +180,7 @@ impl Pipeline {
             return false;
         }
         let writes = self.durable && !batch.changes.is_empty();
-        let waits = state.paused || state.committing || !state.line.is_empty();
+        let waits = state.paused || state.committing.is_some() || !state.line.is_empty();
         let bytes = if writes || waits { batch.bytes() } else { 0 };
         if waits || (writes && !self.is_quick(bytes)) {
             if batch.timeouts {
@@ -302,7 +302,19 @@ impl Pipeline {
     /// How many batches wait.
     pub(crate) fn waiting(&self) -> usize {
         let state = self.lock();
-        state.line.len() + usize::from(state.committing)
+        state.line.len() + usize::from(state.committing.is_some())
+    }
+
+    /// For how long the oldest batch has waited for the disk, if one waits.
+    pub(crate) fn waits_for(&self) -> Option<Duration> {
+        let state = self.lock();
+        let since = state.committing.or_else(|| state.line.first().map(|batch| batch.since));
+        since.map(|since| since.elapsed())
+    }
+
+    /// Whether nothing is released any more: after an error of the storage, or the end of the tree.
+    pub(crate) fn is_aborted(&self) -> bool {
+        self.lock().end == End::Now
     }
 
     /// Holds back everything submitted from now on, or no longer.
@@ -373,7 +385,7 @@ impl Pipeline {
             state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
             state.sleeping = false;
         }
-        state.committing = true;
+        state.committing = state.line.first().map(|batch| batch.since);
         Some(Group {
             batches: mem::take(&mut state.line),
             bytes: mem::take(&mut state.line_bytes),
@@ -397,7 +409,7 @@ impl Pipeline {
         let before = self.backlog.fetch_sub(group.bytes, Ordering::Relaxed);
         self.series.mark(Instant::now());
         // Only now may the tree thread take the short way: before, it would overtake this group.
-        self.lock().committing = false;
+        self.lock().committing = None;
         self.released.notify_one();
         if before > MAX_BACKLOG {
             self.room.notify_waiters();

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crate::builder::Plan;
+use crate::clock;
 use crate::words::Words;
 
 /// Settings that do not change while the engine runs.
@@ -19,6 +20,7 @@ pub(crate) struct Facts {
     pub(crate) min_session_timeout: Duration,
     pub(crate) max_session_timeout: Duration,
     pub(crate) max_connections_per_address: usize,
+    pub(crate) max_sessions: usize,
     pub(crate) words: Words,
     /// Until when no session begins, on the engine's clock.
     pub(crate) quiet_until: Option<Duration>,
@@ -40,8 +42,14 @@ impl Facts {
             min_session_timeout: plan.config.min_session_timeout,
             max_session_timeout: plan.config.max_session_timeout,
             max_connections_per_address: plan.max_connections_per_address,
+            max_sessions: plan.config.max_sessions,
             words: plan.words.clone(),
             quiet_until,
         }
+    }
+
+    /// For how long no session begins yet.
+    pub(crate) fn quiet_time_left(&self) -> Option<Duration> {
+        self.quiet_until.and_then(clock::left_until)
     }
 }

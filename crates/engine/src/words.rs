@@ -79,6 +79,11 @@ pub(crate) async fn answer(word: [u8; 4], hub: &Hub) -> Option<String> {
     })
 }
 
+/// Whether the tree thread takes questions: it does until its end.
+pub(crate) async fn tree_answers(hub: &Hub) -> bool {
+    look(hub, |_| String::new()).await.is_some()
+}
+
 /// Lets the tree thread write the answer; `None` if it has ended.
 async fn look(hub: &Hub, write: fn(&TreeLoop) -> String) -> Option<String> {
     let (sender, answer) = oneshot::channel();

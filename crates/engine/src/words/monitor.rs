@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::process::{Resource, getrlimit};
 
 use super::server::{milliseconds, version_text};
-use crate::clock;
 use crate::conversation::Hub;
 use crate::histogram::Reading;
 use crate::ops::Effect;
@@ -59,7 +58,7 @@ fn traffic(hub: &Hub, all: &mut Vec<Metric>) {
 fn state(hub: &Hub, all: &mut Vec<Metric>) {
     let stats = hub.metrics.stats();
     let uptime = hub.facts.started.elapsed().as_millis();
-    let quiet = hub.facts.quiet_until.and_then(clock::left_until).unwrap_or_default().as_millis();
+    let quiet = hub.facts.quiet_time_left().unwrap_or_default().as_millis();
     let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     all.extend([
         gauge("num_alive_connections", stats.connections, "Open connections"),

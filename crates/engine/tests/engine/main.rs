@@ -8,6 +8,7 @@ mod durable;
 mod expiry;
 mod figures;
 mod frames;
+mod health;
 mod limits;
 mod log;
 mod monitor;

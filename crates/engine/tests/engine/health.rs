@@ -1,0 +1,130 @@
+//! What a monitor is told by HTTP of the engine's health, and that strangers cannot keep it away.
+
+use std::io::Read;
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use lockkeeper_engine::{Builder, Engine};
+use lockkeeper_wire::CreateMode;
+
+use crate::client::{Client, PATIENCE, create, eventually};
+use crate::monitor::http;
+
+const LONG: Duration = Duration::from_secs(30);
+
+fn monitored() -> Builder {
+    Engine::builder().metrics_address("127.0.0.1:0".parse().unwrap())
+}
+
+/// The status and the text at a path.
+fn probe(engine: &Engine, path: &str) -> (u16, String) {
+    let answer = http(engine, &format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n"));
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, body.to_owned())
+}
+
+#[tokio::test]
+async fn an_engine_that_serves_is_alive_and_ready() {
+    let engine = monitored().start().await.unwrap();
+    assert_eq!(probe(&engine, "/healthz"), (200, "alive\n".to_owned()));
+    assert_eq!(probe(&engine, "/readyz"), (200, "ready\n".to_owned()));
+    assert_eq!(probe(&engine, "/readyz?verbose").0, 200);
+}
+
+#[tokio::test]
+async fn an_engine_is_not_ready_in_its_quiet_time() {
+    let engine = monitored().quiet_time(Duration::from_secs(100)).start().await.unwrap();
+    assert_eq!(probe(&engine, "/healthz").0, 200);
+    let (status, why) = probe(&engine, "/readyz");
+    assert!(status == 503 && why.starts_with("the quiet time goes on for "), "{status} {why}");
+}
+
+#[tokio::test]
+async fn an_engine_without_places_for_sessions_is_not_ready() {
+    let engine = monitored().max_sessions(1).start().await.unwrap();
+    let _client = Client::connect(&engine, LONG);
+    let (status, why) = probe(&engine, "/readyz");
+    assert_eq!((status, &*why), (503, "1 sessions are alive, which is the limit\n"));
+}
+
+/// A restart would not help a disk, so the engine is alive.
+#[tokio::test]
+async fn an_engine_whose_disk_hangs_is_alive_and_not_ready() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = monitored().data_dir(dir.path()).start().await.unwrap();
+    let mut client = Client::connect(&engine, LONG);
+    engine.pause_commits();
+    client.send(&[create("/a", CreateMode::Persistent)]);
+    eventually("the wait is noticed", || probe(&engine, "/readyz").0 == 503);
+    assert!(probe(&engine, "/readyz").1.starts_with("the disk has not taken a commit for "));
+    assert_eq!(probe(&engine, "/healthz").0, 200);
+    engine.resume_commits();
+    client.reply().unwrap();
+    eventually("it works again", || probe(&engine, "/readyz").0 == 200);
+}
+
+#[tokio::test]
+async fn head_gets_what_get_does_without_the_body() {
+    let engine = monitored().start().await.unwrap();
+    let head = http(&engine, "HEAD /healthz HTTP/1.1\r\nHost: x\r\n\r\n");
+    let get = http(&engine, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert_eq!(head, get.strip_suffix("alive\n").unwrap());
+    assert!(head.contains("Content-Length: 6\r\n"), "{head}");
+    assert!(http(&engine, "HEAD /no HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404"));
+    assert!(http(&engine, "PUT /healthz HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405"));
+}
+
+/// Keeps as many connections open that never finish their request, until it is told to stop. Tells
+/// when all are there for the first time.
+fn besiege(address: SocketAddr, count: usize, stop: Arc<AtomicBool>) -> mpsc::Receiver<()> {
+    let (sender, ready) = mpsc::channel();
+    thread::spawn(move || {
+        let dial = || {
+            let stream = TcpStream::connect(address).unwrap();
+            stream.set_nonblocking(true).unwrap();
+            stream
+        };
+        let mut streams: Vec<TcpStream> = (0..count).map(|_| dial()).collect();
+        sender.send(()).unwrap();
+        while !stop.load(Ordering::Relaxed) {
+            for stream in &mut streams {
+                // Closed: another one comes in its place.
+                if !matches!(stream.read(&mut [0; 64]), Err(e) if e.kind() == std::io::ErrorKind::WouldBlock)
+                {
+                    *stream = dial();
+                }
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+    });
+    ready
+}
+
+/// F13: eight connections that sent nothing kept the metrics from everyone, for good.
+#[tokio::test]
+async fn f13_slow_connections_keep_no_monitor_away() {
+    let engine = monitored().start().await.unwrap();
+    let address = engine.metrics_addr().unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let besieged = besiege(address, 150, stop.clone());
+    besieged.recv().unwrap();
+
+    let mut client = Client::connect(&engine, LONG);
+    for _ in 0..3 {
+        let (sender, answer) = mpsc::channel();
+        let engine = &engine;
+        thread::scope(|scope| {
+            scope.spawn(move || sender.send(probe(engine, "/metrics").0));
+            let status = answer.recv_timeout(PATIENCE);
+            // Lets the thread end in any case.
+            stop.store(status.is_err(), Ordering::Relaxed);
+            assert_eq!(status, Ok(200));
+        });
+        client.ping();
+    }
+    stop.store(true, Ordering::Relaxed);
+}
