@@ -21,6 +21,7 @@ mod run;
 mod serve;
 mod signals;
 mod slow;
+mod supervised;
 mod support;
 mod terminal;
 mod tls;

@@ -1,13 +1,15 @@
 //! TLS: `serve` with certificates, and commands that trust it.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use lockkeeper_testkit::process::Process;
+use rustix::process::Signal;
 
 use crate::killed::killed_holder_keeps_nobody_waiting;
-use crate::support::{Home, eventually};
+use crate::support::{Home, LIMIT, eventually};
 
 const SERVE: &str = "serve --durability memory --tick 3s --tls-listen 127.0.0.1:0 --cert server.pem \
                      --key server.key --client-ca ca.pem --require-client-cert";
@@ -93,9 +95,70 @@ async fn a_killed_holder_keeps_nobody_waiting() -> Result<()> {
     killed_holder_keeps_nobody_waiting(&home, &options).await
 }
 
+/// U10: HUP ended `serve`, and new certificates took a restart.
+#[tokio::test]
+async fn u10_certificates_are_read_again_on_hup() -> Result<()> {
+    let home = Home::new()?;
+    let (mut server, connect) = served(&home)?;
+    certificates(&home, "new-")?;
+    let old = format!("{connect} --tls-ca ca.pem --tls-cert client.pem --tls-key client.key");
+    let new =
+        format!("{connect} --tls-ca new-ca.pem --tls-cert new-client.pem --tls-key new-client.key");
+    fs::copy(home.folder().join("ca.pem"), home.folder().join("old-ca.pem"))?;
+    let old = old.replace("ca.pem", "old-ca.pem");
+    rustix::fs::mkfifoat(rustix::fs::CWD, home.folder().join("go"), 0o600.into())?;
+    let script = "echo held; read -r line < go; echo $line";
+    let mut holder = home.starts("holder", &format!("{old} --server-tick 3s l"), script)?;
+    holder.prints("held", LIMIT).await?;
+    home.ends(&format!("{new} run m -- true"))?.complains(78, &["--tls-ca"]);
+
+    // What cannot be used is told, and changes nothing.
+    let replace =
+        |name: &str| fs::copy(home.folder().join(format!("new-{name}")), home.folder().join(name));
+    replace("server.pem")?;
+    server.signal(Signal::HUP)?;
+    eventually("it says so", || {
+        let log = server.stderr();
+        Ok(log.contains("certificates of before stay in use") && log.contains("server.key: "))
+    })?;
+    home.ends(&format!("{old} run m -- true"))?.is_fine();
+    home.ends(&format!("{new} run m -- true"))?.complains(78, &["--tls-ca"]);
+
+    // All three files count.
+    replace("server.key")?;
+    replace("ca.pem")?;
+    server.signal(Signal::HUP)?;
+    eventually("it has read them", || Ok(server.stderr().contains("that were read now")))?;
+    home.ends(&format!("{new} run m -- true"))?.is_fine();
+    home.ends(&format!("{old} run m -- true"))?.complains(78, &["--tls-ca"]);
+    let mixed = new.replace("new-client", "client");
+    home.ends(&format!("{mixed} run m -- true"))?.complains(78, &["--tls-cert"]);
+
+    // Whoever was there goes on, with the same session.
+    home.ends(&format!("{new} run -n l -- true"))?.complains(1, &["l"]);
+    fs::write(home.folder().join("go"), "went on\n")?;
+    assert_eq!(holder.end(LIMIT).await?.code(), Some(0), "{}", holder.tail());
+    assert_eq!(holder.stdout(), "held\nwent on\n");
+    server.signal(Signal::TERM)?;
+    assert_eq!(server.end(LIMIT).await?.code(), Some(0), "{}", server.tail());
+    Ok(())
+}
+
+/// F15: a key that everyone may read was taken without a word.
+#[tokio::test]
+async fn a_key_that_everyone_may_read_is_told() -> Result<()> {
+    let home = Home::new()?;
+    let (server, _) = served(&home)?;
+    assert!(!server.stderr().contains("every user"), "{}", server.stderr());
+    fs::set_permissions(home.folder().join("server.key"), fs::Permissions::from_mode(0o604))?;
+    server.signal(Signal::HUP)?;
+    let line = "every user of this machine has access to the key server.key";
+    eventually("it says so", || Ok(server.stderr().contains(line)))
+}
+
 /// A server, and the option that names it.
 fn served(home: &Home) -> Result<(Process, String)> {
-    certificates(home)?;
+    certificates(home, "")?;
     let server = Process::spawn("server", &home.command(SERVE), home.folder())?;
     let mut address = None;
     eventually("the server is ready", || {
@@ -109,13 +172,12 @@ fn served(home: &Home) -> Result<(Process, String)> {
     Ok((server, connect))
 }
 
-/// A root, and a certificate for the server and one for a client.
-fn certificates(home: &Home) -> Result<()> {
-    let files =
-        "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=root -keyout ca.key -out ca.pem";
-    openssl(home, files)?;
+/// A root, and a certificate for the server and one for a client, in files with this prefix.
+fn certificates(home: &Home, prefix: &str) -> Result<()> {
+    let root = "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=root";
+    openssl(home, &format!("{root} -keyout {prefix}ca.key -out {prefix}ca.pem"))?;
     fs::write(home.folder().join("names"), "subjectAltName=IP:127.0.0.1\n")?;
-    for name in ["server", "client"] {
+    for name in ["server", "client"].map(|name| format!("{prefix}{name}")) {
         openssl(
             home,
             &format!(
@@ -125,8 +187,8 @@ fn certificates(home: &Home) -> Result<()> {
         openssl(
             home,
             &format!(
-                "x509 -req -days 2 -in {name}.csr -CA ca.pem -CAkey ca.key -CAcreateserial \
-                 -extfile names -out {name}.pem"
+                "x509 -req -days 2 -in {name}.csr -CA {prefix}ca.pem -CAkey {prefix}ca.key \
+                 -CAcreateserial -extfile names -out {name}.pem"
             ),
         )?;
     }

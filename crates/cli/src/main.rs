@@ -12,7 +12,8 @@
 //!     group        the end of a process group
 //!   wait         until a lock is free      revoke  asks its holders to give it back
 //!   serve/       the engine in the foreground; zoo_cfg reads ZooKeeper's own configuration
-//!     limits       what clients may take
+//!     limits       what clients may take            certificates  the files of TLS, read again on HUP
+//!     notify       word to the service manager
 //!   engine       checks and copies an engine's data directory
 //!   transfer/    export and import of persistent znodes, for a move to other servers
 //!   doctor/      what is wrong with a service for locks
@@ -27,6 +28,7 @@
 //!
 //!   args         the command line            names     lock names and durations
 //!   connect      from the options to a session
+//!   server_signals  what a process with an engine hears
 //!   exit         exit codes, and the errors that lead to them
 //!   output       standard output, and the log on standard error
 //! ```
@@ -50,6 +52,7 @@ mod output;
 mod revoke;
 mod run;
 mod serve;
+mod server_signals;
 mod shell;
 mod show;
 mod transfer;

@@ -1,21 +1,23 @@
 //! `lockkeeper serve`: the engine in the foreground.
 
+mod certificates;
 mod limits;
+mod notify;
 
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use lockkeeper_engine::{
-    Builder, ClientCertificates, Durability, Engine, StartError, Tls, TlsError, read_pem,
-};
-use rustix::process::Signal;
-use tokio::signal::unix::{SignalKind, signal};
+use lockkeeper_engine::{Builder, ClientCertificates, Durability, Engine, EngineError, StartError};
+use rustix::termios::isatty;
 
+use self::certificates::TlsFiles;
 use self::limits::Limits;
+use self::notify::Notifier;
 use crate::args::Directory;
 use crate::exit::{Exit, Failure};
+use crate::server_signals::{Asked, ServerSignals};
 use crate::zoo_cfg::ZooCfg;
 use crate::{allocator, local, names};
 
@@ -27,7 +29,8 @@ const DEFAULT_TLS_PORT: u16 = 2281;
 /// Run a server that any ZooKeeper client can use
 ///
 /// It stops on TERM and INT, and then every lock is still there at the next start, for as long as
-/// its session lasts. What the command line says goes before the configuration file.
+/// its session lasts. On HUP it reads its certificates again. Command-line options override the
+/// configuration file.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// ZooKeeper's configuration file; keys that have no effect here are named in the log
@@ -60,7 +63,8 @@ pub(crate) struct Options {
     #[arg(long)]
     allow_plaintext: bool,
 
-    /// Serve metrics for Prometheus, at http://ADDRESS:PORT/metrics
+    /// Serve metrics for Prometheus, at http://ADDRESS:PORT/metrics, and beside them /healthz and
+    /// /readyz
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = address)]
     metrics: Option<SocketAddr>,
 
@@ -131,19 +135,13 @@ impl std::fmt::Debug for SuperDigest {
 
 /// Serves until a signal or an error ends it.
 pub(crate) async fn serve(options: Options) -> Result<u8, Failure> {
-    let builder = builder(options)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(refused)?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(refused)?;
-    let mut hangup = signal(SignalKind::hangup()).map_err(refused)?;
-    // From here on a file that reaches its limit is an error of the disk, as a full one is.
-    let _file_size = signal(SignalKind::from_raw(Signal::XFSZ.as_raw())).map_err(refused)?;
+    let (builder, tls_files) = builder(options)?;
+    let mut signals = ServerSignals::register()?;
     // Large data takes its time. What was acknowledged is on the disk, so nothing is lost if the
     // process ends meanwhile.
     let started = tokio::select! {
         started = builder.start() => started,
-        _ = interrupt.recv() => return Ok(Exit::Ok.code()),
-        _ = terminate.recv() => return Ok(Exit::Ok.code()),
-        _ = hangup.recv() => return Ok(Exit::Ok.code()),
+        _ = signals.stop() => return Ok(Exit::Ok.code()),
     };
     let engine = started.map_err(|error| match error {
         StartError::Plaintext { .. } => Failure::from(error).advise("see --allow-plaintext"),
@@ -152,29 +150,97 @@ pub(crate) async fn serve(options: Options) -> Result<u8, Failure> {
     let connect = engine.connect_string();
     let trust = if connect.starts_with("tls://") { " --tls-ca CA.pem" } else { "" };
     tracing::info!("ready; try: lockkeeper --connect {connect}{trust} run demo/hello -- echo hi");
-    tokio::select! {
-        ended = engine.stopped() => ended?,
-        _ = interrupt.recv() => tracing::info!("INT: stopping"),
-        _ = terminate.recv() => tracing::info!("TERM: stopping"),
-        _ = hangup.recv() => tracing::info!("HUP: stopping"),
-    }
+
+    let notifier = Notifier::from_environment();
+    notifier.ready(&status(&engine));
+    let serving = Serving { engine: &engine, tls_files, notifier: &notifier };
+    serving.until_the_end(&mut signals).await?;
+    notifier.stopping();
     engine.stop().await?;
     Ok(Exit::Ok.code())
 }
 
-fn refused(error: std::io::Error) -> Failure {
-    Failure::new(Exit::System, format!("the system does not let signals be handled: {error}"))
+/// A line for whoever asks the service manager.
+fn status(engine: &Engine) -> String {
+    let serving = format!("serving {}", engine.connect_string());
+    match engine.quiet_time_left() {
+        None => serving,
+        Some(left) => {
+            let left = left.as_secs_f64().ceil();
+            format!("{serving}; no session begins for another {left} s, the quiet time")
+        }
+    }
+}
+
+/// An engine that runs.
+struct Serving<'a> {
+    engine: &'a Engine,
+    tls_files: Option<TlsFiles>,
+    notifier: &'a Notifier,
+}
+
+impl Serving<'_> {
+    /// Does what signals ask for, until one asks for the end.
+    async fn until_the_end(&self, signals: &mut ServerSignals) -> Result<(), EngineError> {
+        let in_terminal = isatty(std::io::stderr());
+        loop {
+            tokio::select! {
+                ended = self.engine.stopped() => return ended,
+                () = end_of_quiet(self.engine) => self.notifier.status(&status(self.engine)),
+                asked = signals.next() => match asked {
+                    Asked::Stop(name) => {
+                        tracing::info!("{name}: stopping");
+                        return Ok(());
+                    }
+                    // Whoever closes a terminal does not mean what is left of it to go on.
+                    Asked::Reload if in_terminal && !isatty(std::io::stderr()) => return Ok(()),
+                    Asked::Reload => self.reload(),
+                },
+            }
+        }
+    }
+
+    /// Reads the certificates again. If that fails, those of before stay in use.
+    fn reload(&self) {
+        self.notifier.reloading();
+        match self.tls_files.as_ref().map(TlsFiles::read) {
+            None => tracing::info!("HUP: there are no certificates to read again"),
+            Some(Ok(tls)) => {
+                self.engine.set_tls(tls);
+                tracing::info!("HUP: new connections get the certificates that were read now");
+            }
+            Some(Err(failure)) => {
+                tracing::error!("HUP: the certificates of before stay in use: {failure}");
+            }
+        }
+        self.notifier.ready(&status(self.engine));
+    }
+}
+
+/// Waits for the end of the quiet time, for ever if there is none.
+async fn end_of_quiet(engine: &Engine) {
+    let Some(mut left) = engine.quiet_time_left() else {
+        return std::future::pending().await;
+    };
+    loop {
+        // The timer stands still while the machine sleeps, and the quiet time does not.
+        tokio::time::sleep(left.min(Duration::from_secs(1))).await;
+        match engine.quiet_time_left() {
+            Some(more) => left = more,
+            None => return,
+        }
+    }
 }
 
 /// The settings: the command line, then the file, then the defaults.
-fn builder(options: Options) -> Result<Builder, Failure> {
+fn builder(options: Options) -> Result<(Builder, Option<TlsFiles>), Failure> {
     let file = match &options.config {
         Some(path) => ZooCfg::read(path)?,
         None => ZooCfg::default(),
     };
     file.check_security(options.tls.cert.is_some())?;
     file.warn();
-    let tls = options.tls.settings(&file)?;
+    let tls = options.tls.settings(&file);
     let mut listen = options.listen;
     if listen.is_empty() {
         let default = SocketAddr::from(([127, 0, 0, 1], DEFAULT_PORT));
@@ -185,7 +251,10 @@ fn builder(options: Options) -> Result<Builder, Failure> {
     let mut builder = file.apply(engine.durability(options.durability));
     builder = options.limits.apply(builder);
     builder = listen.into_iter().fold(builder, Builder::listen);
-    if let Some((addresses, tls)) = tls {
+    let mut tls_files = None;
+    if let Some((addresses, files)) = tls {
+        let tls = files.read()?;
+        tls_files = Some(files);
         let with_tls = |builder: Builder, address| builder.listen_tls(address, tls.clone());
         builder = addresses.into_iter().fold(builder, with_tls);
     }
@@ -220,13 +289,14 @@ fn builder(options: Options) -> Result<Builder, Failure> {
     if options.enforce_quotas {
         builder = builder.enforce_quotas();
     }
-    Ok(options.four_letter_words.into_iter().fold(builder, Builder::four_letter_word))
+    let words = options.four_letter_words.into_iter();
+    Ok((words.fold(builder, Builder::four_letter_word), tls_files))
 }
 
 impl TlsOptions {
-    /// Where to listen with TLS, and how, if at all.
-    fn settings(&self, file: &ZooCfg) -> Result<Option<(Vec<SocketAddr>, Tls)>, Failure> {
-        if let (Some(cert), Some(key)) = (&self.cert, &self.key) {
+    /// Where to listen with TLS, and with which files, if at all.
+    fn settings(&self, file: &ZooCfg) -> Option<(Vec<SocketAddr>, TlsFiles)> {
+        if let (Some(certificate), Some(key)) = (self.cert.clone(), self.key.clone()) {
             let mut addresses = self.tls_listen.clone();
             if addresses.is_empty() {
                 addresses.push(SocketAddr::from(([127, 0, 0, 1], DEFAULT_TLS_PORT)));
@@ -235,40 +305,14 @@ impl TlsOptions {
                 true => ClientCertificates::Required,
                 false => ClientCertificates::Optional,
             };
-            let roots = self.client_ca.as_deref().map(|roots| (roots, clients));
-            return Ok(Some((addresses, tls(cert, key, roots)?)));
+            let client_roots = self.client_ca.clone().map(|roots| (roots, clients));
+            return Some((addresses, TlsFiles { certificate, key, client_roots }));
         }
-        match file.secure() {
-            // ZooKeeper's PEM key stores have both in one file.
-            Some((address, both)) => {
-                Ok(Some((vec![address], tls(both, both, file.client_roots())?)))
-            }
-            None => Ok(None),
-        }
-    }
-}
-
-fn tls(
-    cert: &Path,
-    key: &Path,
-    roots: Option<(&Path, ClientCertificates)>,
-) -> Result<Tls, Failure> {
-    let read = |path: &Path| read_pem(path).map_err(|error| unusable(error, None));
-    let (certificate, private) = (read(cert)?, read(key)?);
-    let tls = match roots {
-        None => Tls::from_pem(&certificate, &private),
-        Some((roots, clients)) => {
-            Tls::with_client_roots(&certificate, &private, &read(roots)?, clients)
-        }
-    };
-    tls.map_err(|error| unusable(error, Some((cert, key))))
-}
-
-fn unusable(error: TlsError, files: Option<(&Path, &Path)>) -> Failure {
-    let failure = Failure::new(Exit::Config, error.to_string());
-    match files {
-        Some((cert, key)) => failure.about(&format!("{}, {}", cert.display(), key.display())),
-        None => failure,
+        // ZooKeeper's PEM key stores have both in one file.
+        let (address, both) = file.secure()?;
+        let client_roots = file.client_roots().map(|(roots, clients)| (roots.into(), clients));
+        let (certificate, key) = (both.to_owned(), both.to_owned());
+        Some((vec![address], TlsFiles { certificate, key, client_roots }))
     }
 }
 

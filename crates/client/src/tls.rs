@@ -119,7 +119,9 @@ pub(crate) fn fault_kind(error: &io::Error) -> FaultKind {
             | Alert::CertificateUnknown
             | Alert::UnknownCA
             | Alert::AccessDenied
-            | Alert::CertificateRequired,
+            | Alert::CertificateRequired
+            // A certificate of another authority that has the name of the right one.
+            | Alert::DecryptError,
         )) => FaultKind::Distrust,
         _ => FaultKind::Passing,
     }

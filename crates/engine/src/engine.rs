@@ -16,6 +16,8 @@ use crate::commit::Pipeline;
 use crate::error::EngineError;
 use crate::metrics::Metrics;
 use crate::storage::Snapshots;
+#[cfg(feature = "tls")]
+use crate::tls::{CurrentTls, Tls};
 use crate::tree_loop::{Event, TreeLoop};
 
 /// How an engine ended, once it has.
@@ -36,6 +38,8 @@ pub(crate) struct Shared {
     pub(crate) addresses: Vec<SocketAddr>,
     pub(crate) secure: Vec<SocketAddr>,
     pub(crate) metrics_address: Option<SocketAddr>,
+    #[cfg(feature = "tls")]
+    pub(crate) tls: Option<CurrentTls>,
     pub(crate) socket_path: Option<PathBuf>,
     pub(crate) snapshots: Option<Snapshots>,
     pub(crate) events: UnboundedSender<Event>,
@@ -115,6 +119,18 @@ impl Engine {
     /// `None` if sessions may begin. See [`Builder::quiet_time`].
     pub fn quiet_time_left(&self) -> Option<Duration> {
         self.shared.quiet_until.and_then(clock::left_until)
+    }
+
+    /// Replaces the certificate, its key and the roots of clients' certificates at all addresses where
+    /// the engine speaks TLS, for the connections that are accepted from now on. Those that are open
+    /// go on with what they began with, also where the new roots would not let them in.
+    ///
+    /// Without an address of [`Builder::listen_tls`] this has no effect.
+    #[cfg(feature = "tls")]
+    pub fn set_tls(&self, tls: Tls) {
+        if let Some(current) = &self.shared.tls {
+            current.set(tls);
+        }
     }
 
     /// Stops the engine: what it has received is committed and answered, then all connections are

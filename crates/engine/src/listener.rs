@@ -24,7 +24,7 @@ pub(crate) enum Listener {
     Tcp(TcpListener),
     Unix(UnixListener),
     #[cfg(feature = "tls")]
-    Tls(TcpListener, crate::tls::Tls),
+    Tls(TcpListener, crate::tls::CurrentTls),
 }
 
 /// Who decides about new connections.
@@ -96,7 +96,7 @@ impl Listener {
             #[cfg(feature = "tls")]
             Self::Tls(listener, tls) => {
                 let (stream, address) = listener.accept().await?;
-                Ok((Peer::Tcp(address), crate::socket::encrypted(stream, tls)?))
+                Ok((Peer::Tcp(address), crate::socket::encrypted(stream, tls.get())?))
             }
         }
     }

@@ -155,9 +155,9 @@ pub(crate) fn split_tcp(stream: TcpStream) -> io::Result<Accepted> {
 
 /// A TCP connection on which TLS is spoken.
 #[cfg(feature = "tls")]
-pub(crate) fn encrypted(stream: TcpStream, tls: &Tls) -> io::Result<Accepted> {
+pub(crate) fn encrypted(stream: TcpStream, tls: Tls) -> io::Result<Accepted> {
     stream.set_nodelay(true)?;
-    Ok(Accepted::Tls(stream, tls.clone()))
+    Ok(Accepted::Tls(stream, tls))
 }
 
 /// Splits a Unix connection.

@@ -35,6 +35,8 @@ use crate::pace::Pace;
 use crate::rest::Rest;
 use crate::storage::{Snapshots, Storage};
 use crate::succession::Succession;
+#[cfg(feature = "tls")]
+use crate::tls::CurrentTls;
 use crate::tree_loop::{Event, TreeLoop};
 use crate::unix_socket::{SocketFile, listen_at};
 use crate::{clock, control, http, open_files};
@@ -115,6 +117,8 @@ struct Doors {
     addresses: Vec<SocketAddr>,
     /// Those of `addresses` where TLS is spoken.
     secure: Vec<SocketAddr>,
+    #[cfg(feature = "tls")]
+    tls: Option<CurrentTls>,
     socket: Option<SocketFile>,
     /// Where monitors fetch the metrics.
     metrics: Option<(TcpListener, SocketAddr)>,
@@ -126,6 +130,8 @@ impl Doors {
             listeners: Vec::new(),
             addresses: Vec::new(),
             secure: Vec::new(),
+            #[cfg(feature = "tls")]
+            tls: plan.tls.as_ref().map(|(_, tls)| CurrentTls::new(tls.clone())),
             socket: None,
             metrics: None,
         };
@@ -135,7 +141,7 @@ impl Doors {
             doors.listeners.push(Listener::Tcp(listener));
         }
         #[cfg(feature = "tls")]
-        if let Some((addresses, tls)) = &plan.tls {
+        if let (Some((addresses, _)), Some(tls)) = (&plan.tls, doors.tls.clone()) {
             for &address in addresses {
                 let (listener, bound) = listen(address)?;
                 doors.secure.push(bound);
@@ -167,6 +173,8 @@ struct Running {
     tree: TreeLoop,
     hub: Arc<Hub>,
     metrics_address: Option<SocketAddr>,
+    #[cfg(feature = "tls")]
+    tls: Option<CurrentTls>,
     snapshots: Option<Snapshots>,
     /// Where other processes ask for backups.
     control: Option<SocketFile>,
@@ -223,6 +231,8 @@ impl Running {
             tree: tree_loop(plan, (server, succession), deliveries, &hub),
             hub,
             metrics_address,
+            #[cfg(feature = "tls")]
+            tls: doors.tls,
             snapshots,
             control,
             accepting,
@@ -235,6 +245,8 @@ impl Running {
             addresses: self.hub.facts.addresses.clone(),
             secure: self.hub.facts.secure.clone(),
             metrics_address: self.metrics_address,
+            #[cfg(feature = "tls")]
+            tls: self.tls.clone(),
             snapshots: self.snapshots.clone(),
             socket_path: self.socket_path(),
             events: self.hub.events.clone(),

@@ -5,6 +5,7 @@
 //! that both halves of a connection share. `tokio-rustls` does the handshake only.
 
 use std::fmt;
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,6 +38,24 @@ pub enum ClientCertificates {
 #[derive(Clone)]
 pub struct Tls {
     config: Arc<ServerConfig>,
+}
+
+/// What the next handshake uses: the handle of the engine may put another in its place.
+#[derive(Clone, Debug)]
+pub(crate) struct CurrentTls(Arc<Mutex<Tls>>);
+
+impl CurrentTls {
+    pub(crate) fn new(tls: Tls) -> Self {
+        Self(Arc::new(Mutex::new(tls)))
+    }
+
+    pub(crate) fn get(&self) -> Tls {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn set(&self, tls: Tls) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = tls;
+    }
 }
 
 /// What is wrong with a certificate or a key.
@@ -142,13 +161,26 @@ impl fmt::Debug for Tls {
     }
 }
 
-/// Reads a PEM file, for the functions that take texts.
+/// The longest PEM file that is read, in bytes: far above the list of all public roots. What is longer
+/// is something else, such as a device.
+const MAX_PEM: u64 = 16 * 1024 * 1024;
+
+/// Reads a PEM file of at most 16 MiB, for the functions that take texts.
 ///
 /// # Errors
-/// If the file cannot be read.
+/// If the file cannot be read, or is longer.
 pub fn read_pem(path: impl AsRef<Path>) -> Result<Vec<u8>, TlsError> {
     let path = path.as_ref();
-    std::fs::read(path).map_err(|source| TlsError::File { path: path.to_path_buf(), source })
+    read_bounded(path).map_err(|source| TlsError::File { path: path.to_path_buf(), source })
+}
+
+fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    File::open(path)?.take(MAX_PEM + 1).read_to_end(&mut text)?;
+    if text.len() as u64 > MAX_PEM {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "it is longer than 16 MiB"));
+    }
+    Ok(text)
 }
 
 fn read_certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {

@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use lockkeeper_engine::{Durability, Engine};
 use rustix::process::setsid;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
 
 use super::control::Control;
 use super::home::{Home, Scope};
 use super::system;
 use crate::exit::{Exit, Failure};
+use crate::server_signals::ServerSignals;
 use crate::{allocator, names};
 
 /// The word that asks for this.
@@ -68,6 +68,7 @@ where
 async fn serve(options: Options) -> Result<u8, Failure> {
     let scope = if options.system { Scope::System } else { Scope::User };
     let home = Home::at(options.home, scope);
+    let mut signals = ServerSignals::register()?;
     let (engine, control) = match start(&home, options.durability).await {
         Ok(started) => started,
         Err(failure) => {
@@ -76,12 +77,9 @@ async fn serve(options: Options) -> Result<u8, Failure> {
         }
     };
     Report::Ready.send();
-    let mut terminate = signal(SignalKind::terminate()).map_err(refused)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(refused)?;
     tokio::select! {
         ended = engine.stopped() => ended?,
-        _ = terminate.recv() => tracing::info!("asked to stop by a signal"),
-        _ = interrupt.recv() => tracing::info!("asked to stop by a signal"),
+        name = signals.stop() => tracing::info!("{name}: stopping"),
         asker = control.serve(&engine) => {
             tracing::info!("asked to stop by `lockkeeper local stop`");
             // Closed by the kernel with this process, which is what the asker waits for.
@@ -96,10 +94,6 @@ async fn serve(options: Options) -> Result<u8, Failure> {
     control.remove();
     engine.stop().await?;
     Ok(Exit::Ok.code())
-}
-
-fn refused(error: std::io::Error) -> Failure {
-    Failure::new(Exit::System, format!("the system does not let signals be handled: {error}"))
 }
 
 async fn start(home: &Home, durability: Durability) -> Result<(Engine, Control), Failure> {

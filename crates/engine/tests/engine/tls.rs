@@ -249,3 +249,31 @@ fn useless_certificates_and_keys_are_named() {
     let missing = lockkeeper_engine::read_pem("/no/such.pem").unwrap_err();
     assert!(missing.to_string().starts_with("/no/such.pem cannot be read"));
 }
+
+/// U10: certificates were read at the start only.
+#[tokio::test]
+async fn u10_new_certificates_are_for_new_connections() {
+    let (old, new) = (Authority::new(), Authority::new());
+    let engine = start(&old, Some(ClientCertificates::Required)).await;
+    let mut before = dial(&engine, old.client(Some(&old.issue("alice"))));
+    before.handshake(LONG).unwrap();
+    assert!(dial(&engine, new.client(Some(&new.issue("alice")))).handshake_fails(LONG));
+
+    let (certificate, key) = new.issue("engine").pem();
+    let (certificate, key, roots) = (certificate.as_bytes(), key.as_bytes(), new.pem());
+    let required = ClientCertificates::Required;
+    let tls = Tls::with_client_roots(certificate, key, roots.as_bytes(), required).unwrap();
+    engine.set_tls(tls);
+    let mut after = dial(&engine, new.client(Some(&new.issue("alice"))));
+    after.handshake(LONG).unwrap();
+    assert!(dial(&engine, old.client(Some(&old.issue("alice")))).handshake_fails(LONG));
+    before.create("/a", CreateMode::Persistent).unwrap();
+    assert!(after.exists("/a"));
+}
+
+/// A device has no end, and took all memory.
+#[test]
+fn a_file_without_an_end_is_no_pem_file() {
+    let error = lockkeeper_engine::read_pem("/dev/zero").unwrap_err();
+    assert!(error.to_string().contains("longer than 16 MiB"), "{error}");
+}

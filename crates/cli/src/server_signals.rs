@@ -1,0 +1,60 @@
+//! The signals that a process with an engine hears.
+
+use std::io;
+
+use rustix::process::Signal;
+use tokio::signal::unix::{self, SignalKind, signal};
+
+use crate::exit::{Exit, Failure};
+
+/// Registered early: from then on none of these ends the process unheard.
+pub(crate) struct ServerSignals {
+    interrupt: unix::Signal,
+    terminate: unix::Signal,
+    hangup: unix::Signal,
+    /// Nobody waits for it. A file that reaches its limit is an error of the disk, as a full one is.
+    _file_size: unix::Signal,
+}
+
+impl ServerSignals {
+    /// Hears them from now on.
+    pub(crate) fn register() -> Result<Self, Failure> {
+        let register = |kind| signal(kind).map_err(refused);
+        Ok(Self {
+            interrupt: register(SignalKind::interrupt())?,
+            terminate: register(SignalKind::terminate())?,
+            hangup: register(SignalKind::hangup())?,
+            _file_size: register(SignalKind::from_raw(Signal::XFSZ.as_raw()))?,
+        })
+    }
+
+    /// Waits for the next one that asks for something.
+    pub(crate) async fn next(&mut self) -> Asked {
+        tokio::select! {
+            _ = self.interrupt.recv() => Asked::Stop("INT"),
+            _ = self.terminate.recv() => Asked::Stop("TERM"),
+            _ = self.hangup.recv() => Asked::Reload,
+        }
+    }
+
+    /// Waits for one that asks for the end; the name of it. Others are left for [`Self::next`].
+    pub(crate) async fn stop(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.interrupt.recv() => "INT",
+            _ = self.terminate.recv() => "TERM",
+        }
+    }
+}
+
+/// What a signal asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    /// The end, by the signal of this name.
+    Stop(&'static str),
+    /// To read files again.
+    Reload,
+}
+
+fn refused(error: io::Error) -> Failure {
+    Failure::new(Exit::System, format!("the system does not let signals be handled: {error}"))
+}
