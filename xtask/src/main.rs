@@ -6,6 +6,7 @@
 mod bench;
 mod cargo;
 mod crash;
+mod deny;
 mod differential;
 mod ensemble;
 mod instructions;
@@ -47,6 +48,8 @@ enum Task {
     },
     /// Search for requests that take much of the engine's time and memory.
     Cost(proof::Cost),
+    /// Check the licences, the names and the sources of all dependencies against deny.toml.
+    Deny,
     /// Kill engines in the middle of a write load, and look for what they had acknowledged.
     Crash {
         /// How many engines.
@@ -132,6 +135,7 @@ fn main() -> ExitCode {
         Task::Differential(options) => differential::run(&options),
         Task::EngineSize { nodes } => size::run(nodes),
         Task::Cost(options) => proof::cost(&options),
+        Task::Deny => deny::run(),
         Task::Crash { runs } => crash::run(runs),
         Task::Interop { filter } => proof::interop(filter.as_deref()),
         Task::Ensemble(options) => ensemble::run(&options),

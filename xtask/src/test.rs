@@ -12,10 +12,9 @@ use cargo_metadata::{Message, Metadata, MetadataCommand, TargetKind};
 
 use crate::cargo::command;
 use crate::instructions::{self, Mode};
-use crate::setup::MissingPeers;
-use crate::setup::{Needs, Outcome};
+use crate::setup::{MissingPeers, Needs, Outcome};
 use crate::steps::{Steps, Verdict};
-use crate::{layers, mutants, peers_tests, promises, proof, setup};
+use crate::{deny, layers, mutants, peers_tests, promises, proof, setup};
 
 /// An example shows one thing; one that runs for longer hangs.
 const EXAMPLE_LIMIT: Duration = Duration::from_secs(60);
@@ -76,6 +75,7 @@ pub(crate) fn check() -> Result<()> {
 
 fn checks(steps: &mut Steps) {
     steps.run("layers", || layers::run().map(|()| Verdict::Passed));
+    steps.run("deny", || deny::run().map(|()| Verdict::Passed));
     steps.run("promises", || promises::run().map(|()| Verdict::Passed));
     steps.run("fmt", || cargo(&["fmt", "--all", "--check"]));
     steps.run("clippy", || {
