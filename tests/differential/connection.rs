@@ -1,6 +1,8 @@
-//! One connection to one server, frame by frame, without any of our client's cleverness.
+//! One connection to one server, plain or with TLS, frame by frame, without any of our client's
+//! cleverness.
 
-use std::io::{ErrorKind, Read, Write};
+use std::fmt;
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
@@ -9,6 +11,10 @@ use bytes::{Bytes, BytesMut};
 use lockkeeper_wire::{
     ConnectRequest, ConnectResponse, Decoder, MAX_FRAME, Record, split_frame, write_frame,
 };
+use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::rustls::{ClientConnection, StreamOwned};
+
+use crate::certificates::Credentials;
 
 /// A server that is silent for so long has lost the request.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -24,15 +30,66 @@ pub(crate) enum Incoming {
 
 #[derive(Debug)]
 pub(crate) struct Connection {
-    stream: TcpStream,
+    stream: Stream,
     buffer: BytesMut,
 }
 
+enum Stream {
+    Plain(TcpStream),
+    Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
+}
+
+impl Stream {
+    fn socket(&self) -> &TcpStream {
+        match self {
+            Self::Plain(stream) => stream,
+            Self::Tls(stream) => &stream.sock,
+        }
+    }
+
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(stream) => stream.read(bytes),
+            Self::Tls(stream) => stream.read(bytes),
+        }
+    }
+
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Plain(stream) => stream.write_all(bytes),
+            Self::Tls(stream) => stream.write_all(bytes).and_then(|()| stream.flush()),
+        }
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        if let Self::Tls(stream) = self {
+            stream.conn.send_close_notify();
+            stream.flush()?;
+        }
+        self.socket().shutdown(Shutdown::Write)
+    }
+}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.socket().fmt(f)
+    }
+}
+
 impl Connection {
-    pub(crate) fn open(address: SocketAddr) -> Result<Self> {
-        let stream = TcpStream::connect(address).context("cannot connect")?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+    /// Connects, with TLS if there are credentials.
+    pub(crate) fn open(address: SocketAddr, credentials: Option<&Credentials>) -> Result<Self> {
+        let socket = TcpStream::connect(address).context("cannot connect")?;
+        socket.set_nodelay(true)?;
+        socket.set_read_timeout(Some(PATIENCE))?;
+        let stream = match credentials {
+            None => Stream::Plain(socket),
+            Some(config) => {
+                let name = ServerName::try_from("localhost")?;
+                let connection = ClientConnection::new(config.clone(), name)?;
+                Stream::Tls(Box::new(StreamOwned::new(connection, socket)))
+            }
+        };
         Ok(Self { stream, buffer: BytesMut::new() })
     }
 
@@ -68,11 +125,11 @@ impl Connection {
                 return Ok(Incoming::Frame(frame));
             }
             if limit != PATIENCE {
-                self.stream.set_read_timeout(Some(limit))?;
+                self.stream.socket().set_read_timeout(Some(limit))?;
             }
             let read = self.read();
             if limit != PATIENCE {
-                self.stream.set_read_timeout(Some(PATIENCE))?;
+                self.stream.socket().set_read_timeout(Some(PATIENCE))?;
             }
             if let Some(end) = read? {
                 return Ok(end);
@@ -81,8 +138,8 @@ impl Connection {
     }
 
     /// Says that nothing more will be sent, which a server takes for the end.
-    pub(crate) fn finish(&self) -> Result<()> {
-        match self.stream.shutdown(Shutdown::Write) {
+    pub(crate) fn finish(&mut self) -> Result<()> {
+        match self.stream.finish() {
             Err(e) if e.kind() == ErrorKind::NotConnected => Ok(()),
             result => Ok(result?),
         }
@@ -121,6 +178,11 @@ impl Connection {
 fn is_gone(kind: ErrorKind) -> bool {
     matches!(
         kind,
-        ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::ConnectionAborted
+        ErrorKind::ConnectionReset
+            | ErrorKind::BrokenPipe
+            | ErrorKind::ConnectionAborted
+            // With TLS: without a word that it is the end, or with one about a certificate.
+            | ErrorKind::UnexpectedEof
+            | ErrorKind::InvalidData
     )
 }

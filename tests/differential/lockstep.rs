@@ -16,6 +16,7 @@ use lockkeeper_wire::{
     SessionId, Zxid, write_frame, xid,
 };
 
+use crate::certificates::Credentials;
 use crate::connection::{Connection, Incoming};
 use crate::known::{self, Version};
 use crate::servers::Servers;
@@ -74,6 +75,8 @@ enum Events {
 pub(crate) struct Lockstep {
     pub(crate) version: Version,
     sides: Both<Side>,
+    /// Those of each session in turn, where both servers speak TLS.
+    credentials: Vec<Credentials>,
     sessions: Vec<Option<Session>>,
     opened: i64,
     /// How many requests have been compared.
@@ -94,6 +97,7 @@ impl Lockstep {
                 side(servers.zookeeper(), Base(Zxid(0))),
                 side(servers.engine(), servers.engine_base()),
             ],
+            credentials: servers.credentials().to_vec(),
             sessions: (0..sessions).map(|_| None).collect(),
             opened: 0,
             operations: 0,
@@ -121,7 +125,7 @@ impl Lockstep {
         match step {
             Step::Ask(who, asks) => self.ask(*who, asks),
             Step::Open(who, hello) => {
-                let session = self.open(*hello)?;
+                let session = self.open(*who, *hello)?;
                 self.sessions[*who] = session;
                 Ok(())
             }
@@ -277,10 +281,13 @@ impl Lockstep {
     /// Shakes hands with both and compares the answers.
     fn shake(
         &mut self,
+        who: Who,
         requests: Both<ConnectRequest>,
     ) -> Result<Option<Both<(Connection, ConnectResponse)>>> {
+        let credentials = self.credentials.get(who % self.credentials.len().max(1));
         let [theirs, ours] = &self.sides;
-        let mut connections = [Connection::open(theirs.address)?, Connection::open(ours.address)?];
+        let open = |side: &Side| Connection::open(side.address, credentials);
+        let mut connections = [open(theirs)?, open(ours)?];
         let [one, other] = &mut connections;
         let answers = [one.shake(&requests[ZOOKEEPER])?, other.shake(&requests[ENGINE])?];
         match answers {
@@ -303,7 +310,7 @@ impl Lockstep {
         }
     }
 
-    fn open(&mut self, hello: Hello) -> Result<Option<Session>> {
+    fn open(&mut self, who: Who, hello: Hello) -> Result<Option<Session>> {
         self.operations += 1;
         let request = ConnectRequest {
             protocol_version: 0,
@@ -313,7 +320,7 @@ impl Lockstep {
             password: Bytes::from_static(&[0; 16]),
             read_only: hello.read_only,
         };
-        let answers = self.shake([request.clone(), request])?;
+        let answers = self.shake(who, [request.clone(), request])?;
         let answers = answers.context("both refused to open a session")?;
         self.opened += 1;
         for (side, (_, answer)) in self.sides.iter_mut().zip(&answers) {
@@ -352,7 +359,7 @@ impl Lockstep {
             },
             read_only: Some(false),
         });
-        let mut answers = self.shake(requests)?;
+        let mut answers = self.shake(who, requests)?;
         match how {
             Resume::Rightly | Resume::Forgetful => {}
             Resume::Ahead => {
@@ -407,9 +414,9 @@ impl Lockstep {
 
     fn expire(&mut self, onlooker: Who, asks: &[Ask]) -> Result<()> {
         self.collect_events(Events::Ordered)?;
-        let session = self.open(Hello { timeout_ms: 1, read_only: Some(false) })?;
+        let who = self.sessions.len();
+        let session = self.open(who, Hello { timeout_ms: 1, read_only: Some(false) })?;
         self.sessions.push(session);
-        let who = self.sessions.len() - 1;
         for ask in asks {
             self.exchange(who, std::slice::from_ref(ask), Events::Ordered)?;
         }

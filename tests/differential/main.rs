@@ -5,13 +5,16 @@
 //!   generate    random steps, from a seed        step     what a step is
 //!   lockstep    takes a step on both servers     view     what was seen, made comparable
 //!   known       the known differences            reaping  what goes by time
-//!   connection, servers
+//!   encrypted    the same over TLS, with certificates
+//!   connection, servers, certificates
 //! ```
 //!
 //! `LOCKKEEPER_SEED` repeats a run, `LOCKKEEPER_OPERATIONS` sets its length;
 //! `cargo xtask differential` is the long form.
 
+mod certificates;
 mod connection;
+mod encrypted;
 mod generate;
 mod known;
 mod lockstep;
@@ -29,12 +32,14 @@ use std::time::Instant;
 use anyhow::{Context, Result, anyhow};
 use lockkeeper_testkit::peers::{self, Peer};
 
+use crate::certificates::Certificates;
 use crate::generate::Generator;
 use crate::lockstep::Lockstep;
 use crate::servers::Servers;
 use crate::step::Step;
 
 const OPERATIONS: u64 = 100_000;
+const ENCRYPTED_OPERATIONS: u64 = 10_000;
 const SESSIONS: usize = 6;
 /// How many of the last steps a failure shows.
 const SHOWN: usize = 12;
@@ -47,8 +52,25 @@ fn random_operations_are_answered_alike() -> Result<()> {
     let seed = setting("LOCKKEEPER_SEED")?.unwrap_or_else(|| fastrand::u64(..));
     let operations = setting("LOCKKEEPER_OPERATIONS")?.unwrap_or(OPERATIONS);
     println!("LOCKKEEPER_SEED={seed} LOCKKEEPER_OPERATIONS={operations}");
-    let servers = Servers::start(servers::NEVER)?;
-    let mut world = Lockstep::new(&servers, SESSIONS);
+    compare(&Servers::start(servers::NEVER)?, seed, operations)
+}
+
+#[test]
+fn tls_and_certificates_are_taken_alike() -> Result<()> {
+    if !peers::ready("differential: TLS", &[Peer::ZooKeeper]) {
+        return Ok(());
+    }
+    let seed = setting("LOCKKEEPER_SEED")?.unwrap_or_else(|| fastrand::u64(..));
+    println!("LOCKKEEPER_SEED={seed}");
+    let certificates = Certificates::new()?;
+    let servers = Servers::start_with_tls(&certificates)?;
+    encrypted::run(&servers, &certificates)?;
+    compare(&servers, seed, ENCRYPTED_OPERATIONS)
+}
+
+/// Random operations on both.
+fn compare(servers: &Servers, seed: u64, operations: u64) -> Result<()> {
+    let mut world = Lockstep::new(servers, SESSIONS);
     let mut generator = Generator::new(seed, SESSIONS, servers.version());
     let mut last = VecDeque::with_capacity(SHOWN);
     let since = Instant::now();

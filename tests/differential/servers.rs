@@ -1,13 +1,16 @@
-//! A fresh ZooKeeper and a fresh engine, set up alike.
+//! A fresh ZooKeeper and a fresh engine, set up alike, without TLS or with.
 
-use std::net::SocketAddr;
-use std::time::Duration;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
-use lockkeeper_engine::Engine;
+use anyhow::{Result, ensure};
+use lockkeeper_engine::{Builder, ClientCertificates, Engine, Tls, read_pem};
 use lockkeeper_testkit::zookeeper::{self, ZooKeeper};
 use tokio::runtime::Runtime;
 
+use crate::certificates::{Certificates, Credentials};
+use crate::connection::PATIENCE;
 use crate::known::Version;
 use crate::view::Base;
 
@@ -16,6 +19,10 @@ const LONGEST_SESSION: Duration = Duration::from_secs(60);
 /// For runs in which nothing may be reaped: that goes by time, so it would come between different
 /// operations on each.
 pub(crate) const NEVER: Duration = Duration::from_secs(1_000_000);
+
+/// Where ZooKeeper speaks TLS. An address that no client of others has: the port has to stay free until
+/// ZooKeeper takes it.
+const SECURE_HOST: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 77);
 
 /// A user who may do everything, and what a server is told about it.
 pub(crate) const SUPER: &str = "super:test";
@@ -27,6 +34,8 @@ pub(crate) struct Servers {
     /// Where the engine's transactions begin.
     engine_base: Base,
     version: Version,
+    /// With TLS: where ZooKeeper speaks it, and as whom clients come.
+    tls: Option<(SocketAddr, Vec<Credentials>)>,
     // After what may still want it for its end.
     _runtime: Runtime,
 }
@@ -34,8 +43,17 @@ pub(crate) struct Servers {
 impl Servers {
     /// Both look for containers and TTL nodes at this interval.
     pub(crate) fn start(reaping: Duration) -> Result<Self> {
+        Self::start_with(reaping, None)
+    }
+
+    /// Both speak TLS, and ask for certificates without insisting on them.
+    pub(crate) fn start_with_tls(certificates: &Certificates) -> Result<Self> {
+        Self::start_with(NEVER, Some(certificates))
+    }
+
+    fn start_with(reaping: Duration, certificates: Option<&Certificates>) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let zookeeper = zookeeper::Config::new()
+        let mut zookeeper = zookeeper::Config::new()
             .tick(TICK)
             .extended_types()
             .jvm_argument("-Dzookeeper.enforceQuota=true")
@@ -46,19 +64,30 @@ impl Servers {
             .jvm_argument("-Dzookeeper.forceSync=no")
             .jvm_argument("-Dorg.slf4j.simpleLogger.defaultLogLevel=error")
             .jvm_argument(&format!("-Dznode.container.checkIntervalMs={}", reaping.as_millis()));
+        let mut tls = None;
+        if let Some(certificates) = certificates {
+            let address = TcpListener::bind((SECURE_HOST, 0))?.local_addr()?;
+            zookeeper = zookeeper_with_tls(zookeeper, address, certificates);
+            tls = Some((address, certificates.clients()?));
+        }
         let zookeeper = runtime.block_on(zookeeper.standalone())?;
+        if let Some((address, _)) = tls {
+            wait_for(address)?;
+        }
         let version = runtime.block_on(version(&zookeeper))?;
-        let engine = Engine::builder()
+        let mut engine = Engine::builder()
             .tick(TICK)
             .max_session_timeout(LONGEST_SESSION)
             .allow_ttl_nodes()
             .enforce_quotas()
             .super_digest(SUPER_DIGEST)
             .reap_interval(reaping);
+        if let Some(certificates) = certificates {
+            engine = engine_with_tls(engine, certificates)?;
+        }
         let engine = runtime.block_on(engine.start())?;
-        engine.addr().context("the engine listens nowhere")?;
         let engine_base = Base(engine.stats().last_zxid);
-        Ok(Self { zookeeper, engine, engine_base, version, _runtime: runtime })
+        Ok(Self { zookeeper, engine, engine_base, version, tls, _runtime: runtime })
     }
 
     pub(crate) fn version(&self) -> Version {
@@ -70,12 +99,56 @@ impl Servers {
     }
 
     pub(crate) fn zookeeper(&self) -> SocketAddr {
-        self.zookeeper.connect_string().parse().expect("an address of this machine")
+        match self.tls {
+            None => self.zookeeper.connect_string().parse().expect("an address of this machine"),
+            Some((address, _)) => address,
+        }
     }
 
     pub(crate) fn engine(&self) -> SocketAddr {
-        self.engine.addr().expect("checked at the start")
+        let address = self.engine.addr().or_else(|| self.engine.tls_addrs().first().copied());
+        address.expect("an engine without a Unix socket listens on TCP")
     }
+
+    /// Those of the clients, one after the other; none without TLS.
+    pub(crate) fn credentials(&self) -> &[Credentials] {
+        self.tls.as_ref().map_or(&[], |(_, credentials)| credentials)
+    }
+}
+
+/// ZooKeeper opens its secure port after the other one.
+fn wait_for(address: SocketAddr) -> Result<()> {
+    let since = Instant::now();
+    while let Err(error) = TcpStream::connect(address) {
+        ensure!(since.elapsed() < PATIENCE, "ZooKeeper's secure port: {error}");
+        sleep(Duration::from_millis(10));
+    }
+    Ok(())
+}
+
+fn zookeeper_with_tls(
+    config: zookeeper::Config,
+    address: SocketAddr,
+    certificates: &Certificates,
+) -> zookeeper::Config {
+    let package = "org.apache.zookeeper.server";
+    config
+        .setting("secureClientPort", &address.port().to_string())
+        .setting("secureClientPortAddress", &address.ip().to_string())
+        .setting("ssl.keyStore.location", &certificates.key_store().display().to_string())
+        .setting("ssl.keyStore.type", "PEM")
+        .setting("ssl.trustStore.location", &certificates.trust_store().display().to_string())
+        .setting("ssl.trustStore.type", "PEM")
+        .setting("ssl.clientAuth", "want")
+        .setting("serverCnxnFactory", &format!("{package}.NettyServerCnxnFactory"))
+        .setting("authProvider.x509", &format!("{package}.auth.X509AuthenticationProvider"))
+}
+
+fn engine_with_tls(engine: Builder, certificates: &Certificates) -> Result<Builder> {
+    let (both, roots) =
+        (read_pem(certificates.key_store())?, read_pem(certificates.trust_store())?);
+    let tls = Tls::with_client_roots(&both, &both, &roots, ClientCertificates::Optional)?;
+    Ok(engine.listen_tls((Ipv4Addr::LOCALHOST, 0).into(), tls))
 }
 
 async fn version(zookeeper: &ZooKeeper) -> Result<Version> {

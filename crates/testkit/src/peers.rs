@@ -36,13 +36,18 @@ pub(crate) const SYSTEM_PYTHON: &str = "/usr/bin/python3";
 const JARS: &str = "/usr/share/java";
 
 // Debian's jars name the rest of their class path in their manifests.
-const ZOOKEEPER_JARS: &[&str] = &["zookeeper.jar", "slf4j-simple.jar"];
+// Those of Netty are missing in the class path that Debian's `zookeeper.jar` has for itself, and TLS
+// needs them.
+const ZOOKEEPER_JARS: &[&str] =
+    &["zookeeper.jar", "slf4j-simple.jar", "netty-codec.jar", "netty-resolver.jar"];
 const CURATOR_JARS: &[&str] = &[
     "curator-recipes.jar",
     "curator-framework.jar",
     "curator-client.jar",
     "zookeeper.jar",
     "slf4j-simple.jar",
+    "netty-codec.jar",
+    "netty-resolver.jar",
 ];
 
 /// It comes with the library itself.
