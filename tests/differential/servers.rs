@@ -1,16 +1,14 @@
 //! A fresh ZooKeeper and a fresh engine, set up alike, without TLS or with.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use lockkeeper_engine::{Builder, ClientCertificates, Engine, Tls, read_pem};
 use lockkeeper_testkit::zookeeper::{self, ZooKeeper};
 use tokio::runtime::Runtime;
 
 use crate::certificates::{Certificates, Credentials};
-use crate::connection::PATIENCE;
 use crate::known::Version;
 use crate::view::Base;
 
@@ -19,10 +17,6 @@ const LONGEST_SESSION: Duration = Duration::from_secs(60);
 /// For runs in which nothing may be reaped: that goes by time, so it would come between different
 /// operations on each.
 pub(crate) const NEVER: Duration = Duration::from_secs(1_000_000);
-
-/// Where ZooKeeper speaks TLS. An address that no client of others has: the port has to stay free until
-/// ZooKeeper takes it.
-const SECURE_HOST: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 77);
 
 /// A user who may do everything, and what a server is told about it.
 pub(crate) const SUPER: &str = "super:test";
@@ -66,13 +60,14 @@ impl Servers {
             .jvm_argument(&format!("-Dznode.container.checkIntervalMs={}", reaping.as_millis()));
         let mut tls = None;
         if let Some(certificates) = certificates {
-            let address = TcpListener::bind((SECURE_HOST, 0))?.local_addr()?;
-            zookeeper = zookeeper_with_tls(zookeeper, address, certificates);
+            let address = zookeeper::secure_address()?;
+            let (key_store, trust_store) = (certificates.key_store(), certificates.trust_store());
+            zookeeper = zookeeper.secure(address, &key_store, &trust_store);
             tls = Some((address, certificates.clients()?));
         }
         let zookeeper = runtime.block_on(zookeeper.standalone())?;
         if let Some((address, _)) = tls {
-            wait_for(address)?;
+            zookeeper::wait_for_secure(address)?;
         }
         let version = runtime.block_on(version(&zookeeper))?;
         let mut engine = Engine::builder()
@@ -114,34 +109,6 @@ impl Servers {
     pub(crate) fn credentials(&self) -> &[Credentials] {
         self.tls.as_ref().map_or(&[], |(_, credentials)| credentials)
     }
-}
-
-/// ZooKeeper opens its secure port after the other one.
-fn wait_for(address: SocketAddr) -> Result<()> {
-    let since = Instant::now();
-    while let Err(error) = TcpStream::connect(address) {
-        ensure!(since.elapsed() < PATIENCE, "ZooKeeper's secure port: {error}");
-        sleep(Duration::from_millis(10));
-    }
-    Ok(())
-}
-
-fn zookeeper_with_tls(
-    config: zookeeper::Config,
-    address: SocketAddr,
-    certificates: &Certificates,
-) -> zookeeper::Config {
-    let package = "org.apache.zookeeper.server";
-    config
-        .setting("secureClientPort", &address.port().to_string())
-        .setting("secureClientPortAddress", &address.ip().to_string())
-        .setting("ssl.keyStore.location", &certificates.key_store().display().to_string())
-        .setting("ssl.keyStore.type", "PEM")
-        .setting("ssl.trustStore.location", &certificates.trust_store().display().to_string())
-        .setting("ssl.trustStore.type", "PEM")
-        .setting("ssl.clientAuth", "want")
-        .setting("serverCnxnFactory", &format!("{package}.NettyServerCnxnFactory"))
-        .setting("authProvider.x509", &format!("{package}.auth.X509AuthenticationProvider"))
 }
 
 fn engine_with_tls(engine: Builder, certificates: &Certificates) -> Result<Builder> {

@@ -8,11 +8,13 @@ mod chroot;
 mod config;
 mod ensemble;
 mod probe;
+mod secure;
 mod server;
 mod shared;
 
 pub use config::Config;
 pub use ensemble::ZooKeeperEnsemble;
 pub use probe::{Probe, Ticket, View, complaints_in};
+pub use secure::{secure_address, wait_for_secure};
 pub use server::{Mode, ZooKeeper};
 pub use shared::{shared, shared_chroot};
