@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
+use lockkeeper_testkit::peers::{self, Peer};
 use lockkeeper_testkit::process::Process;
 use rustix::process::Signal;
 
@@ -156,15 +157,83 @@ async fn a_key_that_everyone_may_read_is_told() -> Result<()> {
     eventually("it says so", || Ok(server.stderr().contains(line)))
 }
 
+/// The engine says that it does not speak TLS, so the command does not try until its patience is over.
+#[tokio::test]
+async fn a_plain_port_is_told_from_a_server_that_is_just_starting() -> Result<()> {
+    let home = Home::new()?;
+    certificates(&home, "")?;
+    let (_server, address) =
+        crate::serve::served(&home, "plain", "--listen 127.0.0.1:0 --durability memory").await?;
+    let asked = format!("--connect tls://{address} --tls-ca ca.pem --connect-timeout 10m ls");
+    home.ends(&asked)?.complains(75, &[&address, "TLS"]);
+    Ok(())
+}
+
+/// K3: the advice for a store of Java has to work as it is printed.
+#[tokio::test]
+async fn k3_the_commands_for_javas_stores_work_as_printed() -> Result<()> {
+    let home = Home::new()?;
+    if !peers::ready("command: Java's key stores", &[Peer::ZooKeeper]) {
+        return Ok(());
+    }
+    certificates(&home, "")?;
+    // A name that ends in .p12 is taken for PKCS12, any other for JKS.
+    let export = "pkcs12 -export -in server.pem -inkey server.key -passout pass:secret7";
+    openssl(&home, &format!("{export} -out server.p12"))?;
+    let passwords = "-srcstorepass secret7 -deststorepass secret7";
+    let arguments = format!(
+        "-importkeystore -srckeystore server.p12 -destkeystore server.jks -deststoretype JKS {passwords}"
+    );
+    run(&home, "keytool", &arguments, "")?;
+    let roots = "-importcert -noprompt -alias root -file ca.pem -keystore roots.jks -storetype JKS";
+    run(&home, "keytool", &format!("{roots} -storepass secret7"), "")?;
+
+    let folder = home.folder().display();
+    for (keys, trust) in [("server.jks", "roots.jks"), ("server.p12", "ca.pem")] {
+        let text = format!(
+            "dataDir=zk-{keys}\nsecureClientPort=0\nsecureClientPortAddress=127.0.0.1\n\
+             ssl.keyStore.location={folder}/{keys}\nssl.trustStore.location={folder}/{trust}\n"
+        );
+        let text = convert(&home, text, keys)?;
+        let text = if trust == "ca.pem" { text } else { convert(&home, text, trust)? };
+        fs::write(home.folder().join("zoo.cfg"), text)?;
+        let serve = home.command("serve --config zoo.cfg");
+        let (_server, connect) = started(&home, keys, &serve)?;
+        let known = "--tls-ca ca.pem --tls-cert client.pem --tls-key client.key";
+        home.ends(&format!("{connect} {known} run l -- true"))?.is_fine();
+    }
+    Ok(())
+}
+
+/// Does what the refusal of a store says, and gives the configuration with the file that this made.
+fn convert(home: &Home, text: String, store: &str) -> Result<String> {
+    fs::write(home.folder().join("zoo.cfg"), &text)?;
+    let refusal = home.ends("serve --config zoo.cfg")?;
+    refusal.complains(78, &[store, "make one: "]);
+    let (_, commands) = refusal.stderr.trim_end().split_once("make one: ").context("no command")?;
+    for command in commands.split(" && ") {
+        let (program, arguments) = command.split_once(' ').context("no arguments")?;
+        // Each asks for a password, or two and then the old one.
+        run(home, program, arguments, "secret7\nsecret7\nsecret7\n")?;
+    }
+    let (_, made) = commands.rsplit_once(' ').context("no file")?;
+    Ok(text.replace(&format!("{}/{store}", home.folder().display()), made))
+}
+
 /// A server, and the option that names it.
 fn served(home: &Home) -> Result<(Process, String)> {
     certificates(home, "")?;
-    let server = Process::spawn("server", &home.command(SERVE), home.folder())?;
+    started(home, "server", &home.command(SERVE))
+}
+
+fn started(home: &Home, name: &str, command: &Command) -> Result<(Process, String)> {
+    let mut server = Process::spawn(name, command, home.folder())?;
     let mut address = None;
     eventually("the server is ready", || {
         let log = server.stderr();
         let word = log.split_once("--connect ").and_then(|(_, rest)| rest.split_once(' '));
         address = word.map(|(address, _)| address.to_owned());
+        ensure!(server.status()?.is_none(), "{}", server.tail());
         Ok(address.is_some())
     })?;
     let connect = format!("--connect {}", address.context("no address")?);
@@ -196,9 +265,18 @@ fn certificates(home: &Home, prefix: &str) -> Result<()> {
 }
 
 fn openssl(home: &Home, arguments: &str) -> Result<()> {
-    let mut command = Command::new("openssl");
-    command.args(arguments.split_whitespace()).current_dir(home.folder());
-    let output = command.output().context("cannot start openssl")?;
-    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    run(home, "openssl", arguments, "")
+}
+
+/// Runs a program to its end, which reads this from its standard input: there is no terminal.
+fn run(home: &Home, program: &str, arguments: &str, input: &str) -> Result<()> {
+    let mut command = Command::new("setsid");
+    command.args(["--wait", program]).args(arguments.split_whitespace());
+    let file = home.folder().join("input");
+    fs::write(&file, input)?;
+    command.current_dir(home.folder()).stdin(fs::File::open(&file)?);
+    let output = command.output().with_context(|| format!("cannot start {program}"))?;
+    let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{program} {arguments}: {said}");
     Ok(())
 }

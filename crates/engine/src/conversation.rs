@@ -24,6 +24,9 @@ use crate::words;
 
 /// The largest handshake, in bytes: far above any real one (45), far below what would hurt.
 const MAX_HANDSHAKE: usize = 4 * 1024;
+/// How a client begins that speaks TLS, of whatever version: the type of the record, and the first half
+/// of its version.
+const TLS_HANDSHAKE: [u8; 2] = [0x16, 0x03];
 /// How much room a read gets at first and at most, in bytes.
 const SMALL_READ: usize = 2 * 1024;
 const LARGE_READ: usize = 64 * 1024;
@@ -76,6 +79,8 @@ enum Ended {
 enum Opening {
     Handshake(Bytes),
     Word([u8; 4]),
+    /// The hello of a client that wants TLS, where there is none.
+    Tls,
 }
 
 /// Serves one connection from its first byte to its last.
@@ -99,6 +104,10 @@ pub(crate) async fn converse(hub: Arc<Hub>, peer: Peer, accepted: Accepted, seat
     let ended = match open(&hub, &mut reader, deadline).await {
         Ok(Opening::Handshake(frame)) => serve(&hub, &mut reader, &connection, frame).await,
         Ok(Opening::Word(word)) => answer_word(&hub, &connection, word).await,
+        Ok(Opening::Tls) => {
+            refuse_tls(&hub, &connection);
+            Ok(())
+        }
         Err(ended) => Err(ended),
     };
     if let Err(ended) = ended {
@@ -145,6 +154,15 @@ async fn answer_word(hub: &Hub, connection: &Connection, word: [u8; 4]) -> Resul
     connection.push_last(answer.as_bytes());
     connection.flush();
     Ok(())
+}
+
+/// Says in the clear that this is no TLS, which every TLS library reports at once. Whoever sees no more
+/// than an end takes the engine for one that is just starting, and tries again.
+fn refuse_tls(hub: &Hub, connection: &Connection) {
+    let what = "connection closed: a client wants TLS, which is not spoken at this address";
+    hub.complaints.warn("TLS at a plain port", Some(connection.peer), &what);
+    connection.push_last(b"this port does not speak TLS\n");
+    connection.flush();
 }
 
 /// Hands frames to the tree until either side ends the connection.
@@ -283,6 +301,10 @@ impl Reader {
                 && word.iter().all(u8::is_ascii_alphabetic)
             {
                 return Ok(Opening::Word(word));
+            }
+            // As a length it would be far over the limit.
+            if self.buffer.starts_with(&TLS_HANDSHAKE) {
+                return Ok(Opening::Tls);
             }
             if let Some(frame) = split_frame(&mut self.buffer, MAX_HANDSHAKE)? {
                 return Ok(Opening::Handshake(frame));

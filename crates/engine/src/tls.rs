@@ -17,7 +17,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
-use tokio_rustls::rustls::{RootCertStore, ServerConfig, ServerConnection, crypto};
+use tokio_rustls::rustls::{Error, RootCertStore, ServerConfig, ServerConnection, crypto};
 
 use crate::x509;
 
@@ -139,7 +139,8 @@ impl Tls {
 
     /// The handshake with a client that has just connected.
     pub(crate) async fn accept(&self, stream: TcpStream) -> io::Result<Secured> {
-        let stream = TlsAcceptor::from(self.config.clone()).accept(stream).await?;
+        let stream =
+            TlsAcceptor::from(self.config.clone()).accept(stream).await.map_err(plainly)?;
         let (stream, mut connection) = stream.into_inner();
         connection.set_buffer_limit(Some(MAX_ENCRYPTED));
         let certificates = connection.peer_certificates().unwrap_or_default();
@@ -151,6 +152,17 @@ impl Tls {
             outlet: TlsOutlet { half: write, state },
             subject,
         })
+    }
+}
+
+/// Says it in words if the client speaks something else.
+fn plainly(error: io::Error) -> io::Error {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
+    match inner {
+        Some(Error::InvalidMessage(_)) => {
+            io::Error::new(error.kind(), "the client does not speak TLS, as this port does")
+        }
+        _ => error,
     }
 }
 

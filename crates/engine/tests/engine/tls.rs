@@ -10,9 +10,12 @@ use lockkeeper_engine::{ClientCertificates, Engine, Tls};
 use lockkeeper_wire::{Acl, CreateMode, CreateRequest, Permissions, Request};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use tokio_rustls::rustls::pki_types::{PrivateKeyDer, ServerName};
-use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned, crypto};
+use tokio_rustls::rustls::{
+    ClientConfig, ClientConnection, Error as TlsFault, RootCertStore, StreamOwned, crypto,
+};
 
 use crate::client::{Client, Stream, create, create_with, eventually, get_data, word};
+use crate::log::Log;
 
 const LONG: Duration = Duration::from_secs(30);
 
@@ -276,4 +279,35 @@ async fn u10_new_certificates_are_for_new_connections() {
 fn a_file_without_an_end_is_no_pem_file() {
     let error = lockkeeper_engine::read_pem("/dev/zero").unwrap_err();
     assert!(error.to_string().contains("longer than 16 MiB"), "{error}");
+}
+
+/// F15: a client that spoke TLS at a port without it was closed without a word, as by an engine that is
+/// just starting, so it tried again until its patience was over.
+#[tokio::test]
+async fn f15_tls_at_a_plain_port_is_told_at_once() {
+    let log = Log::default();
+    let _here = tracing::subscriber::set_default(log.clone());
+    let engine = Engine::builder().start().await.unwrap();
+    let name = ServerName::try_from("localhost").unwrap();
+    let config = Arc::new(Authority::new().client(None));
+    let mut connection = ClientConnection::new(config, name).unwrap();
+    let mut stream = TcpStream::connect(engine.addr().unwrap()).unwrap();
+    let error = connection.complete_io(&mut stream).unwrap_err();
+    let error = error.get_ref().and_then(|inner| inner.downcast_ref());
+    assert!(matches!(error, Some(TlsFault::InvalidMessage(_))), "{error:?}");
+    assert_eq!(log.lines_with("a client wants TLS, which is not spoken at this address"), 1);
+}
+
+/// The other way round.
+#[tokio::test]
+async fn a_client_without_tls_at_a_port_with_it_is_in_the_log() {
+    let log = Log::default();
+    let _here = tracing::subscriber::set_default(log.clone());
+    let authority = Authority::new();
+    let engine = start(&authority, None).await;
+    let mut plain = Client::raw_to(&format!("127.0.0.1:{}", engine.tls_addrs()[0].port()));
+    plain.send_handshake(LONG);
+    plain.rest();
+    let line = "the client does not speak TLS, as this port does";
+    eventually("it is said", || log.lines_with(line) == 1);
 }
