@@ -16,7 +16,7 @@ use cargo_metadata::{Metadata, MetadataCommand, Package};
 use serde::Deserialize;
 
 use self::expression::is_allowed;
-use crate::test::command;
+use crate::cargo::command;
 
 /// Names a directory with a clone of <https://github.com/RustSec/advisory-db>.
 const DATABASE: &str = "LOCKKEEPER_ADVISORY_DB";
