@@ -15,6 +15,7 @@ mod look;
 mod lost;
 mod machine;
 mod one_machine;
+mod page;
 mod planted;
 mod restore;
 mod run;

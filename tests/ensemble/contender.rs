@@ -10,9 +10,8 @@ use lockkeeper::{
     MultiGuard, MultiLock, Mutex, MutexGuard, RwLock, RwLockWriteGuard, Semaphore, SemaphoreGuard,
     SemaphoreLayout, SessionId, State, ZnodePath,
 };
-use lockkeeper_testkit::clock;
+use lockkeeper_testkit::clock::{self, LeaseClock};
 use lockkeeper_testkit::history::Share;
-use rustix::time::{ClockId, clock_gettime};
 use tokio::time::sleep;
 
 use crate::locks::{Kind, PERMITS, register, share_word};
@@ -41,7 +40,7 @@ pub(crate) async fn run(arguments: &[String]) -> Result<()> {
         .server_tick(milliseconds(tick_ms)?);
     let mut random = fastrand::Rng::with_seed(seed.parse().context("SEED")?);
     let folder = PathBuf::from(folder);
-    let clocks = Clocks::compare();
+    let clocks = LeaseClock::compare();
     // One session for all locks, which always has something to say; or one for each, in which a
     // holder is silent but for its heartbeats.
     let shares = random.u8(0..4) == 0;
@@ -99,32 +98,6 @@ async fn tell_sessions(client: Client, pen: Pen) {
         if status.changed().await.is_err() {
             return;
         }
-    }
-}
-
-/// How far the clock of leases is ahead of the one that all programs share. Both run at the same
-/// rate; only a suspended machine moves them apart.
-#[derive(Clone, Copy)]
-struct Clocks {
-    ahead: Duration,
-}
-
-impl Clocks {
-    fn compare() -> Self {
-        let ahead = || {
-            let before = clock::now();
-            let now = clock_gettime(ClockId::Boottime);
-            let now = Duration::new(now.tv_sec.cast_unsigned(), now.tv_nsec as u32);
-            (clock::now() - before, now.saturating_sub(before))
-        };
-        // The one that was interrupted least.
-        let (_, ahead) = (0..100).map(|_| ahead()).min().expect("there are some");
-        Self { ahead }
-    }
-
-    /// When that is, by the clock that all share.
-    fn shared(self, instant: Instant) -> Duration {
-        instant.since_start().saturating_sub(self.ahead)
     }
 }
 
@@ -228,7 +201,7 @@ struct Worker {
     lock: Lock,
     folder: PathBuf,
     random: fastrand::Rng,
-    clocks: Clocks,
+    clocks: LeaseClock,
 }
 
 impl Worker {

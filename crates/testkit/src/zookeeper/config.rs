@@ -94,6 +94,16 @@ impl Config {
         ZooKeeperEnsemble::start_with(&self, size).await
     }
 
+    /// Writes down what `size` servers need, and starts none:
+    /// [`ZooKeeperEnsemble::restart_all`] does.
+    ///
+    /// # Errors
+    ///
+    /// The files cannot be written.
+    pub fn unstarted_ensemble(self, size: usize) -> Result<ZooKeeperEnsemble> {
+        ZooKeeperEnsemble::prepare(&self, size)
+    }
+
     /// Starts one server on each of these hosts and waits until all of them serve.
     ///
     /// # Errors

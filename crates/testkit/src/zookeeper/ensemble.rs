@@ -36,7 +36,8 @@ impl ZooKeeperEnsemble {
         let mut tries = 0;
         loop {
             tries += 1;
-            let mut ensemble = Self::launch(config, size)?;
+            let mut ensemble = Self::prepare(config, size)?;
+            ensemble.launch()?;
             match ensemble.serves().await {
                 Err(error) if ensemble.lost_a_port() && tries < TRIES => drop(error),
                 result => return result.map(|()| ensemble),
@@ -52,11 +53,12 @@ impl ZooKeeperEnsemble {
             host: Some(host.clone()),
         });
         let mut ensemble = Self::seat(config, &seats.collect::<Vec<_>>())?;
+        ensemble.launch()?;
         ensemble.serves().await?;
         Ok(ensemble)
     }
 
-    fn launch(config: &Config, size: usize) -> Result<Self> {
+    pub(super) fn prepare(config: &Config, size: usize) -> Result<Self> {
         let address = Ipv4Addr::LOCALHOST;
         let triples = free_port_triples(size)?;
         let seats = triples.into_iter().map(|[client, quorum, election]| Seat {
@@ -78,10 +80,37 @@ impl ZooKeeperEnsemble {
                 server.put_on(host);
             }
             fs::write(server.folder().join("data/myid"), format!("{id}\n"))?;
-            server.launch()?;
             servers.push(server);
         }
         Ok(Self { servers, _folder: folder })
+    }
+
+    fn launch(&mut self) -> Result<()> {
+        self.servers.iter_mut().try_for_each(ZooKeeper::launch)
+    }
+
+    /// Starts all servers with the configuration that they have in their folders now, after a kill
+    /// if they still run, and waits until all of them serve.
+    ///
+    /// # Errors
+    ///
+    /// They do not serve within half a minute. The error shows the end of a log.
+    pub async fn restart_all(&mut self) -> Result<()> {
+        for server in &mut self.servers {
+            server.read_client_port()?;
+            server.begin_restart()?;
+        }
+        for server in &mut self.servers {
+            if server.serves().await.is_err() && server.lost_its_port() {
+                server.restart().await?;
+            }
+        }
+        self.serves().await
+    }
+
+    /// Ends all servers with SIGKILL. Their data stays.
+    pub fn kill_all(&mut self) {
+        self.servers.iter_mut().for_each(ZooKeeper::kill);
     }
 
     /// Waits until every server serves.

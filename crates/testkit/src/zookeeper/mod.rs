@@ -16,5 +16,5 @@ pub use config::Config;
 pub use ensemble::ZooKeeperEnsemble;
 pub use probe::{Probe, Ticket, View, complaints_in};
 pub use secure::{secure_address, wait_for_secure};
-pub use server::{Mode, ZooKeeper};
+pub use server::{Mode, ZooKeeper, free_ports};
 pub use shared::{shared, shared_chroot};

@@ -99,6 +99,15 @@ impl ZooKeeper {
         })
     }
 
+    /// Takes over the port for clients from its configuration, which somebody may have edited.
+    pub(super) fn read_client_port(&mut self) -> Result<()> {
+        let text = fs::read_to_string(self.folder.join("zoo.cfg"))?;
+        let port = text.lines().find_map(|line| line.strip_prefix("clientPort="));
+        let port = port.context("a zoo.cfg without clientPort")?.parse()?;
+        self.address.set_port(port);
+        Ok(())
+    }
+
     pub(super) fn put_on(&mut self, host: &Host) {
         self.host = Some(host.clone());
     }
@@ -298,8 +307,13 @@ impl ZooKeeper {
     }
 }
 
-/// Ports that were free a moment ago. All are bound before any is given back, so that they differ.
-pub(super) fn free_ports<const N: usize>() -> io::Result<[u16; N]> {
+/// Ports of the loopback address that were free a moment ago. All are bound before any is given
+/// back, so that they differ.
+///
+/// # Errors
+///
+/// No port is free.
+pub fn free_ports<const N: usize>() -> io::Result<[u16; N]> {
     let mut listeners = Vec::with_capacity(N);
     let mut ports = [0; N];
     for port in &mut ports {
