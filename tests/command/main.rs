@@ -8,6 +8,7 @@ mod demo;
 mod doctor;
 mod engine;
 mod figures;
+mod growing;
 mod guide;
 mod killed;
 mod kinds;
