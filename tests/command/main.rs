@@ -7,6 +7,7 @@ mod bench;
 mod demo;
 mod doctor;
 mod engine;
+mod faulty;
 mod figures;
 mod growing;
 mod guide;

@@ -14,7 +14,11 @@ use crate::support::{Home, LIMIT, eventually};
 /// A server, and what clients connect to.
 pub(crate) async fn served(home: &Home, name: &str, options: &str) -> Result<(Process, String)> {
     let command = home.command(&format!("serve {options}"));
-    let mut server = Process::spawn(name, &command, home.folder())?;
+    is_up(Process::spawn(name, &command, home.folder())?)
+}
+
+/// Waits until it can be connected to, and tells where.
+pub(crate) fn is_up(mut server: Process) -> Result<(Process, String)> {
     let mut address = None;
     eventually("the server is ready", || {
         let log = server.stderr();

@@ -167,7 +167,7 @@ pub(super) fn tokens(service: &Service) -> String {
 pub(super) fn findings(service: &Service) -> Vec<Finding> {
     let mut found = Vec::new();
     for server in &service.servers {
-        of_server(server, &mut found);
+        of_server(server, service.timing, &mut found);
     }
     of_versions(service, &mut found);
     of_leases(service, &mut found);
@@ -185,7 +185,7 @@ fn note(found: &mut Vec<Finding>, text: String) {
     found.push(Finding { level: Level::Note, text });
 }
 
-fn of_server(server: &Server, found: &mut Vec<Finding>) {
+fn of_server(server: &Server, timing: Timing, found: &mut Vec<Finding>) {
     let name = &server.name;
     let answer = match &server.answer {
         Ok(answer) => answer,
@@ -196,10 +196,25 @@ fn of_server(server: &Server, found: &mut Vec<Finding>) {
                     contends for other locks; name the servers of one ensemble";
         fault(found, format!("{name} {text}"));
     }
-    if let Some(times @ 1..) = answer.digest_mismatches {
-        let text = "other data than its leader's (zk_digest_mismatches_count); stop it, delete its \
-                    data, and let it copy that of the others";
-        fault(found, format!("{name} had {times} times {text}"));
+    let (quickest, allowed) = (answer.round_trip, timing.slowest_answer());
+    if quickest > allowed {
+        let text = "locks are kept if none takes more than";
+        let advice = "use a longer session timeout, or leave this server out";
+        let (quickest, allowed) = (milliseconds(quickest), milliseconds(allowed));
+        fault(found, format!("{name} takes {quickest} to answer; {text} {allowed}: {advice}"));
+    }
+    match answer.digest_mismatches {
+        Some(times @ 1..) => {
+            let text = "other data than its leader's (zk_digest_mismatches_count); stop it, delete \
+                        its data, and let it copy that of the others";
+            fault(found, format!("{name} had {times} times {text}"));
+        }
+        None if is_member(answer) => {
+            let text = "does not tell whether it had other data than its leader's; let it answer \
+                        mntr (4lw.commands.whitelist)";
+            note(found, format!("{name} {text}"));
+        }
+        _ => {}
     }
 }
 
@@ -419,6 +434,9 @@ mod tests {
             service.servers[1].answer = Err("refused".to_owned());
         });
         finds("other locks", |service| answer(service).same_service = Some(false));
+        finds("b:2181 takes 2500.0 ms to answer", |service| {
+            answer(service).round_trip = Duration::from_millis(2_500);
+        });
         finds("had 2 times", |service| answer(service).digest_mismatches = Some(2));
         finds("oldest supported", |service| *answer(service) = member("3.4.14-x", "follower"));
         finds("ZOOKEEPER-4394", |service| *answer(service) = member("3.8.0-x", "follower"));
@@ -439,10 +457,18 @@ mod tests {
         service.access = Access { shows_credentials: false, creates_open: true };
         service.skew = Some(Duration::from_secs(5));
         service.shortest = Some(Duration::from_secs(2));
+        answer(&mut service).digest_mismatches = None;
+        service.servers.swap(0, 1);
         service.servers.truncate(1);
         assert_eq!(faults(&service), [""; 0]);
         let notes = findings(&service);
-        for part in ["no credentials", "differs from ours by 5 s", "tick is 1 s", "one server"] {
+        for part in [
+            "does not tell whether",
+            "no credentials",
+            "differs from ours by 5 s",
+            "tick is 1 s",
+            "one server",
+        ] {
             assert!(notes.iter().any(|note| note.text.contains(part)), "{part:?}: {notes:?}");
         }
     }
