@@ -16,7 +16,7 @@ const STEADY: ClockId = ClockId::Monotonic;
 
 /// What time it is, on both clocks.
 pub(crate) fn now() -> Now {
-    Now { monotonic: steady(), unix_ms: wall_ms() }
+    Now { monotonic: steady(), unix_ms: wall(Duration::as_millis) }
 }
 
 /// How long it is until a moment of the monotonic clock; `None` when it has come.
@@ -29,7 +29,8 @@ pub(crate) fn left_until(moment: Duration) -> Option<Duration> {
 /// million transactions a second on average, or the clock was set back. It stays below 2^53, which
 /// programs that read numbers as floating point need, until the year 2311.
 pub(crate) fn zxid() -> Zxid {
-    zxid_at(wall_ms().saturating_mul(1_000))
+    // Not by whole milliseconds: one engine may be over, and the next one begin, within one of them.
+    zxid_at(wall(Duration::as_micros))
 }
 
 /// The same for a directory that is restored. Two epochs ahead, as a directory that began at the clock
@@ -49,10 +50,11 @@ fn steady() -> Duration {
     Duration::try_from(clock_gettime(STEADY)).unwrap_or_default()
 }
 
-/// A wall clock before 1970 or after the year 292 million counts as the nearest of the two.
-fn wall_ms() -> i64 {
+/// The time since 1970 in some unit. A wall clock before that, or so late that an `i64` cannot say it,
+/// counts as the nearest that can be said.
+fn wall(unit: fn(&Duration) -> u128) -> i64 {
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since_1970.as_millis()).unwrap_or(i64::MAX)
+    i64::try_from(unit(&since_1970)).unwrap_or(i64::MAX)
 }
 
 /// The operating system's cryptographic random source.
@@ -87,6 +89,14 @@ mod tests {
         assert_eq!(zxid_at(0), Zxid(0), "a clock that was never set");
         assert_eq!(zxid_at(i64::MAX), Zxid((1 << 53) - 1));
         assert!(zxid() > Zxid(20_000_000_000_000), "later than August 2026");
+    }
+
+    /// Symptom: of two engines in memory without a directory, one after the other within a
+    /// millisecond, the second one gave the tokens of the first one again.
+    #[test]
+    fn it_grows_within_a_millisecond() {
+        let parts: Vec<i64> = (0..1_000).map(|_| zxid().0 % 1_000).collect();
+        assert!(parts.iter().any(|part| *part != parts[0]), "{}", parts[0]);
     }
 
     #[test]

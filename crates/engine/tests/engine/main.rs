@@ -10,6 +10,7 @@ mod figures;
 mod frames;
 mod health;
 mod limits;
+mod lineage;
 mod log;
 mod monitor;
 mod protocol;

@@ -114,12 +114,18 @@ async fn a_plain_copy_can_be_restored_and_one_that_is_put_back_by_hand_is_notice
     place.restore("copy", "data").unwrap();
     let mut tokens = vec![place.token("data").await];
 
+    let engine = place.start("data").await;
+    let ticket = Client::connect(&engine, TIMEOUT).ticket();
+    engine.stop().await.unwrap();
     copy_by_hand(&place.path("data"), &place.path("older"));
     place.restore("copy", "data").unwrap();
     tokens.push(place.token("data").await);
     fs::remove_dir_all(place.path("data")).unwrap();
     fs::rename(place.path("older"), place.path("data")).unwrap();
-    tokens.push(place.token("data").await);
+    let engine = place.start("data").await;
+    let (_, answer) = Client::resume(&engine, &ticket, TIMEOUT);
+    assert_eq!(answer.timeout_ms, 0, "the sessions of the copy are over");
+    tokens.push(take_token(&engine));
     assert_grow(&tokens);
 }
 
