@@ -9,7 +9,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use lockkeeper_engine::{Builder, ClientCertificates, Durability, Engine, EngineError, StartError};
+use lockkeeper_engine::{
+    Builder, ClientCertificates, Durability, Engine, EngineError, Spin, StartError,
+};
 use rustix::termios::isatty;
 
 use self::certificates::TlsFiles;
@@ -49,6 +51,11 @@ pub(crate) struct Options {
     /// What a reply promises: sync (survives a power cut), os (survives kill -9) or memory
     #[arg(long, value_name = "sync|os|memory", default_value = "sync")]
     durability: Durability,
+
+    /// Whether threads poll for more requests before they sleep: faster answers on machines where
+    /// waking a thread is slow, for more processor time while busy
+    #[arg(long, value_name = "off|adaptive", default_value_t)]
+    spin: Spin,
 
     /// The unit of session expiry; sessions last 2 to 20 of these [default: 2s]
     #[arg(long, value_name = "DURATION", value_parser = names::some_time)]
@@ -248,7 +255,7 @@ fn builder(options: Options) -> Result<(Builder, Option<TlsFiles>), Failure> {
     }
     // What the file says comes first, so that the command line has the last word.
     let engine = Engine::builder().at_rest(allocator::give_back);
-    let mut builder = file.apply(engine.durability(options.durability));
+    let mut builder = file.apply(engine.durability(options.durability).spin(options.spin));
     builder = options.limits.apply(builder);
     builder = listen.into_iter().fold(builder, Builder::listen);
     let mut tls_files = None;

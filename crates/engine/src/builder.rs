@@ -15,7 +15,7 @@ use crate::rest::AtRest;
 use crate::tls::Tls;
 use crate::unix_socket::PRIVATE;
 use crate::words::Words;
-use crate::{Durability, StartError, startup};
+use crate::{Durability, Spin, StartError, startup};
 
 /// The settings of an engine that is about to start; see [`Engine::builder`].
 ///
@@ -31,6 +31,7 @@ pub struct Builder {
     allow_plaintext: bool,
     data_dir: Option<PathBuf>,
     durability: Option<Durability>,
+    spin: Spin,
     tick: Duration,
     min_session_timeout: Option<Duration>,
     max_session_timeout: Option<Duration>,
@@ -68,6 +69,7 @@ impl Default for Builder {
             allow_plaintext: false,
             data_dir: None,
             durability: None,
+            spin: Spin::default(),
             tick: Duration::from_secs(2),
             min_session_timeout: None,
             max_session_timeout: None,
@@ -142,6 +144,13 @@ impl Builder {
     /// [`Durability::Memory`] without.
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = Some(durability);
+        self
+    }
+
+    /// Whether the engine's threads poll for more work before they sleep, which takes processor time
+    /// and saves the time of waking them. Default: see [`Spin`].
+    pub fn spin(mut self, spin: Spin) -> Self {
+        self.spin = spin;
         self
     }
 
@@ -281,6 +290,7 @@ impl Builder {
             unix_socket_mode: self.unix_socket_mode,
             data_dir: self.data_dir,
             durability: self.durability.unwrap_or(default),
+            spin: self.spin,
             max_connections: self.max_connections,
             max_connections_per_address: self.max_connections_per_address,
             connection_rate: self.connection_rate,
@@ -333,6 +343,7 @@ pub(crate) struct Plan {
     pub(crate) unix_socket_mode: u32,
     pub(crate) data_dir: Option<PathBuf>,
     pub(crate) durability: Durability,
+    pub(crate) spin: Spin,
     pub(crate) max_connections: usize,
     pub(crate) max_connections_per_address: usize,
     pub(crate) connection_rate: u32,

@@ -5,9 +5,7 @@
 //! of a group is whatever arrived during the last sync: no timer decides it. The tree thread does
 //! by itself what takes less time than waking another thread and being woken by it: a commit that
 //! is no more than a copy into the operating system's memory, and one of a few requests if nothing
-//! waits before it and the disk is quick. What arrives meanwhile is the next group, as ever. While
-//! such commits follow each other closely, the commit thread looks out beside them, so that a
-//! processor is awake (`docs/decisions/0007-look-out-before-sleeping.md`).
+//! waits before it and the disk is quick. What arrives meanwhile is the next group, as ever.
 //!
 //! Replies leave in the order in which the tree made them, whatever connection they are for. So a
 //! read that saw an uncommitted write waits behind it, and so does a ping's reply, which names the
@@ -15,21 +13,18 @@
 //! never the engine expire their sessions (it reads all that has arrived before it ends any): both
 //! err on the safe side.
 
-mod series;
-
 use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use lockkeeper_tree::{Change, Changes, Output};
 use tokio::sync::Notify;
 
-use self::series::{LOOKOUT, Series};
 use crate::connection::Connection;
 use crate::metrics::Metrics;
 use crate::ops::OpCounts;
+use crate::spin::{Series, SpinPolicy};
 use crate::storage::{Batch as StorageBatch, Storage, Table};
 use crate::{Durability, StorageError};
 
@@ -104,9 +99,8 @@ pub(crate) struct Pipeline {
     durable: bool,
     /// Whether each commit is synced.
     syncs: bool,
-    /// Whether there is a processor for the commit thread beside the tree thread's.
-    has_processors: bool,
     series: Series,
+    spin: Arc<SpinPolicy>,
     disk: Mutex<Disk>,
     metrics: Arc<Metrics>,
 }
@@ -148,7 +142,12 @@ enum End {
 }
 
 impl Pipeline {
-    pub(crate) fn new(durability: Durability, storage: Storage, metrics: Arc<Metrics>) -> Self {
+    pub(crate) fn new(
+        durability: Durability,
+        storage: Storage,
+        metrics: Arc<Metrics>,
+        spin: Arc<SpinPolicy>,
+    ) -> Self {
         let disk =
             Disk { storage: Some(storage), writes: StorageBatch::default(), took: Duration::ZERO };
         Self {
@@ -161,8 +160,8 @@ impl Pipeline {
             timeouts: AtomicBool::new(false),
             durable: durability != Durability::Memory,
             syncs: durability == Durability::Sync,
-            has_processors: thread::available_parallelism().is_ok_and(|count| count.get() > 1),
-            series: Series::new(Instant::now()),
+            series: Series::new(Instant::now(), spin.for_commits()),
+            spin,
             metrics,
         }
     }
@@ -195,18 +194,7 @@ impl Pipeline {
             return false;
         }
         let fail = writes && mem::take(&mut state.fail_next);
-        let syncs = writes && self.syncs;
-        // Processors that sleep while the disk works have to be woken, by the disk and for the reply.
-        // In a series of commits the commit thread, looking out, keeps one awake.
-        let company = syncs
-            && self.series.begin(Instant::now())
-            && self.has_processors
-            && state.sleeping
-            && self.lock_disk().took < LOOKOUT;
         drop(state);
-        if company {
-            self.work.notify_one();
-        }
         let mut batches = [batch];
         if writes && let Err(e) = self.commit(&mut batches, fail) {
             self.lock().error = Some(e);
@@ -215,9 +203,6 @@ impl Pipeline {
         }
         let [batch] = batches;
         batch.release(&self.metrics);
-        if syncs {
-            self.series.mark(Instant::now());
-        }
         true
     }
 
@@ -354,12 +339,11 @@ impl Pipeline {
         self.work.notify_one();
     }
 
-    /// Waits for a moment without sleeping, until something is in the line. Any thread that has work
-    /// to do goes first.
+    /// Waits for a moment without sleeping, until something is in the line.
     fn look_out(&self) {
         while self.backlog.load(Ordering::Relaxed) == 0 && self.series.expects_more(Instant::now())
         {
-            thread::yield_now();
+            self.spin.polled();
         }
     }
 

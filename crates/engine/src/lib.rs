@@ -18,7 +18,7 @@
 //!   listener       accepts, within the limits of `admission`; `unix_socket` guards the file
 //!   conversation   a connection's task: bytes in, whole frames to the tree thread
 //!   tree_loop      the tree thread: owns the `Server` of lockkeeper-tree, and polls the sockets
-//!   askers         how soon the next request may come
+//!   spin           whether threads poll before they sleep, and for how long
 //!   commit         the commit thread: one durable step for all that waits, then the replies
 //!   connection     bytes out, from whichever thread has them; `socket` is what they go through
 //!   storage        the data directory    check, backup, control   ... looked at, and copied
@@ -40,7 +40,6 @@
 //! sent any more.
 
 mod admission;
-mod askers;
 mod backup;
 mod builder;
 mod check;
@@ -67,6 +66,7 @@ mod prometheus;
 mod rest;
 mod restore;
 mod socket;
+mod spin;
 mod startup;
 mod storage;
 mod succession;
@@ -88,6 +88,7 @@ pub use error::{EngineError, StartError};
 pub use lockkeeper_tree::Stats;
 pub use lockkeeper_wire::{SessionId, Zxid};
 pub use restore::{Existing, Restoration, RestoreFailure, raise_floor, restore};
+pub use spin::{Spin, UnknownSpin};
 pub use storage::{Durability, StorageError, UnknownDurability};
 #[cfg(feature = "tls")]
 pub use tls::{ClientCertificates, Tls, TlsError, read_pem};

@@ -19,7 +19,6 @@ use tokio::task::JoinSet;
 use tracing::Dispatch;
 
 use crate::admission::Admission;
-use crate::askers::Askers;
 use crate::builder::Plan;
 use crate::check::restore;
 use crate::claim::Claim;
@@ -33,6 +32,7 @@ use crate::metrics::Metrics;
 use crate::ops::OpCounts;
 use crate::pace::Pace;
 use crate::rest::Rest;
+use crate::spin::{Askers, SpinPolicy};
 use crate::storage::{Snapshots, Storage};
 use crate::succession::Succession;
 #[cfg(feature = "tls")]
@@ -193,7 +193,9 @@ impl Running {
         let (events, deliveries) = unbounded_channel();
         let metrics = Arc::new(Metrics::new());
         let snapshots = storage.snapshots();
-        let pipeline = Arc::new(Pipeline::new(plan.durability, storage, metrics.clone()));
+        let spin = Arc::new(SpinPolicy::new(plan.spin));
+        let pipeline = Pipeline::new(plan.durability, storage, metrics.clone(), spin.clone());
+        let pipeline = Arc::new(pipeline);
         spawn_commit(pipeline.clone(), events.clone())?;
         let hub = Arc::new(Hub {
             events,
@@ -228,7 +230,7 @@ impl Running {
             accepting.spawn(http::serve(listener, hub.clone()));
         }
         Ok(Self {
-            tree: tree_loop(plan, (server, succession), deliveries, &hub),
+            tree: tree_loop(plan, (server, succession), (deliveries, spin), &hub),
             hub,
             metrics_address,
             #[cfg(feature = "tls")]
@@ -302,7 +304,7 @@ impl Running {
 fn tree_loop(
     plan: &Plan,
     (server, succession): (Server, Succession),
-    events: UnboundedReceiver<Event>,
+    (events, spin): (UnboundedReceiver<Event>, Arc<SpinPolicy>),
     hub: &Hub,
 ) -> TreeLoop {
     hub.metrics.observe(server.stats());
@@ -319,6 +321,7 @@ fn tree_loop(
         rest_until: Duration::ZERO,
         lookout: false,
         askers: Askers::default(),
+        spin,
         in_part: 0,
         part_waits: false,
         rest: Rest::new(clock::now().monotonic),

@@ -16,7 +16,6 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
 
-use crate::askers::Askers;
 use crate::commit::{Batch, Pipeline};
 use crate::complaints::Complaints;
 use crate::connection::Connection;
@@ -24,6 +23,7 @@ use crate::error::EngineError;
 use crate::metrics::{Counters, Metrics};
 use crate::ops::{Op, OpCounts};
 use crate::rest::{AtRest, Rest};
+use crate::spin::{Askers, SpinPolicy};
 use crate::succession::Succession;
 use crate::{StorageError, clock};
 
@@ -99,6 +99,7 @@ pub(crate) struct TreeLoop {
     /// Whether the last round came so soon that the next is worth looking out for.
     pub(crate) lookout: bool,
     pub(crate) askers: Askers,
+    pub(crate) spin: Arc<SpinPolicy>,
     /// How many requests were handled whose effects have not been handed over.
     pub(crate) in_part: usize,
     /// Whether the replies of a part of this round wait for the disk.
@@ -159,13 +160,12 @@ impl TreeLoop {
             return;
         }
         let released = self.sleep(round).await;
-        self.lookout = released || since.elapsed() < self.askers.patience();
+        self.lookout = released || since.elapsed() < self.askers.patience(&self.spin);
     }
 
-    /// Looks at the sockets again and again for a moment; whether something came. Any thread that
-    /// has work to do goes first.
+    /// Looks at the sockets again and again for a moment; whether something came.
     async fn look_out(&mut self, round: &mut Vec<Event>, since: Instant) -> bool {
-        let patience = self.askers.patience();
+        let patience = self.askers.patience(&self.spin);
         while since.elapsed() < patience {
             yield_now().await;
             while round.len() < MAX_ROUND
@@ -176,7 +176,7 @@ impl TreeLoop {
             if !round.is_empty() {
                 return true;
             }
-            std::thread::yield_now();
+            self.spin.polled();
         }
         false
     }
@@ -186,11 +186,12 @@ impl TreeLoop {
     async fn sleep(&mut self, round: &mut Vec<Event>) -> bool {
         let delay = self.delay(self.now());
         let pipeline = self.pipeline.clone();
+        let spins = !self.askers.patience(&self.spin).is_zero();
         tokio::select! {
             biased;
             // When the time is up, the round is empty.
             _ = tokio::time::timeout(delay, self.events.recv_many(round, MAX_ROUND)) => false,
-            () = pipeline.released() => true,
+            () = pipeline.released(), if spins => true,
         }
     }
 

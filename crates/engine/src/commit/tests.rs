@@ -5,7 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Mutex;
 use std::task::{Context, Poll, Waker};
-use std::thread::ThreadId;
+use std::thread::{self, ThreadId};
 
 use lockkeeper_tree::{Change, CloseReason, ConnectionId};
 use tokio::net::UnixStream;
@@ -14,8 +14,15 @@ use tracing::span;
 
 use super::*;
 use crate::socket::{Outlet, Peer};
+use crate::spin::Spin;
 use crate::startup::spawn_commit;
 use crate::tree_loop::Event;
+
+/// A pipeline that syncs each commit, and whose threads spin.
+fn synced(storage: Storage) -> Pipeline {
+    let spin = Arc::new(SpinPolicy::new(Spin::Adaptive));
+    Pipeline::new(Durability::Sync, storage, Arc::new(Metrics::new()), spin)
+}
 
 /// A batch that takes more than half of the room.
 fn large(replies: Vec<(Arc<Connection>, Output)>) -> Batch {
@@ -67,7 +74,7 @@ impl<F: FnOnce() + Send + 'static> tracing::Subscriber for OnLog<F> {
 async fn e7_room_that_is_made_by_a_release_is_told_to_who_came_during_it() {
     let dir = tempfile::tempdir().unwrap();
     let storage = Storage::open(Some(dir.path()), Durability::Sync).unwrap();
-    let pipeline = Arc::new(Pipeline::new(Durability::Sync, storage, Arc::new(Metrics::new())));
+    let pipeline = Arc::new(synced(storage));
     let (end, _other_end) = UnixStream::pair().unwrap();
     let outlet = Outlet::Unix(end.into_split().1);
     let connection =
@@ -100,7 +107,7 @@ async fn e7_room_that_is_made_by_a_release_is_told_to_who_came_during_it() {
 fn the_tree_thread_syncs_what_is_little() {
     let dir = tempfile::tempdir().unwrap();
     let storage = Storage::open(Some(dir.path()), Durability::Sync).unwrap();
-    let pipeline = Pipeline::new(Durability::Sync, storage, Arc::new(Metrics::new()));
+    let pipeline = synced(storage);
     // However slow the disk of this machine is.
     let brisk = || pipeline.lock_disk().took = Duration::ZERO;
     assert!(pipeline.submit(of_bytes(100)), "nothing waits");
@@ -123,47 +130,6 @@ fn the_tree_thread_syncs_what_is_little() {
     assert!(!pipeline.submit(of_bytes(LITTLE)), "with what is around it, it is more than little");
     pipeline.release(pipeline.next_group().unwrap());
     assert!(pipeline.submit(of_bytes(100)));
-}
-
-/// A processor that sleeps while the disk works has to be woken by the disk, and by the reply.
-#[test]
-fn the_commit_thread_keeps_awake_beside_a_series_of_the_tree_threads_commits() {
-    let dir = tempfile::tempdir().unwrap();
-    let storage = Storage::open(Some(dir.path()), Durability::Sync).unwrap();
-    let mut pipeline = Pipeline::new(Durability::Sync, storage, Arc::new(Metrics::new()));
-    pipeline.has_processors = true;
-    let later = Instant::now() + Duration::from_secs(3600);
-    let sleeps = |limit| {
-        let since = Instant::now();
-        while pipeline.lock().sleeping && since.elapsed() < limit {
-            thread::yield_now();
-        }
-        pipeline.lock().sleeping
-    };
-    // The disk's last commit took so long.
-    let commit = |took| {
-        pipeline.lock_disk().took = took;
-        pipeline.submit(of_bytes(100))
-    };
-    let (committed, slept, woke) = thread::scope(|scope| {
-        let commits = scope.spawn(|| pipeline.next_group().is_none());
-        while !pipeline.lock().sleeping {
-            thread::yield_now();
-        }
-        // For the next hour, all commits are close to one another.
-        pipeline.series.mark(later);
-        let mut committed = commit(LOOKOUT);
-        let slept = sleeps(Duration::from_millis(20));
-        committed &= commit(Duration::ZERO);
-        let woke = !sleeps(Duration::from_secs(10));
-        // Whatever came of it, the thread must end, or this test does not.
-        pipeline.series.begin(later + LOOKOUT);
-        pipeline.abort();
-        (committed & commits.join().unwrap(), slept, woke)
-    });
-    assert!(committed, "by the tree thread itself");
-    assert!(slept, "so long a commit is not looked out beside");
-    assert!(woke, "so short a one is");
 }
 
 /// Notes on which threads something is committed.
@@ -206,7 +172,7 @@ fn a_relieved_commit_thread_has_a_successor() {
 fn relieve_again_and_again() {
     let dir = tempfile::tempdir().unwrap();
     let storage = Storage::open(Some(dir.path()), Durability::Sync).unwrap();
-    let pipeline = Arc::new(Pipeline::new(Durability::Sync, storage, Arc::new(Metrics::new())));
+    let pipeline = Arc::new(synced(storage));
     let (events, mut ends) = unbounded_channel();
     spawn_commit(Arc::clone(&pipeline), events).unwrap();
     let submit = || {

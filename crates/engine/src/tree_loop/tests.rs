@@ -12,7 +12,7 @@ use lockkeeper_wire::{
 };
 
 use super::*;
-use crate::Engine;
+use crate::{Durability, Engine, Spin};
 
 #[cfg(target_os = "linux")]
 fn commit_threads() -> std::collections::HashSet<String> {
@@ -205,4 +205,41 @@ async fn k5_connections_end_at_the_stop_and_not_with_the_disk() {
 /// How many bytes come before the end of the connection.
 fn rest(mut stream: &TcpStream) -> usize {
     stream.read_to_end(&mut Vec::new()).unwrap()
+}
+
+/// How often the threads of an engine poll in vain while one client asks again and again.
+async fn polls_in_a_ping_pong(spin: Spin, durability: Durability) -> u64 {
+    const ROUND_TRIPS: usize = 300;
+    let dir = tempfile::tempdir().unwrap();
+    let builder = Engine::builder().data_dir(dir.path()).durability(durability).spin(spin);
+    let engine = builder.start().await.unwrap();
+    let client = come(&engine, None);
+    answer(&client);
+    let mut bytes = BytesMut::new();
+    for xid in 1..=ROUND_TRIPS {
+        let acl =
+            Acl { permissions: Permissions::ALL, scheme: "world".into(), id: "anyone".into() };
+        let (path, data) = (format!("/ping-{xid}"), Bytes::new().into());
+        let create = CreateRequest { path, data, acl: vec![acl], flags: 0 };
+        let mut out = BytesMut::new();
+        write_frame(&mut out, |out| Request::Create(create).encode(xid as i32, out));
+        (&client).write_all(&out).unwrap();
+        assert_eq!(next::<ReplyHeader>(&client, &mut bytes, 1024).error, 0);
+    }
+    let (polled, polls) = channel();
+    let look = Box::new(move |tree: &TreeLoop| polled.send(tree.spin.polls()).unwrap());
+    assert!(engine.shared.events.send(Event::Look(look)).is_ok());
+    polls.recv().unwrap()
+}
+
+/// P15: who pays for processor time gets an engine whose threads sleep when they have no work.
+///
+/// Seen to fail with a policy that is not asked.
+#[tokio::test]
+async fn no_thread_polls_when_spinning_is_off() {
+    for durability in [Durability::Sync, Durability::Os, Durability::Memory] {
+        assert_eq!(polls_in_a_ping_pong(Spin::Off, durability).await, 0, "{durability}");
+        let adaptive = polls_in_a_ping_pong(Spin::Adaptive, durability).await;
+        assert!(adaptive > 0, "{durability}: what is counted is what polls");
+    }
 }

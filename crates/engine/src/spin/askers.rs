@@ -1,17 +1,11 @@
-//! Who asks the tree, round by round, and so how soon the next request may come
-//! (`docs/decisions/0007-look-out-before-sleeping.md`).
+//! Who asks the tree, round by round, and so how soon the next request may come.
 
 use std::time::Duration;
 
 use lockkeeper_tree::ConnectionId;
 
-/// How long the next requests are looked for before the tree thread sleeps, if the last ones came
-/// so soon, or if replies have just left. Going to sleep and being woken takes a few times as long
-/// as handling a request.
-const LOOKOUT: Duration = Duration::from_micros(60);
-/// The same for a client that asks again whenever it is answered, one thing after the other. Nobody
-/// else wants the processor then, and on a slow machine it takes this long to ask again.
-const LOOKOUT_FOR_ONE: Duration = Duration::from_micros(250);
+use super::SpinPolicy;
+
 /// Up to how many requests of a round count as one thing after the other.
 const FEW: usize = 4;
 
@@ -47,15 +41,16 @@ impl Askers {
         (self.requests, self.only) = (0, None);
     }
 
-    /// How long the next round is worth looking out for.
-    pub(crate) fn patience(&self) -> Duration {
-        if self.one_goes_on { LOOKOUT_FOR_ONE } else { LOOKOUT }
+    /// How long the next round is worth polling for.
+    pub(crate) fn patience(&self, policy: &SpinPolicy) -> Duration {
+        policy.for_requests(self.one_goes_on)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spin::Spin;
 
     /// Whether the engine is patient after the last of these rounds, of connections and requests.
     fn is_patient(rounds: &[&[(u64, usize)]], answered: bool) -> bool {
@@ -66,7 +61,8 @@ mod tests {
             }
             askers.end_round(answered);
         }
-        askers.patience() == LOOKOUT_FOR_ONE
+        let policy = SpinPolicy::new(Spin::Adaptive);
+        askers.patience(&policy) == policy.for_requests(true)
     }
 
     #[test]
