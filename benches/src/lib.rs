@@ -4,6 +4,7 @@
 //!   bench      Bench: one run; interleaves the systems, round after round
 //!   settings   how long, how often, how many: a quick run or a full one
 //!   system     what is measured: a lock on a server, in one configuration
+//!   tail       the slowest cycles, of the engine and Redis in turns, and what syncs met
 //!   rows       one file per row: what is done with each system
 //!   locks      the peers' locks, behind measure::Lock
 //!   measure    cycles, hand-offs and percentiles of anything that is a lock
@@ -31,5 +32,6 @@ mod report;
 pub mod rows;
 pub mod settings;
 mod system;
+pub mod tail;
 mod tap;
 mod targets;

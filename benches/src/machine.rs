@@ -111,15 +111,23 @@ pub(crate) struct ProcessorTime {
 impl ProcessorTime {
     /// Counted in ticks of the kernel, usually 10 ms: for turns that are much longer.
     pub(crate) fn now() -> Result<Self> {
-        let tick_us = 1e6 / rustix::param::clock_ticks_per_second() as f64;
-        let all = Ticks::now()?.busy * tick_us;
-        let own = fs::read_to_string("/proc/self/stat")?;
-        // After the name, which may have spaces: state, ten numbers, user, system.
-        let (_, own) = own.rsplit_once(')').context("/proc/self/stat has no name")?;
-        let own = own.split_whitespace().skip(11).take(2);
-        let ours = own.filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() * tick_us;
+        let all = Ticks::now()?.busy * tick_us();
+        let ours = processor_time(std::process::id())?;
         Ok(Self { ours, others: all - ours })
     }
+}
+
+/// The processor time that a process has used, in microseconds, counted in ticks as well.
+pub(crate) fn processor_time(id: u32) -> Result<f64> {
+    let stat = fs::read_to_string(format!("/proc/{id}/stat"))?;
+    // After the name, which may have spaces: state, ten numbers, user, system.
+    let (_, numbers) = stat.rsplit_once(')').context("/proc/<id>/stat has no name")?;
+    let times = numbers.split_whitespace().skip(11).take(2);
+    Ok(times.filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() * tick_us())
+}
+
+fn tick_us() -> f64 {
+    1e6 / rustix::param::clock_ticks_per_second() as f64
 }
 
 /// How long the machine is looked at before the run.

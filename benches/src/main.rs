@@ -8,7 +8,7 @@ use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 use lockkeeper_benches::bench::{self, Places};
 use lockkeeper_benches::settings::Settings;
-use lockkeeper_benches::{children, rows};
+use lockkeeper_benches::{children, rows, tail};
 
 /// As in the `lockkeeper` command; the clients of the peers that are measured here have it, too.
 #[global_allocator]
@@ -25,6 +25,8 @@ struct Cli {
 enum Task {
     /// Measure, and write the results.
     Run(Run),
+    /// The slowest cycles: the engine and Redis in turns, and what the engine's syncs met.
+    Tail(tail::Options),
     /// List the rows.
     Rows,
     /// (child) Send back whatever comes.
@@ -89,6 +91,7 @@ async fn perform(task: Task) -> Result<()> {
             let places = Places { output: run.output, docs: run.docs, data };
             bench::run(settings, &places, &run.rows).await
         }
+        Task::Tail(options) => tail::run(&options).await,
         Task::Rows => {
             for row in rows::ALL {
                 println!("{:12} {}", row.name, row.about);

@@ -4,6 +4,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use cargo_metadata::MetadataCommand;
+use cargo_metadata::camino::Utf8PathBuf;
 
 use crate::cargo::command as cargo;
 use crate::setup;
@@ -17,6 +18,49 @@ use crate::setup;
 /// It does not build, or it fails.
 pub(crate) fn run(quick: bool, only: Option<&str>, rows: &[String]) -> Result<()> {
     setup::say_what_benches_miss();
+    let Built { mut command, output, root } = build()?;
+    command.arg("run").arg("--output").arg(&output);
+    command.arg("--docs").arg(root.join("docs"));
+    if quick {
+        command.arg("--quick");
+    }
+    if let Some(only) = only {
+        command.args(["--only", only]);
+    }
+    let status = command.args(rows).status().context("cannot start the benchmarks")?;
+    if !status.success() {
+        bail!("the benchmarks failed: {status}");
+    }
+    Ok(())
+}
+
+/// Builds the same, and measures the slowest cycles of the engine beside Redis, with the harness's own
+/// options.
+///
+/// # Errors
+///
+/// It does not build, or it fails.
+pub(crate) fn tail(options: &[String]) -> Result<()> {
+    let Built { mut command, output, .. } = build()?;
+    command.arg("tail").arg("--data").arg(output.join("data"));
+    let status = command.args(options).status().context("cannot start the benchmarks")?;
+    if !status.success() {
+        bail!("the benchmarks failed: {status}");
+    }
+    Ok(())
+}
+
+/// The harness, built.
+struct Built {
+    /// Runs it, without arguments yet.
+    command: Command,
+    /// The folder for what it writes.
+    output: Utf8PathBuf,
+    /// The workspace.
+    root: Utf8PathBuf,
+}
+
+fn build() -> Result<Built> {
     let metadata = MetadataCommand::new()
         .no_deps()
         .exec()
@@ -34,22 +78,10 @@ pub(crate) fn run(quick: bool, only: Option<&str>, rows: &[String]) -> Result<()
     }
     let program = metadata.target_directory.join("release/lockkeeper-benches");
     let mut command = Command::new(program);
-    command.arg("run").arg("--output").arg(&output);
-    command.arg("--docs").arg(metadata.workspace_root.join("docs"));
     // Servers of the test kit keep their data in the folder for temporary files, which may be
     // memory: all of them are to be on the disk that is measured.
     let temporary = output.join("tmp");
     std::fs::create_dir_all(&temporary).with_context(|| format!("cannot create {temporary}"))?;
     command.env("TMPDIR", temporary).current_dir(&metadata.workspace_root);
-    if quick {
-        command.arg("--quick");
-    }
-    if let Some(only) = only {
-        command.args(["--only", only]);
-    }
-    let status = command.args(rows).status().context("cannot start the benchmarks")?;
-    if !status.success() {
-        bail!("the benchmarks failed: {status}");
-    }
-    Ok(())
+    Ok(Built { command, output, root: metadata.workspace_root })
 }

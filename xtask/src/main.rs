@@ -108,6 +108,12 @@ enum Task {
         /// Only these rows; an unknown name lists them.
         rows: Vec<String>,
     },
+    /// Measure the slowest cycles of the engine and Redis in turns, and what the engine's syncs met.
+    Tail {
+        /// Options of the harness, such as `--seconds 600 --tasks 1,64 --spin off,adaptive`.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        options: Vec<String>,
+    },
     /// Count the instructions of the hot paths, against benches/instructions.json.
     Instructions {
         /// Make the present counts the baseline.
@@ -153,6 +159,7 @@ fn main() -> ExitCode {
         }
         Task::Test { peers, filter } => test::run(peers.policy(), filter.as_deref()),
         Task::Bench { quick, only, rows } => bench::run(quick, only.as_deref(), &rows),
+        Task::Tail { options } => bench::tail(&options),
         Task::Instructions { bless } => {
             let mode = if bless { instructions::Mode::Bless } else { instructions::Mode::Compare };
             instructions::run(mode)

@@ -66,14 +66,30 @@ pub(crate) async fn cycles<L: Lock>(
 ) -> Result<Cycles, L::Error> {
     let recorders = (Recorder::new(), Recorder::new());
     let window = plan.begin();
+    record_cycles(locks, window, release, &recorders).await?;
+    let (acquire, cycle) = (recorders.0.summary(), recorders.1.summary());
+    let per_second = cycle.count as f64 / window.length().as_secs_f64();
+    Ok(Cycles { per_second, acquire, cycle })
+}
+
+/// The same, with what was measured added to recorders for acquiring and for whole cycles.
+///
+/// # Errors
+/// The first one of any task; the others are then given up.
+///
+/// # Cancel safety
+/// Dropping it ends all tasks.
+pub(crate) async fn record_cycles<L: Lock>(
+    locks: Vec<L>,
+    window: Window,
+    release: Release,
+    recorders: &(Recorder, Recorder),
+) -> Result<(), L::Error> {
     let mut tasks = JoinSet::new();
     for lock in locks {
         tasks.spawn(cycle(lock, window, release, recorders.clone()));
     }
-    all(&mut tasks).await?;
-    let (acquire, cycle) = (recorders.0.summary(), recorders.1.summary());
-    let per_second = cycle.count as f64 / window.length().as_secs_f64();
-    Ok(Cycles { per_second, acquire, cycle })
+    all(&mut tasks).await
 }
 
 async fn cycle<L: Lock>(

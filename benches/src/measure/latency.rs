@@ -33,6 +33,12 @@ impl Recorder {
         self.histogram.lock().unwrap_or_else(PoisonError::into_inner).saturating_record(nanos);
     }
 
+    /// How long this share of them took at most.
+    pub(crate) fn at(&self, quantile: f64) -> Duration {
+        let histogram = self.histogram.lock().unwrap_or_else(PoisonError::into_inner);
+        Duration::from_nanos(histogram.value_at_quantile(quantile))
+    }
+
     /// What was collected so far.
     pub(crate) fn summary(&self) -> Latency {
         let histogram = self.histogram.lock().unwrap_or_else(PoisonError::into_inner);

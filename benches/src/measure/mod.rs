@@ -8,7 +8,7 @@ mod latency;
 mod lock;
 mod window;
 
-pub(crate) use cycles::{Cycles, Release, cycles};
+pub(crate) use cycles::{Cycles, Release, cycles, record_cycles};
 pub(crate) use hand_offs::{HandOffs, hand_offs};
 pub(crate) use latency::{Latency, Recorder};
 pub(crate) use lock::Lock;

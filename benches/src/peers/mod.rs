@@ -16,7 +16,9 @@ use tempfile::TempDir;
 
 pub(crate) use self::memory::Memory;
 use self::postgres::Postgres;
-pub(crate) use self::servers::{Server, child, free_port, lockkeeper, ready_line};
+pub(crate) use self::servers::{
+    Server, child, free_port, lockkeeper, ready_line, redis, serve, serving,
+};
 use self::worker::Worker;
 use crate::system::Fsync;
 

@@ -57,6 +57,16 @@ pub(crate) async fn ready_line(process: &mut Process) -> Result<String> {
 /// The command that users run, beside this program, as a server.
 pub(crate) fn lockkeeper(durability: Durability, data: &Path, port: u16) -> Result<Command> {
     let program = this_program()?.with_file_name("lockkeeper");
+    serve(&program, durability, data, port)
+}
+
+/// A build of that command, as a server.
+pub(crate) fn serve(
+    program: &Path,
+    durability: Durability,
+    data: &Path,
+    port: u16,
+) -> Result<Command> {
     ensure!(
         program.exists(),
         "{} is missing: build it with `cargo build --release --package lockkeeper-cli`",
@@ -108,7 +118,7 @@ fn zookeeper_config() -> Config {
         .jvm_argument("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
 }
 
-pub(super) async fn redis(folder: &Path, fsync: Fsync) -> Result<Server> {
+pub(crate) async fn redis(folder: &Path, fsync: Fsync) -> Result<Server> {
     needs("redis-server")?;
     let port = free_port()?;
     let data = folder.join(format!("redis-{fsync:?}"));
@@ -145,7 +155,7 @@ pub(super) async fn etcd(folder: &Path) -> Result<Server> {
 }
 
 /// Starts a server, and waits until it accepts connections.
-pub(super) async fn serving(
+pub(crate) async fn serving(
     name: &str,
     command: &Command,
     folder: &Path,

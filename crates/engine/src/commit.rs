@@ -232,11 +232,14 @@ impl Pipeline {
         }
         let span = tracing::debug_span!("commit", batches = batches.len()).entered();
         let start = Instant::now();
-        match fail {
+        let sync = match fail {
             true => Err(storage.damaged("a test asked for this commit to fail")),
             false => storage.commit(&mut disk.writes),
         }?;
         drop(span);
+        if let Some(sync) = sync {
+            self.metrics.synced(sync);
+        }
         if self.durable && !disk.writes.is_empty() {
             disk.took = start.elapsed();
             self.metrics.commits.add_time(disk.took, 1);

@@ -8,12 +8,15 @@ use lockkeeper_tree::Stats;
 
 use crate::histogram::{Histogram, Reading};
 use crate::ops::{Effect, Op, OpCounts};
+use crate::storage::{During, SyncTime};
 
 /// Counters and the last known state, written by the engine's threads and read by anyone.
 pub(crate) struct Metrics {
     inner: Mutex<Inner>,
     /// How long commits took, syncs included.
     pub(crate) commits: Histogram,
+    /// How long syncs of the log took, by what else was under way: at the place of its number.
+    pub(crate) syncs: [Histogram; During::ALL.len()],
     /// How many requests were made durable by one commit.
     pub(crate) batches: Histogram,
     /// By kind of request: from its arrival to its reply's way out.
@@ -85,10 +88,16 @@ impl Metrics {
                 idle_since: Some(Instant::now()),
             }),
             commits: Histogram::of_times(),
+            syncs: During::ALL.map(|_| Histogram::of_times()),
             batches: Histogram::of_sizes(),
             requests: Op::all().map(|_| Histogram::of_times()).collect(),
             events: Counters::default(),
         }
+    }
+
+    /// A commit has been synced.
+    pub(crate) fn synced(&self, SyncTime { during, took }: SyncTime) {
+        self.syncs[during as usize].add_time(took, 1);
     }
 
     /// Frames have arrived, with so many bytes in them.
@@ -149,6 +158,7 @@ impl Metrics {
     pub(crate) fn reset(&self) {
         self.lock().traffic = Traffic::default();
         self.commits.reset();
+        self.syncs.iter().for_each(Histogram::reset);
         self.batches.reset();
         self.requests.iter().for_each(Histogram::reset);
     }

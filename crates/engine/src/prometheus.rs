@@ -9,6 +9,7 @@ use std::fmt::Write;
 use crate::conversation::Hub;
 use crate::histogram::Reading;
 use crate::ops::Op;
+use crate::storage::During;
 use crate::words::{Value, metrics};
 
 /// The version of the format, as HTTP names it.
@@ -30,6 +31,12 @@ pub(crate) fn exposition(hub: &Hub) -> String {
     let name = "lockkeeper_commit_seconds";
     head(&mut text, name, "histogram", "How long commits took, syncs included");
     histogram(&mut text, name, "", &hub.metrics.commits.read(), SECONDS);
+    let name = "lockkeeper_sync_seconds";
+    head(&mut text, name, "histogram", "How long the log's syncs took, by what else was under way");
+    for (during, syncs) in During::ALL.iter().zip(&hub.metrics.syncs) {
+        let label = format!("during=\"{}\"", during.name());
+        histogram(&mut text, name, &label, &syncs.read(), SECONDS);
+    }
     let name = "lockkeeper_commit_requests";
     head(&mut text, name, "histogram", "How many requests one commit made durable");
     histogram(&mut text, name, "", &hub.metrics.batches.read(), 1.0);

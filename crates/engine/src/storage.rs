@@ -6,6 +6,7 @@
 //! commit: all of a batch is there after a crash, or none of it. Once anything has failed, nothing
 //! more is written: after a failed sync nobody knows what the disk holds until it is read back.
 
+mod activity;
 mod batch;
 mod dir;
 mod disk;
@@ -29,6 +30,7 @@ use redb::{
     TableDefinition, TableError, WriteTransaction,
 };
 
+pub(crate) use self::activity::{During, SyncTime};
 use self::batch::Outcome;
 pub(crate) use self::batch::{Batch, Table};
 use self::dir::{DataDir, State};
@@ -132,12 +134,13 @@ impl Storage {
         StorageError::damaged(file.unwrap_or(Path::new("memory")), detail)
     }
 
-    /// Applies a group commit as a whole, and returns when it is as durable as promised.
+    /// Applies a group commit as a whole, and returns when it is as durable as promised; and what
+    /// its sync took, if it had one of its own.
     ///
     /// After an error, the batch may or may not be found at the next start, and every later
     /// commit fails with [`StorageError::Stopped`].
-    pub(crate) fn commit(&mut self, batch: &mut Batch) -> Result<(), StorageError> {
-        self.disk.as_mut().map_or(Ok(()), |disk| disk.commit(batch))
+    pub(crate) fn commit(&mut self, batch: &mut Batch) -> Result<Option<SyncTime>, StorageError> {
+        self.disk.as_mut().map_or(Ok(None), |disk| disk.commit(batch))
     }
 
     /// Whether the next commit may have to wait for a checkpoint.
@@ -207,18 +210,18 @@ impl Disk {
         Ok(Disk { journal: Some(journal), open, failed: false })
     }
 
-    fn commit(&mut self, batch: &mut Batch) -> Result<(), StorageError> {
+    fn commit(&mut self, batch: &mut Batch) -> Result<Option<SyncTime>, StorageError> {
         let stopped = StorageError::Stopped { path: self.open.dir.path().to_path_buf() };
         if self.failed {
             return Err(stopped);
         }
         if batch.is_empty() {
-            return Ok(());
+            return Ok(None);
         }
         self.failed = true; // Holds after a panic, too.
-        self.journal.as_mut().ok_or(stopped)?.commit(batch)?;
+        let sync = self.journal.as_mut().ok_or(stopped)?.commit(batch)?;
         self.failed = false;
-        Ok(())
+        Ok(sync)
     }
 
     fn close(&mut self) -> Result<(), StorageError> {

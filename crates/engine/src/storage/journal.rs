@@ -26,12 +26,14 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
+use std::time::Instant;
 
 use redb::StorageBackend;
 use wal_db::{MemStore, OpenPolicy, Wal, WalConfig, WalError, WalStore};
 
 use self::file::LogFile;
 use self::record::Place;
+use super::activity::{Activity, During, SyncTime};
 use super::disk::Wrap;
 use super::{Batch, OpenDisk, Outcome, StorageError};
 
@@ -327,6 +329,8 @@ pub(super) struct Journal {
     acknowledged: Box<dyn StorageBackend>,
     /// Whether each commit is synced.
     sync: bool,
+    /// What the checkpoint is at.
+    activity: Activity,
     long: u64,
 }
 
@@ -359,6 +363,7 @@ impl Journal {
             checkpoint: None,
             acknowledged,
             sync,
+            activity: Activity::default(),
             long: LONG,
         })
     }
@@ -370,8 +375,9 @@ impl Journal {
     }
 
     /// Writes a commit, and returns when it is as durable as promised.
-    pub(super) fn commit(&mut self, batch: &mut Batch) -> Result<(), StorageError> {
+    pub(super) fn commit(&mut self, batch: &mut Batch) -> Result<Option<SyncTime>, StorageError> {
         self.take_turns()?;
+        let mut sync = None;
         let place = Place { generation: self.generation, sequence: self.sequence + 1 };
         if batch.encoded().len() > LARGE {
             self.apply_all()?;
@@ -382,15 +388,23 @@ impl Journal {
         } else {
             let failed = |e| self.dir.failure(self.generation, e);
             let append = |record: &[u8]| self.log.append(record).map_err(failed);
+            let allocated = self.file.allocated();
             let _ = record::encode(place, batch, append)?;
             if self.sync {
+                let (before, start) = (self.activity.now(), Instant::now());
                 self.log.sync().map_err(failed)?;
+                let during = match self.file.allocated() == allocated {
+                    true => before.max(self.activity.now()),
+                    false => During::Preparation,
+                };
+                sync = Some(SyncTime { during, took: start.elapsed() });
             }
             self.file.commit(place.sequence);
         }
         self.sequence = place.sequence;
         let written = write_number(&*self.acknowledged, self.sequence);
-        written.map_err(|e| StorageError::io(&self.dir.acknowledged(), e))
+        written.map_err(|e| StorageError::io(&self.dir.acknowledged(), e))?;
+        Ok(sync)
     }
 
     /// Whether the log is to give way to the next, which may have to wait for a checkpoint.
@@ -443,6 +457,7 @@ impl Journal {
             file: mem::replace(&mut self.file, next),
             generation: self.generation,
             sequence: self.sequence,
+            activity: self.activity.clone(),
         };
         self.generation += 1;
         self.disk.lock_live().push((self.generation, self.file.clone()));
@@ -497,6 +512,7 @@ struct Checkpoint {
     generation: u64,
     /// Its last commit.
     sequence: u64,
+    activity: Activity,
 }
 
 impl Checkpoint {
@@ -504,6 +520,7 @@ impl Checkpoint {
     #[tracing::instrument(level = "debug", name = "checkpoint", skip_all, fields(generation = self.generation))]
     fn run(self) -> Result<LogFile, StorageError> {
         let _no_snapshot = self.disk.lock_recycling();
+        self.activity.begin(During::Checkpoint);
         let path = self.dir.log(self.generation);
         let failed = |e| StorageError::io(&path, e);
         let applied = self.disk.applied()?;
@@ -520,9 +537,11 @@ impl Checkpoint {
         let applied = Applied { generation: self.generation + 1, sequence: history.sequence };
         self.disk.end(changing, applied)?;
         self.disk.lock_live().retain(|(generation, _)| *generation != self.generation);
+        self.activity.begin(During::Preparation);
         self.file.clear().map_err(failed)?;
         self.dir.rename(self.generation, self.generation + 2).map_err(failed)?;
         self.dir.sync_names()?;
+        self.activity.begin(During::Nothing);
         Ok(self.file)
     }
 }

@@ -193,6 +193,10 @@ async fn times_fit_what_a_clock_beside_them_says() {
     assert_eq!(page.value("lockkeeper_commit_seconds_count"), 2.0);
     assert_eq!(page.value("lockkeeper_commit_requests_count"), 2.0);
     assert_eq!(page.value("lockkeeper_commit_requests_sum"), 1.0);
+    let syncs = ["nothing", "checkpoint", "preparation"]
+        .map(|during| page.value(&format!("lockkeeper_sync_seconds_count{{during=\"{during}\"}}")));
+    // The first one makes the log file longer.
+    assert_eq!(syncs, [1.0, 0.0, 1.0]);
     let commits = page.value("lockkeeper_commit_seconds_sum");
     assert!(commits > 0.0 && commits <= elapsed, "{commits} of {elapsed} s");
     assert!(page.value("open_file_descriptor_count") >= 3.0);

@@ -55,6 +55,11 @@ impl LogFile {
         self.0.end.load(Ordering::Acquire)
     }
 
+    /// How long the file is: up to here, a write changes nothing but contents.
+    pub(super) fn allocated(&self) -> u64 {
+        self.0.allocated.load(Ordering::Relaxed)
+    }
+
     /// What is acknowledged.
     pub(super) fn contents(&self) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; self.0.committed.load(Ordering::Acquire) as usize];
