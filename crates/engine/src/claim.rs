@@ -26,7 +26,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 pub(crate) struct Claim {
     directory: PathBuf,
     lock: (u64, u64),
-    /// By their inodes: logs change their names. None is made while the engine runs.
+    /// By their inodes. None is made while the engine runs.
     data: BTreeSet<u64>,
 }
 

@@ -213,7 +213,7 @@ impl Pipeline {
         disk.storage.as_ref().is_some_and(|storage| {
             !storage.is_log_full()
                 && match self.syncs {
-                    true => bytes <= LITTLE && disk.took < BRISK && !storage.has_checkpoint(),
+                    true => bytes <= LITTLE && disk.took < BRISK && !storage.has_background(),
                     false => bytes <= SHORT,
                 }
         })

@@ -35,7 +35,7 @@ use self::batch::Outcome;
 pub(crate) use self::batch::{Batch, Table};
 use self::dir::{DataDir, State};
 pub(crate) use self::dir::{OwnedDirectory, create_private, is_data, sync_parent};
-use self::disk::{DiskFile, Wrap};
+use self::disk::{DiskFile, Pace, Wrap};
 pub use self::error::StorageError;
 use self::journal::{Applied, Journal, Live, LogDir, Tail};
 pub(crate) use self::mark::{QuietTime, mark_restored, remove_mark, restored_mark};
@@ -148,9 +148,9 @@ impl Storage {
         self.journal().is_some_and(Journal::is_full)
     }
 
-    /// Whether a checkpoint is under way, which wants the disk as well.
-    pub(crate) fn has_checkpoint(&self) -> bool {
-        self.journal().is_some_and(Journal::has_checkpoint)
+    /// Whether a checkpoint or the like is under way, which wants the disk as well.
+    pub(crate) fn has_background(&self) -> bool {
+        self.journal().is_some_and(Journal::has_background)
     }
 
     fn journal(&self) -> Option<&Journal> {
@@ -182,6 +182,7 @@ struct OpenDisk {
     /// Held while a log or a large commit goes into the database and while a log is used again,
     /// and by those who must see both as they are.
     recycling: Mutex<()>,
+    pace: Arc<Pace>,
 }
 
 impl Disk {
@@ -191,12 +192,15 @@ impl Disk {
         let file = dir.database();
         let on_disk = wrap(dir.open_database(state)?).map_err(|e| StorageError::io(&file, e))?;
         let (open, _) = OpenDisk::open(dir, on_disk)?;
-        let tail = match state {
-            State::Existing => logs.read(open.applied()?)?,
-            State::New | State::WithoutLogs => Tail::default(),
+        let tail = open.read_logs(&logs, state)?;
+        let before = open.applied()?;
+        let applied = match state {
+            State::Existing => before.next(tail.sequence),
+            _ => before.first(tail.sequence).map_err(|e| StorageError::io(path, e))?,
         };
-        let applied = Applied { generation: tail.generation + 1, sequence: tail.sequence };
-        logs.prepare(applied)?;
+        if state != State::Existing {
+            logs.prepare()?;
+        }
         // Even if it changes nothing: it replaces the record of an orderly end, after which the
         // library would trust the file unchecked.
         open.apply(&tail.outcome, applied)?;
@@ -244,9 +248,10 @@ impl Drop for Disk {
 impl OpenDisk {
     fn open(dir: DataDir, file: Box<dyn StorageBackend>) -> Result<(Self, Repairs), StorageError> {
         let path = dir.database();
-        let (database, repairs) = open_database(&path, DiskFile(file))?;
+        let pace = Arc::new(Pace::default());
+        let (database, repairs) = open_database(&path, DiskFile { file, pace: pace.clone() })?;
         let (live, recycling) = Default::default();
-        Ok((Self { database, file: path, dir, live, recycling }, repairs))
+        Ok((Self { database, file: path, dir, live, recycling, pace }, repairs))
     }
 
     fn lock_live(&self) -> MutexGuard<'_, Live> {
@@ -255,6 +260,27 @@ impl OpenDisk {
 
     fn lock_recycling(&self) -> MutexGuard<'_, ()> {
         self.recycling.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the logs hold beyond the database.
+    fn read_logs(&self, logs: &LogDir, state: State) -> Result<Tail, StorageError> {
+        match state {
+            State::New | State::WithoutLogs => Ok(Tail::default()),
+            State::NumberedLogs => logs.read_numbered(self.applied()?),
+            State::Existing if self.has_empty_logs()? => logs.read_nothing(self.applied()?),
+            State::Existing => logs.read(self.applied()?),
+        }
+    }
+
+    /// Whether the last engine has written everything into the database, in an orderly end.
+    fn has_empty_logs(&self) -> Result<bool, StorageError> {
+        let read = || -> Result<bool, redb::Error> {
+            match self.database.begin_read()?.open_table(LOGS_ARE_EMPTY) {
+                Err(TableError::TableDoesNotExist(_)) => Ok(false),
+                table => Ok(table?.get(())?.is_some()),
+            }
+        };
+        read().map_err(|e| self.failure(e))
     }
 
     /// Up to where the logs are in the database.
@@ -274,7 +300,7 @@ impl OpenDisk {
     fn apply(&self, outcome: &Outcome, applied: Applied) -> Result<(), StorageError> {
         let changing = self.begin()?;
         self.change(&changing, outcome)?;
-        self.end(changing, applied)
+        self.end(changing, applied, Logs::InUse)
     }
 
     /// Begins such a transaction: dropping it leaves the database as it was.
@@ -298,10 +324,21 @@ impl OpenDisk {
         change().map_err(|e| self.failure(e))
     }
 
-    fn end(&self, changing: WriteTransaction, applied: Applied) -> Result<(), StorageError> {
+    fn end(
+        &self,
+        changing: WriteTransaction,
+        applied: Applied,
+        logs: Logs,
+    ) -> Result<(), StorageError> {
         let Applied { generation, sequence } = applied;
         let end = || -> Result<(), redb::Error> {
             changing.open_table(APPLIED)?.insert((), (generation, sequence))?;
+            let mut empty = changing.open_table(LOGS_ARE_EMPTY)?;
+            match logs {
+                Logs::Empty => drop(empty.insert((), ())?),
+                Logs::InUse => drop(empty.remove(())?),
+            }
+            drop(empty);
             Ok(changing.commit()?)
         };
         end().map_err(|e| self.failure(e))
@@ -361,6 +398,18 @@ type Records = redb::ReadOnlyTable<&'static [u8], &'static [u8]>;
 
 /// The first generation whose log is not in the database, and the last commit that is.
 const APPLIED: TableDefinition<'static, (), (u64, u64)> = TableDefinition::new("applied");
+
+/// Has an entry after an orderly end: the logs need not be read.
+const LOGS_ARE_EMPTY: TableDefinition<'static, (), ()> = TableDefinition::new("logs_are_empty");
+
+/// What may be in the logs beyond the database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Logs {
+    /// Commits that are to come.
+    InUse,
+    /// Nothing, until the next start.
+    Empty,
+}
 
 fn definition(table: Table) -> TableDefinition<'static, &'static [u8], &'static [u8]> {
     TableDefinition::new(table.name())

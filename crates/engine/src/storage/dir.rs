@@ -3,13 +3,14 @@
 //! | file | contents |
 //! |---|---|
 //! | `LOCK` | locked while an engine runs; the process number of the owner, as text |
-//! | `FORMAT` | `lockkeeper-engine 2`, followed by ` creating` until the database is there |
+//! | `FORMAT` | `lockkeeper-engine 3`, followed by ` creating` until the database is there |
 //! | `lockkeeper.redb` | the database |
-//! | `commits.N` | commits that the database does not have yet |
+//! | `commits.a`, `commits.b` | commits that the database does not have yet, and older ones |
 //! | `acknowledged` | the number of the last commit |
 //! | `RESTORED` | after a restore, the quiet time that is due |
 //!
-//! Format 1 had no logs. Its directories are taken over at the first start.
+//! Format 1 had no logs. Format 2 had a file `commits.N` for each generation of them. Directories of both
+//! are taken over at the first start.
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
@@ -19,7 +20,9 @@ use std::path::{Path, PathBuf};
 use super::error::StorageError;
 
 /// The newest format that this release reads, and the one it writes.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
+/// The format whose logs have a file each.
+const NUMBERED_LOGS: u32 = 2;
 /// The last format without logs.
 const WITHOUT_LOGS: u32 = 1;
 const FORMAT_PREFIX: &str = "lockkeeper-engine ";
@@ -42,6 +45,8 @@ pub(super) enum State {
     New,
     /// A database that must be there, of a release that had no logs.
     WithoutLogs,
+    /// A database and logs that must be there, of a release that gave each log a file.
+    NumberedLogs,
     /// A database and logs that must be there.
     Existing,
 }
@@ -185,7 +190,7 @@ impl Drop for DataDir {
     }
 }
 
-/// "lockkeeper-engine 2" to (2, Existing).
+/// "lockkeeper-engine 3" to (3, Existing).
 fn parse_format(text: &str) -> Option<(u32, State)> {
     let version = text.strip_prefix(FORMAT_PREFIX)?.trim_end();
     match version.strip_suffix(CREATING) {
@@ -193,13 +198,14 @@ fn parse_format(text: &str) -> Option<(u32, State)> {
         // A newer release may say more on the line; its number alone decides.
         None => match version.split(' ').next()?.parse().ok()? {
             WITHOUT_LOGS => Some((WITHOUT_LOGS, State::WithoutLogs)),
+            NUMBERED_LOGS => Some((NUMBERED_LOGS, State::NumberedLogs)),
             found => Some((found, State::Existing)),
         },
     }
 }
 
 /// Whether a file of this name is needed at the next start, and is there for as long as an engine
-/// runs. The number of a log may change.
+/// runs.
 pub(crate) fn is_data(name: &str) -> bool {
     matches!(name, "FORMAT" | "lockkeeper.redb" | "acknowledged") || name.starts_with("commits.")
 }

@@ -3,6 +3,9 @@
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use redb::StorageBackend;
 use redb::backends::FileBackend;
@@ -17,33 +20,85 @@ pub(super) fn plain() -> Wrap {
     Arc::new(|file| Ok(Box::new(FileBackend::new(file).map_err(io::Error::other)?)))
 }
 
+/// How much is written in the background before it is synced, in bytes: a commit's sync waits for what
+/// the disk has before it.
+pub(super) const PIECE: u64 = 256 * 1024;
+
+/// How writes in the background leave the disk to commits: in small pieces, with rests in between.
+#[derive(Debug, Default)]
+pub(super) struct Pace {
+    /// Somebody waits for what is written.
+    hurried: AtomicBool,
+    /// Whether writes to the database are in the background.
+    background: AtomicBool,
+    /// Bytes that were written to the database and not synced.
+    unsynced: AtomicU64,
+}
+
+impl Pace {
+    /// Rests after a piece that took so long: the disk is free for most of the time.
+    pub(super) fn rest(&self, took: Duration) {
+        const LONGEST: Duration = Duration::from_millis(20);
+        if !self.is_hurried() {
+            thread::sleep((3 * took).min(LONGEST));
+        }
+    }
+
+    pub(super) fn is_hurried(&self) -> bool {
+        self.hurried.load(Ordering::Relaxed)
+    }
+
+    /// Whether somebody waits for what is written.
+    pub(super) fn hurry(&self, hurried: bool) {
+        self.hurried.store(hurried, Ordering::Relaxed);
+    }
+
+    /// Whether the database is being written in the background.
+    pub(super) fn set_background(&self, background: bool) {
+        self.background.store(background, Ordering::Relaxed);
+    }
+}
+
 /// A file of any kind, for the database library.
 #[derive(Debug)]
-pub(super) struct DiskFile(pub(super) Box<dyn StorageBackend>);
+pub(super) struct DiskFile {
+    pub(super) file: Box<dyn StorageBackend>,
+    pub(super) pace: Arc<Pace>,
+}
 
 // The lock methods keep their default, "unsupported": the directory's own lock guards the file.
 impl StorageBackend for DiskFile {
     fn len(&self) -> io::Result<u64> {
-        self.0.len()
+        self.file.len()
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        self.0.read(offset, out)
+        self.file.read(offset, out)
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.0.set_len(len)
+        self.file.set_len(len)
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.0.sync_data()
+        self.pace.unsynced.store(0, Ordering::Relaxed);
+        self.file.sync_data()
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.0.write(offset, data)
+        self.file.write(offset, data)?;
+        // More syncs than the library asks for change nothing of what it may rely on.
+        let unsynced = data.len() as u64;
+        let unsynced = unsynced + self.pace.unsynced.fetch_add(unsynced, Ordering::Relaxed);
+        if unsynced >= PIECE && self.pace.background.load(Ordering::Relaxed) {
+            let start = Instant::now();
+            self.sync_data()?;
+            self.pace.rest(start.elapsed());
+        }
+        Ok(())
     }
 
     fn close(&self) -> io::Result<()> {
-        self.0.close()
+        self.file.close()
     }
 }

@@ -2,21 +2,23 @@
 //!
 //! A commit to the database writes several pages all over its file. A commit to a log is one write
 //! at its end, so it is acknowledged from there, and the database follows in the background
-//! (`docs/decisions/0006-log-before-database.md`). Log files are numbered by generation:
+//! (`docs/decisions/0006-log-before-database.md`). Logs are numbered by generation, and have two files in
+//! turn (`docs/decisions/0017-logs-that-are-used-again.md`):
 //!
-//! 1. Commits go to the log of the present generation, `commits.N`.
-//! 2. When that is long enough and the last checkpoint is over, they go to `commits.N+1`, and a
-//!    checkpoint begins.
-//! 3. The checkpoint writes the last state of each record in `commits.N` into the database in one
+//! 1. Commits go to the log of the present generation `N`, from the beginning of its file.
+//! 2. When that is long enough and the last checkpoint is over, they go to `N+1` in the other file, and
+//!    a checkpoint begins.
+//! 3. The checkpoint writes the last state of each record in log `N` into the database in one
 //!    transaction, which also says that generation `N+1` is the next to be applied.
-//! 4. From then on `commits.N` counts no more, whatever is in it. It is cleared and becomes
-//!    `commits.N+2`.
+//! 4. From then on log `N` counts no more. Its file is written over by log `N+2`, as it is: `present` tells
+//!    their commits apart.
 //!
-//! A start applies what the logs hold, in order, and begins with empty ones. `acknowledged` holds
+//! A start applies what the logs hold, in order, and begins with two others. `acknowledged` holds
 //! the number of the last commit, so that a log that lost its end is not taken for one that was
 //! cut short while it was written.
 
 mod file;
+mod present;
 mod record;
 
 use std::fs::{File, OpenOptions};
@@ -31,20 +33,29 @@ use std::time::Instant;
 use redb::StorageBackend;
 use wal_db::{MemStore, OpenPolicy, Wal, WalConfig, WalError, WalStore};
 
-use self::file::LogFile;
+use self::file::{CHUNK, LogFile};
+use self::present::Fault;
 use self::record::Place;
 use super::activity::{Activity, During, SyncTime};
 use super::disk::Wrap;
-use super::{Batch, OpenDisk, Outcome, StorageError};
+use super::{Batch, Logs, OpenDisk, Outcome, StorageError};
 
 /// From which length on, in bytes, a log gives way to the next.
 const LONG: u64 = 16 * 1024 * 1024;
 /// How many times as long it may get while the checkpoint before is not over.
 const PATIENCE: u64 = 4;
+/// How much of its first file a directory fills before the other one is made as long as a log gets: what
+/// is used little stays small.
+const START_OF_GROWTH: u64 = CHUNK / 2;
 /// Commits beyond this size, in bytes, go to the database at once.
 const LARGE: usize = 32 * 1024 * 1024;
 
+/// The files of the logs: of even generations, and of odd ones.
+const FILES: [&str; 2] = ["commits.a", "commits.b"];
+/// What files of format 2 begin with, before the generation's number.
 const PREFIX: &str = "commits.";
+/// From where on generations are numbered since format 3; before, from 0.
+const FIRST: u64 = 1 << 60;
 const ACKNOWLEDGED: &str = "acknowledged";
 
 /// Up to where the history is in the database.
@@ -78,9 +89,24 @@ pub(super) struct Tail {
     pub(super) outcome: Outcome,
     /// The last commit of all.
     pub(super) sequence: u64,
-    /// The last generation that ever had a commit. Empty logs are used again: starts that fail one
-    /// after the other, as the disk is full, must not each leave two more.
-    pub(super) generation: u64,
+}
+
+impl Applied {
+    /// What follows when the database has all that the logs hold, up to this commit: two generations
+    /// that no file has a commit of.
+    pub(super) fn next(self, sequence: u64) -> Self {
+        Self { generation: self.generation + 2, sequence }
+    }
+
+    /// What follows in a directory that had no numbers of this kind: any, as nobody is to guess them.
+    pub(super) fn first(self, sequence: u64) -> io::Result<Self> {
+        // A start that was cut short may have chosen one.
+        let generation = match self.generation >= FIRST {
+            true => self.generation,
+            false => FIRST + getrandom::u64()? % FIRST,
+        };
+        Ok(Self { generation, sequence })
+    }
 }
 
 impl LogDir {
@@ -89,15 +115,21 @@ impl LogDir {
         Ok(Self { path: path.to_path_buf(), handle: Arc::new(handle), wrap })
     }
 
+    /// The file of a generation.
     fn log(&self, generation: u64) -> PathBuf {
-        self.path.join(log_name(generation))
+        log_in(&self.path, generation)
+    }
+
+    /// The file that a generation had in format 2.
+    fn numbered(&self, generation: u64) -> PathBuf {
+        self.path.join(format!("{PREFIX}{generation}"))
     }
 
     fn acknowledged(&self) -> PathBuf {
         self.path.join(ACKNOWLEDGED)
     }
 
-    /// The generations that have a file, in order.
+    /// The generations that have a file of format 2, in order.
     fn generations(&self) -> Result<Vec<u64>, StorageError> {
         let failed = |e| StorageError::io(&self.path, e);
         let mut found = Vec::new();
@@ -121,17 +153,14 @@ impl LogDir {
         })
     }
 
-    /// Makes the logs that commits after `applied` go to, and the file for their numbers.
+    /// Makes the files of the logs and the one for the numbers of commits, in a directory that has
+    /// none.
     ///
-    /// Before the database says that it goes so far: a missing log is damage.
-    pub(super) fn prepare(&self, applied: Applied) -> Result<(), StorageError> {
-        for generation in [applied.generation, applied.generation + 1] {
-            let path = self.log(generation);
-            let file = self.open(&path, Access::Create)?;
-            // Left by a start that was cut short; nothing was ever acknowledged from it.
-            file.set_len(0).map_err(|e| StorageError::io(&path, e))?;
+    /// Before `FORMAT` says that they are there: a missing one is damage.
+    pub(super) fn prepare(&self) -> Result<(), StorageError> {
+        for name in FILES.into_iter().chain([ACKNOWLEDGED]) {
+            self.open(&self.path.join(name), Access::Create)?;
         }
-        self.open(&self.acknowledged(), Access::Create)?;
         self.sync_names()
     }
 
@@ -153,31 +182,62 @@ impl LogDir {
         self.handle.sync_all().map_err(|e| StorageError::io(&self.path, e))
     }
 
-    /// Gives a log the name of another generation.
-    fn rename(&self, from: u64, to: u64) -> io::Result<()> {
-        let dir = &*self.handle;
-        Ok(rustix::fs::renameat(dir, log_name(from), dir, log_name(to))?)
-    }
-
     /// Reads what the logs hold beyond the database, and changes nothing.
     pub(super) fn read(&self, applied: Applied) -> Result<Tail, StorageError> {
-        let generations = self.generations()?;
-        let last = generations.last().copied().unwrap_or_default().max(applied.generation);
         let mut history = History::after(applied);
         let mut end = self.log(applied.generation);
-        let mut used = applied.generation.saturating_sub(1);
-        for generation in applied.generation..=last {
+        for generation in [applied.generation, applied.generation + 1] {
             let path = self.log(generation);
-            let file = self.open(&path, Access::Read)?;
-            let bytes = file::read(&*file).map_err(|e| StorageError::io(&path, e))?;
+            let mut bytes = self.contents(&path)?;
+            let present = present::length(&bytes, generation).map_err(|fault| match fault {
+                Fault::Library(e) => sort_error(&path, e),
+                Fault::Damage(detail) => StorageError::damaged(&path, detail),
+            })?;
+            if present > 0 {
+                bytes.truncate(present);
+                history.add(&path, generation, MemStore::from_bytes(bytes))?;
+                end = path;
+            }
+        }
+        self.end_of(history, &end)
+    }
+
+    /// The same after an orderly end: the logs hold nothing.
+    pub(super) fn read_nothing(&self, applied: Applied) -> Result<Tail, StorageError> {
+        for name in FILES {
+            self.open(&self.path.join(name), Access::Read)?;
+        }
+        self.end_of(History::after(applied), &self.log(applied.generation))
+    }
+
+    /// The same for a directory of format 2, where each generation has a file of its own.
+    pub(super) fn read_numbered(&self, applied: Applied) -> Result<Tail, StorageError> {
+        let generations = self.generations()?;
+        let last = generations.last().copied().unwrap_or_default().max(applied.generation);
+        // A start that was cut short may have brought everything into the database already.
+        let has_any = applied.generation < FIRST && last < FIRST;
+        let mut history = History::after(applied);
+        let mut end = self.numbered(applied.generation);
+        for generation in (applied.generation..=last).take_while(|_| has_any) {
+            let path = self.numbered(generation);
+            let bytes = self.contents(&path)?;
             if !bytes.is_empty() {
                 history.add(&path, generation, MemStore::from_bytes(bytes))?;
                 end = path;
-                used = generation;
             }
         }
-        history.reaches(self.last_acknowledged()?, &end)?;
-        Ok(Tail { outcome: history.outcome, sequence: history.sequence, generation: used })
+        self.end_of(history, &end)
+    }
+
+    fn contents(&self, path: &Path) -> Result<Vec<u8>, StorageError> {
+        let file = self.open(path, Access::Read)?;
+        file::read(&*file).map_err(|e| StorageError::io(path, e))
+    }
+
+    /// What was read, if it goes as far as it should.
+    fn end_of(&self, history: History, end: &Path) -> Result<Tail, StorageError> {
+        history.reaches(self.last_acknowledged()?, end)?;
+        Ok(Tail { outcome: history.outcome, sequence: history.sequence })
     }
 
     /// The number of the last commit that was acknowledged, as far as the disk knows.
@@ -196,10 +256,10 @@ impl LogDir {
         newest.ok_or_else(|| StorageError::damaged(&path, "it holds no number"))
     }
 
-    /// Removes the logs before `generation`.
-    fn remove_before(&self, generation: u64) -> Result<(), StorageError> {
-        for old in self.generations()?.into_iter().filter(|old| *old < generation) {
-            let path = self.log(old);
+    /// Removes what format 2 has left.
+    fn remove_numbered(&self) -> Result<(), StorageError> {
+        for old in self.generations()? {
+            let path = self.numbered(old);
             std::fs::remove_file(&path).map_err(|e| StorageError::io(&path, e))?;
         }
         Ok(())
@@ -211,8 +271,8 @@ impl LogDir {
     }
 }
 
-fn log_name(generation: u64) -> String {
-    format!("{PREFIX}{generation}")
+fn log_in(directory: &Path, generation: u64) -> PathBuf {
+    directory.join(FILES[(generation % 2) as usize])
 }
 
 fn sort_error(path: &Path, error: WalError) -> StorageError {
@@ -315,7 +375,7 @@ impl History {
     }
 }
 
-/// The logs of an open directory, and the checkpoint that is under way.
+/// The logs of an open directory, and what is done about them in the background.
 pub(super) struct Journal {
     dir: LogDir,
     disk: Arc<OpenDisk>,
@@ -323,19 +383,20 @@ pub(super) struct Journal {
     file: LogFile,
     generation: u64,
     sequence: u64,
-    /// The log of the next generation, empty, unless a checkpoint is about to make it.
+    /// The file of the next generation, unless it is still needed in the background.
     next: Option<LogFile>,
-    checkpoint: Option<JoinHandle<Result<LogFile, StorageError>>>,
+    /// A checkpoint, or the growth of the next file.
+    background: Option<JoinHandle<Result<LogFile, StorageError>>>,
     acknowledged: Box<dyn StorageBackend>,
     /// Whether each commit is synced.
     sync: bool,
-    /// What the checkpoint is at.
+    /// What the background is at.
     activity: Activity,
     long: u64,
 }
 
 impl Journal {
-    /// Begins with the empty logs that [`LogDir::prepare`] made for `applied`.
+    /// Begins with the two generations after `applied`.
     pub(super) fn begin(
         dir: LogDir,
         disk: Arc<OpenDisk>,
@@ -343,10 +404,10 @@ impl Journal {
         sync: bool,
     ) -> Result<Self, StorageError> {
         let generation = applied.generation;
-        dir.remove_before(generation)?;
+        dir.remove_numbered()?;
         let open = |generation| {
             let path = dir.log(generation);
-            LogFile::empty(dir.open(&path, Access::Write)?).map_err(|e| StorageError::io(&path, e))
+            LogFile::unused(dir.open(&path, Access::Write)?).map_err(|e| StorageError::io(&path, e))
         };
         let (file, next) = (open(generation)?, open(generation + 1)?);
         let log = start(&dir, generation, &file)?;
@@ -360,7 +421,7 @@ impl Journal {
             generation,
             sequence: applied.sequence,
             next: Some(next),
-            checkpoint: None,
+            background: None,
             acknowledged,
             sync,
             activity: Activity::default(),
@@ -376,7 +437,7 @@ impl Journal {
 
     /// Writes a commit, and returns when it is as durable as promised.
     pub(super) fn commit(&mut self, batch: &mut Batch) -> Result<Option<SyncTime>, StorageError> {
-        self.take_turns()?;
+        self.take_turns(batch.encoded().len() as u64)?;
         let mut sync = None;
         let place = Place { generation: self.generation, sequence: self.sequence + 1 };
         if batch.encoded().len() > LARGE {
@@ -412,31 +473,49 @@ impl Journal {
         self.file.end() >= self.long
     }
 
-    /// Whether a checkpoint is under way, as far as is known: its end is noticed by a commit.
-    pub(super) fn has_checkpoint(&self) -> bool {
-        self.checkpoint.is_some()
+    /// Whether something is done in the background, as far as is known: its end is noticed by a commit.
+    pub(super) fn has_background(&self) -> bool {
+        self.background.is_some()
     }
 
-    /// Goes on to the next log if it is time.
-    fn take_turns(&mut self) -> Result<(), StorageError> {
+    /// Goes on to the next log if it is time, before a commit of so many bytes.
+    fn take_turns(&mut self, bytes: u64) -> Result<(), StorageError> {
         // Not only when its log is needed: if it failed, nothing more is acknowledged.
-        if self.checkpoint.as_ref().is_some_and(JoinHandle::is_finished) {
+        if self.background.as_ref().is_some_and(JoinHandle::is_finished) {
             self.join()?;
         }
         let (end, long) = (self.file.end(), self.long);
-        if end >= PATIENCE * long || (end >= long && self.checkpoint.is_none()) {
+        let is_due = end > 0 && self.would_grow(bytes);
+        if end >= PATIENCE * long || (is_due && self.background.is_none()) {
             self.join()?;
-            self.turn()?;
+            return self.turn();
         }
-        Ok(())
+        let next = self.next.as_ref().filter(|_| end >= START_OF_GROWTH);
+        match next.is_some_and(|next| next.allocated() < long) {
+            true => self.grow_next(),
+            false => Ok(()),
+        }
     }
 
-    /// Waits for the checkpoint that is under way, if there is one.
+    /// Whether this commit would make the file longer than a log gets, or longer than it is while the
+    /// other file has room.
+    fn would_grow(&self, bytes: u64) -> bool {
+        // What the library and the journal put around it is far less.
+        let needed = self.file.end() + bytes + 1024;
+        let allocated = self.file.allocated();
+        let has_room = |next: &LogFile| next.allocated() > allocated;
+        needed > self.long || (needed > allocated && self.next.as_ref().is_some_and(has_room))
+    }
+
+    /// Waits for what is under way in the background, if anything is.
     pub(super) fn join(&mut self) -> Result<(), StorageError> {
-        let Some(checkpoint) = self.checkpoint.take() else {
+        let Some(background) = self.background.take() else {
             return Ok(());
         };
-        let file = checkpoint.join().unwrap_or_else(|_| {
+        self.disk.pace.hurry(true);
+        let ended = background.join();
+        self.disk.pace.hurry(false);
+        let file = ended.unwrap_or_else(|_| {
             let file = self.dir.log(self.generation.saturating_sub(1));
             Err(StorageError::damaged(&file, "writing it into the database ended in a panic"))
         })?;
@@ -458,13 +537,37 @@ impl Journal {
             generation: self.generation,
             sequence: self.sequence,
             activity: self.activity.clone(),
+            long: self.long,
         };
         self.generation += 1;
         self.disk.lock_live().push((self.generation, self.file.clone()));
-        let thread = thread::Builder::new().name("lockkeeper-checkpoint".to_owned());
-        let running =
-            thread.spawn(move || checkpoint.run().inspect_err(|e| tracing::error!("{e}")));
-        self.checkpoint = Some(running.map_err(|e| StorageError::io(&self.dir.path, e))?);
+        self.run("lockkeeper-checkpoint", move || checkpoint.run())
+    }
+
+    /// Makes the next file as long as a log gets.
+    fn grow_next(&mut self) -> Result<(), StorageError> {
+        let Some(next) = self.next.take() else {
+            return Ok(());
+        };
+        let (long, disk, activity) = (self.long, self.disk.clone(), self.activity.clone());
+        let path = self.dir.log(self.generation + 1);
+        self.run("lockkeeper-growth", move || {
+            activity.begin(During::Preparation);
+            next.grow(long, &disk.pace).map_err(|e| StorageError::io(&path, e))?;
+            activity.begin(During::Nothing);
+            Ok(next)
+        })
+    }
+
+    /// Does something in the background that ends with the file of the next log.
+    fn run(
+        &mut self,
+        name: &str,
+        work: impl FnOnce() -> Result<LogFile, StorageError> + Send + 'static,
+    ) -> Result<(), StorageError> {
+        let thread = thread::Builder::new().name(name.to_owned());
+        let running = thread.spawn(move || work().inspect_err(|e| tracing::error!("{e}")));
+        self.background = Some(running.map_err(|e| StorageError::io(&self.dir.path, e))?);
         Ok(())
     }
 
@@ -478,11 +581,13 @@ impl Journal {
         Ok(())
     }
 
-    /// An orderly end: the database has everything, and the logs take no space.
+    /// An orderly end: the database has everything, and knows that.
     pub(super) fn close(&mut self) -> Result<(), StorageError> {
         self.apply_all()?;
+        let applied = Applied { generation: self.generation, sequence: self.sequence };
+        self.disk.end(self.disk.begin()?, applied, Logs::Empty)?;
         for file in [Some(&self.file), self.next.as_ref()].into_iter().flatten() {
-            file.shrink().map_err(|e| StorageError::io(&self.dir.path, e))?;
+            file.shorten(self.long.max(CHUNK)).map_err(|e| StorageError::io(&self.dir.path, e))?;
         }
         Ok(())
     }
@@ -513,16 +618,32 @@ struct Checkpoint {
     /// Its last commit.
     sequence: u64,
     activity: Activity,
+    /// How long its file is to be.
+    long: u64,
 }
 
 impl Checkpoint {
-    /// Returns the file as the empty log of the generation after the next.
-    #[tracing::instrument(level = "debug", name = "checkpoint", skip_all, fields(generation = self.generation))]
+    /// Returns the file for the generation after the next.
+    #[tracing::instrument(level = "debug", name = "checkpoint", skip_all)]
     fn run(self) -> Result<LogFile, StorageError> {
-        let _no_snapshot = self.disk.lock_recycling();
         self.activity.begin(During::Checkpoint);
+        self.disk.pace.set_background(true);
+        let applied = self.apply();
+        self.disk.pace.set_background(false);
+        applied?;
+        self.file.reuse();
+
+        self.activity.begin(During::Preparation);
         let path = self.dir.log(self.generation);
-        let failed = |e| StorageError::io(&path, e);
+        let grown = self.file.grow(self.long, &self.disk.pace);
+        grown.map_err(|e| StorageError::io(&path, e))?;
+        self.activity.begin(During::Nothing);
+        Ok(self.file)
+    }
+
+    fn apply(&self) -> Result<(), StorageError> {
+        let _no_snapshot = self.disk.lock_recycling();
+        let path = self.dir.log(self.generation);
         let applied = self.disk.applied()?;
         let mut history = History::after(applied);
         let changing = self.disk.begin()?;
@@ -534,15 +655,11 @@ impl Checkpoint {
         })?;
         history.reaches(self.sequence, &path)?;
         self.disk.change(&changing, &history.outcome)?;
+
         let applied = Applied { generation: self.generation + 1, sequence: history.sequence };
-        self.disk.end(changing, applied)?;
+        self.disk.end(changing, applied, Logs::InUse)?;
         self.disk.lock_live().retain(|(generation, _)| *generation != self.generation);
-        self.activity.begin(During::Preparation);
-        self.file.clear().map_err(failed)?;
-        self.dir.rename(self.generation, self.generation + 2).map_err(failed)?;
-        self.dir.sync_names()?;
-        self.activity.begin(During::Nothing);
-        Ok(self.file)
+        Ok(())
     }
 }
 
@@ -555,7 +672,7 @@ pub(super) fn read_live(
 ) -> Result<Outcome, StorageError> {
     let mut history = History::after(applied);
     for (generation, log) in logs {
-        let path = dir.join(log_name(*generation));
+        let path = log_in(dir, *generation);
         // Before its contents, which have it then.
         let acknowledged = log.last_commit();
         let contents = log.contents().map_err(|e| StorageError::io(&path, e))?;
@@ -567,3 +684,39 @@ pub(super) fn read_live(
 
 /// The logs that are not in the database yet, oldest first.
 pub(super) type Live = Vec<(u64, LogFile)>;
+
+#[cfg(test)]
+pub(super) mod tests {
+    //! What tests of the storage have to know.
+
+    use super::*;
+
+    /// From where on generations are numbered.
+    pub(in crate::storage) fn first_generation() -> u64 {
+        FIRST
+    }
+
+    /// A commit as it stands in a log.
+    pub(in crate::storage) fn encoded(generation: u64, sequence: u64, mut batch: Batch) -> Vec<u8> {
+        record::encode(Place { generation, sequence }, &mut batch, <[u8]>::to_vec)
+    }
+
+    impl Journal {
+        /// Waits for what is under way in the background, and does not hurry it.
+        pub(in crate::storage) fn wait(&mut self) {
+            while self.background.as_ref().is_some_and(|background| !background.is_finished()) {
+                thread::yield_now();
+            }
+            self.join().unwrap();
+        }
+
+        pub(in crate::storage) fn generation(&self) -> u64 {
+            self.generation
+        }
+
+        /// The name of the file of the next generation.
+        pub(in crate::storage) fn next_file(&self) -> &'static str {
+            FILES[(self.generation as usize + 1) % 2]
+        }
+    }
+}

@@ -56,10 +56,10 @@ impl Storage {
             _ => StorageError::io(&file, e),
         })?;
         let (open, mut repairs) = OpenDisk::open(dir, Box::new(overlay))?;
-        if state == State::Existing {
-            let applied = open.applied()?;
-            let tail = logs.read(applied)?;
-            repairs.after_crash |= tail.sequence > applied.sequence;
+        let applied = open.applied()?;
+        let tail = open.read_logs(&logs, state)?;
+        if tail.sequence > applied.sequence {
+            repairs.after_crash = true;
             open.apply(&tail.outcome, applied)?;
         }
         let disk = Disk { journal: None, open: Arc::new(open), failed: false };

@@ -7,6 +7,7 @@ mod failing;
 mod large;
 mod numbered;
 mod power_cut;
+mod reuse;
 mod tapped;
 mod torn;
 

@@ -152,7 +152,7 @@ async fn an_engine_whose_directory_was_removed_stops_and_leaves_its_successor_al
 /// Symptom: an engine went on acknowledging what it wrote to a file that had no name any more.
 #[tokio::test]
 async fn an_engine_of_which_a_data_file_was_removed_stops() {
-    for name in ["lockkeeper.redb", "acknowledged", "commits.1", "FORMAT"] {
+    for name in ["lockkeeper.redb", "acknowledged", "commits.a", "commits.b", "FORMAT"] {
         let dir = tempfile::tempdir().unwrap();
         let engine = start(dir.path()).await;
         Client::connect(&engine, LONG).create("/a", CreateMode::Persistent).unwrap();

@@ -2,19 +2,21 @@
 //!
 //! Syncing a file that grows costs about twice as much as syncing one whose blocks are there, as
 //! the file system's own records change too. So the file is filled with zeros ahead of what is
-//! written, and used again when its contents are in the database. Zeros at its end count as
-//! unused.
+//! written, and used again as it is when its contents are in the database.
 
 use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use redb::StorageBackend;
 use wal_db::{WalError, WalStore};
 
-/// How much is filled with zeros at a time, in bytes.
-const CHUNK: u64 = if cfg!(test) { 16 * 1024 } else { 1024 * 1024 };
+use crate::storage::disk::{PIECE, Pace};
+
+/// How much is filled with zeros at a time, in bytes, when a commit needs it at once.
+pub(super) const CHUNK: u64 = if cfg!(test) { 64 * 1024 } else { 1024 * 1024 };
 
 /// A log file, shared by its writer and those who read what is committed.
 #[derive(Clone)]
@@ -33,8 +35,8 @@ struct Shared {
 }
 
 impl LogFile {
-    /// Takes a file that holds nothing, or zeros.
-    pub(super) fn empty(file: Box<dyn StorageBackend>) -> io::Result<Self> {
+    /// Takes a file whose contents count no more.
+    pub(super) fn unused(file: Box<dyn StorageBackend>) -> io::Result<Self> {
         let allocated = file.len()?.into();
         let (end, committed, last_commit) = Default::default();
         Ok(Self(Arc::new(Shared { file, end, committed, last_commit, allocated })))
@@ -67,23 +69,33 @@ impl LogFile {
         Ok(bytes)
     }
 
-    /// Makes it an empty file again, its blocks kept, as durable as can be.
-    pub(super) fn clear(&self) -> io::Result<()> {
-        let Shared { file, end, committed, last_commit, .. } = &*self.0;
-        fill(&**file, 0, self.end())?;
-        file.sync_data()?;
+    /// Declares what it holds to count no more: it is written over from the beginning.
+    pub(super) fn reuse(&self) {
+        let Shared { end, committed, last_commit, .. } = &*self.0;
         for position in [last_commit, end, committed] {
             position.store(0, Ordering::Release);
+        }
+    }
+
+    /// Fills with zeros up to `length`, little by little, so that commits to another file find the disk
+    /// free in between; how far is up to the pace. Nothing must be written meanwhile.
+    pub(super) fn grow(&self, length: u64, pace: &Pace) -> io::Result<()> {
+        while self.allocated() < length && !pace.is_hurried() {
+            let start = Instant::now();
+            let target = length.min(self.allocated() + PIECE);
+            fill(&*self.0.file, self.allocated(), target)?;
+            self.0.file.sync_data()?;
+            self.0.allocated.store(target, Ordering::Relaxed);
+            pace.rest(start.elapsed());
         }
         Ok(())
     }
 
-    /// Gives its blocks back.
-    pub(super) fn shrink(&self) -> io::Result<()> {
-        let Shared { file, end, committed, last_commit, allocated } = &*self.0;
-        file.set_len(0)?;
-        for position in [last_commit, end, committed, allocated] {
-            position.store(0, Ordering::Release);
+    /// Gives back what is longer than this. Nothing it holds counts any more.
+    pub(super) fn shorten(&self, length: u64) -> io::Result<()> {
+        if self.allocated() > length {
+            self.0.file.set_len(length)?;
+            self.0.allocated.store(length, Ordering::Relaxed);
         }
         Ok(())
     }
@@ -135,13 +147,9 @@ impl WalStore for LogFile {
         Ok(length)
     }
 
-    fn truncate(&self, len: u64) -> Result<(), WalError> {
-        let end = self.end();
-        if len < end {
-            fill(&*self.0.file, len, end)?;
-            self.0.end.store(len, Ordering::Release);
-        }
-        Ok(())
+    /// Only files without contents are opened for writing, so there is nothing to cut off.
+    fn truncate(&self, _: u64) -> Result<(), WalError> {
+        Err(io::Error::from(io::ErrorKind::Unsupported).into())
     }
 
     fn sync(&self) -> Result<(), WalError> {

@@ -31,6 +31,11 @@ pub(super) fn encode<T>(place: Place, batch: &mut Batch, show: impl FnOnce(&[u8]
     batch.between(header, END, show)
 }
 
+/// The generation that a commit says it is of.
+pub(super) fn generation(mut record: &[u8]) -> Option<u64> {
+    record.try_get_u64_le().ok()
+}
+
 /// Reads a commit and hands its changes to `each`; `None` if it makes no sense.
 pub(super) fn decode<'a>(mut record: &'a [u8], mut each: impl FnMut(Change<'a>)) -> Option<Place> {
     let generation = record.try_get_u64_le().ok()?;

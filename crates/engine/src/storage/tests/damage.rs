@@ -141,12 +141,12 @@ fn a_format_that_is_missing_or_unreadable_is_damage() {
 fn a_newer_format_is_left_alone() {
     let dir = filled();
     let before = std::fs::read(database(&dir)).unwrap();
-    for text in ["lockkeeper-engine 3\n", "lockkeeper-engine 3 with more\n"] {
+    for text in ["lockkeeper-engine 4\n", "lockkeeper-engine 4 with more\n"] {
         std::fs::write(dir.path().join("FORMAT"), text).unwrap();
         assert_eq!(
             refusal(dir.path()).to_string(),
             format!(
-                "{} was written by a newer version (format 3, this version knows 2): \
+                "{} was written by a newer version (format 4, this version knows 3): \
                  upgrade lockkeeper, or choose another directory",
                 dir.path().display()
             )
@@ -158,12 +158,12 @@ fn a_newer_format_is_left_alone() {
 #[test]
 fn a_creation_that_was_cut_short_starts_over() {
     let dir = TempDir::new().unwrap();
-    std::fs::write(dir.path().join("FORMAT"), "lockkeeper-engine 2 creating\n").unwrap();
+    std::fs::write(dir.path().join("FORMAT"), "lockkeeper-engine 3 creating\n").unwrap();
     std::fs::write(database(&dir), "half a database").unwrap();
     let storage = open(&dir, Durability::Sync).unwrap();
     assert!(contents(&storage).is_empty());
     let format = std::fs::read_to_string(dir.path().join("FORMAT")).unwrap();
-    assert_eq!(format, "lockkeeper-engine 2\n");
+    assert_eq!(format, "lockkeeper-engine 3\n");
 }
 
 /// After an orderly end the library trusts the file unchecked. Without a synced commit at the
@@ -215,17 +215,21 @@ impl Killed {
     /// With this log it is refused, or nothing is missing.
     fn check(&self, bytes: &[u8], what: &str) {
         let copy = copied(&self.dir);
-        std::fs::write(log(&copy), bytes).unwrap();
+        let log = log(&copy);
+        std::fs::write(&log, bytes).unwrap();
         match open(&copy, Durability::Sync) {
             Ok(storage) => assert!(contents(&storage) == self.expected, "{what}"),
-            Err(StorageError::Damaged { file, .. }) => assert_eq!(file, log(&copy), "{what}"),
+            Err(StorageError::Damaged { file, .. }) => assert_eq!(file, log, "{what}"),
             Err(e) => panic!("{what}: {e}"),
         }
     }
 }
 
+/// The log that has commits; which one comes first is chosen at random.
 fn log(dir: &TempDir) -> PathBuf {
-    dir.path().join("commits.1")
+    let has_commits = |path: &PathBuf| path.metadata().is_ok_and(|meta| meta.len() > 0);
+    let logs = ["commits.a", "commits.b"].map(|name| dir.path().join(name));
+    logs.into_iter().find(has_commits).unwrap()
 }
 
 /// A bit of the log flipped, and what is left of a sector, up to `end`, full of zeros.
@@ -317,11 +321,14 @@ fn s2_damage_before_the_last_commit_needs_no_number_to_be_found() {
 
 #[test]
 fn a_missing_log_or_number_is_damage() {
-    for name in ["commits.1", "acknowledged"] {
-        let Killed { dir, .. } = Killed::new();
-        let path = dir.path().join(name);
-        std::fs::remove_file(&path).unwrap();
-        assert_damaged(&dir, &path);
+    for name in ["commits.a", "commits.b", "acknowledged"] {
+        for dir in [Killed::new().dir, filled()] {
+            let path = dir.path().join(name);
+            std::fs::remove_file(&path).unwrap();
+            assert_damaged(&dir, &path);
+            let Err(error) = Storage::inspect(dir.path()) else { panic!("{name} is not missed") };
+            assert_names(&error, &path);
+        }
     }
     let Killed { dir, .. } = Killed::new();
     let path = dir.path().join("acknowledged");
@@ -346,6 +353,6 @@ fn a_directory_without_logs_is_taken_over() {
     storage.commit(&mut nodes(&[("/a", Some("1"))])).unwrap();
     drop(storage);
     let format = std::fs::read_to_string(dir.path().join("FORMAT")).unwrap();
-    assert_eq!(format, "lockkeeper-engine 2\n");
+    assert_eq!(format, "lockkeeper-engine 3\n");
     assert_eq!(stored_nodes(&open(&dir, Durability::Sync).unwrap()), [pair("/a", "1")]);
 }

@@ -62,6 +62,11 @@ impl Disks {
         })
     }
 
+    /// Which disk stands for a file.
+    pub(super) fn number(&self, inode: u64) -> Option<usize> {
+        self.state().inodes.iter().position(|known| *known == inode)
+    }
+
     /// A directory like `dir` with other contents in its files.
     pub(super) fn copy(&self, dir: &TempDir, images: &[Vec<u8>]) -> TempDir {
         let copy = TempDir::new().unwrap();

@@ -118,26 +118,6 @@ fn unsynced_commits_are_whole_or_refused_after_a_power_cut() {
     assert!(whole > 0 && refused > 0, "{whole} whole, {refused} refused");
 }
 
-/// A log gets its next name when it is empty for good: what is left in it would be damage there.
-///
-/// Seen to fail without the sync in `LogFile::clear`.
-#[test]
-fn a_log_that_is_used_again_is_empty_after_a_power_cut() {
-    let dir = TempDir::new().unwrap();
-    let disks = Disks::default();
-    let opened = Storage::open_with(Some(dir.path()), Durability::Sync, disks.wrap());
-    let mut storage = opened.unwrap();
-    storage.set_log_length(1);
-    storage.commit(&mut numbered(1)).unwrap();
-    storage.commit(&mut numbered(2)).unwrap();
-    storage.disk.as_mut().unwrap().journal.as_mut().unwrap().join().unwrap();
-    disks.state().left = Some(0);
-    drop(storage);
-    assert!(dir.path().join("commits.3").exists());
-    let copy = disks.copy(&dir, &kept(&disks, 0, &mut Random(1)));
-    assert_eq!(last_whole_commit(&open(&copy, Durability::Sync).unwrap()), 2);
-}
-
 /// Symptom: an engine was killed between the write and the sync of a commit. The next start read it
 /// and noted its number, durably; then the power went, and with it the commit. The directory was
 /// refused as damaged, although nothing that was acknowledged was missing. Found by reading.

@@ -1,0 +1,211 @@
+//! Log files that are written over, and directories of the format in which they were not.
+
+use std::os::unix::fs::MetadataExt;
+
+use wal_db::Wal;
+
+use super::disks::{Call, Disks};
+use super::numbered::{last_whole_commit, numbered};
+use super::*;
+use crate::storage::journal::tests::{encoded, first_generation};
+
+/// P14: each turn of the log wrote zeros over all of the old one, renamed it and synced the directory,
+/// beside commits that waited for the disk.
+///
+/// Seen to fail with files that are cleared for their next use.
+#[test]
+fn a_log_file_that_is_long_enough_is_only_written_to() {
+    const LONG: u64 = 200_000;
+    let dir = TempDir::new().unwrap();
+    let disks = Disks::default();
+    let opened = Storage::open_with(Some(dir.path()), Durability::Sync, disks.wrap());
+    let mut storage = opened.unwrap();
+    storage.set_log_length(LONG);
+    let mut n = 0;
+    let mut commit = |storage: &mut Storage, bytes: u64| {
+        let mut written = 0;
+        while written < bytes {
+            n += 1;
+            let mut batch = numbered(n);
+            written += batch.encoded().len() as u64;
+            storage.commit(&mut batch).unwrap();
+            storage.disk.as_mut().unwrap().journal.as_mut().unwrap().wait();
+        }
+        (n, written)
+    };
+    // Both files become long, beside the commits to the other one.
+    commit(&mut storage, 6 * LONG);
+    let logs: Vec<usize> =
+        ["commits.a", "commits.b"].iter().map(|name| disks.of(&dir, name)).collect();
+    let lengths = |disks: &Disks| logs.iter().map(|&log| disks.state().images[log].len()).collect();
+    let before: Vec<usize> = lengths(&disks);
+    disks.state().calls.clear();
+
+    let (last, committed) = commit(&mut storage, 6 * LONG);
+    let mut written = 0;
+    for (_, call) in disks.state().calls.iter().filter(|(file, _)| logs.contains(file)) {
+        match call {
+            Call::Write(_, bytes) => written += bytes.len() as u64,
+            Call::Length(_) => panic!("a log file gets another length"),
+            Call::Sync => {}
+        }
+    }
+    assert_eq!(lengths(&disks), before);
+    assert!(written < committed + committed / 10, "{written} bytes for {committed}");
+    let images = disks.state().images.clone();
+    let copy = disks.copy(&dir, &images);
+    assert_eq!(last_whole_commit(&open(&copy, Durability::Sync).unwrap()), last);
+}
+
+/// A file grows while commits go to the other one, in pieces that are synced one by one; a commit never
+/// waits for more than its own.
+#[test]
+fn the_next_log_grows_in_small_synced_pieces_before_it_is_needed() {
+    const LONG: u64 = 4 * disk::PIECE;
+    let dir = TempDir::new().unwrap();
+    let disks = Disks::default();
+    let opened = Storage::open_with(Some(dir.path()), Durability::Sync, disks.wrap());
+    let mut storage = opened.unwrap();
+    storage.set_log_length(LONG);
+    let next = |storage: &Storage| storage.journal().unwrap().next_file();
+    let next = disks.of(&dir, next(&storage));
+    let mut n = 0;
+    while disks.state().images[next].is_empty() {
+        n += 1;
+        storage.commit(&mut numbered(n)).unwrap();
+        std::thread::yield_now();
+    }
+    let start = std::time::Instant::now();
+    while (disks.state().images[next].len() as u64) < LONG {
+        assert!(start.elapsed().as_secs() < 60, "it does not grow");
+        std::thread::yield_now();
+    }
+    storage.disk.as_mut().unwrap().journal.as_mut().unwrap().join().unwrap();
+    let (mut unsynced, mut syncs) = (0, 0);
+    for (_, call) in disks.state().calls.iter().filter(|(file, _)| *file == next) {
+        match call {
+            Call::Write(_, bytes) => unsynced += bytes.len() as u64,
+            Call::Length(_) => panic!("zeros that were never written are no blocks"),
+            Call::Sync => (unsynced, syncs) = (0, syncs + 1),
+        }
+        assert!(unsynced <= disk::PIECE, "{unsynced} bytes in one piece");
+    }
+    assert_eq!((unsynced, syncs), (0, LONG / disk::PIECE));
+}
+
+/// What a killed engine of format 2 leaves: commits 1 and 2 in the database, 3 in one log, 4 in the next.
+fn of_format_2() -> TempDir {
+    let dir = TempDir::new().unwrap();
+    let mut storage = open(&dir, Durability::Sync).unwrap();
+    for n in 1..=2 {
+        storage.commit(&mut numbered(n)).unwrap();
+    }
+    storage.close().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(path("lockkeeper.redb"));
+    let (data, _) = DataDir::claim(dir.path()).unwrap();
+    let (disk, _) = OpenDisk::open(data, disk::plain()(file.unwrap()).unwrap()).unwrap();
+    let applied = Applied { generation: 7, sequence: 2 };
+    disk.end(disk.begin().unwrap(), applied, Logs::InUse).unwrap();
+    drop(disk);
+    for (generation, sequence) in [(7, 3), (8, 4)] {
+        let file = path(&format!("commits.{generation}"));
+        let log = Wal::open(&file).unwrap();
+        let _ = log.append(&encoded(generation, sequence, numbered(sequence))).unwrap();
+        drop(log);
+        let length = file.metadata().unwrap().len();
+        std::fs::OpenOptions::new()
+            .write(true)
+            .open(&file)
+            .unwrap()
+            .set_len(length + 9_000)
+            .unwrap();
+    }
+    // Applied, and not yet renamed.
+    std::fs::write(path("commits.6"), "whatever").unwrap();
+    for name in ["commits.a", "commits.b"] {
+        std::fs::remove_file(path(name)).unwrap();
+    }
+    std::fs::write(path("FORMAT"), "lockkeeper-engine 2\n").unwrap();
+    dir
+}
+
+fn names(dir: &TempDir) -> Vec<String> {
+    let entries = dir.path().read_dir().unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<String> = names.filter(|name| name.starts_with("commits.")).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_directory_with_numbered_logs_is_taken_over() {
+    let dir = of_format_2();
+    let (looked_at, repairs) = Storage::inspect(dir.path()).unwrap().unwrap();
+    assert_eq!((last_whole_commit(&looked_at), repairs.after_crash), (4, true));
+    drop(looked_at);
+    assert_eq!(names(&dir), ["commits.6", "commits.7", "commits.8"], "nothing was changed");
+
+    let mut storage = open(&dir, Durability::Sync).unwrap();
+    assert_eq!(last_whole_commit(&storage), 4);
+    assert_eq!(names(&dir), ["commits.a", "commits.b"]);
+    assert!(storage.journal().unwrap().generation() >= first_generation());
+    storage.commit(&mut numbered(5)).unwrap();
+    let left = copied(&dir);
+    drop(storage);
+    for dir in [dir, left] {
+        assert_eq!(last_whole_commit(&open(&dir, Durability::Sync).unwrap()), 5);
+    }
+}
+
+/// A numbered log that is missing, or that ends early, is damage as before.
+#[test]
+fn damage_is_found_before_a_directory_is_taken_over() {
+    let dir = of_format_2();
+    std::fs::remove_file(dir.path().join("commits.7")).unwrap();
+    assert!(matches!(refusal(dir.path()), StorageError::Damaged { .. }));
+    let dir = of_format_2();
+    let file = dir.path().join("commits.7");
+    let mut bytes = std::fs::read(&file).unwrap();
+    bytes[100] ^= 1;
+    std::fs::write(&file, bytes).unwrap();
+    assert!(matches!(refusal(dir.path()), StorageError::Damaged { .. }));
+}
+
+/// The disk fails at each call in turn while a directory is taken over.
+#[test]
+fn a_takeover_that_fails_can_be_tried_again() {
+    for calls in 0.. {
+        let dir = of_format_2();
+        let failing = failing_after(calls);
+        let started = Storage::open_with(Some(dir.path()), Durability::Sync, failing);
+        let started = started.map(drop).is_ok();
+        assert!(names(&dir).len() <= 5, "{:?}", names(&dir));
+        assert_eq!(last_whole_commit(&open(&dir, Durability::Sync).unwrap()), 4, "{calls} calls");
+        if started {
+            assert!(calls > 3);
+            break;
+        }
+    }
+}
+
+/// Files that take so many writes and syncs, and then none.
+fn failing_after(calls: u64) -> Wrap {
+    let left = Arc::new(Mutex::new(calls));
+    Arc::new(move |file| {
+        let left = left.clone();
+        tapped::tapped(file, move |_| {
+            let mut left = left.lock().unwrap();
+            *left = left.checked_sub(1).ok_or_else(|| io::Error::other("the disk is gone"))?;
+            Ok(())
+        })
+    })
+}
+
+impl Disks {
+    /// The number of a file of this name.
+    fn of(&self, dir: &TempDir, name: &str) -> usize {
+        let inode = dir.path().join(name).metadata().unwrap().ino();
+        self.number(inode).unwrap()
+    }
+}
