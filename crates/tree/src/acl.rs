@@ -181,6 +181,8 @@ pub(crate) struct AclTable {
     lists: HashSet<AclRef>,
     /// The number of lists at which unused ones are dropped next.
     purge_at: usize,
+    /// What the lists weigh.
+    bytes: usize,
 }
 
 impl AclTable {
@@ -193,14 +195,21 @@ impl AclTable {
             return known.clone();
         }
         self.purge_if_due();
+        self.bytes += acl.weight();
         self.lists.insert(acl.clone());
         acl
+    }
+
+    /// What all lists weigh, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Doubling the limit each time keeps the cost per insertion constant.
     fn purge_if_due(&mut self) {
         if self.lists.len() >= self.purge_at {
             self.lists.retain(AclRef::is_shared);
+            self.bytes = self.lists.iter().map(AclRef::weight).sum();
             self.purge_at = (self.lists.len() * 2).max(64);
         }
     }

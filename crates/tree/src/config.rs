@@ -25,8 +25,16 @@ pub struct Config {
     pub max_sessions: usize,
     /// How many paths one connection may watch.
     pub max_watches: usize,
+    /// How many bytes the watches of all connections may weigh. From half of it on, a connection may
+    /// have no more of it than others; see [`allowance`](crate::allowance).
+    pub max_watch_bytes: usize,
     /// How many operations a `multi` may have.
     pub max_ops: usize,
+    /// How many ephemeral nodes a session may have: they end in one transaction.
+    pub max_ephemerals: usize,
+    /// How much the nodes may weigh; see [`Stats::weight`](crate::Stats::weight). What makes them
+    /// weigh more is refused; the last eighth is for small ephemeral nodes.
+    pub max_weight: usize,
     /// Who may do everything. `None`: nobody.
     pub super_digest: Option<SuperDigest>,
     /// Whether quotas are enforced, and not only accounted for.
@@ -50,7 +58,10 @@ impl Config {
             max_frame: MAX_FRAME,
             max_sessions: 1_000_000,
             max_watches: 1_000_000,
+            max_watch_bytes: usize::MAX,
             max_ops: 100_000,
+            max_ephemerals: 20_000,
+            max_weight: usize::MAX,
             super_digest: None,
             enforce_quotas: false,
             ttl_nodes: false,

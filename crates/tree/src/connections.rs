@@ -16,6 +16,8 @@ pub(crate) struct Connection {
     pub(crate) peer: Option<IpAddr>,
     /// `None` until the handshake.
     pub(crate) session: Option<SessionId>,
+    /// Whether it may not begin a session.
+    pub(crate) only_resumes: bool,
     /// The address first, then what the client has proven.
     pub(crate) identities: Vec<Identity>,
 }
@@ -24,7 +26,7 @@ impl Connection {
     fn new(peer: Option<IpAddr>, subject: Option<String>) -> Self {
         let address = peer.map(auth::by_address).into_iter();
         let identities = address.chain(subject.map(auth::by_certificate)).collect();
-        Self { peer, session: None, identities }
+        Self { peer, session: None, only_resumes: false, identities }
     }
 
     /// Adds an identity that the client has proven; `false` if it would be one too many.

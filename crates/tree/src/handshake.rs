@@ -24,6 +24,10 @@ impl Server {
             let left = self.quiet_until - now.monotonic;
             return self.close(connection, CloseReason::Quiet { left });
         }
+        let only_resumes = self.connections.get(connection).is_some_and(|c| c.only_resumes);
+        if request.session_id == SessionId::NONE && only_resumes {
+            return self.close(connection, CloseReason::PlacesKept);
+        }
         let max = self.config.max_sessions;
         if request.session_id == SessionId::NONE && self.sessions.len() >= max {
             return self.close(connection, CloseReason::TooManySessions { max });

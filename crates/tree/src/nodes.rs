@@ -14,6 +14,10 @@ use crate::hash::{self, HashMap, HashSet};
 pub(crate) const SYSTEM_NODES: [&str; 4] =
     ["/", "/zookeeper", "/zookeeper/config", "/zookeeper/quota"];
 
+/// What a node weighs besides its path, its data and its list: itself, and its places in the tables
+/// and in its parent's list, as measured with the allocator of the command.
+pub(crate) const NODE_WEIGHT: usize = 400;
+
 /// What a node's life depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
@@ -25,6 +29,13 @@ pub(crate) enum Owner {
     Container,
     /// Deleted when it is empty and its data was not changed for so many milliseconds.
     Ttl(i64),
+}
+
+impl Owner {
+    /// Whether the node is ephemeral.
+    pub(crate) fn is_session(self) -> bool {
+        matches!(self, Self::Session(_))
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -305,6 +316,11 @@ impl Tree {
 
     pub(crate) fn len(&self) -> usize {
         self.nodes.len()
+    }
+
+    /// What all nodes weigh, in bytes.
+    pub(crate) fn weight(&self) -> usize {
+        self.bytes + self.nodes.len() * NODE_WEIGHT + self.acls.bytes()
     }
 
     pub(crate) fn ephemeral_count(&self) -> usize {

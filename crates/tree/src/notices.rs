@@ -55,6 +55,47 @@ pub enum Notice {
         /// The limit.
         max: usize,
     },
+    /// A connection whose watches take too much memory, beside those of all others. Its request for
+    /// another one was refused.
+    #[error(
+        "a client has watches that weigh {bytes} bytes, more than its share of {max} bytes for all: one \
+         more was refused"
+    )]
+    WatchesTooHeavy {
+        /// Whose watches.
+        connection: ConnectionId,
+        /// What they would weigh.
+        bytes: usize,
+        /// The limit for all connections together.
+        max: usize,
+    },
+    /// A session with too many ephemeral nodes, whose request for another one was refused.
+    #[error("a session has {max} ephemeral nodes, which is the limit: one more was refused")]
+    TooManyEphemerals {
+        /// Who asked.
+        connection: ConnectionId,
+        /// The limit.
+        max: usize,
+    },
+    /// A write that would make the nodes weigh more than they may. It was refused.
+    #[error(
+        "the nodes would take {weight} bytes of memory, which is over the limit of {max} for this kind \
+         of node: nothing may grow before some are deleted, or the limit is raised"
+    )]
+    NoRoom {
+        /// Who asked.
+        connection: ConnectionId,
+        /// What the nodes would weigh.
+        weight: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// A write that would need room on the disk, of which there is too little. It was refused.
+    #[error("the disk has too little room for a write that makes the data grow, which was refused")]
+    DiskShort {
+        /// Who asked.
+        connection: ConnectionId,
+    },
     /// An access control list that is too long, or lists of one request that are too long together, once
     /// `auth` stands for what the client has proven. The request was refused.
     #[error(

@@ -64,6 +64,11 @@ pub enum CloseReason {
         /// The limit.
         max: usize,
     },
+    /// The last places are for clients that come back with a session.
+    #[error(
+        "refused a new session: the connections that are left are kept for those that come back"
+    )]
+    PlacesKept,
     /// A client came back with more watches than
     /// [`Config::max_watches`](crate::Config::max_watches). With a part of them it would wait for
     /// events that never come.
@@ -72,6 +77,15 @@ pub enum CloseReason {
         /// How many paths it watches.
         count: usize,
         /// The limit.
+        max: usize,
+    },
+    /// A client came back with watches that weigh more than its share of
+    /// [`Config::max_watch_bytes`](crate::Config::max_watch_bytes).
+    #[error("the client has watches that weigh {bytes} bytes, over its share of {max} for all")]
+    WatchesTooHeavy {
+        /// What they weigh, in bytes.
+        bytes: usize,
+        /// The limit for all connections together.
         max: usize,
     },
     /// The credentials were refused.

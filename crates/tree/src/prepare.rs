@@ -15,9 +15,10 @@ use lockkeeper_wire::{
 use crate::ConnectionId;
 use crate::acl::{self, AclRef, Identity};
 use crate::hash::HashMap;
-use crate::nodes::{Owner, SYSTEM_NODES, Tree, parent_of};
+use crate::nodes::{NODE_WEIGHT, Owner, SYSTEM_NODES, Tree, parent_of};
 use crate::notices::{Notice, Notices};
 use crate::quota;
+use crate::room::{self, Room};
 use crate::txn::Txn;
 
 /// The longest time to live: 40 bits of milliseconds, all that ZooKeeper's format has room for.
@@ -36,6 +37,8 @@ pub(crate) struct Caller<'a> {
     /// Whether nodes with a time to live are allowed.
     pub(crate) ttl_nodes: bool,
     pub(crate) enforce_quotas: bool,
+    pub(crate) max_ephemerals: usize,
+    pub(crate) room: Room,
     /// Where exceeded limits are noted.
     pub(crate) notices: &'a Notices,
 }
@@ -102,12 +105,22 @@ pub(crate) struct Draft<'a> {
     expanded: RefCell<Option<(&'a [Acl], AclRef)>>,
     /// How many entries the lists have that the nodes of this draft get.
     entries: Cell<usize>,
+    /// How many ephemeral nodes it creates.
+    ephemerals: Cell<usize>,
+    /// How much more all nodes weigh after it, in bytes.
+    growth: Cell<i64>,
 }
 
 impl<'a> Draft<'a> {
     pub(crate) fn new(tree: &'a Tree) -> Self {
-        let (expanded, entries) = (RefCell::default(), Cell::new(0));
-        Self { tree, noted: HashMap::default(), expanded, entries }
+        Self {
+            tree,
+            noted: HashMap::default(),
+            expanded: RefCell::default(),
+            entries: Cell::new(0),
+            ephemerals: Cell::new(0),
+            growth: Cell::new(0),
+        }
     }
 
     fn facts(&self, path: &str) -> Result<Facts, ErrorCode> {
@@ -221,6 +234,11 @@ impl<'a> Draft<'a> {
             return Err(ErrorCode::NoChildrenForEphemerals);
         }
         self.check_quota(caller, &path, (new.data.len() as i64, 1))?;
+        let weight = NODE_WEIGHT + path.len() + new.data.len() + acl.weight();
+        self.grow(caller, weight, owner.is_session() && room::is_lock(new.data.len()))?;
+        if owner.is_session() {
+            self.check_ephemerals(caller)?;
+        }
         Ok(Txn::Create { path, data: new.data.clone(), acl, owner })
     }
 
@@ -236,6 +254,29 @@ impl<'a> Draft<'a> {
             true => quota::check(self.tree, path, change, caller.notices),
             false => Ok(()),
         }
+    }
+
+    /// Lets all nodes weigh so much more, if there is room; what is deleted before makes some.
+    fn grow(&self, caller: Caller<'_>, bytes: usize, is_lock: bool) -> Result<(), ErrorCode> {
+        let growth = self.growth.get() + bytes as i64;
+        if growth > 0 {
+            let weight = self.tree.weight().saturating_add(growth as usize);
+            caller.room.check(weight, is_lock, (caller.notices, caller.connection))?;
+        }
+        self.growth.set(growth);
+        Ok(())
+    }
+
+    /// Counts one more ephemeral node of the session, unless it has as many as it may.
+    fn check_ephemerals(&self, caller: Caller<'_>) -> Result<(), ErrorCode> {
+        let (count, max) = (self.ephemerals.get() + 1, caller.max_ephemerals);
+        if self.tree.ephemerals_of(caller.session) + count > max {
+            let connection = caller.connection;
+            caller.notices.add(Notice::TooManyEphemerals { connection, max });
+            return Err(ErrorCode::QuotaExceeded);
+        }
+        self.ephemerals.set(count);
+        Ok(())
     }
 
     pub(crate) fn delete(
@@ -254,6 +295,8 @@ impl<'a> Draft<'a> {
         if node.children > 0 {
             return Err(ErrorCode::NotEmpty);
         }
+        let data = self.tree.get(path).map_or(0, |node| node.data.len());
+        self.growth.set(self.growth.get() - (NODE_WEIGHT + path.len() + data) as i64);
         Ok(Txn::Delete { path: path.into() })
     }
 
@@ -268,6 +311,13 @@ impl<'a> Draft<'a> {
         let present = self.tree.get(&request.path).map_or(0, |node| node.data.len());
         let growth = request.data.len() as i64 - present as i64;
         self.check_quota(caller, &request.path, (growth, 0))?;
+        if growth > 0 {
+            self.grow(
+                caller,
+                growth as usize,
+                node.owner.is_session() && room::is_lock(request.data.len()),
+            )?;
+        }
         Ok(Txn::SetData {
             version: next_version(node.version, request.version)?,
             path: request.path.clone(),
@@ -284,6 +334,9 @@ impl<'a> Draft<'a> {
         let acl = self.expand(caller, &request.acl)?;
         let node = self.facts(&request.path)?;
         acl::check(&node.acl, Permissions::ADMIN, caller.identities)?;
+        if acl.weight() > node.acl.weight() {
+            self.grow(caller, acl.weight() - node.acl.weight(), false)?;
+        }
         Ok(Txn::SetAcl {
             version: next_version(node.aversion, request.version)?,
             path: request.path.clone(),

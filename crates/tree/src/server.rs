@@ -13,6 +13,7 @@ use crate::outbox::Outbox;
 use crate::records::{self, STATE_KEY};
 use crate::requests::Asker;
 use crate::restore::Restoring;
+use crate::room::Growth;
 use crate::sessions::{Session, Sessions};
 use crate::txn::Event;
 use crate::watches::WatchTable;
@@ -39,6 +40,8 @@ pub struct Server {
     pub(crate) quiet_until: Duration,
     /// The longest session timeout that was ever granted or found.
     pub(crate) longest_timeout: Duration,
+    /// What the disk has room for.
+    pub(crate) growth: Growth,
     /// The last transaction that [`take_changes`](Self::take_changes) handed out.
     taken_zxid: Option<Zxid>,
     restoring: Option<Box<Restoring>>,
@@ -59,8 +62,13 @@ pub struct Stats {
     pub connections: usize,
     /// The last transaction.
     pub last_zxid: Zxid,
+    /// What the watches weigh, in bytes: their paths and what the server keeps with each.
+    pub watch_bytes: usize,
     /// Lengths of all paths and data, in bytes.
     pub data_bytes: usize,
+    /// What the nodes weigh, in bytes: paths, data, access control lists and what the server keeps with
+    /// each node. About the memory that they take.
+    pub weight: usize,
 }
 
 /// A live session.
@@ -94,6 +102,7 @@ impl Server {
             reap_at: None,
             quiet_until: Duration::ZERO,
             longest_timeout: Duration::ZERO,
+            growth: Growth::default(),
             taken_zxid: None,
             events: Vec::new(),
             restoring: None,
@@ -151,6 +160,13 @@ impl Server {
         self.connections.open(connection, peer, Some(subject));
     }
 
+    /// The connection may only take up a session that exists, and not begin one.
+    pub fn only_resumes(&mut self, connection: ConnectionId) {
+        if let Some(known) = self.connections.get_mut(connection) {
+            known.only_resumes = true;
+        }
+    }
+
     /// A frame arrived, without its length prefix. The first one of a connection is the handshake.
     ///
     /// Frames of a connection that was never opened, or that the server has closed, are ignored.
@@ -167,6 +183,18 @@ impl Server {
             Some(session) => self.request(Asker { now, connection, session }, frame),
         }
         self.arm_reaper(now);
+    }
+
+    /// Something arrived from a client, which is handled later: its session lives on meanwhile.
+    pub fn heard_of(&mut self, now: Now, connection: ConnectionId) {
+        if let Some(session) = self.session_of(connection) {
+            self.sessions.hear_from(now.monotonic, session);
+        }
+    }
+
+    /// Sets what may grow from now on, because of what the disk has room for. Everything at first.
+    pub fn set_growth(&mut self, growth: Growth) {
+        self.growth = growth;
     }
 
     /// Closes all connections, because the server is about to stop. What was written to them before
@@ -264,7 +292,9 @@ impl Server {
             watches: self.watches.len(),
             connections: self.connections.len(),
             last_zxid: self.last_zxid,
+            watch_bytes: self.watches.bytes(),
             data_bytes: self.tree.bytes(),
+            weight: self.tree.weight(),
         }
     }
 

@@ -7,7 +7,8 @@ use lockkeeper_wire::{
 
 use crate::nodes::Node;
 use crate::requests::NO_ZXID;
-use crate::watches::Kinds;
+use crate::share::{LITTLE, allowance};
+use crate::watches::{self, Kinds};
 use crate::{CloseReason, ConnectionId, Notice, Server};
 
 type Reply = Result<Response, ErrorCode>;
@@ -26,8 +27,22 @@ impl Server {
             self.notices.add(Notice::TooManyWatches { connection, max });
             return Err(ErrorCode::ThrottledOp);
         }
+        if is_new && let Some(bytes) = self.too_heavy(connection, watches::weight(path)) {
+            let max = self.config.max_watch_bytes;
+            self.notices.add(Notice::WatchesTooHeavy { connection, bytes, max });
+            return Err(ErrorCode::ThrottledOp);
+        }
         self.watches.add(path, connection, kinds);
         Ok(())
+    }
+
+    /// What the watches of a connection would weigh with so much more, if that is over its share.
+    fn too_heavy(&self, connection: ConnectionId, more: usize) -> Option<usize> {
+        let (taken, max) = (self.watches.bytes(), self.config.max_watch_bytes);
+        let bytes = self.watches.bytes_of(connection).saturating_add(more);
+        let is_new = bytes > LITTLE && bytes - more <= LITTLE;
+        let large = self.watches.large() + usize::from(is_new);
+        (bytes > allowance(taken.saturating_add(more), max, large)).then_some(bytes)
     }
 
     /// Whether a `multi` of so many operations is acceptable, with a reply of this length.
@@ -97,6 +112,14 @@ impl Server {
             (self.watches.paths_of(connection).saturating_add(count), self.config.max_watches);
         if count > max {
             self.close(connection, CloseReason::TooManyWatches { count, max });
+            return Err(ErrorCode::ThrottledOp);
+        }
+        let persistent = request.persistent.iter().chain(&request.persistent_recursive);
+        let all = lists.into_iter().flatten().chain(persistent);
+        let more = all.map(|path| watches::weight(path)).sum();
+        if let Some(bytes) = self.too_heavy(connection, more) {
+            let max = self.config.max_watch_bytes;
+            self.close(connection, CloseReason::WatchesTooHeavy { bytes, max });
             return Err(ErrorCode::ThrottledOp);
         }
         for path in &request.data {

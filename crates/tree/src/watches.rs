@@ -9,6 +9,7 @@ use std::sync::Arc;
 use crate::ConnectionId;
 use crate::hash::{self, HashMap};
 use crate::nodes::parent_of;
+use crate::share::LITTLE;
 
 /// A set of kinds of watches that one connection has on one path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,11 +97,31 @@ impl Watchers {
     }
 }
 
+/// What one connection watches.
+#[derive(Default)]
+struct Watched {
+    paths: BTreeSet<Arc<str>>,
+    /// What that weighs. Who else watches the same paths does not make it less.
+    bytes: usize,
+}
+
+/// What a path weighs for a connection that watches it: itself, and its places in the tables.
+pub(crate) fn weight(path: &str) -> usize {
+    path.len() + WATCH_WEIGHT
+}
+
+/// The second part of that.
+const WATCH_WEIGHT: usize = 160;
+
 #[derive(Default)]
 pub(crate) struct WatchTable {
     by_path: HashMap<Arc<str>, Watchers>,
-    by_connection: HashMap<ConnectionId, BTreeSet<Arc<str>>>,
+    by_connection: HashMap<ConnectionId, Watched>,
     count: usize,
+    /// What the watches of all connections weigh.
+    bytes: usize,
+    /// How many connections have watches that weigh more than a little.
+    large: usize,
     /// Without recursive watches, nobody needs to look at the ancestors of a changed node.
     recursive: usize,
 }
@@ -125,7 +146,22 @@ impl WatchTable {
 
     /// How many paths a connection watches.
     pub(crate) fn paths_of(&self, connection: ConnectionId) -> usize {
-        self.by_connection.get(&connection).map_or(0, BTreeSet::len)
+        self.by_connection.get(&connection).map_or(0, |watched| watched.paths.len())
+    }
+
+    /// What the watches of a connection weigh, in bytes.
+    pub(crate) fn bytes_of(&self, connection: ConnectionId) -> usize {
+        self.by_connection.get(&connection).map_or(0, |watched| watched.bytes)
+    }
+
+    /// What the watches of all connections weigh, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// How many connections have watches that weigh more than [`LITTLE`].
+    pub(crate) fn large(&self) -> usize {
+        self.large
     }
 
     /// All watched paths, each with who watches it.
@@ -159,7 +195,8 @@ impl WatchTable {
     }
 
     pub(crate) fn remove_connection(&mut self, connection: ConnectionId) {
-        for path in self.by_connection.remove(&connection).unwrap_or_default() {
+        let paths = self.by_connection.get_mut(&connection);
+        for path in paths.map(|watched| std::mem::take(&mut watched.paths)).unwrap_or_default() {
             self.remove(&path, connection, Kinds::ALL);
         }
     }
@@ -229,7 +266,13 @@ impl WatchTable {
             .entry(Arc::clone(&key))
             .and_modify(|watchers| watchers.set(connection, kinds))
             .or_insert(Watchers::One(connection, kinds));
-        self.by_connection.entry(connection).or_default().insert(key);
+        let more = weight(path);
+        let watched = self.by_connection.entry(connection).or_default();
+        watched.paths.insert(key);
+        let before = watched.bytes;
+        watched.bytes += more;
+        self.bytes += more;
+        self.large += usize::from(before <= LITTLE && before + more > LITTLE);
     }
 
     fn forget(&mut self, path: &str, connection: ConnectionId) {
@@ -239,9 +282,13 @@ impl WatchTable {
                 self.by_path.remove(path);
             }
         }
-        if let Some(paths) = self.by_connection.get_mut(&connection) {
-            paths.remove(path);
-            if paths.is_empty() {
+        if let Some(watched) = self.by_connection.get_mut(&connection) {
+            watched.paths.remove(path);
+            let (before, less) = (watched.bytes, weight(path));
+            watched.bytes -= less;
+            self.bytes -= less;
+            self.large -= usize::from(before > LITTLE && before - less <= LITTLE);
+            if watched.bytes == 0 {
                 self.by_connection.remove(&connection);
             }
         }
@@ -290,6 +337,21 @@ mod tests {
         assert_eq!((table.len(), table.recursive), (3, 0));
         table.remove_connection(B);
         assert!(table.by_path.is_empty() && table.by_connection.is_empty());
-        assert_eq!(table.len(), 0);
+        assert_eq!((table.len(), table.bytes(), table.large()), (0, 0, 0));
+    }
+
+    #[test]
+    fn watches_weigh_what_their_paths_do_once_for_each_connection() {
+        let mut table = WatchTable::default();
+        let long = format!("/{}", "x".repeat(LITTLE));
+        table.add("/a", A, Kinds::DATA);
+        table.add("/a", A, Kinds::CHILD);
+        table.add(&long, A, Kinds::DATA);
+        table.add(&long, B, Kinds::DATA);
+        assert_eq!(table.bytes_of(B), LITTLE + 1 + WATCH_WEIGHT);
+        assert_eq!(table.bytes(), 2 * weight(&long) + weight("/a"));
+        assert_eq!(table.large(), 2);
+        table.take_data(&long);
+        assert_eq!((table.bytes(), table.large()), (weight("/a"), 0));
     }
 }

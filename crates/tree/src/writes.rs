@@ -6,6 +6,7 @@ use crate::apply::apply;
 use crate::multi::{self, Refusal};
 use crate::prepare::{Caller, Draft, Form, NewNode};
 use crate::requests::Asker;
+use crate::room::Room;
 use crate::txn::{Outcome, Stamp, Txn};
 use crate::{Now, Server};
 
@@ -74,6 +75,8 @@ impl Server {
             identities: self.connections.identities(asker.connection),
             ttl_nodes: self.config.ttl_nodes,
             enforce_quotas: self.config.enforce_quotas,
+            max_ephemerals: self.config.max_ephemerals,
+            room: Room { max_weight: self.config.max_weight, growth: self.growth },
             notices: &self.notices,
         }
     }

@@ -7,10 +7,14 @@ use std::sync::{Arc, OnceLock};
 
 use lockkeeper_wire::{Acl, Permissions};
 
-use super::{Identity, is_anyone, parse_address, parse_range};
+use super::{Identity, is_anyone, is_open, parse_address, parse_range};
 
 /// From how many entries on a list has an [`Index`]. Shorter ones are gone through.
 const INDEXED: usize = 8;
+
+/// What an entry weighs besides its texts: itself, what the allocator adds to two texts, and its place in
+/// the index.
+const ENTRY_WEIGHT: usize = 120;
 
 /// A shared access control list; equal lists of different nodes are one allocation.
 #[derive(Clone)]
@@ -43,6 +47,16 @@ impl AclRef {
     /// Whether anything else has this copy.
     pub(super) fn is_shared(&self) -> bool {
         Arc::strong_count(&self.0) > 1
+    }
+
+    /// What a list takes of memory, in bytes, with its index; the one that nearly all nodes have weighs
+    /// nothing.
+    pub(crate) fn weight(&self) -> usize {
+        if is_open(self) {
+            return 0;
+        }
+        let texts = self.iter().map(|entry| entry.scheme.len() + entry.id.len());
+        texts.sum::<usize>() + self.len() * ENTRY_WEIGHT
     }
 
     /// Whether an entry for one of the identities, or for everyone, has one of the permissions.

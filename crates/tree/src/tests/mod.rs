@@ -26,6 +26,7 @@ mod reaping;
 mod report;
 mod requests;
 mod restore;
+mod room;
 mod sessions;
 mod succession;
 mod watches;

@@ -1,0 +1,64 @@
+//! What the tree has room for, in memory and on the disk.
+
+use lockkeeper_wire::ErrorCode;
+
+use crate::ConnectionId;
+use crate::notices::{Notice, Notices};
+
+/// How long the data of an ephemeral node may be to get what is kept for locks, in bytes.
+const LOCK_BYTES: usize = 1024;
+
+/// Which nodes may be made or grow, as far as the disk is concerned. Whatever does not grow goes on:
+/// reads, sessions, deletes, data that gets no longer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Growth {
+    /// All.
+    #[default]
+    All,
+    /// Ephemeral nodes with little data, as locks are made of.
+    Locks,
+    /// None.
+    Nothing,
+}
+
+/// The limits of growth.
+#[derive(Clone, Copy)]
+pub(crate) struct Room {
+    pub(crate) max_weight: usize,
+    pub(crate) growth: Growth,
+}
+
+impl Room {
+    /// Refuses what makes the nodes weigh `weight` bytes, if there is no room for that. The last eighth
+    /// is kept for locks: who fills the tree should not keep others from taking one.
+    pub(crate) fn check(
+        self,
+        weight: usize,
+        is_lock: bool,
+        (notices, connection): (&Notices, ConnectionId),
+    ) -> Result<(), ErrorCode> {
+        let max = match is_lock {
+            true => self.max_weight,
+            false => self.max_weight - self.max_weight / 8,
+        };
+        if weight > max {
+            notices.add(Notice::NoRoom { connection, weight, max });
+            return Err(ErrorCode::QuotaExceeded);
+        }
+        let fits = match self.growth {
+            Growth::All => true,
+            Growth::Locks => is_lock,
+            Growth::Nothing => false,
+        };
+        if !fits {
+            notices.add(Notice::DiskShort { connection });
+            return Err(ErrorCode::QuotaExceeded);
+        }
+        Ok(())
+    }
+}
+
+/// Whether an ephemeral node with so much data is taken for a lock's.
+pub(crate) fn is_lock(data: usize) -> bool {
+    data <= LOCK_BYTES
+}

@@ -1,0 +1,226 @@
+//! What the tree has room for: memory, the disk, ephemeral nodes of a session, watches.
+
+use lockkeeper_wire::{Op, SetAclRequest, SetWatchesRequest};
+
+use super::*;
+use crate::{Growth, LITTLE, Notice};
+use CreateMode::*;
+
+fn with(change: impl FnOnce(&mut Config)) -> World {
+    let mut config = Config::default();
+    change(&mut config);
+    World::with(config)
+}
+
+fn create_with(path: &str, mode: CreateMode, bytes: usize) -> Request {
+    let data = Bytes::from(vec![7; bytes]).into();
+    Request::Create(CreateRequest { data, ..new_node(path, mode) })
+}
+
+fn set_data_to(path: &str, bytes: usize) -> Request {
+    let data = Bytes::from(vec![7; bytes]).into();
+    Request::SetData(SetDataRequest { path: path.to_owned(), data, version: -1 })
+}
+
+const FULL: Result<Response, ErrorCode> = Err(ErrorCode::QuotaExceeded);
+
+/// A tree that is full refuses what grows, and nothing else; locks still find room, and room that is made
+/// is used.
+#[test]
+fn a_full_tree_refuses_growth_and_nothing_else() {
+    let mut world = with(|config| config.max_weight = 80_000);
+    let client = world.client();
+    world.create(&client, "/locks", Persistent);
+    let mut count = 0;
+    while world.ask(&client, &create_with(&format!("/n{count}"), Persistent, 1_000)).is_ok() {
+        count += 1;
+    }
+    let weight = world.server.stats().weight;
+    assert!((68_000..=70_000).contains(&weight), "{weight}: seven eighths");
+    let notices = world.server.take_notices();
+    assert!(matches!(notices[..], [Notice::NoRoom { max: 70_000, .. }]), "{notices:?}");
+
+    assert_eq!(world.ask(&client, &set_data_to("/n0", 2_500)), FULL);
+    let long = Request::SetAcl(SetAclRequest {
+        path: "/n0".to_owned(),
+        acl: (0..100).map(|n| acl_of(&format!("u{n}:x"))).collect(),
+        version: -1,
+    });
+    assert_eq!(world.ask(&client, &long), FULL);
+    // What does not grow, and locks.
+    assert!(world.ask(&client, &set_data_to("/n0", 1_000)).is_ok());
+    world.create(&client, "/locks/a-", EphemeralSequential);
+    assert_eq!(world.ask(&client, &create_with("/locks/large", Ephemeral, 1_025)), FULL);
+    let other = world.client();
+    world.create(&other, "/locks/a-", EphemeralSequential);
+    for path in ["/n0", "/n1"] {
+        world.ask(&client, &delete(path, -1)).unwrap();
+    }
+    world.ask(&client, &create_with("/again", Persistent, 1_000)).unwrap();
+}
+
+#[test]
+fn the_last_eighth_ends_as_well() {
+    let mut world = with(|config| config.max_weight = 20_000);
+    let client = world.client();
+    world.create(&client, "/locks", Persistent);
+    while world.ask(&client, &create("/locks/a-", EphemeralSequential)).is_ok() {}
+    let weight = world.server.stats().weight;
+    assert!((19_000..=20_000).contains(&weight), "{weight}");
+    // A session that ends makes room.
+    world.ask(&client, &Request::CloseSession).unwrap();
+    let other = world.client();
+    world.create(&other, "/locks/a-", EphemeralSequential);
+}
+
+fn acl_of(id: &str) -> Acl {
+    Acl { scheme: "digest".to_owned(), id: id.to_owned(), ..Acl::open().remove(0) }
+}
+
+/// A `multi` is weighed as a whole, with what it deletes before.
+#[test]
+fn a_multi_may_make_its_own_room() {
+    let mut world = with(|config| config.max_weight = 20_000);
+    let client = world.client();
+    for n in 0..3 {
+        world.ask(&client, &create_with(&format!("/n{n}"), Persistent, 4_000)).unwrap();
+    }
+    let creates = |from: usize, count: usize| {
+        (from..from + count).map(|n| {
+            let Request::Create(new) = create_with(&format!("/m{n}"), Persistent, 4_000) else {
+                unreachable!()
+            };
+            Op::Create(new)
+        })
+    };
+    let refused = |reply: Result<Response, ErrorCode>| match reply {
+        Ok(Response::Multi(results)) => {
+            results.iter().any(|result| matches!(result, lockkeeper_wire::OpResult::Error(_)))
+        }
+        other => panic!("{other:?}"),
+    };
+    let two = Request::Multi(creates(0, 2).collect());
+    assert!(refused(world.ask(&client, &two)));
+    let delete = |n: usize| Op::Delete(DeleteRequest { path: format!("/n{n}"), version: -1 });
+    let instead = (0..2).map(delete).chain(creates(0, 2)).collect();
+    assert!(!refused(world.ask(&client, &Request::Multi(instead))));
+}
+
+#[test]
+fn the_weight_is_that_of_what_is_there() {
+    let mut world = World::new();
+    let client = world.client();
+    let before = world.server.stats().weight;
+    let request = CreateRequest { acl: vec![acl_of("u:x")], ..new_node("/a", Persistent) };
+    world.ask(&client, &Request::Create(request)).unwrap();
+    world.ask(&client, &create_with("/b", Persistent, 5_000)).unwrap();
+    let grown = world.server.stats().weight - before;
+    assert!((5_900..6_100).contains(&grown), "{grown}");
+    world.ask(&client, &delete("/b", -1)).unwrap();
+    world.ask(&client, &delete("/a", -1)).unwrap();
+    let left = world.server.stats().weight - before;
+    assert!(left < 200, "{left}: a list that nobody has is forgotten when there are many");
+}
+
+/// With a disk that is nearly full the same goes on, in two steps.
+#[test]
+fn a_disk_that_fills_up_stops_growth_in_two_steps() {
+    let mut world = World::new();
+    let client = world.client();
+    world.create(&client, "/a", Persistent);
+    world.server.set_growth(Growth::Locks);
+    assert_eq!(world.ask(&client, &create("/b", Persistent)), FULL);
+    assert!(matches!(world.server.take_notices()[..], [Notice::DiskShort { .. }]));
+    world.create(&client, "/lock", Ephemeral);
+    world.server.set_growth(Growth::Nothing);
+    assert_eq!(world.ask(&client, &create("/lock-2", Ephemeral)), FULL);
+    assert_eq!(world.ask(&client, &set_data_to("/a", 5)), FULL);
+    assert!(world.ask(&client, &set_data_to("/a", 4)).is_ok());
+    world.ask(&client, &delete("/lock", -1)).unwrap();
+    let late = world.client();
+    world.ask(&late, &Request::CloseSession).unwrap();
+    world.server.set_growth(Growth::All);
+    world.create(&client, "/b", Persistent);
+}
+
+/// They end in one transaction, for which everyone waits.
+#[test]
+fn a_session_has_so_many_ephemeral_nodes_and_no_more() {
+    let mut world = with(|config| config.max_ephemerals = 3);
+    let client = world.client();
+    world.create(&client, "/a", Ephemeral);
+    let two = |path: &str| {
+        let op = |n| Op::Create(new_node(&format!("{path}{n}"), Ephemeral));
+        Request::Multi((0..2).map(op).collect())
+    };
+    world.ask(&client, &two("/b")).unwrap();
+    assert_eq!(world.ask(&client, &create("/c", Ephemeral)), FULL);
+    assert!(matches!(world.server.take_notices()[..], [Notice::TooManyEphemerals { max: 3, .. }]));
+    world.create(&client, "/persistent", Persistent);
+    world.ask(&client, &delete("/a", -1)).unwrap();
+    world.ask(&client, &two("/d")).unwrap();
+    assert_eq!(world.server.stats().ephemerals, 2, "one of two would have been too many");
+    let other = world.client();
+    world.create(&other, "/c", Ephemeral);
+}
+
+/// 300 watches on paths of a megabyte were 290 MB, and counted as 300.
+#[test]
+fn watches_are_weighed_and_who_has_much_leaves_room_for_others() {
+    let mut world = with(|config| config.max_watch_bytes = 20 * LITTLE);
+    let greedy = world.client();
+    let watch = |n: usize| exists(&format!("/{n}{}", "x".repeat(LITTLE)), true);
+    let taken = (0..).take_while(|n| {
+        let reply = world.ask(&greedy, &watch(*n));
+        reply == Err(ErrorCode::NoNode)
+    });
+    assert_eq!(taken.count(), 9, "half of it, and no more than that in one piece");
+    let notices = world.server.take_notices();
+    assert!(matches!(notices[..], [Notice::WatchesTooHeavy { .. }]), "{notices:?}");
+    // Others get theirs: a share, and in any case a little.
+    let other = world.client();
+    assert_eq!(world.ask(&other, &watch(100)), Err(ErrorCode::NoNode));
+    assert_eq!(world.ask(&other, &exists("/a", true)), Err(ErrorCode::NoNode));
+    assert!(world.server.stats().watch_bytes < 11 * LITTLE + 1_000);
+    world.server.disconnected(greedy.connection);
+    world.server.disconnected(other.connection);
+    assert_eq!(world.server.stats().watch_bytes, 0);
+}
+
+#[test]
+fn who_comes_back_with_heavy_watches_is_closed() {
+    let mut world = with(|config| config.max_watch_bytes = 4 * LITTLE);
+    let client = world.client();
+    let paths = |count: usize| (0..count).map(|n| format!("/{n}{}", "x".repeat(LITTLE)));
+    let again = |count: usize| {
+        Request::SetWatches(SetWatchesRequest {
+            relative_zxid: Zxid(0),
+            exist: paths(count).collect(),
+            ..SetWatchesRequest::default()
+        })
+    };
+    assert!(world.ask(&client, &again(1)).is_ok());
+    world.send(&client, 1, &again(3));
+    let received = world.received(&client);
+    assert!(received.last().unwrap().starts_with("closed WatchesTooHeavy"), "{received:?}");
+}
+
+#[test]
+fn a_place_that_is_kept_takes_sessions_that_exist() {
+    let mut world = World::new();
+    let client = world.client();
+    let come = |world: &mut World, request: &ConnectRequest| {
+        let connection = world.open();
+        world.server.only_resumes(connection);
+        let mut frame = BytesMut::new();
+        request.encode(&mut frame);
+        world.frame(connection, frame);
+        world.next(connection)
+    };
+    let answer = come(&mut world, &hello());
+    assert_eq!(answer, Some(Received::Closed(CloseReason::PlacesKept)));
+    let again =
+        ConnectRequest { session_id: client.session, password: client.password.clone(), ..hello() };
+    let Some(Received::Welcome(response)) = come(&mut world, &again) else { panic!() };
+    assert_eq!(response.session_id, client.session);
+}
