@@ -28,6 +28,7 @@ pub(crate) struct ZooCfg {
     max_session_timeout: Option<Duration>,
     max_client_connections: Option<usize>,
     max_connections: Option<usize>,
+    backlog: Option<u32>,
     max_frame: Option<usize>,
     reap_interval: Option<Duration>,
     unused_container: Option<Duration>,
@@ -133,6 +134,10 @@ impl ZooCfg {
             "maxSessionTimeout" => self.max_session_timeout = milliseconds(key, value)?,
             "maxClientCnxns" => self.max_client_connections = Some(parse(key, value)?),
             "maxCnxns" => self.max_connections = Some(parse(key, value)?),
+            // Any number below 1 is for the system's own default.
+            "clientPortListenBacklog" => {
+                self.backlog = parse::<i64>(key, value)?.try_into().ok().filter(|count| *count > 0);
+            }
             "jute.maxbuffer" => self.max_frame = Some(bytes(key, value)?),
             "znode.container.checkIntervalMs" => self.reap_interval = milliseconds(key, value)?,
             "znode.container.maxNeverUsedIntervalMs" => {
@@ -258,6 +263,9 @@ impl ZooCfg {
         }
         if let Some(count) = self.max_connections {
             builder = builder.max_connections(limit(count));
+        }
+        if let Some(count) = self.backlog {
+            builder = builder.listen_backlog(count);
         }
         if let Some(interval) = self.reap_interval {
             builder = builder.reap_interval(interval);

@@ -6,10 +6,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::socket::Peer;
 
+/// One place in so many is kept for clients that come back with a session: when all others are
+/// taken, those who hold locks must still get through.
+const KEPT: usize = 10;
+
 /// Counts connections against their limits.
 pub(crate) struct Admission {
     max: usize,
     max_per_address: usize,
+    /// How many of `max` are for those who come back.
+    kept: usize,
     taken: Mutex<Taken>,
 }
 
@@ -23,6 +29,14 @@ struct Taken {
 pub(crate) struct Seat {
     admission: Arc<Admission>,
     address: Option<IpAddr>,
+    is_kept: bool,
+}
+
+impl Seat {
+    /// Whether the place is for a client that comes back with a session, and for nobody else.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.is_kept
+    }
 }
 
 /// The limit that a connection would have broken.
@@ -36,26 +50,31 @@ pub(crate) enum Refusal {
 
 impl Admission {
     pub(crate) fn new(max: usize, max_per_address: usize) -> Arc<Self> {
-        Arc::new(Self { max, max_per_address, taken: Mutex::default() })
+        Arc::new(Self { max, max_per_address, kept: max / KEPT, taken: Mutex::default() })
     }
 
     /// Takes a seat for a connection from `peer`. A Unix socket counts in all only.
+    ///
+    /// A kept seat if all others are taken, or all that the address may have. Of kept seats, an address
+    /// gets half beyond its own.
     pub(crate) fn admit(self: &Arc<Self>, peer: Peer) -> Result<Seat, Refusal> {
         let address = peer.ip();
         let mut taken = self.lock();
         if taken.all >= self.max {
             return Err(Refusal::All(taken.all));
         }
+        let mut is_kept = taken.all >= self.max - self.kept;
         if let Some(address) = address {
             let count = taken.by_address.entry(address).or_default();
-            if *count >= self.max_per_address {
+            if *count >= self.max_per_address.saturating_add(self.kept / 2) {
                 let count = *count;
                 return Err(Refusal::Address { address, count });
             }
+            is_kept |= *count >= self.max_per_address;
             *count += 1;
         }
         taken.all += 1;
-        Ok(Seat { admission: self.clone(), address })
+        Ok(Seat { admission: self.clone(), address, is_kept })
     }
 
     fn lock(&self) -> MutexGuard<'_, Taken> {
@@ -99,5 +118,30 @@ mod tests {
 
         drop(first);
         assert!(admission.admit(from("127.0.0.1:4")).is_ok());
+    }
+
+    #[test]
+    fn the_last_places_are_kept_for_those_who_come_back() {
+        let admission = Admission::new(20, 12);
+        let admit = |address| admission.admit(from(address)).map(|seat| (seat.is_kept(), seat));
+        let mut seats = Vec::new();
+        let kept: Vec<bool> = (0..13)
+            .map(|_| {
+                let (is_kept, seat) = admit("10.0.0.1:1").ok().unwrap();
+                seats.push(seat);
+                is_kept
+            })
+            .collect();
+        assert_eq!(kept, [[false; 12].as_slice(), &[true]].concat(), "one beyond its own");
+        let refusal = admit("10.0.0.1:1").err().unwrap();
+        assert!(matches!(refusal, Refusal::Address { count: 13, .. }));
+        for n in 13..20 {
+            let (is_kept, seat) = admit("10.0.0.2:1").ok().unwrap();
+            assert_eq!(is_kept, n >= 18, "{n}");
+            seats.push(seat);
+        }
+        assert_eq!(admit("10.0.0.3:1").err(), Some(Refusal::All(20)));
+        seats.truncate(17);
+        assert!(!admit("10.0.0.3:1").ok().unwrap().0, "there is room for anyone again");
     }
 }

@@ -10,12 +10,13 @@ use lockkeeper_wire::MAX_FRAME;
 
 use crate::conversation::Limits;
 use crate::engine::Engine;
+use crate::listener::BACKLOG;
 use crate::rest::AtRest;
 #[cfg(feature = "tls")]
 use crate::tls::Tls;
 use crate::unix_socket::PRIVATE;
 use crate::words::Words;
-use crate::{Durability, Spin, StartError, startup};
+use crate::{Durability, Spin, StartError, memory, startup};
 
 /// The settings of an engine that is about to start; see [`Engine::builder`].
 ///
@@ -37,9 +38,13 @@ pub struct Builder {
     max_session_timeout: Option<Duration>,
     quiet_time: Option<Duration>,
     pub(crate) max_connections: usize,
-    pub(crate) max_connections_per_address: usize,
+    pub(crate) max_connections_per_address: Option<usize>,
+    pub(crate) backlog: u32,
     pub(crate) connection_rate: u32,
     pub(crate) limits: Limits,
+    pub(crate) memory_budget: Option<usize>,
+    pub(crate) data_budget: Option<usize>,
+    pub(crate) disk_reserve: Option<u64>,
     /// What the tree decides about; its times are filled in at the start.
     pub(crate) config: Config,
     super_digest: Option<Secret>,
@@ -75,13 +80,18 @@ impl Default for Builder {
             max_session_timeout: None,
             quiet_time: None,
             max_connections: 10_000,
-            max_connections_per_address: 10_000,
+            max_connections_per_address: None,
+            backlog: BACKLOG,
             connection_rate: 5_000,
             limits: Limits {
                 max_frame: MAX_FRAME,
                 max_outgoing: 64 * 1024 * 1024,
                 handshake_time: Duration::from_secs(10),
+                send_timeout: Duration::from_secs(30),
             },
+            memory_budget: None,
+            data_budget: None,
+            disk_reserve: None,
             config: Config::default(),
             super_digest: None,
             words: Vec::new(),
@@ -272,6 +282,9 @@ impl Builder {
         }
         let config = self.config()?;
         let words = self.words()?;
+        let most = self.max_connections - self.max_connections / 4;
+        let per_address = self.max_connections_per_address.unwrap_or(most);
+        let memory_budget = self.room_for_waiting();
         let mut listen = self.listen;
         #[cfg(feature = "tls")]
         let has_tls = self.tls.is_some();
@@ -292,9 +305,12 @@ impl Builder {
             durability: self.durability.unwrap_or(default),
             spin: self.spin,
             max_connections: self.max_connections,
-            max_connections_per_address: self.max_connections_per_address,
+            max_connections_per_address: per_address,
+            backlog: self.backlog,
             connection_rate: self.connection_rate,
             limits: self.limits,
+            memory_budget,
+            disk_reserve: self.disk_reserve,
             #[cfg(feature = "tls")]
             tls: self.tls,
             metrics_address: self.metrics_address,
@@ -317,10 +333,16 @@ impl Builder {
         config.min_session_timeout = min;
         config.max_session_timeout = max;
         config.max_frame = self.limits.max_frame;
+        config.max_watch_bytes = self.room_for_waiting() / 2;
+        config.max_weight = self.data_budget.unwrap_or_else(memory::default_data_budget);
         if let Some(Secret(digest)) = &self.super_digest {
             config.super_digest = Some(digest.parse()?);
         }
         Ok(config)
+    }
+
+    fn room_for_waiting(&self) -> usize {
+        self.memory_budget.unwrap_or_else(memory::default_budget)
     }
 
     fn words(&self) -> Result<Words, StartError> {
@@ -346,8 +368,11 @@ pub(crate) struct Plan {
     pub(crate) spin: Spin,
     pub(crate) max_connections: usize,
     pub(crate) max_connections_per_address: usize,
+    pub(crate) backlog: u32,
     pub(crate) connection_rate: u32,
     pub(crate) limits: Limits,
+    pub(crate) memory_budget: usize,
+    pub(crate) disk_reserve: Option<u64>,
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<(Vec<SocketAddr>, Tls)>,
     pub(crate) metrics_address: Option<SocketAddr>,

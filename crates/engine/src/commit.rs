@@ -28,7 +28,8 @@ use crate::spin::{Series, SpinPolicy};
 use crate::storage::{Batch as StorageBatch, Storage, Table};
 use crate::{Durability, StorageError};
 
-/// How many bytes of replies and changes may wait for the disk before nothing more is read.
+/// How many bytes of replies and changes may wait for the disk before nothing more is read, if the
+/// memory for all that waits is not less.
 const MAX_BACKLOG: usize = 64 * 1024 * 1024;
 /// Up to how many bytes of replies and changes the tree thread commits by itself, unsynced.
 const SHORT: usize = 256 * 1024;
@@ -90,6 +91,7 @@ pub(crate) struct Pipeline {
     work: Condvar,
     /// Bytes in the line, the group that is being committed included.
     backlog: AtomicUsize,
+    max_backlog: usize,
     room: Notify,
     /// Told when a group was released: its clients may ask for more right away.
     released: Notify,
@@ -155,6 +157,7 @@ impl Pipeline {
             state: Mutex::default(),
             work: Condvar::new(),
             backlog: AtomicUsize::new(0),
+            max_backlog: MAX_BACKLOG,
             room: Notify::new(),
             released: Notify::new(),
             timeouts: AtomicBool::new(false),
@@ -164,6 +167,12 @@ impl Pipeline {
             spin,
             metrics,
         }
+    }
+
+    /// Lets no more wait than a quarter of the memory for all that waits.
+    pub(crate) fn within(mut self, memory_budget: usize) -> Self {
+        self.max_backlog = MAX_BACKLOG.min(memory_budget / 4);
+        self
     }
 
     /// Queues a batch, or releases it at once if there is nothing that it has to wait for; whether
@@ -262,7 +271,7 @@ impl Pipeline {
 
     /// Whether so much waits for the disk that no more requests should be read.
     pub(crate) fn is_full(&self) -> bool {
-        self.backlog.load(Ordering::Relaxed) > MAX_BACKLOG
+        self.backlog.load(Ordering::Relaxed) > self.max_backlog
     }
 
     /// Whether the last portion of timeouts still waits for the disk. Were more portions handled
@@ -398,7 +407,7 @@ impl Pipeline {
         // Only now may the tree thread take the short way: before, it would overtake this group.
         self.lock().committing = None;
         self.released.notify_one();
-        if before > MAX_BACKLOG {
+        if before > self.max_backlog {
             self.room.notify_waiters();
         }
     }

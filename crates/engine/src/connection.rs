@@ -1,21 +1,29 @@
 //! One connection, as the threads share it: what is still to be sent, and how it ends.
 
 use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use bytes::{Buf, BytesMut};
+use bytes::Bytes;
 use lockkeeper_tree::{CloseReason, ConnectionId, Output};
 use rustix::net::Shutdown;
 use tokio::sync::Notify;
 
+use crate::budget::{Account, LITTLE};
 use crate::clock;
 use crate::complaints::Complaints;
 use crate::ops::Op;
 use crate::socket::{Outlet, Peer};
+use crate::unsent::Unsent;
 
-/// A buffer that grew beyond this for a large reply is given back once no more than this is left.
-const KEPT_BUFFER: usize = 8 * 1024;
+/// How many bytes of requests may wait to be handled before the connection is not read.
+const READ_AHEAD: usize = 128 * 1024;
+/// A connection is handled as soon as it is read, as long as its requests take no more of the tree
+/// thread's time than one part in so many.
+const LIGHT_SHARE: u32 = 50;
+/// How much of that time it may take at once.
+const LIGHT_BURST: Duration = Duration::from_millis(1);
 
 /// A client's connection.
 ///
@@ -26,20 +34,40 @@ pub(crate) struct Connection {
     pub(crate) peer: Peer,
     /// The subject of the certificate that the client has shown.
     pub(crate) subject: Option<String>,
+    /// Whether its place is kept for a client that comes back with a session.
+    pub(crate) is_kept: bool,
     outlet: Outlet,
     outgoing: Mutex<Outgoing>,
     /// Tells the connection's task that bytes are left over, or that the end has come.
     attention: Notify,
-    /// How many bytes may wait for a client that does not read.
+    /// How many bytes may wait for the client at all.
     max_outgoing: usize,
     complaints: Arc<Complaints>,
+    /// What it has of the memory for all.
+    pub(crate) account: Account,
+    /// Bytes that the tree has made for the client, up to those that the socket has taken.
+    owed: AtomicUsize,
+    /// Bytes of frames that were delivered, and not handled yet.
+    unhandled: AtomicUsize,
+    /// Whether requests of it wait until it has taken something.
+    is_held_back: AtomicBool,
+    /// When the client last took something while more was waiting, or sent something, in
+    /// milliseconds since it was opened.
+    moved_ms: AtomicU64,
+    /// Until when the time that its requests took is paid for, in microseconds since it was opened.
+    paid_until_us: AtomicU64,
+    opened: Instant,
     /// When it was opened, in milliseconds since 1970.
     pub(crate) opened_ms: i64,
 }
 
 struct Outgoing {
     /// What the socket has not taken yet.
-    buffer: BytesMut,
+    unsent: Unsent,
+    /// Whether anything was left the last time.
+    is_left_over: bool,
+    /// How many bytes it has taken so far.
+    taken: u64,
     life: Life,
     traffic: Traffic,
 }
@@ -86,8 +114,12 @@ pub(crate) enum Life {
 pub(crate) struct Wants {
     pub(crate) life: Life,
     pub(crate) write: bool,
-    /// Whether the client takes its replies: one that does not is not read either.
+    /// Whether the client takes its replies, and its requests are handled: otherwise it is not read.
     pub(crate) read: bool,
+    /// Whether it has so much of the memory for all that it is not read for a while.
+    pub(crate) pause: bool,
+    /// How many bytes the socket has taken so far.
+    pub(crate) taken: u64,
 }
 
 impl Connection {
@@ -95,24 +127,39 @@ impl Connection {
         id: ConnectionId,
         (peer, subject): (Peer, Option<String>),
         outlet: Outlet,
-        max_outgoing: usize,
+        (max_outgoing, account): (usize, Account),
         complaints: Arc<Complaints>,
     ) -> Self {
         Self {
             id,
             peer,
             subject,
+            is_kept: false,
             outlet,
             outgoing: Mutex::new(Outgoing {
-                buffer: BytesMut::new(),
+                unsent: Unsent::default(),
+                is_left_over: false,
+                taken: 0,
                 life: Life::Open,
                 traffic: Traffic::default(),
             }),
             attention: Notify::new(),
             max_outgoing,
             complaints,
+            account,
+            owed: AtomicUsize::new(0),
+            unhandled: AtomicUsize::new(0),
+            is_held_back: AtomicBool::new(false),
+            moved_ms: AtomicU64::new(0),
+            paid_until_us: AtomicU64::new(0),
+            opened: Instant::now(),
             opened_ms: clock::now().unix_ms,
         }
+    }
+
+    /// Says whether its place is kept for a client that comes back with a session.
+    pub(crate) fn in_place(self, is_kept: bool) -> Self {
+        Self { is_kept, ..self }
     }
 
     /// Counts requests, of which this is the last.
@@ -131,34 +178,128 @@ impl Connection {
         self.lock().traffic = Traffic::default();
     }
 
+    /// Counts bytes that the tree has made for the client: before they go to the pipeline.
+    pub(crate) fn owe(&self, output: &Output) {
+        if let Output::Send(bytes) = output {
+            self.owed.fetch_add(bytes.len(), Ordering::Relaxed);
+            self.account.add(bytes.len());
+        }
+    }
+
+    /// Bytes have left, or will not be sent any more.
+    fn settle(&self, bytes: usize) {
+        self.owed.fetch_sub(bytes, Ordering::Relaxed);
+        self.account.subtract(bytes);
+    }
+
+    /// Counts bytes of frames that go to the tree.
+    pub(crate) fn deliver(&self, bytes: usize) {
+        self.unhandled.fetch_add(bytes, Ordering::Relaxed);
+        self.account.add(bytes);
+    }
+
+    /// The tree has handled bytes that were delivered.
+    pub(crate) fn handled(&self, bytes: usize) {
+        let before = self.unhandled.fetch_sub(bytes, Ordering::Relaxed);
+        self.account.subtract(bytes);
+        if before > READ_AHEAD && before - bytes <= READ_AHEAD {
+            self.attention.notify_one();
+        }
+    }
+
+    /// From how many bytes on the client gets no more replies before it has taken some.
+    fn mark(&self) -> usize {
+        self.max_outgoing / 4
+    }
+
+    /// Whether the client is to take something before more of its requests are handled.
+    pub(crate) fn is_full(&self) -> bool {
+        self.owes_more_than(self.mark())
+    }
+
+    /// Whether it has taken enough. Less than half of what it was held back for: each request one by
+    /// one would cost a turn each.
+    pub(crate) fn has_room_again(&self) -> bool {
+        !self.owes_more_than(self.mark() / 2)
+    }
+
+    /// Whether the client is owed more than so much, or more than memory allows at present.
+    fn owes_more_than(&self, mark: usize) -> bool {
+        let owed = self.owed.load(Ordering::Relaxed);
+        owed > mark || (owed > LITTLE && !self.account.may_grow())
+    }
+
+    /// Notes whether requests of it wait until it has taken something.
+    pub(crate) fn hold_back(&self, hold: bool) {
+        self.is_held_back.store(hold, Ordering::Relaxed);
+    }
+
+    /// Whether requests of it are not read or not handled before it has taken something.
+    pub(crate) fn is_held_back(&self) -> bool {
+        self.is_held_back.load(Ordering::Relaxed) || self.is_full()
+    }
+
+    /// Whether its requests took so little time lately that the next go before those of others who
+    /// have sent many.
+    pub(crate) fn is_light(&self, now: Instant) -> bool {
+        let burst = (LIGHT_BURST * LIGHT_SHARE).as_micros() as u64;
+        self.paid_until_us.load(Ordering::Relaxed) <= self.age_us(now) + burst
+    }
+
+    /// Its requests took so much of the tree thread's time.
+    pub(crate) fn spend(&self, now: Instant, time: Duration) {
+        let paid = self.paid_until_us.load(Ordering::Relaxed).max(self.age_us(now));
+        let time = (time * LIGHT_SHARE).as_micros() as u64;
+        self.paid_until_us.store(paid + time, Ordering::Relaxed);
+    }
+
+    fn age_us(&self, now: Instant) -> u64 {
+        now.saturating_duration_since(self.opened).as_micros() as u64
+    }
+
+    /// The client has taken or sent something.
+    pub(crate) fn moved(&self) {
+        let now = self.opened.elapsed().as_millis() as u64;
+        self.moved_ms.store(now, Ordering::Relaxed);
+    }
+
+    /// For how long the client has neither taken nor sent anything.
+    pub(crate) fn stuck_for(&self) -> Duration {
+        let moved = Duration::from_millis(self.moved_ms.load(Ordering::Relaxed));
+        self.opened.elapsed().saturating_sub(moved)
+    }
+
+    /// How many bytes it has of the memory for all because of its client: what waits for the disk is
+    /// not counted.
+    pub(crate) fn burden(&self) -> usize {
+        let in_pipeline =
+            self.owed.load(Ordering::Relaxed).saturating_sub(self.lock().unsent.len());
+        self.account.bytes().saturating_sub(in_pipeline)
+    }
+
     /// Takes an output in, so long after what it answers; [`Connection::flush`] sends it.
     pub(crate) fn push(&self, output: Output, took: Duration) {
         let mut outgoing = self.lock();
-        if outgoing.life != Life::Open {
-            return;
-        }
         match output {
-            Output::Send(bytes) => {
-                if outgoing.buffer.is_empty() && bytes.len() > KEPT_BUFFER {
-                    // A long one goes as it is: copied, it would take as much room again.
-                    outgoing.buffer = bytes.into();
-                } else {
-                    outgoing.buffer.extend_from_slice(&bytes);
-                }
+            Output::Send(bytes) if outgoing.life == Life::Open => {
+                outgoing.unsent.push(bytes);
                 outgoing.traffic.answered(took);
             }
-            Output::Close(reason) => {
+            Output::Send(bytes) => self.settle(bytes.len()),
+            Output::Close(reason) if outgoing.life == Life::Open => {
                 self.log_close(&reason);
                 outgoing.life = Life::Finishing;
             }
+            Output::Close(_) => {}
         }
     }
 
     /// Sends plain bytes, then ends the connection: for peers that are no ZooKeeper clients.
-    pub(crate) fn push_last(&self, bytes: &[u8]) {
-        let mut outgoing = self.lock();
-        outgoing.buffer.extend_from_slice(bytes);
-        outgoing.life = Life::Finishing;
+    pub(crate) fn push_last(&self, bytes: Bytes) {
+        let output = Output::Send(bytes);
+        self.owe(&output);
+        self.push(output, Duration::ZERO);
+        self.lock().life = Life::Finishing;
     }
 
     /// Writes as much as the socket takes without waiting. A client for which too much is left
@@ -169,7 +310,7 @@ impl Connection {
             tracing::debug!(peer = %self.peer, "connection lost while sending: {e}");
             self.end(&mut outgoing);
         }
-        let left = outgoing.buffer.len();
+        let left = outgoing.unsent.len();
         if left > self.max_outgoing {
             let allowed = self.max_outgoing;
             let what = format_args!(
@@ -178,7 +319,7 @@ impl Connection {
             self.complaints.warn("slow client", Some(self.peer), &what);
             self.end(&mut outgoing);
         }
-        let is_sent = outgoing.buffer.is_empty() && !self.outlet.has_backlog();
+        let is_sent = outgoing.unsent.is_empty() && !self.outlet.has_backlog();
         if outgoing.life == Life::Finishing && is_sent {
             self.outlet.shutdown(Shutdown::Write);
             outgoing.life = Life::Finished;
@@ -189,23 +330,18 @@ impl Connection {
     }
 
     fn write(&self, outgoing: &mut Outgoing) -> io::Result<()> {
-        let buffer = &mut outgoing.buffer;
-        while !buffer.is_empty() {
-            match self.outlet.try_write(buffer) {
-                Ok(written) => buffer.advance(written),
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                    give_room_back(buffer);
-                    return Ok(());
-                }
-                Err(e) => return Err(e),
-            }
+        let sent = outgoing.unsent.send(|bytes| self.outlet.try_write(bytes))?;
+        outgoing.taken += sent as u64;
+        self.settle(sent);
+        let is_left_over = !outgoing.unsent.is_empty();
+        if is_left_over && (sent > 0 || !outgoing.is_left_over) {
+            self.moved();
         }
+        outgoing.is_left_over = is_left_over;
         match self.outlet.try_flush() {
-            Err(e) if e.kind() != io::ErrorKind::WouldBlock => return Err(e),
-            _ => {}
+            Err(e) if e.kind() != io::ErrorKind::WouldBlock => Err(e),
+            _ => Ok(()),
         }
-        give_room_back(buffer);
-        Ok(())
     }
 
     /// Ends the connection now; what was not sent is lost.
@@ -215,19 +351,24 @@ impl Connection {
 
     fn end(&self, outgoing: &mut Outgoing) {
         outgoing.life = Life::Cut;
-        outgoing.buffer = BytesMut::new();
+        self.settle(std::mem::take(&mut outgoing.unsent).len());
         self.outlet.shutdown(Shutdown::Both);
         self.attention.notify_one();
     }
 
     /// What its task has to wait for now. Any change after this call is followed by
-    /// [`Connection::attention`], which remembers one that came before it was waited for.
+    /// [`Connection::attention`], which remembers one that came before it was waited for; but the end
+    /// of a pause is not.
     pub(crate) fn wants(&self) -> Wants {
         let outgoing = self.lock();
+        let is_answered = self.owed.load(Ordering::Relaxed) <= self.mark();
+        let is_handled = self.unhandled.load(Ordering::Relaxed) <= READ_AHEAD;
         Wants {
             life: outgoing.life,
-            write: !outgoing.buffer.is_empty() || self.outlet.has_backlog(),
-            read: outgoing.buffer.len() <= self.max_outgoing / 4,
+            write: !outgoing.unsent.is_empty() || self.outlet.has_backlog(),
+            read: is_answered && is_handled,
+            pause: !self.account.may_grow(),
+            taken: outgoing.taken,
         }
     }
 
@@ -254,14 +395,6 @@ impl Connection {
     }
 }
 
-/// Gives up the room of a large reply of which little or nothing is left to send.
-fn give_room_back(buffer: &mut BytesMut) {
-    // Not by its capacity, which does not count the room of what has been sent.
-    if buffer.len() <= KEPT_BUFFER && buffer.try_reclaim(KEPT_BUFFER + 1) {
-        *buffer = BytesMut::from(&buffer[..]);
-    }
-}
-
 /// The kind of a refusal, for whoever runs the engine; `None` for everyday ends, which are of
 /// interest to whoever debugs.
 fn complaint(reason: &CloseReason) -> Option<&'static str> {
@@ -282,34 +415,5 @@ fn complaint(reason: &CloseReason) -> Option<&'static str> {
         CloseReason::UnknownOp(_) => Some("op code"),
         CloseReason::FrameTooLong { .. } => Some("long frame"),
         _ => Some("connection closed"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A client that took all but the last byte of a long reply kept the room of all of it, and one
-    /// byte was counted. Seen to fail with a look at the capacity.
-    #[test]
-    fn the_room_of_a_long_reply_goes_when_little_of_it_is_left() {
-        for left in [0, 1, KEPT_BUFFER] {
-            let mut buffer = BytesMut::from(&vec![7; 1024 * 1024][..]);
-            buffer.advance(buffer.len() - left);
-            give_room_back(&mut buffer);
-            assert_eq!(buffer, vec![7; left]);
-            assert!(!buffer.try_reclaim(1), "there is room for more than {left} bytes");
-        }
-    }
-
-    #[test]
-    fn a_small_buffer_is_kept() {
-        let mut buffer = BytesMut::with_capacity(KEPT_BUFFER);
-        let place = buffer.as_ptr();
-        buffer.extend_from_slice(b"sent");
-        buffer.advance(4);
-        give_room_back(&mut buffer);
-        assert!(buffer.try_reclaim(KEPT_BUFFER));
-        assert_eq!(buffer.as_ptr(), place);
     }
 }

@@ -10,12 +10,14 @@ use lockkeeper_tree::ConnectionId;
 use lockkeeper_wire::{FrameError, split_frame};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::yield_now;
-use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use crate::admission::Seat;
+use crate::budget::{Account, Budget, LITTLE};
 use crate::commit::Pipeline;
 use crate::complaints::Complaints;
-use crate::connection::{Connection, Life};
+use crate::connection::{Connection, Life, Wants};
+use crate::disk_room::DiskRoom;
 use crate::facts::Facts;
 use crate::metrics::{Counters, Metrics};
 use crate::socket::{Accepted, Incoming, Opened, Peer};
@@ -33,6 +35,13 @@ const LARGE_READ: usize = 64 * 1024;
 /// How long a peer may take to notice that the connection ends: without taking any of the last
 /// replies, and then with sending on.
 const LINGER: Duration = Duration::from_secs(1);
+/// How long a connection may take until its handshake if it has a place that is kept for those who come
+/// back.
+const KEPT_TIME: Duration = Duration::from_secs(2);
+/// How long a connection that has too much of the memory for all waits before it looks again.
+const PAUSE: Duration = Duration::from_millis(100);
+/// How often a client counts as heard of that is not read, but takes what waits for it.
+const SIGN_OF_LIFE: Duration = Duration::from_millis(500);
 
 /// What every connection can reach.
 pub(crate) struct Hub {
@@ -41,6 +50,8 @@ pub(crate) struct Hub {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) complaints: Arc<Complaints>,
     pub(crate) limits: Limits,
+    pub(crate) budget: Arc<Budget>,
+    pub(crate) disk: Arc<DiskRoom>,
     pub(crate) facts: Facts,
     pub(crate) connections: AtomicU64,
 }
@@ -51,6 +62,7 @@ pub(crate) struct Limits {
     pub(crate) max_frame: usize,
     pub(crate) max_outgoing: usize,
     pub(crate) handshake_time: Duration,
+    pub(crate) send_timeout: Duration,
 }
 
 /// Why a connection ends on our side or the peer's.
@@ -65,7 +77,9 @@ enum Ended {
     #[error("{0}")]
     Frame(#[from] FrameError),
     #[error("the peer did not take the last replies")]
-    NotTaken,
+    LastNotTaken,
+    #[error("dropped a client that took nothing of what waits for it for {0:?}")]
+    NotTaken(Duration),
     #[error("the TLS handshake failed: {0}")]
     #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "there is no TLS"))]
     NoTls(io::Error),
@@ -86,8 +100,12 @@ enum Opening {
 /// Serves one connection from its first byte to its last.
 #[tracing::instrument(name = "connection", level = "debug", skip_all, fields(%peer, id))]
 pub(crate) async fn converse(hub: Arc<Hub>, peer: Peer, accepted: Accepted, seat: Seat) {
-    let deadline = Instant::now() + hub.limits.handshake_time;
-    let opened = match secure(&hub, accepted, deadline).await {
+    let mut time = hub.limits.handshake_time;
+    if seat.is_kept() {
+        time = time.min(KEPT_TIME);
+    }
+    let until = (Instant::now() + time, time);
+    let opened = match secure(accepted, until).await {
         Ok(opened) => opened,
         Err(ended) => {
             Counters::count(&hub.metrics.events.tls_failed);
@@ -97,11 +115,11 @@ pub(crate) async fn converse(hub: Arc<Hub>, peer: Peer, accepted: Accepted, seat
     let id = ConnectionId(hub.connections.fetch_add(1, Ordering::Relaxed));
     tracing::Span::current().record("id", id.0);
     let who = (peer, opened.subject);
-    let (max_outgoing, complaints) = (hub.limits.max_outgoing, hub.complaints.clone());
-    let connection = Connection::new(id, who, opened.outlet, max_outgoing, complaints);
-    let connection = Arc::new(connection);
+    let room = (hub.limits.max_outgoing, Account::new(hub.budget.clone()));
+    let connection = Connection::new(id, who, opened.outlet, room, hub.complaints.clone());
+    let connection = Arc::new(connection.in_place(seat.is_kept()));
     let mut reader = Reader::new(opened.incoming);
-    let ended = match open(&hub, &mut reader, deadline).await {
+    let ended = match open(&mut reader, until).await {
         Ok(Opening::Handshake(frame)) => serve(&hub, &mut reader, &connection, frame).await,
         Ok(Opening::Word(word)) => answer_word(&hub, &connection, word).await,
         Ok(Opening::Tls) => {
@@ -121,7 +139,10 @@ pub(crate) async fn converse(hub: Arc<Hub>, peer: Peer, accepted: Accepted, seat
 }
 
 /// Does what comes before the first byte of the protocol.
-async fn secure(hub: &Hub, accepted: Accepted, deadline: Instant) -> Result<Opened, Ended> {
+async fn secure(
+    accepted: Accepted,
+    (deadline, time): (Instant, Duration),
+) -> Result<Opened, Ended> {
     let opened = async {
         match accepted {
             Accepted::Open(opened) => Ok(opened),
@@ -133,15 +154,18 @@ async fn secure(hub: &Hub, accepted: Accepted, deadline: Instant) -> Result<Open
     };
     match timeout_at(deadline, opened).await {
         Ok(opened) => opened,
-        Err(_) => Err(Ended::TooLate(hub.limits.handshake_time)),
+        Err(_) => Err(Ended::TooLate(time)),
     }
 }
 
 /// Reads the first frame, or the word that stands in its place.
-async fn open(hub: &Hub, reader: &mut Reader, deadline: Instant) -> Result<Opening, Ended> {
+async fn open(
+    reader: &mut Reader,
+    (deadline, time): (Instant, Duration),
+) -> Result<Opening, Ended> {
     match timeout_at(deadline, reader.opening()).await {
         Ok(opening) => opening,
-        Err(_) => Err(Ended::TooLate(hub.limits.handshake_time)),
+        Err(_) => Err(Ended::TooLate(time)),
     }
 }
 
@@ -151,7 +175,7 @@ async fn answer_word(hub: &Hub, connection: &Connection, word: [u8; 4]) -> Resul
         let what = format!("neither a ZooKeeper handshake nor a known word: {word:?}");
         return Err(Ended::NoClient(what));
     };
-    connection.push_last(answer.as_bytes());
+    connection.push_last(answer.into());
     connection.flush();
     Ok(())
 }
@@ -161,7 +185,7 @@ async fn answer_word(hub: &Hub, connection: &Connection, word: [u8; 4]) -> Resul
 fn refuse_tls(hub: &Hub, connection: &Connection) {
     let what = "connection closed: a client wants TLS, which is not spoken at this address";
     hub.complaints.warn("TLS at a plain port", Some(connection.peer), &what);
-    connection.push_last(b"this port does not speak TLS\n");
+    connection.push_last(Bytes::from_static(b"this port does not speak TLS\n"));
     connection.flush();
 }
 
@@ -181,9 +205,9 @@ async fn serve(
 
 async fn exchange(hub: &Hub, reader: &mut Reader, connection: &Connection) -> Result<(), Ended> {
     // The client may have sent its first requests along with the handshake.
-    reader.deliver(hub, connection.id)?;
-    // Since when a connection that ends has taken nothing. What the peer says gives it no time.
-    let mut stuck_since = None;
+    reader.deliver(hub, connection)?;
+    let mut stuck = Stuck::default();
+    let mut lived = Instant::now();
     loop {
         let wants = connection.wants();
         if !matches!(wants.life, Life::Open | Life::Finishing) {
@@ -191,36 +215,77 @@ async fn exchange(hub: &Hub, reader: &mut Reader, connection: &Connection) -> Re
         }
         let full = hub.pipeline.is_full();
         let is_ending = wants.life == Life::Finishing;
-        if is_ending {
-            stuck_since.get_or_insert_with(Instant::now);
+        if stuck.has_taken(&wants) && connection.is_held_back() {
+            // It lives, although what it sends is not read.
+            let is_due = lived.elapsed() > SIGN_OF_LIFE;
+            if is_due || connection.has_room_again() {
+                lived = Instant::now();
+                let _ = hub.events.send(Event::Taken(connection.id));
+            }
         }
+        let patience = if is_ending { LINGER } else { hub.limits.send_timeout };
+        let stuck_since = stuck.since(&wants, is_ending);
         tokio::select! {
             () = connection.attention() => {}
             ready = connection.writable(), if wants.write => {
                 ready?;
                 connection.flush();
-                stuck_since = None;
             }
-            read = reader.fill(), if wants.read && !full => {
+            read = reader.fill(), if wants.read && !wants.pause && !full => {
                 read?;
-                reader.deliver(hub, connection.id)?;
+                reader.deliver(hub, connection)?;
                 if reader.is_flooded() {
                     // Without this the tree would not get a turn before the socket is empty, which
                     // may be never: one read per round and connection.
                     yield_now().await;
                 }
             }
+            () = sleep(PAUSE), if wants.pause => {}
             () = hub.pipeline.room(), if full => {}
-            () = over(stuck_since), if is_ending => {
-                return Err(Ended::NotTaken);
+            () = over(stuck_since, patience), if stuck_since.is_some() => {
+                // Another thread may have got on meanwhile.
+                if !stuck.has_taken(&connection.wants()) {
+                    return Err(match is_ending {
+                        true => Ended::LastNotTaken,
+                        false => Ended::NotTaken(patience),
+                    });
+                }
             }
         }
     }
 }
 
+/// Since when a peer has taken nothing of what waits for it. What it says gives it no time.
+#[derive(Default)]
+struct Stuck {
+    since: Option<Instant>,
+    /// How much it had taken by then.
+    taken: u64,
+    is_ending: bool,
+}
+
+impl Stuck {
+    fn has_taken(&self, wants: &Wants) -> bool {
+        self.taken != wants.taken
+    }
+
+    /// Notes how much it has taken now.
+    fn since(&mut self, wants: &Wants, is_ending: bool) -> Option<Instant> {
+        let waits = wants.write || is_ending;
+        if !waits || self.has_taken(wants) || self.is_ending != is_ending {
+            self.since = None;
+        }
+        (self.taken, self.is_ending) = (wants.taken, is_ending);
+        if waits {
+            self.since.get_or_insert_with(Instant::now);
+        }
+        self.since
+    }
+}
+
 /// Waits until the time is over that a peer has which takes nothing.
-async fn over(stuck_since: Option<Instant>) {
-    sleep_until(stuck_since.unwrap_or_else(Instant::now) + LINGER).await;
+async fn over(stuck_since: Option<Instant>, patience: Duration) {
+    sleep_until(stuck_since.unwrap_or_else(Instant::now) + patience).await;
 }
 
 /// Everyday ends are of interest to whoever debugs only.
@@ -235,7 +300,8 @@ fn log_end(hub: &Hub, peer: Peer, ended: &Ended) {
         Ended::CutOff => "frame cut off",
         Ended::Frame(FrameError::TooLong { .. }) => "long frame",
         Ended::Frame(_) => "negative frame",
-        Ended::NotTaken => "last replies",
+        Ended::LastNotTaken => "last replies",
+        Ended::NotTaken(_) => "slow client",
         Ended::NoTls(_) => "TLS handshake",
         Ended::TooLate(_) => "late handshake",
         Ended::NoClient(_) => "no client",
@@ -249,11 +315,13 @@ struct Reader {
     buffer: BytesMut,
     /// How much room the next read gets: more for a client that fills it.
     room: usize,
+    /// How much of the buffer is on the connection's account.
+    charged: usize,
 }
 
 impl Reader {
     fn new(incoming: Incoming) -> Self {
-        Self { incoming, buffer: BytesMut::new(), room: SMALL_READ }
+        Self { incoming, buffer: BytesMut::new(), room: SMALL_READ, charged: 0 }
     }
 
     /// Waits for bytes. Cancel-safe.
@@ -279,7 +347,7 @@ impl Reader {
     }
 
     /// Hands over all whole frames that have arrived.
-    fn deliver(&mut self, hub: &Hub, id: ConnectionId) -> Result<(), Ended> {
+    fn deliver(&mut self, hub: &Hub, connection: &Connection) -> Result<(), Ended> {
         let mut frames = Vec::new();
         let outcome = loop {
             match split_frame(&mut self.buffer, hub.limits.max_frame) {
@@ -288,11 +356,31 @@ impl Reader {
                 Err(e) => break Err(e.into()),
             }
         };
+        let is_large = self.charged > 2 * LARGE_READ;
+        if is_large && !frames.is_empty() && self.buffer.len() <= LARGE_READ {
+            // The room of a large request goes with it, rather than stay with a client that is idle.
+            self.buffer = BytesMut::from(&self.buffer[..]);
+        }
+        self.charge(connection);
         // What came before a bad frame was still asked for.
         if !frames.is_empty() {
-            let _ = hub.events.send(Event::Frames(id, frames));
+            connection.deliver(frames.iter().map(Bytes::len).sum());
+            let _ = hub.events.send(Event::Frames(connection.id, frames));
         }
         outcome
+    }
+
+    /// Puts what the buffer takes on the connection's account.
+    fn charge(&mut self, connection: &Connection) {
+        let bytes = self.buffer.capacity();
+        match bytes.checked_sub(self.charged) {
+            Some(more) => connection.account.add(more),
+            None => connection.account.subtract(self.charged - bytes),
+        }
+        self.charged = bytes;
+        if self.buffer.len() > LITTLE {
+            connection.moved();
+        }
     }
 
     async fn opening(&mut self) -> Result<Opening, Ended> {

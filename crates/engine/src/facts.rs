@@ -21,6 +21,8 @@ pub(crate) struct Facts {
     pub(crate) max_session_timeout: Duration,
     pub(crate) max_connections_per_address: usize,
     pub(crate) max_sessions: usize,
+    pub(crate) backlog: u32,
+    pub(crate) data_budget: usize,
     pub(crate) words: Words,
     /// Until when no session begins, on the engine's clock.
     pub(crate) quiet_until: Option<Duration>,
@@ -43,6 +45,8 @@ impl Facts {
             max_session_timeout: plan.config.max_session_timeout,
             max_connections_per_address: plan.max_connections_per_address,
             max_sessions: plan.config.max_sessions,
+            backlog: plan.backlog,
+            data_budget: plan.config.max_weight,
             words: plan.words.clone(),
             quiet_until,
         }

@@ -41,6 +41,7 @@
 
 mod admission;
 mod backup;
+mod budget;
 mod builder;
 mod check;
 mod claim;
@@ -50,6 +51,7 @@ mod complaints;
 mod connection;
 mod control;
 mod conversation;
+mod disk_room;
 mod engine;
 mod error;
 mod facts;
@@ -58,6 +60,7 @@ mod histogram;
 mod http;
 mod limits;
 mod listener;
+mod memory;
 mod metrics;
 mod open_files;
 mod ops;
@@ -75,6 +78,7 @@ pub mod test;
 mod tls;
 mod tree_loop;
 mod unix_socket;
+mod unsent;
 mod words;
 #[cfg(feature = "tls")]
 mod x509;

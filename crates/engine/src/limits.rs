@@ -16,17 +16,26 @@ impl Builder {
         self
     }
 
-    /// How many connections there may be. Default: 10,000. The process's limit of open files is
-    /// raised as far as the system allows and this needs it.
+    /// How many connections there may be. Default: 10,000. The last tenth is kept for clients that come
+    /// back with a session; others are closed. The process's limit of open files is raised as far as the
+    /// system allows and this needs it.
     pub fn max_connections(mut self, count: usize) -> Self {
         self.max_connections = count;
         self
     }
 
     /// How many connections may come from one IP address; those over a Unix socket count for none.
-    /// Default: 10,000.
+    /// Clients that come back with a session get half of the places that are kept for such beyond
+    /// that. Default: three quarters of all, 7,500.
     pub fn max_connections_per_address(mut self, count: usize) -> Self {
-        self.max_connections_per_address = count;
+        self.max_connections_per_address = Some(count);
+        self
+    }
+
+    /// How many connections may wait in the operating system to be accepted, on each address; the
+    /// system may allow fewer. Default: 1,024.
+    pub fn listen_backlog(mut self, count: u32) -> Self {
+        self.backlog = count;
         self
     }
 
@@ -59,12 +68,62 @@ impl Builder {
         self
     }
 
-    /// How many bytes may wait for a client that does not read; one for which there is more is
-    /// dropped (its session lives on). Default: 64 MiB. At a quarter of it, the engine stops
-    /// reading that client's requests. Those that it has read already are answered: a client that
-    /// sends requests for far more than this in one go is dropped as well, even if it reads.
+    /// How many bytes of replies and events may wait for one client. Default: 64 MiB. From a quarter of
+    /// it on the client is held back: what it asks for is neither read nor handled until it has taken
+    /// half of that. So nobody is dropped who asks for more in one go, and takes it. A client for which
+    /// more than all of it waits, as it watches much and reads nothing, is dropped (its session lives on).
     pub fn max_outgoing(mut self, bytes: usize) -> Self {
         self.limits.max_outgoing = bytes;
+        self
+    }
+
+    /// How long a client may take nothing of what waits for it before it is dropped (its session lives
+    /// on). Default: 30 s.
+    pub fn send_timeout(mut self, limit: Duration) -> Self {
+        self.limits.send_timeout = limit;
+        self
+    }
+
+    /// How many bytes may wait for all connections together: replies and events that clients have not
+    /// taken, and requests that are not whole or not handled; watches, by what they weigh, leave less of
+    /// it and get half of it at most. Default: a quarter of the machine's memory, or of what the control
+    /// group of the process allows if that is less.
+    ///
+    /// From half of it on, a client that has more of it than others with much is held back, and those of
+    /// them that take nothing for 2 s are dropped, the largest first (their sessions live on). When all
+    /// of it is taken, the largest are dropped in any case. Clients with less than 16 KiB notice nothing.
+    pub fn memory_budget(mut self, bytes: usize) -> Self {
+        self.memory_budget = Some(bytes);
+        self
+    }
+
+    /// How many bytes of memory the data may take: nodes with their paths, data, access control lists and
+    /// what the engine keeps with each node, as counted (`data_weight` in `mntr`). Default: half of the
+    /// machine's memory, or of what the control group of the process allows if that is less.
+    ///
+    /// A write for which there is no room gets the error -125 (quota exceeded). The last eighth is for
+    /// ephemeral nodes with up to 1 KiB of data, so that locks can be taken when the rest is full. Deletes,
+    /// and data that gets no longer, are never refused; nor is anything that was there before.
+    pub fn data_budget(mut self, bytes: usize) -> Self {
+        self.data_budget = Some(bytes);
+        self
+    }
+
+    /// How many bytes the engine leaves free on the disk of its data directory. Default: 256 MiB, or a
+    /// tenth of a smaller file system. Zero: none.
+    ///
+    /// With less room, creates and data that gets longer are refused with the error -125 (quota exceeded),
+    /// except for ephemeral nodes with up to 1 KiB of data, and with less than half of it those as well.
+    /// Everything else goes on. The room is looked at every 0.1 to 1 s.
+    pub fn disk_reserve(mut self, bytes: u64) -> Self {
+        self.disk_reserve = Some(bytes);
+        self
+    }
+
+    /// How many ephemeral nodes one session may have; one more gets the error -125. They all end in one
+    /// transaction, during which everyone waits. Default: 20,000.
+    pub fn max_ephemerals(mut self, count: usize) -> Self {
+        self.config.max_ephemerals = count;
         self
     }
 

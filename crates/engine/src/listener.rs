@@ -14,7 +14,7 @@ use crate::metrics::Counters;
 use crate::pace::Pace;
 use crate::socket::{Accepted, Peer, split_tcp, split_unix};
 
-/// How many connections may wait to be accepted.
+/// How many connections may wait to be accepted, unless another number is set.
 pub(crate) const BACKLOG: u32 = 1024;
 /// How long accepting rests when the operating system has run out of something.
 const OUT_OF_RESOURCES: Duration = Duration::from_millis(100);
@@ -34,7 +34,7 @@ pub(crate) struct Gate {
 }
 
 /// Listens on a TCP address. To be called within a runtime.
-pub(crate) fn bind_tcp(address: SocketAddr) -> Result<TcpListener, StartError> {
+pub(crate) fn bind_tcp(address: SocketAddr, backlog: u32) -> Result<TcpListener, StartError> {
     let bind = || {
         let socket = match address {
             SocketAddr::V4(_) => TcpSocket::new_v4(),
@@ -43,7 +43,7 @@ pub(crate) fn bind_tcp(address: SocketAddr) -> Result<TcpListener, StartError> {
         // Else the connections of an earlier engine, still in their last minutes, would block us.
         socket.set_reuseaddr(true)?;
         socket.bind(address)?;
-        socket.listen(BACKLOG)
+        socket.listen(backlog)
     };
     bind().map_err(|source| match source.kind() {
         io::ErrorKind::AddrInUse => StartError::PortTaken { address },

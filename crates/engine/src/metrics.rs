@@ -33,6 +33,8 @@ pub(crate) struct Counters {
     pub(crate) rejected: AtomicU64,
     /// Connections that ended.
     pub(crate) dropped: AtomicU64,
+    /// Connections that ended because too much memory was taken.
+    pub(crate) dropped_for_memory: AtomicU64,
     /// Sessions that expired.
     pub(crate) expired: AtomicU64,
     /// Credentials that were refused.

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lockkeeper_tree::Server;
 use tokio::net::{TcpListener, UnixListener};
@@ -19,11 +19,13 @@ use tokio::task::JoinSet;
 use tracing::Dispatch;
 
 use crate::admission::Admission;
+use crate::budget::Budget;
 use crate::builder::Plan;
 use crate::check::restore;
 use crate::claim::Claim;
 use crate::commit::{self, Pipeline, Returned};
 use crate::conversation::Hub;
+use crate::disk_room::Gauge;
 use crate::engine::{Ending, Engine, Shared};
 use crate::error::{EngineError, StartError};
 use crate::facts::Facts;
@@ -37,7 +39,7 @@ use crate::storage::{Snapshots, Storage};
 use crate::succession::Succession;
 #[cfg(feature = "tls")]
 use crate::tls::CurrentTls;
-use crate::tree_loop::{Event, TreeLoop};
+use crate::tree_loop::{Event, TreeLoop, Turns};
 use crate::unix_socket::{SocketFile, listen_at};
 use crate::{clock, control, http, open_files};
 
@@ -136,20 +138,20 @@ impl Doors {
             metrics: None,
         };
         for &address in &plan.listen {
-            let (listener, bound) = listen(address)?;
+            let (listener, bound) = listen(address, plan.backlog)?;
             doors.addresses.push(bound);
             doors.listeners.push(Listener::Tcp(listener));
         }
         #[cfg(feature = "tls")]
         if let (Some((addresses, _)), Some(tls)) = (&plan.tls, doors.tls.clone()) {
             for &address in addresses {
-                let (listener, bound) = listen(address)?;
+                let (listener, bound) = listen(address, plan.backlog)?;
                 doors.secure.push(bound);
                 doors.listeners.push(Listener::Tls(listener, tls.clone()));
             }
         }
         if let Some(address) = plan.metrics_address {
-            doors.metrics = Some(listen(address)?);
+            doors.metrics = Some(listen(address, plan.backlog)?);
         }
         if let Some(path) = &plan.unix_socket {
             let (listener, file) = listen_at(path, plan.unix_socket_mode)?;
@@ -161,8 +163,8 @@ impl Doors {
     }
 }
 
-fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {
-    let listener = bind_tcp(address)?;
+fn listen(address: SocketAddr, backlog: u32) -> Result<(TcpListener, SocketAddr), StartError> {
+    let listener = bind_tcp(address, backlog)?;
     let bound = listener.local_addr();
     let bound = bound.map_err(|source| StartError::Listen { address, source })?;
     Ok((listener, bound))
@@ -195,7 +197,7 @@ impl Running {
         let snapshots = storage.snapshots();
         let spin = Arc::new(SpinPolicy::new(plan.spin));
         let pipeline = Pipeline::new(plan.durability, storage, metrics.clone(), spin.clone());
-        let pipeline = Arc::new(pipeline);
+        let pipeline = Arc::new(pipeline.within(plan.memory_budget));
         spawn_commit(pipeline.clone(), events.clone())?;
         let hub = Arc::new(Hub {
             events,
@@ -203,6 +205,8 @@ impl Running {
             metrics,
             complaints: Arc::default(),
             limits: plan.limits.clone(),
+            budget: Budget::new(plan.memory_budget),
+            disk: Arc::default(),
             facts: Facts::new(plan, &doors.addresses, &doors.secure, succession.quiet_until()),
             connections: AtomicU64::new(1),
         });
@@ -219,6 +223,9 @@ impl Running {
             if let Some((listener, file)) = control::listen(dir) {
                 accepting.spawn(control::serve(listener, snapshots.clone()));
                 control = Some(file);
+            }
+            if let Some(gauge) = Gauge::of(dir, plan.disk_reserve, hub.disk.clone()) {
+                accepting.spawn(gauge.watch(hub.events.clone()));
             }
             if let Some(claim) = Claim::on(dir) {
                 accepting.spawn(claim.watch(hub.events.clone()));
@@ -322,6 +329,9 @@ fn tree_loop(
         lookout: false,
         askers: Askers::default(),
         spin,
+        turns: Turns::default(),
+        budget: hub.budget.clone(),
+        relieved_at: Instant::now(),
         in_part: 0,
         part_waits: false,
         rest: Rest::new(clock::now().monotonic),

@@ -4,18 +4,23 @@
 //! read, and between two polls everything delivered is handled in one round. A request thus reaches
 //! the tree without waking another thread. It waits for a sync only if that is short; see `commit`.
 
+mod relief;
+mod turns;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use lockkeeper_tree::{CloseReason, ConnectionId, Notice, Now, Output, Server};
+use lockkeeper_tree::{CloseReason, ConnectionId, Growth, Notice, Now, Output, Server};
 use lockkeeper_wire::SessionId;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
 
+pub(crate) use self::turns::Turns;
+use crate::budget::{Budget, Pressure};
 use crate::commit::{Batch, Pipeline};
 use crate::complaints::Complaints;
 use crate::connection::Connection;
@@ -51,6 +56,10 @@ pub(crate) enum Event {
     /// What one read of a connection completed.
     Frames(ConnectionId, Vec<Bytes>),
     Disconnected(ConnectionId),
+    /// A client that is held back has taken something of what waits for it.
+    Taken(ConnectionId),
+    /// What may grow from now on.
+    Growth(Growth),
     /// A test expires a session.
     Expire(SessionId, oneshot::Sender<bool>),
     /// An operator asks for something that only this thread knows.
@@ -100,6 +109,11 @@ pub(crate) struct TreeLoop {
     pub(crate) lookout: bool,
     pub(crate) askers: Askers,
     pub(crate) spin: Arc<SpinPolicy>,
+    /// Frames that wait for their turn.
+    pub(crate) turns: Turns,
+    pub(crate) budget: Arc<Budget>,
+    /// When connections were last looked at for those that take too much memory.
+    pub(crate) relieved_at: Instant,
     /// How many requests were handled whose effects have not been handed over.
     pub(crate) in_part: usize,
     /// Whether the replies of a part of this round wait for the disk.
@@ -123,6 +137,7 @@ impl TreeLoop {
                 self.catch_up(&mut round).await;
             }
             self.handle(&mut round, due);
+            self.relieve();
             if let Some(ending) = self.ending.take() {
                 return ending;
             }
@@ -155,6 +170,9 @@ impl TreeLoop {
 
     /// Waits for deliveries, or until something is due.
     async fn wait(&mut self, round: &mut Vec<Event>) {
+        if self.turns.is_anyone_ready() {
+            return self.poll_sockets(round).await;
+        }
         let since = Instant::now();
         if self.lookout && self.look_out(round, since).await {
             return;
@@ -204,6 +222,9 @@ impl TreeLoop {
         if self.pipeline.has_timeouts() {
             return BREATH;
         }
+        if self.turns.is_anyone_held() || self.budget.pressure() != Pressure::None {
+            return relief::INTERVAL;
+        }
         let next = self.server.next_timeout();
         let next = next.map(|at| at.max(self.rest_until).saturating_sub(now.monotonic));
         next.map_or(LONGEST, |delay| delay.min(LONGEST))
@@ -249,6 +270,7 @@ impl TreeLoop {
         for event in round.drain(..) {
             self.handle_event(now, since, event);
         }
+        self.take_turns(now, since);
         if due {
             self.handle_timeout(now);
         }
@@ -271,15 +293,21 @@ impl TreeLoop {
                         self.server.connected_with_certificate(id, ip, subject);
                     }
                 }
+                if connection.is_kept {
+                    self.server.only_resumes(id);
+                }
                 self.connections.insert(id, connection);
                 self.server.handle_frame(now, id, handshake);
             }
-            Event::Frames(id, frames) => self.handle_frames(now, since, id, frames),
+            Event::Frames(id, frames) => self.take_frames(now, since, id, frames),
+            Event::Growth(growth) => self.server.set_growth(growth),
+            Event::Taken(id) => self.server.heard_of(now, id),
             Event::Disconnected(id) => {
                 Counters::count(&self.metrics.events.dropped);
                 self.rest.count(1);
                 self.server.disconnected(id);
                 self.connections.remove(&id);
+                self.turns.forget(id);
             }
             Event::Expire(session, done) => {
                 // Whoever asked may be gone.
@@ -309,19 +337,6 @@ impl TreeLoop {
         }
     }
 
-    fn handle_frames(&mut self, now: Now, since: Instant, id: ConnectionId, frames: Vec<Bytes>) {
-        self.askers.asks(id, frames.len());
-        self.count(id, &frames);
-        for frame in frames {
-            self.ops.add(Op::of_frame(&frame).0);
-            self.server.handle_frame(now, id, frame);
-            self.in_part += 1;
-            if self.in_part == PART || self.server.bytes_to_send() >= PART_BYTES {
-                self.hand_over(since, false);
-            }
-        }
-    }
-
     /// Gives the effects of a round, or of a part of it, to the pipeline.
     fn hand_over(&mut self, since: Instant, timeouts: bool) {
         self.in_part = 0;
@@ -339,10 +354,13 @@ impl TreeLoop {
                 if is_auth_failure(&output) {
                     Counters::count(&self.metrics.events.auth_failed);
                 }
+                connection.owe(&output);
                 replies.push((connection.clone(), output));
             }
         }
-        self.metrics.observe(self.server.stats());
+        let stats = self.server.stats();
+        self.budget.set_watches(stats.watch_bytes);
+        self.metrics.observe(stats);
         let ops = std::mem::take(&mut self.ops);
         let submitted = Instant::now();
         let answered = self.pipeline.submit(Batch { changes, replies, ops, timeouts, since });
@@ -441,6 +459,10 @@ fn describe(notice: &Notice) -> (&'static str, Option<ConnectionId>) {
         Notice::TooMuchToCount { connection, .. } => ("count", Some(*connection)),
         Notice::AclTooLong { connection, .. } => ("acl", Some(*connection)),
         Notice::TooManyWatches { connection, .. } => ("watches", Some(*connection)),
+        Notice::WatchesTooHeavy { connection, .. } => ("watch bytes", Some(*connection)),
+        Notice::TooManyEphemerals { connection, .. } => ("ephemerals", Some(*connection)),
+        Notice::NoRoom { connection, .. } => ("room", Some(*connection)),
+        Notice::DiskShort { connection } => ("disk", Some(*connection)),
         Notice::QuotaExceeded { refused: true, .. } => ("hard quota", None),
         Notice::QuotaExceeded { .. } => ("soft quota", None),
         _ => ("other", None),

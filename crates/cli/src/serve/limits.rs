@@ -11,11 +11,11 @@ use crate::names;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Limits")]
 pub(super) struct Limits {
-    /// Connections in all [default: 10000]
+    /// Connections in all; the last tenth is for clients that come back with a session [default: 10000]
     #[arg(long, value_name = "COUNT")]
     max_connections: Option<usize>,
 
-    /// Connections from one address [default: 10000]
+    /// Connections from one address [default: three quarters of all]
     #[arg(long, value_name = "COUNT")]
     max_connections_per_address: Option<usize>,
 
@@ -43,9 +43,32 @@ pub(super) struct Limits {
     #[arg(long, value_name = "BYTES")]
     max_frame: Option<usize>,
 
-    /// Bytes that may wait for a client that does not read [default: 67108864]
+    /// Bytes of replies and events that may wait for one client, which is held back from a quarter of it
+    /// on [default: 67108864]
     #[arg(long, value_name = "BYTES")]
     max_outgoing: Option<usize>,
+
+    /// How long a client may take nothing of what waits for it [default: 30s]
+    #[arg(long, value_name = "DURATION", value_parser = names::some_time)]
+    send_timeout: Option<Duration>,
+
+    /// Bytes for all that waits: replies, requests in part, watches [default: a quarter of the memory of
+    /// the machine or the control group]
+    #[arg(long, value_name = "BYTES")]
+    memory_budget: Option<usize>,
+
+    /// Bytes of memory for the data; growth beyond it is refused [default: half of the memory]
+    #[arg(long, value_name = "BYTES")]
+    data_budget: Option<usize>,
+
+    /// Bytes to leave free on the disk; growth is refused with less, 0 for none [default: 268435456, or a
+    /// tenth of a small file system]
+    #[arg(long, value_name = "BYTES")]
+    disk_reserve: Option<u64>,
+
+    /// Ephemeral znodes of one session [default: 20000]
+    #[arg(long, value_name = "COUNT")]
+    max_ephemerals: Option<usize>,
 }
 
 impl Limits {
@@ -62,7 +85,16 @@ impl Limits {
         let builder = with(builder, self.max_watches, Builder::max_watches);
         let builder = with(builder, self.max_multi, Builder::max_multi);
         let builder = with(builder, self.max_frame, Builder::max_frame);
-        let mut builder = with(builder, self.max_outgoing, Builder::max_outgoing);
+        let builder = with(builder, self.max_outgoing, Builder::max_outgoing);
+        let builder = with(builder, self.memory_budget, Builder::memory_budget);
+        let builder = with(builder, self.data_budget, Builder::data_budget);
+        let mut builder = with(builder, self.max_ephemerals, Builder::max_ephemerals);
+        if let Some(bytes) = self.disk_reserve {
+            builder = builder.disk_reserve(bytes);
+        }
+        if let Some(time) = self.send_timeout {
+            builder = builder.send_timeout(time);
+        }
         if let Some(rate) = self.connection_rate {
             builder = builder.connection_rate(rate);
         }

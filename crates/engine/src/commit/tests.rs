@@ -13,6 +13,7 @@ use tokio::sync::mpsc::unbounded_channel;
 use tracing::span;
 
 use super::*;
+use crate::budget::{Account, Budget};
 use crate::socket::{Outlet, Peer};
 use crate::spin::Spin;
 use crate::startup::spawn_commit;
@@ -77,8 +78,9 @@ async fn e7_room_that_is_made_by_a_release_is_told_to_who_came_during_it() {
     let pipeline = Arc::new(synced(storage));
     let (end, _other_end) = UnixStream::pair().unwrap();
     let outlet = Outlet::Unix(end.into_split().1);
+    let room = (1024, Account::new(Budget::new(usize::MAX)));
     let connection =
-        Connection::new(ConnectionId(1), (Peer::Unix, None), outlet, 1024, Arc::default());
+        Connection::new(ConnectionId(1), (Peer::Unix, None), outlet, room, Arc::default());
     // Its end is logged in the middle of the release.
     let close = Output::Close(CloseReason::SessionClosed);
     pipeline.submit(large(vec![(Arc::new(connection), close)]));

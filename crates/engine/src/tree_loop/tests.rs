@@ -164,6 +164,43 @@ async fn long_replies_do_not_wait_for_each_other() {
     }
 }
 
+/// A client that sent thousands of requests in one go made everyone wait for all of them that were read
+/// at once. Seen to fail (a thousand came first) when they do not wait for their turn.
+#[tokio::test]
+async fn who_asks_for_little_does_not_wait_for_who_asks_for_much() {
+    const MANY: i32 = 3_000;
+    let engine = Engine::builder().start().await.unwrap();
+    let (greedy, modest) = (come(&engine, None), come(&engine, None));
+    answer(&greedy);
+    answer(&modest);
+    let before = engine.stats().last_zxid.0;
+    let let_go = hold(&engine);
+    let acl =
+        vec![Acl { permissions: Permissions::ALL, scheme: "world".into(), id: "anyone".into() }];
+    let flags = CreateMode::PersistentSequential.flags();
+    let (path, data) = ("/n".to_owned(), Bytes::new().into());
+    let create = Request::Create(CreateRequest { path, data, acl, flags });
+    let mut out = BytesMut::new();
+    for xid in 0..MANY {
+        write_frame(&mut out, |out| create.encode(xid, out));
+    }
+    let mut sending = greedy.try_clone().unwrap();
+    let sender = std::thread::spawn(move || sending.write_all(&out).unwrap());
+    let mut ping = BytesMut::new();
+    write_frame(&mut ping, |out| Request::Ping.encode(-2, out));
+    (&modest).write_all(&ping).unwrap();
+    drop(let_go);
+
+    let answered: ReplyHeader = next(&modest, &mut BytesMut::new(), 1024);
+    let first = answered.zxid.0 - before;
+    assert!(first <= 2 * PART as i64, "{first} requests came before one that was alone");
+    let mut bytes = BytesMut::new();
+    for xid in 0..MANY {
+        assert_eq!(next::<ReplyHeader>(&greedy, &mut bytes, 1024).xid, xid, "in their order");
+    }
+    sender.join().unwrap();
+}
+
 /// K5: a request that came while the engine stopped was answered, so that its client took the server for
 /// one that goes on. Seen to fail without the closing at the stop.
 #[tokio::test]

@@ -7,7 +7,6 @@ use std::time::Duration;
 use rustix::system::uname;
 
 use crate::conversation::Hub;
-use crate::listener::BACKLOG;
 
 /// The server in lines that programs which watch ZooKeeper read.
 pub(super) fn srvr(hub: &Hub) -> String {
@@ -74,7 +73,7 @@ pub(super) fn conf(hub: &Hub) -> String {
          maxClientCnxns={}\n\
          minSessionTimeout={}\n\
          maxSessionTimeout={}\n\
-         clientPortListenBacklog={BACKLOG}\n\
+         clientPortListenBacklog={}\n\
          serverId=0\n",
         port(&facts.addresses),
         port(&facts.secure),
@@ -82,6 +81,7 @@ pub(super) fn conf(hub: &Hub) -> String {
         facts.max_connections_per_address,
         facts.min_session_timeout.as_millis(),
         facts.max_session_timeout.as_millis(),
+        facts.backlog,
     )
 }
 

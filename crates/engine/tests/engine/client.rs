@@ -34,6 +34,13 @@ pub(crate) fn word(engine: &Engine, word: &str) -> String {
     String::from_utf8(client.rest()).unwrap()
 }
 
+/// A number of `mntr`, which the engine must answer.
+pub(crate) fn number(engine: &Engine, name: &str) -> usize {
+    let text = word(engine, "mntr");
+    let line = text.lines().find_map(|line| line.strip_prefix(&format!("zk_{name}\t")));
+    line.unwrap_or_else(|| panic!("no {name} in {text}")).parse().unwrap()
+}
+
 pub(crate) trait Stream: Read + Write + Send {
     fn set_timeout(&self, timeout: Duration) -> io::Result<()>;
     fn half_close(&self) -> io::Result<()>;
@@ -128,10 +135,15 @@ impl Client {
         timeout: Duration,
     ) -> (Self, ConnectResponse) {
         let mut client = Self::raw(engine);
-        client.session = ticket.session;
-        client.password = ticket.password.clone();
+        client.take_up(ticket);
         let response = client.handshake(timeout).unwrap();
         (client, response)
+    }
+
+    /// Makes the next handshake one for this session.
+    pub(crate) fn take_up(&mut self, ticket: &Ticket) {
+        self.session = ticket.session;
+        self.password = ticket.password.clone();
     }
 
     pub(crate) fn ticket(&self) -> Ticket {
@@ -174,6 +186,11 @@ impl Client {
 
     pub(crate) fn send_bytes(&mut self, bytes: &[u8]) {
         self.stream.write_all(bytes).unwrap();
+    }
+
+    /// Sends bytes; an error if the connection ends or stands still meanwhile.
+    pub(crate) fn try_send_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.stream.write_all(bytes)
     }
 
     /// Ends the client's side only.

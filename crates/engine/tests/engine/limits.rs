@@ -5,10 +5,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use lockkeeper_engine::Engine;
 use lockkeeper_wire::{
-    Acl, AuthRequest, CreateMode, CreateRequest, PathRequest, Permissions, Request, SetDataRequest,
+    Acl, AddWatchMode, AddWatchRequest, AuthRequest, CreateMode, CreateRequest, PathRequest,
+    Permissions, Request, SetDataRequest,
 };
 
-use crate::client::{Client, create, create_with, eventually, exists, get_data, word};
+use crate::client::{Client, create, create_with, eventually, exists, get_data, number, word};
 
 const LONG: Duration = Duration::from_secs(30);
 
@@ -40,12 +41,12 @@ async fn a_connection_that_says_nothing_is_closed() {
 }
 
 /// S6: what waited for a client that did not read grew until the server had no memory left. Here the
-/// client is dropped and the others do not notice. Without the comparison with `max_outgoing` in
-/// `Connection::flush` its connection stays for good.
+/// client gets no further reply until it reads, and is dropped when it has not read for a while; the others
+/// do not notice. Without the time its connection stays for good.
 #[tokio::test]
 async fn s6_a_slow_reader_is_dropped_and_delays_nobody() {
     let builder = Engine::builder().max_outgoing(1024 * 1024);
-    let engine = builder.start().await.unwrap();
+    let engine = builder.send_timeout(Duration::from_millis(200)).start().await.unwrap();
     let mut greedy = Client::connect(&engine, LONG);
     let data = Bytes::from(vec![7; 512 * 1024]);
     let large = create_with("/large", CreateMode::Persistent, data);
@@ -64,6 +65,54 @@ async fn s6_a_slow_reader_is_dropped_and_delays_nobody() {
     }
     assert!(replies < 64, "{replies} replies of 512 KiB got through");
     assert_eq!(engine.sessions(), 2, "its session lives on");
+}
+
+/// F17: a client that asked for more than may wait for it in one go lost its connection, even if it took
+/// every reply. Seen to fail when requests are handled however much the client is owed.
+#[tokio::test]
+async fn f17_a_client_that_asks_for_much_and_takes_it_is_held_back() {
+    const COUNT: usize = 100;
+    let engine = Engine::builder()
+        .four_letter_word("mntr")
+        .max_outgoing(4 * 1024 * 1024)
+        .start()
+        .await
+        .unwrap();
+    let mut client = Client::connect(&engine, LONG);
+    let data = Bytes::from(vec![7; 512 * 1024]);
+    client.call(create_with("/large", CreateMode::Persistent, data)).unwrap();
+    // All of them are read at once: together they are short.
+    let requests: Vec<Request> = (0..COUNT).map(|_| get_data("/large")).collect();
+    let xids = client.send(&requests);
+    eventually("it is held back", || number(&engine, "waiting_bytes") > 1024 * 1024);
+    for xid in xids {
+        assert_eq!(client.reply().unwrap().0.xid, xid);
+        let waiting = number(&engine, "waiting_bytes");
+        assert!(waiting < 3 * 1024 * 1024, "{waiting} bytes are kept for it");
+    }
+    // What was asked for last is answered, too.
+    client.ping();
+}
+
+/// Events come unasked, so nothing can be held back; without the comparison with `max_outgoing` in
+/// `Connection::flush` its connection stays.
+#[tokio::test]
+async fn a_client_for_which_too_many_events_wait_is_dropped() {
+    let builder = Engine::builder().max_outgoing(256 * 1024);
+    let engine = builder.start().await.unwrap();
+    let mut deaf = Client::connect(&engine, LONG);
+    let mode = AddWatchMode::PersistentRecursive.code();
+    deaf.call(Request::AddWatch(AddWatchRequest { path: "/".to_owned(), mode })).unwrap();
+    let mut other = Client::connect(&engine, LONG);
+    let path = format!("/{}", "x".repeat(50_000));
+    other.create(&path, CreateMode::Persistent).unwrap();
+    eventually("the one that takes no events is gone", || {
+        let writes: Vec<Request> = (0..20).map(|_| write(&path)).collect();
+        for _ in other.send(&writes) {
+            assert_eq!(other.reply().unwrap().0.error, 0);
+        }
+        engine.stats().connections == 1
+    });
 }
 
 /// A connection whose end nobody takes note of does not keep its place.

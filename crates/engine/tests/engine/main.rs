@@ -1,6 +1,7 @@
 //! The engine from outside: raw frames over real sockets.
 
 mod at_rest;
+mod attacks;
 mod client;
 mod controls;
 mod crash;

@@ -1,0 +1,161 @@
+//! The room on the disk, and what may grow while there is little.
+//!
+//! After a full disk the engine ends, and every client loses it. So it stops growing before, and what
+//! needs next to nothing goes on: reads, sessions, deletes, the release of locks.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use lockkeeper_tree::Growth;
+use rustix::fs::statvfs;
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::time::sleep;
+
+use crate::tree_loop::Event;
+
+/// The reserve where none is set, in bytes: what the logs may take before they are in the database
+/// (twice 64 MiB), and as much for the database.
+const RESERVE: u64 = 256 * 1024 * 1024;
+/// Of a small file system, one part in so many instead.
+const SMALL: u64 = 10;
+
+/// How often the room is looked at, while there is plenty of it and while there is not.
+const INTERVAL: Duration = Duration::from_secs(1);
+const BRISK: Duration = Duration::from_millis(100);
+/// How many times the reserve is plenty.
+const PLENTY: u64 = 8;
+
+/// How much room there is on the disk; whoever wants may read it.
+#[derive(Debug, Default)]
+pub(crate) struct DiskRoom {
+    free: AtomicU64,
+    reserve: AtomicU64,
+}
+
+impl DiskRoom {
+    /// Bytes that the engine's user can still write; 0 if nobody has looked.
+    pub(crate) fn free(&self) -> u64 {
+        self.free.load(Ordering::Relaxed)
+    }
+
+    /// Below how many bytes the data does not grow any more.
+    pub(crate) fn reserve(&self) -> u64 {
+        self.reserve.load(Ordering::Relaxed)
+    }
+}
+
+/// What looks at the file system of a data directory.
+pub(crate) struct Gauge {
+    directory: PathBuf,
+    room: Arc<DiskRoom>,
+    reserve: u64,
+    growth: Growth,
+}
+
+impl Gauge {
+    /// Looks for the first time; `None` if the system does not tell, or nothing is to be kept free.
+    pub(crate) fn of(directory: &Path, reserve: Option<u64>, room: Arc<DiskRoom>) -> Option<Self> {
+        let (free, whole) = measure(directory)?;
+        let reserve = reserve.unwrap_or(RESERVE.min(whole / SMALL));
+        room.free.store(free, Ordering::Relaxed);
+        room.reserve.store(reserve, Ordering::Relaxed);
+        let directory = directory.to_owned();
+        (reserve > 0).then_some(Self { directory, room, reserve, growth: Growth::All })
+    }
+
+    /// Tells the tree thread whenever something else may grow.
+    pub(crate) async fn watch(mut self, events: UnboundedSender<Event>) {
+        loop {
+            if let Some((free, _)) = measure(&self.directory) {
+                self.room.free.store(free, Ordering::Relaxed);
+                let growth = next(self.growth, free, self.reserve);
+                if growth != self.growth {
+                    self.log(growth, free);
+                    self.growth = growth;
+                    // Without a tree thread nothing grows.
+                    let _ = events.send(Event::Growth(growth));
+                }
+            }
+            let has_plenty = self.room.free() > self.reserve.saturating_mul(PLENTY);
+            sleep(if has_plenty { INTERVAL } else { BRISK }).await;
+        }
+    }
+
+    fn log(&self, growth: Growth, free: u64) {
+        let (directory, reserve) = (self.directory.display(), self.reserve);
+        match growth {
+            Growth::All => tracing::info!(free, reserve, "the disk of {directory} has room again"),
+            Growth::Locks => tracing::warn!(
+                free,
+                reserve,
+                "the disk of {directory} is nearly full: nothing but small ephemeral nodes is \
+                 created until there is more room"
+            ),
+            Growth::Nothing => tracing::error!(
+                free,
+                reserve,
+                "the disk of {directory} is all but full: nothing is created until there is more \
+                 room; reads, sessions and deletes go on"
+            ),
+        }
+    }
+}
+
+/// What may grow with so much room left. A little more is needed to go back than to stop, so that the
+/// log does not tell of each byte.
+fn next(now: Growth, free: u64, reserve: u64) -> Growth {
+    let margin = reserve / 8;
+    let (all, locks) = match now {
+        Growth::All => (reserve, reserve / 2),
+        Growth::Locks => (reserve + margin, reserve / 2),
+        Growth::Nothing => (reserve + margin, reserve / 2 + margin),
+    };
+    match free {
+        free if free >= all => Growth::All,
+        free if free >= locks => Growth::Locks,
+        _ => Growth::Nothing,
+    }
+}
+
+/// Bytes free for this user, and in all.
+fn measure(directory: &Path) -> Option<(u64, u64)> {
+    let found = statvfs(directory).ok()?;
+    Some((
+        found.f_bavail.saturating_mul(found.f_frsize),
+        found.f_blocks.saturating_mul(found.f_frsize),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn growth_stops_in_two_steps_and_comes_back_a_little_later() {
+        let mut growth = Growth::All;
+        let frees = [100, 80, 79, 40, 39, 45, 49, 50, 85, 89, 90, 10, 90];
+        let seen = frees.map(|free| {
+            growth = next(growth, free, 80);
+            growth
+        });
+        use Growth::{All, Locks, Nothing};
+        let expected = [
+            All, All, Locks, Locks, Nothing, Nothing, Nothing, Locks, Locks, Locks, All, Nothing,
+            All,
+        ];
+        assert_eq!(seen, expected);
+    }
+
+    #[test]
+    fn the_reserve_fits_the_file_system() {
+        let dir = tempfile::tempdir().unwrap();
+        let room = Arc::new(DiskRoom::default());
+        let gauge = Gauge::of(dir.path(), None, room.clone()).unwrap();
+        assert!(gauge.reserve > 0 && gauge.reserve <= RESERVE);
+        assert!(room.free() > 0);
+        assert!(Gauge::of(dir.path(), Some(0), room.clone()).is_none());
+        assert!(Gauge::of(&dir.path().join("missing"), None, room).is_none());
+    }
+}

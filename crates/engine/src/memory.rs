@@ -1,0 +1,114 @@
+//! How much memory there is for this process, and which share of it an engine takes.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What is assumed where the system does not tell.
+const UNKNOWN: u64 = 1024 * 1024 * 1024;
+
+/// The least that is planned with: an engine with less could not work.
+const LEAST: u64 = 64 * 1024 * 1024;
+
+/// A quarter of the memory, for all that waits and for watches: with twice as much for the data, a
+/// quarter is left for the allocator, for the program around the engine, and for the system.
+pub(crate) fn default_budget() -> usize {
+    share(available() / 4)
+}
+
+/// Half of the memory, for the data of the tree.
+pub(crate) fn default_data_budget() -> usize {
+    share(available() / 2)
+}
+
+fn share(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+/// The memory of the machine, or of the control group in which the process runs if that is less, in
+/// bytes.
+fn available() -> u64 {
+    let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| total_of(&text));
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let limits = limit_files(&groups).into_iter().filter_map(|file| read_limit(&file));
+    limits.chain(machine).min().unwrap_or(UNKNOWN).max(LEAST)
+}
+
+/// The line `MemTotal:  24737844 kB` of `/proc/meminfo`, in bytes.
+fn total_of(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kilobytes.checked_mul(1024)
+}
+
+/// The files that may hold a limit: of the group of the process, and of all around it. Within a
+/// container the group's path is one of the machine, which is not there, and its own files are at
+/// the top.
+fn limit_files(groups: &str) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for line in groups.lines() {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(group)) = (parts.next(), parts.next()) else { continue };
+        let (root, name) = match controllers {
+            "" => ("/sys/fs/cgroup", "memory.max"),
+            list if list.split(',').any(|controller| controller == "memory") => {
+                ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")
+            }
+            _ => continue,
+        };
+        let root = Path::new(root);
+        let own = root.join(group.trim_start_matches('/'));
+        let inside = own.ancestors().take_while(|dir| dir.starts_with(root));
+        files.extend(inside.map(|dir| dir.join(name)));
+    }
+    files
+}
+
+/// The number in such a file; `None` for no limit, which version 2 writes as `max` and version 1 as
+/// a number near the largest.
+fn read_limit(file: &Path) -> Option<u64> {
+    fs::read_to_string(file).ok()?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_machine_tells_its_memory() {
+        let text = "MemTotal:       24737844 kB\nMemFree:         3137144 kB\n";
+        assert_eq!(total_of(text), Some(24_737_844 * 1024));
+        assert_eq!(total_of("MemFree: 1 kB\n"), None);
+        assert!(available() >= LEAST);
+    }
+
+    #[test]
+    fn groups_of_both_versions_are_looked_at_up_to_the_top() {
+        let files = |groups: &str| -> Vec<String> {
+            limit_files(groups).iter().map(|file| file.display().to_string()).collect()
+        };
+        let expected = [
+            "/sys/fs/cgroup/system.slice/engine/memory.max",
+            "/sys/fs/cgroup/system.slice/memory.max",
+            "/sys/fs/cgroup/memory.max",
+        ];
+        assert_eq!(files("0::/system.slice/engine\n"), expected);
+        let expected = [
+            "/sys/fs/cgroup/memory/docker/memory.limit_in_bytes",
+            "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+        ];
+        assert_eq!(files("11:cpu,cpuacct:/a\n4:memory:/docker\n1:name=systemd:/b\n"), expected);
+    }
+
+    #[test]
+    fn limits_are_numbers() {
+        let dir = tempfile::tempdir().unwrap();
+        let limit = |text: &str| {
+            let file = dir.path().join("memory.max");
+            fs::write(&file, text).unwrap();
+            read_limit(&file)
+        };
+        assert_eq!(limit("536870912\n"), Some(512 * 1024 * 1024));
+        assert_eq!(limit("max\n"), None);
+        assert_eq!(read_limit(&dir.path().join("missing")), None);
+    }
+}

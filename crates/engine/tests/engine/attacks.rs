@@ -1,0 +1,534 @@
+//! Nothing that anyone sends costs another client its lock: one attack for each limit of
+//! `docs/engine.md`, while ten clients hold locks at the same engine.
+//!
+//! The engine is another process, so that its memory is its own. The holders have the usual session
+//! timeout, and all that they do is what holders do: prove their node now and then. Afterwards none
+//! has lost it or waited for long, the engine is alive, and its memory is within its budget. Each
+//! attack says besides what the limit has done to it: an attack that nothing stops proves nothing.
+
+use std::env;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use lockkeeper_engine::{Builder, Engine};
+use lockkeeper_wire::{
+    Acl, AddWatchMode, AddWatchRequest, AuthRequest, CheckRequest, CreateMode, CreateRequest,
+    DeleteRequest, Op, PathRequest, PathWatchRequest, Permissions, ReadOp, Request,
+    SetWatchesRequest,
+};
+
+use crate::client::{Client, Incoming, create, create_with, exists, get_data};
+
+/// The session timeout of the library's clients.
+const TIMEOUT: Duration = Duration::from_secs(15);
+/// How long 99 of 100 proofs may take at most.
+const PATIENCE: Duration = TIMEOUT.checked_div(20).unwrap();
+const HOLDERS: usize = 10;
+/// For how long each attack is led at least, again and again: a hundredth of the proofs are to be some.
+const LEAST: Duration = Duration::from_millis(500);
+/// How often a holder proves its node.
+const BEAT: Duration = Duration::from_millis(20);
+const MB: usize = 1024 * 1024;
+/// The memory that the engine has for what waits, and for its data.
+const BUDGET: usize = 48 * MB;
+const DATA_BUDGET: usize = 32 * MB;
+/// What the process may grow by: both budgets, what the allocator adds to them, and what is under way
+/// in one round.
+const MOST_MEMORY: usize = 2 * (BUDGET + DATA_BUDGET) + 64 * MB;
+
+/// Where an attack is led, and what it may look at.
+struct Target {
+    connect: String,
+}
+
+struct Attack {
+    name: &'static str,
+    run: fn(&Target),
+}
+
+/// Attacks of which each leaves nothing behind that another one needs; they run one after the other at
+/// the same engine.
+const ATTACKS: [Attack; 18] = [
+    Attack { name: "replies that nobody takes", run: replies_that_nobody_takes },
+    Attack { name: "requests that are never whole", run: requests_that_are_never_whole },
+    Attack { name: "heavy watches", run: heavy_watches },
+    Attack { name: "heavy watches of who comes back", run: heavy_watches_again },
+    Attack { name: "events that nobody takes", run: events_that_nobody_takes },
+    Attack { name: "pipelines", run: pipelines },
+    Attack { name: "a client that takes 100 MiB", run: a_client_that_takes_much },
+    Attack { name: "long multi reads", run: long_multi_reads },
+    Attack { name: "long transactions", run: long_transactions },
+    Attack { name: "large and empty frames", run: wrong_frames },
+    Attack { name: "first frames that are none", run: wrong_handshakes },
+    Attack { name: "identities", run: identities },
+    Attack { name: "long lists", run: long_lists },
+    Attack { name: "ephemeral nodes of one session", run: ephemerals },
+    Attack { name: "sessions that end together", run: sessions_that_end },
+    Attack { name: "counting", run: counting },
+    Attack { name: "connections", run: connections },
+    Attack { name: "data", run: data },
+];
+
+const BUILDER: &str = "LOCKKEEPER_TEST_ATTACKED";
+
+fn limits(builder: Builder) -> Builder {
+    builder
+        .memory_budget(BUDGET)
+        .data_budget(DATA_BUDGET)
+        .max_connections(400)
+        .max_connections_per_address(300)
+        .max_sessions(5_000)
+        .max_ephemerals(3_000)
+        .send_timeout(Duration::from_secs(2))
+        .handshake_time(Duration::from_secs(2))
+        .four_letter_word("mntr")
+}
+
+/// Not a test by itself: the engine that is attacked.
+#[tokio::test]
+#[ignore = "the other half of the test below"]
+async fn child() {
+    if env::var_os(BUILDER).is_none() {
+        return;
+    }
+    let address = "127.0.0.1:0".parse().unwrap();
+    let engine = limits(Engine::builder().listen(address)).start().await.unwrap();
+    println!("\nlistening {}", engine.connect_string());
+    // Ends with the parent, should that die first.
+    let _ = std::io::stdin().read(&mut [0]);
+}
+
+struct Attacked {
+    process: Child,
+    connect: String,
+}
+
+impl Attacked {
+    fn start() -> Self {
+        let mut process = Command::new(env::current_exe().unwrap())
+            .args(["attacks::child", "--exact", "--ignored", "--nocapture"])
+            .env(BUILDER, "1")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let output = BufReader::new(process.stdout.take().unwrap());
+        let connect = output
+            .lines()
+            .map_while(Result::ok)
+            .find_map(|line| line.strip_prefix("listening ").map(str::to_owned))
+            .expect("the child did not start");
+        Self { process, connect }
+    }
+
+    /// The most memory that it ever had, in bytes.
+    fn peak_memory(&self) -> Option<usize> {
+        let status = format!("/proc/{}/status", self.process.id());
+        let text = std::fs::read_to_string(status).ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+        Some(line.trim().strip_suffix("kB")?.trim().parse::<usize>().ok()? * 1024)
+    }
+}
+
+impl Drop for Attacked {
+    fn drop(&mut self) {
+        // It may be gone already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Clients with a lock each, which prove that they have it until they are told to stop.
+struct Holders {
+    over: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<Vec<Duration>>>,
+}
+
+impl Holders {
+    fn start(connect: &str) -> Self {
+        let over = Arc::new(AtomicBool::new(false));
+        let threads = (0..HOLDERS).map(|n| {
+            let mut client = Client::connect_to(connect, TIMEOUT);
+            let path = format!("/locks/{n}-");
+            let path = client.create(&path, CreateMode::EphemeralSequential).unwrap();
+            let over = over.clone();
+            thread::spawn(move || {
+                let mut times = Vec::new();
+                while !over.load(Ordering::Relaxed) {
+                    let check = CheckRequest { path: path.clone(), version: 0 };
+                    let since = Instant::now();
+                    client.call(Request::Multi(vec![Op::Check(check)])).expect("it holds its lock");
+                    times.push(since.elapsed());
+                    // Not to wait for anything: a holder does no more.
+                    thread::sleep(BEAT);
+                }
+                times
+            })
+        });
+        Self { threads: threads.collect(), over }
+    }
+
+    /// How long the proofs took, in order.
+    fn stop(self) -> Vec<Duration> {
+        self.over.store(true, Ordering::Relaxed);
+        let threads = self.threads.into_iter();
+        let mut times: Vec<Duration> =
+            threads.flat_map(|thread| thread.join().expect("a holder lost its lock")).collect();
+        times.sort_unstable();
+        times
+    }
+}
+
+#[test]
+fn no_attack_costs_a_holder_its_lock() {
+    let attacked = Attacked::start();
+    let target = Target { connect: attacked.connect.clone() };
+    let mut setup = target.client();
+    for path in ["/locks", "/own"] {
+        setup.create(path, CreateMode::Persistent).unwrap();
+    }
+    setup
+        .call(create_with("/large", CreateMode::Persistent, Bytes::from(vec![7; MB / 2])))
+        .unwrap();
+    let before = attacked.peak_memory();
+    let only = env::var("LOCKKEEPER_TEST_ATTACK").unwrap_or_default();
+
+    for Attack { name, run } in ATTACKS.iter().filter(|attack| attack.name.contains(&only)) {
+        let holders = Holders::start(&attacked.connect);
+        let since = Instant::now();
+        while since.elapsed() < LEAST {
+            run(&target);
+            target.eventually("nothing is left of it", |target| {
+                target.number("waiting_bytes") + target.number("watch_bytes") < BUDGET / 10
+            });
+        }
+        let took = since.elapsed();
+        let times = holders.stop();
+        let slow = times[times.len() * 99 / 100];
+        let worst = times.last().unwrap();
+        println!("{name}: {took:.1?}, {} proofs, p99 {slow:.1?}, worst {worst:.1?}", times.len());
+        assert!(slow < PATIENCE, "{name}: a hundredth of the proofs took {slow:?}");
+        target.client().ping();
+    }
+    if let (Some(before), Some(peak)) = (before, attacked.peak_memory()) {
+        println!("memory: {} MiB, at most {} MiB", before / MB, peak / MB);
+        assert!(peak < before + MOST_MEMORY, "{peak} bytes, {before} before");
+    }
+}
+
+impl Target {
+    fn client(&self) -> Client {
+        Client::connect_to(&self.connect, TIMEOUT)
+    }
+
+    fn number(&self, name: &str) -> usize {
+        let mut client = Client::raw_to(&self.connect);
+        client.send_bytes(b"mntr");
+        let text = String::from_utf8(client.rest()).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix(&format!("zk_{name}\t")));
+        line.unwrap_or_else(|| panic!("no {name} in {text}")).parse().unwrap()
+    }
+
+    /// Waits for what the engine does to an attacker.
+    fn eventually(&self, what: &str, mut holds: impl FnMut(&Self) -> bool) {
+        crate::client::eventually(what, || holds(self));
+    }
+}
+
+/// F4: each connection within its own limit, 5.5 GB in all.
+fn replies_that_nobody_takes(target: &Target) {
+    let dropped = target.number("dropped_for_memory");
+    let mut clients: Vec<Client> = (0..100).map(|_| target.client()).collect();
+    let requests: Vec<Request> = (0..40).map(|_| get_data("/large")).collect();
+    for client in &mut clients {
+        client.try_send(&requests);
+    }
+    target.eventually("what takes nothing is dropped", |target| {
+        target.number("dropped_for_memory") > dropped && target.number("waiting_bytes") < BUDGET / 2
+    });
+}
+
+/// F4: 1,500 requests of a megabyte, of which the last byte never comes: 1.45 GB.
+fn requests_that_are_never_whole(target: &Target) {
+    let dropped = target.number("dropped_for_memory");
+    let mut part = vec![7; 900_000];
+    part[..4].copy_from_slice(&1_000_000_u32.to_be_bytes());
+    let mut clients: Vec<Client> = (0..200).map(|_| target.client()).collect();
+    let connect = target.connect.clone();
+    // Of those that are held back the rest stays in the sockets, and sending waits.
+    let sending = clients.drain(..).map(|mut client| {
+        let part = part.clone();
+        thread::spawn(move || {
+            let _ = client.try_send_bytes(&part);
+            client
+        })
+    });
+    let sending: Vec<_> = sending.collect();
+    let target = Target { connect };
+    target.eventually("requests that do not go on are dropped", |target| {
+        target.number("dropped_for_memory") > dropped && target.number("waiting_bytes") < BUDGET / 2
+    });
+    for thread in sending {
+        drop(thread.join().unwrap());
+    }
+}
+
+/// F4: 300 watches, 290 MB.
+fn heavy_watches(target: &Target) {
+    let mut refused = 0;
+    let mut clients: Vec<Client> = (0..10).map(|_| target.client()).collect();
+    for round in 0..20 {
+        for (n, client) in clients.iter_mut().enumerate() {
+            let path = format!("/{n}-{round}-{}", "x".repeat(MB * 9 / 10));
+            refused += usize::from(client.call(exists(&path, true)) == Err(-127));
+        }
+    }
+    assert!(refused > 100, "{refused} of 200 watches were refused");
+    // A modest client gets its own.
+    assert_eq!(target.client().call(exists("/mine", true)), Err(-101));
+    assert!(target.number("watch_bytes") < BUDGET * 2 / 3);
+    drop(clients);
+    target.eventually("they are gone", |target| target.number("watch_bytes") < MB);
+}
+
+fn heavy_watches_again(target: &Target) {
+    let paths = (0..10_000).map(|n| format!("/{n}-{}", "x".repeat(80)));
+    let request = Request::SetWatches(SetWatchesRequest {
+        exist: paths.collect(),
+        ..SetWatchesRequest::default()
+    });
+    let mut clients: Vec<Client> = (0..20).map(|_| target.client()).collect();
+    for client in &mut clients {
+        client.try_send(std::slice::from_ref(&request));
+    }
+    let closed = clients.iter_mut().filter_map(|client| client.frame().err()).count();
+    assert!(closed > 0, "nobody was over its share");
+    drop(clients);
+    target.eventually("they are gone", |target| target.number("watch_bytes") < MB);
+}
+
+fn events_that_nobody_takes(target: &Target) {
+    let mode = AddWatchMode::PersistentRecursive.code();
+    let mut deaf: Vec<Client> = (0..20).map(|_| target.client()).collect();
+    for client in &mut deaf {
+        let path = "/own".to_owned();
+        client.call(Request::AddWatch(AddWatchRequest { path, mode })).unwrap();
+    }
+    let dropped = target.number("connection_drop_count");
+    let mut writer = target.client();
+    let name = format!("/own/{}", "x".repeat(20_000));
+    let writes: Vec<Request> = (0..20)
+        .flat_map(|_| {
+            let delete = DeleteRequest { path: name.clone(), version: -1 };
+            [create(&name, CreateMode::Persistent), Request::Delete(delete)]
+        })
+        .collect();
+    target.eventually("who takes no events is dropped", |target| {
+        for _ in writer.send(&writes) {
+            assert_eq!(writer.reply().unwrap().0.error, 0);
+        }
+        target.number("connection_drop_count") >= dropped + 20
+    });
+}
+
+/// Thousands of requests in one go, on many connections.
+fn pipelines(target: &Target) {
+    let pings: Vec<Request> = (0..20_000).map(|_| exists("/own", false)).collect();
+    let attackers: Vec<_> = (0..8)
+        .map(|_| {
+            let (mut client, pings) = (target.client(), pings.clone());
+            thread::spawn(move || {
+                let xids = client.send(&pings);
+                for xid in xids {
+                    assert_eq!(client.reply().unwrap().0.xid, xid, "in their order");
+                }
+            })
+        })
+        .collect();
+    for attacker in attackers {
+        attacker.join().unwrap();
+    }
+}
+
+/// F17: it lost its connection.
+fn a_client_that_takes_much(target: &Target) {
+    let mut client = target.client();
+    let requests: Vec<Request> = (0..200).map(|_| get_data("/large")).collect();
+    for xid in client.send(&requests) {
+        assert_eq!(client.reply().unwrap().0.xid, xid);
+    }
+    client.ping();
+}
+
+/// F2: 54 KB for 2.9 GB.
+fn long_multi_reads(target: &Target) {
+    let mut client = target.client();
+    let read = || ReadOp::GetData(PathRequest { path: "/large".to_owned() });
+    let request = Request::MultiRead((0..3_000).map(|_| read()).collect());
+    for _ in 0..10 {
+        assert_eq!(client.call(request.clone()), Err(-5));
+    }
+}
+
+/// As many operations as a request has room for.
+fn long_transactions(target: &Target) {
+    let mut client = target.client();
+    let check = || Op::Check(CheckRequest { path: "/".to_owned(), version: -1 });
+    let checks = Request::Multi((0..50_000).map(|_| check()).collect());
+    let new = |n| {
+        let Request::Create(new) = create(&format!("/own/{n}"), CreateMode::Persistent) else {
+            unreachable!()
+        };
+        Op::Create(new)
+    };
+    let creates = Request::Multi((0..5_000).map(new).collect());
+    let delete = |n| Op::Delete(DeleteRequest { path: format!("/own/{n}"), version: -1 });
+    let deletes = Request::Multi((0..5_000).map(delete).collect());
+    let names = PathWatchRequest { path: "/own".to_owned(), watch: false };
+    for request in [checks, creates, Request::GetChildren(names), deletes] {
+        client.call(request).unwrap();
+    }
+}
+
+fn wrong_frames(target: &Target) {
+    for bytes in [&[0x7f, 0xff, 0xff, 0xff][..], &[0xff; 4], &[0, 0, 0, 0]] {
+        for _ in 0..50 {
+            let mut client = target.client();
+            client.send_bytes(bytes);
+            assert!(client.rest().is_empty());
+        }
+    }
+}
+
+/// They wait for their handshakes, or have 4 KiB and more.
+fn wrong_handshakes(target: &Target) {
+    let silent: Vec<Client> = (0..100).map(|_| Client::raw_to(&target.connect)).collect();
+    for _ in 0..100 {
+        let mut client = Client::raw_to(&target.connect);
+        client.send_bytes(&[0, 0, 0x20, 0, 7]);
+        assert!(client.rest().is_empty());
+    }
+    for mut client in silent {
+        assert!(client.rest().is_empty(), "it was in time");
+    }
+}
+
+/// F3.
+fn identities(target: &Target) {
+    let mut client = target.client();
+    let show = |user: usize| {
+        let auth = Bytes::from(format!("user-{user}:password"));
+        Request::Auth(AuthRequest { kind: 0, scheme: "digest".to_owned(), auth })
+    };
+    let taken = (0..30_000).take_while(|user| client.call(show(*user)).is_ok()).count();
+    assert_eq!(taken, 31);
+}
+
+/// F3.
+fn long_lists(target: &Target) {
+    let mut client = target.client();
+    let entry = |i| Acl {
+        permissions: Permissions::ALL,
+        scheme: "digest".to_owned(),
+        id: format!("user-{i}:x"),
+    };
+    let Request::Create(open) = create("/own/long", CreateMode::Persistent) else { unreachable!() };
+    for entries in [25_001, 1_001] {
+        let acl = (0..entries).map(entry).collect();
+        let request = Request::Create(CreateRequest { acl, ..open.clone() });
+        assert_eq!(client.call(request), Err(-114));
+    }
+}
+
+fn ephemerals(target: &Target) {
+    let mut client = target.client();
+    let requests: Vec<Request> =
+        (0..500).map(|_| create("/own/e-", CreateMode::EphemeralSequential)).collect();
+    let (mut made, mut refused) = (0, 0);
+    for _ in 0..8 {
+        for _ in client.send(&requests) {
+            match client.reply().unwrap().0.error {
+                0 => made += 1,
+                -125 => refused += 1,
+                error => panic!("error {error}"),
+            }
+        }
+    }
+    assert_eq!((made, refused), (3_000, 1_000));
+    client.call(Request::CloseSession).unwrap();
+}
+
+/// Their clients close them all at the same moment, each with nodes that somebody watches.
+fn sessions_that_end(target: &Target) {
+    let mode = AddWatchMode::PersistentRecursive.code();
+    let mut watcher = target.client();
+    let path = "/own".to_owned();
+    watcher.call(Request::AddWatch(AddWatchRequest { path, mode })).unwrap();
+    let mut clients: Vec<Client> = (0..150).map(|_| target.client()).collect();
+    for client in &mut clients {
+        let nodes = [(); 3].map(|()| create("/own/s-", CreateMode::EphemeralSequential));
+        client.send(&nodes);
+    }
+    for client in &mut clients {
+        client.send(&[Request::CloseSession]);
+    }
+    for _ in 0..2 * 3 * clients.len() {
+        assert!(matches!(watcher.incoming().unwrap(), Incoming::Event(_)));
+    }
+}
+
+/// Requests with short replies and much work.
+fn counting(target: &Target) {
+    let mut client = target.client();
+    let requests: Vec<Request> = (0..2_000)
+        .map(|_| Request::GetAllChildrenNumber(PathRequest { path: "/locks".to_owned() }))
+        .collect();
+    for _ in client.send(&requests) {
+        assert_eq!(client.reply().unwrap().0.error, 0);
+    }
+}
+
+/// One address takes all places that it can get, and another client comes back all the same.
+fn connections(target: &Target) {
+    let ticket = target.client().ticket();
+    let silent: Vec<Client> = (0..350).map(|_| Client::raw_to(&target.connect)).collect();
+    let mut new = Client::raw_to(&target.connect);
+    let greeting = new.handshake(TIMEOUT);
+    assert!(greeting.is_err(), "there was a place for a new session: {greeting:?}");
+    target.eventually("who has a session comes back", |target| {
+        let mut back = Client::raw_to(&target.connect);
+        back.take_up(&ticket);
+        back.handshake(TIMEOUT).is_ok_and(|response| response.session_id == ticket.session)
+    });
+    let mut refused = silent;
+    let closed = refused.iter_mut().all(|client| client.rest().is_empty());
+    assert!(closed, "without a handshake they end");
+}
+
+/// The tree fills up; locks can be taken, and released, all the same.
+fn data(target: &Target) {
+    let mut client = target.client();
+    let mut count = 0;
+    loop {
+        let value = Bytes::from(vec![7; 100_000]);
+        let node = create_with(&format!("/own/d{count}"), CreateMode::Persistent, value);
+        match client.call(node) {
+            Ok(_) => count += 1,
+            Err(error) => break assert_eq!(error, -125),
+        }
+    }
+    assert!(count * 100_000 < DATA_BUDGET, "{count} nodes");
+    let mut other = target.client();
+    let lock = other.create("/locks/x-", CreateMode::EphemeralSequential).unwrap();
+    other.call(Request::Delete(DeleteRequest { path: lock, version: -1 })).unwrap();
+    let delete = |n| Op::Delete(DeleteRequest { path: format!("/own/d{n}"), version: -1 });
+    client.call(Request::Multi((0..count).map(delete).collect())).unwrap();
+    client.create("/own/again", CreateMode::Persistent).unwrap();
+    let delete = DeleteRequest { path: "/own/again".to_owned(), version: -1 };
+    client.call(Request::Delete(delete)).unwrap();
+}
