@@ -62,8 +62,9 @@ impl Server {
         let header = ReplyHeader { xid: xid::NOTIFICATION, zxid, error: 0 };
         let event = WatchEvent { kind, state: KeeperState::SyncConnected, path: path.to_owned() };
         for hearer in hearers {
-            let identities = self.connections.identities(*hearer);
-            if acl::check(acl, Permissions::READ, identities).is_ok() {
+            // Some watches of those that are gone are still to be forgotten.
+            let Some(connection) = self.connections.get(*hearer) else { continue };
+            if acl::check(acl, Permissions::READ, &connection.identities).is_ok() {
                 self.outbox.frame(*hearer, |out| {
                     header.encode(out);
                     event.encode(out);

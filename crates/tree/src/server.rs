@@ -211,7 +211,8 @@ impl Server {
         self.outbox.discard(connection);
     }
 
-    /// Does what is due: ends sessions whose deadline has passed, reaps containers and TTL nodes.
+    /// Does what is due: ends sessions whose deadline has passed, reaps containers and TTL nodes, forgets
+    /// what connections that are gone have watched.
     ///
     /// Only a part of it if there is much; [`next_timeout`](Self::next_timeout) is then in the
     /// past. Hand in the frames that have arrived first: a session whose client was heard of must
@@ -219,6 +220,7 @@ impl Server {
     ///
     /// Returns the sessions that ended.
     pub fn handle_timeout(&mut self, now: Now) -> Vec<SessionInfo> {
+        self.watches.sweep();
         let expired = self.expire_due(now);
         self.reap_if_due(now);
         self.arm_reaper(now);
@@ -241,7 +243,8 @@ impl Server {
     /// When [`handle_timeout`](Self::handle_timeout) is to be called next, on the clock of
     /// [`Now::monotonic`]; `None` if nothing is waiting for its time.
     pub fn next_timeout(&self) -> Option<Duration> {
-        [self.sessions.next_deadline(), self.reap_at].into_iter().flatten().min()
+        let sweep_at = self.watches.has_leftovers().then_some(Duration::ZERO);
+        [self.sessions.next_deadline(), self.reap_at, sweep_at].into_iter().flatten().min()
     }
 
     /// What must become durable since the last call: at most one change per key.

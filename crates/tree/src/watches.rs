@@ -2,7 +2,7 @@
 //!
 //! A table and nothing else: which event goes to whom, and who may see it, is decided in `notify`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque, btree_set};
 use std::ops::BitOr;
 use std::sync::Arc;
 
@@ -110,6 +110,9 @@ pub(crate) fn weight(path: &str) -> usize {
     path.len() + WATCH_WEIGHT
 }
 
+/// How many paths are forgotten at once: a connection with a million would keep everyone waiting.
+const PORTION: usize = 4096;
+
 /// The second part of that.
 const WATCH_WEIGHT: usize = 160;
 
@@ -122,6 +125,8 @@ pub(crate) struct WatchTable {
     bytes: usize,
     /// How many connections have watches that weigh more than a little.
     large: usize,
+    /// What connections that are gone still watch.
+    leftovers: VecDeque<(ConnectionId, btree_set::IntoIter<Arc<str>>)>,
     /// Without recursive watches, nobody needs to look at the ancestors of a changed node.
     recursive: usize,
 }
@@ -194,10 +199,29 @@ impl WatchTable {
         old.meets(kinds)
     }
 
+    /// Forgets what a connection watches: many paths in portions, for which [`Self::sweep`] is to be
+    /// called while [`Self::has_leftovers`]. Who is gone hears of nothing meanwhile.
     pub(crate) fn remove_connection(&mut self, connection: ConnectionId) {
-        let paths = self.by_connection.get_mut(&connection);
-        for path in paths.map(|watched| std::mem::take(&mut watched.paths)).unwrap_or_default() {
-            self.remove(&path, connection, Kinds::ALL);
+        let watched = self.by_connection.get_mut(&connection);
+        let paths = watched.map(|watched| std::mem::take(&mut watched.paths)).unwrap_or_default();
+        self.leftovers.push_back((connection, paths.into_iter()));
+        self.sweep();
+    }
+
+    /// Whether there is more to forget.
+    pub(crate) fn has_leftovers(&self) -> bool {
+        !self.leftovers.is_empty()
+    }
+
+    /// Forgets the next portion of what connections watched that are gone.
+    pub(crate) fn sweep(&mut self) {
+        for _ in 0..PORTION {
+            let Some((connection, paths)) = self.leftovers.front_mut() else { return };
+            let connection = *connection;
+            match paths.next() {
+                Some(path) => _ = self.remove(&path, connection, Kinds::ALL),
+                None => _ = self.leftovers.pop_front(),
+            }
         }
     }
 
@@ -338,6 +362,26 @@ mod tests {
         table.remove_connection(B);
         assert!(table.by_path.is_empty() && table.by_connection.is_empty());
         assert_eq!((table.len(), table.bytes(), table.large()), (0, 0, 0));
+    }
+
+    /// The end of a connection with a million watches kept everyone waiting for half a second. Seen to
+    /// fail with all of them in one portion.
+    #[test]
+    fn many_watches_are_forgotten_in_portions() {
+        let mut table = WatchTable::default();
+        for n in 0..3 * PORTION {
+            table.add(&format!("/{n}"), A, Kinds::DATA);
+        }
+        table.add("/0", B, Kinds::DATA);
+        table.remove_connection(A);
+        let mut portions = 1;
+        while table.has_leftovers() {
+            assert!(table.len() >= 3 * PORTION + 1 - portions * PORTION, "{}", table.len());
+            table.sweep();
+            portions += 1;
+        }
+        assert_eq!((table.len(), table.bytes()), (1, weight("/0")));
+        assert_eq!(table.take_data("/0"), [B]);
     }
 
     #[test]

@@ -187,6 +187,27 @@ fn watches_are_weighed_and_who_has_much_leaves_room_for_others() {
     assert_eq!(world.server.stats().watch_bytes, 0);
 }
 
+/// What it watched is forgotten in portions, and it hears of nothing meanwhile.
+#[test]
+fn who_is_gone_hears_of_nothing() {
+    let mut world = World::new();
+    let (client, other) = (world.client(), world.client());
+    world.create(&other, "/z", Persistent);
+    for n in 0..10_000 {
+        world
+            .server
+            .watch(client.connection, &format!("/{n}"), crate::watches::Kinds::DATA)
+            .unwrap();
+    }
+    assert!(world.ask(&client, &get_data("/z", true)).is_ok());
+    world.server.disconnected(client.connection);
+    assert!(world.server.stats().watches > 1, "not all at once");
+    world.ask(&other, &set_data("/z", -1)).unwrap();
+    assert_eq!(world.next(client.connection), None);
+    world.pass(Duration::ZERO);
+    assert_eq!((world.server.stats().watches, world.server.next_timeout().is_some()), (0, true));
+}
+
 #[test]
 fn who_comes_back_with_heavy_watches_is_closed() {
     let mut world = with(|config| config.max_watch_bytes = 4 * LITTLE);
