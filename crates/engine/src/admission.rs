@@ -22,7 +22,15 @@ pub(crate) struct Admission {
 #[derive(Default)]
 struct Taken {
     all: usize,
-    by_address: HashMap<IpAddr, usize>,
+    by_address: HashMap<IpAddr, Places>,
+}
+
+/// What an address has taken.
+#[derive(Default)]
+struct Places {
+    count: usize,
+    /// How many of these are kept ones.
+    kept: usize,
 }
 
 /// A connection's place; dropping it makes room for the next.
@@ -55,8 +63,8 @@ impl Admission {
 
     /// Takes a seat for a connection from `peer`. A Unix socket counts in all only.
     ///
-    /// A kept seat if all others are taken, or all that the address may have. Of kept seats, an address
-    /// gets half beyond its own.
+    /// A kept seat if all others are taken, or all that the address may have. One address gets a quarter
+    /// of these: nobody knows yet whether it has a session.
     pub(crate) fn admit(self: &Arc<Self>, peer: Peer) -> Result<Seat, Refusal> {
         let address = peer.ip();
         let mut taken = self.lock();
@@ -65,13 +73,14 @@ impl Admission {
         }
         let mut is_kept = taken.all >= self.max - self.kept;
         if let Some(address) = address {
-            let count = taken.by_address.entry(address).or_default();
-            if *count >= self.max_per_address.saturating_add(self.kept / 2) {
-                let count = *count;
-                return Err(Refusal::Address { address, count });
+            let kept_per_address = self.kept.min(1.max(self.kept / 4));
+            let places = taken.by_address.entry(address).or_default();
+            is_kept |= places.count >= self.max_per_address;
+            if is_kept && places.kept >= kept_per_address {
+                return Err(Refusal::Address { address, count: places.count });
             }
-            is_kept |= *count >= self.max_per_address;
-            *count += 1;
+            places.count += 1;
+            places.kept += usize::from(is_kept);
         }
         taken.all += 1;
         Ok(Seat { admission: self.clone(), address, is_kept })
@@ -87,9 +96,10 @@ impl Drop for Seat {
         let mut taken = self.admission.lock();
         taken.all -= 1;
         let Some(address) = self.address else { return };
-        if let Some(count) = taken.by_address.get_mut(&address) {
-            *count -= 1;
-            if *count == 0 {
+        if let Some(places) = taken.by_address.get_mut(&address) {
+            places.count -= 1;
+            places.kept -= usize::from(self.is_kept);
+            if places.count == 0 {
                 taken.by_address.remove(&address);
             }
         }
@@ -135,13 +145,16 @@ mod tests {
         assert_eq!(kept, [[false; 12].as_slice(), &[true]].concat(), "one beyond its own");
         let refusal = admit("10.0.0.1:1").err().unwrap();
         assert!(matches!(refusal, Refusal::Address { count: 13, .. }));
-        for n in 13..20 {
+        for n in 13..19 {
             let (is_kept, seat) = admit("10.0.0.2:1").ok().unwrap();
-            assert_eq!(is_kept, n >= 18, "{n}");
+            assert_eq!(is_kept, n == 18, "{n}");
             seats.push(seat);
         }
-        assert_eq!(admit("10.0.0.3:1").err(), Some(Refusal::All(20)));
-        seats.truncate(17);
+        assert!(matches!(admit("10.0.0.2:1").err(), Some(Refusal::Address { count: 6, .. })));
+        let last = admit("10.0.0.3:1").ok().unwrap();
+        assert!(last.0, "nobody took all that are kept");
+        assert_eq!(admit("10.0.0.4:1").err(), Some(Refusal::All(20)));
+        seats.truncate(16);
         assert!(!admit("10.0.0.3:1").ok().unwrap().0, "there is room for anyone again");
     }
 }

@@ -25,7 +25,7 @@ impl Builder {
     }
 
     /// How many connections may come from one IP address; those over a Unix socket count for none.
-    /// Clients that come back with a session get half of the places that are kept for such beyond
+    /// Clients that come back with a session get a quarter of the places that are kept for such beyond
     /// that. Default: three quarters of all, 7,500.
     pub fn max_connections_per_address(mut self, count: usize) -> Self {
         self.max_connections_per_address = Some(count);

@@ -8,6 +8,7 @@
 
 use std::env;
 use std::io::{BufRead, BufReader, Read};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,6 +22,8 @@ use lockkeeper_wire::{
     DeleteRequest, Op, PathRequest, PathWatchRequest, Permissions, ReadOp, Request,
     SetWatchesRequest,
 };
+
+use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 
 use crate::client::{Client, Incoming, create, create_with, exists, get_data};
 
@@ -232,6 +235,19 @@ impl Target {
         let text = String::from_utf8(client.rest()).unwrap();
         let line = text.lines().find_map(|line| line.strip_prefix(&format!("zk_{name}\t")));
         line.unwrap_or_else(|| panic!("no {name} in {text}")).parse().unwrap()
+    }
+
+    /// A connection from this address of the machine, without a handshake.
+    fn from(&self, address: Ipv4Addr) -> Client {
+        let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        bind(&socket, &SocketAddrV4::new(address, 0)).unwrap();
+        connect(&socket, &self.connect.parse::<SocketAddrV4>().unwrap()).unwrap();
+        Client::over(Box::new(TcpStream::from(socket)))
+    }
+
+    /// Whether a client gets a new session.
+    fn begin_session(&self) -> bool {
+        Client::raw_to(&self.connect).handshake(TIMEOUT).is_ok()
     }
 
     /// Waits for what the engine does to an attacker.
@@ -493,21 +509,23 @@ fn counting(target: &Target) {
     }
 }
 
-/// One address takes all places that it can get, and another client comes back all the same.
+/// Two addresses take all places that they can get; a client from elsewhere comes back with its session
+/// all the same, and one address alone does not even keep out those who begin one.
 fn connections(target: &Target) {
     let ticket = target.client().ticket();
-    let silent: Vec<Client> = (0..350).map(|_| Client::raw_to(&target.connect)).collect();
-    let mut new = Client::raw_to(&target.connect);
-    let greeting = new.handshake(TIMEOUT);
-    assert!(greeting.is_err(), "there was a place for a new session: {greeting:?}");
-    target.eventually("who has a session comes back", |target| {
+    let resume = || {
         let mut back = Client::raw_to(&target.connect);
         back.take_up(&ticket);
         back.handshake(TIMEOUT).is_ok_and(|response| response.session_id == ticket.session)
-    });
-    let mut refused = silent;
-    let closed = refused.iter_mut().all(|client| client.rest().is_empty());
-    assert!(closed, "without a handshake they end");
+    };
+    let silent: Vec<Client> = (0..400).map(|_| target.from(Ipv4Addr::new(127, 0, 0, 2))).collect();
+    assert!(target.begin_session(), "one address has kept others out");
+    let more: Vec<Client> = (0..400).map(|_| target.from(Ipv4Addr::new(127, 0, 0, 3))).collect();
+    target.eventually("no place is left for a new session", |target| !target.begin_session());
+    assert!(resume(), "none is left for who comes back either");
+    for mut client in silent.into_iter().chain(more) {
+        assert!(client.rest().is_empty(), "without a handshake they end");
+    }
 }
 
 /// The tree fills up; locks can be taken, and released, all the same.
@@ -515,6 +533,7 @@ fn data(target: &Target) {
     let mut client = target.client();
     let mut count = 0;
     loop {
+        assert!(count * 100_000 < DATA_BUDGET, "{count} nodes");
         let value = Bytes::from(vec![7; 100_000]);
         let node = create_with(&format!("/own/d{count}"), CreateMode::Persistent, value);
         match client.call(node) {
@@ -522,7 +541,6 @@ fn data(target: &Target) {
             Err(error) => break assert_eq!(error, -125),
         }
     }
-    assert!(count * 100_000 < DATA_BUDGET, "{count} nodes");
     let mut other = target.client();
     let lock = other.create("/locks/x-", CreateMode::EphemeralSequential).unwrap();
     other.call(Request::Delete(DeleteRequest { path: lock, version: -1 })).unwrap();
