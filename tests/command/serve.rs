@@ -108,7 +108,9 @@ async fn limits_are_set_by_options() -> Result<()> {
     let home = Home::new()?;
     let options = "--listen 127.0.0.1:0 --durability memory --max-sessions 1 --max-watches 1 \
                    --max-multi 2 --max-frame 4000 --max-outgoing 100000 --connection-rate 100 \
-                   --handshake-time 5s --max-connections 3 --max-connections-per-address 2";
+                   --handshake-time 5s --max-connections 3 --max-connections-per-address 2 \
+                   --send-timeout 5s --memory-budget 50000000 --data-budget 5000000 \
+                   --disk-reserve 0 --max-ephemerals 1 --four-letter-words mntr";
     let (_server, address) = served(&home, "server", options).await?;
     let client = Client::connect(&address).await?;
     let path = |name: &str| ZnodePath::new(name);
@@ -121,6 +123,16 @@ async fn limits_are_set_by_options() -> Result<()> {
     assert!(multi.commit().await.is_err(), "a multi of three");
     let _watch = client.exists_watched(&path("/a")?).await?;
     assert!(client.exists_watched(&path("/b")?).await.is_err(), "a second watch");
+    client.create(&path("/first")?, "", CreateMode::Ephemeral).await?;
+    let error = client.create(&path("/second")?, "", CreateMode::Ephemeral).await;
+    assert!(error.is_err(), "a second ephemeral node");
+    let mut word = std::net::TcpStream::connect(&address)?;
+    word.write_all(b"mntr")?;
+    let mut numbers = String::new();
+    word.read_to_string(&mut numbers)?;
+    for number in ["zk_memory_budget\t50000000", "zk_data_budget\t5000000"] {
+        assert!(numbers.contains(number), "{numbers}");
+    }
     let second = Client::builder().connect_timeout(Duration::from_secs(1));
     assert!(second.connect(&address).await.is_err(), "a second session");
     home.ends("serve --connection-rate 0")?.complains(64, &["--connection-rate"]);

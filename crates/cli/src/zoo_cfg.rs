@@ -447,7 +447,7 @@ mod tests {
 
     #[test]
     fn what_an_operator_adds_is_understood() {
-        let text = "maxCnxns=0\n4lw.commands.whitelist=stat, mntr,stmk\n\
+        let text = "maxCnxns=0\nclientPortListenBacklog=200\n4lw.commands.whitelist=stat, mntr,stmk\n\
                     extendedTypesEnabled=true\nenforceQuota=true\n\
                     DigestAuthenticationProvider.superDigest=super:D/InIHSb7yEEbrWz8b9l71RjZJU=\n\
                     metricsProvider.className=\
@@ -458,7 +458,8 @@ mod tests {
         assert!(cfg.ttl_nodes && cfg.enforce_quotas && cfg.super_digest.is_some());
         let metrics = Metrics { wanted: true, host: None, port: Some(7001) };
         assert_eq!((cfg.metrics, cfg.max_connections), (metrics, Some(0)));
-        let ignored = [(2, "stmk in the whitelist"), (8, "admin.enableServer")];
+        assert_eq!(cfg.backlog, Some(200));
+        let ignored = [(3, "stmk in the whitelist"), (9, "admin.enableServer")];
         assert_eq!(cfg.ignored, ignored.map(|(line, key)| (line, key.to_owned())));
     }
 
