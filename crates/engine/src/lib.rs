@@ -18,10 +18,14 @@
 //!   listener       accepts, within the limits of `admission`; `unix_socket` guards the file
 //!   conversation   a connection's task: bytes in, whole frames to the tree thread
 //!   tree_loop      the tree thread: owns the `Server` of lockkeeper-tree, and polls the sockets
+//!                  ... in it `turns`, whose frames come when, and `relief`, who has to go
 //!   spin           whether threads poll before they sleep, and for how long
 //!   commit         the commit thread: one durable step for all that waits, then the replies
-//!   connection     bytes out, from whichever thread has them; `socket` is what they go through
+//!   connection     bytes out, from whichever thread has them; `unsent` are those that wait, and
+//!                  `socket` is what they go through
+//!   budget         the memory of all that waits; `memory` is how much of it there is
 //!   storage        the data directory    check, backup, control   ... looked at, and copied
+//!   disk_room      ... and what may grow while there is little room for it
 //!   restore        ... and put back      succession, floor   what an engine knows of those before it
 //!
 //!   words, prometheus, http   what operators see of `metrics`, counted by `ops`, `histogram`

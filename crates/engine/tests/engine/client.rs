@@ -236,6 +236,11 @@ impl Client {
         }
     }
 
+    /// Reads up to so many bytes and throws them away; how many there were.
+    pub(crate) fn take(&mut self, bytes: usize) -> usize {
+        self.stream.read(&mut vec![0; bytes]).unwrap()
+    }
+
     /// Everything until the server closes the connection.
     pub(crate) fn rest(&mut self) -> Vec<u8> {
         let mut rest = Vec::new();

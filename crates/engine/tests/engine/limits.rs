@@ -94,6 +94,33 @@ async fn f17_a_client_that_asks_for_much_and_takes_it_is_held_back() {
     client.ping();
 }
 
+/// Who is held back is not read, and so not heard of: a client that takes a long reply slowly, and says
+/// meanwhile that it lives, lost its session. Seen to fail without the note that it takes something.
+#[tokio::test]
+async fn a_session_outlives_a_long_reply_that_is_taken_slowly() {
+    const MB: usize = 1024 * 1024;
+    let tick = Duration::from_millis(50);
+    let builder = Engine::builder().tick(tick).max_frame(40 * MB).max_outgoing(64 * MB);
+    let engine = builder.start().await.unwrap();
+    let mut writer = Client::connect(&engine, LONG);
+    let data = Bytes::from(vec![7; 39 * MB]);
+    writer.call(create_with("/large", CreateMode::Persistent, data)).unwrap();
+    let timeout = 20 * tick;
+    let mut slow = Client::connect(&engine, timeout);
+    slow.send(&[get_data("/large")]);
+    let start = std::time::Instant::now();
+    let mut taken = 0;
+    // So much that what is left is still over the mark.
+    while taken < 12 * MB {
+        slow.try_send(&[Request::Ping]);
+        taken += slow.take(256 * 1024);
+        // The client is slow: that is what this is about.
+        std::thread::sleep(timeout / 20);
+    }
+    assert!(start.elapsed() > 2 * timeout);
+    assert_eq!(engine.sessions(), 1, "that of the writer has expired, and this one has not");
+}
+
 /// Events come unasked, so nothing can be held back; without the comparison with `max_outgoing` in
 /// `Connection::flush` its connection stays.
 #[tokio::test]
