@@ -10,7 +10,7 @@ use lockkeeper_testkit::wall_clock::WallClock;
 use lockkeeper_testkit::zookeeper::{self, ZooKeeperEnsemble};
 
 use crate::faulty::{Fault, front};
-use crate::serve::{is_up, served};
+use crate::serve::{address_of, served};
 use crate::support::{Ended, Home};
 
 const SERVER: &str = "--listen 127.0.0.1:0 --durability memory";
@@ -234,8 +234,8 @@ async fn a_clock_that_is_wrong_is_told() -> Result<()> {
     let clock = WallClock::new("server", home.folder())?;
     let mut command = home.command(&format!("serve {SERVER}"));
     clock.show_to(&mut command);
-    let server = Process::spawn("s", &command, home.folder())?;
-    let (_server, address) = is_up(server)?;
+    let mut server = Process::spawn("s", &command, home.folder())?;
+    let address = address_of(&mut server)?;
     for (seconds, says) in
         [(-3_600, "differs from ours by 3600 s"), (60, "differs from ours by 60 s")]
     {

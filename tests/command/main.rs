@@ -5,6 +5,7 @@
 mod access;
 mod bench;
 mod demo;
+mod disk_faults;
 mod doctor;
 mod engine;
 mod faulty;

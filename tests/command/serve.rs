@@ -14,11 +14,13 @@ use crate::support::{Home, LIMIT, eventually};
 /// A server, and what clients connect to.
 pub(crate) async fn served(home: &Home, name: &str, options: &str) -> Result<(Process, String)> {
     let command = home.command(&format!("serve {options}"));
-    is_up(Process::spawn(name, &command, home.folder())?)
+    let mut server = Process::spawn(name, &command, home.folder())?;
+    let address = address_of(&mut server)?;
+    Ok((server, address))
 }
 
-/// Waits until it can be connected to, and tells where.
-pub(crate) fn is_up(mut server: Process) -> Result<(Process, String)> {
+/// What clients connect to, when a server is ready.
+pub(crate) fn address_of(server: &mut Process) -> Result<String> {
     let mut address = None;
     eventually("the server is ready", || {
         let log = server.stderr();
@@ -27,7 +29,7 @@ pub(crate) fn is_up(mut server: Process) -> Result<(Process, String)> {
         anyhow::ensure!(server.status()?.is_none(), "{}", server.tail());
         Ok(address.is_some())
     })?;
-    Ok((server, address.context("no address")?))
+    address.context("no address")
 }
 
 /// Where a server serves its metrics.

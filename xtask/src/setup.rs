@@ -65,6 +65,7 @@ const NEEDS: &[Need] = &[
     Need { what: "ip and ss", package: "iproute2", probe: Probe::Program("ss") },
     Need { what: "openssl", package: "openssl", probe: Probe::Program("openssl") },
     Need { what: "ps", package: "procps", probe: Probe::Program("ps") },
+    Need { what: "strace", package: "strace", probe: Probe::Program("strace") },
     Need { what: "valgrind", package: "valgrind", probe: Probe::Program("valgrind") },
 ];
 

@@ -68,6 +68,8 @@ pub enum Peer {
     Network,
     /// A compiler for what moves wall clocks, and something to move them of.
     WallClock,
+    /// strace, and the right to trace.
+    Strace,
 }
 
 impl Peer {
@@ -81,6 +83,7 @@ impl Peer {
             Peer::CClient => missing_file(C_HEADER),
             Peer::Network => network::missing().into_iter().collect(),
             Peer::WallClock => missing_file(SYSTEM_PYTHON),
+            Peer::Strace => Vec::new(),
         };
         missing.extend(self.programs().iter().filter_map(|program| missing_program(program)));
         (!missing.is_empty()).then(|| format!("{self} needs {}", missing.join(", ")))
@@ -93,6 +96,7 @@ impl Peer {
             Peer::Kazoo => &["setpriv"],
             Peer::CClient | Peer::WallClock => &["gcc", "setpriv"],
             Peer::Network => &["setpriv", "unshare", "nsenter", "ip", "ss", "sleep"],
+            Peer::Strace => &["setpriv", "strace"],
         }
     }
 }
@@ -106,6 +110,7 @@ impl fmt::Display for Peer {
             Peer::CClient => "ZooKeeper's C client",
             Peer::Network => "a network of namespaces",
             Peer::WallClock => "wall clocks that jump",
+            Peer::Strace => "calls of the system that fail",
         })
     }
 }
