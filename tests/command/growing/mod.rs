@@ -132,8 +132,8 @@ impl Reader {
         let [old, drained, hidden @ ..] = free_ports::<5>()?;
         let local = |port| format!("127.0.0.1:{port}");
         let mut names = vec![
-            ("old:2181".to_owned(), local(old)),
             ("127.0.0.1:21810".to_owned(), local(drained)),
+            ("127.0.0.1:2181".to_owned(), local(old)),
         ];
         for (number, port) in (1..).zip(hidden) {
             names.push((format!("zk{number}:21810"), local(port)));
@@ -159,7 +159,7 @@ impl Reader {
     }
 
     fn old(&self) -> String {
-        self.here("old:2181")
+        self.here("127.0.0.1:2181")
     }
 
     fn servers(&self) -> String {

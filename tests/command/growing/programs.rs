@@ -88,12 +88,13 @@ impl Programs {
         let mut contenders: Vec<_> = guards
             .map(|(name, way)| {
                 let contender = Contender { name, way, scene: Arc::clone(&scene) };
-                (name, tokio::spawn(contender.goes_on()))
+                (name, tokio::spawn(reported(name, contender.goes_on())))
             })
             .into();
         for (name, lock) in [("cron-1", orders), ("cron-2", reports)] {
             let command = scene.turn(home, name, lock);
-            contenders.push((name, tokio::spawn(commands(Arc::clone(&scene), name, command))));
+            let turns = commands(Arc::clone(&scene), name, command);
+            contenders.push((name, tokio::spawn(reported(name, turns))));
         }
         Ok(Self { scene, contenders })
     }
@@ -193,6 +194,11 @@ impl Programs {
         }
         Ok(history)
     }
+}
+
+/// Shows at once why a program ends that should not.
+async fn reported(name: &str, program: impl Future<Output = Result<()>>) -> Result<()> {
+    program.await.inspect_err(|error| eprintln!("{name}: {error:?}"))
 }
 
 /// From holder to holder, on all services: who gets one of the mutexes has a larger token than
