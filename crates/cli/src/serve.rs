@@ -273,7 +273,7 @@ fn builder(options: Options) -> Result<(Builder, Option<TlsFiles>), Failure> {
             "the next engine will know nothing of this one: it gives smaller tokens if the clock is \
              set back, and has no quiet time unless it is told one ({failure})"
         ),
-        Err(failure) => return Err(failure),
+        Err(failure) => return Err(failure.advise("or give --data-dir")),
     }
     if let Some(time) = options.quiet_time {
         builder = builder.quiet_time(time);

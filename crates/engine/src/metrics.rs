@@ -22,6 +22,8 @@ pub(crate) struct Metrics {
     /// By kind of request: from its arrival to its reply's way out.
     requests: Vec<Histogram>,
     pub(crate) events: Counters,
+    /// How many files were open, and when they were counted.
+    pub(crate) open_files: Mutex<Option<(Instant, i64)>>,
 }
 
 /// What happened how often since the start.
@@ -94,6 +96,7 @@ impl Metrics {
             batches: Histogram::of_sizes(),
             requests: Op::all().map(|_| Histogram::of_times()).collect(),
             events: Counters::default(),
+            open_files: Mutex::default(),
         }
     }
 

@@ -1,7 +1,9 @@
 //! The metrics, with ZooKeeper's names where they mean the same, and `mntr`.
 
 use std::fmt::Write;
+use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, getrlimit};
 
@@ -78,7 +80,7 @@ fn state(hub: &Hub, all: &mut Vec<Metric>) {
         gauge("disk_reserve", hub.disk.reserve(), "Bytes free below which nothing grows"),
         gauge("quiet_time", quiet, "Time until sessions may begin, in ms"),
         gauge("local_sessions", 0, "Sessions of this member of an ensemble only"),
-        gauge("open_file_descriptor_count", open_files(), "Open file descriptors"),
+        gauge("open_file_descriptor_count", open_files(hub), "Open file descriptors"),
         gauge("max_file_descriptor_count", files, "Limit of open file descriptors"),
     ]);
 }
@@ -104,8 +106,24 @@ fn counters(hub: &Hub, all: &mut Vec<Metric>) {
     ]);
 }
 
+/// For how long a count of the open files is good.
+const OPEN_FILES_AGE: Duration = Duration::from_secs(1);
+
+/// Counted once a second at most: ten thousand take milliseconds, in which clients wait.
+fn open_files(hub: &Hub) -> i64 {
+    let mut last = hub.metrics.open_files.lock().unwrap_or_else(PoisonError::into_inner);
+    match *last {
+        Some((at, count)) if at.elapsed() < OPEN_FILES_AGE => count,
+        _ => {
+            let count = count_open_files();
+            *last = Some((Instant::now(), count));
+            count
+        }
+    }
+}
+
 /// Not counted where the system does not show them.
-fn open_files() -> i64 {
+fn count_open_files() -> i64 {
     let entries = std::path::Path::new("/proc/self/fd").read_dir();
     // The listing itself has one open.
     entries.map_or(-1, |entries| entries.count() as i64 - 1)
