@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use lockkeeper::{Client, CreateMode, ZnodePath};
 use lockkeeper_testkit::process::Process;
-use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 
 use crate::serve::served;
 use crate::support::{Home, LIMIT, eventually, is_alive};
@@ -141,12 +141,17 @@ async fn f11_a_limit_of_file_sizes_is_a_full_disk() -> Result<()> {
     Ok(())
 }
 
-/// The same for the engine that the command starts by itself.
+/// The same for the engine that the command starts by itself. HUP does not end that.
 #[tokio::test]
 async fn f11_the_local_engine_takes_a_limit_of_file_sizes_for_a_full_disk() -> Result<()> {
     let home = Home::new()?;
     home.runs("l", "true")?.is_fine();
     let pid = home.engine_pid()?;
+    // It has no certificates, and no terminal that could go away.
+    kill_process(Pid::from_raw(pid).context("no process")?, Signal::HUP)?;
+    home.runs("l", "true")?.is_fine();
+    assert_eq!(home.engine_pid()?, pid);
+
     limit_file_sizes(pid)?;
     fill(&home.connect_string()).await?;
     eventually("the engine ends", || Ok(!is_alive(pid)))?;

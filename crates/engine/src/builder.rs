@@ -237,8 +237,9 @@ impl Builder {
         self
     }
 
-    /// Serves the metrics in Prometheus' format at `http://<address>/metrics`. Anyone who reaches
-    /// the address can read them, so one that other machines reach needs
+    /// Serves the metrics in Prometheus' format at `http://<address>/metrics`, and beside them whether
+    /// the engine is alive at `/healthz`, and whether a client would get a session at `/readyz`. Anyone
+    /// who reaches the address can read them, so one that other machines reach needs
     /// [`Builder::allow_plaintext`].
     pub fn metrics_address(mut self, address: SocketAddr) -> Self {
         self.metrics_address = Some(address);
