@@ -200,6 +200,14 @@ impl AclTable {
         acl
     }
 
+    /// Forgets a list that a node has given up, if no other has it. Whoever else still holds it for a
+    /// moment leaves that to the next purge.
+    pub(crate) fn release(&mut self, acl: &AclRef) {
+        if acl.is_last_but_one() && self.lists.remove(acl) {
+            self.bytes -= acl.weight();
+        }
+    }
+
     /// What all lists weigh, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes

@@ -69,7 +69,9 @@ fn set_data(
 fn set_acl(tree: &mut Tree, path: &str, acl: AclRef, version: i32) -> Outcome {
     let acl = tree.acls.intern(acl);
     let node = tree.touch(path).expect("prepare found it");
-    node.acl = acl;
+    let old = std::mem::replace(&mut node.acl, acl);
     node.aversion = version;
-    Outcome::Changed(node.stat())
+    let stat = node.stat();
+    tree.acls.release(&old);
+    Outcome::Changed(stat)
 }

@@ -197,6 +197,7 @@ impl Tree {
             self.touched.push(Touched { path: Arc::clone(&key), is_new: false });
         }
         self.bytes -= path.len() + node.data.len();
+        self.acls.release(&node.acl);
         self.forget_owner(&key, node.owner);
         let parent_path = parent_of(path);
         let parent = self.touch(parent_path).expect("every node has its parent");

@@ -110,7 +110,10 @@ pub(crate) fn weight(path: &str) -> usize {
     path.len() + WATCH_WEIGHT
 }
 
-/// How many paths are forgotten at once: a connection with a million would keep everyone waiting.
+/// Up to how many paths are forgotten when their connection ends, of which there may be many at a time.
+const AT_ONCE: usize = 64;
+
+/// How many paths of those that had more are forgotten at once: a connection with a million would keep everyone waiting.
 const PORTION: usize = 4096;
 
 /// The second part of that.
@@ -204,8 +207,12 @@ impl WatchTable {
     pub(crate) fn remove_connection(&mut self, connection: ConnectionId) {
         let watched = self.by_connection.get_mut(&connection);
         let paths = watched.map(|watched| std::mem::take(&mut watched.paths)).unwrap_or_default();
-        self.leftovers.push_back((connection, paths.into_iter()));
-        self.sweep();
+        if paths.len() > AT_ONCE {
+            return self.leftovers.push_back((connection, paths.into_iter()));
+        }
+        for path in paths {
+            self.remove(&path, connection, Kinds::ALL);
+        }
     }
 
     /// Whether there is more to forget.
@@ -374,7 +381,7 @@ mod tests {
         }
         table.add("/0", B, Kinds::DATA);
         table.remove_connection(A);
-        let mut portions = 1;
+        let mut portions = 0;
         while table.has_leftovers() {
             assert!(table.len() >= 3 * PORTION + 1 - portions * PORTION, "{}", table.len());
             table.sweep();

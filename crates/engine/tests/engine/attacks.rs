@@ -40,6 +40,8 @@ const MB: usize = 1024 * 1024;
 /// The memory that the engine has for what waits, and for its data.
 const BUDGET: usize = 48 * MB;
 const DATA_BUDGET: usize = 32 * MB;
+/// More than all attacks but the last begin before the first of them expire.
+const MAX_SESSIONS: usize = 5_000;
 /// What the process may grow by: both budgets, what the allocator adds to them, and what is under way
 /// in one round.
 const MOST_MEMORY: usize = 2 * (BUDGET + DATA_BUDGET) + 64 * MB;
@@ -56,7 +58,7 @@ struct Attack {
 
 /// Attacks of which each leaves nothing behind that another one needs; they run one after the other at
 /// the same engine.
-const ATTACKS: [Attack; 18] = [
+const ATTACKS: [Attack; 21] = [
     Attack { name: "replies that nobody takes", run: replies_that_nobody_takes },
     Attack { name: "requests that are never whole", run: requests_that_are_never_whole },
     Attack { name: "heavy watches", run: heavy_watches },
@@ -75,6 +77,10 @@ const ATTACKS: [Attack; 18] = [
     Attack { name: "counting", run: counting },
     Attack { name: "connections", run: connections },
     Attack { name: "data", run: data },
+    Attack { name: "watched paths", run: watched_paths },
+    Attack { name: "a storm of connections", run: storm },
+    // The sessions that it leaves keep the next attack from beginning one.
+    Attack { name: "sessions", run: sessions },
 ];
 
 const BUILDER: &str = "LOCKKEEPER_TEST_ATTACKED";
@@ -85,7 +91,8 @@ fn limits(builder: Builder) -> Builder {
         .data_budget(DATA_BUDGET)
         .max_connections(400)
         .max_connections_per_address(300)
-        .max_sessions(5_000)
+        .max_sessions(MAX_SESSIONS)
+        .max_watches(20_000)
         .max_ephemerals(3_000)
         .send_timeout(Duration::from_secs(2))
         .handshake_time(Duration::from_secs(2))
@@ -413,7 +420,7 @@ fn long_transactions(target: &Target) {
 
 fn wrong_frames(target: &Target) {
     for bytes in [&[0x7f, 0xff, 0xff, 0xff][..], &[0xff; 4], &[0, 0, 0, 0]] {
-        for _ in 0..50 {
+        for _ in 0..5 {
             let mut client = target.client();
             client.send_bytes(bytes);
             assert!(client.rest().is_empty());
@@ -507,6 +514,40 @@ fn counting(target: &Target) {
     for _ in client.send(&requests) {
         assert_eq!(client.reply().unwrap().0.error, 0);
     }
+}
+
+fn watched_paths(target: &Target) {
+    let mut client = target.client();
+    let mut refused = 0;
+    for part in 0..25 {
+        let watches: Vec<Request> =
+            (0..1_000).map(|n| exists(&format!("/{part}-{n}"), true)).collect();
+        for _ in client.send(&watches) {
+            match client.reply().unwrap().0.error {
+                -101 => {}
+                -127 => refused += 1,
+                error => panic!("error {error}"),
+            }
+        }
+    }
+    assert_eq!(refused, 5_000);
+}
+
+/// They come and go.
+fn storm(target: &Target) {
+    for _ in 0..2_000 {
+        drop(TcpStream::connect(&target.connect).unwrap());
+    }
+}
+
+/// Each lives on without its connection, until no more begin.
+fn sessions(target: &Target) {
+    let mut last = target.client();
+    target.eventually("as many as there may be", |target| {
+        let begun = (0..100).filter(|_| target.begin_session()).count();
+        begun == 0 && target.number("global_sessions") == MAX_SESSIONS
+    });
+    last.call(Request::CloseSession).unwrap();
 }
 
 /// Two addresses take all places that they can get; a client from elsewhere comes back with its session

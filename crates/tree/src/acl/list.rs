@@ -59,6 +59,11 @@ impl AclRef {
         texts.sum::<usize>() + self.len() * ENTRY_WEIGHT
     }
 
+    /// Whether nothing but the table of all lists has it beside this.
+    pub(super) fn is_last_but_one(&self) -> bool {
+        Arc::strong_count(&self.0) == 2
+    }
+
     /// Whether an entry for one of the identities, or for everyone, has one of the permissions.
     pub(super) fn grants(&self, wanted: Permissions, identities: &[Identity]) -> bool {
         if self.len() >= INDEXED {
