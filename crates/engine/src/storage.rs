@@ -153,6 +153,13 @@ impl Storage {
         self.journal().is_some_and(Journal::has_background)
     }
 
+    /// Has the logs take no room after an orderly end.
+    fn keep_no_logs(&mut self) {
+        if let Some(journal) = self.disk.as_mut().and_then(|disk| disk.journal.as_mut()) {
+            journal.keep_nothing();
+        }
+    }
+
     fn journal(&self) -> Option<&Journal> {
         self.disk.as_ref()?.journal.as_ref()
     }

@@ -392,7 +392,10 @@ pub(super) struct Journal {
     sync: bool,
     /// What the background is at.
     activity: Activity,
+    /// From which length on, in bytes, a log gives way to the next.
     long: u64,
+    /// How long the files are to be when they are not written to.
+    kept: u64,
 }
 
 impl Journal {
@@ -426,13 +429,19 @@ impl Journal {
             sync,
             activity: Activity::default(),
             long: LONG,
+            kept: LONG,
         })
     }
 
     /// From which length on, in bytes, a log gives way to the next.
     #[cfg(test)]
     pub(super) fn set_long(&mut self, long: u64) {
-        self.long = long;
+        (self.long, self.kept) = (long, long);
+    }
+
+    /// Has the files take no room in the end: the directory is written once, and put away.
+    pub(super) fn keep_nothing(&mut self) {
+        self.kept = 0;
     }
 
     /// Writes a commit, and returns when it is as durable as promised.
@@ -491,7 +500,7 @@ impl Journal {
             return self.turn();
         }
         let next = self.next.as_ref().filter(|_| end >= START_OF_GROWTH);
-        match next.is_some_and(|next| next.allocated() < long) {
+        match next.is_some_and(|next| next.can_grow(self.kept)) {
             true => self.grow_next(),
             false => Ok(()),
         }
@@ -537,7 +546,7 @@ impl Journal {
             generation: self.generation,
             sequence: self.sequence,
             activity: self.activity.clone(),
-            long: self.long,
+            kept: self.kept,
         };
         self.generation += 1;
         self.disk.lock_live().push((self.generation, self.file.clone()));
@@ -549,11 +558,11 @@ impl Journal {
         let Some(next) = self.next.take() else {
             return Ok(());
         };
-        let (long, disk, activity) = (self.long, self.disk.clone(), self.activity.clone());
+        let (kept, disk, activity) = (self.kept, self.disk.clone(), self.activity.clone());
         let path = self.dir.log(self.generation + 1);
         self.run("lockkeeper-growth", move || {
             activity.begin(During::Preparation);
-            next.grow(long, &disk.pace).map_err(|e| StorageError::io(&path, e))?;
+            next.grow(kept, &disk.pace).map_err(|e| StorageError::io(&path, e))?;
             activity.begin(During::Nothing);
             Ok(next)
         })
@@ -587,7 +596,7 @@ impl Journal {
         let applied = Applied { generation: self.generation, sequence: self.sequence };
         self.disk.end(self.disk.begin()?, applied, Logs::Empty)?;
         for file in [Some(&self.file), self.next.as_ref()].into_iter().flatten() {
-            file.shorten(self.long.max(CHUNK)).map_err(|e| StorageError::io(&self.dir.path, e))?;
+            file.shorten(self.kept).map_err(|e| StorageError::io(&self.dir.path, e))?;
         }
         Ok(())
     }
@@ -619,7 +628,7 @@ struct Checkpoint {
     sequence: u64,
     activity: Activity,
     /// How long its file is to be.
-    long: u64,
+    kept: u64,
 }
 
 impl Checkpoint {
@@ -635,7 +644,7 @@ impl Checkpoint {
 
         self.activity.begin(During::Preparation);
         let path = self.dir.log(self.generation);
-        let grown = self.file.grow(self.long, &self.disk.pace);
+        let grown = self.file.grow(self.kept, &self.disk.pace);
         grown.map_err(|e| StorageError::io(&path, e))?;
         self.activity.begin(During::Nothing);
         Ok(self.file)

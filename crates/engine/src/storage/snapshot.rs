@@ -185,6 +185,7 @@ impl Drop for Draft {
 /// Writes all records into a new directory; their number.
 fn fill(open: &OpenDisk, dir: &Path) -> Result<u64, StorageError> {
     let mut copy = Storage::open(Some(dir), Durability::Sync)?;
+    copy.keep_no_logs();
     let (transaction, mut newer) = open.snapshot()?;
     let (mut batch, mut bytes, mut records) = (Batch::default(), 0, 0);
     open.load_from(&transaction, |table: Table, key, value| {

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use redb::StorageBackend;
@@ -32,6 +32,8 @@ struct Shared {
     last_commit: AtomicU64,
     /// The length of the file.
     allocated: AtomicU64,
+    /// Whether the disk had no room for more when the file was to grow.
+    has_no_room: AtomicBool,
 }
 
 impl LogFile {
@@ -39,7 +41,9 @@ impl LogFile {
     pub(super) fn unused(file: Box<dyn StorageBackend>) -> io::Result<Self> {
         let allocated = file.len()?.into();
         let (end, committed, last_commit) = Default::default();
-        Ok(Self(Arc::new(Shared { file, end, committed, last_commit, allocated })))
+        let has_no_room = AtomicBool::new(false);
+        let shared = Shared { file, end, committed, last_commit, allocated, has_no_room };
+        Ok(Self(Arc::new(shared)))
     }
 
     /// Declares all that was written acknowledged, up to the commit of this number.
@@ -77,13 +81,26 @@ impl LogFile {
         }
     }
 
+    /// Whether [`LogFile::grow`] to this length is of use.
+    pub(super) fn can_grow(&self, length: u64) -> bool {
+        self.allocated() < length && !self.0.has_no_room.load(Ordering::Relaxed)
+    }
+
     /// Fills with zeros up to `length`, little by little, so that commits to another file find the disk
     /// free in between; how far is up to the pace. Nothing must be written meanwhile.
+    ///
+    /// A disk without room for that is no error: commits may find enough for themselves.
     pub(super) fn grow(&self, length: u64, pace: &Pace) -> io::Result<()> {
-        while self.allocated() < length && !pace.is_hurried() {
+        while self.can_grow(length) && !pace.is_hurried() {
             let start = Instant::now();
             let target = length.min(self.allocated() + PIECE);
-            fill(&*self.0.file, self.allocated(), target)?;
+            match fill(&*self.0.file, self.allocated(), target) {
+                Err(e) if is_full(&e) => {
+                    self.0.has_no_room.store(true, Ordering::Relaxed);
+                    return Ok(());
+                }
+                filled => filled?,
+            }
             self.0.file.sync_data()?;
             self.0.allocated.store(target, Ordering::Relaxed);
             pace.rest(start.elapsed());
@@ -130,6 +147,11 @@ fn fill(file: &dyn StorageBackend, from: u64, to: u64) -> io::Result<()> {
         at += length;
     }
     Ok(())
+}
+
+fn is_full(error: &io::Error) -> bool {
+    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
 }
 
 impl WalStore for LogFile {

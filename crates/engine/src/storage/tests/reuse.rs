@@ -93,6 +93,57 @@ fn the_next_log_grows_in_small_synced_pieces_before_it_is_needed() {
     assert_eq!((unsynced, syncs), (0, LONG / disk::PIECE));
 }
 
+/// A disk that has room for commits, and none for files that grow ahead of them, is no reason to stop.
+///
+/// Seen to fail with a growth that must succeed.
+#[test]
+fn a_disk_without_room_for_growth_takes_commits() {
+    let dir = TempDir::new().unwrap();
+    drop(open(&dir, Durability::Sync).unwrap());
+    let refused = Arc::new(AtomicBool::new(false));
+    let is_refused = refused.clone();
+    let wrap: Wrap = Arc::new(move |file| {
+        let is_refused = is_refused.clone();
+        tapped::tapped(file, move |touch| {
+            // Only growth writes to the files on a thread of its own here.
+            let is_growth = std::thread::current().name() == Some("lockkeeper-growth");
+            if is_growth && matches!(touch, tapped::Touch::Write) {
+                is_refused.store(true, Ordering::Relaxed);
+                return Err(rustix::io::Errno::NOSPC.into());
+            }
+            Ok(())
+        })
+    });
+    let mut storage = Storage::open_with(Some(dir.path()), Durability::Sync, wrap).unwrap();
+    let mut last = 0;
+    while !refused.load(Ordering::Relaxed) || last < 50 {
+        last += 1;
+        storage.commit(&mut numbered(last)).unwrap();
+        storage.disk.as_mut().unwrap().journal.as_mut().unwrap().wait();
+        assert!(last < 1_000, "nothing grows");
+    }
+    drop(storage);
+    assert_eq!(last_whole_commit(&open(&dir, Durability::Sync).unwrap()), last);
+}
+
+/// A copy is put away: logs that are ready for the next commits would be most of a small one.
+#[test]
+fn the_logs_of_a_copy_take_no_room() {
+    let (dir, place) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let mut storage = open(&dir, Durability::Sync).unwrap();
+    for n in 1..=100 {
+        let mut batch = numbered(n);
+        batch.put(Table::Nodes, format!("/large/{n}"), vec![b'x'; 20_000]);
+        storage.commit(&mut batch).unwrap();
+    }
+    let target = place.path().join("copy");
+    storage.snapshots().unwrap().copy_to(&target).unwrap().unwrap();
+    for name in ["commits.a", "commits.b"] {
+        assert_eq!(target.join(name).metadata().unwrap().len(), 0, "{name}");
+    }
+    assert!(Storage::open(Some(&target), Durability::Sync).is_ok());
+}
+
 /// What a killed engine of format 2 leaves: commits 1 and 2 in the database, 3 in one log, 4 in the next.
 fn of_format_2() -> TempDir {
     let dir = TempDir::new().unwrap();
