@@ -78,10 +78,12 @@ impl Machine {
         }
         chown(self.home(Who::Nobody), Some(NOBODY), Some(NOBODY))?;
 
-        // The target directory of the build may be within the home of somebody.
+        // The target directory of the build may be within the home of somebody. A shell tries, as
+        // setpriv itself may still go where only root may.
         let mut attempt = Command::new("setpriv");
-        attempt.args(["--reuid", "nobody", "--clear-groups", "--"]).arg(&self.program);
-        attempt.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
+        attempt.args(["--reuid", "nobody", "--clear-groups", "--"]);
+        attempt.args(["sh", "-c", "exec \"$0\" --version"]).arg(&self.program);
+        attempt.stdout(Stdio::null()).stderr(Stdio::null());
         if !attempt.status()?.success() {
             let copy = self.folder().join("lockkeeper");
             fs::copy(&self.program, &copy)?;
