@@ -69,17 +69,25 @@ impl Succession {
     fn on_disk(plan: &Plan, dir: &Path, server: &mut Server) -> Result<Self, StartError> {
         let floor = Floor::claim_existing(dir)?;
         let record = floor.as_ref().and_then(Floor::record).unwrap_or_default();
-        if server.stats().last_zxid == Zxid(0) {
+        let is_new = server.stats().last_zxid == Zxid(0);
+        if is_new {
             // Nothing was ever kept here, or what was is lost.
             server.begin_after(clock::zxid());
         }
         let epoch = server.stats().last_zxid.epoch();
         if record.zxid.epoch() > epoch {
-            tracing::warn!(
-                data_dir = %dir.display(), epoch, floor = record.zxid.epoch(),
-                "the data directory is older than what was served here: its sessions end, as after \
-                 a restore"
-            );
+            let floor = record.zxid.epoch();
+            match is_new {
+                true => tracing::warn!(
+                    data_dir = %dir.display(), epoch, floor,
+                    "the data directory is new, and goes on above the floor beside it"
+                ),
+                false => tracing::warn!(
+                    data_dir = %dir.display(), epoch, floor,
+                    "the data directory is older than what was served here: its sessions end, as \
+                     after a restore"
+                ),
+            }
             // First: after a crash in between, the next start must not be taken for an ordinary one.
             mark_restored(dir, QuietTime::AtLeast(record.longest_timeout))?;
             server.begin_after(start_above(record.zxid.epoch()));
