@@ -33,6 +33,9 @@ const MEMBER: &str = "zk$ ";
 const SUPER: &str = "super:secret";
 const SUPER_DIGEST: &str = "super:lK75jTNcA+U9vtVEw5vB51mj/w4=";
 
+/// The epoch of the old server on the page: that of the day on which it was written.
+const EPOCH: &str = "6578";
+
 /// What is persistent, and no lock.
 const APP: &str = "/app";
 
@@ -210,19 +213,21 @@ impl Reader {
         Ok(())
     }
 
-    /// The page's epoch is that of the day on which it was written.
+    /// Takes what the old server says for what the page shows.
     fn learn_epoch(&mut self, line: &str, said: &str) -> String {
-        const PAGE: &str = "6578";
         let told = said.split_once("epoch ").and_then(|(_, rest)| rest.split_once(')'));
-        if let Some((epoch, _)) = told.filter(|_| line.contains(PAGE)) {
-            self.names.insert(0, (PAGE.to_owned(), epoch.to_owned()));
+        if let Some((epoch, _)) = told.filter(|_| line.contains(EPOCH)) {
+            self.names.insert(0, (EPOCH.to_owned(), epoch.to_owned()));
         }
         self.here(line)
     }
 
     async fn on_members(&mut self, command: &str) -> Result<()> {
         match command {
-            "zkServer.sh start" => return self.ensemble.restart_all().await,
+            "zkServer.sh start" => {
+                self.ensemble.restart_all().await?;
+                return self.begin_above();
+            }
             "zkServer.sh restart" => {
                 let known = self.servers();
                 self.ensemble.restart_all().await?;
@@ -244,6 +249,17 @@ impl Reader {
                 .replace("21810", &port.to_string());
             let ended = Ended::of(Command::new("sh").args(["-eu", "-c", &command]))?;
             ended.is_fine();
+        }
+        Ok(())
+    }
+
+    /// That all are in the epoch after the one that was written for them.
+    fn begin_above(&self) -> Result<()> {
+        let written: u32 = self.here(EPOCH).parse()?;
+        for index in 0..self.ensemble.size() {
+            let folder = self.ensemble.server(index).folder().join("data/version-2");
+            let current: u32 = fs::read_to_string(folder.join("currentEpoch"))?.trim().parse()?;
+            ensure!(current > written, "epoch {current} after {written}");
         }
         Ok(())
     }
