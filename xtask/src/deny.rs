@@ -6,6 +6,7 @@
 
 mod advisories;
 mod expression;
+mod lock;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,6 +17,7 @@ use cargo_metadata::{Metadata, MetadataCommand, Package};
 use serde::Deserialize;
 
 use self::expression::is_allowed;
+use self::lock::{Lock, Locked};
 use crate::cargo::command;
 
 /// Names a directory with a clone of <https://github.com/RustSec/advisory-db>.
@@ -86,20 +88,6 @@ enum Deny {
 #[serde(rename_all = "kebab-case")]
 enum Allow {
     Allow,
-}
-
-/// A package of `Cargo.lock`, for whatever system.
-#[derive(Clone, Debug, Deserialize)]
-struct Locked {
-    name: String,
-    version: String,
-    /// None for the packages of this workspace, and for others that are read from a folder.
-    source: Option<String>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Lock {
-    package: Vec<Locked>,
 }
 
 /// Checks this workspace.

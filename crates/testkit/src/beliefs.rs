@@ -14,8 +14,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::checker::{Lease, leases};
 use crate::history::{Entry, History, Share, What};
+use crate::leases::{Lease, leases};
 
 /// For how long a program of another library believed to hold.
 struct Belief<'a> {

@@ -1,12 +1,12 @@
 //! What must be true of every history. A new invariant is one more function in [`INVARIANTS`].
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::time::Duration;
 
 use crate::availability::{grants_leave_time, no_lock_is_lost, nobody_is_denied};
 use crate::beliefs::{self, checked_writes_in_order, leases_keep_others_out};
 use crate::history::{Entry, History, Share, What};
+use crate::leases::{Lease, leases};
 
 /// Something that must be true.
 pub struct Invariant {
@@ -62,70 +62,6 @@ pub fn check(history: &History) -> Result<(), String> {
 pub fn is_safe(history: &History) -> bool {
     let mut safety = INVARIANTS.iter().filter(|invariant| !invariant.progress);
     safety.all(|invariant| (invariant.check)(history.entries()).is_ok())
-}
-
-/// A grant, with all that its holder was told.
-pub(crate) struct Lease<'a> {
-    pub(crate) who: &'a str,
-    pub(crate) token: u128,
-    pub(crate) share: Share,
-    pub(crate) granted: Duration,
-    /// Until when nobody else could be granted the lock, as it was told.
-    claimed: Duration,
-    /// When it gave the lock back by itself.
-    gave_back: Option<Duration>,
-}
-
-impl Lease<'_> {
-    pub(crate) fn end(&self) -> Duration {
-        self.gave_back.map_or(self.claimed, |gave_back| gave_back.min(self.claimed))
-    }
-
-    fn excludes(&self, other: &Self) -> bool {
-        !Share::fit(&[self.share, other.share])
-    }
-}
-
-/// Who, when, and with what.
-impl fmt::Display for Lease<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { who, token, share, granted, .. } = self;
-        let (from, to) = (granted.as_secs_f64(), self.end().as_secs_f64());
-        write!(f, "{who} ({share}, token {token:x}, {from:.3} s to {to:.3} s)")
-    }
-}
-
-/// The leases of each lock, in the order of the grants.
-pub(crate) fn leases(entries: &[Entry]) -> BTreeMap<&str, Vec<Lease<'_>>> {
-    let mut leases: BTreeMap<&str, Vec<Lease<'_>>> = BTreeMap::new();
-    for Entry { at, who, what } in entries {
-        let find = |leases: &mut BTreeMap<_, Vec<_>>, lock: &str, token: u128| -> Option<usize> {
-            leases.get(lock)?.iter().rposition(|l: &Lease<'_>| l.token == token && l.who == who)
-        };
-        match what {
-            What::Granted { lock, token, share } => leases.entry(lock).or_default().push(Lease {
-                who,
-                token: *token,
-                share: *share,
-                granted: *at,
-                claimed: *at,
-                gave_back: None,
-            }),
-            What::Claimed { lock, token, until } => {
-                if let Some(index) = find(&mut leases, lock, *token) {
-                    let lease = &mut leases.get_mut(lock.as_str()).expect("just found")[index];
-                    lease.claimed = lease.claimed.max(*until);
-                }
-            }
-            What::GaveBack { lock, token } => {
-                if let Some(index) = find(&mut leases, lock, *token) {
-                    leases.get_mut(lock.as_str()).expect("just found")[index].gave_back = Some(*at);
-                }
-            }
-            _ => {}
-        }
-    }
-    leases
 }
 
 /// Whoever is granted a lock fits beside all that have been told that they still have it.

@@ -25,6 +25,7 @@ pub mod clock;
 pub mod command;
 pub mod history;
 pub mod java;
+mod leases;
 pub mod network;
 pub mod peers;
 pub mod process;

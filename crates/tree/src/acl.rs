@@ -1,37 +1,20 @@
 //! Access control: who a client is, what a list allows, and which lists are acceptable.
 
+mod entry;
 mod list;
 
 use std::collections::HashSet;
-use std::net::Ipv6Addr;
 use std::sync::LazyLock;
 
 use lockkeeper_wire::{Acl, ErrorCode, Permissions};
 
+use self::entry::parse_range;
+pub(crate) use self::entry::{Identity, is_anyone, is_open};
 pub(crate) use self::list::AclRef;
 
 /// How many entries a list may have, before and after `auth` is replaced by identities. What one
 /// check may cost grows with it, and what a request of a few bytes leaves on the disk.
 pub(crate) const MAX_ENTRIES: usize = 1_000;
-
-/// An identity that a connection has proven.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Identity {
-    /// `ip`, `digest`, `x509` or `super`.
-    pub(crate) scheme: &'static str,
-    /// An address, `user:base64(sha1(user:password))`, the subject of a certificate, or nothing.
-    pub(crate) id: String,
-}
-
-impl Identity {
-    /// What others may be told of it: never the digest of a password.
-    pub(crate) fn user(&self) -> &str {
-        match self.scheme {
-            "digest" => self.id.split(':').next().unwrap_or_default(),
-            _ => &self.id,
-        }
-    }
-}
 
 /// Fails unless `acl` gives one of these identities one of the permissions `wanted`.
 ///
@@ -48,16 +31,8 @@ pub(crate) fn check(
     if allowed { Ok(()) } else { Err(ErrorCode::NoAuth) }
 }
 
-fn is_anyone(entry: &Acl) -> bool {
-    entry.scheme == "world" && entry.id == "anyone"
-}
-
 /// The list that allows everyone everything, which nearly all nodes have: there is one for all.
 static OPEN: LazyLock<AclRef> = LazyLock::new(|| Acl::open().into());
-
-pub(crate) fn is_open(acl: &[Acl]) -> bool {
-    matches!(acl, [entry] if entry.permissions == Permissions::ALL && is_anyone(entry))
-}
 
 /// The list that a node gets when a client with these identities asks for `wanted`: without
 /// repetitions, `auth` replaced by what the client has proven. It ends soon after [`MAX_ENTRIES`], and
@@ -148,31 +123,6 @@ pub(crate) fn mask_digests(acl: &[Acl]) -> Vec<Acl> {
             _ => entry.clone(),
         })
         .collect()
-}
-
-/// Reads `address` or `address/bits`.
-fn parse_range(text: &str) -> Option<(Vec<u8>, usize)> {
-    let (address, bits) = match text.split_once('/') {
-        Some((address, bits)) => (address, Some(bits)),
-        None => (text, None),
-    };
-    let address = parse_address(address)?;
-    let all = address.len() * 8;
-    let bits = match bits {
-        Some(bits) => bits.parse().ok().filter(|bits| *bits <= all)?,
-        None => all,
-    };
-    Some((address, bits))
-}
-
-fn parse_address(text: &str) -> Option<Vec<u8>> {
-    if text.contains(':') {
-        let address: Ipv6Addr = text.parse().ok()?;
-        return Some(address.octets().to_vec());
-    }
-    // Not Ipv4Addr: ZooKeeper takes leading zeros.
-    let parts: Option<Vec<u8>> = text.split('.').map(|part| part.parse().ok()).collect();
-    parts.filter(|parts| parts.len() == 4)
 }
 
 /// Keeps one copy of each distinct list.

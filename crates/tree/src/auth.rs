@@ -8,9 +8,8 @@ use lockkeeper_wire::AuthRequest;
 use sha1::{Digest as _, Sha1};
 use subtle::ConstantTimeEq as _;
 
-use crate::SuperDigest;
 use crate::acl::Identity;
-use crate::connections::Connection;
+use crate::config::SuperDigest;
 
 /// The identity that every client from an IP address has.
 pub(crate) fn by_address(peer: IpAddr) -> Identity {
@@ -22,20 +21,22 @@ pub(crate) fn by_certificate(subject: String) -> Identity {
     Identity { scheme: "x509", id: subject }
 }
 
-/// The identities that the credentials prove; none if they prove nothing.
+/// The identities that the credentials of a client prove, at this address and with these identities so
+/// far; none if they prove nothing.
 ///
 /// A digest proves itself: whoever shows another password becomes another identity. One of them,
 /// if any, is the super user's.
 pub(crate) fn authenticate(
     request: &AuthRequest,
-    connection: &Connection,
+    peer: Option<IpAddr>,
+    identities: &[Identity],
     super_digest: Option<&SuperDigest>,
 ) -> Vec<Identity> {
     match request.scheme.as_str() {
         "digest" => with_super(digest(&String::from_utf8_lossy(&request.auth)), super_digest),
-        "ip" => connection.peer.map(by_address).into_iter().collect(),
+        "ip" => peer.map(by_address).into_iter().collect(),
         // What the certificate proves was added when the connection was opened.
-        "x509" => connection.identities.iter().filter(|i| i.scheme == "x509").cloned().collect(),
+        "x509" => identities.iter().filter(|i| i.scheme == "x509").cloned().collect(),
         _ => Vec::new(),
     }
 }

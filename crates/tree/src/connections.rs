@@ -5,8 +5,10 @@ use std::net::IpAddr;
 use lockkeeper_wire::SessionId;
 
 use crate::acl::Identity;
+use crate::auth;
+use crate::config::Now;
 use crate::hash::{self, HashMap};
-use crate::{ConnectionId, auth};
+use crate::output::ConnectionId;
 
 /// How many identities a connection may have, its address and certificate included. `auth` in an
 /// access control list stands for all of them, and every check looks for each.
@@ -41,6 +43,14 @@ impl Connection {
         }
         has_room
     }
+}
+
+/// Whose request it is, and when it came.
+#[derive(Clone, Copy)]
+pub(crate) struct Asker {
+    pub(crate) now: Now,
+    pub(crate) connection: ConnectionId,
+    pub(crate) session: SessionId,
 }
 
 /// The open connections; what the caller says of others is ignored, because the server may have

@@ -7,8 +7,10 @@ use lockkeeper_wire::{
     ConnectRequest, ConnectResponse, Decoder, PASSWORD_LEN, Record as _, SessionId, Zxid,
 };
 
+use crate::config::Now;
+use crate::output::{CloseReason, ConnectionId};
+use crate::server::Server;
 use crate::sessions::Session;
-use crate::{CloseReason, ConnectionId, Now, Server};
 
 impl Server {
     pub(crate) fn handshake(&mut self, now: Now, connection: ConnectionId, frame: Bytes) {

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use crate::ConnectionId;
+use crate::output::ConnectionId;
 
 /// How many notices are kept between two calls of `take`: a flood of them says no more than a few.
 const MOST: usize = 64;

@@ -4,10 +4,12 @@ use lockkeeper_wire::{
     EventKind, KeeperState, Permissions, Record as _, ReplyHeader, WatchEvent, Zxid, xid,
 };
 
+use crate::acl;
 use crate::acl::AclRef;
 use crate::nodes::parent_of;
+use crate::output::ConnectionId;
+use crate::server::Server;
 use crate::txn::{Event, Happening};
-use crate::{ConnectionId, Server, acl};
 
 impl Server {
     /// Sends what watches have to hear, before the reply that shows the change.

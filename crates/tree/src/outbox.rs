@@ -4,7 +4,7 @@ use bytes::BytesMut;
 use lockkeeper_wire::write_frame;
 
 use crate::hash::{self, HashMap};
-use crate::{CloseReason, ConnectionId, Output};
+use crate::output::{CloseReason, ConnectionId, Output};
 
 #[derive(Default)]
 struct Pending {

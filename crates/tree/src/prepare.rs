@@ -12,11 +12,11 @@ use lockkeeper_wire::{
     NodeData, Permissions, Sequence, SessionId, SetAclRequest, SetDataRequest, ZnodePath,
 };
 
-use crate::ConnectionId;
 use crate::acl::{self, AclRef, Identity};
 use crate::hash::HashMap;
 use crate::nodes::{NODE_WEIGHT, Owner, SYSTEM_NODES, Tree, parent_of};
 use crate::notices::{Notice, Notices};
+use crate::output::ConnectionId;
 use crate::quota;
 use crate::room::{self, Room};
 use crate::txn::Txn;

@@ -4,11 +4,11 @@ use lockkeeper_wire::{
     ClientInfo, ErrorCode, Permissions, ReadOp, ReadResult, Response, SessionId,
 };
 
-use crate::ConnectionId;
 use crate::acl::{self, Identity};
 use crate::lengths::{ITEM_HEADER, LEN, REPLY_HEADER, STAT};
 use crate::nodes::{Node, Tree};
 use crate::notices::{Notice, Notices};
+use crate::output::ConnectionId;
 
 type Result<T> = std::result::Result<T, ErrorCode>;
 

@@ -9,10 +9,10 @@ use bytes::{Buf, BufMut, Bytes};
 use lockkeeper_wire::{Acl, NodeData, PASSWORD_LEN, Permissions, SessionId, Zxid};
 use std::time::Duration;
 
-use crate::RestoreError;
 use crate::acl::is_open;
 use crate::nodes::{Node, Owner};
 use crate::sessions::Session;
+use crate::storage::RestoreError;
 
 const FORMAT: u8 = 1;
 /// The format of a node whose data is null. Nothing follows its access control list.

@@ -2,7 +2,8 @@
 
 use lockkeeper_wire::SessionId;
 
-use crate::{ConnectionId, Server};
+use crate::output::ConnectionId;
+use crate::server::Server;
 
 /// The watches in numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,26 +3,21 @@
 use bytes::Bytes;
 use lockkeeper_wire::{
     AuthRequest, DecodeError, Decoder, ErrorCode, OpCode, PathWatchRequest, Record as _,
-    ReplyHeader, Request, RequestHeader, Response, SessionId, Zxid, xid,
+    ReplyHeader, Request, RequestHeader, Response, Zxid, xid,
 };
 
-use crate::connections::MAX_IDENTITIES;
+use crate::auth;
+use crate::connections::{Asker, MAX_IDENTITIES};
+use crate::notices::Notice;
+use crate::output::{CloseReason, ConnectionId};
 use crate::reads::View;
+use crate::server::Server;
 use crate::watches::Kinds;
-use crate::{CloseReason, ConnectionId, Notice, Now, Server, auth};
 
 /// In replies that belong to no transaction.
 pub(crate) const NO_ZXID: Zxid = Zxid(-1);
 
 type Reply = Result<Response, ErrorCode>;
-
-/// Whose request it is, and when it came.
-#[derive(Clone, Copy)]
-pub(crate) struct Asker {
-    pub(crate) now: Now,
-    pub(crate) connection: ConnectionId,
-    pub(crate) session: SessionId,
-}
 
 impl Server {
     pub(crate) fn request(&mut self, asker: Asker, frame: Bytes) {
@@ -151,7 +146,8 @@ impl Server {
     fn authenticate(&mut self, id: ConnectionId, xid: i32, request: &AuthRequest) {
         let Some(connection) = self.connections.get_mut(id) else { return };
         let super_digest = self.config.super_digest.as_ref();
-        let identities = auth::authenticate(request, connection, super_digest);
+        let identities =
+            auth::authenticate(request, connection.peer, &connection.identities, super_digest);
         if identities.is_empty() {
             return self.refuse_credentials(id, xid, CloseReason::AuthFailed);
         }

@@ -2,8 +2,8 @@
 
 use lockkeeper_wire::ErrorCode;
 
-use crate::ConnectionId;
 use crate::notices::{Notice, Notices};
+use crate::output::ConnectionId;
 
 /// How long the data of an ephemeral node may be to get what is kept for locks, in bytes.
 const LOCK_BYTES: usize = 1024;

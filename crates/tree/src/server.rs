@@ -6,20 +6,19 @@ use std::time::Duration;
 use bytes::Bytes;
 use lockkeeper_wire::{SessionId, Zxid};
 
-use crate::connections::Connections;
+use crate::config::{Config, Entropy, Now};
+use crate::connections::{Asker, Connections};
 use crate::nodes::Tree;
 use crate::notices::{Notice, Notices};
 use crate::outbox::Outbox;
+use crate::output::{CloseReason, ConnectionId, Output};
 use crate::records::{self, STATE_KEY};
-use crate::requests::Asker;
 use crate::restore::Restoring;
 use crate::room::Growth;
 use crate::sessions::{Session, Sessions};
+use crate::storage::{Changes, RestoreError, Restored, Table};
 use crate::txn::Event;
 use crate::watches::WatchTable;
-use crate::{
-    Changes, CloseReason, Config, ConnectionId, Entropy, Now, Output, RestoreError, Restored, Table,
-};
 
 /// A whole ZooKeeper server, without its sockets, its clock and its disk.
 pub struct Server {

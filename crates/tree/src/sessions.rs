@@ -6,7 +6,7 @@ use std::time::Duration;
 use lockkeeper_wire::{PASSWORD_LEN, SessionId};
 use subtle::ConstantTimeEq as _;
 
-use crate::ConnectionId;
+use crate::output::ConnectionId;
 
 /// No `Debug`: a password must not get into a log.
 pub(crate) struct Session {

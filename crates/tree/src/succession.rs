@@ -9,10 +9,8 @@ use std::time::Duration;
 
 use lockkeeper_wire::{SessionId, Zxid};
 
-use crate::{Now, Server};
-
-/// No server begins in this epoch: its last number would be the last one of an `i64`.
-pub(crate) const LAST_EPOCH: u32 = i32::MAX as u32;
+use crate::config::Now;
+use crate::server::Server;
 
 impl Server {
     /// Gives every transaction from now on a number above this one.

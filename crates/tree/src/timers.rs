@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use lockkeeper_wire::SessionId;
 
+use crate::config::Now;
 use crate::nodes::{Node, Owner};
+use crate::output::CloseReason;
+use crate::server::{Server, SessionInfo};
 use crate::txn::Txn;
-use crate::{CloseReason, Now, Server, SessionInfo};
 
 /// How many sessions expire, or nodes are reaped, in one call: the rest waits for the next one, so
 /// that other clients' requests get their turn between.

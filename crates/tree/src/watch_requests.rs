@@ -6,10 +6,12 @@ use lockkeeper_wire::{
 };
 
 use crate::nodes::Node;
+use crate::notices::Notice;
+use crate::output::{CloseReason, ConnectionId};
 use crate::requests::NO_ZXID;
+use crate::server::Server;
 use crate::share::{LITTLE, allowance};
 use crate::watches::{self, Kinds};
-use crate::{CloseReason, ConnectionId, Notice, Server};
 
 type Reply = Result<Response, ErrorCode>;
 

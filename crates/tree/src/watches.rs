@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque, btree_set};
 use std::ops::BitOr;
 use std::sync::Arc;
 
-use crate::ConnectionId;
 use crate::hash::{self, HashMap};
 use crate::nodes::parent_of;
+use crate::output::ConnectionId;
 use crate::share::LITTLE;
 
 /// A set of kinds of watches that one connection has on one path.

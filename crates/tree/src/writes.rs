@@ -3,12 +3,13 @@
 use lockkeeper_wire::{ErrorCode, Op, Request, Response, Zxid};
 
 use crate::apply::apply;
+use crate::config::Now;
+use crate::connections::Asker;
 use crate::multi::{self, Refusal};
 use crate::prepare::{Caller, Draft, Form, NewNode};
-use crate::requests::Asker;
 use crate::room::Room;
+use crate::server::Server;
 use crate::txn::{Outcome, Stamp, Txn};
-use crate::{Now, Server};
 
 type Reply = Result<Response, ErrorCode>;
 

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use cargo_metadata::semver::{Version, VersionReq};
 use serde::Deserialize;
 
-use super::{Lock, Locked};
+use super::lock::{Lock, Locked};
 
 #[derive(Debug, Deserialize)]
 struct Entry {

@@ -5,11 +5,6 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::Result;
-
-use super::{ZooKeeper, ZooKeeperEnsemble};
-use crate::network::Host;
-
 /// How servers are started. Begin with [`Config::new`], end with [`Config::standalone`] or
 /// [`Config::ensemble`].
 #[derive(Clone, Debug)]
@@ -74,43 +69,6 @@ impl Config {
     pub fn jvm_argument(mut self, argument: &str) -> Self {
         self.jvm_arguments.push(argument.to_owned());
         self
-    }
-
-    /// Starts one server alone and waits until it serves.
-    ///
-    /// # Errors
-    ///
-    /// It does not serve within half a minute. The error shows the end of its log.
-    pub async fn standalone(self) -> Result<ZooKeeper> {
-        ZooKeeper::start(&self).await
-    }
-
-    /// Starts `size` servers and waits until all of them serve.
-    ///
-    /// # Errors
-    ///
-    /// They do not serve within half a minute. The error shows the end of a log.
-    pub async fn ensemble(self, size: usize) -> Result<ZooKeeperEnsemble> {
-        ZooKeeperEnsemble::start_with(&self, size).await
-    }
-
-    /// Writes down what `size` servers need, and starts none:
-    /// [`ZooKeeperEnsemble::restart_all`] does.
-    ///
-    /// # Errors
-    ///
-    /// The files cannot be written.
-    pub fn unstarted_ensemble(self, size: usize) -> Result<ZooKeeperEnsemble> {
-        ZooKeeperEnsemble::prepare(&self, size)
-    }
-
-    /// Starts one server on each of these hosts and waits until all of them serve.
-    ///
-    /// # Errors
-    ///
-    /// They do not serve within half a minute. The error shows the end of a log.
-    pub async fn ensemble_on(self, hosts: &[Host]) -> Result<ZooKeeperEnsemble> {
-        ZooKeeperEnsemble::start_on(&self, hosts).await
     }
 
     pub(super) fn jvm_arguments(&self) -> &[String] {

@@ -22,6 +22,36 @@ pub struct ZooKeeperEnsemble {
     _folder: TempDir,
 }
 
+impl Config {
+    /// Starts `size` servers and waits until all of them serve.
+    ///
+    /// # Errors
+    ///
+    /// They do not serve within half a minute. The error shows the end of a log.
+    pub async fn ensemble(self, size: usize) -> Result<ZooKeeperEnsemble> {
+        ZooKeeperEnsemble::start_with(&self, size).await
+    }
+
+    /// Writes down what `size` servers need, and starts none:
+    /// [`ZooKeeperEnsemble::restart_all`] does.
+    ///
+    /// # Errors
+    ///
+    /// The files cannot be written.
+    pub fn unstarted_ensemble(self, size: usize) -> Result<ZooKeeperEnsemble> {
+        ZooKeeperEnsemble::prepare(&self, size)
+    }
+
+    /// Starts one server on each of these hosts and waits until all of them serve.
+    ///
+    /// # Errors
+    ///
+    /// They do not serve within half a minute. The error shows the end of a log.
+    pub async fn ensemble_on(self, hosts: &[Host]) -> Result<ZooKeeperEnsemble> {
+        ZooKeeperEnsemble::start_on(&self, hosts).await
+    }
+}
+
 impl ZooKeeperEnsemble {
     /// Starts `size` servers, with [`Config::new`], and waits until all of them serve.
     ///

@@ -13,7 +13,7 @@ use lockkeeper_wire::{
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::ZooKeeper;
+use super::server::ZooKeeper;
 
 /// Longer than an answer takes of a server that answers at all.
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);

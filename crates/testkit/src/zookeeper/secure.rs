@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
-use super::Config;
+use super::config::Config;
 
 /// An address that no client of others has: the port has to stay free until ZooKeeper takes it.
 const HOST: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 77);

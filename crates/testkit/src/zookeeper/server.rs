@@ -50,6 +50,17 @@ pub struct ZooKeeper {
     _owned_folder: Option<TempDir>,
 }
 
+impl Config {
+    /// Starts one server alone and waits until it serves.
+    ///
+    /// # Errors
+    ///
+    /// It does not serve within half a minute. The error shows the end of its log.
+    pub async fn standalone(self) -> Result<ZooKeeper> {
+        ZooKeeper::start(&self).await
+    }
+}
+
 impl ZooKeeper {
     /// Starts one server alone, with [`Config::new`].
     ///

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyhow::Result;
 use tokio::sync::OnceCell;
 
-use super::ZooKeeper;
+use super::server::ZooKeeper;
 
 /// The server that all tests of this process share, started by the first one that asks. It ends
 /// with the process. Nobody kills or pauses it, and each test keeps to a chroot of its own:

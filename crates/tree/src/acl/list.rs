@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use lockkeeper_wire::{Acl, Permissions};
 
-use super::{Identity, is_anyone, is_open, parse_address, parse_range};
+use crate::acl::entry::{Identity, is_anyone, is_open, parse_address, parse_range};
 
 /// From how many entries on a list has an [`Index`]. Shorter ones are gone through.
 const INDEXED: usize = 8;

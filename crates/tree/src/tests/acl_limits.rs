@@ -3,9 +3,9 @@
 use lockkeeper_wire::{Op, OpResult, Permissions, SetAclRequest};
 
 use super::*;
-use crate::Notice;
 use crate::acl::MAX_ENTRIES;
 use crate::connections::MAX_IDENTITIES;
+use crate::notices::Notice;
 
 fn show(user: usize) -> Request {
     let auth = Bytes::from(format!("user-{user}:password"));

@@ -3,7 +3,8 @@
 use lockkeeper_wire::{AddWatchRequest, CheckRequest, Op, OpResult, ReadOp, SetWatchesRequest};
 
 use super::*;
-use crate::{Notice, multi};
+use crate::multi;
+use crate::notices::Notice;
 use CreateMode::*;
 
 fn with(change: impl FnOnce(&mut Config)) -> World {

@@ -11,7 +11,9 @@ use lockkeeper_wire::{
     split_frame, xid,
 };
 
-use crate::{CloseReason, Config, ConnectionId, Entropy, Now, Output, Server};
+use crate::config::{Config, Entropy, Now};
+use crate::output::{CloseReason, ConnectionId, Output};
+use crate::server::Server;
 
 mod access;
 mod acl_limits;

@@ -3,7 +3,7 @@
 use lockkeeper_wire::Op;
 
 use super::*;
-use crate::Notice;
+use crate::notices::Notice;
 use CreateMode::*;
 
 fn enforcing() -> World {

@@ -1,7 +1,7 @@
 //! What operators are told.
 
 use super::*;
-use crate::WatchSummary;
+use crate::report::WatchSummary;
 use CreateMode::*;
 
 #[test]

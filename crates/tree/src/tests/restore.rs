@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::{Change, Changes, RestoreError, Restored, Table};
+use crate::storage::{Change, Changes, RestoreError, Restored, Table};
 
 /// What an engine's storage would hold.
 #[derive(Clone, Default)]

@@ -3,7 +3,9 @@
 use lockkeeper_wire::{Op, SetAclRequest, SetWatchesRequest};
 
 use super::*;
-use crate::{Growth, LITTLE, Notice};
+use crate::notices::Notice;
+use crate::room::Growth;
+use crate::share::LITTLE;
 use CreateMode::*;
 
 fn with(change: impl FnOnce(&mut Config)) -> World {

@@ -2,7 +2,7 @@
 
 use super::restore::{Disk, assert_same};
 use super::*;
-use crate::RestoreError;
+use crate::storage::RestoreError;
 
 /// A server on a copy of the first one's state, with the first one's client.
 fn restored() -> (World, Disk, Client) {
