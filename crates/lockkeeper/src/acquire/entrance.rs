@@ -7,7 +7,7 @@ use lockkeeper_client::{Client, ErrorCode, Transaction, TransactionError, ZnodeP
 
 use crate::contender::node::{Contender, Front, Terms};
 use crate::contender::order::Line;
-use crate::contender::retry::breathe;
+use crate::contender::retry::retry_backoff;
 use crate::error::{AcquireError, LockPathError};
 use crate::guard::Guard;
 use crate::guard::state::State;
@@ -125,11 +125,8 @@ impl Entrance {
             if failed.code() == Some(ErrorCode::NoNode) {
                 return Err(AcquireError::NodeDeleted { node: node.clone() });
             }
-            // It waits for the next connection, and fails for good when none comes.
-            if !failed.is_retryable() || failed.is_unreachable() {
-                return Err(AcquireError::from_client(self.path(), failed));
-            }
-            breathe(&failed).await;
+            let failure = |error| AcquireError::from_client(self.path(), error);
+            retry_backoff(failed).await.map_err(failure)?;
         }
     }
 

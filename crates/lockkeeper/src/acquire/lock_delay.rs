@@ -19,7 +19,7 @@ use lockkeeper_client::{
 use serde::{Deserialize, Serialize};
 
 use crate::contender::node::{Contender, Front};
-use crate::contender::retry::breathe;
+use crate::contender::retry::retry_backoff;
 use crate::error::AcquireError;
 use crate::guard::Guard;
 use crate::guard::owned_node::Stake;
@@ -140,15 +140,10 @@ impl LockDelay {
                     Looked::Gone => return Box::pin(self.set_mark(stake, None)).await,
                     Looked::Left(found) => return Ok(Some(found)),
                 },
-                // It waits for the next connection, and fails for good when none comes.
-                Err(TransactionError::Request(error))
-                    if error.is_retryable() && !error.is_unreachable() =>
-                {
-                    breathe(&error).await;
-                    continue;
-                }
                 Err(TransactionError::Request(error)) => {
-                    return Err(AcquireError::from_client(&stake.path, error));
+                    let failed = |error| AcquireError::from_client(&stake.path, error);
+                    retry_backoff(error).await.map_err(failed)?;
+                    continue;
                 }
                 Err(source) => {
                     return Err(AcquireError::Refused { path: stake.path.clone(), source });
@@ -175,10 +170,10 @@ impl LockDelay {
                     return Ok(Looked::Left(Left { delay, version, written: stat.mzxid }));
                 }
                 Err(error) if error.code() == Some(ErrorCode::NoNode) => return Ok(Looked::Gone),
-                Err(error) if error.is_retryable() && !error.is_unreachable() => {
-                    breathe(&error).await;
+                Err(error) => {
+                    let failed = |error| AcquireError::from_client(&stake.path, error);
+                    retry_backoff(error).await.map_err(failed)?;
                 }
-                Err(error) => return Err(AcquireError::from_client(&stake.path, error)),
             }
         }
     }

@@ -33,7 +33,7 @@ use std::time::Duration;
 use lockkeeper_client::{Client, Error, ErrorCode, EventKind, ZnodePath};
 
 use crate::admin::inspect::Queue;
-use crate::contender::retry::breathe;
+use crate::contender::retry::retry_backoff;
 
 pub use crate::guard::revocation::REQUEST;
 
@@ -129,10 +129,7 @@ async fn gone(client: &Client, node: &ZnodePath) -> Result<(), Error> {
                 _ => {}
             },
             Err(error) if error.code() == Some(ErrorCode::NoNode) => return Ok(()),
-            Err(error) if error.is_retryable() && !error.is_unreachable() => {
-                breathe(&error).await;
-            }
-            Err(error) => return Err(error),
+            Err(error) => retry_backoff(error).await?,
         }
     }
 }

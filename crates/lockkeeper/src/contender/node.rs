@@ -12,7 +12,7 @@ use lockkeeper_client::{
 
 use crate::contender::idle;
 use crate::contender::order::{Line, LineEnd, Place, Standing};
-use crate::contender::retry::{Attempt, breathe, retried};
+use crate::contender::retry::{Attempt, retried, retry_backoff};
 use crate::error::AcquireError;
 use crate::exposure::Warned;
 use crate::profile::{Kind, Profile};
@@ -269,12 +269,7 @@ impl Contender {
             match committed {
                 Ok(_) => {}
                 Err(TransactionError::Failed { code: ErrorCode::NodeExists, index: 0, .. }) => {}
-                // It waits for the next connection, and fails for good when none comes.
-                Err(TransactionError::Request(error))
-                    if error.is_retryable() && !error.is_unreachable() =>
-                {
-                    breathe(&error).await;
-                }
+                Err(TransactionError::Request(error)) => retry_backoff(error).await?,
                 Err(error) => return Err(error),
             }
         }

@@ -1,4 +1,4 @@
-//! Attempts to create a node, again and again while what fails is something passing.
+//! What is tried again, and when: requests of a place in line, and attempts to create its node.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ impl Attempt {
     /// A request failed before the attempt had come to anything: there is no place to lose, so
     /// also the end of the session is something passing.
     pub(crate) fn at_entry(path: &ZnodePath, error: Error) -> Self {
-        if error.is_session_expired() || error.is_retryable() && !error.is_unreachable() {
+        if error.is_session_expired() || is_passing(&error) {
             Self::Again
         } else {
             Self::Failed(AcquireError::from_client(path, error))
@@ -34,12 +34,25 @@ impl Attempt {
     }
 }
 
-/// Lets a moment pass before a request is made again that a server has refused for now. After a
-/// lost connection there is no need: the request waits for the next one.
-pub(crate) async fn breathe(error: &Error) {
+/// Whether a request that failed may succeed in the same session when it is made again. Without a
+/// connection it waits for the next one, and fails for good when none comes.
+pub(crate) fn is_passing(error: &Error) -> bool {
+    error.is_retryable() && !error.is_unreachable()
+}
+
+/// Returns when a request that failed may be made again. A request that a server has refused for
+/// now waits for a moment; one that lost its connection waits by itself for the next one.
+///
+/// # Errors
+/// The error of the request, if it fails for good.
+pub(crate) async fn retry_backoff(error: Error) -> Result<(), Error> {
+    if !is_passing(&error) {
+        return Err(error);
+    }
     if error.code().is_some() {
         tokio::time::sleep(FIRST_PAUSE.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
     }
+    Ok(())
 }
 
 /// Makes attempts until one succeeds or fails for good.

@@ -12,7 +12,7 @@ use lockkeeper_client::{
 
 use crate::contender::node::{Contender, Front};
 use crate::contender::order::{Line, Standing};
-use crate::contender::retry::breathe;
+use crate::contender::retry::retry_backoff;
 use crate::error::AcquireError;
 
 /// How long a contender that is not the next one waits before it watches its own node, too. Its
@@ -102,11 +102,10 @@ impl Contender {
                 Err(error) if error.code() == Some(ErrorCode::NoNode) => {
                     return Err(self.deleted());
                 }
-                // It waits for the next connection, and fails for good when none comes.
-                Err(error) if error.is_retryable() && !error.is_unreachable() => {
-                    breathe(&error).await;
+                Err(error) => {
+                    let failed = |error| AcquireError::from_client(self.path(), error);
+                    retry_backoff(error).await.map_err(failed)?;
                 }
-                Err(error) => return Err(AcquireError::from_client(self.path(), error)),
             }
         }
     }
@@ -209,12 +208,11 @@ impl Contender {
                 Err(error) if error.code() == Some(ErrorCode::NoNode) => {
                     return Ok(None);
                 }
-                // It waits for the next connection, and fails for good when none comes.
-                Err(error) if error.is_retryable() && !error.is_unreachable() => {
-                    breathe(&error).await;
+                Err(error) => {
+                    let failed = |error| AcquireError::from_client(self.path(), error);
+                    retry_backoff(error).await.map_err(failed)?;
                     asked = self.client().data_watched(node);
                 }
-                Err(error) => return Err(AcquireError::from_client(self.path(), error)),
             }
         }
     }

@@ -23,7 +23,7 @@ use lockkeeper_client::{
 use tokio::sync::{Mutex, SetOnce};
 
 use crate::contender::node::{Contender, Front};
-use crate::contender::retry::breathe;
+use crate::contender::retry::retry_backoff;
 use crate::error::{AcquireError, EnsureError, LossReason, ReleaseError, VerifyError};
 use crate::guard::owned_node::{Releasing, Stake};
 use crate::guard::revocation::REQUEST;
@@ -408,11 +408,12 @@ impl Guard {
                         let _ = watcher.changed().await;
                     }
                 }
-                Err(error) if error.is_retryable() && !error.is_unreachable() => {
-                    breathe(&error).await;
+                Err(error) => {
+                    if retry_backoff(error).await.is_err() {
+                        // The loss of the lock is seen elsewhere.
+                        std::future::pending().await
+                    }
                 }
-                // The loss of the lock is seen elsewhere.
-                Err(_) => std::future::pending().await,
             }
         }
     }

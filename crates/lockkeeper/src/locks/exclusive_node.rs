@@ -42,7 +42,7 @@ use lockkeeper_client::{
 use serde::Serialize;
 
 use crate::acquire::reentry::{Door, Entry};
-use crate::contender::retry::{Attempt, breathe, retried};
+use crate::contender::retry::{Attempt, retried, retry_backoff};
 use crate::error::{AcquireError, LockPathError, ReleaseError};
 use crate::exposure::Warned;
 use crate::guard::Guard;
@@ -223,11 +223,11 @@ impl ExclusiveNode {
                 Ok((_, watcher)) => watcher,
                 Err(error) if error.code() == Some(ErrorCode::NoNode) => return Ok(()),
                 Err(error) if error.is_session_expired() => continue,
-                Err(error) if error.is_retryable() && !error.is_unreachable() => {
-                    breathe(&error).await;
+                Err(error) => {
+                    let failed = |error| AcquireError::from_client(&self.path, error);
+                    retry_backoff(error).await.map_err(failed)?;
                     continue;
                 }
-                Err(error) => return Err(AcquireError::from_client(&self.path, error)),
             };
             // A watch that ended with its session is set again in the next one.
             if watcher.changed().await.is_ok_and(|event| event.kind == EventKind::NodeDeleted) {

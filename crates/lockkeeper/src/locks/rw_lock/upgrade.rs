@@ -12,6 +12,7 @@ use lockkeeper_client::{Error, Stat, Transaction, TransactionError};
 use crate::acquire::entrance::{Entrance, within};
 use crate::contender::node::{Contender, Front};
 use crate::contender::order::Upgrade;
+use crate::contender::retry::is_passing;
 use crate::contender::waiting::{OwnWatch, Watches};
 use crate::error::{AcquireError, ReleaseError};
 use crate::guard::Guard;
@@ -124,10 +125,7 @@ async fn clear_the_way(entrance: &Entrance, reader: &Guard) -> Result<Contender,
                         barrier.disarm();
                         return Ok(writer);
                     }
-                    // It waits for the next connection, and fails for good when none comes.
-                    Err(TransactionError::Request(error))
-                        if !error.is_retryable() || error.is_unreachable() =>
-                    {
+                    Err(TransactionError::Request(error)) if !is_passing(&error) => {
                         return Err(entrance.not_replaced(reader, error.into()));
                     }
                     // Or else the first writer has left, and readers behind it hold now.

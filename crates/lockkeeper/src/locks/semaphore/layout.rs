@@ -5,7 +5,7 @@ use lockkeeper_client::{SessionId, ZnodePath};
 use crate::acquire::entrance::{Entrance, Patience, Setup};
 use crate::contender::node::{Contender, Front};
 use crate::contender::order::Line;
-use crate::contender::retry::breathe;
+use crate::contender::retry::retry_backoff;
 use crate::error::{AcquireError, LockPathError};
 use crate::guard::Guard;
 use crate::locks::semaphore::guard::SemaphoreGuard;
@@ -205,12 +205,11 @@ async fn room(
     loop {
         let ((names, _), mut changed) = match leases.client.children_watched(path).await {
             Ok(listed) => listed,
-            // It waits for the next connection, and fails for good when none comes.
-            Err(error) if error.is_retryable() && !error.is_unreachable() => {
-                breathe(&error).await;
+            Err(error) => {
+                let failed = |error| AcquireError::from_client(path, error);
+                retry_backoff(error).await.map_err(failed)?;
                 continue;
             }
-            Err(error) => return Err(AcquireError::from_client(path, error)),
         };
         let line = Line::read(names, Profile::Kazoo, leases.terms.kinds);
         let line = line.map_err(|foreign| {
