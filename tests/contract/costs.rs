@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Result;
 use lockkeeper::{
     AcquireError, Client, ExclusiveNode, Locks, MultiLock, Mutex, Owner, ReentrantMutex, RwLock,
-    Semaphore, SemaphoreLayout,
+    Semaphore, SemaphoreProfile,
 };
 use lockkeeper_testkit::backend::{Backend, Participant, TICK};
 use lockkeeper_testkit::proxy::Passed;
@@ -468,22 +468,22 @@ async fn semaphores_of_other_layouts(backend: Backend) -> Result<()> {
     let alice = backend.participant().await?;
     let semaphore = |layout| {
         let path = format!("/printers/{layout:?}").to_lowercase();
-        Semaphore::builder(&alice.client, &path, 2).layout(layout).build()
+        Semaphore::builder(&alice.client, &path, 2).profile(layout).build()
     };
-    let lock = semaphore(SemaphoreLayout::Curator)?;
+    let lock = semaphore(SemaphoreProfile::Curator)?;
     lock.acquire().await?.release().await?;
     let guard = costs(&alice, async move { lock.acquire().await });
     let gate = guard.trip(&[Create2, GetChildren2]).await;
     let guard = gate.trip(&[Create2, GetChildren2]).await.held(0).await?;
     gate_given_back(&alice).await;
     release!(alice, guard, [Delete]);
-    let lock = semaphore(SemaphoreLayout::Curator)?;
+    let lock = semaphore(SemaphoreProfile::Curator)?;
     let guard = costs(&alice, async move { lock.acquire_many(2).await });
     let gate = guard.trip(&[Create2, GetChildren2]).await;
     let first = gate.trip(&[Create2, GetChildren2]).await;
     let both = first.trip(&[Create2, GetChildren2]).await.held(0).await?;
     both.release().await?;
-    let lock = semaphore(SemaphoreLayout::Kazoo)?;
+    let lock = semaphore(SemaphoreProfile::Kazoo)?;
     lock.acquire().await?.release().await?;
     let guard = costs(&alice, async move { lock.acquire().await });
     let gate = guard.trip(&[GetData]).await.trip(&[Create2, GetChildren2]).await;

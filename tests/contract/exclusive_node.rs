@@ -74,8 +74,8 @@ async fn a_free_lock_costs_one_round_trip_and_two_to_release(backend: Backend) -
 async fn its_owner_enters_again_and_the_last_release_gives_it_back(backend: Backend) -> Result<()> {
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
     let owner = Owner::new("alice");
-    let first = ExclusiveNode::owned(&alice.client, LOCK, &owner)?;
-    let second = ExclusiveNode::owned(&alice.client, LOCK, &owner)?;
+    let first = ExclusiveNode::builder(&alice.client, LOCK).owner(&owner).build()?;
+    let second = ExclusiveNode::builder(&alice.client, LOCK).owner(&owner).build()?;
     let outer = first.acquire().await?;
     let inner = second.try_acquire().await?.expect("the same owner");
     assert_eq!(inner.token(), outer.token());
@@ -265,7 +265,8 @@ async fn l7_a_release_does_not_touch_a_holder_that_came_by_force(backend: Backen
 async fn l12_two_owners_of_one_session_exclude_each_other(backend: Backend) -> Result<()> {
     let alice = backend.participant().await?;
     let owners = [Owner::new("alice"), Owner::new("alice")];
-    let [first, second] = owners.map(|o| ExclusiveNode::owned(&alice.client, LOCK, &o));
+    let [first, second] =
+        owners.map(|o| ExclusiveNode::builder(&alice.client, LOCK).owner(&o).build());
     let guard = first?.acquire().await?;
     assert!(second?.try_acquire().await?.is_none(), "also if they have one name");
     guard.release().await?;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use lockkeeper::{Client, CreateMode, ExclusiveNode, Guard, RwLock};
+use lockkeeper::{Client, CreateMode, ExclusiveNode, RwLock, RwLockReadGuard};
 use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
 use lockkeeper_testkit::proxy::Passed;
 use lockkeeper_wire::OpCode;
@@ -98,7 +98,7 @@ async fn a_run_of_readers_wakes_once_and_wakes_the_writer_once() -> Result<()> {
     settled(std::slice::from_ref(&bob), 2).await;
 
     first.release().await?;
-    let mut guards: Vec<Guard> = Vec::new();
+    let mut guards: Vec<RwLockReadGuard> = Vec::new();
     while let Some(guard) = reading.join_next().await {
         guards.push(guard??);
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use lockkeeper::{
-    AcquireError, Client, ExclusiveGuard, ExclusiveNode, Guard, LockPathError, Mutex, MutexGuard,
+    AcquireError, BuildError, Client, ExclusiveGuard, ExclusiveNode, Guard, Mutex, MutexGuard,
     Owner, ReentrantGuard, ReentrantMutex, ReleaseError, RwLock, RwLockWriteGuard, Semaphore,
     SemaphoreGuard, ZnodePath,
 };
@@ -28,7 +28,7 @@ pub(crate) trait Exclusive: Clone + Debug + Send + Sync + 'static {
     /// Whether those who wait have nodes, and an order.
     const FAIR: bool = true;
 
-    fn new(client: &Client, path: &str) -> Result<Self, LockPathError>;
+    fn new(client: &Client, path: &str) -> Result<Self, BuildError>;
 
     fn acquire(&self) -> impl Future<Output = Result<Self::Held, AcquireError>> + Send;
 
@@ -86,7 +86,7 @@ impl Exclusive for Mutex {
     const ACQUIRE: &[OpCode] = &[Create2, GetChildren2];
     const CONTENDED: &[OpCode] = &[Create2, GetChildren2, GetData, GetData];
 
-    fn new(client: &Client, path: &str) -> Result<Self, LockPathError> {
+    fn new(client: &Client, path: &str) -> Result<Self, BuildError> {
         Mutex::new(client, path)
     }
 
@@ -120,7 +120,7 @@ impl Exclusive for WriteLock {
     // A second listing: the writer ahead may have left a reader in its place.
     const CONTENDED: &[OpCode] = &[Create2, GetChildren2, GetData, GetData, GetChildren2];
 
-    fn new(client: &Client, path: &str) -> Result<Self, LockPathError> {
+    fn new(client: &Client, path: &str) -> Result<Self, BuildError> {
         RwLock::new(client, path).map(Self)
     }
 
@@ -155,7 +155,7 @@ impl Exclusive for OnePermit {
     const CONTENDED: &[OpCode] =
         &[GetData, Create2, GetChildren2, GetData, GetData, GetData, RemoveWatches];
 
-    fn new(client: &Client, path: &str) -> Result<Self, LockPathError> {
+    fn new(client: &Client, path: &str) -> Result<Self, BuildError> {
         Semaphore::new(client, path, 1).map(Self)
     }
 
@@ -164,7 +164,7 @@ impl Exclusive for OnePermit {
     }
 
     async fn acquire_timeout(&self, timeout: Duration) -> Result<SemaphoreGuard, AcquireError> {
-        self.0.acquire_timeout(1, timeout).await
+        self.0.acquire_timeout(timeout).await
     }
 
     async fn try_acquire(&self) -> Result<Option<SemaphoreGuard>, AcquireError> {
@@ -189,7 +189,7 @@ impl Exclusive for FirstEntry {
     const ACQUIRE: &[OpCode] = Mutex::ACQUIRE;
     const CONTENDED: &[OpCode] = Mutex::CONTENDED;
 
-    fn new(client: &Client, path: &str) -> Result<Self, LockPathError> {
+    fn new(client: &Client, path: &str) -> Result<Self, BuildError> {
         ReentrantMutex::new(client, path).map(Self)
     }
 
@@ -219,7 +219,7 @@ impl Exclusive for ExclusiveNode {
     const CONTENDED: &[OpCode] = &[Create2, GetData, Create2];
     const FAIR: bool = false;
 
-    fn new(client: &Client, path: &str) -> Result<Self, LockPathError> {
+    fn new(client: &Client, path: &str) -> Result<Self, BuildError> {
         ExclusiveNode::new(client, path)
     }
 

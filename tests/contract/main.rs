@@ -11,6 +11,7 @@ mod exclusive_leases;
 mod exclusive_node;
 mod grant;
 mod herd;
+mod interface;
 mod kazoo_profile;
 mod lock_delay;
 mod locks;

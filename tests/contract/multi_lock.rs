@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use lockkeeper::{
-    AcquireError, LockPathError, LossReason, MultiGuard, MultiLock, Mutex, ReleaseError, State,
+    AcquireError, BuildError, LossReason, MultiGuard, MultiLock, Mutex, ReleaseError, State,
     VerifyError, ZnodePath,
 };
 use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
@@ -107,10 +107,10 @@ async fn the_paths_are_put_in_order_and_checked(backend: Backend) -> Result<()> 
     let lock = multi(&alice, &[C, A, B])?;
     assert_eq!(lock.paths().map(ZnodePath::as_str).collect::<Vec<_>>(), [A, B, C]);
     let refused = |paths: &[&str]| MultiLock::new(&alice.client, paths.iter().copied()).err();
-    assert_eq!(refused(&[]), Some(LockPathError::None));
-    assert_eq!(refused(&[A, B, A]), Some(LockPathError::Repeated(ZnodePath::new(A)?)));
-    assert_eq!(refused(&[A, "/"]), Some(LockPathError::Root));
-    assert!(matches!(refused(&["locks"]), Some(LockPathError::Path(_))));
+    assert_eq!(refused(&[]), Some(BuildError::None));
+    assert_eq!(refused(&[A, B, A]), Some(BuildError::Repeated(ZnodePath::new(A)?)));
+    assert_eq!(refused(&[A, "/"]), Some(BuildError::Root));
+    assert!(matches!(refused(&["locks"]), Some(BuildError::Path(_))));
     Ok(())
 }
 

@@ -69,7 +69,7 @@ async fn two_handles_of_one_owner_are_one_lock(backend: Backend) -> Result<()> {
     let alice = backend.participant().await?;
     let owner = Owner::new("alice");
     let outer = reentrant(&alice)?.acquire(&owner).await?;
-    let other = ReentrantMutex::from(Mutex::builder(&alice.client, LOCK).label("x").build()?);
+    let other = ReentrantMutex::builder(&alice.client, LOCK).label("x").build()?;
     let inner = other.try_acquire(&owner).await?.expect("its owner holds it");
     assert_eq!((inner.token(), inner.owner()), (outer.token(), &owner));
     Ok(())

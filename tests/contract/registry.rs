@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use lockkeeper::{LockPathError, Locks, blocking};
+use lockkeeper::{BuildError, Locks, blocking};
 use lockkeeper_testkit::backend::{Backend, children_reach};
 use lockkeeper_wire::OpCode;
 
@@ -37,7 +37,7 @@ async fn any_key_is_a_lock_and_can_be_read_back(backend: Backend) -> Result<()> 
         guard.release().await?;
     }
     let error = locks.get(&long.repeat(100)).expect_err("too long for any server");
-    assert!(matches!(error, LockPathError::KeyTooLong { .. }), "{error}");
+    assert!(matches!(error, BuildError::KeyTooLong { .. }), "{error}");
     Ok(())
 }
 

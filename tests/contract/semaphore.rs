@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use lockkeeper::{AcquireError, CreateMode, Semaphore};
+use lockkeeper::{AcquireError, BuildError, CreateMode, Semaphore, SetPermitsError};
 use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
 use lockkeeper_testkit::proxy::Passed;
 use lockkeeper_wire::OpCode;
@@ -23,6 +23,7 @@ contract!("semaphore":
     permits_come_back_when_their_holder_dies,
     the_first_number_counts,
     what_can_never_be_had_is_refused,
+    no_permits_at_all_are_refused,
     what_is_no_number_is_refused,
     timeouts_and_tries_leave_nothing,
 );
@@ -236,6 +237,29 @@ async fn what_can_never_be_had_is_refused(backend: Backend) -> Result<()> {
     queue_empties(&backend).await
 }
 
+/// 0 counted as 1.
+async fn no_permits_at_all_are_refused(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let error = Semaphore::new(&alice.client, LOCK, 0).expect_err("nobody could have one");
+    assert_eq!(error, BuildError::NoPermits(lock_path()));
+    assert!(error.to_string().contains("0 permits"), "{error}");
+
+    let ours = semaphore(&alice, 2)?;
+    let none = AcquireError::NoPermits { path: lock_path() };
+    assert_eq!(ours.acquire_many(0).await.expect_err("none"), none);
+    assert_eq!(ours.try_acquire_many(0).await.expect_err("none"), none);
+    let patience = Duration::from_secs(60);
+    assert_eq!(ours.acquire_many_timeout(0, patience).await.expect_err("none"), none);
+    assert!(!none.is_retryable() && none.to_string().contains("at least 1"), "{none}");
+
+    let error = ours.set_permits(0).await.expect_err("nobody could have one");
+    assert_eq!(error, SetPermitsError::Zero { path: lock_path() });
+    assert!(error.to_string().contains("cannot be 0"), "{error}");
+    assert_eq!(alice.proxy.requests(), [], "no server was asked");
+    assert_eq!(ours.permits().await?, 2);
+    Ok(())
+}
+
 async fn what_is_no_number_is_refused(backend: Backend) -> Result<()> {
     let alice = backend.participant().await?;
     alice.client.ensure(&lock_path(), CreateMode::Persistent).await?;
@@ -252,7 +276,7 @@ async fn timeouts_and_tries_leave_nothing(backend: Backend) -> Result<()> {
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
     let guard = semaphore(&alice, 2)?.acquire().await?;
     let theirs = semaphore(&bob, 2)?;
-    let late = theirs.acquire_timeout(2, Duration::from_millis(50)).await;
+    let late = theirs.acquire_many_timeout(2, Duration::from_millis(50)).await;
     assert!(matches!(late, Err(AcquireError::Timeout { .. })), "{late:?}");
     assert!(theirs.try_acquire_many(2).await?.is_none());
     children_reach(&backend.observer().await?, &lock_path(), 1).await?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 use lockkeeper::inspect::{self, Queue};
 use lockkeeper::{
-    AcquireError, Client, CreateMode, Kind, LossReason, Mutex, Semaphore, SemaphoreLayout,
+    AcquireError, Client, CreateMode, Kind, LossReason, Mutex, Semaphore, SemaphoreProfile,
     SetPermitsError, State, VerifyError, ZnodePath,
 };
 use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
@@ -36,28 +36,28 @@ contract!("semaphore layouts":
 );
 
 /// One for each layout: they do not mix.
-fn base(layout: &SemaphoreLayout) -> &'static str {
+fn base(layout: &SemaphoreProfile) -> &'static str {
     match layout {
-        SemaphoreLayout::Kazoo => "/kazoo/printers",
-        SemaphoreLayout::Curator => "/curator/printers",
+        SemaphoreProfile::Kazoo => "/kazoo/printers",
+        SemaphoreProfile::Curator => "/curator/printers",
         _ => "/counted/printers",
     }
 }
 
 const COUNT: &str = "/locks/printer-count";
 
-fn layouts() -> [SemaphoreLayout; 3] {
-    let counted = SemaphoreLayout::CuratorCounted(COUNT.to_owned());
-    [SemaphoreLayout::Curator, counted, SemaphoreLayout::Kazoo]
+fn layouts() -> [SemaphoreProfile; 3] {
+    let counted = SemaphoreProfile::CuratorCounted(COUNT.to_owned());
+    [SemaphoreProfile::Curator, counted, SemaphoreProfile::Kazoo]
 }
 
 fn semaphore(
     participant: &Participant,
     permits: u32,
-    layout: &SemaphoreLayout,
+    layout: &SemaphoreProfile,
 ) -> Result<Semaphore> {
     let builder = Semaphore::builder(&participant.client, base(layout), permits);
-    Ok(builder.layout(layout.clone()).label("printer").build()?)
+    Ok(builder.profile(layout.clone()).label("printer").build()?)
 }
 
 fn path(path: &str) -> ZnodePath {
@@ -65,10 +65,10 @@ fn path(path: &str) -> ZnodePath {
 }
 
 /// Where the gate is, and where the leases are.
-fn places(layout: &SemaphoreLayout) -> (ZnodePath, ZnodePath) {
+fn places(layout: &SemaphoreProfile) -> (ZnodePath, ZnodePath) {
     let base = base(layout);
     match layout {
-        SemaphoreLayout::Kazoo => (path(&format!("{base}-__lock__")), path(base)),
+        SemaphoreProfile::Kazoo => (path(&format!("{base}-__lock__")), path(base)),
         _ => (path(&format!("{base}/locks")), path(&format!("{base}/leases"))),
     }
 }
@@ -76,7 +76,7 @@ fn places(layout: &SemaphoreLayout) -> (ZnodePath, ZnodePath) {
 /// Waits until so many are at the gate, and so many leases taken.
 async fn reach(
     backend: &Backend,
-    layout: &SemaphoreLayout,
+    layout: &SemaphoreProfile,
     gate: usize,
     leases: usize,
 ) -> Result<()> {
@@ -94,12 +94,12 @@ fn acquiring(semaphore: &Semaphore, permits: u32) -> Acquiring {
 
 /// What one that waits for a lease has at the gate and among the leases: Curator's comes with its
 /// lease, kazoo's without.
-fn waiting_leases(layout: &SemaphoreLayout) -> usize {
-    if *layout == SemaphoreLayout::Kazoo { 0 } else { 1 }
+fn waiting_leases(layout: &SemaphoreProfile) -> usize {
+    if *layout == SemaphoreProfile::Kazoo { 0 } else { 1 }
 }
 
 async fn curator_nodes_are_where_curator_looks(backend: Backend) -> Result<()> {
-    let (alice, layout) = (backend.participant().await?, SemaphoreLayout::Curator);
+    let (alice, layout) = (backend.participant().await?, SemaphoreProfile::Curator);
     let guard = semaphore(&alice, 1, &layout)?.acquire().await?;
     let name = guard.node().name();
     assert!(name.starts_with("_c_") && name.ends_with("-lease-0000000000"), "{name}");
@@ -110,7 +110,7 @@ async fn curator_nodes_are_where_curator_looks(backend: Backend) -> Result<()> {
 }
 
 async fn kazoo_nodes_are_where_kazoo_looks(backend: Backend) -> Result<()> {
-    let (alice, layout) = (backend.participant().await?, SemaphoreLayout::Kazoo);
+    let (alice, layout) = (backend.participant().await?, SemaphoreProfile::Kazoo);
     let guard = semaphore(&alice, 3, &layout)?.acquire().await?;
     let name = guard.node().name();
     assert!(name.len() == 32 && name.bytes().all(|byte| byte.is_ascii_hexdigit()), "{name}");
@@ -179,7 +179,7 @@ async fn l17_one_that_gives_up_at_the_gate_leaves_nothing(backend: Backend) -> R
         let (alice, bob) = (backend.participant().await?, backend.participant().await?);
         let (ours, theirs) = (semaphore(&alice, 1, &layout)?, semaphore(&bob, 1, &layout)?);
         let holder = ours.acquire().await?;
-        let late = theirs.acquire_timeout(1, Duration::from_millis(100)).await;
+        let late = theirs.acquire_timeout(Duration::from_millis(100)).await;
         assert!(matches!(late, Err(AcquireError::Timeout { .. })), "{late:?}");
         reach(&backend, &layout, 0, 1).await?;
         holder.release().await?;
@@ -201,7 +201,7 @@ async fn l17_leases_are_not_orphaned_by_lost_replies(backend: Backend) -> Result
             // Those of the gate, of a second attempt there, and of the lease.
             let kazoo = [OpCode::Create2, OpCode::Multi];
             let lost = match layout {
-                SemaphoreLayout::Kazoo => &kazoo[..],
+                SemaphoreProfile::Kazoo => &kazoo[..],
                 _ if loss == Loss::BeforeReply => &[OpCode::Create2; 2],
                 _ => &[OpCode::Create2; 3],
             };
@@ -224,7 +224,7 @@ async fn l17_leases_are_not_orphaned_by_lost_replies(backend: Backend) -> Result
 /// Seen to fail without `gate.run`: it goes on waiting.
 async fn l17_one_that_loses_the_gate_takes_no_lease(backend: Backend) -> Result<()> {
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
-    let layout = SemaphoreLayout::Kazoo;
+    let layout = SemaphoreProfile::Kazoo;
     let holder = semaphore(&alice, 1, &layout)?.acquire().await?;
     let waiting = acquiring(&semaphore(&bob, 1, &layout)?, 1);
     let (observer, (gate, _)) = (backend.observer().await?, places(&layout));
@@ -238,7 +238,7 @@ async fn l17_one_that_loses_the_gate_takes_no_lease(backend: Backend) -> Result<
 }
 
 async fn l18_a_shared_count_lets_in_those_who_wait(backend: Backend) -> Result<()> {
-    let layout = SemaphoreLayout::CuratorCounted(COUNT.to_owned());
+    let layout = SemaphoreProfile::CuratorCounted(COUNT.to_owned());
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
     let (ours, theirs) = (semaphore(&alice, 1, &layout)?, semaphore(&bob, 1, &layout)?);
     let one = ours.acquire().await?;
@@ -283,7 +283,7 @@ async fn several_permits_are_all_or_nothing(backend: Backend) -> Result<()> {
 
 async fn a_number_that_is_a_convention_cannot_be_set(backend: Backend) -> Result<()> {
     let alice = backend.participant().await?;
-    for layout in [SemaphoreLayout::Curator, SemaphoreLayout::Kazoo] {
+    for layout in [SemaphoreProfile::Curator, SemaphoreProfile::Kazoo] {
         let result = semaphore(&alice, 2, &layout)?.set_permits(3).await;
         assert!(matches!(result, Err(SetPermitsError::Fixed { .. })), "{result:?}");
     }
@@ -312,7 +312,7 @@ async fn leases_are_shown_and_keys_that_look_like_them_are_not(backend: Backend)
         let queue = Queue::inspect(&alice.client, &places(&layout).1).await?.expect("a queue");
         let holders: Vec<_> = queue.holders().map(|entry| (&entry.node, entry.kind)).collect();
         assert_eq!(holders, [(guard.node(), Kind::Lease)], "{layout:?}");
-        let kazoo = layout == SemaphoreLayout::Kazoo;
+        let kazoo = layout == SemaphoreProfile::Kazoo;
         assert_eq!(queue.permits, kazoo.then_some(2), "elsewhere it is a convention");
         let all = inspect::locks(&alice.client, &ZnodePath::root()).await?;
         assert!(all.queues.iter().any(|found| found.path == queue.path), "{layout:?}");
@@ -376,7 +376,7 @@ async fn the_loss_of_one_of_several_permits_is_found(backend: Backend) -> Result
 ///
 /// Seen to fail without the comparison of sessions, in `Places::all_of`.
 async fn permits_of_two_sessions_are_not_granted_together(backend: Backend) -> Result<()> {
-    let (alice, layout) = (backend.participant().await?, SemaphoreLayout::Curator);
+    let (alice, layout) = (backend.participant().await?, SemaphoreProfile::Curator);
     let printers = semaphore(&alice, 2, &layout)?;
     printers.acquire_many(2).await?.release().await?;
     expires_between_two_leases(&alice, &printers).await?;
@@ -391,7 +391,7 @@ async fn one_whose_gate_is_of_an_earlier_session_does_not_wait_for_leases(
     backend: Backend,
 ) -> Result<()> {
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
-    let layout = SemaphoreLayout::Curator;
+    let layout = SemaphoreProfile::Curator;
     let holder = semaphore(&bob, 2, &layout)?.acquire_many(2).await?;
     reach(&backend, &layout, 0, 2).await?;
     expires_between_two_leases(&alice, &semaphore(&alice, 2, &layout)?).await?;

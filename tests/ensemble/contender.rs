@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use lockkeeper::{
     AcquireError, Client, ClientBuilder, CreateMode, ErrorCode, FencingToken, Guard, Instant,
-    MultiGuard, MultiLock, Mutex, MutexGuard, RwLock, RwLockWriteGuard, Semaphore, SemaphoreGuard,
-    SemaphoreLayout, SessionId, State, ZnodePath,
+    MultiGuard, MultiLock, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore,
+    SemaphoreGuard, SemaphoreProfile, SessionId, State, ZnodePath,
 };
 use lockkeeper_testkit::clock::{self, LeaseClock};
 use lockkeeper_testkit::history::Share;
@@ -110,7 +110,7 @@ enum Lock {
 
 enum Held {
     Mutex(MutexGuard),
-    Read(Guard),
+    Read(RwLockReadGuard),
     Write(RwLockWriteGuard),
     Permits(SemaphoreGuard),
     Multi(MultiGuard),
@@ -120,15 +120,15 @@ impl Lock {
     fn new(client: &Client, kind: Kind) -> Result<Self> {
         let path = kind.paths()[0];
         let semaphore = |layout| {
-            let semaphore = Semaphore::builder(client, path, PERMITS).layout(layout).build()?;
+            let semaphore = Semaphore::builder(client, path, PERMITS).profile(layout).build()?;
             anyhow::Ok(Self::Semaphore(semaphore))
         };
         Ok(match kind {
             Kind::Mutex => Self::Mutex(Mutex::new(client, path)?),
             Kind::ReadWrite => Self::ReadWrite(RwLock::new(client, path)?),
-            Kind::CuratorSemaphore => semaphore(SemaphoreLayout::Curator)?,
-            Kind::KazooSemaphore => semaphore(SemaphoreLayout::Kazoo)?,
-            Kind::Semaphore => semaphore(SemaphoreLayout::Native)?,
+            Kind::CuratorSemaphore => semaphore(SemaphoreProfile::Curator)?,
+            Kind::KazooSemaphore => semaphore(SemaphoreProfile::Kazoo)?,
+            Kind::Semaphore => semaphore(SemaphoreProfile::Native)?,
             Kind::Multi => Self::Multi(MultiLock::new(client, kind.paths().iter().copied())?),
         })
     }
@@ -151,7 +151,7 @@ impl Lock {
             },
             Self::Semaphore(lock) => match way {
                 0 => Ok(lock.try_acquire().await?.map(Held::Permits)),
-                1 => one(Held::Permits(lock.acquire_timeout(1, patience).await?)),
+                1 => one(Held::Permits(lock.acquire_timeout(patience).await?)),
                 2 => one(Held::Permits(lock.acquire_many(PERMITS).await?)),
                 _ => one(Held::Permits(lock.acquire().await?)),
             },

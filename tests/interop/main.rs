@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use lockkeeper::{Client, ErrorCode, Profile, SemaphoreLayout, ZnodePath, exposures};
+use lockkeeper::{Client, ErrorCode, Profile, SemaphoreProfile, ZnodePath, exposures};
 use lockkeeper_testkit::peers::{self, Peer};
 use lockkeeper_testkit::process::Process;
 use lockkeeper_testkit::zookeeper::shared_chroot;
@@ -76,13 +76,13 @@ async fn read_write_lock_with_kazoo_and_its_own_names() -> Result<()> {
 
 #[tokio::test]
 async fn semaphore_with_curator() -> Result<()> {
-    let kind = Kind::Semaphore(SemaphoreLayout::Curator, 3);
+    let kind = Kind::Semaphore(SemaphoreProfile::Curator, 3);
     contest("Curator's semaphore", kind, "semaphore:3", &[Java; 3]).await
 }
 
 #[tokio::test]
 async fn semaphore_with_kazoo() -> Result<()> {
-    let kind = Kind::Semaphore(SemaphoreLayout::Kazoo, 3);
+    let kind = Kind::Semaphore(SemaphoreProfile::Kazoo, 3);
     contest("kazoo's semaphore", kind, "semaphore:3", &[Python; 3]).await
 }
 

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use lockkeeper::{
-    AcquireError, Client, Guard, MultiLock, Mutex, Profile, RwLock, RwLockUpgradeableGuard,
-    RwLockWriteGuard, Semaphore, SemaphoreLayout,
+    AcquireError, Client, MultiLock, Mutex, Profile, RwLock, RwLockReadGuard,
+    RwLockUpgradeableGuard, RwLockWriteGuard, Semaphore, SemaphoreProfile,
 };
 
 use crate::inside::{Inside, Way};
@@ -15,7 +15,7 @@ use crate::inside::{Inside, Way};
 pub(crate) enum Kind {
     Mutex(Profile),
     ReadWrite(Profile),
-    Semaphore(SemaphoreLayout, u32),
+    Semaphore(SemaphoreProfile, u32),
     /// Some of several mutexes, together.
     Multi(Profile),
 }
@@ -78,7 +78,7 @@ impl Contender {
             }
             Kind::Semaphore(layout, permits) => {
                 let builder = Semaphore::builder(client, path, *permits);
-                Lock::Semaphore(builder.layout(layout.clone()).build()?)
+                Lock::Semaphore(builder.profile(layout.clone()).build()?)
             }
             Kind::Multi(profile) => {
                 Lock::Multi { client: client.clone(), path: path.to_owned(), profile: *profile }
@@ -130,7 +130,7 @@ impl Contender {
         random.shuffle(&mut chosen);
         let paths: Vec<_> = chosen.iter().map(|room| format!("{path}/{}", ROOMS[*room])).collect();
         let paths = paths.iter().map(String::as_str);
-        let lock = MultiLock::with_profile(client, paths, profile)?;
+        let lock = MultiLock::builder(client, paths).profile(profile).build()?;
         let Some(guard) = in_time(lock.acquire_timeout(patience).await)? else { return Ok(None) };
         chosen.sort_unstable();
         let rooms: Vec<_> = chosen.iter().map(|room| &self.rooms[*room]).collect();
@@ -197,7 +197,7 @@ impl Contender {
             },
             Lock::Semaphore(semaphore) => {
                 let wanted = 1 + u32::from(random.u32(..4) == 0);
-                let Some(guard) = in_time(semaphore.acquire_timeout(wanted, patience).await)?
+                let Some(guard) = in_time(semaphore.acquire_many_timeout(wanted, patience).await)?
                 else {
                     return Ok(None);
                 };
@@ -215,7 +215,7 @@ impl Contender {
         &self.rooms[0]
     }
 
-    async fn read(&self, guard: Guard, random: &mut fastrand::Rng) -> Result<()> {
+    async fn read(&self, guard: RwLockReadGuard, random: &mut fastrand::Rng) -> Result<()> {
         pause(random, 20).await;
         self.room().look(Way::Reading)?;
         self.room().leave(Way::Reading)?;

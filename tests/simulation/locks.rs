@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use lockkeeper::{
     AcquireError, Client, ExclusiveGuard, ExclusiveNode, Guard, MultiGuard, MultiLock, Mutex,
-    MutexGuard, Owner, ReentrantGuard, ReentrantMutex, RwLock, RwLockUpgradeableGuard,
-    RwLockWriteGuard, Semaphore, SemaphoreGuard, SemaphoreLayout, ZnodePath,
+    MutexGuard, Owner, ReentrantGuard, ReentrantMutex, RwLock, RwLockReadGuard,
+    RwLockUpgradeableGuard, RwLockWriteGuard, Semaphore, SemaphoreGuard, SemaphoreProfile,
+    ZnodePath,
 };
 use lockkeeper_testkit::history::Share;
 
@@ -30,7 +31,7 @@ enum Kind {
     RwLock,
     Semaphore {
         permits: u32,
-        layout: SemaphoreLayout,
+        layout: SemaphoreProfile,
     },
 }
 
@@ -63,9 +64,9 @@ impl Design {
             8 | 9 => Kind::RwLock,
             _ => {
                 let layout = match random.u8(0..4) {
-                    0 => SemaphoreLayout::Curator,
-                    1 => SemaphoreLayout::Kazoo,
-                    _ => SemaphoreLayout::Native,
+                    0 => SemaphoreProfile::Curator,
+                    1 => SemaphoreProfile::Kazoo,
+                    _ => SemaphoreProfile::Native,
                 };
                 Kind::Semaphore { permits: random.u32(1..4), layout }
             }
@@ -103,7 +104,7 @@ impl Design {
             Kind::RwLock => Lock::RwLock(RwLock::new(client, self.path).expect(GOOD)),
             Kind::Semaphore { permits, layout } => {
                 let builder = Semaphore::builder(client, self.path, *permits);
-                Lock::Semaphore(builder.layout(layout.clone()).build().expect(GOOD), *permits)
+                Lock::Semaphore(builder.profile(layout.clone()).build().expect(GOOD), *permits)
             }
         }
     }
@@ -130,8 +131,8 @@ impl Design {
     /// Where its contenders are.
     pub(crate) fn queues(&self) -> Vec<ZnodePath> {
         let below = match &self.kind {
-            Kind::Semaphore { layout: SemaphoreLayout::Curator, .. } => &["/locks", "/leases"][..],
-            Kind::Semaphore { layout: SemaphoreLayout::Kazoo, .. } => &["", "-__lock__"],
+            Kind::Semaphore { layout: SemaphoreProfile::Curator, .. } => &["/locks", "/leases"][..],
+            Kind::Semaphore { layout: SemaphoreProfile::Kazoo, .. } => &["", "-__lock__"],
             Kind::Multi => &["", "-beside"],
             _ => &[""],
         };
@@ -233,8 +234,8 @@ async fn make(
     node: &ZnodePath,
     patience: Patience,
 ) -> Result<Option<Held>, AcquireError> {
-    let lock = ExclusiveNode::owned(client, node.as_str(), &Owner::new("simulated"));
-    let lock = lock.expect("a path for a lock");
+    let lock = ExclusiveNode::builder(client, node.as_str()).owner(&Owner::new("simulated"));
+    let lock = lock.build().expect("a path for a lock");
     Ok(match patience {
         Patience::None => lock.try_acquire().await?.map(Held::Exclusive),
         Patience::Until(limit) => Some(Held::Exclusive(lock.acquire_timeout(limit).await?)),
@@ -271,7 +272,9 @@ async fn take(
     let Share::Permits { taken, .. } = share else { unreachable!("{share:?}") };
     Ok(match patience {
         Patience::None => lock.try_acquire_many(taken).await?.map(Held::Permits),
-        Patience::Until(limit) => Some(Held::Permits(lock.acquire_timeout(taken, limit).await?)),
+        Patience::Until(limit) => {
+            Some(Held::Permits(lock.acquire_many_timeout(taken, limit).await?))
+        }
         Patience::Endless => Some(Held::Permits(lock.acquire_many(taken).await?)),
     })
 }
@@ -283,7 +286,7 @@ pub(crate) enum Held {
     Reentrant { outer: ReentrantGuard, inner: ReentrantGuard },
     Multi(MultiGuard),
     Exclusive(ExclusiveGuard),
-    Reader(Guard),
+    Reader(RwLockReadGuard),
     Upgradeable(RwLockUpgradeableGuard),
     Writer(RwLockWriteGuard),
     Permits(SemaphoreGuard),

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use anyhow::Result;
-use lockkeeper::{Guard, RwLock, RwLockWriteGuard, Semaphore, SemaphoreGuard};
+use lockkeeper::{RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore, SemaphoreGuard};
 use lockkeeper_engine::Durability;
 
 use crate::bench::Bench;
@@ -88,7 +88,7 @@ struct Shared {
 }
 
 enum SharedGuard {
-    Read(Guard),
+    Read(RwLockReadGuard),
     Write(RwLockWriteGuard),
 }
 

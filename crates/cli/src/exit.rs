@@ -23,7 +23,7 @@
 
 use std::fmt;
 
-use lockkeeper::{AcquireError, ConnectError, Error, ErrorCode, LockPathError};
+use lockkeeper::{AcquireError, BuildError, ConnectError, Error, ErrorCode};
 use lockkeeper_engine::{EngineError, StartError, StorageError};
 
 /// The exit codes that are not the command's own.
@@ -138,8 +138,8 @@ impl From<ConnectError> for Failure {
     }
 }
 
-impl From<LockPathError> for Failure {
-    fn from(error: LockPathError) -> Self {
+impl From<BuildError> for Failure {
+    fn from(error: BuildError) -> Self {
         Self::new(Exit::Usage, error.to_string())
     }
 }

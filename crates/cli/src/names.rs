@@ -2,25 +2,25 @@
 
 use std::time::Duration;
 
-use lockkeeper::{LockPathError, ZnodePath};
+use lockkeeper::{BuildError, ZnodePath};
 
 /// Reads the name of a lock: `demo/hello` is `/demo/hello`.
-pub(crate) fn lock(text: &str) -> Result<ZnodePath, LockPathError> {
+pub(crate) fn lock(text: &str) -> Result<ZnodePath, BuildError> {
     let path = folder(text)?;
     match path.as_str() {
-        "/" => Err(LockPathError::Root),
+        "/" => Err(BuildError::Root),
         own if own == "/zookeeper" || own.starts_with("/zookeeper/") => {
-            Err(LockPathError::Reserved(path))
+            Err(BuildError::Reserved(path))
         }
         _ => Ok(path),
     }
 }
 
 /// Reads a path that may be `/`.
-pub(crate) fn folder(text: &str) -> Result<ZnodePath, LockPathError> {
+pub(crate) fn folder(text: &str) -> Result<ZnodePath, BuildError> {
     let relative = !text.is_empty() && !text.starts_with('/');
     let path = if relative { ZnodePath::new(&format!("/{text}")) } else { ZnodePath::new(text) };
-    path.map_err(LockPathError::Path)
+    path.map_err(BuildError::Path)
 }
 
 /// Reads `10s`, `500ms` or `1m 30s`; a number alone is seconds, as in flock(1).

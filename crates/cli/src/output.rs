@@ -41,8 +41,9 @@ pub(crate) fn colours() -> bool {
 /// targets, such as `info` or `warn,lockkeeper_engine=debug`.
 pub(crate) fn start_log(verbose: u8, server: bool) {
     let default = match verbose + u8::from(server) {
-        // What a lost connection means for a lock is told in so many words.
-        0 => "warn,lockkeeper_client=off",
+        // What a lost connection means for a lock, and another number of permits, is told in so
+        // many words.
+        0 => "warn,lockkeeper_client=off,lockkeeper::locks::semaphore=off",
         1 => "info",
         2 => "debug",
         _ => "trace",

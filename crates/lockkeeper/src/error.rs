@@ -6,10 +6,10 @@ use lockkeeper_client::{Error, Outcome, PathError, Sequence, TransactionError, Z
 
 use crate::profile::Profile;
 
-/// A text that cannot be the path of a lock.
+/// Why a lock cannot be made as it was described.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum LockPathError {
+pub enum BuildError {
     /// It is no path.
     #[error("{0}; a lock is named like /locks/orders")]
     Path(#[from] PathError),
@@ -33,17 +33,20 @@ pub enum LockPathError {
     /// The same lock was named twice, and would wait for itself.
     #[error("{0} was named twice; name each lock once")]
     Repeated(ZnodePath),
+    /// A semaphore of 0 permits, which nobody could ever acquire.
+    #[error("{0} cannot be a semaphore of 0 permits; give it at least 1")]
+    NoPermits(ZnodePath),
 }
 
-impl LockPathError {
+impl BuildError {
     /// The path, if a lock can be there.
-    pub(crate) fn check(path: &str) -> Result<ZnodePath, LockPathError> {
+    pub(crate) fn check(path: &str) -> Result<ZnodePath, BuildError> {
         let path = ZnodePath::new(path)?;
         if path.is_root() {
-            return Err(LockPathError::Root);
+            return Err(BuildError::Root);
         }
         if path.as_str() == "/zookeeper" || path.as_str().starts_with("/zookeeper/") {
-            return Err(LockPathError::Reserved(path));
+            return Err(BuildError::Reserved(path));
         }
         Ok(path)
     }
@@ -117,10 +120,16 @@ pub enum AcquireError {
         /// How many there are.
         permits: u32,
     },
+    /// 0 permits were asked for.
+    #[error("0 permits of {path} were asked for; ask for at least 1")]
+    NoPermits {
+        /// The semaphore.
+        path: ZnodePath,
+    },
     /// Where the number of permits should be, there is something else.
     #[error(
         "{node} holds {found:?} and not a number of permits; use a path of its own for the \
-         semaphore, or the layout of the programs that made the node"
+         semaphore, or the profile of the programs that made the node"
     )]
     BadPermits {
         /// The node whose data should say how many permits there are.
@@ -189,6 +198,7 @@ impl AcquireError {
             | Self::OwnerLost { .. }
             | Self::Refused { .. }
             | Self::TooMany { .. }
+            | Self::NoPermits { .. }
             | Self::BadPermits { .. } => false,
         }
     }
@@ -201,6 +211,7 @@ impl AcquireError {
             | Self::SessionExpired { .. }
             | Self::Lost { .. }
             | Self::OwnerLost { .. }
+            | Self::NoPermits { .. }
             | Self::Refused { .. } => Outcome::NotApplied,
             Self::Client { source, .. } => source.outcome(),
             _ => Outcome::Unknown,
@@ -300,12 +311,18 @@ pub enum ReleaseError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SetPermitsError {
-    /// In this layout each program has a number of its own.
+    /// With this profile each program has a number of its own.
     #[error(
         "the number of permits of {path} is a convention of the programs that use it, which \
          read it once: change it in all of them"
     )]
     Fixed {
+        /// The semaphore.
+        path: ZnodePath,
+    },
+    /// The number was to be 0.
+    #[error("the number of permits of {path} cannot be 0, as nobody could ever acquire one")]
+    Zero {
         /// The semaphore.
         path: ZnodePath,
     },

@@ -57,16 +57,16 @@ mod token;
 pub use admin::{inspect, revoke};
 pub use contender::order;
 pub use error::{
-    AcquireError, EnsureError, LockPathError, LossReason, ReleaseError, SetPermitsError,
-    VerifyError,
+    AcquireError, BuildError, EnsureError, LossReason, ReleaseError, SetPermitsError, VerifyError,
 };
 pub use exposure::{Exposure, exposures};
 pub use guard::Guard;
 pub use guard::state::State;
 pub use locks::{
-    ExclusiveGuard, ExclusiveNode, Locks, MultiGuard, MultiLock, Mutex, MutexBuilder, MutexGuard,
-    Owner, ReentrantGuard, ReentrantMutex, RwLock, RwLockBuilder, RwLockUpgradeableGuard,
-    RwLockWriteGuard, Semaphore, SemaphoreBuilder, SemaphoreGuard, SemaphoreLayout,
+    ExclusiveGuard, ExclusiveNode, ExclusiveNodeBuilder, Locks, MultiGuard, MultiLock,
+    MultiLockBuilder, Mutex, MutexBuilder, MutexGuard, Owner, ReentrantGuard, ReentrantMutex,
+    ReentrantMutexBuilder, RwLock, RwLockBuilder, RwLockReadGuard, RwLockUpgradeableGuard,
+    RwLockWriteGuard, Semaphore, SemaphoreBuilder, SemaphoreGuard, SemaphoreProfile,
 };
 pub use owner_info::OwnerInfo;
 pub use profile::{Kind, Profile};

@@ -112,7 +112,7 @@ pub(super) async fn write(scene: &Scene) -> Result<Held> {
 
 pub(super) async fn read(scene: &Scene) -> Result<Held> {
     let guard = RwLock::new(&scene.other, &scene.path)?.read().await?;
-    Ok(Held::one(Box::new(guard)))
+    Ok(Held::one(guard))
 }
 
 pub(super) async fn two_permits(scene: &Scene) -> Result<Held> {

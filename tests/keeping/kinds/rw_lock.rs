@@ -1,26 +1,26 @@
 //! Readers and writers.
 
 use anyhow::Result;
-use lockkeeper::{Client, Guard, LockPathError, Profile, RwLock, RwLockWriteGuard};
+use lockkeeper::{BuildError, Client, Profile, RwLock, RwLockWriteGuard};
 
 use crate::held::Held;
 use crate::scene::Scene;
 
-fn lock(client: &Client, scene: &Scene) -> Result<RwLock, LockPathError> {
+fn lock(client: &Client, scene: &Scene) -> Result<RwLock, BuildError> {
     RwLock::new(client, &scene.path)
 }
 
-fn kazoo(client: &Client, scene: &Scene) -> Result<RwLock, LockPathError> {
+fn kazoo(client: &Client, scene: &Scene) -> Result<RwLock, BuildError> {
     RwLock::builder(client, &scene.path).profile(Profile::Kazoo).build()
 }
 
-type Make = fn(&Client, &Scene) -> Result<RwLock, LockPathError>;
+type Make = fn(&Client, &Scene) -> Result<RwLock, BuildError>;
 
 async fn read_behind(scene: &Scene, lock: Make) -> Result<Held> {
     let before = lock(&scene.other, scene)?.write().await?;
     let lock = lock(&scene.client, scene)?;
-    let guard: Guard = scene.behind(before, lock.read()).await?;
-    Ok(Held::one(Box::new(guard)))
+    let guard = scene.behind(before, lock.read()).await?;
+    Ok(Held::one(guard))
 }
 
 async fn write_behind(scene: &Scene, lock: Make) -> Result<RwLockWriteGuard> {
@@ -47,7 +47,7 @@ pub(super) async fn kazoo_write(scene: &Scene) -> Result<Held> {
 
 pub(super) async fn downgraded(scene: &Scene) -> Result<Held> {
     let guard = write_behind(scene, lock).await?.downgrade().await?;
-    Ok(Held::one(Box::new(guard)))
+    Ok(Held::one(guard))
 }
 
 pub(super) async fn upgradeable(scene: &Scene) -> Result<Held> {

@@ -1,15 +1,15 @@
 //! Permits, in each layout.
 
 use anyhow::Result;
-use lockkeeper::{Client, Semaphore, SemaphoreLayout};
+use lockkeeper::{Client, Semaphore, SemaphoreProfile};
 
 use crate::held::Held;
 use crate::scene::Scene;
 
 /// Waits for so many permits of `total`, while another one has all of them.
-async fn behind(scene: &Scene, layout: SemaphoreLayout, take: u32, total: u32) -> Result<Held> {
+async fn behind(scene: &Scene, layout: SemaphoreProfile, take: u32, total: u32) -> Result<Held> {
     let lock = |client: &Client| {
-        Semaphore::builder(client, &scene.path, total).layout(layout.clone()).build()
+        Semaphore::builder(client, &scene.path, total).profile(layout.clone()).build()
     };
     let before = lock(&scene.other)?.acquire_many(total).await?;
     let lock = lock(&scene.client)?;
@@ -17,25 +17,25 @@ async fn behind(scene: &Scene, layout: SemaphoreLayout, take: u32, total: u32) -
 }
 
 pub(super) async fn native(scene: &Scene) -> Result<Held> {
-    behind(scene, SemaphoreLayout::Native, 1, 2).await
+    behind(scene, SemaphoreProfile::Native, 1, 2).await
 }
 
 pub(super) async fn several(scene: &Scene) -> Result<Held> {
-    behind(scene, SemaphoreLayout::Native, 2, 3).await
+    behind(scene, SemaphoreProfile::Native, 2, 3).await
 }
 
 pub(super) async fn curator(scene: &Scene) -> Result<Held> {
-    behind(scene, SemaphoreLayout::Curator, 1, 2).await
+    behind(scene, SemaphoreProfile::Curator, 1, 2).await
 }
 
 pub(super) async fn curator_several(scene: &Scene) -> Result<Held> {
-    behind(scene, SemaphoreLayout::Curator, 2, 3).await
+    behind(scene, SemaphoreProfile::Curator, 2, 3).await
 }
 
 pub(super) async fn kazoo(scene: &Scene) -> Result<Held> {
-    behind(scene, SemaphoreLayout::Kazoo, 1, 2).await
+    behind(scene, SemaphoreProfile::Kazoo, 1, 2).await
 }
 
 pub(super) async fn kazoo_several(scene: &Scene) -> Result<Held> {
-    behind(scene, SemaphoreLayout::Kazoo, 2, 3).await
+    behind(scene, SemaphoreProfile::Kazoo, 2, 3).await
 }

@@ -11,7 +11,7 @@ use std::io::{IsTerminal, Write, stderr};
 use std::time::Duration;
 
 use clap::Args;
-use lockkeeper::{Client, Error, ErrorCode, LockPathError, ZnodePath};
+use lockkeeper::{BuildError, Client, Error, ErrorCode, ZnodePath};
 use rustix::process::getpid;
 use serde::Serialize;
 
@@ -84,7 +84,7 @@ struct Range<'a> {
 pub(crate) async fn bench(global: &Global, options: Options) -> Result<u8, Failure> {
     let connection = Connection::open(global).await?;
     let name = format!("lockkeeper-bench-{}", getpid().as_raw_nonzero());
-    let root = ZnodePath::root().child(&name).map_err(LockPathError::from)?;
+    let root = ZnodePath::root().child(&name).map_err(BuildError::from)?;
     let range = Range { global, connection: &connection, root, time: options.time };
     let rows = range.measure().await;
     let cleared = range.clear().await;
@@ -141,7 +141,7 @@ impl Range<'_> {
         Ok(connect::builder(self.global)?.connect(&self.connection.servers).await?)
     }
 
-    fn lock(&self, number: u32) -> Result<ZnodePath, LockPathError> {
+    fn lock(&self, number: u32) -> Result<ZnodePath, BuildError> {
         Ok(self.root.child(&number.to_string())?)
     }
 

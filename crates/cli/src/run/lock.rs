@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use lockkeeper::{
-    AcquireError, Client, Guard, Kind, LockPathError, Mutex, MutexGuard, Profile, ReleaseError,
-    RwLock, RwLockWriteGuard, Semaphore, SemaphoreGuard, SemaphoreLayout, ZnodePath,
+    AcquireError, BuildError, Client, Guard, Kind, Mutex, MutexGuard, Profile, ReleaseError,
+    RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore, SemaphoreGuard, ZnodePath,
 };
 
 use crate::exit::{Exit, Failure};
@@ -67,7 +67,7 @@ pub(super) enum Lock {
 #[derive(Debug)]
 pub(super) enum Held {
     Mutex(MutexGuard),
-    Read(Guard),
+    Read(RwLockReadGuard),
     Write(RwLockWriteGuard),
     Permits(SemaphoreGuard),
 }
@@ -79,19 +79,17 @@ impl Which {
         client: &Client,
         path: &ZnodePath,
         label: &str,
-    ) -> Result<Lock, LockPathError> {
+    ) -> Result<Lock, BuildError> {
         let profile = match self.profile {
             Some(Library::Kazoo) => Profile::Kazoo,
             Some(Library::Curator) | None => Profile::Curator,
         };
         let path = path.as_str();
         if let Some(of) = self.permits {
-            let layout = match self.profile {
-                None => SemaphoreLayout::Native,
-                Some(Library::Curator) => SemaphoreLayout::Curator,
-                Some(Library::Kazoo) => SemaphoreLayout::Kazoo,
-            };
-            let semaphore = Semaphore::builder(client, path, of).layout(layout).label(label);
+            let mut semaphore = Semaphore::builder(client, path, of).label(label);
+            if self.profile.is_some() {
+                semaphore = semaphore.profile(profile);
+            }
             return Ok(Lock::Permits { semaphore: semaphore.build()?, of, take: self.take });
         }
         if self.shared || self.write {

@@ -8,10 +8,10 @@ use lockkeeper_client::{Client, ErrorCode, Transaction, TransactionError, ZnodeP
 use crate::contender::node::{Contender, Front, Terms};
 use crate::contender::order::Line;
 use crate::contender::retry::retry_backoff;
-use crate::error::{AcquireError, LockPathError};
+use crate::error::AcquireError;
 use crate::guard::Guard;
 use crate::guard::state::State;
-use crate::profile::{Kind, Profile};
+use crate::profile::Kind;
 use crate::token::FencingToken;
 
 /// Where a queue is, and who enters it.
@@ -20,29 +20,6 @@ pub(crate) struct Entrance {
     pub(crate) client: Client,
     pub(crate) terms: Terms,
     pub(crate) data: Bytes,
-}
-
-/// The options that all these locks have.
-#[derive(Clone, Debug)]
-pub(crate) struct Setup {
-    pub(crate) client: Client,
-    pub(crate) path: String,
-    pub(crate) profile: Profile,
-    pub(crate) label: Option<String>,
-}
-
-impl Setup {
-    pub(crate) fn new(client: &Client, path: &str) -> Self {
-        let (client, path) = (client.clone(), path.to_owned());
-        Self { client, path, profile: Profile::default(), label: None }
-    }
-
-    pub(crate) fn entrance(self, kinds: &'static [Kind]) -> Result<Entrance, LockPathError> {
-        let path = LockPathError::check(&self.path)?;
-        let terms = Terms::new(path, self.profile, kinds);
-        let data = self.profile.data(self.label);
-        Ok(Entrance { client: self.client, terms, data })
-    }
 }
 
 /// Whether an attempt waits in line.

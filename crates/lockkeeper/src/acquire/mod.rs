@@ -3,6 +3,7 @@
 //! ```text
 //!   entrance     a program's way into a queue with contenders of several kinds
 //!   local        the queue within one process
+//!   setup        the options that all locks have
 //!   reentry      counted entries of one owner
 //!   lock_delay   a pause between a holder that vanished and the next one
 //! ```
@@ -11,3 +12,4 @@ pub(crate) mod entrance;
 pub(crate) mod local;
 pub(crate) mod lock_delay;
 pub(crate) mod reentry;
+pub(crate) mod setup;

@@ -50,7 +50,7 @@ use lockkeeper_client::{
 };
 
 use crate::blocking::runtime::Runtime;
-use crate::error::{AcquireError, LockPathError, LossReason, ReleaseError, VerifyError};
+use crate::error::{AcquireError, BuildError, LossReason, ReleaseError, VerifyError};
 use crate::guard;
 use crate::locks::{self, Owner};
 
@@ -156,7 +156,7 @@ macro_rules! made_by_path {
             ///
             /// # Errors
             /// If the path cannot be that of a lock.
-            pub fn new(client: &Client, path: &str) -> Result<Self, LockPathError> {
+            pub fn new(client: &Client, path: &str) -> Result<Self, BuildError> {
                 Ok(Self::of(client, locks::$lock::new(client, path)?))
             }
         }
@@ -173,7 +173,7 @@ impl MultiLock {
     pub fn new<'a>(
         client: &Client,
         paths: impl IntoIterator<Item = &'a str>,
-    ) -> Result<Self, LockPathError> {
+    ) -> Result<Self, BuildError> {
         Ok(Self::of(client, locks::MultiLock::new(client, paths)?))
     }
 }
@@ -183,7 +183,7 @@ impl Semaphore {
     ///
     /// # Errors
     /// As [`crate::Semaphore::new`].
-    pub fn new(client: &Client, path: &str, permits: u32) -> Result<Self, LockPathError> {
+    pub fn new(client: &Client, path: &str, permits: u32) -> Result<Self, BuildError> {
         Ok(Self::of(client, locks::Semaphore::new(client, path, permits)?))
     }
 }
@@ -234,11 +234,11 @@ held_by! {
     ReentrantMutex: acquire acquire_timeout try_acquire => locks::ReentrantGuard, owner: &Owner;
     ExclusiveNode: acquire acquire_timeout try_acquire => locks::ExclusiveGuard;
     MultiLock: acquire acquire_timeout try_acquire => locks::MultiGuard;
-    RwLock: read read_timeout try_read => guard::Guard;
+    RwLock: read read_timeout try_read => locks::RwLockReadGuard;
     RwLock: write write_timeout try_write => locks::RwLockWriteGuard;
     RwLock: upgradeable_read upgradeable_read_timeout try_upgradeable_read
         => locks::RwLockUpgradeableGuard;
-    Semaphore: acquire_many acquire_timeout try_acquire_many => locks::SemaphoreGuard, permits: u32;
+    Semaphore: acquire_many acquire_many_timeout try_acquire_many => locks::SemaphoreGuard, permits: u32;
 }
 
 impl Semaphore {
@@ -323,7 +323,7 @@ macro_rules! guards {
 }
 
 guards! {
-    guard::Guard, locks::MutexGuard, locks::ReentrantGuard, locks::ExclusiveGuard,
+    locks::RwLockReadGuard, locks::MutexGuard, locks::ReentrantGuard, locks::ExclusiveGuard,
     locks::MultiGuard, locks::RwLockWriteGuard, locks::RwLockUpgradeableGuard,
     locks::SemaphoreGuard
 }

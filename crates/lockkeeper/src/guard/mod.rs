@@ -10,6 +10,7 @@ pub(crate) mod owned_node;
 pub(crate) mod revocation;
 pub(crate) mod state;
 
+use std::fmt;
 use std::future::Future;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,12 +41,10 @@ const PROOFS: u32 = 3;
 /// its work in [`Guard::run`], or gives [`Guard::token`] to a resource that checks it, or makes
 /// its writes in [`Guard::transaction`].
 #[must_use = "the lock is released when the guard is dropped"]
-#[derive(Debug)]
 pub struct Guard(Box<Belief>);
 
 /// What a guard is. Behind a pointer, as a guard is passed on many times on its way to the holder
 /// and back.
-#[derive(Debug)]
 struct Belief {
     // Declared before the stake, whose deletion must not fire it: dropped in this order.
     own_watch: Mutex<Option<Watcher>>,
@@ -156,6 +155,11 @@ impl Guard {
     /// [`LeaseMode::Quorum`](crate::LeaseMode::Quorum)) or at once while [`Guard::lost`] or [`Guard::run`] is waiting.
     pub fn state(&self) -> State {
         State::of(self.lease())
+    }
+
+    /// Whether the lock is held, with or without a connection; see [`Guard::state`].
+    pub fn is_held(&self) -> bool {
+        self.lease().is_ok()
     }
 
     /// The deadline and the contact, or why the lock is lost. Lease and contact are from one look
@@ -354,6 +358,16 @@ impl Guard {
         &self.0.stake.client
     }
 
+    /// How it stands, for people; unlike [`Guard::state`], without making a loss final.
+    pub(crate) fn seen(&self) -> State {
+        State::of(self.0.lost.get().map_or_else(|| self.look(), |reason| Err(*reason)))
+    }
+
+    /// One line about a guard of this name.
+    pub(crate) fn describe(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{name}({}, token {}, {})", self.path(), self.token(), self.seen())
+    }
+
     /// The deadline and the contact as the session has them now, or what has been lost.
     fn look(&self) -> Result<(Instant, Contact), LossReason> {
         let seen = self.0.hold.state();
@@ -446,6 +460,35 @@ impl Guard {
         tokio::time::sleep(self.remaining().min(Duration::from_secs(1))).await;
     }
 }
+
+/// Its lock, its token and how it stands.
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.describe("Guard", f)
+    }
+}
+
+/// Has a guard of one lock offer all that [`Guard`] does, and print in the same way.
+macro_rules! offers_guard {
+    ($type:ident, $self:ident => $guard:expr) => {
+        impl std::ops::Deref for $type {
+            type Target = $crate::guard::Guard;
+
+            fn deref(&$self) -> &$crate::guard::Guard {
+                $guard
+            }
+        }
+
+        /// Its lock, its token and how it stands.
+        impl std::fmt::Debug for $type {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                self.describe(stringify!($type), f)
+            }
+        }
+    };
+}
+
+pub(crate) use offers_guard;
 
 /// Commits a check of a node: whoever led a quorum after it was sent has seen the node.
 async fn prove(client: &Client, node: &ZnodePath) -> Result<(), TransactionError> {

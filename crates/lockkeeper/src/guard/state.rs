@@ -1,5 +1,7 @@
 //! How a lock stands with its holder: a pure function of a look at the session.
 
+use std::fmt;
+
 use lockkeeper_client::{Contact, HoldState, Instant, SessionId};
 
 use crate::error::LossReason;
@@ -16,6 +18,16 @@ pub enum State {
     },
     /// Not held any more, and never again by this guard.
     Lost(LossReason),
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Held => f.write_str("held"),
+            Self::Suspect { until } => write!(f, "held without a connection until {until}"),
+            Self::Lost(reason) => write!(f, "lost: {reason}"),
+        }
+    }
 }
 
 impl State {

@@ -31,7 +31,6 @@
 //! # }
 //! ```
 
-use std::ops::Deref;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -41,12 +40,14 @@ use lockkeeper_client::{
 };
 use serde::Serialize;
 
+use crate::acquire::entrance::within;
 use crate::acquire::reentry::{Door, Entry};
+use crate::acquire::setup::{Setup, setup_options};
 use crate::contender::retry::{Attempt, retried, retry_backoff};
-use crate::error::{AcquireError, LockPathError, ReleaseError};
+use crate::error::{AcquireError, BuildError, ReleaseError};
 use crate::exposure::Warned;
-use crate::guard::Guard;
 use crate::guard::owned_node::Stake;
+use crate::guard::{Guard, offers_guard};
 use crate::locks::owner::Owner;
 use crate::owner_info::OwnerInfo;
 
@@ -59,6 +60,7 @@ pub struct ExclusiveNode {
     client: Client,
     path: ZnodePath,
     owner: Owner,
+    label: Option<String>,
     warned: Warned,
 }
 
@@ -72,23 +74,50 @@ struct Record<'a> {
     attempt: String,
 }
 
+/// The options of an [`ExclusiveNode`]. It has no `profile`: the node has no other name than the
+/// lock.
+#[derive(Clone, Debug)]
+#[must_use = "nothing is made before `build`"]
+pub struct ExclusiveNodeBuilder {
+    setup: Setup,
+    path: String,
+    owner: Option<Owner>,
+}
+
+setup_options!(ExclusiveNodeBuilder: acl, label);
+
+impl ExclusiveNodeBuilder {
+    /// Who enters by this handle, and may have other ways in. Default: a new owner. Without a
+    /// label, the holder is called by the owner's name.
+    pub fn owner(mut self, owner: &Owner) -> Self {
+        self.owner = Some(owner.clone());
+        self
+    }
+
+    /// Makes the lock. No I/O.
+    ///
+    /// # Errors
+    /// If the path cannot be that of a lock.
+    pub fn build(self) -> Result<ExclusiveNode, BuildError> {
+        let path = BuildError::check(&self.path)?;
+        let Setup { client, label, .. } = self.setup;
+        let owner = self.owner.unwrap_or_default();
+        Ok(ExclusiveNode { client, path, owner, label, warned: Warned::default() })
+    }
+}
+
 impl ExclusiveNode {
     /// The lock at a path such as `/locks/orders`, with an owner of its own. No I/O.
     ///
     /// # Errors
     /// If the path cannot be that of a lock.
-    pub fn new(client: &Client, path: &str) -> Result<Self, LockPathError> {
-        Self::owned(client, path, &Owner::default())
+    pub fn new(client: &Client, path: &str) -> Result<Self, BuildError> {
+        Self::builder(client, path).build()
     }
 
-    /// The same for an owner who may have more than one way in. No I/O.
-    ///
-    /// # Errors
-    /// If the path cannot be that of a lock.
-    pub fn owned(client: &Client, path: &str, owner: &Owner) -> Result<Self, LockPathError> {
-        let path = LockPathError::check(path)?;
-        let (client, owner) = (client.clone(), owner.clone());
-        Ok(Self { client, path, owner, warned: Warned::default() })
+    /// The options of a lock.
+    pub fn builder(client: &Client, path: &str) -> ExclusiveNodeBuilder {
+        ExclusiveNodeBuilder { setup: Setup::new(client), path: path.to_owned(), owner: None }
     }
 
     /// The lock's path, which is also that of its node.
@@ -128,9 +157,7 @@ impl ExclusiveNode {
     /// # Cancel safety
     /// As [`ExclusiveNode::acquire`].
     pub async fn acquire_timeout(&self, timeout: Duration) -> Result<ExclusiveGuard, AcquireError> {
-        let path = self.path.clone();
-        let result = tokio::time::timeout(timeout, self.acquire()).await;
-        result.unwrap_or(Err(AcquireError::Timeout { path, waited: timeout }))
+        within(&self.path, timeout, self.acquire()).await
     }
 
     /// Takes the lock only if it is free, or its owner enters again; `None` if somebody else has
@@ -237,8 +264,9 @@ impl ExclusiveNode {
     }
 
     fn record(&self) -> Bytes {
+        let label = self.label.clone().unwrap_or_else(|| self.owner.to_string());
         let record = Record {
-            info: OwnerInfo::current(Some(self.owner.to_string())),
+            info: OwnerInfo::current(Some(label)),
             owner: self.owner.name(),
             attempt: self.client.unique_id().to_string(),
         };
@@ -296,7 +324,6 @@ impl Drop for Trace<'_> {
 /// One entry into an [`ExclusiveNode`]. What a holder may believe and do is described at
 /// [`Guard`]; it is the same for all entries of one owner.
 #[must_use = "the entry ends when the guard is dropped"]
-#[derive(Debug)]
 pub struct ExclusiveGuard(Entry<Guard>);
 
 impl ExclusiveGuard {
@@ -315,10 +342,4 @@ impl ExclusiveGuard {
     }
 }
 
-impl Deref for ExclusiveGuard {
-    type Target = Guard;
-
-    fn deref(&self) -> &Guard {
-        self.0.guard()
-    }
-}
+offers_guard!(ExclusiveGuard, self => self.0.guard());

@@ -20,11 +20,13 @@ mod registry;
 mod rw_lock;
 mod semaphore;
 
-pub use exclusive_node::{ExclusiveGuard, ExclusiveNode};
-pub use multi_lock::{MultiGuard, MultiLock};
+pub use exclusive_node::{ExclusiveGuard, ExclusiveNode, ExclusiveNodeBuilder};
+pub use multi_lock::{MultiGuard, MultiLock, MultiLockBuilder};
 pub use mutex::{Mutex, MutexBuilder, MutexGuard};
 pub use owner::Owner;
-pub use reentrant_mutex::{ReentrantGuard, ReentrantMutex};
+pub use reentrant_mutex::{ReentrantGuard, ReentrantMutex, ReentrantMutexBuilder};
 pub use registry::Locks;
-pub use rw_lock::{RwLock, RwLockBuilder, RwLockUpgradeableGuard, RwLockWriteGuard};
-pub use semaphore::{Semaphore, SemaphoreBuilder, SemaphoreGuard, SemaphoreLayout};
+pub use rw_lock::{
+    RwLock, RwLockBuilder, RwLockReadGuard, RwLockUpgradeableGuard, RwLockWriteGuard,
+};
+pub use semaphore::{Semaphore, SemaphoreBuilder, SemaphoreGuard, SemaphoreProfile};

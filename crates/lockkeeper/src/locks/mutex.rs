@@ -31,20 +31,21 @@
 //! # }
 //! ```
 
-use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use lockkeeper_client::{Client, DefaultAcl, ZnodePath};
+use lockkeeper_client::{Client, ZnodePath};
 
+use crate::acquire::entrance::{Entrance, within};
 use crate::acquire::local::{LocalLine, Occupied, Sharing};
 use crate::acquire::lock_delay::{LockDelay, Sightings};
+use crate::acquire::setup::{Setup, setup_options};
 use crate::contender::node::{Contender, LastTurn, Terms};
 use crate::contender::order::Line;
-use crate::error::{AcquireError, LockPathError, ReleaseError};
-use crate::guard::Guard;
-use crate::profile::{Kind, Profile};
+use crate::error::{AcquireError, BuildError, ReleaseError};
+use crate::guard::{Guard, offers_guard};
+use crate::profile::Kind;
 
 /// A fair lock for one holder at a time, among all programs that use the same path.
 ///
@@ -67,34 +68,15 @@ pub struct Mutex {
 #[derive(Clone, Debug)]
 #[must_use = "nothing is made before `build`"]
 pub struct MutexBuilder {
-    client: Client,
+    setup: Setup,
     path: String,
-    profile: Profile,
-    label: Option<String>,
     sharing: Sharing,
     delay: Option<LockDelay>,
 }
 
+setup_options!(MutexBuilder: profile, acl, label);
+
 impl MutexBuilder {
-    /// How contenders are named. Default: [`Profile::Curator`].
-    pub fn profile(mut self, profile: Profile) -> Self {
-        self.profile = profile;
-        self
-    }
-
-    /// Who may do what with the znodes of the lock, and those that are missing above it. Default:
-    /// as the client says; see [`DefaultAcl`].
-    pub fn acl(mut self, acl: &DefaultAcl) -> Self {
-        self.client = self.client.with_default_acl(acl);
-        self
-    }
-
-    /// What the holder is called where the queue is shown to people.
-    pub fn label(mut self, label: impl Into<String>) -> Self {
-        self.label = Some(label.into());
-        self
-    }
-
     /// Keeps the node of a released lock for as long as nobody uses it for `period` and nobody
     /// else comes into the line: acquiring it again then costs no round trip. Anyone else gets the
     /// lock as soon as the news of their coming has arrived, in addition to the usual round trip.
@@ -125,13 +107,12 @@ impl MutexBuilder {
     ///
     /// # Errors
     /// If the path cannot be that of a lock.
-    pub fn build(self) -> Result<Mutex, LockPathError> {
-        let path = LockPathError::check(&self.path)?;
-        let terms = Terms::new(path, self.profile, &[Kind::Exclusive]);
-        let data = self.profile.data(self.label);
+    pub fn build(self) -> Result<Mutex, BuildError> {
+        let Entrance { client, terms, data } =
+            self.setup.entrance(&self.path, &[Kind::Exclusive])?;
         let line = LocalLine::new(self.sharing);
         let sightings = Sightings::default();
-        Ok(Mutex { client: self.client, terms, data, line, delay: self.delay, sightings })
+        Ok(Mutex { client, terms, data, line, delay: self.delay, sightings })
     }
 }
 
@@ -140,15 +121,14 @@ impl Mutex {
     ///
     /// # Errors
     /// If the path cannot be that of a lock.
-    pub fn new(client: &Client, path: &str) -> Result<Self, LockPathError> {
+    pub fn new(client: &Client, path: &str) -> Result<Self, BuildError> {
         Self::builder(client, path).build()
     }
 
     /// The options of a lock.
     pub fn builder(client: &Client, path: &str) -> MutexBuilder {
-        let (client, path) = (client.clone(), path.to_owned());
-        let (profile, sharing) = (Profile::default(), Sharing::default());
-        MutexBuilder { client, path, profile, label: None, sharing, delay: None }
+        let (setup, path) = (Setup::new(client), path.to_owned());
+        MutexBuilder { setup, path, sharing: Sharing::default(), delay: None }
     }
 
     /// The lock's path.
@@ -199,9 +179,7 @@ impl Mutex {
     /// # Cancel safety
     /// As [`Mutex::acquire`].
     pub async fn acquire_timeout(&self, timeout: Duration) -> Result<MutexGuard, AcquireError> {
-        let path = self.path().clone();
-        let result = tokio::time::timeout(timeout, self.acquire()).await;
-        result.unwrap_or(Err(AcquireError::Timeout { path, waited: timeout }))
+        within(self.path(), timeout, self.acquire()).await
     }
 
     /// Takes the lock only if nobody has it or is in line for it; `None` if somebody is, or a
@@ -237,7 +215,6 @@ impl Mutex {
 
 /// A held [`Mutex`]. What a holder may believe and do is described at [`Guard`].
 #[must_use = "the lock is released when the guard is dropped"]
-#[derive(Debug)]
 pub struct MutexGuard(Occupied);
 
 impl MutexGuard {
@@ -257,10 +234,4 @@ impl MutexGuard {
     }
 }
 
-impl Deref for MutexGuard {
-    type Target = Guard;
-
-    fn deref(&self) -> &Guard {
-        self.0.guard()
-    }
-}
+offers_guard!(MutexGuard, self => self.0.guard());

@@ -29,17 +29,18 @@
 //! # }
 //! ```
 
-use std::ops::Deref;
 use std::time::Duration;
 
-use lockkeeper_client::{Client, ZnodePath};
+use lockkeeper_client::{Client, DefaultAcl, ZnodePath};
 
+use crate::acquire::entrance::within;
 use crate::acquire::reentry::{Entry, Held};
 use crate::admin::inspect::Queue;
-use crate::error::{AcquireError, LockPathError, ReleaseError};
-use crate::guard::Guard;
-use crate::locks::mutex::{Mutex, MutexGuard};
+use crate::error::{AcquireError, BuildError, ReleaseError};
+use crate::guard::{Guard, offers_guard};
+use crate::locks::mutex::{Mutex, MutexBuilder, MutexGuard};
 use crate::locks::owner::Owner;
+use crate::profile::Profile;
 
 /// A fair lock that its owner can enter again.
 ///
@@ -51,10 +52,50 @@ pub struct ReentrantMutex {
     mutex: Mutex,
 }
 
-/// Makes a mutex with options of its own one that can be entered again.
-impl From<Mutex> for ReentrantMutex {
-    fn from(mutex: Mutex) -> Self {
-        Self { mutex }
+/// The options of a [`ReentrantMutex`].
+#[derive(Clone, Debug)]
+#[must_use = "nothing is made before `build`"]
+pub struct ReentrantMutexBuilder {
+    mutex: MutexBuilder,
+}
+
+impl ReentrantMutexBuilder {
+    /// As [`MutexBuilder::profile`].
+    pub fn profile(self, profile: Profile) -> Self {
+        Self { mutex: self.mutex.profile(profile) }
+    }
+
+    /// As [`MutexBuilder::acl`].
+    pub fn acl(self, acl: &DefaultAcl) -> Self {
+        Self { mutex: self.mutex.acl(acl) }
+    }
+
+    /// As [`MutexBuilder::label`].
+    pub fn label(self, label: impl Into<String>) -> Self {
+        Self { mutex: self.mutex.label(label) }
+    }
+
+    /// As [`MutexBuilder::linger`], after the last of an owner's entries.
+    pub fn linger(self, period: Duration) -> Self {
+        Self { mutex: self.mutex.linger(period) }
+    }
+
+    /// As [`MutexBuilder::cohort`], where an owner with all its entries is one holder.
+    pub fn cohort(self, holders: u32, time: Duration) -> Self {
+        Self { mutex: self.mutex.cohort(holders, time) }
+    }
+
+    /// As [`MutexBuilder::lock_delay`].
+    pub fn lock_delay(self, delay: Duration) -> Self {
+        Self { mutex: self.mutex.lock_delay(delay) }
+    }
+
+    /// Makes the lock. No I/O.
+    ///
+    /// # Errors
+    /// If the path cannot be that of a lock.
+    pub fn build(self) -> Result<ReentrantMutex, BuildError> {
+        Ok(ReentrantMutex { mutex: self.mutex.build()? })
     }
 }
 
@@ -63,8 +104,13 @@ impl ReentrantMutex {
     ///
     /// # Errors
     /// If the path cannot be that of a lock.
-    pub fn new(client: &Client, path: &str) -> Result<Self, LockPathError> {
-        Mutex::new(client, path).map(Self::from)
+    pub fn new(client: &Client, path: &str) -> Result<Self, BuildError> {
+        Self::builder(client, path).build()
+    }
+
+    /// The options of a lock.
+    pub fn builder(client: &Client, path: &str) -> ReentrantMutexBuilder {
+        ReentrantMutexBuilder { mutex: Mutex::builder(client, path) }
     }
 
     /// The lock's path.
@@ -105,9 +151,7 @@ impl ReentrantMutex {
         owner: &Owner,
         timeout: Duration,
     ) -> Result<ReentrantGuard, AcquireError> {
-        let path = self.path().clone();
-        let result = tokio::time::timeout(timeout, self.acquire(owner)).await;
-        result.unwrap_or(Err(AcquireError::Timeout { path, waited: timeout }))
+        within(self.path(), timeout, self.acquire(owner)).await
     }
 
     /// Enters the lock only if the owner holds it, or nobody has it or is in line for it; `None`
@@ -177,7 +221,6 @@ impl Held for MutexGuard {
 /// One entry into a [`ReentrantMutex`]. What a holder may believe and do is described at
 /// [`Guard`]; it is the same for all entries of one owner.
 #[must_use = "the entry ends when the guard is dropped"]
-#[derive(Debug)]
 pub struct ReentrantGuard {
     entry: Entry<MutexGuard>,
     owner: Owner,
@@ -210,10 +253,4 @@ impl ReentrantGuard {
     }
 }
 
-impl Deref for ReentrantGuard {
-    type Target = Guard;
-
-    fn deref(&self) -> &Guard {
-        self.entry.guard()
-    }
-}
+offers_guard!(ReentrantGuard, self => self.entry.guard());

@@ -34,7 +34,7 @@ use std::sync::{Arc, Mutex as StdMutex, PoisonError};
 
 use lockkeeper_client::{Client, Error, ErrorCode, ZnodePath};
 
-use crate::error::LockPathError;
+use crate::error::BuildError;
 use crate::locks::mutex::{Mutex, MutexBuilder};
 
 /// The longest name of a node, in bytes: with room for the rest of a request in what servers take.
@@ -74,7 +74,7 @@ impl Locks {
     ///
     /// # Errors
     /// If the path cannot have locks below it.
-    pub fn new(client: &Client, prefix: &str) -> Result<Self, LockPathError> {
+    pub fn new(client: &Client, prefix: &str) -> Result<Self, BuildError> {
         Self::with(client, prefix, |lock| lock)
     }
 
@@ -86,8 +86,8 @@ impl Locks {
         client: &Client,
         prefix: &str,
         configure: impl Fn(MutexBuilder) -> MutexBuilder + Send + Sync + 'static,
-    ) -> Result<Self, LockPathError> {
-        let prefix = LockPathError::check(prefix)?;
+    ) -> Result<Self, BuildError> {
+        let prefix = BuildError::check(prefix)?;
         let handles = Handles { by_key: HashMap::new(), asked: 0, idle: IDLE };
         let (client, configure) = (client.clone(), Arc::new(configure));
         Ok(Self { client, prefix, configure, handles: Arc::new(StdMutex::new(handles)) })
@@ -105,7 +105,7 @@ impl Locks {
     ///
     /// # Errors
     /// If the key is so long that no server would take it.
-    pub fn get(&self, key: &str) -> Result<Mutex, LockPathError> {
+    pub fn get(&self, key: &str) -> Result<Mutex, BuildError> {
         let mut handles = self.handles.lock().unwrap_or_else(PoisonError::into_inner);
         handles.asked += 1;
         let last_asked = handles.asked;
@@ -143,10 +143,10 @@ impl Locks {
     ///
     /// # Errors
     /// If the key is so long that no server would take it.
-    pub fn path(&self, key: &str) -> Result<ZnodePath, LockPathError> {
+    pub fn path(&self, key: &str) -> Result<ZnodePath, BuildError> {
         let name = name_of(key);
         if name.len() > LONGEST {
-            return Err(LockPathError::KeyTooLong { bytes: name.len(), most: LONGEST });
+            return Err(BuildError::KeyTooLong { bytes: name.len(), most: LONGEST });
         }
         Ok(self.prefix.child(&name)?)
     }

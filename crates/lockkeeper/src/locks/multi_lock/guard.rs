@@ -1,11 +1,11 @@
 //! Several locks, held together.
 
+use std::fmt;
 use std::future::poll_fn;
-use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use lockkeeper_client::{ErrorCode, Instant, Transaction, TransactionError, ZnodePath};
+use lockkeeper_client::{ErrorCode, Instant, SessionId, Transaction, TransactionError, ZnodePath};
 
 use crate::contender::node::{Contender, Front};
 use crate::error::{AcquireError, EnsureError, LossReason, ReleaseError, VerifyError};
@@ -19,7 +19,6 @@ pub(crate) type Won = Vec<(Contender, Front)>;
 
 /// All locks of a [`MultiLock`](crate::MultiLock), held. What is lost, is lost together.
 #[must_use = "the locks are released when the guard is dropped"]
-#[derive(Debug)]
 pub struct MultiGuard {
     /// At least one.
     guards: Vec<Guard>,
@@ -39,6 +38,11 @@ impl MultiGuard {
         &self.guards
     }
 
+    /// The session that holds them all.
+    pub fn session(&self) -> SessionId {
+        self.guards[0].session()
+    }
+
     /// Each lock's fencing token.
     pub fn tokens(&self) -> impl Iterator<Item = (&ZnodePath, FencingToken)> {
         self.guards.iter().map(|guard| (guard.path(), guard.token()))
@@ -46,19 +50,23 @@ impl MultiGuard {
 
     /// How the worst of the locks stands; see [`Guard::state`].
     pub fn state(&self) -> State {
-        let states = self.guards.iter().map(Guard::state);
-        let badness = |state: &State| match state {
-            State::Held => 0,
-            State::Suspect { .. } => 1,
-            State::Lost(_) => 2,
-        };
-        states.max_by_key(badness).unwrap_or(State::Held)
+        worst(self.guards.iter().map(Guard::state))
+    }
+
+    /// Whether all locks are held; see [`Guard::is_held`].
+    pub fn is_held(&self) -> bool {
+        self.guards.iter().all(Guard::is_held)
     }
 
     /// The earliest of the deadlines; see [`Guard::deadline`]. `None` if one is lost.
     pub fn deadline(&self) -> Option<Instant> {
         let deadlines: Option<Vec<_>> = self.guards.iter().map(Guard::deadline).collect();
         deadlines?.into_iter().min()
+    }
+
+    /// What is left until the earliest of the deadlines; zero if a lock is lost.
+    pub fn remaining(&self) -> Duration {
+        self.guards.iter().map(Guard::remaining).min().unwrap_or_default()
     }
 
     /// Makes sure that all are held for some time to come. Asks no server.
@@ -99,12 +107,37 @@ impl MultiGuard {
     /// # Cancel safety
     /// Safe: call it again.
     pub async fn lost(&self) -> (&ZnodePath, LossReason) {
-        let waits = self.guards.iter().map(|guard| (guard.path(), Box::pin(guard.lost())));
+        self.first(Guard::lost).await
+    }
+
+    /// Waits until somebody asks for one of the locks, and tells which; see
+    /// [`Guard::revoke_requested`]. They can only be given back together. Costs what it costs for
+    /// one lock, for each of them.
+    ///
+    /// # Errors
+    /// Why a lock was lost before anybody asked.
+    ///
+    /// # Session loss
+    /// Ends the wait, as in [`Guard::lost`].
+    ///
+    /// # Cancel safety
+    /// Safe: call it again.
+    pub async fn revoke_requested(&self) -> Result<&ZnodePath, LossReason> {
+        let (path, asked) = self.first(Guard::revoke_requested).await;
+        asked.map(|()| path)
+    }
+
+    /// The first of what these waits come to, and the lock that it is about.
+    async fn first<'a, F: Future>(
+        &'a self,
+        wait: impl Fn(&'a Guard) -> F,
+    ) -> (&'a ZnodePath, F::Output) {
+        let waits = self.guards.iter().map(|guard| (guard.path(), Box::pin(wait(guard))));
         let mut waits: Vec<_> = waits.collect();
         poll_fn(|context| {
             for (path, wait) in &mut waits {
-                if let Poll::Ready(reason) = Pin::new(wait).poll(context) {
-                    return Poll::Ready((*path, reason));
+                if let Poll::Ready(output) = wait.as_mut().poll(context) {
+                    return Poll::Ready((*path, output));
                 }
             }
             Poll::Pending
@@ -168,6 +201,27 @@ impl MultiGuard {
             Err(error) => release_each(stakes, error).await,
         }
     }
+}
+
+/// The locks with their tokens, and how the worst of them stands.
+impl fmt::Debug for MultiGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("MultiGuard(")?;
+        for (path, token) in self.tokens() {
+            write!(f, "{path}, token {token}; ")?;
+        }
+        write!(f, "{})", worst(self.guards.iter().map(Guard::seen)))
+    }
+}
+
+/// The worst of the states of several locks.
+fn worst(states: impl Iterator<Item = State>) -> State {
+    let badness = |state: &State| match state {
+        State::Held => 0,
+        State::Suspect { .. } => 1,
+        State::Lost(_) => 2,
+    };
+    states.max_by_key(badness).unwrap_or(State::Held)
 }
 
 async fn release_each(mut stakes: Vec<Stake>, error: TransactionError) -> Result<(), ReleaseError> {

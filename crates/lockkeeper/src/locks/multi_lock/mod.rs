@@ -44,13 +44,13 @@ use lockkeeper_client::{
     TransactionError, ZnodePath, Zxid,
 };
 
+use crate::acquire::setup::{Setup, setup_options};
 use crate::contender::node::{Contender, Terms};
 use crate::contender::order::Line;
 use crate::contender::retry::{Attempt, retried};
-use crate::error::{AcquireError, LockPathError};
+use crate::error::{AcquireError, BuildError};
 use crate::locks::multi_lock::guard::Won;
-use crate::owner_info::OwnerInfo;
-use crate::profile::{Kind, Profile};
+use crate::profile::Kind;
 
 pub use crate::locks::multi_lock::guard::MultiGuard;
 
@@ -66,6 +66,40 @@ pub struct MultiLock {
     data: Bytes,
 }
 
+/// The options of a [`MultiLock`], which count for each of its locks.
+#[derive(Clone, Debug)]
+#[must_use = "nothing is made before `build`"]
+pub struct MultiLockBuilder {
+    setup: Setup,
+    paths: Vec<String>,
+}
+
+setup_options!(MultiLockBuilder: profile, acl, label);
+
+impl MultiLockBuilder {
+    /// Makes the lock. No I/O.
+    ///
+    /// # Errors
+    /// If there is no path, one is there twice, or one cannot be that of a lock.
+    pub fn build(self) -> Result<MultiLock, BuildError> {
+        let Setup { client, profile, label } = self.setup;
+        let mut locks = Vec::new();
+        for path in &self.paths {
+            let path = BuildError::check(path)?;
+            locks.push(Terms::new(path, profile, &[Kind::Exclusive]));
+        }
+        locks.sort_by(|a, b| a.path.cmp(&b.path));
+
+        if let Some(twice) = locks.windows(2).find(|pair| pair[0].path == pair[1].path) {
+            return Err(BuildError::Repeated(twice[0].path.clone()));
+        }
+        if locks.is_empty() {
+            return Err(BuildError::None);
+        }
+        Ok(MultiLock { client, locks, data: profile.data(label) })
+    }
+}
+
 impl MultiLock {
     /// The locks at these paths, each named as [`Mutex::new`](crate::Mutex::new) names one. No I/O.
     ///
@@ -74,32 +108,17 @@ impl MultiLock {
     pub fn new<'a>(
         client: &Client,
         paths: impl IntoIterator<Item = &'a str>,
-    ) -> Result<Self, LockPathError> {
-        Self::with_profile(client, paths, Profile::default())
+    ) -> Result<Self, BuildError> {
+        Self::builder(client, paths).build()
     }
 
-    /// The same with contenders that are named in another way. No I/O.
-    ///
-    /// # Errors
-    /// As [`MultiLock::new`].
-    pub fn with_profile<'a>(
+    /// The options of a lock.
+    pub fn builder<'a>(
         client: &Client,
         paths: impl IntoIterator<Item = &'a str>,
-        profile: Profile,
-    ) -> Result<Self, LockPathError> {
-        let mut locks = Vec::new();
-        for path in paths {
-            let path = LockPathError::check(path)?;
-            locks.push(Terms::new(path, profile, &[Kind::Exclusive]));
-        }
-        locks.sort_by(|a, b| a.path.cmp(&b.path));
-        if let Some(twice) = locks.windows(2).find(|pair| pair[0].path == pair[1].path) {
-            return Err(LockPathError::Repeated(twice[0].path.clone()));
-        }
-        if locks.is_empty() {
-            return Err(LockPathError::None);
-        }
-        Ok(Self { client: client.clone(), locks, data: OwnerInfo::current(None).to_data() })
+    ) -> MultiLockBuilder {
+        let paths = paths.into_iter().map(str::to_owned).collect();
+        MultiLockBuilder { setup: Setup::new(client), paths }
     }
 
     /// The paths, in the order in which they are waited for.

@@ -34,18 +34,21 @@
 //! # }
 //! ```
 
+mod read_guard;
 mod upgrade;
 mod write_guard;
 
 use std::time::Duration;
 
-use lockkeeper_client::{Client, DefaultAcl, ZnodePath};
+use lockkeeper_client::{Client, ZnodePath};
 
-use crate::acquire::entrance::{Entrance, Setup, within};
-use crate::error::{AcquireError, LockPathError};
+use crate::acquire::entrance::{Entrance, within};
+use crate::acquire::setup::{Setup, setup_options};
+use crate::error::{AcquireError, BuildError};
 use crate::guard::Guard;
-use crate::profile::{Kind, Profile};
+use crate::profile::Kind;
 
+pub use crate::locks::rw_lock::read_guard::RwLockReadGuard;
 pub use crate::locks::rw_lock::upgrade::RwLockUpgradeableGuard;
 pub use crate::locks::rw_lock::write_guard::RwLockWriteGuard;
 
@@ -65,34 +68,18 @@ pub struct RwLock {
 #[must_use = "nothing is made before `build`"]
 pub struct RwLockBuilder {
     setup: Setup,
+    path: String,
 }
 
+setup_options!(RwLockBuilder: profile, acl, label);
+
 impl RwLockBuilder {
-    /// How contenders are named. Default: [`Profile::Curator`].
-    pub fn profile(mut self, profile: Profile) -> Self {
-        self.setup.profile = profile;
-        self
-    }
-
-    /// Who may do what with the znodes of the lock, and those that are missing above it. Default:
-    /// as the client says; see [`DefaultAcl`].
-    pub fn acl(mut self, acl: &DefaultAcl) -> Self {
-        self.setup.client = self.setup.client.with_default_acl(acl);
-        self
-    }
-
-    /// What the holder is called where the queue is shown to people.
-    pub fn label(mut self, label: impl Into<String>) -> Self {
-        self.setup.label = Some(label.into());
-        self
-    }
-
     /// Makes the lock. No I/O.
     ///
     /// # Errors
     /// If the path cannot be that of a lock.
-    pub fn build(self) -> Result<RwLock, LockPathError> {
-        Ok(RwLock { entrance: self.setup.entrance(KINDS)? })
+    pub fn build(self) -> Result<RwLock, BuildError> {
+        Ok(RwLock { entrance: self.setup.entrance(&self.path, KINDS)? })
     }
 }
 
@@ -101,13 +88,13 @@ impl RwLock {
     ///
     /// # Errors
     /// If the path cannot be that of a lock.
-    pub fn new(client: &Client, path: &str) -> Result<Self, LockPathError> {
+    pub fn new(client: &Client, path: &str) -> Result<Self, BuildError> {
         Self::builder(client, path).build()
     }
 
     /// The options of a lock.
     pub fn builder(client: &Client, path: &str) -> RwLockBuilder {
-        RwLockBuilder { setup: Setup::new(client, path) }
+        RwLockBuilder { setup: Setup::new(client), path: path.to_owned() }
     }
 
     /// The lock's path.
@@ -128,8 +115,8 @@ impl RwLock {
     ///
     /// # Cancel safety
     /// Dropping the future gives up the place in line; the node is deleted in the background.
-    pub async fn read(&self) -> Result<Guard, AcquireError> {
-        self.entrance.acquire(Kind::Read).await
+    pub async fn read(&self) -> Result<RwLockReadGuard, AcquireError> {
+        self.entrance.acquire(Kind::Read).await.map(RwLockReadGuard::new)
     }
 
     /// Waits in line to write: until nobody is ahead. Costs one round trip; behind others one or
@@ -172,7 +159,7 @@ impl RwLock {
     ///
     /// # Cancel safety
     /// As [`RwLock::read`].
-    pub async fn read_timeout(&self, timeout: Duration) -> Result<Guard, AcquireError> {
+    pub async fn read_timeout(&self, timeout: Duration) -> Result<RwLockReadGuard, AcquireError> {
         within(self.path(), timeout, self.read()).await
     }
 
@@ -218,8 +205,9 @@ impl RwLock {
     ///
     /// # Cancel safety
     /// As [`RwLock::read`].
-    pub async fn try_read(&self) -> Result<Option<Guard>, AcquireError> {
-        self.entrance.try_acquire(Kind::Read).await
+    pub async fn try_read(&self) -> Result<Option<RwLockReadGuard>, AcquireError> {
+        let guard = self.entrance.try_acquire(Kind::Read).await?;
+        Ok(guard.map(RwLockReadGuard::new))
     }
 
     /// Writes only if nobody has the lock or is in line for it; `None` if somebody is. Costs one

@@ -3,7 +3,6 @@
 //! At most one reader at a time has this right, so that no two can wait for each other. Why the
 //! steps are what they are: `docs/decisions/0003-upgrades.md`.
 
-use std::ops::Deref;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,15 +14,14 @@ use crate::contender::order::Upgrade;
 use crate::contender::retry::is_passing;
 use crate::contender::waiting::{OwnWatch, Watches};
 use crate::error::{AcquireError, ReleaseError};
-use crate::guard::Guard;
 use crate::guard::state::State;
+use crate::guard::{Guard, offers_guard};
 use crate::locks::rw_lock::write_guard::RwLockWriteGuard;
 use crate::profile::Kind;
 
 /// An [`RwLock`](crate::RwLock) that is held for reading, with the right to write later. What a
 /// holder may believe and do is described at [`Guard`].
 #[must_use = "the lock is released when the guard is dropped"]
-#[derive(Debug)]
 pub struct RwLockUpgradeableGuard {
     guard: Guard,
     entrance: Entrance,
@@ -88,13 +86,7 @@ impl RwLockUpgradeableGuard {
     }
 }
 
-impl Deref for RwLockUpgradeableGuard {
-    type Target = Guard;
-
-    fn deref(&self) -> &Guard {
-        &self.guard
-    }
-}
+offers_guard!(RwLockUpgradeableGuard, self => &self.guard);
 
 /// Puts a writer in the place of the reader as soon as it is the only holder.
 async fn clear_the_way(entrance: &Entrance, reader: &Guard) -> Result<Contender, AcquireError> {

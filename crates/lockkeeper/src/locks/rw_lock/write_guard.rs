@@ -1,18 +1,16 @@
 //! A writer, which may become a reader with nobody in between.
 
-use std::ops::Deref;
-
 use crate::acquire::entrance::Entrance;
 use crate::contender::node::Front;
 use crate::error::{AcquireError, ReleaseError};
-use crate::guard::Guard;
 use crate::guard::state::State;
+use crate::guard::{Guard, offers_guard};
+use crate::locks::rw_lock::read_guard::RwLockReadGuard;
 use crate::profile::Kind;
 
 /// An [`RwLock`](crate::RwLock) that is held for writing. What a holder may believe and do is described at
 /// [`Guard`].
 #[must_use = "the lock is released when the guard is dropped"]
-#[derive(Debug)]
 pub struct RwLockWriteGuard {
     guard: Guard,
     entrance: Entrance,
@@ -35,7 +33,7 @@ impl RwLockWriteGuard {
     ///
     /// # Cancel safety
     /// Dropping the future gives up the lock.
-    pub async fn downgrade(self) -> Result<Guard, AcquireError> {
+    pub async fn downgrade(self) -> Result<RwLockReadGuard, AcquireError> {
         let Self { guard, entrance } = self;
         let reader = match guard.state() {
             State::Lost(reason) => {
@@ -46,7 +44,8 @@ impl RwLockWriteGuard {
         let reader = reader.map_err(|error| entrance.not_replaced(&guard, error))?;
         let token = guard.token();
         guard.dissolve();
-        Ok(Guard::grant(reader, Front { own: None }).await?.with_token(token))
+        let guard = Guard::grant(reader, Front { own: None }).await?.with_token(token);
+        Ok(RwLockReadGuard::new(guard))
     }
 
     /// Gives the lock back; see [`Guard::release`]. Costs one round trip.
@@ -64,10 +63,4 @@ impl RwLockWriteGuard {
     }
 }
 
-impl Deref for RwLockWriteGuard {
-    type Target = Guard;
-
-    fn deref(&self) -> &Guard {
-        &self.guard
-    }
-}
+offers_guard!(RwLockWriteGuard, self => &self.guard);

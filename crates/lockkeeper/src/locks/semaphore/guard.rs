@@ -1,14 +1,11 @@
 //! Permits that are held.
 
-use std::ops::Deref;
-
 use crate::error::ReleaseError;
-use crate::guard::Guard;
+use crate::guard::{Guard, offers_guard};
 
 /// One or more permits of a [`Semaphore`](crate::Semaphore). What a holder may believe and do is described at
 /// [`Guard`].
 #[must_use = "the permits are released when the guard is dropped"]
-#[derive(Debug)]
 pub struct SemaphoreGuard {
     guard: Guard,
     permits: u32,
@@ -39,10 +36,4 @@ impl SemaphoreGuard {
     }
 }
 
-impl Deref for SemaphoreGuard {
-    type Target = Guard;
-
-    fn deref(&self) -> &Guard {
-        &self.guard
-    }
-}
+offers_guard!(SemaphoreGuard, self => &self.guard);

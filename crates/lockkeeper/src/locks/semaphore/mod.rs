@@ -3,12 +3,12 @@
 //! Guarantees  strict order of arrival, also for those that want several permits at once; permits
 //!             come back when their holder dies; a change of the number reaches those who wait;
 //!             nothing left behind.
-//! Not         a number that is kept for good, in the default layout: where nobody has used the
+//! Not         a number that is kept for good, with the default profile: where nobody has used the
 //!             semaphore for a while, the next program's number counts; one wake-up per release:
 //!             with n permits there are up to n, one where the holders leave in order of arrival.
 //! Znodes      `<path>/_c_<uuid>-<k>-permits-N`, ephemeral and sequential, for one that wants `k`
 //!             permits; the data of `<path>` is the number of permits, as text. For semaphores
-//!             that Curator's or kazoo's programs use, see [`SemaphoreLayout`].
+//!             that Curator's or kazoo's programs use, see [`SemaphoreProfile`].
 //! Cost        acquire: 1 round trip; behind others: 1 more and 1 event, and up to n watches.
 //!             Release: 1 round trip, or none that anyone waits for.
 //!
@@ -34,30 +34,33 @@
 //! ```
 
 mod guard;
-mod layout;
 mod permits;
+mod profile;
 
 use std::time::Duration;
 
-use lockkeeper_client::{Client, DefaultAcl, ZnodePath};
+use lockkeeper_client::{Client, ZnodePath};
 
-use crate::acquire::entrance::{Patience, Setup, within};
-use crate::error::{AcquireError, LockPathError, SetPermitsError};
-use crate::locks::semaphore::layout::Layout;
+use crate::acquire::entrance::{Patience, within};
+use crate::acquire::setup::{Setup, setup_options};
+use crate::error::{AcquireError, BuildError, SetPermitsError};
 use crate::locks::semaphore::permits::Permits;
+use crate::locks::semaphore::profile::Entrances;
 
 pub use crate::locks::semaphore::guard::SemaphoreGuard;
-pub use crate::locks::semaphore::layout::SemaphoreLayout;
+pub use crate::locks::semaphore::profile::SemaphoreProfile;
 
 /// A number of permits, shared by all programs that use the same path.
 ///
 /// All must ask for the same number: where it is stored, the first one's counts until
-/// [`Semaphore::set_permits`] changes it. Cheap to clone; clones are the same semaphore.
+/// [`Semaphore::set_permits`] changes it. A handle with another number uses the one that is stored,
+/// and writes a warning to the log when it first notices; [`Semaphore::permits`] tells the number that
+/// is in force. Cheap to clone; clones are the same semaphore.
 #[derive(Clone, Debug)]
 pub struct Semaphore {
     client: Client,
     permits: Permits,
-    layout: Layout,
+    entrances: Entrances,
 }
 
 /// The options of a [`Semaphore`].
@@ -65,38 +68,30 @@ pub struct Semaphore {
 #[must_use = "nothing is made before `build`"]
 pub struct SemaphoreBuilder {
     setup: Setup,
+    path: String,
     permits: u32,
-    layout: SemaphoreLayout,
+    profile: SemaphoreProfile,
 }
 
+setup_options!(SemaphoreBuilder: acl, label);
+
 impl SemaphoreBuilder {
-    /// Which nodes it is made of. Default: [`SemaphoreLayout::Native`].
-    pub fn layout(mut self, layout: SemaphoreLayout) -> Self {
-        self.layout = layout;
-        self
-    }
-
-    /// Who may do what with the znodes of the semaphore, and those that are missing above it. Default:
-    /// as the client says; see [`DefaultAcl`].
-    pub fn acl(mut self, acl: &DefaultAcl) -> Self {
-        self.setup.client = self.setup.client.with_default_acl(acl);
-        self
-    }
-
-    /// What the holder is called where the semaphore is shown to people.
-    pub fn label(mut self, label: impl Into<String>) -> Self {
-        self.setup.label = Some(label.into());
+    /// Which nodes it is made of, and how they are named; a [`Profile`](crate::Profile) is one of the
+    /// choices. Default: [`SemaphoreProfile::Native`].
+    pub fn profile(mut self, profile: impl Into<SemaphoreProfile>) -> Self {
+        self.profile = profile.into();
         self
     }
 
     /// Makes the semaphore. No I/O.
     ///
     /// # Errors
-    /// If a path cannot be that of a semaphore.
-    pub fn build(self) -> Result<Semaphore, LockPathError> {
+    /// If a path cannot be that of a semaphore, or the number of permits is 0.
+    pub fn build(self) -> Result<Semaphore, BuildError> {
         let client = self.setup.client.clone();
-        let (layout, permits) = Layout::new(self.setup, self.layout, self.permits)?;
-        Ok(Semaphore { client, permits, layout })
+        let (entrances, permits) =
+            Entrances::new(self.setup, self.path, self.profile, self.permits)?;
+        Ok(Semaphore { client, permits, entrances })
     }
 }
 
@@ -105,15 +100,15 @@ impl Semaphore {
     /// another is stored there. No I/O.
     ///
     /// # Errors
-    /// If the path cannot be that of a semaphore.
-    pub fn new(client: &Client, path: &str, permits: u32) -> Result<Self, LockPathError> {
+    /// If the path cannot be that of a semaphore, or the number of permits is 0.
+    pub fn new(client: &Client, path: &str, permits: u32) -> Result<Self, BuildError> {
         Self::builder(client, path, permits).build()
     }
 
     /// The options of a semaphore.
     pub fn builder(client: &Client, path: &str, permits: u32) -> SemaphoreBuilder {
-        let setup = Setup::new(client, path);
-        SemaphoreBuilder { setup, permits, layout: SemaphoreLayout::default() }
+        let (setup, path) = (Setup::new(client), path.to_owned());
+        SemaphoreBuilder { setup, path, permits, profile: SemaphoreProfile::default() }
     }
 
     /// The semaphore's path.
@@ -138,11 +133,11 @@ impl Semaphore {
         self.acquire_many(1).await
     }
 
-    /// Waits in line for several permits at once: all or none. 0 counts as 1. Those behind it wait
+    /// Waits in line for several permits at once: all or none. Those behind it wait
     /// too, even where there are permits enough for them. Costs what [`Semaphore::acquire`] does.
     ///
     /// # Errors
-    /// As [`Semaphore::acquire`].
+    /// As [`Semaphore::acquire`], and [`AcquireError::NoPermits`] for 0 permits.
     ///
     /// # Session loss
     /// As [`Semaphore::acquire`].
@@ -151,15 +146,14 @@ impl Semaphore {
     /// As [`Semaphore::acquire`].
     pub async fn acquire_many(&self, permits: u32) -> Result<SemaphoreGuard, AcquireError> {
         loop {
-            let taken = self.layout.take(&self.permits, permits.max(1), Patience::Endless).await?;
-            if let Some(guard) = taken {
+            if let Some(guard) = self.take(permits, Patience::Endless).await? {
                 return Ok(guard);
             }
         }
     }
 
-    /// Waits in line for several permits, but not for longer than `timeout`, which covers
-    /// everything. Costs what [`Semaphore::acquire`] does.
+    /// Waits in line for one permit, but not for longer than `timeout`, which covers everything. Costs
+    /// what [`Semaphore::acquire`] does.
     ///
     /// # Errors
     /// As [`Semaphore::acquire`], and [`AcquireError::Timeout`].
@@ -169,7 +163,22 @@ impl Semaphore {
     ///
     /// # Cancel safety
     /// As [`Semaphore::acquire`].
-    pub async fn acquire_timeout(
+    pub async fn acquire_timeout(&self, timeout: Duration) -> Result<SemaphoreGuard, AcquireError> {
+        self.acquire_many_timeout(1, timeout).await
+    }
+
+    /// Waits in line for several permits, but not for longer than `timeout`, which covers
+    /// everything. Costs what [`Semaphore::acquire`] does.
+    ///
+    /// # Errors
+    /// As [`Semaphore::acquire_many`], and [`AcquireError::Timeout`].
+    ///
+    /// # Session loss
+    /// As [`Semaphore::acquire`].
+    ///
+    /// # Cancel safety
+    /// As [`Semaphore::acquire`].
+    pub async fn acquire_many_timeout(
         &self,
         permits: u32,
         timeout: Duration,
@@ -195,7 +204,7 @@ impl Semaphore {
     /// trip.
     ///
     /// # Errors
-    /// As [`Semaphore::try_acquire`].
+    /// As [`Semaphore::acquire_many`], except those of waiting.
     ///
     /// # Session loss
     /// As [`Semaphore::try_acquire`].
@@ -206,7 +215,18 @@ impl Semaphore {
         &self,
         permits: u32,
     ) -> Result<Option<SemaphoreGuard>, AcquireError> {
-        self.layout.take(&self.permits, permits.max(1), Patience::None).await
+        self.take(permits, Patience::None).await
+    }
+
+    async fn take(
+        &self,
+        permits: u32,
+        patience: Patience,
+    ) -> Result<Option<SemaphoreGuard>, AcquireError> {
+        if permits == 0 {
+            return Err(AcquireError::NoPermits { path: self.path().clone() });
+        }
+        self.entrances.take(&self.permits, permits, patience).await
     }
 
     /// How many permits there are, taken or not. Costs one round trip where the number is stored.
@@ -227,7 +247,7 @@ impl Semaphore {
     /// after a reduction more may be taken for a while than there are. Costs one round trip.
     ///
     /// # Errors
-    /// If the number is not stored in this layout, or a request fails.
+    /// If the number is 0, or is not stored with this profile, or a request fails.
     ///
     /// # Session loss
     /// Does not matter.

@@ -1,5 +1,8 @@
 //! How many permits a semaphore has: a number in a node, or a convention.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use bytes::Bytes;
 use lockkeeper_client::{Client, Error, ErrorCode, Stat, ZnodePath};
 
@@ -18,9 +21,20 @@ pub(crate) struct Permits {
     /// The node whose data is the number; `None`: every program has its own.
     pub(crate) node: Option<ZnodePath>,
     pub(crate) format: PermitFormat,
+    /// Whether this handle has told that another number than its own is in force, or has changed it.
+    told: Arc<AtomicBool>,
 }
 
 impl Permits {
+    pub(crate) fn new(
+        path: ZnodePath,
+        initial: u32,
+        node: Option<ZnodePath>,
+        format: PermitFormat,
+    ) -> Self {
+        Self { path, initial, node, format, told: Arc::default() }
+    }
+
     /// The number that is in force. `asked`: what the node was found to hold, if somebody looked.
     /// Costs nothing then, unless there was no number yet.
     pub(crate) async fn current(
@@ -32,9 +46,23 @@ impl Permits {
         if let Some(Ok((data, _))) = &asked
             && !data.is_empty()
         {
-            return self.parse(node, data);
+            return self.parse(node, data).inspect(|number| self.compare(*number));
         }
-        retried(node, async || self.agree(client, node).await).await
+        let number = retried(node, async || self.agree(client, node).await).await?;
+        self.compare(number);
+        Ok(number)
+    }
+
+    /// Warns once in the life of a handle, if another number is in force than it was made with.
+    fn compare(&self, number: u32) {
+        if number != self.initial && !self.told.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                "{} has {number} permits and not {}: the number that is stored counts, until \
+                 somebody changes it",
+                self.path,
+                self.initial
+            );
+        }
     }
 
     /// Reads the number, or writes the initial one where there is none. Whoever is first decides.
@@ -101,6 +129,10 @@ impl Permits {
         else {
             return Err(SetPermitsError::Fixed { path: self.path.clone() });
         };
+        if number == 0 {
+            return Err(SetPermitsError::Zero { path: self.path.clone() });
+        }
+        self.told.store(true, Ordering::Relaxed);
         let number = self.format.write(number);
         match client.set_data(node, number.clone(), None).await {
             Err(error) if error.code() == Some(ErrorCode::NoNode) => {
@@ -110,5 +142,66 @@ impl Permits {
             result => drop(result?),
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use tracing::field::{Field, Visit};
+    use tracing::span::{Attributes, Id, Record};
+    use tracing::{Event, Metadata, Subscriber};
+
+    use super::*;
+
+    /// Keeps what is written to the log.
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<String>>>);
+
+    impl Subscriber for Log {
+        fn enabled(&self, _: &Metadata<'_>) -> bool {
+            true
+        }
+
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+        fn event(&self, event: &Event<'_>) {
+            event.record(&mut self.clone());
+        }
+
+        fn enter(&self, _: &Id) {}
+
+        fn exit(&self, _: &Id) {}
+    }
+
+    impl Visit for Log {
+        fn record_debug(&mut self, _: &Field, value: &dyn std::fmt::Debug) {
+            self.0.lock().unwrap().push(format!("{value:?}"));
+        }
+    }
+
+    /// A handle with another number used the one that is stored, and nobody was told.
+    #[test]
+    fn another_number_is_told_once() {
+        let log = Log::default();
+        tracing::subscriber::with_default(log.clone(), || {
+            let path = ZnodePath::new("/locks/printers").unwrap();
+            let node = Some(path.clone());
+            let permits = Permits::new(path, 3, node, PermitFormat::Text);
+            permits.compare(3);
+            assert!(log.0.lock().unwrap().is_empty());
+            permits.compare(2);
+            permits.clone().compare(2);
+        });
+        let lines = log.0.lock().unwrap();
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert!(lines[0].contains("/locks/printers has 2 permits and not 3"), "{lines:?}");
     }
 }

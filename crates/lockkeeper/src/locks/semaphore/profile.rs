@@ -2,21 +2,23 @@
 
 use lockkeeper_client::{SessionId, ZnodePath};
 
-use crate::acquire::entrance::{Entrance, Patience, Setup};
+use crate::acquire::entrance::{Entrance, Patience};
+use crate::acquire::setup::Setup;
 use crate::contender::node::{Contender, Front};
 use crate::contender::order::Line;
 use crate::contender::retry::retry_backoff;
-use crate::error::{AcquireError, LockPathError};
+use crate::error::{AcquireError, BuildError};
 use crate::guard::Guard;
 use crate::locks::semaphore::guard::SemaphoreGuard;
 use crate::locks::semaphore::permits::Permits;
 use crate::permit_format::PermitFormat;
 use crate::profile::{Kind, Profile};
 
-/// Which nodes a [`Semaphore`](crate::Semaphore) is made of. All parties must use the same.
+/// Which nodes a [`Semaphore`](crate::Semaphore) is made of, and how they are named. All parties must
+/// use the same profile.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum SemaphoreLayout {
+pub enum SemaphoreProfile {
     /// Our own: one line, in which permits are counted, and one round trip.
     #[default]
     Native,
@@ -32,46 +34,60 @@ pub enum SemaphoreLayout {
     Kazoo,
 }
 
+/// A semaphore of programs on that library, whose number of permits is a convention for Curator.
+impl From<Profile> for SemaphoreProfile {
+    fn from(profile: Profile) -> Self {
+        match profile {
+            Profile::Curator => Self::Curator,
+            Profile::Kazoo => Self::Kazoo,
+        }
+    }
+}
+
+/// The queues of a semaphore.
 #[derive(Clone, Debug)]
-pub(crate) enum Layout {
+pub(crate) enum Entrances {
     Native(Entrance),
     Curator { gate: Entrance, leases: Entrance },
     Kazoo { gate: Entrance, leases: Entrance },
 }
 
-impl Layout {
+impl Entrances {
     pub(crate) fn new(
         setup: Setup,
-        layout: SemaphoreLayout,
+        path: String,
+        profile: SemaphoreProfile,
         initial: u32,
-    ) -> Result<(Self, Permits), LockPathError> {
-        let path = setup.path.clone();
-        let at =
-            |path: String, profile, kinds| Setup { path, profile, ..setup.clone() }.entrance(kinds);
+    ) -> Result<(Self, Permits), BuildError> {
+        let at = |path: String, profile, kinds| {
+            Setup { profile, ..setup.clone() }.entrance(&path, kinds)
+        };
         let native = at(path.clone(), Profile::Curator, &[Kind::Permits(1)])?;
         let here = native.path().clone();
+        if initial == 0 {
+            return Err(BuildError::NoPermits(here));
+        }
         let curator = |node, format| {
             let gate = at(format!("{path}/locks"), Profile::Curator, &[Kind::Exclusive])?;
             let leases = at(format!("{path}/leases"), Profile::Curator, &[Kind::Lease])?;
-            let permits = Permits { path: here.clone(), initial, node, format };
+            let permits = Permits::new(here.clone(), initial, node, format);
             Ok((Self::Curator { gate, leases }, permits))
         };
-        match layout {
-            SemaphoreLayout::Native => {
+        match profile {
+            SemaphoreProfile::Native => {
                 let node = Some(here.clone());
-                let permits =
-                    Permits { path: here.clone(), initial, node, format: PermitFormat::Text };
+                let permits = Permits::new(here.clone(), initial, node, PermitFormat::Text);
                 Ok((Self::Native(native), permits))
             }
-            SemaphoreLayout::Curator => curator(None, PermitFormat::SharedCount),
-            SemaphoreLayout::CuratorCounted(count) => {
+            SemaphoreProfile::Curator => curator(None, PermitFormat::SharedCount),
+            SemaphoreProfile::CuratorCounted(count) => {
                 curator(Some(ZnodePath::new(&count)?), PermitFormat::SharedCount)
             }
-            SemaphoreLayout::Kazoo => {
+            SemaphoreProfile::Kazoo => {
                 let gate = at(format!("{path}-__lock__"), Profile::Kazoo, &[Kind::Exclusive])?;
                 let leases = at(path, Profile::Kazoo, &[Kind::Lease])?;
                 let (node, format) = (Some(here.clone()), PermitFormat::LastingText);
-                let permits = Permits { path: here.clone(), initial, node, format };
+                let permits = Permits::new(here.clone(), initial, node, format);
                 Ok((Self::Kazoo { gate, leases }, permits))
             }
         }

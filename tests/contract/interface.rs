@@ -1,0 +1,148 @@
+//! What all locks and guards offer alike.
+
+use std::ops::Deref;
+
+use anyhow::{Context, Result};
+use lockkeeper::{
+    Acl, DefaultAcl, ExclusiveNode, Guard, LossReason, MultiLock, Mutex, Owner, OwnerInfo,
+    Permissions, Profile, ReentrantMutex, RwLock, Semaphore, ZnodePath,
+};
+use lockkeeper_testkit::backend::{Backend, Participant};
+use lockkeeper_wire::OpCode;
+
+use crate::locks::{Exclusive, lock_of};
+use crate::{LOCK, contract, for_each_lock};
+
+contract!("interface":
+    every_lock_takes_the_same_options,
+    a_guard_of_several_locks_offers_what_others_do,
+    a_request_for_one_of_several_locks_is_told,
+);
+
+for_each_lock!("the interface of an exclusive lock": a_guard_tells_in_one_line_how_it_stands);
+
+/// Who may do what in these tests: everyone, but nobody may change that.
+fn acl() -> Vec<Acl> {
+    let all = Permissions::READ | Permissions::WRITE | Permissions::CREATE | Permissions::DELETE;
+    vec![Acl { permissions: all, scheme: "world".into(), id: "anyone".into() }]
+}
+
+/// Whether the options that a lock was made with show in its holder's node.
+async fn shows(
+    participant: &Participant,
+    guard: impl Deref<Target = Guard>,
+    profile: Option<Profile>,
+) -> Result<()> {
+    let (client, node) = (&participant.client, guard.node());
+    let data = client.data(node).await?.0;
+    match profile {
+        Some(Profile::Kazoo) => assert_eq!(&data[..], b"nightly", "{node}"),
+        _ => {
+            let label = OwnerInfo::from_data(&data).context("no owner")?.label;
+            assert_eq!(label.as_deref(), Some("nightly"), "{node}");
+        }
+    }
+    assert_eq!(client.acl(node).await?.0, acl(), "{node}");
+    let kazoo = node.name().contains("lock__") || !node.name().contains('-');
+    assert_eq!(profile.is_none_or(|profile| profile == Profile::Kazoo), kazoo, "{node}");
+    Ok(())
+}
+
+/// Seen to fail with a `MultiLock` that leaves the label out.
+async fn every_lock_takes_the_same_options(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let (client, acl) = (&alice.client, DefaultAcl::List(acl()));
+    for (index, profile) in [Profile::Curator, Profile::Kazoo].into_iter().enumerate() {
+        let path = |name: &str| format!("/{name}-{index}");
+
+        let lock = Mutex::builder(client, &path("mutex"));
+        let lock = lock.profile(profile).acl(&acl).label("nightly").build()?;
+        shows(&alice, lock.acquire().await?, Some(profile)).await?;
+
+        let lock = ReentrantMutex::builder(client, &path("reentrant"));
+        let lock = lock.profile(profile).acl(&acl).label("nightly").build()?;
+        shows(&alice, lock.acquire(&Owner::new("alice")).await?, Some(profile)).await?;
+
+        let lock = RwLock::builder(client, &path("rw"));
+        let lock = lock.profile(profile).acl(&acl).label("nightly").build()?;
+        shows(&alice, lock.read().await?, Some(profile)).await?;
+
+        let lock = Semaphore::builder(client, &path("semaphore"), 2);
+        let lock = lock.profile(profile).acl(&acl).label("nightly").build()?;
+        shows(&alice, lock.acquire().await?, Some(profile)).await?;
+
+        let (one, two) = (path("one"), path("two"));
+        let lock = MultiLock::builder(client, [one.as_str(), two.as_str()]);
+        let lock = lock.profile(profile).acl(&acl).label("nightly").build()?;
+        for guard in lock.acquire().await?.guards() {
+            shows(&alice, guard, Some(profile)).await?;
+        }
+    }
+    // Its node has no name that a profile could be about.
+    let lock = ExclusiveNode::builder(client, "/node");
+    let lock = lock.acl(&acl).label("nightly").owner(&Owner::new("alice")).build()?;
+    assert_eq!(lock.owner().name(), "alice");
+    shows(&alice, lock.acquire().await?, None).await
+}
+
+async fn a_guard_tells_in_one_line_how_it_stands<L: Exclusive>(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let guard = lock_of::<L>(&alice)?.acquire().await?;
+    assert!(guard.is_held());
+    let line = format!("{guard:?}");
+    assert!(line.ends_with(&format!("Guard({LOCK}, token {}, held)", guard.token())), "{line}");
+    assert_eq!(format!("{guard:#?}"), line, "nothing in it has more than one line");
+
+    bob.client.delete(guard.node(), None).await?;
+    assert_eq!(guard.lost().await, LossReason::NodeDeleted);
+    assert!(!guard.is_held());
+    let line = format!("{guard:?}");
+    assert!(line.contains("lost: the holder's node was deleted"), "{line}");
+    Ok(())
+}
+
+const PATHS: [&str; 2] = ["/locks/a", "/locks/b"];
+
+async fn a_guard_of_several_locks_offers_what_others_do(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let guard = MultiLock::new(&alice.client, PATHS)?.acquire().await?;
+    assert!(guard.is_held());
+    assert_eq!(guard.session(), alice.client.session_id());
+    let [one, two] = guard.guards() else { panic!("{guard:?}") };
+    let (least, left) = (one.remaining().min(two.remaining()), guard.remaining());
+    assert!(!left.is_zero() && left <= least, "{left:?} of {least:?}");
+    let line = format!("{guard:#?}");
+    let tokens = [one, two].map(|guard| guard.token());
+    let told =
+        format!("MultiGuard(/locks/a, token {}; /locks/b, token {}; held)", tokens[0], tokens[1]);
+    assert_eq!(line, told);
+
+    bob.client.delete(two.node(), None).await?;
+    assert_eq!(guard.lost().await, (two.path(), LossReason::NodeDeleted));
+    assert!(!guard.is_held() && one.is_held());
+    assert!(guard.remaining().is_zero());
+    assert!(format!("{guard:?}").contains("lost: "), "{guard:?}");
+    Ok(())
+}
+
+/// Seen to fail with a wait for the first lock alone.
+async fn a_request_for_one_of_several_locks_is_told(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let guard = MultiLock::new(&alice.client, PATHS)?.acquire().await?;
+    let path = ZnodePath::new(PATHS[1])?;
+    let asked = tokio::spawn(async move {
+        let asked = guard.revoke_requested().await.cloned();
+        (asked, guard)
+    });
+    let reads = |passed: &[_]| crate::rw_lock::replies(passed, OpCode::GetData) >= 2;
+    alice.proxy.passes(reads).await;
+    lockkeeper::revoke::revoke(&bob.client, &path).await?;
+    let (asked, guard) = asked.await?;
+    assert_eq!(asked, Ok(path));
+    assert!(guard.is_held(), "asking takes nothing");
+
+    bob.client.delete(guard.guards()[0].node(), None).await?;
+    assert_eq!(guard.lost().await.1, LossReason::NodeDeleted);
+    guard.release().await.expect_err("it is lost");
+    Ok(())
+}
