@@ -19,7 +19,7 @@ use uuid::Uuid;
 
 use crate::clock::Clock;
 use crate::default_acl::DefaultAcl;
-use crate::error::Error;
+use crate::error::{Error, StillHeld};
 use crate::hold::Hold;
 use crate::identity::SessionIdentity;
 use crate::reply::{Reply, WatchedReply};
@@ -171,6 +171,9 @@ impl Client {
     /// Ends the session: waits until everything that must be deleted is, then closes it. Without
     /// a server that takes a session timeout at most, after which the session expires by itself.
     ///
+    /// Locks that are held are lost, and their guards say so; to wait until they have been given back,
+    /// see [`Client::close_when_released`].
+    ///
     /// # Cancel safety
     /// The closing goes on in the background.
     pub async fn close(&self) {
@@ -178,6 +181,32 @@ impl Client {
         let mut status = self.status();
         // The other end goes away only with the driver, when its runtime shuts down.
         let _ = status.wait_for(|status| status.contact == Contact::Closed).await;
+    }
+
+    /// Waits until nothing is held any more, and then ends the session as [`Client::close`] does: when
+    /// the last guard of a lock has been released or dropped, and the last [`Hold`] too. A lock that
+    /// lingers is held until it is given up. Waiting for a lock is not holding it: whoever still does
+    /// so when nothing is held is told that the client was closed; whoever gets it before prolongs the
+    /// wait. To be called when nothing acquires locks any more.
+    ///
+    /// # Errors
+    /// If something is held when `timeout` has passed. The client is not closed then, and goes on.
+    ///
+    /// # Cancel safety
+    /// Safe as long as something is held; then as [`Client::close`].
+    pub async fn close_when_released(&self, timeout: Duration) -> Result<(), StillHeld> {
+        let shared = &self.inner.shared;
+        let released = async {
+            while let Err(released) = shared.close_if_released() {
+                // Something may be held again by now.
+                let _ = released.await;
+            }
+        };
+        if tokio::time::timeout(timeout, released).await.is_err() {
+            return Err(StillHeld { holds: shared.holds(), waited: timeout });
+        }
+        self.close().await;
+        Ok(())
     }
 
     /// Shows credentials to this and every later server. On the wire they are in the clear.

@@ -54,6 +54,12 @@ pub enum ConnectStringError {
         /// The port as it was written.
         port: String,
     },
+    /// There is a scheme in it, as in an address of a web page.
+    #[error(
+        "{0}:// is no part of a connection string here; expected host:port,host:port/chroot, with \
+         tls:// once and in front of all servers if they speak TLS"
+    )]
+    Scheme(String),
     /// What follows the servers is no path.
     #[error("the part after the servers is no chroot: {0}")]
     BadChroot(#[from] PathError),
@@ -74,6 +80,9 @@ impl FromStr for ConnectString {
             Some(rest) => (true, rest),
             None => (false, text),
         };
+        if let Some(scheme) = scheme(text) {
+            return Err(ConnectStringError::Scheme(scheme.to_owned()));
+        }
         let (hosts, chroot) = match text.find('/') {
             Some(slash) => (&text[..slash], ZnodePath::new(&text[slash..])?),
             None => (text, ZnodePath::root()),
@@ -85,6 +94,14 @@ impl FromStr for ConnectString {
             hosts.split(',').map(|host| parse_host(host.trim())).collect::<Result<_, _>>()?;
         Ok(Self { tls, hosts, chroot })
     }
+}
+
+/// The scheme in front of a server, if there is one.
+fn scheme(text: &str) -> Option<&str> {
+    let (front, _) = text.split_once("://")?;
+    let scheme = front.rsplit(',').next()?.trim();
+    let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte);
+    (!scheme.is_empty() && scheme.bytes().all(is_letter)).then_some(scheme)
 }
 
 fn parse_host(text: &str) -> Result<Host, ConnectStringError> {
@@ -178,6 +195,11 @@ mod tests {
             ("two words:1", "is not a server"),
             ("unix:relative", "is not a server"),
             ("a:1/x//y", "empty segment"),
+            ("a:1/x://y", "empty segment"),
+            ("zk://a:2181/app", "zk:// is no part of a connection string"),
+            ("zookeeper://a", "zookeeper:// is no part"),
+            ("a,tls://b", "tls:// once and in front of all servers"),
+            ("tls://zk://a", "zk:// is no part"),
         ] {
             let error = parse(text).unwrap_err().to_string();
             assert!(error.contains(part), "{text}: {error}");

@@ -1,5 +1,7 @@
 //! What can go wrong, in words that say what to do.
 
+use std::time::Duration;
+
 use lockkeeper_session::{Outcome, RequestError};
 use lockkeeper_wire::{ErrorCode, OpCode};
 
@@ -128,6 +130,16 @@ pub enum TransactionError {
     /// The transaction as a whole has no answer, or was refused.
     #[error(transparent)]
     Request(#[from] Error),
+}
+
+/// Something is still held, so a client was not closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{holds} znodes are still held after {waited:?}, so the client was not closed")]
+pub struct StillHeld {
+    /// How many znodes are held: at least one for each lock.
+    pub holds: usize,
+    /// The time that was allowed.
+    pub waited: Duration,
 }
 
 /// Why no server could be reached at first.

@@ -35,6 +35,10 @@ struct Core {
     sinks: BTreeMap<WatchId, WatchSink>,
     /// The holds whose nodes were found missing, for as long as somebody has them.
     gone: BTreeSet<HoldId>,
+    /// How many holds somebody has.
+    holds: usize,
+    /// Who waits until there is none.
+    until_released: Vec<oneshot::Sender<()>>,
     /// How often servers were behind what was seen before.
     rewinds: u64,
     /// How often the status has changed.
@@ -77,7 +81,8 @@ impl Shared {
 
     fn of(world: Arc<dyn World>, session: Session<Completion>) -> Self {
         let (sinks, gone) = (BTreeMap::new(), BTreeSet::new());
-        let core = Core { session, sinks, gone, rewinds: 0, changes: 0 };
+        let (holds, until_released) = (0, Vec::new());
+        let core = Core { session, sinks, gone, holds, until_released, rewinds: 0, changes: 0 };
         let (contact, session) = (Contact::Disconnected, SessionId::NONE);
         let status = Status { contact, session, rewinds: 0, change: 0 };
         Self {
@@ -154,7 +159,7 @@ impl Shared {
     }
 
     pub(crate) fn hold(&self, path: ZnodePath) -> HoldId {
-        self.act(|core, now| core.session.hold(now, path))
+        self.act(|core, now| core.hold(now, path))
     }
 
     pub(crate) fn hold_if_left(
@@ -164,7 +169,7 @@ impl Shared {
     ) -> (Option<HoldId>, HoldState) {
         self.act(|core, now| {
             let is_left = core.session.lease().remaining(now) >= left;
-            let id = is_left.then(|| core.session.hold(now, path));
+            let id = is_left.then(|| core.hold(now, path));
             (id, core.hold_state(id, now))
         })
     }
@@ -221,6 +226,25 @@ impl Shared {
 
     pub(crate) fn close(&self) {
         self.act(|core, now| core.session.close(now));
+    }
+
+    /// How many holds somebody has.
+    pub(crate) fn holds(&self) -> usize {
+        self.lock().holds
+    }
+
+    /// Closes the session if nothing is held. Else gives what ends when that may be so.
+    pub(crate) fn close_if_released(&self) -> Result<(), oneshot::Receiver<()>> {
+        self.act(|core, now| {
+            if core.holds == 0 {
+                core.session.close(now);
+                return Ok(());
+            }
+            let (sender, receiver) = oneshot::channel();
+            core.until_released.retain(|waiting| !waiting.is_closed());
+            core.until_released.push(sender);
+            Err(receiver)
+        })
     }
 
     /// Looks at the session without changing it.
@@ -318,9 +342,19 @@ impl Core {
         }
     }
 
+    fn hold(&mut self, now: Instant, path: ZnodePath) -> HoldId {
+        self.holds += 1;
+        self.session.hold(now, path)
+    }
+
     fn unhold(&mut self, id: HoldId) {
         self.gone.remove(&id);
         self.session.unhold(id);
+        self.holds -= 1;
+        if self.holds == 0 {
+            // Dropped, which is what is waited for.
+            self.until_released.clear();
+        }
     }
 
     fn next_status(&mut self) -> Status {

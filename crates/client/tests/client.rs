@@ -42,6 +42,33 @@ async fn a_stranger_in_the_list_is_passed_over() {
     }
 }
 
+/// Closing a client took the locks that were held away from those who were at work under them.
+///
+/// Seen to fail with `Shared::close_if_released` that does not look.
+#[tokio::test]
+async fn a_client_can_wait_for_its_holds_before_it_closes() {
+    let engine = Engine::builder().listen("127.0.0.1:0".parse().unwrap()).start().await.unwrap();
+    let client = Client::connect(&engine.connect_string()).await.unwrap();
+    let node = ZnodePath::new("/node").unwrap();
+    client.create(&node, "", CreateMode::Ephemeral).await.unwrap();
+    let (one, two) = (client.hold(&node), client.hold(&node));
+
+    let soon = Duration::from_millis(10);
+    let error = client.close_when_released(soon).await.unwrap_err();
+    assert_eq!((error.holds, error.waited), (2, soon));
+    assert!(error.to_string().contains("2 znodes are still held"), "{error}");
+    assert!(client.exists(&node).await.unwrap().is_some(), "it is not closed");
+
+    let closing = client.clone();
+    let mut closing = tokio::spawn(async move { closing.close_when_released(LIMIT).await });
+    drop(one);
+    assert!(tokio::time::timeout(soon, &mut closing).await.is_err(), "one is left");
+    drop(two);
+    assert_eq!(closing.await.unwrap(), Ok(()));
+    assert_eq!(client.contact(), Contact::Closed);
+    client.close_when_released(soon).await.unwrap();
+}
+
 /// A session whose owner does nothing any more ends, and its nodes with it.
 ///
 /// Seen to fail with a password that is not the session's.

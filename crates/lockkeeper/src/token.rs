@@ -10,12 +10,15 @@ use std::str::FromStr;
 use std::sync::{Mutex, PoisonError};
 
 use lockkeeper_client::Zxid;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A value that is larger for every later holder of a lock.
 ///
 /// It is the transaction that made the holder's node (`czxid`), followed by a count for locks that
 /// are handed on without a new node. It prints as a decimal number, with the count after a dot if
-/// there is one: `4294967338` or `4294967338.2`. Compare it as two numbers, not as text.
+/// there is one: `4294967338` or `4294967338.2`. Compare it as two numbers, not as text. It is read
+/// back with [`str::parse`], and serde writes and reads the same text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FencingToken {
     zxid: Zxid,
@@ -37,10 +40,39 @@ impl FencingToken {
         self.zxid
     }
 
-    /// The same order as one number below 2⁹⁶, for stores that keep numbers.
+    /// All of it as one number, which has the same order: below 2⁹⁵, and at least 2³² for every holder.
+    /// For stores that keep such numbers; [`FencingToken::from_u128`] is the way back.
     pub fn to_u128(self) -> u128 {
         let zxid = u128::from(self.zxid.0.cast_unsigned());
         (zxid << 32) | u128::from(self.grant)
+    }
+
+    /// The token of a number that [`FencingToken::to_u128`] made; `None` if it made no such number.
+    pub fn from_u128(number: u128) -> Option<Self> {
+        let zxid = Zxid(i64::try_from(number >> 32).ok()?);
+        let grant = u32::try_from(number & u128::from(u32::MAX)).ok()?;
+        Some(Self { zxid, grant })
+    }
+
+    /// The transaction alone, from 1 to 2⁶³ - 1, for stores that keep 64 bits. It never falls from
+    /// holder to holder, and grows with each of them, except from one to the next whom the same node is
+    /// handed to (`linger`, `cohort`): those are tasks of one process, and the store cannot tell them
+    /// apart by it.
+    pub fn to_i64(self) -> i64 {
+        self.zxid.0
+    }
+}
+
+/// As the text that it prints as: a number would lose its last digits in many a JSON parser.
+impl Serialize for FencingToken {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for FencingToken {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
     }
 }
 
@@ -133,6 +165,18 @@ mod tests {
         let tokens = texts.map(|text| text.parse::<FencingToken>().unwrap());
         assert_eq!(tokens.map(|token| token.to_string()), texts);
         assert!(tokens.is_sorted() && tokens.map(FencingToken::to_u128).is_sorted());
+        for token in tokens {
+            assert_eq!(FencingToken::from_u128(token.to_u128()), Some(token));
+            let json = serde_json::to_string(&token).unwrap();
+            assert_eq!(json, format!("\"{token}\""));
+            assert_eq!(serde_json::from_str::<FencingToken>(&json).unwrap(), token);
+        }
+        let largest = FencingToken { zxid: Zxid(i64::MAX), grant: u32::MAX };
+        assert_eq!(largest.to_u128(), (1 << 95) - 1);
+        assert_eq!(FencingToken::from_u128(1 << 95), None);
+        assert_eq!(tokens.map(FencingToken::to_i64), [0, 9, 10, 10, 10, 4294967338]);
+        let error = serde_json::from_str::<FencingToken>("\"x\"").unwrap_err().to_string();
+        assert!(error.contains("\"x\" is not a fencing token"), "{error}");
         for text in ["", "-1", "x", "1.", ".1", "1.2.3", "1.-2"] {
             assert!(text.parse::<FencingToken>().is_err(), "{text}");
         }
