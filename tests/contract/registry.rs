@@ -15,6 +15,8 @@ contract!("registry":
     handles_that_are_used_are_kept_and_others_bounded,
     l24_what_is_made_for_a_key_is_a_container,
     every_lock_can_be_used_without_async,
+    what_is_held_changes_without_async,
+    queues_are_seen_and_holders_asked_without_async,
     what_waits_can_be_used_and_dropped_in_async_code,
 );
 
@@ -100,7 +102,8 @@ async fn every_lock_can_be_used_without_async(backend: Backend) -> Result<()> {
         let wait = Duration::from_millis(50);
         assert!(Mutex::new(&client, "/b/mutex")?.acquire_timeout(wait).is_err());
         let account = lockkeeper::ZnodePath::new("/b/account")?;
-        guard.commit(guard.transaction().create(&account, "1", Default::default()))?;
+        guard.transaction().create(&account, "1", Default::default()).commit()?;
+        assert_eq!(&client.data(&account)?.0[..], b"1");
         guard.release()?;
 
         let (owner, lock) = (lockkeeper::Owner::new("b"), ReentrantMutex::new(&client, "/b/r")?);
@@ -128,7 +131,87 @@ async fn every_lock_can_be_used_without_async(backend: Backend) -> Result<()> {
         drop(guard);
         let client = Client::connect(&servers)?;
         assert!(client.session_id() != session);
-        assert!(client.wait(client.exists(&node))?.is_none());
+        assert!(client.exists(&node)?.is_none());
+        Ok(())
+    };
+    tokio::task::spawn_blocking(work).await?
+}
+
+/// A blocking guard had no such methods, or those of async code, whose futures nobody awaited.
+async fn what_is_held_changes_without_async(backend: Backend) -> Result<()> {
+    let servers = backend.connect_string();
+    let work = move || -> Result<()> {
+        use blocking::{Client, ExclusiveNode, MultiLock, ReentrantMutex, RwLock, Semaphore};
+        let (client, wait) = (Client::connect(&servers)?, Duration::from_secs(60));
+        let lock = RwLock::builder(&client, "/c/rw").label("nightly").build()?;
+        let reader = lock.write()?.downgrade()?;
+        assert!(reader.is_held() && lock.try_write()?.is_none());
+        lock.read()?.release()?;
+        reader.release()?;
+        let token = lock.upgradeable_read()?.upgrade()?.token();
+        let writer = lock.upgradeable_read_timeout(wait)?.upgrade_timeout(wait)?;
+        assert!(writer.token() > token && lock.try_read()?.is_none());
+        writer.release()?;
+
+        let semaphore = Semaphore::new(&client, "/c/semaphore", 2)?;
+        semaphore.set_permits(3)?;
+        assert_eq!(semaphore.permits()?, 3);
+        let guard = semaphore.acquire_many_timeout(3, wait)?;
+        assert_eq!(guard.permits(), 3);
+        assert!(semaphore.try_acquire()?.is_none());
+        guard.release()?;
+        semaphore.acquire_timeout(wait)?.release()?;
+
+        let owner = lockkeeper::Owner::new("c");
+        let lock = ReentrantMutex::builder(&client, "/c/r").linger(wait).build()?;
+        lock.acquire(&owner)?.keep();
+        assert_eq!(lock.entries(&owner), 1);
+        lock.release(&owner)?;
+        assert_eq!(lock.entries(&owner), 0);
+
+        let node = ExclusiveNode::builder(&client, "/c/node").owner(&owner).build()?;
+        assert_eq!(node.owner(), &owner);
+        let held = node.acquire()?;
+        let both = MultiLock::new(&client, ["/c/2", "/c/1"])?;
+        assert_eq!(both.paths().count(), 2);
+        let guard = both.acquire()?;
+        assert!(guard.is_held() && guard.tokens().count() == 2);
+        guard.verify()?;
+
+        let soon = Duration::from_millis(10);
+        assert_eq!(client.close_when_released(soon).expect_err("held").holds, 4);
+        guard.release()?;
+        held.release()?;
+        // The node of the re-entrant mutex lingers.
+        drop(lock);
+        client.close_when_released(wait)?;
+        Ok(())
+    };
+    tokio::task::spawn_blocking(work).await?
+}
+
+async fn queues_are_seen_and_holders_asked_without_async(backend: Backend) -> Result<()> {
+    let servers = backend.connect_string();
+    let work = move || -> Result<()> {
+        use blocking::{Client, Locks, inspect, revoke};
+        let client = Client::connect(&servers)?;
+        let locks = Locks::with(&client, "/d", |lock| lock.label("nightly"))?.keep_idle(8);
+        let guard = locks.get("a/b")?.acquire()?;
+        assert_eq!(locks.keys()?, ["a/b"]);
+        let (lock, below) = (locks.path("a/b")?, lockkeeper::ZnodePath::new("/d")?);
+        assert_eq!(guard.path(), &lock);
+        let queue = inspect::queue(&client, &lock)?.expect("a queue");
+        assert_eq!(queue.holders().count(), 1);
+        assert_eq!(inspect::queues(&client, &below)?.queues.len(), 1);
+        assert!(!blocking::exposures(&client, &lock)?.is_empty(), "everyone may do everything");
+
+        assert_eq!(revoke::revoke(&client, &lock)?, [guard.node().clone()]);
+        guard.revoke_requested()?;
+        assert!(revoke::revoke_node(&client, guard.node())?);
+        let went = revoke::revoke_within(&client, &lock, Duration::ZERO)?;
+        assert_eq!(went, [(guard.node().clone(), lockkeeper::revoke::Outcome::Forced)]);
+        assert_eq!(guard.lost(), lockkeeper::LossReason::Revoked);
+        assert!(!guard.is_held());
         Ok(())
     };
     tokio::task::spawn_blocking(work).await?

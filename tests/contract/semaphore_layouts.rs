@@ -314,13 +314,13 @@ async fn leases_are_shown_and_keys_that_look_like_them_are_not(backend: Backend)
         assert_eq!(holders, [(guard.node(), Kind::Lease)], "{layout:?}");
         let kazoo = layout == SemaphoreProfile::Kazoo;
         assert_eq!(queue.permits, kazoo.then_some(2), "elsewhere it is a convention");
-        let all = inspect::locks(&alice.client, &ZnodePath::root()).await?;
+        let all = inspect::queues(&alice.client, &ZnodePath::root()).await?;
         assert!(all.queues.iter().any(|found| found.path == queue.path), "{layout:?}");
         guard.release().await?;
     }
     let key = "/keys/0123456789abcdef0123456789abcdef";
     let guard = Mutex::new(&alice.client, key)?.acquire().await?;
-    let all = inspect::locks(&alice.client, &path("/keys")).await?;
+    let all = inspect::queues(&alice.client, &path("/keys")).await?;
     let paths: Vec<_> = all.queues.iter().map(|queue| queue.path.as_str()).collect();
     assert_eq!(paths, [key]);
     guard.release().await?;

@@ -1,6 +1,6 @@
 //! `lockkeeper ls`: the locks below a path.
 
-use lockkeeper::inspect::{self, Locks, Queue};
+use lockkeeper::inspect::{self, Queue, Queues};
 use serde::Serialize;
 
 use crate::args::{Global, LsOptions};
@@ -31,7 +31,7 @@ struct ListedLock<'a> {
 /// Lists the locks that somebody holds.
 pub(crate) async fn ls(global: &Global, options: LsOptions) -> Result<u8, Failure> {
     let connection = Connection::open(global).await?;
-    let locks = inspect::locks(&connection.client, &options.path).await;
+    let locks = inspect::queues(&connection.client, &options.path).await;
     connection.close().await;
     let locks = locks?;
     let path = options.path.as_str();
@@ -59,7 +59,7 @@ impl<'a> ListedLock<'a> {
     }
 }
 
-fn describe(path: &str, locks: &Locks) -> String {
+fn describe(path: &str, locks: &Queues) -> String {
     let mut text = if locks.queues.is_empty() {
         format!("no lock below {path} is held\n")
     } else {

@@ -83,7 +83,7 @@ impl Deref for Blocking {
     type Target = Guard;
 
     fn deref(&self) -> &Guard {
-        &self.0
+        self.0.as_async()
     }
 }
 

@@ -54,9 +54,9 @@ pub struct Entry {
     pub data: Bytes,
 }
 
-/// The locks below a path.
+/// The queues of the locks below a path.
 #[derive(Clone, Debug, Default)]
-pub struct Locks {
+pub struct Queues {
     /// The queues that somebody is in, by path.
     pub queues: Vec<Queue>,
     /// The nodes that the session may not look into.
@@ -99,7 +99,7 @@ impl Queue {
     }
 }
 
-/// Looks for all locks at a path and below it: nodes that have contenders. ZooKeeper's own nodes
+/// Looks for the queues of all locks at a path and below it: nodes that have contenders. ZooKeeper's own nodes
 /// are left out, and a lock that nobody is in line for is not found. Costs two round trips for
 /// each level, and more where one has hundreds of nodes.
 ///
@@ -108,8 +108,8 @@ impl Queue {
 ///
 /// # Cancel safety
 /// Safe.
-pub async fn locks(client: &Client, below: &ZnodePath) -> Result<Locks, Error> {
-    let mut found = Locks::default();
+pub async fn queues(client: &Client, below: &ZnodePath) -> Result<Queues, Error> {
+    let mut found = Queues::default();
     let mut level = vec![below.clone()];
     while !level.is_empty() {
         let mut next = Vec::new();
@@ -122,7 +122,7 @@ pub async fn locks(client: &Client, below: &ZnodePath) -> Result<Locks, Error> {
     Ok(found)
 }
 
-impl Locks {
+impl Queues {
     /// Looks into some nodes; gives what is to be looked into next.
     async fn look(
         &mut self,

@@ -3,13 +3,16 @@
 //! ```text
 //!   Client            a session, served by a thread of its own
 //!   Lock<L>           any lock of this crate: Mutex, ReentrantMutex, ExclusiveNode, …
+//!   Builder<B>        the options of any lock
 //!   Guard<G>          any guard of this crate
+//!   Locks             a lock for any key
+//!   inspect, revoke   who holds and who waits; asking holders to leave
 //! ```
 //!
 //! Guarantees  those of each lock. It can be used and dropped anywhere, in async code too, where
 //!             waiting blocks the thread, so that nothing else on that thread goes on.
 //! Not         a way to stop work when a lock is lost: a thread cannot be stopped. Ask
-//!             [`Guard::ensure`](crate::Guard::ensure) before each step, or use tokens.
+//!             [`Guard::ensure`] before each step, or use tokens.
 //! Cost        that of each lock, and a thread for each [`Client`].
 //!
 //! ```
@@ -37,316 +40,124 @@
 //! # server.join().unwrap();
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! Every method that locks and guards have on the async side is here too, and waits; but for `run`, as
+//! it would have to stop a thread. None returns a future, which would do nothing without anybody who
+//! polls it: what is only for async code does not compile.
+//!
+//! ```compile_fail
+//! fn work(guard: &lockkeeper::blocking::Guard<lockkeeper::MutexGuard>) {
+//!     guard.run(async { println!("never") });
+//! }
+//! ```
+//!
+//! ```compile_fail
+//! fn is_free(lock: &lockkeeper::blocking::Mutex) -> bool {
+//!     let lock: &lockkeeper::Mutex = lock;
+//!     lock.path().is_root()
+//! }
+//! ```
+//!
+//! Where async code is wanted, `as_async` has its types, and [`Client::wait`] waits for a future:
+//!
+//! ```
+//! use lockkeeper::{LossReason, MutexGuard, blocking};
+//!
+//! fn work(
+//!     client: &blocking::Client,
+//!     guard: &blocking::Guard<MutexGuard>,
+//! ) -> Result<(), LossReason> {
+//!     client.wait(guard.as_async().run(async { println!("held") }))
+//! }
+//!
+//! fn is_root(lock: &blocking::Mutex) -> bool {
+//!     let lock: &lockkeeper::Mutex = lock.as_async();
+//!     lock.path().is_root()
+//! }
+//! ```
 
+mod admin;
+mod client;
+mod forward;
+mod guard;
+mod locks;
 mod runtime;
+mod transaction;
 
-use std::future::Future;
-use std::ops::Deref;
-use std::sync::Arc;
-use std::time::Duration;
+use lockkeeper_client::{Error, ZnodePath};
 
-use lockkeeper_client::{
-    ClientBuilder, ConnectError, OpResult, Transaction, TransactionError, ZnodePath,
+use crate::exposure::Exposure;
+
+pub use crate::blocking::admin::{inspect, revoke};
+pub use crate::blocking::client::Client;
+pub use crate::blocking::guard::Guard;
+pub use crate::blocking::locks::{
+    Builder, ExclusiveNode, ExclusiveNodeBuilder, Lock, Locks, MultiLock, MultiLockBuilder, Mutex,
+    MutexBuilder, ReentrantMutex, ReentrantMutexBuilder, RwLock, RwLockBuilder, Semaphore,
+    SemaphoreBuilder,
 };
+pub use crate::blocking::transaction::Transaction;
 
-use crate::blocking::runtime::Runtime;
-use crate::error::{AcquireError, BuildError, LossReason, ReleaseError, VerifyError};
-use crate::guard;
-use crate::locks::{self, Owner};
-
-// ----- the client -----------------------------------------------------------------------------
-
-/// A session with a ZooKeeper service, as [`crate::Client`]. Cheap to clone; all clones, their
-/// locks and guards share the session.
+/// As [`crate::exposures`].
 ///
-/// The last of them waits at its end until the session is closed, for a second at most.
-#[derive(Clone, Debug)]
-pub struct Client {
-    // Dropped before the runtime, which sees to the rest.
-    client: lockkeeper_client::Client,
-    runtime: Arc<Runtime>,
+/// # Errors
+/// As [`crate::exposures`].
+pub fn exposures(client: &Client, lock: &ZnodePath) -> Result<Vec<Exposure>, Error> {
+    client.wait(crate::exposure::exposures(client.as_async(), lock))
 }
 
-impl Client {
-    /// Connects with the default options.
+#[cfg(test)]
+mod tests {
+    /// What the async side offers, and what is here.
+    const ASYNC: [&str; 15] = [
+        include_str!("../admin/inspect.rs"),
+        include_str!("../admin/revoke.rs"),
+        include_str!("../exposure.rs"),
+        include_str!("../guard/mod.rs"),
+        include_str!("../locks/exclusive_node.rs"),
+        include_str!("../locks/multi_lock/guard.rs"),
+        include_str!("../locks/multi_lock/mod.rs"),
+        include_str!("../locks/mutex.rs"),
+        include_str!("../locks/reentrant_mutex.rs"),
+        include_str!("../locks/registry.rs"),
+        include_str!("../locks/rw_lock/mod.rs"),
+        include_str!("../locks/rw_lock/upgrade.rs"),
+        include_str!("../locks/rw_lock/write_guard.rs"),
+        include_str!("../locks/semaphore/guard.rs"),
+        include_str!("../locks/semaphore/mod.rs"),
+    ];
+    const BLOCKING: [&str; 4] = [
+        include_str!("admin.rs"),
+        include_str!("guard.rs"),
+        include_str!("locks.rs"),
+        include_str!("mod.rs"),
+    ];
+
+    /// Downgrades, upgrades, numbers of permits and more were missing. A name is enough to be found
+    /// here; that each does what it says is for the contract tests.
     ///
-    /// # Errors
-    /// As [`ClientBuilder::connect`], and if no thread can be started.
-    pub fn connect(servers: &str) -> Result<Self, ConnectError> {
-        Self::connect_with(lockkeeper_client::Client::builder(), servers)
-    }
-
-    /// Connects with options.
-    ///
-    /// # Errors
-    /// As [`Client::connect`].
-    pub fn connect_with(options: ClientBuilder, servers: &str) -> Result<Self, ConnectError> {
-        let mut runtime = Runtime::start().map_err(|error| ConnectError::Io(error.to_string()))?;
-        let client = runtime.wait(options.connect(servers))?;
-        runtime.serves(&client);
-        Ok(Self { client, runtime: Arc::new(runtime) })
-    }
-
-    /// Runs any future with this client's runtime, and waits for it.
-    pub fn wait<F: Future>(&self, future: F) -> F::Output {
-        self.runtime.wait(future)
-    }
-
-    /// Ends the session, as [`crate::Client::close`].
-    pub fn close(&self) {
-        self.wait(self.client.close());
-    }
-}
-
-impl Deref for Client {
-    type Target = lockkeeper_client::Client;
-
-    fn deref(&self) -> &lockkeeper_client::Client {
-        &self.client
-    }
-}
-
-// ----- locks ----------------------------------------------------------------------------------
-
-/// A lock whose methods wait. Cheap to clone.
-#[derive(Clone, Debug)]
-pub struct Lock<L> {
-    lock: L,
-    runtime: Arc<Runtime>,
-}
-
-/// As [`crate::Mutex`].
-pub type Mutex = Lock<locks::Mutex>;
-/// As [`crate::ReentrantMutex`].
-pub type ReentrantMutex = Lock<locks::ReentrantMutex>;
-/// As [`crate::ExclusiveNode`].
-pub type ExclusiveNode = Lock<locks::ExclusiveNode>;
-/// As [`crate::MultiLock`].
-pub type MultiLock = Lock<locks::MultiLock>;
-/// As [`crate::RwLock`].
-pub type RwLock = Lock<locks::RwLock>;
-/// As [`crate::Semaphore`].
-pub type Semaphore = Lock<locks::Semaphore>;
-
-impl<L> Lock<L> {
-    /// Makes a lock with options of its own one whose methods wait. It must be of this client:
-    /// `Mutex::of(&client, lockkeeper::Mutex::builder(&client, "/locks/orders").build()?)`.
-    pub fn of(client: &Client, lock: L) -> Self {
-        Self { lock, runtime: Arc::clone(&client.runtime) }
-    }
-
-    fn guard<G>(&self, held: G) -> Guard<G> {
-        Guard { held, runtime: Arc::clone(&self.runtime) }
-    }
-}
-
-impl<L> Deref for Lock<L> {
-    type Target = L;
-
-    fn deref(&self) -> &L {
-        &self.lock
-    }
-}
-
-/// How a lock is made, where a path is enough for that.
-macro_rules! made_by_path {
-    ($($lock:ident),*) => { $(
-        impl $lock {
-            /// The lock at a path such as `/locks/orders`. No I/O.
-            ///
-            /// # Errors
-            /// If the path cannot be that of a lock.
-            pub fn new(client: &Client, path: &str) -> Result<Self, BuildError> {
-                Ok(Self::of(client, locks::$lock::new(client, path)?))
+    /// Seen to fail without `Guard::downgrade`.
+    #[test]
+    fn nothing_is_missing_here() {
+        let words = |text: &str| -> Vec<String> {
+            text.split(|c: char| !c.is_alphanumeric() && c != '_').map(str::to_owned).collect()
+        };
+        let is_code = |line: &&str| !line.trim().starts_with("//");
+        let code = |text: &str| -> String {
+            let lines = text.lines().take_while(|line| *line != "#[cfg(test)]");
+            lines.filter(is_code).map(|line| line.to_owned() + "\n").collect()
+        };
+        let here: Vec<_> = BLOCKING.iter().flat_map(|text| words(&code(text))).collect();
+        // A thread cannot be stopped when its lock is lost.
+        let not_here = "run";
+        let mut found = 0;
+        for text in ASYNC {
+            for rest in text.split("pub async fn ").skip(1) {
+                let name = words(rest).swap_remove(0);
+                assert!(name == not_here || here.contains(&name), "{name} is missing");
+                found += 1;
             }
         }
-    )* };
-}
-
-made_by_path!(Mutex, ReentrantMutex, ExclusiveNode, RwLock);
-
-impl MultiLock {
-    /// The locks at these paths. No I/O.
-    ///
-    /// # Errors
-    /// As [`crate::MultiLock::new`].
-    pub fn new<'a>(
-        client: &Client,
-        paths: impl IntoIterator<Item = &'a str>,
-    ) -> Result<Self, BuildError> {
-        Ok(Self::of(client, locks::MultiLock::new(client, paths)?))
-    }
-}
-
-impl Semaphore {
-    /// The semaphore at a path, with so many permits if nobody has said how many. No I/O.
-    ///
-    /// # Errors
-    /// As [`crate::Semaphore::new`].
-    pub fn new(client: &Client, path: &str, permits: u32) -> Result<Self, BuildError> {
-        Ok(Self::of(client, locks::Semaphore::new(client, path, permits)?))
-    }
-}
-
-/// One way to hold a lock: waiting, waiting for some time, not waiting.
-macro_rules! held_by {
-    ($($lock:ident: $acquire:ident $timeout:ident $try:ident => $guard:ty
-        $(, $argument:ident: $type:ty)?;)*) => { $(
-        impl $lock {
-            #[doc = concat!("As [`crate::", stringify!($lock), "::", stringify!($acquire), "`].")]
-            ///
-            /// # Errors
-            /// As the method that it is named after.
-            pub fn $acquire(
-                &self $(, $argument: $type)?
-            ) -> Result<Guard<$guard>, AcquireError> {
-                let held = self.runtime.wait(self.lock.$acquire($($argument)?))?;
-                Ok(self.guard(held))
-            }
-
-            #[doc = concat!("As [`crate::", stringify!($lock), "::", stringify!($timeout), "`].")]
-            ///
-            /// # Errors
-            /// As the method that it is named after.
-            pub fn $timeout(
-                &self $(, $argument: $type)?, timeout: Duration,
-            ) -> Result<Guard<$guard>, AcquireError> {
-                let held = self.runtime.wait(self.lock.$timeout($($argument,)? timeout))?;
-                Ok(self.guard(held))
-            }
-
-            #[doc = concat!("As [`crate::", stringify!($lock), "::", stringify!($try), "`].")]
-            ///
-            /// # Errors
-            /// As the method that it is named after.
-            pub fn $try(
-                &self $(, $argument: $type)?
-            ) -> Result<Option<Guard<$guard>>, AcquireError> {
-                let held = self.runtime.wait(self.lock.$try($($argument)?))?;
-                Ok(held.map(|held| self.guard(held)))
-            }
-        }
-    )* };
-}
-
-held_by! {
-    Mutex: acquire acquire_timeout try_acquire => locks::MutexGuard;
-    ReentrantMutex: acquire acquire_timeout try_acquire => locks::ReentrantGuard, owner: &Owner;
-    ExclusiveNode: acquire acquire_timeout try_acquire => locks::ExclusiveGuard;
-    MultiLock: acquire acquire_timeout try_acquire => locks::MultiGuard;
-    RwLock: read read_timeout try_read => locks::RwLockReadGuard;
-    RwLock: write write_timeout try_write => locks::RwLockWriteGuard;
-    RwLock: upgradeable_read upgradeable_read_timeout try_upgradeable_read
-        => locks::RwLockUpgradeableGuard;
-    Semaphore: acquire_many acquire_many_timeout try_acquire_many => locks::SemaphoreGuard, permits: u32;
-}
-
-impl Semaphore {
-    /// As [`crate::Semaphore::acquire`].
-    ///
-    /// # Errors
-    /// As the method that it is named after.
-    pub fn acquire(&self) -> Result<Guard<locks::SemaphoreGuard>, AcquireError> {
-        self.acquire_many(1)
-    }
-
-    /// As [`crate::Semaphore::try_acquire`].
-    ///
-    /// # Errors
-    /// As the method that it is named after.
-    pub fn try_acquire(&self) -> Result<Option<Guard<locks::SemaphoreGuard>>, AcquireError> {
-        self.try_acquire_many(1)
-    }
-}
-
-impl ReentrantMutex {
-    /// As [`crate::ReentrantMutex::release`].
-    ///
-    /// # Errors
-    /// As the method that it is named after.
-    pub fn release(&self, owner: &Owner) -> Result<(), ReleaseError> {
-        self.runtime.wait(self.lock.release(owner))
-    }
-}
-
-// ----- guards ---------------------------------------------------------------------------------
-
-/// A guard whose methods wait. What asks no server is that of the guard itself.
-#[must_use = "the lock is released when the guard is dropped"]
-#[derive(Debug)]
-pub struct Guard<G> {
-    // Dropped before the runtime, which sees to the release.
-    held: G,
-    runtime: Arc<Runtime>,
-}
-
-impl<G> Guard<G> {
-    /// Commits a transaction, such as `guard.transaction().set_data(&path, "1", None)`.
-    ///
-    /// # Errors
-    /// As [`Transaction::commit`].
-    pub fn commit(&self, transaction: Transaction) -> Result<Vec<OpResult>, TransactionError> {
-        self.runtime.wait(transaction.commit())
-    }
-}
-
-impl<G> Deref for Guard<G> {
-    type Target = G;
-
-    fn deref(&self) -> &G {
-        &self.held
-    }
-}
-
-/// What all guards can do.
-macro_rules! guards {
-    ($($guard:ty),*) => { $(
-        impl Guard<$guard> {
-            /// Gives the lock back, and waits until a server has confirmed it.
-            ///
-            /// # Errors
-            /// As [`crate::Guard::release`].
-            pub fn release(self) -> Result<(), ReleaseError> {
-                let Self { held, runtime } = self;
-                runtime.wait(held.release())
-            }
-
-            /// Has the servers confirm that the lock is held, as [`crate::Guard::verify`].
-            ///
-            /// # Errors
-            /// As [`crate::Guard::verify`].
-            pub fn verify(&self) -> Result<(), VerifyError> {
-                self.runtime.wait(self.held.verify())
-            }
-        }
-    )* };
-}
-
-guards! {
-    locks::RwLockReadGuard, locks::MutexGuard, locks::ReentrantGuard, locks::ExclusiveGuard,
-    locks::MultiGuard, locks::RwLockWriteGuard, locks::RwLockUpgradeableGuard,
-    locks::SemaphoreGuard
-}
-
-/// What the guards of a single lock can do.
-impl<G: Deref<Target = guard::Guard>> Guard<G> {
-    /// Waits until the lock is lost, as [`crate::Guard::lost`].
-    pub fn lost(&self) -> LossReason {
-        self.runtime.wait(self.held.lost())
-    }
-
-    /// Waits until somebody asks for the lock, as [`crate::Guard::revoke_requested`].
-    ///
-    /// # Errors
-    /// As [`crate::Guard::revoke_requested`].
-    pub fn revoke_requested(&self) -> Result<(), LossReason> {
-        self.runtime.wait(self.held.revoke_requested())
-    }
-}
-
-impl Guard<locks::MultiGuard> {
-    /// Waits until one of the locks is lost, as [`crate::MultiGuard::lost`].
-    pub fn lost(&self) -> (&ZnodePath, LossReason) {
-        self.runtime.wait(self.held.lost())
+        assert!(found > 40, "{found}");
     }
 }

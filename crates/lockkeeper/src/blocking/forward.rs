@@ -1,0 +1,35 @@
+//! How methods get here from the async side: by name, one by one, so that none that returns a future
+//! comes along.
+
+/// Methods that ask no server, as they are.
+macro_rules! same {
+    ($type:ty, $of:literal: $(
+        $method:ident($($argument:ident: $kind:ty),*) $(-> $output:ty)?;
+    )*) => {
+        impl $type { $(
+            #[doc = concat!("As [`crate::", $of, "::", stringify!($method), "`].")]
+            pub fn $method(&self $(, $argument: $kind)*) $(-> $output)? {
+                self.as_async().$method($($argument),*)
+            }
+        )* }
+    };
+}
+
+/// Methods that ask a server, and wait for what comes of it.
+macro_rules! waits {
+    ($type:ty, $of:literal: $(
+        $method:ident($($argument:ident: $kind:ty),*) -> Result<$output:ty, $error:ty>;
+    )*) => {
+        impl $type { $(
+            #[doc = concat!("As [`crate::", $of, "::", stringify!($method), "`].")]
+            ///
+            /// # Errors
+            /// As the method that it is named after.
+            pub fn $method(&self $(, $argument: $kind)*) -> Result<$output, $error> {
+                self.runtime.wait(self.as_async().$method($($argument),*))
+            }
+        )* }
+    };
+}
+
+pub(super) use {same, waits};

@@ -1,0 +1,267 @@
+//! Locks whose methods wait, and how they are made.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockkeeper_client::{DefaultAcl, Error, ZnodePath};
+
+use crate::blocking::client::Client;
+use crate::blocking::forward::{same, waits};
+use crate::blocking::guard::Guard;
+use crate::blocking::runtime::Runtime;
+use crate::error::{AcquireError, BuildError, ReleaseError, SetPermitsError};
+use crate::locks::{self, Owner, SemaphoreProfile};
+use crate::profile::Profile;
+
+/// Any lock of this crate, whose methods wait. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Lock<L> {
+    lock: L,
+    runtime: Arc<Runtime>,
+}
+
+/// As [`crate::Mutex`].
+pub type Mutex = Lock<locks::Mutex>;
+/// As [`crate::ReentrantMutex`].
+pub type ReentrantMutex = Lock<locks::ReentrantMutex>;
+/// As [`crate::ExclusiveNode`].
+pub type ExclusiveNode = Lock<locks::ExclusiveNode>;
+/// As [`crate::MultiLock`].
+pub type MultiLock = Lock<locks::MultiLock>;
+/// As [`crate::RwLock`].
+pub type RwLock = Lock<locks::RwLock>;
+/// As [`crate::Semaphore`].
+pub type Semaphore = Lock<locks::Semaphore>;
+
+impl<L> Lock<L> {
+    /// The lock for async code, and for futures that are given to [`Client::wait`].
+    pub fn as_async(&self) -> &L {
+        &self.lock
+    }
+
+    fn guard<G>(&self, held: G) -> Guard<G> {
+        Guard::new(held, &self.runtime)
+    }
+}
+
+// ----- how they are made ----------------------------------------------------------------------
+
+/// The options of any lock of this crate.
+#[derive(Clone, Debug)]
+#[must_use = "nothing is made before `build`"]
+pub struct Builder<B> {
+    options: B,
+    runtime: Arc<Runtime>,
+}
+
+impl<B> Builder<B> {
+    fn new(client: &Client, options: B) -> Self {
+        Self { options, runtime: Arc::clone(&client.runtime) }
+    }
+}
+
+/// The options of each lock, and how it is made with the default ones.
+macro_rules! made {
+    ($($lock:ident $builder:ident $(<$life:lifetime>)? ($($at:ident: $place:ty),*) {
+        $($option:ident($($argument:ident: $kind:ty),*);)*
+    })*) => { $(
+        #[doc = concat!("As [`crate::", stringify!($builder), "`].")]
+        pub type $builder = Builder<locks::$builder>;
+
+        impl $lock {
+            #[doc = concat!("As [`crate::", stringify!($lock), "::new`]. No I/O.")]
+            ///
+            /// # Errors
+            /// As the method that it is named after.
+            pub fn new$(<$life>)?(client: &Client, $($at: $place),*) -> Result<Self, BuildError> {
+                Self::builder(client, $($at),*).build()
+            }
+
+            /// The options of a lock.
+            pub fn builder$(<$life>)?(client: &Client, $($at: $place),*) -> $builder {
+                Builder::new(client, locks::$lock::builder(client.as_async(), $($at),*))
+            }
+        }
+
+        impl $builder {
+            $(
+                #[doc = concat!(
+                    "As [`crate::", stringify!($builder), "::", stringify!($option), "`]."
+                )]
+                pub fn $option(self, $($argument: $kind),*) -> Self {
+                    let Self { options, runtime } = self;
+                    Self { options: options.$option($($argument),*), runtime }
+                }
+            )*
+
+            /// Makes the lock. No I/O.
+            ///
+            /// # Errors
+            #[doc = concat!("As [`crate::", stringify!($builder), "::build`].")]
+            pub fn build(self) -> Result<$lock, BuildError> {
+                Ok(Lock { lock: self.options.build()?, runtime: self.runtime })
+            }
+        }
+    )* };
+}
+
+made! {
+    Mutex MutexBuilder(path: &str) {
+        profile(profile: Profile);
+        acl(acl: &DefaultAcl);
+        label(label: impl Into<String>);
+        linger(period: Duration);
+        cohort(holders: u32, time: Duration);
+        lock_delay(delay: Duration);
+    }
+    ReentrantMutex ReentrantMutexBuilder(path: &str) {
+        profile(profile: Profile);
+        acl(acl: &DefaultAcl);
+        label(label: impl Into<String>);
+        linger(period: Duration);
+        cohort(holders: u32, time: Duration);
+        lock_delay(delay: Duration);
+    }
+    RwLock RwLockBuilder(path: &str) {
+        profile(profile: Profile);
+        acl(acl: &DefaultAcl);
+        label(label: impl Into<String>);
+    }
+    Semaphore SemaphoreBuilder(path: &str, permits: u32) {
+        profile(profile: impl Into<SemaphoreProfile>);
+        acl(acl: &DefaultAcl);
+        label(label: impl Into<String>);
+    }
+    ExclusiveNode ExclusiveNodeBuilder(path: &str) {
+        acl(acl: &DefaultAcl);
+        label(label: impl Into<String>);
+        owner(owner: &Owner);
+    }
+    MultiLock MultiLockBuilder<'a>(paths: impl IntoIterator<Item = &'a str>) {
+        profile(profile: Profile);
+        acl(acl: &DefaultAcl);
+        label(label: impl Into<String>);
+    }
+}
+
+// ----- how they are held ----------------------------------------------------------------------
+
+/// One way to hold a lock: waiting, waiting for some time, not waiting.
+macro_rules! held_by {
+    ($($lock:ident: $acquire:ident $timeout:ident $try:ident => $guard:ident
+        $(, $argument:ident: $type:ty)?;)*) => { $(
+        impl $lock {
+            #[doc = concat!("As [`crate::", stringify!($lock), "::", stringify!($acquire), "`].")]
+            ///
+            /// # Errors
+            /// As the method that it is named after.
+            pub fn $acquire(
+                &self $(, $argument: $type)?
+            ) -> Result<Guard<locks::$guard>, AcquireError> {
+                let held = self.runtime.wait(self.lock.$acquire($($argument)?))?;
+                Ok(self.guard(held))
+            }
+
+            #[doc = concat!("As [`crate::", stringify!($lock), "::", stringify!($timeout), "`].")]
+            ///
+            /// # Errors
+            /// As the method that it is named after.
+            pub fn $timeout(
+                &self $(, $argument: $type)?, timeout: Duration,
+            ) -> Result<Guard<locks::$guard>, AcquireError> {
+                let held = self.runtime.wait(self.lock.$timeout($($argument,)? timeout))?;
+                Ok(self.guard(held))
+            }
+
+            #[doc = concat!("As [`crate::", stringify!($lock), "::", stringify!($try), "`].")]
+            ///
+            /// # Errors
+            /// As the method that it is named after.
+            pub fn $try(
+                &self $(, $argument: $type)?
+            ) -> Result<Option<Guard<locks::$guard>>, AcquireError> {
+                let held = self.runtime.wait(self.lock.$try($($argument)?))?;
+                Ok(held.map(|held| self.guard(held)))
+            }
+        }
+    )* };
+}
+
+held_by! {
+    Mutex: acquire acquire_timeout try_acquire => MutexGuard;
+    ReentrantMutex: acquire acquire_timeout try_acquire => ReentrantGuard, owner: &Owner;
+    ExclusiveNode: acquire acquire_timeout try_acquire => ExclusiveGuard;
+    MultiLock: acquire acquire_timeout try_acquire => MultiGuard;
+    RwLock: read read_timeout try_read => RwLockReadGuard;
+    RwLock: write write_timeout try_write => RwLockWriteGuard;
+    RwLock: upgradeable_read upgradeable_read_timeout try_upgradeable_read => RwLockUpgradeableGuard;
+    Semaphore: acquire acquire_timeout try_acquire => SemaphoreGuard;
+    Semaphore: acquire_many acquire_many_timeout try_acquire_many => SemaphoreGuard, permits: u32;
+}
+
+same! { Mutex, "Mutex": path() -> &ZnodePath; }
+same! { RwLock, "RwLock": path() -> &ZnodePath; }
+same! { Semaphore, "Semaphore": path() -> &ZnodePath; }
+same! { MultiLock, "MultiLock": paths() -> impl Iterator<Item = &ZnodePath>; }
+same! { ExclusiveNode, "ExclusiveNode": path() -> &ZnodePath; owner() -> &Owner; }
+same! { ReentrantMutex, "ReentrantMutex": path() -> &ZnodePath; entries(owner: &Owner) -> usize; }
+
+waits! { ReentrantMutex, "ReentrantMutex": release(owner: &Owner) -> Result<(), ReleaseError>; }
+waits! { Semaphore, "Semaphore":
+    permits() -> Result<u32, AcquireError>;
+    set_permits(permits: u32) -> Result<(), SetPermitsError>;
+}
+
+// ----- a lock for any key ---------------------------------------------------------------------
+
+/// The locks below one path, by key, as [`crate::Locks`]. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Locks {
+    locks: locks::Locks,
+    runtime: Arc<Runtime>,
+}
+
+impl Locks {
+    /// The locks below a path such as `/locks/orders`. No I/O.
+    ///
+    /// # Errors
+    /// As [`crate::Locks::new`].
+    pub fn new(client: &Client, prefix: &str) -> Result<Self, BuildError> {
+        Self::with(client, prefix, |lock| lock)
+    }
+
+    /// The same, with options for each of them. No I/O.
+    ///
+    /// # Errors
+    /// As [`crate::Locks::with`].
+    pub fn with(
+        client: &Client,
+        prefix: &str,
+        configure: impl Fn(locks::MutexBuilder) -> locks::MutexBuilder + Send + Sync + 'static,
+    ) -> Result<Self, BuildError> {
+        let locks = locks::Locks::with(client.as_async(), prefix, configure)?;
+        Ok(Self { locks, runtime: Arc::clone(&client.runtime) })
+    }
+
+    /// As [`crate::Locks::keep_idle`].
+    #[must_use]
+    pub fn keep_idle(self, handles: usize) -> Self {
+        Self { locks: self.locks.keep_idle(handles), runtime: self.runtime }
+    }
+
+    /// The registry for async code, and for futures that are given to [`Client::wait`].
+    pub fn as_async(&self) -> &locks::Locks {
+        &self.locks
+    }
+
+    /// The lock of a key. No I/O.
+    ///
+    /// # Errors
+    /// As [`crate::Locks::get`].
+    pub fn get(&self, key: &str) -> Result<Mutex, BuildError> {
+        Ok(Lock { lock: self.locks.get(key)?, runtime: Arc::clone(&self.runtime) })
+    }
+}
+
+same! { Locks, "Locks": path(key: &str) -> Result<ZnodePath, BuildError>; }
+waits! { Locks, "Locks": keys() -> Result<Vec<String>, Error>; }

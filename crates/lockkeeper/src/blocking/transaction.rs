@@ -1,0 +1,58 @@
+//! Several writes, all or none.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use lockkeeper_client::{Acl, CreateMode, OpResult, TransactionError, ZnodePath, Zxid};
+
+use crate::blocking::runtime::Runtime;
+
+/// Writes that are applied together or not at all, as [`crate::Transaction`].
+#[must_use = "nothing happens before `commit`"]
+#[derive(Debug)]
+pub struct Transaction {
+    steps: lockkeeper_client::Transaction,
+    runtime: Arc<Runtime>,
+}
+
+/// The steps that it can be made of.
+macro_rules! steps {
+    ($($step:ident($($argument:ident: $kind:ty),*);)*) => { $(
+        #[doc = concat!("As [`crate::Transaction::", stringify!($step), "`].")]
+        pub fn $step(self, $($argument: $kind),*) -> Self {
+            Self { steps: self.steps.$step($($argument),*), runtime: self.runtime }
+        }
+    )* };
+}
+
+impl Transaction {
+    pub(super) fn new(steps: lockkeeper_client::Transaction, runtime: &Arc<Runtime>) -> Self {
+        Self { steps, runtime: Arc::clone(runtime) }
+    }
+
+    steps! {
+        check(path: &ZnodePath, version: Option<i32>);
+        create(path: &ZnodePath, data: impl Into<Bytes>, mode: CreateMode);
+        create_with_acl(path: &ZnodePath, data: impl Into<Bytes>, mode: CreateMode, acl: Vec<Acl>);
+        create_ttl(path: &ZnodePath, data: impl Into<Bytes>, mode: CreateMode, ttl: Duration);
+        delete(path: &ZnodePath, version: Option<i32>);
+        set_data(path: &ZnodePath, data: impl Into<Bytes>, version: Option<i32>);
+    }
+
+    /// Sends it, and waits for the answer.
+    ///
+    /// # Errors
+    /// As [`crate::Transaction::commit`].
+    pub fn commit(self) -> Result<Vec<OpResult>, TransactionError> {
+        self.runtime.wait(self.steps.commit())
+    }
+
+    /// The same, with the transaction's number.
+    ///
+    /// # Errors
+    /// As [`crate::Transaction::commit_numbered`].
+    pub fn commit_numbered(self) -> Result<(Vec<OpResult>, Zxid), TransactionError> {
+        self.runtime.wait(self.steps.commit_numbered())
+    }
+}
