@@ -4,7 +4,7 @@
 //!   blocking        the same names for programs without async
 //!   locks/          the locks, one file or folder each, and Owner, who enters again
 //!   admin/          inspect: who holds and who waits; revoke: asking holders to leave
-//!   acquire/        from a place in line to a guard: the queue within one process, re-entry, delay
+//!   acquire/        from a place in line to a guard: options, the queue within one process, re-entry, delay
 //!   guard/          Guard: what a holder may believe, and until when; its duty to delete its node
 //!   contender/      one place in line: entering, waiting, order (who is ahead of whom)
 //!
