@@ -43,12 +43,12 @@ impl Terms {
 /// It exists before the request that creates its node is sent, so that wherever an attempt is
 /// given up, whatever may have come of it is deleted.
 #[derive(Debug)]
-pub(crate) struct Contender(Box<Entrant>);
+pub(crate) struct Contender(Box<ContenderInner>);
 
 /// What a contender is. Behind a pointer, as a contender is passed on many times on its way to the
 /// front.
 #[derive(Debug)]
-struct Entrant {
+struct ContenderInner {
     client: Client,
     terms: Terms,
     /// What the node's name begins with; unique to this attempt.
@@ -81,7 +81,7 @@ impl Contender {
 
     fn named(client: &Client, terms: &Terms, prefix: String) -> Self {
         let (client, terms) = (client.clone(), terms.clone());
-        Self(Box::new(Entrant { client, terms, prefix, node: None, armed: true }))
+        Self(Box::new(ContenderInner { client, terms, prefix, node: None, armed: true }))
     }
 
     /// The path to create its node at; the server puts a number after it.

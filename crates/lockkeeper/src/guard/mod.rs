@@ -41,11 +41,11 @@ const PROOFS: u32 = 3;
 /// its work in [`Guard::run`], or gives [`Guard::token`] to a resource that checks it, or makes
 /// its writes in [`Guard::transaction`].
 #[must_use = "the lock is released when the guard is dropped"]
-pub struct Guard(Box<Belief>);
+pub struct Guard(Box<GuardInner>);
 
 /// What a guard is. Behind a pointer, as a guard is passed on many times on its way to the holder
 /// and back.
-struct Belief {
+struct GuardInner {
     // Declared before the stake, whose deletion must not fire it: dropped in this order.
     own_watch: Mutex<Option<Watcher>>,
     hold: Hold,
@@ -114,7 +114,7 @@ impl Guard {
     }
 
     fn new(stake: Stake, hold: Hold, own: Option<Watcher>, generation: u64) -> Self {
-        Self(Box::new(Belief {
+        Self(Box::new(GuardInner {
             own_watch: Mutex::new(own),
             hold,
             others: Vec::new(),
@@ -301,7 +301,7 @@ impl Guard {
     /// Hands the deletion over for sending, so that what is sent from now on comes after it.
     pub(crate) fn begin_release(self) -> Releasing {
         let (others_are_gone, deletion) = (self.others_are_gone(), self.deletion());
-        let Belief { own_watch, hold, others, mut stake, generation, lost, .. } = *self.0;
+        let GuardInner { own_watch, hold, others, mut stake, generation, lost, .. } = *self.0;
         // The others go first, so that the last answer is about all.
         drop((own_watch, others));
         let (client, session, cleanup) = (&stake.client, stake.session(), stake.cleanup.take());
