@@ -22,7 +22,7 @@ use crate::contender::node::{Contender, Front};
 use crate::contender::retry::retry_backoff;
 use crate::error::AcquireError;
 use crate::guard::Guard;
-use crate::guard::owned_node::Stake;
+use crate::guard::owned_node::OwnedNode;
 
 /// What comes after the lock's name in the name of its mark.
 const SUFFIX: &str = "-__delay__";
@@ -60,9 +60,9 @@ type Sighted = (Zxid, u64);
 
 impl Sightings {
     /// When the delay that the mark asks for is over.
-    fn end(&self, found: Left, stake: &Stake, now: Instant) -> Instant {
+    fn end(&self, found: Left, owned: &OwnedNode, now: Instant) -> Instant {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let mark = (found.written, stake.client.status().borrow().rewinds);
+        let mark = (found.written, owned.client.status().borrow().rewinds);
         let first = match *seen {
             Some((sighted, first)) if sighted == mark => first,
             _ => now,
@@ -81,14 +81,14 @@ impl LockDelay {
         contender: Contender,
         front: Front,
     ) -> Result<Guard, AcquireError> {
-        let mut stake = Stake::of(contender)?;
+        let mut owned = OwnedNode::of(contender)?;
         let mut left = None;
-        while let Some(found) = self.set_mark(&mut stake, left).await? {
-            let now = stake.client.now();
-            tokio::time::sleep(sightings.end(found, &stake, now).since(now)).await;
+        while let Some(found) = self.set_mark(&mut owned, left).await? {
+            let now = owned.client.now();
+            tokio::time::sleep(sightings.end(found, &owned, now).since(now)).await;
             left = Some(found);
         }
-        Guard::confirm(stake, front.own).await
+        Guard::confirm(owned, front.own).await
     }
 
     /// The same, unless there is something to wait for.
@@ -98,30 +98,30 @@ impl LockDelay {
         contender: Contender,
         front: Front,
     ) -> Result<Option<Guard>, AcquireError> {
-        let mut stake = Stake::of(contender)?;
+        let mut owned = OwnedNode::of(contender)?;
         let mut left = None;
-        while let Some(found) = self.set_mark(&mut stake, left).await? {
-            let now = stake.client.now();
-            if sightings.end(found, &stake, now) > now {
+        while let Some(found) = self.set_mark(&mut owned, left).await? {
+            let now = owned.client.now();
+            if sightings.end(found, &owned, now) > now {
                 return Ok(None);
             }
             left = Some(found);
         }
-        Guard::confirm(stake, front.own).await.map(Some)
+        Guard::confirm(owned, front.own).await.map(Some)
     }
 
     /// Sets the mark, in the place of `left` if that was waited for; `None` if it is set. Else
     /// there is one that is to be waited for.
     async fn set_mark(
         self,
-        stake: &mut Stake,
+        owned: &mut OwnedNode,
         left: Option<Left>,
     ) -> Result<Option<Left>, AcquireError> {
-        let mark = mark_of(&stake.path);
-        let (node, data) = (stake.node.path.clone(), self.data(&stake.node.path));
+        let mark = mark_of(&owned.path);
+        let (node, data) = (owned.node.path.clone(), self.data(&owned.node.path));
         loop {
             // Only while the node is there: another one may hold by now.
-            let transaction = stake.client.transaction().check(&node, None);
+            let transaction = owned.client.transaction().check(&node, None);
             let transaction = match left {
                 None => transaction.create(&mark, data.clone(), CreateMode::Persistent),
                 Some(left) => transaction.set_data(&mark, data.clone(), Some(left.version)),
@@ -134,35 +134,35 @@ impl LockDelay {
                 Err(TransactionError::Failed {
                     code: ErrorCode::NodeExists | ErrorCode::BadVersion | ErrorCode::NoNode,
                     ..
-                }) => match self.look(stake, &mark).await? {
+                }) => match self.look(owned, &mark).await? {
                     Looked::Own => {}
                     Looked::Gone if left.is_none() => continue,
-                    Looked::Gone => return Box::pin(self.set_mark(stake, None)).await,
+                    Looked::Gone => return Box::pin(self.set_mark(owned, None)).await,
                     Looked::Left(found) => return Ok(Some(found)),
                 },
                 Err(TransactionError::Request(error)) => {
-                    let failed = |error| AcquireError::from_client(&stake.path, error);
+                    let failed = |error| AcquireError::from_client(&owned.path, error);
                     retry_backoff(error).await.map_err(failed)?;
                     continue;
                 }
                 Err(source) => {
-                    return Err(AcquireError::Refused { path: stake.path.clone(), source });
+                    return Err(AcquireError::Refused { path: owned.path.clone(), source });
                 }
             }
             // Only from here on is the mark this holder's, and goes with its node.
-            stake.cleanup = Some(Cleanup::Pair { node, with: mark });
+            owned.cleanup = Some(Cleanup::Pair { node, with: mark });
             return Ok(None);
         }
     }
 
     /// Whose the mark is.
-    async fn look(self, stake: &Stake, mark: &ZnodePath) -> Result<Looked, AcquireError> {
+    async fn look(self, owned: &OwnedNode, mark: &ZnodePath) -> Result<Looked, AcquireError> {
         loop {
-            match stake.client.data(mark).await {
+            match owned.client.data(mark).await {
                 Ok((data, stat)) => {
                     let found = serde_json::from_slice::<Mark>(&data).ok();
                     // An earlier try of this holder, whose answer was lost.
-                    if found.as_ref().is_some_and(|mark| mark.node == stake.node.path.name()) {
+                    if found.as_ref().is_some_and(|mark| mark.node == owned.node.path.name()) {
                         return Ok(Looked::Own);
                     }
                     let delay = found.map(|mark| Duration::from_millis(mark.delay_ms));
@@ -171,7 +171,7 @@ impl LockDelay {
                 }
                 Err(error) if error.code() == Some(ErrorCode::NoNode) => return Ok(Looked::Gone),
                 Err(error) => {
-                    let failed = |error| AcquireError::from_client(&stake.path, error);
+                    let failed = |error| AcquireError::from_client(&owned.path, error);
                     retry_backoff(error).await.map_err(failed)?;
                 }
             }

@@ -26,7 +26,7 @@ use tokio::sync::{Mutex, SetOnce};
 use crate::contender::node::{Contender, Front};
 use crate::contender::retry::retry_backoff;
 use crate::error::{AcquireError, EnsureError, LossReason, ReleaseError, VerifyError};
-use crate::guard::owned_node::{Releasing, Stake};
+use crate::guard::owned_node::{OwnedNode, Releasing};
 use crate::guard::revocation::REQUEST;
 use crate::guard::state::{State, judge};
 use crate::token::FencingToken;
@@ -46,12 +46,12 @@ pub struct Guard(Box<GuardInner>);
 /// What a guard is. Behind a pointer, as a guard is passed on many times on its way to the holder
 /// and back.
 struct GuardInner {
-    // Declared before the stake, whose deletion must not fire it: dropped in this order.
+    // Declared before the owned node, whose deletion must not fire it: dropped in this order.
     own_watch: Mutex<Option<Watcher>>,
     hold: Hold,
     /// The other nodes that belong to it, if it has several: the loss of any is its loss.
-    others: Vec<(Hold, Stake)>,
-    stake: Stake,
+    others: Vec<(Hold, OwnedNode)>,
+    owned: OwnedNode,
     token: FencingToken,
     /// The lease's generation at the grant: with another one, the lease was interrupted since.
     generation: u64,
@@ -66,23 +66,26 @@ impl Guard {
     /// Makes sure that a contender at the front really holds, and that this is proven for some
     /// time to come. Costs a round trip only if the newest proof of life is old.
     pub(crate) async fn grant(contender: Contender, front: Front) -> Result<Self, AcquireError> {
-        Self::confirm(Stake::of(contender)?, front.own).await
+        Self::confirm(OwnedNode::of(contender)?, front.own).await
     }
 
     /// The same for a node of any kind. `own`: a watch on it, if there is one already.
-    pub(crate) async fn confirm(stake: Stake, own: Option<Watcher>) -> Result<Self, AcquireError> {
-        let timing = stake.client.timing();
+    pub(crate) async fn confirm(
+        owned: OwnedNode,
+        own: Option<Watcher>,
+    ) -> Result<Self, AcquireError> {
+        let timing = owned.client.timing();
         let mut failed = None;
         // An old proof must be as good as the next heartbeat would be. A fresh one is the best that
         // these servers give; one that failed changes nothing.
         let mut enough = timing.left_at_grant();
         for proofs in 0..=PROOFS {
-            let (hold, seen) = stake.client.hold_if_left(&stake.node.path, enough);
-            if seen.lease.session != stake.session() {
-                return Err(AcquireError::SessionExpired { path: stake.path.clone() });
+            let (hold, seen) = owned.client.hold_if_left(&owned.node.path, enough);
+            if seen.lease.session != owned.session() {
+                return Err(AcquireError::SessionExpired { path: owned.path.clone() });
             }
             if let Some(hold) = hold {
-                return Ok(Self::new(stake, hold, own, seen.lease.generation));
+                return Ok(Self::new(owned, hold, own, seen.lease.generation));
             }
             if proofs == PROOFS {
                 break;
@@ -90,12 +93,12 @@ impl Guard {
 
             // What is sent before this proves nothing.
             tokio::time::sleep(seen.lease.sure_from.since(seen.now)).await;
-            match prove(&stake.client, &stake.node.path).await {
+            match prove(&owned.client, &owned.node.path).await {
                 Err(TransactionError::Failed { .. }) => {
-                    return Err(AcquireError::NodeDeleted { node: stake.node.path.clone() });
+                    return Err(AcquireError::NodeDeleted { node: owned.node.path.clone() });
                 }
                 Err(TransactionError::Request(error)) if !error.is_retryable() => {
-                    return Err(AcquireError::from_client(&stake.path, error));
+                    return Err(AcquireError::from_client(&owned.path, error));
                 }
                 Err(TransactionError::Request(error)) => failed = Some(error),
                 Err(_) => failed = None,
@@ -106,24 +109,24 @@ impl Guard {
             }
         }
 
-        let path = stake.path.clone();
+        let path = owned.path.clone();
         Err(match failed {
             Some(error) => AcquireError::from_client(&path, error),
             None => AcquireError::LeaseTooShort { path, lease: timing.lease() },
         })
     }
 
-    fn new(stake: Stake, hold: Hold, own: Option<Watcher>, generation: u64) -> Self {
+    fn new(owned: OwnedNode, hold: Hold, own: Option<Watcher>, generation: u64) -> Self {
         Self(Box::new(GuardInner {
             own_watch: Mutex::new(own),
             hold,
             others: Vec::new(),
-            token: FencingToken::new(stake.node.stat.czxid),
+            token: FencingToken::new(owned.node.stat.czxid),
             generation,
             lost: SetOnce::new(),
             revoking: AtomicBool::new(false),
             owner: OnceLock::new(),
-            stake,
+            owned,
         }))
     }
 
@@ -135,17 +138,17 @@ impl Guard {
 
     /// The lock.
     pub fn path(&self) -> &ZnodePath {
-        &self.0.stake.path
+        &self.0.owned.path
     }
 
     /// The holder's own node.
     pub fn node(&self) -> &ZnodePath {
-        &self.0.stake.node.path
+        &self.0.owned.node.path
     }
 
     /// The session that holds it.
     pub fn session(&self) -> SessionId {
-        self.0.stake.session()
+        self.0.owned.session()
     }
 
     /// How the lock stands. Decided here and now, without asking a server.
@@ -281,7 +284,7 @@ impl Guard {
     /// Starts a transaction that is applied only while the lock is held: it begins with a check
     /// of the holder's own node, and of all of them if there are several.
     pub fn transaction(&self) -> Transaction {
-        let others = self.0.others.iter().map(|(_, stake)| &stake.node.path);
+        let others = self.0.others.iter().map(|(_, owned)| &owned.node.path);
         let own = self.client().transaction().check(self.node(), None);
         others.fold(own, |transaction, node| transaction.check(node, None))
     }
@@ -301,10 +304,10 @@ impl Guard {
     /// Hands the deletion over for sending, so that what is sent from now on comes after it.
     pub(crate) fn begin_release(self) -> Releasing {
         let (others_are_gone, deletion) = (self.others_are_gone(), self.deletion());
-        let GuardInner { own_watch, hold, others, mut stake, generation, lost, .. } = *self.0;
+        let GuardInner { own_watch, hold, others, mut owned, generation, lost, .. } = *self.0;
         // The others go first, so that the last answer is about all.
         drop((own_watch, others));
-        let (client, session, cleanup) = (&stake.client, stake.session(), stake.cleanup.take());
+        let (client, session, cleanup) = (&owned.client, owned.session(), owned.cleanup.take());
         let (seen, answer) = match cleanup {
             Some(cleanup) => client.clean_up_held(hold, session, cleanup),
             None => (hold.state(), None),
@@ -318,8 +321,8 @@ impl Guard {
     }
 
     /// Gives up the belief, and leaves the deletion to the caller.
-    pub(crate) fn into_stake(self) -> Stake {
-        self.0.stake
+    pub(crate) fn into_owned_node(self) -> OwnedNode {
+        self.0.owned
     }
 
     /// Somebody else found the node missing.
@@ -342,20 +345,20 @@ impl Guard {
     /// The same with more nodes, of which each is as much needed as its own.
     pub(crate) fn with_others(mut self, others: Vec<Contender>) -> Result<Self, AcquireError> {
         for other in others {
-            let stake = Stake::of(other)?;
-            let hold = self.client().hold(&stake.node.path);
-            self.0.others.push((hold, stake));
+            let owned = OwnedNode::of(other)?;
+            let hold = self.client().hold(&owned.node.path);
+            self.0.others.push((hold, owned));
         }
         Ok(self)
     }
 
     /// Ends it without deleting its node: another one has taken the place.
     pub(crate) fn dissolve(mut self) {
-        self.0.stake.cleanup = None;
+        self.0.owned.cleanup = None;
     }
 
     pub(crate) fn client(&self) -> &Client {
-        &self.0.stake.client
+        &self.0.owned.client
     }
 
     /// How it stands, for people; unlike [`Guard::state`], without making a loss final.

@@ -8,7 +8,7 @@ use crate::guard::state::State;
 
 /// The node that a holder holds by, and the duty to delete it.
 #[derive(Debug)]
-pub(crate) struct Stake {
+pub(crate) struct OwnedNode {
     pub(crate) client: Client,
     /// The lock.
     pub(crate) path: ZnodePath,
@@ -17,7 +17,7 @@ pub(crate) struct Stake {
     pub(crate) cleanup: Option<Cleanup>,
 }
 
-impl Stake {
+impl OwnedNode {
     /// Takes over from a contender at the front.
     pub(crate) fn of(mut contender: Contender) -> Result<Self, AcquireError> {
         let Some(node) = contender.take_node() else { return Err(contender.deleted()) };
@@ -32,7 +32,7 @@ impl Stake {
     }
 }
 
-impl Drop for Stake {
+impl Drop for OwnedNode {
     fn drop(&mut self) {
         // With its session, the node is gone.
         if let Some(cleanup) = self.cleanup.take()

@@ -46,7 +46,7 @@ use crate::acquire::setup::{Setup, setup_options};
 use crate::contender::retry::{Attempt, retried, retry_backoff};
 use crate::error::{AcquireError, BuildError, ReleaseError};
 use crate::exposure::Warned;
-use crate::guard::owned_node::Stake;
+use crate::guard::owned_node::OwnedNode;
 use crate::guard::{Guard, offers_guard};
 use crate::locks::owner::Owner;
 use crate::owner_info::OwnerInfo;
@@ -192,13 +192,13 @@ impl ExclusiveNode {
         let made = retried(&self.path, || self.attempt()).await?;
         self.warned.look(&self.client, &self.path).await;
         match made {
-            Some(stake) => Guard::confirm(stake, None).await.map(Some),
+            Some(owned) => Guard::confirm(owned, None).await.map(Some),
             None => Ok(None),
         }
     }
 
     /// Makes the node; `None` if there is one.
-    async fn attempt(&self) -> Result<Option<Stake>, Attempt> {
+    async fn attempt(&self) -> Result<Option<OwnedNode>, Attempt> {
         // It exists before the request is sent, so that whatever may come of it is deleted.
         let mut trace = Trace { lock: self, data: Some(self.record()) };
         let data = trace.data.clone().unwrap_or_default();
@@ -283,16 +283,16 @@ struct Trace<'a> {
 }
 
 impl Trace<'_> {
-    fn taken(mut self, node: Created) -> Stake {
+    fn taken(mut self, node: Created) -> OwnedNode {
         self.data = None;
         let which = Which::MadeBy(node.stat.czxid);
         let cleanup = Some(Cleanup::Reused { node: node.path.clone(), which });
         let (client, path) = (self.lock.client.clone(), self.lock.path.clone());
-        Stake { client, path, node, cleanup }
+        OwnedNode { client, path, node, cleanup }
     }
 
     /// The reply to the create is lost, or never came: looks whose the node is.
-    async fn find(self, data: &Bytes) -> Result<Option<Stake>, Attempt> {
+    async fn find(self, data: &Bytes) -> Result<Option<OwnedNode>, Attempt> {
         let (client, path) = (&self.lock.client, &self.lock.path);
         let again = |error| Attempt::at_entry(path, error);
         // The new connection may be to a server that lags behind the one that took the create.

@@ -10,7 +10,7 @@ use lockkeeper_client::{ErrorCode, Instant, SessionId, Transaction, TransactionE
 use crate::contender::node::{Contender, Front};
 use crate::error::{AcquireError, EnsureError, LossReason, ReleaseError, VerifyError};
 use crate::guard::Guard;
-use crate::guard::owned_node::Stake;
+use crate::guard::owned_node::OwnedNode;
 use crate::guard::state::State;
 use crate::token::FencingToken;
 
@@ -183,22 +183,22 @@ impl MultiGuard {
     pub async fn release(self) -> Result<(), ReleaseError> {
         let state = self.state();
         let client = self.guards[0].client().clone();
-        let mut stakes: Vec<_> = self.guards.into_iter().map(Guard::into_stake).collect();
-        let transaction = stakes
-            .iter()
-            .fold(client.transaction(), |all, stake: &Stake| all.delete(&stake.node.path, None));
-        // Until they are known to be gone, dropping the stakes deletes them.
+        let mut nodes: Vec<_> = self.guards.into_iter().map(Guard::into_owned_node).collect();
+        let transaction = nodes.iter().fold(client.transaction(), |all, owned: &OwnedNode| {
+            all.delete(&owned.node.path, None)
+        });
+        // Until they are known to be gone, dropping the nodes deletes them.
         let deleted = match state {
             State::Lost(reason) => return Err(ReleaseError::Lost(reason)),
             _ => transaction.commit().await,
         };
         match deleted {
             Ok(_) => {
-                stakes.iter_mut().for_each(|stake| stake.cleanup = None);
+                nodes.iter_mut().for_each(|owned| owned.cleanup = None);
                 Ok(())
             }
             // One was missing, or the answer is lost: one by one.
-            Err(error) => release_each(stakes, error).await,
+            Err(error) => release_each(nodes, error).await,
         }
     }
 }
@@ -224,9 +224,13 @@ fn worst(states: impl Iterator<Item = State>) -> State {
     states.max_by_key(badness).unwrap_or(State::Held)
 }
 
-async fn release_each(mut stakes: Vec<Stake>, error: TransactionError) -> Result<(), ReleaseError> {
-    let begin = |stake: &mut Stake| Some(stake.client.clean_up_confirmed(stake.cleanup.take()?));
-    let answers: Vec<_> = stakes.iter_mut().filter_map(begin).collect();
+async fn release_each(
+    mut nodes: Vec<OwnedNode>,
+    error: TransactionError,
+) -> Result<(), ReleaseError> {
+    let begin =
+        |owned: &mut OwnedNode| Some(owned.client.clean_up_confirmed(owned.cleanup.take()?));
+    let answers: Vec<_> = nodes.iter_mut().filter_map(begin).collect();
     for answer in answers {
         match answer.await {
             Err(error) if error.is_session_expired() => {
