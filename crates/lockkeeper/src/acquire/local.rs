@@ -33,14 +33,14 @@ pub(crate) struct Sharing {
 
 /// A node that is kept for the next holder of this process.
 #[derive(Debug)]
-struct Seat {
+struct CachedNode {
     guard: Guard,
-    tenure: Tenure,
+    node_use: NodeUse,
 }
 
 /// What is known about a node that serves several holders.
 #[derive(Clone, Debug)]
-struct Tenure {
+struct NodeUse {
     /// When it began, where a cohort's time is bounded.
     since: Option<Instant>,
     holders: u32,
@@ -59,14 +59,14 @@ struct Lingering {
 
 /// The line of the tasks of this process.
 #[derive(Debug)]
-pub(crate) struct LocalLine {
+pub(crate) struct LocalQueue {
     sharing: Sharing,
-    bench: Bench<Seat>,
+    slot: HandoverSlot<CachedNode>,
 }
 
-/// Where tasks wait, one after the other, for a seat that the one before may have left.
+/// Where tasks wait, one after the other, for a node that the one before may have left.
 #[derive(Debug)]
-struct Bench<S> {
+struct HandoverSlot<S> {
     handover: Arc<Mutex<Handover<S>>>,
     waiting: AtomicUsize,
 }
@@ -74,36 +74,36 @@ struct Bench<S> {
 /// What the one before left.
 #[derive(Debug)]
 struct Handover<S> {
-    seat: Option<S>,
-    /// Of the last holder whose node was not left on the bench.
+    cached: Option<S>,
+    /// Of the last holder whose node was not left in the slot.
     last_turn: Option<LastTurn>,
 }
 
 /// The first place in the local line. Whoever has it may stand in the line on the server.
 #[derive(Debug)]
-pub(crate) struct Turn {
-    line: Arc<LocalLine>,
-    handover: OwnedMutexGuard<Handover<Seat>>,
+pub(crate) struct LocalTurn {
+    line: Arc<LocalQueue>,
+    handover: OwnedMutexGuard<Handover<CachedNode>>,
 }
 
 /// A held lock, and the turn that goes with it.
 #[derive(Debug)]
-pub(crate) struct Occupied {
+pub(crate) struct LocalHold {
     /// Both are there until it is given back.
     guard: Option<Guard>,
-    turn: Option<Turn>,
-    tenure: Tenure,
+    turn: Option<LocalTurn>,
+    node_use: NodeUse,
     /// What it knows of the line on the server.
     end: Option<LineEnd>,
 }
 
-impl LocalLine {
+impl LocalQueue {
     pub(crate) fn new(sharing: Sharing) -> Arc<Self> {
-        Arc::new(Self { sharing, bench: Bench::default() })
+        Arc::new(Self { sharing, slot: HandoverSlot::default() })
     }
 
     /// Waits for the first place.
-    pub(crate) async fn turn(self: &Arc<Self>) -> Turn {
+    pub(crate) async fn turn(self: &Arc<Self>) -> LocalTurn {
         // It is free only if nobody waits for it, so this overtakes nobody. Where a node may be
         // left for others, nothing else in a cycle may ever wait, so this must: the runtime makes
         // it yield from time to time.
@@ -112,48 +112,48 @@ impl LocalLine {
         {
             return turn;
         }
-        let waiting = Waiting::new(&self.bench);
-        let handover = Arc::clone(&self.bench.handover).lock_owned().await;
+        let waiting = Waiting::new(&self.slot);
+        let handover = Arc::clone(&self.slot.handover).lock_owned().await;
         drop(waiting);
-        Turn { line: Arc::clone(self), handover }
+        LocalTurn { line: Arc::clone(self), handover }
     }
 
     /// Takes the first place if nobody has it.
-    pub(crate) fn try_turn(self: &Arc<Self>) -> Option<Turn> {
-        let handover = Arc::clone(&self.bench.handover).try_lock_owned().ok()?;
-        Some(Turn { line: Arc::clone(self), handover })
+    pub(crate) fn try_turn(self: &Arc<Self>) -> Option<LocalTurn> {
+        let handover = Arc::clone(&self.slot.handover).try_lock_owned().ok()?;
+        Some(LocalTurn { line: Arc::clone(self), handover })
     }
 }
 
-/// Something that can be left on a bench.
+/// Something that can be left in a slot.
 trait Left {
     /// Whether somebody else sees to it that it does not stay.
     fn is_kept(&self) -> bool;
 }
 
-impl Left for Seat {
+impl Left for CachedNode {
     fn is_kept(&self) -> bool {
-        self.tenure.lingering.is_some()
+        self.node_use.lingering.is_some()
     }
 }
 
-impl<S> Default for Bench<S> {
+impl<S> Default for HandoverSlot<S> {
     fn default() -> Self {
-        let handover = Handover { seat: None, last_turn: None };
+        let handover = Handover { cached: None, last_turn: None };
         Self { handover: Arc::new(Mutex::new(handover)), waiting: AtomicUsize::new(0) }
     }
 }
 
-impl<S: Left> Bench<S> {
+impl<S: Left> HandoverSlot<S> {
     /// Takes away what was left for nobody.
     ///
     /// The one who leaves a node looks here after it has done so, and so does a task that gives up
-    /// waiting. Whichever is the later one sees what the other did; and one that finds the seat
+    /// waiting. Whichever is the later one sees what the other did; and one that finds the slot
     /// locked by the other's look can rely on that look being repeated.
     fn settle(&self) {
         while let Ok(mut handover) = self.handover.try_lock() {
             if self.waiting.load(Ordering::SeqCst) == 0 {
-                handover.seat.take_if(|seat| !seat.is_kept());
+                handover.cached.take_if(|cached| !cached.is_kept());
                 return;
             }
             drop(handover);
@@ -165,12 +165,12 @@ impl<S: Left> Bench<S> {
 }
 
 /// Counts one task that waits for its turn, until it has it or has given up.
-struct Waiting<'a, S: Left>(&'a Bench<S>);
+struct Waiting<'a, S: Left>(&'a HandoverSlot<S>);
 
 impl<'a, S: Left> Waiting<'a, S> {
-    fn new(bench: &'a Bench<S>) -> Self {
-        bench.waiting.fetch_add(1, Ordering::SeqCst);
-        Self(bench)
+    fn new(slot: &'a HandoverSlot<S>) -> Self {
+        slot.waiting.fetch_add(1, Ordering::SeqCst);
+        Self(slot)
     }
 }
 
@@ -181,21 +181,22 @@ impl<S: Left> Drop for Waiting<'_, S> {
     }
 }
 
-impl Turn {
+impl LocalTurn {
     /// The lock, if the holder before left its node and the node is still good.
-    pub(crate) fn take_seat(mut self) -> Result<Occupied, Self> {
-        let Some(seat) = self.handover.seat.take() else { return Err(self) };
+    pub(crate) fn take_cached(mut self) -> Result<LocalHold, Self> {
+        let Some(cached) = self.handover.cached.take() else { return Err(self) };
         // As much as every holder has left on servers that are well: its heartbeats go on.
-        let enough = seat.guard.client().timing().always_left();
-        if seat.guard.state() != State::Held || seat.guard.remaining() < enough {
+        let enough = cached.guard.client().timing().always_left();
+        if cached.guard.state() != State::Held || cached.guard.remaining() < enough {
             return Err(self);
         }
-        let tenure = Tenure { holders: seat.tenure.holders.saturating_add(1), ..seat.tenure };
-        if let Some(lingering) = &tenure.lingering {
+        let node_use =
+            NodeUse { holders: cached.node_use.holders.saturating_add(1), ..cached.node_use };
+        if let Some(lingering) = &node_use.lingering {
             lingering.held.store(true, Ordering::SeqCst);
             lingering.taken.fetch_add(1, Ordering::SeqCst);
         }
-        Ok(Occupied { guard: Some(seat.guard.regrant()), turn: Some(self), tenure, end: None })
+        Ok(LocalHold { guard: Some(cached.guard.regrant()), turn: Some(self), node_use, end: None })
     }
 
     /// What the last holder of this process knew of the line on the server. It is of use only right
@@ -205,15 +206,15 @@ impl Turn {
     }
 
     /// The lock, by a node of its own, at the front of this line.
-    pub(crate) fn occupy(self, guard: Guard, line: &Line) -> Occupied {
+    pub(crate) fn hold(self, guard: Guard, line: &Line) -> LocalHold {
         let since = self.line.sharing.cohort.map(|_| guard.client().now());
-        let tenure = Tenure { since, holders: 1, lingering: None };
+        let node_use = NodeUse { since, holders: 1, lingering: None };
         let end = line.end(guard.node().name());
-        Occupied { guard: Some(guard), turn: Some(self), tenure, end }
+        LocalHold { guard: Some(guard), turn: Some(self), node_use, end }
     }
 }
 
-impl Occupied {
+impl LocalHold {
     pub(crate) fn guard(&self) -> &Guard {
         self.guard.as_ref().expect("given back only by value or at the end")
     }
@@ -222,45 +223,45 @@ impl Occupied {
     /// the release that may be waited for.
     pub(crate) fn give_back(&mut self) -> Option<Releasing> {
         let (guard, mut turn) = (self.guard.take()?, self.turn.take()?);
-        let Some(tenure) = self.tenure_to_leave(&guard, &turn.line) else {
+        let Some(node_use) = self.use_to_leave(&guard, &turn.line) else {
             let turn_of = |end| LastTurn { node: guard.node().clone(), end };
             turn.handover.last_turn = self.end.take().map(turn_of);
             // Before the turn is passed on: the next one's node comes after this one's deletion.
             return Some(guard.begin_release());
         };
         let line = Arc::clone(&turn.line);
-        turn.handover.seat = Some(Seat { guard, tenure });
+        turn.handover.cached = Some(CachedNode { guard, node_use });
         drop(turn);
-        line.bench.settle();
+        line.slot.settle();
         None
     }
 
     /// On what terms the node may be left for others of this process, if it may.
-    fn tenure_to_leave(&self, guard: &Guard, line: &Arc<LocalLine>) -> Option<Tenure> {
+    fn use_to_leave(&self, guard: &Guard, line: &Arc<LocalQueue>) -> Option<NodeUse> {
         if line.sharing == Sharing::default() || guard.state() != State::Held {
             return None;
         }
-        if let Some(lingering) = &self.tenure.lingering {
+        if let Some(lingering) = &self.node_use.lingering {
             lingering.held.store(false, Ordering::SeqCst);
             let given_up = lingering.given_up.load(Ordering::SeqCst);
-            return (!given_up).then(|| self.tenure.clone());
+            return (!given_up).then(|| self.node_use.clone());
         }
         if line.sharing.cohort.is_some_and(|bounds| self.cohort_goes_on(guard, line, bounds)) {
-            return Some(self.tenure.clone());
+            return Some(self.node_use.clone());
         }
         let lingering = keep(guard, line)?;
-        Some(Tenure { lingering: Some(lingering), ..self.tenure.clone() })
+        Some(NodeUse { lingering: Some(lingering), ..self.node_use.clone() })
     }
 
-    fn cohort_goes_on(&self, guard: &Guard, line: &LocalLine, bounds: (u32, Duration)) -> bool {
+    fn cohort_goes_on(&self, guard: &Guard, line: &LocalQueue, bounds: (u32, Duration)) -> bool {
         let (holders, time) = bounds;
-        line.bench.waiting.load(Ordering::SeqCst) > 0
-            && self.tenure.holders < holders
-            && self.tenure.since.is_some_and(|since| guard.client().now().since(since) < time)
+        line.slot.waiting.load(Ordering::SeqCst) > 0
+            && self.node_use.holders < holders
+            && self.node_use.since.is_some_and(|since| guard.client().now().since(since) < time)
     }
 }
 
-impl Drop for Occupied {
+impl Drop for LocalHold {
     fn drop(&mut self) {
         drop(self.give_back());
     }
@@ -268,7 +269,7 @@ impl Drop for Occupied {
 
 /// Sets a keeper over a node that is about to lie idle; `None` if it is not to linger, or there is
 /// no runtime for a keeper.
-fn keep(guard: &Guard, line: &Arc<LocalLine>) -> Option<Arc<Lingering>> {
+fn keep(guard: &Guard, line: &Arc<LocalQueue>) -> Option<Arc<Lingering>> {
     let period = line.sharing.linger?;
     let runtime = tokio::runtime::Handle::try_current().ok()?;
     let lingering = Arc::new(Lingering::default());
@@ -289,7 +290,7 @@ struct Keeper {
     client: Client,
     path: ZnodePath,
     node: ZnodePath,
-    line: Weak<LocalLine>,
+    line: Weak<LocalQueue>,
     lingering: Arc<Lingering>,
     period: Duration,
 }
@@ -307,11 +308,11 @@ impl Keeper {
         let Some(line) = self.line.upgrade() else { return };
         // A holder who looked before the mark was set has left the node again by the time that
         // this turn comes.
-        line.bench.handover.lock().await.seat.take_if(|seat| self.is_mine(seat));
+        line.slot.handover.lock().await.cached.take_if(|cached| self.is_mine(cached));
     }
 
-    fn is_mine(&self, seat: &Seat) -> bool {
-        seat.tenure.lingering.as_ref().is_some_and(|l| Arc::ptr_eq(l, &self.lingering))
+    fn is_mine(&self, cached: &CachedNode) -> bool {
+        cached.node_use.lingering.as_ref().is_some_and(|l| Arc::ptr_eq(l, &self.lingering))
     }
 
     /// Returns when there is somebody else in the line, or the node is not certain to be there.
@@ -362,19 +363,19 @@ mod tests {
     }
 
     /// A cohort's node stayed with nobody, so that the lock was held for ever: the holder that left
-    /// it still saw the task that was giving up, and that one found the seat locked by the
+    /// it still saw the task that was giving up, and that one found the slot locked by the
     /// holder's look.
     ///
-    /// Seen to fail without the second look in `Bench::settle`.
+    /// Seen to fail without the second look in `HandoverSlot::settle`.
     #[test]
     fn what_is_left_as_the_last_one_gives_up_does_not_stay() {
         const ROUNDS: usize = 200_000;
-        let (bench, turns) = (Bench::default(), Barrier::new(2));
+        let (slot, turns) = (HandoverSlot::default(), Barrier::new(2));
         let mut stayed = 0;
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 for _ in 0..ROUNDS {
-                    let waiting = Waiting::new(&bench);
+                    let waiting = Waiting::new(&slot);
                     turns.wait();
                     drop(waiting);
                     turns.wait();
@@ -382,10 +383,10 @@ mod tests {
             });
             for _ in 0..ROUNDS {
                 turns.wait();
-                bench.handover.blocking_lock().seat = Some(());
-                bench.settle();
+                slot.handover.blocking_lock().cached = Some(());
+                slot.settle();
                 turns.wait();
-                stayed += usize::from(bench.handover.blocking_lock().seat.take().is_some());
+                stayed += usize::from(slot.handover.blocking_lock().cached.take().is_some());
             }
         });
         assert_eq!(stayed, 0, "in {ROUNDS} rounds");

@@ -38,7 +38,7 @@ use bytes::Bytes;
 use lockkeeper_client::{Client, ZnodePath};
 
 use crate::acquire::entrance::{Entrance, within};
-use crate::acquire::local::{LocalLine, Occupied, Sharing};
+use crate::acquire::local::{LocalHold, LocalQueue, Sharing};
 use crate::acquire::lock_delay::{LockDelay, Sightings};
 use crate::acquire::setup::{Setup, setup_options};
 use crate::contender::node::{Contender, LastTurn, Terms};
@@ -59,7 +59,7 @@ pub struct Mutex {
     client: Client,
     terms: Terms,
     data: Bytes,
-    line: Arc<LocalLine>,
+    line: Arc<LocalQueue>,
     delay: Option<LockDelay>,
     sightings: Sightings,
 }
@@ -110,7 +110,7 @@ impl MutexBuilder {
     pub fn build(self) -> Result<Mutex, BuildError> {
         let Entrance { client, terms, data } =
             self.setup.entrance(&self.path, &[Kind::Exclusive])?;
-        let line = LocalLine::new(self.sharing);
+        let line = LocalQueue::new(self.sharing);
         let sightings = Sightings::default();
         Ok(Mutex { client, terms, data, line, delay: self.delay, sightings })
     }
@@ -158,8 +158,8 @@ impl Mutex {
     /// # Cancel safety
     /// Dropping the future gives up the place in line; the node is deleted in the background.
     pub async fn acquire(&self) -> Result<MutexGuard, AcquireError> {
-        let mut turn = match self.line.turn().await.take_seat() {
-            Ok(occupied) => return Ok(MutexGuard(occupied)),
+        let mut turn = match self.line.turn().await.take_cached() {
+            Ok(hold) => return Ok(MutexGuard(hold)),
             Err(turn) => turn,
         };
         let (contender, mut line) = self.enter(turn.take_last_turn()).await?;
@@ -168,7 +168,7 @@ impl Mutex {
             Some(delay) => delay.grant(&self.sightings, contender, front).await?,
             None => Guard::grant(contender, front).await?,
         };
-        Ok(MutexGuard(turn.occupy(guard, &line)))
+        Ok(MutexGuard(turn.hold(guard, &line)))
     }
 
     /// Waits in line for the lock, but not for longer than `timeout`, which covers everything.
@@ -192,8 +192,8 @@ impl Mutex {
     /// As [`Mutex::acquire`].
     pub async fn try_acquire(&self) -> Result<Option<MutexGuard>, AcquireError> {
         let Some(turn) = self.line.try_turn() else { return Ok(None) };
-        let mut turn = match turn.take_seat() {
-            Ok(occupied) => return Ok(Some(MutexGuard(occupied))),
+        let mut turn = match turn.take_cached() {
+            Ok(hold) => return Ok(Some(MutexGuard(hold))),
             Err(turn) => turn,
         };
         // Who was in line then may have left since, and would look like somebody who is.
@@ -204,7 +204,7 @@ impl Mutex {
             Some(delay) => delay.try_grant(&self.sightings, contender, front).await?,
             None => Some(Guard::grant(contender, front).await?),
         };
-        Ok(guard.map(|guard| MutexGuard(turn.occupy(guard, &line))))
+        Ok(guard.map(|guard| MutexGuard(turn.hold(guard, &line))))
     }
 
     async fn enter(&self, last: Option<LastTurn>) -> Result<(Contender, Line), AcquireError> {
@@ -215,7 +215,7 @@ impl Mutex {
 
 /// A held [`Mutex`]. What a holder may believe and do is described at [`Guard`].
 #[must_use = "the lock is released when the guard is dropped"]
-pub struct MutexGuard(Occupied);
+pub struct MutexGuard(LocalHold);
 
 impl MutexGuard {
     /// Gives the lock back, and waits until a server has confirmed it; see [`Guard::release`]. A
