@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use lockkeeper::{
-    AcquireError, Client, FencingToken, Guard, Mutex, MutexGuard, RwLock, RwLockWriteGuard, State,
+    AcquireError, Client, FencingToken, Guard, Mutex, MutexGuard, RwLock, RwLockReadGuard,
+    RwLockWriteGuard, State,
 };
 use lockkeeper_testkit::clock::{self, LeaseClock};
 use lockkeeper_testkit::history::{Entry, History, Share, What};
@@ -343,7 +344,7 @@ struct Contender {
 
 enum Held {
     Mutex(MutexGuard),
-    Read(Guard),
+    Read(RwLockReadGuard),
     Write(RwLockWriteGuard),
 }
 
