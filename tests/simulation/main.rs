@@ -10,7 +10,6 @@
 #![allow(unexpected_cfgs)]
 
 mod faults;
-mod locks;
 mod network;
 mod participants;
 mod run;

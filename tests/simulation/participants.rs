@@ -9,9 +9,9 @@ use lockkeeper::{AcquireError, Client, CreateMode, Fence, FencingToken, Guard, S
 use lockkeeper_testkit::history::{Share, What};
 use tokio::time::sleep;
 
-use crate::locks::{Held, Lock, Patience};
 use crate::run::Run;
 use crate::world::Machine;
+use lockkeeper_testkit::locks::{Held, Lock, Patience};
 
 /// Where the locks are, each with a resource that checks tokens.
 pub(crate) const LOCKS: [&str; 2] = ["/locks/a", "/locks/b"];

@@ -10,12 +10,12 @@ use lockkeeper_tree::Config;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::faults;
-use crate::locks::{Design, Patience, Sharing};
 use crate::network::{Lag, Route};
 use crate::participants::{LOCKS, Pace, REGISTER, Resources, Worker, make_register, use_register};
 use crate::server::Host;
 use crate::severity::Severity;
 use crate::world::{Drifting, Gate, Machine, true_time};
+use lockkeeper_testkit::locks::{Design, Patience, Sharing};
 
 /// What the clients are told that the server's tick is.
 const TOLD_TICK: Duration = Duration::from_millis(500);

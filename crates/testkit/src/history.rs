@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 /// How much of a lock a holder has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Share {
     /// All of it: a mutex, or a lock that is held for writing.
     Alone,

@@ -13,6 +13,7 @@
 //! | [`backend`] | the engine and a real ZooKeeper, handled in the same way by contract suites |
 //! | [`proxy`] | between a client and its server: counts frames, loses connections and replies |
 //! | [`history`], [`checker`], [`beliefs`] | what happened in a run, and what must be true of it |
+//! | [`locks`] | locks of any kind behind one face, for simulations and models |
 //! | [`scratch`] | temporary folders that never outlive it either |
 //!
 //! Invariant: nothing started here survives the test process, not even its death by SIGKILL.
@@ -26,6 +27,7 @@ pub mod command;
 pub mod history;
 pub mod java;
 mod leases;
+pub mod locks;
 pub mod network;
 pub mod peers;
 pub mod process;

@@ -1,50 +1,63 @@
-//! The locks of a run: of any kind, in any layout, behind one face. A new kind of lock is one more
-//! variant of [`Lock`].
+//! The locks of simulations and models: of any kind, in any layout, behind one face. A new kind of lock
+//! is one more variant of [`Lock`].
 
 use std::time::Duration;
 
+use crate::history::Share;
 use lockkeeper::{
     AcquireError, Client, ExclusiveGuard, ExclusiveNode, Guard, MultiGuard, MultiLock, Mutex,
     MutexGuard, Owner, ReentrantGuard, ReentrantMutex, RwLock, RwLockReadGuard,
     RwLockUpgradeableGuard, RwLockWriteGuard, Semaphore, SemaphoreGuard, SemaphoreProfile,
     ZnodePath,
 };
-use lockkeeper_testkit::history::Share;
 
 /// What a lock of a run is. All clients agree on it.
 #[derive(Clone, Debug)]
-pub(crate) struct Design {
-    pub(crate) path: &'static str,
-    kind: Kind,
+pub struct Design {
+    /// Where it is.
+    pub path: &'static str,
+    /// What it is.
+    pub kind: Kind,
 }
 
+/// A kind of lock, and how it is laid out.
 #[derive(Clone, Debug)]
-enum Kind {
+pub enum Kind {
+    /// A mutex.
     Mutex,
     /// A mutex whose next holder waits when one has vanished.
     Delayed(Duration),
+    /// A mutex that its holder enters twice.
     Reentrant,
     /// Each time together with the lock beside it.
     Multi,
     /// A node below the path.
     Exclusive,
+    /// A lock for readers and writers.
     RwLock,
+    /// A semaphore.
     Semaphore {
+        /// How many permits there are.
         permits: u32,
+        /// What it is made of on the server.
         layout: SemaphoreProfile,
     },
 }
 
 /// How a client's mutex serves several holders of its process.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Sharing {
+pub enum Sharing {
+    /// It does not.
     Never,
+    /// Its node is kept for such a time when it is given back.
     Linger(Duration),
+    /// Its node is handed on to others of the process.
     Cohort,
 }
 
 impl Sharing {
-    pub(crate) fn any(random: &mut fastrand::Rng) -> Self {
+    /// One of the ways.
+    pub fn any(random: &mut fastrand::Rng) -> Self {
         match random.u8(0..5) {
             0 => Self::Never,
             1 | 2 => Self::Linger(Duration::from_millis(random.u64(10..1_000))),
@@ -54,7 +67,8 @@ impl Sharing {
 }
 
 impl Design {
-    pub(crate) fn any(path: &'static str, random: &mut fastrand::Rng) -> Self {
+    /// Any of the locks.
+    pub fn any(path: &'static str, random: &mut fastrand::Rng) -> Self {
         let kind = match random.u8(0..12) {
             0..4 => Kind::Mutex,
             4 => Kind::Delayed(Duration::from_millis(random.u64(1..2_000))),
@@ -75,7 +89,11 @@ impl Design {
     }
 
     /// A client's handle, with options of its own.
-    pub(crate) fn open(&self, client: &Client, sharing: Sharing) -> Lock {
+    ///
+    /// # Panics
+    ///
+    /// If the path is none for a lock.
+    pub fn open(&self, client: &Client, sharing: Sharing) -> Lock {
         const GOOD: &str = "a path for a lock";
         match &self.kind {
             Kind::Mutex => {
@@ -118,7 +136,7 @@ impl Design {
     }
 
     /// Every way to have it once all is well.
-    pub(crate) fn shares(&self) -> Vec<Share> {
+    pub fn shares(&self) -> Vec<Share> {
         match &self.kind {
             Kind::RwLock => vec![Share::Reader, Share::Upgradeable, Share::Alone],
             Kind::Semaphore { permits, .. } => {
@@ -129,7 +147,11 @@ impl Design {
     }
 
     /// Where its contenders are.
-    pub(crate) fn queues(&self) -> Vec<ZnodePath> {
+    ///
+    /// # Panics
+    ///
+    /// As [`Design::open`].
+    pub fn queues(&self) -> Vec<ZnodePath> {
         let below = match &self.kind {
             Kind::Semaphore { layout: SemaphoreProfile::Curator, .. } => &["/locks", "/leases"][..],
             Kind::Semaphore { layout: SemaphoreProfile::Kazoo, .. } => &["", "-__lock__"],
@@ -143,12 +165,16 @@ impl Design {
 
 /// A handle on a lock.
 #[derive(Clone, Debug)]
-pub(crate) enum Lock {
+pub enum Lock {
+    /// A mutex.
     Mutex(Mutex),
+    /// One that its holder enters twice.
     Reentrant(ReentrantMutex),
+    /// Two locks at once.
     Multi(MultiLock),
     /// Whose every holder is an owner of its own.
     Exclusive(Client, ZnodePath),
+    /// A lock for readers and writers.
     RwLock(RwLock),
     /// With how many permits there are.
     Semaphore(Semaphore, u32),
@@ -156,14 +182,22 @@ pub(crate) enum Lock {
 
 /// How somebody goes about getting a lock.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Patience {
+pub enum Patience {
+    /// Not at all.
     None,
+    /// For such a time.
     Until(Duration),
+    /// For as long as it takes.
     Endless,
 }
 
 impl Lock {
-    pub(crate) fn path(&self) -> &ZnodePath {
+    /// Where it is; the first path, if there are two.
+    ///
+    /// # Panics
+    ///
+    /// Never.
+    pub fn path(&self) -> &ZnodePath {
         match self {
             Self::Mutex(lock) => lock.path(),
             Self::Reentrant(lock) => lock.path(),
@@ -175,7 +209,7 @@ impl Lock {
     }
 
     /// One of the ways to have it.
-    pub(crate) fn any_share(&self, random: &mut fastrand::Rng) -> Share {
+    pub fn any_share(&self, random: &mut fastrand::Rng) -> Share {
         match self {
             Self::RwLock(_) => match random.u8(0..6) {
                 0..3 => Share::Reader,
@@ -188,7 +222,11 @@ impl Lock {
     }
 
     /// Gets it, or `None` where that would need more patience.
-    pub(crate) async fn acquire(
+    ///
+    /// # Errors
+    ///
+    /// As those of the lock.
+    pub async fn acquire(
         &self,
         share: Share,
         patience: Patience,
@@ -281,19 +319,33 @@ async fn take(
 
 /// A lock that is held.
 #[derive(Debug)]
-pub(crate) enum Held {
+pub enum Held {
+    /// A mutex.
     Mutex(MutexGuard),
-    Reentrant { outer: ReentrantGuard, inner: ReentrantGuard },
+    /// A mutex that was entered twice.
+    Reentrant {
+        /// The first time.
+        outer: ReentrantGuard,
+        /// The second time.
+        inner: ReentrantGuard,
+    },
+    /// Two locks at once.
     Multi(MultiGuard),
+    /// A node of its own.
     Exclusive(ExclusiveGuard),
+    /// For reading.
     Reader(RwLockReadGuard),
+    /// For reading, with the right to write later.
     Upgradeable(RwLockUpgradeableGuard),
+    /// For writing.
     Writer(RwLockWriteGuard),
+    /// Some permits.
     Permits(SemaphoreGuard),
 }
 
 impl Held {
-    pub(crate) fn guard(&self) -> &Guard {
+    /// What its holder may believe; of two locks, about the first.
+    pub fn guard(&self) -> &Guard {
         match self {
             Self::Mutex(guard) => guard,
             Self::Reentrant { inner, .. } => inner,
@@ -307,7 +359,7 @@ impl Held {
     }
 
     /// What it can become without being given back.
-    pub(crate) fn may_become(&self) -> Option<Share> {
+    pub fn may_become(&self) -> Option<Share> {
         match self {
             Self::Upgradeable(_) => Some(Share::Alone),
             Self::Writer(_) => Some(Share::Reader),
@@ -316,7 +368,11 @@ impl Held {
     }
 
     /// Makes it that.
-    pub(crate) async fn turn(self, limit: Duration) -> Result<Self, AcquireError> {
+    ///
+    /// # Errors
+    ///
+    /// As those of the upgrade or downgrade; it is given back then.
+    pub async fn turn(self, limit: Duration) -> Result<Self, AcquireError> {
         Ok(match self {
             Self::Upgradeable(guard) => Self::Writer(guard.upgrade_timeout(limit).await?),
             Self::Writer(guard) => Self::Reader(guard.downgrade().await?),
@@ -325,7 +381,7 @@ impl Held {
     }
 
     /// Gives it back; whether a server has confirmed it.
-    pub(crate) async fn release(self) -> bool {
+    pub async fn release(self) -> bool {
         let released = match self {
             Self::Mutex(guard) => guard.release().await,
             Self::Reentrant { outer, inner } => {
