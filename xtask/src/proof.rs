@@ -207,6 +207,13 @@ pub(crate) struct Model {
     /// Only the lines of the table that have this in their name.
     #[arg(long)]
     only: Option<String>,
+    /// The way to one state of the first of these lines, as a failure prints it: it is told step by
+    /// step.
+    #[arg(long, requires = "only")]
+    path: Option<String>,
+    /// How many lines are looked at side by side; by default as many as there are processors.
+    #[arg(long)]
+    jobs: Option<usize>,
 }
 
 /// Looks at every state within the bounds.
@@ -221,6 +228,8 @@ pub(crate) fn model(options: &Model) -> Result<()> {
         None if options.long => drop(command.args(["--long", "--docs", DOCS])),
         None => {}
     }
+    command.args(options.path.iter().flat_map(|path| ["--path", path.as_str()]));
+    command.args(options.jobs.iter().flat_map(|jobs| ["--jobs".to_owned(), jobs.to_string()]));
     run(&mut command, "model")
 }
 
@@ -231,7 +240,7 @@ pub(crate) fn model(options: &Model) -> Result<()> {
 /// As those of [`simulate`] and [`model`].
 pub(crate) fn short() -> Result<()> {
     simulate(&Simulate { seeds: 10_000, seed: None, first: 1, jobs: None, twice: false })?;
-    model(&Model { long: false, only: None })
+    model(&Model { long: false, only: None, path: None, jobs: None })
 }
 
 /// A suite with the profile for such suites, where tokio's own choices follow from a seed.

@@ -3,7 +3,7 @@
 //!
 //! There is one world for everybody, `Reality`. Simulations have others, in which time is
 //! virtual, connections are lost on purpose, identifiers follow from a seed and tasks are paused;
-//! see `tests/simulation`.
+//! see `tests/simulation` and `tests/model`.
 
 use std::fmt;
 use std::io;

@@ -17,7 +17,7 @@
 //!
 //! Invariants: no I/O, no clock, no randomness. The caller owns the transport: it calls `handle_*`
 //! when something happened, passing the time, and then takes what came of it from `poll_*`. So the
-//! same code runs under tokio, in a seeded simulation and in a model checker.
+//! same code runs under tokio, in a seeded simulation and in a model.
 
 mod cleanup;
 mod config;

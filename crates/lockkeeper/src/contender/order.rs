@@ -1,7 +1,7 @@
 //! Who is ahead of whom: a pure function of a listing.
 //!
-//! This is the very function that the locks decide by and that the model checker runs. What the model
-//! does not know is [`LineEnd`], which has only the simulation to check it.
+//! This is the very function that the locks decide by, in production, in the simulation and in the
+//! model.
 
 use lockkeeper_client::{Sequence, Stat, Zxid};
 

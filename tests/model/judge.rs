@@ -1,0 +1,196 @@
+//! What is promised, and must be true in every state.
+
+use lockkeeper::order::{Line, Standing, Upgrade};
+use lockkeeper::{Kind, Profile};
+use lockkeeper_testkit::history::Share;
+
+use crate::histories::Seen;
+use crate::machine::author;
+use crate::program::{GaveUp, Phase};
+use crate::scenarios::Bounds;
+use crate::state::{Broken, Parts, State};
+
+/// Something that must be true in every state.
+pub(crate) struct Promise {
+    pub(crate) name: Broken,
+    /// Whether it is; the last argument: whether nothing can happen any more.
+    pub(crate) holds: fn(&Parts, &State, bool) -> bool,
+}
+
+/// A new one is one more line here. Others are about one step: see [`step`], [`grant`] and [`leaves`].
+pub(crate) const PROMISES: &[Promise] = &[
+    Promise { name: "mutual exclusion by lease", holds: leases_fit },
+    Promise { name: "whoever holds has its node", holds: holders_have_their_nodes },
+    Promise { name: "nobody waits for nothing", holds: nobody_is_forgotten },
+    Promise { name: "nobody waits for ever", holds: all_come_to_an_end },
+    Promise { name: "nothing is left behind", holds: nothing_is_left },
+];
+
+/// Who believes to hold at this moment, each with its share and its node.
+fn believers<'a>(
+    parts: &'a Parts,
+    state: &'a State,
+) -> impl Iterator<Item = (usize, Share, &'a str)> {
+    (0..state.clients.len()).filter_map(|n| {
+        let seen = parts.seen(state, n)?;
+        let belief = seen.belief.as_ref().filter(|belief| belief.until > seen.now)?;
+        let share = match seen.phase {
+            Phase::Holding(share) => share,
+            // What it gives up for it is over when it asks, and what it gets begins with the grant.
+            Phase::Turning(_) => Share::Reader,
+            _ => return None,
+        };
+        Some((n, state.measured(share), &*belief.node))
+    })
+}
+
+fn leases_fit(parts: &Parts, state: &State, _: bool) -> bool {
+    let shares: Vec<_> = believers(parts, state).map(|(_, share, _)| share).collect();
+    Share::fit(&shares)
+}
+
+/// The number at the end of a name stays when a node is replaced by another.
+fn holders_have_their_nodes(parts: &Parts, state: &State, _: bool) -> bool {
+    let nodes = &parts.service.queue(state.server).nodes;
+    believers(parts, state).all(|(n, _, node)| {
+        let turning = matches!(parts.seen(state, n).map(|s| &s.phase), Some(Phase::Turning(_)));
+        let number = &node[node.len().saturating_sub(10)..];
+        nodes.iter().any(|(path, _)| {
+            path == node || turning && author(name(path)) == Some(n) && path.ends_with(number)
+        })
+    })
+}
+
+/// Whether everybody holds who should by now, when nothing is on its way.
+fn nobody_is_forgotten(parts: &Parts, state: &State, _: bool) -> bool {
+    let clients = || (0..state.clients.len()).filter_map(|n| Some((n, parts.seen(state, n)?)));
+    if clients().any(|(n, seen)| seen.timer || !state.clients[n].is_quiet()) {
+        return true;
+    }
+    let Some(mut line) = parts.line(state) else { return true };
+    line.set_permits(state.permits);
+    let own = |n| line.places().iter().rev().find(move |place| author(&place.name) == Some(n));
+    clients().all(|(n, seen)| match seen.phase {
+        Phase::Asking(_) => {
+            let place = own(n);
+            place.is_none_or(|place| line.standing(&place.name) != Standing::Held)
+        }
+        Phase::Turning(_) => seen.belief.as_ref().is_none_or(|reader| {
+            reader.until <= seen.now
+                || matches!(line.upgrade(name(&reader.node)), Upgrade::WaitOn(_))
+        }),
+        _ => true,
+    })
+}
+
+fn all_come_to_an_end(_: &Parts, state: &State, is_over: bool) -> bool {
+    !is_over || state.clients.iter().all(|client| client.history.is_none())
+}
+
+fn nothing_is_left(parts: &Parts, state: &State, is_over: bool) -> bool {
+    !is_over || parts.service.queue(state.server).nodes.is_empty()
+}
+
+/// A client has made a step.
+///
+/// # Errors
+///
+/// It has panicked, or gives up for a reason that the bounds do not allow.
+pub(crate) fn step(bounds: &Bounds, seen: &Seen) -> Result<(), Broken> {
+    if seen.panicked {
+        return Err("nothing panics");
+    }
+    let may = match &seen.phase {
+        Phase::GaveUp(GaveUp::TooMany) => bounds.changes > 0,
+        Phase::GaveUp(GaveUp::Failed(_)) => bounds.ticks > 0,
+        _ => true,
+    };
+    if may { Ok(()) } else { Err("nobody gives up without a reason") }
+}
+
+/// A client's program has ended, and it has nothing left to do.
+///
+/// # Errors
+///
+/// Something of its present session is there.
+pub(crate) fn leaves(parts: &Parts, state: &State, n: usize) -> Result<(), Broken> {
+    let queue = parts.service.queue(state.server);
+    let connection = state.connection(n);
+    let mut sessions = queue.sessions.iter().filter(|(of, _)| *of == connection);
+    let Some((_, session)) = sessions.next() else { return Ok(()) };
+    match queue.nodes.iter().any(|(_, owner)| owner == session) {
+        true => Err("nothing is left behind"),
+        false => Ok(()),
+    }
+}
+
+/// A client was just granted the lock.
+///
+/// # Errors
+///
+/// Its token is not above those of earlier grants that exclude it, or somebody ahead of it does.
+pub(crate) fn grant(
+    parts: &Parts,
+    state: &mut State,
+    n: usize,
+    share: Share,
+    token: u128,
+) -> Result<(), Broken> {
+    let share = state.measured(share);
+    let not_above = |(&other, &highest): (&Share, &u128)| {
+        // A reader that was a writer has the writer's token.
+        let own = share == Share::Reader && (other, highest) == (Share::Alone, token);
+        token <= highest && !own && !Share::fit(&[share, state.measured(other)])
+    };
+    if state.tokens.iter().any(not_above) {
+        return Err("mutual exclusion by token");
+    }
+    let highest = state.tokens.entry(share).or_default();
+    *highest = token.max(*highest);
+
+    let Some(line) = parts.line(state) else { return Ok(()) };
+    let node = parts.seen(state, n).and_then(|seen| seen.belief.as_ref());
+    let node = node.map(|belief| name(&belief.node));
+    let own = line.places().iter().position(|place| Some(&*place.name) == node);
+    let ahead = &line.places()[..own.unwrap_or_default()];
+    let ahead: Vec<_> = ahead.iter().map(|place| state.measured(share_of(place.kind))).collect();
+    if share.fits_behind(&ahead) { Ok(()) } else { Err("nobody is overtaken") }
+}
+
+impl Parts {
+    /// The contenders in order; `None` if the lock has no order, or more than one.
+    fn line(&self, state: &State) -> Option<Line> {
+        if !self.bounds.lock.has_one_line() {
+            return None;
+        }
+        let kinds = [Kind::Exclusive, Kind::Upgradeable, Kind::Read, Kind::Write, Kind::Permits(1)];
+        let nodes = &self.service.queue(state.server).nodes;
+        let names = nodes.iter().map(|(path, _)| name(path).to_owned()).collect();
+        Some(Line::read(names, Profile::Curator, &kinds).expect("only contenders"))
+    }
+}
+
+impl State {
+    /// A share, by the number of permits that it must bear: who came before there were more permits
+    /// must bear those who came since.
+    fn measured(&self, share: Share) -> Share {
+        match share {
+            Share::Permits { taken, .. } => Share::Permits { taken, of: self.most },
+            other => other,
+        }
+    }
+}
+
+fn share_of(kind: Kind) -> Share {
+    match kind {
+        Kind::Read => Share::Reader,
+        Kind::Upgradeable => Share::Upgradeable,
+        Kind::Permits(taken) => Share::Permits { taken, of: 0 },
+        _ => Share::Alone,
+    }
+}
+
+/// The last part of a path.
+fn name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}

@@ -1,0 +1,182 @@
+//! What a client's program does: takes the lock, changes it, gives it back, when it is told to.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use lockkeeper::{AcquireError, Client, LeaseMode, State};
+use lockkeeper_testkit::history::Share;
+use tokio::sync::mpsc;
+
+use crate::machine::Machine;
+use lockkeeper_testkit::locks::{Design, Held, Lock, Patience, Sharing};
+
+/// More than any run takes.
+const ENDLESS: Duration = Duration::from_secs(1_000_000);
+
+/// What a program is told to do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Command {
+    Acquire(Share),
+    /// To drop the guard, and acquire again at once: both go in one transaction.
+    Again(Share),
+    /// An upgrade or a downgrade.
+    Turn,
+    Release,
+    /// To drop the future that it waits for.
+    Cancel,
+}
+
+/// How far a program is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Phase {
+    #[default]
+    Connecting,
+    Idle,
+    Asking(Share),
+    Holding(Share),
+    /// From one share to another.
+    Turning(Share),
+    GivingBack,
+    /// It had the lock, and has given it back.
+    Done,
+    /// It gave up, and why.
+    GaveUp(GaveUp),
+}
+
+/// Why a program does not have the lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum GaveUp {
+    Cancelled,
+    /// There are fewer permits than it wants.
+    TooMany,
+    Failed(String),
+}
+
+/// What a program shows of itself.
+#[derive(Default)]
+pub(crate) struct Desk {
+    phase: Mutex<Phase>,
+    held: Mutex<Option<Held>>,
+    /// What it was granted since somebody looked.
+    granted: Mutex<Option<(Share, u128)>>,
+}
+
+/// What a holder may believe at this moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Belief {
+    /// Nobody else is granted the lock before that time by its clock.
+    pub(crate) until: Duration,
+    /// The path of its node.
+    pub(crate) node: String,
+}
+
+impl Desk {
+    pub(crate) fn phase(&self) -> Phase {
+        self.phase.lock().expect("nobody panics with it").clone()
+    }
+
+    pub(crate) fn take_granted(&self) -> Option<(Share, u128)> {
+        self.granted.lock().expect("nobody panics with it").take()
+    }
+
+    /// `None`: it holds nothing, or has lost it.
+    pub(crate) fn belief(&self) -> Option<Belief> {
+        let held = self.held.lock().expect("nobody panics with it");
+        let guard = held.as_ref()?.guard();
+        let deadline = guard.deadline()?;
+        if matches!(guard.state(), State::Lost(_)) {
+            return None;
+        }
+        let until = deadline.since(Machine::reading(Duration::ZERO));
+        Some(Belief { until, node: guard.node().to_string() })
+    }
+
+    fn enter(&self, phase: Phase) {
+        *self.phase.lock().expect("nobody panics with it") = phase;
+    }
+
+    fn take(&self) -> Option<Held> {
+        self.held.lock().expect("nobody panics with it").take()
+    }
+
+    fn has(&self, share: Share, held: Held) {
+        let token = held.guard().token().to_u128();
+        *self.granted.lock().expect("nobody panics with it") = Some((share, token));
+        *self.held.lock().expect("nobody panics with it") = Some(held);
+        self.enter(Phase::Holding(share));
+    }
+}
+
+/// What the program of a client is like.
+#[derive(Clone, Debug)]
+pub(crate) struct Setup {
+    pub(crate) design: Design,
+    pub(crate) sharing: Sharing,
+    pub(crate) timeout: Duration,
+    pub(crate) server_tick: Duration,
+    pub(crate) mode: LeaseMode,
+}
+
+/// Runs a program to its end.
+pub(crate) async fn run(
+    setup: Setup,
+    machine: Arc<Machine>,
+    desk: Arc<Desk>,
+    mut commands: mpsc::UnboundedReceiver<Command>,
+) {
+    let builder = Client::builder()
+        .session_timeout(setup.timeout)
+        .server_tick(setup.server_tick)
+        .lease(setup.mode)
+        .connect_timeout(ENDLESS)
+        .world(machine);
+    let client = builder.connect("explored:1").await.expect("nothing is wrong yet");
+    let lock = setup.design.open(&client, setup.sharing);
+    desk.enter(Phase::Idle);
+    while let Some(command) = commands.recv().await {
+        obey(&lock, &desk, command, &mut commands).await;
+    }
+}
+
+async fn obey(
+    lock: &Lock,
+    desk: &Desk,
+    command: Command,
+    commands: &mut mpsc::UnboundedReceiver<Command>,
+) {
+    let (share, getting): (_, lockkeeper_client::world::Boxed<'_, _>) = match command {
+        Command::Acquire(share) => {
+            desk.enter(Phase::Asking(share));
+            (share, Box::pin(lock.acquire(share, Patience::Endless)))
+        }
+        Command::Again(share) => {
+            desk.enter(Phase::Asking(share));
+            drop(desk.take());
+            (share, Box::pin(lock.acquire(share, Patience::Endless)))
+        }
+        Command::Turn => {
+            let Some(held) = desk.take() else { return };
+            let share = held.may_become().expect("only those turn that can");
+            desk.enter(Phase::Turning(share));
+            (share, Box::pin(async { held.turn(ENDLESS).await.map(Some) }))
+        }
+        Command::Release => {
+            let Some(held) = desk.take() else { return };
+            desk.enter(Phase::GivingBack);
+            held.release().await;
+            return desk.enter(Phase::Done);
+        }
+        Command::Cancel => return,
+    };
+    let result = tokio::select! {
+        biased;
+        _ = commands.recv() => return desk.enter(Phase::GaveUp(GaveUp::Cancelled)),
+        result = getting => result,
+    };
+    match result {
+        Ok(Some(held)) => desk.has(share, held),
+        Ok(None) => unreachable!("it waits"),
+        Err(AcquireError::TooMany { .. }) => desk.enter(Phase::GaveUp(GaveUp::TooMany)),
+        Err(error) => desk.enter(Phase::GaveUp(GaveUp::Failed(error.to_string()))),
+    }
+}

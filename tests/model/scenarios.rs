@@ -1,0 +1,444 @@
+//! What is looked at: who asks for what, what may happen, and how often.
+
+use std::time::Duration;
+
+use lockkeeper::{Kind, LeaseMode, SemaphoreLayout};
+
+use crate::histories::Times;
+use crate::program::Setup;
+use crate::{LOCK, STEP, TIMEOUT};
+use lockkeeper_testkit::locks::{self, Design, Sharing};
+
+/// What may happen, and how often.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    pub(crate) lock: LockKind,
+    pub(crate) clients: usize,
+    pub(crate) kinds: &'static [Kind],
+    pub(crate) asking: Asking,
+    /// How many permits there are, where they are counted.
+    pub(crate) permits: u32,
+    pub(crate) losses: u8,
+    pub(crate) cancellations: u8,
+    pub(crate) restarts: u8,
+    pub(crate) ticks: u8,
+    /// How often a holder may turn into a writer, or a reader, without giving the lock back.
+    pub(crate) turns: u8,
+    /// How often somebody writes another number of permits.
+    pub(crate) changes: u8,
+    /// How often a holder may give the lock back and acquire it again in one go.
+    pub(crate) again: u8,
+    /// For how long an idle node is kept, in milliseconds; 0: not at all.
+    pub(crate) linger_ms: u64,
+    /// Timers that are due within so many milliseconds have their turn as messages have.
+    pub(crate) soon_ms: u64,
+    /// Whether what a server sends may be late, or is received at once unless it is lost. Late
+    /// replies multiply the states, and matter where time passes.
+    pub(crate) late: bool,
+    /// Whether what a client sends at once arrives at once, or others may come in between.
+    pub(crate) together: bool,
+    pub(crate) mode: LeaseMode,
+}
+
+/// A kind of lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LockKind {
+    Mutex,
+    /// Its next holder waits for so many milliseconds if one has vanished.
+    Delayed(u64),
+    Reentrant,
+    Multi,
+    Exclusive,
+    RwLock,
+    Semaphore,
+    /// A semaphore in the layout of Curator, whose number is a convention.
+    CuratorSemaphore,
+    KazooSemaphore,
+}
+
+impl LockKind {
+    /// Whether there is one line of contenders, whose order is that of the grants.
+    pub(crate) fn has_one_line(self) -> bool {
+        use LockKind::{Delayed, Mutex, Reentrant, RwLock, Semaphore};
+        matches!(self, Mutex | Delayed(_) | Reentrant | RwLock | Semaphore)
+    }
+
+    /// Whether the number of permits is in the lock's own node.
+    pub(crate) fn keeps_permits(self) -> bool {
+        matches!(self, Self::Semaphore | Self::KazooSemaphore)
+    }
+
+    fn kind(self, permits: u32) -> locks::Kind {
+        let semaphore = |layout| locks::Kind::Semaphore { permits, layout };
+        match self {
+            Self::Mutex => locks::Kind::Mutex,
+            Self::Delayed(ms) => locks::Kind::Delayed(Duration::from_millis(ms)),
+            Self::Reentrant => locks::Kind::Reentrant,
+            Self::Multi => locks::Kind::Multi,
+            Self::Exclusive => locks::Kind::Exclusive,
+            Self::RwLock => locks::Kind::RwLock,
+            Self::Semaphore => semaphore(SemaphoreLayout::Native),
+            Self::CuratorSemaphore => semaphore(SemaphoreLayout::Curator),
+            Self::KazooSemaphore => semaphore(SemaphoreLayout::Kazoo),
+        }
+    }
+}
+
+/// Who asks for what.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Asking {
+    /// Each client for any of the kinds: all combinations are tried.
+    Any,
+    /// Each client for the kind in its place.
+    InTurn,
+}
+
+impl Bounds {
+    /// What the clients ask for: all combinations.
+    pub(crate) fn combinations(&self) -> Vec<Vec<Kind>> {
+        match self.asking {
+            Asking::InTurn => vec![self.kinds[..self.clients].to_vec()],
+            Asking::Any => (0..self.clients).fold(vec![Vec::new()], |before, _| {
+                let with = |kinds: &Vec<Kind>| {
+                    let kinds = kinds.clone();
+                    self.kinds.iter().map(move |kind| [kinds.clone(), vec![*kind]].concat())
+                };
+                before.iter().flat_map(with).collect()
+            }),
+        }
+    }
+
+    pub(crate) fn setup(&self) -> Setup {
+        let kind = self.lock.kind(self.permits);
+        let sharing = match self.linger_ms {
+            0 => Sharing::Never,
+            ms => Sharing::Linger(Duration::from_millis(ms)),
+        };
+        Setup {
+            design: Design { path: LOCK, kind },
+            sharing,
+            timeout: TIMEOUT,
+            server_tick: Duration::from_millis(500),
+            mode: self.mode,
+        }
+    }
+
+    pub(crate) fn times(&self) -> Times {
+        Times { step: STEP, soon: Duration::from_millis(self.soon_ms) }
+    }
+}
+
+/// A line of the table: its name, its bounds, and whether a plain test run has the time for it.
+pub(crate) struct Scenario {
+    pub(crate) name: &'static str,
+    pub(crate) bounds: Bounds,
+    pub(crate) length: Length,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Length {
+    /// A second without optimization.
+    Moment,
+    /// Some seconds.
+    Short,
+    Long,
+}
+
+const MUTEX: Bounds = Bounds {
+    lock: LockKind::Mutex,
+    clients: 3,
+    kinds: &[Kind::Exclusive],
+    asking: Asking::Any,
+    permits: 1,
+    losses: 0,
+    cancellations: 0,
+    restarts: 0,
+    ticks: 0,
+    turns: 0,
+    changes: 0,
+    again: 0,
+    linger_ms: 0,
+    soon_ms: 200,
+    late: false,
+    together: false,
+    mode: LeaseMode::Direct,
+};
+
+const RW_LOCK: Bounds =
+    Bounds { lock: LockKind::RwLock, kinds: &[Kind::Read, Kind::Write], ..MUTEX };
+
+/// Readers, one of which at a time may turn into a writer, and writers, that turn into readers.
+const TURNING: Bounds =
+    Bounds { kinds: &[Kind::Read, Kind::Upgradeable, Kind::Write], turns: 1, ..RW_LOCK };
+
+/// Two permits, of which each wants one or both.
+const SEMAPHORE: Bounds = Bounds {
+    lock: LockKind::Semaphore,
+    kinds: &[Kind::Permits(1), Kind::Permits(2)],
+    permits: 2,
+    ..MUTEX
+};
+
+/// Each client asks for the kind in its place.
+const fn turning(kinds: &'static [Kind]) -> Bounds {
+    Bounds { clients: kinds.len(), kinds, asking: Asking::InTurn, ..TURNING }
+}
+
+const SEMAPHORE_IN_TURN: Bounds = Bounds {
+    kinds: &[Kind::Permits(1), Kind::Permits(2), Kind::Permits(1)],
+    asking: Asking::InTurn,
+    ..SEMAPHORE
+};
+
+/// One line of [`SCENARIOS`].
+const fn scenario(name: &'static str, length: Length, bounds: Bounds) -> Scenario {
+    Scenario { name, bounds, length }
+}
+
+use Length::{Long, Moment, Short};
+
+/// A new scenario is one more line here.
+pub(crate) const SCENARIOS: &[Scenario] = &[
+    scenario("`Mutex`, 2 clients", Moment, Bounds { clients: 2, ..MUTEX }),
+    scenario("`Mutex`, 3 clients", Moment, MUTEX),
+    scenario("`RwLock`, 3 clients", Short, RW_LOCK),
+    scenario("`Semaphore`, 3 clients", Short, Bounds { together: true, ..SEMAPHORE }),
+    scenario(
+        "`RwLock`, 2 clients, two upgrades or downgrades",
+        Short,
+        Bounds { clients: 2, turns: 2, ..TURNING },
+    ),
+    scenario(
+        "`Semaphore`, 2 clients, two changes of the number of permits",
+        Short,
+        Bounds { together: true, clients: 2, changes: 2, ..SEMAPHORE },
+    ),
+    scenario("`Mutex`, 3 clients, a cancelled wait", Short, Bounds { cancellations: 1, ..MUTEX }),
+    scenario("`Mutex`, 3 clients, a lost connection", Short, Bounds { losses: 1, ..MUTEX }),
+    scenario(
+        "`RwLock`, 3 clients, a lost connection",
+        Short,
+        Bounds { together: true, losses: 1, ..RW_LOCK },
+    ),
+    scenario(
+        "`Semaphore`, 3 clients, a lost connection",
+        Long,
+        Bounds { together: true, losses: 1, ..SEMAPHORE },
+    ),
+    scenario(
+        "`Mutex`, 3 clients, a restart",
+        Short,
+        Bounds { together: true, restarts: 1, ..MUTEX },
+    ),
+    scenario(
+        "`Mutex`, 2 clients, two lost connections, a cancelled wait",
+        Long,
+        Bounds { clients: 2, losses: 2, cancellations: 1, ..MUTEX },
+    ),
+    scenario(
+        "`Mutex`, 2 clients, a lost connection, a restart",
+        Long,
+        Bounds { clients: 2, losses: 1, restarts: 1, ..MUTEX },
+    ),
+    scenario(
+        "`Mutex`, 2 clients, sessions that expire",
+        Long,
+        Bounds { clients: 2, together: true, ticks: 3, ..MUTEX },
+    ),
+    scenario(
+        "`RwLock`, 2 clients, a lost connection, a restart",
+        Long,
+        Bounds { together: true, clients: 2, losses: 1, restarts: 1, ..RW_LOCK },
+    ),
+    scenario(
+        "`Semaphore`, 2 clients, a lost connection, a restart",
+        Long,
+        Bounds { together: true, clients: 2, losses: 1, restarts: 1, ..SEMAPHORE },
+    ),
+    scenario(
+        "`RwLock`, a reader and a writer, sessions that expire",
+        Long,
+        Bounds { clients: 2, asking: Asking::InTurn, together: true, ticks: 3, ..RW_LOCK },
+    ),
+    scenario(
+        "`Semaphore`, one for one permit and one for both, sessions that expire",
+        Long,
+        Bounds { clients: 2, asking: Asking::InTurn, together: true, ticks: 3, ..SEMAPHORE },
+    ),
+    scenario(
+        "`Mutex`, 2 clients, late replies, time",
+        Long,
+        Bounds { clients: 2, together: true, ticks: 2, late: true, ..MUTEX },
+    ),
+    scenario(
+        "`RwLock`, a writer between two readers, a restart",
+        Long,
+        Bounds {
+            together: true,
+            restarts: 1,
+            turns: 0,
+            ..turning(&[Kind::Read, Kind::Write, Kind::Read])
+        },
+    ),
+    scenario(
+        "`Semaphore`, one for both permits between two for one, a restart",
+        Long,
+        Bounds { together: true, restarts: 1, ..SEMAPHORE_IN_TURN },
+    ),
+    scenario(
+        "`RwLock`, 3 clients, an upgrade or downgrade",
+        Long,
+        Bounds { together: true, ..TURNING },
+    ),
+    scenario(
+        "`RwLock`, 2 clients, an upgrade or downgrade, a cancelled wait",
+        Long,
+        Bounds { clients: 2, cancellations: 1, ..TURNING },
+    ),
+    scenario(
+        "`RwLock`, 2 clients, an upgrade or downgrade, a lost connection",
+        Long,
+        Bounds { clients: 2, losses: 1, ..TURNING },
+    ),
+    scenario(
+        "`RwLock`, an upgrade beside a reader, a lost connection, a cancelled wait",
+        Long,
+        Bounds {
+            together: true,
+            losses: 1,
+            cancellations: 1,
+            ..turning(&[Kind::Upgradeable, Kind::Read])
+        },
+    ),
+    scenario(
+        "`RwLock`, 2 clients, an upgrade or downgrade, a restart",
+        Short,
+        Bounds { together: true, clients: 2, restarts: 1, ..TURNING },
+    ),
+    scenario(
+        "`RwLock`, an upgrade beside a reader, sessions that expire",
+        Long,
+        Bounds { together: true, ticks: 3, ..turning(&[Kind::Upgradeable, Kind::Read]) },
+    ),
+    scenario(
+        "`RwLock`, a downgrade before a writer, sessions that expire",
+        Long,
+        Bounds { together: true, ticks: 3, ..turning(&[Kind::Write, Kind::Write]) },
+    ),
+    scenario(
+        "`RwLock`, an upgrade before a writer and a reader, a cancelled wait",
+        Short,
+        Bounds {
+            together: true,
+            cancellations: 1,
+            ..turning(&[Kind::Upgradeable, Kind::Write, Kind::Read])
+        },
+    ),
+    scenario(
+        "`Semaphore`, one for both permits between two for one, a change of their number",
+        Long,
+        Bounds { together: true, changes: 1, ..SEMAPHORE_IN_TURN },
+    ),
+    scenario(
+        "`Semaphore`, 2 clients, a change of the number of permits, a lost connection",
+        Long,
+        Bounds { together: true, clients: 2, changes: 1, losses: 1, ..SEMAPHORE },
+    ),
+    scenario(
+        "`Mutex`, 2 clients, acquired again at once",
+        Moment,
+        Bounds { clients: 2, again: 2, ..MUTEX },
+    ),
+    scenario(
+        "`Mutex`, 3 clients, acquired again at once",
+        Short,
+        Bounds { together: true, again: 2, ..MUTEX },
+    ),
+    scenario(
+        "`Mutex`, 2 clients, acquired again at once, a lost connection",
+        Short,
+        Bounds { clients: 2, again: 2, losses: 1, ..MUTEX },
+    ),
+    scenario(
+        "`Mutex`, 2 clients, acquired again at once, lingering",
+        Short,
+        Bounds { clients: 2, again: 1, linger_ms: 40, ..MUTEX },
+    ),
+    scenario(
+        "`ReentrantMutex`, 2 clients",
+        Moment,
+        Bounds { clients: 2, lock: LockKind::Reentrant, ..MUTEX },
+    ),
+    scenario(
+        "`ExclusiveNode`, 2 clients",
+        Moment,
+        Bounds { clients: 2, lock: LockKind::Exclusive, ..MUTEX },
+    ),
+    scenario(
+        "`MultiLock`, 2 clients",
+        Short,
+        Bounds { together: true, clients: 2, lock: LockKind::Multi, ..MUTEX },
+    ),
+    scenario(
+        "`Mutex` with a lock delay, 2 clients",
+        Moment,
+        Bounds { clients: 2, lock: LockKind::Delayed(50), ..MUTEX },
+    ),
+    scenario(
+        "`Semaphore` as Curator's, 2 clients",
+        Long,
+        Bounds {
+            together: true,
+            clients: 2,
+            asking: Asking::InTurn,
+            lock: LockKind::CuratorSemaphore,
+            ..SEMAPHORE
+        },
+    ),
+    scenario(
+        "`Semaphore` as kazoo's, 2 clients",
+        Long,
+        Bounds {
+            together: true,
+            clients: 2,
+            asking: Asking::InTurn,
+            lock: LockKind::KazooSemaphore,
+            ..SEMAPHORE
+        },
+    ),
+    scenario(
+        "`RwLock`, 2 clients, a lost connection",
+        Long,
+        Bounds { clients: 2, losses: 1, ..RW_LOCK },
+    ),
+    scenario(
+        "`Semaphore`, one for both permits and one for one, a lost connection",
+        Long,
+        Bounds { clients: 2, losses: 1, ..SEMAPHORE_IN_TURN },
+    ),
+    scenario(
+        "`Mutex`, 3 clients, acquired again at once, a lost connection",
+        Long,
+        Bounds { together: true, again: 1, losses: 1, ..MUTEX },
+    ),
+    scenario(
+        "`Mutex`, 2 clients, acquired again at once, a restart",
+        Long,
+        Bounds { clients: 2, again: 2, restarts: 1, ..MUTEX },
+    ),
+    scenario(
+        "`Mutex`, 2 clients, acquired again at once, sessions that expire",
+        Long,
+        Bounds { clients: 2, together: true, again: 1, ticks: 3, ..MUTEX },
+    ),
+    scenario(
+        "`Mutex`, 2 clients, acquired again at once, a cancelled wait",
+        Short,
+        Bounds { clients: 2, again: 2, cancellations: 1, ..MUTEX },
+    ),
+    scenario(
+        "`Mutex`, 2 clients, a long wait, a cancelled wait",
+        Short,
+        Bounds { clients: 2, cancellations: 1, soon_ms: 300, ..MUTEX },
+    ),
+];
