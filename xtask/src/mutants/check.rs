@@ -62,6 +62,7 @@ impl Checks {
     fn test(&self, check: &Check) -> Command {
         let (manifest, what) = match check {
             Check::Simulation { .. } => ("tests".to_owned(), vec!["--test", "simulation"]),
+            Check::Model { .. } => ("tests".to_owned(), vec!["--test", "model"]),
             Check::Partition { .. } => ("tests".to_owned(), vec!["--test", "partition"]),
             Check::Leases { .. } => ("crates/session".to_owned(), vec!["--test", "leases"]),
             Check::UnitTests { folder, .. } => (format!("crates/{folder}"), vec!["--lib"]),
@@ -85,6 +86,7 @@ fn arguments(check: &Check) -> Vec<String> {
         Check::Leases { .. } => &[],
         Check::UnitTests { filter, .. } => &[filter],
         Check::Simulation { seeds } => &["run", "--seeds", &seeds.to_string()],
+        Check::Model { only } => &["run", "--long", "--only", only],
         Check::Partition { form } => {
             &["run", "--runs", "1", "--peers", "lockkeeper", "--form", form]
         }

@@ -42,6 +42,8 @@ pub(super) enum Check {
     UnitTests { folder: String, filter: String },
     /// `simulation, 100 seeds`: as many as the bug may live through.
     Simulation { seeds: u64 },
+    /// `model, lost connection`: the scenarios of the model that have this in their names.
+    Model { only: String },
     /// `partition, follower`: one run of a form, which takes real servers.
     Partition { form: String },
 }
@@ -95,6 +97,7 @@ impl FromStr for Check {
         match (kind, rest) {
             ("leases", seeds) => Ok(Self::Leases { seeds: parse_seeds(seeds)? }),
             ("simulation", seeds) => Ok(Self::Simulation { seeds: parse_seeds(seeds)? }),
+            ("model", only) if !only.is_empty() => Ok(Self::Model { only: only.to_owned() }),
             ("partition", form) if !form.is_empty() => {
                 Ok(Self::Partition { form: form.to_owned() })
             }
@@ -119,6 +122,7 @@ impl fmt::Display for Check {
             Self::Leases { seeds } => write!(f, "leases, {seeds} seeds"),
             Self::UnitTests { folder, filter } => write!(f, "unit tests of {folder}, {filter}"),
             Self::Simulation { seeds } => write!(f, "simulation, {seeds} seeds"),
+            Self::Model { only } => write!(f, "model, {only}"),
             Self::Partition { form } => write!(f, "partition, {form}"),
         }
     }
@@ -225,6 +229,7 @@ diff --git a/tests/simulation/server.rs b/tests/simulation/server.rs
             "leases, 500 seeds",
             "unit tests of session, lease",
             "simulation, 7 seeds",
+            "model, lost connection",
             "partition, link",
         ];
         for text in all {
