@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockkeeper::{Kind, LeaseMode, SemaphoreLayout};
+use lockkeeper::{Kind, LeaseMode, SemaphoreProfile};
 
 use crate::histories::Times;
 use crate::program::Setup;
@@ -77,9 +77,9 @@ impl LockKind {
             Self::Multi => locks::Kind::Multi,
             Self::Exclusive => locks::Kind::Exclusive,
             Self::RwLock => locks::Kind::RwLock,
-            Self::Semaphore => semaphore(SemaphoreLayout::Native),
-            Self::CuratorSemaphore => semaphore(SemaphoreLayout::Curator),
-            Self::KazooSemaphore => semaphore(SemaphoreLayout::Kazoo),
+            Self::Semaphore => semaphore(SemaphoreProfile::Native),
+            Self::CuratorSemaphore => semaphore(SemaphoreProfile::Curator),
+            Self::KazooSemaphore => semaphore(SemaphoreProfile::Kazoo),
         }
     }
 }
