@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use lockkeeper_testkit::process::Process;
 use lockkeeper_testkit::{command, scratch};
 use rustix::process::geteuid;
@@ -86,7 +86,10 @@ impl Machine {
         attempt.stdout(Stdio::null()).stderr(Stdio::null());
         if !attempt.status()?.success() {
             let copy = self.folder().join("lockkeeper");
-            fs::copy(&self.program, &copy)?;
+            // By a process of its own: what another thread starts meanwhile would have the copy open
+            // for writing, and nobody could execute it.
+            let copied = Command::new("cp").arg(&self.program).arg(&copy).status()?;
+            ensure!(copied.success(), "cannot copy {}", self.program.display());
             self.program = copy;
         }
         Ok(())
