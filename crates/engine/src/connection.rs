@@ -17,6 +17,9 @@ use crate::ops::Op;
 use crate::socket::{Outlet, Peer};
 use crate::unsent::Unsent;
 
+/// What a frame that waits takes besides its bytes: itself in a queue, and its part of what it was read
+/// into.
+const FRAME_OVERHEAD: usize = 64;
 /// How many bytes of requests may wait to be handled before the connection is not read.
 const READ_AHEAD: usize = 128 * 1024;
 /// A connection is handled as soon as it is read, as long as its requests take no more of the tree
@@ -188,18 +191,25 @@ impl Connection {
 
     /// Bytes have left, or will not be sent any more.
     fn settle(&self, bytes: usize) {
-        self.owed.fetch_sub(bytes, Ordering::Relaxed);
+        let before = self.owed.fetch_sub(bytes, Ordering::Relaxed);
         self.account.subtract(bytes);
+        // Its task may have found that it is not to be read, when all that it is owed was still on its
+        // way to the disk: then nothing else would wake it.
+        if before > self.mark() && before - bytes <= self.mark() {
+            self.attention.notify_one();
+        }
     }
 
-    /// Counts bytes of frames that go to the tree.
-    pub(crate) fn deliver(&self, bytes: usize) {
+    /// Counts frames that go to the tree.
+    pub(crate) fn deliver(&self, frames: &[Bytes]) {
+        let bytes = frames.iter().map(waiting_frame).sum();
         self.unhandled.fetch_add(bytes, Ordering::Relaxed);
         self.account.add(bytes);
     }
 
-    /// The tree has handled bytes that were delivered.
-    pub(crate) fn handled(&self, bytes: usize) {
+    /// The tree is about to handle a frame that was delivered.
+    pub(crate) fn handled(&self, frame: &Bytes) {
+        let bytes = waiting_frame(frame);
         let before = self.unhandled.fetch_sub(bytes, Ordering::Relaxed);
         self.account.subtract(bytes);
         if before > READ_AHEAD && before - bytes <= READ_AHEAD {
@@ -393,6 +403,11 @@ impl Connection {
     fn lock(&self) -> MutexGuard<'_, Outgoing> {
         self.outgoing.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What a frame takes while it waits to be handled.
+fn waiting_frame(frame: &Bytes) -> usize {
+    frame.len() + FRAME_OVERHEAD
 }
 
 /// The kind of a refusal, for whoever runs the engine; `None` for everyday ends, which are of

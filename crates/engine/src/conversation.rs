@@ -357,14 +357,17 @@ impl Reader {
             }
         };
         let is_large = self.charged > 2 * LARGE_READ;
-        if is_large && !frames.is_empty() && self.buffer.len() <= LARGE_READ {
-            // The room of a large request goes with it, rather than stay with a client that is idle.
+        let goes_on = is_large && !frames.is_empty() && self.buffer.len() <= LARGE_READ;
+        let is_over = !self.is_flooded() && self.buffer.len() <= SMALL_READ;
+        if goes_on || (is_over && self.buffer.capacity() > LITTLE) {
+            // The room of a large request, or of many, goes with it, rather than stay with a client
+            // that is idle and would be taken for a large one.
             self.buffer = BytesMut::from(&self.buffer[..]);
         }
         self.charge(connection);
         // What came before a bad frame was still asked for.
         if !frames.is_empty() {
-            connection.deliver(frames.iter().map(Bytes::len).sum());
+            connection.deliver(&frames);
             let _ = hub.events.send(Event::Frames(connection.id, frames));
         }
         outcome

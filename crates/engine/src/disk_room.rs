@@ -19,7 +19,7 @@ use crate::tree_loop::Event;
 /// (twice 64 MiB), and as much for the database.
 const RESERVE: u64 = 256 * 1024 * 1024;
 /// Of a small file system, one part in so many instead.
-const SMALL: u64 = 10;
+const SMALL: u64 = 4;
 
 /// How often the room is looked at, while there is plenty of it and while there is not.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -90,8 +90,8 @@ impl Gauge {
             Growth::Locks => tracing::warn!(
                 free,
                 reserve,
-                "the disk of {directory} is nearly full: nothing but small ephemeral nodes is \
-                 created until there is more room"
+                "the disk of {directory} is nearly full: nothing but small ephemeral nodes \
+                 and containers is created until there is more room"
             ),
             Growth::Nothing => tracing::error!(
                 free,

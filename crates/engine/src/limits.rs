@@ -110,7 +110,7 @@ impl Builder {
     }
 
     /// How many bytes the engine leaves free on the disk of its data directory. Default: 256 MiB, or a
-    /// tenth of a smaller file system. Zero: none.
+    /// quarter of a smaller file system. Zero: none.
     ///
     /// With less room, creates and data that gets longer are refused with the error -125 (quota exceeded),
     /// except for ephemeral nodes with up to 1 KiB of data, and with less than half of it those as well.

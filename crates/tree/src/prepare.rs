@@ -235,7 +235,9 @@ impl<'a> Draft<'a> {
         }
         self.check_quota(caller, &path, (new.data.len() as i64, 1))?;
         let weight = NODE_WEIGHT + path.len() + new.data.len() + acl.weight();
-        self.grow(caller, weight, owner.is_session() && room::is_lock(new.data.len()))?;
+        // What locks are made of: their nodes, and the containers that these are in.
+        let is_of_lock = owner.is_session() || matches!(owner, Owner::Container);
+        self.grow(caller, weight, is_of_lock && room::is_lock(new.data.len()))?;
         if owner.is_session() {
             self.check_ephemerals(caller)?;
         }

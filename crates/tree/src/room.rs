@@ -58,7 +58,7 @@ impl Room {
     }
 }
 
-/// Whether an ephemeral node with so much data is taken for a lock's.
+/// Whether an ephemeral node or a container with so much data is taken for a lock's.
 pub(crate) fn is_lock(data: usize) -> bool {
     data <= LOCK_BYTES
 }

@@ -47,6 +47,9 @@ const PATIENCE: u64 = 4;
 /// How much of its first file a directory fills before the other one is made as long as a log gets: what
 /// is used little stays small.
 const START_OF_GROWTH: u64 = CHUNK / 2;
+/// How many times as much room as a log takes must be left for a file to grow before it has to: where
+/// there is less, what is left is for commits and for the database.
+const ROOM: u64 = 4;
 /// Commits beyond this size, in bytes, go to the database at once.
 const LARGE: usize = 32 * 1024 * 1024;
 
@@ -254,6 +257,12 @@ impl LogDir {
             }
         }
         newest.ok_or_else(|| StorageError::damaged(&path, "it holds no number"))
+    }
+
+    /// Whether the disk has so much room that files may grow before they have to.
+    fn has_room(&self, length: u64) -> bool {
+        let free = |found: rustix::fs::StatVfs| found.f_bavail.saturating_mul(found.f_frsize);
+        rustix::fs::fstatvfs(&*self.handle).is_ok_and(|found| free(found) >= ROOM * length)
     }
 
     /// Removes what format 2 has left.
@@ -499,6 +508,11 @@ impl Journal {
             self.join()?;
             return self.turn();
         }
+        // On a full disk the other file may have room, once its log is in the database.
+        if end > 0 && bytes <= LARGE as u64 && !self.has_room_for(bytes)? {
+            self.join()?;
+            return self.turn();
+        }
         let next = self.next.as_ref().filter(|_| end >= START_OF_GROWTH);
         match next.is_some_and(|next| next.can_grow(self.kept)) {
             true => self.grow_next(),
@@ -506,11 +520,21 @@ impl Journal {
         }
     }
 
+    /// Up to where a commit of so many bytes goes, or a little less.
+    fn end_after(&self, bytes: u64) -> u64 {
+        // What the library and the journal put around it is far less.
+        self.file.end() + bytes + 1024
+    }
+
+    fn has_room_for(&self, bytes: u64) -> Result<bool, StorageError> {
+        let room = self.file.has_room_for(self.end_after(bytes));
+        room.map_err(|e| StorageError::io(&self.dir.log(self.generation), e))
+    }
+
     /// Whether this commit would make the file longer than a log gets, or longer than it is while the
     /// other file has room.
     fn would_grow(&self, bytes: u64) -> bool {
-        // What the library and the journal put around it is far less.
-        let needed = self.file.end() + bytes + 1024;
+        let needed = self.end_after(bytes);
         let allocated = self.file.allocated();
         let has_room = |next: &LogFile| next.allocated() > allocated;
         needed > self.long || (needed > allocated && self.next.as_ref().is_some_and(has_room))
@@ -558,6 +582,11 @@ impl Journal {
         let Some(next) = self.next.take() else {
             return Ok(());
         };
+        if !self.dir.has_room(self.kept) {
+            next.stop_growing();
+            self.next = Some(next);
+            return Ok(());
+        }
         let (kept, disk, activity) = (self.kept, self.disk.clone(), self.activity.clone());
         let path = self.dir.log(self.generation + 1);
         self.run("lockkeeper-growth", move || {
@@ -644,7 +673,8 @@ impl Checkpoint {
 
         self.activity.begin(During::Preparation);
         let path = self.dir.log(self.generation);
-        let grown = self.file.grow(self.kept, &self.disk.pace);
+        let kept = if self.dir.has_room(self.kept) { self.kept } else { 0 };
+        let grown = self.file.grow(kept, &self.disk.pace);
         grown.map_err(|e| StorageError::io(&path, e))?;
         self.activity.begin(During::Nothing);
         Ok(self.file)

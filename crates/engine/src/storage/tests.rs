@@ -4,6 +4,7 @@ mod crash;
 mod damage;
 mod disks;
 mod failing;
+mod full;
 mod large;
 mod numbered;
 mod power_cut;

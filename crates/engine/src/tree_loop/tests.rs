@@ -189,8 +189,8 @@ async fn who_asks_for_little_does_not_wait_for_who_asks_for_much() {
     let let_go = hold(&engine);
     // In the order in which they came, as if each were what one read has brought.
     for (id, frames) in [(ConnectionId(1), many), (ConnectionId(2), few)] {
-        let bytes = frames.iter().map(Bytes::len).sum();
-        let count = Box::new(move |tree: &TreeLoop| tree.connections[&id].deliver(bytes));
+        let delivered = frames.clone();
+        let count = Box::new(move |tree: &TreeLoop| tree.connections[&id].deliver(&delivered));
         for event in [Event::Look(count), Event::Frames(id, frames)] {
             assert!(engine.shared.events.send(event).is_ok());
         }

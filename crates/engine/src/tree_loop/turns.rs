@@ -154,7 +154,7 @@ impl TreeLoop {
                 break;
             }
             let Some(frame) = frames.pop_front() else { break };
-            connection.handled(frame.len());
+            connection.handled(&frame);
             self.ops.add(Op::of_frame(&frame).0);
             self.server.handle_frame(now, connection.id, frame);
             self.in_part += 1;

@@ -94,6 +94,75 @@ async fn f17_a_client_that_asks_for_much_and_takes_it_is_held_back() {
     client.ping();
 }
 
+/// A client that asks for much while the disk is slow is not read for the moment. Its replies were taken by
+/// the socket at once when the disk was done, nobody told the connection's task, and what the client sent
+/// next was never read. Seen to fail without the wake-up in `Connection::settle`.
+#[tokio::test]
+async fn a_client_is_read_again_when_all_that_it_was_owed_leaves_at_once() {
+    let builder = Engine::builder().four_letter_word("mntr").max_outgoing(1024 * 1024);
+    let engine = builder.start().await.unwrap();
+    let mut client = Client::connect(&engine, LONG);
+    let data = Bytes::from(vec![7; 100 * 1024]);
+    client.call(create_with("/large", CreateMode::Persistent, data)).unwrap();
+
+    engine.pause_commits();
+    client.send(&[get_data("/large"), get_data("/large"), get_data("/large")]);
+    eventually("the replies wait", || number(&engine, "waiting_bytes") > 300 * 1024);
+    let received = number(&engine, "packets_received");
+    client.send(&[Request::Ping]);
+    eventually("its task looks again", || number(&engine, "packets_received") > received);
+    engine.resume_commits();
+    for _ in 0..4 {
+        client.reply().unwrap();
+    }
+
+    client.ping();
+}
+
+/// Frames of no bytes were free of charge, and each takes a place in a queue. Seen to fail without what a
+/// frame takes besides its bytes.
+#[tokio::test]
+async fn empty_frames_of_a_client_that_is_held_back_are_counted() {
+    const MB: usize = 1024 * 1024;
+    let engine = Engine::builder().four_letter_word("mntr").start().await.unwrap();
+    let mut client = Client::connect(&engine, LONG);
+    let data = Bytes::from(vec![7; MB / 2]);
+    client.call(create_with("/large", CreateMode::Persistent, data)).unwrap();
+    client.send(&(0..120).map(|_| get_data("/large")).collect::<Vec<_>>());
+    // Some is taken: it is read again, and what it has asked for waits all the same.
+    eventually("it is held back, and read", || {
+        let waiting = number(&engine, "waiting_bytes");
+        if waiting > 9 * MB {
+            client.take(64 * 1024);
+        }
+        (9 * MB..15 * MB).contains(&waiting)
+    });
+
+    let zeros = vec![0; MB];
+    let sent = (0..64).take_while(|_| client.try_send_bytes(&zeros).is_ok()).count();
+    assert!(sent < 64, "{sent} MiB of empty frames were taken");
+}
+
+/// A client that once sent many requests at a time kept the room for them, counted as one that takes much
+/// for ever, and lost its connection when memory was short. Seen to fail with the buffer kept.
+#[tokio::test]
+async fn a_client_that_is_idle_after_a_burst_takes_little() {
+    const COUNT: usize = 50;
+    let engine = Engine::builder().four_letter_word("mntr").start().await.unwrap();
+    let pings = vec![Request::Ping; 500];
+    let mut clients = Vec::new();
+    for _ in 0..COUNT {
+        let mut client = Client::connect(&engine, LONG);
+        client.send(&pings);
+        for _ in 0..pings.len() {
+            client.reply().unwrap();
+        }
+        clients.push(client);
+    }
+    let waiting = number(&engine, "waiting_bytes");
+    assert!(waiting <= COUNT * 16 * 1024, "{waiting} bytes wait for clients that are idle");
+}
+
 /// Who is held back is not read, and so not heard of: a client that takes a long reply slowly, and says
 /// meanwhile that it lives, lost its session. Seen to fail without the note that it takes something.
 #[tokio::test]

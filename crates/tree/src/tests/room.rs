@@ -161,8 +161,12 @@ fn a_disk_that_fills_up_stops_growth_in_two_steps() {
     world.server.set_growth(Growth::Locks);
     assert_eq!(world.ask(&client, &create("/b", Persistent)), FULL);
     assert!(matches!(world.server.take_notices()[..], [Notice::DiskShort { .. }]));
+    // A lock that was idle for long has no container any more.
+    let container = |path: &str| Request::CreateContainer(new_node(path, Container));
+    assert!(world.ask(&client, &container("/locks")).is_ok());
     world.create(&client, "/lock", Ephemeral);
     world.server.set_growth(Growth::Nothing);
+    assert_eq!(world.ask(&client, &container("/locks-2")), FULL);
     assert_eq!(world.ask(&client, &create("/lock-2", Ephemeral)), FULL);
     assert_eq!(world.ask(&client, &set_data_to("/a", 5)), FULL);
     assert!(world.ask(&client, &set_data_to("/a", 4)).is_ok());

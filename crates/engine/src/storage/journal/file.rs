@@ -79,6 +79,8 @@ impl LogFile {
         for position in [last_commit, end, committed] {
             position.store(0, Ordering::Release);
         }
+        // There may be room by now.
+        self.0.has_no_room.store(false, Ordering::Relaxed);
     }
 
     /// Whether [`LogFile::grow`] to this length is of use.
@@ -96,7 +98,7 @@ impl LogFile {
             let target = length.min(self.allocated() + PIECE);
             match fill(&*self.0.file, self.allocated(), target) {
                 Err(e) if is_full(&e) => {
-                    self.0.has_no_room.store(true, Ordering::Relaxed);
+                    self.stop_growing();
                     return Ok(());
                 }
                 filled => filled?,
@@ -108,6 +110,11 @@ impl LogFile {
         Ok(())
     }
 
+    /// Keeps it as long as it is until it is used again: the disk has little room.
+    pub(super) fn stop_growing(&self) {
+        self.0.has_no_room.store(true, Ordering::Relaxed);
+    }
+
     /// Gives back what is longer than this. Nothing it holds counts any more.
     pub(super) fn shorten(&self, length: u64) -> io::Result<()> {
         if self.allocated() > length {
@@ -115,6 +122,14 @@ impl LogFile {
             self.0.allocated.store(length, Ordering::Relaxed);
         }
         Ok(())
+    }
+
+    /// Makes sure that a commit up to here finds the disk's room; `false` if the disk has none.
+    pub(super) fn has_room_for(&self, until: u64) -> io::Result<bool> {
+        match self.allocate(until) {
+            Err(e) if is_full(&e) => Ok(false),
+            allocated => allocated.map(|()| true),
+        }
     }
 
     /// Fills with zeros from `until` on, if it is not so far yet.
