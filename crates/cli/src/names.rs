@@ -46,6 +46,26 @@ pub(crate) fn some_time(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// Reads how many there may be: with none at all, nobody could do anything.
+pub(crate) fn some_number(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) => Err("it must be greater than zero".to_owned()),
+        Ok(some) => Ok(some),
+        Err(_) => Err("write a whole number, without a unit".to_owned()),
+    }
+}
+
+/// The least that a limit of bytes may be: a short request.
+const FEW_BYTES: usize = 1024;
+
+/// Reads how many bytes there may be.
+pub(crate) fn some_bytes(text: &str) -> Result<usize, String> {
+    match some_number(text)? {
+        few if few < FEW_BYTES => Err(format!("it must be at least {FEW_BYTES} bytes")),
+        enough => Ok(enough),
+    }
+}
+
 /// The shortest session that a network leaves time to make, and to renew.
 const SHORTEST_SESSION: Duration = Duration::from_millis(100);
 
@@ -63,6 +83,17 @@ pub(crate) fn session_time(text: &str) -> Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Symptom: `serve --max-sessions 0`, or a frame of one byte, started and said that it was ready.
+    #[test]
+    fn limits_leave_something() {
+        assert_eq!((some_number("1"), some_bytes("1024")), (Ok(1), Ok(1024)));
+        for few in ["0", "1", "1023"] {
+            assert!(some_bytes(few).is_err(), "{few}");
+        }
+        assert!(some_number("0").unwrap_err().contains("greater than zero"));
+        assert!(some_bytes("1G").unwrap_err().contains("without a unit"));
+    }
 
     #[test]
     fn a_leading_slash_makes_no_difference() {

@@ -22,16 +22,16 @@ pub(crate) fn who(entry: &Entry) -> String {
     }
 }
 
-/// ", held by web1 pid 123 (backup.sh) since 12:03:07 (4s ago) and 2 more"; nothing if nobody
-/// holds.
+/// ", held by web1 pid 123 (backup.sh), in line since 12:03:07 (4s ago), and 2 more"; nothing if
+/// nobody holds.
 pub(crate) fn held_by(queue: &Queue) -> String {
     let mut holders = queue.holders();
     let Some(first) = holders.next() else { return String::new() };
     let others = match holders.count() {
         0 => String::new(),
-        others => format!(" and {others} more"),
+        others => format!(", and {others} more"),
     };
-    format!(", held by {} since {}{others}", who(first), when(first))
+    format!(", held by {}, in line since {}{others}", who(first), when(first))
 }
 
 /// Whether it was asked to give way.

@@ -76,6 +76,12 @@ fn entry(text: &str) -> Result<Acl, AclError> {
         return Err(wrong("the id is missing; only the scheme auth has none"));
     }
 
+    if scheme == "digest" && !is_digest(id) {
+        return Err(wrong(
+            "the id of a digest is USER:HASH, with the 28 characters of a SHA-1 in base64",
+        ));
+    }
+
     let mut permissions = Permissions::default();
     for letter in letters.chars() {
         permissions = permissions
@@ -94,9 +100,22 @@ fn entry(text: &str) -> Result<Acl, AclError> {
     Ok(Acl { permissions, scheme: scheme.to_owned(), id: id.to_owned() })
 }
 
+/// Whether anybody could ever prove to be this: another hash shuts everyone out.
+fn is_digest(id: &str) -> bool {
+    id.split_once(':').is_some_and(|(_, hash)| hash.len() == 28 && hash.ends_with('='))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Symptom: a lock with such a list could be used by nobody, not even by whoever had made it.
+    #[test]
+    fn a_hash_that_can_be_nobodys_is_refused() {
+        let error = "digest:ann:foo:cdrwa".parse::<DefaultAcl>().unwrap_err();
+        assert!(error.to_string().contains("28 characters"), "{error}");
+        assert!("digest:ann:6DY5WhzOfGsWQ1XFuIyzxkpwdPo=:cdrwa".parse::<DefaultAcl>().is_ok());
+    }
 
     #[test]
     fn texts_are_lists() {

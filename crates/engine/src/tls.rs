@@ -73,6 +73,9 @@ pub enum TlsError {
     /// A text that has no certificate in it.
     #[error("no certificate was found: PEM begins with -----BEGIN CERTIFICATE-----")]
     NoCertificate,
+    /// A text for the roots of clients' certificates that has no certificate in it.
+    #[error("no certificate of a CA was found: PEM begins with -----BEGIN CERTIFICATE-----")]
+    NoClientRoot,
     /// A text that has no private key in it.
     #[error(
         "no private key was found: PEM begins with -----BEGIN PRIVATE KEY----- (encrypted keys are \
@@ -108,7 +111,7 @@ impl Tls {
         clients: ClientCertificates,
     ) -> Result<Self, TlsError> {
         let mut store = RootCertStore::empty();
-        for root in read_certificates(roots)? {
+        for root in read_certificates(roots).map_err(|_| TlsError::NoClientRoot)? {
             store.add(root).map_err(unusable)?;
         }
         let provider = Arc::new(crypto::ring::default_provider());

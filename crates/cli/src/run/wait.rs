@@ -113,5 +113,13 @@ fn forever() -> impl Future<Output = std::convert::Infallible> {
 /// ", held by ..."; `None` if that cannot be seen now.
 async fn holder(client: &Client, lock: &Lock) -> Option<String> {
     let look = timeout(PATIENCE, Queue::inspect(client, lock.path())).await;
-    Some(view::held_by(&look.ok()?.ok()??))
+    let queue = look.ok()?.ok()??;
+    let is_our_turn = queue.holders().any(|entry| entry.session == client.session_id());
+    Some(match is_our_turn {
+        // Nobody is ahead any more, and the lock is not granted yet.
+        true => {
+            ", whose last holder ended without releasing it: its lock delay is not over".to_owned()
+        }
+        false => view::held_by(&queue),
+    })
 }

@@ -30,10 +30,17 @@ impl TlsFiles {
                 Tls::with_client_roots(&certificate, &key, &read(roots)?, *clients)
             }
         };
-        let files = || format!("{}, {}", self.certificate.display(), self.key.display());
-        let tls = tls.map_err(|error| unusable(&error).about(&files()))?;
+        let tls = tls.map_err(|error| unusable(&error).about(&self.named_by(&error)))?;
         self.warn_of_readers();
         Ok(tls)
+    }
+
+    /// The files that an error is about.
+    fn named_by(&self, error: &TlsError) -> String {
+        match (error, &self.client_roots) {
+            (TlsError::NoClientRoot, Some((roots, _))) => roots.display().to_string(),
+            _ => format!("{}, {}", self.certificate.display(), self.key.display()),
+        }
     }
 
     /// A group may be wanted (Debian has `ssl-cert`); everyone never is.

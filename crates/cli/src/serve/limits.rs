@@ -12,11 +12,11 @@ use crate::names;
 #[command(next_help_heading = "Limits")]
 pub(super) struct Limits {
     /// Connections in all; the last tenth is for clients that come back with a session [default: 10000]
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = names::some_number)]
     max_connections: Option<usize>,
 
     /// Connections from one address [default: three quarters of all]
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = names::some_number)]
     max_connections_per_address: Option<usize>,
 
     /// New connections a second; more have to wait [default: 5000]
@@ -28,24 +28,24 @@ pub(super) struct Limits {
     handshake_time: Option<Duration>,
 
     /// Sessions, connected or not [default: 1000000]
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = names::some_number)]
     max_sessions: Option<usize>,
 
     /// Paths that one connection may watch [default: 1000000]
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = names::some_number)]
     max_watches: Option<usize>,
 
     /// Operations in one multi [default: 100000]
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = names::some_number)]
     max_multi: Option<usize>,
 
     /// Bytes of a request, and of a reply [default: 1048575, as jute.maxbuffer]
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES", value_parser = names::some_bytes)]
     max_frame: Option<usize>,
 
     /// Bytes of replies and events that may wait for one client, which is held back from a quarter of it
     /// on [default: 67108864]
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES", value_parser = names::some_bytes)]
     max_outgoing: Option<usize>,
 
     /// How long a client may take nothing of what waits for it [default: 30s]
@@ -54,20 +54,20 @@ pub(super) struct Limits {
 
     /// Bytes for all that waits: replies, requests in part, watches [default: a quarter of the memory of
     /// the machine or the control group]
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES", value_parser = names::some_bytes)]
     memory_budget: Option<usize>,
 
     /// Bytes of memory for the data; growth beyond it is refused [default: half of the memory]
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES", value_parser = names::some_bytes)]
     data_budget: Option<usize>,
 
     /// Bytes to leave free on the disk; growth is refused with less, 0 for none [default: 268435456, or a
-    /// tenth of a small file system]
-    #[arg(long, value_name = "BYTES")]
+    /// quarter of a small file system]
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64))]
     disk_reserve: Option<u64>,
 
     /// Ephemeral znodes of one session [default: 20000]
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = names::some_number)]
     max_ephemerals: Option<usize>,
 }
 
