@@ -2,9 +2,9 @@
 
 use bytes::{Bytes, BytesMut};
 use lockkeeper_wire::{
-    Acl, AddWatchRequest, AuthRequest, CheckRequest, CreateMode, CreateRequest, DeleteRequest, Op,
-    PathRequest, PathWatchRequest, Permissions, ReadOp, RemoveWatchesRequest, Request,
-    SetAclRequest, SetDataRequest, SetWatchesRequest, Zxid,
+    Acl, AddWatchRequest, AuthRequest, CheckRequest, CreateMode, CreateRequest, DeleteRequest,
+    MAX_FRAME, Op, PathRequest, PathWatchRequest, Permissions, ReadOp, RemoveWatchesRequest,
+    Request, SetAclRequest, SetDataRequest, SetWatchesRequest, Zxid,
 };
 
 use crate::scenario::Step;
@@ -65,6 +65,12 @@ verbs! {
     RemoveWatches = "remove-watches",
 }
 
+/// How long a request becomes at most before it is thrown away as longer than a frame: what is made for
+/// it here would count as memory of the server.
+const MOST_BYTES: usize = 2 * MAX_FRAME;
+/// How many entries the lists of one request have together at most, for the same reason.
+const MOST_ENTRIES: u32 = 100_000;
+
 impl Step {
     /// The request of the `round`th time; nothing for what is not a request.
     pub(crate) fn request(&self, round: u32) -> Option<Request> {
@@ -103,21 +109,24 @@ impl Step {
             Verb::GetEphemerals => Request::GetEphemerals(PathRequest { path: path() }),
             Verb::GetNumber => Request::GetAllChildrenNumber(PathRequest { path: path() }),
             Verb::WhoAmI => Request::WhoAmI,
-            Verb::MultiCreate => {
-                self.multi(round, |path| Op::Create(self.create(path, 0, Acl::open())))
-            }
-            Verb::MultiCreate2 => {
-                self.multi(round, |path| Op::Create2(self.create(path, 0, Acl::open())))
-            }
+            Verb::MultiCreate => self
+                .multi(round, self.length(), |path| Op::Create(self.create(path, 0, Acl::open()))),
+            Verb::MultiCreate2 => self
+                .multi(round, self.length(), |path| Op::Create2(self.create(path, 0, Acl::open()))),
             Verb::MultiCreateWithList => {
-                self.multi(round, |path| Op::Create(self.create(path, 0, self.list(self.bytes))))
+                let entries = self.bytes.min(MOST_ENTRIES / self.parts.max(1));
+                self.multi(round, self.length(), |path| {
+                    Op::Create(self.create(path, 0, self.list(entries)))
+                })
             }
-            Verb::MultiSetData => self.multi(round, |path| Op::SetData(self.set_data(path))),
+            Verb::MultiSetData => {
+                self.multi(round, self.length(), |path| Op::SetData(self.set_data(path)))
+            }
             Verb::MultiDelete => {
-                self.multi(round, |path| Op::Delete(DeleteRequest { path, version: -1 }))
+                self.multi(round, 0, |path| Op::Delete(DeleteRequest { path, version: -1 }))
             }
             Verb::MultiCheck => {
-                self.multi(round, |path| Op::Check(CheckRequest { path, version: -1 }))
+                self.multi(round, 0, |path| Op::Check(CheckRequest { path, version: -1 }))
             }
             Verb::MultiGetData => Request::MultiRead(
                 self.paths(round).map(|path| ReadOp::GetData(PathRequest { path })).collect(),
@@ -139,14 +148,22 @@ impl Step {
         })
     }
 
-    fn multi(&self, round: u32, op: impl Fn(String) -> Op) -> Request {
-        Request::Multi(self.paths(round).map(op).collect())
+    /// A `multi` of operations, each with a path and so many bytes besides.
+    fn multi(&self, round: u32, each: usize, op: impl Fn(String) -> Op) -> Request {
+        let most = MOST_BYTES / each.max(1);
+        Request::Multi(self.paths(round).take(most).map(op).collect())
     }
 
     /// The paths of the parts of a request.
     fn paths(&self, round: u32) -> impl Iterator<Item = String> {
         let first = round.wrapping_mul(self.parts);
-        (0..self.parts).map(move |part| self.path(first.wrapping_add(part)))
+        let mut bytes = 0;
+        (0..self.parts).map(move |part| self.path(first.wrapping_add(part))).take_while(
+            move |path| {
+                bytes += path.len();
+                bytes <= MOST_BYTES
+            },
+        )
     }
 
     fn path(&self, number: u32) -> String {
