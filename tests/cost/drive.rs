@@ -22,9 +22,9 @@ const PART: u32 = 128;
 const PART_BYTES: usize = 256 << 10;
 
 /// The longest that one client may keep the others waiting by one request: a tenth of a twentieth
-/// of the default session timeout, as several may do it at once.
+/// of a session timeout of 10 s, as several may do it at once.
 /// Code that is not optimized takes several times as long.
-const MAX_CALL: Duration = Duration::from_millis(if cfg!(debug_assertions) { 750 } else { 75 });
+const MAX_CALL: Duration = Duration::from_millis(if cfg!(debug_assertions) { 500 } else { 50 });
 /// The most memory that the server may take for what it was sent, in multiples of that.
 const MAX_GROWTH: f64 = 64.0;
 /// Memory that is not worth a look.

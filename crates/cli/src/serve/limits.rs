@@ -63,7 +63,7 @@ pub(super) struct Limits {
 
     /// Bytes to leave free on the disk; growth is refused with less, 0 for none [default: 268435456, or a
     /// quarter of a small file system]
-    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64))]
+    #[arg(long, value_name = "BYTES")]
     disk_reserve: Option<u64>,
 
     /// Ephemeral znodes of one session [default: 20000]
