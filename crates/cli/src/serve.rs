@@ -247,17 +247,20 @@ fn builder(options: Options) -> Result<(Builder, Option<TlsFiles>), Failure> {
     };
     file.check_security(options.tls.cert.is_some())?;
     file.warn();
+
     let tls = options.tls.settings(&file);
     let mut listen = options.listen;
     if listen.is_empty() {
         let default = SocketAddr::from(([127, 0, 0, 1], DEFAULT_PORT));
         listen.extend(file.address().or(tls.is_none().then_some(default)));
     }
+
     // What the file says comes first, so that the command line has the last word.
     let engine = Engine::builder().at_rest(allocator::give_back);
     let mut builder = file.apply(engine.durability(options.durability).spin(options.spin));
     builder = options.limits.apply(builder);
     builder = listen.into_iter().fold(builder, Builder::listen);
+
     let mut tls_files = None;
     if let Some((addresses, files)) = tls {
         let tls = files.read()?;
@@ -265,6 +268,7 @@ fn builder(options: Options) -> Result<(Builder, Option<TlsFiles>), Failure> {
         let with_tls = |builder: Builder, address| builder.listen_tls(address, tls.clone());
         builder = addresses.into_iter().fold(builder, with_tls);
     }
+
     let given = options.data_dir.or(file.data_dir.clone());
     let in_memory = options.durability == Durability::Memory;
     match given.map_or_else(local::served_data, Ok) {
@@ -275,6 +279,7 @@ fn builder(options: Options) -> Result<(Builder, Option<TlsFiles>), Failure> {
         ),
         Err(failure) => return Err(failure.advise("or give --data-dir")),
     }
+
     if let Some(time) = options.quiet_time {
         builder = builder.quiet_time(time);
     }
@@ -296,6 +301,7 @@ fn builder(options: Options) -> Result<(Builder, Option<TlsFiles>), Failure> {
     if options.enforce_quotas {
         builder = builder.enforce_quotas();
     }
+
     let words = options.four_letter_words.into_iter();
     Ok((words.fold(builder, Builder::four_letter_word), tls_files))
 }
