@@ -279,7 +279,7 @@ async fn l22_dropping_a_clone_of_the_lock_releases_nothing<L: Exclusive>(
 
 /// L23: a foreign child blocked the queue or broke its order.
 ///
-/// Seen to fail when `Line::read` leaves out what it does not know: the lock is held.
+/// Seen to fail when `WaitQueue::read` leaves out what it does not know: the lock is held.
 async fn l23_a_foreign_child_is_refused_and_named<L: Exclusive>(backend: Backend) -> Result<()> {
     let alice = backend.participant().await?;
     let lock = lock_of::<L>(&alice)?;

@@ -90,7 +90,7 @@ async fn grants_follow_the_order_of_arrival(backend: Backend) -> Result<()> {
 
 /// L14: readers and writers that watched contenders behind them waited for each other.
 ///
-/// Seen to fail with `Line::standing` looking at the whole line instead of what is ahead: they hang.
+/// Seen to fail with `WaitQueue::standing` looking at the whole line instead of what is ahead: they hang.
 async fn l14_readers_and_writers_never_wait_for_each_other_in_a_circle(
     backend: Backend,
 ) -> Result<()> {
@@ -162,7 +162,7 @@ async fn l15_a_writer_waits_for_the_reader_that_another_library_put_before_it(
 
 /// L16: readers watched the first writer rather than the nearest, and woke for every one.
 ///
-/// Seen to fail without the `rev()` in `Line::standing`: the reader wakes for the first writer.
+/// Seen to fail without the `rev()` in `WaitQueue::standing`: the reader wakes for the first writer.
 async fn l16_a_reader_watches_the_nearest_writer_ahead(backend: Backend) -> Result<()> {
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
     let first = rw_lock(&alice)?.write().await?;

@@ -1,6 +1,6 @@
 //! What is promised, and must be true in every state.
 
-use lockkeeper::order::{Line, Standing, Upgrade};
+use lockkeeper::order::{Standing, Upgrade, WaitQueue};
 use lockkeeper::{Kind, Profile};
 use lockkeeper_testkit::history::Share;
 
@@ -159,14 +159,14 @@ pub(crate) fn grant(
 
 impl Parts {
     /// The contenders in order; `None` if the lock has no order, or more than one.
-    fn line(&self, state: &State) -> Option<Line> {
+    fn line(&self, state: &State) -> Option<WaitQueue> {
         if !self.bounds.lock.has_one_line() {
             return None;
         }
         let kinds = [Kind::Exclusive, Kind::Upgradeable, Kind::Read, Kind::Write, Kind::Permits(1)];
         let nodes = &self.service.queue(state.server).nodes;
         let names = nodes.iter().map(|(path, _)| name(path).to_owned()).collect();
-        Some(Line::read(names, Profile::Curator, &kinds).expect("only contenders"))
+        Some(WaitQueue::read(names, Profile::Curator, &kinds).expect("only contenders"))
     }
 }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 use bytes::{Buf as _, Bytes, BytesMut};
 use lockkeeper::Instant;
 use lockkeeper_client::Host;
-use lockkeeper_client::world::{Boxed, Transport, World};
+use lockkeeper_client::runtime::{Boxed, Runtime, Transport};
 use lockkeeper_wire::{MAX_FRAME, split_frame};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::oneshot;
@@ -207,7 +207,7 @@ impl fmt::Debug for Machine {
     }
 }
 
-impl World for Machine {
+impl Runtime for Machine {
     fn now(&self) -> Instant {
         Self::reading(self.elapsed())
     }

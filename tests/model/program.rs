@@ -129,7 +129,7 @@ pub(crate) async fn run(
         .server_tick(setup.server_tick)
         .lease(setup.mode)
         .connect_timeout(ENDLESS)
-        .world(machine);
+        .runtime(machine);
     let client = builder.connect("explored:1").await.expect("nothing is wrong yet");
     let lock = setup.design.open(&client, setup.sharing);
     desk.enter(Phase::Idle);
@@ -144,7 +144,7 @@ async fn obey(
     command: Command,
     commands: &mut mpsc::UnboundedReceiver<Command>,
 ) {
-    let (share, getting): (_, lockkeeper_client::world::Boxed<'_, _>) = match command {
+    let (share, getting): (_, lockkeeper_client::runtime::Boxed<'_, _>) = match command {
         Command::Acquire(share) => {
             desk.enter(Phase::Asking(share));
             (share, Box::pin(lock.acquire(share, Patience::Endless)))

@@ -10,12 +10,12 @@
 #![allow(unexpected_cfgs)]
 
 mod faults;
+mod machine;
 mod network;
 mod participants;
 mod run;
 mod server;
 mod severity;
-mod world;
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::process::ExitCode;

@@ -15,7 +15,7 @@ use tokio::sync::futures::OwnedNotified;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{sleep, sleep_until};
 
-use crate::world::true_time;
+use crate::machine::true_time;
 
 /// What reaches a server.
 #[derive(Debug)]

@@ -9,8 +9,8 @@ use lockkeeper::{AcquireError, Client, CreateMode, Fence, FencingToken, Guard, S
 use lockkeeper_testkit::history::{Share, What};
 use tokio::time::sleep;
 
+use crate::machine::Machine;
 use crate::run::Run;
-use crate::world::Machine;
 use lockkeeper_testkit::locks::{Held, Lock, Patience};
 
 /// Where the locks are, each with a resource that checks tokens.

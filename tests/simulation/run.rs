@@ -10,11 +10,11 @@ use lockkeeper_tree::Config;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::faults;
+use crate::machine::{Drifting, Gate, Machine, true_time};
 use crate::network::{Lag, Route};
 use crate::participants::{LOCKS, Pace, REGISTER, Resources, Worker, make_register, use_register};
 use crate::server::Host;
 use crate::severity::Severity;
-use crate::world::{Drifting, Gate, Machine, true_time};
 use lockkeeper_testkit::locks::{Design, Patience, Sharing};
 
 /// What the clients are told that the server's tick is.
@@ -150,7 +150,7 @@ async fn connected(run: &Run, machine: &Arc<Machine>) -> Client {
             .session_timeout(run.timing.timeout())
             .server_tick(TOLD_TICK)
             .lease(run.mode)
-            .world(Arc::clone(machine) as _);
+            .runtime(Arc::clone(machine) as _);
         match builder.connect("simulated:1").await {
             Ok(client) => return client,
             Err(ConnectError::Unreachable(_)) => {}

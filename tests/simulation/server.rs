@@ -14,8 +14,8 @@ use lockkeeper_wire::{MAX_FRAME, split_frame};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
+use crate::machine::Gate;
 use crate::network::{Arrival, Listener, Message};
-use crate::world::Gate;
 
 /// The clock of the server's machine starts here, so that times before the start can be told.
 const EPOCH: Duration = Duration::from_secs(100);

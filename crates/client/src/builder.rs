@@ -17,8 +17,8 @@ use crate::driver::{Failures, drive};
 use crate::error::ConnectError;
 use crate::fault::FaultKind;
 use crate::identity::SessionIdentity;
+use crate::runtime::{Runtime, TokioRuntime, Transport};
 use crate::shared::Shared;
-use crate::world::{Reality, Transport, World};
 
 impl Client {
     /// Connects with the default options; see [`ClientBuilder::connect`].
@@ -40,8 +40,8 @@ impl Client {
 #[must_use = "nothing happens before `connect`"]
 pub struct ClientBuilder {
     config: Config,
-    world: Arc<dyn World>,
-    /// Whether the world speaks TLS.
+    runtime: Arc<dyn Runtime>,
+    /// Whether the runtime speaks TLS.
     encrypts: bool,
     connect_timeout: Duration,
     /// `None`: as the credentials suggest.
@@ -52,7 +52,7 @@ impl Default for ClientBuilder {
     fn default() -> Self {
         Self {
             config: Config::default(),
-            world: Arc::new(Reality),
+            runtime: Arc::new(TokioRuntime),
             encrypts: false,
             connect_timeout: Duration::from_secs(10),
             acl: None,
@@ -119,15 +119,15 @@ impl ClientBuilder {
     /// string begins with `tls://` or not.
     #[cfg(feature = "tls")]
     pub fn tls(mut self, tls: crate::tls::Tls) -> Self {
-        self.world = Arc::new(crate::tls::Encrypted(tls));
+        self.runtime = Arc::new(crate::tls::Encrypted(tls));
         self.encrypts = true;
         self
     }
 
-    /// Puts the client into another world than the real one, for simulations.
+    /// Replaces the clock, the network, identifiers and tasks: for simulations.
     #[doc(hidden)]
-    pub fn world(mut self, world: Arc<dyn World>) -> Self {
-        self.world = world;
+    pub fn runtime(mut self, runtime: Arc<dyn Runtime>) -> Self {
+        self.runtime = runtime;
         self
     }
 
@@ -147,7 +147,7 @@ impl ClientBuilder {
     /// Outside a tokio runtime with I/O and time enabled.
     pub async fn connect(self, servers: &str) -> Result<Client, ConnectError> {
         let servers = self.checked(servers)?;
-        let shared = Shared::new(Arc::clone(&self.world), self.config.clone());
+        let shared = Shared::new(Arc::clone(&self.runtime), self.config.clone());
         let (client, failed) = self.start(servers, shared);
         first_connection(&client, failed, self.connect_timeout).await?;
         lease_fits(&client)?;
@@ -175,7 +175,7 @@ impl ClientBuilder {
     ) -> Result<(), ConnectError> {
         let servers = self.checked(servers)?;
         let limit = self.connect_timeout.min(session.timeout);
-        let shared = Shared::resuming(Arc::clone(&self.world), self.config.clone(), session);
+        let shared = Shared::resuming(Arc::clone(&self.runtime), self.config.clone(), session);
         let (client, failed) = self.start(servers, shared);
 
         let closed = client.close();
@@ -200,7 +200,7 @@ impl ClientBuilder {
     /// # Cancel safety
     /// Safe. There is no time limit: a server that is not one may keep the connection open.
     pub async fn ask_word(&self, host: &Host, word: &str) -> io::Result<String> {
-        match self.world.connect(host).await? {
+        match self.runtime.connect(host).await? {
             Transport::Tcp(stream) => ask(stream, word).await,
             Transport::Unix(stream) => ask(stream, word).await,
             Transport::Other(stream) => ask(stream, word).await,
@@ -224,13 +224,13 @@ impl ClientBuilder {
 
     /// Starts the task that keeps the session connected.
     fn start(&self, servers: ConnectString, shared: Shared) -> (Client, watch::Receiver<Tried>) {
-        let dialer = Dialer::new(servers.hosts, Arc::clone(&self.world));
+        let dialer = Dialer::new(servers.hosts, Arc::clone(&self.runtime));
         let shared = Arc::new(shared);
         let failures = Failures::default();
         let failed = failures.subscribe();
 
         let client = Client::new(Arc::clone(&shared), servers.chroot, &self.chosen_acl());
-        self.world.spawn(Box::pin(drive(shared, dialer, failures)));
+        self.runtime.spawn(Box::pin(drive(shared, dialer, failures)));
         (client, failed)
     }
 }

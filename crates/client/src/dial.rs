@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::connect_string::Host;
 use crate::fault::{Fault, FaultKind};
-use crate::world::{Transport, World};
+use crate::runtime::{Runtime, Transport};
 
 impl From<std::io::Error> for Fault {
     fn from(error: std::io::Error) -> Self {
@@ -55,7 +55,7 @@ type Attempt = Pin<Box<dyn Future<Output = (Host, io::Result<Transport>)> + Send
 pub(crate) struct Dialer {
     hosts: Vec<Host>,
     next: usize,
-    world: Arc<dyn World>,
+    runtime: Arc<dyn Runtime>,
     attempts: Vec<Attempt>,
     next_attempt: Instant,
     /// How many servers in a row were tried without a session.
@@ -65,11 +65,11 @@ pub(crate) struct Dialer {
 }
 
 impl Dialer {
-    pub(crate) fn new(mut hosts: Vec<Host>, world: Arc<dyn World>) -> Self {
+    pub(crate) fn new(mut hosts: Vec<Host>, runtime: Arc<dyn Runtime>) -> Self {
         fastrand::shuffle(&mut hosts);
         let (attempts, faults) = (Vec::new(), BTreeMap::new());
         let next_attempt = Instant::now();
-        Self { hosts, next: 0, world, attempts, next_attempt, failures: 0, faults }
+        Self { hosts, next: 0, runtime, attempts, next_attempt, failures: 0, faults }
     }
 
     /// Connects to the first server that answers, or says which one cannot be reached. To be called
@@ -106,9 +106,9 @@ impl Dialer {
     fn begin(&mut self, timing: Timing) {
         let host = self.hosts[self.next % self.hosts.len()].clone();
         self.next = (self.next + 1) % self.hosts.len();
-        let (world, limit) = (Arc::clone(&self.world), timing.connect_limit());
+        let (runtime, limit) = (Arc::clone(&self.runtime), timing.connect_limit());
         self.attempts.push(Box::pin(async move {
-            let connected = timeout(limit, world.connect(&host)).await;
+            let connected = timeout(limit, runtime.connect(&host)).await;
             let late = || format!("no answer within {:.1} s", limit.as_secs_f64());
             let result =
                 connected.unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, late())));
@@ -176,7 +176,7 @@ mod tests {
     use lockkeeper_session::LeaseMode;
 
     use super::*;
-    use crate::world::Reality;
+    use crate::runtime::TokioRuntime;
 
     fn timing() -> Timing {
         let (timeout, tick) = (Duration::from_secs(15), Duration::from_secs(2));
@@ -185,7 +185,7 @@ mod tests {
 
     fn dialer(hosts: usize) -> Dialer {
         let host = |n| Host::Tcp { name: format!("h{n}"), port: 1 };
-        Dialer::new((0..hosts).map(host).collect(), Arc::new(Reality))
+        Dialer::new((0..hosts).map(host).collect(), Arc::new(TokioRuntime))
     }
 
     #[test]
@@ -241,16 +241,16 @@ mod tests {
         }
     }
 
-    /// A world whose first connection is never made, as if its packets were lost.
+    /// A runtime whose first connection is never made, as if its packets were lost.
     #[derive(Debug, Default)]
     struct LosesTheFirst(std::sync::atomic::AtomicBool);
 
-    impl World for LosesTheFirst {
+    impl Runtime for LosesTheFirst {
         fn now(&self) -> crate::Instant {
             crate::clock::Clock.now()
         }
 
-        fn connect<'a>(&'a self, _: &'a Host) -> crate::world::Boxed<'a, io::Result<Transport>> {
+        fn connect<'a>(&'a self, _: &'a Host) -> crate::runtime::Boxed<'a, io::Result<Transport>> {
             let is_first = !self.0.swap(true, std::sync::atomic::Ordering::Relaxed);
             Box::pin(async move {
                 match is_first {
@@ -264,7 +264,7 @@ mod tests {
             uuid::Uuid::nil()
         }
 
-        fn spawn(&self, _: crate::world::Boxed<'static, ()>) {}
+        fn spawn(&self, _: crate::runtime::Boxed<'static, ()>) {}
     }
 
     /// A connection was asked for during an outage, and its packets were sent again so late that

@@ -14,8 +14,8 @@ use tokio::sync::watch;
 use crate::clock::sleep_towards;
 use crate::dial::{Dialer, Tried};
 use crate::fault::{Fault, FaultKind};
+use crate::runtime::Transport;
 use crate::shared::Shared;
-use crate::world::Transport;
 
 /// Why a connection ended.
 #[derive(Debug, thiserror::Error)]

@@ -11,7 +11,7 @@
 //!   error           what can go wrong, in words that say what to do
 //!   connect_string  host:port,host:port/chroot and unix:/path
 //!   clock           the clock that leases are measured by
-//!   world           where time, connections and identifiers come from; simulations have their own
+//!   runtime         where time, connections and identifiers come from; simulations have their own
 //!   shared          the session behind its lock, and where its events go
 //!   driver          the task that owns the connection
 //!   dial            which server is tried next, and when
@@ -47,14 +47,14 @@ mod fault;
 mod hold;
 mod identity;
 mod reply;
+#[doc(hidden)]
+pub mod runtime;
 mod shared;
 mod status;
 #[cfg(feature = "tls")]
 mod tls;
 mod transaction;
 mod watcher;
-#[doc(hidden)]
-pub mod world;
 
 pub use builder::ClientBuilder;
 pub use client::{Client, Created, Listing};

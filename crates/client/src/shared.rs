@@ -15,8 +15,8 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use uuid::Uuid;
 
 use crate::identity::SessionIdentity;
+use crate::runtime::Runtime;
 use crate::status::{HoldState, Status};
-use crate::world::World;
 
 /// What a server answered, and the last transaction that it had applied by then.
 pub(crate) type Answer = (Result<Response, RequestError>, Zxid);
@@ -47,7 +47,7 @@ struct Core {
 
 /// What the handles of a client and its driver share.
 pub(crate) struct Shared {
-    world: Arc<dyn World>,
+    runtime: Arc<dyn Runtime>,
     core: Mutex<Core>,
     /// Tells the driver that there may be something to transmit, or an earlier timeout.
     wake: Notify,
@@ -62,31 +62,31 @@ impl fmt::Debug for Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(world: Arc<dyn World>, config: Config) -> Self {
-        let session = Session::new(config, world.now());
-        Self::of(world, session)
+    pub(crate) fn new(runtime: Arc<dyn Runtime>, config: Config) -> Self {
+        let session = Session::new(config, runtime.now());
+        Self::of(runtime, session)
     }
 
     /// Takes over a session that servers know already.
     pub(crate) fn resuming(
-        world: Arc<dyn World>,
+        runtime: Arc<dyn Runtime>,
         mut config: Config,
         identity: &SessionIdentity,
     ) -> Self {
         config.session_timeout = identity.timeout;
         let (id, password) = (identity.id, identity.password.clone());
-        let session = Session::resuming(config, id, password, world.now());
-        Self::of(world, session)
+        let session = Session::resuming(config, id, password, runtime.now());
+        Self::of(runtime, session)
     }
 
-    fn of(world: Arc<dyn World>, session: Session<Completion>) -> Self {
+    fn of(runtime: Arc<dyn Runtime>, session: Session<Completion>) -> Self {
         let (sinks, gone) = (BTreeMap::new(), BTreeSet::new());
         let (holds, until_released) = (0, Vec::new());
         let core = Core { session, sinks, gone, holds, until_released, rewinds: 0, changes: 0 };
         let (contact, session) = (Contact::Disconnected, SessionId::NONE);
         let status = Status { contact, session, rewinds: 0, change: 0 };
         Self {
-            world,
+            runtime,
             core: Mutex::new(core),
             wake: Notify::new(),
             status: watch::Sender::new(status),
@@ -95,12 +95,12 @@ impl Shared {
 
     /// The time now, by the clock that leases are measured by.
     pub(crate) fn now(&self) -> Instant {
-        self.world.now()
+        self.runtime.now()
     }
 
     /// An identifier that nobody else has.
     pub(crate) fn unique_id(&self) -> Uuid {
-        self.world.unique_id()
+        self.runtime.unique_id()
     }
 
     pub(crate) fn status(&self) -> watch::Receiver<Status> {
@@ -178,7 +178,7 @@ impl Shared {
         let core = self.lock();
         // Read after the lock, behind which the lease moves: a deadline must not be compared with
         // a time before it was given.
-        let now = self.world.now();
+        let now = self.runtime.now();
         core.hold_state(Some(id), now)
     }
 
@@ -311,7 +311,7 @@ impl Shared {
     fn inform<R>(&self, action: impl FnOnce(&mut Core, Instant) -> R) -> R {
         let mut core = self.lock();
         // Read under the lock, so that the session never sees time run backwards.
-        let now = self.world.now();
+        let now = self.runtime.now();
         let result = action(&mut core, now);
         let status = core.dispatch().then(|| core.next_status());
         // Published without the session's lock, which a caller who looks at the status may be

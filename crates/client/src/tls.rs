@@ -13,7 +13,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
 
 use crate::connect_string::Host;
 use crate::fault::FaultKind;
-use crate::world::{Boxed, Reality, Transport, World};
+use crate::runtime::{Boxed, Runtime, TokioRuntime, Transport};
 
 /// Whom the client trusts, and whom it says that it is. Sockets on this machine stay plain.
 ///
@@ -134,28 +134,28 @@ impl fmt::Debug for Tls {
     }
 }
 
-/// The real world, where TCP connections are encrypted.
+/// The real runtime, with encrypted TCP connections.
 #[derive(Debug)]
 pub(crate) struct Encrypted(pub(crate) Tls);
 
-impl World for Encrypted {
+impl Runtime for Encrypted {
     fn now(&self) -> Instant {
-        Reality.now()
+        TokioRuntime.now()
     }
 
     fn connect<'a>(&'a self, host: &'a Host) -> Boxed<'a, io::Result<Transport>> {
         match host {
             Host::Tcp { name, port } => Box::pin(self.0.connect(name, *port)),
-            Host::Unix(_) => Reality.connect(host),
+            Host::Unix(_) => TokioRuntime.connect(host),
         }
     }
 
     fn unique_id(&self) -> uuid::Uuid {
-        Reality.unique_id()
+        TokioRuntime.unique_id()
     }
 
     fn spawn(&self, task: Boxed<'static, ()>) {
-        Reality.spawn(task);
+        TokioRuntime.spawn(task);
     }
 }
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use lockkeeper_client::{Client, ErrorCode, Transaction, TransactionError, ZnodePath};
 
 use crate::contender::node::{Contender, Front, Terms};
-use crate::contender::order::Line;
+use crate::contender::order::WaitQueue;
 use crate::contender::retry::retry_backoff;
 use crate::error::AcquireError;
 use crate::guard::Guard;
@@ -34,7 +34,7 @@ impl Entrance {
         &self.terms.path
     }
 
-    pub(crate) async fn enter(&self, kind: Kind) -> Result<(Contender, Line), AcquireError> {
+    pub(crate) async fn enter(&self, kind: Kind) -> Result<(Contender, WaitQueue), AcquireError> {
         Contender::enter(&self.client, &self.terms, kind, &self.data, None).await
     }
 
@@ -67,7 +67,7 @@ impl Entrance {
         &self,
         contender: Contender,
         front: Front,
-        line: &Line,
+        line: &WaitQueue,
     ) -> Result<Guard, AcquireError> {
         let guard = Guard::grant(contender, front).await?;
         if line.vouches_for(guard.token().zxid()) {

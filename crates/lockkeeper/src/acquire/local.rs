@@ -16,8 +16,8 @@ use std::time::Duration;
 use lockkeeper_client::{Client, Instant, Watcher, ZnodePath};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-use crate::contender::node::LastTurn;
-use crate::contender::order::{Line, LineEnd};
+use crate::contender::node::PreviousTurn;
+use crate::contender::order::{QueueTail, WaitQueue};
 use crate::guard::Guard;
 use crate::guard::owned_node::Releasing;
 use crate::guard::state::State;
@@ -76,7 +76,7 @@ struct HandoverSlot<S> {
 struct Handover<S> {
     cached: Option<S>,
     /// Of the last holder whose node was not left in the slot.
-    last_turn: Option<LastTurn>,
+    last_turn: Option<PreviousTurn>,
 }
 
 /// The first place in the local line. Whoever has it may stand in the line on the server.
@@ -94,7 +94,7 @@ pub(crate) struct LocalHold {
     turn: Option<LocalTurn>,
     node_use: NodeUse,
     /// What it knows of the line on the server.
-    end: Option<LineEnd>,
+    end: Option<QueueTail>,
 }
 
 impl LocalQueue {
@@ -201,12 +201,12 @@ impl LocalTurn {
 
     /// What the last holder of this process knew of the line on the server. It is of use only right
     /// after it has given its node back, so it is kept no longer.
-    pub(crate) fn take_last_turn(&mut self) -> Option<LastTurn> {
+    pub(crate) fn take_last_turn(&mut self) -> Option<PreviousTurn> {
         self.handover.last_turn.take()
     }
 
     /// The lock, by a node of its own, at the front of this line.
-    pub(crate) fn hold(self, guard: Guard, line: &Line) -> LocalHold {
+    pub(crate) fn hold(self, guard: Guard, line: &WaitQueue) -> LocalHold {
         let since = self.line.sharing.cohort.map(|_| guard.client().now());
         let node_use = NodeUse { since, holders: 1, lingering: None };
         let end = line.end(guard.node().name());
@@ -224,7 +224,7 @@ impl LocalHold {
     pub(crate) fn give_back(&mut self) -> Option<Releasing> {
         let (guard, mut turn) = (self.guard.take()?, self.turn.take()?);
         let Some(node_use) = self.use_to_leave(&guard, &turn.line) else {
-            let turn_of = |end| LastTurn { node: guard.node().clone(), end };
+            let turn_of = |end| PreviousTurn { node: guard.node().clone(), end };
             turn.handover.last_turn = self.end.take().map(turn_of);
             // Before the turn is passed on: the next one's node comes after this one's deletion.
             return Some(guard.begin_release());

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use lockkeeper_client::{Client, Error, ErrorCode, Reply, SessionId, Stat, ZnodePath};
 
-use crate::contender::order::{Line, Place, Standing};
+use crate::contender::order::{Place, Standing, WaitQueue};
 use crate::guard::revocation::REQUEST;
 use crate::owner_info::OwnerInfo;
 use crate::permit_format::PermitFormat;
@@ -191,7 +191,7 @@ impl fmt::Display for Entry {
 }
 
 /// Reads the names by the profile that most of them follow.
-fn read(names: &[String]) -> (Option<Profile>, Line, Vec<String>) {
+fn read(names: &[String]) -> (Option<Profile>, WaitQueue, Vec<String>) {
     let follow = |profile: Profile| {
         let (ours, foreign): (Vec<_>, Vec<_>) =
             names.iter().cloned().partition(|name| profile.parse(name, ALL_KINDS).is_some());
@@ -200,7 +200,7 @@ fn read(names: &[String]) -> (Option<Profile>, Line, Vec<String>) {
     let (curator, kazoo) = (follow(Profile::Curator), follow(Profile::Kazoo));
     let (profile, ours, foreign) = if kazoo.1.len() > curator.1.len() { kazoo } else { curator };
     let found = (!ours.is_empty()).then_some(profile);
-    (found, Line::read(ours, profile, ALL_KINDS).unwrap_or_default(), foreign)
+    (found, WaitQueue::read(ours, profile, ALL_KINDS).unwrap_or_default(), foreign)
 }
 
 /// Requests that are on their way.
@@ -213,7 +213,7 @@ struct Asked<'a> {
 
 type Look = Reply<(Bytes, Stat)>;
 
-fn ask<'a>(client: &Client, path: &ZnodePath, line: &'a Line) -> Asked<'a> {
+fn ask<'a>(client: &Client, path: &ZnodePath, line: &'a WaitQueue) -> Asked<'a> {
     let nodes =
         line.places().iter().filter_map(|place| Some((place, path.child(&place.name).ok()?)));
     let counted = line.places().iter().any(|place| place.kind.permits().is_some());
@@ -223,7 +223,7 @@ fn ask<'a>(client: &Client, path: &ZnodePath, line: &'a Line) -> Asked<'a> {
     }
 }
 
-async fn answers(asked: Asked<'_>, line: &Line) -> Result<(Vec<Entry>, Option<u32>), Error> {
+async fn answers(asked: Asked<'_>, line: &WaitQueue) -> Result<(Vec<Entry>, Option<u32>), Error> {
     let permits = match asked.permits {
         Some(reply) => found(reply.await)?.and_then(|(data, _)| PermitFormat::Text.read(&data)),
         None => None,
@@ -252,7 +252,7 @@ fn found<T>(result: Result<T, Error>) -> Result<Option<T>, Error> {
     }
 }
 
-fn entry(place: &Place, line: &Line, node: ZnodePath, data: Bytes, stat: &Stat) -> Entry {
+fn entry(place: &Place, line: &WaitQueue, node: ZnodePath, data: Bytes, stat: &Stat) -> Entry {
     let since = Duration::from_millis(u64::try_from(stat.ctime).unwrap_or_default());
     Entry {
         kind: place.kind,

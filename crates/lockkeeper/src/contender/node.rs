@@ -11,7 +11,7 @@ use lockkeeper_client::{
 };
 
 use crate::contender::idle;
-use crate::contender::order::{Line, LineEnd, Place, Standing};
+use crate::contender::order::{Place, QueueTail, Standing, WaitQueue};
 use crate::contender::retry::{Attempt, retried, retry_backoff};
 use crate::error::AcquireError;
 use crate::exposure::Warned;
@@ -66,8 +66,8 @@ impl Contender {
         terms: &Terms,
         kind: Kind,
         data: &Bytes,
-        last_turn: Option<&LastTurn>,
-    ) -> Result<(Self, Line), AcquireError> {
+        last_turn: Option<&PreviousTurn>,
+    ) -> Result<(Self, WaitQueue), AcquireError> {
         let attempt = async || Self::attempt(client, terms, kind, data, last_turn).await;
         let entered = retried(&terms.path, attempt).await?;
         terms.warned.look(client, &terms.path).await;
@@ -94,7 +94,7 @@ impl Contender {
         mut self,
         node: Created,
         listing: Listing,
-    ) -> Result<(Self, Line), Attempt> {
+    ) -> Result<(Self, WaitQueue), Attempt> {
         self.0.node = Some(node);
         let line = match self.line(listing) {
             Err(AcquireError::Foreign { .. }) => self.list().await,
@@ -108,8 +108,8 @@ impl Contender {
         terms: &Terms,
         kind: Kind,
         data: &Bytes,
-        last_turn: Option<&LastTurn>,
-    ) -> Result<(Self, Line), Attempt> {
+        last_turn: Option<&PreviousTurn>,
+    ) -> Result<(Self, WaitQueue), Attempt> {
         let mut contender = Self::new(client, terms, kind);
         let name = contender.new_node();
         let known = last_turn.map(|turn| &turn.node);
@@ -145,7 +145,7 @@ impl Contender {
 
     /// A place, and a line that was perhaps listed with another session or not at all: nobody counts
     /// on the place yet.
-    fn entered(self, line: Result<Line, AcquireError>) -> Result<(Self, Line), Attempt> {
+    fn entered(self, line: Result<WaitQueue, AcquireError>) -> Result<(Self, WaitQueue), Attempt> {
         match line {
             _ if self.session() != self.0.client.session_id() => Err(Attempt::Again),
             Ok(line) => Ok((self, line)),
@@ -155,14 +155,14 @@ impl Contender {
 
     /// The line as the last turn of the same handle tells it, whose node went as this one's came;
     /// `None` if only a listing can tell.
-    fn follow(&self, last_turn: &LastTurn) -> Option<Line> {
+    fn follow(&self, last_turn: &PreviousTurn) -> Option<WaitQueue> {
         let name = self.name()?;
         let (kind, sequence) = self.0.terms.profile.parse(name, self.0.terms.kinds)?;
         last_turn.end.with(Place { sequence, kind, name: name.to_owned() })
     }
 
     /// The reply to the create is lost, or never came: looks whether the node exists.
-    async fn recover(mut self, error: Error) -> Result<(Self, Line), Attempt> {
+    async fn recover(mut self, error: Error) -> Result<(Self, WaitQueue), Attempt> {
         let path = self.0.terms.path.clone();
         let again = |error: Error| Attempt::at_entry(&path, error);
         if error.outcome() == Outcome::NotApplied || error.is_session_expired() {
@@ -200,9 +200,9 @@ impl Contender {
     }
 
     /// Reads a listing of the queue.
-    pub(crate) fn line(&self, (names, stat): Listing) -> Result<Line, AcquireError> {
+    pub(crate) fn line(&self, (names, stat): Listing) -> Result<WaitQueue, AcquireError> {
         let Terms { path, profile, kinds, .. } = &self.0.terms;
-        let mut line = Line::read(names, *profile, kinds).map_err(|foreign| {
+        let mut line = WaitQueue::read(names, *profile, kinds).map_err(|foreign| {
             AcquireError::Foreign { path: path.clone(), profile: *profile, names: foreign.0 }
         })?;
         line.set_listed(&stat);
@@ -210,7 +210,7 @@ impl Contender {
     }
 
     /// Refuses a line whose numbers are used up.
-    fn checked(&self, line: Line) -> Result<Line, AcquireError> {
+    fn checked(&self, line: WaitQueue) -> Result<WaitQueue, AcquireError> {
         let path = &self.0.terms.path;
         let own = self.name();
         if let Some(place) = line.places().iter().find(|place| Some(place.name.as_str()) == own) {
@@ -226,7 +226,7 @@ impl Contender {
     }
 
     /// What it needs to hold, if nothing that is ahead is in the way now.
-    pub(crate) fn at_front(&self, line: &Line) -> Result<Option<Front>, AcquireError> {
+    pub(crate) fn at_front(&self, line: &WaitQueue) -> Result<Option<Front>, AcquireError> {
         match line.standing(self.name().unwrap_or_default()) {
             Standing::Held => Ok(Some(Front { own: None })),
             Standing::WaitOn(_) | Standing::ListAgain => Ok(None),
@@ -342,10 +342,10 @@ impl Drop for Contender {
 
 /// What is left of a turn when its holder gives it back: what the next contender may go by.
 #[derive(Clone, Debug)]
-pub(crate) struct LastTurn {
+pub(crate) struct PreviousTurn {
     /// The node that was held by.
     pub(crate) node: ZnodePath,
-    pub(crate) end: LineEnd,
+    pub(crate) end: QueueTail,
 }
 
 /// What a contender that reached the front brings along.

@@ -52,7 +52,7 @@ pub enum Upgrade {
 /// contender that is replaced by one of another kind at the same number ([`Kind::may_become`]).
 /// Where more is to be known, [`Standing::ListAgain`] asks for it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Line {
+pub struct WaitQueue {
     places: Vec<Place>,
     /// What those that were taken out were.
     gone: Vec<Kind>,
@@ -73,7 +73,7 @@ struct Listed {
     twice_next: i32,
 }
 
-impl Default for Line {
+impl Default for WaitQueue {
     fn default() -> Self {
         Self { places: Vec::new(), gone: Vec::new(), permits: 1, listed: Listed::default() }
     }
@@ -83,7 +83,7 @@ impl Default for Line {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Foreign(pub Vec<String>);
 
-impl Line {
+impl WaitQueue {
     /// Puts the children of a lock's node in order.
     ///
     /// # Errors
@@ -179,7 +179,7 @@ impl Line {
     /// come in the meantime. And `None` unless the last in line is the last that was created, by its
     /// number and by the server's count: that tells names that no server has numbered, and servers
     /// that count in another way.
-    pub fn end(&self, own: &str) -> Option<LineEnd> {
+    pub fn end(&self, own: &str) -> Option<QueueTail> {
         let last = self.places.last().filter(|_| !self.has_changed())?.sequence;
         let next = last.0.checked_add(1)?;
         if next.wrapping_mul(2) != self.listed.twice_next {
@@ -188,7 +188,7 @@ impl Line {
         let others = self.places.iter().rev().filter(|place| place.name != own).take(2);
         let mut others: Vec<_> = others.cloned().collect();
         others.reverse();
-        Some(LineEnd { next: Sequence(next), others })
+        Some(QueueTail { next: Sequence(next), others })
     }
 
     /// Whether a contender was taken out since the listing.
@@ -255,7 +255,7 @@ impl Line {
 /// transaction the parent was the one that was listed, because the holder's node was in it. So if the
 /// new node has the number that was the next one then, nobody has come since.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct LineEnd {
+pub struct QueueTail {
     /// The number of the next node.
     next: Sequence,
     /// The last two contenders but for the holder. One that has two ahead lists again when its turn
@@ -263,9 +263,9 @@ pub struct LineEnd {
     others: Vec<Place>,
 }
 
-impl LineEnd {
+impl QueueTail {
     /// The line with this contender at its end; `None` if others may have come before it.
-    pub fn with(&self, new: Place) -> Option<Line> {
+    pub fn with(&self, new: Place) -> Option<WaitQueue> {
         if new.sequence != self.next {
             return None;
         }
@@ -275,7 +275,7 @@ impl LineEnd {
         let listed = Listed { changed, twice_next, ..Listed::default() };
         let mut places = self.others.clone();
         places.push(new);
-        Some(Line { places, listed, ..Line::default() })
+        Some(WaitQueue { places, listed, ..WaitQueue::default() })
     }
 
     /// Whether nobody else was in the line.
@@ -297,10 +297,10 @@ fn closest(place: &Place) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn line(names: &[&str]) -> Line {
+    fn line(names: &[&str]) -> WaitQueue {
         let names = names.iter().map(|name| (*name).to_owned()).collect();
         let kinds = [Kind::Exclusive, Kind::Upgradeable, Kind::Read, Kind::Write, Kind::Permits(1)];
-        Line::read(names, Profile::Curator, &kinds).unwrap()
+        WaitQueue::read(names, Profile::Curator, &kinds).unwrap()
     }
 
     fn wait_on(name: &str) -> Standing {
@@ -317,7 +317,7 @@ mod tests {
     }
 
     /// The listing's answer for the contender, and what comes when one of those it names has gone.
-    fn next_after(line: &Line, own: &str) -> (bool, Vec<Standing>) {
+    fn next_after(line: &WaitQueue, own: &str) -> (bool, Vec<Standing>) {
         let Standing::WaitOn(closest) = line.standing(own) else { panic!("it does not wait") };
         let after = closest.iter().map(|gone| {
             let mut line = line.clone();
@@ -476,7 +476,7 @@ mod tests {
     fn permits_are_counted_and_as_few_as_will_do_are_watched() {
         let names = ["a-2-permits-0000000001", "b-1-permits-0000000002", "c-1-permits-0000000003"];
         let mut line = line(&names);
-        let standing = |line: &Line, own: usize| match line.standing(names[own]) {
+        let standing = |line: &WaitQueue, own: usize| match line.standing(names[own]) {
             Standing::WaitOn(names) => names.iter().map(|name| name[..1].to_owned()).collect(),
             other => format!("{other:?}"),
         };
@@ -498,7 +498,7 @@ mod tests {
     }
 
     /// The same, on a server that has numbered so many nodes in this parent.
-    fn numbered(names: &[&str], creates: i32) -> Line {
+    fn numbered(names: &[&str], creates: i32) -> WaitQueue {
         let mut line = line(names);
         let num_children = i32::try_from(names.len()).unwrap();
         let cversion = creates.wrapping_mul(2).wrapping_sub(num_children);
@@ -574,7 +574,7 @@ mod tests {
     fn l23_foreign_names_are_refused_and_named() {
         let names = ["a-lock-0000000001", "x__lock__0000000000", "config"];
         let names = names.map(str::to_owned).to_vec();
-        let foreign = Line::read(names, Profile::Curator, &[Kind::Exclusive]).unwrap_err();
+        let foreign = WaitQueue::read(names, Profile::Curator, &[Kind::Exclusive]).unwrap_err();
         assert_eq!(foreign.0, ["config", "x__lock__0000000000"]);
     }
 }

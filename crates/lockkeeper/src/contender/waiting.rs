@@ -11,7 +11,7 @@ use lockkeeper_client::{
 };
 
 use crate::contender::node::{Contender, Front};
-use crate::contender::order::{Line, Standing};
+use crate::contender::order::{Standing, WaitQueue};
 use crate::contender::retry::retry_backoff;
 use crate::error::AcquireError;
 
@@ -59,7 +59,7 @@ impl Contender {
     /// closest one ahead, and a listing if there were more; a watch for that one, and one for its own
     /// node: at once if it is the next, or else after a while, for one more round trip. The same
     /// again for each that gives up instead of taking its turn. Keeps the line up to date.
-    pub(crate) async fn wait_in(&self, line: &mut Line) -> Result<Front, AcquireError> {
+    pub(crate) async fn wait_in(&self, line: &mut WaitQueue) -> Result<Front, AcquireError> {
         let mut watches = Watches::default();
         loop {
             match line.standing(self.name().unwrap_or_default()) {
@@ -87,7 +87,7 @@ impl Contender {
     }
 
     /// Lists the queue anew, over lost connections. Nodes of idle locks in it are deleted.
-    pub(crate) async fn list(&self) -> Result<Line, AcquireError> {
+    pub(crate) async fn list(&self) -> Result<WaitQueue, AcquireError> {
         let mut clearings = 0;
         loop {
             match self.client().children(self.path()).await {

@@ -41,8 +41,8 @@ use crate::acquire::entrance::{Entrance, within};
 use crate::acquire::local::{LocalHold, LocalQueue, Sharing};
 use crate::acquire::lock_delay::{LockDelay, Sightings};
 use crate::acquire::setup::{Setup, setup_options};
-use crate::contender::node::{Contender, LastTurn, Terms};
-use crate::contender::order::Line;
+use crate::contender::node::{Contender, PreviousTurn, Terms};
+use crate::contender::order::WaitQueue;
 use crate::error::{AcquireError, BuildError, ReleaseError};
 use crate::guard::{Guard, offers_guard};
 use crate::profile::Kind;
@@ -207,7 +207,10 @@ impl Mutex {
         Ok(guard.map(|guard| MutexGuard(turn.hold(guard, &line))))
     }
 
-    async fn enter(&self, last: Option<LastTurn>) -> Result<(Contender, Line), AcquireError> {
+    async fn enter(
+        &self,
+        last: Option<PreviousTurn>,
+    ) -> Result<(Contender, WaitQueue), AcquireError> {
         let (client, terms, kind) = (&self.client, &self.terms, Kind::Exclusive);
         Contender::enter(client, terms, kind, &self.data, last.as_ref()).await
     }

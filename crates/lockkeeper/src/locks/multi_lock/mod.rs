@@ -46,7 +46,7 @@ use lockkeeper_client::{
 
 use crate::acquire::setup::{Setup, setup_options};
 use crate::contender::node::{Contender, Terms};
-use crate::contender::order::Line;
+use crate::contender::order::WaitQueue;
 use crate::contender::retry::{Attempt, retried};
 use crate::error::{AcquireError, BuildError};
 use crate::locks::multi_lock::guard::Won;
@@ -198,7 +198,7 @@ impl MultiLock {
 
     /// Enters all lines that are left, and gives up the places behind the first lock that is not
     /// free: returns the place in line for that one.
-    async fn enter(&self, won: &mut Won) -> Result<Option<(Contender, Line)>, AcquireError> {
+    async fn enter(&self, won: &mut Won) -> Result<Option<(Contender, WaitQueue)>, AcquireError> {
         let next = &self.locks[won.len().min(self.locks.len() - 1)].path;
         let entered = retried(next, || self.attempt(won)).await?;
         for (contender, line) in entered {
@@ -212,7 +212,7 @@ impl MultiLock {
 
     /// Makes all nodes that are left in one transaction, which also checks those that were won,
     /// and lists their lines. One round trip.
-    async fn attempt(&self, won: &Won) -> Result<Vec<(Contender, Line)>, Attempt> {
+    async fn attempt(&self, won: &Won) -> Result<Vec<(Contender, WaitQueue)>, Attempt> {
         let locks = &self.locks[won.len()..];
         let enter = |lock| Contender::new(&self.client, lock, Kind::Exclusive);
         // They exist before the request is sent, so that whatever may come of it is deleted.

@@ -5,7 +5,7 @@ use lockkeeper_client::{SessionId, ZnodePath};
 use crate::acquire::entrance::{Entrance, Patience};
 use crate::acquire::setup::Setup;
 use crate::contender::node::{Contender, Front};
-use crate::contender::order::Line;
+use crate::contender::order::WaitQueue;
 use crate::contender::retry::retry_backoff;
 use crate::error::{AcquireError, BuildError};
 use crate::guard::Guard;
@@ -139,7 +139,7 @@ impl Entrances {
 struct Places {
     last: Contender,
     others: Vec<Contender>,
-    line: Line,
+    line: WaitQueue,
     permits: u32,
 }
 
@@ -227,7 +227,7 @@ async fn room(
                 continue;
             }
         };
-        let line = Line::read(names, Profile::Kazoo, leases.terms.kinds);
+        let line = WaitQueue::read(names, Profile::Kazoo, leases.terms.kinds);
         let line = line.map_err(|foreign| {
             let (path, names) = (path.clone(), foreign.0);
             AcquireError::Foreign { path, profile: Profile::Kazoo, names }

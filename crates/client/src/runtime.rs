@@ -1,7 +1,7 @@
 //! What a client takes from outside: the time, its connections, identifiers that nobody else has,
 //! and somebody who runs its task.
 //!
-//! There is one world for everybody, `Reality`. Simulations have others, in which time is
+//! Programs use `TokioRuntime`. Simulations have their own, in which time is
 //! virtual, connections are lost on purpose, identifiers follow from a seed and tasks are paused;
 //! see `tests/simulation` and `tests/model`.
 
@@ -26,7 +26,7 @@ pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin + fmt::Debug {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin + fmt::Debug> Stream for T {}
 
 /// What a client takes from outside.
-pub trait World: Send + Sync + fmt::Debug {
+pub trait Runtime: Send + Sync + fmt::Debug {
     /// The time now; see [`Clock`].
     fn now(&self) -> Instant;
 
@@ -47,15 +47,15 @@ pub enum Transport {
     Tcp(TcpStream),
     /// On this machine.
     Unix(UnixStream),
-    /// In another world.
+    /// Made by another runtime.
     Other(Box<dyn Stream>),
 }
 
-/// The world of everybody.
+/// The real clock, sockets, random identifiers and tokio tasks.
 #[derive(Debug)]
-pub(crate) struct Reality;
+pub(crate) struct TokioRuntime;
 
-impl World for Reality {
+impl Runtime for TokioRuntime {
     fn now(&self) -> Instant {
         Clock.now()
     }
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn real_identifiers_are_random_and_never_the_same() {
-        let (one, other) = (Reality.unique_id(), Reality.unique_id());
+        let (one, other) = (TokioRuntime.unique_id(), TokioRuntime.unique_id());
         assert_ne!(one, other);
         assert_eq!(one.get_version(), Some(uuid::Version::Random));
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use lockkeeper::Instant;
 use lockkeeper_client::Host;
-use lockkeeper_client::world::{Boxed, Transport, World};
+use lockkeeper_client::runtime::{Boxed, Runtime, Transport};
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
@@ -42,7 +42,7 @@ impl fmt::Debug for Machine {
     }
 }
 
-impl World for Machine {
+impl Runtime for Machine {
     fn now(&self) -> Instant {
         self.clock.read(true_time(self.route.start))
     }
