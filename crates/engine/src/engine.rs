@@ -10,14 +10,14 @@ use lockkeeper_wire::SessionId;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{oneshot, watch};
 
-use crate::builder::Builder;
 use crate::clock;
 use crate::commit::Pipeline;
 use crate::error::EngineError;
 use crate::metrics::Metrics;
-use crate::storage::Snapshots;
+use crate::settings::builder::Builder;
 #[cfg(feature = "tls")]
-use crate::tls::{CurrentTls, Tls};
+use crate::sockets::tls::{CurrentTls, Tls};
+use crate::storage::Snapshots;
 use crate::tree_loop::{Event, TreeLoop};
 
 /// How an engine ended, once it has.

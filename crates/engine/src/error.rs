@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use lockkeeper_tree::{InvalidSuperDigest, RestoreError};
 
-use crate::StorageError;
+use crate::storage::StorageError;
 
 /// Why an engine did not start. Nothing is left behind: no thread, no lock, no socket.
 #[derive(Debug, thiserror::Error)]

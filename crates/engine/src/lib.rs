@@ -43,60 +43,33 @@
 //! wait for whatever the tree had changed before them; after an error of the storage nothing is
 //! sent any more.
 
-mod admission;
-mod backup;
-mod budget;
-mod builder;
-mod check;
-mod claim;
+mod admin;
 mod clock;
 mod commit;
-mod complaints;
 mod connection;
-mod control;
-mod conversation;
-mod disk_room;
+mod data_dir;
 mod engine;
 mod error;
-mod facts;
-mod floor;
-mod histogram;
-mod http;
-mod limits;
-mod listener;
-mod memory;
 mod metrics;
-mod open_files;
-mod ops;
-mod pace;
-mod prometheus;
-mod rest;
-mod restore;
-mod socket;
+mod net;
+mod settings;
+mod sockets;
 mod spin;
 mod startup;
 mod storage;
-mod succession;
 pub mod test;
-#[cfg(feature = "tls")]
-mod tls;
 mod tree_loop;
-mod unix_socket;
-mod unsent;
-mod words;
-#[cfg(feature = "tls")]
-mod x509;
 
-pub use backup::{Backup, BackupError};
-pub use builder::Builder;
-pub use check::{Report, check};
-pub use control::backup;
+pub use data_dir::backup::{Backup, BackupError};
+pub use data_dir::check::{Report, check};
+pub use data_dir::control::backup;
+pub use data_dir::restore::{Existing, Restoration, RestoreFailure, raise_floor, restore};
 pub use engine::Engine;
 pub use error::{EngineError, StartError};
 pub use lockkeeper_tree::Stats;
 pub use lockkeeper_wire::{SessionId, Zxid};
-pub use restore::{Existing, Restoration, RestoreFailure, raise_floor, restore};
+pub use settings::builder::Builder;
+#[cfg(feature = "tls")]
+pub use sockets::tls::{ClientCertificates, Tls, TlsError, read_pem};
 pub use spin::{Spin, UnknownSpin};
 pub use storage::{Durability, StorageError, UnknownDurability};
-#[cfg(feature = "tls")]
-pub use tls::{ClientCertificates, Tls, TlsError, read_pem};

@@ -18,30 +18,33 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tracing::Dispatch;
 
-use crate::admission::Admission;
-use crate::budget::Budget;
-use crate::builder::Plan;
-use crate::check::restore;
-use crate::claim::Claim;
+use crate::admin::http;
+use crate::admin::status::Facts;
+use crate::clock;
 use crate::commit::{self, Pipeline, Returned};
-use crate::conversation::Hub;
-use crate::disk_room::Gauge;
+use crate::connection::budget::Budget;
+use crate::data_dir::check::restore;
+use crate::data_dir::claim::Claim;
+use crate::data_dir::control;
+use crate::data_dir::disk_room::Gauge;
+use crate::data_dir::succession::Succession;
 use crate::engine::{Ending, Engine, Shared};
 use crate::error::{EngineError, StartError};
-use crate::facts::Facts;
-use crate::listener::{Gate, Listener, accept, bind_tcp};
 use crate::metrics::Metrics;
-use crate::ops::OpCounts;
-use crate::pace::Pace;
-use crate::rest::Rest;
+use crate::metrics::ops::OpCounts;
+use crate::net::admission::Admission;
+use crate::net::conversation::Hub;
+use crate::net::listener::{Gate, Listener, accept, bind_tcp};
+use crate::settings::builder::Plan;
+use crate::sockets::open_files;
+use crate::sockets::pace::Pace;
+#[cfg(feature = "tls")]
+use crate::sockets::tls::CurrentTls;
+use crate::sockets::unix::{SocketFile, listen_at};
 use crate::spin::{Askers, SpinPolicy};
 use crate::storage::{Snapshots, Storage};
-use crate::succession::Succession;
-#[cfg(feature = "tls")]
-use crate::tls::CurrentTls;
+use crate::tree_loop::idle::Rest;
 use crate::tree_loop::{Event, TreeLoop, Turns};
-use crate::unix_socket::{SocketFile, listen_at};
-use crate::{clock, control, http, open_files};
 
 /// Starts the tree thread, which does the rest: opening a large data directory takes its time, and
 /// the caller's runtime is not to wait for it.

@@ -25,9 +25,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use crate::builder::Builder;
 use crate::engine::Engine;
-use crate::{Durability, EngineError};
+use crate::error::EngineError;
+use crate::settings::builder::Builder;
+use crate::storage::Durability;
 
 /// The settings of engines for tests: a free port, nothing on the disk, and a tick of 50 ms, so that
 /// clients get the session timeout that they ask for, from 100 ms to an hour, and sessions end soon

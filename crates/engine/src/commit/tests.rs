@@ -13,8 +13,8 @@ use tokio::sync::mpsc::unbounded_channel;
 use tracing::span;
 
 use super::*;
-use crate::budget::{Account, Budget};
-use crate::socket::{Outlet, Peer};
+use crate::connection::budget::{Account, Budget};
+use crate::sockets::stream::{Outlet, Peer};
 use crate::spin::Spin;
 use crate::startup::spawn_commit;
 use crate::tree_loop::Event;

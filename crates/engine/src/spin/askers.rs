@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lockkeeper_tree::ConnectionId;
 
-use super::SpinPolicy;
+use super::policy::SpinPolicy;
 
 /// Up to how many requests of a round count as one thing after the other.
 const FEW: usize = 4;

@@ -12,7 +12,9 @@ use lockkeeper_wire::{
 };
 
 use super::*;
-use crate::{Durability, Engine, Spin};
+use crate::engine::Engine;
+use crate::spin::Spin;
+use crate::storage::Durability;
 
 #[cfg(target_os = "linux")]
 fn commit_threads() -> std::collections::HashSet<String> {

@@ -14,9 +14,9 @@ use lockkeeper_tree::{ConnectionId, Now};
 use tokio::task::yield_now;
 
 use super::{Event, MAX_ROUND, PART, PART_BYTES, TreeLoop};
-use crate::budget::LITTLE;
 use crate::connection::Connection;
-use crate::ops::Op;
+use crate::connection::budget::LITTLE;
+use crate::metrics::ops::Op;
 
 /// Up to how many frames at once are a few, which need not wait for a turn if they are short.
 const FEW: usize = 16;

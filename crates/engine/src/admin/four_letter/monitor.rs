@@ -1,0 +1,168 @@
+//! The metrics, with ZooKeeper's names where they mean the same, and `mntr`.
+
+use std::fmt::Write;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Resource, getrlimit};
+
+use super::server::{milliseconds, version_text};
+use crate::metrics::histogram::Reading;
+use crate::metrics::ops::Effect;
+use crate::net::conversation::Hub;
+
+/// A named number.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Metric {
+    pub(crate) name: &'static str,
+    pub(crate) value: Value,
+    pub(crate) help: &'static str,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Value {
+    /// Goes up and down.
+    Gauge(i64),
+    /// Goes up and down, in fractions.
+    Fraction(f64),
+    /// Only goes up.
+    Counter(u64),
+}
+
+/// Every number that is not a distribution.
+pub(crate) fn metrics(hub: &Hub) -> Vec<Metric> {
+    let mut all = Vec::new();
+    traffic(hub, &mut all);
+    state(hub, &mut all);
+    counters(hub, &mut all);
+    all
+}
+
+fn gauge(name: &'static str, value: impl TryInto<i64>, help: &'static str) -> Metric {
+    Metric { name, value: Value::Gauge(value.try_into().unwrap_or(i64::MAX)), help }
+}
+
+fn traffic(hub: &Hub, all: &mut Vec<Metric>) {
+    let traffic = hub.metrics.traffic();
+    let (min, mean, max) = traffic.latency();
+    let mean = Value::Fraction(milliseconds(mean));
+    let counter = |name, value, help| Metric { name, value: Value::Counter(value), help };
+    all.extend([
+        Metric { name: "avg_latency", value: mean, help: "Mean time of a round, in ms" },
+        gauge("max_latency", max.as_millis(), "Longest time of a round, in ms"),
+        gauge("min_latency", min.as_millis(), "Shortest time of a round, in ms"),
+        counter("packets_received", traffic.received, "Frames received"),
+        counter("packets_sent", traffic.sent, "Frames sent"),
+    ]);
+}
+
+fn state(hub: &Hub, all: &mut Vec<Metric>) {
+    let stats = hub.metrics.stats();
+    let uptime = hub.facts.started.elapsed().as_millis();
+    let quiet = hub.facts.quiet_time_left().unwrap_or_default().as_millis();
+    let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    all.extend([
+        gauge("num_alive_connections", stats.connections, "Open connections"),
+        gauge("outstanding_requests", hub.pipeline.waiting(), "Batches that wait for the disk"),
+        gauge("uptime", uptime, "Time since the start, in ms"),
+        gauge("znode_count", stats.nodes, "Nodes"),
+        gauge("watch_count", stats.watches, "Watches"),
+        gauge("ephemerals_count", stats.ephemerals, "Ephemeral nodes"),
+        gauge("approximate_data_size", stats.data_bytes, "Bytes of paths and data"),
+        gauge("global_sessions", stats.sessions, "Sessions"),
+        gauge("waiting_bytes", hub.budget.waiting(), "Bytes of replies and requests that wait"),
+        gauge("watch_bytes", hub.budget.watches(), "Bytes that watches take"),
+        gauge("memory_budget", hub.budget.max(), "Limit of what waits and of watches, in bytes"),
+        gauge("data_weight", stats.weight, "Bytes of memory that nodes take, as counted"),
+        gauge("data_budget", hub.facts.data_budget, "Limit of that"),
+        gauge("disk_free", hub.disk.free(), "Bytes free on the disk of the data directory"),
+        gauge("disk_reserve", hub.disk.reserve(), "Bytes free below which nothing grows"),
+        gauge("quiet_time", quiet, "Time until sessions may begin, in ms"),
+        gauge("local_sessions", 0, "Sessions of this member of an ensemble only"),
+        gauge("open_file_descriptor_count", open_files(hub), "Open file descriptors"),
+        gauge("max_file_descriptor_count", files, "Limit of open file descriptors"),
+    ]);
+}
+
+fn counters(hub: &Hub, all: &mut Vec<Metric>) {
+    let events = &hub.metrics.events;
+    let counter = |name, counter: &AtomicU64, help| Metric {
+        name,
+        value: Value::Counter(counter.load(Ordering::Relaxed)),
+        help,
+    };
+    all.extend([
+        counter("connection_request_count", &events.handshakes, "Handshakes"),
+        counter("connection_rejected", &events.rejected, "Connections over a limit"),
+        counter("connection_drop_count", &events.dropped, "Connections that ended"),
+        counter("dropped_for_memory", &events.dropped_for_memory, "Connections ended for memory"),
+        counter("stale_sessions_expired", &events.expired, "Sessions that expired"),
+        counter("auth_failed_count", &events.auth_failed, "Credentials that were refused"),
+        counter("large_requests_rejected", &events.too_large, "Requests over the frame limit"),
+        counter("unsuccessful_handshake", &events.tls_failed, "TLS handshakes that failed"),
+        counter("bytes_received_count", &events.bytes_received, "Bytes of requests"),
+        counter("response_bytes", &events.bytes_sent, "Bytes of replies and events"),
+    ]);
+}
+
+/// For how long a count of the open files is good.
+const OPEN_FILES_AGE: Duration = Duration::from_secs(1);
+
+/// Counted once a second at most: ten thousand take milliseconds, in which clients wait.
+fn open_files(hub: &Hub) -> i64 {
+    let mut last = hub.metrics.open_files.lock().unwrap_or_else(PoisonError::into_inner);
+    match *last {
+        Some((at, count)) if at.elapsed() < OPEN_FILES_AGE => count,
+        _ => {
+            let count = count_open_files();
+            *last = Some((Instant::now(), count));
+            count
+        }
+    }
+}
+
+/// Not counted where the system does not show them.
+fn count_open_files() -> i64 {
+    let entries = std::path::Path::new("/proc/self/fd").read_dir();
+    // The listing itself has one open.
+    entries.map_or(-1, |entries| entries.count() as i64 - 1)
+}
+
+/// Lines of a name, a tab and a value.
+pub(super) fn mntr(hub: &Hub) -> String {
+    let mut text = format!("zk_version\t{}\nzk_server_state\tstandalone\n", version_text());
+    for metric in metrics(hub) {
+        // Writing to a `String` cannot fail, here and below.
+        let _ = match metric.value {
+            Value::Gauge(value) => writeln!(text, "zk_{}\t{value}", metric.name),
+            Value::Fraction(value) => writeln!(text, "zk_{}\t{value:.4}", metric.name),
+            Value::Counter(value) => writeln!(text, "zk_{}\t{value}", metric.name),
+        };
+    }
+    let times = [
+        ("fsynctime", hub.metrics.commits.read()),
+        ("readlatency", hub.metrics.requests_with(Effect::Read)),
+        ("updatelatency", hub.metrics.requests_with(Effect::Update)),
+    ];
+    for (name, reading) in times {
+        distribution(&mut text, name, &reading, 1_000);
+    }
+    distribution(&mut text, "sync_processor_batch_size", &hub.metrics.batches.read(), 1);
+    text
+}
+
+/// ZooKeeper's five lines for a distribution; `unit` divides what the reading holds.
+fn distribution(text: &mut String, name: &str, reading: &Reading, unit: u64) {
+    let mean = reading.mean() / unit as f64;
+    let (min, max, sum) = (reading.min / unit, reading.max / unit, reading.sum / unit);
+    let _ = write!(
+        text,
+        "zk_avg_{name}\t{mean:.4}\n\
+         zk_min_{name}\t{min}\n\
+         zk_max_{name}\t{max}\n\
+         zk_cnt_{name}\t{}\n\
+         zk_sum_{name}\t{sum}\n",
+        reading.count
+    );
+}

@@ -1,0 +1,125 @@
+//! Words about the server itself.
+
+use std::fmt::Write;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::system::uname;
+
+use crate::net::conversation::Hub;
+
+/// The server in lines that programs which watch ZooKeeper read.
+pub(super) fn srvr(hub: &Hub) -> String {
+    version() + &summary(hub)
+}
+
+pub(super) fn version() -> String {
+    format!("Zookeeper version: {}\n", version_text())
+}
+
+/// The release of Apache ZooKeeper whose protocol and behaviour this server has, in the form in which
+/// clients look for one, and then what it really is.
+pub(super) fn version_text() -> String {
+    const LIKE: &str = "3.9.4";
+    format!("{LIKE}-lockkeeper-{}", env!("CARGO_PKG_VERSION"))
+}
+
+/// What `srvr` and `stat` have in common.
+pub(super) fn summary(hub: &Hub) -> String {
+    let stats = hub.metrics.stats();
+    let traffic = hub.metrics.traffic();
+    let (min, mean, max) = traffic.latency();
+    format!(
+        "Latency min/avg/max: {}/{:.4}/{}\n\
+         Received: {}\n\
+         Sent: {}\n\
+         Connections: {}\n\
+         Outstanding: {}\n\
+         Zxid: {}\n\
+         Mode: standalone\n\
+         Node count: {}\n",
+        min.as_millis(),
+        milliseconds(mean),
+        max.as_millis(),
+        traffic.received,
+        traffic.sent,
+        stats.connections,
+        hub.pipeline.waiting(),
+        stats.last_zxid,
+        stats.nodes,
+    )
+}
+
+pub(super) fn milliseconds(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1_000.0
+}
+
+pub(super) fn conf(hub: &Hub) -> String {
+    let facts = &hub.facts;
+    let port = |addresses: &[std::net::SocketAddr]| {
+        addresses.first().map_or(-1, |address| i32::from(address.port()))
+    };
+    let dir = facts.data_dir.as_deref();
+    let name = dir.map(|dir| dir.display().to_string()).unwrap_or_default();
+    let size = dir.map_or(0, size);
+    format!(
+        "clientPort={}\n\
+         secureClientPort={}\n\
+         dataDir={name}\n\
+         dataDirSize={size}\n\
+         dataLogDir={name}\n\
+         dataLogSize={size}\n\
+         tickTime={}\n\
+         maxClientCnxns={}\n\
+         minSessionTimeout={}\n\
+         maxSessionTimeout={}\n\
+         clientPortListenBacklog={}\n\
+         serverId=0\n",
+        port(&facts.addresses),
+        port(&facts.secure),
+        facts.tick.as_millis(),
+        facts.max_connections_per_address,
+        facts.min_session_timeout.as_millis(),
+        facts.max_session_timeout.as_millis(),
+        facts.backlog,
+    )
+}
+
+/// The machine, without ZooKeeper's lines about Java.
+pub(super) fn envi() -> String {
+    let system = uname();
+    let of_path = |path: std::io::Result<std::path::PathBuf>| {
+        path.map_or_else(|_| "<NA>".to_owned(), |path| path.display().to_string())
+    };
+    let variable = |name| std::env::var(name).unwrap_or_else(|_| "<NA>".to_owned());
+    let entries = [
+        ("zookeeper.version", version_text()),
+        ("host.name", system.nodename().to_string_lossy().into_owned()),
+        ("os.name", system.sysname().to_string_lossy().into_owned()),
+        ("os.arch", system.machine().to_string_lossy().into_owned()),
+        ("os.version", system.release().to_string_lossy().into_owned()),
+        ("user.name", variable("USER")),
+        ("user.home", variable("HOME")),
+        ("user.dir", of_path(std::env::current_dir())),
+    ];
+    let mut text = "Environment:\n".to_owned();
+    for (key, value) in entries {
+        // Writing to a `String` cannot fail.
+        let _ = writeln!(text, "{key}={value}");
+    }
+    text
+}
+
+/// Snapshots and logs are one thing here; both lines show it.
+pub(super) fn dirs(hub: &Hub) -> String {
+    let size = hub.facts.data_dir.as_deref().map_or(0, size);
+    format!("datadir_size: {size}\nlogdir_size: {size}\n")
+}
+
+/// The bytes of the files in a data directory, which has no directories in it.
+fn size(dir: &Path) -> u64 {
+    let Ok(entries) = dir.read_dir() else {
+        return 0;
+    };
+    entries.filter_map(|entry| entry.ok()?.metadata().ok()).map(|meta| meta.len()).sum()
+}

@@ -1,0 +1,191 @@
+//! Just enough of HTTP/1.1 for monitors: the metrics, and whether the engine is alive and ready.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{JoinHandle, yield_now};
+use tokio::time::{sleep, timeout};
+
+use crate::admin::four_letter::tree_answers;
+use crate::admin::prometheus;
+use crate::net::conversation::Hub;
+use crate::sockets::pace::Pace;
+
+/// How many connections there are at once. A monitor needs one.
+const MOST: usize = 64;
+/// How long a connection keeps its place although others wait for one.
+const GRACE: Duration = Duration::from_millis(250);
+/// How many connections are accepted in a second. The thread that does so owns the tree, too.
+const RATE: u32 = 250;
+/// The longest request, in bytes.
+const MAX_REQUEST: usize = 8 * 1024;
+/// How long a request may take to arrive. Monitors send theirs in one packet.
+const REQUEST_TIME: Duration = Duration::from_secs(2);
+/// How long the answer may take to leave.
+const ANSWER_TIME: Duration = Duration::from_secs(5);
+/// From how long a wait for the disk on, the engine is not ready.
+const STALLED: Duration = Duration::from_secs(2);
+
+/// Answers requests for as long as the runtime lives.
+pub(crate) async fn serve(listener: TcpListener, hub: Arc<Hub>) {
+    let pace = Pace::per_second(RATE);
+    let mut places = Places::default();
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        places.make_room().await;
+        let hub = hub.clone();
+        places.take(tokio::spawn(async move {
+            // A peer that is slow or gone is not waited for, and not worth a line.
+            let _ = answer(stream, &hub).await;
+        }));
+
+        // A request that has arrived is answered before the next connection may want the place.
+        yield_now().await;
+        let pause = pace.admit(Instant::now());
+        if !pause.is_zero() {
+            sleep(pause).await;
+        }
+    }
+}
+
+/// The connections that are open, the oldest first.
+#[derive(Default)]
+struct Places(VecDeque<(Instant, JoinHandle<()>)>);
+
+impl Places {
+    /// Waits for a place, and drops the oldest connection if none becomes free soon. Those that send
+    /// nothing, or take nothing, would keep everyone else out.
+    async fn make_room(&mut self) {
+        self.0.retain(|(_, task)| !task.is_finished());
+        if self.0.len() < MOST {
+            return;
+        }
+        if let Some((since, mut task)) = self.0.pop_front() {
+            let left = GRACE.saturating_sub(since.elapsed());
+            if timeout(left, &mut task).await.is_err() {
+                task.abort();
+            }
+        }
+    }
+
+    fn take(&mut self, task: JoinHandle<()>) {
+        self.0.push_back((Instant::now(), task));
+    }
+}
+
+async fn answer(mut stream: TcpStream, hub: &Hub) -> io::Result<()> {
+    let response = match timeout(REQUEST_TIME, read_request(&mut stream)).await {
+        Ok(Ok(request)) => respond(&request, hub).await,
+        Ok(Err(e)) => return Err(e),
+        Err(_) => Response::text("408 Request Timeout", "the request took too long").encode(),
+    };
+    timeout(ANSWER_TIME, async {
+        stream.write_all(response.as_bytes()).await?;
+        stream.shutdown().await
+    })
+    .await?
+}
+
+/// Reads up to the empty line; a body is neither expected nor read.
+async fn read_request(stream: &mut TcpStream) -> io::Result<String> {
+    let mut request = Vec::new();
+    while !request.windows(4).any(|end| end == b"\r\n\r\n") && request.len() < MAX_REQUEST {
+        if stream.read_buf(&mut request).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+    Ok(String::from_utf8_lossy(&request).into_owned())
+}
+
+async fn respond(request: &str, hub: &Hub) -> String {
+    let mut words = request.lines().next().unwrap_or_default().split(' ');
+    let (method, target) = (words.next(), words.next().unwrap_or_default());
+    let path = target.split('?').next().unwrap_or_default();
+    match method {
+        Some("GET") => find(path, hub).await.encode(),
+        Some("HEAD") => find(path, hub).await.encode_head(),
+        _ => Response::text("405 Method Not Allowed", "only GET and HEAD are answered").encode(),
+    }
+}
+
+async fn find(path: &str, hub: &Hub) -> Response {
+    match path {
+        "/metrics" => Response {
+            status: "200 OK",
+            kind: prometheus::CONTENT_TYPE,
+            body: prometheus::exposition(hub),
+        },
+        "/healthz" => Response::probe(alive(hub).await, "alive"),
+        "/readyz" => Response::probe(ready(hub).await, "ready"),
+        "/" => Response::text("200 OK", "see /metrics, /healthz and /readyz"),
+        _ => Response::text("404 Not Found", "only /metrics, /healthz and /readyz are here"),
+    }
+}
+
+/// Whether the engine does its work, apart from waiting for a disk; or why not. If not, a restart
+/// may help.
+async fn alive(hub: &Hub) -> Result<(), String> {
+    if hub.pipeline.is_aborted() {
+        return Err("the storage has failed".to_owned());
+    }
+    match tree_answers(hub).await {
+        true => Ok(()),
+        false => Err("the engine is stopping".to_owned()),
+    }
+}
+
+/// Whether a client would get a session now, or why not.
+async fn ready(hub: &Hub) -> Result<(), String> {
+    alive(hub).await?;
+    if let Some(left) = hub.facts.quiet_time_left() {
+        return Err(format!("the quiet time goes on for {} s", left.as_secs_f64().ceil()));
+    }
+    if let Some(wait) = hub.pipeline.waits_for().filter(|wait| *wait >= STALLED) {
+        return Err(format!("the disk has not taken a commit for {} s", wait.as_secs()));
+    }
+    let (sessions, max) = (hub.metrics.stats().sessions, hub.facts.max_sessions);
+    if sessions >= max {
+        return Err(format!("{sessions} sessions are alive, which is the limit"));
+    }
+    Ok(())
+}
+
+struct Response {
+    status: &'static str,
+    kind: &'static str,
+    body: String,
+}
+
+impl Response {
+    fn text(status: &'static str, line: &str) -> Self {
+        Self { status, kind: "text/plain", body: format!("{line}\n") }
+    }
+
+    fn probe(result: Result<(), String>, good: &str) -> Self {
+        match result {
+            Ok(()) => Self::text("200 OK", good),
+            Err(why) => Self::text("503 Service Unavailable", &why),
+        }
+    }
+
+    fn encode(self) -> String {
+        self.encode_head() + &self.body
+    }
+
+    /// Without the body, of which the length is told.
+    fn encode_head(&self) -> String {
+        format!(
+            "HTTP/1.1 {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+            self.status,
+            self.kind,
+            self.body.len()
+        )
+    }
+}

@@ -1,0 +1,510 @@
+//! From the tree to the disk, and only then to the clients.
+//!
+//! The tree thread submits batches; the commit thread makes all that wait durable in one step, and
+//! releases their replies. While it syncs, the tree thread prepares the next batch, so the length
+//! of a group is whatever arrived during the last sync: no timer decides it. The tree thread does
+//! by itself what takes less time than waking another thread and being woken by it: a commit that
+//! is no more than a copy into the operating system's memory, and one of a few requests if nothing
+//! waits before it and the disk is quick. What arrives meanwhile is the next group, as ever.
+//!
+//! Replies leave in the order in which the tree made them, whatever connection they are for. So a
+//! read that saw an uncommitted write waits behind it, and so does a ping's reply, which names the
+//! newest transaction. A disk that stalls makes clients doubt their leases (they hear nothing),
+//! never the engine expire their sessions (it reads all that has arrived before it ends any): both
+//! err on the safe side.
+
+use std::mem;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use lockkeeper_tree::{Change, Changes, Output};
+use tokio::sync::Notify;
+
+use crate::connection::Connection;
+use crate::metrics::Metrics;
+use crate::metrics::ops::OpCounts;
+use crate::spin::{Series, SpinPolicy};
+use crate::storage::Durability;
+use crate::storage::StorageError;
+use crate::storage::{Batch as StorageBatch, Storage, Table};
+
+/// How many bytes of replies and changes may wait for the disk before nothing more is read, if the
+/// memory for all that waits is not less.
+const MAX_BACKLOG: usize = 64 * 1024 * 1024;
+/// Up to how many bytes of replies and changes the tree thread commits by itself, unsynced.
+const SHORT: usize = 256 * 1024;
+/// Up to how many bytes of replies and changes are those of a few requests. So much the tree thread
+/// commits by itself if it is synced: while it waits for the disk, nobody handles larger rounds.
+const LITTLE: usize = 2 * 1024;
+
+/// How long the last commit may have taken for the tree thread to wait for the next. A disk that
+/// stalls is waited for by the commit thread: operators are answered meanwhile. So is one that a
+/// checkpoint keeps busy.
+const BRISK: Duration = Duration::from_millis(2);
+
+/// What the tree made of one round of requests, or of a part of one.
+pub(crate) struct Batch {
+    pub(crate) changes: Changes,
+    pub(crate) replies: Vec<(Arc<Connection>, Output)>,
+    /// The requests of it.
+    pub(crate) ops: OpCounts,
+    /// Whether sessions ended or nodes were reaped in it.
+    pub(crate) timeouts: bool,
+    /// When the round began.
+    pub(crate) since: Instant,
+}
+
+impl Batch {
+    /// Roughly how much memory it holds.
+    fn bytes(&self) -> usize {
+        let replies = self.replies.iter().map(|(_, output)| match output {
+            Output::Send(bytes) => bytes.len() + 64,
+            Output::Close(_) => 64,
+        });
+        self.changes.bytes() + 64 * self.changes.len() + replies.sum::<usize>()
+    }
+
+    /// Sends the replies; what this batch depends on is durable.
+    fn release(self, metrics: &Metrics) {
+        let mut touched: Vec<Arc<Connection>> = Vec::new();
+        let took = self.since.elapsed();
+        let sent = self.replies.iter().map(|(_, output)| output_size(output));
+        let sent = sent.fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
+        metrics.answered(&self.ops, sent, took);
+        for (connection, output) in self.replies {
+            connection.push(output, took);
+            // A client's replies mostly stand together, so most repetitions are found here; a
+            // repetition that is not costs a second flush of an empty buffer.
+            if touched.last().is_none_or(|last| last.id != connection.id) {
+                touched.push(connection);
+            }
+        }
+        for connection in touched {
+            connection.flush();
+        }
+    }
+}
+
+/// The line in front of the disk.
+pub(crate) struct Pipeline {
+    state: Mutex<State>,
+    work: Condvar,
+    /// Bytes in the line, the group that is being committed included.
+    backlog: AtomicUsize,
+    max_backlog: usize,
+    room: Notify,
+    /// Told when a group was released: its clients may ask for more right away.
+    released: Notify,
+    /// Whether a batch with timeouts is in the line, or being committed.
+    timeouts: AtomicBool,
+    /// Whether changes are written anywhere.
+    durable: bool,
+    /// Whether each commit is synced.
+    syncs: bool,
+    series: Series,
+    spin: Arc<SpinPolicy>,
+    disk: Mutex<Disk>,
+    metrics: Arc<Metrics>,
+}
+
+struct Disk {
+    /// Until the end.
+    storage: Option<Storage>,
+    /// The changes of a group, empty in between.
+    writes: StorageBatch,
+    /// How long the last commit took.
+    took: Duration,
+}
+
+#[derive(Default)]
+struct State {
+    line: Vec<Batch>,
+    line_bytes: usize,
+    /// Since when the oldest batch of a group waits that was taken out and is not released yet.
+    committing: Option<Instant>,
+    /// Whether the commit thread has to be woken.
+    sleeping: bool,
+    paused: bool,
+    fail_next: bool,
+    /// Whether the commit thread is to leave its work to another one.
+    relieved: bool,
+    end: End,
+    /// What the tree thread ran into.
+    error: Option<StorageError>,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum End {
+    #[default]
+    NotYet,
+    /// After what is in the line.
+    Orderly,
+    /// At once: nothing is released any more.
+    Now,
+}
+
+impl Pipeline {
+    pub(crate) fn new(
+        durability: Durability,
+        storage: Storage,
+        metrics: Arc<Metrics>,
+        spin: Arc<SpinPolicy>,
+    ) -> Self {
+        let disk =
+            Disk { storage: Some(storage), writes: StorageBatch::default(), took: Duration::ZERO };
+        Self {
+            disk: Mutex::new(disk),
+            state: Mutex::default(),
+            work: Condvar::new(),
+            backlog: AtomicUsize::new(0),
+            max_backlog: MAX_BACKLOG,
+            room: Notify::new(),
+            released: Notify::new(),
+            timeouts: AtomicBool::new(false),
+            durable: durability != Durability::Memory,
+            syncs: durability == Durability::Sync,
+            series: Series::new(Instant::now(), spin.for_commits()),
+            spin,
+            metrics,
+        }
+    }
+
+    /// Lets no more wait than a quarter of the memory for all that waits.
+    pub(crate) fn within(mut self, memory_budget: usize) -> Self {
+        self.max_backlog = MAX_BACKLOG.min(memory_budget / 4);
+        self
+    }
+
+    /// Queues a batch, or releases it at once if there is nothing that it has to wait for; whether
+    /// its replies, if any, have left.
+    ///
+    /// Called by the tree thread only: two callers could overtake each other on the short way.
+    pub(crate) fn submit(&self, batch: Batch) -> bool {
+        if batch.changes.is_empty() && batch.replies.is_empty() {
+            return true;
+        }
+        let mut state = self.lock();
+        if state.end == End::Now {
+            return false;
+        }
+        let writes = self.durable && !batch.changes.is_empty();
+        let waits = state.paused || state.committing.is_some() || !state.line.is_empty();
+        let bytes = if writes || waits { batch.bytes() } else { 0 };
+        if waits || (writes && !self.is_quick(bytes)) {
+            if batch.timeouts {
+                self.timeouts.store(true, Ordering::Relaxed);
+            }
+            self.backlog.fetch_add(bytes, Ordering::Relaxed);
+            state.line_bytes += bytes;
+            state.line.push(batch);
+            if state.sleeping {
+                self.work.notify_one();
+            }
+            return false;
+        }
+        let fail = writes && mem::take(&mut state.fail_next);
+        drop(state);
+        let mut batches = [batch];
+        if writes && let Err(e) = self.commit(&mut batches, fail) {
+            self.lock().error = Some(e);
+            self.abort();
+            return false;
+        }
+        let [batch] = batches;
+        batch.release(&self.metrics);
+        true
+    }
+
+    /// Whether a commit of so many bytes costs less by the tree thread itself than by the thread
+    /// that is there for it.
+    fn is_quick(&self, bytes: usize) -> bool {
+        let disk = self.lock_disk();
+        disk.storage.as_ref().is_some_and(|storage| {
+            !storage.is_log_full()
+                && match self.syncs {
+                    true => bytes <= LITTLE && disk.took < BRISK && !storage.has_background(),
+                    false => bytes <= SHORT,
+                }
+        })
+    }
+
+    /// Makes batches as durable as promised.
+    fn commit(&self, batches: &mut [Batch], fail: bool) -> Result<(), StorageError> {
+        let disk = &mut *self.lock_disk();
+        let Some(storage) = &mut disk.storage else {
+            return Err(StorageError::GivenUp);
+        };
+        if self.durable {
+            for batch in batches.iter_mut() {
+                add(&mut disk.writes, &mem::take(&mut batch.changes));
+            }
+        }
+        let span = tracing::debug_span!("commit", batches = batches.len()).entered();
+        let start = Instant::now();
+        let sync = match fail {
+            true => Err(storage.damaged("a test asked for this commit to fail")),
+            false => storage.commit(&mut disk.writes),
+        }?;
+        drop(span);
+        if let Some(sync) = sync {
+            self.metrics.synced(sync);
+        }
+        if self.durable && !disk.writes.is_empty() {
+            disk.took = start.elapsed();
+            self.metrics.commits.add_time(disk.took, 1);
+            let requests = batches.iter().map(|batch| batch.ops.total()).sum();
+            self.metrics.batches.add(requests, 1);
+        }
+        disk.writes.clear();
+        Ok(())
+    }
+
+    /// Nothing is committed, and the data directory not given up, while this is kept.
+    #[cfg(test)]
+    pub(crate) fn hold_disk(&self) -> impl Sized + '_ {
+        self.lock_disk()
+    }
+
+    fn lock_disk(&self) -> MutexGuard<'_, Disk> {
+        self.disk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether so much waits for the disk that no more requests should be read.
+    pub(crate) fn is_full(&self) -> bool {
+        self.backlog.load(Ordering::Relaxed) > self.max_backlog
+    }
+
+    /// Whether the last portion of timeouts still waits for the disk. Were more portions handled
+    /// meanwhile, a mass expiry would become one commit, and everyone would wait for that.
+    pub(crate) fn has_timeouts(&self) -> bool {
+        self.timeouts.load(Ordering::Relaxed)
+    }
+
+    /// Waits until [`Pipeline::is_full`] is over.
+    pub(crate) async fn room(&self) {
+        let room = self.room.notified();
+        tokio::pin!(room);
+        // Registered before the second look, so that a release in between is not missed.
+        room.as_mut().enable();
+        if self.is_full() {
+            room.await;
+        }
+    }
+
+    /// Waits until the commit thread has released something.
+    pub(crate) async fn released(&self) {
+        self.released.notified().await;
+    }
+
+    /// How many batches wait.
+    pub(crate) fn waiting(&self) -> usize {
+        let state = self.lock();
+        state.line.len() + usize::from(state.committing.is_some())
+    }
+
+    /// For how long the oldest batch has waited for the disk, if one waits.
+    pub(crate) fn waits_for(&self) -> Option<Duration> {
+        let state = self.lock();
+        let since = state.committing.or_else(|| state.line.first().map(|batch| batch.since));
+        since.map(|since| since.elapsed())
+    }
+
+    /// Whether nothing is released any more: after an error of the storage, or the end of the tree.
+    pub(crate) fn is_aborted(&self) -> bool {
+        self.lock().end == End::Now
+    }
+
+    /// Holds back everything submitted from now on, or no longer.
+    pub(crate) fn pause(&self, paused: bool) {
+        self.lock().paused = paused;
+        self.work.notify_one();
+    }
+
+    /// Makes the next commit fail before it writes anything.
+    pub(crate) fn fail_next(&self) {
+        self.lock().fail_next = true;
+    }
+
+    /// Has the commit thread replaced by a new one as soon as it waits. A thread keeps the memory of
+    /// its largest group, in buffers of the log and in its allocator's heap, and gives it back when
+    /// it ends (`docs/decisions/0008-allocator.md`).
+    pub(crate) fn relieve(&self) {
+        self.lock().relieved = true;
+        self.work.notify_one();
+    }
+
+    /// Ends the commit thread after what is in the line, paused or not.
+    pub(crate) fn finish(&self) {
+        self.end(End::Orderly);
+    }
+
+    /// Ends it at once. What was not released never is.
+    pub(crate) fn abort(&self) {
+        self.end(End::Now);
+    }
+
+    fn end(&self, end: End) {
+        let mut state = self.lock();
+        if state.end != End::Now {
+            state.end = end;
+        }
+        self.work.notify_one();
+    }
+
+    /// Waits for a moment without sleeping, until something is in the line.
+    fn look_out(&self) {
+        while self.backlog.load(Ordering::Relaxed) == 0 && self.series.expects_more(Instant::now())
+        {
+            self.spin.polled();
+        }
+    }
+
+    /// Takes all that waits; `None` at the end, or if this thread is relieved.
+    fn next_group(&self) -> Option<Group> {
+        let mut state = self.lock();
+        loop {
+            let ready = !state.line.is_empty() && !state.paused;
+            match state.end {
+                End::Now => return None,
+                End::Orderly if state.line.is_empty() => return None,
+                End::NotYet if !ready && state.relieved => return None,
+                End::NotYet if !ready => {}
+                End::Orderly | End::NotYet => break,
+            }
+            if state.line.is_empty() && self.series.expects_more(Instant::now()) {
+                drop(state);
+                self.look_out();
+                state = self.lock();
+                continue;
+            }
+            state.sleeping = true;
+            state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state.sleeping = false;
+        }
+        state.committing = state.line.first().map(|batch| batch.since);
+        Some(Group {
+            batches: mem::take(&mut state.line),
+            bytes: mem::take(&mut state.line_bytes),
+            fail: mem::take(&mut state.fail_next),
+        })
+    }
+
+    /// Releases a group that is durable now, unless the end came first.
+    fn release(&self, group: Group) {
+        if self.lock().end == End::Now {
+            return;
+        }
+        if group.batches.iter().any(|batch| batch.timeouts) {
+            self.timeouts.store(false, Ordering::Relaxed);
+        }
+        for batch in group.batches {
+            batch.release(&self.metrics);
+        }
+        // Counted with the group itself: what came in meanwhile may have filled the backlog, and
+        // those who wait for room must not be left waiting.
+        let before = self.backlog.fetch_sub(group.bytes, Ordering::Relaxed);
+        self.series.mark(Instant::now());
+        // Only now may the tree thread take the short way: before, it would overtake this group.
+        self.lock().committing = None;
+        self.released.notify_one();
+        if before > self.max_backlog {
+            self.room.notify_waiters();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+struct Group {
+    batches: Vec<Batch>,
+    bytes: usize,
+    fail: bool,
+}
+
+/// Why the commit thread has returned.
+pub(crate) enum Returned {
+    /// All is committed, and the data directory is given up.
+    AtTheEnd,
+    /// Another thread is to go on.
+    Relieved,
+}
+
+/// The commit thread: returns after the orderly end, with the first error, or when it is relieved.
+/// Unless it is relieved, the data directory is given up then.
+pub(crate) fn run(pipeline: &Pipeline) -> Result<Returned, StorageError> {
+    // Also after a panic.
+    struct GiveUp<'a>(&'a Pipeline);
+    impl Drop for GiveUp<'_> {
+        fn drop(&mut self) {
+            let storage = self.0.lock_disk().storage.take();
+            drop(storage);
+        }
+    }
+    let give_up = GiveUp(pipeline);
+    while let Some(mut group) = pipeline.next_group() {
+        pipeline.series.begin(Instant::now());
+        if let Err(e) = pipeline.commit(&mut group.batches, group.fail) {
+            // Before anyone is told: nothing may slip out any more.
+            pipeline.abort();
+            return Err(e);
+        }
+        pipeline.release(group);
+    }
+    let mut state = pipeline.lock();
+    // An orderly end that has come since is the successor's: something may be in the line again.
+    if mem::take(&mut state.relieved) && state.end != End::Now {
+        drop(state);
+        pipeline.lock_disk().writes = StorageBatch::default();
+        mem::forget(give_up);
+        return Ok(Returned::Relieved);
+    }
+    state.error.take().map_or(Ok(Returned::AtTheEnd), Err)
+}
+
+/// How many frames an output sends, and how many bytes.
+fn output_size(output: &Output) -> (usize, usize) {
+    let Output::Send(bytes) = output else {
+        return (0, 0);
+    };
+    let (mut rest, mut frames) = (&bytes[..], 0);
+    while let Some((prefix, content)) = rest.split_first_chunk::<4>() {
+        let len = u32::from_be_bytes(*prefix) as usize;
+        rest = content.get(len..).unwrap_or_default();
+        frames += 1;
+    }
+    (frames, bytes.len())
+}
+
+pub(crate) fn add(writes: &mut StorageBatch, changes: &Changes) {
+    for Change { table, key, value, is_new } in changes.iter() {
+        let table = storage_table(table);
+        match value {
+            Some(value) if is_new => writes.put_new(table, key, value),
+            Some(value) => writes.put(table, key, value),
+            None => writes.delete(table, key),
+        }
+    }
+}
+
+fn storage_table(table: lockkeeper_tree::Table) -> Table {
+    match table {
+        lockkeeper_tree::Table::Nodes => Table::Nodes,
+        lockkeeper_tree::Table::Sessions => Table::Sessions,
+        lockkeeper_tree::Table::Meta => Table::Meta,
+    }
+}
+
+/// The tree's name for a table of the storage.
+pub(crate) fn tree_table(table: Table) -> lockkeeper_tree::Table {
+    match table {
+        Table::Nodes => lockkeeper_tree::Table::Nodes,
+        Table::Sessions => lockkeeper_tree::Table::Sessions,
+        Table::Meta => lockkeeper_tree::Table::Meta,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,69 @@
+//! One line in the log for each kind of trouble, however often it comes.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::sockets::stream::Peer;
+
+/// For how long nothing more is said of a kind of trouble that was just reported.
+const QUIET: Duration = Duration::from_secs(5);
+
+/// Holds back repetitions. A client that runs into a limit does so with every request, and a
+/// thousand that storm in are refused for the same reason: neither may fill the disk with log.
+///
+/// Every warning that a client can cause goes through here, from whichever thread.
+#[derive(Debug, Default)]
+pub(crate) struct Complaints {
+    said: Mutex<HashMap<&'static str, Said>>,
+}
+
+#[derive(Debug)]
+struct Said {
+    at: Instant,
+    held_back: u64,
+}
+
+impl Complaints {
+    /// Logs a warning, unless one of its kind was logged a moment ago. The next one has the number of
+    /// those that were held back.
+    pub(crate) fn warn(&self, kind: &'static str, peer: Option<Peer>, what: &dyn fmt::Display) {
+        if let Some(held_back) = self.may_say(kind, Instant::now()) {
+            tracing::warn!(peer = peer.map(tracing::field::display), held_back, "{what}");
+        }
+    }
+
+    /// Whether something of this kind may be logged now, and then how many were held back since
+    /// the last that was.
+    fn may_say(&self, kind: &'static str, now: Instant) -> Option<u64> {
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(said) = said.get_mut(kind) else {
+            said.insert(kind, Said { at: now, held_back: 0 });
+            return Some(0);
+        };
+        if now.saturating_duration_since(said.at) < QUIET {
+            said.held_back += 1;
+            return None;
+        }
+        said.at = now;
+        Some(std::mem::take(&mut said.held_back))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repetitions_are_counted_and_not_said() {
+        let complaints = Complaints::default();
+        let start = Instant::now();
+        assert_eq!(complaints.may_say("a", start), Some(0));
+        assert_eq!(complaints.may_say("a", start), None);
+        assert_eq!(complaints.may_say("b", start), Some(0));
+        assert_eq!(complaints.may_say("a", start + QUIET / 2), None);
+        assert_eq!(complaints.may_say("a", start + QUIET), Some(2));
+        assert_eq!(complaints.may_say("a", start + QUIET * 2), Some(0));
+    }
+}

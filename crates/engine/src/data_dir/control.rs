@@ -1,0 +1,139 @@
+//! A backup that another process asks for: `backup` of the command, beside a running `serve`.
+//!
+//! The engine listens on the socket `CONTROL` in its data directory, which only its own user can
+//! reach. A line with an absolute path asks for a backup there; a line that begins with `ok` or
+//! `error` answers.
+
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::net::UnixStream as BlockingStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::oneshot;
+use tokio::time::{sleep, timeout};
+
+use crate::data_dir::backup::{Backup, BackupError};
+use crate::sockets::unix::{PRIVATE, SocketFile, listen_at};
+use crate::storage::StorageError;
+use crate::storage::{Snapshots, Storage};
+
+const NAME: &str = "CONTROL";
+/// The longest line, in bytes: a path, as long as the operating system takes one, and its end.
+const MAX_LINE: u64 = 4_200;
+/// How long a question may take to arrive.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Listens in a data directory. Without it the engine works all the same.
+pub(crate) fn listen(data_dir: &Path) -> Option<(UnixListener, SocketFile)> {
+    let listening = listen_at(&data_dir.join(NAME), PRIVATE);
+    let opened = listening.map_err(|e| e.to_string()).and_then(|(listener, file)| {
+        let listener = UnixListener::from_std(listener).map_err(|e| e.to_string())?;
+        Ok((listener, file))
+    });
+    opened.inspect_err(|e| tracing::warn!("no other process can ask for a backup: {e}")).ok()
+}
+
+/// Answers for as long as the runtime lives, one at a time: a second backup would only slow down
+/// the first.
+pub(crate) async fn serve(listener: UnixListener, snapshots: Snapshots) {
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        let is_owner = is_owner(&stream);
+        let (read, mut write) = stream.into_split();
+        let mut line = Vec::new();
+        let mut limited = tokio::io::BufReader::new(read.take(MAX_LINE));
+        match timeout(PATIENCE, limited.read_until(b'\n', &mut line)).await {
+            Ok(Ok(count)) if count > 0 => {}
+            _ => continue,
+        }
+        let answer = match (is_owner, target_of(line)) {
+            (true, Some(target)) => match copy(&snapshots, target).await {
+                Ok(records) => format!("ok {records}\n"),
+                Err(e) => format!("error {e}\n"),
+            },
+            (true, None) => "error ask with a line that is an absolute path\n".to_owned(),
+            (false, _) => "error the engine belongs to another user\n".to_owned(),
+        };
+        // Whoever asked may be gone; the backup is there.
+        let _ = write.write_all(answer.as_bytes()).await;
+    }
+}
+
+/// Where a copy is asked for. A relative path means one place to who asks and another to the engine.
+fn target_of(mut line: Vec<u8>) -> Option<PathBuf> {
+    let is_whole = line.pop() == Some(b'\n');
+    let target = PathBuf::from(OsString::from_vec(line));
+    (is_whole && target.is_absolute()).then_some(target)
+}
+
+/// Whether the other end is this user or root: a copy is written with the engine's permissions.
+fn is_owner(stream: &UnixStream) -> bool {
+    let own = rustix::process::geteuid().as_raw();
+    stream.peer_cred().is_ok_and(|peer| peer.uid() == own || peer.uid() == 0)
+}
+
+/// Copies on a thread of its own: the engine does not wait for it.
+#[tracing::instrument(name = "backup", level = "debug", skip(snapshots))]
+pub(crate) async fn copy(snapshots: &Snapshots, target: PathBuf) -> Result<u64, BackupError> {
+    let (sender, copied) = oneshot::channel();
+    let snapshots = snapshots.clone();
+    crate::startup::spawn("lockkeeper-backup", move || {
+        // Whoever asked may be gone.
+        let _ = sender.send(snapshots.copy_to(&target));
+    })?;
+    let copied = copied.await.ok().flatten().ok_or(BackupError::Ended)?;
+    Ok(copied?)
+}
+
+/// Copies a data directory into a new one, whether an engine runs on it, here or in another
+/// process, or none does. As [`Engine::backup`](crate::Engine::backup) otherwise; blocks until the
+/// copy is there.
+///
+/// # Errors
+/// If there is something at `target`, if one of the two cannot be read or written, or if an engine
+/// is in use that does not answer.
+pub fn backup(data_dir: impl AsRef<Path>, target: impl AsRef<Path>) -> Result<Backup, BackupError> {
+    let (data_dir, target) = (data_dir.as_ref(), target.as_ref());
+    let path = std::path::absolute(target).map_err(|e| StorageError::io(target, e))?;
+    // A slash at the end would be taken for a name in the directory.
+    let path: PathBuf = path.components().collect();
+    if path.as_os_str().as_bytes().contains(&b'\n') {
+        return Err(BackupError::Refused("a backup's path cannot have a line break".to_owned()));
+    }
+    let records = match BlockingStream::connect(data_dir.join(NAME)) {
+        Ok(stream) => ask(stream, &path)?,
+        // Nobody listens: either there is no engine, or opening tells which process it is.
+        Err(_) => copy_unused(data_dir, &path)?,
+    };
+    Ok(Backup { path, records })
+}
+
+fn ask(mut stream: BlockingStream, target: &Path) -> Result<u64, BackupError> {
+    let no_answer = |_| BackupError::Ended;
+    let line = [target.as_os_str().as_bytes(), b"\n"].concat();
+    stream.write_all(&line).map_err(no_answer)?;
+    let mut answer = String::new();
+    BufReader::new(stream).read_line(&mut answer).map_err(no_answer)?;
+    let answer = answer.trim_end();
+    if let Some(records) = answer.strip_prefix("ok ").and_then(|count| count.parse().ok()) {
+        return Ok(records);
+    }
+    match answer.strip_prefix("error ") {
+        Some(why) => Err(BackupError::Refused(why.to_owned())),
+        None => Err(BackupError::Ended),
+    }
+}
+
+fn copy_unused(data_dir: &Path, target: &Path) -> Result<u64, BackupError> {
+    let (storage, _) = Storage::inspect(data_dir)?
+        .ok_or_else(|| StorageError::NoData { path: data_dir.to_path_buf() })?;
+    let snapshots = storage.snapshots().ok_or(BackupError::NothingKept)?;
+    Ok(snapshots.copy_to(target).ok_or(BackupError::Ended)??)
+}

@@ -1,0 +1,319 @@
+//! What is remembered beside a data directory, whatever becomes of the directory.
+//!
+//! A directory that is replaced or removed forgets what its engine has granted, and an engine that
+//! keeps everything in memory forgets it at each end. So the file `<directory>.floor` keeps two
+//! things: a number that no transaction of that place has gone beyond, and the longest session
+//! timeout that was granted there. It is written before anything leaves the engine that it does not
+//! cover. It is beside the directory, and not in it, so that it is there when the directory is not;
+//! and not in somebody's home, as a restore and the engine may run as different users.
+//!
+//! It has two lines of the same length, which are written in turn. Each says everything twice, so that
+//! a line that was written in part is not taken for a whole one; the other is whole then.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Read};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use lockkeeper_wire::Zxid;
+
+use crate::storage::StorageError;
+use crate::storage::{create_private, sync_parent};
+
+/// The length of a line, with its end.
+const LINE: usize = 160;
+
+/// How many transactions an engine in memory may make before it writes again.
+const AHEAD: i64 = 1 << 20;
+
+/// What a floor says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Record {
+    /// No transaction had a higher number.
+    pub(crate) zxid: Zxid,
+    /// No session had a longer timeout, of those that may be alive.
+    pub(crate) longest_timeout: Duration,
+}
+
+/// The floor of one directory; it belongs to this process until the value is dropped.
+#[derive(Debug)]
+pub(crate) struct Floor {
+    path: PathBuf,
+    file: File,
+    record: Option<Record>,
+    writes: u64,
+    /// After an error nobody knows what the disk has.
+    failed: bool,
+}
+
+impl Floor {
+    /// Takes the floor of a directory, which is made if it is missing.
+    pub(crate) fn claim(directory: &Path) -> Result<Self, StorageError> {
+        let path = path_of(directory)?;
+        if let Some(parent) = path.parent() {
+            create_private(parent)?;
+        }
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let file = options.open(&path).map_err(|e| StorageError::io(&path, e))?;
+        Self::lock(directory, path, file)
+    }
+
+    /// The same; `None` if there is none.
+    pub(crate) fn claim_existing(directory: &Path) -> Result<Option<Self>, StorageError> {
+        let path = path_of(directory)?;
+        match OpenOptions::new().read(true).write(true).open(&path) {
+            Ok(file) => Self::lock(directory, path, file).map(Some),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(StorageError::io(&path, e)),
+        }
+    }
+
+    fn lock(directory: &Path, path: PathBuf, mut file: File) -> Result<Self, StorageError> {
+        let failed = |e| StorageError::io(&path, e);
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(StorageError::InUse { path: directory.to_path_buf(), pid: None });
+            }
+            Err(TryLockError::Error(e)) => return Err(failed(e)),
+        }
+        let mut text = Vec::new();
+        file.read_to_end(&mut text).map_err(failed)?;
+        let newest = text.chunks(LINE).filter_map(parse).max_by_key(|(writes, _)| *writes);
+        if newest.is_none() && text.len() >= LINE {
+            return Err(StorageError::damaged(&path, "no line of it can be read"));
+        }
+        let writes = newest.map_or(0, |(writes, _)| writes);
+        let record = newest.map(|(_, record)| record);
+        Ok(Self { path, file, record, writes, failed: false })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What it says; `None` if nothing was ever written.
+    pub(crate) fn record(&self) -> Option<Record> {
+        self.record
+    }
+
+    /// Makes sure that it covers this, and writes it if need be.
+    ///
+    /// # Errors
+    /// After an error, always: what it covers is not to leave the engine.
+    pub(crate) fn cover(
+        &mut self,
+        zxid: Zxid,
+        longest_timeout: Duration,
+    ) -> Result<(), StorageError> {
+        let covered = self
+            .record
+            .is_some_and(|record| zxid <= record.zxid && longest_timeout <= record.longest_timeout);
+        if covered && !self.failed {
+            return Ok(());
+        }
+        let old = self.record.unwrap_or_default();
+        let zxid = if zxid <= old.zxid { old.zxid } else { ahead_of(zxid) };
+        let longest_timeout = longest_timeout.max(old.longest_timeout);
+        self.write(Record { zxid, longest_timeout })
+    }
+
+    /// Writes what is so at an orderly end: the last transaction, and the longest timeout of the
+    /// sessions that are left.
+    pub(crate) fn rest(&mut self, record: Record) -> Result<(), StorageError> {
+        if self.record == Some(record) {
+            return Ok(());
+        }
+        self.write(record)
+    }
+
+    fn write(&mut self, record: Record) -> Result<(), StorageError> {
+        if self.failed {
+            return Err(StorageError::Stopped { path: self.path.clone() });
+        }
+        self.failed = true;
+        let at = (self.writes % 2) * LINE as u64;
+        self.writes += 1;
+        let written = self.file.write_all_at(line(self.writes, record).as_bytes(), at);
+        // The first time, the name of the file has to be durable too.
+        let named = |()| if self.record.is_none() { sync_parent(&self.path) } else { Ok(()) };
+        let synced = written.and_then(|()| self.file.sync_all()).and_then(named);
+        synced.map_err(|e| StorageError::io(&self.path, e))?;
+        self.record = Some(record);
+        self.failed = false;
+        Ok(())
+    }
+}
+
+impl Drop for Floor {
+    /// Unlocks in so many words, as a child process that is just starting shares the open file.
+    fn drop(&mut self) {
+        if let Err(e) = self.file.unlock() {
+            tracing::warn!(file = %self.path.display(), "it stays locked until this process ends: {e}");
+        }
+    }
+}
+
+/// Some way on, but within the epoch: a floor of a higher one says that the directory is older.
+fn ahead_of(zxid: Zxid) -> Zxid {
+    let epoch_end = zxid.0 | i64::from(u32::MAX);
+    Zxid(zxid.0.saturating_add(AHEAD).min(epoch_end))
+}
+
+/// Where the floor of a directory is: beside what its name leads to.
+fn path_of(directory: &Path) -> Result<PathBuf, StorageError> {
+    let real = real_path(directory)?;
+    let Some(name) = real.file_name() else {
+        return Err(StorageError::NotADirectory { path: directory.to_path_buf() });
+    };
+    let mut name = name.to_owned();
+    name.push(".floor");
+    Ok(real.with_file_name(name))
+}
+
+/// The directory without links and dots, whether it exists or not.
+pub(crate) fn real_path(directory: &Path) -> Result<PathBuf, StorageError> {
+    let failed = |e| StorageError::io(directory, e);
+    match fs::canonicalize(directory) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+        found => return found.map_err(failed),
+    }
+    let full = std::path::absolute(directory).map_err(failed)?;
+    let real = match (full.parent().map(fs::canonicalize), full.file_name()) {
+        (Some(Ok(parent)), Some(name)) => parent.join(name),
+        _ => full,
+    };
+    Ok(real)
+}
+
+const MARK: &str = "lockkeeper-floor 1:";
+
+fn line(writes: u64, record: Record) -> String {
+    let longest_ms = record.longest_timeout.as_millis();
+    let text = format!("{writes} {} {longest_ms}", record.zxid.0);
+    format!("{:<width$}\n", format!("{MARK} {text}; {text}"), width = LINE - 1)
+}
+
+/// A line that was written as a whole: how many were before it, and what it says.
+fn parse(line: &[u8]) -> Option<(u64, Record)> {
+    let text = std::str::from_utf8(line).ok().filter(|_| line.len() == LINE)?;
+    let twice = text.strip_suffix('\n')?.strip_prefix(MARK)?.split_once(';')?;
+    let text = Some(twice.0.trim()).filter(|text| *text == twice.1.trim())?;
+    let mut words = text.split(' ');
+    let writes = words.next()?.parse().ok()?;
+    let zxid = words.next()?.parse().ok().filter(|zxid| *zxid >= 0)?;
+    let longest_timeout = Duration::from_millis(words.next()?.parse().ok()?);
+    Some((writes, Record { zxid: Zxid(zxid), longest_timeout }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(40);
+
+    fn found(directory: &Path) -> Option<Record> {
+        Floor::claim(directory).unwrap().record()
+    }
+
+    #[test]
+    fn it_outlives_its_directory_and_covers_more_than_was_asked() {
+        let home = tempfile::tempdir().unwrap();
+        let directory = home.path().join("data");
+        assert!(Floor::claim_existing(&directory).unwrap().is_none());
+        fs::create_dir(&directory).unwrap();
+        let mut floor = Floor::claim(&directory).unwrap();
+        assert_eq!(floor.record(), None);
+        floor.cover(Zxid(5), LONG).unwrap();
+        let covered = floor.record().unwrap();
+        assert_eq!(covered, Record { zxid: Zxid(5 + AHEAD), longest_timeout: LONG });
+        floor.cover(Zxid(6), Duration::ZERO).unwrap();
+        assert_eq!(floor.writes, 1, "it was covered");
+        drop(floor);
+        fs::remove_dir(&directory).unwrap();
+        assert_eq!(found(&directory), Some(covered));
+    }
+
+    #[test]
+    fn it_never_goes_back_but_at_an_orderly_end() {
+        let home = tempfile::tempdir().unwrap();
+        let mut floor = Floor::claim(&home.path().join("data")).unwrap();
+        floor.cover(Zxid(5), LONG).unwrap();
+        floor.cover(Zxid(3), LONG * 2).unwrap();
+        let record = Record { zxid: Zxid(5 + AHEAD), longest_timeout: LONG * 2 };
+        assert_eq!(floor.record(), Some(record));
+        let record = Record { zxid: Zxid(7), longest_timeout: Duration::ZERO };
+        floor.rest(record).unwrap();
+        drop(floor);
+        assert_eq!(found(&home.path().join("data")), Some(record));
+    }
+
+    #[test]
+    fn it_stays_within_the_epoch() {
+        let end = Zxid(u32::MAX.into());
+        assert_eq!(ahead_of(Zxid(end.0 - 5)), end);
+        assert_eq!(ahead_of(Zxid::start_of(1)), Zxid(Zxid::start_of(1).0 + AHEAD));
+    }
+
+    #[test]
+    fn links_and_dots_lead_to_the_same_one() {
+        let home = tempfile::tempdir().unwrap();
+        let directory = home.path().join("data");
+        fs::create_dir(&directory).unwrap();
+        std::os::unix::fs::symlink(&directory, home.path().join("link")).unwrap();
+        let expected = home.path().canonicalize().unwrap().join("data.floor");
+        for way in ["data", "data/", "link", "./data", "data/../data"] {
+            assert_eq!(path_of(&home.path().join(way)).unwrap(), expected, "{way}");
+        }
+        assert!(path_of(Path::new("/")).is_err());
+    }
+
+    #[test]
+    fn one_process_has_it_at_a_time() {
+        let home = tempfile::tempdir().unwrap();
+        let floor = Floor::claim(&home.path().join("data")).unwrap();
+        let error = Floor::claim(&home.path().join("data")).unwrap_err();
+        assert!(matches!(error, StorageError::InUse { .. }), "{error}");
+        drop(floor);
+        Floor::claim(&home.path().join("data")).unwrap();
+    }
+
+    /// A write that was cut short anywhere leaves the one before it.
+    #[test]
+    fn a_write_that_was_cut_short_does_no_harm() {
+        let home = tempfile::tempdir().unwrap();
+        let directory = home.path().join("data");
+        for writes in 0..5 {
+            let before = found(&directory);
+            let path = path_of(&directory).unwrap();
+            let old = fs::read(&path).unwrap();
+            let mut floor = Floor::claim(&directory).unwrap();
+            floor.rest(Record { zxid: Zxid(writes), longest_timeout: LONG }).unwrap();
+            let after = floor.record();
+            drop(floor);
+            let new = fs::read(&path).unwrap();
+            let start = (writes as usize % 2) * LINE;
+            for cut in start..start + LINE {
+                let mut torn = old.clone();
+                torn.resize(torn.len().max(cut), 0);
+                torn[start..cut].copy_from_slice(&new[start..cut]);
+                fs::write(&path, &torn).unwrap();
+                // What is missing may be what was there before.
+                let expected = if torn == new { after } else { before };
+                assert_eq!(found(&directory), expected, "write {writes} cut at {cut}");
+            }
+            fs::write(&path, &new).unwrap();
+            assert_eq!(found(&directory), after);
+        }
+    }
+
+    #[test]
+    fn what_is_no_floor_is_refused() {
+        let home = tempfile::tempdir().unwrap();
+        fs::write(home.path().join("data.floor"), [b'x'; 200]).unwrap();
+        let error = Floor::claim(&home.path().join("data")).unwrap_err().to_string();
+        assert!(error.contains("data.floor is damaged"), "{error}");
+    }
+}

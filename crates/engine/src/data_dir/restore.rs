@@ -1,0 +1,345 @@
+//! Putting a backup in the place of a data directory.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{MetadataExt, chown};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use lockkeeper_tree::{Config, Server};
+use lockkeeper_wire::Zxid;
+
+use crate::clock;
+use crate::commit::add;
+use crate::data_dir::check;
+use crate::data_dir::floor::{Floor, Record, real_path};
+use crate::data_dir::succession::start_above;
+use crate::error::StartError;
+use crate::storage::Durability;
+use crate::storage::StorageError;
+use crate::storage::{Batch, Draft, OwnedDirectory, QuietTime, Repairs, Storage, mark_restored};
+
+/// The last epoch that a restore may begin: the next one would have no end.
+const LAST_EPOCH: u32 = i32::MAX as u32 - 1;
+
+/// What is to become of a data directory that is there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Existing {
+    /// Nothing: the restore is refused. An empty directory is none.
+    #[default]
+    Keep,
+    /// It gets another name, `<directory>.replaced-N`, and the restored one its own, in one step.
+    Replace,
+}
+
+/// What a restore has made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Restoration {
+    /// The data directory, without links.
+    pub path: PathBuf,
+    /// The last transaction there; all later ones, and so all later tokens, are above it.
+    pub last_zxid: Zxid,
+    /// How many nodes are there.
+    pub nodes: usize,
+    /// How many sessions the backup had, which have ended.
+    pub sessions_ended: usize,
+    /// How many nodes those had, which are deleted.
+    pub ephemerals_deleted: usize,
+    /// Where the directory is that was there before.
+    pub replaced: Option<PathBuf>,
+    /// Whether that could be read. If not, what it had granted is known from the file beside it and
+    /// from the clock only.
+    pub replaced_was_readable: bool,
+}
+
+/// Why nothing was restored; everything is as it was.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RestoreFailure {
+    /// The backup has no data yet.
+    #[error("{} has no data, so there is nothing to restore", .path.display())]
+    Empty {
+        /// The backup.
+        path: PathBuf,
+    },
+    /// The backup is the directory itself, or has it in it.
+    #[error(
+        "{} is within the backup {}: move the backup to another place first", .path.display(),
+        .backup.display()
+    )]
+    Within {
+        /// The directory.
+        path: PathBuf,
+        /// The backup.
+        backup: PathBuf,
+    },
+    /// There is something else than a data directory.
+    #[error("{} is not empty, and no data directory: choose another one", .path.display())]
+    Foreign {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// Every epoch was used.
+    #[error("the numbers of transactions are used up (epoch {epoch})")]
+    UsedUp {
+        /// The last one.
+        epoch: u32,
+    },
+    /// The backup or the directory is in use, damaged, or cannot be read or written.
+    #[error(transparent)]
+    Start(#[from] StartError),
+}
+
+impl From<StorageError> for RestoreFailure {
+    fn from(error: StorageError) -> Self {
+        Self::Start(error.into())
+    }
+}
+
+/// Makes a data directory of a backup, or of another directory that no engine uses, which stays as
+/// it is.
+///
+/// Fencing tokens go on above all that the directory's engines have given, those of the backup, and
+/// the time: the epoch, which is the upper half of a token, becomes larger than that of the backup, of
+/// the directory that is replaced, and of the file `<directory>.floor` beside it. Sessions of the
+/// backup end. The next engine that starts here lets no session begin for `quiet_time`; without one,
+/// for the longest session timeout that it grants, or that is found. Zero skips that: for when it is
+/// certain that no client holds a lock.
+///
+/// Either all of it is done or nothing, also if the machine fails in the middle. Blocks until the disk
+/// has it.
+///
+/// # Errors
+/// If the backup is damaged or in use, if an engine runs on the directory, or if something is there that
+/// is not to be replaced.
+pub fn restore(
+    backup: impl AsRef<Path>,
+    directory: impl AsRef<Path>,
+    existing: Existing,
+    quiet_time: Option<Duration>,
+) -> Result<Restoration, RestoreFailure> {
+    let (backup, target) = (backup.as_ref(), real_path(directory.as_ref())?);
+    if target.starts_with(real_path(backup)?) {
+        return Err(RestoreFailure::Within { path: target, backup: backup.to_path_buf() });
+    }
+    // Before anything is touched: a backup that cannot be read replaces nothing.
+    let (source, mut server) = read(backup, Storage::inspect)?;
+    let old = Old::claim(&target, existing)?;
+    // One restore at a time.
+    let mut floor = Floor::claim(&target)?;
+
+    let known = old.record().max(floor.record().unwrap_or_default().zxid);
+    let base = base_above(known.max(server.stats().last_zxid))?;
+    let longest_timeout = server.longest_timeout().max(old.longest_timeout());
+    let (found, sessions_ended) = (server.stats(), renew(&mut server, base));
+
+    let draft = Draft::beside(&target)?;
+    source.fill(&draft)?;
+    write_changes(&mut server, draft.path())?;
+    let quiet = match quiet_time {
+        Some(time) => QuietTime::Exactly(time),
+        None => QuietTime::AtLeast(longest_timeout.max(timeout_of(&floor))),
+    };
+    mark_restored(draft.path(), quiet)?;
+    let replaced = old.give_way(draft, &target, floor.path())?;
+
+    let last_zxid = server.stats().last_zxid;
+    let longest_timeout = quiet.of(Duration::ZERO);
+    // The engine that starts here does the same, so the restore is as good without.
+    if let Err(e) = floor.rest(Record { zxid: last_zxid, longest_timeout }) {
+        tracing::warn!("{e}");
+    }
+    Ok(Restoration {
+        path: target,
+        last_zxid,
+        nodes: server.stats().nodes,
+        sessions_ended,
+        ephemerals_deleted: found.ephemerals,
+        replaced_was_readable: old.is_readable(),
+        replaced,
+    })
+}
+
+/// Sees to it that tokens of a data directory go on above those of other servers, from which something
+/// moves to it: raises the file `<directory>.floor`, which is told. The directory need not exist. If
+/// its own numbers are in an earlier epoch, the next engine there does what it does after a restore:
+/// it ends all sessions of the directory, and lets none begin during a quiet time.
+///
+/// Blocks until the disk has it.
+///
+/// # Errors
+/// If an engine runs on the directory, if there are no numbers above, or if the file cannot be written.
+pub fn raise_floor(directory: impl AsRef<Path>, above: Zxid) -> Result<PathBuf, RestoreFailure> {
+    let target = real_path(directory.as_ref())?;
+    base_above(above)?;
+    // An engine that runs would take no notice, and its next one would end its sessions.
+    let _claim = match is_free(&target)? {
+        true => None,
+        false if !is_data(&target) => return Err(RestoreFailure::Foreign { path: target }),
+        false => Some(OwnedDirectory::claim(&target)?),
+    };
+    let mut floor = Floor::claim(&target)?;
+    let known = floor.record().unwrap_or_default();
+    floor.rest(Record { zxid: known.zxid.max(above), ..known })?;
+    Ok(floor.path().to_owned())
+}
+
+type Inspect = fn(&Path) -> Result<Option<(Storage, Repairs)>, StorageError>;
+
+/// A directory that no engine uses, and the server whose state it holds.
+fn read(dir: &Path, inspect: Inspect) -> Result<(Storage, Server), RestoreFailure> {
+    let (storage, _) =
+        inspect(dir)?.ok_or_else(|| RestoreFailure::Empty { path: dir.to_path_buf() })?;
+    let server = check::restore(Config::default(), Some(dir), &storage)?;
+    Ok((storage, server))
+}
+
+/// The number above which a server begins that comes after this one.
+fn base_above(known: Zxid) -> Result<Zxid, RestoreFailure> {
+    let epoch = known.epoch();
+    if epoch >= LAST_EPOCH {
+        return Err(RestoreFailure::UsedUp { epoch });
+    }
+    Ok(start_above(epoch))
+}
+
+fn timeout_of(floor: &Floor) -> Duration {
+    floor.record().unwrap_or_default().longest_timeout
+}
+
+/// Raises the numbers and ends all sessions; how many.
+fn renew(server: &mut Server, base: Zxid) -> usize {
+    server.begin_after(base);
+    server.end_sessions(clock::now())
+}
+
+fn write_changes(server: &mut Server, draft: &Path) -> Result<(), StorageError> {
+    let mut storage = Storage::open(Some(draft), Durability::Sync)?;
+    let mut batch = Batch::default();
+    add(&mut batch, &server.take_changes());
+    storage.commit(&mut batch)?;
+    storage.close()
+}
+
+/// What is at the place of a restore. No engine starts on it while this lives.
+enum Old {
+    /// Nothing, or an empty directory.
+    None,
+    Readable {
+        _storage: Box<Storage>,
+        server: Box<Server>,
+    },
+    /// Damaged, or of a newer version.
+    Unreadable {
+        _claim: OwnedDirectory,
+    },
+}
+
+impl Old {
+    fn claim(target: &Path, existing: Existing) -> Result<Self, RestoreFailure> {
+        if is_free(target)? {
+            return Ok(Self::None);
+        }
+        if existing == Existing::Keep {
+            return Err(StorageError::Exists { path: target.to_path_buf() }.into());
+        }
+        if !is_data(target) {
+            return Err(RestoreFailure::Foreign { path: target.to_path_buf() });
+        }
+        match read(target, Storage::inspect_owned) {
+            Ok((storage, server)) => {
+                let (_storage, server) = (Box::new(storage), Box::new(server));
+                Ok(Self::Readable { _storage, server })
+            }
+            Err(RestoreFailure::Start(StartError::Storage(e @ StorageError::InUse { .. }))) => {
+                Err(e.into())
+            }
+            Err(e) => {
+                tracing::warn!("what is replaced cannot be read: {e}");
+                Ok(Self::Unreadable { _claim: OwnedDirectory::claim(target)? })
+            }
+        }
+    }
+
+    fn record(&self) -> Zxid {
+        match self {
+            Self::Readable { server, .. } => server.stats().last_zxid,
+            _ => Zxid(0),
+        }
+    }
+
+    fn longest_timeout(&self) -> Duration {
+        match self {
+            Self::Readable { server, .. } => server.longest_timeout(),
+            _ => Duration::ZERO,
+        }
+    }
+
+    fn is_readable(&self) -> bool {
+        !matches!(self, Self::Unreadable { .. })
+    }
+
+    /// Puts the draft into its place; where this is afterwards.
+    fn give_way(
+        &self,
+        draft: Draft,
+        target: &Path,
+        floor: &Path,
+    ) -> Result<Option<PathBuf>, StorageError> {
+        keep_owner(target, draft.path(), floor)?;
+        if matches!(self, Self::None) {
+            draft.put_in_place(target)?;
+            return Ok(None);
+        }
+        let aside = free_name(target)?;
+        draft.swap_with(target, &aside)?;
+        Ok(Some(aside))
+    }
+}
+
+/// Whether nothing is there that could be lost.
+fn is_free(target: &Path) -> Result<bool, StorageError> {
+    match fs::read_dir(target) {
+        Ok(mut entries) => Ok(entries.next().is_none()),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(true),
+        Err(e) => Err(StorageError::io(target, e)),
+    }
+}
+
+/// Whether an engine has made what is there.
+fn is_data(target: &Path) -> bool {
+    ["FORMAT", "lockkeeper.redb"].iter().any(|name| target.join(name).exists())
+}
+
+/// A name beside the directory under which there is nothing.
+fn free_name(target: &Path) -> Result<PathBuf, StorageError> {
+    for number in 1_u64.. {
+        let mut name = target.as_os_str().to_owned();
+        name.push(format!(".replaced-{number}"));
+        let path = PathBuf::from(name);
+        if !path.try_exists().map_err(|e| StorageError::io(target, e))? {
+            return Ok(path);
+        }
+    }
+    unreachable!("directories have fewer names than that")
+}
+
+/// The engine may run as another user than the one who restores, and the directory may be shared on
+/// purpose.
+fn keep_owner(target: &Path, draft: &Path, floor: &Path) -> Result<(), StorageError> {
+    let failed = |e| StorageError::io(draft, e);
+    let wanted = match fs::metadata(target) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        found => found.map_err(failed)?,
+    };
+    let made = fs::metadata(draft).map_err(failed)?;
+    if (wanted.uid(), wanted.gid()) != (made.uid(), made.gid()) {
+        let give = |path: &Path| chown(path, Some(wanted.uid()), Some(wanted.gid()));
+        for entry in fs::read_dir(draft).map_err(failed)? {
+            give(&entry.map_err(failed)?.path()).map_err(failed)?;
+        }
+        give(draft).and_then(|()| give(floor)).map_err(failed)?;
+    }
+    fs::set_permissions(draft, wanted.permissions()).map_err(failed)
+}

@@ -1,0 +1,212 @@
+//! How an engine begins where another one was: above which number, and after which quiet time.
+//!
+//! | it keeps its state | and finds | its transactions go on above | quiet time |
+//! |---|---|---|---|
+//! | on disk | its own directory as it left it | the last one, and the floor if there is one | none |
+//! | on disk | nothing | the clock | none |
+//! | on disk | a directory that was restored | the last one, which `restore` has raised | the one that is marked there |
+//! | on disk | a directory that is older than its floor | the floor's epoch, and the clock | the longest timeout |
+//! | in memory | a floor | the floor, and the clock | the longest timeout that the floor knows |
+//! | in memory | a database, and no floor | its last one, and the clock | the longest timeout of its sessions |
+//! | in memory | nothing, or has no directory | the clock | none |
+//!
+//! A quiet time that the builder was told replaces the one in the table, except for a directory that
+//! is as its engine left it.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use lockkeeper_tree::{Config, Server};
+use lockkeeper_wire::Zxid;
+use tokio::time::sleep;
+
+use crate::clock;
+use crate::data_dir::check::restore;
+use crate::data_dir::floor::{Floor, Record};
+use crate::error::StartError;
+use crate::settings::builder::Plan;
+use crate::storage::Durability;
+use crate::storage::StorageError;
+use crate::storage::{QuietTime, Storage, mark_restored, remove_mark, restored_mark};
+
+/// How often a wait looks at the clock: timers stand still while the machine sleeps.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// What an engine knows of those before it, and leaves to those after it.
+#[derive(Debug, Default)]
+pub(crate) struct Succession {
+    floor: Option<Floor>,
+    /// For how long sessions may go on elsewhere, until `quiet_until`.
+    before: Duration,
+    quiet_until: Option<Duration>,
+    /// Where a mark is to be removed after the quiet time.
+    marked: Option<PathBuf>,
+}
+
+impl Succession {
+    /// Prepares a server that was just read from its storage.
+    pub(crate) fn begin(plan: &Plan, server: &mut Server) -> Result<Self, StartError> {
+        match (&plan.data_dir, plan.durability) {
+            (Some(dir), Durability::Memory) => Self::in_memory(plan, dir, server),
+            (Some(dir), _) => Self::on_disk(plan, dir, server),
+            (None, _) => {
+                server.begin_after(clock::zxid());
+                let quiet = plan.quiet_time.unwrap_or_default();
+                Ok(Self::default().quiet_for(quiet, server))
+            }
+        }
+    }
+
+    fn in_memory(plan: &Plan, dir: &Path, server: &mut Server) -> Result<Self, StartError> {
+        let floor = Floor::claim(dir)?;
+        let record = match floor.record() {
+            Some(record) => record,
+            None => kept_in(dir, plan.config.max_session_timeout)?,
+        };
+        server.begin_after(record.zxid.max(clock::zxid()));
+        let quiet = plan.quiet_time.unwrap_or(record.longest_timeout);
+        let succession = Self { floor: Some(floor), before: quiet, ..Self::default() };
+        Ok(succession.quiet_for(quiet, server))
+    }
+
+    fn on_disk(plan: &Plan, dir: &Path, server: &mut Server) -> Result<Self, StartError> {
+        let floor = Floor::claim_existing(dir)?;
+        let record = floor.as_ref().and_then(Floor::record).unwrap_or_default();
+        let is_new = server.stats().last_zxid == Zxid(0);
+        if is_new {
+            // Nothing was ever kept here, or what was is lost.
+            server.begin_after(clock::zxid());
+        }
+        let epoch = server.stats().last_zxid.epoch();
+        if record.zxid.epoch() > epoch {
+            let floor = record.zxid.epoch();
+            match is_new {
+                true => tracing::warn!(
+                    data_dir = %dir.display(), epoch, floor,
+                    "the data directory is new, and goes on above the floor beside it"
+                ),
+                false => tracing::warn!(
+                    data_dir = %dir.display(), epoch, floor,
+                    "the data directory is older than what was served here: its sessions end, as \
+                     after a restore"
+                ),
+            }
+            // First: after a crash in between, the next start must not be taken for an ordinary one.
+            mark_restored(dir, QuietTime::AtLeast(record.longest_timeout))?;
+            server.begin_after(start_above(record.zxid.epoch()));
+            server.end_sessions(clock::now());
+        }
+        // An engine in memory was here since, or the last one did not use all that it had reserved.
+        server.begin_after(record.zxid);
+
+        let floor = match floor {
+            // The clock alone would not lead the next one above this.
+            None if server.stats().last_zxid > clock::zxid() => make_floor(dir),
+            floor => floor,
+        };
+        let succession = Self { floor, ..Self::default() };
+        let Some(marked) = restored_mark(dir)? else {
+            return Ok(succession);
+        };
+        let quiet = marked.of(plan.config.max_session_timeout);
+        let quiet = plan.quiet_time.unwrap_or(quiet);
+        let succession = Self { marked: Some(dir.to_owned()), before: quiet, ..succession };
+        Ok(succession.quiet_for(quiet, server))
+    }
+
+    fn quiet_for(mut self, time: Duration, server: &mut Server) -> Self {
+        let until = clock::now().monotonic.saturating_add(time);
+        server.keep_quiet(until);
+        if !time.is_zero() {
+            tracing::info!(
+                seconds = time.as_secs_f64(),
+                "quiet time: no session begins before it is over, as clients of an earlier engine \
+                 may still hold locks"
+            );
+            self.quiet_until = Some(until);
+        }
+        self
+    }
+
+    /// Until when no session begins, on the clock of [`clock::now`].
+    pub(crate) fn quiet_until(&self) -> Option<Duration> {
+        self.quiet_until
+    }
+
+    /// Waits for the end of the quiet time, and removes what asked for it.
+    pub(crate) fn end_of_quiet(&mut self) -> impl Future<Output = ()> + use<> {
+        let (until, marked) = (self.quiet_until, self.marked.take());
+        async move {
+            while let Some(left) = until.and_then(clock::left_until) {
+                sleep(left.min(LOOK_AGAIN)).await;
+            }
+            if let Some(Err(e)) = marked.as_deref().map(remove_mark) {
+                tracing::warn!("the next start will have a quiet time again: {e}");
+            }
+            if until.is_some() {
+                tracing::info!("the quiet time is over");
+            }
+        }
+    }
+
+    /// To be called before anything leaves the engine.
+    pub(crate) fn cover(&mut self, server: &Server) -> Result<(), StorageError> {
+        let Some(floor) = &mut self.floor else {
+            return Ok(());
+        };
+        // What sessions were promised by those before goes on until the quiet time is over.
+        floor.cover(server.stats().last_zxid, server.longest_timeout())
+    }
+
+    /// After an orderly end: the next engine need not wait for sessions that are over.
+    pub(crate) fn end(&mut self, server: &Server) -> Result<(), StorageError> {
+        let Some(floor) = &mut self.floor else {
+            return Ok(());
+        };
+        let goes_on = self.quiet_until.and_then(clock::left_until).map(|_| self.before);
+        let longest_timeout = server.longest_live_timeout().max(goes_on.unwrap_or_default());
+        floor.rest(Record { zxid: server.stats().last_zxid, longest_timeout })
+    }
+}
+
+/// The first number above all of an epoch, and above the clock as restores read it.
+pub(crate) fn start_above(epoch: u32) -> Zxid {
+    Zxid::start_of(epoch.saturating_add(1)).max(clock::zxid_of_restore())
+}
+
+/// An engine whose data is on disk can do without a floor as long as the directory is there.
+fn make_floor(dir: &Path) -> Option<Floor> {
+    let claimed = Floor::claim(dir);
+    claimed
+        .inspect_err(|e| {
+            tracing::warn!(
+                "if the data directory is lost, the epoch of a restore depends on the clock: {e}"
+            );
+        })
+        .ok()
+}
+
+/// What engines that kept their data in the directory have left there.
+fn kept_in(dir: &Path, longest: Duration) -> Result<Record, StartError> {
+    if !dir.join("FORMAT").exists() {
+        return Ok(Record::default());
+    }
+    match look_into(dir) {
+        Ok(found) => Ok(found.map_or(Record::default(), |server| record_of(&server))),
+        Err(StartError::Storage(StorageError::Damaged { .. })) => {
+            Ok(Record { zxid: Zxid(0), longest_timeout: longest })
+        }
+        Err(e) => Err(e),
+    }
+}
+
+fn look_into(dir: &Path) -> Result<Option<Server>, StartError> {
+    let Some((storage, _)) = Storage::inspect(dir)? else {
+        return Ok(None);
+    };
+    restore(Config::default(), Some(dir), &storage).map(Some)
+}
+
+fn record_of(server: &Server) -> Record {
+    Record { zxid: server.stats().last_zxid, longest_timeout: server.longest_live_timeout() }
+}

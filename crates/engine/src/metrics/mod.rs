@@ -1,0 +1,208 @@
+//! What the engine counts.
+
+pub(crate) mod histogram;
+pub(crate) mod ops;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use lockkeeper_tree::Stats;
+
+use crate::metrics::histogram::{Histogram, Reading};
+use crate::metrics::ops::{Effect, Op, OpCounts};
+use crate::storage::{During, SyncTime};
+
+/// Counters and the last known state, written by the engine's threads and read by anyone.
+pub(crate) struct Metrics {
+    inner: Mutex<Inner>,
+    /// How long commits took, syncs included.
+    pub(crate) commits: Histogram,
+    /// How long syncs of the log took, by what else was under way: at the place of its number.
+    pub(crate) syncs: [Histogram; During::ALL.len()],
+    /// How many requests were made durable by one commit.
+    pub(crate) batches: Histogram,
+    /// By kind of request: from its arrival to its reply's way out.
+    requests: Vec<Histogram>,
+    pub(crate) events: Counters,
+    /// How many files were open, and when they were counted.
+    pub(crate) open_files: Mutex<Option<(Instant, i64)>>,
+}
+
+/// What happened how often since the start.
+#[derive(Default)]
+pub(crate) struct Counters {
+    /// First frames of connections.
+    pub(crate) handshakes: AtomicU64,
+    /// Connections over a limit.
+    pub(crate) rejected: AtomicU64,
+    /// Connections that ended.
+    pub(crate) dropped: AtomicU64,
+    /// Connections that ended because too much memory was taken.
+    pub(crate) dropped_for_memory: AtomicU64,
+    /// Sessions that expired.
+    pub(crate) expired: AtomicU64,
+    /// Credentials that were refused.
+    pub(crate) auth_failed: AtomicU64,
+    /// Requests over the frame limit.
+    pub(crate) too_large: AtomicU64,
+    /// TLS handshakes that failed.
+    pub(crate) tls_failed: AtomicU64,
+    /// Bytes of requests, the lengths before them included, as in what is sent.
+    pub(crate) bytes_received: AtomicU64,
+    /// Bytes of replies and events.
+    pub(crate) bytes_sent: AtomicU64,
+}
+
+impl Counters {
+    /// Counts one more.
+    pub(crate) fn count(counter: &AtomicU64) {
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+struct Inner {
+    traffic: Traffic,
+    stats: Stats,
+    idle_since: Option<Instant>,
+}
+
+/// What went through since the start.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Traffic {
+    pub(crate) received: u64,
+    pub(crate) sent: u64,
+    rounds: u32,
+    shortest: Duration,
+    longest: Duration,
+    total: Duration,
+}
+
+impl Traffic {
+    /// Shortest, mean and longest time from a request's arrival to its reply's way out.
+    pub(crate) fn latency(&self) -> (Duration, Duration, Duration) {
+        let mean = self.total.checked_div(self.rounds).unwrap_or_default();
+        (self.shortest, mean, self.longest)
+    }
+}
+
+impl Metrics {
+    pub(crate) fn new() -> Self {
+        Self {
+            inner: Mutex::new(Inner {
+                traffic: Traffic::default(),
+                stats: Stats::default(),
+                idle_since: Some(Instant::now()),
+            }),
+            commits: Histogram::of_times(),
+            syncs: During::ALL.map(|_| Histogram::of_times()),
+            batches: Histogram::of_sizes(),
+            requests: Op::all().map(|_| Histogram::of_times()).collect(),
+            events: Counters::default(),
+            open_files: Mutex::default(),
+        }
+    }
+
+    /// A commit has been synced.
+    pub(crate) fn synced(&self, SyncTime { during, took }: SyncTime) {
+        self.syncs[during as usize].add_time(took, 1);
+    }
+
+    /// Frames have arrived, with so many bytes in them.
+    pub(crate) fn received(&self, frames: usize, bytes: usize) {
+        let bytes = bytes + frames * size_of::<i32>();
+        self.lock().traffic.received += frames as u64;
+        self.events.bytes_received.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Replies and events of one round have left, so long after the round began.
+    pub(crate) fn answered(
+        &self,
+        ops: &OpCounts,
+        (replies, bytes): (usize, usize),
+        took: Duration,
+    ) {
+        for (op, count) in ops.iter() {
+            self.requests[usize::from(op.number())].add_time(took, count);
+        }
+        if replies == 0 {
+            return;
+        }
+        self.events.bytes_sent.fetch_add(bytes as u64, Ordering::Relaxed);
+        let traffic = &mut self.lock().traffic;
+        traffic.shortest = match traffic.sent {
+            0 => took,
+            _ => traffic.shortest.min(took),
+        };
+        traffic.longest = traffic.longest.max(took);
+        traffic.total += took;
+        traffic.rounds = traffic.rounds.saturating_add(1);
+        traffic.sent += replies as u64;
+    }
+
+    /// The tree as it is after a round.
+    pub(crate) fn observe(&self, stats: Stats) {
+        let mut inner = self.lock();
+        inner.idle_since = match stats.sessions {
+            0 => inner.idle_since.or_else(|| Some(Instant::now())),
+            _ => None,
+        };
+        inner.stats = stats;
+    }
+
+    /// Times of one kind of request.
+    pub(crate) fn requests(&self, op: Op) -> Reading {
+        self.requests[usize::from(op.number())].read()
+    }
+
+    /// Times of all requests with this effect.
+    pub(crate) fn requests_with(&self, effect: Effect) -> Reading {
+        let of_effect = Op::all().filter(|op| op.effect() == effect);
+        let all = Reading::merge(of_effect.map(|op| self.requests(op)));
+        all.unwrap_or_else(|| Histogram::of_times().read())
+    }
+
+    /// Forgets what went through, as ZooKeeper's `srst` does.
+    pub(crate) fn reset(&self) {
+        self.lock().traffic = Traffic::default();
+        self.commits.reset();
+        self.syncs.iter().for_each(Histogram::reset);
+        self.batches.reset();
+        self.requests.iter().for_each(Histogram::reset);
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        self.lock().stats
+    }
+
+    pub(crate) fn traffic(&self) -> Traffic {
+        self.lock().traffic
+    }
+
+    pub(crate) fn idle_since(&self) -> Option<Instant> {
+        self.lock().idle_since
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn idle_begins_when_the_last_session_ends_and_not_again_later() {
+        let metrics = Metrics::new();
+        assert!(metrics.idle_since().is_some());
+        let with = |sessions| Stats { sessions, ..Stats::default() };
+        metrics.observe(with(2));
+        assert_eq!(metrics.idle_since(), None);
+        metrics.observe(with(0));
+        let since = metrics.idle_since();
+        assert!(since.is_some());
+        metrics.observe(with(0));
+        assert_eq!(metrics.idle_since(), since);
+    }
+}

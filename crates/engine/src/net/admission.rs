@@ -1,0 +1,160 @@
+//! How many connections there may be, in all and from one address.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::sockets::stream::Peer;
+
+/// One place in so many is kept for clients that come back with a session: when all others are
+/// taken, those who hold locks must still get through.
+const KEPT: usize = 10;
+
+/// Counts connections against their limits.
+pub(crate) struct Admission {
+    max: usize,
+    max_per_address: usize,
+    /// How many of `max` are for those who come back.
+    kept: usize,
+    taken: Mutex<Taken>,
+}
+
+#[derive(Default)]
+struct Taken {
+    all: usize,
+    by_address: HashMap<IpAddr, Places>,
+}
+
+/// What an address has taken.
+#[derive(Default)]
+struct Places {
+    count: usize,
+    /// How many of these are kept ones.
+    kept: usize,
+}
+
+/// A connection's place; dropping it makes room for the next.
+pub(crate) struct Seat {
+    admission: Arc<Admission>,
+    address: Option<IpAddr>,
+    is_kept: bool,
+}
+
+impl Seat {
+    /// Whether the place is for a client that comes back with a session, and for nobody else.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.is_kept
+    }
+}
+
+/// The limit that a connection would have broken.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Refusal {
+    #[error("{0} connections are open, which is the limit")]
+    All(usize),
+    #[error("{count} connections from {address} are open, which is the limit for one address")]
+    Address { address: IpAddr, count: usize },
+}
+
+impl Admission {
+    pub(crate) fn new(max: usize, max_per_address: usize) -> Arc<Self> {
+        Arc::new(Self { max, max_per_address, kept: max / KEPT, taken: Mutex::default() })
+    }
+
+    /// Takes a seat for a connection from `peer`. A Unix socket counts in all only.
+    ///
+    /// A kept seat if all others are taken, or all that the address may have. One address gets a quarter
+    /// of these: nobody knows yet whether it has a session.
+    pub(crate) fn admit(self: &Arc<Self>, peer: Peer) -> Result<Seat, Refusal> {
+        let address = peer.ip();
+        let mut taken = self.lock();
+        if taken.all >= self.max {
+            return Err(Refusal::All(taken.all));
+        }
+        let mut is_kept = taken.all >= self.max - self.kept;
+        if let Some(address) = address {
+            let kept_per_address = self.kept.min(1.max(self.kept / 4));
+            let places = taken.by_address.entry(address).or_default();
+            is_kept |= places.count >= self.max_per_address;
+            if is_kept && places.kept >= kept_per_address {
+                return Err(Refusal::Address { address, count: places.count });
+            }
+            places.count += 1;
+            places.kept += usize::from(is_kept);
+        }
+        taken.all += 1;
+        Ok(Seat { admission: self.clone(), address, is_kept })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Taken> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut taken = self.admission.lock();
+        taken.all -= 1;
+        let Some(address) = self.address else { return };
+        if let Some(places) = taken.by_address.get_mut(&address) {
+            places.count -= 1;
+            places.kept -= usize::from(self.is_kept);
+            if places.count == 0 {
+                taken.by_address.remove(&address);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn from(address: &str) -> Peer {
+        Peer::Tcp(address.parse().unwrap())
+    }
+
+    #[test]
+    fn limits_hold_and_seats_come_back() {
+        let admission = Admission::new(3, 2);
+        let first = admission.admit(from("127.0.0.1:1")).ok().unwrap();
+        let _second = admission.admit(from("127.0.0.1:2")).ok().unwrap();
+        let refusal = admission.admit(from("127.0.0.1:3")).err().unwrap();
+        assert!(matches!(refusal, Refusal::Address { count: 2, .. }));
+
+        let _unix = admission.admit(Peer::Unix).ok().unwrap();
+        let refusal = admission.admit(from("127.0.0.2:1")).err();
+        assert_eq!(refusal, Some(Refusal::All(3)));
+
+        drop(first);
+        assert!(admission.admit(from("127.0.0.1:4")).is_ok());
+    }
+
+    #[test]
+    fn the_last_places_are_kept_for_those_who_come_back() {
+        let admission = Admission::new(20, 12);
+        let admit = |address| admission.admit(from(address)).map(|seat| (seat.is_kept(), seat));
+        let mut seats = Vec::new();
+        let kept: Vec<bool> = (0..13)
+            .map(|_| {
+                let (is_kept, seat) = admit("10.0.0.1:1").ok().unwrap();
+                seats.push(seat);
+                is_kept
+            })
+            .collect();
+        assert_eq!(kept, [[false; 12].as_slice(), &[true]].concat(), "one beyond its own");
+        let refusal = admit("10.0.0.1:1").err().unwrap();
+        assert!(matches!(refusal, Refusal::Address { count: 13, .. }));
+        for n in 13..19 {
+            let (is_kept, seat) = admit("10.0.0.2:1").ok().unwrap();
+            assert_eq!(is_kept, n == 18, "{n}");
+            seats.push(seat);
+        }
+        assert!(matches!(admit("10.0.0.2:1").err(), Some(Refusal::Address { count: 6, .. })));
+        let last = admit("10.0.0.3:1").ok().unwrap();
+        assert!(last.0, "nobody took all that are kept");
+        assert_eq!(admit("10.0.0.4:1").err(), Some(Refusal::All(20)));
+        seats.truncate(16);
+        assert!(!admit("10.0.0.3:1").ok().unwrap().0, "there is room for anyone again");
+    }
+}

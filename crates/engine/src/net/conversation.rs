@@ -1,0 +1,418 @@
+//! The task of one connection: it reads frames, and sends what was left over.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use lockkeeper_tree::ConnectionId;
+use lockkeeper_wire::{FrameError, split_frame};
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::task::yield_now;
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
+
+use crate::admin::four_letter;
+use crate::admin::status::Facts;
+use crate::commit::Pipeline;
+use crate::connection::budget::{Account, Budget, LITTLE};
+use crate::connection::log_limiter::Complaints;
+use crate::connection::{Connection, Life, Wants};
+use crate::data_dir::disk_room::DiskRoom;
+use crate::metrics::{Counters, Metrics};
+use crate::net::admission::Seat;
+use crate::sockets::stream::{Accepted, Incoming, Opened, Peer};
+use crate::tree_loop::Event;
+
+/// The largest handshake, in bytes: far above any real one (45), far below what would hurt.
+const MAX_HANDSHAKE: usize = 4 * 1024;
+/// How a client begins that speaks TLS, of whatever version: the type of the record, and the first half
+/// of its version.
+const TLS_HANDSHAKE: [u8; 2] = [0x16, 0x03];
+/// How much room a read gets at first and at most, in bytes.
+const SMALL_READ: usize = 2 * 1024;
+const LARGE_READ: usize = 64 * 1024;
+/// How long a peer may take to notice that the connection ends: without taking any of the last
+/// replies, and then with sending on.
+const LINGER: Duration = Duration::from_secs(1);
+/// How long a connection may take until its handshake if it has a place that is kept for those who come
+/// back.
+const KEPT_TIME: Duration = Duration::from_secs(2);
+/// How long a connection that has too much of the memory for all waits before it looks again.
+const PAUSE: Duration = Duration::from_millis(100);
+/// How often a client counts as heard of that is not read, but takes what waits for it.
+const SIGN_OF_LIFE: Duration = Duration::from_millis(500);
+
+/// What every connection can reach.
+pub(crate) struct Hub {
+    pub(crate) events: UnboundedSender<Event>,
+    pub(crate) pipeline: Arc<Pipeline>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) complaints: Arc<Complaints>,
+    pub(crate) limits: Limits,
+    pub(crate) budget: Arc<Budget>,
+    pub(crate) disk: Arc<DiskRoom>,
+    pub(crate) facts: Facts,
+    pub(crate) connections: AtomicU64,
+}
+
+/// What a connection may take.
+#[derive(Clone, Debug)]
+pub(crate) struct Limits {
+    pub(crate) max_frame: usize,
+    pub(crate) max_outgoing: usize,
+    pub(crate) handshake_time: Duration,
+    pub(crate) send_timeout: Duration,
+}
+
+/// Why a connection ends on our side or the peer's.
+#[derive(Debug, thiserror::Error)]
+enum Ended {
+    #[error("the peer closed it")]
+    ByPeer,
+    #[error("the peer closed it in the middle of a frame")]
+    CutOff,
+    #[error("{0}")]
+    Lost(#[from] io::Error),
+    #[error("{0}")]
+    Frame(#[from] FrameError),
+    #[error("the peer did not take the last replies")]
+    LastNotTaken,
+    #[error("dropped a client that took nothing of what waits for it for {0:?}")]
+    NotTaken(Duration),
+    #[error("the TLS handshake failed: {0}")]
+    #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "there is no TLS"))]
+    NoTls(io::Error),
+    #[error("no handshake within {0:?}")]
+    TooLate(Duration),
+    #[error("{0}")]
+    NoClient(String),
+}
+
+/// How a connection begins.
+enum Opening {
+    Handshake(Bytes),
+    Word([u8; 4]),
+    /// The hello of a client that wants TLS, where there is none.
+    Tls,
+}
+
+/// Serves one connection from its first byte to its last.
+#[tracing::instrument(name = "connection", level = "debug", skip_all, fields(%peer, id))]
+pub(crate) async fn converse(hub: Arc<Hub>, peer: Peer, accepted: Accepted, seat: Seat) {
+    let mut time = hub.limits.handshake_time;
+    if seat.is_kept() {
+        time = time.min(KEPT_TIME);
+    }
+    let until = (Instant::now() + time, time);
+    let opened = match secure(accepted, until).await {
+        Ok(opened) => opened,
+        Err(ended) => {
+            Counters::count(&hub.metrics.events.tls_failed);
+            return log_end(&hub, peer, &ended);
+        }
+    };
+    let id = ConnectionId(hub.connections.fetch_add(1, Ordering::Relaxed));
+    tracing::Span::current().record("id", id.0);
+    let who = (peer, opened.subject);
+    let room = (hub.limits.max_outgoing, Account::new(hub.budget.clone()));
+    let connection = Connection::new(id, who, opened.outlet, room, hub.complaints.clone());
+    let connection = Arc::new(connection.in_place(seat.is_kept()));
+    let mut reader = Reader::new(opened.incoming);
+    let ended = match open(&mut reader, until).await {
+        Ok(Opening::Handshake(frame)) => serve(&hub, &mut reader, &connection, frame).await,
+        Ok(Opening::Word(word)) => answer_word(&hub, &connection, word).await,
+        Ok(Opening::Tls) => {
+            refuse_tls(&hub, &connection);
+            Ok(())
+        }
+        Err(ended) => Err(ended),
+    };
+    if let Err(ended) = ended {
+        log_end(&hub, peer, &ended);
+        connection.cut();
+    }
+    if connection.wants().life == Life::Finished {
+        reader.linger().await;
+    }
+    drop(seat);
+}
+
+/// Does what comes before the first byte of the protocol.
+async fn secure(
+    accepted: Accepted,
+    (deadline, time): (Instant, Duration),
+) -> Result<Opened, Ended> {
+    let opened = async {
+        match accepted {
+            Accepted::Open(opened) => Ok(opened),
+            #[cfg(feature = "tls")]
+            Accepted::Tls(stream, tls) => {
+                tls.accept(stream).await.map(Opened::from).map_err(Ended::NoTls)
+            }
+        }
+    };
+    match timeout_at(deadline, opened).await {
+        Ok(opened) => opened,
+        Err(_) => Err(Ended::TooLate(time)),
+    }
+}
+
+/// Reads the first frame, or the word that stands in its place.
+async fn open(
+    reader: &mut Reader,
+    (deadline, time): (Instant, Duration),
+) -> Result<Opening, Ended> {
+    match timeout_at(deadline, reader.opening()).await {
+        Ok(opening) => opening,
+        Err(_) => Err(Ended::TooLate(time)),
+    }
+}
+
+async fn answer_word(hub: &Hub, connection: &Connection, word: [u8; 4]) -> Result<(), Ended> {
+    let Some(answer) = four_letter::answer(word, hub).await else {
+        let word = String::from_utf8_lossy(&word).into_owned();
+        let what = format!("neither a ZooKeeper handshake nor a known word: {word:?}");
+        return Err(Ended::NoClient(what));
+    };
+    connection.push_last(answer.into());
+    connection.flush();
+    Ok(())
+}
+
+/// Says in the clear that this is no TLS, which every TLS library reports at once. Whoever sees no more
+/// than an end takes the engine for one that is just starting, and tries again.
+fn refuse_tls(hub: &Hub, connection: &Connection) {
+    let what = "connection closed: a client wants TLS, which is not spoken at this address";
+    hub.complaints.warn("TLS at a plain port", Some(connection.peer), &what);
+    connection.push_last(Bytes::from_static(b"this port does not speak TLS\n"));
+    connection.flush();
+}
+
+/// Hands frames to the tree until either side ends the connection.
+async fn serve(
+    hub: &Hub,
+    reader: &mut Reader,
+    connection: &Arc<Connection>,
+    handshake: Bytes,
+) -> Result<(), Ended> {
+    // The tree thread outlives its connections, and if not, nobody misses the event.
+    let _ = hub.events.send(Event::Connected(connection.clone(), handshake));
+    let ended = exchange(hub, reader, connection).await;
+    let _ = hub.events.send(Event::Disconnected(connection.id));
+    ended
+}
+
+async fn exchange(hub: &Hub, reader: &mut Reader, connection: &Connection) -> Result<(), Ended> {
+    // The client may have sent its first requests along with the handshake.
+    reader.deliver(hub, connection)?;
+    let mut stuck = Stuck::default();
+    let mut lived = Instant::now();
+    loop {
+        let wants = connection.wants();
+        if !matches!(wants.life, Life::Open | Life::Finishing) {
+            return Ok(());
+        }
+        let full = hub.pipeline.is_full();
+        let is_ending = wants.life == Life::Finishing;
+        if stuck.has_taken(&wants) && connection.is_held_back() {
+            // It lives, although what it sends is not read.
+            let is_due = lived.elapsed() > SIGN_OF_LIFE;
+            if is_due || connection.has_room_again() {
+                lived = Instant::now();
+                let _ = hub.events.send(Event::Taken(connection.id));
+            }
+        }
+        let patience = if is_ending { LINGER } else { hub.limits.send_timeout };
+        let stuck_since = stuck.since(&wants, is_ending);
+        tokio::select! {
+            () = connection.attention() => {}
+            ready = connection.writable(), if wants.write => {
+                ready?;
+                connection.flush();
+            }
+            read = reader.fill(), if wants.read && !wants.pause && !full => {
+                read?;
+                reader.deliver(hub, connection)?;
+                if reader.is_flooded() {
+                    // Without this the tree would not get a turn before the socket is empty, which
+                    // may be never: one read per round and connection.
+                    yield_now().await;
+                }
+            }
+            () = sleep(PAUSE), if wants.pause => {}
+            () = hub.pipeline.room(), if full => {}
+            () = over(stuck_since, patience), if stuck_since.is_some() => {
+                // Another thread may have got on meanwhile.
+                if !stuck.has_taken(&connection.wants()) {
+                    return Err(match is_ending {
+                        true => Ended::LastNotTaken,
+                        false => Ended::NotTaken(patience),
+                    });
+                }
+            }
+        }
+    }
+}
+
+/// Since when a peer has taken nothing of what waits for it. What it says gives it no time.
+#[derive(Default)]
+struct Stuck {
+    since: Option<Instant>,
+    /// How much it had taken by then.
+    taken: u64,
+    is_ending: bool,
+}
+
+impl Stuck {
+    fn has_taken(&self, wants: &Wants) -> bool {
+        self.taken != wants.taken
+    }
+
+    /// Notes how much it has taken now.
+    fn since(&mut self, wants: &Wants, is_ending: bool) -> Option<Instant> {
+        let waits = wants.write || is_ending;
+        if !waits || self.has_taken(wants) || self.is_ending != is_ending {
+            self.since = None;
+        }
+        (self.taken, self.is_ending) = (wants.taken, is_ending);
+        if waits {
+            self.since.get_or_insert_with(Instant::now);
+        }
+        self.since
+    }
+}
+
+/// Waits until the time is over that a peer has which takes nothing.
+async fn over(stuck_since: Option<Instant>, patience: Duration) {
+    sleep_until(stuck_since.unwrap_or_else(Instant::now) + patience).await;
+}
+
+/// Everyday ends are of interest to whoever debugs only.
+fn log_end(hub: &Hub, peer: Peer, ended: &Ended) {
+    if let Ended::Frame(FrameError::TooLong { .. }) = ended {
+        Counters::count(&hub.metrics.events.too_large);
+    }
+    let kind = match ended {
+        Ended::ByPeer | Ended::Lost(_) => {
+            return tracing::debug!(%peer, "connection closed: {ended}");
+        }
+        Ended::CutOff => "frame cut off",
+        Ended::Frame(FrameError::TooLong { .. }) => "long frame",
+        Ended::Frame(_) => "negative frame",
+        Ended::LastNotTaken => "last replies",
+        Ended::NotTaken(_) => "slow client",
+        Ended::NoTls(_) => "TLS handshake",
+        Ended::TooLate(_) => "late handshake",
+        Ended::NoClient(_) => "no client",
+    };
+    hub.complaints.warn(kind, Some(peer), &format_args!("connection closed: {ended}"));
+}
+
+/// The bytes that have arrived and are no whole frame yet.
+struct Reader {
+    incoming: Incoming,
+    buffer: BytesMut,
+    /// How much room the next read gets: more for a client that fills it.
+    room: usize,
+    /// How much of the buffer is on the connection's account.
+    charged: usize,
+}
+
+impl Reader {
+    fn new(incoming: Incoming) -> Self {
+        Self { incoming, buffer: BytesMut::new(), room: SMALL_READ, charged: 0 }
+    }
+
+    /// Waits for bytes. Cancel-safe.
+    async fn fill(&mut self) -> Result<(), Ended> {
+        self.buffer.reserve(self.room);
+        let room = self.buffer.capacity() - self.buffer.len();
+        let count = self.incoming.read(&mut self.buffer).await?;
+        match count {
+            0 if self.buffer.is_empty() => return Err(Ended::ByPeer),
+            0 => return Err(Ended::CutOff),
+            _ => {}
+        }
+        self.room = match count == room {
+            true => LARGE_READ,
+            false => SMALL_READ,
+        };
+        Ok(())
+    }
+
+    /// Whether more had arrived than the last read could take.
+    fn is_flooded(&self) -> bool {
+        self.room == LARGE_READ
+    }
+
+    /// Hands over all whole frames that have arrived.
+    fn deliver(&mut self, hub: &Hub, connection: &Connection) -> Result<(), Ended> {
+        let mut frames = Vec::new();
+        let outcome = loop {
+            match split_frame(&mut self.buffer, hub.limits.max_frame) {
+                Ok(Some(frame)) => frames.push(frame),
+                Ok(None) => break Ok(()),
+                Err(e) => break Err(e.into()),
+            }
+        };
+        let is_large = self.charged > 2 * LARGE_READ;
+        let goes_on = is_large && !frames.is_empty() && self.buffer.len() <= LARGE_READ;
+        let is_over = !self.is_flooded() && self.buffer.len() <= SMALL_READ;
+        if goes_on || (is_over && self.buffer.capacity() > LITTLE) {
+            // The room of a large request, or of many, goes with it, rather than stay with a client
+            // that is idle and would be taken for a large one.
+            self.buffer = BytesMut::from(&self.buffer[..]);
+        }
+        self.charge(connection);
+        // What came before a bad frame was still asked for.
+        if !frames.is_empty() {
+            connection.deliver(&frames);
+            let _ = hub.events.send(Event::Frames(connection.id, frames));
+        }
+        outcome
+    }
+
+    /// Puts what the buffer takes on the connection's account.
+    fn charge(&mut self, connection: &Connection) {
+        let bytes = self.buffer.capacity();
+        match bytes.checked_sub(self.charged) {
+            Some(more) => connection.account.add(more),
+            None => connection.account.subtract(self.charged - bytes),
+        }
+        self.charged = bytes;
+        if self.buffer.len() > LITTLE {
+            connection.moved();
+        }
+    }
+
+    async fn opening(&mut self) -> Result<Opening, Ended> {
+        loop {
+            if let Some(word) = self.buffer.first_chunk::<4>().copied()
+                && word.iter().all(u8::is_ascii_alphabetic)
+            {
+                return Ok(Opening::Word(word));
+            }
+            // As a length it would be far over the limit.
+            if self.buffer.starts_with(&TLS_HANDSHAKE) {
+                return Ok(Opening::Tls);
+            }
+            if let Some(frame) = split_frame(&mut self.buffer, MAX_HANDSHAKE)? {
+                return Ok(Opening::Handshake(frame));
+            }
+            self.fill().await?;
+        }
+    }
+
+    /// Reads on for a moment and throws it away: closing a socket with unread bytes would make the
+    /// operating system throw away the last reply instead.
+    async fn linger(&mut self) {
+        let drain = async {
+            self.buffer.clear();
+            while self.fill().await.is_ok() {
+                self.buffer.clear();
+            }
+        };
+        let _ = timeout(LINGER, drain).await;
+    }
+}

@@ -1,0 +1,5 @@
+//! What an engine is started with.
+
+pub(crate) mod builder;
+mod limits;
+mod memory;

@@ -1,0 +1,10 @@
+//! Sockets of all kinds, with and without TLS, and what the operating system wants of those who have many.
+
+pub(crate) mod open_files;
+pub(crate) mod pace;
+pub(crate) mod stream;
+#[cfg(feature = "tls")]
+pub(crate) mod tls;
+pub(crate) mod unix;
+#[cfg(feature = "tls")]
+mod x509;

@@ -1,0 +1,168 @@
+//! TCP and Unix sockets, and TLS on top of TCP, behind one pair of types.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+
+use bytes::BytesMut;
+use rustix::net::{Shutdown, shutdown};
+use tokio::io::AsyncReadExt;
+use tokio::net::{TcpStream, UnixStream, tcp, unix};
+
+#[cfg(feature = "tls")]
+use crate::sockets::tls::{Secured, Tls, TlsIncoming, TlsOutlet};
+
+/// Where a connection comes from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Peer {
+    Tcp(SocketAddr),
+    Unix,
+}
+
+impl Peer {
+    /// The address, without the port.
+    pub(crate) fn ip(self) -> Option<IpAddr> {
+        match self {
+            Self::Tcp(address) => Some(address.ip().to_canonical()),
+            Self::Unix => None,
+        }
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix => f.write_str("unix socket"),
+        }
+    }
+}
+
+/// The half that its connection's task reads.
+pub(crate) enum Incoming {
+    Tcp(tcp::OwnedReadHalf),
+    Unix(unix::OwnedReadHalf),
+    #[cfg(feature = "tls")]
+    Tls(TlsIncoming),
+}
+
+impl Incoming {
+    /// Waits for bytes and appends them; 0 means that the peer will send no more. Cancel-safe.
+    pub(crate) async fn read(&mut self, buffer: &mut BytesMut) -> io::Result<usize> {
+        match self {
+            Self::Tcp(half) => half.read_buf(buffer).await,
+            Self::Unix(half) => half.read_buf(buffer).await,
+            #[cfg(feature = "tls")]
+            Self::Tls(half) => half.read(buffer).await,
+        }
+    }
+}
+
+/// The half that any thread may write.
+pub(crate) enum Outlet {
+    Tcp(tcp::OwnedWriteHalf),
+    Unix(unix::OwnedWriteHalf),
+    #[cfg(feature = "tls")]
+    Tls(TlsOutlet),
+}
+
+impl Outlet {
+    /// Waits until a write may get on.
+    pub(crate) async fn writable(&self) -> io::Result<()> {
+        match self {
+            Self::Tcp(half) => half.writable().await,
+            Self::Unix(half) => half.writable().await,
+            #[cfg(feature = "tls")]
+            Self::Tls(half) => half.writable().await,
+        }
+    }
+
+    /// Writes what the socket takes at once.
+    pub(crate) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(half) => half.try_write(bytes),
+            Self::Unix(half) => half.try_write(bytes),
+            #[cfg(feature = "tls")]
+            Self::Tls(half) => half.try_write(bytes),
+        }
+    }
+
+    /// Whether bytes that count as written wait for the socket.
+    pub(crate) fn has_backlog(&self) -> bool {
+        match self {
+            Self::Tcp(_) | Self::Unix(_) => false,
+            #[cfg(feature = "tls")]
+            Self::Tls(half) => half.has_backlog(),
+        }
+    }
+
+    /// Sends such bytes without waiting.
+    pub(crate) fn try_flush(&self) -> io::Result<()> {
+        match self {
+            Self::Tcp(_) | Self::Unix(_) => Ok(()),
+            #[cfg(feature = "tls")]
+            Self::Tls(half) => half.try_flush(),
+        }
+    }
+
+    /// Ends one direction or both, without waiting; the peer sees it, and so does our reader.
+    pub(crate) fn shutdown(&self, how: Shutdown) {
+        // The only error is that the peer was faster.
+        let _ = match self {
+            Self::Tcp(half) => shutdown(half.as_ref(), how),
+            Self::Unix(half) => shutdown(half.as_ref(), how),
+            #[cfg(feature = "tls")]
+            Self::Tls(half) => return half.shutdown(how),
+        };
+    }
+}
+
+/// A connection that was just accepted.
+pub(crate) enum Accepted {
+    Open(Opened),
+    /// Before its handshake.
+    #[cfg(feature = "tls")]
+    Tls(TcpStream, Tls),
+}
+
+/// A connection that is ready for the protocol.
+pub(crate) struct Opened {
+    pub(crate) incoming: Incoming,
+    pub(crate) outlet: Outlet,
+    /// The subject of the client's certificate, if it has shown one.
+    pub(crate) subject: Option<String>,
+}
+
+#[cfg(feature = "tls")]
+impl From<Secured> for Opened {
+    fn from(secured: Secured) -> Self {
+        Self {
+            incoming: Incoming::Tls(secured.incoming),
+            outlet: Outlet::Tls(secured.outlet),
+            subject: secured.subject,
+        }
+    }
+}
+
+/// Splits a TCP connection. Replies leave at once: waiting to fill a packet would cost a client
+/// that is waiting for a lock 40 ms.
+pub(crate) fn split_tcp(stream: TcpStream) -> io::Result<Accepted> {
+    stream.set_nodelay(true)?;
+    let (incoming, outlet) = stream.into_split();
+    let (incoming, outlet) = (Incoming::Tcp(incoming), Outlet::Tcp(outlet));
+    Ok(Accepted::Open(Opened { incoming, outlet, subject: None }))
+}
+
+/// A TCP connection on which TLS is spoken.
+#[cfg(feature = "tls")]
+pub(crate) fn encrypted(stream: TcpStream, tls: Tls) -> io::Result<Accepted> {
+    stream.set_nodelay(true)?;
+    Ok(Accepted::Tls(stream, tls))
+}
+
+/// Splits a Unix connection.
+pub(crate) fn split_unix(stream: UnixStream) -> Accepted {
+    let (incoming, outlet) = stream.into_split();
+    let (incoming, outlet) = (Incoming::Unix(incoming), Outlet::Unix(outlet));
+    Accepted::Open(Opened { incoming, outlet, subject: None })
+}

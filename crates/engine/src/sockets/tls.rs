@@ -1,0 +1,342 @@
+//! TLS for the engine's own connections.
+//!
+//! The engine writes replies from whichever thread has them, without waiting, so the encryption is
+//! used as what it is in `rustls`: a state between plain and encrypted bytes, here behind a lock
+//! that both halves of a connection share. `tokio-rustls` does the handshake only.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::BytesMut;
+use rustix::net::{Shutdown, shutdown};
+use tokio::net::{TcpStream, tcp};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::{Error, RootCertStore, ServerConfig, ServerConnection, crypto};
+
+use crate::sockets::x509;
+
+/// How much is encrypted before the socket has taken it, in bytes: two records of full length.
+const MAX_ENCRYPTED: usize = 32 * 1024;
+
+/// Whether clients must show a certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ClientCertificates {
+    /// A client may show one, and then has its identity.
+    Optional,
+    /// Whoever shows none is refused.
+    Required,
+}
+
+/// The engine's certificate, and whose certificates it accepts.
+#[derive(Clone)]
+pub struct Tls {
+    config: Arc<ServerConfig>,
+}
+
+/// What the next handshake uses: the handle of the engine may put another in its place.
+#[derive(Clone, Debug)]
+pub(crate) struct CurrentTls(Arc<Mutex<Tls>>);
+
+impl CurrentTls {
+    pub(crate) fn new(tls: Tls) -> Self {
+        Self(Arc::new(Mutex::new(tls)))
+    }
+
+    pub(crate) fn get(&self) -> Tls {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn set(&self, tls: Tls) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = tls;
+    }
+}
+
+/// What is wrong with a certificate or a key.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TlsError {
+    /// A file that cannot be read.
+    #[error("{} cannot be read ({source}): give the path of a PEM file", .path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The operating system's answer.
+        source: io::Error,
+    },
+    /// A text that has no certificate in it.
+    #[error("no certificate was found: PEM begins with -----BEGIN CERTIFICATE-----")]
+    NoCertificate,
+    /// A text for the roots of clients' certificates that has no certificate in it.
+    #[error("no certificate of a CA was found: PEM begins with -----BEGIN CERTIFICATE-----")]
+    NoClientRoot,
+    /// A text that has no private key in it.
+    #[error(
+        "no private key was found: PEM begins with -----BEGIN PRIVATE KEY----- (encrypted keys are \
+         not read)"
+    )]
+    NoKey,
+    /// A certificate and a key that do not fit, or an algorithm that is unknown.
+    #[error("the certificate or its key cannot be used: {0}")]
+    Unusable(String),
+}
+
+impl Tls {
+    /// A certificate (with the chain up to its root, if there is one) and its key, as PEM. Clients
+    /// are not asked for certificates.
+    ///
+    /// # Errors
+    /// If one of them cannot be read, or they do not belong together.
+    pub fn from_pem(certificates: &[u8], key: &[u8]) -> Result<Self, TlsError> {
+        let verifier = WebPkiClientVerifier::no_client_auth();
+        Self::new(certificates, key, verifier)
+    }
+
+    /// [`Tls::from_pem`] that also asks clients for certificates issued by one of `roots`. Whoever
+    /// shows one has an identity of the scheme `x509`: the subject, as ZooKeeper spells it
+    /// (`CN=alice,O=Example`).
+    ///
+    /// # Errors
+    /// If one of the texts cannot be read, or they do not belong together.
+    pub fn with_client_roots(
+        certificates: &[u8],
+        key: &[u8],
+        roots: &[u8],
+        clients: ClientCertificates,
+    ) -> Result<Self, TlsError> {
+        let mut store = RootCertStore::empty();
+        for root in read_certificates(roots).map_err(|_| TlsError::NoClientRoot)? {
+            store.add(root).map_err(unusable)?;
+        }
+        let provider = Arc::new(crypto::ring::default_provider());
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(store), provider);
+        let verifier = match clients {
+            ClientCertificates::Optional => verifier.allow_unauthenticated(),
+            ClientCertificates::Required => verifier,
+        };
+        Self::new(certificates, key, verifier.build().map_err(unusable)?)
+    }
+
+    fn new(
+        certificates: &[u8],
+        key: &[u8],
+        verifier: Arc<dyn tokio_rustls::rustls::server::danger::ClientCertVerifier>,
+    ) -> Result<Self, TlsError> {
+        let certificates = read_certificates(certificates)?;
+        let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| TlsError::NoKey)?;
+        let provider = Arc::new(crypto::ring::default_provider());
+        let config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(unusable)?
+            .with_client_cert_verifier(verifier)
+            .with_single_cert(certificates, key)
+            .map_err(unusable)?;
+        Ok(Self { config: Arc::new(config) })
+    }
+
+    /// The handshake with a client that has just connected.
+    pub(crate) async fn accept(&self, stream: TcpStream) -> io::Result<Secured> {
+        let stream =
+            TlsAcceptor::from(self.config.clone()).accept(stream).await.map_err(plainly)?;
+        let (stream, mut connection) = stream.into_inner();
+        connection.set_buffer_limit(Some(MAX_ENCRYPTED));
+        let certificates = connection.peer_certificates().unwrap_or_default();
+        let subject = certificates.first().and_then(|certificate| x509::subject(certificate));
+        let state = Arc::new(Mutex::new(connection));
+        let (read, write) = stream.into_split();
+        Ok(Secured {
+            incoming: TlsIncoming { half: read, state: state.clone() },
+            outlet: TlsOutlet { half: write, state },
+            subject,
+        })
+    }
+}
+
+/// Says it in words if the client speaks something else.
+fn plainly(error: io::Error) -> io::Error {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
+    match inner {
+        Some(Error::InvalidMessage(_)) => {
+            io::Error::new(error.kind(), "the client does not speak TLS, as this port does")
+        }
+        _ => error,
+    }
+}
+
+/// Without the key.
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Tls(..)")
+    }
+}
+
+/// The longest PEM file that is read, in bytes: far above the list of all public roots. What is longer
+/// is something else, such as a device.
+const MAX_PEM: u64 = 16 * 1024 * 1024;
+
+/// Reads a PEM file of at most 16 MiB, for the functions that take texts.
+///
+/// # Errors
+/// If the file cannot be read, or is longer.
+pub fn read_pem(path: impl AsRef<Path>) -> Result<Vec<u8>, TlsError> {
+    let path = path.as_ref();
+    read_bounded(path).map_err(|source| TlsError::File { path: path.to_path_buf(), source })
+}
+
+fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    File::open(path)?.take(MAX_PEM + 1).read_to_end(&mut text)?;
+    if text.len() as u64 > MAX_PEM {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "it is longer than 16 MiB"));
+    }
+    Ok(text)
+}
+
+fn read_certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    match all {
+        Ok(all) if !all.is_empty() => Ok(all),
+        _ => Err(TlsError::NoCertificate),
+    }
+}
+
+fn unusable(e: impl fmt::Display) -> TlsError {
+    TlsError::Unusable(e.to_string())
+}
+
+/// A connection after its handshake.
+pub(crate) struct Secured {
+    pub(crate) incoming: TlsIncoming,
+    pub(crate) outlet: TlsOutlet,
+    /// Of the client's certificate.
+    pub(crate) subject: Option<String>,
+}
+
+/// The half that is read.
+pub(crate) struct TlsIncoming {
+    half: tcp::OwnedReadHalf,
+    state: Arc<Mutex<ServerConnection>>,
+}
+
+impl TlsIncoming {
+    /// As `Incoming::read`. Waits for the socket only, so it is as cancel-safe as that.
+    pub(crate) async fn read(&mut self, buffer: &mut BytesMut) -> io::Result<usize> {
+        loop {
+            match self.decrypt(buffer) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.half.readable().await?,
+                done => return done,
+            }
+        }
+    }
+
+    fn decrypt(&mut self, buffer: &mut BytesMut) -> io::Result<usize> {
+        let mut state = lock(&self.state);
+        loop {
+            let room = buffer.spare_capacity_mut().len().clamp(1, 64 * 1024);
+            let start = buffer.len();
+            buffer.resize(start + room, 0);
+            let read = state.reader().read(&mut buffer[start..]);
+            buffer.truncate(start + read.as_ref().map_or(0, |count| *count));
+            match read {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
+                done => return done,
+            }
+            let count =
+                state.read_tls(&mut Socket(|bytes: &mut [u8]| self.half.try_read(bytes)))?;
+            if let Err(e) = state.process_new_packets() {
+                // The peer may want to know why; if it does not listen, that is all the same.
+                let _ =
+                    state.write_tls(&mut Sink(|bytes: &[u8]| self.half.as_ref().try_write(bytes)));
+                return Err(io::Error::new(io::ErrorKind::InvalidData, e));
+            }
+            if count == 0 {
+                return Ok(0);
+            }
+        }
+    }
+}
+
+/// The half that any thread may write.
+pub(crate) struct TlsOutlet {
+    half: tcp::OwnedWriteHalf,
+    state: Arc<Mutex<ServerConnection>>,
+}
+
+impl TlsOutlet {
+    pub(crate) async fn writable(&self) -> io::Result<()> {
+        self.half.writable().await
+    }
+
+    /// Encrypts and sends as much as the socket takes, and at most a little more.
+    pub(crate) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        let mut state = lock(&self.state);
+        self.send(&mut state)?;
+        let count = state.writer().write(bytes)?;
+        match self.send(&mut state) {
+            // What was encrypted counts as written; `has_backlog` tells that it is still here.
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(count),
+            result => result.map(|()| count),
+        }
+    }
+
+    /// Whether encrypted bytes wait for the socket.
+    pub(crate) fn has_backlog(&self) -> bool {
+        lock(&self.state).wants_write()
+    }
+
+    /// Sends encrypted bytes that wait for the socket.
+    pub(crate) fn try_flush(&self) -> io::Result<()> {
+        self.send(&mut lock(&self.state))
+    }
+
+    fn send(&self, state: &mut ServerConnection) -> io::Result<()> {
+        while state.wants_write() {
+            state.write_tls(&mut Sink(|bytes: &[u8]| self.half.try_write(bytes)))?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn shutdown(&self, how: Shutdown) {
+        if how == Shutdown::Write {
+            let mut state = lock(&self.state);
+            state.send_close_notify();
+            // A peer that takes nothing more does not need to be told of the end.
+            let _ = self.send(&mut state);
+        }
+        let _ = shutdown(self.half.as_ref(), how);
+    }
+}
+
+/// A panic under the lock leaves a connection that only its own client can notice.
+fn lock(state: &Mutex<ServerConnection>) -> MutexGuard<'_, ServerConnection> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A socket that reads without waiting.
+struct Socket<F>(F);
+
+impl<F: FnMut(&mut [u8]) -> io::Result<usize>> Read for Socket<F> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        (self.0)(bytes)
+    }
+}
+
+/// A socket that writes without waiting.
+struct Sink<F>(F);
+
+impl<F: FnMut(&[u8]) -> io::Result<usize>> Write for Sink<F> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        (self.0)(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,138 @@
+//! A Unix socket that survives no engine.
+
+use std::fs::{self, DirBuilder, File, Permissions};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, connect, listen, socket};
+
+use crate::error::StartError;
+use crate::net::listener::BACKLOG;
+
+/// The longest path of a Unix socket, in bytes: what the address holds without its final NUL.
+#[cfg(target_os = "linux")]
+const MAX_PATH: usize = 107;
+#[cfg(not(target_os = "linux"))]
+const MAX_PATH: usize = 103;
+
+/// The permissions of a socket that only this user can reach.
+pub(crate) const PRIVATE: u32 = 0o600;
+
+/// A listening socket's file; dropping this removes it.
+#[derive(Debug)]
+pub(crate) struct SocketFile {
+    path: PathBuf,
+    /// If another file has taken the name, that one stays.
+    identity: Identity,
+}
+
+/// Device, inode, and when the inode was made: file systems use the numbers of removed files again.
+type Identity = (u64, u64, i64, i64);
+
+impl SocketFile {
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// Listens at `path`, for those whom `mode` lets write to the socket. The file left behind by an engine that is dead is replaced.
+pub(crate) fn listen_at(path: &Path, mode: u32) -> Result<(UnixListener, SocketFile), StartError> {
+    let failed = |source| StartError::Socket { path: path.to_path_buf(), source };
+    let path = std::path::absolute(path).map_err(failed)?;
+    let address = address(&path)?;
+    let directory = path.parent().unwrap_or(Path::new("/"));
+    create_private(directory).map_err(failed)?;
+    let _turn = take_turn(directory).map_err(failed)?;
+    remove_stale(&path, &address)?;
+    let listener = bind_with(&path, &address, mode).map_err(failed)?;
+    let identity = identity(&path).map_err(failed)?;
+    Ok((listener, SocketFile { path, identity }))
+}
+
+fn address(path: &Path) -> Result<SocketAddrUnix, StartError> {
+    let len = path.as_os_str().as_bytes().len();
+    if len > MAX_PATH {
+        return Err(StartError::SocketPathTooLong { path: path.to_path_buf(), len, max: MAX_PATH });
+    }
+    SocketAddrUnix::new(path)
+        .map_err(|e| StartError::Socket { path: path.to_path_buf(), source: e.into() })
+}
+
+/// Makes a missing directory for this user alone; one that exists keeps its permissions.
+fn create_private(directory: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(directory)
+}
+
+/// Waits until no other engine is about to bind in this directory. Without this, two engines could
+/// find the same dead socket, and the slower one would remove the socket of the faster.
+fn take_turn(directory: &Path) -> io::Result<File> {
+    let turn = File::open(directory)?;
+    turn.lock()?;
+    Ok(turn)
+}
+
+/// Removes what a dead engine left. Nobody listens behind a socket that refuses connections.
+fn remove_stale(path: &Path, address: &SocketAddrUnix) -> Result<(), StartError> {
+    let failed = |source| StartError::Socket { path: path.to_path_buf(), source };
+    match fs::symlink_metadata(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(e) => return Err(failed(e)),
+        Ok(meta) if !meta.file_type().is_socket() => {
+            return Err(StartError::NotASocket { path: path.to_path_buf() });
+        }
+        Ok(_) => {}
+    }
+    let probe = new_socket().map_err(|e| failed(e.into()))?;
+    match connect(&probe, address) {
+        Err(Errno::CONNREFUSED | Errno::NOENT) => {}
+        // Whatever else: it may be alive.
+        _ => {
+            return Err(StartError::SocketInUse { path: path.to_path_buf() });
+        }
+    }
+    tracing::debug!(path = %path.display(), "removing the socket of an engine that is gone");
+    match fs::remove_file(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(failed(e)),
+        _ => Ok(()),
+    }
+}
+
+/// The permissions are set before anyone can connect: a bound socket that does not listen refuses.
+fn bind_with(path: &Path, address: &SocketAddrUnix, mode: u32) -> io::Result<UnixListener> {
+    let socket = new_socket()?;
+    bind(&socket, address)?;
+    fs::set_permissions(path, Permissions::from_mode(mode))?;
+    listen(&socket, BACKLOG as i32)?;
+    Ok(UnixListener::from(socket))
+}
+
+/// A socket that never blocks: a probe must not wait for an engine with a full queue.
+fn new_socket() -> rustix::io::Result<OwnedFd> {
+    let socket = socket(AddressFamily::UNIX, SocketType::STREAM, None)?;
+    rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC)?;
+    rustix::io::ioctl_fionbio(&socket, true)?;
+    Ok(socket)
+}
+
+fn identity(path: &Path) -> io::Result<Identity> {
+    let meta = fs::symlink_metadata(path)?;
+    Ok((meta.dev(), meta.ino(), meta.ctime(), meta.ctime_nsec()))
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        // A file that cannot be removed is stale, and the next engine replaces it.
+        let Some(directory) = self.path.parent() else {
+            return;
+        };
+        let _turn = take_turn(directory);
+        if identity(&self.path).is_ok_and(|found| found == self.identity) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}

@@ -1,0 +1,475 @@
+//! The thread that owns the tree.
+//!
+//! It also runs the sockets: its tokio runtime polls all of them, their tasks deliver what they
+//! read, and between two polls everything delivered is handled in one round. A request thus reaches
+//! the tree without waking another thread. It waits for a sync only if that is short; see `commit`.
+
+pub(crate) mod idle;
+mod load_shedding;
+mod turns;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use lockkeeper_tree::{CloseReason, ConnectionId, Growth, Notice, Now, Output, Server};
+use lockkeeper_wire::SessionId;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::oneshot;
+use tokio::task::yield_now;
+
+pub(crate) use self::turns::Turns;
+use crate::clock;
+use crate::commit::{Batch, Pipeline};
+use crate::connection::Connection;
+use crate::connection::budget::{Budget, Pressure};
+use crate::connection::log_limiter::Complaints;
+use crate::data_dir::succession::Succession;
+use crate::error::EngineError;
+use crate::metrics::ops::{Op, OpCounts};
+use crate::metrics::{Counters, Metrics};
+use crate::spin::{Askers, SpinPolicy};
+use crate::storage::StorageError;
+use crate::tree_loop::idle::{AtRest, Rest};
+
+/// How many deliveries one round takes at most, so that the first of them is not kept waiting.
+const MAX_ROUND: usize = 1024;
+/// After how many requests of a round the effects so far leave: clients go on while the rest is
+/// handled, and the next commit begins. Smaller parts pay more for their writes than that gains.
+const PART: usize = 128;
+/// After how many bytes of replies they leave as well: the listings of a long line are long, and a
+/// hundred of them are more than a buffer should grow to.
+const PART_BYTES: usize = 256 * 1024;
+/// How long expiry rests after the engine has not listened for a while.
+const GRACE: Duration = Duration::from_millis(100);
+/// From how long a wait for the disk on, that was a while.
+const DEAF: Duration = Duration::from_millis(10);
+/// How long the next portion of timeouts waits before it asks again whether the last is committed.
+const BREATH: Duration = Duration::from_millis(1);
+/// Up to how many sessions that expire at the same time are logged one by one.
+const LOGGED_EXPIRIES: usize = 64;
+
+/// What is delivered to the tree thread.
+pub(crate) enum Event {
+    /// A connection with its first frame, the handshake.
+    Connected(Arc<Connection>, Bytes),
+    /// What one read of a connection completed.
+    Frames(ConnectionId, Vec<Bytes>),
+    Disconnected(ConnectionId),
+    /// A client that is held back has taken something of what waits for it.
+    Taken(ConnectionId),
+    /// What may grow from now on.
+    Growth(Growth),
+    /// A test expires a session.
+    Expire(SessionId, oneshot::Sender<bool>),
+    /// An operator asks for something that only this thread knows.
+    Look(Box<dyn FnOnce(&TreeLoop) + Send>),
+    /// A test lets time pass.
+    Skip(Duration, oneshot::Sender<()>),
+    /// A test cuts all connections.
+    DropConnections(oneshot::Sender<()>),
+    /// The owner of the engine asks for its end.
+    Stop,
+    /// The data directory, or a file in it, is not the engine's any more.
+    Deprived(EngineError),
+    /// The commit thread has ended: in order, by an error, or by a panic.
+    CommitEnded(Result<(), EngineError>),
+}
+
+impl From<StorageError> for EngineError {
+    fn from(e: StorageError) -> Self {
+        Self::Storage(Arc::new(e))
+    }
+}
+
+/// The end of the thread is the end of all: also after a panic, nothing may slip out, and the commit
+/// thread must give up the data directory.
+impl Drop for TreeLoop {
+    fn drop(&mut self) {
+        self.pipeline.abort();
+    }
+}
+
+/// The tree and all that its thread needs.
+pub(crate) struct TreeLoop {
+    pub(crate) server: Server,
+    pub(crate) succession: Succession,
+    pub(crate) connections: HashMap<ConnectionId, Arc<Connection>>,
+    pub(crate) events: UnboundedReceiver<Event>,
+    pub(crate) pipeline: Arc<Pipeline>,
+    pub(crate) metrics: Arc<Metrics>,
+    /// The requests whose effects have not been handed over.
+    pub(crate) ops: OpCounts,
+    pub(crate) complaints: Arc<Complaints>,
+    /// How much time tests have skipped.
+    pub(crate) skipped: Duration,
+    /// No session expires before this time.
+    pub(crate) rest_until: Duration,
+    /// Whether the last round came so soon that the next is worth looking out for.
+    pub(crate) lookout: bool,
+    pub(crate) askers: Askers,
+    pub(crate) spin: Arc<SpinPolicy>,
+    /// Frames that wait for their turn.
+    pub(crate) turns: Turns,
+    pub(crate) budget: Arc<Budget>,
+    /// When connections were last looked at for those that take too much memory.
+    pub(crate) relieved_at: Instant,
+    /// How many requests were handled whose effects have not been handed over.
+    pub(crate) in_part: usize,
+    /// Whether the replies of a part of this round wait for the disk.
+    pub(crate) part_waits: bool,
+    pub(crate) rest: Rest,
+    /// What the embedding program does at rest.
+    pub(crate) at_rest: Option<AtRest>,
+    /// How the engine is to end, once that is known.
+    pub(crate) ending: Option<Result<(), EngineError>>,
+}
+
+impl TreeLoop {
+    /// Runs until [`Event::Stop`] or a failure. After the first, the last round is in the pipeline.
+    pub(crate) async fn run(&mut self) -> Result<(), EngineError> {
+        let mut round = Vec::with_capacity(MAX_ROUND);
+        loop {
+            self.wait(&mut round).await;
+            let now = self.now();
+            let due = self.is_due(now);
+            if due {
+                self.catch_up(&mut round).await;
+            }
+            self.handle(&mut round, due);
+            self.relieve();
+            if let Some(ending) = self.ending.take() {
+                return ending;
+            }
+            if self.rest.has_come(now.monotonic) {
+                round = Vec::new();
+                self.give_back();
+            }
+        }
+    }
+
+    /// Gives the memory of a load back, now that it is over.
+    fn give_back(&mut self) {
+        self.server.shrink();
+        self.connections.shrink_to(2 * self.connections.len());
+        self.pipeline.relieve();
+        if let Some(at_rest) = &self.at_rest {
+            at_rest.act();
+        }
+    }
+
+    /// What time it is for the tree: later than elsewhere if a test has skipped some.
+    fn now(&self) -> Now {
+        let now = clock::now();
+        let skipped_ms = i64::try_from(self.skipped.as_millis()).unwrap_or(i64::MAX);
+        Now {
+            monotonic: now.monotonic.saturating_add(self.skipped),
+            unix_ms: now.unix_ms.saturating_add(skipped_ms),
+        }
+    }
+
+    /// Waits for deliveries, or until something is due.
+    async fn wait(&mut self, round: &mut Vec<Event>) {
+        if self.turns.is_anyone_ready() {
+            return self.poll_sockets(round).await;
+        }
+        let since = Instant::now();
+        if self.lookout && self.look_out(round, since).await {
+            return;
+        }
+        let released = self.sleep(round).await;
+        self.lookout = released || since.elapsed() < self.askers.patience(&self.spin);
+    }
+
+    /// Looks at the sockets again and again for a moment; whether something came.
+    async fn look_out(&mut self, round: &mut Vec<Event>, since: Instant) -> bool {
+        let patience = self.askers.patience(&self.spin);
+        while since.elapsed() < patience {
+            yield_now().await;
+            while round.len() < MAX_ROUND
+                && let Ok(event) = self.events.try_recv()
+            {
+                round.push(event);
+            }
+            if !round.is_empty() {
+                return true;
+            }
+            self.spin.polled();
+        }
+        false
+    }
+
+    /// Sleeps until something comes, or is due; whether it was woken because replies have left. Who
+    /// gets one may ask for more at once, and by then this thread is to be awake.
+    async fn sleep(&mut self, round: &mut Vec<Event>) -> bool {
+        let delay = self.delay(self.now());
+        let pipeline = self.pipeline.clone();
+        let spins = !self.askers.patience(&self.spin).is_zero();
+        tokio::select! {
+            biased;
+            // When the time is up, the round is empty.
+            _ = tokio::time::timeout(delay, self.events.recv_many(round, MAX_ROUND)) => false,
+            () = pipeline.released(), if spins => true,
+        }
+    }
+
+    /// The runtime's timer stands still while the machine sleeps, so it is never set for long.
+    fn delay(&self, now: Now) -> Duration {
+        const LONGEST: Duration = Duration::from_secs(1);
+        if self.pipeline.is_full() {
+            return GRACE;
+        }
+        if self.pipeline.has_timeouts() {
+            return BREATH;
+        }
+        if self.turns.is_anyone_held() || self.budget.pressure() != Pressure::None {
+            return load_shedding::INTERVAL;
+        }
+        let next = self.server.next_timeout();
+        let next = next.map(|at| at.max(self.rest_until).saturating_sub(now.monotonic));
+        next.map_or(LONGEST, |delay| delay.min(LONGEST))
+    }
+
+    /// Whether timeouts are to be handled. Never while the engine does not listen: a session that
+    /// could not be heard has not been silent.
+    fn is_due(&mut self, now: Now) -> bool {
+        if self.pipeline.is_full() {
+            self.rest_until = now.monotonic + GRACE;
+        }
+        if self.pipeline.has_timeouts() {
+            return false;
+        }
+        let next = self.server.next_timeout();
+        now.monotonic >= self.rest_until && next.is_some_and(|at| at <= now.monotonic)
+    }
+
+    /// Lets the connections deliver all that has arrived already. If this thread was held up (by
+    /// the scheduler, a suspended machine, a long round), pings may lie unread in the sockets, and
+    /// no session may expire over one of those.
+    async fn catch_up(&mut self, round: &mut Vec<Event>) {
+        loop {
+            let before = round.len();
+            // One yield polls the sockets, the next runs the tasks of those that are ready.
+            yield_now().await;
+            yield_now().await;
+            while let Ok(event) = self.events.try_recv() {
+                round.push(event);
+            }
+            if round.len() == before || round.len() > 16 * MAX_ROUND {
+                return;
+            }
+        }
+    }
+
+    /// One round: everything delivered, then what is due, then off to the commit.
+    fn handle(&mut self, round: &mut Vec<Event>, due: bool) {
+        let since = Instant::now();
+        // Later than the arrival of anything in this round, so that every deadline counted from it
+        // is at least a timeout after the arrival.
+        let now = self.now();
+        for event in round.drain(..) {
+            self.handle_event(now, since, event);
+        }
+        self.take_turns(now, since);
+        if due {
+            self.handle_timeout(now);
+        }
+        self.hand_over(since, due);
+        let part_waits = std::mem::take(&mut self.part_waits);
+        self.askers.end_round(!part_waits);
+    }
+
+    fn handle_event(&mut self, now: Now, since: Instant, event: Event) {
+        match event {
+            Event::Connected(connection, _) if self.ending.is_some() => connection.cut(),
+            Event::Connected(connection, handshake) => {
+                let id = connection.id;
+                Counters::count(&self.metrics.events.handshakes);
+                self.metrics.received(1, handshake.len());
+                match connection.subject.clone() {
+                    None => self.server.connected(id, connection.peer.ip()),
+                    Some(subject) => {
+                        let ip = connection.peer.ip();
+                        self.server.connected_with_certificate(id, ip, subject);
+                    }
+                }
+                if connection.is_kept {
+                    self.server.only_resumes(id);
+                }
+                self.connections.insert(id, connection);
+                self.server.handle_frame(now, id, handshake);
+            }
+            Event::Frames(id, frames) => self.take_frames(now, since, id, frames),
+            Event::Growth(growth) => self.server.set_growth(growth),
+            Event::Taken(id) => self.server.heard_of(now, id),
+            Event::Disconnected(id) => {
+                Counters::count(&self.metrics.events.dropped);
+                self.rest.count(1);
+                self.server.disconnected(id);
+                self.connections.remove(&id);
+                self.turns.forget(id);
+            }
+            Event::Expire(session, done) => {
+                // Whoever asked may be gone.
+                let _ = done.send(self.server.expire_session(now, session));
+            }
+            Event::Look(look) => look(self),
+            Event::Skip(time, done) => {
+                self.skipped = self.skipped.saturating_add(time);
+                let _ = done.send(());
+            }
+            Event::DropConnections(done) => {
+                self.connections.values().for_each(|c| c.cut());
+                let _ = done.send(());
+            }
+            Event::Stop => {
+                // At once, before what else came in this round: whoever is answered now would take
+                // the server for one that goes on. With the last commit's replies, and not at the
+                // very end: giving up the data directory may take a while.
+                self.server.close_connections();
+                // Not in the place of a failure in the same round: there is nobody left to wait for.
+                self.ending.get_or_insert(Ok(()));
+            }
+            Event::Deprived(reason) => self.ending = Some(Err(reason)),
+            Event::CommitEnded(result) => {
+                self.ending = Some(result.and(Err(EngineError::Panicked)));
+            }
+        }
+    }
+
+    /// Gives the effects of a round, or of a part of it, to the pipeline.
+    fn hand_over(&mut self, since: Instant, timeouts: bool) {
+        self.in_part = 0;
+        if let Err(e) = self.succession.cover(&self.server) {
+            // Nothing more may leave: another engine would not know of it.
+            self.ending = Some(Err(e.into()));
+            return;
+        }
+        let changes = self.server.take_changes();
+        self.rest.count(changes.len());
+        let mut replies = Vec::new();
+        for (id, output) in self.server.take_outputs() {
+            // A connection that is gone gets nothing.
+            if let Some(connection) = self.connections.get(&id) {
+                if is_auth_failure(&output) {
+                    Counters::count(&self.metrics.events.auth_failed);
+                }
+                connection.owe(&output);
+                replies.push((connection.clone(), output));
+            }
+        }
+        let stats = self.server.stats();
+        self.budget.set_watches(stats.watch_bytes);
+        self.metrics.observe(stats);
+        let ops = std::mem::take(&mut self.ops);
+        let submitted = Instant::now();
+        let answered = self.pipeline.submit(Batch { changes, replies, ops, timeouts, since });
+        self.part_waits |= !answered;
+        self.rest_after(submitted.elapsed());
+        self.log_notices();
+    }
+
+    /// Lets expiry rest for a moment if this thread has waited for a disk that stalls. Who came back
+    /// meanwhile has yet to be heard. Not twice in a row: a disk that stalls again and again would
+    /// keep the sessions of the dead alive.
+    fn rest_after(&mut self, wait: Duration) {
+        if wait < DEAF {
+            return;
+        }
+        let now = self.now().monotonic;
+        if now.saturating_sub(wait) >= self.rest_until {
+            self.rest_until = now + GRACE;
+        }
+    }
+
+    fn count(&mut self, id: ConnectionId, frames: &[Bytes]) {
+        self.metrics.received(frames.len(), frames.iter().map(Bytes::len).sum());
+        self.rest.count(frames.len());
+        if let (Some(last), Some(connection)) = (frames.last(), self.connections.get(&id)) {
+            connection.received(frames.len(), Op::of_frame(last));
+        }
+    }
+
+    fn log_notices(&mut self) {
+        for notice in self.server.take_notices() {
+            let (kind, connection) = describe(&notice);
+            let peer = connection.and_then(|id| self.connections.get(&id));
+            self.complaints.warn(kind, peer.map(|connection| connection.peer), &notice);
+        }
+    }
+
+    /// Does what is due, and logs which sessions that ended.
+    fn handle_timeout(&mut self, now: Now) {
+        let expired = self.server.handle_timeout(now);
+        self.metrics.events.expired.fetch_add(expired.len() as u64, Ordering::Relaxed);
+        if expired.len() > LOGGED_EXPIRIES {
+            // A line for each of ten thousand would keep the living waiting.
+            return tracing::info!(
+                count = expired.len(),
+                "sessions expired: nothing was heard of their clients for the session timeouts"
+            );
+        }
+        for session in expired {
+            tracing::info!(
+                session = %session.id,
+                timeout_ms = session.timeout.as_millis(),
+                ephemerals = session.ephemerals,
+                "session expired: its client was not heard of for the session timeout"
+            );
+        }
+    }
+
+    /// After the last round: waits for the commit thread, while the sockets go on working.
+    pub(crate) async fn finish(&mut self) -> Result<(), EngineError> {
+        self.pipeline.finish();
+        loop {
+            match self.events.recv().await {
+                Some(Event::CommitEnded(result)) => return result,
+                Some(Event::Connected(connection, _)) => connection.cut(),
+                Some(_) => {}
+                None => return Err(EngineError::Panicked),
+            }
+        }
+    }
+
+    /// Leaves word for the next engine, when no reply will follow.
+    pub(crate) fn leave(&mut self) -> Result<(), EngineError> {
+        Ok(self.succession.end(&self.server)?)
+    }
+
+    /// Ends what is left of the connections: those whose clients did not take the last replies.
+    pub(crate) fn close_connections(&mut self) {
+        for (_, connection) in self.connections.drain() {
+            connection.flush();
+            connection.cut();
+        }
+    }
+}
+
+fn is_auth_failure(output: &Output) -> bool {
+    use CloseReason::{AuthFailed, TooManyIdentities};
+    matches!(output, Output::Close(AuthFailed | TooManyIdentities { .. }))
+}
+
+/// What kind of notice it is, and whom it is about.
+fn describe(notice: &Notice) -> (&'static str, Option<ConnectionId>) {
+    match notice {
+        Notice::ReplyTooLong { connection, .. } => ("reply", Some(*connection)),
+        Notice::TooManyOps { connection, .. } => ("ops", Some(*connection)),
+        Notice::TooMuchToCount { connection, .. } => ("count", Some(*connection)),
+        Notice::AclTooLong { connection, .. } => ("acl", Some(*connection)),
+        Notice::TooManyWatches { connection, .. } => ("watches", Some(*connection)),
+        Notice::WatchesTooHeavy { connection, .. } => ("watch bytes", Some(*connection)),
+        Notice::TooManyEphemerals { connection, .. } => ("ephemerals", Some(*connection)),
+        Notice::NoRoom { connection, .. } => ("room", Some(*connection)),
+        Notice::DiskShort { connection } => ("disk", Some(*connection)),
+        Notice::QuotaExceeded { refused: true, .. } => ("hard quota", None),
+        Notice::QuotaExceeded { .. } => ("soft quota", None),
+        _ => ("other", None),
+    }
+}
+
+#[cfg(test)]
+mod tests;
