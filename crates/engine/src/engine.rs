@@ -1,5 +1,6 @@
 //! The handle of a running engine.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,13 +8,12 @@ use std::time::{Duration, Instant};
 
 use lockkeeper_tree::Stats;
 use lockkeeper_wire::SessionId;
-use tokio::sync::mpsc::UnboundedSender;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 
-use crate::clock;
-use crate::commit::Pipeline;
+use crate::admin::status::Status;
+use crate::data_dir::backup::{Backup, BackupError};
+use crate::data_dir::control;
 use crate::error::EngineError;
-use crate::metrics::Metrics;
 use crate::settings::builder::Builder;
 #[cfg(feature = "tls")]
 use crate::sockets::tls::{CurrentTls, Tls};
@@ -28,24 +28,13 @@ pub(crate) type Ending = Option<Result<(), EngineError>>;
 /// Dropping it stops it as [`Engine::stop`] does, without waiting: the data directory and the
 /// addresses are free some milliseconds later. Whoever wants to use them again at once awaits
 /// `stop`. A process that ends right after the drop loses nothing that was acknowledged.
-#[derive(Debug)]
 pub struct Engine {
-    pub(crate) shared: Shared,
-}
-
-/// What the handle has of the engine.
-pub(crate) struct Shared {
-    pub(crate) addresses: Vec<SocketAddr>,
-    pub(crate) secure: Vec<SocketAddr>,
+    pub(crate) status: Arc<Status>,
     pub(crate) metrics_address: Option<SocketAddr>,
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<CurrentTls>,
     pub(crate) socket_path: Option<PathBuf>,
     pub(crate) snapshots: Option<Snapshots>,
-    pub(crate) events: UnboundedSender<Event>,
-    pub(crate) pipeline: Arc<Pipeline>,
-    pub(crate) metrics: Arc<Metrics>,
-    pub(crate) quiet_until: Option<Duration>,
     pub(crate) ended: watch::Receiver<Ending>,
 }
 
@@ -55,33 +44,29 @@ impl Engine {
         Builder::default()
     }
 
-    pub(crate) fn new(shared: Shared) -> Self {
-        Self { shared }
-    }
-
     /// The first TCP address that it listens on, with the port that it really got.
     pub fn addr(&self) -> Option<SocketAddr> {
-        self.shared.addresses.first().copied()
+        self.status.addresses.first().copied()
     }
 
     /// All TCP addresses that it listens on, in the order in which they were given.
     pub fn addrs(&self) -> &[SocketAddr] {
-        &self.shared.addresses
+        &self.status.addresses
     }
 
     /// The TCP addresses where it speaks TLS, in the order in which they were given.
     pub fn tls_addrs(&self) -> &[SocketAddr] {
-        &self.shared.secure
+        &self.status.secure
     }
 
     /// Where a monitor fetches the metrics: `http://<this>/metrics`.
     pub fn metrics_addr(&self) -> Option<SocketAddr> {
-        self.shared.metrics_address
+        self.metrics_address
     }
 
     /// The Unix socket that it listens on, as an absolute path.
     pub fn socket_path(&self) -> Option<&Path> {
-        self.shared.socket_path.as_deref()
+        self.socket_path.as_deref()
     }
 
     /// What a client on this machine connects to: `127.0.0.1:2181`, or `unix:/path` if the engine
@@ -95,13 +80,9 @@ impl Engine {
         }
     }
 
-    pub(crate) fn snapshots(&self) -> Option<Snapshots> {
-        self.shared.snapshots.clone()
-    }
-
     /// What the tree holds, as of the last requests that were handled.
     pub fn stats(&self) -> Stats {
-        self.shared.metrics.stats()
+        self.status.metrics.stats()
     }
 
     /// How many sessions are alive, connected or not.
@@ -112,13 +93,13 @@ impl Engine {
     /// Since when there has been no session; `None` while there are any. For callers that end an
     /// engine which nobody uses.
     pub fn idle_since(&self) -> Option<Instant> {
-        self.shared.metrics.idle_since()
+        self.status.metrics.idle_since()
     }
 
     /// For how long no session begins yet, because clients of an engine before may still hold locks;
     /// `None` if sessions may begin. See [`Builder::quiet_time`].
     pub fn quiet_time_left(&self) -> Option<Duration> {
-        self.shared.quiet_until.and_then(clock::left_until)
+        self.status.quiet_time_left()
     }
 
     /// Replaces the certificate, its key and the roots of clients' certificates at all addresses where
@@ -128,9 +109,29 @@ impl Engine {
     /// Without an address of [`Builder::listen_tls`] this has no effect.
     #[cfg(feature = "tls")]
     pub fn set_tls(&self, tls: Tls) {
-        if let Some(current) = &self.shared.tls {
+        if let Some(current) = &self.tls {
             current.set(tls);
         }
+    }
+
+    /// Copies the state as of the last commit into a new data directory while the engine goes on:
+    /// every write acknowledged before the call is in it, and of each transaction all or nothing.
+    /// To use it, [restore](crate::restore) it: an engine that is started on the copy itself gives
+    /// fencing tokens again that were given since, and takes up sessions that are long over.
+    ///
+    /// The directory must not exist yet; its parent must. It is there as a whole or not at all.
+    ///
+    /// # Errors
+    /// If the engine keeps nothing on a disk or has ended, if there is something at `dir`, or if
+    /// the disk is full or fails.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the copy goes on.
+    pub async fn backup(&self, dir: impl AsRef<Path>) -> Result<Backup, BackupError> {
+        let path = dir.as_ref().to_path_buf();
+        let snapshots = self.snapshots.clone().ok_or(BackupError::NothingKept)?;
+        let records = control::copy(&snapshots, path.clone()).await?;
+        Ok(Backup { path, records })
     }
 
     /// Stops the engine: what it has received is committed and answered, then all connections are
@@ -153,7 +154,7 @@ impl Engine {
     /// # Cancel safety
     /// Safe, and may be called as often as wanted.
     pub async fn stopped(&self) -> Result<(), EngineError> {
-        let mut ended = self.shared.ended.clone();
+        let mut ended = self.ended.clone();
         match ended.wait_for(Option::is_some).await {
             Ok(ending) => ending.clone().unwrap_or(Ok(())),
             // Its thread has gone without a word.
@@ -163,7 +164,7 @@ impl Engine {
 
     fn ask_to_stop(&self) {
         // An engine that has ended already needs no asking.
-        let _ = self.shared.events.send(Event::Stop);
+        let _ = self.status.events.send(Event::Stop);
     }
 }
 
@@ -173,7 +174,7 @@ impl Engine {
     /// there is no such session. The end of its ephemerals is visible to every request sent after
     /// this returns.
     pub async fn expire_session(&self, session: SessionId) -> bool {
-        self.ask(|done| Event::Expire(session, done)).await.unwrap_or(false)
+        self.status.ask(|done| Event::Expire(session, done)).await.unwrap_or(false)
     }
 
     /// Lets time pass at once for everything that the engine counts in it: sessions whose clients
@@ -181,7 +182,7 @@ impl Engine {
     /// for. In the background, as if the time had really passed; what clients have sent before is
     /// heard first.
     pub async fn skip_time(&self, time: Duration) {
-        self.ask(|done| Event::Skip(time, done)).await;
+        self.status.ask(|done| Event::Skip(time, done)).await;
     }
 
     /// Cuts a session's connection now, with what was on its way; `false` if it has none. The
@@ -191,43 +192,30 @@ impl Engine {
             let connection = tree.server.session(session)?.connection?;
             tree.connections.get(&connection).map(|connection| connection.cut())
         };
-        let look = |done: oneshot::Sender<bool>| {
-            Event::Look(Box::new(move |tree| {
-                // Whoever asked may be gone.
-                let _ = done.send(cut(tree).is_some());
-            }))
-        };
-        self.ask(look).await.unwrap_or(false)
+        self.status.look(cut).await.flatten().is_some()
     }
 
     /// Cuts every connection now, with what was on its way. Sessions live on, and clients may come
     /// back at once.
     pub async fn drop_connections(&self) {
-        self.ask(Event::DropConnections).await;
+        self.status.ask(Event::DropConnections).await;
     }
 
     /// Holds back all commits, as a disk that hangs would: no request sent after this returns is
     /// answered before [`Engine::resume_commits`]. Stopping overrides it.
     pub fn pause_commits(&self) {
-        self.shared.pipeline.pause(true);
+        self.status.pipeline.pause(true);
     }
 
     /// Ends what [`Engine::pause_commits`] began.
     pub fn resume_commits(&self) {
-        self.shared.pipeline.pause(false);
+        self.status.pipeline.pause(false);
     }
 
     /// Makes the next commit fail before anything is written, as a broken disk would: the engine
     /// ends with [`EngineError::Storage`].
     pub fn fail_next_commit(&self) {
-        self.shared.pipeline.fail_next();
-    }
-
-    /// Asks the tree thread; `None` if it is gone.
-    async fn ask<T>(&self, event: impl FnOnce(oneshot::Sender<T>) -> Event) -> Option<T> {
-        let (sender, answer) = oneshot::channel();
-        self.shared.events.send(event(sender)).ok()?;
-        answer.await.ok()
+        self.status.pipeline.fail_next();
     }
 }
 
@@ -237,10 +225,10 @@ impl Drop for Engine {
     }
 }
 
-impl std::fmt::Debug for Shared {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared")
-            .field("addresses", &self.addresses)
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine")
+            .field("addresses", &self.addrs())
             .field("socket_path", &self.socket_path)
             .finish_non_exhaustive()
     }

@@ -182,6 +182,19 @@ pub enum EngineError {
     Panicked,
 }
 
+impl StartError {
+    /// The error for what the operating system does not give.
+    pub(crate) fn refused(what: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::System { what, source }
+    }
+}
+
+impl From<StorageError> for EngineError {
+    fn from(e: StorageError) -> Self {
+        Self::Storage(Arc::new(e))
+    }
+}
+
 impl From<EngineError> for StartError {
     fn from(e: EngineError) -> Self {
         Self::Engine(e)

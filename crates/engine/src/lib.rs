@@ -31,7 +31,7 @@
 //!   words, prometheus, http   what operators see of `metrics`, counted by `ops`, `histogram`
 //!   tls, x509                 encryption, and who a certificate says its owner is
 //!   test                      fresh engines for tests, and an index of the controls
-//!   pace, complaints, open_files, rest, facts, clock, error
+//!   pace, log_limiter, open_files, rest, facts, clock, error
 //! ```
 //!
 //! A request's way: its connection's task reads the frame and delivers it; the tree thread handles
@@ -58,6 +58,7 @@ mod spin;
 mod startup;
 mod storage;
 pub mod test;
+mod thread;
 mod tree_loop;
 
 pub use data_dir::backup::{Backup, BackupError};

@@ -1,72 +1,71 @@
 //! From settings to a running engine, and its end.
 
 use std::collections::HashMap;
-use std::io;
 use std::net::SocketAddr;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use lockkeeper_tree::Server;
-use tokio::net::{TcpListener, UnixListener};
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
-use tracing::Dispatch;
 
 use crate::admin::http;
-use crate::admin::status::Facts;
+use crate::admin::status::Status;
 use crate::clock;
-use crate::commit::{self, Pipeline, Returned};
+use crate::commit::{self, Pipeline};
 use crate::connection::budget::Budget;
+use crate::connection::log_limiter::LogLimiter;
 use crate::data_dir::check::restore;
 use crate::data_dir::claim::Claim;
 use crate::data_dir::control;
 use crate::data_dir::disk_room::Gauge;
 use crate::data_dir::succession::Succession;
-use crate::engine::{Ending, Engine, Shared};
+use crate::engine::{Ending, Engine};
 use crate::error::{EngineError, StartError};
 use crate::metrics::Metrics;
 use crate::metrics::ops::OpCounts;
-use crate::net::admission::Admission;
-use crate::net::conversation::Hub;
-use crate::net::listener::{Gate, Listener, accept, bind_tcp};
-use crate::settings::builder::Plan;
+use crate::net::hub::Hub;
+use crate::net::listener::{Doors, Gate, accept};
+use crate::settings::builder::Builder;
+use crate::settings::plan::Plan;
 use crate::sockets::open_files;
-use crate::sockets::pace::Pace;
 #[cfg(feature = "tls")]
 use crate::sockets::tls::CurrentTls;
-use crate::sockets::unix::{SocketFile, listen_at};
+use crate::sockets::unix::SocketFile;
 use crate::spin::{Askers, SpinPolicy};
 use crate::storage::{Snapshots, Storage};
+use crate::thread;
 use crate::tree_loop::idle::Rest;
 use crate::tree_loop::{Event, TreeLoop, Turns};
 
+impl Builder {
+    /// Starts the engine: returns when it listens, with all that its data directory holds.
+    ///
+    /// It runs on threads of its own, so it neither needs a runtime here nor suffers when the
+    /// caller's is blocked. Its log goes to the caller's `tracing` subscriber.
+    ///
+    /// # Errors
+    /// Each names the address or path concerned and the way out; nothing is left behind.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the engine stops as soon as it has started.
+    pub async fn start(self) -> Result<Engine, StartError> {
+        start(self.check()?).await
+    }
+}
+
 /// Starts the tree thread, which does the rest: opening a large data directory takes its time, and
 /// the caller's runtime is not to wait for it.
-pub(crate) async fn start(plan: Plan) -> Result<Engine, StartError> {
+async fn start(plan: Plan) -> Result<Engine, StartError> {
     let (started, engine) = oneshot::channel();
     let (ended, ending) = watch::channel(None);
-    spawn("lockkeeper-tree", move || {
+    thread::spawn("lockkeeper-tree", move || {
         run(plan, started, &ended, ending);
     })?;
     engine.await.unwrap_or(Err(EngineError::Panicked.into()))
-}
-
-/// Starts a thread that logs to where the caller logs.
-pub(crate) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), StartError> {
-    let dispatch = tracing::dispatcher::get_default(Dispatch::clone);
-    let body = move || tracing::dispatcher::with_default(&dispatch, body);
-    let thread = thread::Builder::new().name(name.to_owned()).spawn(body);
-    thread.map(drop).map_err(refused("a thread"))
-}
-
-fn refused(what: &'static str) -> impl FnOnce(io::Error) -> StartError {
-    move |source| StartError::System { what, source }
 }
 
 /// The tree thread from its start to its end.
@@ -85,7 +84,7 @@ fn run(
         }
     };
     // If nobody takes the engine, dropping it stops it.
-    let _ = started.send(Ok(Engine::new(running.handle(ending))));
+    let _ = started.send(Ok(running.handle(ending)));
     let result = runtime.block_on(running.run());
     drop(running);
     runtime.shutdown_timeout(Duration::ZERO);
@@ -99,172 +98,102 @@ fn run(
 /// All that can fail, in an order that leaves nothing behind if it does: the listeners come last,
 /// as clients would take them for an engine.
 #[tracing::instrument(name = "start", level = "debug", skip_all)]
-fn prepare(plan: Plan) -> Result<(Runtime, Running), StartError> {
+fn prepare(mut plan: Plan) -> Result<(Runtime, Running), StartError> {
     let storage = Storage::open(plan.data_dir.as_deref(), plan.durability)?;
     let mut server = restore(plan.config.clone(), plan.data_dir.as_deref(), &storage)?;
     let succession = Succession::begin(&plan, &mut server)?;
+
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(refused("an event loop"))?;
+        .map_err(StartError::refused("an event loop"))?;
     let within = runtime.enter();
-    open_files::make_room_for(plan.max_connections);
-    let doors = Doors::open(&plan)?;
-    let running = Running::new(&plan, (server, succession), storage, doors)?;
-    running.banner(&plan);
+    open_files::make_room_for(plan.limits.max_connections);
+    let doors = Doors::open(&mut plan)?;
+    let running = Running::new(plan, (server, succession), storage, doors)?;
+    running.banner();
     drop(within);
     Ok((runtime, running))
-}
-
-/// The sockets that clients come in by.
-struct Doors {
-    listeners: Vec<Listener>,
-    addresses: Vec<SocketAddr>,
-    /// Those of `addresses` where TLS is spoken.
-    secure: Vec<SocketAddr>,
-    #[cfg(feature = "tls")]
-    tls: Option<CurrentTls>,
-    socket: Option<SocketFile>,
-    /// Where monitors fetch the metrics.
-    metrics: Option<(TcpListener, SocketAddr)>,
-}
-
-impl Doors {
-    fn open(plan: &Plan) -> Result<Self, StartError> {
-        let mut doors = Self {
-            listeners: Vec::new(),
-            addresses: Vec::new(),
-            secure: Vec::new(),
-            #[cfg(feature = "tls")]
-            tls: plan.tls.as_ref().map(|(_, tls)| CurrentTls::new(tls.clone())),
-            socket: None,
-            metrics: None,
-        };
-        for &address in &plan.listen {
-            let (listener, bound) = listen(address, plan.backlog)?;
-            doors.addresses.push(bound);
-            doors.listeners.push(Listener::Tcp(listener));
-        }
-        #[cfg(feature = "tls")]
-        if let (Some((addresses, _)), Some(tls)) = (&plan.tls, doors.tls.clone()) {
-            for &address in addresses {
-                let (listener, bound) = listen(address, plan.backlog)?;
-                doors.secure.push(bound);
-                doors.listeners.push(Listener::Tls(listener, tls.clone()));
-            }
-        }
-        if let Some(address) = plan.metrics_address {
-            doors.metrics = Some(listen(address, plan.backlog)?);
-        }
-        if let Some(path) = &plan.unix_socket {
-            let (listener, file) = listen_at(path, plan.unix_socket_mode)?;
-            let listener = UnixListener::from_std(listener).map_err(refused("a socket"))?;
-            doors.listeners.push(Listener::Unix(listener));
-            doors.socket = Some(file);
-        }
-        Ok(doors)
-    }
-}
-
-fn listen(address: SocketAddr, backlog: u32) -> Result<(TcpListener, SocketAddr), StartError> {
-    let listener = bind_tcp(address, backlog)?;
-    let bound = listener.local_addr();
-    let bound = bound.map_err(|source| StartError::Listen { address, source })?;
-    Ok((listener, bound))
 }
 
 /// Everything that runs.
 struct Running {
     tree: TreeLoop,
-    hub: Arc<Hub>,
+    status: Arc<Status>,
     metrics_address: Option<SocketAddr>,
     #[cfg(feature = "tls")]
     tls: Option<CurrentTls>,
     snapshots: Option<Snapshots>,
     /// Where other processes ask for backups.
     control: Option<SocketFile>,
-    accepting: JoinSet<()>,
+    tasks: JoinSet<()>,
     socket: Option<SocketFile>,
 }
 
 impl Running {
     /// Starts the commit thread and the listeners.
     fn new(
-        plan: &Plan,
+        plan: Plan,
         (server, mut succession): (Server, Succession),
         storage: Storage,
         doors: Doors,
     ) -> Result<Self, StartError> {
         let (events, deliveries) = unbounded_channel();
-        let metrics = Arc::new(Metrics::new());
-        let snapshots = storage.snapshots();
         let spin = Arc::new(SpinPolicy::new(plan.spin));
-        let pipeline = Pipeline::new(plan.durability, storage, metrics.clone(), spin.clone());
-        let pipeline = Arc::new(pipeline.within(plan.memory_budget));
-        spawn_commit(pipeline.clone(), events.clone())?;
-        let hub = Arc::new(Hub {
-            events,
-            pipeline,
+        let snapshots = storage.snapshots();
+        let memory_budget = plan.limits.memory_budget();
+        let metrics = Arc::new(Metrics::new());
+        let pipeline = Pipeline::new(plan.durability, storage, metrics.clone(), spin.clone())
+            .within(memory_budget);
+        let status = Arc::new(Status {
+            started: Instant::now(),
+            addresses: doors.addresses,
+            secure: doors.secure,
+            quiet_until: succession.quiet_until(),
+            pipeline: Arc::new(pipeline),
             metrics,
-            complaints: Arc::default(),
-            limits: plan.limits.clone(),
-            budget: Budget::new(plan.memory_budget),
+            events,
+            budget: Budget::new(memory_budget),
             disk: Arc::default(),
-            facts: Facts::new(plan, &doors.addresses, &doors.secure, succession.quiet_until()),
-            connections: AtomicU64::new(1),
+            plan,
         });
-        let gate = Arc::new(Gate {
-            admission: Admission::new(plan.max_connections, plan.max_connections_per_address),
-            pace: Pace::per_second(plan.connection_rate),
-        });
-        let mut accepting = JoinSet::new();
+        start_commits(&status)?;
+
+        let log_limiter = Arc::<LogLimiter>::default();
+        let mut tasks = JoinSet::new();
+        let hub = Arc::new(Hub::new(status.clone(), log_limiter.clone()));
+        let gate = Arc::new(Gate::new(&status.plan.limits));
         for listener in doors.listeners {
-            accepting.spawn(accept(listener, gate.clone(), hub.clone()));
+            tasks.spawn(accept(listener, gate.clone(), hub.clone()));
         }
-        let mut control = None;
-        if let (Some(dir), Some(snapshots)) = (&plan.data_dir, &snapshots) {
-            if let Some((listener, file)) = control::listen(dir) {
-                accepting.spawn(control::serve(listener, snapshots.clone()));
-                control = Some(file);
-            }
-            if let Some(gauge) = Gauge::of(dir, plan.disk_reserve, hub.disk.clone()) {
-                accepting.spawn(gauge.watch(hub.events.clone()));
-            }
-            if let Some(claim) = Claim::on(dir) {
-                accepting.spawn(claim.watch(hub.events.clone()));
-            }
+        let control = watch_directory(&status, snapshots.as_ref(), &mut tasks);
+        tasks.spawn(succession.end_of_quiet());
+        let (metrics_listener, metrics_address) = doors.metrics.unzip();
+        if let Some(listener) = metrics_listener {
+            tasks.spawn(http::serve(listener, status.clone()));
         }
-        accepting.spawn(succession.end_of_quiet());
-        let metrics_address = doors.metrics.as_ref().map(|(_, address)| *address);
-        if let Some((listener, _)) = doors.metrics {
-            accepting.spawn(http::serve(listener, hub.clone()));
-        }
+
         Ok(Self {
-            tree: tree_loop(plan, (server, succession), (deliveries, spin), &hub),
-            hub,
+            tree: tree_loop(&status, (server, succession), (deliveries, spin), log_limiter),
+            status,
             metrics_address,
             #[cfg(feature = "tls")]
             tls: doors.tls,
             snapshots,
             control,
-            accepting,
+            tasks,
             socket: doors.socket,
         })
     }
 
-    fn handle(&self, ended: watch::Receiver<Ending>) -> Shared {
-        Shared {
-            addresses: self.hub.facts.addresses.clone(),
-            secure: self.hub.facts.secure.clone(),
+    fn handle(&self, ended: watch::Receiver<Ending>) -> Engine {
+        Engine {
+            status: self.status.clone(),
             metrics_address: self.metrics_address,
             #[cfg(feature = "tls")]
             tls: self.tls.clone(),
             snapshots: self.snapshots.clone(),
             socket_path: self.socket_path(),
-            events: self.hub.events.clone(),
-            pipeline: self.hub.pipeline.clone(),
-            metrics: self.hub.metrics.clone(),
-            quiet_until: self.hub.facts.quiet_until,
             ended,
         }
     }
@@ -276,7 +205,7 @@ impl Running {
     /// Until the end, and through it: no new connections, then the commits, then the connections.
     async fn run(&mut self) -> Result<(), EngineError> {
         let mut result = self.tree.run().await;
-        self.accepting.shutdown().await;
+        self.tasks.shutdown().await;
         // While the directory is locked: after that, sockets at these paths may be a successor's.
         self.control = None;
         self.socket = None;
@@ -290,16 +219,17 @@ impl Running {
         result
     }
 
-    fn banner(&self, plan: &Plan) {
+    fn banner(&self) {
         let stats = self.tree.server.stats();
-        let facts = &self.hub.facts;
-        let mut listening: Vec<String> = facts.addresses.iter().map(|a| a.to_string()).collect();
-        listening.extend(facts.secure.iter().map(|address| format!("tls://{address}")));
+        let status = &self.status;
+        let mut listening: Vec<String> = status.addresses.iter().map(|a| a.to_string()).collect();
+        listening.extend(status.secure.iter().map(|address| format!("tls://{address}")));
         listening.extend(self.socket_path().map(|path| format!("unix:{}", path.display())));
-        let data = plan.data_dir.as_ref().map(|path| path.display());
+
+        let data = status.plan.data_dir.as_ref().map(|path| path.display());
         tracing::info!(
             listening = listening.join(", "),
-            durability = %plan.durability,
+            durability = %status.plan.durability,
             data_dir = data.map(tracing::field::display),
             metrics = self.metrics_address.map(tracing::field::display),
             znodes = stats.nodes,
@@ -311,62 +241,67 @@ impl Running {
     }
 }
 
+/// Starts the commit thread, which tells the tree thread how it ended.
+fn start_commits(status: &Status) -> Result<(), StartError> {
+    let events = status.events.clone();
+    let tell = move |result| {
+        // Without a tree thread nobody waits for it.
+        let _ = events.send(Event::CommitEnded(result));
+    };
+    commit::thread::start(status.pipeline.clone(), Arc::new(tell))
+}
+
+/// Looks after a data directory that has a disk: backups, its room, and whether it is still there.
+fn watch_directory(
+    status: &Status,
+    snapshots: Option<&Snapshots>,
+    tasks: &mut JoinSet<()>,
+) -> Option<SocketFile> {
+    let (dir, snapshots) = (status.plan.data_dir.as_ref()?, snapshots?);
+    // Without a tree thread nothing grows, and there is nothing left to stop.
+    let tell = |events: &UnboundedSender<Event>, event| drop(events.send(event));
+    if let Some(gauge) = Gauge::of(dir, status.plan.limits.disk_reserve, status.disk.clone()) {
+        let events = status.events.clone();
+        tasks.spawn(gauge.watch(move |growth| tell(&events, Event::Growth(growth))));
+    }
+    if let Some(claim) = Claim::on(dir) {
+        let events = status.events.clone();
+        tasks.spawn(async move { tell(&events, Event::Deprived(claim.watch().await)) });
+    }
+
+    let (listener, file) = control::listen(dir)?;
+    tasks.spawn(control::serve(listener, snapshots.clone()));
+    Some(file)
+}
+
 fn tree_loop(
-    plan: &Plan,
+    status: &Status,
     (server, succession): (Server, Succession),
     (events, spin): (UnboundedReceiver<Event>, Arc<SpinPolicy>),
-    hub: &Hub,
+    log_limiter: Arc<LogLimiter>,
 ) -> TreeLoop {
-    hub.metrics.observe(server.stats());
+    status.metrics.observe(server.stats());
     TreeLoop {
         server,
         succession,
         connections: HashMap::new(),
         events,
-        pipeline: hub.pipeline.clone(),
-        metrics: hub.metrics.clone(),
+        pipeline: status.pipeline.clone(),
+        metrics: status.metrics.clone(),
         ops: OpCounts::default(),
-        complaints: hub.complaints.clone(),
+        log_limiter,
         skipped: Duration::ZERO,
         rest_until: Duration::ZERO,
         lookout: false,
         askers: Askers::default(),
         spin,
         turns: Turns::default(),
-        budget: hub.budget.clone(),
+        budget: status.budget.clone(),
         relieved_at: Instant::now(),
         in_part: 0,
         part_waits: false,
         rest: Rest::new(clock::now().monotonic),
-        at_rest: plan.at_rest.clone(),
+        idle_hook: status.plan.idle_hook.clone(),
         ending: None,
     }
-}
-
-/// Starts the commit thread, which says how it ended after it has given up the data directory. When
-/// it is relieved, it starts its successor instead.
-pub(crate) fn spawn_commit(
-    pipeline: Arc<Pipeline>,
-    events: UnboundedSender<Event>,
-) -> Result<(), StartError> {
-    spawn("lockkeeper-commit", move || {
-        let run = || commit::run(&pipeline);
-        let result = loop {
-            match catch_unwind(AssertUnwindSafe(run)) {
-                Ok(Ok(Returned::Relieved)) => {
-                    match spawn_commit(pipeline.clone(), events.clone()) {
-                        Ok(()) => return,
-                        Err(e) => tracing::debug!("the commit thread goes on: {e}"),
-                    }
-                }
-                Ok(Ok(Returned::AtTheEnd)) => break Ok(()),
-                Ok(Err(e)) => break Err(EngineError::from(e)),
-                Err(_) => {
-                    pipeline.abort();
-                    break Err(EngineError::Panicked);
-                }
-            }
-        };
-        let _ = events.send(Event::CommitEnded(result));
-    })
 }

@@ -10,9 +10,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, yield_now};
 use tokio::time::{sleep, timeout};
 
-use crate::admin::four_letter::tree_answers;
 use crate::admin::prometheus;
-use crate::net::conversation::Hub;
+use crate::admin::status::Status;
 use crate::sockets::pace::Pace;
 
 /// How many connections there are at once. A monitor needs one.
@@ -31,7 +30,7 @@ const ANSWER_TIME: Duration = Duration::from_secs(5);
 const STALLED: Duration = Duration::from_secs(2);
 
 /// Answers requests for as long as the runtime lives.
-pub(crate) async fn serve(listener: TcpListener, hub: Arc<Hub>) {
+pub(crate) async fn serve(listener: TcpListener, status: Arc<Status>) {
     let pace = Pace::per_second(RATE);
     let mut places = Places::default();
     loop {
@@ -40,10 +39,10 @@ pub(crate) async fn serve(listener: TcpListener, hub: Arc<Hub>) {
             continue;
         };
         places.make_room().await;
-        let hub = hub.clone();
+        let status = status.clone();
         places.take(tokio::spawn(async move {
             // A peer that is slow or gone is not waited for, and not worth a line.
-            let _ = answer(stream, &hub).await;
+            let _ = answer(stream, &status).await;
         }));
 
         // A request that has arrived is answered before the next connection may want the place.
@@ -80,9 +79,9 @@ impl Places {
     }
 }
 
-async fn answer(mut stream: TcpStream, hub: &Hub) -> io::Result<()> {
+async fn answer(mut stream: TcpStream, status: &Status) -> io::Result<()> {
     let response = match timeout(REQUEST_TIME, read_request(&mut stream)).await {
-        Ok(Ok(request)) => respond(&request, hub).await,
+        Ok(Ok(request)) => respond(&request, status).await,
         Ok(Err(e)) => return Err(e),
         Err(_) => Response::text("408 Request Timeout", "the request took too long").encode(),
     };
@@ -104,26 +103,26 @@ async fn read_request(stream: &mut TcpStream) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&request).into_owned())
 }
 
-async fn respond(request: &str, hub: &Hub) -> String {
+async fn respond(request: &str, status: &Status) -> String {
     let mut words = request.lines().next().unwrap_or_default().split(' ');
     let (method, target) = (words.next(), words.next().unwrap_or_default());
     let path = target.split('?').next().unwrap_or_default();
     match method {
-        Some("GET") => find(path, hub).await.encode(),
-        Some("HEAD") => find(path, hub).await.encode_head(),
+        Some("GET") => find(path, status).await.encode(),
+        Some("HEAD") => find(path, status).await.encode_head(),
         _ => Response::text("405 Method Not Allowed", "only GET and HEAD are answered").encode(),
     }
 }
 
-async fn find(path: &str, hub: &Hub) -> Response {
+async fn find(path: &str, status: &Status) -> Response {
     match path {
         "/metrics" => Response {
             status: "200 OK",
             kind: prometheus::CONTENT_TYPE,
-            body: prometheus::exposition(hub),
+            body: prometheus::exposition(status),
         },
-        "/healthz" => Response::probe(alive(hub).await, "alive"),
-        "/readyz" => Response::probe(ready(hub).await, "ready"),
+        "/healthz" => Response::probe(alive(status).await, "alive"),
+        "/readyz" => Response::probe(ready(status).await, "ready"),
         "/" => Response::text("200 OK", "see /metrics, /healthz and /readyz"),
         _ => Response::text("404 Not Found", "only /metrics, /healthz and /readyz are here"),
     }
@@ -131,26 +130,26 @@ async fn find(path: &str, hub: &Hub) -> Response {
 
 /// Whether the engine does its work, apart from waiting for a disk; or why not. If not, a restart
 /// may help.
-async fn alive(hub: &Hub) -> Result<(), String> {
-    if hub.pipeline.is_aborted() {
+async fn alive(status: &Status) -> Result<(), String> {
+    if status.pipeline.is_aborted() {
         return Err("the storage has failed".to_owned());
     }
-    match tree_answers(hub).await {
-        true => Ok(()),
-        false => Err("the engine is stopping".to_owned()),
+    match status.look(|_| ()).await {
+        Some(()) => Ok(()),
+        None => Err("the engine is stopping".to_owned()),
     }
 }
 
 /// Whether a client would get a session now, or why not.
-async fn ready(hub: &Hub) -> Result<(), String> {
-    alive(hub).await?;
-    if let Some(left) = hub.facts.quiet_time_left() {
+async fn ready(status: &Status) -> Result<(), String> {
+    alive(status).await?;
+    if let Some(left) = status.quiet_time_left() {
         return Err(format!("the quiet time goes on for {} s", left.as_secs_f64().ceil()));
     }
-    if let Some(wait) = hub.pipeline.waits_for().filter(|wait| *wait >= STALLED) {
+    if let Some(wait) = status.pipeline.waits_for().filter(|wait| *wait >= STALLED) {
         return Err(format!("the disk has not taken a commit for {} s", wait.as_secs()));
     }
-    let (sessions, max) = (hub.metrics.stats().sessions, hub.facts.max_sessions);
+    let (sessions, max) = (status.metrics.stats().sessions, status.plan.config.max_sessions);
     if sessions >= max {
         return Err(format!("{sessions} sessions are alive, which is the limit"));
     }

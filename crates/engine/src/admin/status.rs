@@ -1,59 +1,64 @@
-//! What an engine was started with, for those who ask it.
+//! What can be asked of a running engine: what it was started with, and what it counts.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::admin::four_letter::Words;
-use crate::clock;
-use crate::settings::builder::Plan;
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::oneshot;
 
-/// Settings that do not change while the engine runs.
-pub(crate) struct Facts {
+use crate::clock;
+use crate::commit::Pipeline;
+use crate::connection::budget::Budget;
+use crate::data_dir::disk_room::DiskRoom;
+use crate::metrics::Metrics;
+use crate::settings::plan::Plan;
+use crate::tree_loop::{Event, TreeLoop};
+
+/// The answers of an engine to those who look on.
+pub(crate) struct Status {
     pub(crate) started: Instant,
+    pub(crate) plan: Plan,
     /// Plain TCP addresses with the ports that they really got.
     pub(crate) addresses: Vec<SocketAddr>,
     /// TCP addresses with TLS.
     pub(crate) secure: Vec<SocketAddr>,
-    pub(crate) data_dir: Option<PathBuf>,
-    pub(crate) tick: Duration,
-    pub(crate) min_session_timeout: Duration,
-    pub(crate) max_session_timeout: Duration,
-    pub(crate) max_connections_per_address: usize,
-    pub(crate) max_sessions: usize,
-    pub(crate) backlog: u32,
-    pub(crate) data_budget: usize,
-    pub(crate) words: Words,
     /// Until when no session begins, on the engine's clock.
     pub(crate) quiet_until: Option<Duration>,
+    pub(crate) events: UnboundedSender<Event>,
+    pub(crate) pipeline: Arc<Pipeline>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) budget: Arc<Budget>,
+    pub(crate) disk: Arc<DiskRoom>,
 }
 
-impl Facts {
-    pub(crate) fn new(
-        plan: &Plan,
-        addresses: &[SocketAddr],
-        secure: &[SocketAddr],
-        quiet_until: Option<Duration>,
-    ) -> Self {
-        Self {
-            started: Instant::now(),
-            addresses: addresses.to_vec(),
-            secure: secure.to_vec(),
-            data_dir: plan.data_dir.clone(),
-            tick: plan.config.tick,
-            min_session_timeout: plan.config.min_session_timeout,
-            max_session_timeout: plan.config.max_session_timeout,
-            max_connections_per_address: plan.max_connections_per_address,
-            max_sessions: plan.config.max_sessions,
-            backlog: plan.backlog,
-            data_budget: plan.config.max_weight,
-            words: plan.words.clone(),
-            quiet_until,
-        }
-    }
-
+impl Status {
     /// For how long no session begins yet.
     pub(crate) fn quiet_time_left(&self) -> Option<Duration> {
         self.quiet_until.and_then(clock::left_until)
+    }
+
+    /// Asks the tree thread; `None` if it has ended.
+    pub(crate) async fn ask<T>(
+        &self,
+        event: impl FnOnce(oneshot::Sender<T>) -> Event,
+    ) -> Option<T> {
+        let (sender, answer) = oneshot::channel();
+        self.events.send(event(sender)).ok()?;
+        answer.await.ok()
+    }
+
+    /// Has the tree thread look something up; `None` if it has ended.
+    pub(crate) async fn look<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&TreeLoop) -> T + Send + 'static,
+    ) -> Option<T> {
+        let event = |done: oneshot::Sender<T>| {
+            Event::Look(Box::new(move |tree| {
+                // Whoever asked may be gone.
+                let _ = done.send(look(tree));
+            }))
+        };
+        self.ask(event).await
     }
 }

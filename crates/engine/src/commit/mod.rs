@@ -13,21 +13,20 @@
 //! never the engine expire their sessions (it reads all that has arrived before it ends any): both
 //! err on the safe side.
 
+mod batch;
+pub(crate) mod thread;
+
 use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use lockkeeper_tree::{Change, Changes, Output};
 use tokio::sync::Notify;
 
-use crate::connection::Connection;
+pub(crate) use self::batch::Batch;
 use crate::metrics::Metrics;
-use crate::metrics::ops::OpCounts;
 use crate::spin::{Series, SpinPolicy};
-use crate::storage::Durability;
-use crate::storage::StorageError;
-use crate::storage::{Batch as StorageBatch, Storage, Table};
+use crate::storage::{Batch as StorageBatch, Durability, Storage, StorageError};
 
 /// How many bytes of replies and changes may wait for the disk before nothing more is read, if the
 /// memory for all that waits is not less.
@@ -42,49 +41,6 @@ const LITTLE: usize = 2 * 1024;
 /// stalls is waited for by the commit thread: operators are answered meanwhile. So is one that a
 /// checkpoint keeps busy.
 const BRISK: Duration = Duration::from_millis(2);
-
-/// What the tree made of one round of requests, or of a part of one.
-pub(crate) struct Batch {
-    pub(crate) changes: Changes,
-    pub(crate) replies: Vec<(Arc<Connection>, Output)>,
-    /// The requests of it.
-    pub(crate) ops: OpCounts,
-    /// Whether sessions ended or nodes were reaped in it.
-    pub(crate) timeouts: bool,
-    /// When the round began.
-    pub(crate) since: Instant,
-}
-
-impl Batch {
-    /// Roughly how much memory it holds.
-    fn bytes(&self) -> usize {
-        let replies = self.replies.iter().map(|(_, output)| match output {
-            Output::Send(bytes) => bytes.len() + 64,
-            Output::Close(_) => 64,
-        });
-        self.changes.bytes() + 64 * self.changes.len() + replies.sum::<usize>()
-    }
-
-    /// Sends the replies; what this batch depends on is durable.
-    fn release(self, metrics: &Metrics) {
-        let mut touched: Vec<Arc<Connection>> = Vec::new();
-        let took = self.since.elapsed();
-        let sent = self.replies.iter().map(|(_, output)| output_size(output));
-        let sent = sent.fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
-        metrics.answered(&self.ops, sent, took);
-        for (connection, output) in self.replies {
-            connection.push(output, took);
-            // A client's replies mostly stand together, so most repetitions are found here; a
-            // repetition that is not costs a second flush of an empty buffer.
-            if touched.last().is_none_or(|last| last.id != connection.id) {
-                touched.push(connection);
-            }
-        }
-        for connection in touched {
-            connection.flush();
-        }
-    }
-}
 
 /// The line in front of the disk.
 pub(crate) struct Pipeline {
@@ -237,7 +193,7 @@ impl Pipeline {
         };
         if self.durable {
             for batch in batches.iter_mut() {
-                add(&mut disk.writes, &mem::take(&mut batch.changes));
+                disk.writes.add_all(&mem::take(&mut batch.changes));
             }
         }
         let span = tracing::debug_span!("commit", batches = batches.len()).entered();
@@ -422,88 +378,6 @@ struct Group {
     batches: Vec<Batch>,
     bytes: usize,
     fail: bool,
-}
-
-/// Why the commit thread has returned.
-pub(crate) enum Returned {
-    /// All is committed, and the data directory is given up.
-    AtTheEnd,
-    /// Another thread is to go on.
-    Relieved,
-}
-
-/// The commit thread: returns after the orderly end, with the first error, or when it is relieved.
-/// Unless it is relieved, the data directory is given up then.
-pub(crate) fn run(pipeline: &Pipeline) -> Result<Returned, StorageError> {
-    // Also after a panic.
-    struct GiveUp<'a>(&'a Pipeline);
-    impl Drop for GiveUp<'_> {
-        fn drop(&mut self) {
-            let storage = self.0.lock_disk().storage.take();
-            drop(storage);
-        }
-    }
-    let give_up = GiveUp(pipeline);
-    while let Some(mut group) = pipeline.next_group() {
-        pipeline.series.begin(Instant::now());
-        if let Err(e) = pipeline.commit(&mut group.batches, group.fail) {
-            // Before anyone is told: nothing may slip out any more.
-            pipeline.abort();
-            return Err(e);
-        }
-        pipeline.release(group);
-    }
-    let mut state = pipeline.lock();
-    // An orderly end that has come since is the successor's: something may be in the line again.
-    if mem::take(&mut state.relieved) && state.end != End::Now {
-        drop(state);
-        pipeline.lock_disk().writes = StorageBatch::default();
-        mem::forget(give_up);
-        return Ok(Returned::Relieved);
-    }
-    state.error.take().map_or(Ok(Returned::AtTheEnd), Err)
-}
-
-/// How many frames an output sends, and how many bytes.
-fn output_size(output: &Output) -> (usize, usize) {
-    let Output::Send(bytes) = output else {
-        return (0, 0);
-    };
-    let (mut rest, mut frames) = (&bytes[..], 0);
-    while let Some((prefix, content)) = rest.split_first_chunk::<4>() {
-        let len = u32::from_be_bytes(*prefix) as usize;
-        rest = content.get(len..).unwrap_or_default();
-        frames += 1;
-    }
-    (frames, bytes.len())
-}
-
-pub(crate) fn add(writes: &mut StorageBatch, changes: &Changes) {
-    for Change { table, key, value, is_new } in changes.iter() {
-        let table = storage_table(table);
-        match value {
-            Some(value) if is_new => writes.put_new(table, key, value),
-            Some(value) => writes.put(table, key, value),
-            None => writes.delete(table, key),
-        }
-    }
-}
-
-fn storage_table(table: lockkeeper_tree::Table) -> Table {
-    match table {
-        lockkeeper_tree::Table::Nodes => Table::Nodes,
-        lockkeeper_tree::Table::Sessions => Table::Sessions,
-        lockkeeper_tree::Table::Meta => Table::Meta,
-    }
-}
-
-/// The tree's name for a table of the storage.
-pub(crate) fn tree_table(table: Table) -> lockkeeper_tree::Table {
-    match table {
-        Table::Nodes => lockkeeper_tree::Table::Nodes,
-        Table::Sessions => lockkeeper_tree::Table::Sessions,
-        Table::Meta => lockkeeper_tree::Table::Meta,
-    }
 }
 
 #[cfg(test)]

@@ -7,17 +7,18 @@ use std::sync::Mutex;
 use std::task::{Context, Poll, Waker};
 use std::thread::{self, ThreadId};
 
-use lockkeeper_tree::{Change, CloseReason, ConnectionId};
+use lockkeeper_tree::{Change, CloseReason, ConnectionId, Output};
 use tokio::net::UnixStream;
 use tokio::sync::mpsc::unbounded_channel;
 use tracing::span;
 
+use super::thread::start;
 use super::*;
+use crate::connection::Connection;
 use crate::connection::budget::{Account, Budget};
+use crate::metrics::ops::OpCounts;
 use crate::sockets::stream::{Outlet, Peer};
 use crate::spin::Spin;
-use crate::startup::spawn_commit;
-use crate::tree_loop::Event;
 
 /// A pipeline that syncs each commit, and whose threads spin.
 fn synced(storage: Storage) -> Pipeline {
@@ -176,7 +177,8 @@ fn relieve_again_and_again() {
     let storage = Storage::open(Some(dir.path()), Durability::Sync).unwrap();
     let pipeline = Arc::new(synced(storage));
     let (events, mut ends) = unbounded_channel();
-    spawn_commit(Arc::clone(&pipeline), events).unwrap();
+    let tell = move |result| events.send(result).unwrap();
+    start(Arc::clone(&pipeline), Arc::new(tell)).unwrap();
     let submit = || {
         // So that it is left to the commit thread.
         pipeline.lock_disk().took = BRISK;
@@ -206,7 +208,7 @@ fn relieve_again_and_again() {
     pipeline.relieve();
     pipeline.finish();
     until(|| !ends.is_empty());
-    assert!(matches!(ends.try_recv(), Ok(Event::CommitEnded(Ok(())))));
+    assert!(matches!(ends.try_recv(), Ok(Ok(()))));
     until(|| ends.is_closed());
     assert!(ends.try_recv().is_err(), "there is one end");
     assert!(pipeline.lock_disk().storage.is_none(), "the data directory is given up");

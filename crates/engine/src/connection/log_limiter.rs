@@ -15,7 +15,7 @@ const QUIET: Duration = Duration::from_secs(5);
 ///
 /// Every warning that a client can cause goes through here, from whichever thread.
 #[derive(Debug, Default)]
-pub(crate) struct Complaints {
+pub(crate) struct LogLimiter {
     said: Mutex<HashMap<&'static str, Said>>,
 }
 
@@ -25,7 +25,7 @@ struct Said {
     held_back: u64,
 }
 
-impl Complaints {
+impl LogLimiter {
     /// Logs a warning, unless one of its kind was logged a moment ago. The next one has the number of
     /// those that were held back.
     pub(crate) fn warn(&self, kind: &'static str, peer: Option<Peer>, what: &dyn fmt::Display) {
@@ -57,13 +57,13 @@ mod tests {
 
     #[test]
     fn repetitions_are_counted_and_not_said() {
-        let complaints = Complaints::default();
+        let log_limiter = LogLimiter::default();
         let start = Instant::now();
-        assert_eq!(complaints.may_say("a", start), Some(0));
-        assert_eq!(complaints.may_say("a", start), None);
-        assert_eq!(complaints.may_say("b", start), Some(0));
-        assert_eq!(complaints.may_say("a", start + QUIET / 2), None);
-        assert_eq!(complaints.may_say("a", start + QUIET), Some(2));
-        assert_eq!(complaints.may_say("a", start + QUIET * 2), Some(0));
+        assert_eq!(log_limiter.may_say("a", start), Some(0));
+        assert_eq!(log_limiter.may_say("a", start), None);
+        assert_eq!(log_limiter.may_say("b", start), Some(0));
+        assert_eq!(log_limiter.may_say("a", start + QUIET / 2), None);
+        assert_eq!(log_limiter.may_say("a", start + QUIET), Some(2));
+        assert_eq!(log_limiter.may_say("a", start + QUIET * 2), Some(0));
     }
 }

@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 
 use crate::clock;
 use crate::connection::budget::{Account, LITTLE};
-use crate::connection::log_limiter::Complaints;
+use crate::connection::log_limiter::LogLimiter;
 use crate::connection::unsent::Unsent;
 use crate::metrics::ops::Op;
 use crate::sockets::stream::{Outlet, Peer};
@@ -49,7 +49,7 @@ pub(crate) struct Connection {
     attention: Notify,
     /// How many bytes may wait for the client at all.
     max_outgoing: usize,
-    complaints: Arc<Complaints>,
+    log_limiter: Arc<LogLimiter>,
     /// What it has of the memory for all.
     pub(crate) account: Account,
     /// Bytes that the tree has made for the client, up to those that the socket has taken.
@@ -135,7 +135,7 @@ impl Connection {
         (peer, subject): (Peer, Option<String>),
         outlet: Outlet,
         (max_outgoing, account): (usize, Account),
-        complaints: Arc<Complaints>,
+        log_limiter: Arc<LogLimiter>,
     ) -> Self {
         Self {
             id,
@@ -152,7 +152,7 @@ impl Connection {
             }),
             attention: Notify::new(),
             max_outgoing,
-            complaints,
+            log_limiter,
             account,
             owed: AtomicUsize::new(0),
             unhandled: AtomicUsize::new(0),
@@ -330,7 +330,7 @@ impl Connection {
             let what = format_args!(
                 "dropped a slow client: {left} bytes wait for it, {allowed} are allowed"
             );
-            self.complaints.warn("slow client", Some(self.peer), &what);
+            self.log_limiter.warn("slow client", Some(self.peer), &what);
             self.end(&mut outgoing);
         }
         let is_sent = outgoing.unsent.is_empty() && !self.outlet.has_backlog();
@@ -399,7 +399,7 @@ impl Connection {
     fn log_close(&self, reason: &CloseReason) {
         let what = format_args!("connection closed: {reason}");
         match complaint(reason) {
-            Some(kind) => self.complaints.warn(kind, Some(self.peer), &what),
+            Some(kind) => self.log_limiter.warn(kind, Some(self.peer), &what),
             None => tracing::debug!(peer = %self.peer, "{what}"),
         }
     }

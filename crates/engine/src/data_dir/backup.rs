@@ -1,9 +1,7 @@
-//! A copy of the state while the engine runs.
+//! What a backup has, and why there is none.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use crate::data_dir::control;
-use crate::engine::Engine;
 use crate::error::StartError;
 use crate::storage::StorageError;
 
@@ -38,26 +36,4 @@ pub enum BackupError {
     /// The operating system refuses a thread.
     #[error(transparent)]
     System(#[from] StartError),
-}
-
-impl Engine {
-    /// Copies the state as of the last commit into a new data directory while the engine goes on:
-    /// every write acknowledged before the call is in it, and of each transaction all or nothing.
-    /// To use it, [restore](crate::restore) it: an engine that is started on the copy itself gives
-    /// fencing tokens again that were given since, and takes up sessions that are long over.
-    ///
-    /// The directory must not exist yet; its parent must. It is there as a whole or not at all.
-    ///
-    /// # Errors
-    /// If the engine keeps nothing on a disk or has ended, if there is something at `dir`, or if
-    /// the disk is full or fails.
-    ///
-    /// # Cancel safety
-    /// If the future is dropped, the copy goes on.
-    pub async fn backup(&self, dir: impl AsRef<Path>) -> Result<Backup, BackupError> {
-        let path = dir.as_ref().to_path_buf();
-        let snapshots = self.snapshots().ok_or(BackupError::NothingKept)?;
-        let records = control::copy(&snapshots, path.clone()).await?;
-        Ok(Backup { path, records })
-    }
 }

@@ -8,7 +8,6 @@ use lockkeeper_wire::Zxid;
 
 use crate::clock;
 use crate::clock::SystemEntropy;
-use crate::commit::tree_table;
 use crate::error::StartError;
 use crate::storage::Storage;
 use crate::storage::StorageError;
@@ -73,7 +72,7 @@ pub(crate) fn restore(
     storage: &Storage,
 ) -> Result<Server, StartError> {
     let entropy = SystemEntropy::open().map_err(std::io::Error::from);
-    let entropy = entropy.map_err(|source| StartError::System { what: "randomness", source })?;
+    let entropy = entropy.map_err(StartError::refused("randomness"))?;
     let explain = |e: RestoreError| match (&e, dir) {
         (RestoreError::Newer { .. }, Some(path)) => {
             StartError::NewerRecord { path: path.to_path_buf(), source: e }
@@ -83,7 +82,7 @@ pub(crate) fn restore(
     let mut server = Server::new(config, Box::new(entropy));
     storage.load(|table, key, value| {
         let value = bytes::Bytes::copy_from_slice(value);
-        server.restore(tree_table(table), key, value).map_err(explain)
+        server.restore(table, key, value).map_err(explain)
     })?;
     server.finish_restore(clock::now()).map_err(explain)?;
     Ok(server)

@@ -13,12 +13,10 @@ use std::os::unix::fs::{DirEntryExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::sleep;
 
 use crate::error::EngineError;
 use crate::storage::is_data;
-use crate::tree_loop::Event;
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
@@ -53,24 +51,22 @@ impl Claim {
         data_files(&self.directory).is_ok_and(|found| !self.data.is_subset(&found))
     }
 
-    /// Tells the tree thread when it is lost.
-    pub(crate) async fn watch(self, events: UnboundedSender<Event>) {
+    /// Returns when it is lost, with the reason.
+    pub(crate) async fn watch(self) -> EngineError {
         let mut lacked_data = false;
         let path = self.directory.clone();
-        let reason = loop {
+        loop {
             if self.is_displaced() {
-                break EngineError::Displaced { path };
+                return EngineError::Displaced { path };
             }
             // Twice in a row: a log that is just getting another name may be in no listing.
             let lacks_data = self.lacks_data();
             if lacks_data && lacked_data {
-                break EngineError::DataRemoved { path };
+                return EngineError::DataRemoved { path };
             }
             lacked_data = lacks_data;
             sleep(INTERVAL).await;
-        };
-        // Without a tree thread there is nothing left to stop.
-        let _ = events.send(Event::Deprived(reason));
+        }
     }
 }
 

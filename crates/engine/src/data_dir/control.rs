@@ -20,6 +20,7 @@ use crate::data_dir::backup::{Backup, BackupError};
 use crate::sockets::unix::{PRIVATE, SocketFile, listen_at};
 use crate::storage::StorageError;
 use crate::storage::{Snapshots, Storage};
+use crate::thread;
 
 const NAME: &str = "CONTROL";
 /// The longest line, in bytes: a path, as long as the operating system takes one, and its end.
@@ -84,7 +85,7 @@ fn is_owner(stream: &UnixStream) -> bool {
 pub(crate) async fn copy(snapshots: &Snapshots, target: PathBuf) -> Result<u64, BackupError> {
     let (sender, copied) = oneshot::channel();
     let snapshots = snapshots.clone();
-    crate::startup::spawn("lockkeeper-backup", move || {
+    thread::spawn("lockkeeper-backup", move || {
         // Whoever asked may be gone.
         let _ = sender.send(snapshots.copy_to(&target));
     })?;

@@ -10,10 +10,7 @@ use std::time::Duration;
 
 use lockkeeper_tree::Growth;
 use rustix::fs::statvfs;
-use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::sleep;
-
-use crate::tree_loop::Event;
 
 /// The reserve where none is set, in bytes: what the logs may take before they are in the database
 /// (twice 64 MiB), and as much for the database.
@@ -65,8 +62,8 @@ impl Gauge {
         (reserve > 0).then_some(Self { directory, room, reserve, growth: Growth::All })
     }
 
-    /// Tells the tree thread whenever something else may grow.
-    pub(crate) async fn watch(mut self, events: UnboundedSender<Event>) {
+    /// Tells whenever something else may grow.
+    pub(crate) async fn watch(mut self, tell: impl Fn(Growth)) {
         loop {
             if let Some((free, _)) = measure(&self.directory) {
                 self.room.free.store(free, Ordering::Relaxed);
@@ -74,8 +71,7 @@ impl Gauge {
                 if growth != self.growth {
                     self.log(growth, free);
                     self.growth = growth;
-                    // Without a tree thread nothing grows.
-                    let _ = events.send(Event::Growth(growth));
+                    tell(growth);
                 }
             }
             let has_plenty = self.room.free() > self.reserve.saturating_mul(PLENTY);

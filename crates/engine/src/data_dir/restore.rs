@@ -10,7 +10,6 @@ use lockkeeper_tree::{Config, Server};
 use lockkeeper_wire::Zxid;
 
 use crate::clock;
-use crate::commit::add;
 use crate::data_dir::check;
 use crate::data_dir::floor::{Floor, Record, real_path};
 use crate::data_dir::succession::start_above;
@@ -217,7 +216,7 @@ fn renew(server: &mut Server, base: Zxid) -> usize {
 fn write_changes(server: &mut Server, draft: &Path) -> Result<(), StorageError> {
     let mut storage = Storage::open(Some(draft), Durability::Sync)?;
     let mut batch = Batch::default();
-    add(&mut batch, &server.take_changes());
+    batch.add_all(&server.take_changes());
     storage.commit(&mut batch)?;
     storage.close()
 }

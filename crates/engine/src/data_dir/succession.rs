@@ -24,7 +24,7 @@ use crate::clock;
 use crate::data_dir::check::restore;
 use crate::data_dir::floor::{Floor, Record};
 use crate::error::StartError;
-use crate::settings::builder::Plan;
+use crate::settings::plan::Plan;
 use crate::storage::Durability;
 use crate::storage::StorageError;
 use crate::storage::{QuietTime, Storage, mark_restored, remove_mark, restored_mark};

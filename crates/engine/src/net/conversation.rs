@@ -2,25 +2,19 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use lockkeeper_tree::ConnectionId;
 use lockkeeper_wire::{FrameError, split_frame};
-use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
+use super::admission::Seat;
+use super::hub::Hub;
 use crate::admin::four_letter;
-use crate::admin::status::Facts;
-use crate::commit::Pipeline;
-use crate::connection::budget::{Account, Budget, LITTLE};
-use crate::connection::log_limiter::Complaints;
+use crate::connection::budget::{Account, LITTLE};
 use crate::connection::{Connection, Life, Wants};
-use crate::data_dir::disk_room::DiskRoom;
-use crate::metrics::{Counters, Metrics};
-use crate::net::admission::Seat;
+use crate::metrics::Counters;
 use crate::sockets::stream::{Accepted, Incoming, Opened, Peer};
 use crate::tree_loop::Event;
 
@@ -42,28 +36,6 @@ const KEPT_TIME: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(100);
 /// How often a client counts as heard of that is not read, but takes what waits for it.
 const SIGN_OF_LIFE: Duration = Duration::from_millis(500);
-
-/// What every connection can reach.
-pub(crate) struct Hub {
-    pub(crate) events: UnboundedSender<Event>,
-    pub(crate) pipeline: Arc<Pipeline>,
-    pub(crate) metrics: Arc<Metrics>,
-    pub(crate) complaints: Arc<Complaints>,
-    pub(crate) limits: Limits,
-    pub(crate) budget: Arc<Budget>,
-    pub(crate) disk: Arc<DiskRoom>,
-    pub(crate) facts: Facts,
-    pub(crate) connections: AtomicU64,
-}
-
-/// What a connection may take.
-#[derive(Clone, Debug)]
-pub(crate) struct Limits {
-    pub(crate) max_frame: usize,
-    pub(crate) max_outgoing: usize,
-    pub(crate) handshake_time: Duration,
-    pub(crate) send_timeout: Duration,
-}
 
 /// Why a connection ends on our side or the peer's.
 #[derive(Debug, thiserror::Error)]
@@ -112,11 +84,11 @@ pub(crate) async fn converse(hub: Arc<Hub>, peer: Peer, accepted: Accepted, seat
             return log_end(&hub, peer, &ended);
         }
     };
-    let id = ConnectionId(hub.connections.fetch_add(1, Ordering::Relaxed));
+    let id = hub.next_id();
     tracing::Span::current().record("id", id.0);
     let who = (peer, opened.subject);
     let room = (hub.limits.max_outgoing, Account::new(hub.budget.clone()));
-    let connection = Connection::new(id, who, opened.outlet, room, hub.complaints.clone());
+    let connection = Connection::new(id, who, opened.outlet, room, hub.log_limiter.clone());
     let connection = Arc::new(connection.in_place(seat.is_kept()));
     let mut reader = Reader::new(opened.incoming);
     let ended = match open(&mut reader, until).await {
@@ -170,7 +142,7 @@ async fn open(
 }
 
 async fn answer_word(hub: &Hub, connection: &Connection, word: [u8; 4]) -> Result<(), Ended> {
-    let Some(answer) = four_letter::answer(word, hub).await else {
+    let Some(answer) = four_letter::answer(word, &hub.status).await else {
         let word = String::from_utf8_lossy(&word).into_owned();
         let what = format!("neither a ZooKeeper handshake nor a known word: {word:?}");
         return Err(Ended::NoClient(what));
@@ -184,7 +156,7 @@ async fn answer_word(hub: &Hub, connection: &Connection, word: [u8; 4]) -> Resul
 /// than an end takes the engine for one that is just starting, and tries again.
 fn refuse_tls(hub: &Hub, connection: &Connection) {
     let what = "connection closed: a client wants TLS, which is not spoken at this address";
-    hub.complaints.warn("TLS at a plain port", Some(connection.peer), &what);
+    hub.log_limiter.warn("TLS at a plain port", Some(connection.peer), &what);
     connection.push_last(Bytes::from_static(b"this port does not speak TLS\n"));
     connection.flush();
 }
@@ -306,7 +278,7 @@ fn log_end(hub: &Hub, peer: Peer, ended: &Ended) {
         Ended::TooLate(_) => "late handshake",
         Ended::NoClient(_) => "no client",
     };
-    hub.complaints.warn(kind, Some(peer), &format_args!("connection closed: {ended}"));
+    hub.log_limiter.warn(kind, Some(peer), &format_args!("connection closed: {ended}"));
 }
 
 /// The bytes that have arrived and are no whole frame yet.

@@ -5,17 +5,22 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::net::{TcpListener, TcpSocket, UnixListener};
+use tokio::net::{TcpListener, UnixListener};
 
+use super::admission::Admission;
+use super::conversation::converse;
+use super::hub::Hub;
 use crate::error::StartError;
 use crate::metrics::Counters;
-use crate::net::admission::Admission;
-use crate::net::conversation::{Hub, converse};
+use crate::settings::limits::Limits;
+use crate::settings::plan::Plan;
+use crate::sockets::listen::bind_tcp;
 use crate::sockets::pace::Pace;
 use crate::sockets::stream::{Accepted, Peer, split_tcp, split_unix};
+#[cfg(feature = "tls")]
+use crate::sockets::tls::CurrentTls;
+use crate::sockets::unix::{PRIVATE, SocketFile, listen_at};
 
-/// How many connections may wait to be accepted, unless another number is set.
-pub(crate) const BACKLOG: u32 = 1024;
 /// How long accepting rests when the operating system has run out of something.
 const OUT_OF_RESOURCES: Duration = Duration::from_millis(100);
 
@@ -24,31 +29,82 @@ pub(crate) enum Listener {
     Tcp(TcpListener),
     Unix(UnixListener),
     #[cfg(feature = "tls")]
-    Tls(TcpListener, crate::sockets::tls::CurrentTls),
+    Tls(TcpListener, CurrentTls),
+}
+
+/// The sockets that clients come in by.
+pub(crate) struct Doors {
+    pub(crate) listeners: Vec<Listener>,
+    pub(crate) addresses: Vec<SocketAddr>,
+    /// Where TLS is spoken.
+    pub(crate) secure: Vec<SocketAddr>,
+    #[cfg(feature = "tls")]
+    pub(crate) tls: Option<CurrentTls>,
+    pub(crate) socket: Option<SocketFile>,
+    /// Where monitors fetch the metrics.
+    pub(crate) metrics: Option<(TcpListener, SocketAddr)>,
+}
+
+impl Doors {
+    pub(crate) fn open(plan: &mut Plan) -> Result<Self, StartError> {
+        let mut doors = Self {
+            listeners: Vec::new(),
+            addresses: Vec::new(),
+            secure: Vec::new(),
+            #[cfg(feature = "tls")]
+            tls: None,
+            socket: None,
+            metrics: None,
+        };
+        for &address in &plan.listen {
+            let (listener, bound) = listen(address, plan.limits.backlog)?;
+            doors.addresses.push(bound);
+            doors.listeners.push(Listener::Tcp(listener));
+        }
+        #[cfg(feature = "tls")]
+        // Taken out: a key that is replaced later does not stay in the plan.
+        if let Some((addresses, tls)) = plan.tls.take() {
+            let tls = CurrentTls::new(tls);
+            for address in addresses {
+                let (listener, bound) = listen(address, plan.limits.backlog)?;
+                doors.secure.push(bound);
+                doors.listeners.push(Listener::Tls(listener, tls.clone()));
+            }
+            doors.tls = Some(tls);
+        }
+        if let Some(address) = plan.metrics_address {
+            doors.metrics = Some(listen(address, plan.limits.backlog)?);
+        }
+        if let Some(path) = &plan.unix_socket {
+            let (listener, file) = listen_at(path, plan.unix_socket_mode.unwrap_or(PRIVATE))?;
+            let listener =
+                UnixListener::from_std(listener).map_err(StartError::refused("a socket"))?;
+            doors.listeners.push(Listener::Unix(listener));
+            doors.socket = Some(file);
+        }
+        Ok(doors)
+    }
+}
+
+fn listen(address: SocketAddr, backlog: u32) -> Result<(TcpListener, SocketAddr), StartError> {
+    let listener = bind_tcp(address, backlog)?;
+    let bound = listener.local_addr();
+    let bound = bound.map_err(|source| StartError::Listen { address, source })?;
+    Ok((listener, bound))
 }
 
 /// Who decides about new connections.
 pub(crate) struct Gate {
-    pub(crate) admission: Arc<Admission>,
-    pub(crate) pace: Pace,
+    admission: Arc<Admission>,
+    pace: Pace,
 }
 
-/// Listens on a TCP address. To be called within a runtime.
-pub(crate) fn bind_tcp(address: SocketAddr, backlog: u32) -> Result<TcpListener, StartError> {
-    let bind = || {
-        let socket = match address {
-            SocketAddr::V4(_) => TcpSocket::new_v4(),
-            SocketAddr::V6(_) => TcpSocket::new_v6(),
-        }?;
-        // Else the connections of an earlier engine, still in their last minutes, would block us.
-        socket.set_reuseaddr(true)?;
-        socket.bind(address)?;
-        socket.listen(backlog)
-    };
-    bind().map_err(|source| match source.kind() {
-        io::ErrorKind::AddrInUse => StartError::PortTaken { address },
-        _ => StartError::Listen { address, source },
-    })
+impl Gate {
+    pub(crate) fn new(limits: &Limits) -> Self {
+        let (max, max_per_address) = (limits.max_connections, limits.max_connections_per_address());
+        let admission = Admission::new(max, max_per_address);
+        Self { admission, pace: Pace::per_second(limits.connection_rate) }
+    }
 }
 
 /// Accepts connections for as long as the runtime lives.
@@ -59,7 +115,7 @@ pub(crate) async fn accept(listener: Listener, gate: Arc<Gate>, hub: Arc<Hub>) {
             Err(e) if is_of_one_connection(&e) => continue,
             Err(e) => {
                 let what = format!("cannot accept connections ({e}): trying until it works");
-                hub.complaints.warn("accept", None, &what);
+                hub.log_limiter.warn("accept", None, &what);
                 tokio::time::sleep(OUT_OF_RESOURCES).await;
                 continue;
             }
@@ -71,7 +127,7 @@ pub(crate) async fn accept(listener: Listener, gate: Arc<Gate>, hub: Arc<Hub>) {
             Err(refusal) => {
                 Counters::count(&hub.metrics.events.rejected);
                 let what = format!("connection refused: {refusal}");
-                hub.complaints.warn("refused", Some(peer), &what);
+                hub.log_limiter.warn("refused", Some(peer), &what);
             }
         }
         // Those that were refused count as well: refusing is work, too.

@@ -1,5 +1,6 @@
 //! Clients on their way in and out: new connections, and the task of each.
 
 pub(crate) mod admission;
-pub(crate) mod conversation;
+mod conversation;
+pub(crate) mod hub;
 pub(crate) mod listener;

@@ -1,60 +1,31 @@
-//! What an engine is started with.
+//! All that can be set, and what is wrong with it.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use lockkeeper_tree::Config;
-use lockkeeper_wire::MAX_FRAME;
-
-use crate::admin::four_letter::Words;
-use crate::engine::Engine;
+use super::plan::{IdleHook, Plan};
 use crate::error::StartError;
-use crate::net::conversation::Limits;
-use crate::net::listener::BACKLOG;
-use crate::settings::memory;
 #[cfg(feature = "tls")]
 use crate::sockets::tls::Tls;
-use crate::sockets::unix::PRIVATE;
 use crate::spin::Spin;
-use crate::startup;
 use crate::storage::Durability;
-use crate::tree_loop::idle::AtRest;
 
-/// The settings of an engine that is about to start; see [`Engine::builder`].
+/// The settings of an engine that is about to start; see [`Engine::builder`](crate::Engine::builder).
 ///
 /// Without any setting: a free port on the loopback interface, everything in memory.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 #[must_use = "nothing runs before `start`"]
 pub struct Builder {
-    listen: Vec<SocketAddr>,
-    unix_socket: Option<PathBuf>,
-    unix_socket_mode: u32,
-    #[cfg(feature = "tls")]
-    tls: Option<(Vec<SocketAddr>, Tls)>,
+    /// As far as one setting does not depend on another.
+    plan: Plan,
     allow_plaintext: bool,
-    data_dir: Option<PathBuf>,
     durability: Option<Durability>,
-    spin: Spin,
-    tick: Duration,
     min_session_timeout: Option<Duration>,
     max_session_timeout: Option<Duration>,
-    quiet_time: Option<Duration>,
-    pub(crate) max_connections: usize,
-    pub(crate) max_connections_per_address: Option<usize>,
-    pub(crate) backlog: u32,
-    pub(crate) connection_rate: u32,
-    pub(crate) limits: Limits,
-    pub(crate) memory_budget: Option<usize>,
-    pub(crate) data_budget: Option<usize>,
-    pub(crate) disk_reserve: Option<u64>,
-    /// What the tree decides about; its times are filled in at the start.
-    pub(crate) config: Config,
     super_digest: Option<Secret>,
     words: Vec<String>,
-    metrics_address: Option<SocketAddr>,
-    at_rest: Option<AtRest>,
 }
 
 /// A text that no log may show.
@@ -67,48 +38,10 @@ impl fmt::Debug for Secret {
     }
 }
 
-impl Default for Builder {
-    fn default() -> Self {
-        Self {
-            listen: Vec::new(),
-            unix_socket: None,
-            unix_socket_mode: PRIVATE,
-            #[cfg(feature = "tls")]
-            tls: None,
-            allow_plaintext: false,
-            data_dir: None,
-            durability: None,
-            spin: Spin::default(),
-            tick: Duration::from_secs(2),
-            min_session_timeout: None,
-            max_session_timeout: None,
-            quiet_time: None,
-            max_connections: 10_000,
-            max_connections_per_address: None,
-            backlog: BACKLOG,
-            connection_rate: 5_000,
-            limits: Limits {
-                max_frame: MAX_FRAME,
-                max_outgoing: 64 * 1024 * 1024,
-                handshake_time: Duration::from_secs(10),
-                send_timeout: Duration::from_secs(30),
-            },
-            memory_budget: None,
-            data_budget: None,
-            disk_reserve: None,
-            config: Config::default(),
-            super_digest: None,
-            words: Vec::new(),
-            metrics_address: None,
-            at_rest: None,
-        }
-    }
-}
-
 impl Builder {
     /// Listens on a TCP address; port 0 takes a free one. May be called several times.
     pub fn listen(mut self, address: SocketAddr) -> Self {
-        self.listen.push(address);
+        self.plan.listen.push(address);
         self
     }
 
@@ -117,14 +50,14 @@ impl Builder {
     /// socket gets the mode 0600, and a missing directory 0700. What a dead engine left there is
     /// replaced.
     pub fn unix_socket(mut self, path: impl Into<PathBuf>) -> Self {
-        self.unix_socket = Some(path.into());
+        self.plan.unix_socket = Some(path.into());
         self
     }
 
     /// The permissions of the Unix socket: whoever may write to it, and may enter its directory, is
     /// served. Default: 0600.
     pub fn unix_socket_mode(mut self, mode: u32) -> Self {
-        self.unix_socket_mode = mode;
+        self.plan.unix_socket_mode = Some(mode);
         self
     }
 
@@ -132,9 +65,9 @@ impl Builder {
     /// several times; the last `tls` counts for all.
     #[cfg(feature = "tls")]
     pub fn listen_tls(mut self, address: SocketAddr, tls: Tls) -> Self {
-        let (mut addresses, _) = self.tls.take().unwrap_or_else(|| (Vec::new(), tls.clone()));
+        let (mut addresses, _) = self.plan.tls.take().unwrap_or_else(|| (Vec::new(), tls.clone()));
         addresses.push(address);
-        self.tls = Some((addresses, tls));
+        self.plan.tls = Some((addresses, tls));
         self
     }
 
@@ -150,7 +83,7 @@ impl Builder {
     /// With [`Durability::Memory`] only what the next engine must know is kept, in a file
     /// `<directory>.floor` beside it: above which token to begin, and for how long leases may go on.
     pub fn data_dir(mut self, path: impl Into<PathBuf>) -> Self {
-        self.data_dir = Some(path.into());
+        self.plan.data_dir = Some(path.into());
         self
     }
 
@@ -164,14 +97,14 @@ impl Builder {
     /// Whether the engine's threads poll for more work before they sleep, which takes processor time
     /// and saves the time of waking them. Default: see [`Spin`].
     pub fn spin(mut self, spin: Spin) -> Self {
-        self.spin = spin;
+        self.plan.spin = spin;
         self
     }
 
     /// The unit of session expiry, at least 1 ms: sessions end at the next whole tick after their
     /// timeout. Default: 2 s, as in ZooKeeper.
     pub fn tick(mut self, tick: Duration) -> Self {
-        self.tick = tick;
+        self.plan.config.tick = tick;
         self
     }
 
@@ -195,28 +128,28 @@ impl Builder {
     /// memory without a data directory, or whose file was lost, has no quiet time: give one if it
     /// follows another at the same address.
     pub fn quiet_time(mut self, time: Duration) -> Self {
-        self.quiet_time = Some(time);
+        self.plan.quiet_time = Some(time);
         self
     }
 
     /// Allows clients to create nodes with a time to live. Without this they get an error, as from
     /// a ZooKeeper without `extendedTypesEnabled`.
     pub fn allow_ttl_nodes(mut self) -> Self {
-        self.config.ttl_nodes = true;
+        self.plan.config.ttl_nodes = true;
         self
     }
 
     /// How often empty containers and overdue TTL nodes are looked for. Default: every minute, as
     /// in ZooKeeper.
     pub fn reap_interval(mut self, interval: Duration) -> Self {
-        self.config.reap_interval = interval;
+        self.plan.config.reap_interval = interval;
         self
     }
 
     /// After what time a container that never had a child is reaped too. Default: never, as in
     /// ZooKeeper.
     pub fn unused_container(mut self, limit: Duration) -> Self {
-        self.config.unused_container = Some(limit);
+        self.plan.config.unused_container = Some(limit);
         self
     }
 
@@ -230,7 +163,7 @@ impl Builder {
     /// Enforces the hard limits of quotas, and warns of the soft ones, as ZooKeeper's
     /// `enforceQuota` does. Without this, the server only keeps the books.
     pub fn enforce_quotas(mut self) -> Self {
-        self.config.enforce_quotas = true;
+        self.plan.config.enforce_quotas = true;
         self
     }
 
@@ -246,7 +179,7 @@ impl Builder {
     /// who reaches the address can read them, so one that other machines reach needs
     /// [`Builder::allow_plaintext`].
     pub fn metrics_address(mut self, address: SocketAddr) -> Self {
-        self.metrics_address = Some(address);
+        self.plan.metrics_address = Some(address);
         self
     }
 
@@ -258,104 +191,52 @@ impl Builder {
     /// Clients wait meanwhile. The thread runs a `tokio` runtime, so nothing may block on another
     /// there; a panic ends the engine with [`EngineError::Panicked`](crate::EngineError::Panicked).
     pub fn at_rest(mut self, action: impl Fn() + Send + Sync + 'static) -> Self {
-        self.at_rest = Some(AtRest::new(action));
+        self.plan.idle_hook = Some(IdleHook::new(action));
         self
     }
 
-    /// Starts the engine: returns when it listens, with all that its data directory holds.
-    ///
-    /// It runs on threads of its own, so it neither needs a runtime here nor suffers when the
-    /// caller's is blocked. Its log goes to the caller's `tracing` subscriber.
-    ///
-    /// # Errors
-    /// Each names the address or path concerned and the way out; nothing is left behind.
-    ///
-    /// # Cancel safety
-    /// If the future is dropped, the engine stops as soon as it has started.
-    pub async fn start(self) -> Result<Engine, StartError> {
-        startup::start(self.check()?).await
-    }
-
     /// Finds what is wrong with the settings alone.
-    fn check(self) -> Result<Plan, StartError> {
-        let exposed =
-            self.listen.iter().chain(&self.metrics_address).find(|address| !is_loopback(address));
-        if let Some(&address) = exposed
-            && !self.allow_plaintext
-        {
-            return Err(StartError::Plaintext { address });
+    pub(crate) fn check(mut self) -> Result<Plan, StartError> {
+        self.check_addresses()?;
+        self.check_timeouts()?;
+        if let Some(Secret(digest)) = &self.super_digest {
+            self.plan.config.super_digest = Some(digest.parse()?);
         }
-        let config = self.config()?;
-        let words = self.words()?;
-        let most = self.max_connections - self.max_connections / 4;
-        let per_address = self.max_connections_per_address.unwrap_or(most);
-        let memory_budget = self.room_for_waiting();
-        let mut listen = self.listen;
-        #[cfg(feature = "tls")]
-        let has_tls = self.tls.is_some();
-        #[cfg(not(feature = "tls"))]
-        let has_tls = false;
-        if listen.is_empty() && self.unix_socket.is_none() && !has_tls {
-            listen.push(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+        for word in &self.words {
+            self.plan.words.allow(word).map_err(|word| StartError::UnknownWord { word })?;
         }
-        let default = match self.data_dir {
+
+        let default = match self.plan.data_dir {
             Some(_) => Durability::Sync,
             None => Durability::Memory,
         };
-        Ok(Plan {
-            listen,
-            unix_socket: self.unix_socket,
-            unix_socket_mode: self.unix_socket_mode,
-            data_dir: self.data_dir,
-            durability: self.durability.unwrap_or(default),
-            spin: self.spin,
-            max_connections: self.max_connections,
-            max_connections_per_address: per_address,
-            backlog: self.backlog,
-            connection_rate: self.connection_rate,
-            limits: self.limits,
-            memory_budget,
-            disk_reserve: self.disk_reserve,
-            #[cfg(feature = "tls")]
-            tls: self.tls,
-            metrics_address: self.metrics_address,
-            at_rest: self.at_rest,
-            quiet_time: self.quiet_time,
-            words,
-            config,
-        })
+        self.plan.durability = self.durability.unwrap_or(default);
+        self.plan.limits.apply_to(&mut self.plan.config);
+        if !self.plan.listens() {
+            self.plan.listen.push(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+        }
+        Ok(self.plan)
     }
 
-    fn config(&self) -> Result<Config, StartError> {
-        let tick = self.tick;
+    /// Where nothing is encrypted, nobody else listens in unless that was allowed.
+    fn check_addresses(&self) -> Result<(), StartError> {
+        let mut plain = self.plan.listen.iter().chain(&self.plan.metrics_address);
+        match plain.find(|address| !is_loopback(address)) {
+            Some(&address) if !self.allow_plaintext => Err(StartError::Plaintext { address }),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_timeouts(&mut self) -> Result<(), StartError> {
+        let tick = self.plan.config.tick;
         let min = self.min_session_timeout.unwrap_or(tick.saturating_mul(2));
         let max = self.max_session_timeout.unwrap_or(tick.saturating_mul(20));
         if tick < Duration::from_millis(1) || min.is_zero() || min > max {
             return Err(StartError::Timeouts { tick, min, max });
         }
-        let mut config = self.config.clone();
-        config.tick = tick;
-        config.min_session_timeout = min;
-        config.max_session_timeout = max;
-        config.max_frame = self.limits.max_frame;
-        config.max_watch_bytes = self.room_for_waiting() / 2;
-        config.max_weight = self.data_budget.unwrap_or_else(memory::default_data_budget);
-        if let Some(Secret(digest)) = &self.super_digest {
-            config.super_digest = Some(digest.parse()?);
-        }
-        Ok(config)
-    }
-
-    fn room_for_waiting(&self) -> usize {
-        self.memory_budget.unwrap_or_else(memory::default_budget)
-    }
-
-    fn words(&self) -> Result<Words, StartError> {
-        let mut words = Words::default();
-        for word in &self.words {
-            words.allow(word).map_err(|word| StartError::UnknownWord { word })?;
-        }
-        Ok(words)
+        self.plan.config.min_session_timeout = min;
+        self.plan.config.max_session_timeout = max;
+        Ok(())
     }
 }
 
@@ -363,28 +244,136 @@ fn is_loopback(address: &SocketAddr) -> bool {
     address.ip().to_canonical().is_loopback()
 }
 
-/// Settings that fit together.
-pub(crate) struct Plan {
-    pub(crate) listen: Vec<SocketAddr>,
-    pub(crate) unix_socket: Option<PathBuf>,
-    pub(crate) unix_socket_mode: u32,
-    pub(crate) data_dir: Option<PathBuf>,
-    pub(crate) durability: Durability,
-    pub(crate) spin: Spin,
-    pub(crate) max_connections: usize,
-    pub(crate) max_connections_per_address: usize,
-    pub(crate) backlog: u32,
-    pub(crate) connection_rate: u32,
-    pub(crate) limits: Limits,
-    pub(crate) memory_budget: usize,
-    pub(crate) disk_reserve: Option<u64>,
-    #[cfg(feature = "tls")]
-    pub(crate) tls: Option<(Vec<SocketAddr>, Tls)>,
-    pub(crate) metrics_address: Option<SocketAddr>,
-    pub(crate) at_rest: Option<AtRest>,
-    pub(crate) quiet_time: Option<Duration>,
-    pub(crate) words: Words,
-    pub(crate) config: Config,
+/// The limits: what one client, or all of them, may take.
+///
+/// Whoever runs into one gets an error or loses its connection, the log gets one line, and nobody
+/// else notices.
+impl Builder {
+    /// The largest request and the largest reply, in bytes. Default:
+    /// [`MAX_FRAME`](lockkeeper_wire::MAX_FRAME), 1 MiB less one, as in ZooKeeper. A client that
+    /// sends a larger one loses its connection; one whose reply would be larger gets the error -5.
+    pub fn max_frame(mut self, bytes: usize) -> Self {
+        self.plan.limits.max_frame = bytes;
+        self
+    }
+
+    /// How many connections there may be. Default: 10,000. The last tenth is kept for clients that come
+    /// back with a session; others are closed. The process's limit of open files is raised as far as the
+    /// system allows and this needs it.
+    pub fn max_connections(mut self, count: usize) -> Self {
+        self.plan.limits.max_connections = count;
+        self
+    }
+
+    /// How many connections may come from one IP address; those over a Unix socket count for none.
+    /// Clients that come back with a session get a quarter of the places that are kept for such beyond
+    /// that. Default: three quarters of all, 7,500.
+    pub fn max_connections_per_address(mut self, count: usize) -> Self {
+        self.plan.limits.max_connections_per_address = Some(count);
+        self
+    }
+
+    /// How many connections may wait in the operating system to be accepted, on each address; the
+    /// system may allow fewer. Default: 1,024.
+    pub fn listen_backlog(mut self, count: u32) -> Self {
+        self.plan.limits.backlog = count;
+        self
+    }
+
+    /// How many connections are accepted per second, on all addresses together, at least 1; bursts
+    /// of a fifth of it are not slowed down. More have to wait, and none is refused for it.
+    /// Default: 5,000.
+    pub fn connection_rate(mut self, per_second: u32) -> Self {
+        self.plan.limits.connection_rate = per_second;
+        self
+    }
+
+    /// How many sessions there may be, connected or not; a client that wants another one is
+    /// closed. Default: 1,000,000.
+    pub fn max_sessions(mut self, count: usize) -> Self {
+        self.plan.config.max_sessions = count;
+        self
+    }
+
+    /// How many paths one connection may watch; a request for one more gets the error -127.
+    /// Default: 1,000,000.
+    pub fn max_watches(mut self, paths: usize) -> Self {
+        self.plan.config.max_watches = paths;
+        self
+    }
+
+    /// How many operations a `multi` may have; a longer one gets the error -8. Default: 100,000,
+    /// which no frame of the default length reaches. (There are none within another one.)
+    pub fn max_multi(mut self, operations: usize) -> Self {
+        self.plan.config.max_ops = operations;
+        self
+    }
+
+    /// How many bytes of replies and events may wait for one client. Default: 64 MiB. From a quarter of
+    /// it on the client is held back: what it asks for is neither read nor handled until it has taken
+    /// half of that. So nobody is dropped who asks for more in one go, and takes it. A client for which
+    /// more than all of it waits, as it watches much and reads nothing, is dropped (its session lives on).
+    pub fn max_outgoing(mut self, bytes: usize) -> Self {
+        self.plan.limits.max_outgoing = bytes;
+        self
+    }
+
+    /// How long a client may take nothing of what waits for it before it is dropped (its session lives
+    /// on). Default: 30 s.
+    pub fn send_timeout(mut self, limit: Duration) -> Self {
+        self.plan.limits.send_timeout = limit;
+        self
+    }
+
+    /// How many bytes may wait for all connections together: replies and events that clients have not
+    /// taken, and requests that are not whole or not handled; watches, by what they weigh, leave less of
+    /// it and get half of it at most. Default: a quarter of the machine's memory, or of what the control
+    /// group of the process allows if that is less.
+    ///
+    /// From half of it on, a client that has more of it than others with much is held back, and those of
+    /// them that take nothing for 2 s are dropped, the largest first (their sessions live on). When all
+    /// of it is taken, the largest are dropped in any case. Clients with less than 16 KiB notice nothing.
+    pub fn memory_budget(mut self, bytes: usize) -> Self {
+        self.plan.limits.memory_budget = Some(bytes);
+        self
+    }
+
+    /// How many bytes of memory the data may take: nodes with their paths, data, access control lists and
+    /// what the engine keeps with each node, as counted (`data_weight` in `mntr`). Default: half of the
+    /// machine's memory, or of what the control group of the process allows if that is less.
+    ///
+    /// A write for which there is no room gets the error -125 (quota exceeded). The last eighth is for
+    /// ephemeral nodes with up to 1 KiB of data, so that locks can be taken when the rest is full. Deletes,
+    /// and data that gets no longer, are never refused; nor is anything that was there before.
+    pub fn data_budget(mut self, bytes: usize) -> Self {
+        self.plan.limits.data_budget = Some(bytes);
+        self
+    }
+
+    /// How many bytes the engine leaves free on the disk of its data directory. Default: 256 MiB, or a
+    /// quarter of a smaller file system. Zero: none.
+    ///
+    /// With less room, creates and data that gets longer are refused with the error -125 (quota exceeded),
+    /// except for ephemeral nodes with up to 1 KiB of data, and with less than half of it those as well.
+    /// Everything else goes on. The room is looked at every 0.1 to 1 s.
+    pub fn disk_reserve(mut self, bytes: u64) -> Self {
+        self.plan.limits.disk_reserve = Some(bytes);
+        self
+    }
+
+    /// How many ephemeral nodes one session may have; one more gets the error -125. They all end in one
+    /// transaction, during which everyone waits. Default: 20,000.
+    pub fn max_ephemerals(mut self, count: usize) -> Self {
+        self.plan.config.max_ephemerals = count;
+        self
+    }
+
+    /// How long a new connection may take to send its handshake, that of TLS included. Default:
+    /// 10 s.
+    pub fn handshake_time(mut self, limit: Duration) -> Self {
+        self.plan.limits.handshake_time = limit;
+        self
+    }
 }
 
 #[cfg(test)]

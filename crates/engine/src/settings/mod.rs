@@ -1,5 +1,7 @@
-//! What an engine is started with.
+//! What an engine is started with: set in `builder`, read from a `plan`.
 
 pub(crate) mod builder;
-mod limits;
+pub(crate) mod four_letter;
+pub(crate) mod limits;
 mod memory;
+pub(crate) mod plan;

@@ -1,5 +1,6 @@
 //! Sockets of all kinds, with and without TLS, and what the operating system wants of those who have many.
 
+pub(crate) mod listen;
 pub(crate) mod open_files;
 pub(crate) mod pace;
 pub(crate) mod stream;

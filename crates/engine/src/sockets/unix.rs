@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, connect, listen, socket};
 
+use super::listen::BACKLOG;
 use crate::error::StartError;
-use crate::net::listener::BACKLOG;
 
 /// The longest path of a Unix socket, in bytes: what the address holds without its final NUL.
 #[cfg(target_os = "linux")]

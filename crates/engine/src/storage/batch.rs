@@ -4,53 +4,32 @@ use std::collections::HashMap;
 
 use bytes::{Buf, BufMut};
 use foldhash::quality::RandomState;
+use lockkeeper_tree::{Change, Changes, Table};
 
-/// The kinds of record, each with a key space of its own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Table {
-    /// The engine's own counters, such as the last zxid.
-    Meta,
-    /// Live sessions.
-    Sessions,
-    /// The nodes of the tree.
-    Nodes,
-}
+/// The kinds of record, each with a key space of its own: at the place of its number, and in the order in
+/// which recovery hands them over.
+pub(super) const TABLES: [Table; 3] = [Table::Meta, Table::Sessions, Table::Nodes];
 
-impl Table {
-    /// Every table, in the order in which recovery hands them over.
-    pub(crate) const ALL: [Table; 3] = [Table::Meta, Table::Sessions, Table::Nodes];
-
-    /// The name in the database file: part of the format.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Table::Meta => "meta",
-            Table::Sessions => "sessions",
-            Table::Nodes => "nodes",
-        }
+/// The number of a table in the logs: part of the format.
+fn number(table: Table) -> u8 {
+    match table {
+        Table::Meta => 0,
+        Table::Sessions => 1,
+        Table::Nodes => 2,
     }
 }
 
-/// What happens to a record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Change<'a> {
-    pub(super) table: Table,
-    pub(super) key: &'a [u8],
-    /// The new value, or `None` to delete it.
-    pub(super) value: Option<&'a [u8]>,
-    /// Whether there was no such record before.
-    pub(super) is_new: bool,
+/// The name of a table in the database file: part of the format.
+pub(super) fn name(table: Table) -> &'static str {
+    match table {
+        Table::Meta => "meta",
+        Table::Sessions => "sessions",
+        Table::Nodes => "nodes",
+    }
 }
 
 /// Beside the table's number: there was no such record before.
 const NEW: u8 = 0x10;
-
-const _: () = {
-    let mut at = 0;
-    while at < Table::ALL.len() {
-        assert!((Table::ALL[at] as u8) < NEW, "the number of a table leaves room for the flag");
-        at += 1;
-    }
-};
 
 /// In the place of a value's length: the record is removed.
 const REMOVED: u32 = u32::MAX;
@@ -78,25 +57,22 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
+    /// Adds what the tree has changed.
+    pub(crate) fn add_all(&mut self, changes: &Changes) {
+        changes.iter().for_each(|change| self.add(change));
+    }
+
     /// Sets the record under `key`, new or not.
-    pub(crate) fn put(&mut self, table: Table, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {
-        self.add(table as u8, key.as_ref(), Some(value.as_ref()));
-    }
-
-    /// Adds a record under `key`, where there is none.
-    pub(crate) fn put_new(&mut self, table: Table, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {
-        self.add(table as u8 | NEW, key.as_ref(), Some(value.as_ref()));
-    }
-
-    /// Removes the record under `key`, if there is one.
-    pub(crate) fn delete(&mut self, table: Table, key: impl AsRef<[u8]>) {
-        self.add(table as u8, key.as_ref(), None);
+    pub(super) fn put(&mut self, table: Table, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {
+        let (key, value) = (key.as_ref(), Some(value.as_ref()));
+        self.add(Change { table, key, value, is_new: false });
     }
 
     /// Keys and values come from frames, whose length fits into 31 bits.
-    fn add(&mut self, table: u8, key: &[u8], value: Option<&[u8]>) {
+    pub(super) fn add(&mut self, Change { table, key, value, is_new }: Change<'_>) {
+        let is_new = is_new && value.is_some();
         let out = self.with_header();
-        out.put_u8(table);
+        out.put_u8(number(table) | if is_new { NEW } else { 0 });
         out.put_u32_le(key.len() as u32);
         out.put_slice(key);
         match value {
@@ -117,12 +93,6 @@ impl Batch {
     pub(crate) fn clear(&mut self) {
         self.encoded.clear();
         self.encoded.shrink_to(ROOM);
-    }
-
-    /// How many bytes there is memory for.
-    #[cfg(test)]
-    pub(crate) fn room(&self) -> usize {
-        self.encoded.capacity()
     }
 
     /// What happens, in order, as a log holds it.
@@ -153,17 +123,36 @@ impl Batch {
     }
 }
 
+#[cfg(test)]
+impl Batch {
+    /// Adds a record under `key`, where there is none.
+    pub(crate) fn put_new(&mut self, table: Table, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {
+        let (key, value) = (key.as_ref(), Some(value.as_ref()));
+        self.add(Change { table, key, value, is_new: true });
+    }
+
+    /// Removes the record under `key`, if there is one.
+    pub(crate) fn delete(&mut self, table: Table, key: impl AsRef<[u8]>) {
+        self.add(Change { table, key: key.as_ref(), value: None, is_new: false });
+    }
+
+    /// How many bytes there is memory for.
+    pub(crate) fn room(&self) -> usize {
+        self.encoded.capacity()
+    }
+}
+
 /// Takes a change off the front of what a log holds; `None` if it makes no sense.
 pub(super) fn take_change<'a>(input: &mut &'a [u8]) -> Option<Change<'a>> {
-    let number = input.try_get_u8().ok()?;
-    let table = *Table::ALL.iter().find(|table| **table as u8 == number & !NEW)?;
+    let flagged = input.try_get_u8().ok()?;
+    let table = *TABLES.get(usize::from(flagged & !NEW))?;
     let length = input.try_get_u32_le().ok()?;
     let key = take(input, length)?;
     let value = match input.try_get_u32_le().ok()? {
         REMOVED => None,
         length => Some(take(input, length)?),
     };
-    Some(Change { table, key, value, is_new: number & NEW != 0 })
+    Some(Change { table, key, value, is_new: flagged & NEW != 0 })
 }
 
 fn take<'a>(input: &mut &'a [u8], length: u32) -> Option<&'a [u8]> {
@@ -176,7 +165,7 @@ fn take<'a>(input: &mut &'a [u8], length: u32) -> Option<&'a [u8]> {
 /// creates touch is there once, and a record that came and went is not there at all.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
-    tables: [HashMap<Box<[u8]>, Last, RandomState>; Table::ALL.len()],
+    tables: [HashMap<Box<[u8]>, Last, RandomState>; TABLES.len()],
     bytes: usize,
 }
 
@@ -217,7 +206,7 @@ impl Outcome {
     /// Adds a change. A record that comes, or that came and goes, is looked up once.
     pub(super) fn add(&mut self, change: Change<'_>) {
         let Change { table, key, value, is_new } = change;
-        let records = &mut self.tables[table as usize];
+        let records = &mut self.tables[usize::from(number(table))];
         match value {
             Some(value) if is_new => {
                 self.insert(table, key, Last { value: Some(value.into()), is_new })
@@ -245,7 +234,7 @@ impl Outcome {
 
     /// Adds a record that is not in the outcome, or is removed in it.
     fn insert(&mut self, table: Table, key: &[u8], last: Last) {
-        let records = &mut self.tables[table as usize];
+        let records = &mut self.tables[usize::from(number(table))];
         self.bytes += last.bytes(key);
         // It was there before all that is in the outcome: it may have to be removed again.
         if let Some(before) = records.insert(key.into(), last) {
@@ -263,7 +252,7 @@ impl Outcome {
 
     /// The tables that change, with their changes in the order of the keys.
     pub(super) fn sorted(&self) -> impl Iterator<Item = (Table, Vec<Record<'_>>)> {
-        Table::ALL.into_iter().zip(&self.tables).filter(|(_, changes)| !changes.is_empty()).map(
+        TABLES.into_iter().zip(&self.tables).filter(|(_, changes)| !changes.is_empty()).map(
             |(table, changes)| {
                 let changes = changes.iter().map(|(key, last)| (&**key, last.value.as_deref()));
                 let mut sorted: Vec<_> = changes.collect();
@@ -275,7 +264,7 @@ impl Outcome {
 
     /// Takes out what happens to a record: the new value, or `None` inside for its removal.
     pub(super) fn take(&mut self, table: Table, key: &[u8]) -> Option<Option<Vec<u8>>> {
-        let last = self.tables[table as usize].remove(key)?;
+        let last = self.tables[usize::from(number(table))].remove(key)?;
         self.bytes -= last.bytes(key);
         Some(last.value)
     }
@@ -283,7 +272,7 @@ impl Outcome {
     /// What is set, as one batch, and how many records that are.
     pub(super) fn into_puts(self) -> (Batch, u64) {
         let (mut batch, mut count) = (Batch::default(), 0);
-        for (table, changes) in Table::ALL.into_iter().zip(&self.tables) {
+        for (table, changes) in TABLES.into_iter().zip(&self.tables) {
             for (key, last) in changes {
                 if let Some(value) = &last.value {
                     batch.put(table, key, value);

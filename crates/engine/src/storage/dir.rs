@@ -8,10 +8,8 @@
 //! | `commits.a`, `commits.b` | commits that the database does not have yet, and older ones |
 //! | `acknowledged` | the number of the last commit |
 //! | `RESTORED` | after a restore, the quiet time that is due |
-//!
-//! Format 1 had no logs. Format 2 had a file `commits.N` for each generation of them. Directories of both
-//! are taken over at the first start.
 
+use std::cmp::Ordering;
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -19,12 +17,8 @@ use std::path::{Path, PathBuf};
 
 use super::error::StorageError;
 
-/// The newest format that this release reads, and the one it writes.
+/// The format that this release reads and writes.
 const FORMAT: u32 = 3;
-/// The format whose logs have a file each.
-const NUMBERED_LOGS: u32 = 2;
-/// The last format without logs.
-const WITHOUT_LOGS: u32 = 1;
 const FORMAT_PREFIX: &str = "lockkeeper-engine ";
 /// Marks a directory whose database is still being made: nothing was ever acknowledged from it.
 const CREATING: &str = " creating";
@@ -43,10 +37,6 @@ pub(super) struct DataDir {
 pub(super) enum State {
     /// No database yet, or one that was never finished.
     New,
-    /// A database that must be there, of a release that had no logs.
-    WithoutLogs,
-    /// A database and logs that must be there, of a release that gave each log a file.
-    NumberedLogs,
     /// A database and logs that must be there.
     Existing,
 }
@@ -148,10 +138,12 @@ impl DataDir {
         };
         let (found, state) = parse_format(&text)
             .ok_or_else(|| StorageError::damaged(&path, "it does not name a format"))?;
-        if found > FORMAT {
-            return Err(StorageError::Newer { path: self.path.clone(), found, known: FORMAT });
+        let (path, known) = (self.path.clone(), FORMAT);
+        match found.cmp(&known) {
+            Ordering::Greater => Err(StorageError::Newer { path, found, known }),
+            Ordering::Less => Err(StorageError::Older { path, found, known }),
+            Ordering::Equal => Ok(state),
         }
-        Ok(state)
     }
 
     /// Without `FORMAT` there must be no database either.
@@ -196,11 +188,7 @@ fn parse_format(text: &str) -> Option<(u32, State)> {
     match version.strip_suffix(CREATING) {
         Some(version) => Some((version.parse().ok()?, State::New)),
         // A newer release may say more on the line; its number alone decides.
-        None => match version.split(' ').next()?.parse().ok()? {
-            WITHOUT_LOGS => Some((WITHOUT_LOGS, State::WithoutLogs)),
-            NUMBERED_LOGS => Some((NUMBERED_LOGS, State::NumberedLogs)),
-            found => Some((found, State::Existing)),
-        },
+        None => Some((version.split(' ').next()?.parse().ok()?, State::Existing)),
     }
 }
 

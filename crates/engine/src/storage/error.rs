@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::Durability;
+use super::durability::Durability;
 
 /// Why the engine could not open its data directory or write to it.
 #[derive(Debug, thiserror::Error)]
@@ -105,6 +105,17 @@ pub enum StorageError {
         /// The format found there.
         found: u32,
         /// The newest format that this release reads.
+        known: u32,
+    },
+
+    /// An earlier release wrote the directory, before the first one that others were to use.
+    #[error("{} was written by an older version (format {found}, this version knows {known}): export it with that version, and import it here into an empty directory", .path.display())]
+    Older {
+        /// The data directory.
+        path: PathBuf,
+        /// The format found there.
+        found: u32,
+        /// The only format that this release reads.
         known: u32,
     },
 

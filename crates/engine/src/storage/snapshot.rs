@@ -5,14 +5,18 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
-use redb::{ReadTransaction, ReadableDatabase};
+use lockkeeper_tree::Table;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
+use super::batch::Batch;
+use super::database::{OpenDisk, Repairs};
 use super::dir::{DataDir, State, sync_parent};
 use super::disk::plain;
-use super::journal::{LogDir, read_live};
+use super::durability::Durability;
+use super::error::StorageError;
+use super::log::LogDir;
 use super::overlay::Overlay;
-use super::{Batch, Disk, Durability, OpenDisk, Outcome, Repairs, Storage, StorageError, Table};
+use super::store::{Disk, Storage};
 
 /// How much is written to a copy in one commit, in bytes.
 const PORTION: usize = 8 * 1024 * 1024;
@@ -41,7 +45,7 @@ impl Storage {
     ) -> Result<Option<(Self, Repairs)>, StorageError> {
         if !dir.is_dir() {
             // Claiming it would make it.
-            let missing = std::io::ErrorKind::NotFound.into();
+            let missing = io::ErrorKind::NotFound.into();
             return Err(StorageError::io(dir, missing));
         }
         let logs = LogDir::new(dir, plain())?;
@@ -52,7 +56,7 @@ impl Storage {
         let file = dir.database();
         let opened = File::open(&file).and_then(Overlay::over);
         let overlay = opened.map_err(|e| match e.kind() {
-            std::io::ErrorKind::NotFound => StorageError::damaged(&file, "the file is missing"),
+            io::ErrorKind::NotFound => StorageError::damaged(&file, "the file is missing"),
             _ => StorageError::io(&file, e),
         })?;
         let (open, mut repairs) = OpenDisk::open(dir, Box::new(overlay))?;
@@ -209,15 +213,4 @@ fn fill(open: &OpenDisk, dir: &Path) -> Result<u64, StorageError> {
     copy.commit(&mut added)?;
     copy.close()?;
     Ok(records)
-}
-
-impl OpenDisk {
-    /// The database at one point in time, and what is committed beyond it.
-    fn snapshot(&self) -> Result<(ReadTransaction, Outcome), StorageError> {
-        let _no_checkpoint = self.lock_recycling();
-        let transaction = self.database.begin_read().map_err(|e| self.failure(e))?;
-        let live = self.lock_live().clone();
-        let newer = read_live(self.dir.path(), &live, self.applied()?)?;
-        Ok((transaction, newer))
-    }
 }

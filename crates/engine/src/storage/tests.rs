@@ -16,8 +16,17 @@ use std::fs::Permissions;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use lockkeeper_tree::Table;
+use redb::StorageBackend;
 use tempfile::TempDir;
 
+use super::batch::{TABLES, name};
+use super::database::OpenDisk;
+use super::disk::Wrap;
 use super::*;
 
 const ON_DISK: [Durability; 2] = [Durability::Sync, Durability::Os];
@@ -104,13 +113,13 @@ fn tables_are_apart_and_loaded_in_order() {
     let mut batch = Batch::default();
     for table in [Table::Nodes, Table::Meta, Table::Sessions] {
         batch.put(table, "k2", "v");
-        batch.put(table, "k1", table.name());
+        batch.put(table, "k1", name(table));
     }
     open(&dir, Durability::Sync).unwrap().commit(&mut batch).unwrap();
 
-    let expected: Vec<_> = Table::ALL
+    let expected: Vec<_> = TABLES
         .into_iter()
-        .flat_map(|table| [(table, "k1", table.name()), (table, "k2", "v")])
+        .flat_map(|table| [(table, "k1", name(table)), (table, "k2", "v")])
         .map(|(table, key, value)| (table, key.to_owned(), value.to_owned()))
         .collect();
     assert_eq!(contents(&open(&dir, Durability::Sync).unwrap()), expected);

@@ -1,8 +1,6 @@
 //! When the engine comes to rest after a load, and memory is to go back
 //! (`docs/decisions/0008-allocator.md`).
 
-use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// How often it is asked whether the engine rests. Longer than an allocator like mimalloc keeps
@@ -46,26 +44,6 @@ impl Rest {
         let to_come = if few { self.to_come.saturating_sub(1) } else { TIMES };
         *self = Self { since: now, load: 0, to_come };
         come
-    }
-}
-
-/// What the embedding program does at rest.
-#[derive(Clone)]
-pub(crate) struct AtRest(Arc<dyn Fn() + Send + Sync>);
-
-impl AtRest {
-    pub(crate) fn new(action: impl Fn() + Send + Sync + 'static) -> Self {
-        Self(Arc::new(action))
-    }
-
-    pub(crate) fn act(&self) {
-        (self.0)();
-    }
-}
-
-impl fmt::Debug for AtRest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("AtRest(..)")
     }
 }
 

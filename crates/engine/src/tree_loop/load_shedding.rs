@@ -5,12 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::TreeLoop;
+use super::{MEMORY_CHECK, TreeLoop};
 use crate::connection::Connection;
 use crate::connection::budget::{LITTLE, Pressure};
 
-/// How often it is looked for while memory is short.
-pub(super) const INTERVAL: Duration = Duration::from_millis(100);
 /// For how long a client may move nothing while memory is short.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -18,7 +16,7 @@ impl TreeLoop {
     /// While more than half of the budget is taken, drops those that move nothing; while all of it
     /// is, also others. The largest first, and no more than needed.
     pub(super) fn relieve(&mut self) {
-        if self.budget.pressure() == Pressure::None || self.relieved_at.elapsed() < INTERVAL {
+        if self.budget.pressure() == Pressure::None || self.relieved_at.elapsed() < MEMORY_CHECK {
             return;
         }
         self.relieved_at = Instant::now();
@@ -50,6 +48,6 @@ impl TreeLoop {
              waits ({} bytes): their clients sent requests in part, or did not take their replies",
             self.budget.max()
         );
-        self.complaints.warn("memory", None, &what);
+        self.log_limiter.warn("memory", None, &what);
     }
 }

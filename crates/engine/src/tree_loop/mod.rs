@@ -4,6 +4,7 @@
 //! read, and between two polls everything delivered is handled in one round. A request thus reaches
 //! the tree without waking another thread. It waits for a sync only if that is short; see `commit`.
 
+mod frames;
 pub(crate) mod idle;
 mod load_shedding;
 mod turns;
@@ -20,19 +21,19 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
 
+use self::idle::Rest;
 pub(crate) use self::turns::Turns;
 use crate::clock;
 use crate::commit::{Batch, Pipeline};
 use crate::connection::Connection;
 use crate::connection::budget::{Budget, Pressure};
-use crate::connection::log_limiter::Complaints;
+use crate::connection::log_limiter::LogLimiter;
 use crate::data_dir::succession::Succession;
 use crate::error::EngineError;
 use crate::metrics::ops::{Op, OpCounts};
 use crate::metrics::{Counters, Metrics};
+use crate::settings::plan::IdleHook;
 use crate::spin::{Askers, SpinPolicy};
-use crate::storage::StorageError;
-use crate::tree_loop::idle::{AtRest, Rest};
 
 /// How many deliveries one round takes at most, so that the first of them is not kept waiting.
 const MAX_ROUND: usize = 1024;
@@ -48,6 +49,8 @@ const GRACE: Duration = Duration::from_millis(100);
 const DEAF: Duration = Duration::from_millis(10);
 /// How long the next portion of timeouts waits before it asks again whether the last is committed.
 const BREATH: Duration = Duration::from_millis(1);
+/// How often connections are looked at while memory is short.
+const MEMORY_CHECK: Duration = Duration::from_millis(100);
 /// Up to how many sessions that expire at the same time are logged one by one.
 const LOGGED_EXPIRIES: usize = 64;
 
@@ -78,12 +81,6 @@ pub(crate) enum Event {
     CommitEnded(Result<(), EngineError>),
 }
 
-impl From<StorageError> for EngineError {
-    fn from(e: StorageError) -> Self {
-        Self::Storage(Arc::new(e))
-    }
-}
-
 /// The end of the thread is the end of all: also after a panic, nothing may slip out, and the commit
 /// thread must give up the data directory.
 impl Drop for TreeLoop {
@@ -102,7 +99,7 @@ pub(crate) struct TreeLoop {
     pub(crate) metrics: Arc<Metrics>,
     /// The requests whose effects have not been handed over.
     pub(crate) ops: OpCounts,
-    pub(crate) complaints: Arc<Complaints>,
+    pub(crate) log_limiter: Arc<LogLimiter>,
     /// How much time tests have skipped.
     pub(crate) skipped: Duration,
     /// No session expires before this time.
@@ -121,8 +118,8 @@ pub(crate) struct TreeLoop {
     /// Whether the replies of a part of this round wait for the disk.
     pub(crate) part_waits: bool,
     pub(crate) rest: Rest,
-    /// What the embedding program does at rest.
-    pub(crate) at_rest: Option<AtRest>,
+    /// What the embedding program does when the engine is idle.
+    pub(crate) idle_hook: Option<IdleHook>,
     /// How the engine is to end, once that is known.
     pub(crate) ending: Option<Result<(), EngineError>>,
 }
@@ -155,8 +152,8 @@ impl TreeLoop {
         self.server.shrink();
         self.connections.shrink_to(2 * self.connections.len());
         self.pipeline.relieve();
-        if let Some(at_rest) = &self.at_rest {
-            at_rest.act();
+        if let Some(hook) = &self.idle_hook {
+            hook.act();
         }
     }
 
@@ -225,7 +222,7 @@ impl TreeLoop {
             return BREATH;
         }
         if self.turns.is_anyone_held() || self.budget.pressure() != Pressure::None {
-            return load_shedding::INTERVAL;
+            return MEMORY_CHECK;
         }
         let next = self.server.next_timeout();
         let next = next.map(|at| at.max(self.rest_until).saturating_sub(now.monotonic));
@@ -396,7 +393,7 @@ impl TreeLoop {
         for notice in self.server.take_notices() {
             let (kind, connection) = describe(&notice);
             let peer = connection.and_then(|id| self.connections.get(&id));
-            self.complaints.warn(kind, peer.map(|connection| connection.peer), &notice);
+            self.log_limiter.warn(kind, peer.map(|connection| connection.peer), &notice);
         }
     }
 

@@ -101,7 +101,7 @@ fn hold(engine: &Engine) -> Sender<()> {
         // Until the other end is dropped.
         let _ = go_on.recv();
     });
-    assert!(engine.shared.events.send(Event::Look(hold)).is_ok());
+    assert!(engine.status.events.send(Event::Look(hold)).is_ok());
     is_held.recv().unwrap();
     let_go
 }
@@ -156,7 +156,7 @@ async fn long_replies_do_not_wait_for_each_other() {
     let read = Request::GetData(PathWatchRequest { path, watch: false });
     send(&(1..=ASKED).map(|xid| (xid, read.clone())).collect::<Vec<_>>());
     let since = Instant::now();
-    while engine.shared.pipeline.waiting() < ASKED as usize {
+    while engine.status.pipeline.waiting() < ASKED as usize {
         assert!(since.elapsed() < Duration::from_secs(60), "they wait for each other");
         yield_now().await;
     }
@@ -194,7 +194,7 @@ async fn who_asks_for_little_does_not_wait_for_who_asks_for_much() {
         let delivered = frames.clone();
         let count = Box::new(move |tree: &TreeLoop| tree.connections[&id].deliver(&delivered));
         for event in [Event::Look(count), Event::Frames(id, frames)] {
-            assert!(engine.shared.events.send(event).is_ok());
+            assert!(engine.status.events.send(event).is_ok());
         }
     }
     drop(let_go);
@@ -223,7 +223,7 @@ async fn k5_what_comes_after_the_stop_is_not_answered() {
     Request::Create(CreateRequest { path, data, acl: vec![acl], flags: 0 }).encode(1, &mut create);
     let id = ConnectionId(1);
     for event in [Event::Stop, Event::Frames(id, vec![create.freeze()])] {
-        assert!(engine.shared.events.send(event).is_ok());
+        assert!(engine.status.events.send(event).is_ok());
     }
     drop(let_go);
     assert_eq!(rest(&client), 0, "a reply");
@@ -239,8 +239,8 @@ async fn k5_connections_end_at_the_stop_and_not_with_the_disk() {
     let engine = Engine::builder().data_dir(dir.path()).start().await.unwrap();
     let client = come(&engine, None);
     answer(&client);
-    let disk = engine.shared.pipeline.hold_disk();
-    assert!(engine.shared.events.send(Event::Stop).is_ok());
+    let disk = engine.status.pipeline.hold_disk();
+    assert!(engine.status.events.send(Event::Stop).is_ok());
     assert_eq!(rest(&client), 0);
     drop(disk);
     engine.stopped().await.unwrap();
@@ -272,7 +272,7 @@ async fn polls_in_a_ping_pong(spin: Spin, durability: Durability) -> u64 {
     }
     let (polled, polls) = channel();
     let look = Box::new(move |tree: &TreeLoop| polled.send(tree.spin.polls()).unwrap());
-    assert!(engine.shared.events.send(Event::Look(look)).is_ok());
+    assert!(engine.status.events.send(Event::Look(look)).is_ok());
     polls.recv().unwrap()
 }
 

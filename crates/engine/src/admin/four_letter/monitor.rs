@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use rustix::process::{Resource, getrlimit};
 
 use super::server::{milliseconds, version_text};
+use crate::admin::status::Status;
 use crate::metrics::histogram::Reading;
 use crate::metrics::ops::Effect;
-use crate::net::conversation::Hub;
 
 /// A named number.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -31,11 +31,11 @@ pub(crate) enum Value {
 }
 
 /// Every number that is not a distribution.
-pub(crate) fn metrics(hub: &Hub) -> Vec<Metric> {
+pub(crate) fn metrics(status: &Status) -> Vec<Metric> {
     let mut all = Vec::new();
-    traffic(hub, &mut all);
-    state(hub, &mut all);
-    counters(hub, &mut all);
+    traffic(status, &mut all);
+    state(status, &mut all);
+    counters(status, &mut all);
     all
 }
 
@@ -43,8 +43,8 @@ fn gauge(name: &'static str, value: impl TryInto<i64>, help: &'static str) -> Me
     Metric { name, value: Value::Gauge(value.try_into().unwrap_or(i64::MAX)), help }
 }
 
-fn traffic(hub: &Hub, all: &mut Vec<Metric>) {
-    let traffic = hub.metrics.traffic();
+fn traffic(status: &Status, all: &mut Vec<Metric>) {
+    let traffic = status.metrics.traffic();
     let (min, mean, max) = traffic.latency();
     let mean = Value::Fraction(milliseconds(mean));
     let counter = |name, value, help| Metric { name, value: Value::Counter(value), help };
@@ -57,36 +57,36 @@ fn traffic(hub: &Hub, all: &mut Vec<Metric>) {
     ]);
 }
 
-fn state(hub: &Hub, all: &mut Vec<Metric>) {
-    let stats = hub.metrics.stats();
-    let uptime = hub.facts.started.elapsed().as_millis();
-    let quiet = hub.facts.quiet_time_left().unwrap_or_default().as_millis();
+fn state(status: &Status, all: &mut Vec<Metric>) {
+    let stats = status.metrics.stats();
+    let uptime = status.started.elapsed().as_millis();
+    let quiet = status.quiet_time_left().unwrap_or_default().as_millis();
     let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     all.extend([
         gauge("num_alive_connections", stats.connections, "Open connections"),
-        gauge("outstanding_requests", hub.pipeline.waiting(), "Batches that wait for the disk"),
+        gauge("outstanding_requests", status.pipeline.waiting(), "Batches that wait for the disk"),
         gauge("uptime", uptime, "Time since the start, in ms"),
         gauge("znode_count", stats.nodes, "Nodes"),
         gauge("watch_count", stats.watches, "Watches"),
         gauge("ephemerals_count", stats.ephemerals, "Ephemeral nodes"),
         gauge("approximate_data_size", stats.data_bytes, "Bytes of paths and data"),
         gauge("global_sessions", stats.sessions, "Sessions"),
-        gauge("waiting_bytes", hub.budget.waiting(), "Bytes of replies and requests that wait"),
-        gauge("watch_bytes", hub.budget.watches(), "Bytes that watches take"),
-        gauge("memory_budget", hub.budget.max(), "Limit of what waits and of watches, in bytes"),
+        gauge("waiting_bytes", status.budget.waiting(), "Bytes of replies and requests that wait"),
+        gauge("watch_bytes", status.budget.watches(), "Bytes that watches take"),
+        gauge("memory_budget", status.budget.max(), "Limit of what waits and of watches, in bytes"),
         gauge("data_weight", stats.weight, "Bytes of memory that nodes take, as counted"),
-        gauge("data_budget", hub.facts.data_budget, "Limit of that"),
-        gauge("disk_free", hub.disk.free(), "Bytes free on the disk of the data directory"),
-        gauge("disk_reserve", hub.disk.reserve(), "Bytes free below which nothing grows"),
+        gauge("data_budget", status.plan.config.max_weight, "Limit of that"),
+        gauge("disk_free", status.disk.free(), "Bytes free on the disk of the data directory"),
+        gauge("disk_reserve", status.disk.reserve(), "Bytes free below which nothing grows"),
         gauge("quiet_time", quiet, "Time until sessions may begin, in ms"),
         gauge("local_sessions", 0, "Sessions of this member of an ensemble only"),
-        gauge("open_file_descriptor_count", open_files(hub), "Open file descriptors"),
+        gauge("open_file_descriptor_count", open_files(status), "Open file descriptors"),
         gauge("max_file_descriptor_count", files, "Limit of open file descriptors"),
     ]);
 }
 
-fn counters(hub: &Hub, all: &mut Vec<Metric>) {
-    let events = &hub.metrics.events;
+fn counters(status: &Status, all: &mut Vec<Metric>) {
+    let events = &status.metrics.events;
     let counter = |name, counter: &AtomicU64, help| Metric {
         name,
         value: Value::Counter(counter.load(Ordering::Relaxed)),
@@ -110,8 +110,8 @@ fn counters(hub: &Hub, all: &mut Vec<Metric>) {
 const OPEN_FILES_AGE: Duration = Duration::from_secs(1);
 
 /// Counted once a second at most: ten thousand take milliseconds, in which clients wait.
-fn open_files(hub: &Hub) -> i64 {
-    let mut last = hub.metrics.open_files.lock().unwrap_or_else(PoisonError::into_inner);
+fn open_files(status: &Status) -> i64 {
+    let mut last = status.metrics.open_files.lock().unwrap_or_else(PoisonError::into_inner);
     match *last {
         Some((at, count)) if at.elapsed() < OPEN_FILES_AGE => count,
         _ => {
@@ -130,9 +130,9 @@ fn count_open_files() -> i64 {
 }
 
 /// Lines of a name, a tab and a value.
-pub(super) fn mntr(hub: &Hub) -> String {
+pub(super) fn mntr(status: &Status) -> String {
     let mut text = format!("zk_version\t{}\nzk_server_state\tstandalone\n", version_text());
-    for metric in metrics(hub) {
+    for metric in metrics(status) {
         // Writing to a `String` cannot fail, here and below.
         let _ = match metric.value {
             Value::Gauge(value) => writeln!(text, "zk_{}\t{value}", metric.name),
@@ -141,14 +141,14 @@ pub(super) fn mntr(hub: &Hub) -> String {
         };
     }
     let times = [
-        ("fsynctime", hub.metrics.commits.read()),
-        ("readlatency", hub.metrics.requests_with(Effect::Read)),
-        ("updatelatency", hub.metrics.requests_with(Effect::Update)),
+        ("fsynctime", status.metrics.commits.read()),
+        ("readlatency", status.metrics.requests_with(Effect::Read)),
+        ("updatelatency", status.metrics.requests_with(Effect::Update)),
     ];
     for (name, reading) in times {
         distribution(&mut text, name, &reading, 1_000);
     }
-    distribution(&mut text, "sync_processor_batch_size", &hub.metrics.batches.read(), 1);
+    distribution(&mut text, "sync_processor_batch_size", &status.metrics.batches.read(), 1);
     text
 }
 

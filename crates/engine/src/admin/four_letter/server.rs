@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use rustix::system::uname;
 
-use crate::net::conversation::Hub;
+use crate::admin::status::Status;
 
 /// The server in lines that programs which watch ZooKeeper read.
-pub(super) fn srvr(hub: &Hub) -> String {
-    version() + &summary(hub)
+pub(super) fn srvr(status: &Status) -> String {
+    version() + &summary(status)
 }
 
 pub(super) fn version() -> String {
@@ -25,9 +25,9 @@ pub(super) fn version_text() -> String {
 }
 
 /// What `srvr` and `stat` have in common.
-pub(super) fn summary(hub: &Hub) -> String {
-    let stats = hub.metrics.stats();
-    let traffic = hub.metrics.traffic();
+pub(super) fn summary(status: &Status) -> String {
+    let stats = status.metrics.stats();
+    let traffic = status.metrics.traffic();
     let (min, mean, max) = traffic.latency();
     format!(
         "Latency min/avg/max: {}/{:.4}/{}\n\
@@ -44,7 +44,7 @@ pub(super) fn summary(hub: &Hub) -> String {
         traffic.received,
         traffic.sent,
         stats.connections,
-        hub.pipeline.waiting(),
+        status.pipeline.waiting(),
         stats.last_zxid,
         stats.nodes,
     )
@@ -54,12 +54,12 @@ pub(super) fn milliseconds(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1_000.0
 }
 
-pub(super) fn conf(hub: &Hub) -> String {
-    let facts = &hub.facts;
+pub(super) fn conf(status: &Status) -> String {
+    let config = &status.plan.config;
     let port = |addresses: &[std::net::SocketAddr]| {
         addresses.first().map_or(-1, |address| i32::from(address.port()))
     };
-    let dir = facts.data_dir.as_deref();
+    let dir = status.plan.data_dir.as_deref();
     let name = dir.map(|dir| dir.display().to_string()).unwrap_or_default();
     let size = dir.map_or(0, size);
     format!(
@@ -75,13 +75,13 @@ pub(super) fn conf(hub: &Hub) -> String {
          maxSessionTimeout={}\n\
          clientPortListenBacklog={}\n\
          serverId=0\n",
-        port(&facts.addresses),
-        port(&facts.secure),
-        facts.tick.as_millis(),
-        facts.max_connections_per_address,
-        facts.min_session_timeout.as_millis(),
-        facts.max_session_timeout.as_millis(),
-        facts.backlog,
+        port(&status.addresses),
+        port(&status.secure),
+        config.tick.as_millis(),
+        status.plan.limits.max_connections_per_address(),
+        config.min_session_timeout.as_millis(),
+        config.max_session_timeout.as_millis(),
+        status.plan.limits.backlog,
     )
 }
 
@@ -111,8 +111,8 @@ pub(super) fn envi() -> String {
 }
 
 /// Snapshots and logs are one thing here; both lines show it.
-pub(super) fn dirs(hub: &Hub) -> String {
-    let size = hub.facts.data_dir.as_deref().map_or(0, size);
+pub(super) fn dirs(status: &Status) -> String {
+    let size = status.plan.data_dir.as_deref().map_or(0, size);
     format!("datadir_size: {size}\nlogdir_size: {size}\n")
 }
 

@@ -336,23 +336,17 @@ fn a_missing_log_or_number_is_damage() {
     assert_damaged(&dir, &path);
 }
 
-/// A directory of the format before: a database, and no logs.
+/// It is left as it is, and the way out is told.
 #[test]
-fn a_directory_without_logs_is_taken_over() {
-    let dir = filled();
-    for entry in dir.path().read_dir().unwrap() {
-        let entry = entry.unwrap();
-        let name = entry.file_name().into_string().unwrap();
-        if name.starts_with("commits.") || name == "acknowledged" {
-            std::fs::remove_file(entry.path()).unwrap();
-        }
+fn a_directory_of_an_older_format_is_refused() {
+    for found in [1, 2] {
+        let dir = filled();
+        let text = format!("lockkeeper-engine {found}\n");
+        std::fs::write(dir.path().join("FORMAT"), &text).unwrap();
+        let refusal = refusal(dir.path());
+        assert!(matches!(refusal, StorageError::Older { found: f, known: 3, .. } if f == found));
+        assert!(refusal.to_string().contains("export it with that version"), "{refusal}");
+        assert!(matches!(Storage::inspect(dir.path()), Err(StorageError::Older { .. })));
+        assert_eq!(std::fs::read_to_string(dir.path().join("FORMAT")).unwrap(), text);
     }
-    std::fs::write(dir.path().join("FORMAT"), "lockkeeper-engine 1\n").unwrap();
-    let mut storage = open(&dir, Durability::Sync).unwrap();
-    assert_eq!(stored_nodes(&storage), [pair("/a", &"needle".repeat(20))]);
-    storage.commit(&mut nodes(&[("/a", Some("1"))])).unwrap();
-    drop(storage);
-    let format = std::fs::read_to_string(dir.path().join("FORMAT")).unwrap();
-    assert_eq!(format, "lockkeeper-engine 3\n");
-    assert_eq!(stored_nodes(&open(&dir, Durability::Sync).unwrap()), [pair("/a", "1")]);
 }

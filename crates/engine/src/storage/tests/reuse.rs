@@ -2,12 +2,9 @@
 
 use std::os::unix::fs::MetadataExt;
 
-use wal_db::Wal;
-
 use super::disks::{Call, Disks};
 use super::numbered::{last_whole_commit, numbered};
 use super::*;
-use crate::storage::journal::tests::{encoded, first_generation};
 
 /// P14: each turn of the log wrote zeros over all of the old one, renamed it and synced the directory,
 /// beside commits that waited for the disk.
@@ -142,115 +139,6 @@ fn the_logs_of_a_copy_take_no_room() {
         assert_eq!(target.join(name).metadata().unwrap().len(), 0, "{name}");
     }
     assert!(Storage::open(Some(&target), Durability::Sync).is_ok());
-}
-
-/// What a killed engine of format 2 leaves: commits 1 and 2 in the database, 3 in one log, 4 in the next.
-fn of_format_2() -> TempDir {
-    let dir = TempDir::new().unwrap();
-    let mut storage = open(&dir, Durability::Sync).unwrap();
-    for n in 1..=2 {
-        storage.commit(&mut numbered(n)).unwrap();
-    }
-    storage.close().unwrap();
-    let path = |name: &str| dir.path().join(name);
-    let file = std::fs::OpenOptions::new().read(true).write(true).open(path("lockkeeper.redb"));
-    let (data, _) = DataDir::claim(dir.path()).unwrap();
-    let (disk, _) = OpenDisk::open(data, disk::plain()(file.unwrap()).unwrap()).unwrap();
-    let applied = Applied { generation: 7, sequence: 2 };
-    disk.end(disk.begin().unwrap(), applied, Logs::InUse).unwrap();
-    drop(disk);
-    for (generation, sequence) in [(7, 3), (8, 4)] {
-        let file = path(&format!("commits.{generation}"));
-        let log = Wal::open(&file).unwrap();
-        let _ = log.append(&encoded(generation, sequence, numbered(sequence))).unwrap();
-        drop(log);
-        let length = file.metadata().unwrap().len();
-        std::fs::OpenOptions::new()
-            .write(true)
-            .open(&file)
-            .unwrap()
-            .set_len(length + 9_000)
-            .unwrap();
-    }
-    // Applied, and not yet renamed.
-    std::fs::write(path("commits.6"), "whatever").unwrap();
-    for name in ["commits.a", "commits.b"] {
-        std::fs::remove_file(path(name)).unwrap();
-    }
-    std::fs::write(path("FORMAT"), "lockkeeper-engine 2\n").unwrap();
-    dir
-}
-
-fn names(dir: &TempDir) -> Vec<String> {
-    let entries = dir.path().read_dir().unwrap();
-    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let mut names: Vec<String> = names.filter(|name| name.starts_with("commits.")).collect();
-    names.sort();
-    names
-}
-
-#[test]
-fn a_directory_with_numbered_logs_is_taken_over() {
-    let dir = of_format_2();
-    let (looked_at, repairs) = Storage::inspect(dir.path()).unwrap().unwrap();
-    assert_eq!((last_whole_commit(&looked_at), repairs.after_crash), (4, true));
-    drop(looked_at);
-    assert_eq!(names(&dir), ["commits.6", "commits.7", "commits.8"], "nothing was changed");
-
-    let mut storage = open(&dir, Durability::Sync).unwrap();
-    assert_eq!(last_whole_commit(&storage), 4);
-    assert_eq!(names(&dir), ["commits.a", "commits.b"]);
-    assert!(storage.journal().unwrap().generation() >= first_generation());
-    storage.commit(&mut numbered(5)).unwrap();
-    let left = copied(&dir);
-    drop(storage);
-    for dir in [dir, left] {
-        assert_eq!(last_whole_commit(&open(&dir, Durability::Sync).unwrap()), 5);
-    }
-}
-
-/// A numbered log that is missing, or that ends early, is damage as before.
-#[test]
-fn damage_is_found_before_a_directory_is_taken_over() {
-    let dir = of_format_2();
-    std::fs::remove_file(dir.path().join("commits.7")).unwrap();
-    assert!(matches!(refusal(dir.path()), StorageError::Damaged { .. }));
-    let dir = of_format_2();
-    let file = dir.path().join("commits.7");
-    let mut bytes = std::fs::read(&file).unwrap();
-    bytes[100] ^= 1;
-    std::fs::write(&file, bytes).unwrap();
-    assert!(matches!(refusal(dir.path()), StorageError::Damaged { .. }));
-}
-
-/// The disk fails at each call in turn while a directory is taken over.
-#[test]
-fn a_takeover_that_fails_can_be_tried_again() {
-    for calls in 0.. {
-        let dir = of_format_2();
-        let failing = failing_after(calls);
-        let started = Storage::open_with(Some(dir.path()), Durability::Sync, failing);
-        let started = started.map(drop).is_ok();
-        assert!(names(&dir).len() <= 5, "{:?}", names(&dir));
-        assert_eq!(last_whole_commit(&open(&dir, Durability::Sync).unwrap()), 4, "{calls} calls");
-        if started {
-            assert!(calls > 3);
-            break;
-        }
-    }
-}
-
-/// Files that take so many writes and syncs, and then none.
-fn failing_after(calls: u64) -> Wrap {
-    let left = Arc::new(Mutex::new(calls));
-    Arc::new(move |file| {
-        let left = left.clone();
-        tapped::tapped(file, move |_| {
-            let mut left = left.lock().unwrap();
-            *left = left.checked_sub(1).ok_or_else(|| io::Error::other("the disk is gone"))?;
-            Ok(())
-        })
-    })
 }
 
 impl Disks {

@@ -10,21 +10,22 @@
 //! The library below adds length and checksum.
 
 use bytes::Buf;
+use lockkeeper_tree::Change;
 
-use crate::storage::batch::{Batch, Change, HEADER, take_change};
+use crate::storage::batch::{Batch, HEADER, take_change};
 
 /// Ends a commit. It is not zero, as zeros at the end of a log file are taken for its unused part.
 const END: u8 = 0xff;
 
 /// Where a commit stands.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Place {
-    pub(super) generation: u64,
-    pub(super) sequence: u64,
+pub(crate) struct Place {
+    pub(crate) generation: u64,
+    pub(crate) sequence: u64,
 }
 
 /// Shows a commit as it stands in a log.
-pub(super) fn encode<T>(place: Place, batch: &mut Batch, show: impl FnOnce(&[u8]) -> T) -> T {
+pub(crate) fn encode<T>(place: Place, batch: &mut Batch, show: impl FnOnce(&[u8]) -> T) -> T {
     let mut header = [0; HEADER];
     header[..8].copy_from_slice(&place.generation.to_le_bytes());
     header[8..].copy_from_slice(&place.sequence.to_le_bytes());
@@ -49,7 +50,7 @@ pub(super) fn decode<'a>(mut record: &'a [u8], mut each: impl FnMut(Change<'a>))
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::storage::batch::Table;
+    use lockkeeper_tree::Table;
 
     fn sample() -> (Place, Batch, Vec<u8>) {
         let place = Place { generation: 3, sequence: 17 };

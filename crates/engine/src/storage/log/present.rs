@@ -108,8 +108,9 @@ impl WalStore for Bytes<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::storage::batch::{Batch, Table};
-    use crate::storage::journal::record::{Place, encode};
+    use crate::storage::batch::Batch;
+    use crate::storage::log::record::{Place, encode};
+    use lockkeeper_tree::Table;
 
     const PRESENT: u64 = (1 << 60) + 12_345;
 

@@ -16,11 +16,11 @@ use wal_db::{WalError, WalStore};
 use crate::storage::disk::{PIECE, Pace};
 
 /// How much is filled with zeros at a time, in bytes, when a commit needs it at once.
-pub(super) const CHUNK: u64 = if cfg!(test) { 64 * 1024 } else { 1024 * 1024 };
+pub(crate) const CHUNK: u64 = if cfg!(test) { 64 * 1024 } else { 1024 * 1024 };
 
 /// A log file, shared by its writer and those who read what is committed.
 #[derive(Clone)]
-pub(in crate::storage) struct LogFile(Arc<Shared>);
+pub(crate) struct LogFile(Arc<Shared>);
 
 struct Shared {
     file: Box<dyn StorageBackend>,
@@ -38,7 +38,7 @@ struct Shared {
 
 impl LogFile {
     /// Takes a file whose contents count no more.
-    pub(super) fn unused(file: Box<dyn StorageBackend>) -> io::Result<Self> {
+    pub(crate) fn unused(file: Box<dyn StorageBackend>) -> io::Result<Self> {
         let allocated = file.len()?.into();
         let (end, committed, last_commit) = Default::default();
         let has_no_room = AtomicBool::new(false);
@@ -47,34 +47,34 @@ impl LogFile {
     }
 
     /// Declares all that was written acknowledged, up to the commit of this number.
-    pub(super) fn commit(&self, number: u64) {
+    pub(crate) fn commit(&self, number: u64) {
         self.0.committed.store(self.end(), Ordering::Release);
         self.0.last_commit.store(number, Ordering::Release);
     }
 
     /// The number of the last commit that was acknowledged; 0 if there is none.
-    pub(super) fn last_commit(&self) -> u64 {
+    pub(crate) fn last_commit(&self) -> u64 {
         self.0.last_commit.load(Ordering::Acquire)
     }
 
-    pub(super) fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> u64 {
         self.0.end.load(Ordering::Acquire)
     }
 
     /// How long the file is: up to here, a write changes nothing but contents.
-    pub(super) fn allocated(&self) -> u64 {
+    pub(crate) fn allocated(&self) -> u64 {
         self.0.allocated.load(Ordering::Relaxed)
     }
 
     /// What is acknowledged.
-    pub(super) fn contents(&self) -> io::Result<Vec<u8>> {
+    pub(crate) fn contents(&self) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; self.0.committed.load(Ordering::Acquire) as usize];
         self.0.file.read(0, &mut bytes)?;
         Ok(bytes)
     }
 
     /// Declares what it holds to count no more: it is written over from the beginning.
-    pub(super) fn reuse(&self) {
+    pub(crate) fn reuse(&self) {
         let Shared { end, committed, last_commit, .. } = &*self.0;
         for position in [last_commit, end, committed] {
             position.store(0, Ordering::Release);
@@ -84,7 +84,7 @@ impl LogFile {
     }
 
     /// Whether [`LogFile::grow`] to this length is of use.
-    pub(super) fn can_grow(&self, length: u64) -> bool {
+    pub(crate) fn can_grow(&self, length: u64) -> bool {
         self.allocated() < length && !self.0.has_no_room.load(Ordering::Relaxed)
     }
 
@@ -92,7 +92,7 @@ impl LogFile {
     /// free in between; how far is up to the pace. Nothing must be written meanwhile.
     ///
     /// A disk without room for that is no error: commits may find enough for themselves.
-    pub(super) fn grow(&self, length: u64, pace: &Pace) -> io::Result<()> {
+    pub(crate) fn grow(&self, length: u64, pace: &Pace) -> io::Result<()> {
         while self.can_grow(length) && !pace.is_hurried() {
             let start = Instant::now();
             let target = length.min(self.allocated() + PIECE);
@@ -111,12 +111,12 @@ impl LogFile {
     }
 
     /// Keeps it as long as it is until it is used again: the disk has little room.
-    pub(super) fn stop_growing(&self) {
+    pub(crate) fn stop_growing(&self) {
         self.0.has_no_room.store(true, Ordering::Relaxed);
     }
 
     /// Gives back what is longer than this. Nothing it holds counts any more.
-    pub(super) fn shorten(&self, length: u64) -> io::Result<()> {
+    pub(crate) fn shorten(&self, length: u64) -> io::Result<()> {
         if self.allocated() > length {
             self.0.file.set_len(length)?;
             self.0.allocated.store(length, Ordering::Relaxed);
@@ -125,7 +125,7 @@ impl LogFile {
     }
 
     /// Makes sure that a commit up to here finds the disk's room; `false` if the disk has none.
-    pub(super) fn has_room_for(&self, until: u64) -> io::Result<bool> {
+    pub(crate) fn has_room_for(&self, until: u64) -> io::Result<bool> {
         match self.allocate(until) {
             Err(e) if is_full(&e) => Ok(false),
             allocated => allocated.map(|()| true),

@@ -1,0 +1,67 @@
+//! Settings that fit together: what the rest of the engine reads.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockkeeper_tree::Config;
+
+use super::four_letter::Words;
+use super::limits::Limits;
+#[cfg(feature = "tls")]
+use crate::sockets::tls::Tls;
+use crate::spin::Spin;
+use crate::storage::Durability;
+
+/// What an engine runs with. The setters of [`Builder`](crate::Builder) say what each is.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Plan {
+    pub(crate) listen: Vec<SocketAddr>,
+    pub(crate) unix_socket: Option<PathBuf>,
+    pub(crate) unix_socket_mode: Option<u32>,
+    #[cfg(feature = "tls")]
+    pub(crate) tls: Option<(Vec<SocketAddr>, Tls)>,
+    pub(crate) metrics_address: Option<SocketAddr>,
+    pub(crate) data_dir: Option<PathBuf>,
+    pub(crate) durability: Durability,
+    pub(crate) quiet_time: Option<Duration>,
+    pub(crate) spin: Spin,
+    pub(crate) idle_hook: Option<IdleHook>,
+    pub(crate) limits: Limits,
+    pub(crate) words: Words,
+    /// What the tree decides about.
+    pub(crate) config: Config,
+}
+
+impl Plan {
+    /// Whether there is an address for clients.
+    pub(super) fn listens(&self) -> bool {
+        #[cfg(feature = "tls")]
+        if self.tls.is_some() {
+            return true;
+        }
+        !self.listen.is_empty() || self.unix_socket.is_some()
+    }
+}
+
+/// What the embedding program does when the engine is idle after a load.
+#[derive(Clone)]
+pub(crate) struct IdleHook(Arc<dyn Fn() + Send + Sync>);
+
+impl IdleHook {
+    pub(crate) fn new(action: impl Fn() + Send + Sync + 'static) -> Self {
+        Self(Arc::new(action))
+    }
+
+    pub(crate) fn act(&self) {
+        (self.0)();
+    }
+}
+
+impl fmt::Debug for IdleHook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("IdleHook(..)")
+    }
+}

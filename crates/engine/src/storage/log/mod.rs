@@ -1,0 +1,288 @@
+//! The files of the logs, and what they hold beyond the database.
+
+pub(super) mod file;
+pub(super) mod number;
+mod present;
+pub(super) mod record;
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use redb::StorageBackend;
+use wal_db::{MemStore, OpenPolicy, Wal, WalConfig, WalError, WalStore};
+
+use self::file::LogFile;
+use self::present::Fault;
+use self::record::Place;
+use super::batch::Outcome;
+use super::disk::Wrap;
+use super::error::StorageError;
+
+/// The files of the logs: of even generations, and of odd ones.
+pub(super) const FILES: [&str; 2] = ["commits.a", "commits.b"];
+/// From where on generations are numbered: far from the zeros of a file that was never written.
+const FIRST: u64 = 1 << 60;
+const ACKNOWLEDGED: &str = "acknowledged";
+
+/// How many times as much room as a log takes must be left for a file to grow before it has to: where
+/// there is less, what is left is for commits and for the database.
+const ROOM: u64 = 4;
+
+/// Up to where the history is in the database.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Applied {
+    /// The first generation that is not.
+    pub(super) generation: u64,
+    /// The last commit that is.
+    pub(super) sequence: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Access {
+    Read,
+    Write,
+    Create,
+}
+
+/// The files of a data directory that hold commits.
+#[derive(Clone)]
+pub(super) struct LogDir {
+    pub(super) path: PathBuf,
+    /// The directory itself: its path may come to lead to another engine's.
+    handle: Arc<File>,
+    wrap: Wrap,
+}
+
+/// What the logs hold beyond the database.
+#[derive(Default)]
+pub(super) struct Tail {
+    pub(super) outcome: Outcome,
+    /// The last commit of all.
+    pub(super) sequence: u64,
+}
+
+impl Applied {
+    /// What follows when the database has all that the logs hold, up to this commit: two generations
+    /// that no file has a commit of.
+    pub(super) fn next(self, sequence: u64) -> Self {
+        Self { generation: self.generation + 2, sequence }
+    }
+
+    /// What a new directory begins with: any generation, as nobody is to guess them.
+    pub(super) fn first() -> io::Result<Self> {
+        Ok(Self { generation: FIRST + getrandom::u64()? % FIRST, sequence: 0 })
+    }
+}
+
+impl LogDir {
+    pub(super) fn new(path: &Path, wrap: Wrap) -> Result<Self, StorageError> {
+        let handle = File::open(path).map_err(|e| StorageError::io(path, e))?;
+        Ok(Self { path: path.to_path_buf(), handle: Arc::new(handle), wrap })
+    }
+
+    /// The file of a generation.
+    pub(super) fn log(&self, generation: u64) -> PathBuf {
+        log_in(&self.path, generation)
+    }
+
+    pub(super) fn acknowledged(&self) -> PathBuf {
+        self.path.join(ACKNOWLEDGED)
+    }
+
+    pub(super) fn open(
+        &self,
+        path: &Path,
+        access: Access,
+    ) -> Result<Box<dyn StorageBackend>, StorageError> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(access != Access::Read).create(access == Access::Create);
+        options.truncate(false).mode(0o600);
+        let opened = options.open(path).and_then(|file| (self.wrap)(file));
+        opened.map_err(|e| match e.kind() {
+            io::ErrorKind::NotFound => StorageError::damaged(path, "the file is missing"),
+            _ => StorageError::io(path, e),
+        })
+    }
+
+    /// Makes the files of the logs and the one for the numbers of commits, in a directory that has
+    /// none.
+    ///
+    /// Before `FORMAT` says that they are there: a missing one is damage.
+    pub(super) fn prepare(&self) -> Result<(), StorageError> {
+        for name in FILES.into_iter().chain([ACKNOWLEDGED]) {
+            self.open(&self.path.join(name), Access::Create)?;
+        }
+        self.sync_names()
+    }
+
+    /// Writes down the number of the last commit of all, durably.
+    ///
+    /// After the database has it for good: one that was read from a log may never have been synced,
+    /// and would be missed if a power cut took it away but left the number.
+    pub(super) fn acknowledge(&self, number: u64) -> Result<(), StorageError> {
+        let path = self.acknowledged();
+        let file = self.open(&path, Access::Write)?;
+        number::write_twice(&*file, number).map_err(|e| StorageError::io(&path, e))
+    }
+
+    fn sync_names(&self) -> Result<(), StorageError> {
+        self.handle.sync_all().map_err(|e| StorageError::io(&self.path, e))
+    }
+
+    /// Reads what the logs hold beyond the database, and changes nothing.
+    pub(super) fn read(&self, applied: Applied) -> Result<Tail, StorageError> {
+        let mut history = History::after(applied);
+        let mut end = self.log(applied.generation);
+        for generation in [applied.generation, applied.generation + 1] {
+            let path = self.log(generation);
+            let mut bytes = self.contents(&path)?;
+            let present = present::length(&bytes, generation).map_err(|fault| match fault {
+                Fault::Library(e) => sort_error(&path, e),
+                Fault::Damage(detail) => StorageError::damaged(&path, detail),
+            })?;
+            if present > 0 {
+                bytes.truncate(present);
+                history.add(&path, generation, MemStore::from_bytes(bytes))?;
+                end = path;
+            }
+        }
+        self.end_of(history, &end)
+    }
+
+    /// The same after an orderly end: the logs hold nothing.
+    pub(super) fn read_nothing(&self, applied: Applied) -> Result<Tail, StorageError> {
+        for name in FILES {
+            self.open(&self.path.join(name), Access::Read)?;
+        }
+        self.end_of(History::after(applied), &self.log(applied.generation))
+    }
+
+    fn contents(&self, path: &Path) -> Result<Vec<u8>, StorageError> {
+        let file = self.open(path, Access::Read)?;
+        file::read(&*file).map_err(|e| StorageError::io(path, e))
+    }
+
+    /// What was read, if it goes as far as it should.
+    fn end_of(&self, history: History, end: &Path) -> Result<Tail, StorageError> {
+        history.reaches(self.last_acknowledged()?, end)?;
+        Ok(Tail { outcome: history.outcome, sequence: history.sequence })
+    }
+
+    /// The number of the last commit that was acknowledged, as far as the disk knows.
+    fn last_acknowledged(&self) -> Result<u64, StorageError> {
+        let path = self.acknowledged();
+        let file = self.open(&path, Access::Read)?;
+        let newest = number::read(&*file).map_err(|e| StorageError::io(&path, e))?;
+        newest.ok_or_else(|| StorageError::damaged(&path, "it holds no number"))
+    }
+
+    /// Whether the disk has so much room that files may grow before they have to.
+    pub(super) fn has_room(&self, length: u64) -> bool {
+        let free = |found: rustix::fs::StatVfs| found.f_bavail.saturating_mul(found.f_frsize);
+        rustix::fs::fstatvfs(&*self.handle).is_ok_and(|found| free(found) >= ROOM * length)
+    }
+
+    /// Sorts an error of the log library.
+    pub(super) fn failure(&self, generation: u64, error: WalError) -> StorageError {
+        sort_error(&self.log(generation), error)
+    }
+}
+
+fn log_in(directory: &Path, generation: u64) -> PathBuf {
+    directory.join(FILES[(generation % 2) as usize])
+}
+
+fn sort_error(path: &Path, error: WalError) -> StorageError {
+    match error {
+        WalError::Io { source, .. } => StorageError::io(path, source),
+        other => StorageError::damaged(path, other),
+    }
+}
+
+/// Damage is refused: only a commit at the very end may be missing in part, and is then dropped.
+pub(super) fn strict() -> WalConfig {
+    WalConfig::new().with_open_policy(OpenPolicy::Strict)
+}
+
+/// Commits, one after the other.
+pub(super) struct History {
+    pub(super) outcome: Outcome,
+    pub(super) sequence: u64,
+}
+
+impl History {
+    pub(super) fn after(applied: Applied) -> Self {
+        Self { outcome: Outcome::default(), sequence: applied.sequence }
+    }
+
+    /// Adds what the copy of a log holds; a commit that was cut short at its end is left out.
+    fn add(
+        &mut self,
+        path: &Path,
+        generation: u64,
+        log: impl WalStore,
+    ) -> Result<(), StorageError> {
+        let log = Wal::with_store_and_config(log, strict()).map_err(|e| sort_error(path, e))?;
+        self.add_in_portions(path, generation, &log, |_| Ok(()))
+    }
+
+    /// Refuses a log that ends before the last commit that was acknowledged from it.
+    pub(super) fn reaches(&self, acknowledged: u64, path: &Path) -> Result<(), StorageError> {
+        if acknowledged <= self.sequence {
+            return Ok(());
+        }
+        let detail = format!(
+            "it ends with commit {}, but commit {acknowledged} was acknowledged",
+            self.sequence
+        );
+        Err(StorageError::damaged(path, detail))
+    }
+
+    /// Adds what a log holds, and shows the outcome after each commit.
+    pub(super) fn add_in_portions(
+        &mut self,
+        path: &Path,
+        generation: u64,
+        log: &Wal<impl WalStore>,
+        mut each: impl FnMut(&mut Outcome) -> Result<(), StorageError>,
+    ) -> Result<(), StorageError> {
+        let failed = |e| sort_error(path, e);
+        for record in log.iter().map_err(failed)? {
+            let record = record.map_err(failed)?;
+            let place = record::decode(record.data(), |change| self.outcome.add(change));
+            let expected = Place { generation, sequence: self.sequence + 1 };
+            if place != Some(expected) {
+                let detail = format!("commit {} is not where it should be", expected.sequence);
+                return Err(StorageError::damaged(path, detail));
+            }
+            self.sequence += 1;
+            each(&mut self.outcome)?;
+        }
+        Ok(())
+    }
+}
+
+/// What is committed beyond the database, while commits go on: all that was acknowledged before
+/// the call. No checkpoint may be under way.
+pub(super) fn read_live(
+    dir: &Path,
+    logs: &[(u64, LogFile)],
+    applied: Applied,
+) -> Result<Outcome, StorageError> {
+    let mut history = History::after(applied);
+    for (generation, log) in logs {
+        let path = log_in(dir, *generation);
+        // Before its contents, which have it then.
+        let acknowledged = log.last_commit();
+        let contents = log.contents().map_err(|e| StorageError::io(&path, e))?;
+        history.add(&path, *generation, MemStore::from_bytes(contents))?;
+        history.reaches(acknowledged, &path)?;
+    }
+    Ok(history.outcome)
+}
+
+/// The logs that are not in the database yet, oldest first.
+pub(super) type Live = Vec<(u64, LogFile)>;

@@ -1,0 +1,165 @@
+//! The durable copy of the engine's state: opening it, commits, and its end.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use lockkeeper_tree::Table;
+
+use super::activity::SyncTime;
+use super::batch::Batch;
+use super::database::OpenDisk;
+use super::dir::{DataDir, State};
+use super::disk::{Wrap, plain};
+use super::durability::Durability;
+use super::error::StorageError;
+use super::journal::Journal;
+use super::log::{Applied, LogDir};
+
+/// The durable copy of the engine's state.
+pub(crate) struct Storage {
+    /// `None` for [`Durability::Memory`].
+    pub(super) disk: Option<Disk>,
+}
+
+impl Storage {
+    /// Opens the database in `dir`, or creates both, and checks every page of what is there.
+    ///
+    /// `dir` is ignored for [`Durability::Memory`] and needed for the others.
+    pub(crate) fn open(dir: Option<&Path>, durability: Durability) -> Result<Self, StorageError> {
+        Storage::open_with(dir, durability, plain())
+    }
+
+    /// [`Storage::open`] with something in the place of the files.
+    pub(super) fn open_with(
+        dir: Option<&Path>,
+        durability: Durability,
+        wrap: Wrap,
+    ) -> Result<Self, StorageError> {
+        if durability == Durability::Memory {
+            return Ok(Storage { disk: None });
+        }
+        let dir = dir.ok_or(StorageError::NoDirectory { durability })?;
+        let disk = Disk::open(dir, durability, wrap)?;
+        Ok(Storage { disk: Some(disk) })
+    }
+
+    /// Hands every record that was there when it was opened to `visit`, table by table and in the
+    /// order of the keys, without holding more than one in memory. The first error ends it.
+    pub(crate) fn load<E: From<StorageError>>(
+        &self,
+        visit: impl FnMut(Table, &[u8], &[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.disk.as_ref().map_or(Ok(()), |disk| disk.open.load(visit))
+    }
+
+    /// The error for a record that [`Storage::load`] handed over but that makes no sense.
+    pub(crate) fn damaged(&self, detail: impl fmt::Display) -> StorageError {
+        let file = self.disk.as_ref().map(|disk| disk.open.file.as_path());
+        StorageError::damaged(file.unwrap_or(Path::new("memory")), detail)
+    }
+
+    /// Applies a group commit as a whole, and returns when it is as durable as promised; and what
+    /// its sync took, if it had one of its own.
+    ///
+    /// After an error, the batch may or may not be found at the next start, and every later
+    /// commit fails with [`StorageError::Stopped`].
+    pub(crate) fn commit(&mut self, batch: &mut Batch) -> Result<Option<SyncTime>, StorageError> {
+        self.disk.as_mut().map_or(Ok(None), |disk| disk.commit(batch))
+    }
+
+    /// Whether the next commit may have to wait for a checkpoint.
+    pub(crate) fn is_log_full(&self) -> bool {
+        self.journal().is_some_and(Journal::is_full)
+    }
+
+    /// Whether a checkpoint or the like is under way, which wants the disk as well.
+    pub(crate) fn has_background(&self) -> bool {
+        self.journal().is_some_and(Journal::has_background)
+    }
+
+    /// Has the logs take no room after an orderly end.
+    pub(super) fn keep_no_logs(&mut self) {
+        if let Some(journal) = self.disk.as_mut().and_then(|disk| disk.journal.as_mut()) {
+            journal.keep_nothing();
+        }
+    }
+
+    pub(super) fn journal(&self) -> Option<&Journal> {
+        self.disk.as_ref()?.journal.as_ref()
+    }
+
+    /// Brings everything into the database. Dropping does so too, but tells nobody if it fails.
+    pub(crate) fn close(mut self) -> Result<(), StorageError> {
+        self.disk.as_mut().map_or(Ok(()), Disk::close)
+    }
+}
+
+/// An open database, the log in front of it, and whether it may be written.
+pub(super) struct Disk {
+    /// `None` if it is only looked at.
+    pub(super) journal: Option<Journal>,
+    pub(super) open: Arc<OpenDisk>,
+    pub(super) failed: bool,
+}
+
+impl Disk {
+    fn open(path: &Path, durability: Durability, wrap: Wrap) -> Result<Disk, StorageError> {
+        let (dir, state) = DataDir::claim(path)?;
+        let logs = LogDir::new(path, wrap.clone())?;
+        let file = dir.database();
+        let on_disk = wrap(dir.open_database(state)?).map_err(|e| StorageError::io(&file, e))?;
+        let (open, _) = OpenDisk::open(dir, on_disk)?;
+        let tail = open.read_logs(&logs, state)?;
+        let applied = match state {
+            State::Existing => open.applied()?.next(tail.sequence),
+            State::New => {
+                logs.prepare()?;
+                Applied::first().map_err(|e| StorageError::io(path, e))?
+            }
+        };
+
+        // Even if it changes nothing: it replaces the record of an orderly end, after which the
+        // library would trust the file unchecked.
+        open.apply(&tail.outcome, applied)?;
+        logs.acknowledge(applied.sequence)?;
+        if state == State::New {
+            open.dir.finish_creation()?;
+        }
+
+        let open = Arc::new(open);
+        let sync = durability == Durability::Sync;
+        let journal = Journal::begin(logs, open.clone(), applied, sync)?;
+        Ok(Disk { journal: Some(journal), open, failed: false })
+    }
+
+    fn commit(&mut self, batch: &mut Batch) -> Result<Option<SyncTime>, StorageError> {
+        let stopped = StorageError::Stopped { path: self.open.dir.path().to_path_buf() };
+        if self.failed {
+            return Err(stopped);
+        }
+        if batch.is_empty() {
+            return Ok(None);
+        }
+        self.failed = true; // Holds after a panic, too.
+        let sync = self.journal.as_mut().ok_or(stopped)?.commit(batch)?;
+        self.failed = false;
+        Ok(sync)
+    }
+
+    pub(super) fn close(&mut self) -> Result<(), StorageError> {
+        match self.journal.take() {
+            Some(mut journal) if !self.failed => journal.close(),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for Disk {
+    /// Nothing is lost if this fails: the next start finds it in the logs.
+    fn drop(&mut self) {
+        if let Err(e) = self.close() {
+            tracing::warn!("{e}");
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Whose frames are handled when.
+//!
+//! Who sends a little, and takes little of this thread's time, is handled in the round in which it
+//! is read. Who sends much waits for a turn after those, one after the other, and so does who is
+//! to take replies first. A round ends soon after a turn that is long; so nobody waits for all that
+//! another has sent in one go. The frames of a connection stay in their order.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use lockkeeper_tree::{ConnectionId, Now};
+use tokio::task::yield_now;
+
+use super::{Event, MAX_ROUND, PART, PART_BYTES, TreeLoop};
+use crate::connection::Connection;
+use crate::connection::budget::LITTLE;
+use crate::metrics::ops::Op;
+
+/// Up to how many frames at once are a few, which need not wait for a turn if they are short.
+const FEW: usize = 16;
+/// How many frames a turn has at most: as many as leave together.
+const TURN: usize = PART;
+/// How long a turn takes, with the request that is under way then.
+const TURN_TIME: Duration = Duration::from_micros(500);
+/// How long a round takes before the turns that are left wait for the next.
+const ROUND_TIME: Duration = Duration::from_millis(2);
+
+impl TreeLoop {
+    /// What a connection has read: handled now if it is a few frames, and else in turns.
+    pub(super) fn take_frames(
+        &mut self,
+        now: Now,
+        since: Instant,
+        id: ConnectionId,
+        frames: Vec<Bytes>,
+    ) {
+        self.askers.asks(id, frames.len());
+        self.count(id, &frames);
+        let Some(connection) = self.connections.get(&id).cloned() else { return };
+        let mut frames = VecDeque::from(frames);
+        let bytes: usize = frames.iter().map(Bytes::len).sum();
+        let is_little = frames.len() <= FEW && bytes <= LITTLE && connection.is_light(since);
+        if is_little && !self.turns.waits(id) {
+            self.serve(now, since, &connection, &mut frames);
+        }
+        if !frames.is_empty() {
+            // It has been heard of, whenever its turn comes.
+            self.server.heard_of(now, id);
+            self.turns.add(&connection, frames);
+        }
+    }
+
+    /// Handles what waits for a turn, until the round has taken its time; one turn in any case.
+    pub(super) fn take_turns(&mut self, now: Now, since: Instant) {
+        let connections = &self.connections;
+        self.turns.release(|id| connections.get(&id).is_some_and(|c| c.has_room_again()));
+        while let Some((id, mut frames)) = self.turns.next() {
+            let Some(connection) = self.connections.get(&id).cloned() else { continue };
+            self.serve(now, since, &connection, &mut frames);
+            connection.hold_back(false);
+            if !frames.is_empty() {
+                self.turns.add(&connection, frames);
+            }
+            if since.elapsed() > ROUND_TIME {
+                break;
+            }
+        }
+    }
+
+    /// Handles frames of one connection for as long as a turn lasts, or until its client is to take
+    /// something first.
+    fn serve(
+        &mut self,
+        now: Now,
+        since: Instant,
+        connection: &Arc<Connection>,
+        frames: &mut VecDeque<Bytes>,
+    ) {
+        let began = Instant::now();
+        for _ in 0..TURN {
+            if connection.is_full() {
+                break;
+            }
+            let Some(frame) = frames.pop_front() else { break };
+            connection.handled(&frame);
+            self.ops.add(Op::of_frame(&frame).0);
+            self.server.handle_frame(now, connection.id, frame);
+            self.in_part += 1;
+            if self.in_part == PART || self.server.bytes_to_send() >= PART_BYTES {
+                self.hand_over(since, false);
+            }
+            if !frames.is_empty() && began.elapsed() > TURN_TIME {
+                break;
+            }
+        }
+        connection.spend(began, began.elapsed());
+    }
+
+    /// Lets the connections read and write, without sleeping.
+    pub(super) async fn poll_sockets(&mut self, round: &mut Vec<Event>) {
+        // One yield polls the sockets, the next runs the tasks of those that are ready.
+        yield_now().await;
+        yield_now().await;
+        while round.len() < MAX_ROUND
+            && let Ok(event) = self.events.try_recv()
+        {
+            round.push(event);
+        }
+    }
+}
