@@ -28,17 +28,17 @@ use crate::error::{EngineError, StartError};
 use crate::metrics::Metrics;
 use crate::metrics::ops::OpCounts;
 use crate::net::hub::Hub;
-use crate::net::listener::{Doors, Gate, accept};
+use crate::net::listener::{BoundSockets, Gate, accept};
 use crate::settings::builder::Builder;
 use crate::settings::plan::Plan;
 use crate::sockets::open_files;
 #[cfg(feature = "tls")]
 use crate::sockets::tls::CurrentTls;
 use crate::sockets::unix::SocketFile;
-use crate::spin::{Askers, SpinPolicy};
+use crate::spin::{Arrivals, SpinPolicy};
 use crate::storage::{Snapshots, Storage};
 use crate::thread;
-use crate::tree_loop::idle::Rest;
+use crate::tree_loop::idle::IdleDetector;
 use crate::tree_loop::{Event, TreeLoop, Turns};
 
 impl Builder {
@@ -109,8 +109,8 @@ fn prepare(mut plan: Plan) -> Result<(Runtime, Running), StartError> {
         .map_err(StartError::refused("an event loop"))?;
     let within = runtime.enter();
     open_files::make_room_for(plan.limits.max_connections);
-    let doors = Doors::open(&mut plan)?;
-    let running = Running::new(plan, (server, succession), storage, doors)?;
+    let sockets = BoundSockets::open(&mut plan)?;
+    let running = Running::new(plan, (server, succession), storage, sockets)?;
     running.banner();
     drop(within);
     Ok((runtime, running))
@@ -136,7 +136,7 @@ impl Running {
         plan: Plan,
         (server, mut succession): (Server, Succession),
         storage: Storage,
-        doors: Doors,
+        sockets: BoundSockets,
     ) -> Result<Self, StartError> {
         let (events, deliveries) = unbounded_channel();
         let spin = Arc::new(SpinPolicy::new(plan.spin));
@@ -147,8 +147,8 @@ impl Running {
             .within(memory_budget);
         let status = Arc::new(Status {
             started: Instant::now(),
-            addresses: doors.addresses,
-            secure: doors.secure,
+            addresses: sockets.addresses,
+            secure: sockets.secure,
             quiet_until: succession.quiet_until(),
             pipeline: Arc::new(pipeline),
             metrics,
@@ -163,12 +163,12 @@ impl Running {
         let mut tasks = JoinSet::new();
         let hub = Arc::new(Hub::new(status.clone(), log_limiter.clone()));
         let gate = Arc::new(Gate::new(&status.plan.limits));
-        for listener in doors.listeners {
+        for listener in sockets.listeners {
             tasks.spawn(accept(listener, gate.clone(), hub.clone()));
         }
         let control = watch_directory(&status, snapshots.as_ref(), &mut tasks);
         tasks.spawn(succession.end_of_quiet());
-        let (metrics_listener, metrics_address) = doors.metrics.unzip();
+        let (metrics_listener, metrics_address) = sockets.metrics.unzip();
         if let Some(listener) = metrics_listener {
             tasks.spawn(http::serve(listener, status.clone()));
         }
@@ -178,11 +178,11 @@ impl Running {
             status,
             metrics_address,
             #[cfg(feature = "tls")]
-            tls: doors.tls,
+            tls: sockets.tls,
             snapshots,
             control,
             tasks,
-            socket: doors.socket,
+            socket: sockets.socket,
         })
     }
 
@@ -291,16 +291,16 @@ fn tree_loop(
         ops: OpCounts::default(),
         log_limiter,
         skipped: Duration::ZERO,
-        rest_until: Duration::ZERO,
-        lookout: false,
-        askers: Askers::default(),
+        no_expiry_before: Duration::ZERO,
+        spins_next: false,
+        arrivals: Arrivals::default(),
         spin,
         turns: Turns::default(),
         budget: status.budget.clone(),
-        relieved_at: Instant::now(),
+        shed_at: Instant::now(),
         in_part: 0,
         part_waits: false,
-        rest: Rest::new(clock::now().monotonic),
+        idle: IdleDetector::new(clock::now().monotonic),
         idle_hook: status.plan.idle_hook.clone(),
         ending: None,
     }

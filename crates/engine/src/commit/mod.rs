@@ -25,22 +25,22 @@ use tokio::sync::Notify;
 
 pub(crate) use self::batch::Batch;
 use crate::metrics::Metrics;
-use crate::spin::{Series, SpinPolicy};
+use crate::spin::{CommitSeries, SpinPolicy};
 use crate::storage::{Batch as StorageBatch, Durability, Storage, StorageError};
 
 /// How many bytes of replies and changes may wait for the disk before nothing more is read, if the
 /// memory for all that waits is not less.
 const MAX_BACKLOG: usize = 64 * 1024 * 1024;
 /// Up to how many bytes of replies and changes the tree thread commits by itself, unsynced.
-const SHORT: usize = 256 * 1024;
+const INLINE_MAX_UNSYNCED: usize = 256 * 1024;
 /// Up to how many bytes of replies and changes are those of a few requests. So much the tree thread
 /// commits by itself if it is synced: while it waits for the disk, nobody handles larger rounds.
-const LITTLE: usize = 2 * 1024;
+const INLINE_MAX_SYNCED: usize = 2 * 1024;
 
 /// How long the last commit may have taken for the tree thread to wait for the next. A disk that
 /// stalls is waited for by the commit thread: operators are answered meanwhile. So is one that a
 /// checkpoint keeps busy.
-const BRISK: Duration = Duration::from_millis(2);
+const INLINE_MAX_LATENCY: Duration = Duration::from_millis(2);
 
 /// The line in front of the disk.
 pub(crate) struct Pipeline {
@@ -58,7 +58,7 @@ pub(crate) struct Pipeline {
     durable: bool,
     /// Whether each commit is synced.
     syncs: bool,
-    series: Series,
+    series: CommitSeries,
     spin: Arc<SpinPolicy>,
     disk: Mutex<Disk>,
     metrics: Arc<Metrics>,
@@ -84,7 +84,7 @@ struct State {
     paused: bool,
     fail_next: bool,
     /// Whether the commit thread is to leave its work to another one.
-    relieved: bool,
+    recycled: bool,
     end: End,
     /// What the tree thread ran into.
     error: Option<StorageError>,
@@ -120,7 +120,7 @@ impl Pipeline {
             timeouts: AtomicBool::new(false),
             durable: durability != Durability::Memory,
             syncs: durability == Durability::Sync,
-            series: Series::new(Instant::now(), spin.for_commits()),
+            series: CommitSeries::new(Instant::now(), spin.for_commits()),
             spin,
             metrics,
         }
@@ -147,7 +147,7 @@ impl Pipeline {
         let writes = self.durable && !batch.changes.is_empty();
         let waits = state.paused || state.committing.is_some() || !state.line.is_empty();
         let bytes = if writes || waits { batch.bytes() } else { 0 };
-        if waits || (writes && !self.is_quick(bytes)) {
+        if waits || (writes && !self.commits_inline(bytes)) {
             if batch.timeouts {
                 self.timeouts.store(true, Ordering::Relaxed);
             }
@@ -174,13 +174,17 @@ impl Pipeline {
 
     /// Whether a commit of so many bytes costs less by the tree thread itself than by the thread
     /// that is there for it.
-    fn is_quick(&self, bytes: usize) -> bool {
+    fn commits_inline(&self, bytes: usize) -> bool {
         let disk = self.lock_disk();
         disk.storage.as_ref().is_some_and(|storage| {
             !storage.is_log_full()
                 && match self.syncs {
-                    true => bytes <= LITTLE && disk.took < BRISK && !storage.has_background(),
-                    false => bytes <= SHORT,
+                    true => {
+                        bytes <= INLINE_MAX_SYNCED
+                            && disk.took < INLINE_MAX_LATENCY
+                            && !storage.has_background()
+                    }
+                    false => bytes <= INLINE_MAX_UNSYNCED,
                 }
         })
     }
@@ -285,8 +289,8 @@ impl Pipeline {
     /// Has the commit thread replaced by a new one as soon as it waits. A thread keeps the memory of
     /// its largest group, in buffers of the log and in its allocator's heap, and gives it back when
     /// it ends (`docs/decisions/0008-allocator.md`).
-    pub(crate) fn relieve(&self) {
-        self.lock().relieved = true;
+    pub(crate) fn recycle_thread(&self) {
+        self.lock().recycled = true;
         self.work.notify_one();
     }
 
@@ -309,14 +313,14 @@ impl Pipeline {
     }
 
     /// Waits for a moment without sleeping, until something is in the line.
-    fn look_out(&self) {
+    fn spin(&self) {
         while self.backlog.load(Ordering::Relaxed) == 0 && self.series.expects_more(Instant::now())
         {
             self.spin.polled();
         }
     }
 
-    /// Takes all that waits; `None` at the end, or if this thread is relieved.
+    /// Takes all that waits; `None` at the end, or if this thread is recycled.
     fn next_group(&self) -> Option<Group> {
         let mut state = self.lock();
         loop {
@@ -324,13 +328,13 @@ impl Pipeline {
             match state.end {
                 End::Now => return None,
                 End::Orderly if state.line.is_empty() => return None,
-                End::NotYet if !ready && state.relieved => return None,
+                End::NotYet if !ready && state.recycled => return None,
                 End::NotYet if !ready => {}
                 End::Orderly | End::NotYet => break,
             }
             if state.line.is_empty() && self.series.expects_more(Instant::now()) {
                 drop(state);
-                self.look_out();
+                self.spin();
                 state = self.lock();
                 continue;
             }

@@ -86,9 +86,13 @@ async fn e7_room_that_is_made_by_a_release_is_told_to_who_came_during_it() {
     let close = Output::Close(CloseReason::SessionClosed);
     pipeline.submit(large(vec![(Arc::new(connection), close)]));
     let mut group = pipeline.next_group().unwrap();
-    pipeline.lock_disk().took = BRISK;
+    pipeline.lock_disk().took = INLINE_MAX_LATENCY;
     pipeline.commit(&mut group.batches, false).unwrap();
-    assert_ne!(pipeline.lock_disk().took, BRISK, "the commit thread sees when it is quick again");
+    assert_ne!(
+        pipeline.lock_disk().took,
+        INLINE_MAX_LATENCY,
+        "the commit thread sees when it is quick again"
+    );
     assert!(!pipeline.is_full());
 
     let room = Arc::clone(&pipeline);
@@ -119,7 +123,7 @@ fn the_tree_thread_syncs_what_is_little() {
     brisk();
     assert!(pipeline.submit(of_bytes(100)), "as often as wanted");
 
-    pipeline.lock_disk().took = BRISK;
+    pipeline.lock_disk().took = INLINE_MAX_LATENCY;
     assert!(!pipeline.submit(of_bytes(100)), "the disk is slow");
     brisk();
     assert!(!pipeline.submit(of_bytes(100)), "another one waits");
@@ -130,7 +134,10 @@ fn the_tree_thread_syncs_what_is_little() {
     pipeline.release(group);
     pipeline.release(pipeline.next_group().unwrap());
     brisk();
-    assert!(!pipeline.submit(of_bytes(LITTLE)), "with what is around it, it is more than little");
+    assert!(
+        !pipeline.submit(of_bytes(INLINE_MAX_SYNCED)),
+        "with what is around it, it is more than little"
+    );
     pipeline.release(pipeline.next_group().unwrap());
     assert!(pipeline.submit(of_bytes(100)));
 }
@@ -163,16 +170,16 @@ impl tracing::Subscriber for Committers {
 /// Another thread takes over, at whatever moment, and nobody notices: not whoever submits, and not
 /// whoever waits for the end of the last one.
 #[test]
-fn a_relieved_commit_thread_has_a_successor() {
+fn a_recycled_commit_thread_has_a_successor() {
     let committers = Committers::default();
     let threads = Arc::clone(&committers.0);
-    tracing::subscriber::with_default(committers, relieve_again_and_again);
+    tracing::subscriber::with_default(committers, recycle_again_and_again);
     let threads = threads.lock().unwrap();
     let others: HashSet<&ThreadId> = threads.iter().collect();
     assert!(others.len() > 3, "{threads:?}");
 }
 
-fn relieve_again_and_again() {
+fn recycle_again_and_again() {
     let dir = tempfile::tempdir().unwrap();
     let storage = Storage::open(Some(dir.path()), Durability::Sync).unwrap();
     let pipeline = Arc::new(synced(storage));
@@ -181,31 +188,31 @@ fn relieve_again_and_again() {
     start(Arc::clone(&pipeline), Arc::new(tell)).unwrap();
     let submit = || {
         // So that it is left to the commit thread.
-        pipeline.lock_disk().took = BRISK;
+        pipeline.lock_disk().took = INLINE_MAX_LATENCY;
         pipeline.submit(of_bytes(100));
     };
     for _ in 0..3 {
         submit();
         until(|| pipeline.waiting() == 0);
         assert_ne!(pipeline.lock_disk().writes.room(), 0);
-        pipeline.relieve();
-        until(|| !pipeline.lock().relieved);
+        pipeline.recycle_thread();
+        until(|| !pipeline.lock().recycled);
         until(|| pipeline.lock_disk().writes.room() == 0);
     }
     for _ in 0..100 {
-        pipeline.relieve();
+        pipeline.recycle_thread();
         submit();
     }
     until(|| pipeline.waiting() == 0);
     // Also while it is paused with something in the line.
     pipeline.pause(true);
     submit();
-    pipeline.relieve();
-    until(|| !pipeline.lock().relieved);
+    pipeline.recycle_thread();
+    until(|| !pipeline.lock().recycled);
     pipeline.pause(false);
     until(|| pipeline.waiting() == 0);
     assert!(ends.try_recv().is_err(), "that was no end");
-    pipeline.relieve();
+    pipeline.recycle_thread();
     pipeline.finish();
     until(|| !ends.is_empty());
     assert!(matches!(ends.try_recv(), Ok(Ok(()))));

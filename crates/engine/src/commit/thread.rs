@@ -14,12 +14,12 @@ use crate::thread;
 pub(crate) type Tell = Arc<dyn Fn(Result<(), EngineError>) + Send + Sync>;
 
 /// Starts the commit thread, which tells how it ended after it has given up the data directory. When
-/// it is relieved, it starts its successor instead.
+/// it is recycled, it starts its successor instead.
 pub(crate) fn start(pipeline: Arc<Pipeline>, tell: Tell) -> Result<(), StartError> {
     thread::spawn("lockkeeper-commit", move || {
         let result = loop {
             match catch_unwind(AssertUnwindSafe(|| run(&pipeline))) {
-                Ok(Ok(Returned::Relieved)) => match start(pipeline.clone(), tell.clone()) {
+                Ok(Ok(Returned::Recycled)) => match start(pipeline.clone(), tell.clone()) {
                     Ok(()) => return,
                     Err(e) => tracing::debug!("the commit thread goes on: {e}"),
                 },
@@ -40,11 +40,11 @@ pub(super) enum Returned {
     /// All is committed, and the data directory is given up.
     AtTheEnd,
     /// Another thread is to go on.
-    Relieved,
+    Recycled,
 }
 
-/// The commit thread: returns after the orderly end, with the first error, or when it is relieved.
-/// Unless it is relieved, the data directory is given up then.
+/// The commit thread: returns after the orderly end, with the first error, or when it is recycled.
+/// Unless it is recycled, the data directory is given up then.
 pub(super) fn run(pipeline: &Pipeline) -> Result<Returned, StorageError> {
     // Also after a panic.
     struct GiveUp<'a>(&'a Pipeline);
@@ -66,11 +66,11 @@ pub(super) fn run(pipeline: &Pipeline) -> Result<Returned, StorageError> {
     }
     let mut state = pipeline.lock();
     // An orderly end that has come since is the successor's: something may be in the line again.
-    if mem::take(&mut state.relieved) && state.end != End::Now {
+    if mem::take(&mut state.recycled) && state.end != End::Now {
         drop(state);
         pipeline.lock_disk().writes = StorageBatch::default();
         mem::forget(give_up);
-        return Ok(Returned::Relieved);
+        return Ok(Returned::Recycled);
     }
     state.error.take().map_or(Ok(Returned::AtTheEnd), Err)
 }

@@ -20,7 +20,7 @@ const SMALL: u64 = 4;
 
 /// How often the room is looked at, while there is plenty of it and while there is not.
 const INTERVAL: Duration = Duration::from_secs(1);
-const BRISK: Duration = Duration::from_millis(100);
+const SHORT_INTERVAL: Duration = Duration::from_millis(100);
 /// How many times the reserve is plenty.
 const PLENTY: u64 = 8;
 
@@ -75,7 +75,7 @@ impl Gauge {
                 }
             }
             let has_plenty = self.room.free() > self.reserve.saturating_mul(PLENTY);
-            sleep(if has_plenty { INTERVAL } else { BRISK }).await;
+            sleep(if has_plenty { INTERVAL } else { SHORT_INTERVAL }).await;
         }
     }
 

@@ -34,13 +34,13 @@ struct Places {
 }
 
 /// A connection's place; dropping it makes room for the next.
-pub(crate) struct Seat {
+pub(crate) struct Slot {
     admission: Arc<Admission>,
     address: Option<IpAddr>,
     is_kept: bool,
 }
 
-impl Seat {
+impl Slot {
     /// Whether the place is for a client that comes back with a session, and for nobody else.
     pub(crate) fn is_kept(&self) -> bool {
         self.is_kept
@@ -61,11 +61,11 @@ impl Admission {
         Arc::new(Self { max, max_per_address, kept: max / KEPT, taken: Mutex::default() })
     }
 
-    /// Takes a seat for a connection from `peer`. A Unix socket counts in all only.
+    /// Takes a slot for a connection from `peer`. A Unix socket counts in all only.
     ///
-    /// A kept seat if all others are taken, or all that the address may have. One address gets a quarter
+    /// A kept slot if all others are taken, or all that the address may have. One address gets a quarter
     /// of these: nobody knows yet whether it has a session.
-    pub(crate) fn admit(self: &Arc<Self>, peer: Peer) -> Result<Seat, Refusal> {
+    pub(crate) fn admit(self: &Arc<Self>, peer: Peer) -> Result<Slot, Refusal> {
         let address = peer.ip();
         let mut taken = self.lock();
         if taken.all >= self.max {
@@ -83,7 +83,7 @@ impl Admission {
             places.kept += usize::from(is_kept);
         }
         taken.all += 1;
-        Ok(Seat { admission: self.clone(), address, is_kept })
+        Ok(Slot { admission: self.clone(), address, is_kept })
     }
 
     fn lock(&self) -> MutexGuard<'_, Taken> {
@@ -91,7 +91,7 @@ impl Admission {
     }
 }
 
-impl Drop for Seat {
+impl Drop for Slot {
     fn drop(&mut self) {
         let mut taken = self.admission.lock();
         taken.all -= 1;
@@ -133,12 +133,12 @@ mod tests {
     #[test]
     fn the_last_places_are_kept_for_those_who_come_back() {
         let admission = Admission::new(20, 12);
-        let admit = |address| admission.admit(from(address)).map(|seat| (seat.is_kept(), seat));
-        let mut seats = Vec::new();
+        let admit = |address| admission.admit(from(address)).map(|slot| (slot.is_kept(), slot));
+        let mut slots = Vec::new();
         let kept: Vec<bool> = (0..13)
             .map(|_| {
-                let (is_kept, seat) = admit("10.0.0.1:1").ok().unwrap();
-                seats.push(seat);
+                let (is_kept, slot) = admit("10.0.0.1:1").ok().unwrap();
+                slots.push(slot);
                 is_kept
             })
             .collect();
@@ -146,15 +146,15 @@ mod tests {
         let refusal = admit("10.0.0.1:1").err().unwrap();
         assert!(matches!(refusal, Refusal::Address { count: 13, .. }));
         for n in 13..19 {
-            let (is_kept, seat) = admit("10.0.0.2:1").ok().unwrap();
+            let (is_kept, slot) = admit("10.0.0.2:1").ok().unwrap();
             assert_eq!(is_kept, n == 18, "{n}");
-            seats.push(seat);
+            slots.push(slot);
         }
         assert!(matches!(admit("10.0.0.2:1").err(), Some(Refusal::Address { count: 6, .. })));
         let last = admit("10.0.0.3:1").ok().unwrap();
         assert!(last.0, "nobody took all that are kept");
         assert_eq!(admit("10.0.0.4:1").err(), Some(Refusal::All(20)));
-        seats.truncate(16);
+        slots.truncate(16);
         assert!(!admit("10.0.0.3:1").ok().unwrap().0, "there is room for anyone again");
     }
 }

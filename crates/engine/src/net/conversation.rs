@@ -9,7 +9,7 @@ use lockkeeper_wire::{FrameError, split_frame};
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
-use super::admission::Seat;
+use super::admission::Slot;
 use super::hub::Hub;
 use crate::admin::four_letter;
 use crate::connection::budget::{Account, LITTLE};
@@ -71,9 +71,9 @@ enum Opening {
 
 /// Serves one connection from its first byte to its last.
 #[tracing::instrument(name = "connection", level = "debug", skip_all, fields(%peer, id))]
-pub(crate) async fn converse(hub: Arc<Hub>, peer: Peer, accepted: Accepted, seat: Seat) {
+pub(crate) async fn converse(hub: Arc<Hub>, peer: Peer, accepted: Accepted, slot: Slot) {
     let mut time = hub.limits.handshake_time;
-    if seat.is_kept() {
+    if slot.is_kept() {
         time = time.min(KEPT_TIME);
     }
     let until = (Instant::now() + time, time);
@@ -89,7 +89,7 @@ pub(crate) async fn converse(hub: Arc<Hub>, peer: Peer, accepted: Accepted, seat
     let who = (peer, opened.subject);
     let room = (hub.limits.max_outgoing, Account::new(hub.budget.clone()));
     let connection = Connection::new(id, who, opened.outlet, room, hub.log_limiter.clone());
-    let connection = Arc::new(connection.in_place(seat.is_kept()));
+    let connection = Arc::new(connection.in_place(slot.is_kept()));
     let mut reader = Reader::new(opened.incoming);
     let ended = match open(&mut reader, until).await {
         Ok(Opening::Handshake(frame)) => serve(&hub, &mut reader, &connection, frame).await,
@@ -107,7 +107,7 @@ pub(crate) async fn converse(hub: Arc<Hub>, peer: Peer, accepted: Accepted, seat
     if connection.wants().life == Life::Finished {
         reader.linger().await;
     }
-    drop(seat);
+    drop(slot);
 }
 
 /// Does what comes before the first byte of the protocol.

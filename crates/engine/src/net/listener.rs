@@ -33,7 +33,7 @@ pub(crate) enum Listener {
 }
 
 /// The sockets that clients come in by.
-pub(crate) struct Doors {
+pub(crate) struct BoundSockets {
     pub(crate) listeners: Vec<Listener>,
     pub(crate) addresses: Vec<SocketAddr>,
     /// Where TLS is spoken.
@@ -45,9 +45,9 @@ pub(crate) struct Doors {
     pub(crate) metrics: Option<(TcpListener, SocketAddr)>,
 }
 
-impl Doors {
+impl BoundSockets {
     pub(crate) fn open(plan: &mut Plan) -> Result<Self, StartError> {
-        let mut doors = Self {
+        let mut sockets = Self {
             listeners: Vec::new(),
             addresses: Vec::new(),
             secure: Vec::new(),
@@ -58,8 +58,8 @@ impl Doors {
         };
         for &address in &plan.listen {
             let (listener, bound) = listen(address, plan.limits.backlog)?;
-            doors.addresses.push(bound);
-            doors.listeners.push(Listener::Tcp(listener));
+            sockets.addresses.push(bound);
+            sockets.listeners.push(Listener::Tcp(listener));
         }
         #[cfg(feature = "tls")]
         // Taken out: a key that is replaced later does not stay in the plan.
@@ -67,22 +67,22 @@ impl Doors {
             let tls = CurrentTls::new(tls);
             for address in addresses {
                 let (listener, bound) = listen(address, plan.limits.backlog)?;
-                doors.secure.push(bound);
-                doors.listeners.push(Listener::Tls(listener, tls.clone()));
+                sockets.secure.push(bound);
+                sockets.listeners.push(Listener::Tls(listener, tls.clone()));
             }
-            doors.tls = Some(tls);
+            sockets.tls = Some(tls);
         }
         if let Some(address) = plan.metrics_address {
-            doors.metrics = Some(listen(address, plan.limits.backlog)?);
+            sockets.metrics = Some(listen(address, plan.limits.backlog)?);
         }
         if let Some(path) = &plan.unix_socket {
             let (listener, file) = listen_at(path, plan.unix_socket_mode.unwrap_or(PRIVATE))?;
             let listener =
                 UnixListener::from_std(listener).map_err(StartError::refused("a socket"))?;
-            doors.listeners.push(Listener::Unix(listener));
-            doors.socket = Some(file);
+            sockets.listeners.push(Listener::Unix(listener));
+            sockets.socket = Some(file);
         }
-        Ok(doors)
+        Ok(sockets)
     }
 }
 
@@ -121,8 +121,8 @@ pub(crate) async fn accept(listener: Listener, gate: Arc<Gate>, hub: Arc<Hub>) {
             }
         };
         match gate.admission.admit(peer) {
-            Ok(seat) => {
-                tokio::spawn(converse(hub.clone(), peer, accepted, seat));
+            Ok(slot) => {
+                tokio::spawn(converse(hub.clone(), peer, accepted, slot));
             }
             Err(refusal) => {
                 Counters::count(&hub.metrics.events.rejected);

@@ -203,7 +203,10 @@ impl Builder {
             self.plan.config.super_digest = Some(digest.parse()?);
         }
         for word in &self.words {
-            self.plan.words.allow(word).map_err(|word| StartError::UnknownWord { word })?;
+            self.plan
+                .four_letter_words
+                .allow(word)
+                .map_err(|word| StartError::UnknownWord { word })?;
         }
 
         let default = match self.plan.data_dir {

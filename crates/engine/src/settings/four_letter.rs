@@ -10,11 +10,11 @@ const ALWAYS: [&str; 3] = ["isro", "ruok", "srvr"];
 
 /// The words that are answered.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Words {
+pub(crate) struct FourLetterWords {
     listed: Vec<&'static str>,
 }
 
-impl Words {
+impl FourLetterWords {
     /// Adds a word, or all of them for `*`; the error is a word that there is not.
     pub(crate) fn allow(&mut self, word: &str) -> Result<(), String> {
         match KNOWN.iter().find(|known| **known == word) {
@@ -36,7 +36,7 @@ mod tests {
 
     #[test]
     fn only_listed_words_are_allowed() {
-        let mut words = Words::default();
+        let mut words = FourLetterWords::default();
         assert!(words.allows("srvr") && words.allows("isro") && !words.allows("mntr"));
         words.allow("mntr").unwrap();
         assert!(words.allows("mntr") && !words.allows("wchc"));

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use lockkeeper_tree::Config;
 
-use super::four_letter::Words;
+use super::four_letter::FourLetterWords;
 use super::limits::Limits;
 #[cfg(feature = "tls")]
 use crate::sockets::tls::Tls;
@@ -30,7 +30,7 @@ pub(crate) struct Plan {
     pub(crate) spin: Spin,
     pub(crate) idle_hook: Option<IdleHook>,
     pub(crate) limits: Limits,
-    pub(crate) words: Words,
+    pub(crate) four_letter_words: FourLetterWords,
     /// What the tree decides about.
     pub(crate) config: Config,
 }

@@ -1,4 +1,4 @@
-//! Sockets of all kinds, with and without TLS, and what the operating system wants of those who have many.
+//! Sockets of all kinds, with and without TLS: how they listen, read and write.
 
 pub(crate) mod listen;
 pub(crate) mod open_files;

@@ -1,14 +1,14 @@
 //! Whether a thread that has run out of work polls for a moment before it sleeps
 //! (`docs/decisions/0007-look-out-before-sleeping.md`).
 //!
-//! The policy is in `policy` and nowhere else: who may poll, and for how long. `askers` and `series` know
+//! The policy is in `policy` and nowhere else: who may poll, and for how long. `arrivals` and `series` know
 //! what has happened so far, the tree thread and the commit thread do the polling.
 
-mod askers;
+mod arrivals;
 mod policy;
 mod series;
 
-pub(crate) use self::askers::Askers;
+pub(crate) use self::arrivals::Arrivals;
 pub(crate) use self::policy::SpinPolicy;
 pub use self::policy::{Spin, UnknownSpin};
-pub(crate) use self::series::Series;
+pub(crate) use self::series::CommitSeries;

@@ -56,7 +56,7 @@ impl FromStr for Spin {
 const FOR_REQUESTS: Duration = Duration::from_micros(60);
 /// The same for a client that asks again whenever it is answered, one thing after the other. Nobody
 /// else wants the processor then, and on a slow machine it takes this long to ask again.
-const FOR_ONE_ASKER: Duration = Duration::from_micros(250);
+const FOR_ONE_CLIENT: Duration = Duration::from_micros(250);
 /// How long the commit thread polls for the next group after it has released one, if that began so soon
 /// after the one before: being woken would be a part of each.
 const FOR_COMMITS: Duration = Duration::from_micros(300);
@@ -74,11 +74,11 @@ impl SpinPolicy {
     }
 
     /// How long the tree thread polls for requests; zero for not at all.
-    pub(crate) fn for_requests(&self, one_asker: bool) -> Duration {
-        match (self.spin, one_asker) {
+    pub(crate) fn for_requests(&self, one_client: bool) -> Duration {
+        match (self.spin, one_client) {
             (Spin::Off, _) => Duration::ZERO,
             (Spin::Adaptive, false) => FOR_REQUESTS,
-            (Spin::Adaptive, true) => FOR_ONE_ASKER,
+            (Spin::Adaptive, true) => FOR_ONE_CLIENT,
         }
     }
 

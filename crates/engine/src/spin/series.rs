@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 /// The groups of the commit thread, one after the other.
 #[derive(Debug)]
-pub(crate) struct Series {
+pub(crate) struct CommitSeries {
     base: Instant,
     /// What is close; nothing is if it is zero.
     window: Duration,
@@ -15,7 +15,7 @@ pub(crate) struct Series {
     goes_on: AtomicBool,
 }
 
-impl Series {
+impl CommitSeries {
     pub(crate) fn new(base: Instant, window: Duration) -> Self {
         Self { base, window, last: AtomicU64::new(0), goes_on: AtomicBool::new(false) }
     }
@@ -55,7 +55,7 @@ mod tests {
     fn a_series_is_two_commits_in_close_succession_until_nothing_follows() {
         let start = Instant::now();
         let at = |micros| start + Duration::from_micros(micros);
-        let series = Series::new(start, Duration::from_micros(300));
+        let series = CommitSeries::new(start, Duration::from_micros(300));
         assert!(!series.expects_more(start), "the first is still to come");
         series.begin(at(1_000));
         series.mark(at(1_100));
@@ -75,7 +75,7 @@ mod tests {
     #[test]
     fn nothing_is_worth_polling_for_when_spinning_is_off() {
         let start = Instant::now();
-        let series = Series::new(start, Duration::ZERO);
+        let series = CommitSeries::new(start, Duration::ZERO);
         series.begin(start);
         series.begin(start);
         assert!(!series.expects_more(start));

@@ -36,7 +36,7 @@ impl TreeLoop {
         id: ConnectionId,
         frames: Vec<Bytes>,
     ) {
-        self.askers.asks(id, frames.len());
+        self.arrivals.asks(id, frames.len());
         self.count(id, &frames);
         let Some(connection) = self.connections.get(&id).cloned() else { return };
         let mut frames = VecDeque::from(frames);

@@ -15,11 +15,11 @@ const PATIENCE: Duration = Duration::from_secs(2);
 impl TreeLoop {
     /// While more than half of the budget is taken, drops those that move nothing; while all of it
     /// is, also others. The largest first, and no more than needed.
-    pub(super) fn relieve(&mut self) {
-        if self.budget.pressure() == Pressure::None || self.relieved_at.elapsed() < MEMORY_CHECK {
+    pub(super) fn shed_load(&mut self) {
+        if self.budget.pressure() == Pressure::None || self.shed_at.elapsed() < MEMORY_CHECK {
             return;
         }
-        self.relieved_at = Instant::now();
+        self.shed_at = Instant::now();
         let burdens = self.connections.values().map(|connection| (connection.burden(), connection));
         let mut large: Vec<(usize, &Arc<Connection>)> =
             burdens.filter(|(bytes, _)| *bytes > LITTLE).collect();

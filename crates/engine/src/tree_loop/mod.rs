@@ -21,7 +21,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
 
-use self::idle::Rest;
+use self::idle::IdleDetector;
 pub(crate) use self::turns::Turns;
 use crate::clock;
 use crate::commit::{Batch, Pipeline};
@@ -33,7 +33,7 @@ use crate::error::EngineError;
 use crate::metrics::ops::{Op, OpCounts};
 use crate::metrics::{Counters, Metrics};
 use crate::settings::plan::IdleHook;
-use crate::spin::{Askers, SpinPolicy};
+use crate::spin::{Arrivals, SpinPolicy};
 
 /// How many deliveries one round takes at most, so that the first of them is not kept waiting.
 const MAX_ROUND: usize = 1024;
@@ -44,11 +44,11 @@ const PART: usize = 128;
 /// hundred of them are more than a buffer should grow to.
 const PART_BYTES: usize = 256 * 1024;
 /// How long expiry rests after the engine has not listened for a while.
-const GRACE: Duration = Duration::from_millis(100);
+const EXPIRY_PAUSE: Duration = Duration::from_millis(100);
 /// From how long a wait for the disk on, that was a while.
-const DEAF: Duration = Duration::from_millis(10);
+const STALL_THRESHOLD: Duration = Duration::from_millis(10);
 /// How long the next portion of timeouts waits before it asks again whether the last is committed.
-const BREATH: Duration = Duration::from_millis(1);
+const EXPIRY_RETRY: Duration = Duration::from_millis(1);
 /// How often connections are looked at while memory is short.
 const MEMORY_CHECK: Duration = Duration::from_millis(100);
 /// Up to how many sessions that expire at the same time are logged one by one.
@@ -103,21 +103,21 @@ pub(crate) struct TreeLoop {
     /// How much time tests have skipped.
     pub(crate) skipped: Duration,
     /// No session expires before this time.
-    pub(crate) rest_until: Duration,
+    pub(crate) no_expiry_before: Duration,
     /// Whether the last round came so soon that the next is worth looking out for.
-    pub(crate) lookout: bool,
-    pub(crate) askers: Askers,
+    pub(crate) spins_next: bool,
+    pub(crate) arrivals: Arrivals,
     pub(crate) spin: Arc<SpinPolicy>,
     /// Frames that wait for their turn.
     pub(crate) turns: Turns,
     pub(crate) budget: Arc<Budget>,
     /// When connections were last looked at for those that take too much memory.
-    pub(crate) relieved_at: Instant,
+    pub(crate) shed_at: Instant,
     /// How many requests were handled whose effects have not been handed over.
     pub(crate) in_part: usize,
     /// Whether the replies of a part of this round wait for the disk.
     pub(crate) part_waits: bool,
-    pub(crate) rest: Rest,
+    pub(crate) idle: IdleDetector,
     /// What the embedding program does when the engine is idle.
     pub(crate) idle_hook: Option<IdleHook>,
     /// How the engine is to end, once that is known.
@@ -136,22 +136,22 @@ impl TreeLoop {
                 self.catch_up(&mut round).await;
             }
             self.handle(&mut round, due);
-            self.relieve();
+            self.shed_load();
             if let Some(ending) = self.ending.take() {
                 return ending;
             }
-            if self.rest.has_come(now.monotonic) {
+            if self.idle.has_begun(now.monotonic) {
                 round = Vec::new();
-                self.give_back();
+                self.recycle_memory();
             }
         }
     }
 
     /// Gives the memory of a load back, now that it is over.
-    fn give_back(&mut self) {
+    fn recycle_memory(&mut self) {
         self.server.shrink();
         self.connections.shrink_to(2 * self.connections.len());
-        self.pipeline.relieve();
+        self.pipeline.recycle_thread();
         if let Some(hook) = &self.idle_hook {
             hook.act();
         }
@@ -173,16 +173,16 @@ impl TreeLoop {
             return self.poll_sockets(round).await;
         }
         let since = Instant::now();
-        if self.lookout && self.look_out(round, since).await {
+        if self.spins_next && self.spin_for_requests(round, since).await {
             return;
         }
         let released = self.sleep(round).await;
-        self.lookout = released || since.elapsed() < self.askers.patience(&self.spin);
+        self.spins_next = released || since.elapsed() < self.arrivals.spin_time(&self.spin);
     }
 
     /// Looks at the sockets again and again for a moment; whether something came.
-    async fn look_out(&mut self, round: &mut Vec<Event>, since: Instant) -> bool {
-        let patience = self.askers.patience(&self.spin);
+    async fn spin_for_requests(&mut self, round: &mut Vec<Event>, since: Instant) -> bool {
+        let patience = self.arrivals.spin_time(&self.spin);
         while since.elapsed() < patience {
             yield_now().await;
             while round.len() < MAX_ROUND
@@ -203,7 +203,7 @@ impl TreeLoop {
     async fn sleep(&mut self, round: &mut Vec<Event>) -> bool {
         let delay = self.delay(self.now());
         let pipeline = self.pipeline.clone();
-        let spins = !self.askers.patience(&self.spin).is_zero();
+        let spins = !self.arrivals.spin_time(&self.spin).is_zero();
         tokio::select! {
             biased;
             // When the time is up, the round is empty.
@@ -216,16 +216,16 @@ impl TreeLoop {
     fn delay(&self, now: Now) -> Duration {
         const LONGEST: Duration = Duration::from_secs(1);
         if self.pipeline.is_full() {
-            return GRACE;
+            return EXPIRY_PAUSE;
         }
         if self.pipeline.has_timeouts() {
-            return BREATH;
+            return EXPIRY_RETRY;
         }
         if self.turns.is_anyone_held() || self.budget.pressure() != Pressure::None {
             return MEMORY_CHECK;
         }
         let next = self.server.next_timeout();
-        let next = next.map(|at| at.max(self.rest_until).saturating_sub(now.monotonic));
+        let next = next.map(|at| at.max(self.no_expiry_before).saturating_sub(now.monotonic));
         next.map_or(LONGEST, |delay| delay.min(LONGEST))
     }
 
@@ -233,13 +233,13 @@ impl TreeLoop {
     /// could not be heard has not been silent.
     fn is_due(&mut self, now: Now) -> bool {
         if self.pipeline.is_full() {
-            self.rest_until = now.monotonic + GRACE;
+            self.no_expiry_before = now.monotonic + EXPIRY_PAUSE;
         }
         if self.pipeline.has_timeouts() {
             return false;
         }
         let next = self.server.next_timeout();
-        now.monotonic >= self.rest_until && next.is_some_and(|at| at <= now.monotonic)
+        now.monotonic >= self.no_expiry_before && next.is_some_and(|at| at <= now.monotonic)
     }
 
     /// Lets the connections deliver all that has arrived already. If this thread was held up (by
@@ -275,7 +275,7 @@ impl TreeLoop {
         }
         self.hand_over(since, due);
         let part_waits = std::mem::take(&mut self.part_waits);
-        self.askers.end_round(!part_waits);
+        self.arrivals.end_round(!part_waits);
     }
 
     fn handle_event(&mut self, now: Now, since: Instant, event: Event) {
@@ -303,7 +303,7 @@ impl TreeLoop {
             Event::Taken(id) => self.server.heard_of(now, id),
             Event::Disconnected(id) => {
                 Counters::count(&self.metrics.events.dropped);
-                self.rest.count(1);
+                self.idle.count(1);
                 self.server.disconnected(id);
                 self.connections.remove(&id);
                 self.turns.forget(id);
@@ -345,7 +345,7 @@ impl TreeLoop {
             return;
         }
         let changes = self.server.take_changes();
-        self.rest.count(changes.len());
+        self.idle.count(changes.len());
         let mut replies = Vec::new();
         for (id, output) in self.server.take_outputs() {
             // A connection that is gone gets nothing.
@@ -364,26 +364,26 @@ impl TreeLoop {
         let submitted = Instant::now();
         let answered = self.pipeline.submit(Batch { changes, replies, ops, timeouts, since });
         self.part_waits |= !answered;
-        self.rest_after(submitted.elapsed());
+        self.pause_expiry_after(submitted.elapsed());
         self.log_notices();
     }
 
     /// Lets expiry rest for a moment if this thread has waited for a disk that stalls. Who came back
     /// meanwhile has yet to be heard. Not twice in a row: a disk that stalls again and again would
     /// keep the sessions of the dead alive.
-    fn rest_after(&mut self, wait: Duration) {
-        if wait < DEAF {
+    fn pause_expiry_after(&mut self, wait: Duration) {
+        if wait < STALL_THRESHOLD {
             return;
         }
         let now = self.now().monotonic;
-        if now.saturating_sub(wait) >= self.rest_until {
-            self.rest_until = now + GRACE;
+        if now.saturating_sub(wait) >= self.no_expiry_before {
+            self.no_expiry_before = now + EXPIRY_PAUSE;
         }
     }
 
     fn count(&mut self, id: ConnectionId, frames: &[Bytes]) {
         self.metrics.received(frames.len(), frames.iter().map(Bytes::len).sum());
-        self.rest.count(frames.len());
+        self.idle.count(frames.len());
         if let (Some(last), Some(connection)) = (frames.last(), self.connections.get(&id)) {
             connection.received(frames.len(), Op::of_frame(last));
         }

@@ -1,4 +1,4 @@
-//! Words about who is connected, and waits for what. Answered by the tree thread.
+//! FourLetterWords about who is connected, and waits for what. Answered by the tree thread.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -19,7 +19,7 @@ pub(crate) use self::monitor::{Value, metrics};
 pub(crate) async fn answer(word: [u8; 4], status: &Status) -> Option<String> {
     let word = std::str::from_utf8(&word).ok()?;
     let word = KNOWN.into_iter().find(|known| *known == word)?;
-    if !status.plan.words.allows(word) {
+    if !status.plan.four_letter_words.allows(word) {
         return Some(format!("{word} is not executed because it is not in the whitelist.\n"));
     }
     tracing::debug!(word, "answering a four-letter word");

@@ -1,4 +1,4 @@
-//! Words about the server itself.
+//! FourLetterWords about the server itself.
 
 use std::fmt::Write;
 use std::path::Path;

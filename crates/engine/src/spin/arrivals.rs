@@ -11,7 +11,7 @@ const FEW: usize = 4;
 
 /// Who asked lately.
 #[derive(Debug, Default)]
-pub(crate) struct Askers {
+pub(crate) struct Arrivals {
     /// Of the present round.
     requests: usize,
     /// The only one who asked in the present round, and in the one before.
@@ -21,7 +21,7 @@ pub(crate) struct Askers {
     one_goes_on: bool,
 }
 
-impl Askers {
+impl Arrivals {
     pub(crate) fn asks(&mut self, connection: ConnectionId, requests: usize) {
         self.only = match self.requests {
             0 => Some(connection),
@@ -42,7 +42,7 @@ impl Askers {
     }
 
     /// How long the next round is worth polling for.
-    pub(crate) fn patience(&self, policy: &SpinPolicy) -> Duration {
+    pub(crate) fn spin_time(&self, policy: &SpinPolicy) -> Duration {
         policy.for_requests(self.one_goes_on)
     }
 }
@@ -54,15 +54,15 @@ mod tests {
 
     /// Whether the engine is patient after the last of these rounds, of connections and requests.
     fn is_patient(rounds: &[&[(u64, usize)]], answered: bool) -> bool {
-        let mut askers = Askers::default();
+        let mut arrivals = Arrivals::default();
         for round in rounds {
             for &(connection, requests) in *round {
-                askers.asks(ConnectionId(connection), requests);
+                arrivals.asks(ConnectionId(connection), requests);
             }
-            askers.end_round(answered);
+            arrivals.end_round(answered);
         }
         let policy = SpinPolicy::new(Spin::Adaptive);
-        askers.patience(&policy) == policy.for_requests(true)
+        arrivals.spin_time(&policy) == policy.for_requests(true)
     }
 
     #[test]
