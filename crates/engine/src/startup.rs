@@ -83,11 +83,14 @@ fn run(
             return;
         }
     };
+
     // If nobody takes the engine, dropping it stops it.
     let _ = started.send(Ok(running.handle(ending)));
     let result = runtime.block_on(running.run());
+
     drop(running);
     runtime.shutdown_timeout(Duration::ZERO);
+
     match &result {
         Ok(()) => tracing::info!("engine stopped"),
         Err(e) => tracing::error!("{e}"),

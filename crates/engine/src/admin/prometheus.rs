@@ -28,18 +28,22 @@ pub(crate) fn exposition(status: &Status) -> String {
         // Writing to a `String` cannot fail, here and below.
         let _ = writeln!(text, "{} {value}", metric.name);
     }
+
     let name = "lockkeeper_commit_seconds";
     head(&mut text, name, "histogram", "How long commits took, syncs included");
     histogram(&mut text, name, "", &status.metrics.commits.read(), SECONDS);
+
     let name = "lockkeeper_sync_seconds";
     head(&mut text, name, "histogram", "How long the log's syncs took, by what else was under way");
     for (during, syncs) in During::ALL.iter().zip(&status.metrics.syncs) {
         let label = format!("during=\"{}\"", during.name());
         histogram(&mut text, name, &label, &syncs.read(), SECONDS);
     }
+
     let name = "lockkeeper_commit_requests";
     head(&mut text, name, "histogram", "How many requests one commit made durable");
     histogram(&mut text, name, "", &status.metrics.batches.read(), 1.0);
+
     let name = "lockkeeper_request_seconds";
     head(&mut text, name, "histogram", "From a request's arrival to its reply's way out");
     for op in Op::all() {

@@ -38,6 +38,7 @@ impl Batch {
         let sent = self.replies.iter().map(|(_, output)| output_size(output));
         let sent = sent.fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
         metrics.answered(&self.ops, sent, took);
+
         for (connection, output) in self.replies {
             connection.push(output, took);
             // A client's replies mostly stand together, so most repetitions are found here; a
@@ -46,6 +47,7 @@ impl Batch {
                 touched.push(connection);
             }
         }
+
         for connection in touched {
             connection.flush();
         }

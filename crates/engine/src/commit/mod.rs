@@ -144,21 +144,16 @@ impl Pipeline {
         if state.end == End::Now {
             return false;
         }
+
         let writes = self.durable && !batch.changes.is_empty();
         let waits = state.paused || state.committing.is_some() || !state.line.is_empty();
         let bytes = if writes || waits { batch.bytes() } else { 0 };
         if waits || (writes && !self.commits_inline(bytes)) {
-            if batch.timeouts {
-                self.timeouts.store(true, Ordering::Relaxed);
-            }
-            self.backlog.fetch_add(bytes, Ordering::Relaxed);
-            state.line_bytes += bytes;
-            state.line.push(batch);
-            if state.sleeping {
-                self.work.notify_one();
-            }
+            self.queue(&mut state, batch, bytes);
             return false;
         }
+
+        // The short way. The lock is not held meanwhile, as operators ask how much waits.
         let fail = writes && mem::take(&mut state.fail_next);
         drop(state);
         let mut batches = [batch];
@@ -167,9 +162,23 @@ impl Pipeline {
             self.abort();
             return false;
         }
+
         let [batch] = batches;
         batch.release(&self.metrics);
         true
+    }
+
+    /// Leaves a batch to the commit thread.
+    fn queue(&self, state: &mut State, batch: Batch, bytes: usize) {
+        if batch.timeouts {
+            self.timeouts.store(true, Ordering::Relaxed);
+        }
+        self.backlog.fetch_add(bytes, Ordering::Relaxed);
+        state.line_bytes += bytes;
+        state.line.push(batch);
+        if state.sleeping {
+            self.work.notify_one();
+        }
     }
 
     /// Whether a commit of so many bytes costs less by the tree thread itself than by the thread
@@ -200,6 +209,7 @@ impl Pipeline {
                 disk.writes.add_all(&mem::take(&mut batch.changes));
             }
         }
+
         let span = tracing::debug_span!("commit", batches = batches.len()).entered();
         let start = Instant::now();
         let sync = match fail {
@@ -207,6 +217,7 @@ impl Pipeline {
             false => storage.commit(&mut disk.writes),
         }?;
         drop(span);
+
         if let Some(sync) = sync {
             self.metrics.synced(sync);
         }
@@ -216,6 +227,7 @@ impl Pipeline {
             let requests = batches.iter().map(|batch| batch.ops.total()).sum();
             self.metrics.batches.add(requests, 1);
         }
+
         disk.writes.clear();
         Ok(())
     }
@@ -332,16 +344,19 @@ impl Pipeline {
                 End::NotYet if !ready => {}
                 End::Orderly | End::NotYet => break,
             }
+
             if state.line.is_empty() && self.series.expects_more(Instant::now()) {
                 drop(state);
                 self.spin();
                 state = self.lock();
                 continue;
             }
+
             state.sleeping = true;
             state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
             state.sleeping = false;
         }
+
         state.committing = state.line.first().map(|batch| batch.since);
         Some(Group {
             batches: mem::take(&mut state.line),
@@ -358,6 +373,7 @@ impl Pipeline {
         if group.batches.iter().any(|batch| batch.timeouts) {
             self.timeouts.store(false, Ordering::Relaxed);
         }
+
         for batch in group.batches {
             batch.release(&self.metrics);
         }
@@ -365,6 +381,7 @@ impl Pipeline {
         // those who wait for room must not be left waiting.
         let before = self.backlog.fetch_sub(group.bytes, Ordering::Relaxed);
         self.series.mark(Instant::now());
+
         // Only now may the tree thread take the short way: before, it would overtake this group.
         self.lock().committing = None;
         self.released.notify_one();

@@ -54,6 +54,7 @@ pub(super) fn run(pipeline: &Pipeline) -> Result<Returned, StorageError> {
             drop(storage);
         }
     }
+
     let give_up = GiveUp(pipeline);
     while let Some(mut group) = pipeline.next_group() {
         pipeline.series.begin(Instant::now());
@@ -64,6 +65,7 @@ pub(super) fn run(pipeline: &Pipeline) -> Result<Returned, StorageError> {
         }
         pipeline.release(group);
     }
+
     let mut state = pipeline.lock();
     // An orderly end that has come since is the successor's: something may be in the line again.
     if mem::take(&mut state.recycled) && state.end != End::Now {

@@ -324,6 +324,7 @@ impl Connection {
             tracing::debug!(peer = %self.peer, "connection lost while sending: {e}");
             self.end(&mut outgoing);
         }
+
         let left = outgoing.unsent.len();
         if left > self.max_outgoing {
             let allowed = self.max_outgoing;
@@ -333,11 +334,13 @@ impl Connection {
             self.log_limiter.warn("slow client", Some(self.peer), &what);
             self.end(&mut outgoing);
         }
+
         let is_sent = outgoing.unsent.is_empty() && !self.outlet.has_backlog();
         if outgoing.life == Life::Finishing && is_sent {
             self.outlet.shutdown(Shutdown::Write);
             outgoing.life = Life::Finished;
         }
+
         if outgoing.life != Life::Open || !is_sent {
             self.attention.notify_one();
         }

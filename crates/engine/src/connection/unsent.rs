@@ -56,6 +56,7 @@ impl Unsent {
                 self.pieces.pop_front();
             }
         }
+
         if let Some(piece) = self.pieces.front_mut() {
             give_room_back(piece);
         }

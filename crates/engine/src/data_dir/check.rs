@@ -51,6 +51,7 @@ pub fn check(dir: impl AsRef<Path>) -> Result<Report, StartError> {
     let (storage, repairs) =
         Storage::inspect(path)?.ok_or_else(|| StorageError::NoData { path: path.to_path_buf() })?;
     let server = restore(Config::default(), Some(path), &storage)?;
+
     let stats = server.stats();
     Ok(Report {
         path: path.to_path_buf(),
@@ -79,6 +80,7 @@ pub(crate) fn restore(
         }
         _ => storage.damaged(e).into(),
     };
+
     let mut server = Server::new(config, Box::new(entropy));
     storage.load(|table, key, value| {
         let value = bytes::Bytes::copy_from_slice(value);
@@ -97,6 +99,7 @@ impl fmt::Display for Report {
         writeln!(f, "  {} bytes of paths and data", self.data_bytes)?;
         writeln!(f, "  {} sessions", self.sessions)?;
         write!(f, "  last transaction {}", self.last_zxid)?;
+
         if self.after_crash {
             write!(
                 f,

@@ -59,6 +59,7 @@ impl Claim {
             if self.is_displaced() {
                 return EngineError::Displaced { path };
             }
+
             // Twice in a row: a log that is just getting another name may be in no listing.
             let lacks_data = self.lacks_data();
             if lacks_data && lacked_data {

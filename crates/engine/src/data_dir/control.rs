@@ -46,6 +46,7 @@ pub(crate) async fn serve(listener: UnixListener, snapshots: Snapshots) {
             sleep(Duration::from_millis(100)).await;
             continue;
         };
+
         let is_owner = is_owner(&stream);
         let (read, mut write) = stream.into_split();
         let mut line = Vec::new();
@@ -54,6 +55,7 @@ pub(crate) async fn serve(listener: UnixListener, snapshots: Snapshots) {
             Ok(Ok(count)) if count > 0 => {}
             _ => continue,
         }
+
         let answer = match (is_owner, target_of(line)) {
             (true, Some(target)) => match copy(&snapshots, target).await {
                 Ok(records) => format!("ok {records}\n"),

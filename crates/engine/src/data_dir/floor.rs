@@ -79,12 +79,14 @@ impl Floor {
             }
             Err(TryLockError::Error(e)) => return Err(failed(e)),
         }
+
         let mut text = Vec::new();
         file.read_to_end(&mut text).map_err(failed)?;
         let newest = text.chunks(LINE).filter_map(parse).max_by_key(|(writes, _)| *writes);
         if newest.is_none() && text.len() >= LINE {
             return Err(StorageError::damaged(&path, "no line of it can be read"));
         }
+
         let writes = newest.map_or(0, |(writes, _)| writes);
         let record = newest.map(|(_, record)| record);
         Ok(Self { path, file, record, writes, failed: false })
@@ -136,11 +138,13 @@ impl Floor {
         self.failed = true;
         let at = (self.writes % 2) * LINE as u64;
         self.writes += 1;
+
         let written = self.file.write_all_at(line(self.writes, record).as_bytes(), at);
         // The first time, the name of the file has to be durable too.
         let named = |()| if self.record.is_none() { sync_parent(&self.path) } else { Ok(()) };
         let synced = written.and_then(|()| self.file.sync_all()).and_then(named);
         synced.map_err(|e| StorageError::io(&self.path, e))?;
+
         self.record = Some(record);
         self.failed = false;
         Ok(())

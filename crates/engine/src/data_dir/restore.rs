@@ -246,6 +246,7 @@ impl Old {
         if !is_data(target) {
             return Err(RestoreFailure::Foreign { path: target.to_path_buf() });
         }
+
         match read(target, Storage::inspect_owned) {
             Ok((storage, server)) => {
                 let (_storage, server) = (Box::new(storage), Box::new(server));

@@ -128,6 +128,7 @@ impl Metrics {
         if replies == 0 {
             return;
         }
+
         self.events.bytes_sent.fetch_add(bytes as u64, Ordering::Relaxed);
         let traffic = &mut self.lock().traffic;
         traffic.shortest = match traffic.sent {

@@ -71,6 +71,7 @@ impl Admission {
         if taken.all >= self.max {
             return Err(Refusal::All(taken.all));
         }
+
         let mut is_kept = taken.all >= self.max - self.kept;
         if let Some(address) = address {
             let kept_per_address = self.kept.min(1.max(self.kept / 4));
@@ -82,6 +83,7 @@ impl Admission {
             places.count += 1;
             places.kept += usize::from(is_kept);
         }
+
         taken.all += 1;
         Ok(Slot { admission: self.clone(), address, is_kept })
     }

@@ -84,12 +84,14 @@ pub(crate) async fn converse(hub: Arc<Hub>, peer: Peer, accepted: Accepted, slot
             return log_end(&hub, peer, &ended);
         }
     };
+
     let id = hub.next_id();
     tracing::Span::current().record("id", id.0);
     let who = (peer, opened.subject);
     let room = (hub.limits.max_outgoing, Account::new(hub.budget.clone()));
     let connection = Connection::new(id, who, opened.outlet, room, hub.log_limiter.clone());
     let connection = Arc::new(connection.in_place(slot.is_kept()));
+
     let mut reader = Reader::new(opened.incoming);
     let ended = match open(&mut reader, until).await {
         Ok(Opening::Handshake(frame)) => serve(&hub, &mut reader, &connection, frame).await,
@@ -100,10 +102,12 @@ pub(crate) async fn converse(hub: Arc<Hub>, peer: Peer, accepted: Accepted, slot
         }
         Err(ended) => Err(ended),
     };
+
     if let Err(ended) = ended {
         log_end(&hub, peer, &ended);
         connection.cut();
     }
+
     if connection.wants().life == Life::Finished {
         reader.linger().await;
     }
@@ -180,6 +184,7 @@ async fn exchange(hub: &Hub, reader: &mut Reader, connection: &Connection) -> Re
     reader.deliver(hub, connection)?;
     let mut stuck = Stuck::default();
     let mut lived = Instant::now();
+
     loop {
         let wants = connection.wants();
         if !matches!(wants.life, Life::Open | Life::Finishing) {
@@ -187,16 +192,17 @@ async fn exchange(hub: &Hub, reader: &mut Reader, connection: &Connection) -> Re
         }
         let full = hub.pipeline.is_full();
         let is_ending = wants.life == Life::Finishing;
-        if stuck.has_taken(&wants) && connection.is_held_back() {
-            // It lives, although what it sends is not read.
-            let is_due = lived.elapsed() > SIGN_OF_LIFE;
-            if is_due || connection.has_room_again() {
-                lived = Instant::now();
-                let _ = hub.events.send(Event::Taken(connection.id));
-            }
+
+        // It lives, although what it sends is not read.
+        let is_alive = stuck.has_taken(&wants) && connection.is_held_back();
+        if is_alive && (lived.elapsed() > SIGN_OF_LIFE || connection.has_room_again()) {
+            lived = Instant::now();
+            let _ = hub.events.send(Event::Taken(connection.id));
         }
+
         let patience = if is_ending { LINGER } else { hub.limits.send_timeout };
         let stuck_since = stuck.since(&wants, is_ending);
+
         tokio::select! {
             () = connection.attention() => {}
             ready = connection.writable(), if wants.write => {
@@ -265,6 +271,7 @@ fn log_end(hub: &Hub, peer: Peer, ended: &Ended) {
     if let Ended::Frame(FrameError::TooLong { .. }) = ended {
         Counters::count(&hub.metrics.events.too_large);
     }
+
     let kind = match ended {
         Ended::ByPeer | Ended::Lost(_) => {
             return tracing::debug!(%peer, "connection closed: {ended}");
@@ -278,6 +285,7 @@ fn log_end(hub: &Hub, peer: Peer, ended: &Ended) {
         Ended::TooLate(_) => "late handshake",
         Ended::NoClient(_) => "no client",
     };
+
     hub.log_limiter.warn(kind, Some(peer), &format_args!("connection closed: {ended}"));
 }
 
@@ -328,6 +336,7 @@ impl Reader {
                 Err(e) => break Err(e.into()),
             }
         };
+
         let is_large = self.charged > 2 * LARGE_READ;
         let goes_on = is_large && !frames.is_empty() && self.buffer.len() <= LARGE_READ;
         let is_over = !self.is_flooded() && self.buffer.len() <= SMALL_READ;
@@ -336,6 +345,7 @@ impl Reader {
             // that is idle and would be taken for a large one.
             self.buffer = BytesMut::from(&self.buffer[..]);
         }
+
         self.charge(connection);
         // What came before a bad frame was still asked for.
         if !frames.is_empty() {
@@ -365,10 +375,12 @@ impl Reader {
             {
                 return Ok(Opening::Word(word));
             }
+
             // As a length it would be far over the limit.
             if self.buffer.starts_with(&TLS_HANDSHAKE) {
                 return Ok(Opening::Tls);
             }
+
             if let Some(frame) = split_frame(&mut self.buffer, MAX_HANDSHAKE)? {
                 return Ok(Opening::Handshake(frame));
             }

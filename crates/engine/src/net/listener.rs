@@ -56,6 +56,7 @@ impl BoundSockets {
             socket: None,
             metrics: None,
         };
+
         for &address in &plan.listen {
             let (listener, bound) = listen(address, plan.limits.backlog)?;
             sockets.addresses.push(bound);
@@ -72,6 +73,7 @@ impl BoundSockets {
             }
             sockets.tls = Some(tls);
         }
+
         if let Some(address) = plan.metrics_address {
             sockets.metrics = Some(listen(address, plan.limits.backlog)?);
         }
@@ -120,6 +122,7 @@ pub(crate) async fn accept(listener: Listener, gate: Arc<Gate>, hub: Arc<Hub>) {
                 continue;
             }
         };
+
         match gate.admission.admit(peer) {
             Ok(slot) => {
                 tokio::spawn(converse(hub.clone(), peer, accepted, slot));
@@ -130,6 +133,7 @@ pub(crate) async fn accept(listener: Listener, gate: Arc<Gate>, hub: Arc<Hub>) {
                 hub.log_limiter.warn("refused", Some(peer), &what);
             }
         }
+
         // Those that were refused count as well: refusing is work, too.
         let pause = gate.pace.admit(Instant::now());
         if !pause.is_zero() {

@@ -55,6 +55,7 @@ fn limit_files(groups: &str) -> Vec<PathBuf> {
             }
             _ => continue,
         };
+
         let root = Path::new(root);
         let own = root.join(group.trim_start_matches('/'));
         let inside = own.ancestors().take_while(|dir| dir.starts_with(root));

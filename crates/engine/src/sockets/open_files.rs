@@ -15,12 +15,14 @@ pub(crate) fn make_room_for(connections: usize) {
     if present >= needed {
         return;
     }
+
     let possible = limit.maximum.unwrap_or(u64::MAX).min(needed);
     let raised = Rlimit { current: Some(possible), maximum: limit.maximum };
     let got = match possible > present && setrlimit(Resource::Nofile, raised).is_ok() {
         true => possible,
         false => present,
     };
+
     if got < needed {
         tracing::warn!(
             "this process may open {got} files, which is enough for about {} connections, while \

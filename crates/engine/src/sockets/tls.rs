@@ -248,6 +248,7 @@ impl TlsIncoming {
                 Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
                 done => return done,
             }
+
             let count =
                 state.read_tls(&mut Socket(|bytes: &mut [u8]| self.half.try_read(bytes)))?;
             if let Err(e) = state.process_new_packets() {

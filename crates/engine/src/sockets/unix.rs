@@ -87,6 +87,7 @@ fn remove_stale(path: &Path, address: &SocketAddrUnix) -> Result<(), StartError>
         }
         Ok(_) => {}
     }
+
     let probe = new_socket().map_err(|e| failed(e.into()))?;
     match connect(&probe, address) {
         Err(Errno::CONNREFUSED | Errno::NOENT) => {}
@@ -95,6 +96,7 @@ fn remove_stale(path: &Path, address: &SocketAddrUnix) -> Result<(), StartError>
             return Err(StartError::SocketInUse { path: path.to_path_buf() });
         }
     }
+
     tracing::debug!(path = %path.display(), "removing the socket of an engine that is gone");
     match fs::remove_file(path) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(failed(e)),

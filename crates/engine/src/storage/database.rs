@@ -251,6 +251,7 @@ fn open_checked(file: impl StorageBackend) -> Result<(Database, Repairs), redb::
             checking.store(true, Ordering::Relaxed);
         })
         .create_with_backend(file)?;
+
     let after_crash = checked.load(Ordering::Relaxed);
     let free_pages = !after_crash && !database.check_integrity()?;
     if free_pages {

@@ -136,8 +136,10 @@ impl DataDir {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return self.check_unused(&path),
             Err(e) => return Err(StorageError::io(&path, e)),
         };
+
         let (found, state) = parse_format(&text)
             .ok_or_else(|| StorageError::damaged(&path, "it does not name a format"))?;
+
         let (path, known) = (self.path.clone(), FORMAT);
         match found.cmp(&known) {
             Ordering::Greater => Err(StorageError::Newer { path, found, known }),

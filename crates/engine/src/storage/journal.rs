@@ -81,9 +81,11 @@ impl Journal {
             LogFile::unused(dir.open(&path, Access::Write)?).map_err(|e| StorageError::io(&path, e))
         };
         let (file, next) = (open(generation)?, open(generation + 1)?);
+
         let log = start(&dir, generation, &file)?;
         let acknowledged = dir.open(&dir.acknowledged(), Access::Write)?;
         *disk.lock_live() = vec![(generation, file.clone())];
+
         Ok(Self {
             dir,
             disk,
@@ -111,6 +113,7 @@ impl Journal {
         self.take_turns(batch.encoded().len() as u64)?;
         let mut sync = None;
         let place = Place { generation: self.generation, sequence: self.sequence + 1 };
+
         if batch.encoded().len() > LARGE {
             self.apply_all()?;
             let applied = Applied { generation: self.generation, sequence: place.sequence };
@@ -133,6 +136,7 @@ impl Journal {
             }
             self.file.commit(place.sequence);
         }
+
         self.sequence = place.sequence;
         let written = number::write(&*self.acknowledged, self.sequence);
         written.map_err(|e| StorageError::io(&self.dir.acknowledged(), e))?;
@@ -155,17 +159,20 @@ impl Journal {
         if self.background.as_ref().is_some_and(JoinHandle::is_finished) {
             self.join()?;
         }
+
         let (end, long) = (self.file.end(), self.long);
         let is_due = end > 0 && self.would_grow(bytes);
         if end >= PATIENCE * long || (is_due && self.background.is_none()) {
             self.join()?;
             return self.turn();
         }
+
         // On a full disk the other file may have room, once its log is in the database.
         if end > 0 && bytes <= LARGE as u64 && !self.has_room_for(bytes)? {
             self.join()?;
             return self.turn();
         }
+
         let next = self.next.as_ref().filter(|_| end >= START_OF_GROWTH);
         match next.is_some_and(|next| next.can_grow(self.kept)) {
             true => self.grow_next(),
@@ -215,6 +222,7 @@ impl Journal {
             return Ok(());
         };
         let log = start(&self.dir, self.generation + 1, &next)?;
+
         let checkpoint = Checkpoint {
             dir: self.dir.clone(),
             disk: self.disk.clone(),
@@ -225,6 +233,7 @@ impl Journal {
             activity: self.activity.clone(),
             kept: self.kept,
         };
+
         self.generation += 1;
         self.disk.lock_live().push((self.generation, self.file.clone()));
         self.run("lockkeeper-checkpoint", move || checkpoint.run())
@@ -235,11 +244,13 @@ impl Journal {
         let Some(next) = self.next.take() else {
             return Ok(());
         };
+
         if !self.dir.has_room(self.kept) {
             next.stop_growing();
             self.next = Some(next);
             return Ok(());
         }
+
         let (kept, disk, activity) = (self.kept, self.disk.clone(), self.activity.clone());
         let path = self.dir.log(self.generation + 1);
         self.run("lockkeeper-growth", move || {

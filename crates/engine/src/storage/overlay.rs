@@ -77,6 +77,7 @@ impl StorageBackend for Overlay {
         if offset.saturating_add(out.len() as u64) > written.len {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
+
         let len = out.len();
         Self::parts(offset, len, |block, within, range| {
             match written.blocks.get(&block) {
@@ -112,6 +113,7 @@ impl StorageBackend for Overlay {
         let mut written = self.lock();
         let end = offset.saturating_add(data.len() as u64);
         written.len = written.len.max(end);
+
         let file_end = written.file_end;
         Self::parts(offset, data.len(), |block, within, range| {
             let bytes = match written.blocks.entry(block) {

@@ -48,17 +48,20 @@ impl Storage {
             let missing = io::ErrorKind::NotFound.into();
             return Err(StorageError::io(dir, missing));
         }
+
         let logs = LogDir::new(dir, plain())?;
         let (dir, state) = open(dir)?;
         if state == State::New {
             return Ok(None);
         }
+
         let file = dir.database();
         let opened = File::open(&file).and_then(Overlay::over);
         let overlay = opened.map_err(|e| match e.kind() {
             io::ErrorKind::NotFound => StorageError::damaged(&file, "the file is missing"),
             _ => StorageError::io(&file, e),
         })?;
+
         let (open, mut repairs) = OpenDisk::open(dir, Box::new(overlay))?;
         let applied = open.applied()?;
         let tail = open.read_logs(&logs, state)?;
@@ -66,6 +69,7 @@ impl Storage {
             repairs.after_crash = true;
             open.apply(&tail.outcome, applied)?;
         }
+
         let disk = Disk { journal: None, open: Arc::new(open), failed: false };
         Ok(Some((Storage { disk: Some(disk) }, repairs)))
     }
@@ -110,6 +114,7 @@ fn check_place(original: &Path, target: &Path) -> Result<(), StorageError> {
     if target.try_exists().map_err(failed)? {
         return Err(StorageError::Exists { path: target.to_path_buf() });
     }
+
     let parent = match target.parent() {
         Some(parent) if parent != Path::new("") => parent,
         _ => Path::new("."),
@@ -120,6 +125,7 @@ fn check_place(original: &Path, target: &Path) -> Result<(), StorageError> {
         }
         parent => parent.map_err(failed)?,
     };
+
     let original = original.canonicalize().map_err(|e| StorageError::io(original, e))?;
     match parent.starts_with(&original) {
         true => Err(StorageError::Within { path: target.to_path_buf(), original }),
@@ -191,6 +197,7 @@ fn fill(open: &OpenDisk, dir: &Path) -> Result<u64, StorageError> {
     let mut copy = Storage::open(Some(dir), Durability::Sync)?;
     copy.keep_no_logs();
     let (transaction, mut newer) = open.snapshot()?;
+
     let (mut batch, mut bytes, mut records) = (Batch::default(), 0, 0);
     open.load_from(&transaction, |table: Table, key, value| {
         let value = newer.take(table, key).unwrap_or_else(|| Some(value.to_vec()));
@@ -207,6 +214,7 @@ fn fill(open: &OpenDisk, dir: &Path) -> Result<u64, StorageError> {
         }
         Ok::<(), StorageError>(())
     })?;
+
     copy.commit(&mut batch)?;
     let (mut added, count) = newer.into_puts();
     records += count;

@@ -39,12 +39,14 @@ impl TreeLoop {
         self.arrivals.asks(id, frames.len());
         self.count(id, &frames);
         let Some(connection) = self.connections.get(&id).cloned() else { return };
+
         let mut frames = VecDeque::from(frames);
         let bytes: usize = frames.iter().map(Bytes::len).sum();
         let is_little = frames.len() <= FEW && bytes <= LITTLE && connection.is_light(since);
         if is_little && !self.turns.waits(id) {
             self.serve(now, since, &connection, &mut frames);
         }
+
         if !frames.is_empty() {
             // It has been heard of, whenever its turn comes.
             self.server.heard_of(now, id);
@@ -83,14 +85,17 @@ impl TreeLoop {
             if connection.is_full() {
                 break;
             }
+
             let Some(frame) = frames.pop_front() else { break };
             connection.handled(&frame);
             self.ops.add(Op::of_frame(&frame).0);
             self.server.handle_frame(now, connection.id, frame);
+
             self.in_part += 1;
             if self.in_part == PART || self.server.bytes_to_send() >= PART_BYTES {
                 self.hand_over(since, false);
             }
+
             if !frames.is_empty() && began.elapsed() > TURN_TIME {
                 break;
             }

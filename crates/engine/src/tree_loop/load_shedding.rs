@@ -20,10 +20,12 @@ impl TreeLoop {
             return;
         }
         self.shed_at = Instant::now();
+
         let burdens = self.connections.values().map(|connection| (connection.burden(), connection));
         let mut large: Vec<(usize, &Arc<Connection>)> =
             burdens.filter(|(bytes, _)| *bytes > LITTLE).collect();
         large.sort_unstable_by_key(|(bytes, _)| Reverse(*bytes));
+
         // What is freed shows on the budget when the tasks of the connections have ended.
         let waiting = self.budget.waiting();
         let (mut bytes, mut dropped) = (0, 0);
@@ -42,6 +44,7 @@ impl TreeLoop {
         if dropped == 0 {
             return;
         }
+
         self.metrics.events.dropped_for_memory.fetch_add(dropped, Ordering::Relaxed);
         let what = format_args!(
             "dropped {dropped} connections with {bytes} bytes, which took most of the memory for what \

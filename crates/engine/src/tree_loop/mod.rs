@@ -130,6 +130,7 @@ impl TreeLoop {
         let mut round = Vec::with_capacity(MAX_ROUND);
         loop {
             self.wait(&mut round).await;
+
             let now = self.now();
             let due = self.is_due(now);
             if due {
@@ -137,9 +138,11 @@ impl TreeLoop {
             }
             self.handle(&mut round, due);
             self.shed_load();
+
             if let Some(ending) = self.ending.take() {
                 return ending;
             }
+
             if self.idle.has_begun(now.monotonic) {
                 round = Vec::new();
                 self.recycle_memory();
@@ -190,6 +193,7 @@ impl TreeLoop {
             {
                 round.push(event);
             }
+
             if !round.is_empty() {
                 return true;
             }
@@ -266,6 +270,7 @@ impl TreeLoop {
         // Later than the arrival of anything in this round, so that every deadline counted from it
         // is at least a timeout after the arrival.
         let now = self.now();
+
         for event in round.drain(..) {
             self.handle_event(now, since, event);
         }
@@ -273,6 +278,7 @@ impl TreeLoop {
         if due {
             self.handle_timeout(now);
         }
+
         self.hand_over(since, due);
         let part_waits = std::mem::take(&mut self.part_waits);
         self.arrivals.end_round(!part_waits);
@@ -282,32 +288,13 @@ impl TreeLoop {
         match event {
             Event::Connected(connection, _) if self.ending.is_some() => connection.cut(),
             Event::Connected(connection, handshake) => {
-                let id = connection.id;
-                Counters::count(&self.metrics.events.handshakes);
-                self.metrics.received(1, handshake.len());
-                match connection.subject.clone() {
-                    None => self.server.connected(id, connection.peer.ip()),
-                    Some(subject) => {
-                        let ip = connection.peer.ip();
-                        self.server.connected_with_certificate(id, ip, subject);
-                    }
-                }
-                if connection.is_kept {
-                    self.server.only_resumes(id);
-                }
-                self.connections.insert(id, connection);
-                self.server.handle_frame(now, id, handshake);
+                self.handle_connected(now, connection, handshake);
             }
             Event::Frames(id, frames) => self.take_frames(now, since, id, frames),
             Event::Growth(growth) => self.server.set_growth(growth),
             Event::Taken(id) => self.server.heard_of(now, id),
-            Event::Disconnected(id) => {
-                Counters::count(&self.metrics.events.dropped);
-                self.idle.count(1);
-                self.server.disconnected(id);
-                self.connections.remove(&id);
-                self.turns.forget(id);
-            }
+            Event::Disconnected(id) => self.handle_disconnected(id),
+
             Event::Expire(session, done) => {
                 // Whoever asked may be gone.
                 let _ = done.send(self.server.expire_session(now, session));
@@ -321,6 +308,7 @@ impl TreeLoop {
                 self.connections.values().for_each(|c| c.cut());
                 let _ = done.send(());
             }
+
             Event::Stop => {
                 // At once, before what else came in this round: whoever is answered now would take
                 // the server for one that goes on. With the last commit's replies, and not at the
@@ -336,6 +324,30 @@ impl TreeLoop {
         }
     }
 
+    fn handle_connected(&mut self, now: Now, connection: Arc<Connection>, handshake: Bytes) {
+        Counters::count(&self.metrics.events.handshakes);
+        self.metrics.received(1, handshake.len());
+
+        let (id, ip) = (connection.id, connection.peer.ip());
+        match connection.subject.clone() {
+            None => self.server.connected(id, ip),
+            Some(subject) => self.server.connected_with_certificate(id, ip, subject),
+        }
+        if connection.is_kept {
+            self.server.only_resumes(id);
+        }
+        self.connections.insert(id, connection);
+        self.server.handle_frame(now, id, handshake);
+    }
+
+    fn handle_disconnected(&mut self, id: ConnectionId) {
+        Counters::count(&self.metrics.events.dropped);
+        self.idle.count(1);
+        self.server.disconnected(id);
+        self.connections.remove(&id);
+        self.turns.forget(id);
+    }
+
     /// Gives the effects of a round, or of a part of it, to the pipeline.
     fn hand_over(&mut self, since: Instant, timeouts: bool) {
         self.in_part = 0;
@@ -344,6 +356,7 @@ impl TreeLoop {
             self.ending = Some(Err(e.into()));
             return;
         }
+
         let changes = self.server.take_changes();
         self.idle.count(changes.len());
         let mut replies = Vec::new();
@@ -357,9 +370,11 @@ impl TreeLoop {
                 replies.push((connection.clone(), output));
             }
         }
+
         let stats = self.server.stats();
         self.budget.set_watches(stats.watch_bytes);
         self.metrics.observe(stats);
+
         let ops = std::mem::take(&mut self.ops);
         let submitted = Instant::now();
         let answered = self.pipeline.submit(Batch { changes, replies, ops, timeouts, since });
@@ -401,6 +416,7 @@ impl TreeLoop {
     fn handle_timeout(&mut self, now: Now) {
         let expired = self.server.handle_timeout(now);
         self.metrics.events.expired.fetch_add(expired.len() as u64, Ordering::Relaxed);
+
         if expired.len() > LOGGED_EXPIRIES {
             // A line for each of ten thousand would keep the living waiting.
             return tracing::info!(
@@ -408,6 +424,7 @@ impl TreeLoop {
                 "sessions expired: nothing was heard of their clients for the session timeouts"
             );
         }
+
         for session in expired {
             tracing::info!(
                 session = %session.id,

@@ -50,6 +50,7 @@ pub(super) fn dump(tree: &TreeLoop) -> String {
     let expiries = sessions.iter().map(|s| (s.deadline, hex(s.id)));
     sets(&mut text, "Session", expiries);
     text.push_str("ephemeral nodes dump:\n");
+
     let ephemerals = tree.server.ephemerals_by_session();
     // Writing to a `String` cannot fail, here and below.
     let _ = writeln!(text, "Sessions with Ephemerals ({}):", ephemerals.len());
@@ -58,6 +59,7 @@ pub(super) fn dump(tree: &TreeLoop) -> String {
         paths.iter().for_each(|path| line(&mut text, path));
     }
     text.push_str("Connections dump:\n");
+
     let connected = sessions.iter().filter_map(|session| {
         let connection = tree.connections.get(&session.connection?)?;
         let peer = &connection.peer;
@@ -154,6 +156,7 @@ fn describe_session(
 ) {
     let Some(session) = session else { return };
     let traffic = connection.traffic();
+
     let (op, xid) = match traffic.last {
         Some((op, xid)) => (short(op.name()), Some(xid)),
         None => ("SESS", None),
@@ -168,6 +171,7 @@ fn describe_session(
     if let Some(xid) = xid.filter(|xid| *xid >= 0) {
         let _ = write!(text, ",lcxid=0x{xid:x}");
     }
+
     let mean = traffic.total_latency.checked_div(traffic.sent.try_into().unwrap_or(u32::MAX));
     let _ = write!(
         text,

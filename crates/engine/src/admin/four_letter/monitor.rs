@@ -62,6 +62,7 @@ fn state(status: &Status, all: &mut Vec<Metric>) {
     let uptime = status.started.elapsed().as_millis();
     let quiet = status.quiet_time_left().unwrap_or_default().as_millis();
     let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+
     all.extend([
         gauge("num_alive_connections", stats.connections, "Open connections"),
         gauge("outstanding_requests", status.pipeline.waiting(), "Batches that wait for the disk"),
@@ -140,6 +141,7 @@ pub(super) fn mntr(status: &Status) -> String {
             Value::Counter(value) => writeln!(text, "zk_{}\t{value}", metric.name),
         };
     }
+
     let times = [
         ("fsynctime", status.metrics.commits.read()),
         ("readlatency", status.metrics.requests_with(Effect::Read)),

@@ -59,9 +59,11 @@ pub(super) fn conf(status: &Status) -> String {
     let port = |addresses: &[std::net::SocketAddr]| {
         addresses.first().map_or(-1, |address| i32::from(address.port()))
     };
+
     let dir = status.plan.data_dir.as_deref();
     let name = dir.map(|dir| dir.display().to_string()).unwrap_or_default();
     let size = dir.map_or(0, size);
+
     format!(
         "clientPort={}\n\
          secureClientPort={}\n\
@@ -92,6 +94,7 @@ pub(super) fn envi() -> String {
         path.map_or_else(|_| "<NA>".to_owned(), |path| path.display().to_string())
     };
     let variable = |name| std::env::var(name).unwrap_or_else(|_| "<NA>".to_owned());
+
     let entries = [
         ("zookeeper.version", version_text()),
         ("host.name", system.nodename().to_string_lossy().into_owned()),
@@ -102,6 +105,7 @@ pub(super) fn envi() -> String {
         ("user.home", variable("HOME")),
         ("user.dir", of_path(std::env::current_dir())),
     ];
+
     let mut text = "Environment:\n".to_owned();
     for (key, value) in entries {
         // Writing to a `String` cannot fail.

@@ -103,6 +103,7 @@ impl LogFile {
                 }
                 filled => filled?,
             }
+
             self.0.file.sync_data()?;
             self.0.allocated.store(target, Ordering::Relaxed);
             pace.rest(start.elapsed());

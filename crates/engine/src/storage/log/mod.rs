@@ -143,6 +143,8 @@ impl LogDir {
                 Fault::Library(e) => sort_error(&path, e),
                 Fault::Damage(detail) => StorageError::damaged(&path, detail),
             })?;
+
+            // An empty file is not where the history ends.
             if present > 0 {
                 bytes.truncate(present);
                 history.add(&path, generation, MemStore::from_bytes(bytes))?;

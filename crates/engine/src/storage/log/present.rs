@@ -46,6 +46,7 @@ pub(super) fn length(bytes: &[u8], generation: u64) -> Result<usize, Fault> {
             _ => break,
         }
     }
+
     match whole_commit(bytes, end..bytes.len(), generation)? {
         None => Ok(end),
         Some(at) => Err(Fault::Damage(format!("a commit before byte {at} cannot be read"))),
