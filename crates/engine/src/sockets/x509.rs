@@ -5,13 +5,8 @@
 
 use std::fmt::Write;
 
-const SEQUENCE: u8 = 0x30;
-const SET: u8 = 0x31;
-const OBJECT_IDENTIFIER: u8 = 0x06;
-const EXPLICIT_VERSION: u8 = 0xa0;
-const INTEGER: u8 = 0x02;
-/// The kinds of text whose bytes are UTF-8: its own, printable, numeric, and IA5.
-const UTF8_TEXTS: [u8; 4] = [0x0c, 0x13, 0x12, 0x16];
+use der::asn1::ObjectIdentifier;
+use der::{AnyRef, Reader, SliceReader, Tag, Tagged};
 
 /// Keywords of the attributes that Java knows for RFC 2253; all others are shown by number.
 const KEYWORDS: [(&str, &str); 9] = [
@@ -28,47 +23,67 @@ const KEYWORDS: [(&str, &str); 9] = [
 
 /// The subject of a certificate in DER; `None` if it cannot be read.
 pub(crate) fn subject(certificate: &[u8]) -> Option<String> {
-    let mut outer = Der(certificate);
-    let mut certificate = outer.expect(SEQUENCE)?;
-    let mut body = certificate.expect(SEQUENCE)?;
-    body.skip_if(EXPLICIT_VERSION)?;
-    body.expect(INTEGER)?;
-    // The algorithm, the issuer, the validity.
-    for _ in 0..3 {
-        body.expect(SEQUENCE)?;
-    }
-    name(body.expect(SEQUENCE)?)
+    read_subject(certificate).ok()
 }
 
-fn name(mut sequence: Der<'_>) -> Option<String> {
+fn read_subject(certificate: &[u8]) -> der::Result<String> {
+    let mut outer = SliceReader::new(certificate)?;
+    let mut certificate = contents(&mut outer, Tag::Sequence)?;
+    let mut body = contents(&mut certificate, Tag::Sequence)?;
+
+    // The version, unless it is the first.
+    if Tag::peek(&body)?.is_context_specific() {
+        body.decode::<AnyRef<'_>>()?;
+    }
+    // The number, the algorithm, the issuer, the validity.
+    for _ in 0..4 {
+        body.decode::<AnyRef<'_>>()?;
+    }
+    name(contents(&mut body, Tag::Sequence)?)
+}
+
+/// What is in the next value, which must be of this kind.
+fn contents<'a>(reader: &mut SliceReader<'a>, tag: Tag) -> der::Result<SliceReader<'a>> {
+    let value: AnyRef<'a> = reader.decode()?;
+    value.tag().assert_eq(tag)?;
+    SliceReader::new(value.value())
+}
+
+fn name(mut sequence: SliceReader<'_>) -> der::Result<String> {
     let mut parts = Vec::new();
-    while !sequence.is_empty() {
-        parts.push(part(sequence.expect(SET)?)?);
+    while !sequence.is_finished() {
+        parts.push(part(contents(&mut sequence, Tag::Set)?)?);
     }
     parts.reverse();
-    Some(parts.join(","))
+    Ok(parts.join(","))
 }
 
 /// One part of the name: mostly one attribute, several with plus signs between.
-fn part(mut set: Der<'_>) -> Option<String> {
+fn part(mut set: SliceReader<'_>) -> der::Result<String> {
     let mut attributes = Vec::new();
-    while !set.is_empty() {
-        attributes.push(attribute(set.expect(SEQUENCE)?)?);
+    while !set.is_finished() {
+        attributes.push(attribute(contents(&mut set, Tag::Sequence)?)?);
     }
-    Some(attributes.join("+"))
+    Ok(attributes.join("+"))
 }
 
-fn attribute(mut pair: Der<'_>) -> Option<String> {
-    let kind = dotted(pair.expect(OBJECT_IDENTIFIER)?.0)?;
-    let whole = pair.0;
-    let (tag, value) = pair.next()?;
+fn attribute(mut pair: SliceReader<'_>) -> der::Result<String> {
+    let kind = pair.decode::<ObjectIdentifier>()?.to_string();
+    let whole = pair.clone().read_slice(pair.remaining_len())?;
+    let value: AnyRef<'_> = pair.decode()?;
+
     let keyword = KEYWORDS.iter().find(|(number, _)| *number == kind);
-    let text = std::str::from_utf8(value.0).ok().filter(|_| UTF8_TEXTS.contains(&tag));
-    Some(match (keyword, text) {
+    let text = std::str::from_utf8(value.value()).ok().filter(|_| is_utf8(value.tag()));
+    Ok(match (keyword, text) {
         (Some((_, keyword)), Some(text)) => format!("{keyword}={}", escape(text)),
         (Some((_, keyword)), None) => format!("{keyword}=#{}", hex(whole)),
         (None, _) => format!("{kind}=#{}", hex(whole)),
     })
+}
+
+/// Whether the bytes of a text of this kind are UTF-8.
+fn is_utf8(tag: Tag) -> bool {
+    matches!(tag, Tag::Utf8String | Tag::PrintableString | Tag::NumericString | Tag::Ia5String)
 }
 
 fn escape(text: &str) -> String {
@@ -93,67 +108,6 @@ fn hex(bytes: &[u8]) -> String {
         let _ = write!(text, "{byte:02x}");
     }
     text
-}
-
-/// An object identifier as numbers with dots.
-fn dotted(bytes: &[u8]) -> Option<String> {
-    let mut arcs = Vec::new();
-    let mut arc: u64 = 0;
-    for byte in bytes {
-        arc = arc.checked_mul(128)?.checked_add(u64::from(byte & 0x7f))?;
-        if byte & 0x80 == 0 {
-            arcs.push(std::mem::take(&mut arc));
-        }
-    }
-    // The first number holds two arcs, of which the first is at most 2.
-    let first = *arcs.first()?;
-    let root = (first / 40).min(2);
-    let mut text = format!("{root}.{}", first - root * 40);
-    for arc in &arcs[1..] {
-        let _ = write!(text, ".{arc}");
-    }
-    Some(text)
-}
-
-/// Unread bytes in the distinguished encoding: a tag, a length, that many bytes.
-#[derive(Clone, Copy)]
-struct Der<'a>(&'a [u8]);
-
-impl<'a> Der<'a> {
-    fn is_empty(self) -> bool {
-        self.0.is_empty()
-    }
-
-    fn next(&mut self) -> Option<(u8, Der<'a>)> {
-        let (&tag, rest) = self.0.split_first()?;
-        let (&first, mut rest) = rest.split_first()?;
-        let len = if first < 0x80 {
-            usize::from(first)
-        } else {
-            // A certificate has no part whose length needs more than three bytes.
-            let bytes = usize::from(first & 0x7f);
-            if bytes > 3 || bytes > rest.len() {
-                return None;
-            }
-            let (len, after) = rest.split_at(bytes);
-            rest = after;
-            len.iter().fold(0, |len, byte| len << 8 | usize::from(*byte))
-        };
-        let (content, after) = rest.split_at_checked(len)?;
-        self.0 = after;
-        Some((tag, Der(content)))
-    }
-
-    fn expect(&mut self, tag: u8) -> Option<Der<'a>> {
-        self.next().filter(|(found, _)| *found == tag).map(|(_, content)| content)
-    }
-
-    fn skip_if(&mut self, tag: u8) -> Option<()> {
-        if self.0.first() == Some(&tag) {
-            self.next()?;
-        }
-        Some(())
-    }
 }
 
 #[cfg(test)]
