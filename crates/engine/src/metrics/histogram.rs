@@ -71,16 +71,13 @@ impl Histogram {
 
     pub(crate) fn read(&self) -> Reading {
         let mut count = 0;
-        let mut below = || {
-            let mut buckets = Vec::with_capacity(self.ends.len());
-            for (end, bucket) in self.ends.iter().zip(&self.buckets) {
-                count += bucket.load(Ordering::Relaxed);
-                buckets.push((*end, count));
-            }
-            buckets
+        let mut add = |bucket: &AtomicU64| {
+            count += bucket.load(Ordering::Relaxed);
+            count
         };
-        let buckets = below();
-        let count = count + self.buckets[self.ends.len()].load(Ordering::Relaxed);
+        let buckets = self.ends.iter().zip(&self.buckets).map(|(end, b)| (*end, add(b))).collect();
+        add(&self.buckets[self.ends.len()]);
+
         let min = self.min.load(Ordering::Relaxed);
         Reading {
             buckets,

@@ -2,36 +2,36 @@
 
 use lockkeeper_wire::OpCode;
 
-/// The kinds with ZooKeeper's names, as they follow `op_count_` there, and whether they can change
-/// something. The last one stands for whatever is unknown.
-const KINDS: [(Option<OpCode>, &str, Effect); 27] = [
-    (Some(OpCode::Create), "create", Effect::Update),
-    (Some(OpCode::Delete), "delete", Effect::Update),
-    (Some(OpCode::Exists), "exists", Effect::Read),
-    (Some(OpCode::GetData), "get_data", Effect::Read),
-    (Some(OpCode::SetData), "set_data", Effect::Update),
-    (Some(OpCode::GetAcl), "get_acl", Effect::Read),
-    (Some(OpCode::SetAcl), "set_acl", Effect::Update),
-    (Some(OpCode::GetChildren), "get_children", Effect::Read),
-    (Some(OpCode::Sync), "sync", Effect::Read),
-    (Some(OpCode::Ping), "ping", Effect::None),
-    (Some(OpCode::GetChildren2), "get_children2", Effect::Read),
-    (Some(OpCode::Multi), "multi", Effect::Update),
-    (Some(OpCode::Create2), "create2", Effect::Update),
-    (Some(OpCode::Reconfig), "reconfig", Effect::Update),
-    (Some(OpCode::CheckWatches), "check_watches", Effect::Read),
-    (Some(OpCode::RemoveWatches), "remove_watches", Effect::Read),
-    (Some(OpCode::CreateContainer), "create_container", Effect::Update),
-    (Some(OpCode::CreateTtl), "create_ttl", Effect::Update),
-    (Some(OpCode::MultiRead), "multi_read", Effect::Read),
-    (Some(OpCode::Auth), "auth", Effect::None),
-    (Some(OpCode::SetWatches), "set_watches", Effect::Read),
-    (Some(OpCode::GetEphemerals), "get_ephemerals", Effect::Read),
-    (Some(OpCode::GetAllChildrenNumber), "get_all_children_number", Effect::Read),
-    (Some(OpCode::AddWatch), "add_watch", Effect::Read),
-    (Some(OpCode::WhoAmI), "who_am_i", Effect::Read),
-    (Some(OpCode::CloseSession), "close_session", Effect::Update),
-    (None, "other", Effect::None),
+/// The kinds with ZooKeeper's names, as they follow `op_count_` there, its four letters for them in `cons`,
+/// and whether they can change something. The last one stands for whatever is unknown.
+const KINDS: [(Option<OpCode>, &str, &str, Effect); 27] = [
+    (Some(OpCode::Create), "create", "CREA", Effect::Update),
+    (Some(OpCode::Delete), "delete", "DELE", Effect::Update),
+    (Some(OpCode::Exists), "exists", "EXIS", Effect::Read),
+    (Some(OpCode::GetData), "get_data", "GETD", Effect::Read),
+    (Some(OpCode::SetData), "set_data", "SETD", Effect::Update),
+    (Some(OpCode::GetAcl), "get_acl", "GETA", Effect::Read),
+    (Some(OpCode::SetAcl), "set_acl", "SETA", Effect::Update),
+    (Some(OpCode::GetChildren), "get_children", "GETC", Effect::Read),
+    (Some(OpCode::Sync), "sync", "SYNC", Effect::Read),
+    (Some(OpCode::Ping), "ping", "PING", Effect::None),
+    (Some(OpCode::GetChildren2), "get_children2", "GETC", Effect::Read),
+    (Some(OpCode::Multi), "multi", "MULT", Effect::Update),
+    (Some(OpCode::Create2), "create2", "CREA", Effect::Update),
+    (Some(OpCode::Reconfig), "reconfig", "NA", Effect::Update),
+    (Some(OpCode::CheckWatches), "check_watches", "CHKW", Effect::Read),
+    (Some(OpCode::RemoveWatches), "remove_watches", "REMW", Effect::Read),
+    (Some(OpCode::CreateContainer), "create_container", "CREA", Effect::Update),
+    (Some(OpCode::CreateTtl), "create_ttl", "CREA", Effect::Update),
+    (Some(OpCode::MultiRead), "multi_read", "MULR", Effect::Read),
+    (Some(OpCode::Auth), "auth", "AUTH", Effect::None),
+    (Some(OpCode::SetWatches), "set_watches", "SETW", Effect::Read),
+    (Some(OpCode::GetEphemerals), "get_ephemerals", "NA", Effect::Read),
+    (Some(OpCode::GetAllChildrenNumber), "get_all_children_number", "NA", Effect::Read),
+    (Some(OpCode::AddWatch), "add_watch", "ADDW", Effect::Read),
+    (Some(OpCode::WhoAmI), "who_am_i", "NA", Effect::Read),
+    (Some(OpCode::CloseSession), "close_session", "CLOS", Effect::Update),
+    (None, "other", "NA", Effect::None),
 ];
 
 /// What a request can do.
@@ -81,8 +81,12 @@ impl Op {
         KINDS[usize::from(self.0)].1
     }
 
-    pub(crate) fn effect(self) -> Effect {
+    pub(crate) fn four_letters(self) -> &'static str {
         KINDS[usize::from(self.0)].2
+    }
+
+    pub(crate) fn effect(self) -> Effect {
+        KINDS[usize::from(self.0)].3
     }
 
     pub(crate) fn all() -> impl Iterator<Item = Self> {

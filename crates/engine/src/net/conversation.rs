@@ -77,7 +77,7 @@ pub(crate) async fn converse(hub: Arc<Hub>, peer: Peer, accepted: Accepted, slot
         time = time.min(KEPT_TIME);
     }
     let until = (Instant::now() + time, time);
-    let opened = match secure(accepted, until).await {
+    let opened = match in_time(until, secure(accepted)).await {
         Ok(opened) => opened,
         Err(ended) => {
             Counters::count(&hub.metrics.events.tls_failed);
@@ -93,7 +93,7 @@ pub(crate) async fn converse(hub: Arc<Hub>, peer: Peer, accepted: Accepted, slot
     let connection = Arc::new(connection.in_place(slot.is_kept()));
 
     let mut reader = Reader::new(opened.incoming);
-    let ended = match open(&mut reader, until).await {
+    let ended = match in_time(until, reader.opening()).await {
         Ok(Opening::Handshake(frame)) => serve(&hub, &mut reader, &connection, frame).await,
         Ok(Opening::Word(word)) => answer_word(&hub, &connection, word).await,
         Ok(Opening::Tls) => {
@@ -115,34 +115,22 @@ pub(crate) async fn converse(hub: Arc<Hub>, peer: Peer, accepted: Accepted, slot
 }
 
 /// Does what comes before the first byte of the protocol.
-async fn secure(
-    accepted: Accepted,
-    (deadline, time): (Instant, Duration),
-) -> Result<Opened, Ended> {
-    let opened = async {
-        match accepted {
-            Accepted::Open(opened) => Ok(opened),
-            #[cfg(feature = "tls")]
-            Accepted::Tls(stream, tls) => {
-                tls.accept(stream).await.map(Opened::from).map_err(Ended::NoTls)
-            }
+async fn secure(accepted: Accepted) -> Result<Opened, Ended> {
+    match accepted {
+        Accepted::Open(opened) => Ok(opened),
+        #[cfg(feature = "tls")]
+        Accepted::Tls(stream, tls) => {
+            tls.accept(stream).await.map(Opened::from).map_err(Ended::NoTls)
         }
-    };
-    match timeout_at(deadline, opened).await {
-        Ok(opened) => opened,
-        Err(_) => Err(Ended::TooLate(time)),
     }
 }
 
-/// Reads the first frame, or the word that stands in its place.
-async fn open(
-    reader: &mut Reader,
+/// Waits for something that a client must not take too long for.
+async fn in_time<T>(
     (deadline, time): (Instant, Duration),
-) -> Result<Opening, Ended> {
-    match timeout_at(deadline, reader.opening()).await {
-        Ok(opening) => opening,
-        Err(_) => Err(Ended::TooLate(time)),
-    }
+    opening: impl Future<Output = Result<T, Ended>>,
+) -> Result<T, Ended> {
+    timeout_at(deadline, opening).await.unwrap_or(Err(Ended::TooLate(time)))
 }
 
 async fn answer_word(hub: &Hub, connection: &Connection, word: [u8; 4]) -> Result<(), Ended> {
@@ -368,6 +356,7 @@ impl Reader {
         }
     }
 
+    /// Reads the first frame, or the word that stands in its place.
     async fn opening(&mut self) -> Result<Opening, Ended> {
         loop {
             if let Some(word) = self.buffer.first_chunk::<4>().copied()

@@ -155,25 +155,17 @@ impl OpenDisk {
         mut visit: impl FnMut(Table, &[u8], &[u8]) -> Result<(), E>,
     ) -> Result<(), E> {
         for table in TABLES {
-            self.load_table(transaction, table, &mut visit)?;
+            let records = match transaction.open_table(definition(table)) {
+                // Nothing was ever put into it.
+                Err(TableError::TableDoesNotExist(_)) => continue,
+                records => records.map_err(|e| self.failure(e))?,
+            };
+            for record in records.iter().map_err(|e| self.failure(e))? {
+                let (key, value) = record.map_err(|e| self.failure(e))?;
+                visit(table, key.value(), value.value())?;
+            }
         }
         Ok(self.dir.check_undisturbed()?)
-    }
-
-    fn load_table<E: From<StorageError>>(
-        &self,
-        transaction: &ReadTransaction,
-        table: Table,
-        visit: &mut impl FnMut(Table, &[u8], &[u8]) -> Result<(), E>,
-    ) -> Result<(), E> {
-        let Some(records) = read(transaction, table).map_err(|e| self.failure(e))? else {
-            return Ok(());
-        };
-        for record in records.iter().map_err(|e| self.failure(e))? {
-            let (key, value) = record.map_err(|e| self.failure(e))?;
-            visit(table, key.value(), value.value())?;
-        }
-        Ok(())
     }
 
     /// The database at one point in time, and what is committed beyond it.
@@ -189,17 +181,6 @@ impl OpenDisk {
         StorageError::database(&self.file, error)
     }
 }
-
-/// The table, or `None` if nothing was ever put into it.
-fn read(transaction: &ReadTransaction, table: Table) -> Result<Option<Records>, redb::Error> {
-    match transaction.open_table(definition(table)) {
-        Ok(records) => Ok(Some(records)),
-        Err(TableError::TableDoesNotExist(_)) => Ok(None),
-        Err(e) => Err(e.into()),
-    }
-}
-
-type Records = redb::ReadOnlyTable<&'static [u8], &'static [u8]>;
 
 /// The first generation whose log is not in the database, and the last commit that is.
 const APPLIED: TableDefinition<'static, (), (u64, u64)> = TableDefinition::new("applied");

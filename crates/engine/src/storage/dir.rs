@@ -160,15 +160,8 @@ impl DataDir {
         }
     }
 
-    /// Replaces `FORMAT` durably: after a crash there is the old file or the new one.
     fn write_format(&self, suffix: &str) -> Result<(), StorageError> {
-        let path = self.format();
-        let draft = self.path.join("FORMAT.new");
-        let text = format!("{FORMAT_PREFIX}{FORMAT}{suffix}\n");
-        write_synced(&draft, text.as_bytes())
-            .and_then(|()| std::fs::rename(&draft, &path))
-            .and_then(|()| File::open(&self.path)?.sync_all())
-            .map_err(|e| StorageError::io(&path, e))
+        replace(&self.path, "FORMAT", &format!("{FORMAT_PREFIX}{FORMAT}{suffix}\n"))
     }
 }
 
@@ -200,12 +193,19 @@ pub(crate) fn is_data(name: &str) -> bool {
     matches!(name, "FORMAT" | "lockkeeper.redb" | "acknowledged") || name.starts_with("commits.")
 }
 
-pub(super) fn write_synced(path: &Path, contents: &[u8]) -> io::Result<()> {
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true).mode(0o600);
-    let mut file = options.open(path)?;
-    file.write_all(contents)?;
-    file.sync_all()
+/// Replaces a file in a directory durably: after a crash there is the old one or the new one.
+pub(super) fn replace(dir: &Path, name: &str, contents: &str) -> Result<(), StorageError> {
+    let (path, draft) = (dir.join(name), dir.join(format!("{name}.new")));
+    let write = || {
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true).mode(0o600);
+        let mut file = options.open(&draft)?;
+        file.write_all(contents.as_bytes())?;
+        file.sync_all()?;
+        std::fs::rename(&draft, &path)?;
+        File::open(dir)?.sync_all()
+    };
+    write().map_err(|e| StorageError::io(&path, e))
 }
 
 /// Makes the directory for this user alone. One that exists keeps its permissions (it may be

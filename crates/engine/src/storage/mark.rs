@@ -1,11 +1,11 @@
 //! The mark of a restored directory: which quiet time is due before its engine begins.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::dir::write_synced;
+use super::dir::replace;
 use super::error::StorageError;
 
 const NAME: &str = "RESTORED";
@@ -43,16 +43,11 @@ impl QuietTime {
 
 /// Marks a data directory, durably.
 pub(crate) fn mark_restored(directory: &Path, quiet: QuietTime) -> Result<(), StorageError> {
-    let path = path_in(directory);
     let (word, time) = match quiet {
         QuietTime::Exactly(time) => (EXACT, time),
         QuietTime::AtLeast(time) => (AT_LEAST, time),
     };
-    let draft = directory.join("RESTORED.new");
-    write_synced(&draft, format!("{word} {}\n", time.as_millis()).as_bytes())
-        .and_then(|()| fs::rename(&draft, &path))
-        .and_then(|()| File::open(directory)?.sync_all())
-        .map_err(|e| StorageError::io(&path, e))
+    replace(directory, NAME, &format!("{word} {}\n", time.as_millis()))
 }
 
 /// The quiet time that is due in a data directory.

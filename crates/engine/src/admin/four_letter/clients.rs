@@ -158,7 +158,7 @@ fn describe_session(
     let traffic = connection.traffic();
 
     let (op, xid) = match traffic.last {
-        Some((op, xid)) => (short(op.name()), Some(xid)),
+        Some((op, xid)) => (op.four_letters(), Some(xid)),
         None => ("SESS", None),
     };
     let _ = write!(
@@ -182,29 +182,4 @@ fn describe_session(
         mean.unwrap_or_default().as_millis(),
         traffic.max_latency.as_millis()
     );
-}
-
-/// ZooKeeper's four letters for an operation.
-fn short(op: &str) -> &'static str {
-    match op {
-        "create" | "create2" | "create_container" | "create_ttl" => "CREA",
-        "delete" => "DELE",
-        "exists" => "EXIS",
-        "get_data" => "GETD",
-        "set_data" => "SETD",
-        "get_acl" => "GETA",
-        "set_acl" => "SETA",
-        "get_children" | "get_children2" => "GETC",
-        "sync" => "SYNC",
-        "ping" => "PING",
-        "multi" => "MULT",
-        "multi_read" => "MULR",
-        "set_watches" => "SETW",
-        "add_watch" => "ADDW",
-        "check_watches" => "CHKW",
-        "remove_watches" => "REMW",
-        "auth" => "AUTH",
-        "close_session" => "CLOS",
-        _ => "NA",
-    }
 }
