@@ -10,38 +10,34 @@
 //! # }
 //! ```
 //!
-//! ```text
-//!   builder        settings            engine    the handle of a running one
-//!   limits         ... those that protect it
-//!   startup        from the first to the second, and the end
+//! Each of these names only what is further down:
 //!
-//!   listener       accepts, within the limits of `admission`; `unix_socket` guards the file
-//!   conversation   a connection's task: bytes in, whole frames to the tree thread
-//!   tree_loop      the tree thread: owns the `Server` of lockkeeper-tree, and polls the sockets
-//!                  ... in it `turns`, whose frames come when, and `relief`, who has to go
-//!   spin           whether threads poll before they sleep, and for how long
-//!   commit         the commit thread: one durable step for all that waits, then the replies
-//!   connection     bytes out, from whichever thread has them; `unsent` are those that wait, and
-//!                  `socket` is what they go through
-//!   budget         the memory of all that waits; `memory` is how much of it there is
-//!   storage        the data directory    check, backup, control   ... looked at, and copied
-//!   disk_room      ... and what may grow while there is little room for it
-//!   restore        ... and put back      succession, floor   what an engine knows of those before it
-//!
-//!   words, prometheus, http   what operators see of `metrics`, counted by `ops`, `histogram`
-//!   tls, x509                 encryption, and who a certificate says its owner is
-//!   test                      fresh engines for tests, and an index of the controls
-//!   pace, log_limiter, open_files, rest, facts, clock, error
-//! ```
+//! | where | what for |
+//! |---|---|
+//! | `test` | fresh engines for tests, and an index of the controls |
+//! | `startup` | from settings to a running engine, and its end |
+//! | `engine` | the handle of a running engine |
+//! | `net` | clients on their way in: listeners, who is admitted, and the task of each connection, which brings whole frames to the tree thread |
+//! | `admin` | what operators ask: four-letter words, metrics for Prometheus, health |
+//! | `tree_loop` | the tree thread: owns the `Server` of lockkeeper-tree, polls the sockets, decides whose frames come when and who has to go when memory is short |
+//! | `commit` | the line in front of the disk and the commit thread: one durable step for all that waits, then the replies |
+//! | `connection` | what is to be sent to one client, from whichever thread has it; the memory of all that waits |
+//! | `data_dir` | the data directory seen from outside: whose it is, how much room it has, backup, check, restore, and what an engine knows of those before it |
+//! | `settings` | what an engine is started with: the builder, all limits, and the plan that everyone reads |
+//! | `metrics` | what is counted |
+//! | `sockets` | TCP and Unix sockets, TLS |
+//! | `spin` | whether threads poll before they sleep, and for how long |
+//! | `storage` | the durable copy of the state: logs of commits, and a database behind them |
+//! | `thread`, `clock`, `error` | what everyone names |
 //!
 //! A request's way: its connection's task reads the frame and delivers it; the tree thread handles
 //! everything delivered in one round and submits the effects; the commit thread makes the changes
 //! of all waiting rounds durable in one step, and only then writes the replies to the sockets. What
 //! is quick to commit takes a short way: the tree thread does the same by itself.
 //!
-//! Invariant: nothing a client can see is ever un-durable. A reply, a watch event and a ping all
-//! wait for whatever the tree had changed before them; after an error of the storage nothing is
-//! sent any more.
+//! Invariant: a client never sees a change that is not as durable as promised. A reply, a watch event
+//! and a ping all wait for whatever the tree had changed before them; after an error of the storage
+//! nothing is sent any more. Only the answers to four-letter words show what is not on the disk yet.
 
 mod admin;
 mod clock;

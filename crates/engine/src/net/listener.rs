@@ -1,4 +1,4 @@
-//! Listening sockets.
+//! Listening sockets: opened as the plan says, and accepted from within the limits.
 
 use std::io;
 use std::net::SocketAddr;

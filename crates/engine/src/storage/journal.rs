@@ -10,7 +10,7 @@
 //!    a checkpoint begins.
 //! 3. The checkpoint writes the last state of each record in log `N` into the database in one
 //!    transaction, which also says that generation `N+1` is the next to be applied.
-//! 4. From then on log `N` counts no more. Its file is written over by log `N+2`, as it is: `present` tells
+//! 4. From then on log `N` counts no more. Its file is written over by log `N+2`, as it is: `log::present` tells
 //!    their commits apart.
 //!
 //! A start applies what the logs hold, in order, and begins with two others. `acknowledged` holds

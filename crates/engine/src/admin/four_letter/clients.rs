@@ -1,4 +1,4 @@
-//! FourLetterWords about who is connected, and waits for what. Answered by the tree thread.
+//! Words about who is connected, and waits for what. Answered by the tree thread.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -1,4 +1,4 @@
-//! FourLetterWords about the server itself.
+//! Words about the server itself.
 
 use std::fmt::Write;
 use std::path::Path;
