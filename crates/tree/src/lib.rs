@@ -40,6 +40,7 @@ mod auth;
 mod children;
 mod config;
 mod connections;
+mod gradual;
 mod handshake;
 mod hash;
 mod lengths;

@@ -8,7 +8,8 @@ use lockkeeper_wire::{Acl, NodeData, Permissions, SessionId, Stat, Zxid};
 
 use crate::acl::{AclRef, AclTable};
 use crate::children::Children;
-use crate::hash::{self, HashMap, HashSet};
+use crate::gradual::GradualMap;
+use crate::hash::{self, HashSet};
 
 /// Nodes that exist from the start and that nobody can delete.
 pub(crate) const SYSTEM_NODES: [&str; 4] =
@@ -105,11 +106,11 @@ impl Node {
 /// Remembers which paths were touched since the last [`Tree::take_touched`].
 #[derive(Default)]
 pub(crate) struct Tree {
-    /// Boxed: a hash table keeps up to half of its places free, and moves all when it grows.
-    nodes: HashMap<Arc<str>, Box<Node>>,
+    /// Boxed: a hash table keeps up to half of its places free.
+    nodes: GradualMap<Arc<str>, Box<Node>>,
     /// In no order, as the next one: finding the place of each among thousands would cost more
     /// than sorting them when they are asked for.
-    ephemerals: HashMap<SessionId, HashSet<Arc<str>>>,
+    ephemerals: GradualMap<SessionId, HashSet<Arc<str>>>,
     ephemeral_count: usize,
     empty_containers: HashSet<Arc<str>>,
     ttl_nodes: BTreeSet<Arc<str>>,
@@ -233,8 +234,10 @@ impl Tree {
         match node.owner {
             Owner::Nobody => {}
             Owner::Session(session) => {
-                let paths = self.ephemerals.entry(session).or_default();
-                paths.insert(Arc::clone(&key));
+                match self.ephemerals.get_mut(&session) {
+                    Some(paths) => _ = paths.insert(Arc::clone(&key)),
+                    None => _ = self.ephemerals.insert(session, HashSet::from_iter([Arc::clone(&key)])),
+                }
                 self.ephemeral_count += 1;
             }
             Owner::Container => {
@@ -389,8 +392,8 @@ impl Tree {
 
     /// Gives the memory back that large tables have for more than the tree holds now.
     pub(crate) fn shrink(&mut self) {
-        hash::shrink(&mut self.nodes);
-        hash::shrink(&mut self.ephemerals);
+        self.nodes.shrink();
+        self.ephemerals.shrink();
         self.ephemerals.values_mut().for_each(hash::shrink_set);
         hash::shrink_set(&mut self.empty_containers);
         self.touched.shrink_to_fit();

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque, btree_set};
 use std::ops::BitOr;
 use std::sync::Arc;
 
+use crate::gradual::GradualMap;
 use crate::hash::{self, HashMap};
 use crate::nodes::parent_of;
 use crate::output::ConnectionId;
@@ -121,7 +122,7 @@ const WATCH_WEIGHT: usize = 160;
 
 #[derive(Default)]
 pub(crate) struct WatchTable {
-    by_path: HashMap<Arc<str>, Watchers>,
+    by_path: GradualMap<Arc<str>, Watchers>,
     by_connection: HashMap<ConnectionId, Watched>,
     count: usize,
     /// What the watches of all connections weigh.
@@ -142,7 +143,7 @@ impl WatchTable {
 
     /// Gives memory back that is there for more watches than there are now.
     pub(crate) fn shrink(&mut self) {
-        hash::shrink(&mut self.by_path);
+        self.by_path.shrink();
         hash::shrink(&mut self.by_connection);
     }
 
@@ -293,10 +294,10 @@ impl WatchTable {
             Some((key, _)) => Arc::clone(key),
             None => path.into(),
         };
-        self.by_path
-            .entry(Arc::clone(&key))
-            .and_modify(|watchers| watchers.set(connection, kinds))
-            .or_insert(Watchers::One(connection, kinds));
+        match self.by_path.get_mut(path) {
+            Some(watchers) => watchers.set(connection, kinds),
+            None => _ = self.by_path.insert(Arc::clone(&key), Watchers::One(connection, kinds)),
+        }
         let more = weight(path);
         let watched = self.by_connection.entry(connection).or_default();
         watched.paths.insert(key);
@@ -367,7 +368,7 @@ mod tests {
         table.remove_connection(A);
         assert_eq!((table.len(), table.recursive), (3, 0));
         table.remove_connection(B);
-        assert!(table.by_path.is_empty() && table.by_connection.is_empty());
+        assert!(table.by_path.len() == 0 && table.by_connection.is_empty());
         assert_eq!((table.len(), table.bytes(), table.large()), (0, 0, 0));
     }
 
