@@ -4,6 +4,7 @@ mod entry;
 mod list;
 
 use std::collections::HashSet;
+use std::hash::{BuildHasher as _, Hash, Hasher};
 use std::sync::LazyLock;
 
 use lockkeeper_wire::{Acl, ErrorCode, Permissions};
@@ -11,6 +12,8 @@ use lockkeeper_wire::{Acl, ErrorCode, Permissions};
 use self::entry::parse_range;
 pub(crate) use self::entry::{Identity, is_anyone, is_open};
 pub(crate) use self::list::AclRef;
+use crate::gradual::GradualMap;
+use crate::hash::QuickHash;
 
 /// How many entries a list may have, before and after `auth` is replaced by identities. What one
 /// check may cost grows with it, and what a request of a few bytes leaves on the disk.
@@ -125,12 +128,29 @@ pub(crate) fn mask_digests(acl: &[Acl]) -> Vec<Acl> {
         .collect()
 }
 
+/// A list with its hash, which is that of all its texts: the table hashes what it moves.
+#[derive(PartialEq, Eq)]
+struct Hashed {
+    hash: u64,
+    acl: AclRef,
+}
+
+impl Hash for Hashed {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.hash.hash(state);
+    }
+}
+
+/// After how many new lists a part of all is looked through for those that nobody has.
+const UNCHECKED: usize = 64;
+
 /// Keeps one copy of each distinct list.
 #[derive(Default)]
 pub(crate) struct AclTable {
-    lists: HashSet<AclRef>,
-    /// The number of lists at which unused ones are dropped next.
-    purge_at: usize,
+    lists: GradualMap<Hashed, ()>,
+    hasher: QuickHash,
+    /// How many lists came since unused ones were looked for.
+    unchecked: usize,
     /// What the lists weigh.
     bytes: usize,
 }
@@ -141,19 +161,24 @@ impl AclTable {
         if is_open(&acl) {
             return OPEN.clone();
         }
-        if let Some(known) = self.lists.get(&acl) {
-            return known.clone();
+        let key = self.hashed(&acl);
+        if let Some((known, ())) = self.lists.get_key_value(&key) {
+            return known.acl.clone();
         }
         self.purge_if_due();
         self.bytes += acl.weight();
-        self.lists.insert(acl.clone());
+        self.lists.insert(key, ());
         acl
+    }
+
+    fn hashed(&self, acl: &AclRef) -> Hashed {
+        Hashed { hash: self.hasher.hash_one(acl), acl: acl.clone() }
     }
 
     /// Forgets a list that a node has given up, if no other has it. Whoever else still holds it for a
     /// moment leaves that to the next purge.
     pub(crate) fn release(&mut self, acl: &AclRef) {
-        if acl.is_last_but_one() && self.lists.remove(acl) {
+        if acl.is_last_but_one() && self.lists.remove(&self.hashed(acl)).is_some() {
             self.bytes -= acl.weight();
         }
     }
@@ -163,13 +188,19 @@ impl AclTable {
         self.bytes
     }
 
-    /// Doubling the limit each time keeps the cost per insertion constant.
+    /// Drops unused lists of a few hundred now and then: to look at all would keep everyone waiting.
     fn purge_if_due(&mut self) {
-        if self.lists.len() >= self.purge_at {
-            self.lists.retain(AclRef::is_shared);
-            self.bytes = self.lists.iter().map(AclRef::weight).sum();
-            self.purge_at = (self.lists.len() * 2).max(64);
+        self.unchecked += 1;
+        if self.unchecked < UNCHECKED {
+            return;
         }
+        self.unchecked = 0;
+        let bytes = &mut self.bytes;
+        self.lists.retain_some(|list, ()| {
+            let stays = list.acl.is_shared();
+            *bytes -= if stays { 0 } else { list.acl.weight() };
+            stays
+        });
     }
 }
 

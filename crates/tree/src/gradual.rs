@@ -224,7 +224,10 @@ mod tests {
         let found = most(0..MANY, |n| assert_eq!(table.get(&Counted(n)), Some(&n)));
         let removed = most(0..MANY, |n| assert_eq!(table.remove(&Counted(n)), Some(n)));
         assert_eq!((table.len(), table.parts.len()), (0, 1));
-        assert!(added <= 6 * PART && removed <= 6 * PART && found <= 2, "{added} {removed} {found}");
+        assert!(
+            added <= 6 * PART && removed <= 6 * PART && found <= 2,
+            "{added} {removed} {found}"
+        );
     }
 
     #[test]
