@@ -197,7 +197,10 @@ impl Driven {
     fn send(&mut self, who: usize, frame: Bytes) {
         let connection = self.connections[who];
         self.costs.sent += frame.len() + 4;
-        self.call(|server, now| server.handle_frame(now, connection, frame));
+        let mut left = Some(frame);
+        while let Some(frame) = left.take() {
+            self.call(|server, now| left = server.handle_part(now, connection, frame));
+        }
         self.in_part += 1;
         if self.in_part >= PART || self.server.bytes_to_send() >= PART_BYTES {
             self.hand_over();

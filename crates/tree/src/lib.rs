@@ -53,6 +53,7 @@ mod output;
 mod prepare;
 mod quota;
 mod reads;
+mod rearming;
 mod records;
 mod report;
 mod requests;

@@ -236,7 +236,9 @@ impl Tree {
             Owner::Session(session) => {
                 match self.ephemerals.get_mut(&session) {
                     Some(paths) => _ = paths.insert(Arc::clone(&key)),
-                    None => _ = self.ephemerals.insert(session, HashSet::from_iter([Arc::clone(&key)])),
+                    None => {
+                        _ = self.ephemerals.insert(session, HashSet::from_iter([Arc::clone(&key)]))
+                    }
                 }
                 self.ephemeral_count += 1;
             }

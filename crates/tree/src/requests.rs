@@ -11,6 +11,7 @@ use crate::connections::{Asker, MAX_IDENTITIES};
 use crate::notices::Notice;
 use crate::output::{CloseReason, ConnectionId};
 use crate::reads::View;
+use crate::rearming::{Portion, Rest};
 use crate::server::Server;
 use crate::watches::Kinds;
 
@@ -30,6 +31,19 @@ impl Server {
         match Request::decode(header.op, &mut input) {
             Ok(request) => self.dispatch(asker, header.xid, &request),
             Err(error) => self.undecodable(asker, header, error),
+        }
+    }
+
+    /// Handles a portion of a long `setWatches`; what is left of it, unless it was refused.
+    pub(crate) fn rearm(&mut self, asker: Asker, portion: Portion) -> Option<Bytes> {
+        self.sessions.hear_from(asker.now.monotonic, asker.session);
+        let Portion { xid, request, rest } = portion;
+        match self.set_watches(asker.connection, &request, &rest) {
+            Ok(_) => Some(rest.frame),
+            Err(code) => {
+                self.reply(asker.connection, xid, self.last_zxid, Err(code));
+                None
+            }
         }
     }
 
@@ -101,7 +115,9 @@ impl Server {
             Request::GetEphemerals(r) => self.view(connection).ephemerals(asker.session, &r.path),
             Request::GetAllChildrenNumber(r) => self.view(connection).descendants(&r.path),
             Request::WhoAmI => Ok(self.view(connection).identities()),
-            Request::SetWatches(r) | Request::SetWatches2(r) => self.set_watches(connection, r),
+            Request::SetWatches(r) | Request::SetWatches2(r) => {
+                self.set_watches(connection, r, &Rest::default())
+            }
             Request::AddWatch(r) => self.add_watch(connection, r),
             Request::CheckWatches(r) => self.check_watches(connection, r),
             Request::RemoveWatches(r) => self.remove_watches(connection, r),

@@ -12,6 +12,7 @@ use crate::nodes::Tree;
 use crate::notices::{Notice, Notices};
 use crate::outbox::Outbox;
 use crate::output::{CloseReason, ConnectionId, Output};
+use crate::rearming::first_portion;
 use crate::records::{self, STATE_KEY};
 use crate::restore::Restoring;
 use crate::room::Growth;
@@ -170,18 +171,40 @@ impl Server {
     ///
     /// Frames of a connection that was never opened, or that the server has closed, are ignored.
     pub fn handle_frame(&mut self, now: Now, connection: ConnectionId, frame: Bytes) {
-        let Some(known) = self.connections.get(connection) else {
-            return;
-        };
+        let mut left = Some(frame);
+        while let Some(frame) = left {
+            left = self.handle_part(now, connection, frame);
+        }
+    }
+
+    /// Handles a frame as [`handle_frame`](Self::handle_frame) does, or a part of it if it is long
+    /// and need not be handled at once. What is left is then the next frame of that connection;
+    /// frames of others may go first.
+    #[must_use = "what is left of a frame is to be handled as well"]
+    pub fn handle_part(
+        &mut self,
+        now: Now,
+        connection: ConnectionId,
+        frame: Bytes,
+    ) -> Option<Bytes> {
+        let known = self.connections.get(connection)?;
         let (len, max) = (frame.len(), self.config.max_frame);
         if len > max {
-            return self.close(connection, CloseReason::FrameTooLong { len, max });
+            self.close(connection, CloseReason::FrameTooLong { len, max });
+            return None;
         }
-        match known.session {
-            None => self.handshake(now, connection, frame),
-            Some(session) => self.request(Asker { now, connection, session }, frame),
+        let Some(session) = known.session else {
+            self.handshake(now, connection, frame);
+            self.arm_reaper(now);
+            return None;
+        };
+        let asker = Asker { now, connection, session };
+        if let Some(portion) = first_portion(&frame) {
+            return self.rearm(asker, portion);
         }
+        self.request(asker, frame);
         self.arm_reaper(now);
+        None
     }
 
     /// Something arrived from a client, which is handled later: its session lives on meanwhile.

@@ -8,6 +8,7 @@ use lockkeeper_wire::{
 use crate::nodes::Node;
 use crate::notices::Notice;
 use crate::output::{CloseReason, ConnectionId};
+use crate::rearming::Rest;
 use crate::requests::NO_ZXID;
 use crate::server::Server;
 use crate::share::{LITTLE, allowance};
@@ -100,16 +101,18 @@ impl Server {
     }
 
     /// Arms a client's watches again after a reconnect. What it missed fires now; persistent
-    /// watches are armed without a look at what was missed.
+    /// watches are armed without a look at what was missed. What follows in the next portions counts
+    /// already.
     pub(crate) fn set_watches(
         &mut self,
         connection: ConnectionId,
         request: &SetWatchesRequest,
+        rest: &Rest,
     ) -> Reply {
         let since = request.relative_zxid;
         let lists = [&request.data, &request.exist, &request.child];
         let persistent = request.persistent.len() + request.persistent_recursive.len();
-        let count = lists.iter().map(|list| list.len()).sum::<usize>() + persistent;
+        let count = lists.iter().map(|list| list.len()).sum::<usize>() + persistent + rest.count;
         let (count, max) =
             (self.watches.paths_of(connection).saturating_add(count), self.config.max_watches);
         if count > max {
@@ -118,7 +121,7 @@ impl Server {
         }
         let persistent = request.persistent.iter().chain(&request.persistent_recursive);
         let all = lists.into_iter().flatten().chain(persistent);
-        let more = all.map(|path| watches::weight(path)).sum();
+        let more = all.map(|path| watches::weight(path)).sum::<usize>() + rest.weight;
         if let Some(bytes) = self.too_heavy(connection, more) {
             let max = self.config.max_watch_bytes;
             self.close(connection, CloseReason::WatchesTooHeavy { bytes, max });

@@ -88,8 +88,14 @@ impl TreeLoop {
 
             let Some(frame) = frames.pop_front() else { break };
             connection.handled(&frame);
-            self.ops.add(Op::of_frame(&frame).0);
-            self.server.handle_frame(now, connection.id, frame);
+            let op = Op::of_frame(&frame).0;
+            match self.server.handle_part(now, connection.id, frame) {
+                None => self.ops.add(op),
+                Some(rest) => {
+                    connection.deliver(std::slice::from_ref(&rest));
+                    frames.push_front(rest);
+                }
+            }
 
             self.in_part += 1;
             if self.in_part == PART || self.server.bytes_to_send() >= PART_BYTES {
