@@ -3,7 +3,7 @@
 //! An ordinary table moves all that it holds when it grows: with a million paths that takes a tenth
 //! of a second, in which nobody is served. This one is made of small tables. With every few hundred
 //! entries that are added, one of them is divided, and with as many that are removed, two become one
-//! (linear hashing). So no call moves more than about a thousand entries, however many there are.
+//! (linear hashing). So no call hashes more than some thousand keys, however many there are.
 
 use std::borrow::Borrow;
 use std::hash::{BuildHasher as _, Hash};
@@ -216,7 +216,7 @@ mod tests {
 
     /// A table that grew as a whole kept everyone waiting. Seen to fail with the standard library's.
     #[test]
-    fn no_call_moves_more_than_some_hundreds() {
+    fn no_call_hashes_more_than_some_thousands() {
         const MANY: u64 = 300_000;
         let mut table = GradualMap::default();
         let added = most(0..MANY, |n| _ = table.insert(Counted(n), n));
@@ -225,7 +225,7 @@ mod tests {
         let removed = most(0..MANY, |n| assert_eq!(table.remove(&Counted(n)), Some(n)));
         assert_eq!((table.len(), table.parts.len()), (0, 1));
         assert!(
-            added <= 6 * PART && removed <= 6 * PART && found <= 2,
+            added <= 10 * PART && removed <= 10 * PART && found <= 2,
             "{added} {removed} {found}"
         );
     }

@@ -1,6 +1,7 @@
 //! The tree of nodes.
 
 use std::collections::BTreeSet;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -108,12 +109,12 @@ impl Node {
 pub(crate) struct Tree {
     /// Boxed: a hash table keeps up to half of its places free.
     nodes: GradualMap<Arc<str>, Box<Node>>,
-    /// In no order, as the next one: finding the place of each among thousands would cost more
+    /// In no order: finding the place of each among thousands would cost more
     /// than sorting them when they are asked for.
     ephemerals: GradualMap<SessionId, HashSet<Arc<str>>>,
     ephemeral_count: usize,
-    empty_containers: HashSet<Arc<str>>,
-    ttl_nodes: BTreeSet<Arc<str>>,
+    /// Containers without children, and nodes with a time to live.
+    reapable: BTreeSet<Arc<str>>,
     pub(crate) acls: AclTable,
     /// Nodes with a quota.
     pub(crate) quotas: HashSet<Arc<str>>,
@@ -185,7 +186,7 @@ impl Tree {
         parent.pzxid = zxid;
         let parent_acl = parent.acl.clone();
         if parent.owner == Owner::Container {
-            self.empty_containers.remove(parent_path);
+            self.reapable.remove(parent_path);
         }
         (key, parent_acl)
     }
@@ -207,7 +208,7 @@ impl Tree {
         let parent_acl = parent.acl.clone();
         if parent.owner == Owner::Container && parent.children.is_empty() {
             let (parent_key, _) = self.nodes.get_key_value(parent_path).expect("just seen");
-            self.empty_containers.insert(Arc::clone(parent_key));
+            self.reapable.insert(Arc::clone(parent_key));
         }
         (key, *node, parent_acl)
     }
@@ -242,11 +243,8 @@ impl Tree {
                 }
                 self.ephemeral_count += 1;
             }
-            Owner::Container => {
-                self.empty_containers.insert(Arc::clone(&key));
-            }
-            Owner::Ttl(_) => {
-                self.ttl_nodes.insert(Arc::clone(&key));
+            Owner::Container | Owner::Ttl(_) => {
+                self.reapable.insert(Arc::clone(&key));
             }
         }
         self.nodes.insert(key, Box::new(node));
@@ -259,7 +257,7 @@ impl Tree {
             return false;
         };
         if parent.owner == Owner::Container {
-            self.empty_containers.remove(parent_path);
+            self.reapable.remove(parent_path);
         }
         parent.children.insert(parent_path, Arc::clone(&key));
         true
@@ -276,11 +274,8 @@ impl Tree {
                     self.ephemerals.remove(&session);
                 }
             }
-            Owner::Container => {
-                self.empty_containers.remove(key);
-            }
-            Owner::Ttl(_) => {
-                self.ttl_nodes.remove(key);
+            Owner::Container | Owner::Ttl(_) => {
+                self.reapable.remove(key);
             }
         }
     }
@@ -310,14 +305,11 @@ impl Tree {
         self.ephemerals.keys().copied()
     }
 
-    /// Containers without children, those that never had any included; in no order.
-    pub(crate) fn empty_containers(&self) -> impl ExactSizeIterator<Item = &Arc<str>> {
-        self.empty_containers.iter()
-    }
-
-    /// Nodes with a time to live.
-    pub(crate) fn ttl_nodes(&self) -> impl ExactSizeIterator<Item = &Arc<str>> {
-        self.ttl_nodes.iter()
+    /// Containers without children, those that never had any included, and nodes with a time to live,
+    /// in order: those behind `after`, or all.
+    pub(crate) fn reapable(&self, after: Option<&str>) -> impl Iterator<Item = &Arc<str>> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        self.reapable.range::<str, _>((from, Bound::Unbounded))
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -397,15 +389,14 @@ impl Tree {
         self.nodes.shrink();
         self.ephemerals.shrink();
         self.ephemerals.values_mut().for_each(hash::shrink_set);
-        hash::shrink_set(&mut self.empty_containers);
         self.touched.shrink_to_fit();
     }
 
     /// For how many nodes, sessions with ephemerals and touched paths there is memory.
     #[cfg(test)]
-    pub(crate) fn room(&self) -> [usize; 4] {
+    pub(crate) fn room(&self) -> [usize; 3] {
         let (nodes, ephemerals) = (self.nodes.capacity(), self.ephemerals.capacity());
-        [nodes, ephemerals, self.empty_containers.capacity(), self.touched.capacity()]
+        [nodes, ephemerals, self.touched.capacity()]
     }
 
     /// Adds a node from storage, whose parent may come later; `false` if it is there already.

@@ -24,6 +24,13 @@ use crate::txn::Txn;
 /// The longest time to live: 40 bits of milliseconds, all that ZooKeeper's format has room for.
 const MAX_TTL_MS: i64 = (1 << 40) - 1;
 
+/// How many levels the path of a new node has at most. Quotas and recursive watches are looked for at
+/// each node above, which takes as long as the path is, for each level.
+const MAX_LEVELS: usize = 250;
+
+/// How many nodes are counted at most for the quotas that one request introduces.
+const MOST_WEIGHED: usize = 50_000;
+
 /// How many entries the lists that one request gives to nodes may have together: each node's record
 /// has its own, and a few bytes ask for `auth`.
 const MAX_ENTRIES_TOGETHER: usize = 100_000;
@@ -109,6 +116,8 @@ pub(crate) struct Draft<'a> {
     ephemerals: Cell<usize>,
     /// How much more all nodes weigh after it, in bytes.
     growth: Cell<i64>,
+    /// How many nodes are counted for quotas.
+    weighed: Cell<usize>,
 }
 
 impl<'a> Draft<'a> {
@@ -120,6 +129,7 @@ impl<'a> Draft<'a> {
             entries: Cell::new(0),
             ephemerals: Cell::new(0),
             growth: Cell::new(0),
+            weighed: Cell::new(0),
         }
     }
 
@@ -227,6 +237,9 @@ impl<'a> Draft<'a> {
             new.path.to_owned()
         };
         check_path(&path)?;
+        if path.matches('/').count() > MAX_LEVELS {
+            return Err(ErrorCode::BadArguments);
+        }
         if self.exists(&path) {
             return Err(ErrorCode::NodeExists);
         }
@@ -234,6 +247,7 @@ impl<'a> Draft<'a> {
             return Err(ErrorCode::NoChildrenForEphemerals);
         }
         self.check_quota(caller, &path, (new.data.len() as i64, 1))?;
+        self.check_weighing(caller, &path)?;
         let weight = NODE_WEIGHT + path.len() + new.data.len() + acl.weight();
         // What locks are made of: their nodes, and the containers that these are in.
         let is_of_lock = owner.is_session() || matches!(owner, Owner::Container);
@@ -242,6 +256,25 @@ impl<'a> Draft<'a> {
             self.check_ephemerals(caller)?;
         }
         Ok(Txn::Create { path, data: new.data.clone(), acl, owner })
+    }
+
+    /// Refuses a node of which the quota is to say what is there already, if that takes too long.
+    fn check_weighing(&self, caller: Caller<'_>, path: &str) -> Result<(), ErrorCode> {
+        let Some(root) = quota::weighed_by(path) else { return Ok(()) };
+        // All that this request has changed so far may be there too.
+        let weighed = self.weighed.get() + self.noted.len();
+        let most = MOST_WEIGHED.checked_sub(weighed);
+        match most.and_then(|most| self.tree.descendants(root, most)) {
+            Some(count) => {
+                self.weighed.set(weighed + count);
+                Ok(())
+            }
+            None => {
+                let (connection, max) = (caller.connection, MOST_WEIGHED);
+                caller.notices.add(Notice::TooMuchToCount { connection, max });
+                Err(ErrorCode::ThrottledOp)
+            }
+        }
     }
 
     /// Within a `multi` too, what the operations before this one add is not counted yet, as in

@@ -91,12 +91,17 @@ pub(crate) fn check(
     Ok(())
 }
 
+/// The subtree that is gone through when a node is created at `path`, if there is one.
+pub(crate) fn weighed_by(path: &str) -> Option<&str> {
+    quota_of(path, STATS)
+}
+
 /// Keeps the books after a node was created.
 pub(crate) fn created(tree: &mut Tree, path: &str, data: usize) {
     if let Some(root) = quota_of(path, LIMITS) {
         tree.quotas.insert(root.into());
     }
-    if let Some(root) = quota_of(path, STATS) {
+    if let Some(root) = weighed_by(path) {
         let (count, bytes) = tree.weigh(root);
         write(tree, root, |track| (track.count, track.bytes) = (count, bytes));
     }

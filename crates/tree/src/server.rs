@@ -1,6 +1,7 @@
 //! The server: what the engine calls.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -36,6 +37,8 @@ pub struct Server {
     pub(crate) events: Vec<Event>,
     /// When containers and TTL nodes are looked at next.
     pub(crate) reap_at: Option<Duration>,
+    /// The last of those that were looked at, while there are more.
+    pub(crate) reaped: Option<Arc<str>>,
     /// No session begins before this time.
     pub(crate) quiet_until: Duration,
     /// The longest session timeout that was ever granted or found.
@@ -100,6 +103,7 @@ impl Server {
             outbox: Outbox::default(),
             notices: Notices::default(),
             reap_at: None,
+            reaped: None,
             quiet_until: Duration::ZERO,
             longest_timeout: Duration::ZERO,
             growth: Growth::default(),

@@ -17,6 +17,10 @@ const BATCH: usize = 256;
 /// How many nodes the sessions that expire in one call may have, if there is more than one.
 const BATCH_NODES: usize = 1_024;
 
+/// How many containers and TTL nodes are looked at in one call: a million of which none is overdue
+/// would keep everyone waiting.
+const LOOKED_AT: usize = 4_096;
+
 impl Server {
     pub(crate) fn expire_due(&mut self, now: Now) -> Vec<SessionInfo> {
         let due = self.sessions.due(now.monotonic, BATCH);
@@ -61,9 +65,8 @@ impl Server {
         if self.reap_at.is_none_or(|at| now.monotonic < at) {
             return;
         }
-        let overdue = self.overdue(now);
-        // A full batch means that there may be more.
-        let wait = if overdue.len() < BATCH { self.config.reap_interval } else { Duration::ZERO };
+        let overdue = self.next_overdue(now);
+        let wait = if self.reaped.is_none() { self.config.reap_interval } else { Duration::ZERO };
         self.reap_at = Some(now.monotonic.saturating_add(wait));
         for path in overdue {
             let stamp = self.next_stamp(now);
@@ -74,7 +77,7 @@ impl Server {
     /// Sets the alarm when there is something that may have to be reaped, and only then: an idle
     /// server need not wake up.
     pub(crate) fn arm_reaper(&mut self, now: Now) {
-        let any = self.tree.empty_containers().len() + self.tree.ttl_nodes().len() > 0;
+        let any = self.tree.reapable(None).next().is_some();
         self.reap_at = match self.reap_at {
             _ if !any => None,
             None => Some(now.monotonic.saturating_add(self.config.reap_interval)),
@@ -82,14 +85,24 @@ impl Server {
         };
     }
 
-    fn overdue(&self, now: Now) -> Vec<Arc<str>> {
-        let containers = self.tree.empty_containers();
-        let candidates = containers.chain(self.tree.ttl_nodes());
-        let is_overdue =
-            |path: &&Arc<str>| self.tree.get(path).is_some_and(|node| self.is_overdue(node, now));
-        // Which ones come first is chance if there are more; their order is not.
-        let mut overdue: Vec<_> = candidates.filter(is_overdue).take(BATCH).cloned().collect();
-        overdue.sort_unstable();
+    /// The overdue ones of the next portion; [`Server::reaped`] is where it ended, or `None` if it was
+    /// the last one.
+    fn next_overdue(&mut self, now: Now) -> Vec<Arc<str>> {
+        let mut overdue = Vec::new();
+        let after = self.reaped.take();
+        let mut candidates = self.tree.reapable(after.as_deref());
+        let mut last = None;
+        for path in candidates.by_ref().take(LOOKED_AT) {
+            last = Some(path);
+            if self.tree.get(path).is_some_and(|node| self.is_overdue(node, now)) {
+                overdue.push(Arc::clone(path));
+            }
+            if overdue.len() == BATCH {
+                break;
+            }
+        }
+        let has_more = candidates.next().is_some();
+        self.reaped = last.filter(|_| has_more).cloned();
         overdue
     }
 

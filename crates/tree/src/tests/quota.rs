@@ -1,6 +1,6 @@
 //! Quotas: the books are always kept, the limits hold where that is switched on.
 
-use lockkeeper_wire::Op;
+use lockkeeper_wire::{Op, OpResult};
 
 use super::*;
 use crate::notices::Notice;
@@ -156,4 +156,36 @@ fn quotas_survive_a_restart() {
     assert_eq!(stats(&mut restored, &client, "/a"), "count=2,bytes=3");
     let third = restored.ask(&client, &create_with("/a/c", ""));
     assert_eq!(third, Err(ErrorCode::QuotaExceeded));
+}
+
+/// Each introduction of a quota goes through all that is there: with two million nodes for half a
+/// second, and as often as a request asks for it.
+#[test]
+fn what_takes_long_to_count_gets_no_quota() {
+    let mut world = World::new();
+    let client = world.client();
+    world.create(&client, "/large", Persistent);
+    let op = |op| match op {
+        Request::Create(create) => Op::Create(create),
+        Request::Delete(delete) => Op::Delete(delete),
+        _ => unreachable!("no other is made here"),
+    };
+    for first in (0..50_000).step_by(10_000) {
+        let creates = (first..first + 10_000).map(|n| create_with(&format!("/large/{n}"), ""));
+        world.ask(&client, &Request::Multi(creates.map(op).collect())).unwrap();
+    }
+    let stats = "/zookeeper/quota/large/zookeeper_stats";
+    world.create(&client, "/zookeeper/quota/large", Persistent);
+    world.ask(&client, &create_with(stats, "")).unwrap();
+    world.ask(&client, &delete(stats, -1)).unwrap();
+    let _ = world.server.take_notices();
+
+    // Once is as much as one request may ask for.
+    let twice = [create_with(stats, ""), delete(stats, -1), create_with(stats, "")];
+    let reply = world.ask(&client, &Request::Multi(twice.map(op).into_iter().collect()));
+    let Ok(Response::Multi(results)) = reply else { panic!("{reply:?}") };
+    assert_eq!(results[2], OpResult::Error(Some(ErrorCode::ThrottledOp)));
+    world.create(&client, "/large/one-more", Persistent);
+    assert_eq!(world.ask(&client, &create_with(stats, "")), Err(ErrorCode::ThrottledOp));
+    assert!(matches!(world.server.take_notices()[..], [Notice::TooMuchToCount { .. }, ..]));
 }
