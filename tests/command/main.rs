@@ -14,6 +14,7 @@ mod growing;
 mod guide;
 mod killed;
 mod kinds;
+mod log;
 mod look;
 mod lost;
 mod machine;

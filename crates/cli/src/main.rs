@@ -31,6 +31,7 @@
 //!   server_signals  what a process with an engine hears
 //!   exit         exit codes, and the errors that lead to them
 //!   output       standard output, and the log on standard error
+//!   log          the log of a server, which keeps nothing waiting
 //! ```
 //!
 //! Invariant: a command that runs under a lock is dead before anyone else can have the lock, as
@@ -46,6 +47,7 @@ mod doctor;
 mod engine;
 mod exit;
 mod local;
+mod log;
 mod ls;
 mod names;
 mod output;
@@ -78,6 +80,7 @@ fn main() -> ExitCode {
         Some(cli) => dispatch(cli),
         None => Ok(Exit::Ok.code()),
     });
+    log::finish();
     ExitCode::from(result.unwrap_or_else(|failure| failure.report()))
 }
 

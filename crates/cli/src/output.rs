@@ -4,10 +4,12 @@ use std::io::{self, ErrorKind, IsTerminal, Write};
 
 use serde::Serialize;
 use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::fmt::writer::BoxMakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::exit::{Exit, Failure};
+use crate::log;
 
 /// Tells the user one line on standard error. If nobody reads it, nobody misses it.
 pub(crate) fn tell(message: &str) {
@@ -37,7 +39,7 @@ pub(crate) fn colours() -> bool {
     io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty())
 }
 
-/// Starts the log on standard error. `LOCKKEEPER_LOG` has the last word: levels of all and of single
+/// Starts the log on standard error; that of a server never keeps anything waiting. `LOCKKEEPER_LOG` has the last word: levels of all and of single
 /// targets, such as `info` or `warn,lockkeeper_engine=debug`.
 pub(crate) fn start_log(verbose: u8, server: bool) {
     let default = match verbose + u8::from(server) {
@@ -49,8 +51,10 @@ pub(crate) fn start_log(verbose: u8, server: bool) {
         _ => "trace",
     };
     let wanted = levels(&std::env::var("LOCKKEEPER_LOG").unwrap_or_default());
+    let queued = if server { log::Queued::start() } else { None };
+    let writer = queued.map_or_else(|| BoxMakeWriter::new(io::stderr), BoxMakeWriter::new);
     let lines = tracing_subscriber::fmt::layer()
-        .with_writer(io::stderr)
+        .with_writer(writer)
         .with_ansi(io::stderr().is_terminal())
         .with_target(false);
     let levels = wanted.unwrap_or_else(|| levels(default).unwrap_or_default());

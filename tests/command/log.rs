@@ -1,0 +1,96 @@
+//! The log of a server whose standard error nobody reads.
+
+use std::io::{self, ErrorKind, PipeReader, PipeWriter, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::support::{Home, LIMIT, eventually};
+
+/// More questions than the queue of the log has places: it has a line for each.
+const MANY: usize = 2_000;
+
+/// A server whose standard error is a pipe.
+struct Server {
+    process: Child,
+    /// The same pipe, to be filled.
+    writer: PipeWriter,
+    reader: PipeReader,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Fails only if it has ended.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Server {
+    fn start(command: &mut Command) -> Result<Self> {
+        let (reader, writer) = io::pipe()?;
+        // Of this end alone.
+        fcntl_setfl(&reader, fcntl_getfl(&reader)? | OFlags::NONBLOCK)?;
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(writer.try_clone()?);
+        Ok(Self { process: command.spawn()?, writer, reader })
+    }
+
+    /// Reads until there is this text; all that was read.
+    fn read_until(&mut self, text: &str) -> Result<String> {
+        let mut all = Vec::new();
+        eventually(text, || match self.reader.read_to_end(&mut all) {
+            Err(error) if error.kind() != ErrorKind::WouldBlock => Err(error.into()),
+            _ => Ok(String::from_utf8_lossy(&all).contains(text)),
+        })?;
+        Ok(String::from_utf8_lossy(&all).into_owned())
+    }
+
+    /// Lets nothing more into the pipe.
+    fn fill(&mut self) -> Result<()> {
+        let flags = fcntl_getfl(&self.writer)?;
+        fcntl_setfl(&self.writer, flags | OFlags::NONBLOCK)?;
+        // By bytes at last: a long write is refused while a short one has room.
+        for length in [4096, 1] {
+            while self.writer.write(&vec![b'.'; length]).is_ok() {}
+        }
+        Ok(fcntl_setfl(&self.writer, flags)?)
+    }
+}
+
+/// Whoever ran a server under a supervisor that hangs lost all locks: the thread that serves waited
+/// for its own log. Seen to fail with a log that is written by whoever logs.
+#[tokio::test]
+async fn a_log_that_nobody_reads_keeps_nobody_waiting() -> Result<()> {
+    let home = Home::new()?;
+    let mut command = home.command("serve --listen 127.0.0.1:0 --data-dir data --durability os");
+    let mut server = Server::start(command.env("LOCKKEEPER_LOG", "debug"))?;
+    let log = server.read_until(" run demo/hello")?;
+    let (_, rest) = log.split_once("--connect ").context("no address")?;
+    let (address, _) = rest.split_once(' ').context("no address")?;
+
+    server.fill()?;
+    for _ in 0..MANY {
+        let mut stream = TcpStream::connect(address)?;
+        stream.set_read_timeout(Some(LIMIT))?;
+        stream.write_all(b"ruok")?;
+        let mut answer = [0; 4];
+        stream.read_exact(&mut answer)?;
+        ensure!(answer == *b"imok", "{answer:?}");
+    }
+    for _ in 0..3 {
+        home.runs(&format!("--connect {address} --connect-timeout 5s orders"), "true")?.is_fine();
+    }
+
+    // When somebody reads again, what was lost is told.
+    let told = server.read_until("lines of the log are missing")?;
+    ensure!(told.contains("lockkeeper: "), "{told}");
+    server.fill()?;
+    let pid = Pid::from_child(&server.process);
+    kill_process(pid, Signal::TERM)?;
+    eventually("it ends", || Ok(server.process.try_wait()?.is_some()))?;
+    ensure!(server.process.wait()?.success());
+    Ok(())
+}
