@@ -280,3 +280,28 @@ fn run(home: &Home, program: &str, arguments: &str, input: &str) -> Result<()> {
     ensure!(output.status.success(), "{program} {arguments}: {said}");
     Ok(())
 }
+
+/// A pipe in the place of a file made HUP wait for whoever writes to it, and no signal was heard again.
+#[tokio::test]
+async fn a_pipe_in_the_place_of_a_certificate_is_told() -> Result<()> {
+    let home = Home::new()?;
+    let (mut server, connect) = served(&home)?;
+    let key = home.folder().join("server.key");
+    let was = fs::read(&key)?;
+    fs::remove_file(&key)?;
+    rustix::fs::mkfifoat(rustix::fs::CWD, &key, 0o600.into())?;
+    server.signal(Signal::HUP)?;
+    let line = "server.key cannot be read (it is no regular file)";
+    eventually("it says so", || Ok(server.stderr().contains(line)))?;
+
+    fs::remove_file(&key)?;
+    fs::write(&key, was)?;
+    server.signal(Signal::HUP)?;
+    eventually("it has read them", || Ok(server.stderr().contains("that were read now")))?;
+    let tls = "--tls-ca ca.pem --tls-cert client.pem --tls-key client.key";
+    home.ends(&format!("{connect} {tls} run l -- true"))?.is_fine();
+    home.ends(&format!("{connect} --tls-ca / run l -- true"))?.complains(78, &["regular file"]);
+    server.signal(Signal::TERM)?;
+    assert_eq!(server.end(LIMIT).await?.code(), Some(0), "{}", server.tail());
+    Ok(())
+}

@@ -276,9 +276,16 @@ async fn u10_new_certificates_are_for_new_connections() {
 
 /// A device has no end, and took all memory.
 #[test]
-fn a_file_without_an_end_is_no_pem_file() {
-    let error = lockkeeper_engine::read_pem("/dev/zero").unwrap_err();
-    assert!(error.to_string().contains("longer than 16 MiB"), "{error}");
+fn what_has_no_end_is_no_pem_file() {
+    let refused = |path: &std::path::Path, why: &str| {
+        let error = lockkeeper_engine::read_pem(path).unwrap_err().to_string();
+        assert!(error.contains(why), "{error}");
+    };
+    refused("/dev/zero".as_ref(), "no regular file");
+    refused("/".as_ref(), "no regular file");
+    let long = tempfile::NamedTempFile::new().unwrap();
+    long.as_file().set_len((16 << 20) + 1).unwrap();
+    refused(long.path(), "longer than 16 MiB");
 }
 
 /// F15: a client that spoke TLS at a port without it was closed without a word, as by an engine that is

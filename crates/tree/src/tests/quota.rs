@@ -158,8 +158,8 @@ fn quotas_survive_a_restart() {
     assert_eq!(third, Err(ErrorCode::QuotaExceeded));
 }
 
-/// Each introduction of a quota goes through all that is there: with two million nodes for half a
-/// second, and as often as a request asks for it.
+/// Each introduction of a quota goes through all that is there, while everyone waits, and one request may
+/// ask for it many times.
 #[test]
 fn what_takes_long_to_count_gets_no_quota() {
     let mut world = World::new();

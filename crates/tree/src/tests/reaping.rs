@@ -104,7 +104,7 @@ fn without_containers_nobody_wakes_up_for_them() {
     assert_eq!(world.server.next_timeout(), None);
 }
 
-/// A million empty containers took 0.4 s a minute. Seen to fail with a look at all of them at once.
+/// Every minute everyone waited for a look at all that there were. Seen to fail with a look at all of them at once.
 #[test]
 fn many_that_stay_are_looked_at_in_portions() {
     let mut world = World::new();
