@@ -16,6 +16,7 @@ use crate::admin::http;
 use crate::admin::status::Status;
 use crate::clock;
 use crate::commit::{self, Pipeline};
+use crate::connection::admission::Admission;
 use crate::connection::budget::Budget;
 use crate::connection::log_limiter::LogLimiter;
 use crate::data_dir::check::restore;
@@ -157,6 +158,10 @@ impl Running {
             metrics,
             events,
             budget: Budget::new(memory_budget),
+            admission: Admission::new(
+                plan.limits.max_connections,
+                plan.limits.max_connections_per_address(),
+            ),
             disk: Arc::default(),
             plan,
         });
@@ -165,7 +170,7 @@ impl Running {
         let log_limiter = Arc::<LogLimiter>::default();
         let mut tasks = JoinSet::new();
         let hub = Arc::new(Hub::new(status.clone(), log_limiter.clone()));
-        let gate = Arc::new(Gate::new(&status.plan.limits));
+        let gate = Arc::new(Gate::new(status.admission.clone(), &status.plan.limits));
         for listener in sockets.listeners {
             tasks.spawn(accept(listener, gate.clone(), hub.clone()));
         }

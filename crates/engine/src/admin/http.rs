@@ -12,6 +12,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::admin::prometheus;
 use crate::admin::status::Status;
+use crate::connection::budget::Pressure;
 use crate::sockets::pace::Pace;
 
 /// How many connections there are at once. A monitor needs one.
@@ -28,6 +29,8 @@ const REQUEST_TIME: Duration = Duration::from_secs(2);
 const ANSWER_TIME: Duration = Duration::from_secs(5);
 /// From how long a wait for the disk on, the engine is not ready.
 const STALLED: Duration = Duration::from_secs(2);
+/// What the nodes of a lock weigh, about, in bytes.
+const ONE_LOCK: usize = 1024;
 
 /// Answers requests for as long as the runtime lives.
 pub(crate) async fn serve(listener: TcpListener, status: Arc<Status>) {
@@ -140,7 +143,7 @@ async fn alive(status: &Status) -> Result<(), String> {
     }
 }
 
-/// Whether a client would get a session now, or why not.
+/// Whether a client would get a session and a lock now, or why not.
 async fn ready(status: &Status) -> Result<(), String> {
     alive(status).await?;
     if let Some(left) = status.quiet_time_left() {
@@ -152,6 +155,26 @@ async fn ready(status: &Status) -> Result<(), String> {
     let (sessions, max) = (status.metrics.stats().sessions, status.plan.config.max_sessions);
     if sessions >= max {
         return Err(format!("{sessions} sessions are alive, which is the limit"));
+    }
+    if let Some(open) = status.admission.is_full() {
+        return Err(format!("{open} connections are open; the last places are for who comes back"));
+    }
+    has_room(status)
+}
+
+/// Whether a client that has a session could take a lock, as far as there is room for it.
+fn has_room(status: &Status) -> Result<(), String> {
+    if status.budget.pressure() == Pressure::Full {
+        let max = status.budget.max();
+        return Err(format!("the memory for what waits is taken, all {max} bytes"));
+    }
+    let (weight, max) = (status.metrics.stats().weight, status.plan.config.max_weight);
+    if weight.saturating_add(ONE_LOCK) > max {
+        return Err(format!("the data weighs {weight} bytes, and {max} are its limit"));
+    }
+    if status.disk.is_full() {
+        let free = status.disk.free();
+        return Err(format!("the disk is all but full, with {free} bytes free"));
     }
     Ok(())
 }

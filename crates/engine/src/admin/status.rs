@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 
 use crate::clock;
 use crate::commit::Pipeline;
+use crate::connection::admission::Admission;
 use crate::connection::budget::Budget;
 use crate::data_dir::disk_room::DiskRoom;
 use crate::metrics::Metrics;
@@ -29,6 +30,7 @@ pub(crate) struct Status {
     pub(crate) pipeline: Arc<Pipeline>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) budget: Arc<Budget>,
+    pub(crate) admission: Arc<Admission>,
     pub(crate) disk: Arc<DiskRoom>,
 }
 

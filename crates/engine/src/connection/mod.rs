@@ -1,5 +1,6 @@
 //! One connection, as the threads share it: what is still to be sent, and how it ends.
 
+pub(crate) mod admission;
 pub(crate) mod budget;
 pub(crate) mod log_limiter;
 mod unsent;

@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use lockkeeper_tree::Growth;
@@ -29,6 +29,8 @@ const PLENTY: u64 = 8;
 pub(crate) struct DiskRoom {
     free: AtomicU64,
     reserve: AtomicU64,
+    /// Whether there is too little for locks, too.
+    is_full: AtomicBool,
 }
 
 impl DiskRoom {
@@ -40,6 +42,11 @@ impl DiskRoom {
     /// Below how many bytes the data does not grow any more.
     pub(crate) fn reserve(&self) -> u64 {
         self.reserve.load(Ordering::Relaxed)
+    }
+
+    /// Whether nothing may grow, locks included.
+    pub(crate) fn is_full(&self) -> bool {
+        self.is_full.load(Ordering::Relaxed)
     }
 }
 
@@ -71,6 +78,7 @@ impl Gauge {
                 if growth != self.growth {
                     self.log(growth, free);
                     self.growth = growth;
+                    self.room.is_full.store(growth == Growth::Nothing, Ordering::Relaxed);
                     tell(growth);
                 }
             }

@@ -9,9 +9,9 @@ use lockkeeper_wire::{FrameError, split_frame};
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
-use super::admission::Slot;
 use super::hub::Hub;
 use crate::admin::four_letter;
+use crate::connection::admission::Slot;
 use crate::connection::budget::{Account, LITTLE};
 use crate::connection::{Connection, Life, Wants};
 use crate::metrics::Counters;

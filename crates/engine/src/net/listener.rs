@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use tokio::net::{TcpListener, UnixListener};
 
-use super::admission::Admission;
 use super::conversation::converse;
 use super::hub::Hub;
+use crate::connection::admission::Admission;
 use crate::error::StartError;
 use crate::metrics::Counters;
 use crate::settings::limits::Limits;
@@ -102,9 +102,7 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    pub(crate) fn new(limits: &Limits) -> Self {
-        let (max, max_per_address) = (limits.max_connections, limits.max_connections_per_address());
-        let admission = Admission::new(max, max_per_address);
+    pub(crate) fn new(admission: Arc<Admission>, limits: &Limits) -> Self {
         Self { admission, pace: Pace::per_second(limits.connection_rate) }
     }
 }

@@ -1,6 +1,5 @@
 //! Clients on their way in and out: new connections, and the task of each.
 
-pub(crate) mod admission;
 mod conversation;
 pub(crate) mod hub;
 pub(crate) mod listener;

@@ -51,6 +51,34 @@ async fn an_engine_without_places_for_sessions_is_not_ready() {
     assert_eq!((status, &*why), (503, "1 sessions are alive, which is the limit\n"));
 }
 
+#[tokio::test]
+async fn an_engine_without_places_for_connections_is_not_ready() {
+    let engine = monitored().max_connections(20).max_connections_per_address(20).start().await;
+    let engine = engine.unwrap();
+    let mut clients: Vec<Client> = (0..17).map(|_| Client::connect(&engine, LONG)).collect();
+    assert_eq!(probe(&engine, "/readyz").0, 200);
+    clients.push(Client::connect(&engine, LONG));
+    let (status, why) = probe(&engine, "/readyz");
+    assert!(status == 503 && why.starts_with("18 connections are open"), "{status} {why}");
+    assert_eq!(probe(&engine, "/healthz").0, 200);
+    drop(clients);
+    eventually("there is room again", || probe(&engine, "/readyz").0 == 200);
+}
+
+#[tokio::test]
+async fn an_engine_without_room_for_a_lock_is_not_ready() {
+    let engine = monitored().data_budget(32 * 1024).start().await.unwrap();
+    let mut client = Client::connect(&engine, LONG);
+    let create =
+        |client: &mut Client, n: u32| client.create(&format!("/{n}"), CreateMode::Ephemeral);
+    assert_eq!(probe(&engine, "/readyz").0, 200);
+    let full = (0..1_000).find(|n| create(&mut client, *n).is_err());
+    assert!(full.is_some());
+    let (status, why) = probe(&engine, "/readyz");
+    assert!(status == 503 && why.starts_with("the data weighs "), "{status} {why}");
+    drop(client);
+}
+
 /// A restart would not help a disk, so the engine is alive.
 #[tokio::test]
 async fn an_engine_whose_disk_hangs_is_alive_and_not_ready() {

@@ -88,6 +88,12 @@ impl Admission {
         Ok(Slot { admission: self.clone(), address, is_kept })
     }
 
+    /// How many connections are open, if there is no place for a client that begins a session.
+    pub(crate) fn is_full(&self) -> Option<usize> {
+        let all = self.lock().all;
+        (all >= self.max - self.kept).then_some(all)
+    }
+
     fn lock(&self) -> MutexGuard<'_, Taken> {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -144,6 +150,7 @@ mod tests {
                 is_kept
             })
             .collect();
+        assert_eq!(admission.is_full(), None, "for other addresses");
         assert_eq!(kept, [[false; 12].as_slice(), &[true]].concat(), "one beyond its own");
         let refusal = admit("10.0.0.1:1").err().unwrap();
         assert!(matches!(refusal, Refusal::Address { count: 13, .. }));
@@ -156,6 +163,7 @@ mod tests {
         let last = admit("10.0.0.3:1").ok().unwrap();
         assert!(last.0, "nobody took all that are kept");
         assert_eq!(admit("10.0.0.4:1").err(), Some(Refusal::All(20)));
+        assert_eq!(admission.is_full(), Some(20));
         slots.truncate(16);
         assert!(!admit("10.0.0.3:1").ok().unwrap().0, "there is room for anyone again");
     }
