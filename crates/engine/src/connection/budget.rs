@@ -8,9 +8,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 pub(crate) use lockkeeper_tree::LITTLE;
 use lockkeeper_tree::allowance;
+
+/// How often connections are looked at while memory is short.
+pub(crate) const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Counts what waits for all connections.
 #[derive(Debug)]

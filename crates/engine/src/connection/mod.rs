@@ -200,7 +200,9 @@ impl Connection {
         self.account.subtract(bytes);
         // Its task may have found that it is not to be read, when all that it is owed was still on its
         // way to the disk: then nothing else would wake it.
-        if before > self.mark() && before - bytes <= self.mark() {
+        // The tree thread hears from it when it has room again.
+        let crossed = |mark: usize| before > mark && before - bytes <= mark;
+        if crossed(self.mark()) || crossed(self.mark() / 2) {
             self.attention.notify_one();
         }
     }

@@ -54,10 +54,19 @@ impl TreeLoop {
         }
     }
 
+    /// A client that was held back has taken something.
+    pub(super) fn taken(&mut self, now: Now, id: ConnectionId) {
+        self.server.heard_of(now, id);
+        if self.connections.get(&id).is_some_and(|connection| connection.has_room_again()) {
+            self.turns.release(id);
+        }
+    }
+
     /// Handles what waits for a turn, until the round has taken its time; one turn in any case.
     pub(super) fn take_turns(&mut self, now: Now, since: Instant) {
         let connections = &self.connections;
-        self.turns.release(|id| connections.get(&id).is_some_and(|c| c.has_room_again()));
+        let may_go_on = |id| connections.get(&id).is_some_and(|c| c.has_room_again());
+        self.turns.release_all(since, may_go_on);
         while let Some((id, mut frames)) = self.turns.next() {
             let Some(connection) = self.connections.get(&id).cloned() else { continue };
             self.serve(now, since, &connection, &mut frames);
@@ -81,6 +90,7 @@ impl TreeLoop {
         frames: &mut VecDeque<Bytes>,
     ) {
         let began = Instant::now();
+        let mut handing_over = Duration::ZERO;
         for _ in 0..TURN {
             if connection.is_full() {
                 break;
@@ -99,14 +109,17 @@ impl TreeLoop {
 
             self.in_part += 1;
             if self.in_part == PART || self.server.bytes_to_send() >= PART_BYTES {
+                // All that others have is handed over as well.
+                let before = Instant::now();
                 self.hand_over(since, false);
+                handing_over += before.elapsed();
             }
 
             if !frames.is_empty() && began.elapsed() > TURN_TIME {
                 break;
             }
         }
-        connection.spend(began, began.elapsed());
+        connection.spend(began, began.elapsed().saturating_sub(handing_over));
     }
 
     /// Lets the connections read and write, without sleeping.

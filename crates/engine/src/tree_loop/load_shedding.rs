@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::{MEMORY_CHECK, TreeLoop};
+use super::TreeLoop;
 use crate::connection::Connection;
-use crate::connection::budget::{LITTLE, Pressure};
+use crate::connection::budget::{CHECK_INTERVAL, LITTLE, Pressure};
 
 /// For how long a client may move nothing while memory is short.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -16,7 +16,7 @@ impl TreeLoop {
     /// While more than half of the budget is taken, drops those that move nothing; while all of it
     /// is, also others. The largest first, and no more than needed.
     pub(super) fn shed_load(&mut self) {
-        if self.budget.pressure() == Pressure::None || self.shed_at.elapsed() < MEMORY_CHECK {
+        if self.budget.pressure() == Pressure::None || self.shed_at.elapsed() < CHECK_INTERVAL {
             return;
         }
         self.shed_at = Instant::now();

@@ -26,7 +26,7 @@ pub(crate) use self::turns::Turns;
 use crate::clock;
 use crate::commit::{Batch, Pipeline};
 use crate::connection::Connection;
-use crate::connection::budget::{Budget, Pressure};
+use crate::connection::budget::{Budget, CHECK_INTERVAL, Pressure};
 use crate::connection::log_limiter::LogLimiter;
 use crate::data_dir::succession::Succession;
 use crate::error::EngineError;
@@ -49,8 +49,6 @@ const EXPIRY_PAUSE: Duration = Duration::from_millis(100);
 const STALL_THRESHOLD: Duration = Duration::from_millis(10);
 /// How long the next portion of timeouts waits before it asks again whether the last is committed.
 const EXPIRY_RETRY: Duration = Duration::from_millis(1);
-/// How often connections are looked at while memory is short.
-const MEMORY_CHECK: Duration = Duration::from_millis(100);
 /// Up to how many sessions that expire at the same time are logged one by one.
 const LOGGED_EXPIRIES: usize = 64;
 
@@ -226,7 +224,7 @@ impl TreeLoop {
             return EXPIRY_RETRY;
         }
         if self.turns.is_anyone_held() || self.budget.pressure() != Pressure::None {
-            return MEMORY_CHECK;
+            return CHECK_INTERVAL;
         }
         let next = self.server.next_timeout();
         let next = next.map(|at| at.max(self.no_expiry_before).saturating_sub(now.monotonic));
@@ -292,7 +290,7 @@ impl TreeLoop {
             }
             Event::Frames(id, frames) => self.take_frames(now, since, id, frames),
             Event::Growth(growth) => self.server.set_growth(growth),
-            Event::Taken(id) => self.server.heard_of(now, id),
+            Event::Taken(id) => self.taken(now, id),
             Event::Disconnected(id) => self.handle_disconnected(id),
 
             Event::Expire(session, done) => {

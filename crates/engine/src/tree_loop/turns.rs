@@ -1,11 +1,13 @@
 //! The line of those who wait for a turn: see `frames`, which takes the turns.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::time::Instant;
 
 use bytes::Bytes;
 use lockkeeper_tree::ConnectionId;
 
 use crate::connection::Connection;
+use crate::connection::budget::CHECK_INTERVAL;
 
 /// Frames that wait for their turn.
 #[derive(Default)]
@@ -14,7 +16,9 @@ pub(crate) struct Turns {
     /// Who is next. Those that are gone are passed over.
     ready: VecDeque<ConnectionId>,
     /// Whose clients have to take something first.
-    held: Vec<ConnectionId>,
+    held: HashSet<ConnectionId>,
+    /// When all of these were looked at.
+    looked_at: Option<Instant>,
 }
 
 impl Turns {
@@ -29,6 +33,7 @@ impl Turns {
 
     pub(super) fn forget(&mut self, id: ConnectionId) {
         self.frames.remove(&id);
+        self.held.remove(&id);
     }
 
     pub(super) fn waits(&self, id: ConnectionId) -> bool {
@@ -46,7 +51,7 @@ impl Turns {
         connection.hold_back(hold);
         self.frames.insert(id, frames);
         match hold {
-            true => self.held.push(id),
+            true => _ = self.held.insert(id),
             false => self.ready.push_back(id),
         }
     }
@@ -61,18 +66,58 @@ impl Turns {
         None
     }
 
-    /// Makes those ready that are held no longer.
-    pub(super) fn release(&mut self, may_go_on: impl Fn(ConnectionId) -> bool) {
-        let (frames, ready) = (&self.frames, &mut self.ready);
-        self.held.retain(|id| {
-            if !frames.contains_key(id) {
-                return false;
-            }
-            let goes_on = may_go_on(*id);
-            if goes_on {
-                ready.push_back(*id);
-            }
-            !goes_on
-        });
+    /// Makes a connection ready that is held no longer.
+    pub(super) fn release(&mut self, id: ConnectionId) {
+        if self.held.remove(&id) {
+            self.ready.push_back(id);
+        }
+    }
+
+    /// Makes all ready that are held no longer. Most of them say so themselves when their clients have
+    /// taken something; so it is enough to look now and then, for those that waited for memory of others.
+    pub(super) fn release_all(&mut self, now: Instant, may_go_on: impl Fn(ConnectionId) -> bool) {
+        let is_due = |at: Instant| now.saturating_duration_since(at) >= CHECK_INTERVAL;
+        if !self.looked_at.is_none_or(is_due) {
+            return;
+        }
+        self.looked_at = Some(now);
+        let free = self.held.extract_if(|id| may_go_on(*id));
+        self.ready.extend(free);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// A round looked at all that were held, however little happened in it. Seen to fail that way.
+    #[test]
+    fn those_that_are_held_cost_a_round_nothing() {
+        let mut turns = Turns::default();
+        for n in 0..1_000 {
+            turns.frames.insert(ConnectionId(n), VecDeque::new());
+            turns.held.insert(ConnectionId(n));
+        }
+        let (looks, begin) = (Cell::new(0), Instant::now());
+        let look = |id: ConnectionId| {
+            looks.set(looks.get() + 1);
+            id.0 == 7
+        };
+        for round in 0..1_000 {
+            turns.release_all(begin + Duration::from_micros(round), look);
+        }
+        assert_eq!((looks.get(), turns.held.len()), (1_000, 999));
+        turns.release_all(begin + CHECK_INTERVAL, look);
+        assert_eq!(looks.get(), 1_999, "again, after a while");
+
+        turns.release(ConnectionId(3));
+        turns.release(ConnectionId(3));
+        turns.forget(ConnectionId(4));
+        assert_eq!(turns.held.len(), 997);
+        let ready: Vec<u64> = std::iter::from_fn(|| turns.next()).map(|(id, _)| id.0).collect();
+        assert_eq!(ready, [7, 3]);
     }
 }
