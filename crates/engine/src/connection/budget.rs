@@ -1,5 +1,6 @@
 //! One budget of memory for all that waits: replies and events that clients have not taken yet, and
-//! requests that are not whole or not handled yet. Watches, which the tree keeps, leave less of it.
+//! requests that are not whole or not handled yet. Watches, which the tree keeps, and what TLS may hold
+//! leave less of it.
 //!
 //! Up to half of the budget everyone may take as much as its own limits allow. Beyond that, who has
 //! more than its share takes no more until it has less, and who takes nothing of what waits for it
@@ -26,6 +27,24 @@ pub(crate) struct Budget {
     large: AtomicUsize,
     /// What the watches of all connections weigh.
     watches: AtomicUsize,
+    /// What connections with TLS are counted with.
+    tls: AtomicUsize,
+}
+
+/// What a connection with TLS may hold beside what is counted for each, in bytes: its state, and what
+/// waits within that. Before the handshake that is a message in parts of up to 64 KiB; later, a record
+/// that has come in part (18 KiB), what another held (16 KiB), and what is encrypted and not sent
+/// (32 KiB).
+pub(crate) const TLS_BYTES: usize = 72 * 1024;
+
+/// A connection with TLS on the budget; taken off on drop.
+#[derive(Debug)]
+pub(crate) struct TlsCharge(Arc<Budget>);
+
+impl Drop for TlsCharge {
+    fn drop(&mut self) {
+        self.0.tls.fetch_sub(TLS_BYTES, Ordering::Relaxed);
+    }
 }
 
 /// How much of the budget is taken.
@@ -46,6 +65,7 @@ impl Budget {
             waiting: AtomicUsize::new(0),
             large: AtomicUsize::new(0),
             watches: AtomicUsize::new(0),
+            tls: AtomicUsize::new(0),
         })
     }
 
@@ -68,9 +88,21 @@ impl Budget {
         self.watches.store(bytes, Ordering::Relaxed);
     }
 
-    /// What the watches leave.
+    /// Counts a connection with TLS for as long as the charge lives. Not on its account: whoever has
+    /// no more than that has little.
+    pub(crate) fn charge_tls(self: &Arc<Self>) -> TlsCharge {
+        self.tls.fetch_add(TLS_BYTES, Ordering::Relaxed);
+        TlsCharge(self.clone())
+    }
+
+    /// How many bytes connections with TLS may hold.
+    pub(crate) fn tls(&self) -> usize {
+        self.tls.load(Ordering::Relaxed)
+    }
+
+    /// What watches and TLS leave.
     fn left(&self) -> usize {
-        self.max.saturating_sub(self.watches())
+        self.max.saturating_sub(self.watches()).saturating_sub(self.tls())
     }
 
     pub(crate) fn pressure(&self) -> Pressure {
@@ -196,6 +228,21 @@ mod tests {
         assert_eq!(budget.pressure(), Pressure::Full);
         drop(one);
         assert_eq!(budget.pressure(), Pressure::None);
+    }
+
+    #[test]
+    fn tls_leaves_less_and_makes_nobody_large() {
+        let budget = Budget::new(4 * TLS_BYTES);
+        let one = with(&budget, 2 * TLS_BYTES);
+        assert_eq!(budget.pressure(), Pressure::None);
+        let charges = [budget.charge_tls(), budget.charge_tls()];
+        assert_eq!((budget.tls(), budget.pressure()), (2 * TLS_BYTES, Pressure::Half));
+        assert_eq!(budget.large.load(Ordering::Relaxed), 1);
+        let more = budget.charge_tls();
+        assert_eq!(budget.pressure(), Pressure::Full);
+        drop((charges, more));
+        assert_eq!((budget.tls(), budget.pressure()), (0, Pressure::None));
+        drop(one);
     }
 
     #[test]

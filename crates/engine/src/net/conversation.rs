@@ -77,6 +77,8 @@ pub(crate) async fn converse(hub: Arc<Hub>, peer: Peer, accepted: Accepted, slot
         time = time.min(KEPT_TIME);
     }
     let until = (Instant::now() + time, time);
+    // For as long as the connection lives.
+    let _charge = accepted.is_tls().then(|| hub.budget.charge_tls());
     let opened = match in_time(until, secure(accepted)).await {
         Ok(opened) => opened,
         Err(ended) => {

@@ -125,6 +125,12 @@ pub(crate) enum Accepted {
     Tls(TcpStream, Tls),
 }
 
+impl Accepted {
+    pub(crate) fn is_tls(&self) -> bool {
+        !matches!(self, Self::Open(_))
+    }
+}
+
 /// A connection that is ready for the protocol.
 pub(crate) struct Opened {
     pub(crate) incoming: Incoming,

@@ -16,6 +16,7 @@ use tokio_rustls::rustls::{
 
 use crate::client::{Client, Stream, create, create_with, eventually, get_data, word};
 use crate::log::Log;
+use crate::monitor::http;
 
 const LONG: Duration = Duration::from_secs(30);
 
@@ -317,4 +318,30 @@ async fn a_client_without_tls_at_a_port_with_it_is_in_the_log() {
     plain.rest();
     let line = "the client does not speak TLS, as this port does";
     eventually("it is said", || log.lines_with(line) == 1);
+}
+
+/// What the library holds for each connection was on no budget.
+#[tokio::test]
+async fn what_tls_may_hold_is_counted() {
+    let authority = Authority::new();
+    let (certificate, key) = authority.issue("engine").pem();
+    let tls = Tls::from_pem(certificate.as_bytes(), key.as_bytes()).unwrap();
+    let anywhere = "127.0.0.1:0".parse().unwrap();
+    let builder = Engine::builder().metrics_address(anywhere).listen_tls(anywhere, tls);
+    let engine = builder.start().await.unwrap();
+    let counted = || {
+        let page = http(&engine, "GET /metrics HTTP/1.1\r\n\r\n");
+        let line = page.lines().find_map(|line| line.strip_prefix("tls_bytes ")).unwrap();
+        line.parse::<usize>().unwrap()
+    };
+    assert_eq!(counted(), 0);
+    let mut client = dial(&engine, authority.client(None));
+    client.handshake(LONG).unwrap();
+    let one = counted();
+    assert!(one > 32 * 1024, "{one}");
+    // Nothing was said yet.
+    let silent = TcpStream::connect(engine.tls_addrs()[0]).unwrap();
+    eventually("it is counted", || counted() == 2 * one);
+    drop((client, silent));
+    eventually("both are gone", || counted() == 0);
 }

@@ -74,6 +74,7 @@ fn state(status: &Status, all: &mut Vec<Metric>) {
         gauge("global_sessions", stats.sessions, "Sessions"),
         gauge("waiting_bytes", status.budget.waiting(), "Bytes of replies and requests that wait"),
         gauge("watch_bytes", status.budget.watches(), "Bytes that watches take"),
+        gauge("tls_bytes", status.budget.tls(), "Bytes that TLS may take"),
         gauge("memory_budget", status.budget.max(), "Limit of what waits and of watches, in bytes"),
         gauge("data_weight", stats.weight, "Bytes of memory that nodes take, as counted"),
         gauge("data_budget", status.plan.config.max_weight, "Limit of that"),
