@@ -189,6 +189,13 @@ impl<'a> Draft<'a> {
     }
 
     fn change(&mut self, path: &str, change: impl FnOnce(&mut Facts)) {
+        // Most of a `multi` change the same parent.
+        if let Some(noted) = self.noted.get_mut(path) {
+            if let Some(facts) = noted {
+                change(facts);
+            }
+            return;
+        }
         if let Ok(mut facts) = self.facts(path) {
             change(&mut facts);
             self.noted.insert(path.into(), Some(facts));
