@@ -1,6 +1,5 @@
 //! The database of a data directory, as it is open.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,6 +15,7 @@ use super::dir::{DataDir, State};
 use super::disk::{DiskFile, Pace};
 use super::error::StorageError;
 use super::log::{Applied, Live, LogDir, Tail, read_live};
+use super::panics;
 
 /// The memory that the database library may use for pages. Small, as the tree holds every record
 /// anyway and pages are read back only while they are being changed.
@@ -207,8 +207,8 @@ fn open_database(
     path: &Path,
     file: impl StorageBackend,
 ) -> Result<(Database, Repairs), StorageError> {
-    catch_unwind(AssertUnwindSafe(|| open_checked(file)))
-        .map_err(|_| StorageError::damaged(path, "reading it ended in a panic"))?
+    panics::caught(|| open_checked(file))
+        .ok_or_else(|| StorageError::damaged(path, "reading it ended in a panic"))?
         .map_err(|e| StorageError::database(path, e))
 }
 

@@ -18,6 +18,7 @@ mod journal;
 mod log;
 mod mark;
 mod overlay;
+mod panics;
 mod snapshot;
 mod store;
 #[cfg(test)]
