@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use lockkeeper::{Acl, Client, CreateMode, ZnodePath};
 use lockkeeper_testkit::process::Process;
 use rustix::process::Signal;
@@ -314,5 +314,48 @@ async fn data_is_checked_and_backed_up() -> Result<()> {
     home.runs(&format!("--connect {address} a/b"), "true")?.is_fine();
     fs::write(home.folder().join("data/FORMAT"), "something else\n")?;
     home.ends("engine check data")?.complains(65, &["damaged"]);
+    Ok(())
+}
+
+/// One in a hundred damages made the database's library panic, and its words came before ours.
+#[tokio::test]
+async fn a_damaged_database_is_told_in_one_sentence() -> Result<()> {
+    let home = Home::new()?;
+    let (mut server, _) = served(&home, "server", "--listen 127.0.0.1:0 --data-dir data").await?;
+    server.signal(Signal::TERM)?;
+    server.end(LIMIT).await?;
+    let file = home.folder().join("data/lockkeeper.redb");
+    let whole = fs::read(&file)?;
+    let mut panics = 0;
+    for page in 0..16 {
+        let mut damaged = whole.clone();
+        damaged[page * 4096..][..512].fill(0xaa);
+        fs::write(&file, damaged)?;
+        let ended = home.ends("engine check data")?;
+        ensure!(ended.stderr.lines().count() <= 1, "page {page}: {}", ended.stderr);
+        panics += usize::from(ended.stderr.contains("reading it ended in a panic"));
+    }
+    ensure!(panics > 0, "none of these damages shows it");
+    Ok(())
+}
+
+/// It was taken for another program.
+#[test]
+fn a_port_that_is_given_twice_is_told() -> Result<()> {
+    let home = Home::new()?;
+    let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+    let twice = format!("--listen 127.0.0.1:{port} --metrics 127.0.0.1:{port}");
+    home.ends(&format!("serve --durability memory {twice}"))?.complains(64, &["was given twice"]);
+    Ok(())
+}
+
+#[test]
+fn tokens_that_json_may_not_tell_apart_are_told() -> Result<()> {
+    let home = Home::new()?;
+    let floor = |above: i64| home.ends(&format!("engine floor --above {above} data-{above}"));
+    let warned = floor(1 << 53)?;
+    ensure!(warned.stderr.contains("2^53"), "{warned:?}");
+    let fine = floor(1 << 52)?;
+    ensure!(fine.stderr.is_empty(), "{fine:?}");
     Ok(())
 }

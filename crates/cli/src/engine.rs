@@ -224,9 +224,7 @@ fn restore(
             "what was replaced cannot be read: if the clock was set back since, tokens may repeat",
         );
     }
-    if restored.last_zxid.0 >= EXACT_IN_JSON {
-        tell("tokens are above 2^53 from now on, which programs that read JSON may not tell apart");
-    }
+    warn_of_large_tokens(restored.last_zxid.0);
     if !global.json {
         return print(&describe_restored(backup, &restored));
     }
@@ -261,6 +259,12 @@ fn describe_restored(backup: &Path, restored: &Restoration) -> String {
     text
 }
 
+fn warn_of_large_tokens(above: i64) {
+    if above >= EXACT_IN_JSON {
+        tell("tokens are above 2^53 from now on, which programs that read JSON may not tell apart");
+    }
+}
+
 fn floor(global: &Global, dir: &Path, above: &str) -> Result<(), Failure> {
     let above = match transfer::zxid(above) {
         Ok(zxid) => zxid,
@@ -268,6 +272,7 @@ fn floor(global: &Global, dir: &Path, above: &str) -> Result<(), Failure> {
         Err(why) => return Err(Failure::new(Exit::Usage, format!("{why}, and no file"))),
     };
     let floor = lockkeeper_engine::raise_floor(dir, above).map_err(not_restored)?;
+    warn_of_large_tokens(above.0);
     if !global.json {
         let (dir, floor) = (dir.display(), floor.display());
         return print(&format!("tokens of {dir} will be above {} ({floor})\n", above.0));

@@ -227,7 +227,14 @@ impl ZooCfg {
         ];
         for (key, store, is_needed) in stores {
             if is_needed && store.path().is_none() {
-                return fail(format!("line {}: {key}: {}", store.line, store.conversion()));
+                let line = store.line;
+                if store.may_be_pem() {
+                    let kind = key.replace("location", "type");
+                    return fail(format!(
+                        "line {line}: {key}: if it is a PEM file, add {kind}=PEM"
+                    ));
+                }
+                return fail(format!("line {line}: {key}: {}", store.conversion()));
             }
         }
         Ok(())
@@ -331,6 +338,12 @@ impl Store {
     fn locate(&mut self, line: usize, location: &str) {
         self.line = line;
         self.location = location.into();
+    }
+
+    /// Whether its name is one that PEM files have, and Java's stores have not.
+    fn may_be_pem(&self) -> bool {
+        let names = ["key", "crt", "cer", "cert"];
+        self.location.extension().is_some_and(|e| names.iter().any(|name| e == *name))
     }
 
     /// How to make a PEM file of it.
@@ -491,6 +504,7 @@ mod tests {
         };
         for (text, part) in [
             (store("a.jks"), "keytool -importkeystore -srckeystore /a.jks"),
+            (store("srv.key"), "add ssl.keyStore.type=PEM"),
             (store("a.p12"), "make one: openssl pkcs12 -in /a.p12"),
             (
                 store("a.pem") + "ssl.trustStore.location=/t.jks\n",

@@ -21,6 +21,16 @@ pub enum StartError {
         address: SocketAddr,
     },
 
+    /// A TCP address that this engine listens on already: for clients, with TLS or without, or for
+    /// monitors.
+    #[error(
+        "{address} was given twice: what listens with TLS, without, and for monitors needs a port each"
+    )]
+    ListenTwice {
+        /// The address that was asked for the second time.
+        address: SocketAddr,
+    },
+
     /// A TCP address that the operating system does not give.
     #[error("cannot listen on {address} ({source}): choose an address and a port of this machine")]
     Listen {

@@ -58,7 +58,7 @@ impl BoundSockets {
         };
 
         for &address in &plan.listen {
-            let (listener, bound) = listen(address, plan.limits.backlog)?;
+            let (listener, bound) = sockets.listen(address, plan.limits.backlog)?;
             sockets.addresses.push(bound);
             sockets.listeners.push(Listener::Tcp(listener));
         }
@@ -67,7 +67,7 @@ impl BoundSockets {
         if let Some((addresses, tls)) = plan.tls.take() {
             let tls = CurrentTls::new(tls);
             for address in addresses {
-                let (listener, bound) = listen(address, plan.limits.backlog)?;
+                let (listener, bound) = sockets.listen(address, plan.limits.backlog)?;
                 sockets.secure.push(bound);
                 sockets.listeners.push(Listener::Tls(listener, tls.clone()));
             }
@@ -75,7 +75,7 @@ impl BoundSockets {
         }
 
         if let Some(address) = plan.metrics_address {
-            sockets.metrics = Some(listen(address, plan.limits.backlog)?);
+            sockets.metrics = Some(sockets.listen(address, plan.limits.backlog)?);
         }
         if let Some(path) = &plan.unix_socket {
             let (listener, file) = listen_at(path, plan.unix_socket_mode.unwrap_or(PRIVATE))?;
@@ -86,13 +86,31 @@ impl BoundSockets {
         }
         Ok(sockets)
     }
-}
 
-fn listen(address: SocketAddr, backlog: u32) -> Result<(TcpListener, SocketAddr), StartError> {
-    let listener = bind_tcp(address, backlog)?;
-    let bound = listener.local_addr();
-    let bound = bound.map_err(|source| StartError::Listen { address, source })?;
-    Ok((listener, bound))
+    fn listen(
+        &self,
+        address: SocketAddr,
+        backlog: u32,
+    ) -> Result<(TcpListener, SocketAddr), StartError> {
+        let listener = bind_tcp(address, backlog).map_err(|error| match error {
+            StartError::PortTaken { address } if self.has(address) => {
+                StartError::ListenTwice { address }
+            }
+            error => error,
+        })?;
+        let bound = listener.local_addr();
+        let bound = bound.map_err(|source| StartError::Listen { address, source })?;
+        Ok((listener, bound))
+    }
+
+    /// Whether it is this engine that listens there. Every address of the machine stands for each.
+    fn has(&self, wanted: SocketAddr) -> bool {
+        let overlaps = |own: &SocketAddr| {
+            let is_any = own.ip().is_unspecified() || wanted.ip().is_unspecified();
+            own.port() == wanted.port() && (is_any || own.ip() == wanted.ip())
+        };
+        self.addresses.iter().chain(&self.secure).any(overlaps)
+    }
 }
 
 /// Who decides about new connections.
