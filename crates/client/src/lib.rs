@@ -72,7 +72,7 @@ pub use transaction::Transaction;
 pub use watcher::{WatchLost, WatchStream, Watcher};
 
 pub use lockkeeper_session::{
-    Cleanup, Contact, Instant, LeaseMode, LeaseState, Outcome, Timing, Which,
+    Cleanup, Contact, ExpectedNode, Instant, LeaseMode, LeaseState, Outcome, Timing,
 };
 pub use lockkeeper_wire::{
     Acl, AddWatchMode, ClientInfo, CreateMode, ErrorCode, EventKind, OpCode, OpResult, PathError,

@@ -8,81 +8,103 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use lockkeeper_wire::{
-    DeleteRequest, Op, PathRequest, PathWatchRequest, Request, Stat, ZnodePath, Zxid,
+    DeleteRequest, ErrorCode, Op, OpResult, PathRequest, PathWatchRequest, Request, Response,
+    SessionId, Stat, ZnodePath, Zxid,
 };
+
+use crate::error::RequestError;
 
 /// Something that must be deleted before the session ends.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Cleanup {
-    /// A node whose full name is known. The name must be one that is never used twice, so that
-    /// a late delete cannot hit somebody else's node.
+    /// Deletes this node. Its name must be one that is never used twice, so that a late delete
+    /// cannot hit somebody else's node.
     Node(ZnodePath),
-    /// A node that was, or may have been, created, and of whose name only the beginning is known
-    /// because no reply told the rest.
-    Child {
-        /// The node's parent.
+    /// Deletes the children whose names begin with the prefix, which a listing finds: for a node of
+    /// whose name only the beginning is known, because no reply told the rest.
+    ByPrefix {
+        /// The parent.
         parent: ZnodePath,
         /// What the child's name begins with; unique to the attempt that created it.
         prefix: String,
     },
-    /// A node of this session whose name is used again and again: it is looked at first, and
-    /// deleted only if it is the one that is meant.
-    Reused {
+    /// Deletes this node of the session if it is the expected one, which a read finds out: for a
+    /// name that is used again and again.
+    IfExpected {
         /// The node.
         node: ZnodePath,
         /// How it is told from those before and after it.
-        which: Which,
+        expected: ExpectedNode,
     },
-    /// Two nodes in one transaction. When the first is gone, both are done.
-    Pair {
-        /// A node of which the rules of [`Cleanup::Node`] hold.
-        node: ZnodePath,
-        /// A node that is nobody else's while the first exists.
-        with: ZnodePath,
+    /// Deletes nodes in one transaction. It is done when the first one is gone; when another one is
+    /// missing, the first one is deleted alone.
+    Transaction {
+        /// A node of which the rule of [`Cleanup::Node`] holds.
+        first: ZnodePath,
+        /// Nodes that are nobody else's while the first one exists.
+        others: Vec<ZnodePath>,
     },
 }
 
 /// What tells a node from others that had its name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Which {
-    /// This transaction made it.
-    MadeBy(Zxid),
+pub enum ExpectedNode {
+    /// This transaction created it.
+    CreatedBy(Zxid),
     /// It has this data, which is unique to the attempt that created it.
-    With(Bytes),
+    WithData(Bytes),
 }
 
-impl Which {
-    pub(crate) fn is(&self, data: &[u8], stat: &Stat) -> bool {
+impl ExpectedNode {
+    fn is(&self, data: &[u8], stat: &Stat) -> bool {
         match self {
-            Self::MadeBy(zxid) => stat.czxid == *zxid,
-            Self::With(expected) => data == expected,
+            Self::CreatedBy(zxid) => stat.czxid == *zxid,
+            Self::WithData(expected) => data == expected,
         }
     }
+}
+
+/// What an answer leaves to be done for a cleanup.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Remainder {
+    Nothing,
+    /// The node, at the version that was read.
+    Delete {
+        version: i32,
+    },
+    /// These nodes instead.
+    Nodes(Vec<ZnodePath>),
+    /// All of it: at once, or when the connection or the server is another.
+    Again,
+    Later,
+    /// A server refuses it for good.
+    Refused(RequestError),
 }
 
 impl Cleanup {
     /// The node, or the parent of the nodes.
     pub fn path(&self) -> &ZnodePath {
         match self {
-            Self::Node(path) => path,
-            Self::Child { parent, .. } => parent,
-            Self::Reused { node, .. } | Self::Pair { node, .. } => node,
+            Self::Node(node) | Self::IfExpected { node, .. } => node,
+            Self::ByPrefix { parent, .. } => parent,
+            Self::Transaction { first, .. } => first,
         }
     }
 
     /// The same, seen from a server on which everything is below `chroot`.
-    pub fn below(&self, chroot: &ZnodePath) -> Self {
-        let below = |path: &ZnodePath| path.below(chroot);
-        match self {
-            Self::Node(node) => Self::Node(below(node)),
-            Self::Child { parent, prefix } => {
-                Self::Child { parent: below(parent), prefix: prefix.clone() }
+    #[must_use]
+    pub fn below(mut self, chroot: &ZnodePath) -> Self {
+        match &mut self {
+            Self::Node(path)
+            | Self::IfExpected { node: path, .. }
+            | Self::ByPrefix { parent: path, .. } => *path = path.below(chroot),
+            Self::Transaction { first, others } => {
+                for path in others.iter_mut().chain([first]) {
+                    *path = path.below(chroot);
+                }
             }
-            Self::Reused { node, which } => {
-                Self::Reused { node: below(node), which: which.clone() }
-            }
-            Self::Pair { node, with } => Self::Pair { node: below(node), with: below(with) },
         }
+        self
     }
 
     /// What to send first, if anything, and the request whose answer decides. A look is taken at a
@@ -92,12 +114,55 @@ impl Cleanup {
         let look = |path: &ZnodePath| PathWatchRequest { path: path.to_string(), watch: false };
         match self {
             Self::Node(node) => (None, Request::Delete(delete(node))),
-            Self::Child { parent, .. } => (sync(parent), Request::GetChildren(look(parent))),
-            Self::Reused { node, .. } => (sync(node), Request::GetData(look(node))),
-            Self::Pair { node, with } => {
-                let deletes = [node, with].map(|node| Op::Delete(delete(node)));
-                (None, Request::Multi(deletes.to_vec()))
+            Self::ByPrefix { parent, .. } => (sync(parent), Request::GetChildren(look(parent))),
+            Self::IfExpected { node, .. } => (sync(node), Request::GetData(look(node))),
+            Self::Transaction { first, others } => {
+                let nodes = [first].into_iter().chain(others);
+                (None, Request::Multi(nodes.map(|node| Op::Delete(delete(node))).collect()))
             }
+        }
+    }
+
+    /// What is left to be done after this answer to the deciding request, in the session `own`.
+    pub(crate) fn remainder(
+        &self,
+        result: Result<Response, RequestError>,
+        own: SessionId,
+    ) -> Remainder {
+        match (self, result) {
+            (_, Ok(Response::Empty) | Err(RequestError::Server(ErrorCode::NoNode))) => {
+                Remainder::Nothing
+            }
+            (Self::ByPrefix { parent, prefix }, Ok(Response::Names(names))) => {
+                let found = names.iter().filter(|name| name.starts_with(prefix));
+                Remainder::Nodes(found.filter_map(|name| parent.child(name).ok()).collect())
+            }
+            (Self::IfExpected { expected, .. }, Ok(Response::Data { data, stat })) => {
+                match stat.ephemeral_owner == own && expected.is(&data, &stat) {
+                    true => Remainder::Delete { version: stat.version },
+                    false => Remainder::Nothing,
+                }
+            }
+            (Self::Transaction { first, .. }, Ok(Response::Multi(results))) => {
+                let gone = Some(&OpResult::Error(Some(ErrorCode::NoNode)));
+                let applied = !results.iter().any(|result| matches!(result, OpResult::Error(_)));
+                match applied || results.first() == gone {
+                    true => Remainder::Nothing,
+                    false => Remainder::Nodes(vec![first.clone()]),
+                }
+            }
+
+            // Changed since it was read: it may be another one by now.
+            (Self::IfExpected { .. }, Err(RequestError::Server(ErrorCode::BadVersion))) => {
+                Remainder::Again
+            }
+            // The session's end is certain only when a handshake says so, and an answer that
+            // nobody understands says nothing: the connection ends with it.
+            (_, Err(RequestError::SessionExpired(_) | RequestError::BadAnswer(_))) => {
+                Remainder::Later
+            }
+            (_, Err(error)) if error.is_retryable() => Remainder::Later,
+            (_, result) => Remainder::Refused(result.err().unwrap_or(RequestError::Closed)),
         }
     }
 }

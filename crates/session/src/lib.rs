@@ -32,7 +32,7 @@ mod time;
 mod timing;
 mod watches;
 
-pub use cleanup::{Cleanup, Which};
+pub use cleanup::{Cleanup, ExpectedNode};
 pub use config::{Config, Credentials, LeaseMode};
 pub use error::{Disconnect, Outcome, RequestError};
 pub use event::Event;

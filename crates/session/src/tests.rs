@@ -517,7 +517,7 @@ fn a_heartbeat_waits_for_little_of_what_the_caller_sends() {
         let request = CreateRequest { path, data: large.clone().into(), acl: vec![], flags: 0 };
         world.submit(Request::Create(request), number);
     }
-    let target = Cleanup::Child { parent: path("/"), prefix: "large-49".into() };
+    let target = Cleanup::ByPrefix { parent: path("/"), prefix: "large-49".into() };
     world.session.clean_up(world.now, target, None);
     world.session.close(world.now);
 
@@ -712,7 +712,7 @@ fn l1_l6_a_cleanup_survives_lost_connections() {
 #[test]
 fn l2_a_cleanup_finds_a_node_of_unknown_name() {
     let mut world = World::connected();
-    let target = Cleanup::Child { parent: path("/locks"), prefix: "_c_1-lock-".into() };
+    let target = Cleanup::ByPrefix { parent: path("/locks"), prefix: "_c_1-lock-".into() };
     world.session.clean_up(world.now, target, Some(1));
     let requests = world.requests();
     assert!(matches!(requests[0].1, Request::Sync(_)), "the listing must not be a stale one");
@@ -733,7 +733,7 @@ fn l2_a_search_does_not_overtake_what_it_searches_for() {
     let mut world = World::connected();
     world.lose_connection();
     world.submit(create("/locks/_c_1-lock-"), 1);
-    let target = Cleanup::Child { parent: path("/locks"), prefix: "_c_1-lock-".into() };
+    let target = Cleanup::ByPrefix { parent: path("/locks"), prefix: "_c_1-lock-".into() };
     world.session.clean_up(world.now, target, None);
     world.session.clean_up(world.now, Cleanup::Node(path("/locks/old")), None);
     world.submit(get_data("/b"), 2);
@@ -808,8 +808,8 @@ fn a_longer_timeout_at_a_resume_is_not_relied_on() {
 #[test]
 fn l7_a_name_that_is_used_again_is_looked_at_before_each_delete() {
     let mut world = World::connected();
-    let which = Which::MadeBy(Zxid(41));
-    let target = Cleanup::Reused { node: path("/lock"), which };
+    let expected = ExpectedNode::CreatedBy(Zxid(41));
+    let target = Cleanup::IfExpected { node: path("/lock"), expected };
     world.session.clean_up(world.now, target.clone(), Some(1));
     let node = |session, czxid| {
         let (ephemeral_owner, czxid) = (SessionId(session), Zxid(czxid));
@@ -840,7 +840,8 @@ fn l7_a_name_that_is_used_again_is_looked_at_before_each_delete() {
 #[test]
 fn l7_a_name_that_was_taken_by_force_after_the_look_is_not_deleted() {
     let mut world = World::connected();
-    let target = Cleanup::Reused { node: path("/lock"), which: Which::MadeBy(Zxid(41)) };
+    let expected = ExpectedNode::CreatedBy(Zxid(41));
+    let target = Cleanup::IfExpected { node: path("/lock"), expected };
     world.session.clean_up(world.now, target, Some(1));
     for (czxid, version) in [(41, 1), (42, 0)] {
         let look = world.requests();
@@ -865,7 +866,7 @@ fn l7_a_name_that_was_taken_by_force_after_the_look_is_not_deleted() {
 #[test]
 fn l1_a_cleanup_survives_an_answer_that_nobody_understands() {
     let mut world = World::connected();
-    let target = Cleanup::Child { parent: path("/locks"), prefix: "_c_1-lock-".into() };
+    let target = Cleanup::ByPrefix { parent: path("/locks"), prefix: "_c_1-lock-".into() };
     world.session.clean_up(world.now, target, Some(1));
     let look = world.requests();
     world.reply(look[0].0, Ok(Response::Path("/locks".into()))).unwrap();
@@ -879,14 +880,15 @@ fn l1_a_cleanup_survives_an_answer_that_nobody_understands() {
 }
 
 #[test]
-fn a_pair_is_deleted_together_or_is_gone_already() {
+fn a_transaction_of_deletes_is_done_when_its_first_node_is_gone() {
     for (results, goes_on) in [
         (vec![OpResult::Delete, OpResult::Delete], false),
         (vec![OpResult::Error(Some(ErrorCode::NoNode)), OpResult::Error(None)], false),
         (vec![OpResult::Error(None), OpResult::Error(Some(ErrorCode::NoNode))], true),
     ] {
         let mut world = World::connected();
-        let target = Cleanup::Pair { node: path("/lock/me"), with: path("/mark") };
+        let (first, others) = (path("/lock/me"), vec![path("/mark")]);
+        let target = Cleanup::Transaction { first, others };
         world.session.clean_up(world.now, target, Some(1));
         let (xid, request) = world.request();
         assert!(matches!(request, Request::Multi(ops) if ops.len() == 2));

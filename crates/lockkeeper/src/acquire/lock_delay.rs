@@ -150,7 +150,7 @@ impl LockDelay {
                 }
             }
             // Only from here on is the mark this holder's, and goes with its node.
-            owned.cleanup = Some(Cleanup::Pair { node, with: mark });
+            owned.cleanup = Some(Cleanup::Transaction { first: node, others: vec![mark] });
             return Ok(None);
         }
     }

@@ -333,7 +333,7 @@ impl Drop for Contender {
             Some(node) => Cleanup::Node(node.path.clone()),
             None => {
                 let (parent, prefix) = (self.0.terms.path.clone(), self.0.prefix.clone());
-                Cleanup::Child { parent, prefix }
+                Cleanup::ByPrefix { parent, prefix }
             }
         };
         self.0.client.clean_up(target);

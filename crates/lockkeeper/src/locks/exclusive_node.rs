@@ -35,8 +35,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lockkeeper_client::{
-    Cleanup, Client, Contact, CreateMode, Created, Error, ErrorCode, EventKind, Outcome, Watcher,
-    Which, ZnodePath,
+    Cleanup, Client, Contact, CreateMode, Created, Error, ErrorCode, EventKind, ExpectedNode,
+    Outcome, Watcher, ZnodePath,
 };
 use serde::Serialize;
 
@@ -285,8 +285,8 @@ struct Trace<'a> {
 impl Trace<'_> {
     fn taken(mut self, node: Created) -> OwnedNode {
         self.data = None;
-        let which = Which::MadeBy(node.stat.czxid);
-        let cleanup = Some(Cleanup::Reused { node: node.path.clone(), which });
+        let expected = ExpectedNode::CreatedBy(node.stat.czxid);
+        let cleanup = Some(Cleanup::IfExpected { node: node.path.clone(), expected });
         let (client, path) = (self.lock.client.clone(), self.lock.path.clone());
         OwnedNode { client, path, node, cleanup }
     }
@@ -315,8 +315,8 @@ impl Trace<'_> {
 impl Drop for Trace<'_> {
     fn drop(&mut self) {
         if let Some(data) = self.data.take() {
-            let (node, which) = (self.lock.path.clone(), Which::With(data));
-            self.lock.client.clean_up(Cleanup::Reused { node, which });
+            let (node, expected) = (self.lock.path.clone(), ExpectedNode::WithData(data));
+            self.lock.client.clean_up(Cleanup::IfExpected { node, expected });
         }
     }
 }

@@ -7,8 +7,7 @@ use lockkeeper_wire::{
 };
 
 use super::Session;
-use crate::cleanup::Cleanup;
-use crate::cleanup::Entry;
+use crate::cleanup::{Cleanup, Entry, Remainder};
 use crate::error::{Disconnect, Outcome, RequestError};
 use crate::event::Event;
 use crate::heartbeat::HoldId;
@@ -158,44 +157,19 @@ impl<T> Session<T> {
         result: Result<Response, RequestError>,
     ) {
         self.cleanup.finish();
-        match (&entry.target, result) {
-            (_, Ok(Response::Empty) | Err(RequestError::Server(ErrorCode::NoNode))) => {
-                self.answer(entry.notify, Ok(Response::Empty));
-            }
-            (Cleanup::Child { parent, prefix }, Ok(Response::Names(names))) => {
-                let (parent, prefix) = (parent.clone(), prefix.clone());
-                let ours = names.iter().filter(|name| name.starts_with(&prefix));
-                let nodes: Vec<_> = ours.filter_map(|name| parent.child(name).ok()).collect();
-                self.delete_found(now, nodes, entry.notify);
-            }
-            (Cleanup::Reused { which, .. }, Ok(Response::Data { data, stat })) => {
-                match stat.ephemeral_owner == self.identity.id && which.is(&data, &stat) {
-                    true => self.delete_looked_at(now, entry, stat.version),
-                    false => self.answer(entry.notify, Ok(Response::Empty)),
-                }
-            }
-            (Cleanup::Pair { node, .. }, Ok(Response::Multi(results))) => {
-                let gone = Some(&OpResult::Error(Some(ErrorCode::NoNode)));
-                let applied = !results.iter().any(|result| matches!(result, OpResult::Error(_)));
-                if applied || results.first() == gone {
-                    return self.answer(entry.notify, Ok(Response::Empty));
-                }
-                self.delete_found(now, vec![node.clone()], entry.notify);
-            }
-            (Cleanup::Reused { .. }, Err(RequestError::Server(ErrorCode::BadVersion))) => {
+
+        match entry.target.remainder(result, self.identity.id) {
+            Remainder::Nothing => self.answer(entry.notify, Ok(Response::Empty)),
+            Remainder::Delete { version } => self.delete_looked_at(now, entry, version),
+            Remainder::Nodes(nodes) => self.delete_found(now, nodes, entry.notify),
+            Remainder::Again => {
                 self.cleanup.push(entry);
                 self.send_cleanups(now);
             }
-            // The session's end is certain only when a handshake says so, and an answer that
-            // nobody understands says nothing: the connection ends with it.
-            (_, Err(RequestError::SessionExpired(_) | RequestError::BadAnswer(_))) => {
-                self.cleanup.push(entry);
-            }
-            (_, Err(error)) if error.is_retryable() => self.cleanup.push(entry),
-            (target, result) => {
-                let error = result.err().unwrap_or(RequestError::Closed);
+            Remainder::Later => self.cleanup.push(entry),
+            Remainder::Refused(error) => {
                 if let RequestError::Server(code) = error {
-                    let path = target.path().to_string();
+                    let path = entry.target.path().to_string();
                     self.events.push_back(Event::CleanupRefused { path, code });
                 }
                 self.answer(entry.notify, Err(error));

@@ -157,7 +157,7 @@ fn what_is_refused_together_is_deleted_by_itself_and_created_by_whoever_wants_it
         let mut world = World::connected();
         release_and_acquire(&mut world, "/locks");
         let sent = world.requests();
-        let target = Cleanup::Child { parent: path("/locks"), prefix: "new-".into() };
+        let target = Cleanup::ByPrefix { parent: path("/locks"), prefix: "new-".into() };
         world.session.clean_up(world.now, target, None);
         let search = world.requests();
         let deadline = world.deadline();
