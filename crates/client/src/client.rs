@@ -297,32 +297,37 @@ impl Client {
         self.send(path, request, read_created)
     }
 
-    /// Creates a node as [`Client::create`] does, and lists another one right behind it, as
-    /// [`Client::children`] does, for less than both cost.
+    /// Creates a node as [`Client::create`] does, in the place of one beside it, and lists their
+    /// parent right behind it, as [`Client::children`] does.
     ///
-    /// A [`Cleanup::Node`] of a node beside the new one that was begun just before, and has not been
-    /// transmitted, goes into one transaction with the create. The times in the [`Stat`] are 0 then,
-    /// as Apache ZooKeeper does not tell them; and if the delete is refused, the create fails with an
-    /// error that is worth another try.
+    /// The node that is replaced is one whose deletion was the last thing asked for, with a
+    /// [`Cleanup::Node`], and has not been transmitted. Deletion and creation are one transaction
+    /// then. The times in the [`Stat`] are 0, as Apache ZooKeeper does not tell them; and if the
+    /// deletion is refused, the create fails with an error that is worth another try. If there is
+    /// no such deletion, the node is created all the same.
     ///
-    /// If that is the node `known`, the listing is left out, and is `None`: whoever held by that node
-    /// may know the others from before, and has to list by itself if it does not.
-    pub fn create_and_list(
+    /// If the node that is replaced is `old`, there is no listing: whoever held by that node may know
+    /// the others from before, and has to list by itself if it does not.
+    pub fn replace(
         &self,
+        old: Option<&ZnodePath>,
         path: &ZnodePath,
         data: &Bytes,
         mode: CreateMode,
-        listed: &ZnodePath,
-        known: Option<&ZnodePath>,
     ) -> (Reply<Created>, Option<Reply<Listing>>) {
-        let (full_path, full_listed) = (self.full_text(path), self.full_text(listed));
+        let listed = path.parent().unwrap_or_else(ZnodePath::root);
+        let (full_path, full_listed) = (self.full_text(path), self.full_text(&listed));
+        let old = old.map(|old| self.full_text(old));
+
         let create = Create { path: &full_path, data, mode, acl: self.acl.as_deref() };
         let list = List { path: &full_listed };
         let ops = [create.op(), list.op()];
-        let known = known.map(|known| self.full_text(known));
-        let (created, names) = self.inner.shared.submit_pair(create, list, known.as_deref());
-        let reply = |names| Reply::new(names, ops[1], listed.clone(), self.strip(), read_children);
-        (Reply::new(created, ops[0], path.clone(), self.strip(), read_created), names.map(reply))
+        let (created, names) = self.inner.shared.replace(old.as_deref(), create, list);
+
+        let created = Reply::new(created, ops[0], path.clone(), self.strip(), read_created);
+        let names = names
+            .map(|names| Reply::new(names, ops[1], listed.clone(), self.strip(), read_children));
+        (created, names)
     }
 
     /// Creates a persistent node that the servers delete when it has been without children and

@@ -119,19 +119,22 @@ impl Shared {
         receiver
     }
 
-    /// Submits a create and a listing of what is beside the new node; not the listing, if the create
-    /// is one transaction with the delete of the `known` node.
-    pub(crate) fn submit_pair(
+    /// Submits a create that may replace a node, and a listing right behind it unless the replaced
+    /// node is `old`.
+    pub(crate) fn replace(
         &self,
+        old: Option<&str>,
         create: impl Outgoing,
         listing: impl Outgoing,
-        known: Option<&str>,
     ) -> (oneshot::Receiver<Answer>, Option<oneshot::Receiver<Answer>>) {
         let (create_sender, created) = oneshot::channel();
         let (listing_sender, listed) = oneshot::channel();
         let is_listed = self.act(|core, now| {
-            let (create, listing) = ((create, create_sender), (listing, listing_sender));
-            core.session.submit_pair(now, create, listing, known)
+            let is_old = core.session.replace(now, old, create, create_sender);
+            if !is_old {
+                core.session.submit_borrowed(now, listing, listing_sender);
+            }
+            !is_old
         });
         (created, is_listed.then_some(listed))
     }

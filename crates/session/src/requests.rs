@@ -17,17 +17,27 @@ pub(crate) enum Origin<T> {
     Heartbeat(Vec<HoldId>),
     /// The last request of a cleanup, whose answer decides what is left to do.
     Cleanup(Entry<T>),
-    /// A delete and the create that follows it, in one transaction.
-    Fused(Box<Fused<T>>),
+    /// The deletion of a node and the creation of the one that replaces it, in one transaction.
+    Replace(Box<Replacement<T>>),
     /// The end of the session.
     Close,
     /// Nobody waits for the answer.
     Nobody,
 }
 
-/// A delete and a create that are sent as one.
+/// The deletion of a node that is the next thing to write, unless a create replaces the node.
 #[derive(Clone, Debug)]
-pub(crate) struct Fused<T> {
+pub(crate) struct StagedDelete<T> {
+    pub(crate) xid: i32,
+    pub(crate) at: Instant,
+    /// A cleanup of a node whose full name is known.
+    pub(crate) entry: Entry<T>,
+}
+
+/// A node that replaces another one.
+#[derive(Clone, Debug)]
+pub(crate) struct Replacement<T> {
+    /// The deletion of the other one.
     pub(crate) entry: Entry<T>,
     /// Who gets the answer to the create.
     pub(crate) token: T,

@@ -18,21 +18,17 @@ use lockkeeper_wire::{
     ZnodePath, Zxid, split_frame, write_frame,
 };
 
-use crate::cleanup::Cleanup;
-use crate::cleanup::{CleanupQueue, Entry};
+use crate::cleanup::{Cleanup, CleanupQueue, Entry};
 use crate::config::{Config, Credentials, LeaseMode};
 use crate::error::{Disconnect, RequestError};
 use crate::event::Event;
-use crate::heartbeat::Heartbeat;
-use crate::heartbeat::HoldId;
+use crate::heartbeat::{Heartbeat, HoldId};
 use crate::history::History;
-use crate::lease::Lease;
-use crate::lease::LeaseState;
-use crate::requests::{Origin, Queued, Sent, watched_path};
+use crate::lease::{Lease, LeaseState};
+use crate::requests::{Origin, Queued, Sent, StagedDelete, watched_path};
 use crate::time::Instant;
 use crate::timing::Timing;
-use crate::watches::{Removal, Watches};
-use crate::watches::{WatchId, WatchKind};
+use crate::watches::{Removal, WatchId, WatchKind, Watches};
 
 /// How a session stands with its servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -108,8 +104,8 @@ pub struct Session<T> {
     heartbeat: Heartbeat,
     cleanup: CleanupQueue<T>,
     output: BytesMut,
-    /// Where in `output` the delete of a node begins that is the last thing in it.
-    last_delete: Option<usize>,
+    /// What comes next in `output`, unless a create replaces its node before.
+    staged: Option<StagedDelete<T>>,
     events: VecDeque<Event<T>>,
 }
 
@@ -142,7 +138,7 @@ impl<T> Session<T> {
             heartbeat: Heartbeat::default(),
             cleanup: CleanupQueue::default(),
             output: BytesMut::new(),
-            last_delete: None,
+            staged: None,
             events: VecDeque::new(),
         }
     }
@@ -222,33 +218,27 @@ impl<T> Session<T> {
         self.submit(now, request.into_request(), token);
     }
 
-    /// Submits a create and a listing of what is beside the new node, which goes right behind it.
+    /// Submits a create that replaces a node beside the new one: the deletion of that node and the
+    /// create are one transaction, for which a server syncs once.
     ///
-    /// If the last thing that has not been transmitted is a cleanup that deletes a node beside the
-    /// new one, both go into one transaction, for which a server syncs once. If that node is
-    /// `known`, the listing is left out, and its token dropped: the caller says that it may not
-    /// need it then.
+    /// The node that is replaced is the one of the last cleanup, a [`Cleanup::Node`], if that has not
+    /// been transmitted and nothing was submitted since. If there is none, the create is submitted
+    /// alone. If the server refuses the transaction, the deletion is sent again by itself, and the
+    /// create fails with its own error or with [`RequestError::Undone`].
     ///
-    /// Gives whether the listing was submitted.
-    pub fn submit_pair(
+    /// Gives whether the node that is replaced is the one at the path `old`.
+    pub fn replace(
         &mut self,
         now: Instant,
-        (create, create_token): (impl Outgoing, T),
-        (listing, listing_token): (impl Outgoing, T),
-        known: Option<&str>,
+        old: Option<&str>,
+        create: impl Outgoing,
+        token: T,
     ) -> bool {
-        let may_fuse = self.last_delete.is_some() && !self.closing && self.queued.is_empty();
-        let is_known = match may_fuse {
-            true => self.fuse(now, create.into_request(), create_token, known),
-            false => {
-                self.submit_borrowed(now, create, create_token);
-                false
-            }
-        };
-        if !is_known {
-            self.submit_borrowed(now, listing, listing_token);
+        if self.staged.is_none() || self.closing || !self.queued.is_empty() {
+            self.submit_borrowed(now, create, token);
+            return false;
         }
-        !is_known
+        self.replace_staged(now, old, create.into_request(), token)
     }
 
     /// The same for a request that sets a watch. The watch exists when the request has been
@@ -342,7 +332,6 @@ impl<T> Session<T> {
         };
 
         self.output.clear();
-        self.last_delete = None;
         write_frame(&mut self.output, |out| request.encode(out));
         self.phase = Phase::Handshaking { since: now };
         (self.last_sent, self.last_received) = (now, now);
@@ -375,7 +364,6 @@ impl<T> Session<T> {
 
         self.phase = Phase::Idle;
         self.output.clear();
-        self.last_delete = None;
         self.pings.clear();
         self.lease.disconnected();
         self.heartbeat.disconnected(now);
@@ -447,7 +435,7 @@ impl<T> Session<T> {
 
     /// Takes the bytes to transmit, if there are any.
     pub fn poll_transmit(&mut self) -> Option<BytesMut> {
-        self.last_delete = None;
+        self.write_staged();
         (!self.output.is_empty()).then(|| self.output.split())
     }
 

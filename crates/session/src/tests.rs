@@ -12,8 +12,8 @@ use lockkeeper_wire::{
 
 use crate::*;
 
-mod fused;
 mod refused;
+mod replace;
 
 const TIMEOUT: Duration = Duration::from_secs(12);
 

@@ -115,7 +115,7 @@ impl Contender {
         let known = last_turn.map(|turn| &turn.node);
         // The server answers in order, so the listing shows the new node.
         let mode = CreateMode::EphemeralSequential;
-        let (created, listing) = client.create_and_list(&name, data, mode, &terms.path, known);
+        let (created, listing) = client.replace(known, &name, data, mode);
         match created.await {
             Ok(created) => contender.0.node = Some(created),
             Err(error) if error.code() == Some(ErrorCode::NoNode) => {

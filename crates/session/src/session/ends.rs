@@ -86,13 +86,16 @@ impl<T> Session<T> {
             let outcome = sent.outcome();
             match sent.origin {
                 Origin::Caller(token) => self.answer(Some(token), Err(error(outcome))),
-                Origin::Fused(fused) => {
-                    self.answer(Some(fused.token), Err(error(outcome)));
-                    self.lose_cleanup(fused.entry);
+                Origin::Replace(replaced) => {
+                    self.answer(Some(replaced.token), Err(error(outcome)));
+                    self.lose_cleanup(replaced.entry);
                 }
                 Origin::Cleanup(entry) => self.lose_cleanup(entry),
                 Origin::Heartbeat(_) | Origin::Close | Origin::Nobody => {}
             }
+        }
+        if let Some(staged) = self.staged.take() {
+            self.lose_cleanup(staged.entry);
         }
     }
 

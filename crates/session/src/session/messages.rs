@@ -11,7 +11,7 @@ use crate::cleanup::{Cleanup, Entry, Remainder};
 use crate::error::{Disconnect, Outcome, RequestError};
 use crate::event::Event;
 use crate::heartbeat::HoldId;
-use crate::requests::{Fused, Origin};
+use crate::requests::{Origin, Replacement};
 use crate::time::Instant;
 use crate::watches::WatchId;
 
@@ -130,7 +130,7 @@ impl<T> Session<T> {
             Origin::Caller(token) => self.events.push_back(Event::Reply { token, result, zxid }),
             Origin::Heartbeat(checked) => self.settle_heartbeat(now, checked, result),
             Origin::Cleanup(entry) => self.settle_cleanup(now, entry, result),
-            Origin::Fused(fused) => self.settle_fused(now, *fused, result, zxid),
+            Origin::Replace(replaced) => self.settle_replacement(now, *replaced, result, zxid),
             Origin::Close => self.finish(&RequestError::Closed),
             Origin::Nobody => {}
         }
@@ -188,10 +188,10 @@ impl<T> Session<T> {
         self.send(now, Request::Delete(delete), Origin::Cleanup(entry), None);
     }
 
-    pub(super) fn settle_fused(
+    pub(super) fn settle_replacement(
         &mut self,
         now: Instant,
-        fused: Fused<T>,
+        replaced: Replacement<T>,
         result: Result<Response, RequestError>,
         zxid: Zxid,
     ) {
@@ -201,7 +201,7 @@ impl<T> Session<T> {
                     (Ok(Response::Created { path, stat }), false)
                 }
                 Some(OpResult::Create { path }) => {
-                    let stat = self.stat_of(&fused, zxid);
+                    let stat = self.stat_of(&replaced, zxid);
                     (Ok(Response::Created { path, stat }), false)
                 }
                 // The create itself was refused, and nothing else.
@@ -221,16 +221,16 @@ impl<T> Session<T> {
         if undone {
             // Not the create: a search for what it may have made may be on its way already, and
             // must find whatever there will ever be.
-            self.send_cleanup(now, fused.entry);
+            self.send_cleanup(now, replaced.entry);
         } else {
             let deleted = result.as_ref().map(|_| Response::Empty).map_err(RequestError::clone);
-            self.settle_cleanup(now, fused.entry, deleted);
+            self.settle_cleanup(now, replaced.entry, deleted);
         }
-        self.events.push_back(Event::Reply { token: fused.token, result, zxid });
+        self.events.push_back(Event::Reply { token: replaced.token, result, zxid });
     }
 
     /// Apache ZooKeeper answers a create in a transaction without the stat: all of it but the times.
-    fn stat_of(&self, created: &Fused<T>, zxid: Zxid) -> Stat {
+    fn stat_of(&self, created: &Replacement<T>, zxid: Zxid) -> Stat {
         let owner = if created.ephemeral { self.identity.id } else { SessionId::NONE };
         let data_length = i32::try_from(created.data_length).unwrap_or(i32::MAX);
         Stat { data_length, ..Stat::of_new(zxid, owner) }

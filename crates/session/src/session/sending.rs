@@ -1,15 +1,12 @@
 //! What goes out: requests, pings, heartbeats, deletes.
 
-use lockkeeper_wire::{
-    CreateMode, CreateRequest, Op, OpCode, Outgoing, Request, Zxid, write_frame, xid,
-};
+use lockkeeper_wire::{CreateMode, Op, OpCode, Outgoing, Request, Zxid, write_frame, xid};
 
 use super::{Contact, Phase, Session};
-use crate::cleanup::Cleanup;
-use crate::cleanup::{Entry, delete};
+use crate::cleanup::{Cleanup, Entry, delete};
 use crate::error::RequestError;
 use crate::heartbeat::Beat;
-use crate::requests::{Fused, Origin, Queued, Sent, set_watch_flag};
+use crate::requests::{Origin, Queued, Replacement, Sent, StagedDelete, set_watch_flag};
 use crate::time::Instant;
 use crate::watches::WatchId;
 
@@ -87,17 +84,17 @@ impl<T> Session<T> {
         watch: Option<WatchId>,
     ) {
         let xid = self.take_xid();
-        let start = self.output.len();
-        let len = self.write(now, xid, &request);
-        if len > self.config.max_frame {
-            self.output.truncate(start);
-            if let Some(id) = watch {
-                self.watches.remove(id);
+        match self.write_limited(now, xid, &request) {
+            Ok(len) => {
+                self.note_sent(Sent { xid, op: request.op(), len, at: now, origin, watch });
             }
-            let error = RequestError::TooLarge { len, max: self.config.max_frame };
-            return self.settle(now, origin, Err(error), Zxid(0));
+            Err(error) => {
+                if let Some(id) = watch {
+                    self.watches.remove(id);
+                }
+                self.settle(now, origin, Err(error), Zxid(0));
+            }
         }
-        self.note_sent(Sent { xid, op: request.op(), len, at: now, origin, watch });
     }
 
     fn note_sent(&mut self, sent: Sent<T>) {
@@ -105,10 +102,36 @@ impl<T> Session<T> {
         self.in_flight.push_back(sent);
     }
 
+    /// Writes a frame that no server refuses for its length, or nothing.
+    fn write_limited(
+        &mut self,
+        now: Instant,
+        xid: i32,
+        request: &impl Outgoing,
+    ) -> Result<usize, RequestError> {
+        self.write_staged();
+        let start = self.output.len();
+        let len = self.write(now, xid, request);
+        if len > self.config.max_frame {
+            self.output.truncate(start);
+            return Err(RequestError::TooLarge { len, max: self.config.max_frame });
+        }
+        Ok(len)
+    }
+
     pub(super) fn write(&mut self, now: Instant, xid: i32, request: &impl Outgoing) -> usize {
+        self.write_staged();
         self.last_sent = now;
-        self.last_delete = None;
         write_frame(&mut self.output, |out| request.encode(xid, out))
+    }
+
+    /// Writes the delete that no create can replace any more, because something else comes next.
+    pub(super) fn write_staged(&mut self) {
+        let Some(StagedDelete { xid, at, entry }) = self.staged.take() else { return };
+        let request = Request::Delete(delete(entry.target.path()));
+        let len = self.write(at, xid, &request);
+        let (op, origin) = (OpCode::Delete, Origin::Cleanup(entry));
+        self.note_sent(Sent { xid, op, len, at, origin, watch: None });
     }
 
     /// While what is sent proves nothing, the next heartbeat is due when one can.
@@ -154,69 +177,67 @@ impl<T> Session<T> {
     }
 
     pub(super) fn send_cleanup(&mut self, now: Instant, entry: Entry<T>) {
+        if let Cleanup::Node(node) = &entry.target
+            && node.as_str().len() <= self.config.max_frame / 2
+        {
+            // Before this one, in the order in which they were asked for.
+            self.write_staged();
+            let xid = self.take_xid();
+            self.last_sent = now;
+            self.staged = Some(StagedDelete { xid, at: now, entry });
+            return;
+        }
+
         let (before, request) = entry.target.requests();
         if let Some(request) = before {
             self.send(now, request, Origin::Nobody, None);
         }
-        let start = self.output.len();
-        let is_delete = matches!(request, Request::Delete(_));
         self.send(now, request, Origin::Cleanup(entry), None);
-        self.last_delete = (is_delete && self.output.len() > start).then_some(start);
     }
 
-    /// Sends a create, in one transaction with the delete that is the last thing in the output if
-    /// that is of a node beside it. Gives whether it is, and the delete is that of the `known` node.
-    pub(super) fn fuse(
+    /// Sends a create, in one transaction with the staged delete if that is of a node beside it.
+    /// Gives whether it is, and the node is `old`.
+    pub(super) fn replace_staged(
         &mut self,
         now: Instant,
+        old: Option<&str>,
         create: Request,
         token: T,
-        known: Option<&str>,
     ) -> bool {
         let Request::Create2(create) = create else {
             self.submit(now, create, token);
             return false;
         };
-        let Some((start, entry)) = self.take_back_delete(&create) else {
+        let Some(staged) = self.staged.take_if(|staged| staged.is_beside(&create.path)) else {
             self.submit(now, Request::Create2(create), token);
             return false;
         };
 
-        self.output.truncate(start);
         let xid = self.take_xid();
-        let both = vec![Op::Delete(delete(entry.target.path())), Op::Create2(create.clone())];
-        let len = self.write(now, xid, &Request::Multi(both));
-        // Each alone is within the limit.
-        if len > self.config.max_frame {
-            self.output.truncate(start);
-            self.send_cleanup(now, entry);
+        let node = staged.entry.target.path();
+        let both = vec![Op::Delete(delete(node)), Op::Create2(create.clone())];
+        let Ok(len) = self.write_limited(now, xid, &Request::Multi(both)) else {
+            // Each alone is within the limit.
+            self.staged = Some(staged);
             self.send(now, Request::Create2(create), Origin::Caller(token), None);
             return false;
-        }
+        };
 
-        let is_known = known == Some(entry.target.path().as_str());
+        let is_old = old == Some(node.as_str());
         let mode = CreateMode::from_flags(create.flags);
         let ephemeral = mode.is_some_and(CreateMode::is_ephemeral);
-        let fused = Fused { entry, token, ephemeral, data_length: create.data.len() };
-        let (op, origin) = (OpCode::Multi, Origin::Fused(Box::new(fused)));
+        let data_length = create.data.len();
+        let replacement = Replacement { entry: staged.entry, token, ephemeral, data_length };
+        let (op, origin) = (OpCode::Multi, Origin::Replace(Box::new(replacement)));
         self.note_sent(Sent { xid, op, len, at: now, origin, watch: None });
-        is_known
+        is_old
     }
+}
 
-    /// Takes back the delete that is the last thing in the output, if it is of a node beside the
-    /// one to be created: where in the output it begins, and whose it is.
-    fn take_back_delete(&mut self, create: &CreateRequest) -> Option<(usize, Entry<T>)> {
-        let start = self.last_delete.take()?;
-        let Origin::Cleanup(entry) = &self.in_flight.back()?.origin else { return None };
-        let Cleanup::Node(node) = &entry.target else { return None };
-        if node.as_str().rsplit_once('/')?.0 != create.path.rsplit_once('/')?.0 {
-            return None;
-        }
-        let sent = self.in_flight.pop_back()?;
-        self.unanswered_bytes -= sent.len;
-        match sent.origin {
-            Origin::Cleanup(entry) => Some((start, entry)),
-            _ => None,
-        }
+impl<T> StagedDelete<T> {
+    fn is_beside(&self, path: &str) -> bool {
+        let parent = |path: &str| path.rfind('/');
+        let node = self.entry.target.path().as_str();
+        parent(node) == parent(path) && parent(node).is_some_and(|at| node[..at] == path[..at])
     }
 }

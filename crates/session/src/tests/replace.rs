@@ -1,4 +1,4 @@
-//! A delete and the create that follows it, in one transaction.
+//! A node that replaces another one: the delete and the create are one transaction.
 
 use lockkeeper_wire::{List, Op};
 
@@ -23,8 +23,11 @@ fn enter(world: &mut World, parent: &str, known: Option<&str>) -> bool {
     let (node, data) = (format!("{parent}/new-"), Bytes::new());
     let mode = CreateMode::EphemeralSequential;
     let create = Create { path: &node, data: &data, mode, acl: None };
-    let listing = List { path: parent };
-    world.session.submit_pair(world.now, (create, CREATE), (listing, LISTING), known)
+    let is_known = world.session.replace(world.now, known, create, CREATE);
+    if !is_known {
+        world.session.submit_borrowed(world.now, List { path: parent }, LISTING);
+    }
+    !is_known
 }
 
 fn ops(requests: &[(i32, Request)]) -> Vec<OpCode> {
@@ -32,7 +35,7 @@ fn ops(requests: &[(i32, Request)]) -> Vec<OpCode> {
 }
 
 const APART: [OpCode; 3] = [OpCode::Delete, OpCode::Create2, OpCode::GetChildren2];
-const FUSED: [OpCode; 2] = [OpCode::Multi, OpCode::GetChildren2];
+const TOGETHER: [OpCode; 2] = [OpCode::Multi, OpCode::GetChildren2];
 
 fn names() -> Response {
     Response::Children { names: vec!["new-1".into()], stat: Stat::default() }
@@ -55,7 +58,7 @@ fn a_delete_and_the_next_create_are_one_transaction() {
     let mut world = World::connected();
     release_and_acquire(&mut world, "/locks");
     let requests = world.requests();
-    assert_eq!(ops(&requests), FUSED);
+    assert_eq!(ops(&requests), TOGETHER);
     let Request::Multi(parts) = &requests[0].1 else { panic!("{requests:?}") };
     assert!(matches!(&parts[..], [Op::Delete(delete), Op::Create2(create)]
         if delete.path == "/locks/old" && create.path == "/locks/new-"));
@@ -84,7 +87,7 @@ fn the_listing_is_left_out_only_with_the_delete_of_the_known_node() {
         world.session.clean_up(world.now, Cleanup::Node(path("/locks/old")), Some(DELETE));
         assert_eq!(enter(&mut world, "/locks", Some(known)), listed, "{known}");
         let requests = world.requests();
-        assert_eq!(ops(&requests), FUSED[..if listed { 2 } else { 1 }], "{known}");
+        assert_eq!(ops(&requests), TOGETHER[..if listed { 2 } else { 1 }], "{known}");
         let done = OpResult::Create { path: "/locks/new-1".into() };
         world.reply(requests[0].0, Ok(Response::Multi(vec![OpResult::Delete, done]))).unwrap();
         let tokens: Vec<_> = world.results().into_iter().map(|(token, _)| token).collect();
@@ -201,7 +204,7 @@ fn what_may_have_been_done_is_left_to_be_looked_for() {
 fn a_lost_connection_leaves_the_delete_to_be_done_and_the_create_unknown() {
     let mut world = World::connected();
     release_and_acquire(&mut world, "/locks");
-    assert_eq!(ops(&world.requests()), FUSED);
+    assert_eq!(ops(&world.requests()), TOGETHER);
     world.lose_connection();
     assert_eq!(
         world.results(),
@@ -252,7 +255,7 @@ fn together_they_may_be_over_the_limit_that_each_is_below() {
     let (node, data) = (format!("/locks/{}", "n".repeat(80)), Bytes::new());
     let mode = CreateMode::EphemeralSequential;
     let create = Create { path: &node, data: &data, mode, acl: None };
-    let listing = List { path: "/locks" };
-    world.session.submit_pair(world.now, (create, CREATE), (listing, LISTING), None);
+    world.session.replace(world.now, None, create, CREATE);
+    world.session.submit_borrowed(world.now, List { path: "/locks" }, LISTING);
     assert_eq!(ops(&world.requests()), APART);
 }
