@@ -126,7 +126,7 @@ impl Cleanup {
     /// What is left to be done after this answer to the deciding request, in the session `own`.
     pub(crate) fn remainder(
         &self,
-        result: Result<Response, RequestError>,
+        result: &Result<Response, RequestError>,
         own: SessionId,
     ) -> Remainder {
         match (self, result) {
@@ -138,7 +138,7 @@ impl Cleanup {
                 Remainder::Nodes(found.filter_map(|name| parent.child(name).ok()).collect())
             }
             (Self::IfExpected { expected, .. }, Ok(Response::Data { data, stat })) => {
-                match stat.ephemeral_owner == own && expected.is(&data, &stat) {
+                match stat.ephemeral_owner == own && expected.is(data, stat) {
                     true => Remainder::Delete { version: stat.version },
                     false => Remainder::Nothing,
                 }
@@ -162,7 +162,8 @@ impl Cleanup {
                 Remainder::Later
             }
             (_, Err(error)) if error.is_retryable() => Remainder::Later,
-            (_, result) => Remainder::Refused(result.err().unwrap_or(RequestError::Closed)),
+            (_, Err(error)) => Remainder::Refused(error.clone()),
+            (_, Ok(_)) => Remainder::Refused(RequestError::Closed),
         }
     }
 }

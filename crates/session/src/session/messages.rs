@@ -158,7 +158,7 @@ impl<T> Session<T> {
     ) {
         self.cleanup.finish();
 
-        match entry.target.remainder(result, self.identity.id) {
+        match entry.target.remainder(&result, self.identity.id) {
             Remainder::Nothing => self.answer(entry.notify, Ok(Response::Empty)),
             Remainder::Delete { version } => self.delete_looked_at(now, entry, version),
             Remainder::Nodes(nodes) => self.delete_found(now, nodes, entry.notify),

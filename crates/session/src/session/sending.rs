@@ -111,7 +111,7 @@ impl<T> Session<T> {
     ) -> Result<usize, RequestError> {
         self.write_staged();
         let start = self.output.len();
-        let len = self.write(now, xid, request);
+        let len = self.append(now, xid, request);
         if len > self.config.max_frame {
             self.output.truncate(start);
             return Err(RequestError::TooLarge { len, max: self.config.max_frame });
@@ -121,6 +121,10 @@ impl<T> Session<T> {
 
     pub(super) fn write(&mut self, now: Instant, xid: i32, request: &impl Outgoing) -> usize {
         self.write_staged();
+        self.append(now, xid, request)
+    }
+
+    fn append(&mut self, now: Instant, xid: i32, request: &impl Outgoing) -> usize {
         self.last_sent = now;
         write_frame(&mut self.output, |out| request.encode(xid, out))
     }
@@ -129,7 +133,7 @@ impl<T> Session<T> {
     pub(super) fn write_staged(&mut self) {
         let Some(StagedDelete { xid, at, entry }) = self.staged.take() else { return };
         let request = Request::Delete(delete(entry.target.path()));
-        let len = self.write(at, xid, &request);
+        let len = self.append(at, xid, &request);
         let (op, origin) = (OpCode::Delete, Origin::Cleanup(entry));
         self.note_sent(Sent { xid, op, len, at, origin, watch: None });
     }
