@@ -16,7 +16,6 @@ use std::time::Duration;
 use lockkeeper_client::{Client, Instant, Watcher, ZnodePath};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-use crate::contender::node::PreviousTurn;
 use crate::contender::order::{QueueTail, WaitQueue};
 use crate::guard::Guard;
 use crate::guard::owned_node::Releasing;
@@ -75,8 +74,8 @@ struct HandoverSlot<S> {
 #[derive(Debug)]
 struct Handover<S> {
     cached: Option<S>,
-    /// Of the last holder whose node was not left in the slot.
-    last_turn: Option<PreviousTurn>,
+    /// What the last holder knew of the queue on the server, if its node was not left in the slot.
+    tail: Option<QueueTail>,
 }
 
 /// The first place in the local line. Whoever has it may stand in the line on the server.
@@ -93,8 +92,8 @@ pub(crate) struct LocalHold {
     guard: Option<Guard>,
     turn: Option<LocalTurn>,
     node_use: NodeUse,
-    /// What it knows of the line on the server.
-    end: Option<QueueTail>,
+    /// What it knows of the queue on the server.
+    tail: Option<QueueTail>,
 }
 
 impl LocalQueue {
@@ -139,7 +138,7 @@ impl Left for CachedNode {
 
 impl<S> Default for HandoverSlot<S> {
     fn default() -> Self {
-        let handover = Handover { cached: None, last_turn: None };
+        let handover = Handover { cached: None, tail: None };
         Self { handover: Arc::new(Mutex::new(handover)), waiting: AtomicUsize::new(0) }
     }
 }
@@ -196,21 +195,26 @@ impl LocalTurn {
             lingering.held.store(true, Ordering::SeqCst);
             lingering.taken.fetch_add(1, Ordering::SeqCst);
         }
-        Ok(LocalHold { guard: Some(cached.guard.regrant()), turn: Some(self), node_use, end: None })
+        Ok(LocalHold {
+            guard: Some(cached.guard.regrant()),
+            turn: Some(self),
+            node_use,
+            tail: None,
+        })
     }
 
-    /// What the last holder of this process knew of the line on the server. It is of use only right
+    /// What the last holder of this process knew of the queue on the server. It is of use only right
     /// after it has given its node back, so it is kept no longer.
-    pub(crate) fn take_last_turn(&mut self) -> Option<PreviousTurn> {
-        self.handover.last_turn.take()
+    pub(crate) fn take_tail(&mut self) -> Option<QueueTail> {
+        self.handover.tail.take()
     }
 
     /// The lock, by a node of its own, at the front of this line.
     pub(crate) fn hold(self, guard: Guard, line: &WaitQueue) -> LocalHold {
         let since = self.line.sharing.cohort.map(|_| guard.client().now());
         let node_use = NodeUse { since, holders: 1, lingering: None };
-        let end = line.end(guard.node().name());
-        LocalHold { guard: Some(guard), turn: Some(self), node_use, end }
+        let tail = line.tail(guard.node());
+        LocalHold { guard: Some(guard), turn: Some(self), node_use, tail }
     }
 }
 
@@ -224,8 +228,7 @@ impl LocalHold {
     pub(crate) fn give_back(&mut self) -> Option<Releasing> {
         let (guard, mut turn) = (self.guard.take()?, self.turn.take()?);
         let Some(node_use) = self.use_to_leave(&guard, &turn.line) else {
-            let turn_of = |end| PreviousTurn { node: guard.node().clone(), end };
-            turn.handover.last_turn = self.end.take().map(turn_of);
+            turn.handover.tail = self.tail.take();
             // Before the turn is passed on: the next one's node comes after this one's deletion.
             return Some(guard.begin_release());
         };

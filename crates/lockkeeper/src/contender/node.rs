@@ -60,15 +60,15 @@ struct ContenderInner {
 
 impl Contender {
     /// Creates a node at the end of the queue, and lists the queue. Costs one round trip; one more if
-    /// the last turn of the same handle was taken to tell who is there, and did not.
+    /// the `tail` that the last holder of the same handle knew was to tell who is there, and did not.
     pub(crate) async fn enter(
         client: &Client,
         terms: &Terms,
         kind: Kind,
         data: &Bytes,
-        last_turn: Option<&PreviousTurn>,
+        tail: Option<&QueueTail>,
     ) -> Result<(Self, WaitQueue), AcquireError> {
-        let attempt = async || Self::attempt(client, terms, kind, data, last_turn).await;
+        let attempt = async || Self::attempt(client, terms, kind, data, tail).await;
         let entered = retried(&terms.path, attempt).await?;
         terms.warned.look(client, &terms.path).await;
         Ok(entered)
@@ -108,14 +108,14 @@ impl Contender {
         terms: &Terms,
         kind: Kind,
         data: &Bytes,
-        last_turn: Option<&PreviousTurn>,
+        tail: Option<&QueueTail>,
     ) -> Result<(Self, WaitQueue), Attempt> {
         let mut contender = Self::new(client, terms, kind);
         let name = contender.new_node();
-        let known = last_turn.map(|turn| &turn.node);
+        let old = tail.map(QueueTail::node);
         // The server answers in order, so the listing shows the new node.
         let mode = CreateMode::EphemeralSequential;
-        let (created, listing) = client.replace(known, &name, data, mode);
+        let (created, listing) = client.replace(old, &name, data, mode);
         match created.await {
             Ok(created) => contender.0.node = Some(created),
             Err(error) if error.code() == Some(ErrorCode::NoNode) => {
@@ -127,7 +127,7 @@ impl Contender {
             Err(error) => return contender.recover(error).await,
         }
         let Some(listing) = listing else {
-            let line = match last_turn.and_then(|turn| contender.follow(turn)) {
+            let line = match tail.and_then(|tail| contender.follow(tail)) {
                 Some(line) => contender.checked(line),
                 None => contender.list().await,
             };
@@ -153,12 +153,12 @@ impl Contender {
         }
     }
 
-    /// The line as the last turn of the same handle tells it, whose node went as this one's came;
+    /// The queue as the last holder of the same handle knew it, whose node this one has replaced;
     /// `None` if only a listing can tell.
-    fn follow(&self, last_turn: &PreviousTurn) -> Option<WaitQueue> {
+    fn follow(&self, tail: &QueueTail) -> Option<WaitQueue> {
         let name = self.name()?;
         let (kind, sequence) = self.0.terms.profile.parse(name, self.0.terms.kinds)?;
-        last_turn.end.with(Place { sequence, kind, name: name.to_owned() })
+        tail.with(Place { sequence, kind, name: name.to_owned() })
     }
 
     /// The reply to the create is lost, or never came: looks whether the node exists.
@@ -338,14 +338,6 @@ impl Drop for Contender {
         };
         self.0.client.clean_up(target);
     }
-}
-
-/// What is left of a turn when its holder gives it back: what the next contender may go by.
-#[derive(Clone, Debug)]
-pub(crate) struct PreviousTurn {
-    /// The node that was held by.
-    pub(crate) node: ZnodePath,
-    pub(crate) end: QueueTail,
 }
 
 /// What a contender that reached the front brings along.

@@ -3,7 +3,7 @@
 //! This is the very function that the locks decide by, in production, in the simulation and in the
 //! model.
 
-use lockkeeper_client::{Sequence, Stat, Zxid};
+use lockkeeper_client::{Sequence, Stat, ZnodePath, Zxid};
 
 use crate::profile::{Kind, Profile};
 
@@ -173,22 +173,23 @@ impl WaitQueue {
         self.gone.push(self.places.remove(index).kind);
     }
 
-    /// What the contender with this name knows of the end of the line.
+    /// What the holder with this node knows of the end of the queue.
     ///
-    /// `None` if somebody was taken out since the listing: in a line that moves, others have probably
-    /// come in the meantime. And `None` unless the last in line is the last that was created, by its
-    /// number and by the server's count: that tells names that no server has numbered, and servers
-    /// that count in another way.
-    pub fn end(&self, own: &str) -> Option<QueueTail> {
+    /// `None` if a contender was taken out since the listing: in a queue that moves, others have
+    /// probably come in the meantime. And `None` unless the last contender is the last that was
+    /// created, by its number and by the server's count: that excludes names that no server has
+    /// numbered, and servers that count in another way.
+    pub fn tail(&self, node: &ZnodePath) -> Option<QueueTail> {
         let last = self.places.last().filter(|_| !self.has_changed())?.sequence;
         let next = last.0.checked_add(1)?;
         if next.wrapping_mul(2) != self.listed.twice_next {
             return None;
         }
+        let own = node.name();
         let others = self.places.iter().rev().filter(|place| place.name != own).take(2);
         let mut others: Vec<_> = others.cloned().collect();
         others.reverse();
-        Some(QueueTail { next: Sequence(next), others })
+        Some(QueueTail { node: node.clone(), next: Sequence(next), others })
     }
 
     /// Whether a contender was taken out since the listing.
@@ -248,14 +249,17 @@ impl WaitQueue {
     }
 }
 
-/// What a holder knows of the end of the line: enough for a contender that takes its place there,
-/// created in the very transaction that deletes the holder's node.
+/// What a holder that gives its node back knows of the end of the queue: enough for the next
+/// contender of the same handle, if its node is created in the very transaction that deletes the
+/// holder's.
 ///
 /// A server numbers the nodes that are created in a parent one after the other, and up to that
 /// transaction the parent was the one that was listed, because the holder's node was in it. So if the
 /// new node has the number that was the next one then, nobody has come since.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct QueueTail {
+    /// The holder's node.
+    node: ZnodePath,
     /// The number of the next node.
     next: Sequence,
     /// The last two contenders but for the holder. One that has two ahead lists again when its turn
@@ -264,7 +268,12 @@ pub struct QueueTail {
 }
 
 impl QueueTail {
-    /// The line with this contender at its end; `None` if others may have come before it.
+    /// The node that the next contender's has to replace.
+    pub fn node(&self) -> &ZnodePath {
+        &self.node
+    }
+
+    /// The queue with this contender at its end; `None` if others may have come before it.
     pub fn with(&self, new: Place) -> Option<WaitQueue> {
         if new.sequence != self.next {
             return None;
@@ -278,8 +287,8 @@ impl QueueTail {
         Some(WaitQueue { places, listed, ..WaitQueue::default() })
     }
 
-    /// Whether nobody else was in the line.
-    pub fn is_all_of_it(&self) -> bool {
+    /// Whether nobody else was in the queue.
+    pub fn is_whole_queue(&self) -> bool {
         self.others.is_empty()
     }
 }
@@ -301,6 +310,10 @@ mod tests {
         let names = names.iter().map(|name| (*name).to_owned()).collect();
         let kinds = [Kind::Exclusive, Kind::Upgradeable, Kind::Read, Kind::Write, Kind::Permits(1)];
         WaitQueue::read(names, Profile::Curator, &kinds).unwrap()
+    }
+
+    fn node(name: &str) -> ZnodePath {
+        ZnodePath::new("/lock").and_then(|lock| lock.child(name)).unwrap()
     }
 
     fn wait_on(name: &str) -> Standing {
@@ -512,25 +525,25 @@ mod tests {
     /// Seen to fail with any number taken for the next one: the second holds while another is ahead.
     #[test]
     fn the_end_of_the_line_is_known_while_numbers_follow() {
-        let alone = numbered(&["a-lock-0000000001"], 2).end("a-lock-0000000001").unwrap();
-        assert!(alone.is_all_of_it());
+        let alone = numbered(&["a-lock-0000000001"], 2).tail(&node("a-lock-0000000001")).unwrap();
+        assert!(alone.is_whole_queue());
         let next = alone.with(place("b-lock-0000000002")).unwrap();
         assert_eq!(next.standing("b-lock-0000000002"), Standing::Held);
         for number in ["0000000003", "0000000001", "0000000000", "-000000001"] {
             assert_eq!(alone.with(place(&format!("b-lock-{number}"))), None, "{number}");
         }
-        let after = next.end("b-lock-0000000002").unwrap();
+        let after = next.tail(&node("b-lock-0000000002")).unwrap();
         assert!(after.with(place("c-lock-0000000003")).is_some(), "and so on");
 
         let names = ["a-lock-0000000001", "b-lock-0000000004"];
-        let one = numbered(&names, 5).end(names[0]).unwrap();
-        assert!(!one.is_all_of_it());
+        let one = numbered(&names, 5).tail(&node(names[0])).unwrap();
+        assert!(!one.is_whole_queue());
         let one = one.with(place("d-lock-0000000005")).unwrap();
         let later = next_after(&one, "d-lock-0000000005");
         assert_eq!(later, (true, vec![Standing::Held]), "behind the only one");
 
         let names = [names[0], names[1], "c-lock-0000000005", "x-lock-0000000006"];
-        let many = numbered(&names, 7).end(names[0]).unwrap();
+        let many = numbered(&names, 7).tail(&node(names[0])).unwrap();
         let many = many.with(place("d-lock-0000000007")).unwrap();
         assert_eq!(many.standing("d-lock-0000000007"), wait_on("x-lock-0000000006"));
         let later = next_after(&many, "d-lock-0000000007");
@@ -541,10 +554,10 @@ mod tests {
     #[test]
     fn a_line_that_has_moved_tells_nothing_of_its_end() {
         let mut line = numbered(&["a-lock-0000000001", "b-lock-0000000002"], 3);
-        assert!(line.end("b-lock-0000000002").is_some());
+        assert!(line.tail(&node("b-lock-0000000002")).is_some());
         line.remove("a-lock-0000000001");
         assert_eq!(line.standing("b-lock-0000000002"), Standing::Held);
-        assert_eq!(line.end("b-lock-0000000002"), None);
+        assert_eq!(line.tail(&node("b-lock-0000000002")), None);
     }
 
     /// A name with a number that no server gave it; one that came last and has left; numbers that are
@@ -558,11 +571,11 @@ mod tests {
             ("x-lock-0000000009", 0),
         ] {
             let names = ["a-lock-0000000004", last];
-            assert_eq!(numbered(&names, creates).end(names[0]), None, "{last}, {creates}");
+            assert_eq!(numbered(&names, creates).tail(&node(names[0])), None, "{last}, {creates}");
         }
         let late = "a-lock-2000000000";
         assert!(
-            numbered(&[late], 2_000_000_001).end(late).is_some(),
+            numbered(&[late], 2_000_000_001).tail(&node(late)).is_some(),
             "the count overflows earlier"
         );
     }

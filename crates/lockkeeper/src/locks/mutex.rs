@@ -41,8 +41,8 @@ use crate::acquire::entrance::{Entrance, within};
 use crate::acquire::local::{LocalHold, LocalQueue, Sharing};
 use crate::acquire::lock_delay::{LockDelay, Sightings};
 use crate::acquire::setup::{Setup, setup_options};
-use crate::contender::node::{Contender, PreviousTurn, Terms};
-use crate::contender::order::WaitQueue;
+use crate::contender::node::{Contender, Terms};
+use crate::contender::order::{QueueTail, WaitQueue};
 use crate::error::{AcquireError, BuildError, ReleaseError};
 use crate::guard::{Guard, offers_guard};
 use crate::profile::Kind;
@@ -162,7 +162,7 @@ impl Mutex {
             Ok(hold) => return Ok(MutexGuard(hold)),
             Err(turn) => turn,
         };
-        let (contender, mut line) = self.enter(turn.take_last_turn()).await?;
+        let (contender, mut line) = self.enter(turn.take_tail()).await?;
         let front = contender.wait_in(&mut line).await?;
         let guard = match self.delay {
             Some(delay) => delay.grant(&self.sightings, contender, front).await?,
@@ -196,9 +196,9 @@ impl Mutex {
             Ok(hold) => return Ok(Some(MutexGuard(hold))),
             Err(turn) => turn,
         };
-        // Who was in line then may have left since, and would look like somebody who is.
-        let last_turn = turn.take_last_turn().filter(|turn| turn.end.is_all_of_it());
-        let (contender, line) = self.enter(last_turn).await?;
+        // The remembered queue may be stale: a contender that has left since would count as waiting.
+        let tail = turn.take_tail().filter(QueueTail::is_whole_queue);
+        let (contender, line) = self.enter(tail).await?;
         let Some(front) = contender.at_front(&line)? else { return Ok(None) };
         let guard = match self.delay {
             Some(delay) => delay.try_grant(&self.sightings, contender, front).await?,
@@ -207,12 +207,9 @@ impl Mutex {
         Ok(guard.map(|guard| MutexGuard(turn.hold(guard, &line))))
     }
 
-    async fn enter(
-        &self,
-        last: Option<PreviousTurn>,
-    ) -> Result<(Contender, WaitQueue), AcquireError> {
+    async fn enter(&self, tail: Option<QueueTail>) -> Result<(Contender, WaitQueue), AcquireError> {
         let (client, terms, kind) = (&self.client, &self.terms, Kind::Exclusive);
-        Contender::enter(client, terms, kind, &self.data, last.as_ref()).await
+        Contender::enter(client, terms, kind, &self.data, tail.as_ref()).await
     }
 }
 
