@@ -40,16 +40,16 @@ impl Entrance {
 
     /// Waits in line.
     pub(crate) async fn acquire(&self, kind: Kind) -> Result<Guard, AcquireError> {
-        let (contender, mut line) = self.enter(kind).await?;
-        let front = contender.wait_in(&mut line).await?;
-        self.grant(contender, front, &line).await
+        let (contender, mut queue) = self.enter(kind).await?;
+        let front = contender.wait_in(&mut queue).await?;
+        self.grant(contender, front, &queue).await
     }
 
     /// Takes the lock only if that needs no waiting.
     pub(crate) async fn try_acquire(&self, kind: Kind) -> Result<Option<Guard>, AcquireError> {
-        let (contender, line) = self.enter(kind).await?;
-        let Some(front) = contender.at_front(&line)? else { return Ok(None) };
-        self.grant(contender, front, &line).await.map(Some)
+        let (contender, queue) = self.enter(kind).await?;
+        let Some(front) = contender.at_front(&queue)? else { return Ok(None) };
+        self.grant(contender, front, &queue).await.map(Some)
     }
 
     pub(crate) async fn take(
@@ -67,10 +67,10 @@ impl Entrance {
         &self,
         contender: Contender,
         front: Front,
-        line: &WaitQueue,
+        queue: &WaitQueue,
     ) -> Result<Guard, AcquireError> {
         let guard = Guard::grant(contender, front).await?;
-        if line.vouches_for(guard.token().zxid()) {
+        if queue.vouches_for(guard.token().zxid()) {
             return Ok(guard);
         }
         let token = self.mint(guard.node()).await?;

@@ -1,13 +1,13 @@
 //! The queue within one process.
 //!
-//! All tasks that want one lock stand in a line of their own, first come first served, and only
-//! the first of them stands in the line on the server. Fewer nodes, fewer watches, shorter
+//! All tasks that want one lock stand in a queue of their own, first come first served, and only
+//! the first of them stands in the queue on the server. Fewer nodes, fewer watches, shorter
 //! listings; and without a round trip, one holder can leave its node to the next:
 //!
 //! *cohort*: a holder hands the node to the next task of this process, for a bounded number of
 //! times and a bounded time (after D. Dice, V. Marathe, N. Shavit, "Lock cohorting", PPoPP 2012).
 //! *linger*: a holder leaves the node where it is for a moment, watched, so that anyone else who
-//! comes into the line gets the lock at once.
+//! comes into the queue gets the lock at once.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -56,7 +56,7 @@ struct Lingering {
     taken: AtomicU32,
 }
 
-/// The line of the tasks of this process.
+/// The queue of the tasks of this process.
 #[derive(Debug)]
 pub(crate) struct LocalQueue {
     sharing: Sharing,
@@ -78,10 +78,10 @@ struct Handover<S> {
     tail: Option<QueueTail>,
 }
 
-/// The first place in the local line. Whoever has it may stand in the line on the server.
+/// The first place in the local queue. Whoever has it may stand in the queue on the server.
 #[derive(Debug)]
 pub(crate) struct LocalTurn {
-    line: Arc<LocalQueue>,
+    queue: Arc<LocalQueue>,
     handover: OwnedMutexGuard<Handover<CachedNode>>,
 }
 
@@ -114,13 +114,13 @@ impl LocalQueue {
         let waiting = Waiting::new(&self.slot);
         let handover = Arc::clone(&self.slot.handover).lock_owned().await;
         drop(waiting);
-        LocalTurn { line: Arc::clone(self), handover }
+        LocalTurn { queue: Arc::clone(self), handover }
     }
 
     /// Takes the first place if nobody has it.
     pub(crate) fn try_turn(self: &Arc<Self>) -> Option<LocalTurn> {
         let handover = Arc::clone(&self.slot.handover).try_lock_owned().ok()?;
-        Some(LocalTurn { line: Arc::clone(self), handover })
+        Some(LocalTurn { queue: Arc::clone(self), handover })
     }
 }
 
@@ -209,11 +209,11 @@ impl LocalTurn {
         self.handover.tail.take()
     }
 
-    /// The lock, by a node of its own, at the front of this line.
-    pub(crate) fn hold(self, guard: Guard, line: &WaitQueue) -> LocalHold {
-        let since = self.line.sharing.cohort.map(|_| guard.client().now());
+    /// The lock, by a node of its own, at the front of this queue.
+    pub(crate) fn hold(self, guard: Guard, queue: &WaitQueue) -> LocalHold {
+        let since = self.queue.sharing.cohort.map(|_| guard.client().now());
         let node_use = NodeUse { since, holders: 1, lingering: None };
-        let tail = line.tail(guard.node());
+        let tail = queue.tail(guard.node());
         LocalHold { guard: Some(guard), turn: Some(self), node_use, tail }
     }
 }
@@ -227,21 +227,21 @@ impl LocalHold {
     /// the release that may be waited for.
     pub(crate) fn give_back(&mut self) -> Option<Releasing> {
         let (guard, mut turn) = (self.guard.take()?, self.turn.take()?);
-        let Some(node_use) = self.use_to_leave(&guard, &turn.line) else {
+        let Some(node_use) = self.use_to_leave(&guard, &turn.queue) else {
             turn.handover.tail = self.tail.take();
             // Before the turn is passed on: the next one's node comes after this one's deletion.
             return Some(guard.begin_release());
         };
-        let line = Arc::clone(&turn.line);
+        let queue = Arc::clone(&turn.queue);
         turn.handover.cached = Some(CachedNode { guard, node_use });
         drop(turn);
-        line.slot.settle();
+        queue.slot.settle();
         None
     }
 
     /// On what terms the node may be left for others of this process, if it may.
-    fn use_to_leave(&self, guard: &Guard, line: &Arc<LocalQueue>) -> Option<NodeUse> {
-        if line.sharing == Sharing::default() || guard.state() != State::Held {
+    fn use_to_leave(&self, guard: &Guard, queue: &Arc<LocalQueue>) -> Option<NodeUse> {
+        if queue.sharing == Sharing::default() || guard.state() != State::Held {
             return None;
         }
         if let Some(lingering) = &self.node_use.lingering {
@@ -249,16 +249,16 @@ impl LocalHold {
             let given_up = lingering.given_up.load(Ordering::SeqCst);
             return (!given_up).then(|| self.node_use.clone());
         }
-        if line.sharing.cohort.is_some_and(|bounds| self.cohort_goes_on(guard, line, bounds)) {
+        if queue.sharing.cohort.is_some_and(|bounds| self.cohort_goes_on(guard, queue, bounds)) {
             return Some(self.node_use.clone());
         }
-        let lingering = keep(guard, line)?;
+        let lingering = keep(guard, queue)?;
         Some(NodeUse { lingering: Some(lingering), ..self.node_use.clone() })
     }
 
-    fn cohort_goes_on(&self, guard: &Guard, line: &LocalQueue, bounds: (u32, Duration)) -> bool {
+    fn cohort_goes_on(&self, guard: &Guard, queue: &LocalQueue, bounds: (u32, Duration)) -> bool {
         let (holders, time) = bounds;
-        line.slot.waiting.load(Ordering::SeqCst) > 0
+        queue.slot.waiting.load(Ordering::SeqCst) > 0
             && self.node_use.holders < holders
             && self.node_use.since.is_some_and(|since| guard.client().now().since(since) < time)
     }
@@ -272,15 +272,15 @@ impl Drop for LocalHold {
 
 /// Sets a keeper over a node that is about to lie idle; `None` if it is not to linger, or there is
 /// no runtime for a keeper.
-fn keep(guard: &Guard, line: &Arc<LocalQueue>) -> Option<Arc<Lingering>> {
-    let period = line.sharing.linger?;
+fn keep(guard: &Guard, queue: &Arc<LocalQueue>) -> Option<Arc<Lingering>> {
+    let period = queue.sharing.linger?;
     let runtime = tokio::runtime::Handle::try_current().ok()?;
     let lingering = Arc::new(Lingering::default());
     let keeper = Keeper {
         client: guard.client().clone(),
         path: guard.path().clone(),
         node: guard.node().clone(),
-        line: Arc::downgrade(line),
+        queue: Arc::downgrade(queue),
         lingering: Arc::clone(&lingering),
         period,
     };
@@ -293,13 +293,13 @@ struct Keeper {
     client: Client,
     path: ZnodePath,
     node: ZnodePath,
-    line: Weak<LocalQueue>,
+    queue: Weak<LocalQueue>,
     lingering: Arc<Lingering>,
     period: Duration,
 }
 
 impl Keeper {
-    /// Gives the node up when somebody else comes into the line, or nobody has used it for the
+    /// Gives the node up when somebody else comes into the queue, or nobody has used it for the
     /// whole period.
     async fn run(self) {
         tokio::select! {
@@ -308,25 +308,25 @@ impl Keeper {
             () = self.unused() => {}
         }
         self.lingering.given_up.store(true, Ordering::SeqCst);
-        let Some(line) = self.line.upgrade() else { return };
+        let Some(queue) = self.queue.upgrade() else { return };
         // A holder who looked before the mark was set has left the node again by the time that
         // this turn comes.
-        line.slot.handover.lock().await.cached.take_if(|cached| self.is_mine(cached));
+        queue.slot.handover.lock().await.cached.take_if(|cached| self.is_mine(cached));
     }
 
     fn is_mine(&self, cached: &CachedNode) -> bool {
         cached.node_use.lingering.as_ref().is_some_and(|l| Arc::ptr_eq(l, &self.lingering))
     }
 
-    /// Returns when there is somebody else in the line, or the node is not certain to be there.
+    /// Returns when there is somebody else in the queue, or the node is not certain to be there.
     async fn contended(&self) {
         loop {
             let own = self.client.data_watched(&self.node);
             let listing = self.client.children_watched(&self.path);
-            let (Ok((_, mut own)), Ok(((names, _), mut line))) = (own.await, listing.await) else {
+            let (Ok((_, mut own)), Ok(((names, _), mut queue))) = (own.await, listing.await) else {
                 return;
             };
-            if names.len() > 1 || either(&mut own, &mut line).await.is_none() {
+            if names.len() > 1 || either(&mut own, &mut queue).await.is_none() {
                 return;
             }
         }

@@ -46,7 +46,7 @@ pub struct Entry {
     pub token: FencingToken,
     /// Its session.
     pub session: SessionId,
-    /// When it came into the line, by the server's clock.
+    /// When it came into the queue, by the server's clock.
     pub since: SystemTime,
     /// Who it is, if one of our programs wrote that.
     pub owner: Option<OwnerInfo>,
@@ -83,8 +83,8 @@ impl Queue {
             Err(error) if error.code() == Some(ErrorCode::NoNode) => return Ok(None),
             Err(error) => return Err(error),
         };
-        let (profile, line, foreign) = read(&names);
-        let (entries, permits) = answers(ask(client, path, &line), &line).await?;
+        let (profile, queue, foreign) = read(&names);
+        let (entries, permits) = answers(ask(client, path, &queue), &queue).await?;
         Ok(Some(Self { path: path.clone(), profile, entries, foreign, permits }))
     }
 
@@ -141,21 +141,21 @@ impl Queues {
                 }
                 Err(error) => return Err(error),
             };
-            let (profile, line, foreign) = read(&names);
+            let (profile, queue, foreign) = read(&names);
             // What looks like a lease may also be somebody's key, with locks below it.
             let leases = names.iter().filter(|name| is_kazoo_lease(name));
             let others = foreign.iter().chain(leases.filter(|name| !foreign.contains(name)));
             let others = others.filter_map(|name| node.child(name).ok());
             next.extend(others.filter(|child| child.as_str() != "/zookeeper"));
             if profile.is_some() {
-                queues.push((node, profile, line, foreign));
+                queues.push((node, profile, queue, foreign));
             }
         }
         let asked: Vec<_> =
-            queues.iter().map(|(node, _, line, _)| ask(client, node, line)).collect();
+            queues.iter().map(|(node, _, queue, _)| ask(client, node, queue)).collect();
         let mut entered = Vec::with_capacity(asked.len());
-        for (asked, (_, _, line, _)) in asked.into_iter().zip(&queues) {
-            entered.push(answers(asked, line).await?);
+        for (asked, (_, _, queue, _)) in asked.into_iter().zip(&queues) {
+            entered.push(answers(asked, queue).await?);
         }
         for ((node, profile, _, foreign), (entries, permits)) in queues.into_iter().zip(entered) {
             // Without entries: all left in the meantime.
@@ -174,7 +174,7 @@ impl Entry {
         self.data == REQUEST || self.owner.as_ref().is_some_and(|owner| owner.revoked)
     }
 
-    /// For how long it has been in the line, if the server's clock and ours agree.
+    /// For how long it has been in the queue, if the server's clock and ours agree.
     pub fn age(&self) -> Duration {
         self.since.elapsed().unwrap_or_default()
     }
@@ -213,29 +213,29 @@ struct Asked<'a> {
 
 type Look = Reply<(Bytes, Stat)>;
 
-fn ask<'a>(client: &Client, path: &ZnodePath, line: &'a WaitQueue) -> Asked<'a> {
+fn ask<'a>(client: &Client, path: &ZnodePath, queue: &'a WaitQueue) -> Asked<'a> {
     let nodes =
-        line.places().iter().filter_map(|place| Some((place, path.child(&place.name).ok()?)));
-    let counted = line.places().iter().any(|place| place.kind.permits().is_some());
+        queue.places().iter().filter_map(|place| Some((place, path.child(&place.name).ok()?)));
+    let counted = queue.places().iter().any(|place| place.kind.permits().is_some());
     Asked {
         entries: nodes.map(|(place, node)| (place, client.data(&node), node)).collect(),
         permits: counted.then(|| client.data(path)),
     }
 }
 
-async fn answers(asked: Asked<'_>, line: &WaitQueue) -> Result<(Vec<Entry>, Option<u32>), Error> {
+async fn answers(asked: Asked<'_>, queue: &WaitQueue) -> Result<(Vec<Entry>, Option<u32>), Error> {
     let permits = match asked.permits {
         Some(reply) => found(reply.await)?.and_then(|(data, _)| PermitFormat::Text.read(&data)),
         None => None,
     };
-    let mut line = line.clone();
+    let mut queue = queue.clone();
     // Where the number is a convention of the programs, whoever has a lease holds.
-    line.set_permits(permits.unwrap_or(u32::MAX));
+    queue.set_permits(permits.unwrap_or(u32::MAX));
     let mut entries = Vec::with_capacity(asked.entries.len());
     for (place, reply, node) in asked.entries {
         // Without: it left between the listing and the look.
         if let Some((data, stat)) = found(reply.await)? {
-            entries.push(entry(place, &line, node, data, &stat));
+            entries.push(entry(place, &queue, node, data, &stat));
         }
     }
     // Without a number of permits it is no semaphore of kazoo's: anything may have such a name.
@@ -252,11 +252,11 @@ fn found<T>(result: Result<T, Error>) -> Result<Option<T>, Error> {
     }
 }
 
-fn entry(place: &Place, line: &WaitQueue, node: ZnodePath, data: Bytes, stat: &Stat) -> Entry {
+fn entry(place: &Place, queue: &WaitQueue, node: ZnodePath, data: Bytes, stat: &Stat) -> Entry {
     let since = Duration::from_millis(u64::try_from(stat.ctime).unwrap_or_default());
     Entry {
         kind: place.kind,
-        holds: line.standing(&place.name) == Standing::Held,
+        holds: queue.standing(&place.name) == Standing::Held,
         token: FencingToken::new(stat.czxid),
         session: stat.ephemeral_owner,
         since: SystemTime::UNIX_EPOCH + since,

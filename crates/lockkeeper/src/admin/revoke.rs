@@ -70,7 +70,7 @@ pub async fn revoke(client: &Client, path: &ZnodePath) -> Result<Vec<ZnodePath>,
     Ok(nodes)
 }
 
-/// Asks the one whose node this is to give its lock back, or its place in the line. Returns
+/// Asks the one whose node this is to give its lock back, or its place in the queue. Returns
 /// whether there is such a node. Costs one round trip.
 ///
 /// # Errors

@@ -96,11 +96,11 @@ impl Contender {
         listing: Listing,
     ) -> Result<(Self, WaitQueue), Attempt> {
         self.0.node = Some(node);
-        let line = match self.line(listing) {
+        let queue = match self.queue(listing) {
             Err(AcquireError::Foreign { .. }) => self.list().await,
-            line => line,
+            queue => queue,
         };
-        Ok((self, line.map_err(Attempt::Failed)?))
+        Ok((self, queue.map_err(Attempt::Failed)?))
     }
 
     async fn attempt(
@@ -127,28 +127,28 @@ impl Contender {
             Err(error) => return contender.recover(error).await,
         }
         let Some(listing) = listing else {
-            let line = match tail.and_then(|tail| contender.follow(tail)) {
-                Some(line) => contender.checked(line),
+            let queue = match tail.and_then(|tail| contender.follow(tail)) {
+                Some(queue) => contender.checked(queue),
                 None => contender.list().await,
             };
-            return contender.entered(line);
+            return contender.entered(queue);
         };
         let listing = listing.await.map_err(|error| Attempt::at_entry(&terms.path, error))?;
-        match contender.line(listing) {
+        match contender.queue(listing) {
             Err(AcquireError::Foreign { .. }) => {
-                let line = contender.list().await;
-                contender.entered(line)
+                let queue = contender.list().await;
+                contender.entered(queue)
             }
-            line => Ok((contender, line.map_err(Attempt::Failed)?)),
+            queue => Ok((contender, queue.map_err(Attempt::Failed)?)),
         }
     }
 
-    /// A place, and a line that was perhaps listed with another session or not at all: nobody counts
+    /// A place, and a queue that was perhaps listed with another session or not at all: nobody counts
     /// on the place yet.
-    fn entered(self, line: Result<WaitQueue, AcquireError>) -> Result<(Self, WaitQueue), Attempt> {
-        match line {
+    fn entered(self, queue: Result<WaitQueue, AcquireError>) -> Result<(Self, WaitQueue), Attempt> {
+        match queue {
             _ if self.session() != self.0.client.session_id() => Err(Attempt::Again),
-            Ok(line) => Ok((self, line)),
+            Ok(queue) => Ok((self, queue)),
             Err(error) => Err(Attempt::Failed(error)),
         }
     }
@@ -186,8 +186,8 @@ impl Contender {
             // A node of another session is about to vanish: it is never adopted.
             Some(stat) if stat.ephemeral_owner == self.0.client.session_id() => {
                 self.0.node = Some(Created { path: node, stat });
-                let line = self.line(listing).map_err(Attempt::Failed)?;
-                Ok((self, line))
+                let queue = self.queue(listing).map_err(Attempt::Failed)?;
+                Ok((self, queue))
             }
             _ => Err(Attempt::Again),
         }
@@ -200,20 +200,20 @@ impl Contender {
     }
 
     /// Reads a listing of the queue.
-    pub(crate) fn line(&self, (names, stat): Listing) -> Result<WaitQueue, AcquireError> {
+    pub(crate) fn queue(&self, (names, stat): Listing) -> Result<WaitQueue, AcquireError> {
         let Terms { path, profile, kinds, .. } = &self.0.terms;
-        let mut line = WaitQueue::read(names, *profile, kinds).map_err(|foreign| {
+        let mut queue = WaitQueue::read(names, *profile, kinds).map_err(|foreign| {
             AcquireError::Foreign { path: path.clone(), profile: *profile, names: foreign.0 }
         })?;
-        line.set_listed(&stat);
-        self.checked(line)
+        queue.set_listed(&stat);
+        self.checked(queue)
     }
 
-    /// Refuses a line whose numbers are used up.
-    fn checked(&self, line: WaitQueue) -> Result<WaitQueue, AcquireError> {
+    /// Refuses a queue whose numbers are used up.
+    fn checked(&self, queue: WaitQueue) -> Result<WaitQueue, AcquireError> {
         let path = &self.0.terms.path;
         let own = self.name();
-        if let Some(place) = line.places().iter().find(|place| Some(place.name.as_str()) == own) {
+        if let Some(place) = queue.places().iter().find(|place| Some(place.name.as_str()) == own) {
             let sequence = place.sequence;
             if sequence.0 < 0 || sequence.0 >= REFUSE_AT {
                 return Err(AcquireError::Exhausted { path: path.clone(), sequence });
@@ -222,12 +222,12 @@ impl Contender {
                 tracing::warn!(%path, %sequence, "the path's sequence numbers are nearly used up");
             }
         }
-        Ok(line)
+        Ok(queue)
     }
 
     /// What it needs to hold, if nothing that is ahead is in the way now.
-    pub(crate) fn at_front(&self, line: &WaitQueue) -> Result<Option<Front>, AcquireError> {
-        match line.standing(self.name().unwrap_or_default()) {
+    pub(crate) fn at_front(&self, queue: &WaitQueue) -> Result<Option<Front>, AcquireError> {
+        match queue.standing(self.name().unwrap_or_default()) {
             Standing::Held => Ok(Some(Front { own: None })),
             Standing::WaitOn(_) | Standing::ListAgain => Ok(None),
             Standing::Gone => Err(self.deleted()),

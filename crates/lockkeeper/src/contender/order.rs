@@ -306,7 +306,7 @@ fn closest(place: &Place) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn line(names: &[&str]) -> WaitQueue {
+    fn queue(names: &[&str]) -> WaitQueue {
         let names = names.iter().map(|name| (*name).to_owned()).collect();
         let kinds = [Kind::Exclusive, Kind::Upgradeable, Kind::Read, Kind::Write, Kind::Permits(1)];
         WaitQueue::read(names, Profile::Curator, &kinds).unwrap()
@@ -322,34 +322,34 @@ mod tests {
 
     #[test]
     fn the_first_holds_and_everyone_else_waits_for_the_one_before() {
-        let line = line(&["b-lock-0000000002", "c-lock-0000000010", "a-lock-0000000001"]);
-        assert_eq!(line.standing("a-lock-0000000001"), Standing::Held);
-        assert_eq!(line.standing("b-lock-0000000002"), wait_on("a-lock-0000000001"));
-        assert_eq!(line.standing("c-lock-0000000010"), wait_on("b-lock-0000000002"));
-        assert_eq!(line.standing("d-lock-0000000003"), Standing::Gone);
+        let queue = queue(&["b-lock-0000000002", "c-lock-0000000010", "a-lock-0000000001"]);
+        assert_eq!(queue.standing("a-lock-0000000001"), Standing::Held);
+        assert_eq!(queue.standing("b-lock-0000000002"), wait_on("a-lock-0000000001"));
+        assert_eq!(queue.standing("c-lock-0000000010"), wait_on("b-lock-0000000002"));
+        assert_eq!(queue.standing("d-lock-0000000003"), Standing::Gone);
     }
 
     /// The listing's answer for the contender, and what comes when one of those it names has gone.
-    fn next_after(line: &WaitQueue, own: &str) -> (bool, Vec<Standing>) {
-        let Standing::WaitOn(closest) = line.standing(own) else { panic!("it does not wait") };
+    fn next_after(queue: &WaitQueue, own: &str) -> (bool, Vec<Standing>) {
+        let Standing::WaitOn(closest) = queue.standing(own) else { panic!("it does not wait") };
         let after = closest.iter().map(|gone| {
-            let mut line = line.clone();
-            line.remove(gone);
-            line.standing(own)
+            let mut queue = queue.clone();
+            queue.remove(gone);
+            queue.standing(own)
         });
-        (line.is_next(own, &closest), after.collect())
+        (queue.is_next(own, &closest), after.collect())
     }
 
     #[test]
     fn the_next_one_holds_without_a_new_listing() {
-        let locks = line(&["a-lock-0000000001", "b-lock-0000000002", "c-lock-0000000003"]);
+        let locks = queue(&["a-lock-0000000001", "b-lock-0000000002", "c-lock-0000000003"]);
         assert_eq!(next_after(&locks, "b-lock-0000000002"), (true, vec![Standing::Held]));
         assert_eq!(next_after(&locks, "c-lock-0000000003"), (false, vec![Standing::ListAgain]));
         assert!(!locks.is_next("d-lock-0000000004", &[]));
         let names: Vec<_> = (0..5).map(|number| format!("x-1-permits-{number:010}")).collect();
         let names: Vec<_> = names.iter().map(String::as_str).collect();
         for (ahead, is_next) in [(3, true), (4, false)] {
-            let mut permits = line(&names[..=ahead]);
+            let mut permits = queue(&names[..=ahead]);
             permits.set_permits(3);
             let (next, after) = next_after(&permits, names[ahead]);
             assert_eq!(next, is_next);
@@ -359,8 +359,8 @@ mod tests {
 
     #[test]
     fn order_is_by_number_and_not_by_what_stands_before_it() {
-        let line = line(&["a-lock-0000000002", "z-lock-0000000001"]);
-        assert_eq!(line.standing("z-lock-0000000001"), Standing::Held);
+        let queue = queue(&["a-lock-0000000002", "z-lock-0000000001"]);
+        assert_eq!(queue.standing("z-lock-0000000001"), Standing::Held);
     }
 
     /// L11: an overflowed sequence gave two holders, because negative numbers were compared as
@@ -369,10 +369,10 @@ mod tests {
     /// Seen to fail with the names sorted as text: another one holds.
     #[test]
     fn l11_overflowed_numbers_have_one_order() {
-        let line = line(&["a-lock--000000001", "b-lock--000000002", "c-lock-0000000000"]);
-        assert_eq!(line.standing("b-lock--000000002"), Standing::Held);
-        assert_eq!(line.standing("a-lock--000000001"), wait_on("b-lock--000000002"));
-        assert_eq!(line.standing("c-lock-0000000000"), wait_on("a-lock--000000001"));
+        let queue = queue(&["a-lock--000000001", "b-lock--000000002", "c-lock-0000000000"]);
+        assert_eq!(queue.standing("b-lock--000000002"), Standing::Held);
+        assert_eq!(queue.standing("a-lock--000000001"), wait_on("b-lock--000000002"));
+        assert_eq!(queue.standing("c-lock-0000000000"), wait_on("a-lock--000000001"));
     }
 
     /// The last to come did so after an upgrade, and before one that had come before it had made a
@@ -380,13 +380,13 @@ mod tests {
     #[test]
     fn creations_are_tokens_until_somebody_was_overtaken() {
         let own = Zxid(9);
-        let vouches = |created, changed, queue| {
-            let mut line = line(&["a-__WRIT__0000000001", "b-__WRIT__0000000002"]);
-            let [czxid, mzxid, pzxid] = [created, changed, queue].map(Zxid);
-            line.set_listed(&Stat { czxid, mzxid, pzxid, ..Stat::default() });
-            let at_once = line.vouches_for(own);
-            line.remove("a-__WRIT__0000000001");
-            (at_once, line.vouches_for(own))
+        let vouches = |created, changed, last_child| {
+            let mut queue = queue(&["a-__WRIT__0000000001", "b-__WRIT__0000000002"]);
+            let [czxid, mzxid, pzxid] = [created, changed, last_child].map(Zxid);
+            queue.set_listed(&Stat { czxid, mzxid, pzxid, ..Stat::default() });
+            let at_once = queue.vouches_for(own);
+            queue.remove("a-__WRIT__0000000001");
+            (at_once, queue.vouches_for(own))
         };
         assert_eq!(vouches(3, 3, 9), (true, true), "nobody ever overtakes");
         assert_eq!(vouches(3, 11, 12), (false, false), "it was overtaken");
@@ -398,7 +398,7 @@ mod tests {
     /// L16: readers that watched the first writer all woke for every writer.
     #[test]
     fn l14_l16_a_reader_waits_for_the_nearest_writer_ahead() {
-        let line = line(&[
+        let queue = queue(&[
             "a-__READ__0000000001",
             "b-__WRIT__0000000002",
             "c-__WRIT__0000000003",
@@ -406,30 +406,30 @@ mod tests {
             "e-__READ__0000000005",
             "f-__WRIT__0000000006",
         ]);
-        assert_eq!(line.standing("a-__READ__0000000001"), Standing::Held);
-        assert_eq!(line.standing("b-__WRIT__0000000002"), wait_on("a-__READ__0000000001"));
-        assert_eq!(line.standing("d-__READ__0000000004"), wait_on("c-__WRIT__0000000003"));
-        assert_eq!(line.standing("e-__READ__0000000005"), wait_on("c-__WRIT__0000000003"));
-        assert_eq!(line.standing("f-__WRIT__0000000006"), wait_on("e-__READ__0000000005"));
+        assert_eq!(queue.standing("a-__READ__0000000001"), Standing::Held);
+        assert_eq!(queue.standing("b-__WRIT__0000000002"), wait_on("a-__READ__0000000001"));
+        assert_eq!(queue.standing("d-__READ__0000000004"), wait_on("c-__WRIT__0000000003"));
+        assert_eq!(queue.standing("e-__READ__0000000005"), wait_on("c-__WRIT__0000000003"));
+        assert_eq!(queue.standing("f-__WRIT__0000000006"), wait_on("e-__READ__0000000005"));
     }
 
     /// L9: the one ahead disappears between the listing and the watch.
     #[test]
     fn l9_whoever_was_behind_the_only_one_holds_when_it_has_gone() {
-        let mut line = line(&["a-lock-0000000001", "b-lock-0000000002", "c-lock-0000000003"]);
-        line.remove("a-lock-0000000001");
-        assert_eq!(line.standing("b-lock-0000000002"), Standing::Held);
-        assert_eq!(line.standing("c-lock-0000000003"), Standing::ListAgain);
+        let mut queue = queue(&["a-lock-0000000001", "b-lock-0000000002", "c-lock-0000000003"]);
+        queue.remove("a-lock-0000000001");
+        assert_eq!(queue.standing("b-lock-0000000002"), Standing::Held);
+        assert_eq!(queue.standing("c-lock-0000000003"), Standing::ListAgain);
     }
 
     /// The thousandth in line remembered 999 before it, and looked for each of them when the last
     /// one had gone: as many round trips, for every release.
     #[test]
     fn who_had_many_ahead_lists_again_instead_of_looking_for_each() {
-        let mut line = line(&["a-lock-0000000001", "b-lock-0000000002", "c-lock-0000000003"]);
-        assert_eq!(line.standing("c-lock-0000000003"), wait_on("b-lock-0000000002"));
-        line.remove("b-lock-0000000002");
-        assert_eq!(line.standing("c-lock-0000000003"), Standing::ListAgain);
+        let mut queue = queue(&["a-lock-0000000001", "b-lock-0000000002", "c-lock-0000000003"]);
+        assert_eq!(queue.standing("c-lock-0000000003"), wait_on("b-lock-0000000002"));
+        queue.remove("b-lock-0000000002");
+        assert_eq!(queue.standing("c-lock-0000000003"), Standing::ListAgain);
     }
 
     /// L15: a downgraded reader lost its place. It is at its writer's own number, which is ahead of
@@ -438,14 +438,14 @@ mod tests {
     /// Seen to fail with `may_become` empty for writers: the second writer holds at once.
     #[test]
     fn l15_one_that_waited_for_a_writer_looks_for_its_reader() {
-        let mut line =
-            line(&["a-__WRIT__0000000001", "b-__READ__0000000002", "c-__WRIT__0000000003"]);
-        line.remove("a-__WRIT__0000000001");
-        assert_eq!(line.standing("b-__READ__0000000002"), Standing::Held, "readers go together");
-        line.remove("b-__READ__0000000002");
-        assert_eq!(line.standing("c-__WRIT__0000000003"), Standing::ListAgain, "nobody is left");
-        let line = self::line(&["d-__READ__0000000001", "c-__WRIT__0000000003"]);
-        assert_eq!(line.standing("c-__WRIT__0000000003"), wait_on("d-__READ__0000000001"));
+        let mut queue =
+            queue(&["a-__WRIT__0000000001", "b-__READ__0000000002", "c-__WRIT__0000000003"]);
+        queue.remove("a-__WRIT__0000000001");
+        assert_eq!(queue.standing("b-__READ__0000000002"), Standing::Held, "readers go together");
+        queue.remove("b-__READ__0000000002");
+        assert_eq!(queue.standing("c-__WRIT__0000000003"), Standing::ListAgain, "nobody is left");
+        let queue = self::queue(&["d-__READ__0000000001", "c-__WRIT__0000000003"]);
+        assert_eq!(queue.standing("c-__WRIT__0000000003"), wait_on("d-__READ__0000000001"));
     }
 
     #[test]
@@ -456,14 +456,14 @@ mod tests {
             "c-__READ__0000000003",
             "d-upgr-__READ__0000000004",
         ];
-        let mut line = line(&names);
-        assert_eq!(line.standing(names[2]), wait_on(names[1]));
-        assert_eq!(line.standing(names[3]), wait_on(names[1]));
-        line.remove(names[1]);
-        assert_eq!(line.standing(names[2]), Standing::ListAgain, "the first may write by now");
-        assert_eq!(line.standing(names[3]), Standing::ListAgain, "one at a time");
-        line.remove(names[0]);
-        assert_eq!(line.standing(names[3]), Standing::ListAgain);
+        let mut queue = queue(&names);
+        assert_eq!(queue.standing(names[2]), wait_on(names[1]));
+        assert_eq!(queue.standing(names[3]), wait_on(names[1]));
+        queue.remove(names[1]);
+        assert_eq!(queue.standing(names[2]), Standing::ListAgain, "the first may write by now");
+        assert_eq!(queue.standing(names[3]), Standing::ListAgain, "one at a time");
+        queue.remove(names[0]);
+        assert_eq!(queue.standing(names[3]), Standing::ListAgain);
     }
 
     #[test]
@@ -476,50 +476,54 @@ mod tests {
             "e-__READ__0000000005",
             "f-__WRIT__0000000006",
         ];
-        let mut line = line(&names);
-        assert_eq!(line.upgrade(names[0]), Upgrade::WaitOn(names[1].to_owned()));
-        line.remove(names[1]);
-        assert_eq!(line.upgrade(names[0]), Upgrade::Clear(names[3].to_owned()));
-        line.remove(names[3]);
-        assert_eq!(line.upgrade(names[0]), Upgrade::WaitOn(names[4].to_owned()), "now it holds");
-        assert_eq!(line.upgrade("x-upgr-__READ__0000000009"), Upgrade::Gone);
+        let mut queue = queue(&names);
+        assert_eq!(queue.upgrade(names[0]), Upgrade::WaitOn(names[1].to_owned()));
+        queue.remove(names[1]);
+        assert_eq!(queue.upgrade(names[0]), Upgrade::Clear(names[3].to_owned()));
+        queue.remove(names[3]);
+        assert_eq!(queue.upgrade(names[0]), Upgrade::WaitOn(names[4].to_owned()), "now it holds");
+        assert_eq!(queue.upgrade("x-upgr-__READ__0000000009"), Upgrade::Gone);
     }
 
     #[test]
     fn permits_are_counted_and_as_few_as_will_do_are_watched() {
         let names = ["a-2-permits-0000000001", "b-1-permits-0000000002", "c-1-permits-0000000003"];
-        let mut line = line(&names);
-        let standing = |line: &WaitQueue, own: usize| match line.standing(names[own]) {
+        let mut queue = queue(&names);
+        let standing = |queue: &WaitQueue, own: usize| match queue.standing(names[own]) {
             Standing::WaitOn(names) => names.iter().map(|name| name[..1].to_owned()).collect(),
             other => format!("{other:?}"),
         };
         for (permits, second, third) in
             [(1, "a", "b"), (2, "a", "ba"), (3, "Held", "ba"), (4, "Held", "Held")]
         {
-            line.set_permits(permits);
-            assert_eq!((&*standing(&line, 1), &*standing(&line, 2)), (second, third), "{permits}");
+            queue.set_permits(permits);
+            assert_eq!(
+                (&*standing(&queue, 1), &*standing(&queue, 2)),
+                (second, third),
+                "{permits}"
+            );
         }
-        line.set_permits(1);
-        assert_eq!(standing(&line, 0), "", "nothing ahead can help");
-        line.set_permits(2);
-        line.remove(names[0]);
-        assert_eq!(line.standing(names[2]), Standing::Held);
+        queue.set_permits(1);
+        assert_eq!(standing(&queue, 0), "", "nothing ahead can help");
+        queue.set_permits(2);
+        queue.remove(names[0]);
+        assert_eq!(queue.standing(names[2]), Standing::Held);
     }
 
     fn place(name: &str) -> Place {
-        line(&[name]).places()[0].clone()
+        queue(&[name]).places()[0].clone()
     }
 
     /// The same, on a server that has numbered so many nodes in this parent.
     fn numbered(names: &[&str], creates: i32) -> WaitQueue {
-        let mut line = line(names);
+        let mut queue = queue(names);
         let num_children = i32::try_from(names.len()).unwrap();
         let cversion = creates.wrapping_mul(2).wrapping_sub(num_children);
-        line.set_listed(&Stat { cversion, num_children, ..Stat::default() });
-        line
+        queue.set_listed(&Stat { cversion, num_children, ..Stat::default() });
+        queue
     }
 
-    /// Who gives the lock back and comes again in one transaction knows the line, if its number says
+    /// Who gives the lock back and comes again in one transaction knows the queue, if its number says
     /// that nobody else has come since it listed it.
     ///
     /// Seen to fail with any number taken for the next one: the second holds while another is ahead.
@@ -553,11 +557,11 @@ mod tests {
 
     #[test]
     fn a_line_that_has_moved_tells_nothing_of_its_end() {
-        let mut line = numbered(&["a-lock-0000000001", "b-lock-0000000002"], 3);
-        assert!(line.tail(&node("b-lock-0000000002")).is_some());
-        line.remove("a-lock-0000000001");
-        assert_eq!(line.standing("b-lock-0000000002"), Standing::Held);
-        assert_eq!(line.tail(&node("b-lock-0000000002")), None);
+        let mut queue = numbered(&["a-lock-0000000001", "b-lock-0000000002"], 3);
+        assert!(queue.tail(&node("b-lock-0000000002")).is_some());
+        queue.remove("a-lock-0000000001");
+        assert_eq!(queue.standing("b-lock-0000000002"), Standing::Held);
+        assert_eq!(queue.tail(&node("b-lock-0000000002")), None);
     }
 
     /// A name with a number that no server gave it; one that came last and has left; numbers that are

@@ -58,29 +58,29 @@ impl Contender {
     /// Waits until nothing that is ahead is in the way. Costs one round trip and an event for the
     /// closest one ahead, and a listing if there were more; a watch for that one, and one for its own
     /// node: at once if it is the next, or else after a while, for one more round trip. The same
-    /// again for each that gives up instead of taking its turn. Keeps the line up to date.
-    pub(crate) async fn wait_in(&self, line: &mut WaitQueue) -> Result<Front, AcquireError> {
+    /// again for each that gives up instead of taking its turn. Keeps the queue up to date.
+    pub(crate) async fn wait_in(&self, queue: &mut WaitQueue) -> Result<Front, AcquireError> {
         let mut watches = Watches::default();
         loop {
-            match line.standing(self.name().unwrap_or_default()) {
-                Standing::Held if watches.keep_own() || !line.has_changed() => {
+            match queue.standing(self.name().unwrap_or_default()) {
+                Standing::Held if watches.keep_own() || !queue.has_changed() => {
                     return Ok(Front { own: watches.own });
                 }
                 Standing::Gone => return Err(self.deleted()),
                 Standing::WaitOn(names) => {
-                    let own = match line.is_next(self.name().unwrap_or_default(), &names) {
+                    let own = match queue.is_next(self.name().unwrap_or_default(), &names) {
                         true => OwnWatch::AtOnce,
                         false => OwnWatch::Late,
                     };
                     for gone in self.outwait(names, own, &mut watches).await? {
-                        line.remove(&gone);
+                        queue.remove(&gone);
                     }
                 }
                 // Its own node may be gone as well.
                 Standing::Held | Standing::ListAgain => {
-                    let permits = line.permits();
-                    *line = self.list().await?;
-                    line.set_permits(permits);
+                    let permits = queue.permits();
+                    *queue = self.list().await?;
+                    queue.set_permits(permits);
                 }
             }
         }
@@ -91,13 +91,13 @@ impl Contender {
         let mut clearings = 0;
         loop {
             match self.client().children(self.path()).await {
-                Ok(listing) => match self.line(listing) {
+                Ok(listing) => match self.queue(listing) {
                     Err(AcquireError::Foreign { names, .. })
                         if clearings < MOST_CLEARINGS && self.clear(&names).await =>
                     {
                         clearings += 1;
                     }
-                    line => return line,
+                    queue => return queue,
                 },
                 Err(error) if error.code() == Some(ErrorCode::NoNode) => {
                     return Err(self.deleted());

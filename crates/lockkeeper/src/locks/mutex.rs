@@ -1,8 +1,8 @@
 //! A fair lock for one holder at a time.
 //!
-//! Guarantees  grants follow the order of arrival in the line on the server; one wake-up per
-//!             release; nothing left behind. The tasks of one handle stand in a line of their own,
-//!             in which only the first stands in the line on the server.
+//! Guarantees  grants follow the order of arrival in the queue on the server; one wake-up per
+//!             release; nothing left behind. The tasks of one handle stand in a queue of their own,
+//!             in which only the first stands in the queue on the server.
 //! Not         exclusion for a holder that checks neither deadline nor token, see
 //!             `docs/guarantees.md`; re-entry: a task that holds it and acquires it again waits
 //!             for itself.
@@ -50,16 +50,16 @@ use crate::profile::Kind;
 /// A fair lock for one holder at a time, among all programs that use the same path.
 ///
 /// Do not use it where a database's own transaction would do, nor within one process: it costs
-/// round trips to a server. Cheap to clone; clones are the same lock and share the line of this
+/// round trips to a server. Cheap to clone; clones are the same lock and share the queue of this
 /// process. Two locks made for one path exclude each other as two programs would. A guard keeps
-/// its place in the line of this process until it is released or dropped, also when the lock is
+/// its place in the queue of this process until it is released or dropped, also when the lock is
 /// lost: what runs under it may still be at work.
 #[derive(Clone, Debug)]
 pub struct Mutex {
     client: Client,
     terms: Terms,
     data: Bytes,
-    line: Arc<LocalQueue>,
+    queue: Arc<LocalQueue>,
     delay: Option<LockDelay>,
     sightings: Sightings,
 }
@@ -78,7 +78,7 @@ setup_options!(MutexBuilder: profile, acl, label);
 
 impl MutexBuilder {
     /// Keeps the node of a released lock for as long as nobody uses it for `period` and nobody
-    /// else comes into the line: acquiring it again then costs no round trip. Anyone else gets the
+    /// else comes into the queue: acquiring it again then costs no round trip. Anyone else gets the
     /// lock as soon as the news of their coming has arrived, in addition to the usual round trip.
     /// Off by default.
     pub fn linger(mut self, period: Duration) -> Self {
@@ -87,7 +87,7 @@ impl MutexBuilder {
     }
 
     /// Lets one node serve up to `holders` tasks of this process in a row, for `time` at most
-    /// before the last of them, where they would else go to the back of the line on the server
+    /// before the last of them, where they would else go to the back of the queue on the server
     /// one by one. Others wait longer by that bound, and no longer. Off by default.
     pub fn cohort(mut self, holders: u32, time: Duration) -> Self {
         self.sharing.cohort = Some((holders, time));
@@ -110,9 +110,9 @@ impl MutexBuilder {
     pub fn build(self) -> Result<Mutex, BuildError> {
         let Entrance { client, terms, data } =
             self.setup.entrance(&self.path, &[Kind::Exclusive])?;
-        let line = LocalQueue::new(self.sharing);
+        let queue = LocalQueue::new(self.sharing);
         let sightings = Sightings::default();
-        Ok(Mutex { client, terms, data, line, delay: self.delay, sightings })
+        Ok(Mutex { client, terms, data, queue, delay: self.delay, sightings })
     }
 }
 
@@ -142,7 +142,7 @@ impl Mutex {
 
     /// Whether somebody has a clone of this handle, holds the lock by it or waits.
     pub(crate) fn is_shared(&self) -> bool {
-        Arc::strong_count(&self.line) > 1
+        Arc::strong_count(&self.queue) > 1
     }
 
     /// Waits in line for the lock.
@@ -158,17 +158,17 @@ impl Mutex {
     /// # Cancel safety
     /// Dropping the future gives up the place in line; the node is deleted in the background.
     pub async fn acquire(&self) -> Result<MutexGuard, AcquireError> {
-        let mut turn = match self.line.turn().await.take_cached() {
+        let mut turn = match self.queue.turn().await.take_cached() {
             Ok(hold) => return Ok(MutexGuard(hold)),
             Err(turn) => turn,
         };
-        let (contender, mut line) = self.enter(turn.take_tail()).await?;
-        let front = contender.wait_in(&mut line).await?;
+        let (contender, mut queue) = self.enter(turn.take_tail()).await?;
+        let front = contender.wait_in(&mut queue).await?;
         let guard = match self.delay {
             Some(delay) => delay.grant(&self.sightings, contender, front).await?,
             None => Guard::grant(contender, front).await?,
         };
-        Ok(MutexGuard(turn.hold(guard, &line)))
+        Ok(MutexGuard(turn.hold(guard, &queue)))
     }
 
     /// Waits in line for the lock, but not for longer than `timeout`, which covers everything.
@@ -191,20 +191,20 @@ impl Mutex {
     /// # Cancel safety
     /// As [`Mutex::acquire`].
     pub async fn try_acquire(&self) -> Result<Option<MutexGuard>, AcquireError> {
-        let Some(turn) = self.line.try_turn() else { return Ok(None) };
+        let Some(turn) = self.queue.try_turn() else { return Ok(None) };
         let mut turn = match turn.take_cached() {
             Ok(hold) => return Ok(Some(MutexGuard(hold))),
             Err(turn) => turn,
         };
         // The remembered queue may be stale: a contender that has left since would count as waiting.
         let tail = turn.take_tail().filter(QueueTail::is_whole_queue);
-        let (contender, line) = self.enter(tail).await?;
-        let Some(front) = contender.at_front(&line)? else { return Ok(None) };
+        let (contender, queue) = self.enter(tail).await?;
+        let Some(front) = contender.at_front(&queue)? else { return Ok(None) };
         let guard = match self.delay {
             Some(delay) => delay.try_grant(&self.sightings, contender, front).await?,
             None => Some(Guard::grant(contender, front).await?),
         };
-        Ok(guard.map(|guard| MutexGuard(turn.hold(guard, &line))))
+        Ok(guard.map(|guard| MutexGuard(turn.hold(guard, &queue))))
     }
 
     async fn enter(&self, tail: Option<QueueTail>) -> Result<(Contender, WaitQueue), AcquireError> {

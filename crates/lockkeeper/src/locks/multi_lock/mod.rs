@@ -3,14 +3,14 @@
 //! Guarantees  no deadlock among those who take more than one lock by this type, or one by one in
 //!             the order of their paths; no lock is left behind when one cannot be had; each has a
 //!             fencing token of its own.
-//! Not         order of arrival: while it waits for one lock, it stands in no other line, and holds
+//! Not         order of arrival: while it waits for one lock, it stands in no other queue, and holds
 //!             only those whose paths come before.
 //! Znodes      those of [`Mutex`](crate::Mutex), in each path.
 //! Cost        acquire: 1 round trip where all are free. Each lock that has to be waited for: 1 to
-//!             watch, 1 event, and 1 to enter the lines that are left. Release: 1 round trip.
+//!             watch, 1 event, and 1 to enter the queues that are left. Release: 1 round trip.
 //!
-//! A place in line keeps others out, so it is a hold. Entering all lines at once is safe only if
-//! all are free: who kept a place in a later line while waiting in an earlier one would deadlock
+//! A place in line keeps others out, so it is a hold. Entering all queues at once is safe only if
+//! all are free: who kept a place in a later queue while waiting in an earlier one would deadlock
 //! with a program that took the earlier lock first. So the places after the first lock that is not
 //! free are given up at once, and entered again when that one is held.
 //!
@@ -133,7 +133,7 @@ impl MultiLock {
     /// As [`Mutex::acquire`](crate::Mutex::acquire), for any of them; then none is held.
     ///
     /// # Session loss
-    /// Ends the wait with [`AcquireError::SessionExpired`], unless no line was reached yet.
+    /// Ends the wait with [`AcquireError::SessionExpired`], unless no queue was reached yet.
     ///
     /// # Cancel safety
     /// Dropping the future gives up all places; their nodes are deleted in the background.
@@ -183,11 +183,11 @@ impl MultiLock {
 
     async fn acquire_all(&self, waiting_for: &AtomicUsize) -> Result<MultiGuard, AcquireError> {
         let mut won = Won::new();
-        // After a wait once more, even if no line is left to enter: it also shows that what was
+        // After a wait once more, even if no queue is left to enter: it also shows that what was
         // won before is still there.
-        while let Some((contender, mut line)) = self.enter(&mut won).await? {
+        while let Some((contender, mut queue)) = self.enter(&mut won).await? {
             waiting_for.store(won.len(), Ordering::Relaxed);
-            let front = contender.wait_in(&mut line).await?;
+            let front = contender.wait_in(&mut queue).await?;
             won.push((contender, front));
         }
         for lock in &self.locks {
@@ -196,22 +196,22 @@ impl MultiLock {
         MultiGuard::grant(won).await
     }
 
-    /// Enters all lines that are left, and gives up the places behind the first lock that is not
+    /// Enters all queues that are left, and gives up the places behind the first lock that is not
     /// free: returns the place in line for that one.
     async fn enter(&self, won: &mut Won) -> Result<Option<(Contender, WaitQueue)>, AcquireError> {
         let next = &self.locks[won.len().min(self.locks.len() - 1)].path;
         let entered = retried(next, || self.attempt(won)).await?;
-        for (contender, line) in entered {
-            match contender.at_front(&line)? {
+        for (contender, queue) in entered {
+            match contender.at_front(&queue)? {
                 Some(front) => won.push((contender, front)),
-                None => return Ok(Some((contender, line))),
+                None => return Ok(Some((contender, queue))),
             }
         }
         Ok(None)
     }
 
     /// Makes all nodes that are left in one transaction, which also checks those that were won,
-    /// and lists their lines. One round trip.
+    /// and lists their queues. One round trip.
     async fn attempt(&self, won: &Won) -> Result<Vec<(Contender, WaitQueue)>, Attempt> {
         let locks = &self.locks[won.len()..];
         let enter = |lock| Contender::new(&self.client, lock, Kind::Exclusive);
@@ -225,17 +225,17 @@ impl MultiLock {
             let (path, mode) = (contender.new_node(), CreateMode::EphemeralSequential);
             transaction = transaction.create(&path, self.data.clone(), mode);
         }
-        let lines = async {
+        let queues = async {
             let asked: Vec<_> = locks.iter().map(|lock| self.client.children(&lock.path)).collect();
-            let mut lines = Vec::with_capacity(asked.len());
+            let mut queues = Vec::with_capacity(asked.len());
             for reply in asked {
-                lines.push(reply.await);
+                queues.push(reply.await);
             }
-            lines
+            queues
         };
         let session = self.client.session_id();
         // The transaction goes first. The server answers in order, so the listings show its nodes.
-        let (made, lines) = tokio::join!(biased; transaction.commit_numbered(), lines);
+        let (made, queues) = tokio::join!(biased; transaction.commit_numbered(), queues);
         let (made, zxid) = match made {
             Ok(made) => made,
             Err(error) => return Err(self.refused(won, &mut contenders, error).await),
@@ -248,8 +248,8 @@ impl MultiLock {
         let created = |result| created(result, zxid, session);
         let nodes = made.into_iter().skip(won.len()).filter_map(created);
         let mut entered = Vec::with_capacity(locks.len());
-        for ((contender, node), line) in contenders.into_iter().zip(nodes).zip(lines) {
-            let listing = line.map_err(|error| self.lost(won, error))?;
+        for ((contender, node), queue) in contenders.into_iter().zip(nodes).zip(queues) {
+            let listing = queue.map_err(|error| self.lost(won, error))?;
             entered.push(contender.placed(node, listing).await?);
         }
         // An answer with too few nodes is none to rely on.

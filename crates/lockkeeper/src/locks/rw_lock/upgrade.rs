@@ -96,20 +96,20 @@ async fn clear_the_way(entrance: &Entrance, reader: &Guard) -> Result<Contender,
         return Err(lost(reason));
     }
     let asked = entrance.client.data(path);
-    // At the end of the line it keeps new readers out.
-    let (mut barrier, mut line) = entrance.enter(Kind::Write).await?;
+    // At the end of the queue it keeps new readers out.
+    let (mut barrier, mut queue) = entrance.enter(Kind::Write).await?;
     let mut parent = asked.await;
     let mut watches = Watches::default();
     loop {
-        let Some(end) = line.places().iter().find(|place| Some(&*place.name) == barrier.name())
+        let Some(end) = queue.places().iter().find(|place| Some(&*place.name) == barrier.name())
         else {
             return Err(barrier.deleted());
         };
-        match line.upgrade(reader.node().name()) {
+        match queue.upgrade(reader.node().name()) {
             Upgrade::WaitOn(other) => {
                 let waiting = barrier.outwait(vec![other], OwnWatch::AtOnce, &mut watches);
                 reader.run(waiting).await.map_err(lost)??;
-                line = barrier.list().await?;
+                queue = barrier.list().await?;
             }
             Upgrade::Clear(first) => {
                 match trade(entrance, reader, [&first, &end.name], parent).await {
@@ -123,7 +123,7 @@ async fn clear_the_way(entrance: &Entrance, reader: &Guard) -> Result<Contender,
                     // Or else the first writer has left, and readers behind it hold now.
                     Err(_) => {
                         parent = entrance.client.data(path).await;
-                        line = barrier.list().await?;
+                        queue = barrier.list().await?;
                     }
                 }
             }

@@ -19,16 +19,16 @@ use crate::profile::{Kind, Profile};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SemaphoreProfile {
-    /// Our own: one line, in which permits are counted, and one round trip.
+    /// Our own: one queue, in which permits are counted, and one round trip.
     #[default]
     Native,
-    /// That of Curator's `InterProcessSemaphoreV2`: whoever is first in the line at `<path>/locks`
+    /// That of Curator's `InterProcessSemaphoreV2`: whoever is first in the queue at `<path>/locks`
     /// waits for a free lease below `<path>/leases`. Acquiring costs two round trips, or more.
     /// The number of permits is a convention.
     Curator,
     /// The same, and the number of permits is that of Curator's `SharedCount` at this path.
     CuratorCounted(String),
-    /// That of kazoo's `Semaphore`: whoever is first in the line at `<path>-__lock__` waits until
+    /// That of kazoo's `Semaphore`: whoever is first in the queue at `<path>-__lock__` waits until
     /// `<path>` has few enough children. Acquiring costs four round trips, or more. The number of
     /// permits is in the data of `<path>`, and is not changed while programs run.
     Kazoo,
@@ -101,8 +101,8 @@ impl Entrances {
         patience: Patience,
     ) -> Result<Option<SemaphoreGuard>, AcquireError> {
         match self {
-            Self::Native(line) => {
-                let place = Places::enter(line, counted, &[Kind::Permits(wanted)]).await?;
+            Self::Native(queue) => {
+                let place = Places::enter(queue, counted, &[Kind::Permits(wanted)]).await?;
                 place.hold(counted, wanted, patience).await
             }
             Self::Curator { gate, leases } => {
@@ -135,16 +135,16 @@ impl Entrances {
     }
 }
 
-/// One or more places in a line in which permits are counted.
+/// One or more places in a queue in which permits are counted.
 struct Places {
     last: Contender,
     others: Vec<Contender>,
-    line: WaitQueue,
+    queue: WaitQueue,
     permits: u32,
 }
 
 impl Places {
-    /// Enters the line, and looks how many permits there are in the same round trip.
+    /// Enters the queue, and looks how many permits there are in the same round trip.
     async fn enter(
         entrance: &Entrance,
         counted: &Permits,
@@ -157,13 +157,13 @@ impl Places {
         for kind in before {
             others.push(entrance.enter(*kind).await?.0);
         }
-        let (last, line) = entrance.enter(last).await?;
+        let (last, queue) = entrance.enter(last).await?;
         let asked = match asked {
             Some(asked) => Some(asked.await),
             None => None,
         };
         let permits = counted.current(client, asked).await?;
-        Ok(Self { last, others, line, permits })
+        Ok(Self { last, others, queue, permits })
     }
 
     /// Makes sure that all were entered in the session that is at the gate. Those of an earlier one
@@ -184,9 +184,9 @@ impl Places {
         patience: Patience,
     ) -> Result<Option<SemaphoreGuard>, AcquireError> {
         loop {
-            self.line.set_permits(self.permits);
+            self.queue.set_permits(self.permits);
             counted.enough(wanted, self.permits)?;
-            let front = match (self.last.at_front(&self.line)?, patience) {
+            let front = match (self.last.at_front(&self.queue)?, patience) {
                 (None, Patience::None) => return Ok(None),
                 (front, _) => front,
             };
@@ -198,10 +198,10 @@ impl Places {
                         self.permits = changed?;
                         // The old listing may let it in although its own node is gone, which it
                         // need not have been told (`OwnWatch::Late`).
-                        self.line = self.last.list().await?;
+                        self.queue = self.last.list().await?;
                         continue;
                     }
-                    front = self.last.wait_in(&mut self.line) => front?,
+                    front = self.last.wait_in(&mut self.queue) => front?,
                 },
             };
             let guard = Guard::grant(self.last, front).await?.with_others(self.others)?;
@@ -227,12 +227,12 @@ async fn room(
                 continue;
             }
         };
-        let line = WaitQueue::read(names, Profile::Kazoo, leases.terms.kinds);
-        let line = line.map_err(|foreign| {
+        let queue = WaitQueue::read(names, Profile::Kazoo, leases.terms.kinds);
+        let queue = queue.map_err(|foreign| {
             let (path, names) = (path.clone(), foreign.0);
             AcquireError::Foreign { path, profile: Profile::Kazoo, names }
         })?;
-        if line.places().len() as u64 + u64::from(wanted) <= u64::from(permits) {
+        if queue.places().len() as u64 + u64::from(wanted) <= u64::from(permits) {
             return Ok(Some(()));
         }
         if patience == Patience::None {
