@@ -209,7 +209,7 @@ async fn queues_are_seen_and_holders_asked_without_async(backend: Backend) -> Re
         guard.revoke_requested()?;
         assert!(revoke::revoke_node(&client, guard.node())?);
         let went = revoke::revoke_within(&client, &lock, Duration::ZERO)?;
-        assert_eq!(went, [(guard.node().clone(), lockkeeper::revoke::Outcome::Forced)]);
+        assert_eq!(went, [(guard.node().clone(), lockkeeper::revoke::RevokeOutcome::Forced)]);
         assert_eq!(guard.lost(), lockkeeper::LossReason::Revoked);
         assert!(!guard.is_held());
         Ok(())

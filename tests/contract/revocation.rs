@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use lockkeeper::revoke::{Outcome, revoke, revoke_node, revoke_within};
+use lockkeeper::revoke::{RevokeOutcome, revoke, revoke_node, revoke_within};
 use lockkeeper::{Client, Contact, ErrorCode, LossReason, State, VerifyError};
 use lockkeeper_testkit::backend::{Backend, children_reach};
 use lockkeeper_testkit::proxy::Passed;
@@ -141,7 +141,7 @@ async fn a_holder_that_gives_way_is_not_forced(backend: Backend) -> Result<()> {
         anyhow::Ok(guard.release().await?)
     });
     let went = revoke_within(&bob.client, &lock_path(), Duration::from_secs(30)).await?;
-    assert_eq!(went, [(node, Outcome::GaveWay)]);
+    assert_eq!(went, [(node, RevokeOutcome::GaveWay)]);
     giving_way.await??;
     queue_empties(&backend).await
 }
@@ -158,7 +158,7 @@ async fn a_holder_that_does_not_is_forced_and_told(backend: Backend) -> Result<(
     let start = std::time::Instant::now();
     let went = revoke_within(&bob.client, &lock_path(), GRACE).await?;
     assert!(start.elapsed() >= GRACE, "after {:?}", start.elapsed());
-    assert_eq!(went, [(node, Outcome::Forced)]);
+    assert_eq!(went, [(node, RevokeOutcome::Forced)]);
     let (reason, guard) = lost.await?;
     assert_eq!(reason, LossReason::Revoked);
     assert_eq!(guard.verify().await, Err(VerifyError::Lost(reason)));

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use lockkeeper::revoke::{Outcome, revoke_within};
+use lockkeeper::revoke::{RevokeOutcome, revoke_within};
 use lockkeeper::{Client, Mutex, ZnodePath};
 use lockkeeper_testkit::peers::{self, Peer};
 use lockkeeper_testkit::process::Process;
@@ -39,7 +39,7 @@ async fn a_holder_on_curator_gives_way_to_us() -> Result<()> {
     holder.prints("HELD\n", LIMIT).await?;
     let client = Client::connect(&connect).await?;
     let went = revoke_within(&client, &ZnodePath::new(LOCK)?, LIMIT).await?;
-    ensure!(went.len() == 1 && went[0].1 == Outcome::GaveWay, "{went:?}");
+    ensure!(went.len() == 1 && went[0].1 == RevokeOutcome::GaveWay, "{went:?}");
     ensure!(holder.end(LIMIT).await?.success(), "{}", holder.tail());
     ensure!(holder.stdout() == "HELD\nASKED\nRELEASED\n", "{}", holder.tail());
     Mutex::new(&client, LOCK)?.try_acquire().await?.expect("free").release().await?;

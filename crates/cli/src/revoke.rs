@@ -94,10 +94,10 @@ async fn ask(connection: &Connection, options: &Options) -> Result<Vec<Asked>, F
     Ok(went.into_iter().map(asked).collect())
 }
 
-fn word(outcome: revoke::Outcome) -> &'static str {
+fn word(outcome: revoke::RevokeOutcome) -> &'static str {
     match outcome {
-        revoke::Outcome::GaveWay => "gave-way",
-        revoke::Outcome::Forced => "forced",
+        revoke::RevokeOutcome::GaveWay => "gave-way",
+        revoke::RevokeOutcome::Forced => "forced",
     }
 }
 

@@ -174,7 +174,7 @@ pub(crate) fn delete(node: &ZnodePath) -> DeleteRequest {
 
 /// A cleanup, and who wants to know that it is done.
 #[derive(Clone, Debug)]
-pub(crate) struct Entry<T> {
+pub(crate) struct PendingCleanup<T> {
     pub(crate) target: Cleanup,
     pub(crate) notify: Option<T>,
     /// How many requests had waited before it, of all that ever did. It comes after these: they may
@@ -186,7 +186,7 @@ pub(crate) struct Entry<T> {
 /// comes back here when the connection is lost.
 #[derive(Clone, Debug)]
 pub(crate) struct CleanupQueue<T> {
-    waiting: VecDeque<Entry<T>>,
+    waiting: VecDeque<PendingCleanup<T>>,
     /// How many are on their way.
     in_flight: usize,
 }
@@ -198,12 +198,12 @@ impl<T> Default for CleanupQueue<T> {
 }
 
 impl<T> CleanupQueue<T> {
-    pub(crate) fn push(&mut self, entry: Entry<T>) {
+    pub(crate) fn push(&mut self, entry: PendingCleanup<T>) {
         self.waiting.push_back(entry);
     }
 
     /// The next one to send, when so many of the requests that ever waited wait no more.
-    pub(crate) fn start(&mut self, gone: u64) -> Option<Entry<T>> {
+    pub(crate) fn start(&mut self, gone: u64) -> Option<PendingCleanup<T>> {
         let index = self.waiting.iter().position(|entry| entry.after <= gone)?;
         self.in_flight += 1;
         self.waiting.remove(index)
@@ -225,7 +225,7 @@ impl<T> CleanupQueue<T> {
     }
 
     /// Takes all that wait, because the session is over.
-    pub(crate) fn drain(&mut self) -> impl Iterator<Item = Entry<T>> + '_ {
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = PendingCleanup<T>> + '_ {
         self.in_flight = 0;
         self.waiting.drain(..)
     }

@@ -2,7 +2,7 @@
 
 use lockkeeper_wire::{OpCode, OpResult, Request, Response};
 
-use crate::cleanup::Entry;
+use crate::cleanup::PendingCleanup;
 use crate::error::{Outcome, RequestError};
 use crate::heartbeat::HoldId;
 use crate::time::Instant;
@@ -16,7 +16,7 @@ pub(crate) enum Origin<T> {
     /// A heartbeat, which proves these.
     Heartbeat(Vec<HoldId>),
     /// The last request of a cleanup, whose answer decides what is left to do.
-    Cleanup(Entry<T>),
+    Cleanup(PendingCleanup<T>),
     /// The deletion of a node and the creation of the one that replaces it, in one transaction.
     Replace(Box<Replacement<T>>),
     /// The end of the session.
@@ -31,14 +31,14 @@ pub(crate) struct StagedDelete<T> {
     pub(crate) xid: i32,
     pub(crate) at: Instant,
     /// A cleanup of a node whose full name is known.
-    pub(crate) entry: Entry<T>,
+    pub(crate) entry: PendingCleanup<T>,
 }
 
 /// A node that replaces another one.
 #[derive(Clone, Debug)]
 pub(crate) struct Replacement<T> {
     /// The deletion of the other one.
-    pub(crate) entry: Entry<T>,
+    pub(crate) entry: PendingCleanup<T>,
     /// Who gets the answer to the create.
     pub(crate) token: T,
     /// Whether the new node is an ephemeral one.

@@ -18,7 +18,7 @@ use lockkeeper_wire::{
     ZnodePath, Zxid, split_frame, write_frame,
 };
 
-use crate::cleanup::{Cleanup, CleanupQueue, Entry};
+use crate::cleanup::{Cleanup, CleanupQueue, PendingCleanup};
 use crate::config::{Config, Credentials, LeaseMode};
 use crate::error::{Disconnect, RequestError};
 use crate::event::Event;
@@ -289,7 +289,7 @@ impl<T> Session<T> {
     /// Deletes something before the session ends, over as many connections as it takes. The
     /// `notify` token is answered when it is certain.
     pub fn clean_up(&mut self, now: Instant, target: Cleanup, notify: Option<T>) {
-        let entry = Entry { target, notify, after: self.ever_queued };
+        let entry = PendingCleanup { target, notify, after: self.ever_queued };
         if self.phase == Phase::Closed {
             return self.answer(entry.notify, Err(RequestError::Closed));
         }

@@ -7,20 +7,20 @@ use lockkeeper_wire::NodeData;
 use crate::acl::AclRef;
 use crate::nodes::{Node, Owner, Tree};
 use crate::quota;
-use crate::txn::{Event, Happening, Outcome, Stamp, Txn};
+use crate::txn::{Applied, Change, ChangeKind, Stamp, Txn};
 
 /// Applies `txn` and notes what watches have to hear.
-pub(crate) fn apply(tree: &mut Tree, stamp: Stamp, txn: Txn, events: &mut Vec<Event>) -> Outcome {
+pub(crate) fn apply(tree: &mut Tree, stamp: Stamp, txn: Txn, changes: &mut Vec<Change>) -> Applied {
     match txn {
         Txn::Create { path, data, acl, owner } => {
-            create(tree, stamp, &path, (&data, acl, owner), events)
+            create(tree, stamp, &path, (&data, acl, owner), changes)
         }
-        Txn::Delete { path } => delete(tree, stamp, &path, events),
+        Txn::Delete { path } => delete(tree, stamp, &path, changes),
         Txn::SetData { path, data, version } => {
-            set_data(tree, stamp, &path, (&data, version), events)
+            set_data(tree, stamp, &path, (&data, version), changes)
         }
         Txn::SetAcl { path, acl, version } => set_acl(tree, &path, acl, version),
-        Txn::Check => Outcome::Checked,
+        Txn::Check => Applied::Checked,
     }
 }
 
@@ -29,22 +29,22 @@ fn create(
     stamp: Stamp,
     path: &str,
     (data, acl, owner): (&NodeData, AclRef, Owner),
-    events: &mut Vec<Event>,
-) -> Outcome {
+    changes: &mut Vec<Change>,
+) -> Applied {
     let acl = tree.acls.intern(acl);
     let node = Node::new(data.detached(), acl, owner, stamp.zxid, stamp.unix_ms);
     let (stat, acl) = (node.stat(), node.acl.clone());
     let (path, parent_acl) = tree.insert(path, node);
     quota::created(tree, &path, data.len());
-    events.push(Event { what: Happening::Created { parent_acl }, path: Arc::clone(&path), acl });
-    Outcome::Created { path, stat }
+    changes.push(Change { what: ChangeKind::Created { parent_acl }, path: Arc::clone(&path), acl });
+    Applied::Created { path, stat }
 }
 
-fn delete(tree: &mut Tree, stamp: Stamp, path: &str, events: &mut Vec<Event>) -> Outcome {
+fn delete(tree: &mut Tree, stamp: Stamp, path: &str, changes: &mut Vec<Change>) -> Applied {
     let (path, node, parent_acl) = tree.remove(path, stamp.zxid);
     quota::deleted(tree, &path, node.data.len());
-    events.push(Event { what: Happening::Deleted { parent_acl }, path, acl: node.acl });
-    Outcome::Deleted
+    changes.push(Change { what: ChangeKind::Deleted { parent_acl }, path, acl: node.acl });
+    Applied::Deleted
 }
 
 fn set_data(
@@ -52,8 +52,8 @@ fn set_data(
     stamp: Stamp,
     path: &str,
     (data, version): (&NodeData, i32),
-    events: &mut Vec<Event>,
-) -> Outcome {
+    changes: &mut Vec<Change>,
+) -> Applied {
     let old = tree.get(path).map_or(0, |node| node.data.len());
     let node = tree.set_data(path, data.detached());
     node.version = version;
@@ -61,17 +61,17 @@ fn set_data(
     node.mtime = stamp.unix_ms;
     let (stat, acl) = (node.stat(), node.acl.clone());
     quota::changed(tree, path, data.len() as i64 - old as i64, 0);
-    events.push(Event { what: Happening::DataChanged, path: path.into(), acl });
-    Outcome::Changed(stat)
+    changes.push(Change { what: ChangeKind::DataChanged, path: path.into(), acl });
+    Applied::Changed(stat)
 }
 
 /// No watch waits for this.
-fn set_acl(tree: &mut Tree, path: &str, acl: AclRef, version: i32) -> Outcome {
+fn set_acl(tree: &mut Tree, path: &str, acl: AclRef, version: i32) -> Applied {
     let acl = tree.acls.intern(acl);
     let node = tree.touch(path).expect("prepare found it");
     let old = std::mem::replace(&mut node.acl, acl);
     node.aversion = version;
     let stat = node.stat();
     tree.acls.release(&old);
-    Outcome::Changed(stat)
+    Applied::Changed(stat)
 }

@@ -5,7 +5,7 @@ use lockkeeper_wire::{CreateMode, CreateRequest, CreateTtlRequest, ErrorCode, Op
 use crate::lengths::{ITEM_HEADER, LEN, REPLY_HEADER, SEQUENCE, STAT};
 use crate::nodes::Tree;
 use crate::prepare::{Caller, Draft, Form, NewNode};
-use crate::txn::{Outcome, Txn};
+use crate::txn::{Applied, Txn};
 
 /// Why nothing of a `multi` is applied.
 #[derive(Debug, PartialEq, Eq)]
@@ -124,14 +124,14 @@ pub(crate) fn reply_len(ops: &[Op]) -> usize {
 }
 
 /// The result of an operation that was applied.
-pub(crate) fn result(op: &Op, outcome: Outcome) -> OpResult {
+pub(crate) fn result(op: &Op, outcome: Applied) -> OpResult {
     match outcome {
-        Outcome::Created { path, .. } if is_plain(op) => {
+        Applied::Created { path, .. } if is_plain(op) => {
             OpResult::Create { path: path.to_string() }
         }
-        Outcome::Created { path, stat } => OpResult::Create2 { path: path.to_string(), stat },
-        Outcome::Deleted => OpResult::Delete,
-        Outcome::Changed(stat) => OpResult::SetData(stat),
-        Outcome::Checked => OpResult::Check,
+        Applied::Created { path, stat } => OpResult::Create2 { path: path.to_string(), stat },
+        Applied::Deleted => OpResult::Delete,
+        Applied::Changed(stat) => OpResult::SetData(stat),
+        Applied::Checked => OpResult::Check,
     }
 }

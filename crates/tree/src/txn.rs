@@ -44,7 +44,7 @@ pub(crate) enum Txn {
 
 /// What applying a [`Txn`] led to.
 #[derive(Clone, Debug)]
-pub(crate) enum Outcome {
+pub(crate) enum Applied {
     Created { path: Arc<str>, stat: Stat },
     Deleted,
     Changed(Stat),
@@ -53,15 +53,15 @@ pub(crate) enum Outcome {
 
 /// A change that watches may wait for.
 #[derive(Clone, Debug)]
-pub(crate) struct Event {
-    pub(crate) what: Happening,
+pub(crate) struct Change {
+    pub(crate) what: ChangeKind,
     pub(crate) path: Arc<str>,
     /// Who may hear of the node.
     pub(crate) acl: AclRef,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum Happening {
+pub(crate) enum ChangeKind {
     /// With the parent's list: who may hear of its children.
     Created {
         parent_acl: AclRef,

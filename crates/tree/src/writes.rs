@@ -9,7 +9,7 @@ use crate::multi::{self, Refusal};
 use crate::prepare::{Caller, Draft, Form, NewNode};
 use crate::room::Room;
 use crate::server::Server;
-use crate::txn::{Outcome, Stamp, Txn};
+use crate::txn::{Applied, Stamp, Txn};
 
 type Reply = Result<Response, ErrorCode>;
 
@@ -58,7 +58,7 @@ impl Server {
         &mut self,
         stamp: Stamp,
         txns: impl IntoIterator<Item = Txn>,
-    ) -> Vec<Outcome> {
+    ) -> Vec<Applied> {
         let mut events = std::mem::take(&mut self.events);
         let tree = &mut self.tree;
         let outcomes = txns.into_iter().map(|txn| apply(tree, stamp, txn, &mut events)).collect();
@@ -118,13 +118,13 @@ fn prepare<'a>(
     }
 }
 
-fn respond(request: &Request, outcome: Outcome) -> Response {
+fn respond(request: &Request, outcome: Applied) -> Response {
     match outcome {
-        Outcome::Created { path, .. } if matches!(request, Request::Create(_)) => {
+        Applied::Created { path, .. } if matches!(request, Request::Create(_)) => {
             Response::Path(path.to_string())
         }
-        Outcome::Created { path, stat } => Response::Created { path: path.to_string(), stat },
-        Outcome::Changed(stat) => Response::Stat(stat),
-        Outcome::Deleted | Outcome::Checked => Response::Empty,
+        Applied::Created { path, stat } => Response::Created { path: path.to_string(), stat },
+        Applied::Changed(stat) => Response::Stat(stat),
+        Applied::Deleted | Applied::Checked => Response::Empty,
     }
 }

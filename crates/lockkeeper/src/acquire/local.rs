@@ -125,12 +125,12 @@ impl LocalQueue {
 }
 
 /// Something that can be left in a slot.
-trait Left {
+trait SlotItem {
     /// Whether somebody else sees to it that it does not stay.
     fn is_kept(&self) -> bool;
 }
 
-impl Left for CachedNode {
+impl SlotItem for CachedNode {
     fn is_kept(&self) -> bool {
         self.node_use.lingering.is_some()
     }
@@ -143,7 +143,7 @@ impl<S> Default for HandoverSlot<S> {
     }
 }
 
-impl<S: Left> HandoverSlot<S> {
+impl<S: SlotItem> HandoverSlot<S> {
     /// Takes away what was left for nobody.
     ///
     /// The one who leaves a node looks here after it has done so, and so does a task that gives up
@@ -164,16 +164,16 @@ impl<S: Left> HandoverSlot<S> {
 }
 
 /// Counts one task that waits for its turn, until it has it or has given up.
-struct Waiting<'a, S: Left>(&'a HandoverSlot<S>);
+struct Waiting<'a, S: SlotItem>(&'a HandoverSlot<S>);
 
-impl<'a, S: Left> Waiting<'a, S> {
+impl<'a, S: SlotItem> Waiting<'a, S> {
     fn new(slot: &'a HandoverSlot<S>) -> Self {
         slot.waiting.fetch_add(1, Ordering::SeqCst);
         Self(slot)
     }
 }
 
-impl<S: Left> Drop for Waiting<'_, S> {
+impl<S: SlotItem> Drop for Waiting<'_, S> {
     fn drop(&mut self) {
         self.0.waiting.fetch_sub(1, Ordering::SeqCst);
         self.0.settle();
@@ -359,7 +359,7 @@ mod tests {
     use super::*;
     use std::sync::Barrier;
 
-    impl Left for () {
+    impl SlotItem for () {
         fn is_kept(&self) -> bool {
             false
         }

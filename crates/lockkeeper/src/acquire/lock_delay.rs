@@ -42,7 +42,7 @@ struct Mark {
 
 /// A mark that somebody left who vanished.
 #[derive(Clone, Copy, Debug)]
-struct Left {
+struct LeftMark {
     delay: Duration,
     version: i32,
     /// The transaction that wrote it, by which it is told from others.
@@ -60,7 +60,7 @@ type Sighted = (Zxid, u64);
 
 impl Sightings {
     /// When the delay that the mark asks for is over.
-    fn end(&self, found: Left, owned: &OwnedNode, now: Instant) -> Instant {
+    fn end(&self, found: LeftMark, owned: &OwnedNode, now: Instant) -> Instant {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mark = (found.written, owned.client.status().borrow().rewinds);
         let first = match *seen {
@@ -115,8 +115,8 @@ impl LockDelay {
     async fn set_mark(
         self,
         owned: &mut OwnedNode,
-        left: Option<Left>,
-    ) -> Result<Option<Left>, AcquireError> {
+        left: Option<LeftMark>,
+    ) -> Result<Option<LeftMark>, AcquireError> {
         let mark = mark_of(&owned.path);
         let (node, data) = (owned.node.path.clone(), self.data(&owned.node.path));
         loop {
@@ -135,10 +135,10 @@ impl LockDelay {
                     code: ErrorCode::NodeExists | ErrorCode::BadVersion | ErrorCode::NoNode,
                     ..
                 }) => match self.look(owned, &mark).await? {
-                    Looked::Own => {}
-                    Looked::Gone if left.is_none() => continue,
-                    Looked::Gone => return Box::pin(self.set_mark(owned, None)).await,
-                    Looked::Left(found) => return Ok(Some(found)),
+                    MarkOwner::Own => {}
+                    MarkOwner::Gone if left.is_none() => continue,
+                    MarkOwner::Gone => return Box::pin(self.set_mark(owned, None)).await,
+                    MarkOwner::Other(found) => return Ok(Some(found)),
                 },
                 Err(TransactionError::Request(error)) => {
                     let failed = |error| AcquireError::from_client(&owned.path, error);
@@ -156,20 +156,22 @@ impl LockDelay {
     }
 
     /// Whose the mark is.
-    async fn look(self, owned: &OwnedNode, mark: &ZnodePath) -> Result<Looked, AcquireError> {
+    async fn look(self, owned: &OwnedNode, mark: &ZnodePath) -> Result<MarkOwner, AcquireError> {
         loop {
             match owned.client.data(mark).await {
                 Ok((data, stat)) => {
                     let found = serde_json::from_slice::<Mark>(&data).ok();
                     // An earlier try of this holder, whose answer was lost.
                     if found.as_ref().is_some_and(|mark| mark.node == owned.node.path.name()) {
-                        return Ok(Looked::Own);
+                        return Ok(MarkOwner::Own);
                     }
                     let delay = found.map(|mark| Duration::from_millis(mark.delay_ms));
                     let (delay, version) = (delay.unwrap_or(self.0), stat.version);
-                    return Ok(Looked::Left(Left { delay, version, written: stat.mzxid }));
+                    return Ok(MarkOwner::Other(LeftMark { delay, version, written: stat.mzxid }));
                 }
-                Err(error) if error.code() == Some(ErrorCode::NoNode) => return Ok(Looked::Gone),
+                Err(error) if error.code() == Some(ErrorCode::NoNode) => {
+                    return Ok(MarkOwner::Gone);
+                }
                 Err(error) => {
                     let failed = |error| AcquireError::from_client(&owned.path, error);
                     retry_backoff(error).await.map_err(failed)?;
@@ -185,9 +187,9 @@ impl LockDelay {
     }
 }
 
-enum Looked {
+enum MarkOwner {
     Own,
-    Left(Left),
+    Other(LeftMark),
     Gone,
 }
 

@@ -26,14 +26,14 @@ impl Held for Guard {
 
 /// One entry. The lock is given back with the last one.
 #[derive(Debug)]
-pub(crate) struct Entry<G> {
+pub(crate) struct OwnerEntry<G> {
     hold: Arc<G>,
-    door: Arc<Door<G>>,
+    owner_hold: Arc<OwnerHold<G>>,
 }
 
-/// Where the entries of one owner into one lock pass, one at a time.
+/// The hold that one owner has of one lock, if it has one. Entries into it pass one at a time.
 #[derive(Debug)]
-pub(crate) struct Door<G> {
+pub(crate) struct OwnerHold<G> {
     client: Client,
     path: ZnodePath,
     /// Locked while somebody waits for the lock: others of this owner must wait for the outcome,
@@ -43,51 +43,54 @@ pub(crate) struct Door<G> {
 
 /// All that one owner has to do with locks of one type.
 #[derive(Debug)]
-pub(crate) struct Entries<G> {
-    doors: Mutex<Vec<Weak<Door<G>>>>,
+pub(crate) struct OwnerHolds<G> {
+    holds: Mutex<Vec<Weak<OwnerHold<G>>>>,
     /// Entries that no guard stands for.
-    kept: Mutex<Vec<Entry<G>>>,
+    kept: Mutex<Vec<OwnerEntry<G>>>,
 }
 
-impl<G> Default for Entries<G> {
+impl<G> Default for OwnerHolds<G> {
     fn default() -> Self {
-        Self { doors: Mutex::default(), kept: Mutex::default() }
+        Self { holds: Mutex::default(), kept: Mutex::default() }
     }
 }
 
-impl<G: Held> Entries<G> {
-    /// The door of a lock. Locks of clones of one client are the same if their paths are.
-    pub(crate) fn door(&self, client: &Client, path: &ZnodePath) -> Arc<Door<G>> {
-        let mut doors = locked(&self.doors);
-        doors.retain(|door| door.strong_count() > 0);
-        let known = doors.iter().filter_map(Weak::upgrade).find(|door| door.is_of(client, path));
+impl<G: Held> OwnerHolds<G> {
+    /// What the owner shares of a lock. Locks of clones of one client are the same if their paths are.
+    pub(crate) fn owner_hold(&self, client: &Client, path: &ZnodePath) -> Arc<OwnerHold<G>> {
+        let mut holds = locked(&self.holds);
+        holds.retain(|owner_hold| owner_hold.strong_count() > 0);
+        let known = holds
+            .iter()
+            .filter_map(Weak::upgrade)
+            .find(|owner_hold| owner_hold.is_of(client, path));
         known.unwrap_or_else(|| {
             let (client, path) = (client.clone(), path.clone());
-            let door = Arc::new(Door { client, path, hold: Default::default() });
-            doors.push(Arc::downgrade(&door));
-            door
+            let owner_hold = Arc::new(OwnerHold { client, path, hold: Default::default() });
+            holds.push(Arc::downgrade(&owner_hold));
+            owner_hold
         })
     }
 
     /// Keeps an entry until it is taken back.
-    pub(crate) fn keep(&self, entry: Entry<G>) {
+    pub(crate) fn keep(&self, entry: OwnerEntry<G>) {
         locked(&self.kept).push(entry);
     }
 
     /// Takes back an entry that was kept; the last one of a lock first.
-    pub(crate) fn take_back(&self, client: &Client, path: &ZnodePath) -> Option<Entry<G>> {
+    pub(crate) fn take_back(&self, client: &Client, path: &ZnodePath) -> Option<OwnerEntry<G>> {
         let mut kept = locked(&self.kept);
-        let index = kept.iter().rposition(|entry| entry.door.is_of(client, path))?;
+        let index = kept.iter().rposition(|entry| entry.owner_hold.is_of(client, path))?;
         Some(kept.remove(index))
     }
 }
 
-impl<G: Held> Door<G> {
+impl<G: Held> OwnerHold<G> {
     /// Enters again if the owner holds the lock, and else acquires it.
     pub(crate) async fn enter(
         self: Arc<Self>,
         acquire: impl Future<Output = Result<G, AcquireError>>,
-    ) -> Result<Entry<G>, AcquireError> {
+    ) -> Result<OwnerEntry<G>, AcquireError> {
         let mut hold = self.hold.lock().await;
         let held = match self.current(&hold)? {
             Some(held) => held,
@@ -95,14 +98,14 @@ impl<G: Held> Door<G> {
         };
         *hold = Arc::downgrade(&held);
         drop(hold);
-        Ok(Entry { hold: held, door: self })
+        Ok(OwnerEntry { hold: held, owner_hold: self })
     }
 
     /// The same without waiting.
     pub(crate) async fn try_enter(
         self: Arc<Self>,
         acquire: impl Future<Output = Result<Option<G>, AcquireError>>,
-    ) -> Result<Option<Entry<G>>, AcquireError> {
+    ) -> Result<Option<OwnerEntry<G>>, AcquireError> {
         // Another task of this owner waits in line.
         let Ok(mut hold) = self.hold.try_lock() else { return Ok(None) };
         let held = match self.current(&hold)? {
@@ -114,7 +117,7 @@ impl<G: Held> Door<G> {
         };
         *hold = Arc::downgrade(&held);
         drop(hold);
-        Ok(Some(Entry { hold: held, door: self }))
+        Ok(Some(OwnerEntry { hold: held, owner_hold: self }))
     }
 
     /// How many entries there are.
@@ -138,7 +141,7 @@ impl<G: Held> Door<G> {
     }
 }
 
-impl<G: Held> Entry<G> {
+impl<G: Held> OwnerEntry<G> {
     pub(crate) fn guard(&self) -> &Guard {
         self.hold.guard()
     }

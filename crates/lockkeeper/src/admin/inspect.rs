@@ -204,26 +204,29 @@ fn read(names: &[String]) -> (Option<Profile>, WaitQueue, Vec<String>) {
 }
 
 /// Requests that are on their way.
-struct Asked<'a> {
+struct PendingReads<'a> {
     /// One for each contender.
-    entries: Vec<(&'a Place, Look, ZnodePath)>,
+    entries: Vec<(&'a Place, PendingRead, ZnodePath)>,
     /// The node that says how many permits there are.
-    permits: Option<Look>,
+    permits: Option<PendingRead>,
 }
 
-type Look = Reply<(Bytes, Stat)>;
+type PendingRead = Reply<(Bytes, Stat)>;
 
-fn ask<'a>(client: &Client, path: &ZnodePath, queue: &'a WaitQueue) -> Asked<'a> {
+fn ask<'a>(client: &Client, path: &ZnodePath, queue: &'a WaitQueue) -> PendingReads<'a> {
     let nodes =
         queue.places().iter().filter_map(|place| Some((place, path.child(&place.name).ok()?)));
     let counted = queue.places().iter().any(|place| place.kind.permits().is_some());
-    Asked {
+    PendingReads {
         entries: nodes.map(|(place, node)| (place, client.data(&node), node)).collect(),
         permits: counted.then(|| client.data(path)),
     }
 }
 
-async fn answers(asked: Asked<'_>, queue: &WaitQueue) -> Result<(Vec<Entry>, Option<u32>), Error> {
+async fn answers(
+    asked: PendingReads<'_>,
+    queue: &WaitQueue,
+) -> Result<(Vec<Entry>, Option<u32>), Error> {
     let permits = match asked.permits {
         Some(reply) => found(reply.await)?.and_then(|(data, _)| PermitFormat::Text.read(&data)),
         None => None,

@@ -39,7 +39,7 @@ pub use crate::guard::revocation::REQUEST;
 
 /// How a holder that was asked to go went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Outcome {
+pub enum RevokeOutcome {
     /// By itself.
     GaveWay,
     /// Its node was deleted.
@@ -102,17 +102,17 @@ pub async fn revoke_within(
     client: &Client,
     path: &ZnodePath,
     grace: Duration,
-) -> Result<Vec<(ZnodePath, Outcome)>, Error> {
+) -> Result<Vec<(ZnodePath, RevokeOutcome)>, Error> {
     let asked = revoke(client, path).await?;
     // One grace time for all, however many there are.
     let end = tokio::time::Instant::now() + grace;
     let mut went = Vec::with_capacity(asked.len());
     for node in asked {
         let outcome = match tokio::time::timeout_at(end, gone(client, &node)).await {
-            Ok(result) => result.map(|()| Outcome::GaveWay)?,
+            Ok(result) => result.map(|()| RevokeOutcome::GaveWay)?,
             // Gone in the meantime: by itself, as nobody else would.
-            Err(_) if !applied(client.delete(&node, None).await)? => Outcome::GaveWay,
-            Err(_) => Outcome::Forced,
+            Err(_) if !applied(client.delete(&node, None).await)? => RevokeOutcome::GaveWay,
+            Err(_) => RevokeOutcome::Forced,
         };
         went.push((node, outcome));
     }

@@ -30,7 +30,7 @@ pub mod revoke {
 
     use lockkeeper_client::{Error, ZnodePath};
 
-    use crate::admin::revoke::{self as waited, Outcome};
+    use crate::admin::revoke::{self as waited, RevokeOutcome};
     use crate::blocking::client::Client;
 
     /// As [`crate::revoke::revoke`].
@@ -57,7 +57,7 @@ pub mod revoke {
         client: &Client,
         path: &ZnodePath,
         grace: Duration,
-    ) -> Result<Vec<(ZnodePath, Outcome)>, Error> {
+    ) -> Result<Vec<(ZnodePath, RevokeOutcome)>, Error> {
         client.wait(waited::revoke_within(client.as_async(), path, grace))
     }
 }

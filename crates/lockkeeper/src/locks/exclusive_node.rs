@@ -41,7 +41,7 @@ use lockkeeper_client::{
 use serde::Serialize;
 
 use crate::acquire::entrance::within;
-use crate::acquire::reentry::{Door, Entry};
+use crate::acquire::reentry::{OwnerEntry, OwnerHold};
 use crate::acquire::setup::{Setup, setup_options};
 use crate::contender::retry::{Attempt, retried, retry_backoff};
 use crate::error::{AcquireError, BuildError, ReleaseError};
@@ -143,7 +143,7 @@ impl ExclusiveNode {
     /// # Cancel safety
     /// Dropping the future ends the wait; a node that was made is deleted in the background.
     pub async fn acquire(&self) -> Result<ExclusiveGuard, AcquireError> {
-        self.door().enter(self.take()).await.map(ExclusiveGuard)
+        self.owner_hold().enter(self.take()).await.map(ExclusiveGuard)
     }
 
     /// The same, but not for longer than `timeout`, which covers everything.
@@ -172,11 +172,11 @@ impl ExclusiveNode {
     /// # Cancel safety
     /// As [`ExclusiveNode::acquire`].
     pub async fn try_acquire(&self) -> Result<Option<ExclusiveGuard>, AcquireError> {
-        Ok(self.door().try_enter(self.try_take()).await?.map(ExclusiveGuard))
+        Ok(self.owner_hold().try_enter(self.try_take()).await?.map(ExclusiveGuard))
     }
 
-    fn door(&self) -> std::sync::Arc<Door<Guard>> {
-        self.owner.nodes().door(&self.client, &self.path)
+    fn owner_hold(&self) -> std::sync::Arc<OwnerHold<Guard>> {
+        self.owner.nodes().owner_hold(&self.client, &self.path)
     }
 
     async fn take(&self) -> Result<Guard, AcquireError> {
@@ -200,24 +200,24 @@ impl ExclusiveNode {
     /// Makes the node; `None` if there is one.
     async fn attempt(&self) -> Result<Option<OwnedNode>, Attempt> {
         // It exists before the request is sent, so that whatever may come of it is deleted.
-        let mut trace = Trace { lock: self, data: Some(self.record()) };
-        let data = trace.data.clone().unwrap_or_default();
+        let mut attempt = CreateAttempt { lock: self, data: Some(self.record()) };
+        let data = attempt.data.clone().unwrap_or_default();
         match self.client.create(&self.path, data.clone(), CreateMode::Ephemeral).await {
-            Ok(created) => Ok(Some(trace.taken(created))),
+            Ok(created) => Ok(Some(attempt.taken(created))),
             Err(error) if error.code() == Some(ErrorCode::NodeExists) => {
-                trace.data = None;
+                attempt.data = None;
                 Ok(None)
             }
             Err(error) if error.code() == Some(ErrorCode::NoNode) => {
-                trace.data = None;
+                attempt.data = None;
                 self.make_parent().await.map_err(|error| Attempt::at_entry(&self.path, error))?;
                 Err(Attempt::Prepared)
             }
             Err(error) if error.outcome() == Outcome::NotApplied || error.is_session_expired() => {
-                trace.data = None;
+                attempt.data = None;
                 Err(Attempt::at_entry(&self.path, error))
             }
-            Err(_) => trace.find(&data).await,
+            Err(_) => attempt.find(&data).await,
         }
     }
 
@@ -276,13 +276,13 @@ impl ExclusiveNode {
 
 /// An attempt to make the node, from before the request is sent. Dropping it deletes what may have
 /// come of it.
-struct Trace<'a> {
+struct CreateAttempt<'a> {
     lock: &'a ExclusiveNode,
     /// What the node has in it; `None` if there is certainly nothing to delete.
     data: Option<Bytes>,
 }
 
-impl Trace<'_> {
+impl CreateAttempt<'_> {
     fn taken(mut self, node: Created) -> OwnedNode {
         self.data = None;
         let expected = ExpectedNode::CreatedBy(node.stat.czxid);
@@ -312,7 +312,7 @@ impl Trace<'_> {
     }
 }
 
-impl Drop for Trace<'_> {
+impl Drop for CreateAttempt<'_> {
     fn drop(&mut self) {
         if let Some(data) = self.data.take() {
             let (node, expected) = (self.lock.path.clone(), ExpectedNode::WithData(data));
@@ -324,7 +324,7 @@ impl Drop for Trace<'_> {
 /// One entry into an [`ExclusiveNode`]. What a holder may believe and do is described at
 /// [`Guard`]; it is the same for all entries of one owner.
 #[must_use = "the entry ends when the guard is dropped"]
-pub struct ExclusiveGuard(Entry<Guard>);
+pub struct ExclusiveGuard(OwnerEntry<Guard>);
 
 impl ExclusiveGuard {
     /// Ends this entry. The last one gives the lock back, which costs two round trips.

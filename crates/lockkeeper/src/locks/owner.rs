@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::acquire::reentry::Entries;
+use crate::acquire::reentry::OwnerHolds;
 use crate::guard::Guard;
 use crate::locks::mutex::MutexGuard;
 
@@ -18,14 +18,14 @@ pub struct Owner {
 
 struct Inner {
     name: String,
-    mutexes: Entries<MutexGuard>,
-    nodes: Entries<Guard>,
+    mutexes: OwnerHolds<MutexGuard>,
+    nodes: OwnerHolds<Guard>,
 }
 
 impl Owner {
     /// An owner that nobody else is. The name is for people.
     pub fn new(name: impl Into<String>) -> Self {
-        let (mutexes, nodes) = (Entries::default(), Entries::default());
+        let (mutexes, nodes) = (OwnerHolds::default(), OwnerHolds::default());
         Self { inner: Arc::new(Inner { name: name.into(), mutexes, nodes }) }
     }
 
@@ -34,11 +34,11 @@ impl Owner {
         &self.inner.name
     }
 
-    pub(crate) fn mutexes(&self) -> &Entries<MutexGuard> {
+    pub(crate) fn mutexes(&self) -> &OwnerHolds<MutexGuard> {
         &self.inner.mutexes
     }
 
-    pub(crate) fn nodes(&self) -> &Entries<Guard> {
+    pub(crate) fn nodes(&self) -> &OwnerHolds<Guard> {
         &self.inner.nodes
     }
 }

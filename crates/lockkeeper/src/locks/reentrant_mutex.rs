@@ -34,7 +34,7 @@ use std::time::Duration;
 use lockkeeper_client::{Client, DefaultAcl, ZnodePath};
 
 use crate::acquire::entrance::within;
-use crate::acquire::reentry::{Entry, Held};
+use crate::acquire::reentry::{Held, OwnerEntry};
 use crate::admin::inspect::Queue;
 use crate::error::{AcquireError, BuildError, ReleaseError};
 use crate::guard::{Guard, offers_guard};
@@ -131,8 +131,8 @@ impl ReentrantMutex {
     /// # Cancel safety
     /// Dropping the future gives up the place in line.
     pub async fn acquire(&self, owner: &Owner) -> Result<ReentrantGuard, AcquireError> {
-        let door = owner.mutexes().door(self.mutex.client(), self.path());
-        let entry = door.enter(self.mutex.acquire()).await?;
+        let owner_hold = owner.mutexes().owner_hold(self.mutex.client(), self.path());
+        let entry = owner_hold.enter(self.mutex.acquire()).await?;
         Ok(ReentrantGuard { entry, owner: owner.clone() })
     }
 
@@ -166,14 +166,14 @@ impl ReentrantMutex {
     /// # Cancel safety
     /// As [`ReentrantMutex::acquire`].
     pub async fn try_acquire(&self, owner: &Owner) -> Result<Option<ReentrantGuard>, AcquireError> {
-        let door = owner.mutexes().door(self.mutex.client(), self.path());
-        let entry = door.try_enter(self.mutex.try_acquire()).await?;
+        let owner_hold = owner.mutexes().owner_hold(self.mutex.client(), self.path());
+        let entry = owner_hold.try_enter(self.mutex.try_acquire()).await?;
         Ok(entry.map(|entry| ReentrantGuard { entry, owner: owner.clone() }))
     }
 
     /// How many entries the owner has.
     pub fn entries(&self, owner: &Owner) -> usize {
-        owner.mutexes().door(self.mutex.client(), self.path()).count()
+        owner.mutexes().owner_hold(self.mutex.client(), self.path()).count()
     }
 
     /// Ends an entry that was made by [`ReentrantGuard::keep`]; the last entry of all gives the
@@ -222,7 +222,7 @@ impl Held for MutexGuard {
 /// [`Guard`]; it is the same for all entries of one owner.
 #[must_use = "the entry ends when the guard is dropped"]
 pub struct ReentrantGuard {
-    entry: Entry<MutexGuard>,
+    entry: OwnerEntry<MutexGuard>,
     owner: Owner,
 }
 

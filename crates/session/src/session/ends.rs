@@ -3,7 +3,7 @@
 use lockkeeper_wire::{Request, Response, SessionId, Zxid};
 
 use super::{Identity, Phase, Session};
-use crate::cleanup::Entry;
+use crate::cleanup::PendingCleanup;
 use crate::error::{Outcome, RequestError};
 use crate::event::Event;
 use crate::requests::{Origin, Sent};
@@ -100,7 +100,7 @@ impl<T> Session<T> {
     }
 
     /// It is to be sent again.
-    fn lose_cleanup(&mut self, entry: Entry<T>) {
+    fn lose_cleanup(&mut self, entry: PendingCleanup<T>) {
         self.cleanup.finish();
         self.cleanup.push(entry);
     }

@@ -7,7 +7,7 @@ use lockkeeper_wire::{
 };
 
 use super::Session;
-use crate::cleanup::{Cleanup, Entry, Remainder};
+use crate::cleanup::{Cleanup, PendingCleanup, Remainder};
 use crate::error::{Disconnect, Outcome, RequestError};
 use crate::event::Event;
 use crate::heartbeat::HoldId;
@@ -153,7 +153,7 @@ impl<T> Session<T> {
     pub(super) fn settle_cleanup(
         &mut self,
         now: Instant,
-        entry: Entry<T>,
+        entry: PendingCleanup<T>,
         result: Result<Response, RequestError>,
     ) {
         self.cleanup.finish();
@@ -182,7 +182,7 @@ impl<T> Session<T> {
     /// If the reply is lost, it begins with another look: the name may be somebody else's by then. It
     /// may be by now, too, if the node was changed and then taken by force: then its version is
     /// another.
-    fn delete_looked_at(&mut self, now: Instant, entry: Entry<T>, version: i32) {
+    fn delete_looked_at(&mut self, now: Instant, entry: PendingCleanup<T>, version: i32) {
         let delete = DeleteRequest { path: entry.target.path().to_string(), version };
         self.cleanup.go_on();
         self.send(now, Request::Delete(delete), Origin::Cleanup(entry), None);
@@ -249,7 +249,7 @@ impl<T> Session<T> {
         }
         for node in nodes {
             let (target, notify) = (Cleanup::Node(node), notify.take());
-            self.cleanup.push(Entry { target, notify, after: 0 });
+            self.cleanup.push(PendingCleanup { target, notify, after: 0 });
         }
         self.send_cleanups(now);
     }

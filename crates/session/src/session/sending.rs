@@ -3,7 +3,7 @@
 use lockkeeper_wire::{CreateMode, Op, OpCode, Outgoing, Request, Zxid, write_frame, xid};
 
 use super::{Contact, Phase, Session};
-use crate::cleanup::{Cleanup, Entry, delete};
+use crate::cleanup::{Cleanup, PendingCleanup, delete};
 use crate::error::RequestError;
 use crate::heartbeat::Beat;
 use crate::requests::{Origin, Queued, Replacement, Sent, StagedDelete, set_watch_flag};
@@ -180,7 +180,7 @@ impl<T> Session<T> {
         }
     }
 
-    pub(super) fn send_cleanup(&mut self, now: Instant, entry: Entry<T>) {
+    pub(super) fn send_cleanup(&mut self, now: Instant, entry: PendingCleanup<T>) {
         if let Cleanup::Node(node) = &entry.target
             && node.as_str().len() <= self.config.max_frame / 2
         {

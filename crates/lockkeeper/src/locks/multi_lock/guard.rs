@@ -15,7 +15,7 @@ use crate::guard::state::State;
 use crate::token::FencingToken;
 
 /// Locks that are held already.
-pub(crate) type Won = Vec<(Contender, Front)>;
+pub(crate) type Acquired = Vec<(Contender, Front)>;
 
 /// All locks of a [`MultiLock`](crate::MultiLock), held. What is lost, is lost together.
 #[must_use = "the locks are released when the guard is dropped"]
@@ -25,9 +25,9 @@ pub struct MultiGuard {
 }
 
 impl MultiGuard {
-    pub(crate) async fn grant(won: Won) -> Result<Self, AcquireError> {
-        let mut guards = Vec::with_capacity(won.len());
-        for (contender, front) in won {
+    pub(crate) async fn grant(acquired: Acquired) -> Result<Self, AcquireError> {
+        let mut guards = Vec::with_capacity(acquired.len());
+        for (contender, front) in acquired {
             guards.push(Guard::grant(contender, front).await?);
         }
         Ok(Self { guards })

@@ -49,7 +49,7 @@ use crate::contender::node::{Contender, Terms};
 use crate::contender::order::WaitQueue;
 use crate::contender::retry::{Attempt, retried};
 use crate::error::{AcquireError, BuildError};
-use crate::locks::multi_lock::guard::Won;
+use crate::locks::multi_lock::guard::Acquired;
 use crate::profile::Kind;
 
 pub use crate::locks::multi_lock::guard::MultiGuard;
@@ -173,52 +173,55 @@ impl MultiLock {
     /// # Cancel safety
     /// As [`MultiLock::acquire`].
     pub async fn try_acquire(&self) -> Result<Option<MultiGuard>, AcquireError> {
-        let mut won = Won::new();
-        let waiting = self.enter(&mut won).await?;
+        let mut acquired = Acquired::new();
+        let waiting = self.enter(&mut acquired).await?;
         match waiting {
             Some(_) => Ok(None),
-            None => MultiGuard::grant(won).await.map(Some),
+            None => MultiGuard::grant(acquired).await.map(Some),
         }
     }
 
     async fn acquire_all(&self, waiting_for: &AtomicUsize) -> Result<MultiGuard, AcquireError> {
-        let mut won = Won::new();
+        let mut acquired = Acquired::new();
         // After a wait once more, even if no queue is left to enter: it also shows that what was
         // won before is still there.
-        while let Some((contender, mut queue)) = self.enter(&mut won).await? {
-            waiting_for.store(won.len(), Ordering::Relaxed);
+        while let Some((contender, mut queue)) = self.enter(&mut acquired).await? {
+            waiting_for.store(acquired.len(), Ordering::Relaxed);
             let front = contender.wait_in(&mut queue).await?;
-            won.push((contender, front));
+            acquired.push((contender, front));
         }
         for lock in &self.locks {
             lock.warned.look(&self.client, &lock.path).await;
         }
-        MultiGuard::grant(won).await
+        MultiGuard::grant(acquired).await
     }
 
     /// Enters all queues that are left, and gives up the places behind the first lock that is not
     /// free: returns the place in line for that one.
-    async fn enter(&self, won: &mut Won) -> Result<Option<(Contender, WaitQueue)>, AcquireError> {
-        let next = &self.locks[won.len().min(self.locks.len() - 1)].path;
-        let entered = retried(next, || self.attempt(won)).await?;
+    async fn enter(
+        &self,
+        acquired: &mut Acquired,
+    ) -> Result<Option<(Contender, WaitQueue)>, AcquireError> {
+        let next = &self.locks[acquired.len().min(self.locks.len() - 1)].path;
+        let entered = retried(next, || self.attempt(acquired)).await?;
         for (contender, queue) in entered {
             match contender.at_front(&queue)? {
-                Some(front) => won.push((contender, front)),
+                Some(front) => acquired.push((contender, front)),
                 None => return Ok(Some((contender, queue))),
             }
         }
         Ok(None)
     }
 
-    /// Makes all nodes that are left in one transaction, which also checks those that were won,
+    /// Makes all nodes that are left in one transaction, which also checks those that were acquired,
     /// and lists their queues. One round trip.
-    async fn attempt(&self, won: &Won) -> Result<Vec<(Contender, WaitQueue)>, Attempt> {
-        let locks = &self.locks[won.len()..];
+    async fn attempt(&self, acquired: &Acquired) -> Result<Vec<(Contender, WaitQueue)>, Attempt> {
+        let locks = &self.locks[acquired.len()..];
         let enter = |lock| Contender::new(&self.client, lock, Kind::Exclusive);
         // They exist before the request is sent, so that whatever may come of it is deleted.
         let mut contenders: Vec<_> = locks.iter().map(enter).collect();
         let mut transaction = self.client.transaction();
-        for node in won.iter().filter_map(|(contender, _)| contender.node()) {
+        for node in acquired.iter().filter_map(|(contender, _)| contender.node()) {
             transaction = transaction.check(&node.path, None);
         }
         for contender in &contenders {
@@ -238,7 +241,7 @@ impl MultiLock {
         let (made, queues) = tokio::join!(biased; transaction.commit_numbered(), queues);
         let (made, zxid) = match made {
             Ok(made) => made,
-            Err(error) => return Err(self.refused(won, &mut contenders, error).await),
+            Err(error) => return Err(self.refused(acquired, &mut contenders, error).await),
         };
         // The answer does not say whose the nodes are. If the session changed, they may be an old
         // one's.
@@ -246,10 +249,10 @@ impl MultiLock {
             return Err(Attempt::Again);
         }
         let created = |result| created(result, zxid, session);
-        let nodes = made.into_iter().skip(won.len()).filter_map(created);
+        let nodes = made.into_iter().skip(acquired.len()).filter_map(created);
         let mut entered = Vec::with_capacity(locks.len());
         for ((contender, node), queue) in contenders.into_iter().zip(nodes).zip(queues) {
-            let listing = queue.map_err(|error| self.lost(won, error))?;
+            let listing = queue.map_err(|error| self.lost(acquired, error))?;
             entered.push(contender.placed(node, listing).await?);
         }
         // An answer with too few nodes is none to rely on.
@@ -259,7 +262,7 @@ impl MultiLock {
     /// What to do when the transaction was refused, or its answer is lost.
     async fn refused(
         &self,
-        won: &Won,
+        acquired: &Acquired,
         contenders: &mut [Contender],
         error: TransactionError,
     ) -> Attempt {
@@ -268,17 +271,17 @@ impl MultiLock {
                 if error.outcome() == Outcome::NotApplied || error.is_session_expired() {
                     contenders.iter_mut().for_each(Contender::disarm);
                 }
-                return self.lost(won, error);
+                return self.lost(acquired, error);
             }
             failed => failed,
         };
         contenders.iter_mut().for_each(Contender::disarm);
         let TransactionError::Failed { index, code, .. } = source else { return Attempt::Again };
-        match (won.get(index), code) {
+        match (acquired.get(index), code) {
             (Some((contender, _)), _) => Attempt::Failed(contender.deleted()),
-            (None, ErrorCode::NoNode) => match self.make_parents(won.len()).await {
+            (None, ErrorCode::NoNode) => match self.make_parents(acquired.len()).await {
                 Ok(()) => Attempt::Prepared,
-                Err(error) => self.lost(won, error),
+                Err(error) => self.lost(acquired, error),
             },
             (None, _) => {
                 let path = self.locks[index.min(self.locks.len() - 1)].path.clone();
@@ -287,8 +290,8 @@ impl MultiLock {
         }
     }
 
-    async fn make_parents(&self, won: usize) -> Result<(), Error> {
-        for lock in &self.locks[won..] {
+    async fn make_parents(&self, acquired: usize) -> Result<(), Error> {
+        for lock in &self.locks[acquired..] {
             self.client.ensure(&lock.path, lock.profile.parents()).await?;
         }
         Ok(())
@@ -296,12 +299,14 @@ impl MultiLock {
 
     /// A request has no answer. The end of the session is something passing only for one who has
     /// won nothing yet.
-    fn lost(&self, won: &Won, error: Error) -> Attempt {
-        match won.first() {
+    fn lost(&self, acquired: &Acquired, error: Error) -> Attempt {
+        match acquired.first() {
             Some((contender, _)) if error.is_session_expired() => {
                 Attempt::Failed(contender.expired())
             }
-            _ => Attempt::at_entry(&self.locks[won.len().min(self.locks.len() - 1)].path, error),
+            _ => {
+                Attempt::at_entry(&self.locks[acquired.len().min(self.locks.len() - 1)].path, error)
+            }
         }
     }
 }

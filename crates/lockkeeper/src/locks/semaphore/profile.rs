@@ -102,7 +102,7 @@ impl Entrances {
     ) -> Result<Option<SemaphoreGuard>, AcquireError> {
         match self {
             Self::Native(queue) => {
-                let place = Places::enter(queue, counted, &[Kind::Permits(wanted)]).await?;
+                let place = Contenders::enter(queue, counted, &[Kind::Permits(wanted)]).await?;
                 place.hold(counted, wanted, patience).await
             }
             Self::Curator { gate, leases } => {
@@ -111,7 +111,7 @@ impl Entrances {
                 };
                 let kinds = vec![Kind::Lease; usize::try_from(wanted).unwrap_or(usize::MAX)];
                 let places =
-                    Places::enter(leases, counted, &kinds).await?.all_of(gate.session())?;
+                    Contenders::enter(leases, counted, &kinds).await?.all_of(gate.session())?;
                 let guard = places.hold(counted, wanted, patience).await;
                 // Not before, so that the next one there finds all these leases.
                 drop(gate);
@@ -136,14 +136,14 @@ impl Entrances {
 }
 
 /// One or more places in a queue in which permits are counted.
-struct Places {
+struct Contenders {
     last: Contender,
     others: Vec<Contender>,
     queue: WaitQueue,
     permits: u32,
 }
 
-impl Places {
+impl Contenders {
     /// Enters the queue, and looks how many permits there are in the same round trip.
     async fn enter(
         entrance: &Entrance,
