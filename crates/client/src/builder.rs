@@ -260,6 +260,7 @@ async fn first_connection(
     let decided = status.wait_for(|status| {
         matches!(status.contact, Contact::Connected | Contact::Closed | Contact::Unreachable)
     });
+
     let mut no_hope = tried.clone();
     let contact = tokio::select! {
         biased;
@@ -267,6 +268,7 @@ async fn first_connection(
         _ = no_hope.wait_for(|tried| tried.hopeless.is_some()) => Contact::Unreachable,
         () = tokio::time::sleep(timeout) => Contact::Unreachable,
     };
+
     let tried = tried.borrow_and_update().clone();
     match contact {
         Contact::Connected => Ok(()),

@@ -386,9 +386,11 @@ impl Client {
             next = path.parent();
             above.push(path);
         }
+
         if above.is_empty() {
             return Err(missing);
         }
+
         for path in above.into_iter().rev() {
             let mode = CreateMode::Persistent;
             let request = create_request(path.to_string(), Bytes::new(), mode, self.default_acl());

@@ -76,6 +76,7 @@ impl FromStr for ConnectString {
             let hosts = vec![Host::Unix(socket.into())];
             return Ok(Self { tls: false, hosts, chroot: ZnodePath::root() });
         }
+
         let (tls, text) = match text.strip_prefix("tls://") {
             Some(rest) => (true, rest),
             None => (false, text),
@@ -83,6 +84,7 @@ impl FromStr for ConnectString {
         if let Some(scheme) = scheme(text) {
             return Err(ConnectStringError::Scheme(scheme.to_owned()));
         }
+
         let (hosts, chroot) = match text.find('/') {
             Some(slash) => (&text[..slash], ZnodePath::new(&text[slash..])?),
             None => (text, ZnodePath::root()),
@@ -90,6 +92,7 @@ impl FromStr for ConnectString {
         if hosts.trim().is_empty() {
             return Err(ConnectStringError::NoHost(text.to_owned()));
         }
+
         let hosts =
             hosts.split(',').map(|host| parse_host(host.trim())).collect::<Result<_, _>>()?;
         Ok(Self { tls, hosts, chroot })

@@ -81,6 +81,7 @@ impl Dialer {
         if self.attempts.is_empty() {
             self.next_attempt = Instant::now() + self.pause(timing);
         }
+
         loop {
             let (host, result) = tokio::select! {
                 // An attempt that is due begins, also when another one fails at that moment.
@@ -92,6 +93,7 @@ impl Dialer {
                 }
                 ended = first_of(&mut self.attempts) => ended,
             };
+
             return match result {
                 Ok(transport) => {
                     self.attempts.clear();

@@ -59,6 +59,7 @@ pub(crate) async fn drive(shared: Arc<Shared>, mut dialer: Dialer, failures: Fai
             dialed = dialer.dial(timing) => dialed,
             () = keep_time(&shared) => break,
         };
+
         let (host, fault) = match dialed {
             Ok((host, transport)) => {
                 tracing::debug!(%host, "connected");
@@ -72,6 +73,7 @@ pub(crate) async fn drive(shared: Arc<Shared>, mut dialer: Dialer, failures: Fai
             }
             Err(failure) => failure,
         };
+
         dialer.failed(host, fault);
         failures.send_replace(dialer.tried());
     }
@@ -111,6 +113,7 @@ async fn talk(shared: &Shared, transport: Transport, dialer: &mut Dialer) -> End
             exchange(shared, reader, writer, dialer).await
         }
     };
+
     match result {
         Ok(never) => match never {},
         Err(ended) => ended,
@@ -129,12 +132,14 @@ async fn exchange(
     loop {
         let deadline = shared.poll(&mut output.bytes);
         input.reserve(READ_SIZE);
+
         let turn = {
             let read = pin!(reader.read_buf(&mut input));
             let write = pin!(output.write(&mut writer));
             let (woken, due) = (pin!(shared.woken()), pin!(until(shared, deadline)));
             Turn::next(read, write, woken, due).await
         };
+
         if let Some(written) = turn.written {
             written?;
         }
@@ -154,6 +159,7 @@ async fn exchange(
                 dialer.succeeded();
             }
         }
+
         if turn.due && deadline.is_some_and(|deadline| deadline <= shared.now()) {
             shared.timeout()?;
         }

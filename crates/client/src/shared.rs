@@ -317,6 +317,7 @@ impl Shared {
         let now = self.runtime.now();
         let result = action(&mut core, now);
         let status = core.dispatch().then(|| core.next_status());
+
         // Published without the session's lock, which a caller who looks at the status may be
         // waiting for. Somebody else may have been quicker with a newer one.
         drop(core);

@@ -419,6 +419,7 @@ impl<T> Session<T> {
                 if self.unanswered_since().is_some_and(silent) {
                     return Err(Disconnect::Silent);
                 }
+
                 if self.heartbeat.due().is_some_and(|due| due <= now) {
                     self.send_heartbeat(now);
                 }

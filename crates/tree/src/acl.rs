@@ -47,6 +47,7 @@ pub(crate) fn expand(wanted: &[Acl], identities: &[Identity]) -> Result<AclRef, 
     if wanted.is_empty() {
         return Err(ErrorCode::InvalidAcl);
     }
+
     let mut seen = HashSet::with_capacity(wanted.len());
     let mut expanded = Vec::with_capacity(wanted.len());
     for entry in wanted {
@@ -105,6 +106,7 @@ fn is_distinguished_name(id: &str) -> bool {
             !key.is_empty() && key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'.')
         })
     };
+
     // A comma after a backslash belongs to the value.
     let mut parts: Vec<String> = Vec::new();
     for piece in id.split([',', ';', '+']) {

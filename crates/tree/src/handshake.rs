@@ -18,10 +18,13 @@ impl Server {
             Ok(request) => request,
             Err(error) => return self.close(connection, CloseReason::BadHandshake(error)),
         };
+
         if request.last_zxid_seen > self.last_zxid {
             let (client, server) = (request.last_zxid_seen, self.last_zxid);
             return self.close(connection, CloseReason::ClientAhead { client, server });
         }
+
+        // Only new sessions can be refused for want of time or room: others have one already.
         if request.session_id == SessionId::NONE && now.monotonic < self.quiet_until {
             let left = self.quiet_until - now.monotonic;
             return self.close(connection, CloseReason::Quiet { left });
@@ -34,6 +37,7 @@ impl Server {
         if request.session_id == SessionId::NONE && self.sessions.len() >= max {
             return self.close(connection, CloseReason::TooManySessions { max });
         }
+
         let session = if request.session_id == SessionId::NONE {
             Some(self.open_session(now, &request))
         } else {

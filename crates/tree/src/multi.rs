@@ -25,6 +25,7 @@ pub(crate) fn prepare<'a>(
     if ops.iter().any(is_malformed) {
         return Err(Refusal::Request(ErrorCode::MarshallingError));
     }
+
     let mut draft = Draft::new(tree);
     let mut txns = Vec::with_capacity(ops.len());
     for op in ops {

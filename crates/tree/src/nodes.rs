@@ -177,6 +177,7 @@ impl Tree {
         let key: Arc<str> = path.into();
         let zxid = node.czxid;
         self.insert_new(Arc::clone(&key), node);
+
         let parent_path = parent_of(path);
         let parent = self.touch(parent_path).expect("prepare found it");
         parent.children.insert(parent_path, Arc::clone(&key));
@@ -184,6 +185,7 @@ impl Tree {
         // would sort before everybody's.
         parent.child_creates = parent.child_creates.saturating_add(1);
         parent.pzxid = zxid;
+
         let parent_acl = parent.acl.clone();
         if parent.owner == Owner::Container {
             self.reapable.remove(parent_path);
@@ -201,10 +203,12 @@ impl Tree {
         self.bytes -= path.len() + node.data.len();
         self.acls.release(&node.acl);
         self.forget_owner(&key, node.owner);
+
         let parent_path = parent_of(path);
         let parent = self.touch(parent_path).expect("every node has its parent");
         parent.children.remove(parent_path, path);
         parent.pzxid = zxid;
+
         let parent_acl = parent.acl.clone();
         if parent.owner == Owner::Container && parent.children.is_empty() {
             let (parent_key, _) = self.nodes.get_key_value(parent_path).expect("just seen");
@@ -339,6 +343,7 @@ impl Tree {
             "" => return Some(self.len()),
             _ => {}
         }
+
         let mut count = 0;
         let mut open: Vec<&str> = vec![path];
         while let Some(path) = open.pop() {

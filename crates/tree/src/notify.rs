@@ -61,8 +61,10 @@ impl Server {
         if hearers.is_empty() {
             return;
         }
+
         let header = ReplyHeader { xid: xid::NOTIFICATION, zxid, error: 0 };
         let event = WatchEvent { kind, state: KeeperState::SyncConnected, path: path.to_owned() };
+
         for hearer in hearers {
             // Some watches of those that are gone are still to be forgotten.
             let Some(connection) = self.connections.get(*hearer) else { continue };

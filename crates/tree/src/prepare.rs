@@ -231,9 +231,12 @@ impl<'a> Draft<'a> {
         if !new.path.contains('/') || new.path.contains('\0') {
             return Err(ErrorCode::BadArguments);
         }
+
         let acl = self.expand(caller, new.acl)?;
         let parent = self.facts(parent_of(new.path))?;
         acl::check(&parent.acl, Permissions::CREATE, caller.identities)?;
+
+        // Under the parent's next number, which no other create can get before this one is applied.
         let path = if mode.is_sequential() {
             let mut path = String::with_capacity(new.path.len() + Sequence::LENGTH);
             path.push_str(new.path);
@@ -250,11 +253,13 @@ impl<'a> Draft<'a> {
         if self.exists(&path) {
             return Err(ErrorCode::NodeExists);
         }
+
         if matches!(parent.owner, Owner::Session(_)) {
             return Err(ErrorCode::NoChildrenForEphemerals);
         }
         self.check_quota(caller, &path, (new.data.len() as i64, 1))?;
         self.check_weighing(caller, &path)?;
+
         let weight = NODE_WEIGHT + path.len() + new.data.len() + acl.weight();
         // What locks are made of: their nodes, and the containers that these are in.
         let is_of_lock = owner.is_session() || matches!(owner, Owner::Container);
@@ -262,6 +267,7 @@ impl<'a> Draft<'a> {
         if owner.is_session() {
             self.check_ephemerals(caller)?;
         }
+
         Ok(Txn::Create { path, data: new.data.clone(), acl, owner })
     }
 
@@ -330,13 +336,16 @@ impl<'a> Draft<'a> {
         if !path.contains('/') || path.contains('\0') || SYSTEM_NODES.contains(&path) {
             return Err(ErrorCode::BadArguments);
         }
+
         let parent = self.facts(parent_of(path))?;
         acl::check(&parent.acl, Permissions::DELETE, caller.identities)?;
+
         let node = self.facts(path)?;
         next_version(node.version, request.version)?;
         if node.children > 0 {
             return Err(ErrorCode::NotEmpty);
         }
+
         let data = self.tree.get(path).map_or(0, |node| node.data.len());
         self.growth.set(self.growth.get() - (NODE_WEIGHT + path.len() + data) as i64);
         Ok(Txn::Delete { path: path.into() })
@@ -350,6 +359,7 @@ impl<'a> Draft<'a> {
         check_path(&request.path)?;
         let node = self.facts(&request.path)?;
         acl::check(&node.acl, Permissions::WRITE, caller.identities)?;
+
         let present = self.tree.get(&request.path).map_or(0, |node| node.data.len());
         let growth = request.data.len() as i64 - present as i64;
         self.check_quota(caller, &request.path, (growth, 0))?;
@@ -360,6 +370,7 @@ impl<'a> Draft<'a> {
                 node.owner.is_session() && room::is_lock(request.data.len()),
             )?;
         }
+
         Ok(Txn::SetData {
             version: next_version(node.version, request.version)?,
             path: request.path.clone(),

@@ -33,6 +33,7 @@ impl Track {
     fn parse(data: &[u8]) -> Self {
         let mut track = Self { count: -1, bytes: -1, count_hard: -1, bytes_hard: -1 };
         let text = String::from_utf8_lossy(data);
+
         for pair in text.split([',', ';']) {
             let mut parts = pair.split('=');
             let (key, value) = (parts.next(), parts.next());
@@ -70,6 +71,7 @@ pub(crate) fn check(
     let (Some(limits), Some(present)) = (read(tree, root, LIMITS), read(tree, root, STATS)) else {
         return Ok(());
     };
+
     let checks = [
         ("nodes", count, present.count, limits.count, limits.count_hard),
         ("bytes", bytes, present.bytes, limits.bytes, limits.bytes_hard),
@@ -81,6 +83,7 @@ pub(crate) fn check(
         if change == 0 || limit < 0 || present <= limit {
             continue;
         }
+
         let refused = hard > -1;
         let path = root.to_owned();
         notices.add(Notice::QuotaExceeded { path, what, kind, present, limit, refused });

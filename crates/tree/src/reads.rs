@@ -130,6 +130,7 @@ impl<'a> View<'a> {
             let node = self.node(&request.path, Permissions::READ);
             body += ITEM_HEADER + result_len(op, &node);
             self.check_len(body)?;
+
             results.push(match (op, node) {
                 (_, Err(code)) => ReadResult::Error(code),
                 (ReadOp::GetData(_), Ok(node)) => {

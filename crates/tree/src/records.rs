@@ -64,12 +64,14 @@ pub(crate) fn take_node(mut input: Bytes) -> Result<Node> {
     let (ctime, mtime) = (take_signed(&mut input)?, take_signed(&mut input)?);
     let mut version = || take_version(&mut input);
     let (version, aversion, child_creates) = (version()?, version()?, version()?);
+
     let acl = take_acl(&mut input)?.into();
     let data = match has_data {
         // A copy, because storage may hand out a slice of something larger.
         true => Bytes::copy_from_slice(&input).into(),
         false => nothing_more(&input).map(|()| NodeData::NULL)?,
     };
+
     Ok(Node {
         mzxid,
         pzxid,

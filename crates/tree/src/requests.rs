@@ -192,11 +192,14 @@ impl Server {
             Ok(response) => response,
             Err(code) => return self.outbox.frame(connection, |out| error(code).encode(out)),
         };
+
         let max = self.config.max_frame;
         let sent = self.outbox.frame_within(connection, max, |out| {
             ReplyHeader { xid, zxid, error: 0 }.encode(out);
             response.encode(out);
         });
+
+        // Whoever asked is told, as the connection is still good.
         if let Err(len) = sent {
             self.notices.add(Notice::ReplyTooLong { connection, len, max });
             let code = ErrorCode::MarshallingError;

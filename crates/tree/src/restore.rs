@@ -77,6 +77,7 @@ impl Restoring {
                 "the last transaction is {last}, after which the numbers are used up"
             )));
         }
+
         self.tree.link_restored().map_err(|path| {
             let parent = parent_of(&path);
             RestoreError::Inconsistent(format!("node {path} has no parent {parent}"))
@@ -84,6 +85,7 @@ impl Restoring {
         quota::find(&mut self.tree);
         self.check_system_nodes()?;
         self.check_owners()?;
+
         for (path, node) in self.tree.sorted() {
             check_node(path, node, last)?;
         }

@@ -45,6 +45,7 @@ impl Room {
             notices.add(Notice::NoRoom { connection, weight, max });
             return Err(ErrorCode::QuotaExceeded);
         }
+
         let fits = match self.growth {
             Growth::All => true,
             Growth::Locks => is_lock,

@@ -139,6 +139,7 @@ impl Server {
             self.sessions.hear_from_all(now.monotonic);
             self.longest_timeout = self.longest_live_timeout();
         }
+
         self.arm_reaper(now);
         Ok(Restored {
             nodes: self.tree.len(),
@@ -281,12 +282,14 @@ impl Server {
             let value = node.map(|node| |out: &mut Vec<u8>| records::put_node(node, out));
             changes.add((Table::Nodes, is_new), path.as_bytes(), value);
         });
+
         for id in self.sessions.take_touched() {
             let session = self.sessions.get(id);
             let value =
                 session.map(|session| |out: &mut Vec<u8>| records::put_session(session, out));
             changes.add((Table::Sessions, false), &id.0.to_be_bytes(), value);
         }
+
         if self.taken_zxid != Some(self.last_zxid) {
             self.taken_zxid = Some(self.last_zxid);
             let state = |out: &mut Vec<u8>| records::put_state(self.last_zxid, out);

@@ -26,6 +26,7 @@ impl Server {
         let due = self.sessions.due(now.monotonic, BATCH);
         let mut expired: Vec<SessionInfo> = Vec::new();
         let mut nodes = 0;
+
         for id in due {
             let Some(session) = self.session(id) else { continue };
             // One session ends as a whole, however many nodes it has.

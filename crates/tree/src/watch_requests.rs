@@ -119,6 +119,7 @@ impl Server {
             self.close(connection, CloseReason::TooManyWatches { count, max });
             return Err(ErrorCode::ThrottledOp);
         }
+
         let persistent = request.persistent.iter().chain(&request.persistent_recursive);
         let all = lists.into_iter().flatten().chain(persistent);
         let more = all.map(|path| watches::weight(path)).sum::<usize>() + rest.weight;
@@ -127,6 +128,7 @@ impl Server {
             self.close(connection, CloseReason::WatchesTooHeavy { bytes, max });
             return Err(ErrorCode::ThrottledOp);
         }
+
         for path in &request.data {
             let missed = self.missed_data(path, since);
             self.fire_or_arm(connection, path, missed, Kinds::DATA);
@@ -139,6 +141,7 @@ impl Server {
             let missed = self.missed_children(path, since);
             self.fire_or_arm(connection, path, missed, Kinds::CHILD);
         }
+
         for path in &request.persistent {
             self.watches.add(path, connection, Kinds::PERSISTENT);
         }

@@ -294,10 +294,12 @@ impl WatchTable {
             Some((key, _)) => Arc::clone(key),
             None => path.into(),
         };
+
         match self.by_path.get_mut(path) {
             Some(watchers) => watchers.set(connection, kinds),
             None => _ = self.by_path.insert(Arc::clone(&key), Watchers::One(connection, kinds)),
         }
+
         let more = weight(path);
         let watched = self.by_connection.entry(connection).or_default();
         watched.paths.insert(key);
@@ -314,6 +316,7 @@ impl WatchTable {
                 self.by_path.remove(path);
             }
         }
+
         if let Some(watched) = self.by_connection.get_mut(&connection) {
             watched.paths.remove(path);
             let (before, less) = (watched.bytes, weight(path));

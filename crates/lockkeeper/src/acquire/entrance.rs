@@ -99,6 +99,7 @@ impl Entrance {
                 }
                 Err(error) => error,
             };
+
             if failed.code() == Some(ErrorCode::NoNode) {
                 return Err(AcquireError::NodeDeleted { node: node.clone() });
             }

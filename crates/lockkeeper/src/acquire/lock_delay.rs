@@ -119,6 +119,7 @@ impl LockDelay {
     ) -> Result<Option<LeftMark>, AcquireError> {
         let mark = mark_of(&owned.path);
         let (node, data) = (owned.node.path.clone(), self.data(&owned.node.path));
+
         loop {
             // Only while the node is there: another one may hold by now.
             let transaction = owned.client.transaction().check(&node, None);
@@ -126,6 +127,7 @@ impl LockDelay {
                 None => transaction.create(&mark, data.clone(), CreateMode::Persistent),
                 Some(left) => transaction.set_data(&mark, data.clone(), Some(left.version)),
             };
+
             match transaction.commit().await {
                 Ok(_) => {}
                 Err(TransactionError::Failed { index: 0, .. }) => {
@@ -149,6 +151,7 @@ impl LockDelay {
                     return Err(AcquireError::Refused { path: owned.path.clone(), source });
                 }
             }
+
             // Only from here on is the mark this holder's, and goes with its node.
             owned.cleanup = Some(Cleanup::Transaction { first: node, others: vec![mark] });
             return Ok(None);

@@ -141,6 +141,7 @@ impl Queues {
                 }
                 Err(error) => return Err(error),
             };
+
             let (profile, queue, foreign) = read(&names);
             // What looks like a lease may also be somebody's key, with locks below it.
             let leases = names.iter().filter(|name| is_kazoo_lease(name));
@@ -151,12 +152,14 @@ impl Queues {
                 queues.push((node, profile, queue, foreign));
             }
         }
+
         let asked: Vec<_> =
             queues.iter().map(|(node, _, queue, _)| ask(client, node, queue)).collect();
         let mut entered = Vec::with_capacity(asked.len());
         for (asked, (_, _, queue, _)) in asked.into_iter().zip(&queues) {
             entered.push(answers(asked, queue).await?);
         }
+
         for ((node, profile, _, foreign), (entries, permits)) in queues.into_iter().zip(entered) {
             // Without entries: all left in the meantime.
             if !entries.is_empty() {
@@ -234,6 +237,7 @@ async fn answers(
     let mut queue = queue.clone();
     // Where the number is a convention of the programs, whoever has a lease holds.
     queue.set_permits(permits.unwrap_or(u32::MAX));
+
     let mut entries = Vec::with_capacity(asked.entries.len());
     for (place, reply, node) in asked.entries {
         // Without: it left between the listing and the look.

@@ -30,6 +30,7 @@ impl Runtime {
         let (end, ended) = mpsc::channel();
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();
+
         thread::Builder::new().name("lockkeeper".into()).spawn(move || {
             runtime.block_on(async {
                 if let Ok(mut status) = stopped.await {
@@ -41,6 +42,7 @@ impl Runtime {
             // Nobody may be waiting any more.
             let _ = end.send(());
         })?;
+
         Ok(Self { handle, stop: Some(stop), status: None, ended: Mutex::new(ended) })
     }
 

@@ -96,7 +96,7 @@ impl Contender {
         listing: Listing,
     ) -> Result<(Self, WaitQueue), Attempt> {
         self.0.node = Some(node);
-        let queue = match self.queue(listing) {
+        let queue = match self.read_queue(listing) {
             Err(AcquireError::Foreign { .. }) => self.list().await,
             queue => queue,
         };
@@ -113,9 +113,11 @@ impl Contender {
         let mut contender = Self::new(client, terms, kind);
         let name = contender.new_node();
         let old = tail.map(QueueTail::node);
+
         // The server answers in order, so the listing shows the new node.
         let mode = CreateMode::EphemeralSequential;
         let (created, listing) = client.replace(old, &name, data, mode);
+
         match created.await {
             Ok(created) => contender.0.node = Some(created),
             Err(error) if error.code() == Some(ErrorCode::NoNode) => {
@@ -126,6 +128,7 @@ impl Contender {
             }
             Err(error) => return contender.recover(error).await,
         }
+
         let Some(listing) = listing else {
             let queue = match tail.and_then(|tail| contender.follow(tail)) {
                 Some(queue) => contender.checked(queue),
@@ -133,8 +136,9 @@ impl Contender {
             };
             return contender.entered(queue);
         };
+
         let listing = listing.await.map_err(|error| Attempt::at_entry(&terms.path, error))?;
-        match contender.queue(listing) {
+        match contender.read_queue(listing) {
             Err(AcquireError::Foreign { .. }) => {
                 let queue = contender.list().await;
                 contender.entered(queue)
@@ -170,6 +174,7 @@ impl Contender {
             self.0.armed = false;
             return Err(again(error));
         }
+
         // The new connection may be to a server that lags behind the one that took the create.
         let synced = self.0.client.sync(&path);
         let listing = self.0.client.children(&path);
@@ -178,15 +183,17 @@ impl Contender {
             Err(error) if error.code() == Some(ErrorCode::NoNode) => return Err(Attempt::Again),
             listing => listing.map_err(again)?,
         };
+
         let Some(name) = listing.0.iter().find(|name| name.starts_with(&self.0.prefix)) else {
             return Err(Attempt::Again);
         };
         let node = path.child(name).map_err(|_| Attempt::Again)?;
+
         match self.0.client.exists(&node).await.map_err(again)? {
             // A node of another session is about to vanish: it is never adopted.
             Some(stat) if stat.ephemeral_owner == self.0.client.session_id() => {
                 self.0.node = Some(Created { path: node, stat });
-                let queue = self.queue(listing).map_err(Attempt::Failed)?;
+                let queue = self.read_queue(listing).map_err(Attempt::Failed)?;
                 Ok((self, queue))
             }
             _ => Err(Attempt::Again),
@@ -200,7 +207,7 @@ impl Contender {
     }
 
     /// Reads a listing of the queue.
-    pub(crate) fn queue(&self, (names, stat): Listing) -> Result<WaitQueue, AcquireError> {
+    pub(crate) fn read_queue(&self, (names, stat): Listing) -> Result<WaitQueue, AcquireError> {
         let Terms { path, profile, kinds, .. } = &self.0.terms;
         let mut queue = WaitQueue::read(names, *profile, kinds).map_err(|foreign| {
             AcquireError::Foreign { path: path.clone(), profile: *profile, names: foreign.0 }
@@ -251,6 +258,7 @@ impl Contender {
     ) -> Result<(), TransactionError> {
         let node = self.0.terms.path.child(&self.0.prefix);
         let node = node.unwrap_or_else(|_| self.0.terms.path.clone());
+
         loop {
             let create =
                 self.0.client.transaction().create(&node, data.clone(), CreateMode::Ephemeral);
@@ -260,12 +268,14 @@ impl Contender {
                 more(create).commit(),
                 self.0.client.exists(&node),
             };
+
             if let Ok(Some(stat)) = made {
                 // By this attempt or, if its reply was lost, by one before: nobody else uses this
                 // name.
                 self.0.node = Some(Created { path: node, stat });
                 return Ok(());
             }
+
             match committed {
                 Ok(_) => {}
                 Err(TransactionError::Failed { code: ErrorCode::NodeExists, index: 0, .. }) => {}

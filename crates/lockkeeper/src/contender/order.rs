@@ -98,6 +98,7 @@ impl WaitQueue {
                 None => foreign.push(name),
             }
         }
+
         if !foreign.is_empty() {
             foreign.sort();
             return Err(Foreign(foreign));
@@ -112,10 +113,12 @@ impl WaitQueue {
             return Standing::Gone;
         };
         let (me, ahead) = (self.places[index].kind, &self.places[..index]);
+
         let in_the_way = match me.permits() {
             Some(wanted) => self.beyond_the_permits(wanted, ahead),
             None => ahead.iter().rev().find(|place| me.is_blocked_by(place.kind)).map(closest),
         };
+
         match in_the_way {
             // In a queue that moves, whoever was before the one that has gone has gone earlier.
             // One listing tells; to look for each of them would cost a round trip each.
@@ -185,6 +188,7 @@ impl WaitQueue {
         if next.wrapping_mul(2) != self.listed.twice_next {
             return None;
         }
+
         let own = node.name();
         let others = self.places.iter().rev().filter(|place| place.name != own).take(2);
         let mut others: Vec<_> = others.cloned().collect();

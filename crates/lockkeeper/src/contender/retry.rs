@@ -75,6 +75,7 @@ where
             }
         }
     }
+
     attempt().await.map_err(|attempt| match attempt {
         Attempt::Failed(error) => error,
         Attempt::Again | Attempt::Prepared => AcquireError::Unreachable { path: path.clone() },

@@ -91,7 +91,7 @@ impl Contender {
         let mut clearings = 0;
         loop {
             match self.client().children(self.path()).await {
-                Ok(listing) => match self.queue(listing) {
+                Ok(listing) => match self.read_queue(listing) {
                     Err(AcquireError::Foreign { names, .. })
                         if clearings < MOST_CLEARINGS && self.clear(&names).await =>
                     {
@@ -122,6 +122,7 @@ impl Contender {
         if !gone.is_empty() {
             return Ok(gone);
         }
+
         let mut status = self.client().status();
         let mut long = pin!(tokio::time::sleep(OWN_WATCH_AFTER));
         loop {
@@ -131,6 +132,7 @@ impl Contender {
                 let lost = |contact| matches!(contact, Contact::Unreachable | Contact::Closed);
                 let _ = status.wait_for(|status| lost(status.contact)).await;
             };
+
             tokio::select! {
                 // One order, so that a simulation can be repeated; bad news first.
                 biased;
@@ -174,9 +176,11 @@ impl Contender {
                 asked.push((name, node, reply));
             }
         }
+
         if own_watch == OwnWatch::AtOnce && watches.own.is_none() {
             watches.own = Some(self.watch_own().await?);
         }
+
         let mut gone = Vec::new();
         for (name, node, reply) in asked {
             match self.watch(&node, reply).await? {

@@ -202,6 +202,7 @@ impl ExclusiveNode {
         // It exists before the request is sent, so that whatever may come of it is deleted.
         let mut attempt = CreateAttempt { lock: self, data: Some(self.record()) };
         let data = attempt.data.clone().unwrap_or_default();
+
         match self.client.create(&self.path, data.clone(), CreateMode::Ephemeral).await {
             Ok(created) => Ok(Some(attempt.taken(created))),
             Err(error) if error.code() == Some(ErrorCode::NodeExists) => {
@@ -256,6 +257,7 @@ impl ExclusiveNode {
                     continue;
                 }
             };
+
             // A watch that ended with its session is set again in the next one.
             if watcher.changed().await.is_ok_and(|event| event.kind == EventKind::NodeDeleted) {
                 return Ok(());
@@ -299,6 +301,7 @@ impl CreateAttempt<'_> {
         let synced = client.sync(path);
         let found = client.data(path);
         synced.await.map_err(again)?;
+
         match found.await {
             // One of another session is about to vanish: it is never adopted.
             Ok((found, stat)) if found == *data && stat.ephemeral_owner == client.session_id() => {

@@ -196,10 +196,12 @@ impl Mutex {
             Ok(hold) => return Ok(Some(MutexGuard(hold))),
             Err(turn) => turn,
         };
+
         // The remembered queue may be stale: a contender that has left since would count as waiting.
         let tail = turn.take_tail().filter(QueueTail::is_whole_queue);
         let (contender, queue) = self.enter(tail).await?;
         let Some(front) = contender.at_front(&queue)? else { return Ok(None) };
+
         let guard = match self.delay {
             Some(delay) => delay.try_grant(&self.sightings, contender, front).await?,
             None => Some(Guard::grant(contender, front).await?),

@@ -181,9 +181,11 @@ fn name_of(key: &str) -> String {
     if key.is_empty() {
         return "%".to_owned();
     }
+
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:@+=,~".contains(&byte);
     let relative = key == "." || key == "..";
     let taken = looks_taken(key);
+
     let mut name = String::with_capacity(key.len());
     for (index, byte) in key.bytes().enumerate() {
         let is_last = index + 1 == key.len();
@@ -209,6 +211,7 @@ fn key_of(name: &str) -> Option<String> {
     if name == "%" {
         return Some(String::new());
     }
+
     let mut key = Vec::with_capacity(name.len());
     let mut bytes = name.bytes();
     while let Some(byte) = bytes.next() {
@@ -220,6 +223,7 @@ fn key_of(name: &str) -> Option<String> {
             byte => byte,
         });
     }
+
     // Only one way to write a key is ours.
     String::from_utf8(key).ok().filter(|key| name_of(key) == name)
 }

@@ -68,6 +68,7 @@ impl<T> Session<T> {
             return Ok(());
         };
         self.unanswered_bytes -= sent.len;
+
         let (result, fault) = match ErrorCode::from_code(header.error) {
             Some(ErrorCode::SessionExpired) => {
                 (Err(RequestError::SessionExpired(Outcome::NotApplied)), None)
@@ -78,19 +79,25 @@ impl<T> Session<T> {
                 Err(fault) => (Err(RequestError::BadAnswer(fault.clone())), Some(fault)),
             },
         };
+
+        // What an answer proves counts from the moment at which its request was sent.
         if sent.proves_commit(&result) {
             self.lease.committed(sent.at, now);
         } else if fault.is_none() && !denies_session(&result) {
             self.lease.answered(sent.at, now);
         }
         self.hasten_heartbeat(now);
+
         if let Some(id) = sent.watch {
             self.settle_watch(now, id, sent.op, &result);
         }
+
+        // The answer may have made room for what waits, or been the last before the end.
         let closed = matches!(sent.origin, Origin::Close);
         self.settle(now, sent.origin, result, header.zxid);
         self.send_waiting(now);
         self.advance_close(now);
+
         match fault {
             Some(fault) => Err(Disconnect::Message(fault)),
             None if closed => Err(Disconnect::Closed),

@@ -96,6 +96,7 @@ impl Index {
                 _ => index.named.push((place, allowed)),
             }
         }
+
         let key = |place: usize| (&acl[place].scheme, &acl[place].id);
         index.named.sort_unstable_by_key(|(place, _)| key(*place));
         index.named.dedup_by(|later, first| {

@@ -187,11 +187,13 @@ impl MultiGuard {
         let transaction = nodes.iter().fold(client.transaction(), |all, owned: &OwnedNode| {
             all.delete(&owned.node.path, None)
         });
+
         // Until they are known to be gone, dropping the nodes deletes them.
         let deleted = match state {
             State::Lost(reason) => return Err(ReleaseError::Lost(reason)),
             _ => transaction.commit().await,
         };
+
         match deleted {
             Ok(_) => {
                 nodes.iter_mut().for_each(|owned| owned.cleanup = None);
@@ -231,6 +233,7 @@ async fn release_each(
     let begin =
         |owned: &mut OwnedNode| Some(owned.client.clean_up_confirmed(owned.cleanup.take()?));
     let answers: Vec<_> = nodes.iter_mut().filter_map(begin).collect();
+
     for answer in answers {
         match answer.await {
             Err(error) if error.is_session_expired() => {
@@ -239,6 +242,7 @@ async fn release_each(
             confirmed => confirmed.map_err(ReleaseError::Unconfirmed)?,
         }
     }
+
     match error {
         TransactionError::Failed { code: ErrorCode::NoNode, .. } => {
             Err(ReleaseError::Lost(LossReason::NodeDeleted))

@@ -220,6 +220,7 @@ impl MultiLock {
         let enter = |lock| Contender::new(&self.client, lock, Kind::Exclusive);
         // They exist before the request is sent, so that whatever may come of it is deleted.
         let mut contenders: Vec<_> = locks.iter().map(enter).collect();
+
         let mut transaction = self.client.transaction();
         for node in acquired.iter().filter_map(|(contender, _)| contender.node()) {
             transaction = transaction.check(&node.path, None);
@@ -228,6 +229,7 @@ impl MultiLock {
             let (path, mode) = (contender.new_node(), CreateMode::EphemeralSequential);
             transaction = transaction.create(&path, self.data.clone(), mode);
         }
+
         let queues = async {
             let asked: Vec<_> = locks.iter().map(|lock| self.client.children(&lock.path)).collect();
             let mut queues = Vec::with_capacity(asked.len());
@@ -236,9 +238,11 @@ impl MultiLock {
             }
             queues
         };
+
         let session = self.client.session_id();
         // The transaction goes first. The server answers in order, so the listings show its nodes.
         let (made, queues) = tokio::join!(biased; transaction.commit_numbered(), queues);
+
         let (made, zxid) = match made {
             Ok(made) => made,
             Err(error) => return Err(self.refused(acquired, &mut contenders, error).await),
@@ -248,6 +252,7 @@ impl MultiLock {
         if self.client.session_id() != session {
             return Err(Attempt::Again);
         }
+
         let created = |result| created(result, zxid, session);
         let nodes = made.into_iter().skip(acquired.len()).filter_map(created);
         let mut entered = Vec::with_capacity(locks.len());
@@ -255,6 +260,7 @@ impl MultiLock {
             let listing = queue.map_err(|error| self.lost(acquired, error))?;
             entered.push(contender.placed(node, listing).await?);
         }
+
         // An answer with too few nodes is none to rely on.
         if entered.len() == locks.len() { Ok(entered) } else { Err(Attempt::Again) }
     }
@@ -275,8 +281,11 @@ impl MultiLock {
             }
             failed => failed,
         };
+
+        // It was refused as a whole: there is no node to delete.
         contenders.iter_mut().for_each(Contender::disarm);
         let TransactionError::Failed { index, code, .. } = source else { return Attempt::Again };
+
         match (acquired.get(index), code) {
             (Some((contender, _)), _) => Attempt::Failed(contender.deleted()),
             (None, ErrorCode::NoNode) => match self.make_parents(acquired.len()).await {

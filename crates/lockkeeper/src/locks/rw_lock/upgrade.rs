@@ -95,9 +95,12 @@ async fn clear_the_way(entrance: &Entrance, reader: &Guard) -> Result<Contender,
     if let State::Lost(reason) = reader.state() {
         return Err(lost(reason));
     }
+
+    // For the exchange below: its write of the lock's own node names the version that was read.
     let asked = entrance.client.data(path);
     // At the end of the queue it keeps new readers out.
     let (mut barrier, mut queue) = entrance.enter(Kind::Write).await?;
+
     let mut parent = asked.await;
     let mut watches = Watches::default();
     loop {
@@ -105,6 +108,7 @@ async fn clear_the_way(entrance: &Entrance, reader: &Guard) -> Result<Contender,
         else {
             return Err(barrier.deleted());
         };
+
         match queue.upgrade(reader.node().name()) {
             Upgrade::WaitOn(other) => {
                 let waiting = barrier.outwait(vec![other], OwnWatch::AtOnce, &mut watches);

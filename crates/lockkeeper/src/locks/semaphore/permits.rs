@@ -132,8 +132,10 @@ impl Permits {
         if number == 0 {
             return Err(SetPermitsError::Zero { path: self.path.clone() });
         }
+
         self.told.store(true, Ordering::Relaxed);
         let number = self.format.write(number);
+
         match client.set_data(node, number.clone(), None).await {
             Err(error) if error.code() == Some(ErrorCode::NoNode) => {
                 client.ensure(node, self.format.mode()).await?;

@@ -67,12 +67,14 @@ impl Entrances {
         if initial == 0 {
             return Err(BuildError::NoPermits(here));
         }
+
         let curator = |node, format| {
             let gate = at(format!("{path}/locks"), Profile::Curator, &[Kind::Exclusive])?;
             let leases = at(format!("{path}/leases"), Profile::Curator, &[Kind::Lease])?;
             let permits = Permits::new(here.clone(), initial, node, format);
             Ok((Self::Curator { gate, leases }, permits))
         };
+
         match profile {
             SemaphoreProfile::Native => {
                 let node = Some(here.clone());
@@ -123,6 +125,7 @@ impl Entrances {
                 let Some(gate) = gate.take(Kind::Exclusive, patience).await? else {
                     return Ok(None);
                 };
+
                 let path = leases.path().clone();
                 let lost = |reason| AcquireError::Lost { path: path.clone(), reason };
                 let room = room(leases, wanted, permits, patience);
@@ -152,6 +155,7 @@ impl Contenders {
     ) -> Result<Self, AcquireError> {
         let client = &entrance.client;
         let asked = counted.node.as_ref().map(|node| client.data(node));
+
         let (&last, before) = kinds.split_last().unwrap_or((&Kind::Lease, &[]));
         let mut others = Vec::new();
         for kind in before {
@@ -162,6 +166,7 @@ impl Contenders {
             Some(asked) => Some(asked.await),
             None => None,
         };
+
         let permits = counted.current(client, asked).await?;
         Ok(Self { last, others, queue, permits })
     }
@@ -190,6 +195,7 @@ impl Contenders {
                 (None, Patience::None) => return Ok(None),
                 (front, _) => front,
             };
+
             let front = match front {
                 Some(front) => front,
                 None => tokio::select! {
@@ -204,6 +210,7 @@ impl Contenders {
                     front = self.last.wait_in(&mut self.queue) => front?,
                 },
             };
+
             let guard = Guard::grant(self.last, front).await?.with_others(self.others)?;
             return Ok(Some(SemaphoreGuard::new(guard, wanted)));
         }
@@ -227,11 +234,13 @@ async fn room(
                 continue;
             }
         };
+
         let queue = WaitQueue::read(names, Profile::Kazoo, leases.terms.kinds);
         let queue = queue.map_err(|foreign| {
             let (path, names) = (path.clone(), foreign.0);
             AcquireError::Foreign { path, profile: Profile::Kazoo, names }
         })?;
+
         if queue.places().len() as u64 + u64::from(wanted) <= u64::from(permits) {
             return Ok(Some(()));
         }
