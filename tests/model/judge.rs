@@ -1,6 +1,7 @@
 //! What is promised, and must be true in every state.
 
-use lockkeeper::order::{Standing, Upgrade, WaitQueue};
+use lockkeeper::order::upgrade::Upgrade;
+use lockkeeper::order::{Standing, WaitQueue};
 use lockkeeper::{Kind, Profile};
 use lockkeeper_testkit::history::Share;
 

@@ -5,9 +5,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use lockkeeper_client::{Client, ErrorCode, Transaction, TransactionError, ZnodePath};
 
-use crate::contender::node::{Contender, Front, Terms};
+use crate::contender::node::{Contender, Front};
 use crate::contender::order::WaitQueue;
 use crate::contender::retry::retry_backoff;
+use crate::contender::terms::Terms;
 use crate::error::AcquireError;
 use crate::guard::Guard;
 use crate::guard::state::State;

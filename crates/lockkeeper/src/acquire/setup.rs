@@ -3,7 +3,7 @@
 use lockkeeper_client::Client;
 
 use crate::acquire::entrance::Entrance;
-use crate::contender::node::Terms;
+use crate::contender::terms::Terms;
 use crate::error::BuildError;
 use crate::profile::{Kind, Profile};
 

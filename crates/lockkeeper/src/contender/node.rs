@@ -4,39 +4,20 @@
 //! nodes, each waiter watches only the closest one ahead), with the create and the listing sent in
 //! one go.
 
+mod in_transaction;
+
 use bytes::Bytes;
 use lockkeeper_client::{
-    Cleanup, Client, CreateMode, Created, Error, ErrorCode, Listing, Outcome, SessionId,
-    Transaction, TransactionError, Watcher, ZnodePath,
+    Cleanup, Client, CreateMode, Created, Error, ErrorCode, Listing, Outcome, SessionId, Watcher,
+    ZnodePath,
 };
 
 use crate::contender::idle;
 use crate::contender::order::{Place, QueueTail, Standing, WaitQueue};
-use crate::contender::retry::{Attempt, retried, retry_backoff};
+use crate::contender::retry::{Attempt, retried};
+use crate::contender::terms::Terms;
 use crate::error::AcquireError;
-use crate::exposure::Warned;
-use crate::profile::{Kind, Profile};
-
-/// From here on the numbers of a parent are nearly used up: sequence numbers are counted in an
-/// `i32`, and libraries disagree on the order after it overflows.
-const WARN_AT: i32 = 2_000_000_000;
-const REFUSE_AT: i32 = i32::MAX - 100_000;
-
-/// What a queue is like.
-#[derive(Clone, Debug)]
-pub(crate) struct Terms {
-    pub(crate) path: ZnodePath,
-    pub(crate) profile: Profile,
-    /// The kinds of contenders that may be in the queue.
-    pub(crate) kinds: &'static [Kind],
-    pub(crate) warned: Warned,
-}
-
-impl Terms {
-    pub(crate) fn new(path: ZnodePath, profile: Profile, kinds: &'static [Kind]) -> Self {
-        Self { path, profile, kinds, warned: Warned::default() }
-    }
-}
+use crate::profile::Kind;
 
 /// A place in a queue.
 ///
@@ -87,20 +68,6 @@ impl Contender {
     /// The path to create its node at; the server puts a number after it.
     pub(crate) fn new_node(&self) -> ZnodePath {
         self.path().child(&self.0.prefix).expect("prefixes are made of letters, digits and dashes")
-    }
-
-    /// The node was made by somebody's transaction, and this is a listing of the queue.
-    pub(crate) async fn placed(
-        mut self,
-        node: Created,
-        listing: Listing,
-    ) -> Result<(Self, WaitQueue), Attempt> {
-        self.0.node = Some(node);
-        let queue = match self.read_queue(listing) {
-            Err(AcquireError::Foreign { .. }) => self.list().await,
-            queue => queue,
-        };
-        Ok((self, queue.map_err(Attempt::Failed)?))
     }
 
     async fn attempt(
@@ -207,29 +174,17 @@ impl Contender {
     }
 
     /// Reads a listing of the queue.
-    pub(crate) fn read_queue(&self, (names, stat): Listing) -> Result<WaitQueue, AcquireError> {
-        let Terms { path, profile, kinds, .. } = &self.0.terms;
-        let mut queue = WaitQueue::read(names, *profile, kinds).map_err(|foreign| {
-            AcquireError::Foreign { path: path.clone(), profile: *profile, names: foreign.0 }
-        })?;
-        queue.set_listed(&stat);
-        self.checked(queue)
+    pub(crate) fn read_queue(&self, listing: Listing) -> Result<WaitQueue, AcquireError> {
+        self.checked(self.0.terms.read(listing)?)
     }
 
     /// Refuses a queue whose numbers are used up.
     fn checked(&self, queue: WaitQueue) -> Result<WaitQueue, AcquireError> {
-        let path = &self.0.terms.path;
         let own = self.name();
-        if let Some(place) = queue.places().iter().find(|place| Some(place.name.as_str()) == own) {
-            let sequence = place.sequence;
-            if sequence.0 < 0 || sequence.0 >= REFUSE_AT {
-                return Err(AcquireError::Exhausted { path: path.clone(), sequence });
-            }
-            if sequence.0 >= WARN_AT {
-                tracing::warn!(%path, %sequence, "the path's sequence numbers are nearly used up");
-            }
+        match queue.places().iter().find(|place| Some(place.name.as_str()) == own) {
+            Some(place) => self.0.terms.check_number(place.sequence).map(|()| queue),
+            None => Ok(queue),
         }
-        Ok(queue)
     }
 
     /// What it needs to hold, if nothing that is ahead is in the way now.
@@ -238,50 +193,6 @@ impl Contender {
             Standing::Held => Ok(Some(Front { own: None })),
             Standing::WaitOn(_) | Standing::ListAgain => Ok(None),
             Standing::Gone => Err(self.deleted()),
-        }
-    }
-
-    /// A contender whose node is not created yet, with this name in full.
-    pub(crate) fn reserve(client: &Client, terms: &Terms, name: String) -> Self {
-        Self::named(client, terms, name)
-    }
-
-    /// Creates a reserved contender's node, as the first step of a transaction that may do more:
-    /// nobody sees one without the other. Costs one round trip.
-    ///
-    /// # Errors
-    /// [`TransactionError::Failed`] with an index above 0 if one of the other steps failed.
-    pub(crate) async fn take_place(
-        &mut self,
-        data: &Bytes,
-        more: impl Fn(Transaction) -> Transaction,
-    ) -> Result<(), TransactionError> {
-        let node = self.0.terms.path.child(&self.0.prefix);
-        let node = node.unwrap_or_else(|_| self.0.terms.path.clone());
-
-        loop {
-            let create =
-                self.0.client.transaction().create(&node, data.clone(), CreateMode::Ephemeral);
-            // Sent in one go. ZooKeeper leaves the stat out of a transaction's answer.
-            let (committed, made) = tokio::join! {
-                biased;
-                more(create).commit(),
-                self.0.client.exists(&node),
-            };
-
-            if let Ok(Some(stat)) = made {
-                // By this attempt or, if its reply was lost, by one before: nobody else uses this
-                // name.
-                self.0.node = Some(Created { path: node, stat });
-                return Ok(());
-            }
-
-            match committed {
-                Ok(_) => {}
-                Err(TransactionError::Failed { code: ErrorCode::NodeExists, index: 0, .. }) => {}
-                Err(TransactionError::Request(error)) => retry_backoff(error).await?,
-                Err(error) => return Err(error),
-            }
         }
     }
 
@@ -303,11 +214,6 @@ impl Contender {
         let node = self.0.node.take()?;
         self.0.armed = false;
         Some(node)
-    }
-
-    /// Leaves the deletion to the caller.
-    pub(crate) fn disarm(&mut self) {
-        self.0.armed = false;
     }
 
     pub(crate) fn name(&self) -> Option<&str> {

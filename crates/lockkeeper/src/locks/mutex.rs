@@ -1,16 +1,16 @@
 //! A fair lock for one holder at a time.
 //!
-//! Guarantees  grants follow the order of arrival in the queue on the server; one wake-up per
-//!             release; nothing left behind. The tasks of one handle stand in a queue of their own,
-//!             in which only the first stands in the queue on the server.
+//! Guarantees  grants in order of arrival in the queue on the server; one wake-up per release;
+//!             nothing left behind. The tasks of one handle have a queue of their own, whose first
+//!             stands in the queue on the server.
 //! Not         exclusion for a holder that checks neither deadline nor token, see
-//!             `docs/guarantees.md`; re-entry: a task that holds it and acquires it again waits
-//!             for itself.
+//!             `docs/guarantees.md`; re-entry: a task that acquires what it holds waits for itself.
 //! Znodes      `<path>/_c_<uuid>-lock-N`, ephemeral and sequential (Curator's `InterProcessMutex`);
 //!             data: [`OwnerInfo`](crate::OwnerInfo). `<path>` is a container node.
 //! Cost        acquire: 1 round trip; behind others: 1 more, and 1 event. Release: 1 round trip, or
-//!             none that anyone waits for. None of both where a node lingers or serves a cohort. Given
-//!             back unawaited and acquired again at once: 1 for both, 2 if somebody came meanwhile.
+//!             none if it is not awaited. Both are free when the node is kept by `linger` or handed
+//!             on by `cohort`. A release that is not awaited, and the next acquire: 1 round trip for
+//!             both, or 2 if another contender arrived in between.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -41,8 +41,9 @@ use crate::acquire::entrance::{Entrance, within};
 use crate::acquire::local::{LocalHold, LocalQueue, Sharing};
 use crate::acquire::lock_delay::{LockDelay, Sightings};
 use crate::acquire::setup::{Setup, setup_options};
-use crate::contender::node::{Contender, Terms};
+use crate::contender::node::Contender;
 use crate::contender::order::{QueueTail, WaitQueue};
+use crate::contender::terms::Terms;
 use crate::error::{AcquireError, BuildError, ReleaseError};
 use crate::guard::{Guard, offers_guard};
 use crate::profile::Kind;

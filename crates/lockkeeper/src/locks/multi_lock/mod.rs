@@ -45,9 +45,10 @@ use lockkeeper_client::{
 };
 
 use crate::acquire::setup::{Setup, setup_options};
-use crate::contender::node::{Contender, Terms};
+use crate::contender::node::Contender;
 use crate::contender::order::WaitQueue;
 use crate::contender::retry::{Attempt, retried};
+use crate::contender::terms::Terms;
 use crate::error::{AcquireError, BuildError};
 use crate::locks::multi_lock::guard::Acquired;
 use crate::profile::Kind;

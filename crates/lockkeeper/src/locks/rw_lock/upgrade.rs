@@ -10,7 +10,7 @@ use lockkeeper_client::{Error, Stat, Transaction, TransactionError};
 
 use crate::acquire::entrance::{Entrance, within};
 use crate::contender::node::{Contender, Front};
-use crate::contender::order::Upgrade;
+use crate::contender::order::upgrade::Upgrade;
 use crate::contender::retry::is_passing;
 use crate::contender::waiting::{OwnWatch, Watches};
 use crate::error::{AcquireError, ReleaseError};

@@ -226,7 +226,7 @@ async fn room(
 ) -> Result<Option<()>, AcquireError> {
     let path = leases.path();
     loop {
-        let ((names, _), mut changed) = match leases.client.children_watched(path).await {
+        let (listing, mut changed) = match leases.client.children_watched(path).await {
             Ok(listed) => listed,
             Err(error) => {
                 let failed = |error| AcquireError::from_client(path, error);
@@ -235,12 +235,7 @@ async fn room(
             }
         };
 
-        let queue = WaitQueue::read(names, Profile::Kazoo, leases.terms.kinds);
-        let queue = queue.map_err(|foreign| {
-            let (path, names) = (path.clone(), foreign.0);
-            AcquireError::Foreign { path, profile: Profile::Kazoo, names }
-        })?;
-
+        let queue = leases.terms.read(listing)?;
         if queue.places().len() as u64 + u64::from(wanted) <= u64::from(permits) {
             return Ok(Some(()));
         }

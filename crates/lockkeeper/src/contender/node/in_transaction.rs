@@ -1,0 +1,78 @@
+//! Nodes of contenders that are created in somebody's transaction, and not by
+//! [`Contender::enter`](super::Contender::enter).
+
+use bytes::Bytes;
+use lockkeeper_client::{
+    Client, CreateMode, Created, ErrorCode, Listing, Transaction, TransactionError,
+};
+
+use super::Contender;
+use crate::contender::order::WaitQueue;
+use crate::contender::retry::{Attempt, retry_backoff};
+use crate::contender::terms::Terms;
+use crate::error::AcquireError;
+
+impl Contender {
+    /// The node was made by somebody's transaction, and this is a listing of the queue.
+    pub(crate) async fn placed(
+        mut self,
+        node: Created,
+        listing: Listing,
+    ) -> Result<(Self, WaitQueue), Attempt> {
+        self.0.node = Some(node);
+        let queue = match self.read_queue(listing) {
+            Err(AcquireError::Foreign { .. }) => self.list().await,
+            queue => queue,
+        };
+        Ok((self, queue.map_err(Attempt::Failed)?))
+    }
+
+    /// Leaves the deletion to the caller.
+    pub(crate) fn disarm(&mut self) {
+        self.0.armed = false;
+    }
+
+    /// A contender whose node is not created yet, with this name in full.
+    pub(crate) fn reserve(client: &Client, terms: &Terms, name: String) -> Self {
+        Self::named(client, terms, name)
+    }
+
+    /// Creates a reserved contender's node, as the first step of a transaction that may do more:
+    /// nobody sees one without the other. Costs one round trip.
+    ///
+    /// # Errors
+    /// [`TransactionError::Failed`] with an index above 0 if one of the other steps failed.
+    pub(crate) async fn take_place(
+        &mut self,
+        data: &Bytes,
+        more: impl Fn(Transaction) -> Transaction,
+    ) -> Result<(), TransactionError> {
+        let node = self.0.terms.path.child(&self.0.prefix);
+        let node = node.unwrap_or_else(|_| self.0.terms.path.clone());
+
+        loop {
+            let create =
+                self.0.client.transaction().create(&node, data.clone(), CreateMode::Ephemeral);
+            // Sent in one go. ZooKeeper leaves the stat out of a transaction's answer.
+            let (committed, made) = tokio::join! {
+                biased;
+                more(create).commit(),
+                self.0.client.exists(&node),
+            };
+
+            if let Ok(Some(stat)) = made {
+                // By this attempt or, if its reply was lost, by one before: nobody else uses this
+                // name.
+                self.0.node = Some(Created { path: node, stat });
+                return Ok(());
+            }
+
+            match committed {
+                Ok(_) => {}
+                Err(TransactionError::Failed { code: ErrorCode::NodeExists, index: 0, .. }) => {}
+                Err(TransactionError::Request(error)) => retry_backoff(error).await?,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}

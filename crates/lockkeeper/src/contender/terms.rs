@@ -1,0 +1,51 @@
+//! What a queue is like, and how far its numbers go.
+
+use lockkeeper_client::{Listing, Sequence, ZnodePath};
+
+use crate::contender::order::WaitQueue;
+use crate::error::AcquireError;
+use crate::exposure::Warned;
+use crate::profile::{Kind, Profile};
+
+/// From here on the numbers of a parent are nearly used up: sequence numbers are counted in an
+/// `i32`, and libraries disagree on the order after it overflows.
+const WARN_AT: i32 = 2_000_000_000;
+const REFUSE_AT: i32 = i32::MAX - 100_000;
+
+/// What a queue is like.
+#[derive(Clone, Debug)]
+pub(crate) struct Terms {
+    pub(crate) path: ZnodePath,
+    pub(crate) profile: Profile,
+    /// The kinds of contenders that may be in the queue.
+    pub(crate) kinds: &'static [Kind],
+    pub(crate) warned: Warned,
+}
+
+impl Terms {
+    pub(crate) fn new(path: ZnodePath, profile: Profile, kinds: &'static [Kind]) -> Self {
+        Self { path, profile, kinds, warned: Warned::default() }
+    }
+
+    /// Reads a listing of the queue.
+    pub(crate) fn read(&self, (names, stat): Listing) -> Result<WaitQueue, AcquireError> {
+        let (path, profile) = (&self.path, self.profile);
+        let mut queue = WaitQueue::read(names, profile, self.kinds).map_err(|foreign| {
+            AcquireError::Foreign { path: path.clone(), profile, names: foreign.0 }
+        })?;
+        queue.set_listed(&stat);
+        Ok(queue)
+    }
+
+    /// Refuses a number behind which there are too few others.
+    pub(crate) fn check_number(&self, sequence: Sequence) -> Result<(), AcquireError> {
+        let path = &self.path;
+        if sequence.0 < 0 || sequence.0 >= REFUSE_AT {
+            return Err(AcquireError::Exhausted { path: path.clone(), sequence });
+        }
+        if sequence.0 >= WARN_AT {
+            tracing::warn!(%path, %sequence, "the path's sequence numbers are nearly used up");
+        }
+        Ok(())
+    }
+}
