@@ -133,17 +133,17 @@ async fn exchange(
         let deadline = shared.poll(&mut output.bytes);
         input.reserve(READ_SIZE);
 
-        let turn = {
+        let ready_io = {
             let read = pin!(reader.read_buf(&mut input));
             let write = pin!(output.write(&mut writer));
             let (woken, due) = (pin!(shared.woken()), pin!(until(shared, deadline)));
-            Turn::next(read, write, woken, due).await
+            Ready::next(read, write, woken, due).await
         };
 
-        if let Some(written) = turn.written {
+        if let Some(written) = ready_io.written {
             written?;
         }
-        if let Some(read) = turn.read {
+        if let Some(read) = ready_io.read {
             if read? == 0 {
                 return Err(if accepted { Ended::Eof } else { Ended::EofInHandshake });
             }
@@ -160,23 +160,23 @@ async fn exchange(
             }
         }
 
-        if turn.due && deadline.is_some_and(|deadline| deadline <= shared.now()) {
+        if ready_io.due && deadline.is_some_and(|deadline| deadline <= shared.now()) {
             shared.timeout()?;
         }
     }
 }
 
-/// What there is to do.
+/// What can go on now.
 ///
 /// Everything that is ready at the same time has its turn: a flood in one direction starves
 /// nothing, and no die decides what comes first, so that a simulation can be repeated.
-struct Turn {
+struct Ready {
     read: Option<io::Result<usize>>,
     written: Option<io::Result<usize>>,
     due: bool,
 }
 
-impl Turn {
+impl Ready {
     async fn next(
         mut read: Pin<&mut impl Future<Output = io::Result<usize>>>,
         mut write: Pin<&mut impl Future<Output = io::Result<usize>>>,

@@ -7,17 +7,22 @@ use lockkeeper_wire::NodeData;
 use crate::acl::AclRef;
 use crate::nodes::{Node, Owner, Tree};
 use crate::quota;
-use crate::txn::{Applied, Change, ChangeKind, Stamp, Txn};
+use crate::txn::{Applied, Stamp, TreeEvent, TreeEventKind, Txn};
 
 /// Applies `txn` and notes what watches have to hear.
-pub(crate) fn apply(tree: &mut Tree, stamp: Stamp, txn: Txn, changes: &mut Vec<Change>) -> Applied {
+pub(crate) fn apply(
+    tree: &mut Tree,
+    stamp: Stamp,
+    txn: Txn,
+    events: &mut Vec<TreeEvent>,
+) -> Applied {
     match txn {
         Txn::Create { path, data, acl, owner } => {
-            create(tree, stamp, &path, (&data, acl, owner), changes)
+            create(tree, stamp, &path, (&data, acl, owner), events)
         }
-        Txn::Delete { path } => delete(tree, stamp, &path, changes),
+        Txn::Delete { path } => delete(tree, stamp, &path, events),
         Txn::SetData { path, data, version } => {
-            set_data(tree, stamp, &path, (&data, version), changes)
+            set_data(tree, stamp, &path, (&data, version), events)
         }
         Txn::SetAcl { path, acl, version } => set_acl(tree, &path, acl, version),
         Txn::Check => Applied::Checked,
@@ -29,21 +34,25 @@ fn create(
     stamp: Stamp,
     path: &str,
     (data, acl, owner): (&NodeData, AclRef, Owner),
-    changes: &mut Vec<Change>,
+    events: &mut Vec<TreeEvent>,
 ) -> Applied {
     let acl = tree.acls.intern(acl);
     let node = Node::new(data.detached(), acl, owner, stamp.zxid, stamp.unix_ms);
     let (stat, acl) = (node.stat(), node.acl.clone());
     let (path, parent_acl) = tree.insert(path, node);
     quota::created(tree, &path, data.len());
-    changes.push(Change { what: ChangeKind::Created { parent_acl }, path: Arc::clone(&path), acl });
+    events.push(TreeEvent {
+        what: TreeEventKind::Created { parent_acl },
+        path: Arc::clone(&path),
+        acl,
+    });
     Applied::Created { path, stat }
 }
 
-fn delete(tree: &mut Tree, stamp: Stamp, path: &str, changes: &mut Vec<Change>) -> Applied {
+fn delete(tree: &mut Tree, stamp: Stamp, path: &str, events: &mut Vec<TreeEvent>) -> Applied {
     let (path, node, parent_acl) = tree.remove(path, stamp.zxid);
     quota::deleted(tree, &path, node.data.len());
-    changes.push(Change { what: ChangeKind::Deleted { parent_acl }, path, acl: node.acl });
+    events.push(TreeEvent { what: TreeEventKind::Deleted { parent_acl }, path, acl: node.acl });
     Applied::Deleted
 }
 
@@ -52,7 +61,7 @@ fn set_data(
     stamp: Stamp,
     path: &str,
     (data, version): (&NodeData, i32),
-    changes: &mut Vec<Change>,
+    events: &mut Vec<TreeEvent>,
 ) -> Applied {
     let old = tree.get(path).map_or(0, |node| node.data.len());
     let node = tree.set_data(path, data.detached());
@@ -61,7 +70,7 @@ fn set_data(
     node.mtime = stamp.unix_ms;
     let (stat, acl) = (node.stat(), node.acl.clone());
     quota::changed(tree, path, data.len() as i64 - old as i64, 0);
-    changes.push(Change { what: ChangeKind::DataChanged, path: path.into(), acl });
+    events.push(TreeEvent { what: TreeEventKind::DataChanged, path: path.into(), acl });
     Applied::Changed(stat)
 }
 

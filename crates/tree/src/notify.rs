@@ -9,39 +9,39 @@ use crate::acl::AclRef;
 use crate::nodes::parent_of;
 use crate::output::ConnectionId;
 use crate::server::Server;
-use crate::txn::{Change, ChangeKind};
+use crate::txn::{TreeEvent, TreeEventKind};
 
 impl Server {
     /// Sends what watches have to hear, before the reply that shows the change.
-    pub(crate) fn notify(&mut self, zxid: Zxid, changes: &[Change]) {
-        for change in changes {
-            match &change.what {
-                ChangeKind::DataChanged => self.data_changed(zxid, change),
-                ChangeKind::Created { parent_acl } => self.created(zxid, change, parent_acl),
-                ChangeKind::Deleted { parent_acl } => self.deleted(zxid, change, parent_acl),
+    pub(crate) fn notify(&mut self, zxid: Zxid, events: &[TreeEvent]) {
+        for event in events {
+            match &event.what {
+                TreeEventKind::DataChanged => self.data_changed(zxid, event),
+                TreeEventKind::Created { parent_acl } => self.created(zxid, event, parent_acl),
+                TreeEventKind::Deleted { parent_acl } => self.deleted(zxid, event, parent_acl),
             }
         }
     }
 
-    fn data_changed(&mut self, zxid: Zxid, change: &Change) {
-        let hearers = self.watches.take_data(&change.path);
-        self.tell(&hearers, zxid, EventKind::NodeDataChanged, &change.path, &change.acl);
+    fn data_changed(&mut self, zxid: Zxid, event: &TreeEvent) {
+        let hearers = self.watches.take_data(&event.path);
+        self.tell(&hearers, zxid, EventKind::NodeDataChanged, &event.path, &event.acl);
     }
 
-    fn created(&mut self, zxid: Zxid, change: &Change, parent_acl: &AclRef) {
-        let hearers = self.watches.take_data(&change.path);
-        self.tell(&hearers, zxid, EventKind::NodeCreated, &change.path, &change.acl);
-        self.children_changed(zxid, parent_of(&change.path), parent_acl);
+    fn created(&mut self, zxid: Zxid, event: &TreeEvent, parent_acl: &AclRef) {
+        let hearers = self.watches.take_data(&event.path);
+        self.tell(&hearers, zxid, EventKind::NodeCreated, &event.path, &event.acl);
+        self.children_changed(zxid, parent_of(&event.path), parent_acl);
     }
 
     /// Whoever watches both data and children of a deleted node hears of it once.
-    fn deleted(&mut self, zxid: Zxid, change: &Change, parent_acl: &AclRef) {
-        let mut hearers = self.watches.take_data(&change.path);
-        hearers.extend(self.watches.take_child(&change.path));
+    fn deleted(&mut self, zxid: Zxid, event: &TreeEvent, parent_acl: &AclRef) {
+        let mut hearers = self.watches.take_data(&event.path);
+        hearers.extend(self.watches.take_child(&event.path));
         hearers.sort_unstable();
         hearers.dedup();
-        self.tell(&hearers, zxid, EventKind::NodeDeleted, &change.path, &change.acl);
-        self.children_changed(zxid, parent_of(&change.path), parent_acl);
+        self.tell(&hearers, zxid, EventKind::NodeDeleted, &event.path, &event.acl);
+        self.children_changed(zxid, parent_of(&event.path), parent_acl);
     }
 
     fn children_changed(&mut self, zxid: Zxid, parent: &str, parent_acl: &AclRef) {

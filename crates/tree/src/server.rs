@@ -19,7 +19,7 @@ use crate::restore::Restoring;
 use crate::room::Growth;
 use crate::sessions::{Session, Sessions};
 use crate::storage::{Changes, RestoreError, Restored, Table};
-use crate::txn::Change;
+use crate::txn::TreeEvent;
 use crate::watches::WatchTable;
 
 /// A whole ZooKeeper server, without its sockets, its clock and its disk.
@@ -34,7 +34,7 @@ pub struct Server {
     pub(crate) outbox: Outbox,
     pub(crate) notices: Notices,
     /// Empty; its memory is used again.
-    pub(crate) events: Vec<Change>,
+    pub(crate) events: Vec<TreeEvent>,
     /// When containers and TTL nodes are looked at next.
     pub(crate) reap_at: Option<Duration>,
     /// The last of those that were looked at, while there are more.

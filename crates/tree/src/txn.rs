@@ -53,15 +53,15 @@ pub(crate) enum Applied {
 
 /// A change that watches may wait for.
 #[derive(Clone, Debug)]
-pub(crate) struct Change {
-    pub(crate) what: ChangeKind,
+pub(crate) struct TreeEvent {
+    pub(crate) what: TreeEventKind,
     pub(crate) path: Arc<str>,
     /// Who may hear of the node.
     pub(crate) acl: AclRef,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum ChangeKind {
+pub(crate) enum TreeEventKind {
     /// With the parent's list: who may hear of its children.
     Created {
         parent_acl: AclRef,
