@@ -259,3 +259,30 @@ fn together_they_may_be_over_the_limit_that_each_is_below() {
     world.session.submit_borrowed(world.now, List { path: "/locks" }, LISTING);
     assert_eq!(ops(&world.requests()), APART);
 }
+
+/// A deletion that no bytes were taken of yet is as certain as one that is on its way.
+#[test]
+fn a_staged_delete_survives_the_connection_and_comes_before_what_follows() {
+    let mut world = World::connected();
+    world.session.clean_up(world.now, Cleanup::Node(path("/locks/old")), Some(DELETE));
+    world.lose_connection();
+    assert_eq!(world.results(), []);
+    world.connect(7);
+    let (xid, request) = world.request();
+    assert_eq!(request.op(), OpCode::Delete);
+    world.reply(xid, Ok(Response::Empty)).unwrap();
+    assert_eq!(world.results(), [(DELETE, Ok(Response::Empty))]);
+
+    let nodes = ["/locks/a", "/locks/b"].map(path);
+    for node in &nodes {
+        world.session.clean_up(world.now, Cleanup::Node(node.clone()), None);
+    }
+    world.session.close(world.now);
+    let sent = world.requests();
+    let deleted = |node: &ZnodePath| {
+        let delete = DeleteRequest { path: node.to_string(), version: -1 };
+        Request::Delete(delete)
+    };
+    let sent: Vec<_> = sent.into_iter().map(|(_, request)| request).collect();
+    assert_eq!(sent, nodes.each_ref().map(deleted), "in order, and the session not before");
+}
