@@ -4,9 +4,9 @@
 //!   blocking        the same names for programs without async
 //!   locks/          the locks, one file or folder each, and Owner, who enters again
 //!   admin/          inspect: who holds and who waits; revoke: asking holders to leave
-//!   acquire/        from a place in line to a guard: options, the queue within one process, re-entry, delay
+//!   acquire/        from a contender to a guard: options, the queue within one process, re-entry, delay
 //!   guard/          Guard: what a holder may believe, and until when; its duty to delete its node
-//!   contender/      one place in line: entering, waiting, order (who is ahead of whom)
+//!   contender/      one place in a wait queue: entering, waiting, order (who is ahead of whom)
 //!
 //! and on the ground floor, what everyone names:
 //!   error           what can go wrong
@@ -17,7 +17,7 @@
 //!   token           FencingToken and Fence
 //! ```
 //!
-//! A room names only what is below it in this list.
+//! A module uses only what is below it in this list. `docs/glossary.md` explains the terms.
 //!
 //! Invariant: a lock that is reported as held was held at that moment, and whoever holds it is
 //! told before anyone else can have it. See `docs/guarantees.md` for what is promised and what

@@ -189,6 +189,7 @@ impl LocalTurn {
         if cached.guard.state() != State::Held || cached.guard.remaining() < enough {
             return Err(self);
         }
+
         let node_use =
             NodeUse { holders: cached.node_use.holders.saturating_add(1), ..cached.node_use };
         if let Some(lingering) = &node_use.lingering {

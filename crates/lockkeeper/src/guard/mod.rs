@@ -240,6 +240,7 @@ impl Guard {
                     () = self.deadline_near() => None,
                 },
             };
+
             if let Some(reason) = reason {
                 return self.lose(reason);
             }
@@ -307,11 +308,13 @@ impl Guard {
         let GuardInner { own_watch, hold, others, mut owned, generation, lost, .. } = *self.0;
         // The others go first, so that the last answer is about all.
         drop((own_watch, others));
+
         let (client, session, cleanup) = (&owned.client, owned.session(), owned.cleanup.take());
         let (seen, answer) = match cleanup {
             Some(cleanup) => client.clean_up_held(hold, session, cleanup),
             None => (hold.state(), None),
         };
+
         let deletion = (seen.is_gone || others_are_gone).then_some(deletion);
         let lease = match lost.get() {
             Some(reason) => Err(*reason),
@@ -406,6 +409,7 @@ impl Guard {
                 Err(_) => std::future::pending().await,
             },
         };
+
         let event = own_watch.insert(watcher).changed().await;
         // An event comes once, and whoever else waits here has to look for itself.
         *own_watch = None;
