@@ -1,10 +1,14 @@
 //! `lockkeeper` is killed, or its watchdog.
 
 use std::fs;
-use std::process::Command;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::io::Read;
+use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
+use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Pid, Signal, getpid, kill_process, set_child_subreaper};
 
 use crate::serve::served;
@@ -49,6 +53,71 @@ pub(crate) async fn killed_holder_keeps_nobody_waiting(home: &Home, options: &st
     let [granted, last, later] = times[..] else { anyhow::bail!("{}", next.tail()) };
     assert!(last < granted && later == last, "the command went on: {}", next.tail());
     assert_eq!(holder.stderr(), "", "it is nobody's mistake");
+    Ok(())
+}
+
+/// Who was behind a run that was killed in line waited until its session had expired; and a run that
+/// was killed just as it got the lock kept it as long, because its watchdog was started only then.
+///
+/// Seen to fail with a watchdog that is started when the lock is held.
+#[tokio::test]
+async fn a_killed_waiter_leaves_the_line() -> Result<()> {
+    let home = Home::new()?;
+    let mut holder = home.starts("holder", "l", "echo held; exec sleep 600")?;
+    holder.prints("held", LIMIT).await?;
+    let mut waiter = home.starts("waiter", &format!("{SESSION} l"), "true")?;
+    home.in_line("l", 2)?;
+    waiter.kill();
+    home.in_line("l", 1)?;
+    assert_eq!(waiter.stderr(), "", "it is nobody's mistake");
+    holder.kill();
+    Ok(())
+}
+
+/// The same wherever on the way to the command it is killed: five of 62 kept the lock.
+///
+/// Seen to fail with a watchdog that is started when the lock is held.
+#[test]
+fn a_run_that_is_killed_on_the_way_keeps_nobody_waiting() -> Result<()> {
+    const KILLS: u32 = 40;
+    let home = Home::new()?;
+    let start = Instant::now();
+    home.runs("l", "true")?.is_fine();
+    let whole = start.elapsed();
+    for kill in 0..KILLS {
+        let script = "trap '' TERM INT HUP; while :; do :; done";
+        let options = format!("{SESSION} --lock-delay 1ms l");
+        let mut process = home.starts("killed", &options, script)?;
+        std::thread::sleep(whole * kill / KILLS);
+        process.kill();
+        home.runs("-q -w 30s --lock-delay 1ms l", "true")?.is_fine();
+    }
+    Ok(())
+}
+
+/// A command that was started just before lockkeeper was killed was not known to the watchdog, which
+/// then had to leave the lock to the session timeout.
+///
+/// Seen to fail when lockkeeper tells the watchdog about the command, and not the command's process.
+#[test]
+fn a_command_is_known_to_the_watchdog_before_it_runs() -> Result<()> {
+    let home = Home::new()?;
+    let (mut reader, pipe) = std::io::pipe()?;
+    fcntl_setfd(&pipe, FdFlags::empty())?;
+    let pid = std::process::id().to_string();
+    let mut command = home.command_of(&["__exec", &pid, &pipe.as_raw_fd().to_string()]);
+    command.args(["sh", "-c", "echo it runs; exec sleep 60"]).process_group(0);
+    let mut child = command.stdout(Stdio::piped()).spawn()?;
+    drop((pipe, command));
+
+    let mut line = [0; "it runs".len()];
+    child.stdout.take().context("no pipe")?.read_exact(&mut line)?;
+    // The pipe ends although the command runs: it is only open in lockkeeper.
+    let mut told = String::new();
+    reader.read_to_string(&mut told)?;
+    child.kill()?;
+    child.wait()?;
+    assert_eq!(told.trim(), format!("{{\"Group\":{}}}", child.id()));
     Ok(())
 }
 

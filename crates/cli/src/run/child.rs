@@ -14,6 +14,7 @@ use rustix::process::{
 use super::exec::{self, this_program};
 use super::loss::Step;
 use super::terminal::{Terminal, is_on_its_own};
+use super::watchdog::Watchdog;
 use crate::args::Digest;
 use crate::connect::Connection;
 use crate::exit::{Exit, Failure, signal_code};
@@ -61,25 +62,24 @@ impl Ended {
 }
 
 impl Child {
-    /// Starts a command. To be called on the main thread: the kernel takes the end of the thread
-    /// that starts a child for the death of its parent.
+    /// Starts a command that this watchdog watches. To be called on the main thread: the kernel takes
+    /// the end of the thread that starts a child for the death of its parent.
     pub(super) fn spawn(
         command: &[OsString],
         environment: &Environment<'_>,
+        watchdog: &Watchdog,
     ) -> Result<Self, Failure> {
         let refused = |error: std::io::Error| {
             Failure::new(Exit::System, format!("the system refuses a process: {error}"))
         };
-        let child = Command::new(this_program().map_err(refused)?)
-            .arg0("lockkeeper")
-            .arg(exec::WORD)
-            .arg(getpid().as_raw_nonzero().to_string())
-            .args(command)
-            .envs(environment.variables())
-            // Whoever sees the command's environment is not to act in our name.
-            .env_remove(Digest::VARIABLE)
-            .process_group(0)
-            .spawn()
+        let mut wrapped = Command::new(this_program().map_err(refused)?);
+        wrapped.arg0("lockkeeper").arg(exec::WORD).arg(getpid().as_raw_nonzero().to_string());
+        wrapped.envs(environment.variables()).process_group(0);
+        // Whoever sees the command's environment is not to act in our name.
+        wrapped.env_remove(Digest::VARIABLE);
+
+        let child = watchdog
+            .introduce(|pipe| wrapped.arg(pipe.to_string()).args(command).spawn())
             .map_err(refused)?;
         let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         let group = group

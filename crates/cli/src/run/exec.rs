@@ -1,18 +1,21 @@
-//! Between fork and command: binds the child's life to its parent's.
+//! Between fork and command: binds the child's life to its parent's, and makes it known to the
+//! watchdog.
 //!
 //! A process can only set its own parent-death signal, and no code of ours runs between fork and
 //! exec (that would be unsafe). So the child is this program again, as
-//! `lockkeeper __exec PARENT CMD ARGS...`, which then becomes the command.
+//! `lockkeeper __exec PARENT PIPE CMD ARGS...`, which then becomes the command.
 
 use std::env::{ArgsOs, args_os};
 use std::ffi::OsString;
 use std::io::{self, ErrorKind};
+use std::os::fd::RawFd;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 
+use super::watchdog;
 use crate::exit::Exit;
 use crate::output::tell;
 
@@ -23,6 +26,8 @@ pub(crate) const WORD: &str = "__exec";
 #[derive(Debug)]
 pub(crate) struct Request {
     parent: Option<Pid>,
+    /// Leads to the watchdog.
+    pipe: RawFd,
     program: OsString,
     arguments: ArgsOs,
 }
@@ -33,7 +38,8 @@ impl Request {
         let mut arguments = args_os();
         arguments.nth(1).filter(|word| word == WORD)?;
         let parent = arguments.next()?.to_str()?.parse().ok().and_then(Pid::from_raw);
-        Some(Self { parent, program: arguments.next()?, arguments })
+        let pipe = arguments.next()?.to_str()?.parse().ok()?;
+        Some(Self { parent, pipe, program: arguments.next()?, arguments })
     }
 
     /// Becomes the command; returns only if that fails.
@@ -42,6 +48,11 @@ impl Request {
             tell(&format!("the command could not be bound to lockkeeper's life: {error}"));
             return ExitCode::from(Exit::System.code());
         }
+        if let Err(error) = watchdog::announce(self.pipe) {
+            tell(&format!("the command could not be made known to the watchdog: {error}"));
+            return ExitCode::from(Exit::System.code());
+        }
+
         // The signal only comes for a parent that dies from now on. One that died before has
         // been replaced by another.
         if getppid() != self.parent {

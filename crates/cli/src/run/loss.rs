@@ -10,13 +10,13 @@
 //! back: the command may have begun to end. If this process is stopped, the watchdog kills the
 //! command after a quarter of the reserve.
 
+use std::ffi::OsString;
 use std::time::Duration;
 
 use lockkeeper::{Clock, Guard, Instant, LossReason, State, Timing, ZnodePath};
-use rustix::process::Pid;
 
 use super::OnLost;
-use super::child::Ended;
+use super::child::{Child, Ended, Environment};
 use super::watchdog::Watchdog;
 use crate::exit::{Exit, Failure};
 use crate::output::tell;
@@ -54,7 +54,7 @@ pub(super) enum Step {
 
 /// Watches over the lease.
 #[derive(Debug)]
-pub(super) struct Loss {
+pub(super) struct Loss<'a> {
     lock: ZnodePath,
     terms: Terms,
     /// The last deadline that was seen while the lock was held.
@@ -62,7 +62,7 @@ pub(super) struct Loss {
     phase: Phase,
     /// The code that tells why the command is ended.
     exit: Exit,
-    watchdog: Watchdog,
+    watchdog: &'a mut Watchdog,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,12 +134,31 @@ impl Terms {
     }
 }
 
-impl Loss {
-    /// Begins with a command that runs in this group.
-    pub(super) fn new(lock: &ZnodePath, terms: Terms, mut watchdog: Watchdog, group: Pid) -> Self {
-        watchdog.watch(group);
+impl<'a> Loss<'a> {
+    /// Begins before the command does, so that the watchdog knows how long the command may run.
+    pub(super) fn new(
+        lock: &ZnodePath,
+        terms: Terms,
+        watchdog: &'a mut Watchdog,
+        guard: &Guard,
+    ) -> Self {
         let (lock, phase, exit) = (lock.clone(), Phase::Holding, Exit::Lost);
-        Self { lock, terms, deadline: None, phase, exit, watchdog }
+        let mut loss = Self { lock, terms, deadline: None, phase, exit, watchdog };
+        loss.note(guard.deadline());
+        loss
+    }
+
+    /// Starts the command.
+    pub(super) fn spawn(
+        &mut self,
+        command: &[OsString],
+        environment: &Environment<'_>,
+    ) -> Result<Child, Failure> {
+        // One that was killed while we waited for the lock was not missed.
+        self.watchdog.keep()?;
+        let child = Child::spawn(command, environment, self.watchdog)?;
+        self.watchdog.watches(child.group());
+        Ok(child)
     }
 
     /// The command has ended. Says with which code, unless it ended by itself.
@@ -160,11 +179,6 @@ impl Loss {
         }
         self.exit = Exit::System;
         Some(self.act(&format!("{}: {failure}", self.lock)))
-    }
-
-    /// The lock is released, or as good as.
-    pub(super) fn dismiss(self) {
-        self.watchdog.dismiss();
     }
 
     /// Notes until when the lock is certain.

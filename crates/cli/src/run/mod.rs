@@ -168,13 +168,17 @@ pub(crate) async fn run(global: &Global, mut options: Options) -> Result<u8, Fai
     if !options.quiet {
         connection.introduce_engine();
     }
-    let result = with_session(&connection, &options).await;
+    // There is no moment at which we have the lock and are not watched.
+    let mut watchdog = Watchdog::start(&connection)?;
+    let result = with_session(&connection, &options, &mut watchdog).await;
 
     let is_lost = result.as_ref().is_ok_and(|code| *code == Exit::Lost.code());
     // After a loss, only a server that is there is told: without one, the session expires.
     if !is_lost || connection.client.contact() == Contact::Connected {
         connection.close().await;
     }
+    // Not before: if we are killed while we release the lock, it closes the session.
+    watchdog.dismiss();
     result
 }
 
@@ -187,7 +191,11 @@ fn check(options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn with_session(connection: &Connection, options: &Options) -> Result<u8, Failure> {
+async fn with_session(
+    connection: &Connection,
+    options: &Options,
+    watchdog: &mut Watchdog,
+) -> Result<u8, Failure> {
     let client = &connection.client;
     let timing = client.timing();
     let terms = Terms::fit(timing, options.on_lost, options.kill_after)?;
@@ -199,8 +207,8 @@ async fn with_session(connection: &Connection, options: &Options) -> Result<u8, 
     if options.waits_for_ever() {
         nested::check(connection, &lock).await?;
     }
-    match wait::acquire(connection, &lock, options, &mut signals).await? {
-        Outcome::Held(guard) => hold(connection, options, terms, *guard, signals).await,
+    match wait::acquire(connection, &lock, options, &mut signals, watchdog).await? {
+        Outcome::Held(guard) => hold(connection, options, terms, *guard, signals, watchdog).await,
         Outcome::Conflict => Ok(options.conflict_exit_code),
         Outcome::Signal(signal) => Ok(crate::exit::signal_code(signal.as_raw())),
     }
@@ -219,6 +227,7 @@ async fn hold(
     terms: Terms,
     guard: Held,
     mut signals: Signals,
+    watchdog: &mut Watchdog,
 ) -> Result<u8, Failure> {
     if !terms.leaves_time(&guard) {
         // We stood still, or the servers did, since the lock was granted.
@@ -226,30 +235,24 @@ async fn hold(
         release(connection, guard, HOPELESS_LIMIT).await;
         return Err(Failure::new(Exit::Lost, message));
     }
-    let child = signals.listen_for_child().and_then(|()| {
-        let environment = child::Environment { connection, lock: &options.lock, guard: &guard };
-        let watchdog = Watchdog::start(connection)?;
-        match Child::spawn(&options.command, &environment) {
-            Ok(child) => Ok((watchdog, child)),
-            Err(failure) => {
-                watchdog.dismiss();
-                Err(failure)
-            }
-        }
-    });
-    let (watchdog, mut child) = match child {
-        Ok(started) => started,
+    watchdog.follow(connection);
+    let mut loss = Loss::new(&options.lock, terms, watchdog, &guard);
+    let environment = child::Environment { connection, lock: &options.lock, guard: &guard };
+    let started =
+        signals.listen_for_child().and_then(|()| loss.spawn(&options.command, &environment));
+    let mut child = match started {
+        Ok(child) => child,
         Err(failure) => {
             release(connection, guard, RELEASE_LIMIT).await;
             return Err(failure);
         }
     };
-    let mut loss = Loss::new(&options.lock, terms, watchdog, child.group());
     let attended = tokio::select! {
         ended = attend(&mut child, &mut loss, &guard, options.on_revoke, &mut signals) => ended,
         never = keep_engine(connection) => match never {},
     };
-    let ended = attended?;
+    // Without us, nobody else ends it.
+    let ended = attended.inspect_err(|_| child.signal(Signal::KILL))?;
     child.finish(&ended);
 
     let cut_off = loss.conclude(&ended);
@@ -268,8 +271,6 @@ async fn hold(
         let _ = spawn_blocking(move || group::ends_within(group, HOPELESS_LIMIT)).await;
     }
     release(connection, guard, limit).await;
-    // Not before: if we are killed while we release the lock, it closes the session.
-    loss.dismiss();
     Ok(code)
 }
 
@@ -283,7 +284,7 @@ async fn keep_engine(connection: &Connection) -> std::convert::Infallible {
 /// Passes signals on and watches the lease, until the child has ended.
 async fn attend(
     child: &mut Child,
-    loss: &mut Loss,
+    loss: &mut Loss<'_>,
     guard: &Guard,
     on_revoke: OnRevoke,
     signals: &mut Signals,

@@ -11,6 +11,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use super::Options;
 use super::lock::{Held, Lock};
 use super::signals::Signals;
+use super::watchdog::Watchdog;
 use crate::connect::Connection;
 use crate::exit::Failure;
 use crate::output::tell;
@@ -34,13 +35,14 @@ pub(super) async fn acquire(
     lock: &Lock,
     options: &Options,
     signals: &mut Signals,
+    watchdog: &mut Watchdog,
 ) -> Result<Outcome, Failure> {
     let client = &connection.client;
     let attempt = async {
         match options.wait {
             _ if options.nonblock => at_once(lock).await,
             Some(Duration::ZERO) => at_once(lock).await,
-            limit => within(lock, limit).await,
+            limit => within(lock, limit, connection, watchdog).await,
         }
     };
     let outcome = tokio::select! {
@@ -70,7 +72,12 @@ fn held(guard: Held) -> Outcome {
     Outcome::Held(Box::new(guard))
 }
 
-async fn within(lock: &Lock, limit: Option<Duration>) -> Result<Outcome, AcquireError> {
+async fn within(
+    lock: &Lock,
+    limit: Option<Duration>,
+    connection: &Connection,
+    watchdog: &mut Watchdog,
+) -> Result<Outcome, AcquireError> {
     let end = limit.map(|limit| Instant::now() + limit);
     let over = async {
         match end {
@@ -79,17 +86,24 @@ async fn within(lock: &Lock, limit: Option<Duration>) -> Result<Outcome, Acquire
         }
     };
     tokio::select! {
-        guard = in_line(lock) => Ok(held(guard?)),
+        guard = in_line(lock, connection, watchdog) => Ok(held(guard?)),
         () = over => Ok(Outcome::Conflict),
     }
 }
 
 /// Queues again when the place is lost with the session, as when the machine was suspended.
-async fn in_line(lock: &Lock) -> Result<Held, AcquireError> {
+async fn in_line(
+    lock: &Lock,
+    connection: &Connection,
+    watchdog: &mut Watchdog,
+) -> Result<Held, AcquireError> {
     loop {
         match lock.acquire().await {
             Err(AcquireError::SessionExpired { path }) => {
                 tell(&format!("the place in line for {path} was lost with its session: again"));
+                // This waits for the next session. If it fails, so does what follows.
+                let _ = connection.client.exists(&path).await;
+                watchdog.follow(connection);
             }
             result => return result,
         }

@@ -8,7 +8,11 @@
 //! lockkeeper was killed: as soon as nothing of the group can run any more, the watchdog closes the
 //! session, so that the next one in line has the lock at once.
 //!
-//! A watchdog that is killed itself is replaced.
+//! It is started before the lock is asked for, so that it watches whenever the lock is held. The
+//! command's process makes its group known itself, before it becomes the command (`super::exec`): a
+//! command that runs is one that the watchdog knows of.
+//!
+//! A watchdog that is killed itself is replaced, at the latest when the command is started.
 //!
 //! What the command has put into other process groups is out of its reach.
 
@@ -16,13 +20,13 @@ mod message;
 mod process;
 
 use std::io::{self, PipeWriter};
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
-use std::slice;
 use std::time::Duration;
 
 use lockkeeper::{Clock, Instant};
-use rustix::io::ioctl_fionbio;
+use rustix::io::{FdFlags, fcntl_setfd, ioctl_fionbio};
 use rustix::process::Pid;
 
 use self::message::{Message, Session};
@@ -30,6 +34,7 @@ use super::exec::this_program;
 use crate::connect::Connection;
 use crate::exit::{Exit, Failure};
 
+pub(super) use self::message::announce;
 pub(crate) use self::process::run;
 
 /// The word that asks for this.
@@ -41,12 +46,12 @@ const TRIES: u32 = 5;
 /// A watchdog that was killed after so long was killed by accident.
 const WHILE: Duration = Duration::from_secs(60);
 
-/// A running watchdog. Dropped without a dismissal, it kills the command.
+/// A running watchdog. Dropped without a dismissal, it kills the command and closes the session.
 #[derive(Debug)]
 pub(super) struct Watchdog {
     process: Child,
     pipe: PipeWriter,
-    session: Message,
+    session: Session,
     group: Option<Pid>,
     told: Option<Instant>,
     started: Instant,
@@ -55,21 +60,35 @@ pub(super) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Starts one that watches nothing yet.
+    /// Starts one that knows of no command yet.
     pub(super) fn start(connection: &Connection) -> Result<Self, Failure> {
         let session = Session::of(connection).ok_or_else(|| {
-            Failure::new(Exit::Lost, "the lock was lost before the command could start")
+            Failure::new(Exit::NoServer, "the session was lost before the lock was asked for")
         })?;
-        let session = Message::Session(Box::new(session));
-        let (process, pipe) = spawn(slice::from_ref(&session))?;
+        let (process, pipe) = spawn(&[Message::session(&session)])?;
         let started = Clock.now();
         Ok(Self { process, pipe, session, group: None, told: None, started, killed: 0 })
     }
 
-    /// Has it watch this process group.
-    pub(super) fn watch(&mut self, group: Pid) {
+    /// Tells it the present session if that is another one than before.
+    pub(super) fn follow(&mut self, connection: &Connection) {
+        if let Some(session) = Session::of(connection).filter(|now| now.id != self.session.id) {
+            self.tell(&Message::session(&session));
+            self.session = session;
+        }
+    }
+
+    /// Starts a process that announces its group over the descriptor that it inherits.
+    pub(super) fn introduce<T>(&self, start: impl FnOnce(RawFd) -> io::Result<T>) -> io::Result<T> {
+        fcntl_setfd(&self.pipe, FdFlags::empty())?;
+        let started = start(self.pipe.as_raw_fd());
+        fcntl_setfd(&self.pipe, FdFlags::CLOEXEC)?;
+        started
+    }
+
+    /// Notes the group that it watches, for the one that replaces it.
+    pub(super) fn watches(&mut self, group: Pid) {
         self.group = Some(group);
-        self.tell(&Message::group(group));
     }
 
     /// The command may run until then.
@@ -105,7 +124,7 @@ impl Watchdog {
         tracing::debug!("the watchdog was killed: starting another one");
         let group = self.group.map(Message::group);
         let until = self.told.map(Message::until);
-        let known = [Some(self.session.clone()), group, until];
+        let known = [Some(Message::session(&self.session)), group, until];
         (self.process, self.pipe) = spawn(&known.into_iter().flatten().collect::<Vec<_>>())?;
         self.started = now;
         Ok(())
@@ -116,7 +135,7 @@ impl Watchdog {
         self.tell(&Message::Ended);
     }
 
-    /// Ends it, and leaves no zombie behind.
+    /// Ends it, and leaves no zombie behind. For when there is neither a command nor a lock any more.
     pub(super) fn dismiss(mut self) {
         // Both fail only for a process that has been waited for. KILL ends also a stopped one.
         let _ = self.process.kill();

@@ -1,11 +1,15 @@
 //! What a watchdog is told over its pipe: one JSON text a line.
 
+use std::fs::OpenOptions;
 use std::io::{self, Write};
+use std::os::fd::RawFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::time::Duration;
 
 use lockkeeper::{Instant, SessionId, SessionIdentity};
+use rustix::fs::OFlags;
 use rustix::io::read;
-use rustix::process::Pid;
+use rustix::process::{Pid, getpgrp};
 use rustix::stdio::stdin;
 use serde::{Deserialize, Serialize};
 
@@ -17,9 +21,9 @@ const READ_SIZE: usize = 4096;
 /// One message.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Message {
-    /// The session that holds the lock. It comes first.
+    /// The session that holds the lock, or will. It comes first, and again if it is another one.
     Session(Box<Session>),
-    /// The command runs in this process group. It comes second.
+    /// The command is about to run in this process group.
     Group(i32),
     /// The command may run until then, in milliseconds of the lease clock.
     Until(u64),
@@ -35,7 +39,7 @@ pub(super) enum Message {
 pub(super) struct Session {
     pub(super) servers: String,
     pub(super) access: Access,
-    id: i64,
+    pub(super) id: i64,
     password: Secret,
     timeout: Duration,
 }
@@ -64,6 +68,10 @@ impl Session {
 }
 
 impl Message {
+    pub(super) fn session(session: &Session) -> Self {
+        Self::Session(Box::new(session.clone()))
+    }
+
     pub(super) fn group(group: Pid) -> Self {
         Self::Group(group.as_raw_nonzero().get())
     }
@@ -78,6 +86,22 @@ impl Message {
         line.push(b'\n');
         pipe.write_all(&line)
     }
+}
+
+/// Tells the watchdog of the process group that this process is in, over a descriptor of its pipe
+/// that was inherited, and closes that: the pipe has to end with lockkeeper.
+pub(in crate::run) fn announce(pipe: RawFd) -> io::Result<()> {
+    // Only files that have a name are opened without unsafe code. Not to wait for room in the pipe:
+    // a watchdog may be stopped.
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    let path = format!("/dev/fd/{pipe}");
+    let mut opened = OpenOptions::new().write(true).custom_flags(flags).open(path)?;
+    match Message::group(getpgrp()).send(&mut opened) {
+        // A watchdog that was killed is replaced by one that is told the group by lockkeeper.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(error),
+        _ => {}
+    }
+    Ok(nix::unistd::close(pipe)?)
 }
 
 /// The end of the pipe from which messages come: standard input.

@@ -19,6 +19,16 @@ use crate::run::group;
 /// again and again.
 const SLICE: Duration = Duration::from_secs(1);
 
+/// What this process was told.
+#[derive(Debug)]
+struct Watched {
+    session: Session,
+    group: Option<Pid>,
+    /// Until when the command may run.
+    limit: Option<Instant>,
+    has_ended: bool,
+}
+
 /// Watches until the command has ended, or must.
 pub(crate) fn run() -> ExitCode {
     // Whoever ends a whole service begins with TERM, and lockkeeper has a command to end first.
@@ -27,64 +37,68 @@ pub(crate) fn run() -> ExitCode {
     }
     close_inherited();
     let mut inbox = Inbox::default();
-    let Some((session, group)) = introduction(&mut inbox) else { return ExitCode::SUCCESS };
+    let Some(Message::Session(session)) = inbox.next() else { return ExitCode::SUCCESS };
+    let mut watched = Watched { session: *session, group: None, limit: None, has_ended: false };
 
-    match watch(&mut inbox) {
-        Verdict::Late => {
+    match watched.watch(&mut inbox) {
+        Verdict::Late(group) => {
             kill(group);
             tell("lockkeeper was stopped until the lease had nearly run out: killed the command");
         }
-        Verdict::Orphaned => {
+        Verdict::Orphaned(group) => {
             kill(group);
             // Others get the lock with the end of the session, so the command must be gone.
-            if group::ends_within(group, session.identity().timeout) {
-                close(session);
+            if group::ends_within(group, watched.session.identity().timeout) {
+                close(watched.session);
             }
         }
-        Verdict::Unreleased => close(session),
+        Verdict::Unreleased => close(watched.session),
     }
     ExitCode::SUCCESS
 }
 
-/// What is watched; `None` if lockkeeper has gone before it had a command.
-fn introduction(inbox: &mut Inbox) -> Option<(Session, Pid)> {
-    let Message::Session(session) = inbox.next()? else { return None };
-    let Message::Group(group) = inbox.next()? else { return None };
-    Some((*session, Pid::from_raw(group)?))
-}
-
+#[derive(Clone, Copy, Debug)]
 enum Verdict {
-    /// The last time that was told has come.
-    Late,
-    /// lockkeeper was killed while the command ran.
-    Orphaned,
-    /// lockkeeper was killed after the command had ended, and before it was certain that the lock
-    /// is released.
+    /// The last time that was told has come, for a command in this group.
+    Late(Pid),
+    /// lockkeeper was killed while the command ran in this group.
+    Orphaned(Pid),
+    /// lockkeeper was killed before there was a command, or after it had ended and before it was
+    /// certain that the lock is released.
     Unreleased,
 }
 
-fn watch(inbox: &mut Inbox) -> Verdict {
-    let mut limit = None;
-    let mut has_ended = false;
-    loop {
-        let left = limit.filter(|_| !has_ended).map(|limit: Instant| limit.since(Clock.now()));
-        let wait = left.unwrap_or(SLICE).min(SLICE);
-        // What was told while this process could not run comes first: it may be more time.
-        if !inbox.has_message() && !is_readable(wait) {
-            match left {
-                Some(Duration::ZERO) => return Verdict::Late,
-                _ => continue,
+impl Watched {
+    fn watch(&mut self, inbox: &mut Inbox) -> Verdict {
+        loop {
+            let running = self.group.filter(|_| !self.has_ended);
+            let limited = running.zip(self.limit);
+            let left = limited.map(|(group, limit)| (group, limit.since(Clock.now())));
+
+            // What was told while this process could not run comes first: it may be more time.
+            let wait = left.map_or(SLICE, |(_, left)| left.min(SLICE));
+            if !inbox.has_message() && !is_readable(wait) {
+                match left {
+                    Some((group, Duration::ZERO)) => return Verdict::Late(group),
+                    _ => continue,
+                }
+            }
+
+            match inbox.next() {
+                Some(message) => self.note(message),
+                None => return running.map_or(Verdict::Unreleased, Verdict::Orphaned),
             }
         }
+    }
 
-        match inbox.next() {
-            None if has_ended => return Verdict::Unreleased,
-            None => return Verdict::Orphaned,
-            Some(Message::Ended) => has_ended = true,
-            Some(Message::Until(ms)) => {
-                limit = Some(Instant::from_start(Duration::from_millis(ms)))
+    fn note(&mut self, message: Message) {
+        match message {
+            Message::Session(session) => self.session = *session,
+            Message::Group(group) => self.group = Pid::from_raw(group),
+            Message::Until(ms) => {
+                self.limit = Some(Instant::from_start(Duration::from_millis(ms)));
             }
-            Some(Message::Session(_) | Message::Group(_)) => {}
+            Message::Ended => self.has_ended = true,
         }
     }
 }
