@@ -1,19 +1,14 @@
 //! The command line.
 
-use std::path::PathBuf;
-use std::time::Duration;
-
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::error::ErrorKind;
-use clap::parser::ValueSource;
-use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
-use lockkeeper::{DefaultAcl, LeaseMode, ZnodePath};
-use serde::{Deserialize, Serialize};
 
 use crate::exit::{Exit, Failure};
+use crate::global::Global;
 use crate::transfer::{export, import};
-use crate::{bench, demo, doctor, engine, local, names, revoke, run, serve, wait};
+use crate::{bench, demo, doctor, engine, local, ls, revoke, run, serve, show, wait};
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -59,147 +54,13 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// Options that every subcommand takes.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Global options")]
-pub(crate) struct Global {
-    /// The servers: host:port,host:port/chroot or unix:/path; without it, an engine on this machine
-    #[arg(long, global = true, value_name = "HOSTS[/CHROOT]", env = "LOCKKEEPER_CONNECT")]
-    connect: Option<String>,
-
-    /// How long the servers keep a session that they do not hear of
-    #[arg(long, global = true, value_name = "DURATION", default_value = "15s",
-          value_parser = names::session_time, allow_hyphen_values = true)]
-    pub(crate) session_timeout: Duration,
-
-    /// Where the session timeout is from.
-    #[arg(skip)]
-    pub(crate) session_timeout_source: Option<ValueSource>,
-
-    /// How long to try to reach a server [default: as long as -w, or 10s]
-    #[arg(long, global = true, value_name = "DURATION", env = "LOCKKEEPER_CONNECT_TIMEOUT",
-          value_parser = names::some_time, allow_hyphen_values = true)]
-    pub(crate) connect_timeout: Option<Duration>,
-
-    /// What proves that a lock is still held: a write that a quorum committed, or any answer of a
-    /// server that stands alone [default: quorum; direct for an engine on this machine]
-    #[arg(
-        long,
-        global = true,
-        value_enum,
-        hide_possible_values = true,
-        value_name = "quorum|direct"
-    )]
-    lease: Option<Lease>,
-
-    /// The servers' tickTime, by which a quorum lease is shortened
-    #[arg(long, global = true, value_name = "DURATION", default_value = "2s",
-          value_parser = names::some_time, allow_hyphen_values = true)]
-    pub(crate) server_tick: Duration,
-
-    /// Credentials for digest authentication; others on this machine see them in a process list
-    #[arg(long, global = true, value_name = "USER:PASSWORD", env = Digest::VARIABLE,
-          hide_env_values = true, value_parser = Digest::read)]
-    pub(crate) digest: Option<Digest>,
-
-    /// A file with the credentials, so that they show neither in a process list nor in the
-    /// environment of the command
-    #[arg(
-        long,
-        global = true,
-        value_name = "FILE",
-        env = "LOCKKEEPER_DIGEST_FILE",
-        conflicts_with = "digest"
-    )]
-    pub(crate) digest_file: Option<PathBuf>,
-
-    /// Who may do what with the znodes of a lock: open (everyone), creator (others only read), or
-    /// a list such as digest:ann:HASH:cdrwa,world:anyone:r [default: creator with credentials for
-    /// digest authentication, else open]
-    #[arg(long, global = true, value_name = "ACL", env = "LOCKKEEPER_ACL")]
-    pub(crate) acl: Option<DefaultAcl>,
-
-    /// Whom to trust, with TLS: a PEM file with roots; every server is then talked to in TLS
-    #[arg(long, global = true, value_name = "FILE", env = "LOCKKEEPER_TLS_CA")]
-    pub(crate) tls_ca: Option<PathBuf>,
-
-    /// The certificate to show to servers that ask for one: a PEM file
-    #[arg(long, global = true, value_name = "FILE", env = "LOCKKEEPER_TLS_CERT")]
-    pub(crate) tls_cert: Option<PathBuf>,
-
-    /// The private key of that certificate: a PEM file
-    #[arg(long, global = true, value_name = "FILE", env = "LOCKKEEPER_TLS_KEY")]
-    pub(crate) tls_key: Option<PathBuf>,
-
-    /// The name in the servers' certificates [default: that of each server in --connect]
-    #[arg(long, global = true, value_name = "NAME", env = "LOCKKEEPER_TLS_NAME")]
-    pub(crate) tls_name: Option<String>,
-
-    /// Write output as JSON
-    #[arg(long, global = true)]
-    pub(crate) json: bool,
-
-    /// Say more on standard error; twice or three times: much more
-    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
-    pub(crate) verbose: u8,
-}
-
-impl Global {
-    /// The servers, if any are named. An empty text is a mistake and no wish for the local engine:
-    /// whoever meant other servers would hold a lock that nobody else looks at.
-    pub(crate) fn connect(&self) -> Option<&str> {
-        self.connect.as_deref()
-    }
-
-    /// What proves a lease. Behind a Unix socket is a server that stands alone.
-    pub(crate) fn lease(&self) -> LeaseMode {
-        let alone = self.connect().is_none_or(|servers| servers.starts_with("unix:"));
-        match self.lease {
-            Some(Lease::Direct) => LeaseMode::Direct,
-            Some(Lease::Quorum) => LeaseMode::Quorum,
-            None if alone => LeaseMode::Direct,
-            None => LeaseMode::Quorum,
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Lease {
-    Quorum,
-    Direct,
-}
-
-/// A user and a password; never printed.
-#[derive(Clone, Serialize, Deserialize)]
-pub(crate) struct Digest {
-    pub(crate) user: String,
-    pub(crate) password: String,
-}
-
-impl std::fmt::Debug for Digest {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Digest").field("user", &self.user).finish_non_exhaustive()
-    }
-}
-
-impl Digest {
-    /// The environment variable that has credentials.
-    pub(crate) const VARIABLE: &str = "LOCKKEEPER_DIGEST";
-
-    /// Reads `user:password`.
-    pub(crate) fn read(text: &str) -> Result<Self, &'static str> {
-        let (user, password) = text.split_once(':').ok_or("write it as user:password")?;
-        Ok(Self { user: user.to_owned(), password: password.to_owned() })
-    }
-}
-
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Run(run::Options),
     Wait(wait::Options),
     Revoke(revoke::Options),
-    Ls(LsOptions),
-    Show(ShowOptions),
+    Ls(ls::Options),
+    Show(show::Options),
     Serve(Box<serve::Options>),
     Local(local::Options),
     Engine(engine::Options),
@@ -222,25 +83,6 @@ pub(crate) enum Command {
     #[command(name = "__local-engine", hide = true)]
     LocalEngine(local::daemon::Options),
 }
-
-/// List the locks below a path: who holds them, and how many wait
-#[derive(Debug, Args)]
-pub(crate) struct LsOptions {
-    /// Where to look
-    #[arg(default_value = "/", value_parser = names::folder)]
-    pub(crate) path: ZnodePath,
-}
-
-/// Show who holds a lock and who waits for it
-#[derive(Debug, Args)]
-pub(crate) struct ShowOptions {
-    /// The lock
-    #[arg(value_parser = names::lock)]
-    pub(crate) lock: ZnodePath,
-}
-
-/// A directory that may be created.
-pub(crate) type Directory = PathBuf;
 
 /// The commands that look for no server.
 const WITHOUT_SERVERS: [&str; 5] = ["serve", "local", "engine", "completions", "man"];
@@ -367,11 +209,5 @@ mod tests {
         let line = one_line(&error.unwrap_err().to_string());
         assert!(line.contains("'soon'") && line.contains("10s"), "{line}");
         assert!(!line.contains('\n') && !line.contains("Usage"), "{line}");
-    }
-
-    #[test]
-    fn a_password_is_never_printed() {
-        let digest = Digest::read("me:secret").unwrap();
-        assert!(!format!("{digest:?}").contains("secret"));
     }
 }

@@ -14,9 +14,9 @@ use lockkeeper::{
 use lockkeeper_engine::read_pem;
 use serde::{Deserialize, Serialize};
 
-use crate::args::{Digest, Global};
 use crate::exit::{Exit, Failure};
-use crate::local::start::{self, LocalEngine};
+use crate::global::{Digest, Global};
+use crate::local::start::{self, LocalEngine, LocalSession};
 use crate::output::tell;
 
 /// How long the first connection may take, unless the options say.
@@ -72,7 +72,12 @@ impl Connection {
         let builder = with_terms(global, access.builder()?).connect_timeout(limit);
         let connection = match global.connect() {
             Some(servers) => Self::remote(builder, servers, access, limit).await?,
-            None => start::with_engine(builder, access, global.connect_timeout.or(*time)).await?,
+            None => {
+                let limit = global.connect_timeout.or(*time);
+                let LocalSession { client, engine, servers } =
+                    start::with_engine(builder, limit).await?;
+                Self { client, servers, access, engine: Some(engine) }
+            }
         };
         connection.compare_timeouts(global);
         *time = time.map(|time| time.saturating_sub(began.elapsed()));

@@ -9,8 +9,8 @@ use lockkeeper_engine::{
 };
 use serde::Serialize;
 
-use crate::args::Global;
 use crate::exit::{Exit, Failure};
+use crate::global::Global;
 use crate::names;
 use crate::output::{print, print_json, tell};
 use crate::transfer;

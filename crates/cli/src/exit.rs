@@ -108,12 +108,6 @@ impl Failure {
         self.message = format!("{}; {advice}", self.message);
         self
     }
-
-    /// Tells the user, and gives the exit code.
-    pub(crate) fn report(&self) -> u8 {
-        crate::output::tell(&self.message);
-        self.code
-    }
 }
 
 impl fmt::Display for Failure {

@@ -1,13 +1,24 @@
 //! `lockkeeper ls`: the locks below a path.
 
+use clap::Args;
+use lockkeeper::ZnodePath;
 use lockkeeper::inspect::{self, Queue, Queues};
 use serde::Serialize;
 
-use crate::args::{Global, LsOptions};
 use crate::connect::Connection;
 use crate::exit::{Exit, Failure};
+use crate::global::Global;
+use crate::names;
 use crate::output::{print, print_json};
 use crate::view::{self, Contender};
+
+/// List the locks below a path: who holds them, and how many wait
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Where to look
+    #[arg(default_value = "/", value_parser = names::folder)]
+    path: ZnodePath,
+}
 
 /// The locks as JSON. The names are stable.
 #[derive(Debug, Serialize)]
@@ -29,7 +40,7 @@ struct ListedLock<'a> {
 }
 
 /// Lists the locks that somebody holds.
-pub(crate) async fn ls(global: &Global, options: LsOptions) -> Result<u8, Failure> {
+pub(crate) async fn ls(global: &Global, options: Options) -> Result<u8, Failure> {
     let connection = Connection::open(global).await?;
     let locks = inspect::queues(&connection.client, &options.path).await;
     connection.close().await;

@@ -18,16 +18,19 @@
 //!   transfer/    export and import of persistent znodes, for a move to other servers
 //!   doctor/      what is wrong with a service for locks
 //!   local/       the machine-local engine: home, start, daemon, control, and its subcommands
-//!     system       the one for all users        neighbours  those of other users
-//!     trust        which files no other user could have put there
+//!     system       the one for all users        enable      how it comes and goes
+//!     neighbours   those of other users         trust       which files no other user could
+//!                                                           have put there
 //!   ls, show     who holds and who waits; view: how that is written
 //!   demo/        the story of locks on ZooKeeper, live
 //!   bench/       how fast locks are here
 //!   shell        completions and the manual page
 //!   allocator    that of all these, and when it gives memory back
 //!
-//!   args         the command line            names     lock names and durations
+//!   args         the command line            global    the options that all of them take
 //!   connect      from the options to a session
+//!   names        lock names and durations    runtime   the event loop
+//!   program      this program, as a process that it starts itself
 //!   server_signals  what a process with an engine hears
 //!   exit         exit codes, and the errors that lead to them
 //!   output       standard output, and the log on standard error
@@ -46,13 +49,16 @@ mod demo;
 mod doctor;
 mod engine;
 mod exit;
+mod global;
 mod local;
 mod log;
 mod ls;
 mod names;
 mod output;
+mod program;
 mod revoke;
 mod run;
+mod runtime;
 mod serve;
 mod server_signals;
 mod shell;
@@ -62,11 +68,11 @@ mod view;
 mod wait;
 mod zoo_cfg;
 
-use std::future::Future;
 use std::process::ExitCode;
 
 use crate::args::{Cli, Command};
 use crate::exit::{Exit, Failure};
+use crate::runtime::block_on;
 
 fn main() -> ExitCode {
     // Before the command line is parsed: the environment is the user's command's by now.
@@ -81,7 +87,7 @@ fn main() -> ExitCode {
         None => Ok(Exit::Ok.code()),
     });
     log::finish();
-    ExitCode::from(result.unwrap_or_else(|failure| failure.report()))
+    ExitCode::from(result.unwrap_or_else(|failure| output::report(&failure)))
 }
 
 fn dispatch(cli: Cli) -> Result<u8, Failure> {
@@ -104,19 +110,6 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Bench(options) => block_on(bench::bench(global, options)),
         Command::Completions { shell } => shell::completions(shell),
         Command::Man { command } => shell::man(command.as_deref()),
-        Command::LocalEngine(options) => local::daemon::run(options, block_on),
+        Command::LocalEngine(options) => local::daemon::run(options),
     }
-}
-
-/// Runs on the main thread alone: the parent-death signal of a child is bound to the *thread*
-/// that started it, and the main thread is the one that lives as long as the process.
-fn block_on<F: Future<Output = Result<u8, Failure>>>(work: F) -> Result<u8, Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| {
-        Failure::new(Exit::System, format!("the system refuses an event loop: {error}"))
-    })?;
-    let result = runtime.block_on(work);
-    // A name look-up that hangs must not keep the command from ending.
-    runtime.shutdown_background();
-    result
 }

@@ -16,6 +16,12 @@ pub(crate) fn tell(message: &str) {
     let _ = writeln!(io::stderr().lock(), "lockkeeper: {message}");
 }
 
+/// Tells the user of a failure, and gives its exit code.
+pub(crate) fn report(failure: &Failure) -> u8 {
+    tell(&failure.to_string());
+    failure.code()
+}
+
 /// Writes to standard output. A reader that has gone (`| head`) is no error.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();

@@ -7,9 +7,9 @@ use lockkeeper::inspect::Queue;
 use lockkeeper::{ZnodePath, revoke};
 use serde::Serialize;
 
-use crate::args::Global;
 use crate::connect::Connection;
 use crate::exit::{Exit, Failure};
+use crate::global::Global;
 use crate::output::{print, print_json};
 use crate::{names, view};
 

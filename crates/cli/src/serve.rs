@@ -17,7 +17,6 @@ use rustix::termios::isatty;
 use self::certificates::TlsFiles;
 use self::limits::Limits;
 use self::notify::Notifier;
-use crate::args::Directory;
 use crate::exit::{Exit, Failure};
 use crate::server_signals::{Asked, ServerSignals};
 use crate::zoo_cfg::ZooCfg;
@@ -46,7 +45,7 @@ pub(crate) struct Options {
     /// Where to keep the data [default: a directory `serve` in LOCKKEEPER_HOME]; with durability
     /// memory, the file DIR.floor beside it is all that is kept
     #[arg(long, value_name = "DIR")]
-    data_dir: Option<Directory>,
+    data_dir: Option<PathBuf>,
 
     /// What a reply promises: sync (survives a power cut), os (survives kill -9) or memory
     #[arg(long, value_name = "sync|os|memory", default_value = "sync")]

@@ -1,13 +1,24 @@
 //! `lockkeeper show`: who holds a lock, and who waits for it.
 
+use clap::Args;
+use lockkeeper::ZnodePath;
 use lockkeeper::inspect::{Entry, Queue};
 use serde::Serialize;
 
-use crate::args::{Global, ShowOptions};
 use crate::connect::Connection;
 use crate::exit::{Exit, Failure};
+use crate::global::Global;
+use crate::names;
 use crate::output::{print, print_json};
 use crate::view::{self, Contender};
+
+/// Show who holds a lock and who waits for it
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// The lock
+    #[arg(value_parser = names::lock)]
+    lock: ZnodePath,
+}
 
 /// The queue of a lock as JSON. The names are stable.
 #[derive(Debug, Serialize)]
@@ -23,7 +34,7 @@ struct Shown<'a> {
 }
 
 /// Shows the queue of a lock.
-pub(crate) async fn show(global: &Global, options: ShowOptions) -> Result<u8, Failure> {
+pub(crate) async fn show(global: &Global, options: Options) -> Result<u8, Failure> {
     let connection = Connection::open(global).await?;
     let queue = Queue::inspect(&connection.client, &options.lock).await;
     connection.close().await;

@@ -7,9 +7,9 @@ use lockkeeper::inspect::{Entry, Queue};
 use lockkeeper::{Client, Error, ErrorCode, ZnodePath};
 use tokio::time::{sleep, timeout};
 
-use crate::args::Global;
 use crate::connect::Connection;
 use crate::exit::{Exit, Failure};
+use crate::global::Global;
 use crate::output::tell;
 use crate::{names, view};
 

@@ -15,9 +15,9 @@ use lockkeeper::{BuildError, Client, Error, ErrorCode, ZnodePath};
 use rustix::process::getpid;
 use serde::Serialize;
 
-use crate::args::Global;
 use crate::connect::{self, Connection};
 use crate::exit::{Exit, Failure};
+use crate::global::Global;
 use crate::output::{print, print_json};
 use crate::{names, view};
 

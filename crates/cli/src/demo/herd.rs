@@ -9,8 +9,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::Stage;
 use super::counter::Counts;
+use super::stage::Stage;
 use crate::exit::{Exit, Failure};
 
 /// What one release caused.

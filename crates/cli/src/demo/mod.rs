@@ -6,22 +6,23 @@
 
 mod counter;
 mod herd;
+mod stage;
 mod timeline;
 
 use clap::Args;
-use lockkeeper::{Client, LeaseMode, ZnodePath};
+use lockkeeper::ZnodePath;
 use lockkeeper_engine::Engine;
 use rustix::process::{Resource, Rlimit, getpid, getrlimit, setrlimit};
 use serde::Serialize;
 use tokio::task::LocalSet;
 
-use crate::args::Global;
-use crate::connect;
 use crate::exit::{Exit, Failure};
-use crate::output::{colours, print, print_json};
+use crate::global::Global;
+use crate::output::print_json;
 
 use counter::Counter;
 use herd::Figures;
+use stage::{Paint, Stage};
 
 /// Show how locks work, live
 ///
@@ -43,15 +44,6 @@ struct Shown {
     fair: Figures,
 }
 
-/// Where it happens, and how it is told.
-#[derive(Debug)]
-struct Stage<'a> {
-    global: &'a Global,
-    counter: Counter,
-    root: ZnodePath,
-    paint: Paint,
-}
-
 /// Tells both parts of the story.
 pub(crate) async fn demo(global: &Global, options: Options) -> Result<u8, Failure> {
     allow_many_connections();
@@ -65,7 +57,7 @@ pub(crate) async fn demo(global: &Global, options: Options) -> Result<u8, Failur
     let name = format!("lockkeeper-demo-{}", getpid().as_raw_nonzero());
     let root = ZnodePath::root().child(&name).map_err(lockkeeper::BuildError::from)?;
     let stage = Stage { global, counter, root, paint: Paint::new(global) };
-    let shown = stage.play(options.waiters).await?;
+    let shown = play(&stage, options.waiters).await?;
     if global.json {
         print_json(&shown)?;
     }
@@ -75,31 +67,11 @@ pub(crate) async fn demo(global: &Global, options: Options) -> Result<u8, Failur
     Ok(Exit::Ok.code())
 }
 
-impl Stage<'_> {
-    async fn play(&self, waiters: u16) -> Result<Shown, Failure> {
-        let handover_ms = timeline::play(self).await?;
-        // The crowd's tasks stay on this thread, as everything here.
-        let (naive, fair) = LocalSet::new().run_until(herd::play(self, waiters)).await?;
-        Ok(Shown { handover_ms, waiters, naive, fair })
-    }
-
-    /// A session of its own, over a connection that is counted.
-    async fn client(&self) -> Result<Client, Failure> {
-        // Nothing is done under the demo's locks, so pings may prove them. The heartbeats of a quorum
-        // lease would be counted whenever one fell into a measurement.
-        let builder = connect::plain_builder(self.global)?.lease(LeaseMode::Direct);
-        let client = builder.connect(&self.counter.connect_string()).await;
-        client.map_err(|error| {
-            let advice = "check --connect; servers may allow fewer connections from one address \
-                          (maxClientCnxns) than --waiters asks for";
-            Failure::from(error).advise(advice)
-        })
-    }
-
-    /// Writes a part of the story, unless programs read it.
-    fn say(&self, text: &str) -> Result<(), Failure> {
-        if self.global.json { Ok(()) } else { print(&format!("{text}\n")) }
-    }
+async fn play(stage: &Stage<'_>, waiters: u16) -> Result<Shown, Failure> {
+    let handover_ms = timeline::play(stage).await?;
+    // The crowd's tasks stay on this thread, as everything here.
+    let (naive, fair) = LocalSet::new().run_until(herd::play(stage, waiters)).await?;
+    Ok(Shown { handover_ms, waiters, naive, fair })
 }
 
 /// Every waiter needs four files in this process, which is more than is usually allowed at first.
@@ -108,36 +80,4 @@ fn allow_many_connections() {
     let most = Rlimit { current: limit.maximum, maximum: limit.maximum };
     // If that is refused, `--waiters` has to be smaller, and the error says what failed.
     let _ = setrlimit(Resource::Nofile, most);
-}
-
-/// Colours, where they are seen.
-#[derive(Clone, Copy, Debug)]
-struct Paint {
-    on: bool,
-}
-
-impl Paint {
-    fn new(global: &Global) -> Self {
-        Self { on: !global.json && colours() }
-    }
-
-    fn bold(self, text: &str) -> String {
-        self.wrap("1", text)
-    }
-
-    fn green(self, text: &str) -> String {
-        self.wrap("32", text)
-    }
-
-    fn yellow(self, text: &str) -> String {
-        self.wrap("33", text)
-    }
-
-    fn dim(self, text: &str) -> String {
-        self.wrap("2", text)
-    }
-
-    fn wrap(self, code: &str, text: &str) -> String {
-        if self.on { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
-    }
 }

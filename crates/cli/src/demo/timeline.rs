@@ -9,7 +9,7 @@ use lockkeeper::{Client, CreateMode, Error, ErrorCode, ZnodePath};
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
-use super::Stage;
+use super::stage::Stage;
 use crate::exit::Failure;
 
 /// How long the first client works under the lock.

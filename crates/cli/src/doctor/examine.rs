@@ -9,9 +9,9 @@ use lockkeeper::{
 
 use super::judge::{Access, Answer, Server, Service};
 use super::words;
-use crate::args::Global;
 use crate::connect::{self, Connection};
 use crate::exit::Failure;
+use crate::global::Global;
 
 /// How many requests are timed.
 const SAMPLES: usize = 10;

@@ -11,8 +11,8 @@ use clap::Args;
 use lockkeeper::ZnodePath;
 use serde::Serialize;
 
-use crate::args::Global;
 use crate::exit::{Exit, Failure};
+use crate::global::Global;
 use crate::names;
 use crate::output::{print, print_json};
 use judge::{Finding, Level, Service};

@@ -1,7 +1,6 @@
 //! The process of the machine-local engine.
 
-use std::fs::{File, TryLockError, read_dir};
-use std::future::Future;
+use std::fs::{File, TryLockError};
 use std::io::{Write, stderr, stdout};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -15,6 +14,8 @@ use super::control::Control;
 use super::home::{Home, Scope};
 use super::system;
 use crate::exit::{Exit, Failure};
+use crate::program::close_inherited;
+use crate::runtime::block_on;
 use crate::server_signals::ServerSignals;
 use crate::{allocator, names};
 
@@ -54,15 +55,12 @@ pub(super) enum Report {
 }
 
 /// Runs the engine until it is stopped, or not needed any more.
-pub(crate) fn run<B>(options: Options, block_on: B) -> Result<u8, Failure>
-where
-    B: FnOnce(std::pin::Pin<Box<dyn Future<Output = Result<u8, Failure>>>>) -> Result<u8, Failure>,
-{
+pub(crate) fn run(options: Options) -> Result<u8, Failure> {
     close_inherited();
     // A session of its own: no terminal, and no signals that are meant for somebody's job. That
     // fails only for the leader of a group, which a process that was just started is not.
     let _ = setsid();
-    block_on(Box::pin(serve(options)))
+    block_on(serve(options))
 }
 
 async fn serve(options: Options) -> Result<u8, Failure> {
@@ -161,18 +159,6 @@ async fn unneeded(engine: &Engine, home: &Home, limit: Duration) -> File {
             }
         }
         sleep(limit.min(LOOK_AGAIN)).await;
-    }
-}
-
-/// Closes what the starter's parents had open: a pipe or a locked file that lived on in here would
-/// keep others waiting. Nothing of our own is open yet.
-pub(crate) fn close_inherited() {
-    let Ok(entries) = read_dir("/proc/self/fd") else { return };
-    let names = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
-    let open: Vec<i32> = names.filter(|fd| *fd > 2).collect();
-    for fd in open {
-        // That of the listing is in the list, and closed already.
-        let _ = nix::unistd::close(fd);
     }
 }
 

@@ -20,7 +20,6 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
-use super::system;
 use super::trust::{self, Missing};
 use crate::exit::{Exit, Failure};
 
@@ -79,14 +78,6 @@ pub(super) struct Home {
 }
 
 impl Home {
-    /// That of the machine's engine if there is one, or else that of this user's own.
-    pub(super) fn find() -> Result<Self, Failure> {
-        match system::find()? {
-            Some(home) => Ok(home),
-            None => Self::own(),
-        }
-    }
-
     /// The one that the environment names; made if missing, for this user alone.
     pub(super) fn own() -> Result<Self, Failure> {
         let named = named()?;

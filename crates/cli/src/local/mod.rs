@@ -6,6 +6,7 @@
 
 mod control;
 pub(crate) mod daemon;
+mod enable;
 mod home;
 mod neighbours;
 pub(crate) mod start;
@@ -20,13 +21,14 @@ use lockkeeper_engine::Durability;
 use serde::Serialize;
 use serde_json::json;
 
-use crate::args::Global;
 use crate::exit::{Exit, Failure};
+use crate::global::Global;
 use crate::output::{print, print_json, tell};
 use crate::view;
 
 use control::{Asked, Status};
 use home::{Home, Scope};
+use start::DURABILITY;
 use system::{Users, WAY_OUT};
 
 /// Look after the engine of this machine
@@ -93,15 +95,12 @@ Engines of users that are up must be stopped before, when nobody holds their loc
 /// It is there where systemd runs.
 const SYSTEMD: &str = "/run/systemd/system";
 
-/// What the engine promises, for whoever starts it.
-pub(crate) const DURABILITY: &str = "LOCKKEEPER_LOCAL_DURABILITY";
-
 /// Does what a subcommand of `local` says.
 pub(crate) fn command(global: &Global, options: Options) -> Result<u8, Failure> {
     match options.task {
-        Task::Status => status(global, &Home::find()?),
-        Task::Start { durability } => start(&Home::find()?, durability),
-        Task::Stop => stop(&Home::find()?),
+        Task::Status => status(global, &system::in_charge()?),
+        Task::Start { durability } => start(&system::in_charge()?, durability),
+        Task::Stop => stop(&system::in_charge()?),
         Task::Enable { group, everyone, .. } => {
             let group = group.map(|name| Users::group(&name)).transpose()?;
             enable(group.or(everyone.then_some(Users::Everyone)))
@@ -196,7 +195,7 @@ fn stop(home: &Home) -> Result<u8, Failure> {
 }
 
 fn enable(users: Option<Users>) -> Result<u8, Failure> {
-    let home = system::enable(users)?;
+    let home = enable::enable(users)?;
     let (directory, users) = (home.directory().display(), system::users(&home)?);
     let mut text = format!("this machine's engine ({directory}) runs, for {users}\n");
     if users == Users::Root {
@@ -213,7 +212,7 @@ fn enable(users: Option<Users>) -> Result<u8, Failure> {
 }
 
 fn disable() -> Result<u8, Failure> {
-    print(match system::disable()? {
+    print(match enable::disable()? {
         true => "disabled; each user has an engine of their own\n",
         false => "it was not enabled\n",
     })?;

@@ -20,11 +20,13 @@ use tokio::time::sleep;
 use super::control::{self, Asked};
 use super::home::{Home, Scope};
 use super::system::WAY_OUT;
-use super::{DURABILITY, daemon, neighbours, system, trust};
-use crate::connect::{Access, Connection};
+use super::{daemon, neighbours, system, trust};
 use crate::exit::{Exit, Failure};
 use crate::output::tell;
-use crate::run::exec::this_program;
+use crate::program::this_program;
+
+/// The variable that says what an engine promises, for whoever starts it.
+pub(super) const DURABILITY: &str = "LOCKKEEPER_LOCAL_DURABILITY";
 
 /// How long an engine may be away before those who wait for a lock start it again.
 const REVIVAL: Duration = Duration::from_secs(1);
@@ -38,14 +40,22 @@ const START_LIMIT: Duration = Duration::from_secs(5);
 /// How often an engine that ends again before it can be used is started anew.
 const TRIES: u32 = 5;
 
+/// A session with this machine's engine.
+#[derive(Debug)]
+pub(crate) struct LocalSession {
+    pub(crate) client: Client,
+    pub(crate) engine: LocalEngine,
+    /// What another process connects to.
+    pub(crate) servers: String,
+}
+
 /// A session with the engine, which is started if need be. Waits for the end of its quiet time, unless
 /// that is beyond a limit.
 pub(crate) async fn with_engine(
     builder: ClientBuilder,
-    access: Access,
     limit: Option<Duration>,
-) -> Result<Connection, Failure> {
-    let home = Home::find()?;
+) -> Result<LocalSession, Failure> {
+    let home = system::in_charge()?;
     let is_first = !home.log().exists();
     let mut tries = 0;
     loop {
@@ -63,8 +73,8 @@ pub(crate) async fn with_engine(
         };
         match connected {
             Ok(client) => {
-                let engine = Some(LocalEngine { home, is_first });
-                return Ok(Connection { client, servers, access, engine });
+                let engine = LocalEngine { home, is_first };
+                return Ok(LocalSession { client, engine, servers });
             }
             // Killed, or stopped by hand, since we looked.
             Err(_) if !is_alive(&home) && tries < TRIES => drop(found),

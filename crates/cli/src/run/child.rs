@@ -11,13 +11,13 @@ use rustix::process::{
     kill_process_group, waitpid,
 };
 
-use super::exec::{self, this_program};
-use super::loss::Step;
+use super::exec;
 use super::terminal::{Terminal, is_on_its_own};
 use super::watchdog::Watchdog;
-use crate::args::Digest;
 use crate::connect::Connection;
 use crate::exit::{Exit, Failure, signal_code};
+use crate::global::Digest;
+use crate::program::this_program;
 
 /// A running command, the first process of its group.
 ///
@@ -42,6 +42,14 @@ pub(super) enum Change {
     Ended(Ended),
     /// Stopped by this signal.
     Stopped(Option<Signal>),
+}
+
+/// What is to be done to the command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    Term,
+    Kill,
+    Warned,
 }
 
 /// How the command ended.

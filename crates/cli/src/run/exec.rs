@@ -7,10 +7,9 @@
 
 use std::env::{ArgsOs, args_os};
 use std::ffi::OsString;
-use std::io::{self, ErrorKind};
+use std::io::ErrorKind;
 use std::os::fd::RawFd;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
@@ -70,16 +69,4 @@ impl Request {
         tell(&format!("{program}: {why} ({})", error.kind()));
         ExitCode::from(exit.code())
     }
-}
-
-/// This program, also after its file was replaced by a newer one.
-#[cfg(target_os = "linux")]
-pub(crate) fn this_program() -> io::Result<PathBuf> {
-    Ok("/proc/self/exe".into())
-}
-
-/// This program, if its file is still where it was.
-#[cfg(not(target_os = "linux"))]
-pub(crate) fn this_program() -> io::Result<PathBuf> {
-    std::env::current_exe()
 }

@@ -13,10 +13,10 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
+use clap::ValueEnum;
 use lockkeeper::{Clock, Guard, Instant, LossReason, State, Timing, ZnodePath};
 
-use super::OnLost;
-use super::child::{Child, Ended, Environment};
+use super::child::{Child, Ended, Environment, Step};
 use super::watchdog::Watchdog;
 use crate::exit::{Exit, Failure};
 use crate::output::tell;
@@ -36,20 +36,23 @@ const LONGEST_RESERVE: Duration = Duration::from_millis(250);
 /// again and again.
 const SLICE: Duration = Duration::from_secs(1);
 
+/// What happens to the command when the lock is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum OnLost {
+    /// TERM in time, then KILL
+    Term,
+    /// KILL in time
+    Kill,
+    /// Only a warning
+    Warn,
+}
+
 /// The times that fit into the lease.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Terms {
     on_lost: OnLost,
     kill_after: Duration,
     reserve: Duration,
-}
-
-/// What is to be done to the command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
-    Term,
-    Kill,
-    Warned,
 }
 
 /// Watches over the lease.

@@ -21,17 +21,17 @@ use lockkeeper::{Contact, Guard, State, ZnodePath};
 use rustix::process::Signal;
 use tokio::task::spawn_blocking;
 
-use crate::args::Global;
 use crate::connect::Connection;
 use crate::exit::{Exit, Failure};
+use crate::global::Global;
 use crate::names;
-use crate::output::tell;
+use crate::output::{report, tell};
 
-use child::{Change, Child, Ended};
+use child::{Change, Child, Ended, Step};
 use lock::{Held, Which};
-use loss::{Loss, Step, Terms};
+use loss::{Loss, OnLost, Terms};
 use signals::Signals;
-use wait::Outcome;
+use wait::{Outcome, Wait};
 use watchdog::Watchdog;
 
 /// How long a release may take; afterwards the session expires by itself.
@@ -135,20 +135,10 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    fn waits_for_ever(&self) -> bool {
-        !self.nonblock && self.wait.is_none()
+    fn how_to_wait(&self) -> Wait {
+        let limit = if self.nonblock { Some(Duration::ZERO) } else { self.wait };
+        Wait { limit, quiet: self.quiet }
     }
-}
-
-/// What happens to the command when the lock is lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum OnLost {
-    /// TERM in time, then KILL
-    Term,
-    /// KILL in time
-    Kill,
-    /// Only a warning
-    Warn,
 }
 
 /// What happens to the command when somebody asks for the lock.
@@ -204,10 +194,11 @@ async fn with_session(
     }
     let mut signals = Signals::listen()?;
     let lock = options.which.lock(client, &options.lock, &program(options))?;
-    if options.waits_for_ever() {
+    let wait = options.how_to_wait();
+    if wait.limit.is_none() {
         nested::check(connection, &lock).await?;
     }
-    match wait::acquire(connection, &lock, options, &mut signals, watchdog).await? {
+    match wait::acquire(connection, &lock, wait, &mut signals, watchdog).await? {
         Outcome::Held(guard) => hold(connection, options, terms, *guard, signals, watchdog).await,
         Outcome::Conflict => Ok(options.conflict_exit_code),
         Outcome::Signal(signal) => Ok(crate::exit::signal_code(signal.as_raw())),
@@ -277,7 +268,7 @@ async fn hold(
 /// Starts this machine's engine again whenever it dies. If that fails, the user is told; the
 /// command goes on for as long as the lease does.
 async fn keep_engine(connection: &Connection) -> std::convert::Infallible {
-    connection.keep_engine().await.report();
+    report(&connection.keep_engine().await);
     std::future::pending().await
 }
 

@@ -8,7 +8,6 @@ use lockkeeper::{AcquireError, Client};
 use rustix::process::Signal;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::Options;
 use super::lock::{Held, Lock};
 use super::signals::Signals;
 use super::watchdog::Watchdog;
@@ -20,6 +19,15 @@ use crate::view;
 /// After this, the user is told whom the command is waiting for.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// How the user wants to wait.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wait {
+    /// Not at all, if that is nothing; for ever, if there is none.
+    pub(super) limit: Option<Duration>,
+    /// Whether the user does not want to know whom the command is waiting for.
+    pub(super) quiet: bool,
+}
+
 /// How a wait ended.
 #[derive(Debug)]
 pub(super) enum Outcome {
@@ -28,19 +36,18 @@ pub(super) enum Outcome {
     Signal(Signal),
 }
 
-/// Waits for the lock as the options say. Whatever but a guard comes of it, no place in line is
+/// Waits for the lock. Whatever but a guard comes of it, no place in line is
 /// left: dropping the attempt gives it up, and closing the session makes sure of it.
 pub(super) async fn acquire(
     connection: &Connection,
     lock: &Lock,
-    options: &Options,
+    wait: Wait,
     signals: &mut Signals,
     watchdog: &mut Watchdog,
 ) -> Result<Outcome, Failure> {
     let client = &connection.client;
     let attempt = async {
-        match options.wait {
-            _ if options.nonblock => at_once(lock).await,
+        match wait.limit {
             Some(Duration::ZERO) => at_once(lock).await,
             limit => within(lock, limit, connection, watchdog).await,
         }
@@ -49,17 +56,19 @@ pub(super) async fn acquire(
         outcome = attempt => outcome.map_err(|error| lock.failure(error))?,
         failure = connection.keep_engine() => return Err(failure),
         signal = signals.next() => Outcome::Signal(signal),
-        never = notice(client, lock, options.quiet) => match never {},
+        never = notice(client, lock, wait.quiet) => match never {},
     };
-    if matches!(outcome, Outcome::Held(_)) && !options.quiet {
-        lock.compare_permits().await;
-    }
-    if matches!(outcome, Outcome::Conflict) {
-        connection.still_there(lock.path())?;
-    }
-    if matches!(outcome, Outcome::Conflict) && !options.quiet {
-        let holder = holder(client, lock).await.unwrap_or_default();
-        tell(&format!("{} is not free{holder}", lock.path()));
+
+    match outcome {
+        Outcome::Held(_) if !wait.quiet => lock.compare_permits().await,
+        Outcome::Conflict => {
+            connection.still_there(lock.path())?;
+            if !wait.quiet {
+                let holder = holder(client, lock).await.unwrap_or_default();
+                tell(&format!("{} is not free{holder}", lock.path()));
+            }
+        }
+        Outcome::Held(_) | Outcome::Signal(_) => {}
     }
     Ok(outcome)
 }

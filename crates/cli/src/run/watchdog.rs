@@ -30,9 +30,9 @@ use rustix::io::{FdFlags, fcntl_setfd, ioctl_fionbio};
 use rustix::process::Pid;
 
 use self::message::{Message, Session};
-use super::exec::this_program;
 use crate::connect::Connection;
 use crate::exit::{Exit, Failure};
+use crate::program::this_program;
 
 pub(super) use self::message::announce;
 pub(crate) use self::process::run;

@@ -11,9 +11,9 @@ use serde::Serialize;
 use super::format::Node;
 use super::source::Source;
 use super::walk::{shows_hashes, there};
-use crate::args::Global;
 use crate::connect::Connection;
 use crate::exit::{Exit, Failure};
+use crate::global::Global;
 use crate::output::{print, print_json, tell};
 use crate::view;
 

@@ -11,9 +11,10 @@ use rustix::stdio::stdin;
 
 use super::message::{Inbox, Message, Session};
 use crate::exit::{Exit, Failure};
-use crate::local::daemon::close_inherited;
 use crate::output::tell;
+use crate::program::close_inherited;
 use crate::run::group;
+use crate::runtime::block_on;
 
 /// A timer does not count the time in which the machine is suspended, so the clock is looked at
 /// again and again.
@@ -123,7 +124,7 @@ fn close(session: Session) {
         builder.close_session(&session.servers, &identity).await?;
         Ok(Exit::Ok.code())
     };
-    if let Err(failure) = crate::block_on(closing) {
+    if let Err(failure) = block_on(closing) {
         let failure: Failure = failure;
         tell(&format!(
             "lockkeeper was killed, and the lock may not be free before its session expires: \

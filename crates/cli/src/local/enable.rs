@@ -1,0 +1,133 @@
+//! Enabling and disabling the engine of the whole machine.
+//!
+//! Who enables it makes the file `enabled`, and then looks for engines of users; who starts an engine
+//! of a user makes the sockets, and then looks for the file. So one of the two sees the other.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, chown};
+
+use lockkeeper_engine::{StartError, StorageError};
+
+use super::control::{self, Asked};
+use super::home::{FILES, Home, Scope, check_length};
+use super::system::{OPEN_DIRECTORY, Users, VARIABLE, find, place};
+use super::trust::{self, Missing, ROOT};
+use super::{neighbours, start};
+use crate::exit::{Exit, Failure};
+
+/// Makes it the engine of everyone, and starts it. Without `users`, those of before; at first root
+/// alone, since whoever may use it can keep root's jobs waiting.
+pub(super) fn enable(users: Option<Users>) -> Result<Home, Failure> {
+    only_root("enable --system")?;
+    let path = place()?;
+    let directory = trust::follow(&path, Missing::Make(OPEN_DIRECTORY))?.unwrap_or(path);
+    check_length(&directory, VARIABLE)?;
+    let home = Home::at(directory, Scope::System);
+    home.check(ROOT)?;
+    let is_new = trust::look(&home.enabled())?.is_none();
+    if is_new {
+        check_unused(&home)?;
+        mark(&home)?;
+    }
+    if let Some(users) = users.or(is_new.then_some(Users::Root)) {
+        admit(&home, users)?;
+    }
+    drop(start::ensure(&home, None)?);
+    Ok(home)
+}
+
+/// Its permissions will be changed, so it must not be a directory that is there for something else.
+fn check_unused(home: &Home) -> Result<(), Failure> {
+    let directory = home.directory();
+    let entries = fs::read_dir(directory).map_err(|error| trust::cannot_use(directory, &error))?;
+    for entry in entries {
+        let name = entry.map_err(|error| trust::cannot_use(directory, &error))?.file_name();
+        if !FILES.iter().any(|ours| name == *ours) {
+            let message = format!("{} is in use for something else", directory.display());
+            let advice = format!("it has a file {}", name.display());
+            return Err(Failure::new(Exit::CannotCreate, message).advise(&advice));
+        }
+    }
+    Ok(())
+}
+
+/// Says that it is in use, unless an engine of a user is up: the locks of that would be in two
+/// places.
+fn mark(home: &Home) -> Result<(), Failure> {
+    let path = home.enabled();
+    let failed = |error| trust::cannot_use(&path, &error);
+    // If it is not to be, everyone must be able to see that.
+    admit(home, Users::Everyone)?;
+    fs::File::create_new(&path).map_err(failed)?;
+    let others = neighbours::of(home.directory());
+    if others.is_empty() {
+        return Ok(());
+    }
+    fs::remove_file(&path).map_err(failed)?;
+    let others: Vec<_> = others.iter().map(ToString::to_string).collect();
+    let message = format!(
+        "other engines are up, and their locks would be in two places: {}",
+        others.join(", ")
+    );
+    let advice = "stop each as its user, when nobody holds its locks: lockkeeper local stop";
+    Err(Failure::new(Exit::Taken, message).advise(advice))
+}
+
+fn admit(home: &Home, users: Users) -> Result<(), Failure> {
+    let directory = home.directory();
+    let permissions = Permissions::from_mode(users.mode());
+    let set = chown(directory, None, Some(users.gid()))
+        .and_then(|()| fs::set_permissions(directory, permissions));
+    set.map_err(|error| trust::cannot_use(directory, &error))
+}
+
+/// Stops it, and lets every user have an engine of their own again. Refuses while somebody has a
+/// session: the lock of a holder would be free in the other engines. `false` if it was not enabled.
+pub(super) fn disable() -> Result<bool, Failure> {
+    only_root("disable --system")?;
+    let Some(home) = find()? else { return Ok(false) };
+    if let Some(answer) = control::ask(&home, Asked::Status)? {
+        check_deserted(answer.status.sessions)?;
+    }
+
+    // Nobody starts it again before it is known which sessions it had at its end.
+    let lock = home.start_lock()?;
+    lock.lock().map_err(|error| trust::cannot_use(home.directory(), &error))?;
+    let mut sessions = 0;
+    if let Some(answer) = control::ask(&home, Asked::Stop)? {
+        sessions = answer.status.sessions;
+        answer.wait_for_end()?;
+    }
+    if trust::look(&home.data().join("FORMAT"))?.is_some() {
+        sessions = match lockkeeper_engine::check(home.data()) {
+            Err(StartError::Storage(StorageError::NoData { .. })) => 0,
+            report => report?.sessions,
+        };
+    }
+    if let Err(failure) = check_deserted(sessions) {
+        drop(lock);
+        drop(start::ensure(&home, None)?);
+        return Err(failure);
+    }
+    let enabled = home.enabled();
+    // Who may not look into the directory takes it for enabled.
+    admit(&home, Users::Everyone)?;
+    fs::remove_file(&enabled).map_err(|error| trust::cannot_use(&enabled, &error))?;
+    Ok(true)
+}
+
+fn check_deserted(sessions: usize) -> Result<(), Failure> {
+    if sessions == 0 {
+        return Ok(());
+    }
+    let message = format!("{sessions} sessions of users hold locks there, or wait for them");
+    Err(Failure::new(Exit::Taken, message).advise("try again when they have ended"))
+}
+
+fn only_root(task: &str) -> Result<(), Failure> {
+    if trust::me() == ROOT {
+        return Ok(());
+    }
+    let message = format!("only root can do that: sudo lockkeeper local {task}");
+    Err(Failure::new(Exit::NoPermission, message))
+}
