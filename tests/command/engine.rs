@@ -187,6 +187,21 @@ fn data_that_cannot_be_read_is_told_on_the_users_terminal() -> Result<()> {
     Ok(())
 }
 
+/// Symptom: code 74, of a disk that failed, when an engine ran on the directory.
+///
+/// Seen to fail when only the engine says why.
+#[test]
+fn a_backup_within_the_data_is_the_users_mistake() -> Result<()> {
+    let home = Home::new()?;
+    home.runs("l", "true")?.is_fine();
+    let data = home.engine().join("data");
+    let within = format!("engine backup {0} {0}/copy", data.display());
+    home.ends(&within)?.complains(73, &["is within", "outside"]);
+    home.ends("local stop")?.is_fine();
+    home.ends(&within)?.complains(73, &["is within", "outside"]);
+    Ok(())
+}
+
 #[test]
 fn a_wrong_durability_is_told() -> Result<()> {
     let home = Home::new()?;

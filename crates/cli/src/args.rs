@@ -103,13 +103,16 @@ const ABOUT_SERVERS: [&str; 12] = [
     "tls_name",
 ];
 
-/// Hides what has no effect, here and in the commands below.
-fn hide_about_servers(command: clap::Command) -> clap::Command {
-    let hide = |arg: clap::Arg| {
-        let is_idle = ABOUT_SERVERS.contains(&arg.get_id().as_str());
-        if is_idle { arg.hide(true) } else { arg }
-    };
-    command.mut_args(hide).mut_subcommands(hide_about_servers)
+/// The commands whose output is none, or of a kind of its own.
+const WITHOUT_JSON: [&str; 6] = ["run", "wait", "serve", "export", "completions", "man"];
+
+/// Hides options that have no effect, here and in the commands below.
+fn hide(command: clap::Command, idle: &[&str]) -> clap::Command {
+    let command = command.mut_args(|arg| match idle.contains(&arg.get_id().as_str()) {
+        true => arg.hide(true),
+        false => arg,
+    });
+    command.mut_subcommands(|below| hide(below, idle))
 }
 
 impl Cli {
@@ -118,8 +121,13 @@ impl Cli {
         let mut command = Self::command().display_name("lockkeeper");
         // Hands the global options down.
         command.build();
-        let hide = |command: clap::Command, name| command.mut_subcommand(name, hide_about_servers);
-        WITHOUT_SERVERS.into_iter().fold(command, hide)
+        for name in WITHOUT_SERVERS {
+            command = command.mut_subcommand(name, |below| hide(below, &ABOUT_SERVERS));
+        }
+        for name in WITHOUT_JSON {
+            command = command.mut_subcommand(name, |below| hide(below, &["json"]));
+        }
+        command
     }
 
     /// Reads the command line; `None` if that was a question for help, which is answered.
@@ -128,7 +136,14 @@ impl Cli {
         let parsed = matches.and_then(|matches| {
             let mut cli = Self::from_arg_matches(&matches)?;
             cli.global.session_timeout_source = matches.value_source("session_timeout");
-            Ok(cli)
+            let without_json = |name: &&str| WITHOUT_JSON.contains(name);
+            match matches.subcommand_name().filter(without_json).filter(|_| cli.global.json) {
+                None => Ok(cli),
+                Some(name) => Err(clap::Error::raw(
+                    ErrorKind::ArgumentConflict,
+                    format!("--json has no effect on {name}, whose output is no table"),
+                )),
+            }
         });
         match parsed {
             Ok(cli) => Ok(Some(cli)),
@@ -196,6 +211,9 @@ mod tests {
         for idle in WITHOUT_SERVERS {
             let text = help(idle);
             assert!(!text.contains("--connect <") && !text.contains("--session-timeout"), "{text}");
+        }
+        for idle in WITHOUT_JSON {
+            assert!(!help(idle).contains("--json"), "{idle}");
         }
         assert!(help("local").contains("--json") && help("run").contains("--tls-ca"));
         assert!(help("run").contains("--connect <"), "as it is looked for above");

@@ -71,7 +71,7 @@ enum Task {
         directory: PathBuf,
         /// What tokens are to be above: a zxid (0x1a2d0000000d), a token, or a file of lockkeeper
         /// export
-        #[arg(long, value_name = "ZXID|FILE")]
+        #[arg(long, value_name = "ZXID|FILE", allow_hyphen_values = true)]
         above: String,
     },
 }
@@ -142,7 +142,7 @@ pub(crate) fn command(global: &Global, options: Options) -> Result<u8, Failure> 
 }
 
 fn check(global: &Global, dir: &Path) -> Result<(), Failure> {
-    let report = lockkeeper_engine::check(dir)?;
+    let report = lockkeeper_engine::check(dir).map_err(not_started)?;
     if !global.json {
         return print(&describe(&report));
     }
@@ -191,6 +191,10 @@ fn backup(global: &Global, dir: &Path, to: &Path) -> Result<(), Failure> {
     if parent.is_some_and(|parent| !parent.exists()) {
         return Err(StorageError::NoParent { path: to.to_owned() }.into());
     }
+    if is_within(to, dir) {
+        return Err(StorageError::Within { path: to.to_owned(), original: dir.to_owned() }.into());
+    }
+
     let backup = lockkeeper_engine::backup(dir, to).map_err(failure)?;
     if global.json {
         return print_json(&Copied { dir, backup: &backup.path, records: backup.records });
@@ -201,10 +205,44 @@ fn backup(global: &Global, dir: &Path, to: &Path) -> Result<(), Failure> {
 
 fn failure(error: BackupError) -> Failure {
     match error {
-        BackupError::Storage(error) => error.into(),
+        BackupError::Storage(error) => without_engine(error),
         BackupError::System(error) => error.into(),
         BackupError::NothingKept => Failure::new(Exit::Usage, error.to_string()),
         _ => Failure::new(Exit::Disk, error.to_string()),
+    }
+}
+
+/// Whether a path that is not there yet would be in a directory.
+fn is_within(path: &Path, directory: &Path) -> bool {
+    let parent = path.parent().filter(|parent| *parent != Path::new(""));
+    let parent = parent.unwrap_or(Path::new(".")).canonicalize();
+    let (Ok(parent), Ok(directory)) = (parent, directory.canonicalize()) else { return false };
+    parent.starts_with(directory)
+}
+
+/// Says what to do about an error of the disk where there is no engine to restart.
+fn without_engine(error: StorageError) -> Failure {
+    let message = match &error {
+        StorageError::Full { path, source } => format!(
+            "no space is left for {} ({source}): free some on that disk, or raise the limit of file \
+             sizes, and try again",
+            path.display()
+        ),
+        StorageError::Io { path, source } => {
+            let path = path.display();
+            format!(
+                "{path} cannot be read or written ({source}): check the disk and the system log"
+            )
+        }
+        _ => return error.into(),
+    };
+    Failure::from(error).instead(message)
+}
+
+fn not_started(error: StartError) -> Failure {
+    match error {
+        StartError::Storage(error) => without_engine(error),
+        error => error.into(),
     }
 }
 
@@ -285,7 +323,7 @@ fn not_restored(error: RestoreFailure) -> Failure {
         RestoreFailure::Start(StartError::Storage(error @ StorageError::Exists { .. })) => {
             Failure::from(error).advise("or see --replace")
         }
-        RestoreFailure::Start(error) => error.into(),
+        RestoreFailure::Start(error) => not_started(error),
         RestoreFailure::Foreign { .. } => Failure::new(Exit::CannotCreate, error.to_string()),
         RestoreFailure::UsedUp { .. } => Failure::new(Exit::Data, error.to_string()),
         _ => Failure::new(Exit::Usage, error.to_string()),

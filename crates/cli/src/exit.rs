@@ -10,7 +10,7 @@
 //! | 70 | a bug in lockkeeper |
 //! | 71 | the operating system refuses something: a process, a thread |
 //! | 73 | a file or directory cannot be made or written, belongs to another user, or others may write to it |
-//! | 74 | the disk failed while the engine ran |
+//! | 74 | the disk failed, of an engine or of what is written elsewhere |
 //! | 75 | no server: none reachable, or none for too long |
 //! | 77 | no permission: credentials refused, an access control list, or an engine of the machine that is not for this user |
 //! | 78 | a configuration file, a certificate or a key is wrong |
@@ -101,6 +101,11 @@ impl Failure {
     pub(crate) fn about(mut self, what: &str) -> Self {
         self.message = format!("{what}: {}", self.message);
         self
+    }
+
+    /// Says the same in other words.
+    pub(crate) fn instead(self, message: String) -> Self {
+        Self { message, ..self }
     }
 
     /// Adds a way out at the end.

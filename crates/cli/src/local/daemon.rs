@@ -42,8 +42,7 @@ pub(crate) struct Options {
     #[arg(long)]
     durability: Durability,
     /// How long it stays without sessions
-    #[arg(long, env = "LOCKKEEPER_LOCAL_IDLE", default_value = "10m",
-          value_parser = names::some_time)]
+    #[arg(long, value_parser = names::some_time)]
     idle: Duration,
 }
 

@@ -120,7 +120,10 @@ fn check_deserted(sessions: usize) -> Result<(), Failure> {
     if sessions == 0 {
         return Ok(());
     }
-    let message = format!("{sessions} sessions of users hold locks there, or wait for them");
+    let message = match sessions {
+        1 => "a session of a user holds a lock there, or waits for one".to_owned(),
+        _ => format!("{sessions} sessions of users hold locks there, or wait for them"),
+    };
     Err(Failure::new(Exit::Taken, message).advise("try again when they have ended"))
 }
 

@@ -5,6 +5,7 @@
 //! starts it and the other finds it. An engine that is about to end for want of sessions takes it
 //! exclusively, too, so that none ends under a command that has just found it.
 
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
@@ -22,11 +23,18 @@ use super::home::{Home, Scope};
 use super::system::WAY_OUT;
 use super::{daemon, neighbours, system, trust};
 use crate::exit::{Exit, Failure};
+use crate::names;
 use crate::output::tell;
 use crate::program::this_program;
 
 /// The variable that says what an engine promises, for whoever starts it.
 pub(super) const DURABILITY: &str = "LOCKKEEPER_LOCAL_DURABILITY";
+
+/// The variable that says how long an engine stays without sessions.
+const IDLE: &str = "LOCKKEEPER_LOCAL_IDLE";
+
+/// The same, if nothing is said.
+const USUAL_IDLE: Duration = Duration::from_secs(600);
 
 /// How long an engine may be away before those who wait for a lock start it again.
 const REVIVAL: Duration = Duration::from_secs(1);
@@ -238,14 +246,14 @@ fn is_alive(home: &Home) -> bool {
     UnixStream::connect(home.socket()).is_ok()
 }
 
-/// What the environment says, or else the strongest.
-fn wanted_durability() -> Result<Durability, Failure> {
-    match std::env::var(DURABILITY) {
-        Ok(word) => word
-            .parse::<Durability>()
-            .map_err(|error| Failure::new(Exit::Usage, format!("{DURABILITY}: {error}"))),
-        Err(_) => Ok(Durability::Sync),
-    }
+/// What a variable says, if it is set.
+fn from_environment<T, E: Display>(
+    variable: &str,
+    read: impl FnOnce(&str) -> Result<T, E>,
+) -> Result<Option<T>, Failure> {
+    let set = std::env::var(variable).ok();
+    let value = set.as_deref().map(read).transpose();
+    value.map_err(|error| Failure::new(Exit::Usage, format!("{variable}: {error}")))
 }
 
 /// Starts an engine in the background, and returns when it listens.
@@ -253,10 +261,13 @@ fn start(home: &Home, durability: Option<Durability>) -> Result<(), Failure> {
     let refused = |error: io::Error| {
         Failure::new(Exit::System, format!("cannot start the machine-local engine: {error}"))
     };
+    // Read here, where the user sees what is wrong with them.
     let durability = match durability {
         Some(durability) => durability,
-        None => wanted_durability()?,
+        None => from_environment(DURABILITY, str::parse)?.unwrap_or(Durability::Sync),
     };
+    let idle = from_environment(IDLE, names::some_time)?.unwrap_or(USUAL_IDLE);
+
     let mut engine = Command::new(this_program().map_err(refused)?)
         .arg0("lockkeeper")
         .arg(daemon::WORD)
@@ -264,12 +275,14 @@ fn start(home: &Home, durability: Option<Durability>) -> Result<(), Failure> {
         .arg(home.directory())
         .args((home.scope() == Scope::System).then_some("--system"))
         .args(["--durability", &durability.to_string()])
+        .args(["--idle", &humantime::format_duration(idle).to_string()])
         .current_dir("/")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(home.open_log()?)
         .spawn()
         .map_err(refused)?;
+
     let mut report = String::new();
     if let Some(mut pipe) = engine.stdout.take() {
         // It is closed with the report, or with the process if that dies without one.

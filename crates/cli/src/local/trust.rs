@@ -156,7 +156,12 @@ pub(super) fn check_owned_by(owner: u32, path: &Path, meta: &Metadata) -> Result
         return Ok(());
     }
     let message = format!("{} belongs to {}", path.display(), user(meta.uid()));
-    Err(Failure::new(Exit::CannotCreate, message).advise(&format!("you are {}", user(me()))))
+    let why = match owner == me() {
+        true => format!("you are {}", user(owner)),
+        // What is the machine's belongs to root, whoever asks.
+        false => format!("it has to belong to {}", user(owner)),
+    };
+    Err(Failure::new(Exit::CannotCreate, message).advise(&why))
 }
 
 /// The user of this process.
@@ -186,6 +191,17 @@ mod tests {
         assert!(knows_all("         0          0 4294967295\n"));
         assert!(!knows_all("0 1000 1\n"));
         assert!(!knows_all("0 1000 1\n1 100000 65536\n"));
+    }
+
+    /// Symptom: "belongs to nobody; you are nobody", of what had to be root's.
+    #[test]
+    fn whose_a_file_has_to_be_is_told() {
+        let (mine, another) = (std::env::temp_dir(), me() + 1);
+        let file = tempfile::NamedTempFile::new_in(mine).unwrap();
+        let meta = file.as_file().metadata().unwrap();
+        assert!(check_owned_by(me(), file.path(), &meta).is_ok());
+        let failure = check_owned_by(another, file.path(), &meta).unwrap_err().to_string();
+        assert!(failure.ends_with(&format!("it has to belong to {}", user(another))), "{failure}");
     }
 
     #[test]

@@ -30,6 +30,7 @@ impl LogLimiter {
     /// those that were held back.
     pub(crate) fn warn(&self, kind: &'static str, peer: Option<Peer>, what: &dyn fmt::Display) {
         if let Some(held_back) = self.may_say(kind, Instant::now()) {
+            let held_back = (held_back > 0).then_some(held_back);
             tracing::warn!(peer = peer.map(tracing::field::display), held_back, "{what}");
         }
     }
