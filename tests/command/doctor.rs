@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use lockkeeper::{LeaseMode, Timing};
+use lockkeeper::{Client, CreateMode, ErrorCode, LeaseMode, Timing, ZnodePath};
 use lockkeeper_testkit::peers::{self, Peer};
 use lockkeeper_testkit::process::Process;
 use lockkeeper_testkit::wall_clock::WallClock;
@@ -37,6 +37,28 @@ fn finds_nothing(ended: &Ended) {
     ended.is_fine();
     assert!(ended.stdout.contains("nothing is wrong"), "{ended:?}");
     assert!(ended.stdout.contains("takes no lock away"), "{ended:?}");
+}
+
+/// An engine without room refused znodes, and the doctor said that nothing was wrong.
+///
+/// Seen to fail without `of_room`.
+#[tokio::test]
+async fn a_full_engine_is_found() -> Result<()> {
+    let home = Home::new()?;
+    let (_server, address) = served(&home, "s", &format!("{SERVER} --data-budget 200000")).await?;
+    let client = Client::connect(&address).await?;
+    let folder = ZnodePath::new("/filled")?;
+    client.create(&folder, "", CreateMode::Persistent).await?;
+    let full = loop {
+        let node = folder.child("n-")?;
+        match client.create(&node, vec![0; 1_000], CreateMode::PersistentSequential).await {
+            Ok(_) => {}
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(full.code(), Some(ErrorCode::QuotaExceeded), "{full}");
+    finds(&home.ends(&format!("--connect {address} doctor l"))?, "refuse data (quota exceeded)");
+    Ok(())
 }
 
 #[tokio::test]

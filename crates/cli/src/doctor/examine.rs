@@ -7,7 +7,7 @@ use lockkeeper::{
     ZnodePath, exposures,
 };
 
-use super::judge::{Access, Answer, Server, Service};
+use super::judge::{Access, Answer, Room, Server, Service};
 use super::words;
 use crate::connect::{self, Connection};
 use crate::exit::Failure;
@@ -15,6 +15,9 @@ use crate::global::Global;
 
 /// How many requests are timed.
 const SAMPLES: usize = 10;
+
+/// More data than the znode of a lock has, in bytes.
+const MORE_THAN_A_LOCK: usize = 2_048;
 
 /// How long one server may take to answer.
 const LIMIT: Duration = Duration::from_secs(3);
@@ -44,6 +47,11 @@ pub(super) async fn service(global: &Global, lock: Option<&ZnodePath>) -> Result
     }
 
     let found = exposed(client, lock).await;
+    let room = match &marker {
+        Ok(marker) => marker.room(client).await,
+        Err(error) if is_full(error) => Room::Nothing,
+        Err(_) => Room::All,
+    };
     let (commits, skew) = match &marker {
         Ok(marker) => (marker.commits(client).await.map_err(|e| e.to_string()), Some(marker.skew)),
         Err(error) => (Err(error.to_string()), None),
@@ -61,6 +69,7 @@ pub(super) async fn service(global: &Global, lock: Option<&ZnodePath>) -> Result
         mode,
         told_tick,
         shortest,
+        room,
         commits,
         skew,
         last_zxid,
@@ -152,6 +161,14 @@ impl Marker {
         Ok(Self { path, skew: late.max(before.saturating_sub(made_at)) })
     }
 
+    /// What there is room for. An engine that is full refuses what grows, and locks last.
+    async fn room(&self, client: &Client) -> Room {
+        match client.set_data(&self.path, vec![0; MORE_THAN_A_LOCK], None).await {
+            Err(error) if is_full(&error) => Room::Locks,
+            _ => Room::All,
+        }
+    }
+
     /// How long each of some writes takes.
     async fn commits(&self, client: &Client) -> Result<Vec<Duration>, Error> {
         let mut times = Vec::new();
@@ -162,6 +179,10 @@ impl Marker {
         }
         Ok(times)
     }
+}
+
+fn is_full(error: &Error) -> bool {
+    error.code() == Some(ErrorCode::QuotaExceeded)
 }
 
 fn unix_time() -> Duration {

@@ -19,6 +19,7 @@ pub(super) struct Service {
     pub(super) told_tick: Duration,
     /// The shortest session timeout that a server grants, of the one whose is longest.
     pub(super) shortest: Option<Duration>,
+    pub(super) room: Room,
     /// How long each of some commits took; why there were none.
     pub(super) commits: Result<Vec<Duration>, String>,
     /// How far the clock of the server that commits is from ours, at least.
@@ -27,6 +28,15 @@ pub(super) struct Service {
     pub(super) last_zxid: Zxid,
     pub(super) access: Access,
     pub(super) exposures: Vec<Exposure>,
+}
+
+/// What the servers have room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Room {
+    All,
+    /// Not for data beside locks.
+    Locks,
+    Nothing,
 }
 
 /// What keeps strangers out of the locks that are made with these options.
@@ -171,6 +181,7 @@ pub(super) fn findings(service: &Service) -> Vec<Finding> {
     }
     of_versions(service, &mut found);
     of_leases(service, &mut found);
+    of_room(service.room, &mut found);
     of_commits(service, &mut found);
     of_access(service, &mut found);
     found.sort_by_key(|finding| finding.level != Level::Fault);
@@ -196,6 +207,7 @@ fn of_server(server: &Server, timing: Timing, found: &mut Vec<Finding>) {
                     contends for other locks; name the servers of one ensemble";
         fault(found, format!("{name} {text}"));
     }
+
     let (quickest, allowed) = (answer.round_trip, timing.slowest_answer());
     if quickest > allowed {
         let text = "locks are kept if none takes more than";
@@ -203,6 +215,7 @@ fn of_server(server: &Server, timing: Timing, found: &mut Vec<Finding>) {
         let (quickest, allowed) = (milliseconds(quickest), milliseconds(allowed));
         fault(found, format!("{name} takes {quickest} to answer; {text} {allowed}: {advice}"));
     }
+
     match answer.digest_mismatches {
         Some(times @ 1..) => {
             let text = "other data than its leader's (zk_digest_mismatches_count); stop it, delete \
@@ -286,6 +299,19 @@ fn of_leases(service: &Service, found: &mut Vec<Finding>) {
         );
         note(found, text);
     }
+}
+
+fn of_room(room: Room, found: &mut Vec<Finding>) {
+    let text = match room {
+        Room::All => return,
+        Room::Locks => {
+            "the servers refuse data (quota exceeded), and locks too when what is kept for them is used up"
+        }
+        Room::Nothing => "the servers refuse locks (quota exceeded)",
+    };
+    let advice = "delete znodes that nobody needs, make room on the disk, or look at serve --data-budget \
+                  and --disk-reserve";
+    fault(found, format!("{text}: {advice}"));
 }
 
 fn of_commits(service: &Service, found: &mut Vec<Finding>) {
@@ -397,6 +423,7 @@ mod tests {
             mode: LeaseMode::Quorum,
             told_tick: tick,
             shortest: Some(tick * 2),
+            room: Room::All,
             commits: Ok(vec![Duration::from_millis(3); 10]),
             skew: Some(Duration::ZERO),
             last_zxid: Zxid(5 << 32),
@@ -438,6 +465,8 @@ mod tests {
             answer(service).round_trip = Duration::from_millis(2_500);
         });
         finds("had 2 times", |service| answer(service).digest_mismatches = Some(2));
+        finds("refuse data", |service| service.room = Room::Locks);
+        finds("refuse locks", |service| service.room = Room::Nothing);
         finds("oldest supported", |service| *answer(service) = member("3.4.14-x", "follower"));
         finds("ZOOKEEPER-4394", |service| *answer(service) = member("3.8.0-x", "follower"));
         finds("--lease quorum", |service| service.mode = LeaseMode::Direct);
