@@ -65,7 +65,7 @@ async fn another_number_of_permits_is_told() -> Result<()> {
     let other = home.runs("--permits 5 l", "true")?;
     assert_eq!(other.code, Some(0), "{other:?}");
     assert!(other.stderr.contains("/l has 2 permits and not 5"), "{other:?}");
-    home.ends("run --permits 2 --take 3 l -- true")?.complains(64, &["/l has 2 permits", "3"]);
+    home.ends("run --permits 5 --take 3 l -- true")?.complains(64, &["/l has 2 permits", "3"]);
     Ok(())
 }
 

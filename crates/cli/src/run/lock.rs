@@ -73,6 +73,17 @@ pub(super) enum Held {
 }
 
 impl Which {
+    /// Refuses what could never be had. Not by the servers, which would note the number of permits first.
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        match self.permits {
+            Some(of) if self.take > of => {
+                let message = format!("--take {} is more than --permits {of}", self.take);
+                Err(Failure::new(Exit::Usage, message))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Makes the lock. `label`: what its holder is called where the queue is shown.
     pub(super) fn lock(
         &self,

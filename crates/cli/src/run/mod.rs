@@ -1,5 +1,6 @@
 //! `lockkeeper run`: a command that runs while a lock is held.
 
+mod above;
 mod child;
 pub(crate) mod exec;
 mod group;
@@ -178,7 +179,7 @@ fn check(options: &Options) -> Result<(), Failure> {
         let message = "the command is an empty text; a variable that is not set, perhaps?";
         return Err(Failure::new(Exit::Usage, message));
     }
-    Ok(())
+    options.which.check()
 }
 
 async fn with_session(
@@ -198,6 +199,7 @@ async fn with_session(
     if wait.limit.is_none() {
         nested::check(connection, &lock).await?;
     }
+    above::check(client, lock.path()).await?;
     match wait::acquire(connection, &lock, wait, &mut signals, watchdog).await? {
         Outcome::Held(guard) => hold(connection, options, terms, *guard, signals, watchdog).await,
         Outcome::Conflict => Ok(options.conflict_exit_code),
