@@ -130,21 +130,27 @@ impl Cli {
         command
     }
 
+    /// Refuses `--json` where a program would wait for it in vain.
+    fn check_json(&self, subcommand: Option<&str>) -> Result<(), clap::Error> {
+        match subcommand.filter(|name| self.global.json && WITHOUT_JSON.contains(name)) {
+            None => Ok(()),
+            Some(name) => Err(clap::Error::raw(
+                ErrorKind::ArgumentConflict,
+                format!("--json has no effect on {name}, which writes none"),
+            )),
+        }
+    }
+
     /// Reads the command line; `None` if that was a question for help, which is answered.
     pub(crate) fn read() -> Result<Option<Self>, Failure> {
         let matches = Self::definition().try_get_matches();
         let parsed = matches.and_then(|matches| {
             let mut cli = Self::from_arg_matches(&matches)?;
             cli.global.session_timeout_source = matches.value_source("session_timeout");
-            let without_json = |name: &&str| WITHOUT_JSON.contains(name);
-            match matches.subcommand_name().filter(without_json).filter(|_| cli.global.json) {
-                None => Ok(cli),
-                Some(name) => Err(clap::Error::raw(
-                    ErrorKind::ArgumentConflict,
-                    format!("--json has no effect on {name}, whose output is no table"),
-                )),
-            }
+            cli.check_json(matches.subcommand_name())?;
+            Ok(cli)
         });
+
         match parsed {
             Ok(cli) => Ok(Some(cli)),
             Err(error) if error.use_stderr() && !is_overview(&error) => {

@@ -70,6 +70,7 @@ impl Connection {
         let limit = global.connect_timeout.unwrap_or(patience);
         let access = Access::of(global)?;
         let builder = with_terms(global, access.builder()?).connect_timeout(limit);
+
         let connection = match global.connect() {
             Some(servers) => Self::remote(builder, servers, access, limit).await?,
             None => {
@@ -79,6 +80,7 @@ impl Connection {
                 Self { client, servers, access, engine: Some(engine) }
             }
         };
+
         connection.compare_timeouts(global);
         *time = time.map(|time| time.saturating_sub(began.elapsed()));
         Ok(connection)
@@ -106,6 +108,7 @@ impl Connection {
             Ok(servers) => servers.to_string(),
             Err(error) => return Err(Failure::from(ConnectError::from(error))),
         };
+
         let client = patiently(builder, &servers, limit).await.map_err(|error| {
             let advice = match &error {
                 ConnectError::NotZooKeeper(_) => "for TLS write tls://HOST:PORT, and give --tls-ca",
@@ -229,6 +232,7 @@ impl Access {
         let Some(roots) = &self.tls_ca else { return Ok(None) };
         let pem = read(roots)?;
         let trusting = Tls::from_pem(&pem).map_err(|error| about(error, &[roots]))?;
+
         let tls = match (&self.tls_cert, &self.tls_key) {
             (Some(certificate), Some(key)) => {
                 let tls = Tls::with_identity(&pem, &read(certificate)?, &read(key)?);
@@ -244,6 +248,7 @@ impl Access {
                 return Err(Failure::new(Exit::Usage, message));
             }
         };
+
         match &self.tls_name {
             Some(name) => tls.server_name(name).map(Some).map_err(unusable),
             None => Ok(Some(tls)),

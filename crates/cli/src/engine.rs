@@ -129,6 +129,7 @@ pub(crate) fn command(global: &Global, options: Options) -> Result<u8, Failure> 
         }
         _ => {}
     }
+
     match options.task {
         Task::Floor { directory, above } => floor(global, &directory, &above)?,
         Task::Check { dir } => check(global, &dir)?,
@@ -173,6 +174,7 @@ fn describe(report: &Report) -> String {
         report.last_zxid,
         report.file_bytes,
     );
+
     if report.after_crash {
         text.push_str(
             "the last engine had no time to end in order; the next start cleans up, and nothing \
@@ -263,6 +265,7 @@ fn restore(
         );
     }
     warn_of_large_tokens(restored.last_zxid.0);
+
     if !global.json {
         return print(&describe_restored(backup, &restored));
     }

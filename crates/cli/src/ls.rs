@@ -45,6 +45,7 @@ pub(crate) async fn ls(global: &Global, options: Options) -> Result<u8, Failure>
     let locks = inspect::queues(&connection.client, &options.path).await;
     connection.close().await;
     let locks = locks?;
+
     let path = options.path.as_str();
     if global.json {
         print_json(&Listed {

@@ -30,6 +30,7 @@
 //!   args         the command line            global    the options that all of them take
 //!   connect      from the options to a session
 //!   names        lock names and durations    runtime   the event loop
+//!   with         builders, where an option was given
 //!   program      this program, as a process that it starts itself
 //!   server_signals  what a process with an engine hears
 //!   exit         exit codes, and the errors that lead to them
@@ -66,6 +67,7 @@ mod show;
 mod transfer;
 mod view;
 mod wait;
+mod with;
 mod zoo_cfg;
 
 use std::process::ExitCode;
@@ -94,6 +96,7 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
     let global = &cli.global;
     let is_server = matches!(cli.command, Command::Serve(_) | Command::LocalEngine(_));
     output::start_log(global.verbose, is_server);
+
     match cli.command {
         Command::Run(options) => block_on(run::run(global, options)),
         Command::Wait(options) => block_on(wait::wait(global, options)),

@@ -56,6 +56,7 @@ pub(crate) fn start_log(verbose: u8, server: bool) {
         2 => "debug",
         _ => "trace",
     };
+
     let wanted = levels(&std::env::var("LOCKKEEPER_LOG").unwrap_or_default());
     let queued = if server { log::Queued::start() } else { None };
     let writer = queued.map_or_else(|| BoxMakeWriter::new(io::stderr), BoxMakeWriter::new);
@@ -64,6 +65,7 @@ pub(crate) fn start_log(verbose: u8, server: bool) {
         .with_ansi(io::stderr().is_terminal())
         .with_target(false);
     let levels = wanted.unwrap_or_else(|| levels(default).unwrap_or_default());
+
     tracing_subscriber::registry().with(lines).with(levels).init();
 }
 

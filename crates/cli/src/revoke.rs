@@ -72,6 +72,7 @@ async fn ask(connection: &Connection, options: &Options) -> Result<Vec<Asked>, F
     let client = &connection.client;
     // The request replaces what holders say of themselves.
     let before = Queue::inspect(client, &options.lock).await?;
+
     let went: Vec<_> = match options.force_after {
         None => {
             let asked = revoke::revoke(client, &options.lock).await?;
@@ -82,6 +83,7 @@ async fn ask(connection: &Connection, options: &Options) -> Result<Vec<Asked>, F
             went.into_iter().map(|(node, outcome)| (node, word(outcome))).collect()
         }
     };
+
     let who = |node: &ZnodePath| {
         let entry = before.iter().flat_map(|queue| &queue.entries).find(|e| e.node == *node);
         entry.map_or_else(|| view::printable(node.as_str()), view::who)

@@ -39,6 +39,7 @@ pub(crate) async fn show(global: &Global, options: Options) -> Result<u8, Failur
     let queue = Queue::inspect(&connection.client, &options.lock).await;
     connection.close().await;
     let queue = queue?;
+
     let path = options.lock.as_str();
     if global.json {
         print_json(&Shown {
@@ -59,12 +60,14 @@ fn describe(path: &str, queue: Option<&Queue>) -> String {
     let foreign = queue.map(|queue| queue.foreign.as_slice()).unwrap_or_default();
     let summary = queue.map_or("free".to_owned(), view::summary);
     let mut text = format!("{path}: {summary}\n");
+
     if !entries.is_empty() {
         let heading = ["", "STATE", "KIND", "WHO", "FOR", "TOKEN", "SESSION"];
         let mut rows = vec![heading.map(str::to_owned).to_vec()];
         rows.extend(entries.iter().enumerate().map(|(index, entry)| row(index + 1, entry)));
         text.push_str(&view::table(&rows));
     }
+
     if !foreign.is_empty() {
         let names: Vec<_> = foreign.iter().map(|name| view::printable(name)).collect();
         text.push_str(&format!(

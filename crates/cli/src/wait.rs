@@ -57,38 +57,45 @@ pub(crate) async fn wait(global: &Global, mut options: Options) -> Result<u8, Fa
 
 async fn within(connection: &Connection, options: &Options) -> Result<u8, Failure> {
     let (client, lock) = (&connection.client, &options.lock);
-    let over = async {
-        match options.wait {
-            Some(limit) => sleep(limit).await,
-            None => std::future::pending().await,
-        }
-    };
-    let told = async {
-        sleep(PATIENCE).await;
-        if !options.quiet {
-            tell(&format!("waiting until {lock} is free{}", held_by(client, lock).await));
-        }
-        std::future::pending().await
-    };
     // What is free is free, even if there is no time at all.
     let limit = options.wait.filter(|limit| !limit.is_zero());
     if options.wait != limit && last_in_line(client, lock).await?.is_none() {
         return Ok(Exit::Ok.code());
     }
+
     tokio::select! {
         free = until_free(client, lock) => {
             free?;
             return Ok(Exit::Ok.code());
         }
         failure = connection.keep_engine() => return Err(failure),
-        () = told => {}
-        () = over => {}
+        never = notice(client, options) => match never {},
+        () = over(options.wait) => {}
     }
+
     connection.still_there(lock)?;
     if !options.quiet {
         tell(&format!("{lock} is not free{}", held_by(client, lock).await));
     }
     Ok(options.conflict_exit_code)
+}
+
+/// Tells whom the command is waiting for, once; and never ends.
+async fn notice(client: &Client, options: &Options) -> std::convert::Infallible {
+    sleep(PATIENCE).await;
+    if !options.quiet {
+        let lock = &options.lock;
+        tell(&format!("waiting until {lock} is free{}", held_by(client, lock).await));
+    }
+    std::future::pending().await
+}
+
+/// Ends after the limit, if there is one.
+async fn over(limit: Option<Duration>) {
+    match limit {
+        Some(limit) => sleep(limit).await,
+        None => std::future::pending().await,
+    }
 }
 
 /// Watches the last one in line again and again: as long as that one is there, the lock is not

@@ -10,6 +10,7 @@ use std::time::Duration;
 use lockkeeper_engine::{Builder, ClientCertificates};
 
 use crate::exit::{Exit, Failure};
+use crate::with::With;
 
 /// The longest file that is read, in bytes. What is longer is something else, such as a device.
 const LONGEST: u64 = 1024 * 1024;
@@ -49,6 +50,13 @@ struct Metrics {
     wanted: bool,
     host: Option<IpAddr>,
     port: Option<u16>,
+}
+
+impl Metrics {
+    fn address(&self) -> Option<SocketAddr> {
+        let host = self.host.unwrap_or(Ipv4Addr::UNSPECIFIED.into());
+        self.wanted.then(|| SocketAddr::new(host, self.port.unwrap_or(METRICS_PORT)))
+    }
 }
 
 /// TLS: where, and the PEM files. A store is its line, type and location.
@@ -124,6 +132,7 @@ impl ZooCfg {
             .map(|(key, value)| (key.trim(), value.trim()))
             .filter(|(key, _)| is_key(key))
             .ok_or_else(|| "this is no setting; write it like clientPort=2181".to_owned())?;
+
         match key {
             "dataDir" if value.is_empty() => return Err("dataDir is empty".to_owned()),
             "dataDir" => self.data_dir = Some(value.into()),
@@ -213,6 +222,7 @@ impl ZooCfg {
                 "line {line}: {key} cannot be honoured; take it out if it is not needed"
             ));
         }
+
         if has_certificate {
             return Ok(());
         }
@@ -220,6 +230,7 @@ impl ZooCfg {
             let needed = "ssl.keyStore.location, a PEM file with the certificate and its key";
             return fail(format!("secureClientPort needs {needed}"));
         }
+
         let shown = secure.client_auth != ClientAuth::None;
         let stores = [
             ("ssl.keyStore.location", &secure.key_store, true),
@@ -258,49 +269,21 @@ impl ZooCfg {
     }
 
     /// Adds what only the file can say.
-    pub(crate) fn apply(&self, mut builder: Builder) -> Builder {
-        if let Some(timeout) = self.min_session_timeout {
-            builder = builder.min_session_timeout(timeout);
-        }
-        if let Some(timeout) = self.max_session_timeout {
-            builder = builder.max_session_timeout(timeout);
-        }
-        if let Some(count) = self.max_client_connections {
-            builder = builder.max_connections_per_address(limit(count));
-        }
-        if let Some(count) = self.max_connections {
-            builder = builder.max_connections(limit(count));
-        }
-        if let Some(count) = self.backlog {
-            builder = builder.listen_backlog(count);
-        }
-        if let Some(interval) = self.reap_interval {
-            builder = builder.reap_interval(interval);
-        }
-        if let Some(limit) = self.unused_container {
-            builder = builder.unused_container(limit);
-        }
-        if let Some(digest) = &self.super_digest {
-            builder = builder.super_digest(digest);
-        }
-        if self.metrics.wanted {
-            let host = self.metrics.host.unwrap_or(Ipv4Addr::UNSPECIFIED.into());
-            let port = self.metrics.port.unwrap_or(METRICS_PORT);
-            builder = builder.metrics_address(SocketAddr::new(host, port));
-        }
-        if self.ttl_nodes {
-            builder = builder.allow_ttl_nodes();
-        }
-        if self.enforce_quotas {
-            builder = builder.enforce_quotas();
-        }
-        for word in &self.words {
-            builder = builder.four_letter_word(word);
-        }
-        if let Some(bytes) = self.max_frame {
-            builder = builder.max_frame(bytes);
-        }
-        builder
+    pub(crate) fn apply(&self, builder: Builder) -> Builder {
+        let builder = builder
+            .with(self.min_session_timeout, Builder::min_session_timeout)
+            .with(self.max_session_timeout, Builder::max_session_timeout)
+            .with(self.max_client_connections.map(limit), Builder::max_connections_per_address)
+            .with(self.max_connections.map(limit), Builder::max_connections)
+            .with(self.backlog, Builder::listen_backlog)
+            .with(self.reap_interval, Builder::reap_interval)
+            .with(self.unused_container, Builder::unused_container)
+            .with(self.super_digest.as_deref(), Builder::super_digest)
+            .with(self.metrics.address(), Builder::metrics_address)
+            .with(self.ttl_nodes.then_some(()), |builder, ()| builder.allow_ttl_nodes())
+            .with(self.enforce_quotas.then_some(()), |builder, ()| builder.enforce_quotas())
+            .with(self.max_frame, Builder::max_frame);
+        self.words.iter().fold(builder, Builder::four_letter_word)
     }
 }
 

@@ -36,6 +36,7 @@ pub(super) async fn cycles(
         released(&mutex).await?;
         mutexes.push(mutex);
     }
+
     let (start, mut tasks) = (Instant::now(), JoinSet::new());
     for mutex in mutexes {
         tasks.spawn(async move {
@@ -65,6 +66,7 @@ pub(super) async fn hand_overs(
     let given_back = Arc::new(Cell::new(None::<Instant>));
     let mut tasks = JoinSet::new();
     let start = Instant::now();
+
     for client in clients {
         let mutex = Mutex::new(client, lock.as_str())?;
         let given_back = Arc::clone(&given_back);

@@ -120,6 +120,7 @@ impl Conversation<'_> {
             }
             _ => {}
         }
+
         self.tally.send_modify(|counts| {
             counts.requests += 1;
             counts.bytes += message.len() as u64;

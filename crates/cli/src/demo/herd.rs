@@ -44,11 +44,13 @@ pub(super) async fn play(stage: &Stage<'_>, waiters: u16) -> Result<(Figures, Fi
     stage.say("   fair:  every waiter watches the one before it\n")?;
     let heading = "         notifications  requests     bytes  next holder";
     stage.say(&stage.paint.dim(heading))?;
+
     let mut crowd = Crowd::gather(stage, waiters).await?;
     let naive = crowd.naive().await?;
     stage.say(&row(stage, "naive", naive, naive.notifications))?;
     let fair = crowd.fair().await?;
     stage.say(&row(stage, "fair", fair, naive.notifications))?;
+
     crowd.leave().await?;
     stage.say(&format!(
         "\n   Counted on the wire, with a connection for each of the {} clients.",

@@ -54,10 +54,12 @@ pub(crate) async fn demo(global: &Global, options: Options) -> Result<u8, Failur
     let connect =
         own.as_ref().map(Engine::connect_string).or_else(|| global.connect().map(str::to_owned));
     let counter = Counter::start(&connect.unwrap_or_default()).await?;
+
     let name = format!("lockkeeper-demo-{}", getpid().as_raw_nonzero());
     let root = ZnodePath::root().child(&name).map_err(lockkeeper::BuildError::from)?;
     let stage = Stage { global, counter, root, paint: Paint::new(global) };
     let shown = play(&stage, options.waiters).await?;
+
     if global.json {
         print_json(&shown)?;
     }

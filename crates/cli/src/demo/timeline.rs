@@ -63,10 +63,12 @@ async fn second(
 ) -> Result<Instant, Failure> {
     let mut waits = Some(waits);
     let paint = line.stage.paint;
+
     // The first one is to be the first.
     while client.exists(&line.stage.root).await?.is_none() {
         sleep(Duration::from_millis(1)).await;
     }
+
     while !create(client, &line.stage.root).await? {
         let (_, mut watcher) = match client.data_watched(&line.stage.root).await {
             // Released between the attempt and the watch.

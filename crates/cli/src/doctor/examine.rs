@@ -156,6 +156,7 @@ impl Marker {
             }
             made => made,
         };
+
         let made_at = Duration::from_millis(u64::try_from(made?.stat.ctime).unwrap_or_default());
         let late = made_at.saturating_sub(unix_time());
         Ok(Self { path, skew: late.max(before.saturating_sub(made_at)) })

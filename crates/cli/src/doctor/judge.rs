@@ -319,6 +319,7 @@ fn of_commits(service: &Service, found: &mut Vec<Finding>) {
         Ok(commits) => commits,
         Err(why) => return note(found, format!("commits were not measured: {}", printable(why))),
     };
+
     let slowest = commits.iter().max().copied().unwrap_or_default();
     let (slow, allowed) = (milliseconds(slowest), service.timing.slowest_answer());
     if slowest > allowed {
@@ -334,6 +335,7 @@ fn of_commits(service: &Service, found: &mut Vec<Finding>) {
         let median = milliseconds(median(commits));
         note(found, format!("a commit takes {median}, the slowest of {} {slow}", commits.len()));
     }
+
     if let Some(skew) = service.skew.filter(|skew| *skew > MUCH_SKEW) {
         let text = "times that are shown are off by that; leases are not";
         note(found, format!("the servers' clock differs from ours by {}: {text}", seconds(skew)));
@@ -345,6 +347,7 @@ fn of_access(service: &Service, found: &mut Vec<Finding>) {
     if service.servers.iter().all(|server| server.name.starts_with("unix:")) {
         return;
     }
+
     if service.access.creates_open {
         let why = match service.access.shows_credentials {
             true => "with --acl open the credentials protect nothing",
@@ -353,6 +356,7 @@ fn of_access(service: &Service, found: &mut Vec<Finding>) {
         let text = "whoever reaches the servers can end and take locks that are made so";
         return note(found, format!("{why}: {text}"));
     }
+
     for exposure in &service.exposures {
         let text = "credentials do not protect the lock, because of";
         fault(found, format!("{text} {exposure}; change that znode's list"));

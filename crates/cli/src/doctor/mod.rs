@@ -78,6 +78,7 @@ fn report<'a>(service: &'a Service, findings: &'a [Finding]) -> Report<'a> {
             round_trip_us: answers.map(|answer| answer.round_trip.as_micros()),
         }
     });
+
     Report {
         servers: servers.collect(),
         lease_ms: service.timing.lease().as_millis(),

@@ -181,12 +181,14 @@ impl Control {
             fs::set_permissions(&path, fs::Permissions::from_mode(home.socket_mode()))?;
             Ok(listener)
         };
+
         let listener = listen().map_err(|error| {
             Failure::new(
                 Exit::CannotCreate,
                 format!("cannot listen on {}: {error}", path.display()),
             )
         })?;
+
         let identity = identity(&path);
         Ok(Self {
             listener,

@@ -74,6 +74,7 @@ async fn serve(options: Options) -> Result<u8, Failure> {
         }
     };
     Report::Ready.send();
+
     tokio::select! {
         ended = engine.stopped() => ended?,
         name = signals.stop() => tracing::info!("{name}: stopping"),
@@ -88,6 +89,7 @@ async fn serve(options: Options) -> Result<u8, Failure> {
             std::mem::forget(lock);
         }
     }
+
     control.remove();
     engine.stop().await?;
     Ok(Exit::Ok.code())
@@ -104,8 +106,10 @@ async fn start(home: &Home, durability: Durability) -> Result<(Engine, Control),
         .at_rest(allocator::give_back)
         .start()
         .await?;
+
     // The data directory is ours by now, so nobody else answers at the other socket.
     let control = Control::listen(home, durability)?;
+
     // Not before: who enables the machine's engine looks for our sockets. Until we have reported,
     // nobody uses them.
     if let Err(failure) = check_in_charge(home) {
@@ -144,6 +148,7 @@ async fn unneeded(engine: &Engine, home: &Home, limit: Duration) -> File {
             sleep(limit - spent).await;
             continue;
         }
+
         // Who holds this has found our socket, and may not have a session yet. Who does not will
         // look for the socket when we are gone.
         if let Ok(lock) = home.start_lock() {

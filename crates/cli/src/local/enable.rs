@@ -24,11 +24,13 @@ pub(super) fn enable(users: Option<Users>) -> Result<Home, Failure> {
     check_length(&directory, VARIABLE)?;
     let home = Home::at(directory, Scope::System);
     home.check(ROOT)?;
+
     let is_new = trust::look(&home.enabled())?.is_none();
     if is_new {
         check_unused(&home)?;
         mark(&home)?;
     }
+
     if let Some(users) = users.or(is_new.then_some(Users::Root)) {
         admit(&home, users)?;
     }
@@ -56,13 +58,16 @@ fn check_unused(home: &Home) -> Result<(), Failure> {
 fn mark(home: &Home) -> Result<(), Failure> {
     let path = home.enabled();
     let failed = |error| trust::cannot_use(&path, &error);
+
     // If it is not to be, everyone must be able to see that.
     admit(home, Users::Everyone)?;
     fs::File::create_new(&path).map_err(failed)?;
+
     let others = neighbours::of(home.directory());
     if others.is_empty() {
         return Ok(());
     }
+
     fs::remove_file(&path).map_err(failed)?;
     let others: Vec<_> = others.iter().map(ToString::to_string).collect();
     let message = format!(

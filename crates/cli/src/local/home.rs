@@ -219,6 +219,7 @@ fn named() -> Result<PathBuf, Failure> {
     // A relative XDG directory is to be ignored, says its specification.
     let state = || set("XDG_STATE_HOME").filter(|path| path.is_absolute());
     let home = || set("HOME").map(|home| home.join(".local/state"));
+
     let path = set(VARIABLE).or_else(|| Some(state().or_else(home)?.join("lockkeeper")));
     let path = path.ok_or_else(|| {
         Failure::new(
@@ -226,6 +227,7 @@ fn named() -> Result<PathBuf, Failure> {
             format!("neither {VARIABLE} nor HOME is set; set {VARIABLE} to a directory of yours"),
         )
     })?;
+
     // From each working directory it would be another engine, with other locks.
     if path.is_relative() {
         let mistake = format!("{VARIABLE} is relative ({}); set it to a full path", path.display());

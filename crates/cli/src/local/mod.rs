@@ -126,6 +126,7 @@ fn status(global: &Global, home: &Home) -> Result<u8, Failure> {
         ))?,
         (Some(status), false) => print(&describe(home, status)?)?,
     }
+
     Ok(if status.is_some() { Exit::Ok } else { Exit::No }.code())
 }
 

@@ -70,6 +70,7 @@ pub(crate) async fn with_engine(
         tries += 1;
         let found = ensure(&home, None)?;
         outwait_quiet(&home, limit).await?;
+
         let servers = home.connect_string();
         let connected = tokio::select! {
             connected = builder.clone().connect(&servers) => connected,
@@ -79,6 +80,7 @@ pub(crate) async fn with_engine(
                 continue;
             }
         };
+
         match connected {
             Ok(client) => {
                 let engine = LocalEngine { home, is_first };
@@ -127,6 +129,7 @@ impl LocalEngine {
         if self.home.scope() == Scope::System || system::is_declined() {
             return;
         }
+
         let mut others = neighbours::of(self.home.directory());
         others.retain(|other| other.owner != trust::me());
         match others.split_first() {
@@ -154,29 +157,32 @@ impl LocalEngine {
                 // The end of the client is told to whoever uses it.
                 return std::future::pending().await;
             }
+
             // One that is stopped to be started again needs no help.
             sleep(REVIVAL).await;
             if is_alive(&self.home) {
                 continue;
             }
+
             if !self.home.is_ours() {
                 tell("this machine's engine has ended; waiting until root starts it again");
                 return std::future::pending().await;
             }
             tell("this machine's engine has ended: starting it again");
-            let home = self.home.clone();
-            match spawn_blocking(move || ensure(&home, None)).await {
-                Ok(Ok(_found)) => {
-                    // Kept until there is a session: an engine without one may end.
-                    let back = status.wait_for(|now| now.contact == Contact::Connected);
-                    let _ = tokio::time::timeout(REVIVAL, back).await;
-                }
-                Ok(Err(failure)) => return failure,
-                Err(_) => {
-                    return Failure::new(Exit::Bug, "the start of an engine has panicked");
-                }
-            }
+            // Kept until there is a session: an engine without one may end.
+            let _found = match self.revive().await {
+                Ok(found) => found,
+                Err(failure) => return failure,
+            };
+            let back = status.wait_for(|now| now.contact == Contact::Connected);
+            let _ = tokio::time::timeout(REVIVAL, back).await;
         }
+    }
+
+    async fn revive(&self) -> Result<Option<File>, Failure> {
+        let home = self.home.clone();
+        let panicked = |_| Failure::new(Exit::Bug, "the start of an engine has panicked");
+        spawn_blocking(move || ensure(&home, None)).await.map_err(panicked)?
     }
 }
 
@@ -186,12 +192,14 @@ pub(super) fn ensure(home: &Home, durability: Option<Durability>) -> Result<Opti
     if !home.is_ours() {
         return if is_alive(home) { Ok(None) } else { Err(not_running(home)) };
     }
+
     for _ in 0..TRIES {
         let lock = home.start_lock()?;
         lock.lock_shared().map_err(lock_failed)?;
         if is_alive(home) {
             return Ok(Some(lock));
         }
+
         // Not from shared to exclusive: two commands would wait for each other.
         lock.unlock().map_err(lock_failed)?;
         lock.lock().map_err(lock_failed)?;
@@ -203,6 +211,7 @@ pub(super) fn ensure(home: &Home, durability: Option<Durability>) -> Result<Opti
                 return Err(failure);
             }
         }
+
         // Exclusive becomes shared: in a gap the engine that was just started could take it, and end
         // because nobody has a session yet. Where the system leaves one, the next look finds out.
         lock.lock_shared().map_err(lock_failed)?;
@@ -210,6 +219,7 @@ pub(super) fn ensure(home: &Home, durability: Option<Durability>) -> Result<Opti
             return Ok(Some(lock));
         }
     }
+
     let message = "the machine-local engine ends as soon as it has started";
     Err(Failure::new(Exit::NoServer, message).advise(&see_log(home)))
 }

@@ -6,6 +6,7 @@ use clap::Args;
 use lockkeeper_engine::Builder;
 
 use crate::names;
+use crate::with::With;
 
 /// Protection from too much. Who runs into a limit gets an error or loses its connection.
 #[derive(Debug, Args)]
@@ -74,33 +75,20 @@ pub(super) struct Limits {
 impl Limits {
     /// Sets those that were given.
     pub(super) fn apply(&self, builder: Builder) -> Builder {
-        let with = |builder, value: Option<usize>, set: fn(Builder, usize) -> Builder| match value {
-            Some(value) => set(builder, value),
-            None => builder,
-        };
-        let builder = with(builder, self.max_connections, Builder::max_connections);
-        let per_address = self.max_connections_per_address;
-        let builder = with(builder, per_address, Builder::max_connections_per_address);
-        let builder = with(builder, self.max_sessions, Builder::max_sessions);
-        let builder = with(builder, self.max_watches, Builder::max_watches);
-        let builder = with(builder, self.max_multi, Builder::max_multi);
-        let builder = with(builder, self.max_frame, Builder::max_frame);
-        let builder = with(builder, self.max_outgoing, Builder::max_outgoing);
-        let builder = with(builder, self.memory_budget, Builder::memory_budget);
-        let builder = with(builder, self.data_budget, Builder::data_budget);
-        let mut builder = with(builder, self.max_ephemerals, Builder::max_ephemerals);
-        if let Some(bytes) = self.disk_reserve {
-            builder = builder.disk_reserve(bytes);
-        }
-        if let Some(time) = self.send_timeout {
-            builder = builder.send_timeout(time);
-        }
-        if let Some(rate) = self.connection_rate {
-            builder = builder.connection_rate(rate);
-        }
-        if let Some(time) = self.handshake_time {
-            builder = builder.handshake_time(time);
-        }
         builder
+            .with(self.max_connections, Builder::max_connections)
+            .with(self.max_connections_per_address, Builder::max_connections_per_address)
+            .with(self.max_sessions, Builder::max_sessions)
+            .with(self.max_watches, Builder::max_watches)
+            .with(self.max_multi, Builder::max_multi)
+            .with(self.max_frame, Builder::max_frame)
+            .with(self.max_outgoing, Builder::max_outgoing)
+            .with(self.memory_budget, Builder::memory_budget)
+            .with(self.data_budget, Builder::data_budget)
+            .with(self.max_ephemerals, Builder::max_ephemerals)
+            .with(self.disk_reserve, Builder::disk_reserve)
+            .with(self.send_timeout, Builder::send_timeout)
+            .with(self.connection_rate, Builder::connection_rate)
+            .with(self.handshake_time, Builder::handshake_time)
     }
 }

@@ -59,6 +59,7 @@ pub(crate) struct Options {
 pub(crate) async fn export(global: &Global, options: Options) -> Result<u8, Failure> {
     // Before anything else: a mistake in the name of the file should not take minutes to be seen.
     let mut sink = Sink::open(options.output.as_deref())?;
+
     let connection = Connection::open(global).await?;
     let result = async {
         if let Some(limit) = options.drained {
@@ -74,6 +75,7 @@ pub(crate) async fn export(global: &Global, options: Options) -> Result<u8, Fail
         Ok(())
     }
     .await;
+
     connection.close().await;
     result?;
     sink.finish()?;
@@ -147,12 +149,14 @@ impl Summary {
             last.0,
             last.epoch()
         ));
+
         if self.first != last {
             tell(&format!(
                 "something was written meanwhile (from {} to {last}): this is no snapshot",
                 self.first
             ));
         }
+
         if self.ephemerals > 0 {
             tell(&format!(
                 "{} ephemeral znodes were left out, as they belong to sessions",
@@ -160,6 +164,7 @@ impl Summary {
             ));
             self.tell_locks(client).await;
         }
+
         if has_quotas(client).await {
             tell("quotas were left out: set them again on the other servers");
         }
@@ -215,9 +220,11 @@ impl Sink {
         if name.is_dir() {
             return Err(failed(ErrorKind::IsADirectory.into()));
         }
+
         let mut draft = name.as_os_str().to_owned();
         draft.push(format!(".partial-{}", std::process::id()));
         let draft = Draft(PathBuf::from(draft));
+
         let mut options = OpenOptions::new();
         // It has what znodes and lists hide from others.
         let file = options.write(true).create_new(true).mode(0o600).open(&draft.0);

@@ -88,6 +88,7 @@ impl Header {
             format: String,
             version: u32,
         }
+
         let any: Option<Any> = serde_json::from_str(line).ok();
         let any = any.filter(|any| any.format == FORMAT);
         let any = any.ok_or("this is no file of lockkeeper export")?;
@@ -97,6 +98,7 @@ impl Header {
                 any.version
             ));
         }
+
         let header: Self = serde_json::from_str(line).map_err(|error| because(&error))?;
         ZnodePath::new(&header.root).map_err(|error| error.to_string())?;
         zxid(&header.first_zxid)?;
@@ -140,6 +142,7 @@ impl Node {
         if line.acl.is_empty() {
             return Err(format!("{path}: its access control list is empty"));
         }
+
         let acl = line.acl.into_iter().map(|entry| {
             let permissions = permissions(&entry.perms);
             let permissions =

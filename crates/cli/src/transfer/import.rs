@@ -112,6 +112,7 @@ async fn compare_tokens(
     if here > there {
         return Ok(());
     }
+
     let message = format!(
         "fencing tokens would shrink: these servers are at zxid {here}, and the old ones were at \
          {there} (epoch {})",
@@ -121,6 +122,7 @@ async fn compare_tokens(
         tell(&message);
         return Ok(());
     }
+
     let advice = way_up(there);
     Err(Failure::new(Exit::No, message).advise(&advice))
 }
@@ -279,10 +281,12 @@ impl Import<'_> {
         else {
             return Ok(Found::Missing);
         };
+
         let same_list = match shows_hashes(&acl) {
             true => sorted(&acl) == sorted(&node.acl),
             false => sorted(&without_hashes(&acl)) == sorted(&without_hashes(&node.acl)),
         };
+
         Ok(match (data == node.data, same_list) {
             _ if stat.ephemeral_owner != SessionId::NONE => Found::InUse,
             (true, true) => Found::Equal,

@@ -1,0 +1,16 @@
+//! Options of a builder that are set where somebody has said something.
+
+use lockkeeper_engine::Builder;
+
+/// Sets what is there.
+pub(crate) trait With: Sized {
+    /// The same, with this value if there is one.
+    fn with<T>(self, value: Option<T>, set: impl FnOnce(Self, T) -> Self) -> Self {
+        match value {
+            Some(value) => set(self, value),
+            None => self,
+        }
+    }
+}
+
+impl With for Builder {}
