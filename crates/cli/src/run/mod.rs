@@ -228,6 +228,7 @@ async fn hold(
         release(connection, guard, HOPELESS_LIMIT).await;
         return Err(Failure::new(Exit::Lost, message));
     }
+
     watchdog.follow(connection);
     let mut loss = Loss::new(&options.lock, terms, watchdog, &guard);
     let environment = child::Environment { connection, lock: &options.lock, guard: &guard };
@@ -240,6 +241,7 @@ async fn hold(
             return Err(failure);
         }
     };
+
     let attended = tokio::select! {
         ended = attend(&mut child, &mut loss, &guard, options.on_revoke, &mut signals) => ended,
         never = keep_engine(connection) => match never {},
@@ -257,14 +259,18 @@ async fn hold(
         None => (RELEASE_LIMIT, ended.code()),
     };
     if cut_off.is_some() {
-        // What the command left behind is not ours to wait for, nor to be let go on.
-        child.signal(Signal::KILL);
-        // Nor to run for another moment once somebody else may have the lock.
-        let group = child.group();
-        let _ = spawn_blocking(move || group::ends_within(group, HOPELESS_LIMIT)).await;
+        end_leftovers(&child).await;
     }
     release(connection, guard, limit).await;
     Ok(code)
+}
+
+/// Ends what a command left behind that was cut off. It is not ours to wait for, nor to run for another
+/// moment once somebody else may have the lock.
+async fn end_leftovers(child: &Child) {
+    child.signal(Signal::KILL);
+    let group = child.group();
+    let _ = spawn_blocking(move || group::ends_within(group, HOPELESS_LIMIT)).await;
 }
 
 /// Starts this machine's engine again whenever it dies. If that fails, the user is told; the
