@@ -261,7 +261,7 @@ async fn it_is_disabled_when_nobody_has_locks_there() -> Result<()> {
     machine.does(Who::Root, "local enable --system --group nogroup")?;
     let mut holder = machine.holds(Who::Nobody, "deploy").await?;
     let refused = machine.ends(Who::Root, "local disable --system")?;
-    refused.complains(69, &["1 session", "try again"]);
+    refused.complains(69, &["a session of a user holds a lock there", "try again"]);
     machine.ends(Who::Root, "run -n deploy -- true")?.complains(1, &["not free"]);
     machine.let_go(&mut holder).await?;
 

@@ -19,6 +19,7 @@ use self::limits::Limits;
 use self::notify::Notifier;
 use crate::exit::{Exit, Failure};
 use crate::server_signals::{Asked, ServerSignals};
+use crate::with::With;
 use crate::zoo_cfg::ZooCfg;
 use crate::{allocator, local, names};
 
@@ -269,40 +270,35 @@ fn builder(options: Options) -> Result<(Builder, Option<TlsFiles>), Failure> {
     }
 
     let given = options.data_dir.or(file.data_dir.clone());
-    let in_memory = options.durability == Durability::Memory;
-    match given.map_or_else(local::served_data, Ok) {
-        Ok(directory) => builder = builder.data_dir(directory),
-        Err(failure) if in_memory => tracing::warn!(
-            "the next engine will know nothing of this one: it gives smaller tokens if the clock is \
-             set back, and has no quiet time unless it is told one ({failure})"
-        ),
-        Err(failure) => return Err(failure.advise("or give --data-dir")),
-    }
-
-    if let Some(time) = options.quiet_time {
-        builder = builder.quiet_time(time);
-    }
-    if options.allow_plaintext {
-        builder = builder.allow_plaintext();
-    }
-    if let Some(tick) = options.tick.or(file.tick) {
-        builder = builder.tick(tick);
-    }
-    if let Some(address) = options.metrics {
-        builder = builder.metrics_address(address);
-    }
+    builder = builder
+        .with(data_dir(given, options.durability)?, Builder::data_dir)
+        .with(options.quiet_time, Builder::quiet_time)
+        .with_if(options.allow_plaintext, Builder::allow_plaintext)
+        .with(options.tick.or(file.tick), Builder::tick)
+        .with(options.metrics, Builder::metrics_address)
+        .with_if(options.ttl_nodes, Builder::allow_ttl_nodes)
+        .with_if(options.enforce_quotas, Builder::enforce_quotas);
     if let Some(SuperDigest(digest)) = options.super_digest.filter(|digest| !digest.0.is_empty()) {
         builder = builder.super_digest(digest);
-    }
-    if options.ttl_nodes {
-        builder = builder.allow_ttl_nodes();
-    }
-    if options.enforce_quotas {
-        builder = builder.enforce_quotas();
     }
 
     let words = options.four_letter_words.into_iter();
     Ok((words.fold(builder, Builder::four_letter_word), tls_files))
+}
+
+/// Where the data is to be; `None` for an engine in memory that keeps nothing at all.
+fn data_dir(given: Option<PathBuf>, durability: Durability) -> Result<Option<PathBuf>, Failure> {
+    match given.map_or_else(local::served_data, Ok) {
+        Ok(directory) => Ok(Some(directory)),
+        Err(failure) if durability == Durability::Memory => {
+            tracing::warn!(
+                "the next engine will know nothing of this one: it gives smaller tokens if the clock is \
+                 set back, and has no quiet time unless it is told one ({failure})"
+            );
+            Ok(None)
+        }
+        Err(failure) => Err(failure.advise("or give --data-dir")),
+    }
 }
 
 impl TlsOptions {

@@ -11,6 +11,11 @@ pub(crate) trait With: Sized {
             None => self,
         }
     }
+
+    /// The same, with what somebody wishes.
+    fn with_if(self, wished: bool, set: impl FnOnce(Self) -> Self) -> Self {
+        if wished { set(self) } else { self }
+    }
 }
 
 impl With for Builder {}

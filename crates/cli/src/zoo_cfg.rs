@@ -280,8 +280,8 @@ impl ZooCfg {
             .with(self.unused_container, Builder::unused_container)
             .with(self.super_digest.as_deref(), Builder::super_digest)
             .with(self.metrics.address(), Builder::metrics_address)
-            .with(self.ttl_nodes.then_some(()), |builder, ()| builder.allow_ttl_nodes())
-            .with(self.enforce_quotas.then_some(()), |builder, ()| builder.enforce_quotas())
+            .with_if(self.ttl_nodes, Builder::allow_ttl_nodes)
+            .with_if(self.enforce_quotas, Builder::enforce_quotas)
             .with(self.max_frame, Builder::max_frame);
         self.words.iter().fold(builder, Builder::four_letter_word)
     }

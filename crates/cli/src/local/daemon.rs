@@ -42,7 +42,7 @@ pub(crate) struct Options {
     #[arg(long)]
     durability: Durability,
     /// How long it stays without sessions
-    #[arg(long, value_parser = names::some_time)]
+    #[arg(long, default_value = "10m", value_parser = names::some_time)]
     idle: Duration,
 }
 

@@ -33,9 +33,6 @@ pub(super) const DURABILITY: &str = "LOCKKEEPER_LOCAL_DURABILITY";
 /// The variable that says how long an engine stays without sessions.
 const IDLE: &str = "LOCKKEEPER_LOCAL_IDLE";
 
-/// The same, if nothing is said.
-const USUAL_IDLE: Duration = Duration::from_secs(600);
-
 /// How long an engine may be away before those who wait for a lock start it again.
 const REVIVAL: Duration = Duration::from_secs(1);
 
@@ -276,7 +273,8 @@ fn start(home: &Home, durability: Option<Durability>) -> Result<(), Failure> {
         Some(durability) => durability,
         None => from_environment(DURABILITY, str::parse)?.unwrap_or(Durability::Sync),
     };
-    let idle = from_environment(IDLE, names::some_time)?.unwrap_or(USUAL_IDLE);
+    let idle = from_environment(IDLE, names::some_time)?;
+    let idle = idle.map(|idle| format!("--idle={}", humantime::format_duration(idle)));
 
     let mut engine = Command::new(this_program().map_err(refused)?)
         .arg0("lockkeeper")
@@ -285,7 +283,7 @@ fn start(home: &Home, durability: Option<Durability>) -> Result<(), Failure> {
         .arg(home.directory())
         .args((home.scope() == Scope::System).then_some("--system"))
         .args(["--durability", &durability.to_string()])
-        .args(["--idle", &humantime::format_duration(idle).to_string()])
+        .args(idle)
         .current_dir("/")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
