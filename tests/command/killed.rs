@@ -2,13 +2,11 @@
 
 use std::fs;
 use std::io::Read;
-use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
-use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Pid, Signal, getpid, kill_process, set_child_subreaper};
 
 use crate::serve::served;
@@ -98,23 +96,23 @@ fn a_run_that_is_killed_on_the_way_keeps_nobody_waiting() -> Result<()> {
 /// A command that was started just before lockkeeper was killed was not known to the watchdog, which
 /// then had to leave the lock to the session timeout.
 ///
-/// Seen to fail when lockkeeper tells the watchdog about the command, and not the command's process.
+/// Seen to fail when lockkeeper tells the watchdog about the command, and not the process itself.
 #[test]
 fn a_command_is_known_to_the_watchdog_before_it_runs() -> Result<()> {
     let home = Home::new()?;
-    let (mut reader, pipe) = std::io::pipe()?;
-    fcntl_setfd(&pipe, FdFlags::empty())?;
-    let pid = std::process::id().to_string();
-    let mut command = home.command_of(&["__exec", &pid, &pipe.as_raw_fd().to_string()]);
-    command.args(["sh", "-c", "echo it runs; exec sleep 60"]).process_group(0);
-    let mut child = command.stdout(Stdio::piped()).spawn()?;
-    drop((pipe, command));
+    let wrapped = home.command_of(&["__exec", &std::process::id().to_string(), "5"]);
+    // The pipe is one that only this process inherits: others that are started meanwhile keep it open.
+    let mut command = Command::new("sh");
+    command.args(["-c", "exec 5>&1 >ran; exec \"$@\"", "sh"]).arg(wrapped.get_program());
+    command.args(wrapped.get_args()).args(["sh", "-c", "echo it runs; exec sleep 60"]);
+    command.current_dir(home.folder()).process_group(0).stdout(Stdio::piped());
+    let mut child = command.spawn()?;
 
-    let mut line = [0; "it runs".len()];
-    child.stdout.take().context("no pipe")?.read_exact(&mut line)?;
     // The pipe ends although the command runs: it is only open in lockkeeper.
     let mut told = String::new();
-    reader.read_to_string(&mut told)?;
+    child.stdout.take().context("no pipe")?.read_to_string(&mut told)?;
+    let ran = home.folder().join("ran");
+    eventually("it runs", || Ok(fs::read_to_string(&ran)? == "it runs\n"))?;
     child.kill()?;
     child.wait()?;
     assert_eq!(told.trim(), format!("{{\"Group\":{}}}", child.id()));

@@ -9,6 +9,7 @@
 //!     signals      what is passed on; terminal: who may read it; exec: between fork and command
 //!     watchdog/    ends the command when lockkeeper itself is stopped or killed
 //!     nested       a run under a lock that the run itself needs
+//!     above        a name below a lock in use
 //!     group        the end of a process group
 //!   wait         until a lock is free      revoke  asks its holders to give it back
 //!   serve/       the engine in the foreground; zoo_cfg reads ZooKeeper's own configuration
