@@ -1,78 +1,33 @@
-//! One run.
+//! The turns that systems have, and the numbers that come of them.
 
 use std::collections::HashSet;
-use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use crate::measure::{Latency, Plan};
-use anyhow::{Result, bail};
+use anyhow::Result;
 
-use crate::book::{Book, Key};
-use crate::machine::Machine;
+use crate::measure::{Latency, Plan, micros};
 use crate::peers::Peers;
-use crate::report;
-use crate::rows::{self, Row};
+use crate::results::{Key, Results, Side};
 use crate::settings::Settings;
 use crate::system::System;
-
-/// Where the results go.
-#[derive(Clone, Debug)]
-pub struct Places {
-    /// For `results.json`, the page and its charts, of every run.
-    pub output: PathBuf,
-    /// The documentation's folder, for the page of a full run of all rows.
-    pub docs: PathBuf,
-    /// For the data of the servers: on the disk that is to be measured.
-    pub data: PathBuf,
-}
 
 /// One run: its settings, its servers and its numbers.
 pub(crate) struct Bench {
     pub(crate) settings: Settings,
     pub(crate) peers: Peers,
-    book: Book,
-    row: &'static str,
+    pub(crate) results: Results,
+    scenario: &'static str,
     begun: Instant,
 }
 
-/// Runs the rows of these names, or all, and writes the results.
-///
-/// # Errors
-/// If a name is unknown, the machine cannot be looked at, or a file cannot be written. A system
-/// that cannot be measured is no error: the report says why.
-pub async fn run(settings: Settings, places: &Places, names: &[String]) -> Result<()> {
-    let chosen = rows::choose(names)?;
-    let all = chosen.len() == rows::ALL.len() && settings.only.is_none();
-    let begun = Instant::now();
-    let mut peers = Peers::new(&places.data);
-    let mut machine = Machine::look(&mut peers).await?;
-    eprintln!("{machine}");
-    let mut bench = Bench { settings, peers, book: Book::default(), row: "", begun };
-    for row in chosen {
-        bench.run_row(row).await;
-    }
-    let Bench { settings, peers, book, .. } = bench;
-    let configurations = peers.configurations();
-    drop(peers);
-    machine.look_back()?;
-    let report = report::Report::new(&settings, machine, configurations, &book, begun.elapsed());
-    report.write(&places.output)?;
-    if all && !settings.quick {
-        report.publish(&places.docs)?;
-    }
-    eprintln!("{}", report.summary());
-    if book.entries().is_empty() {
-        bail!("nothing could be measured");
-    }
-    Ok(())
-}
-
 impl Bench {
-    async fn run_row(&mut self, row: &Row) {
-        self.row = row.name;
-        if let Err(error) = row.run(self).await {
-            self.skip("all", &error);
-        }
+    pub(crate) fn new(settings: Settings, peers: Peers, begun: Instant) -> Self {
+        Self { settings, peers, results: Results::default(), scenario: "", begun }
+    }
+
+    /// What is noted from here on belongs to this scenario.
+    pub(crate) fn begin(&mut self, scenario: &'static str) {
+        self.scenario = scenario;
     }
 
     /// Gives each of `turns` its turn, `rounds` times, as [`Self::interleave_each`] does.
@@ -119,14 +74,16 @@ impl Bench {
                 if failed.contains(&index) {
                     continue;
                 }
+
                 let turn = &turns[index];
                 let what = turn.describe();
                 if self.settings.only.as_ref().is_some_and(|only| !what.contains(only)) {
                     continue;
                 }
+
                 let seconds = self.begun.elapsed().as_secs();
                 let of = rounds[index];
-                eprintln!("{seconds:4} s  {}  round {} of {of}  {what}", self.row, round + 1);
+                eprintln!("{seconds:4} s  {}  round {} of {of}  {what}", self.scenario, round + 1);
                 if let Err(error) = measure(self, turn).await {
                     self.skip(&what, &error);
                     failed.insert(index);
@@ -136,8 +93,8 @@ impl Bench {
     }
 
     pub(crate) fn skip(&mut self, system: &str, error: &anyhow::Error) {
-        eprintln!("SKIPPED: {}: {system}: {error:#}", self.row);
-        self.book.skip(self.row, system, format!("{error:#}"));
+        eprintln!("SKIPPED: {}: {system}: {error:#}", self.scenario);
+        self.results.skip(self.scenario, system, format!("{error:#}"));
     }
 
     /// Notes a number of the present row.
@@ -145,27 +102,14 @@ impl Bench {
         self.note_as((system.name(), system.config()), tasks, metric, value);
     }
 
-    pub(crate) fn note_as(
-        &mut self,
-        (system, config): (&str, &str),
-        tasks: usize,
-        metric: &str,
-        value: f64,
-    ) {
-        let key = Key {
-            row: self.row.to_owned(),
-            system: system.to_owned(),
-            config: config.to_owned(),
-            tasks,
-            metric: metric.to_owned(),
-        };
-        self.book.add(key, value);
+    pub(crate) fn note_as(&mut self, side: Side<'_>, tasks: usize, metric: &str, value: f64) {
+        self.results.add(Key::new(self.scenario, side, tasks, metric), value);
     }
 
     /// Notes the percentiles of a latency, each in microseconds.
     pub(crate) fn note_latency(
         &mut self,
-        system: (&str, &str),
+        side: Side<'_>,
         tasks: usize,
         name: &str,
         latency: Latency,
@@ -177,7 +121,7 @@ impl Bench {
         for (percentile, value) in
             [("p50", latency.p50), ("p99", latency.p99), ("p999", latency.p999)]
         {
-            self.note_as(system, tasks, &format!("{name}_{percentile}_us"), micros(value));
+            self.note_as(side, tasks, &format!("{name}_{percentile}_us"), micros(value));
         }
     }
 }
@@ -198,10 +142,6 @@ impl<T: std::fmt::Display> Turn for (System, T) {
     fn describe(&self) -> String {
         format!("{}, {}", self.0, self.1)
     }
-}
-
-pub(crate) fn micros(duration: Duration) -> f64 {
-    duration.as_secs_f64() * 1e6
 }
 
 /// Who has a turn in a round, each of as many as `rounds` says, and in which order: in every run

@@ -9,7 +9,7 @@ use lockkeeper::{Client, Mutex};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::floors;
+use crate::processors;
 
 /// What a child prints when it is ready, with what it has to say behind it.
 pub(crate) const READY: &str = "ready ";
@@ -20,7 +20,7 @@ pub(crate) const READY: &str = "ready ";
 /// # Errors
 /// If no port is free, or the processor is not for this process.
 pub async fn echo(processor: usize) -> Result<()> {
-    floors::pin(processor)?;
+    processors::pin(processor)?;
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     ready(&listener.local_addr()?.to_string());
     loop {

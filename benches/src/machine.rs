@@ -7,14 +7,17 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use crate::bench::micros;
-use crate::floors::{Disk, Floors, Loopback};
+use crate::baselines::{Baselines, Disk, Loopback};
+use crate::measure::micros;
 use crate::peers::Peers;
 
+/// What separates the two kinds of machine.
+const FAST_ROUND_TRIP_US: f64 = 45.0;
+
 /// What the run ran on, and the two physical costs of that very run.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Machine {
     pub(crate) date: String,
     pub(crate) commit: String,
@@ -50,11 +53,13 @@ impl Machine {
         let before = Ticks::now()?;
         tokio::time::sleep(LOOK).await;
         let begun = Ticks::now()?;
+
         let data = peers.folder()?;
-        let Floors { disk: Disk { in_place, appended }, loopback } =
-            Floors::measure(peers, 300, 5_000).await?;
+        let Baselines { disk: Disk { in_place, appended }, loopback } =
+            Baselines::measure(peers, 300, 5_000).await?;
         let Loopback { one, two } = loopback;
         let (loopback_processors, two) = two.map_or((1, one), |two| (2, two));
+
         Ok(Self {
             date: jiff::Zoned::now().strftime("%Y-%m-%d").to_string(),
             commit: said("git", &["describe", "--always", "--dirty", "--exclude=*"]),
@@ -77,6 +82,12 @@ impl Machine {
             loopback_one_processor_p50_us: micros(one.p50),
             loopback_one_processor_p99_us: micros(one.p99),
         })
+    }
+
+    /// Whether waking a thread on another processor costs little: a round trip between two of them
+    /// is then 20 to 35 us, and otherwise 55 or more.
+    pub(crate) fn wakes_fast(&self) -> bool {
+        self.loopback_p50_us < FAST_ROUND_TRIP_US
     }
 
     /// Looks again, after the run.
@@ -134,7 +145,7 @@ fn tick_us() -> f64 {
 const LOOK: Duration = Duration::from_secs(2);
 
 /// What the processors have done since the machine started, in ticks of the kernel.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Ticks {
     busy: f64,
     stolen: f64,

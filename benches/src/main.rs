@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
-use lockkeeper_benches::bench::{self, Places};
+use lockkeeper_benches::run::{self, Folders};
 use lockkeeper_benches::settings::Settings;
-use lockkeeper_benches::{children, rows, tail};
+use lockkeeper_benches::{children, scenarios, tail};
 
 /// As in the `lockkeeper` command; the clients of the peers that are measured here have it, too.
 #[global_allocator]
@@ -27,8 +27,14 @@ enum Task {
     Run(Run),
     /// The slowest cycles: the engine and Redis in turns, and what the engine's syncs met.
     Tail(tail::Options),
-    /// List the rows.
-    Rows,
+    /// Write the page and the charts of an earlier run again, from its `results.json`.
+    Page {
+        /// The folder that it is in.
+        #[arg(default_value = "target/bench")]
+        output: PathBuf,
+    },
+    /// List the scenarios.
+    Scenarios,
     /// (child) Send back whatever comes.
     #[command(hide = true)]
     Echo {
@@ -58,11 +64,11 @@ struct Run {
     /// For results.json, the page and its charts.
     #[arg(long, default_value = "target/bench")]
     output: PathBuf,
-    /// The documentation's folder, written to by a full run of all rows.
+    /// The documentation's folder, written to by a full run of all scenarios.
     #[arg(long, default_value = "docs")]
     docs: PathBuf,
-    /// Only these rows.
-    rows: Vec<String>,
+    /// Only these scenarios.
+    scenarios: Vec<String>,
 }
 
 fn main() -> ExitCode {
@@ -85,16 +91,16 @@ fn main() -> ExitCode {
 async fn perform(task: Task) -> Result<()> {
     match task {
         Task::Run(run) => {
-            let settings = if run.quick { Settings::quick() } else { Settings::full() };
-            let settings = Settings { only: run.only, ..settings };
+            let settings = Settings { only: run.only, ..Settings::of(run.quick) };
             let data = run.output.join("data");
-            let places = Places { output: run.output, docs: run.docs, data };
-            bench::run(settings, &places, &run.rows).await
+            let folders = Folders { output: run.output, docs: run.docs, data };
+            run::run(settings, &folders, &run.scenarios).await
         }
         Task::Tail(options) => tail::run(&options).await,
-        Task::Rows => {
-            for row in rows::ALL {
-                println!("{:12} {}", row.name, row.about);
+        Task::Page { output } => run::page(&output),
+        Task::Scenarios => {
+            for scenario in scenarios::ALL {
+                println!("{:12} {}", scenario.name, scenario.about);
             }
             Ok(())
         }

@@ -42,8 +42,13 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// The small one, or the one that is published.
+    pub fn of(quick: bool) -> Self {
+        if quick { Self::quick() } else { Self::full() }
+    }
+
     /// Under three minutes.
-    pub fn quick() -> Self {
+    fn quick() -> Self {
         Self {
             quick: true,
             only: None,
@@ -62,8 +67,7 @@ impl Settings {
         }
     }
 
-    /// The one that is published.
-    pub fn full() -> Self {
+    fn full() -> Self {
         Self {
             quick: false,
             only: None,

@@ -10,13 +10,13 @@ use crate::cargo::command as cargo;
 use crate::setup;
 
 /// Builds the command and the harness with optimisations, and runs the harness. What it writes where
-/// is said there: `results.json` and a page into `target/bench`, and after a full run of all rows
+/// is said there: `results.json` and a page into `target/bench`, and after a full run of all scenarios
 /// the page into `docs` too.
 ///
 /// # Errors
 ///
 /// It does not build, or it fails.
-pub(crate) fn run(quick: bool, only: Option<&str>, rows: &[String]) -> Result<()> {
+pub(crate) fn run(quick: bool, only: Option<&str>, scenarios: &[String]) -> Result<()> {
     setup::say_what_benches_miss();
     let Built { mut command, output, root } = build()?;
     command.arg("run").arg("--output").arg(&output);
@@ -27,7 +27,7 @@ pub(crate) fn run(quick: bool, only: Option<&str>, rows: &[String]) -> Result<()
     if let Some(only) = only {
         command.args(["--only", only]);
     }
-    let status = command.args(rows).status().context("cannot start the benchmarks")?;
+    let status = command.args(scenarios).status().context("cannot start the benchmarks")?;
     if !status.success() {
         bail!("the benchmarks failed: {status}");
     }

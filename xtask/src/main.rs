@@ -105,8 +105,8 @@ enum Task {
         /// Only turns whose progress line has this in it, such as `(engine, os), 256 tasks`.
         #[arg(long)]
         only: Option<String>,
-        /// Only these rows; an unknown name lists them.
-        rows: Vec<String>,
+        /// Only these scenarios; an unknown name lists them.
+        scenarios: Vec<String>,
     },
     /// Measure the slowest cycles of the engine and Redis in turns, and what the engine's syncs met.
     Tail {
@@ -158,7 +158,7 @@ fn main() -> ExitCode {
             setup::run(peers.policy(), needs).map(|_| ())
         }
         Task::Test { peers, filter } => test::run(peers.policy(), filter.as_deref()),
-        Task::Bench { quick, only, rows } => bench::run(quick, only.as_deref(), &rows),
+        Task::Bench { quick, only, scenarios } => bench::run(quick, only.as_deref(), &scenarios),
         Task::Tail { options } => bench::tail(&options),
         Task::Instructions { bless } => {
             let mode = if bless { instructions::Mode::Bless } else { instructions::Mode::Compare };

@@ -5,7 +5,9 @@ use std::time::Instant;
 
 use tokio::task::JoinSet;
 
-use super::{Latency, Lock, Plan, Recorder, Window};
+use super::latency::{Latency, Recorder};
+use super::lock::Lock;
+use super::window::{Plan, Window};
 
 /// Whether a cycle ends when the release is certain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -6,8 +6,10 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 
-use super::cycles::all;
-use super::{Latency, Lock, Plan, Recorder, Release, Window};
+use super::cycles::{Release, all};
+use super::latency::{Latency, Recorder};
+use super::lock::Lock;
+use super::window::{Plan, Window};
 
 /// What was measured.
 #[derive(Clone, Copy, Debug)]

@@ -53,6 +53,11 @@ impl Recorder {
     }
 }
 
+/// In microseconds, as the report has it.
+pub(crate) fn micros(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e6
+}
+
 /// How long things took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Latency {

@@ -10,7 +10,6 @@ mod window;
 
 pub(crate) use cycles::{Cycles, Release, cycles, record_cycles};
 pub(crate) use hand_offs::{HandOffs, hand_offs};
-pub(crate) use latency::{Latency, Recorder};
+pub(crate) use latency::{Latency, Recorder, micros};
 pub(crate) use lock::Lock;
 pub use window::Plan;
-pub(crate) use window::Window;

@@ -1,7 +1,8 @@
-//! The servers and programs, started when a row first asks for them.
+//! The servers and programs, started when a scenario first asks for them.
 
-mod memory;
 mod postgres;
+mod program;
+mod server;
 mod servers;
 mod worker;
 
@@ -10,17 +11,14 @@ use std::future::Future;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
-use lockkeeper_engine::Durability;
 use lockkeeper_testkit::zookeeper::ZooKeeper;
 use tempfile::TempDir;
 
-pub(crate) use self::memory::Memory;
-use self::postgres::Postgres;
-pub(crate) use self::servers::{
-    Server, child, free_port, lockkeeper, ready_line, redis, serve, serving,
-};
+pub(crate) use self::program::{Configuration, Program};
+pub(crate) use self::server::{Server, child, free_port, lockkeeper, ready_line, serve, serving};
+pub(crate) use self::servers::redis;
 use self::worker::Worker;
-use crate::system::Fsync;
+use crate::system::System;
 
 /// A peer that has been asked for, or not: it is started once, and a failure is remembered.
 type Slot<T> = Option<Result<T, String>>;
@@ -29,38 +27,29 @@ type Slot<T> = Option<Result<T, String>>;
 pub(crate) struct Peers {
     data: PathBuf,
     folder: Option<TempDir>,
-    echo: Slot<Server>,
-    engines: [Slot<Server>; 3],
-    redis: [Slot<Server>; 3],
+    servers: Vec<(Program, Slot<Server>)>,
     zookeeper: Slot<ZooKeeper>,
     curator: Slot<Worker>,
     kazoo: Slot<Worker>,
-    etcd: Slot<Server>,
-    postgres: Slot<Postgres>,
-    configurations: Vec<(String, String)>,
 }
 
 impl Peers {
     /// Nothing runs yet. Data will be below `data`.
     pub(crate) fn new(data: &Path) -> Self {
-        Self {
-            data: data.to_owned(),
-            folder: None,
-            echo: None,
-            engines: [const { None }; 3],
-            redis: [const { None }; 3],
-            zookeeper: None,
-            curator: None,
-            kazoo: None,
-            etcd: None,
-            postgres: None,
-            configurations: Vec::new(),
-        }
+        let data = data.to_owned();
+        let (servers, zookeeper, curator, kazoo) = (Vec::new(), None, None, None);
+        Self { data, folder: None, servers, zookeeper, curator, kazoo }
     }
 
     /// How each peer that was asked for is configured.
-    pub(crate) fn configurations(&self) -> Vec<(String, String)> {
-        self.configurations.clone()
+    pub(crate) fn configurations(&self) -> Vec<Configuration> {
+        let servers = self.servers.iter().filter_map(|(program, _)| servers::describe(*program));
+        let others = [
+            self.zookeeper.as_ref().map(|_| servers::describe_zookeeper()),
+            self.curator.as_ref().map(|_| worker::describe_curator()),
+            self.kazoo.as_ref().map(|_| worker::describe_kazoo()),
+        ];
+        servers.chain(others.into_iter().flatten()).collect()
     }
 
     /// A folder for data and logs, on the disk that is measured; gone when this is dropped.
@@ -73,69 +62,40 @@ impl Peers {
         Ok(self.folder.as_ref().map(|folder| folder.path().to_owned()).unwrap_or_default())
     }
 
-    /// The address of a child that sends back whatever comes, on the floors' processor.
-    pub(crate) async fn echo(&mut self) -> Result<String> {
+    /// A server, which runs.
+    pub(crate) async fn server(&mut self, program: Program) -> Result<&Server> {
         let folder = self.folder()?;
-        let server = filled(&mut self.echo, servers::echo(&folder)).await?;
-        Ok(server.address().to_owned())
+        let known = self.servers.iter().position(|(known, _)| *known == program);
+        let index = known.unwrap_or_else(|| {
+            self.servers.push((program, None));
+            self.servers.len() - 1
+        });
+        filled(&mut self.servers[index].1, servers::start(program, &folder)).await.map(|it| &*it)
     }
 
-    /// The address of an engine.
-    pub(crate) async fn engine(&mut self, durability: Durability) -> Result<String> {
-        Ok(self.engine_server(durability).await?.address().to_owned())
+    /// The address of a server.
+    pub(crate) async fn address(&mut self, program: Program) -> Result<&str> {
+        Ok(self.server(program).await?.address())
     }
 
-    /// An engine.
-    pub(crate) async fn engine_server(&mut self, durability: Durability) -> Result<&Server> {
-        let folder = self.folder()?;
-        let index = match durability {
-            Durability::Sync => 0,
-            Durability::Os => 1,
-            Durability::Memory => 2,
+    /// The address of the server that this system's locks are on.
+    pub(crate) async fn server_of(&mut self, system: System) -> Result<String> {
+        let program = match system {
+            System::Engine(durability) => Program::Engine(durability),
+            System::Redis(fsync) => Program::Redis(fsync),
+            System::Etcd => Program::Etcd,
+            System::Postgres => Program::Postgres,
+            System::OnZooKeeper
+            | System::BareRequests(_)
+            | System::Curator
+            | System::Kazoo
+            | System::ZookeeperClient => return Ok(self.zookeeper().await?.connect_string()),
         };
-        if self.engines[index].is_none() {
-            let how = "`lockkeeper serve`, TCP on loopback; data on the measured disk";
-            self.configure(&format!("engine, {durability}"), how);
-        }
-        let start = servers::engine(&folder, durability);
-        filled(&mut self.engines[index], start).await.map(|server| &*server)
-    }
-
-    /// The address of a Redis.
-    pub(crate) async fn redis(&mut self, fsync: Fsync) -> Result<String> {
-        let folder = self.folder()?;
-        let (index, how) = match fsync {
-            Fsync::Always => (0, "appendonly yes, appendfsync always"),
-            Fsync::Everysec => (1, "appendonly yes, appendfsync everysec"),
-            Fsync::Never => (2, "appendonly no"),
-        };
-        if self.redis[index].is_none() {
-            let version = servers::version("redis-server", "--version");
-            let how = format!(
-                "{version}; {how}; no snapshots; one multiplexed connection (crate redis 1.8); a \
-                 waiter asks again after 1 ms on average"
-            );
-            self.configure(&format!("redis, {fsync:?}"), &how);
-        }
-        let server = filled(&mut self.redis[index], servers::redis(&folder, fsync)).await?;
-        Ok(server.address().to_owned())
-    }
-
-    /// The address of a ZooKeeper.
-    pub(crate) async fn zookeeper(&mut self) -> Result<String> {
-        Ok(self.zookeeper_server().await?.connect_string())
+        Ok(self.address(program).await?.to_owned())
     }
 
     /// A ZooKeeper.
-    pub(crate) async fn zookeeper_server(&mut self) -> Result<&ZooKeeper> {
-        if self.zookeeper.is_none() {
-            let how = format!(
-                "{}; one server, forceSync on, 64 MiB logs, tick 2 s; full JIT, -Xmx1g, serial \
-                 collector",
-                servers::zookeeper_version()
-            );
-            self.configure("zookeeper", &how);
-        }
+    pub(crate) async fn zookeeper(&mut self) -> Result<&ZooKeeper> {
         filled(&mut self.zookeeper, servers::zookeeper()).await.map(|server| &*server)
     }
 
@@ -146,60 +106,14 @@ impl Peers {
 
     /// The program that uses Curator.
     pub(crate) async fn curator(&mut self) -> Result<&mut Worker> {
-        let address = self.zookeeper().await?;
-        if self.curator.is_none() {
-            let how = format!(
-                "{}; a thread for each task, one CuratorFramework (for hand-offs one each); full \
-                 JIT, -Xmx1g, serial collector; 3 s of warm-up once, then as everyone",
-                servers::curator_version()
-            );
-            self.configure("curator", &how);
-        }
+        let address = self.server_of(System::Curator).await?;
         filled(&mut self.curator, Worker::curator(&address)).await
     }
 
     /// The program that uses kazoo.
     pub(crate) async fn kazoo(&mut self) -> Result<&mut Worker> {
-        let address = self.zookeeper().await?;
-        if self.kazoo.is_none() {
-            let how = "Debian's python3-kazoo; a thread for each task, one KazooClient (for \
-                       hand-offs one each)";
-            self.configure("kazoo", how);
-        }
+        let address = self.server_of(System::Kazoo).await?;
         filled(&mut self.kazoo, Worker::kazoo(&address)).await
-    }
-
-    /// The address of an etcd.
-    pub(crate) async fn etcd(&mut self) -> Result<String> {
-        let folder = self.folder()?;
-        if self.etcd.is_none() {
-            let version = servers::version("etcd", "--version");
-            let how = format!(
-                "{version}; one server, defaults (fsync); gRPC with one HTTP/2 connection (for \
-                 hand-offs one each)"
-            );
-            self.configure("etcd", &how);
-        }
-        let server = filled(&mut self.etcd, servers::etcd(&folder)).await?;
-        Ok(server.address().to_owned())
-    }
-
-    /// The address of a PostgreSQL.
-    pub(crate) async fn postgres(&mut self) -> Result<String> {
-        if self.postgres.is_none() {
-            let how = format!(
-                "{}; defaults; prepared statements, 16 connections at most (for hand-offs one \
-                 each); an advisory lock is never written to the disk",
-                postgres::version()
-            );
-            self.configure("postgresql", &how);
-        }
-        let server = filled(&mut self.postgres, Postgres::start()).await?;
-        Ok(server.address().to_owned())
-    }
-
-    fn configure(&mut self, peer: &str, how: &str) {
-        self.configurations.push((peer.to_owned(), how.to_owned()));
     }
 }
 

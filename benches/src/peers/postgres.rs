@@ -9,45 +9,33 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use tempfile::TempDir;
 
-use super::servers::{Server, free_port, serving};
+use super::server::{Server, free_port, serving, version as version_of};
 use crate::locks::postgres::Session;
 
 /// Where Debian's packages put it, each version in a folder of its own.
 const VERSIONS: &str = "/usr/lib/postgresql";
 
-/// A running PostgreSQL.
-pub(super) struct Postgres {
-    // Before the folder, so that the server is dead when its data goes.
-    server: Server,
-    _folder: TempDir,
-}
+/// Makes a data directory, and starts a server on it.
+pub(super) async fn start() -> Result<Server> {
+    let programs = programs()?;
+    // Not with the other data: that may be where only this user may go. The locks never touch the
+    // disk.
+    let folder = tempfile::Builder::new().prefix("lockkeeper-bench-").tempdir()?;
+    let user = User::for_server(folder.path())?;
+    let data = folder.path().join("data");
+    initialize(&programs, &user, &data)?;
 
-impl Postgres {
-    pub(super) async fn start() -> Result<Self> {
-        let programs = programs()?;
-        // Not with the other data: that may be where only this user may go. The locks never touch
-        // the disk.
-        let folder = tempfile::Builder::new().prefix("lockkeeper-bench-").tempdir()?;
-        let user = User::for_server(folder.path())?;
-        let data = folder.path().join("data");
-        initialize(&programs, &user, &data)?;
-        let port = free_port()?;
-        let mut command = user.command(&programs.join("postgres"));
-        command
-            .arg("-D")
-            .arg(&data)
-            .args(["-c", "listen_addresses=127.0.0.1", "-c", &format!("port={port}")])
-            .args(["-c", "unix_socket_directories=", "-c", "max_connections=200"]);
-        let server = serving("postgres", &command, folder.path(), port).await?;
-        accepts(server.address()).await?;
-        Ok(Self { server, _folder: folder })
-    }
-
-    pub(super) fn address(&self) -> &str {
-        self.server.address()
-    }
+    let port = free_port()?;
+    let mut command = user.command(&programs.join("postgres"));
+    command
+        .arg("-D")
+        .arg(&data)
+        .args(["-c", "listen_addresses=127.0.0.1", "-c", &format!("port={port}")])
+        .args(["-c", "unix_socket_directories=", "-c", "max_connections=200"]);
+    let server = serving("postgres", &command, folder.path(), port).await?;
+    accepts(server.address()).await?;
+    Ok(server.in_folder(folder))
 }
 
 /// It listens before it serves.
@@ -63,10 +51,8 @@ async fn accepts(address: &str) -> Result<()> {
 }
 
 pub(super) fn version() -> String {
-    let newest = programs().map(|programs| {
-        super::servers::version(&programs.join("postgres").display().to_string(), "--version")
-    });
-    newest.unwrap_or_else(|_| "PostgreSQL".to_owned())
+    let program = programs().unwrap_or_default().join("postgres");
+    version_of("PostgreSQL", program, &["--version"])
 }
 
 /// The newest version's folder of programs.

@@ -10,12 +10,15 @@ use std::time::Duration;
 
 use crate::measure::{Cycles, HandOffs, Latency, Plan};
 use anyhow::{Context, Result, bail};
-use lockkeeper_testkit::peers::Peer;
+use lockkeeper_testkit::peers::{Peer, SYSTEM_PYTHON};
 use lockkeeper_testkit::{java, python};
 use serde::Deserialize;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout};
 use tokio::time::timeout;
+
+use super::program::Configuration;
+use super::server::{jar_version, version};
 
 /// How long an answer may take beyond the time that it was asked to measure.
 const GRACE: Duration = Duration::from_secs(60);
@@ -131,6 +134,25 @@ impl From<Percentiles> for Latency {
         let Percentiles { count, p50, p99, p999, max } = answer;
         let nanos = Duration::from_nanos;
         Self { count, p50: nanos(p50), p99: nanos(p99), p999: nanos(p999), max: nanos(max) }
+    }
+}
+
+pub(super) fn describe_curator() -> Configuration {
+    Configuration {
+        system: "curator".to_owned(),
+        version: format!("Apache Curator {}", jar_version("curator-recipes")),
+        settings: "a thread for each task, one CuratorFramework (for hand-offs one each); full \
+                   JIT, -Xmx1g, serial collector; 3 s of warm-up once, then as everyone"
+            .to_owned(),
+    }
+}
+
+pub(super) fn describe_kazoo() -> Configuration {
+    let code = "import kazoo.version; print(kazoo.version.__version__)";
+    Configuration {
+        system: "kazoo".to_owned(),
+        version: version("kazoo", SYSTEM_PYTHON, &["-c", code]),
+        settings: "a thread for each task, one KazooClient (for hand-offs one each)".to_owned(),
     }
 }
 

@@ -2,86 +2,89 @@
 
 mod breakdown;
 mod charts;
+mod markdown;
+mod not_awaited;
 mod page;
+mod run;
+mod sides;
 mod svg;
+mod targets;
 
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use serde::Serialize;
 
-use crate::book::{Book, Entry, Skip};
+use self::run::Run;
+use self::targets::Goal;
 use crate::machine::Machine;
-use crate::settings::Settings;
-use crate::targets::{Target, targets};
+use crate::peers::Configuration;
+use crate::results::Results;
 
-/// Everything that is written.
-#[derive(Serialize)]
-pub(crate) struct Report {
-    quick: bool,
-    seconds: u64,
-    machine: Machine,
-    configurations: Vec<(String, String)>,
-    rows: Vec<Entry>,
-    targets: Vec<Target>,
-    skipped: Vec<Skip>,
-    #[serde(skip)]
-    page: String,
-    #[serde(skip)]
-    charts: Vec<(&'static str, String)>,
-}
+/// A run with everything that is written of it.
+pub(crate) struct Report(Run);
 
 impl Report {
     pub(crate) fn new(
-        settings: &Settings,
+        quick: bool,
         machine: Machine,
-        configurations: Vec<(String, String)>,
-        book: &Book,
+        configurations: Vec<Configuration>,
+        results: &Results,
         took: Duration,
     ) -> Self {
-        let mut report = Self {
-            quick: settings.quick,
+        Self::of(Run {
+            quick,
             seconds: took.as_secs(),
-            targets: targets(book),
-            rows: book.entries(),
-            skipped: book.skips().to_vec(),
             machine,
             configurations,
-            page: String::new(),
-            charts: charts::charts(book, settings),
-        };
-        report.page = page::page(&report, book, settings);
-        report
+            entries: results.entries(),
+            targets: Vec::new(),
+            skipped: results.skips().to_vec(),
+        })
+    }
+
+    /// That of an earlier run, from its `results.json`.
+    pub(crate) fn read(file: &Path) -> Result<Self> {
+        let read = || anyhow::Ok(Self::of(serde_json::from_str(&fs::read_to_string(file)?)?));
+        read().with_context(|| format!("cannot read {}", file.display()))
+    }
+
+    fn of(run: Run) -> Self {
+        Self(Run { targets: targets::targets(&run.entries), ..run })
     }
 
     /// Writes everything into a folder.
     pub(crate) fn write(&self, folder: &Path) -> Result<()> {
-        let json = serde_json::to_string_pretty(self)? + "\n";
+        let json = serde_json::to_string_pretty(&self.0)? + "\n";
         put(&folder.join("results.json"), &json)?;
         self.publish(folder)
     }
 
     /// Writes the page and its charts.
     pub(crate) fn publish(&self, folder: &Path) -> Result<()> {
-        put(&folder.join("benchmarks.md"), &self.page)?;
-        for (name, svg) in &self.charts {
-            put(&folder.join("benchmarks").join(format!("{name}.svg")), svg)?;
+        let page = folder.join("benchmarks.md");
+        put(&page, &page::page(&self.0))?;
+        for (name, svg) in charts::draw(&self.0.entries) {
+            put(&folder.join("benchmarks").join(format!("{name}.svg")), &svg)?;
         }
-        eprintln!("written: {}", folder.join("benchmarks.md").display());
+        eprintln!("written: {}", page.display());
         Ok(())
     }
 
-    /// The targets, for the terminal.
+    /// The targets that were measured, for the terminal.
     pub(crate) fn summary(&self) -> String {
-        let lines = self.targets.iter().filter(|target| target.ratio.is_some()).map(|target| {
-            let verdict = if target.met { "met" } else { "NOT MET" };
-            let number = |value: Option<f64>| value.map_or("-".to_owned(), page::short);
-            let (ratio, goal) = (number(target.ratio), number(target.goal));
-            format!("{:4} {ratio:>9} (goal {goal:>5}) {verdict:8} {}\n", target.id, target.what)
-        });
-        lines.collect()
+        let mut lines = String::new();
+        for target in &self.0.targets {
+            for part in target.parts.iter().filter(|part| part.goal != Goal::Stated) {
+                let Some(ratio) = part.ratio else { continue };
+                let (ratio, goal) = (markdown::short(ratio), page::goal(part.goal));
+                let verdict = if part.met { "met" } else { "NOT MET" };
+                let (id, what) = (target.id, format!("{}; {}", target.what, part.part));
+                lines += &format!("{id:4} {ratio:>9} ({goal:>14}) {verdict:8} {what}\n");
+            }
+        }
+        lines
     }
 }
 

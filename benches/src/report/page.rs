@@ -1,95 +1,107 @@
 //! The page: what ran where, how far the targets are met, and every number.
 
-use std::fmt::Write as _;
-
-use super::{Report, breakdown};
-use crate::book::{Book, Entry, Key};
-use crate::floors::{self, RECORD_BYTES};
+use super::markdown::{Markdown, grouped, short};
+use super::run::Run;
+use super::targets::{Goal, Part};
+use super::{breakdown, charts};
+use crate::baselines::{self, RECORD_BYTES};
 use crate::machine::Machine;
-use crate::rows;
+use crate::peers::Configuration;
+use crate::results::{Entry, Side, Skip};
+use crate::scenarios;
 use crate::settings::Settings;
-use crate::targets::{Part, Side};
 
 /// From which share of the processors' time on it matters what others do with it.
 const BUSY: f64 = 0.05;
 
-/// Writing to a `String` cannot fail, so nothing here does.
-#[derive(Default)]
-pub(super) struct Page(String);
+pub(super) fn page(run: &Run) -> String {
+    let mut page = Markdown::default();
+    opening(&mut page, run);
+    facts(&mut page, run);
+    page.paragraph("## Targets");
+    targets(&mut page, run);
+    breakdown::write(&mut page, &run.entries);
 
-impl From<Page> for String {
-    fn from(page: Page) -> Self {
-        page.0
-    }
-}
-
-impl Page {
-    pub(super) fn line(&mut self, text: &str) {
-        self.0.push_str(text);
-        self.0.push('\n');
-    }
-
-    pub(super) fn table(&mut self, head: &[&str], rows: &[Vec<String>]) {
-        self.line(&format!("| {} |", head.join(" | ")));
-        // Names to the left, numbers to the right.
-        let align = |(column, _): (usize, &&str)| if column < 2 { "---" } else { "---:" };
-        let aligns: Vec<&str> = head.iter().enumerate().map(align).collect();
-        self.line(&format!("| {} |", aligns.join(" | ")));
-        for row in rows {
-            self.line(&format!("| {} |", row.join(" | ")));
+    for scenario in scenarios::ALL {
+        let entries: Vec<&Entry> =
+            run.entries.0.iter().filter(|entry| entry.key.scenario == scenario.name).collect();
+        if entries.is_empty() {
+            continue;
         }
-        self.line("");
-    }
-}
-
-pub(super) fn page(report: &Report, book: &Book, settings: &Settings) -> String {
-    let mut page = Page::default();
-    opening(&mut page, report, settings);
-    targets(&mut page, report);
-    breakdown::write(&mut page, book);
-    for row in rows::ALL {
-        let entries = book.find(|key| key.row == row.name);
-        if !entries.is_empty() {
-            page.line(&format!("## {}: {}\n", row.name, row.about));
-            chart(&mut page, report, row.name);
-            numbers(&mut page, row.name, &entries);
+        page.paragraph(&format!("## {}: {}", scenario.name, scenario.about));
+        page.paragraph(&setting(run, &entries));
+        for chart in charts::of_scenario(&run.entries, scenario.name) {
+            page.paragraph(&format!("![{chart}](benchmarks/{chart}.svg)"));
         }
+        numbers(&mut page, scenario.counted, &entries);
     }
-    skips(&mut page, report);
-    configurations(&mut page, report);
-    page.0.trim_end().to_owned() + "\n"
+
+    skips(&mut page, run);
+    page.paragraph("## How each peer is configured");
+    let peer = |peer: &Configuration| {
+        vec![peer.system.clone(), peer.version.clone(), peer.settings.clone()]
+    };
+    let peers: Vec<_> = run.configurations.iter().map(peer).collect();
+    page.table(&["peer", "version", "configuration"], &peers);
+    page.finish()
 }
 
-fn opening(page: &mut Page, report: &Report, settings: &Settings) {
-    let machine = &report.machine;
-    page.line("# Benchmarks\n");
-    page.line(
-        "Written by `cargo xtask bench`. All sides ran on one machine in one run, in turns, over \
-         TCP on the loopback interface; servers as processes of their own, clients in Rust on one \
-         thread of one process, whose allocator (mimalloc) all of them have. Absolute numbers are \
-         those of this machine: look at the ratios.\n",
+fn opening(page: &mut Markdown, run: &Run) {
+    let machine = &run.machine;
+    let percent = |share: f64| format!("{:.0} %", share * 100.0);
+    page.paragraph("# Benchmarks");
+    page.paragraph(
+        "`cargo xtask bench` writes this page. All systems ran on one machine in one run, in turns, \
+         over TCP on the loopback interface. Each server is a process of its own. The clients are \
+         Rust on one thread of one process, and all of them use the allocator mimalloc. Absolute \
+         numbers are those of this machine: compare the ratios.",
     );
-    if settings.quick {
-        page.line(
+    page.paragraph(&format!(
+        "The ratios depend on the machine, too. {}",
+        match machine.wakes_fast() {
+            true =>
+                "This one has a fast wake-up: a message that wakes a thread on another processor \
+                 costs little more than one that stays on its processor. Where waking is slow, a \
+                 server that spins for the next request, as the engine does, gains more on one that \
+                 sleeps.",
+            false =>
+                "This one has a slow wake-up: a message that wakes a thread on another processor \
+                 costs several times what it costs on the same one. A server that spins for the \
+                 next request, as the engine does, gains more on one that sleeps than it does \
+                 where waking is fast.",
+        }
+    ));
+    page.paragraph(
+        "Compare like with like: the engine's `sync` and Redis's `appendfsync always` answer when a \
+         change is on the disk. `os` and `appendfsync everysec` answer from memory, and the disk \
+         follows within about a second. `memory` and `no persistence` never write to the disk.",
+    );
+
+    if run.quick {
+        page.paragraph(
             "**This was a quick run** (`--quick`): good for a look, not for quoting. Turns are \
-             short, and the programs that are compiled while they run have hardly warmed up.\n",
+             short, and the programs that are compiled while they run have hardly warmed up.",
         );
     }
     if machine.busy_before > BUSY {
-        page.line(&format!(
-            "**The machine was busy**: {:.0} % of its processors' time just before the run began. \
-             The figures are not to be trusted.\n",
-            machine.busy_before * 100.0
+        page.paragraph(&format!(
+            "**The machine was busy**: {} of its processors' time just before the run began. The \
+             figures are not to be trusted.",
+            percent(machine.busy_before)
         ));
     }
     if machine.stolen > BUSY {
-        page.line(&format!(
-            "**The machine was not alone**: its host gave {:.0} % of its processors' time to others \
-             during the run. Figures that differ by less than their spread say nothing.\n",
-            machine.stolen * 100.0
+        page.paragraph(&format!(
+            "**The machine was not alone**: its host gave {} of its processors' time to others \
+             during the run. Figures that differ by less than their spread say nothing.",
+            percent(machine.stolen)
         ));
     }
-    let plan = settings.plan;
+}
+
+fn facts(page: &mut Markdown, run: &Run) {
+    let machine = &run.machine;
+    let Settings { rounds, plan, zookeeper_rounds, zookeeper_plan, .. } = Settings::of(run.quick);
     let facts = [
         ("date, commit", format!("{}, {}", machine.date, machine.commit)),
         ("processor", format!("{}, {} cores", machine.processor, machine.cores)),
@@ -116,21 +128,17 @@ fn opening(page: &mut Page, report: &Report, settings: &Settings) {
         (
             "turns",
             format!(
-                "{} rounds; {} ms of warm-up and {} ms of measuring each; for P5 to P7 {} rounds of {} \
-                 ms, as Apache ZooKeeper takes snapshots and collects garbage every few seconds; {} s \
-                 in all",
-                settings.rounds,
+                "{rounds} rounds; {} ms of warm-up and {} ms of measuring each; for P5 to P7 \
+                 {zookeeper_rounds} rounds of {} ms, as Apache ZooKeeper takes snapshots and \
+                 collects garbage every few seconds; {} s in all",
                 plan.warm_up.as_millis(),
                 plan.measure.as_millis(),
-                settings.zookeeper_rounds,
-                settings.zookeeper_plan.measure.as_millis(),
-                report.seconds
+                zookeeper_plan.measure.as_millis(),
+                run.seconds
             ),
         ),
     ];
-    let rows: Vec<Vec<String>> =
-        facts.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();
-    page.table(&["this run", ""], &rows);
+    page.table(&["this run", ""], &facts.map(|(name, value)| vec![name.to_owned(), value]));
 }
 
 fn loopback(machine: &Machine) -> String {
@@ -148,196 +156,136 @@ fn typical(p50: f64, p99: f64) -> String {
     format!("{} us (p99 {} us)", short(p50), short(p99))
 }
 
-fn targets(page: &mut Page, report: &Report) {
-    page.line("## Targets\n");
-    let mut rows = Vec::new();
-    for target in &report.targets {
+fn targets(page: &mut Markdown, run: &Run) {
+    let mut lines = Vec::new();
+    for target in &run.targets {
         for (index, part) in target.parts.iter().enumerate() {
-            let (id, what) = if index == 0 { (target.id, target.what) } else { ("", "") };
-            let verdict = match (part.ratio, part.goal, part.met) {
-                (None, ..) => "not measured",
-                (_, None, _) => "",
-                (_, _, true) => "met",
-                (_, _, false) => "**not met**",
+            let (id, what) = match index {
+                0 => (target.id, format!("{}; {}", target.what, part.part)),
+                _ => ("", format!("… {}", part.part)),
             };
-            let ratio = part.ratio.map_or(String::new(), short);
-            let (id, what) = (id.to_owned(), format!("{what}{}", named(what, part)));
-            rows.push(vec![id, what, ratio, goal(part), verdict.to_owned()]);
+            let ratio = part.ratio.map(short).unwrap_or_default();
+            lines.push(vec![id.to_owned(), what, ratio, goal(part.goal), verdict(part).to_owned()]);
         }
     }
-    page.table(&["", "what", "ratio", "goal", ""], &rows);
+    page.table(&["", "what", "ratio", "goal", ""], &lines);
 }
 
-fn named(what: &str, part: &Part) -> String {
-    if what.is_empty() { format!("… {}", part.part) } else { format!("; {}", part.part) }
-}
-
-fn goal(part: &Part) -> String {
-    match (part.goal, part.side) {
-        (None, _) => String::new(),
-        (Some(goal), Side::AtMost) => format!("at most {}", short(goal)),
-        (Some(goal), Side::AtLeast) => format!("at least {}", short(goal)),
+fn verdict(part: &Part) -> &'static str {
+    match (part.ratio, part.goal) {
+        (None, _) => "not measured",
+        (_, Goal::Stated) => "",
+        _ if part.met => "met",
+        _ => "**not met**",
     }
 }
 
-fn chart(page: &mut Page, report: &Report, row: &str) {
-    let names: &[&str] = match row {
-        "cycles" => &["cycle-time", "cycles"],
-        "hand-offs" => &["hand-offs"],
-        "herd" => &["herd"],
-        "waiters" => &["waiters"],
-        _ => &[],
+pub(super) fn goal(goal: Goal) -> String {
+    match goal {
+        Goal::Stated => String::new(),
+        Goal::AtMost(goal) => format!("at most {}", short(goal)),
+        Goal::AtLeast(goal) => format!("at least {}", short(goal)),
+    }
+}
+
+/// The kind of machine, and the versions of the peers that are in these numbers.
+fn setting(run: &Run, entries: &[&Entry]) -> String {
+    let is_here = |system: &str| {
+        entries.iter().any(|entry| {
+            entry.key.system == system
+                || (system == "zookeeper" && entry.key.config.contains(system))
+        })
     };
-    for name in names {
-        if report.charts.iter().any(|(chart, _)| chart == name) {
-            page.line(&format!("![{name}](benchmarks/{name}.svg)\n"));
+    let mut versions: Vec<&str> = Vec::new();
+    for peer in run.configurations.iter().filter(|peer| is_here(&peer.system)) {
+        if !versions.contains(&peer.version.as_str()) {
+            versions.push(&peer.version);
         }
     }
+    let speed = if run.machine.wakes_fast() { "fast" } else { "slow" };
+    format!("On a machine with a {speed} wake-up. Versions: {}.", versions.join(", "))
 }
 
-/// One table for each number of tasks: a line for each system, a column for each metric.
-fn numbers(page: &mut Page, row: &str, entries: &[Entry]) {
+/// One table for each number of tasks: a line for each side, a column for each metric.
+fn numbers(page: &mut Markdown, counted: &str, entries: &[&Entry]) {
     let mut counts: Vec<usize> = entries.iter().map(|entry| entry.key.tasks).collect();
     counts.sort_unstable();
     counts.dedup();
     for count in counts {
-        let here: Vec<&Entry> = entries.iter().filter(|entry| entry.key.tasks == count).collect();
+        let here: Vec<&Entry> =
+            entries.iter().copied().filter(|entry| entry.key.tasks == count).collect();
         if count > 0 {
-            page.line(&format!("### {}\n", heading(row, count)));
+            let plural = if count == 1 || counted.ends_with('m') { "" } else { "s" };
+            page.paragraph(&format!("### {} {counted}{plural}", grouped(count as f64)));
         }
-        let mut metrics: Vec<&str> = Vec::new();
-        for entry in &here {
-            if !metrics.contains(&entry.key.metric.as_str()) {
-                metrics.push(&entry.key.metric);
-            }
-        }
-        let columns: Vec<String> = metrics.iter().map(|metric| readable(metric)).collect();
-        let mut head = vec!["system", "configuration"];
-        head.extend(columns.iter().map(String::as_str));
-        let compared = metrics[0].ends_with("_per_s")
-            && here.iter().any(|entry| is_baseline(&entry.key, metrics[0]));
-        if compared {
-            head.push("against Curator");
-        }
-        let rows = lines(&here, &metrics, compared);
-        page.table(&head, &rows);
+        table(page, &here);
     }
 }
 
-fn heading(row: &str, count: usize) -> String {
-    let what = match row {
-        "hand-offs" => "clients",
-        "herd" | "waiters" => "waiters",
-        "resources" => "of them",
-        _ if count == 1 => "task",
-        _ => "tasks",
-    };
-    format!("{} {what}", grouped(count as f64))
-}
-
-fn lines(entries: &[&Entry], metrics: &[&str], compared: bool) -> Vec<Vec<String>> {
-    let mut systems: Vec<(&str, &str)> = Vec::new();
+fn table(page: &mut Markdown, entries: &[&Entry]) {
+    let (mut metrics, mut sides): (Vec<&str>, Vec<Side<'_>>) = (Vec::new(), Vec::new());
     for entry in entries {
-        let system = (entry.key.system.as_str(), entry.key.config.as_str());
-        if !systems.contains(&system) {
-            systems.push(system);
+        if !metrics.contains(&entry.key.metric.as_str()) {
+            metrics.push(&entry.key.metric);
+        }
+        if !sides.contains(&entry.key.side()) {
+            sides.push(entry.key.side());
         }
     }
     // What the machine itself takes is beside all of them, and no system.
-    systems.sort_by_key(|&system| floors::ALL.contains(&system));
-    let baseline = entries.iter().copied().find(|entry| is_baseline(&entry.key, metrics[0]));
-    let line = |system: (&str, &str)| {
-        let mut cells = vec![system.0.to_owned(), system.1.to_owned()];
+    sides.sort_by_key(|side| baselines::ALL.contains(side));
+    let find = |side: Side<'_>, metric: &str| {
+        entries.iter().find(|entry| entry.key.side() == side && entry.key.metric == metric)
+    };
+    let curator = find(("curator", "zookeeper"), metrics[0]);
+    let compared = curator.filter(|_| metrics[0].ends_with("_per_s"));
+
+    let mut head = vec!["system".to_owned(), "configuration".to_owned()];
+    head.extend(metrics.iter().map(|metric| readable(metric)));
+    head.extend(compared.map(|_| "against Curator".to_owned()));
+    let line = |&side: &Side<'_>| {
+        let mut cells = vec![side.0.to_owned(), side.1.to_owned()];
         for (column, metric) in metrics.iter().enumerate() {
-            let entry = find(entries, system, metric);
-            cells.push(entry.map_or(String::new(), |entry| cell(entry, column == 0)));
+            cells.push(find(side, metric).map_or(String::new(), |entry| cell(entry, column == 0)));
         }
-        if compared {
-            let ratio = find(entries, system, metrics[0])
-                .zip(baseline)
-                .map(|(entry, baseline)| format!("{}x", short(entry.median / baseline.median)));
-            cells.push(ratio.unwrap_or_default());
-        }
+        cells.extend(compared.map(|curator| {
+            let ratio = find(side, metrics[0]).map(|entry| entry.median / curator.median);
+            ratio.map_or(String::new(), |ratio| format!("{}x", short(ratio)))
+        }));
         cells
     };
-    systems.into_iter().map(line).collect()
-}
-
-fn find<'a>(
-    entries: &[&'a Entry],
-    (system, config): (&str, &str),
-    metric: &str,
-) -> Option<&'a Entry> {
-    let wanted = |key: &Key| key.system == system && key.config == config && key.metric == metric;
-    entries.iter().copied().find(|entry| wanted(&entry.key))
-}
-
-fn is_baseline(key: &Key, metric: &str) -> bool {
-    key.system == "curator" && key.metric == metric
+    let head: Vec<&str> = head.iter().map(String::as_str).collect();
+    page.table(&head, &sides.iter().map(line).collect::<Vec<_>>());
 }
 
 /// The median, and for the first column how far the rounds were apart.
 fn cell(entry: &Entry, with_spread: bool) -> String {
-    let mut text = short(entry.median);
-    if with_spread && entry.rounds > 1 {
-        let _ = write!(text, " ({}–{})", short(entry.min), short(entry.max));
+    let median = short(entry.median);
+    match with_spread && entry.rounds > 1 {
+        true => format!("{median} ({}–{})", short(entry.min), short(entry.max)),
+        false => median,
     }
-    text
 }
 
 /// `cycle_p999_us` is `cycle p99.9 us`, `cycles_per_s` is `cycles/s`.
 fn readable(metric: &str) -> String {
-    metric.replace("_per_s", "/s").replace("p999", "p99.9").replace('_', " ")
+    let metric = match metric.strip_suffix("_per_s") {
+        Some(counted) => format!("{counted}/s"),
+        None => metric.to_owned(),
+    };
+    metric.replace("p999", "p99.9").replace('_', " ")
 }
 
-fn skips(page: &mut Page, report: &Report) {
-    if report.skipped.is_empty() {
+fn skips(page: &mut Markdown, run: &Run) {
+    if run.skipped.is_empty() {
         return;
     }
-    page.line("## Skipped\n");
-    for skip in &report.skipped {
+    page.paragraph("## Skipped");
+    let line = |skip: &Skip| {
         let why = skip.why.lines().next().unwrap_or_default();
-        page.line(&format!("- {}, {}: {why}", skip.row, skip.system));
-    }
-    page.line("");
-}
-
-fn configurations(page: &mut Page, report: &Report) {
-    page.line("## How each peer is configured\n");
-    let rows: Vec<Vec<String>> = (report.configurations.iter())
-        .map(|(peer, how)| vec![peer.clone(), how.split_whitespace().collect::<Vec<_>>().join(" ")])
-        .collect();
-    page.table(&["peer", "configuration"], &rows);
-}
-
-/// Three digits that count; thousands in groups.
-pub(super) fn short(value: f64) -> String {
-    if value == 0.0 || !value.is_finite() {
-        return format!("{value}");
-    }
-    let digits = value.abs().log10().floor() as i32;
-    if digits >= 3 {
-        let unit = 10_f64.powi(digits - 2);
-        return grouped((value / unit).round() * unit);
-    }
-    let decimals = usize::try_from(2 - digits).unwrap_or(0).min(6);
-    let text = format!("{value:.decimals$}");
-    match text.contains('.') {
-        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
-        false => text,
-    }
-}
-
-pub(super) fn grouped(value: f64) -> String {
-    let digits = format!("{value:.0}");
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+        format!("- {}, {}: {why}", skip.scenario, skip.system)
+    };
+    page.paragraph(&run.skipped.iter().map(line).collect::<Vec<_>>().join("\n"));
 }
 
 #[cfg(test)]
@@ -345,14 +293,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_have_three_digits_that_count() {
-        let shown = [1_234_567.0, 999.6, 100.0, 12.34, 1.0, 0.1234, 0.05, 0.0].map(short);
-        assert_eq!(shown, ["1,230,000", "1000", "100", "12.3", "1", "0.123", "0.05", "0"]);
-    }
-
-    #[test]
     fn metrics_are_readable() {
         assert_eq!(readable("cycle_p999_us"), "cycle p99.9 us");
         assert_eq!(readable("cycles_per_s"), "cycles/s");
+        assert_eq!(readable("bytes_per_session"), "bytes per session");
     }
 }

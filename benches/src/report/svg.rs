@@ -1,44 +1,33 @@
 //! A small writer of charts. One set of colours that is readable on white and on dark: a picture
 //! in a page does not know which of them it is on.
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 
-use super::page::short;
+use super::markdown::short;
 
 const INK: &str = "#757d89";
 const GRID: &str = "#757d8950";
-const FONT: &str = "font-family=\"system-ui, sans-serif\"";
 const WIDTH: f64 = 820.0;
 
-/// Some bars below each other, on a logarithmic scale.
-pub(super) struct Bars {
-    pub(super) title: String,
-    pub(super) unit: &'static str,
-    pub(super) bars: Vec<Bar>,
-}
+/// How wide a character is at most, on average, in pixels.
+const CHARACTER: f64 = 7.0;
 
-pub(super) struct Bar {
+/// What a chart shows of one side.
+pub(super) struct Series {
     pub(super) label: String,
-    pub(super) value: f64,
-    /// The least and the greatest of all rounds.
-    pub(super) spread: (f64, f64),
-    pub(super) colour: &'static str,
-}
-
-/// Some curves, both scales logarithmic.
-pub(super) struct Curves {
-    pub(super) title: String,
-    pub(super) across: &'static str,
-    pub(super) up: &'static str,
-    pub(super) curves: Vec<Curve>,
-}
-
-pub(super) struct Curve {
-    pub(super) label: String,
-    pub(super) points: Vec<(f64, f64)>,
     pub(super) colour: &'static str,
     /// As SVG has it; empty for a whole line.
     pub(super) dashes: &'static str,
+    /// A bar's length, or the points of a curve.
+    pub(super) points: Vec<Point>,
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct Point {
+    pub(super) tasks: f64,
+    pub(super) value: f64,
+    /// The least and the greatest of all rounds.
+    pub(super) spread: (f64, f64),
 }
 
 /// A logarithmic scale from values to pixels.
@@ -74,140 +63,134 @@ struct Canvas(String);
 
 impl Canvas {
     fn new(height: f64, title: &str) -> Self {
-        let mut svg = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
-             width=\"{WIDTH}\" height=\"{height}\" role=\"img\" {FONT} font-size=\"13\" \
-             fill=\"{INK}\">\n"
-        );
         let title = escaped(title);
-        let _ = writeln!(svg, "<title>{title}</title>");
-        let mut canvas = Self(svg);
-        canvas.put(&format!("<text x=\"8\" y=\"22\" font-size=\"15\" font-weight=\"600\">{title}"));
-        canvas.put("</text>\n");
-        canvas
+        Self(format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
+             width=\"{WIDTH}\" height=\"{height}\" role=\"img\" \
+             font-family=\"system-ui, sans-serif\" font-size=\"13\" fill=\"{INK}\">\n\
+             <title>{title}</title>\n\
+             <text x=\"8\" y=\"22\" font-size=\"15\" font-weight=\"600\">{title}</text>\n"
+        ))
     }
 
-    fn put(&mut self, text: &str) {
-        self.0.push_str(text);
+    fn put(&mut self, element: impl Display) {
+        // Writing to a `String` cannot fail.
+        let _ = writeln!(self.0, "{element}");
     }
 
     fn text(&mut self, (x, y): (f64, f64), anchor: &str, text: &str) {
         let text = escaped(text);
-        let _ = writeln!(
-            self.0,
+        self.put(format_args!(
             "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{text}</text>"
-        );
+        ));
     }
 
-    fn line(&mut self, (x1, y1): (f64, f64), (x2, y2): (f64, f64), colour: &str) {
-        let _ = writeln!(
-            self.0,
-            "<line x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\" stroke=\"{colour}\"/>"
-        );
+    /// A line; `more` is its width and dashes, if they are not the usual ones.
+    fn line(&mut self, from: (f64, f64), to: (f64, f64), colour: &str, more: &str) {
+        let ((x1, y1), (x2, y2)) = (from, to);
+        self.put(format_args!(
+            "<line x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\" \
+             stroke=\"{colour}\"{more}/>"
+        ));
+    }
+
+    /// The decades of a scale that runs to the right, between two heights.
+    fn grid_across(&mut self, scale: &Scale, top: f64, bottom: f64, label: &str) {
+        for decade in scale.decades() {
+            let x = scale.at(decade);
+            self.line((x, top), (x, bottom), GRID, "");
+            self.text((x, bottom + 17.0), "middle", &short(decade));
+        }
+        self.text(((scale.from + scale.to) / 2.0, bottom + 38.0), "middle", label);
     }
 
     fn finish(mut self) -> String {
-        self.put("</svg>\n");
+        self.put("</svg>");
         self.0
     }
 }
 
-/// How wide a character is at most, on average, in pixels.
-const CHARACTER: f64 = 7.0;
+/// Some bars below each other, on a logarithmic scale: the first point of each series.
+pub(super) fn bars(title: &str, unit: &str, series: &[Series]) -> String {
+    const RIGHT: f64 = WIDTH - 70.0;
+    const TOP: f64 = 40.0;
+    const STEP: f64 = 24.0;
+    let labels = series.iter().map(|bar| bar.label.chars().count());
+    let left = 16.0 + CHARACTER * labels.max().unwrap_or(0) as f64;
+    let bottom = TOP + STEP * series.len() as f64;
+    let points = || series.iter().filter_map(|bar| bar.points.first());
+    // Even the shortest bar is to be seen.
+    let values = points().flat_map(|point| [point.value * 0.9, point.value]);
+    let scale = Scale::around(values, left, RIGHT);
 
-impl Bars {
-    pub(super) fn draw(&self) -> String {
-        let labels = self.bars.iter().map(|bar| bar.label.chars().count());
-        let left = 16.0 + CHARACTER * labels.max().unwrap_or(0) as f64;
-        const RIGHT: f64 = WIDTH - 70.0;
-        const TOP: f64 = 40.0;
-        const STEP: f64 = 24.0;
-        let bottom = TOP + STEP * self.bars.len() as f64;
-        // Even the shortest bar is to be seen.
-        let least = self.bars.iter().map(|bar| bar.value * 0.9);
-        let scale = Scale::around(least.chain(self.bars.iter().map(|bar| bar.value)), left, RIGHT);
-        let mut canvas = Canvas::new(bottom + 44.0, &self.title);
-        for decade in scale.decades() {
-            let x = scale.at(decade);
-            canvas.line((x, TOP - 4.0), (x, bottom), GRID);
-            canvas.text((x, bottom + 16.0), "middle", &short(decade));
+    let mut canvas = Canvas::new(bottom + 44.0, title);
+    canvas.grid_across(&scale, TOP - 4.0, bottom, unit);
+    for (index, (bar, point)) in series.iter().zip(points()).enumerate() {
+        let y = TOP + STEP * index as f64;
+        let (end, middle) = (scale.at(point.value), y + 9.0);
+        canvas.text((left - 8.0, y + 14.0), "end", &bar.label);
+        canvas.put(format_args!(
+            "<rect x=\"{left}\" y=\"{:.1}\" width=\"{:.1}\" height=\"14\" rx=\"2\" fill=\"{}\"/>",
+            y + 2.0,
+            (end - left).max(1.0),
+            bar.colour
+        ));
+
+        // How far the rounds were apart.
+        let (least, greatest) = (scale.at(point.spread.0), scale.at(point.spread.1));
+        canvas.line((least, middle), (greatest, middle), INK, "");
+        for x in [least, greatest] {
+            canvas.line((x, middle - 3.0), (x, middle + 3.0), INK, "");
         }
-        canvas.text(((left + RIGHT) / 2.0, bottom + 36.0), "middle", self.unit);
-        for (index, bar) in self.bars.iter().enumerate() {
-            let y = TOP + STEP * index as f64;
-            let (end, middle) = (scale.at(bar.value), y + 9.0);
-            canvas.text((left - 8.0, y + 14.0), "end", &bar.label);
-            canvas.put(&format!(
-                "<rect x=\"{left}\" y=\"{:.1}\" width=\"{:.1}\" height=\"14\" rx=\"2\" \
-                 fill=\"{}\"/>\n",
-                y + 2.0,
-                (end - left).max(1.0),
-                bar.colour
-            ));
-            let (least, greatest) = (scale.at(bar.spread.0), scale.at(bar.spread.1));
-            canvas.line((least, middle), (greatest, middle), INK);
-            for x in [least, greatest] {
-                canvas.line((x, middle - 3.0), (x, middle + 3.0), INK);
-            }
-            canvas.text((end.max(greatest) + 6.0, y + 14.0), "start", &short(bar.value));
-        }
-        canvas.finish()
+        canvas.text((end.max(greatest) + 6.0, y + 14.0), "start", &short(point.value));
     }
+    canvas.finish()
 }
 
-impl Curves {
-    pub(super) fn draw(&self) -> String {
-        const LEFT: f64 = 80.0;
-        const RIGHT: f64 = WIDTH - 320.0;
-        const TOP: f64 = 56.0;
-        const BOTTOM: f64 = 370.0;
-        let points = || self.curves.iter().flat_map(|curve| curve.points.iter());
-        let across = Scale::around(points().map(|point| point.0), LEFT, RIGHT);
-        let up = Scale::around(points().map(|point| point.1), BOTTOM, TOP);
-        let mut canvas = Canvas::new(BOTTOM + 50.0, &self.title);
-        for decade in across.decades() {
-            let x = across.at(decade);
-            canvas.line((x, TOP), (x, BOTTOM), GRID);
-            canvas.text((x, BOTTOM + 18.0), "middle", &short(decade));
-        }
-        for decade in up.decades() {
-            let y = up.at(decade);
-            canvas.line((LEFT, y), (RIGHT, y), GRID);
-            canvas.text((LEFT - 8.0, y + 4.0), "end", &short(decade));
-        }
-        canvas.text(((LEFT + RIGHT) / 2.0, BOTTOM + 40.0), "middle", self.across);
-        canvas.text((LEFT, TOP - 8.0), "start", self.up);
-        for (index, curve) in self.curves.iter().enumerate() {
-            let place = |&(x, y): &(f64, f64)| format!("{:.1},{:.1}", across.at(x), up.at(y));
-            let line: Vec<String> = curve.points.iter().map(place).collect();
-            let dashes = match curve.dashes {
-                "" => String::new(),
-                dashes => format!(" stroke-dasharray=\"{dashes}\""),
-            };
-            let colour = curve.colour;
-            canvas.put(&format!(
-                "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" \
-                 stroke-width=\"2\"{dashes}/>\n",
-                line.join(" ")
-            ));
-            for &(x, y) in &curve.points {
-                canvas.put(&format!(
-                    "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"3\" fill=\"{colour}\"/>\n",
-                    across.at(x),
-                    up.at(y)
-                ));
-            }
-            let y = TOP + 10.0 + 21.0 * index as f64;
-            canvas.put(&format!(
-                "<line x1=\"{:.1}\" y1=\"{y:.1}\" x2=\"{:.1}\" y2=\"{y:.1}\" stroke=\"{colour}\" \
-                 stroke-width=\"2\"{dashes}/>\n",
-                RIGHT + 14.0,
-                RIGHT + 34.0
-            ));
-            canvas.text((RIGHT + 40.0, y + 4.0), "start", &curve.label);
-        }
-        canvas.finish()
+/// A curve for each series, both scales logarithmic.
+pub(super) fn curves(title: &str, (across, up): (&str, &str), series: &[Series]) -> String {
+    const LEFT: f64 = 80.0;
+    const RIGHT: f64 = WIDTH - 320.0;
+    const TOP: f64 = 56.0;
+    const BOTTOM: f64 = 370.0;
+    let points = || series.iter().flat_map(|curve| &curve.points);
+    let xs = Scale::around(points().map(|point| point.tasks), LEFT, RIGHT);
+    let ys = Scale::around(points().map(|point| point.value), BOTTOM, TOP);
+
+    let mut canvas = Canvas::new(BOTTOM + 50.0, title);
+    canvas.grid_across(&xs, TOP, BOTTOM, across);
+    for decade in ys.decades() {
+        let y = ys.at(decade);
+        canvas.line((LEFT, y), (RIGHT, y), GRID, "");
+        canvas.text((LEFT - 8.0, y + 4.0), "end", &short(decade));
     }
+    canvas.text((LEFT, TOP - 8.0), "start", up);
+
+    for (index, curve) in series.iter().enumerate() {
+        let colour = curve.colour;
+        let style = match curve.dashes {
+            "" => " stroke-width=\"2\"".to_owned(),
+            dashes => format!(" stroke-width=\"2\" stroke-dasharray=\"{dashes}\""),
+        };
+        let mut line = String::new();
+        for point in &curve.points {
+            let (x, y) = (xs.at(point.tasks), ys.at(point.value));
+            let _ = write!(line, "{x:.1},{y:.1} ");
+            canvas.put(format_args!(
+                "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\" fill=\"{colour}\"/>"
+            ));
+        }
+        canvas.put(format_args!(
+            "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\"{style}/>",
+            line.trim_end()
+        ));
+
+        // Its line in the legend.
+        let y = TOP + 10.0 + 21.0 * index as f64;
+        canvas.line((RIGHT + 14.0, y), (RIGHT + 34.0, y), colour, &style);
+        canvas.text((RIGHT + 40.0, y + 4.0), "start", &curve.label);
+    }
+    canvas.finish()
 }
 
 fn escaped(text: &str) -> String {
@@ -230,8 +213,8 @@ mod tests {
     #[test]
     fn the_longest_label_has_room() {
         let label = "lockkeeper (zookeeper; not awaited)".to_owned();
-        let bar = Bar { label, value: 20.0, spread: (10.0, 30.0), colour: "#000" };
-        let drawn = Bars { title: "t".into(), unit: "us", bars: vec![bar] }.draw();
+        let points = vec![Point { tasks: 1.0, value: 20.0, spread: (10.0, 30.0) }];
+        let drawn = bars("t", "us", &[Series { label, colour: "#000", dashes: "", points }]);
         let end = drawn.split("<text x=\"").find(|text| text.contains("not awaited"));
         let end: f64 = end.unwrap().split('"').next().unwrap().parse().unwrap();
         assert!(end >= 35.0 * CHARACTER, "{end}");
@@ -239,7 +222,6 @@ mod tests {
 
     #[test]
     fn text_is_escaped() {
-        let bars = Bars { title: "a < b & c".into(), unit: "us", bars: Vec::new() };
-        assert!(bars.draw().contains("a &lt; b &amp; c"));
+        assert!(bars("a < b & c", "us", &[]).contains("a &lt; b &amp; c"));
     }
 }

@@ -31,7 +31,7 @@ pub const ZOOKEEPER_CLASS_PATH: &str = "LOCKKEEPER_ZOOKEEPER_CLASS_PATH";
 
 /// The Python that sees the modules of the distribution's packages; the first one in `PATH` may
 /// be another.
-pub(crate) const SYSTEM_PYTHON: &str = "/usr/bin/python3";
+pub const SYSTEM_PYTHON: &str = "/usr/bin/python3";
 
 const JARS: &str = "/usr/share/java";
 

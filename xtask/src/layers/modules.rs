@@ -11,10 +11,6 @@ use cargo_metadata::{Metadata, Package, TargetKind};
 
 use super::paths::{Arrow, Sources};
 
-/// Crates that are not in order yet, and how many arrows of each point the wrong way at most.
-/// Numbers go down only; a crate that has none left is taken from the list.
-const NOT_YET: &[(&str, usize)] = &[("lockkeeper-benches", 24)];
-
 /// Suites: their files share helpers as they like.
 const LEFT_OUT: &[&str] = &["lockkeeper-tests", "lockkeeper-hot-paths"];
 
@@ -25,15 +21,7 @@ pub(super) fn check(metadata: &Metadata) -> Result<Vec<String>> {
         if LEFT_OUT.contains(&package.name.as_str()) {
             continue;
         }
-        let found = check_package(package)?;
-        match NOT_YET.iter().find(|(name, _)| *name == package.name.as_str()) {
-            Some(&(name, most)) if found.len() < most => offences.push(format!(
-                "{name}: {} arrows point the wrong way, and no longer {most}: say so in NOT_YET",
-                found.len()
-            )),
-            Some(&(_, most)) if found.len() == most => {}
-            _ => offences.extend(found),
-        }
+        offences.extend(check_package(package)?);
     }
     Ok(offences)
 }

@@ -11,8 +11,9 @@ use lockkeeper::{Client, CreateMode, Mutex, ZnodePath};
 use lockkeeper_engine::Durability;
 use tokio::task::JoinSet;
 
-use crate::bench::{Bench, micros};
-use crate::rows::herd::wait_for_queue;
+use super::queue::wait_for_queue;
+use crate::bench::Bench;
+use crate::measure::micros;
 use crate::system::System;
 use crate::tap::Tap;
 
@@ -49,7 +50,7 @@ pub(super) async fn run(bench: &mut Bench) -> Result<()> {
         let turns = [Where::OneProcess, Where::Many].map(|place| Kind { system, place, count });
         bench
             .interleave(rounds, &turns, async |bench, kind| {
-                let servers = bench.peers.engine(Durability::Os).await?;
+                let servers = bench.peers.server_of(system).await?;
                 let cost = measure(&servers, kind.place, count).await?;
                 let config = format!("{}, {}", system.config(), kind.place);
                 let who = (system.name(), config.as_str());
@@ -91,6 +92,7 @@ async fn measure(servers: &str, place: Where, count: usize) -> Result<Cost> {
         .await?;
     // Not through the relay: what it asks is no waiter's cost.
     let observer = Client::connect(servers).await?;
+
     let path = ZnodePath::new("/locks/waiters")?;
     observer.ensure(&path, CreateMode::Container).await?;
     let mut queue = Queue { place, lock: Mutex::new(&client, path.as_str())?, client: &client };
@@ -103,6 +105,7 @@ async fn measure(servers: &str, place: Where, count: usize) -> Result<Cost> {
         queue.join(more, &mut waiting)?;
         queue.all_wait(&observer, &path, before + more).await?;
     }
+
     tap.quiet(if place == Where::Many { SETTLED } else { QUIET }).await;
     let (bytes, start) = (tap.bytes(), Instant::now());
     queue.join(MORE, &mut waiting)?;
@@ -112,6 +115,7 @@ async fn measure(servers: &str, place: Where, count: usize) -> Result<Cost> {
     // Within one process nothing passes at all, and all wait as soon as they have run once.
     let took = if tap.bytes() == bytes { seen - start } else { last - start };
     let bytes = tap.bytes() - bytes;
+
     let start = Instant::now();
     holder.release().await?;
     // The first in line, with the lock.

@@ -7,14 +7,16 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use lockkeeper::{Client, CreateMode, Mutex, MutexGuard, ZnodePath};
 use lockkeeper_engine::Durability;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::bench::{Bench, micros};
+use super::queue::{LIMIT, close, sessions, wait_for_queue};
+use crate::bench::Bench;
+use crate::measure::micros;
 use crate::system::System;
 use crate::tap::Tap;
 
@@ -41,7 +43,6 @@ impl fmt::Display for Kind {
 
 /// Releases that are looked at, of each kind.
 const RELEASES: usize = 5;
-const LIMIT: Duration = Duration::from_secs(60);
 
 pub(super) async fn run(bench: &mut Bench) -> Result<()> {
     let systems = [System::Engine(Durability::Os), System::OnZooKeeper];
@@ -52,10 +53,7 @@ pub(super) async fn run(bench: &mut Bench) -> Result<()> {
     // One round: its releases are the repetitions.
     bench
         .interleave(1, &turns, async |bench, &(system, kind)| {
-            let servers = match system {
-                System::Engine(durability) => bench.peers.engine(durability).await?,
-                _ => bench.peers.zookeeper().await?,
-            };
+            let servers = bench.peers.server_of(system).await?;
             measure(bench, &servers, system, kind).await
         })
         .await;
@@ -66,8 +64,9 @@ async fn measure(bench: &mut Bench, servers: &str, system: System, kind: Kind) -
     let waiters = bench.settings.herd;
     let path = ZnodePath::new(&format!("/locks/herd-{kind}"))?;
     let tap = Tap::start(servers).await?;
-    let clients = connect(&tap.address(), waiters + 1).await?;
+    let clients = sessions(&tap.address(), waiters + 1).await?;
     clients[0].ensure(&path, CreateMode::Container).await?;
+
     let (grants, mut granted) = mpsc::unbounded_channel();
     let mut waiting = JoinSet::new();
     for client in &clients {
@@ -81,6 +80,7 @@ async fn measure(bench: &mut Bench, servers: &str, system: System, kind: Kind) -
             let _ = grants.send(held);
         });
     }
+
     let mut holder = next(&mut granted).await?;
     wait_for_queue(&clients[0], &path, waiters + 1).await?;
     let config = format!("{}, {kind}", system.config());
@@ -96,13 +96,10 @@ async fn measure(bench: &mut Bench, servers: &str, system: System, kind: Kind) -
         bench.note_as(who, waiters, "events_per_release", events as f64);
         bench.note_as(who, waiters, "next_holder_us", micros(took));
     }
+
     waiting.shutdown().await;
     drop(holder);
-    let mut closing = JoinSet::new();
-    for client in clients {
-        closing.spawn(async move { client.close().await });
-    }
-    closing.join_all().await;
+    close(clients).await;
     Ok(())
 }
 
@@ -143,39 +140,6 @@ async fn next(granted: &mut mpsc::UnboundedReceiver<Result<Held>>) -> Result<Hel
         Ok(Some(held)) => held,
         Ok(None) => bail!("nobody waits"),
         Err(_) => bail!("nobody was granted the lock within {LIMIT:?}"),
-    }
-}
-
-/// All at once, some at a time: a server's backlog of new connections is short.
-async fn connect(servers: &str, count: usize) -> Result<Vec<Client>> {
-    const AT_ONCE: usize = 50;
-    let mut clients = Vec::with_capacity(count);
-    while clients.len() < count {
-        let mut connecting = JoinSet::new();
-        for _ in 0..AT_ONCE.min(count - clients.len()) {
-            let servers = servers.to_owned();
-            let builder = Client::builder().session_timeout(Duration::from_secs(30));
-            connecting.spawn(async move { builder.connect(&servers).await });
-        }
-        for client in connecting.join_all().await {
-            clients.push(client.context("a waiter cannot connect")?);
-        }
-    }
-    Ok(clients)
-}
-
-pub(super) async fn wait_for_queue(client: &Client, path: &ZnodePath, count: usize) -> Result<()> {
-    let start = Instant::now();
-    loop {
-        let stat = client.exists(path).await?;
-        let children = stat.map_or(0, |stat| usize::try_from(stat.num_children).unwrap_or(0));
-        if children == count {
-            return Ok(());
-        }
-        if start.elapsed() > LIMIT {
-            bail!("{children} of {count} are in the queue after {LIMIT:?}");
-        }
-        sleep(Duration::from_millis(5)).await;
     }
 }
 

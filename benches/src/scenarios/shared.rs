@@ -7,9 +7,9 @@ use anyhow::Result;
 use lockkeeper::{RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore, SemaphoreGuard};
 use lockkeeper_engine::Durability;
 
+use super::queue::{close, sessions};
 use crate::bench::Bench;
 use crate::measure::{Lock, Release, cycles};
-use crate::rows::sessions;
 use crate::system::System;
 
 const CLIENTS: usize = 16;
@@ -51,10 +51,7 @@ pub(super) async fn run(bench: &mut Bench) -> Result<()> {
 }
 
 async fn measure(bench: &mut Bench, &(system, kind): &(System, Kind)) -> Result<()> {
-    let servers = match system {
-        System::Engine(durability) => bench.peers.engine(durability).await?,
-        _ => bench.peers.zookeeper().await?,
-    };
+    let servers = bench.peers.server_of(system).await?;
     let plan = bench.settings.plan;
     let clients = sessions(&servers, CLIENTS).await?;
     let measured = match kind {
@@ -71,13 +68,12 @@ async fn measure(bench: &mut Bench, &(system, kind): &(System, Kind)) -> Result<
             cycles(locks, plan, Release::Awaited).await?
         }
     };
+
     let config = format!("{}, {kind}", system.config());
     let who = (system.name(), config.as_str());
     bench.note_as(who, CLIENTS, "cycles_per_s", measured.per_second);
     bench.note_latency(who, CLIENTS, "acquire", measured.acquire);
-    for client in clients {
-        client.close().await;
-    }
+    close(clients).await;
     Ok(())
 }
 

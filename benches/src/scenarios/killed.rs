@@ -6,7 +6,6 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use crate::measure::Lock;
 use anyhow::Result;
 use lockkeeper::{Client, Mutex};
 use lockkeeper_engine::Durability;
@@ -15,6 +14,7 @@ use lockkeeper_testkit::process::Process;
 use crate::bench::Bench;
 use crate::locks::redis::{self, RedisLock};
 use crate::locks::{etcd, postgres};
+use crate::measure::Lock;
 use crate::peers::{child, ready_line};
 use crate::system::{Fsync, System};
 
@@ -37,20 +37,22 @@ impl fmt::Display for Grant {
 
 pub(super) async fn run(bench: &mut Bench) -> Result<()> {
     for round in 0..bench.settings.kills {
-        let zookeeper = bench.peers.zookeeper().await.ok();
-        let engine = bench.peers.engine(Durability::Os).await?;
-        let redis = bench.peers.redis(Fsync::Everysec).await.ok();
-        let etcd = bench.peers.etcd().await.ok();
-        let postgres = bench.peers.postgres().await.ok();
+        let mut server = async |system| bench.peers.server_of(system).await.ok();
+        let engine = server(System::Engine(Durability::Os)).await;
+        let zookeeper = server(System::OnZooKeeper).await;
+        let redis = server(System::Redis(Fsync::Everysec)).await;
+        let etcd = server(System::Etcd).await;
+        let postgres = server(System::Postgres).await;
         let folder = bench.peers.folder()?;
         let path = format!("/locks/killed-{round}");
         let (on_engine, on_zookeeper, on_redis, on_etcd, on_postgres) = tokio::join!(
-            lockkeeper(Some(engine), &path, &folder),
+            lockkeeper(engine, &path, &folder),
             lockkeeper(zookeeper, &path, &folder),
             with_redis(redis, round),
             with_etcd(etcd, round),
             with_postgres(postgres),
         );
+
         let grants = [
             (System::Engine(Durability::Os), on_engine),
             (System::OnZooKeeper, on_zookeeper),

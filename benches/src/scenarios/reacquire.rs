@@ -3,12 +3,12 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::measure::{Release, cycles, hand_offs};
 use anyhow::Result;
 use lockkeeper::{Client, Mutex};
 use lockkeeper_engine::Durability;
 
 use crate::bench::Bench;
+use crate::measure::{Release, cycles, hand_offs};
 use crate::system::System;
 
 /// Tasks of one process that want the lock, where several do.
@@ -58,19 +58,18 @@ pub(super) async fn run(bench: &mut Bench) -> Result<()> {
 
 async fn measure(bench: &mut Bench, system: System, how: How) -> Result<()> {
     let plan = bench.settings.plan;
-    let servers = match system {
-        System::Engine(durability) => bench.peers.engine(durability).await?,
-        System::Curator => {
-            let measured = bench.peers.curator().await?.cycles(1, plan).await?;
-            bench.note(system, 1, "cycles_per_s", measured.per_second);
-            return Ok(());
-        }
-        _ => bench.peers.zookeeper().await?,
-    };
+    if system == System::Curator {
+        let measured = bench.peers.curator().await?.cycles(1, plan).await?;
+        bench.note(system, 1, "cycles_per_s", measured.per_second);
+        return Ok(());
+    }
+
+    let servers = bench.peers.server_of(system).await?;
     let client = Client::connect(&servers).await?;
     let builder = Mutex::builder(&client, "/locks/reacquire");
     let config = format!("{}, {how}", system.config());
     let who = (system.name(), config.as_str());
+
     match how {
         How::Linger => {
             let lock = builder.linger(Duration::from_secs(60)).build()?;

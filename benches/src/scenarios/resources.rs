@@ -15,9 +15,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
+use super::queue::{sessions, wait_for_queue};
 use crate::bench::Bench;
-use crate::peers::{Memory, free_port, lockkeeper};
-use crate::rows::sessions;
+use crate::memory::Memory;
+use crate::peers::{Program, free_port, lockkeeper};
 use crate::system::{Fsync, System};
 
 /// How long a server has had nothing to do when it counts as idle: the engine has given memory back
@@ -114,17 +115,13 @@ async fn is_ok(address: &str) -> Result<()> {
 /// The memory of a peer after all that it did in this run, if it did anything.
 async fn idle_peer(bench: &mut Bench, system: &System) -> Result<()> {
     let id = match system {
-        System::OnZooKeeper => zookeeper_process(bench.peers.zookeeper_server().await?)?,
-        _ => {
-            let address = bench.peers.redis(Fsync::Never).await?;
-            let port = address.rsplit(':').next().unwrap_or_default().to_owned();
-            process_with(&port)?
-        }
+        System::OnZooKeeper => zookeeper_process(bench.peers.zookeeper().await?)?,
+        _ => bench.peers.server(Program::Redis(Fsync::Never)).await?.process().id(),
     };
     tokio::time::sleep(REST).await;
     note_memory(bench, *system, "after_load", id)?;
     // Ours beside it, after the same.
-    let engine = bench.peers.engine_server(Durability::Sync).await?.process().id();
+    let engine = bench.peers.server(Program::Engine(Durability::Sync)).await?.process().id();
     note_memory(bench, System::Engine(Durability::Sync), "after_load", engine)
 }
 
@@ -231,7 +228,7 @@ async fn contenders(address: &str, count: usize) -> Result<(Vec<Client>, JoinSet
             });
         }
         // Line by line: not a hundred thousand requests at once.
-        super::herd::wait_for_queue(&clients[0], &ZnodePath::new(&path)?, LINE).await?;
+        wait_for_queue(&clients[0], &ZnodePath::new(&path)?, LINE).await?;
     }
     Ok((clients, waiting))
 }

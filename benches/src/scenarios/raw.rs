@@ -4,7 +4,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::measure::Plan;
 use anyhow::{Context, Result};
 use bytes::Bytes;
 use lockkeeper::{Client, CreateMode, ZnodePath};
@@ -12,6 +11,7 @@ use lockkeeper_engine::Durability;
 use tokio::task::JoinSet;
 
 use crate::bench::Bench;
+use crate::measure::Plan;
 use crate::system::System;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -60,10 +60,7 @@ pub(super) async fn run(bench: &mut Bench) -> Result<()> {
             let turns = systems.map(|system| (system, format!("{operation}, {tasks} tasks")));
             bench
                 .interleave(rounds, &turns, async |bench, &(system, _)| {
-                    let servers = match system {
-                        System::Engine(durability) => bench.peers.engine(durability).await?,
-                        _ => bench.peers.zookeeper().await?,
-                    };
+                    let servers = bench.peers.server_of(system).await?;
                     let plan = bench.settings.plan;
                     let count = measure(&servers, operation, tasks, plan).await?;
                     let per_second = count as f64 / plan.measure.as_secs_f64();
@@ -88,6 +85,7 @@ async fn measure(servers: &str, operation: Operation, tasks: usize, plan: Plan) 
         client.create(&path, data.clone(), CreateMode::Ephemeral).await?;
         paths.push(path);
     }
+
     let window = plan.begin();
     let data = Arc::new(data);
     let mut running = JoinSet::new();
@@ -104,6 +102,7 @@ async fn measure(servers: &str, operation: Operation, tasks: usize, plan: Plan) 
             anyhow::Ok(count)
         });
     }
+
     let mut count = 0;
     for result in running.join_all().await {
         count += result?;
