@@ -17,7 +17,7 @@ use crate::peers::Peers;
 const FAST_ROUND_TRIP_US: f64 = 45.0;
 
 /// What the run ran on, and the two physical costs of that very run.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Machine {
     pub(crate) date: String,
     pub(crate) commit: String,

@@ -49,7 +49,7 @@ pub async fn run(settings: Settings, folders: &Folders, names: &[String]) -> Res
     let configurations = peers.configurations();
     drop(peers);
     machine.look_back()?;
-    let report = Report::new(settings.quick, machine, configurations, &results, begun.elapsed());
+    let report = Report::new(settings.quick, machine, configurations, &results, begun.elapsed())?;
     report.write(&folders.output)?;
     if all && !settings.quick {
         report.publish(&folders.docs)?;

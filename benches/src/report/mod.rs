@@ -1,29 +1,31 @@
 //! `results.json`, the page, the charts.
 
-mod breakdown;
 mod charts;
-mod markdown;
-mod not_awaited;
+mod description;
+mod numbers;
 mod page;
 mod run;
-mod sides;
 mod svg;
 mod targets;
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 
+use self::description::Description;
 use self::run::Run;
-use self::targets::Goal;
 use crate::machine::Machine;
 use crate::peers::Configuration;
 use crate::results::Results;
 
 /// A run with everything that is written of it.
-pub(crate) struct Report(Run);
+pub(crate) struct Report {
+    description: Arc<Description>,
+    run: Run,
+}
 
 impl Report {
     pub(crate) fn new(
@@ -32,7 +34,7 @@ impl Report {
         configurations: Vec<Configuration>,
         results: &Results,
         took: Duration,
-    ) -> Self {
+    ) -> Result<Self> {
         Self::of(Run {
             quick,
             seconds: took.as_secs(),
@@ -46,17 +48,19 @@ impl Report {
 
     /// That of an earlier run, from its `results.json`.
     pub(crate) fn read(file: &Path) -> Result<Self> {
-        let read = || anyhow::Ok(Self::of(serde_json::from_str(&fs::read_to_string(file)?)?));
+        let read = || Self::of(serde_json::from_str(&fs::read_to_string(file)?)?);
         read().with_context(|| format!("cannot read {}", file.display()))
     }
 
-    fn of(run: Run) -> Self {
-        Self(Run { targets: targets::targets(&run.entries), ..run })
+    fn of(run: Run) -> Result<Self> {
+        let description = Description::read()?;
+        let targets = targets::targets(&description, &run.entries)?;
+        Ok(Self { description: Arc::new(description), run: Run { targets, ..run } })
     }
 
     /// Writes everything into a folder.
     pub(crate) fn write(&self, folder: &Path) -> Result<()> {
-        let json = serde_json::to_string_pretty(&self.0)? + "\n";
+        let json = serde_json::to_string_pretty(&self.run)? + "\n";
         put(&folder.join("results.json"), &json)?;
         self.publish(folder)
     }
@@ -64,9 +68,9 @@ impl Report {
     /// Writes the page and its charts.
     pub(crate) fn publish(&self, folder: &Path) -> Result<()> {
         let page = folder.join("benchmarks.md");
-        put(&page, &page::page(&self.0))?;
-        for (name, svg) in charts::draw(&self.0.entries) {
-            put(&folder.join("benchmarks").join(format!("{name}.svg")), &svg)?;
+        put(&page, &page::page(self.description.clone(), &self.run)?)?;
+        for (chart, svg) in charts::draw(&self.description, &self.run.entries) {
+            put(&folder.join("benchmarks").join(format!("{}.svg", chart.name)), &svg)?;
         }
         eprintln!("written: {}", page.display());
         Ok(())
@@ -75,13 +79,15 @@ impl Report {
     /// The targets that were measured, for the terminal.
     pub(crate) fn summary(&self) -> String {
         let mut lines = String::new();
-        for target in &self.0.targets {
-            for part in target.parts.iter().filter(|part| part.goal != Goal::Stated) {
-                let Some(ratio) = part.ratio else { continue };
-                let (ratio, goal) = (markdown::short(ratio), page::goal(part.goal));
+        for target in &self.run.targets {
+            for part in &target.parts {
+                let (Some(ratio), Some(goal)) = (part.ratio, part.at_most.or(part.at_least)) else {
+                    continue;
+                };
+                let (ratio, goal) = (numbers::short(ratio), numbers::short(goal));
                 let verdict = if part.met { "met" } else { "NOT MET" };
-                let (id, what) = (target.id, format!("{}; {}", target.what, part.part));
-                lines += &format!("{id:4} {ratio:>9} ({goal:>14}) {verdict:8} {what}\n");
+                let (id, what) = (&target.id, format!("{}; {}", target.what, part.part));
+                lines += &format!("{id:4} {ratio:>9} (goal {goal:>5}) {verdict:8} {what}\n");
             }
         }
         lines

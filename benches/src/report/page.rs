@@ -1,228 +1,171 @@
-//! The page: what ran where, how far the targets are met, and every number.
+//! The page: what ran where, how far the targets are met, and every number. The text is in
+//! `page.md.j2`.
 
-use super::markdown::{Markdown, grouped, short};
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::{Serde, Value};
+use minijinja::{Environment, Error, ErrorKind, context};
+use serde::Serialize;
+
+use super::charts;
+use super::description::Description;
+use super::numbers::{grouped, short};
 use super::run::Run;
-use super::targets::{Goal, Part};
-use super::{breakdown, charts};
 use crate::baselines::{self, RECORD_BYTES};
-use crate::machine::Machine;
-use crate::peers::Configuration;
-use crate::results::{Entry, Side, Skip};
-use crate::scenarios;
+use crate::results::{Entries, Entry, Side};
+use crate::scenarios::{self, Scenario};
 use crate::settings::Settings;
 
-/// From which share of the processors' time on it matters what others do with it.
-const BUSY: f64 = 0.05;
+/// A scenario as the page shows it.
+#[derive(Serialize)]
+struct Section {
+    name: &'static str,
+    about: &'static str,
+    /// Of the peers that are in its numbers.
+    versions: Vec<String>,
+    charts: Vec<String>,
+    tables: Vec<Table>,
+}
 
-pub(super) fn page(run: &Run) -> String {
-    let mut page = Markdown::default();
-    opening(&mut page, run);
-    facts(&mut page, run);
-    page.paragraph("## Targets");
-    targets(&mut page, run);
-    breakdown::write(&mut page, &run.entries);
+/// The numbers of one number of tasks: a line for each side, a column for each metric.
+#[derive(Serialize)]
+struct Table {
+    heading: Option<String>,
+    head: Vec<String>,
+    lines: Vec<Vec<String>>,
+}
 
-    for scenario in scenarios::ALL {
-        let entries: Vec<&Entry> =
-            run.entries.0.iter().filter(|entry| entry.key.scenario == scenario.name).collect();
-        if entries.is_empty() {
-            continue;
-        }
-        page.paragraph(&format!("## {}: {}", scenario.name, scenario.about));
-        page.paragraph(&setting(run, &entries));
-        for chart in charts::of_scenario(&run.entries, scenario.name) {
-            page.paragraph(&format!("![{chart}](benchmarks/{chart}.svg)"));
-        }
-        numbers(&mut page, scenario.counted, &entries);
-    }
-
-    skips(&mut page, run);
-    page.paragraph("## How each peer is configured");
-    let peer = |peer: &Configuration| {
-        vec![peer.system.clone(), peer.version.clone(), peer.settings.clone()]
+pub(super) fn page(description: Arc<Description>, run: &Run) -> Result<String> {
+    let charts = charts::draw(&description, &run.entries);
+    let charts_of = |scenario: &Scenario| {
+        let own = charts.iter().filter(|(chart, _)| chart.scenario == scenario.name);
+        own.map(|(chart, _)| chart.name.clone()).collect()
     };
-    let peers: Vec<_> = run.configurations.iter().map(peer).collect();
-    page.table(&["peer", "version", "configuration"], &peers);
-    page.finish()
-}
+    let sections = scenarios::ALL.iter().filter_map(|scenario| {
+        let entries = run.entries.0.iter().filter(|entry| entry.key.scenario == scenario.name);
+        let entries: Vec<&Entry> = entries.collect();
+        (!entries.is_empty()).then(|| Section {
+            name: scenario.name,
+            about: scenario.about,
+            versions: versions(run, &entries),
+            charts: charts_of(scenario),
+            tables: tables(scenario.counted, &entries),
+        })
+    });
 
-fn opening(page: &mut Markdown, run: &Run) {
-    let machine = &run.machine;
-    let percent = |share: f64| format!("{:.0} %", share * 100.0);
-    page.paragraph("# Benchmarks");
-    page.paragraph(
-        "`cargo xtask bench` writes this page. All systems ran on one machine in one run, in turns, \
-         over TCP on the loopback interface. Each server is a process of its own. The clients are \
-         Rust on one thread of one process, and all of them use the allocator mimalloc. Absolute \
-         numbers are those of this machine: compare the ratios.",
-    );
-    page.paragraph(&format!(
-        "The ratios depend on the machine, too. {}",
-        match machine.wakes_fast() {
-            true =>
-                "This one has a fast wake-up: a message that wakes a thread on another processor \
-                 costs little more than one that stays on its processor. Where waking is slow, a \
-                 server that spins for the next request, as the engine does, gains more on one that \
-                 sleeps.",
-            false =>
-                "This one has a slow wake-up: a message that wakes a thread on another processor \
-                 costs several times what it costs on the same one. A server that spins for the \
-                 next request, as the engine does, gains more on one that sleeps than it does \
-                 where waking is fast.",
-        }
-    ));
-    page.paragraph(
-        "Compare like with like: the engine's `sync` and Redis's `appendfsync always` answer when a \
-         change is on the disk. `os` and `appendfsync everysec` answer from memory, and the disk \
-         follows within about a second. `memory` and `no persistence` never write to the disk.",
-    );
-
-    if run.quick {
-        page.paragraph(
-            "**This was a quick run** (`--quick`): good for a look, not for quoting. Turns are \
-             short, and the programs that are compiled while they run have hardly warmed up.",
-        );
-    }
-    if machine.busy_before > BUSY {
-        page.paragraph(&format!(
-            "**The machine was busy**: {} of its processors' time just before the run began. The \
-             figures are not to be trusted.",
-            percent(machine.busy_before)
-        ));
-    }
-    if machine.stolen > BUSY {
-        page.paragraph(&format!(
-            "**The machine was not alone**: its host gave {} of its processors' time to others \
-             during the run. Figures that differ by less than their spread say nothing.",
-            percent(machine.stolen)
-        ));
-    }
-}
-
-fn facts(page: &mut Markdown, run: &Run) {
-    let machine = &run.machine;
     let Settings { rounds, plan, zookeeper_rounds, zookeeper_plan, .. } = Settings::of(run.quick);
-    let facts = [
-        ("date, commit", format!("{}, {}", machine.date, machine.commit)),
-        ("processor", format!("{}, {} cores", machine.processor, machine.cores)),
-        (
-            "its time",
-            format!(
-                "{:.1} % used just before the run, {:.1} % given to others by the host during it",
-                machine.busy_before * 100.0,
-                machine.stolen * 100.0
-            ),
-        ),
-        ("memory", format!("{:.0} GiB", machine.memory_gib)),
-        ("kernel, file system", format!("{}, {}", machine.kernel, machine.file_system)),
-        ("compiler", machine.compiler.clone()),
-        (
-            "a record with its `fdatasync`",
-            format!(
-                "{RECORD_BYTES} bytes: {} in place, {} appended",
-                typical(machine.fdatasync_in_place_p50_us, machine.fdatasync_in_place_p99_us),
-                typical(machine.fdatasync_p50_us, machine.fdatasync_p99_us)
-            ),
-        ),
-        ("loopback round trip", loopback(machine)),
-        (
-            "turns",
-            format!(
-                "{rounds} rounds; {} ms of warm-up and {} ms of measuring each; for P5 to P7 \
-                 {zookeeper_rounds} rounds of {} ms, as Apache ZooKeeper takes snapshots and \
-                 collects garbage every few seconds; {} s in all",
-                plan.warm_up.as_millis(),
-                plan.measure.as_millis(),
-                zookeeper_plan.measure.as_millis(),
-                run.seconds
-            ),
-        ),
-    ];
-    page.table(&["this run", ""], &facts.map(|(name, value)| vec![name.to_owned(), value]));
+    let context = context! {
+        run => Value::from(Serde(run)),
+        wakes_fast => run.machine.wakes_fast(),
+        record_bytes => RECORD_BYTES,
+        scenarios => Value::from(Serde(sections.collect::<Vec<_>>())),
+        turns => context! {
+            rounds,
+            zookeeper_rounds,
+            warm_up_ms => plan.warm_up.as_millis() as u64,
+            measure_ms => plan.measure.as_millis() as u64,
+            zookeeper_measure_ms => zookeeper_plan.measure.as_millis() as u64,
+        },
+    };
+    let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?;
+    let mut environment = environment(&description, run.entries.clone());
+    environment.set_syntax(syntax);
+    environment.add_template("page", include_str!("page.md.j2"))?;
+    let page = environment.get_template("page")?.render(context).context("page.md.j2")?;
+    Ok(page.trim().to_owned() + "\n")
 }
 
-fn loopback(machine: &Machine) -> String {
-    let one = typical(machine.loopback_one_processor_p50_us, machine.loopback_one_processor_p99_us);
-    match machine.loopback_processors {
-        1 => format!("{one} on the only processor"),
-        _ => {
-            let two = typical(machine.loopback_p50_us, machine.loopback_p99_us);
-            format!("{two} between two processors, {one} on one")
+/// What the template may call.
+fn environment(description: &Arc<Description>, entries: Entries) -> Environment<'static> {
+    let mut environment = Environment::new();
+    // Where a number is missing, its cell is empty.
+    environment.add_filter("short", |number: Option<f64>| number.map(short).unwrap_or_default());
+    environment.add_filter("over", |number: Option<f64>, by: f64| number.map(|number| number / by));
+
+    let side_of = |description: &Arc<Description>| {
+        let description = description.clone();
+        move |name: &str| {
+            let side = description.side(name);
+            let side = side.map_err(|e| Error::new(ErrorKind::InvalidOperation, e.to_string()))?;
+            Ok::<_, Error>((side.0.to_owned(), side.1.to_owned()))
         }
-    }
-}
-
-fn typical(p50: f64, p99: f64) -> String {
-    format!("{} us (p99 {} us)", short(p50), short(p99))
-}
-
-fn targets(page: &mut Markdown, run: &Run) {
-    let mut lines = Vec::new();
-    for target in &run.targets {
-        for (index, part) in target.parts.iter().enumerate() {
-            let (id, what) = match index {
-                0 => (target.id, format!("{}; {}", target.what, part.part)),
-                _ => ("", format!("… {}", part.part)),
+    };
+    let entries = Arc::new(entries);
+    let (side, numbers) = (side_of(description), entries.clone());
+    let number = Arc::new(move |scenario: &str, name: &str, tasks: usize, metric: &str| {
+        let (system, config) = side(name)?;
+        Ok::<_, Error>(numbers.median(scenario, (&system, &config), tasks, metric))
+    });
+    let one = number.clone();
+    environment.add_function(
+        "number",
+        move |scenario: &str, side: &str, tasks: usize, metric: &str| {
+            one(scenario, side, tasks, metric)
+        },
+    );
+    environment.add_function(
+        "measured",
+        move |scenario: &str, sides: Vec<String>, tasks: usize, metrics: Value| {
+            let metrics = match metrics.as_str() {
+                Some(metric) => vec![metric.to_owned()],
+                None => metrics.try_iter()?.map(|metric| metric.to_string()).collect(),
             };
-            let ratio = part.ratio.map(short).unwrap_or_default();
-            lines.push(vec![id.to_owned(), what, ratio, goal(part.goal), verdict(part).to_owned()]);
-        }
-    }
-    page.table(&["", "what", "ratio", "goal", ""], &lines);
+            let mut found = Vec::new();
+            for side in sides {
+                for metric in &metrics {
+                    if !found.contains(&side) && number(scenario, &side, tasks, metric)?.is_some() {
+                        found.push(side.clone());
+                    }
+                }
+            }
+            Ok::<_, Error>(found)
+        },
+    );
+    let side = side_of(description);
+    environment.add_function("curve", move |scenario: &str, name: &str, metric: &str| {
+        let (system, config) = side(name)?;
+        let curve = entries.curve(scenario, (&system, &config), metric);
+        let point = |(tasks, value)| vec![tasks as f64, value];
+        Ok::<_, Error>(curve.into_iter().map(point).collect::<Vec<_>>())
+    });
+    let side = side_of(description);
+    environment.add_function("names", move |name: &str| {
+        side(name).map(|(system, config)| vec![system, config])
+    });
+    environment
 }
 
-fn verdict(part: &Part) -> &'static str {
-    match (part.ratio, part.goal) {
-        (None, _) => "not measured",
-        (_, Goal::Stated) => "",
-        _ if part.met => "met",
-        _ => "**not met**",
-    }
-}
-
-pub(super) fn goal(goal: Goal) -> String {
-    match goal {
-        Goal::Stated => String::new(),
-        Goal::AtMost(goal) => format!("at most {}", short(goal)),
-        Goal::AtLeast(goal) => format!("at least {}", short(goal)),
-    }
-}
-
-/// The kind of machine, and the versions of the peers that are in these numbers.
-fn setting(run: &Run, entries: &[&Entry]) -> String {
+fn versions(run: &Run, entries: &[&Entry]) -> Vec<String> {
     let is_here = |system: &str| {
-        entries.iter().any(|entry| {
-            entry.key.system == system
-                || (system == "zookeeper" && entry.key.config.contains(system))
+        entries.iter().any(|Entry { key, .. }| {
+            key.system == system || (system == "zookeeper" && key.config.contains(system))
         })
     };
-    let mut versions: Vec<&str> = Vec::new();
+    let mut versions: Vec<String> = Vec::new();
     for peer in run.configurations.iter().filter(|peer| is_here(&peer.system)) {
-        if !versions.contains(&peer.version.as_str()) {
-            versions.push(&peer.version);
+        if !versions.contains(&peer.version) {
+            versions.push(peer.version.clone());
         }
     }
-    let speed = if run.machine.wakes_fast() { "fast" } else { "slow" };
-    format!("On a machine with a {speed} wake-up. Versions: {}.", versions.join(", "))
+    versions
 }
 
-/// One table for each number of tasks: a line for each side, a column for each metric.
-fn numbers(page: &mut Markdown, counted: &str, entries: &[&Entry]) {
+fn tables(counted: &str, entries: &[&Entry]) -> Vec<Table> {
     let mut counts: Vec<usize> = entries.iter().map(|entry| entry.key.tasks).collect();
     counts.sort_unstable();
     counts.dedup();
-    for count in counts {
-        let here: Vec<&Entry> =
-            entries.iter().copied().filter(|entry| entry.key.tasks == count).collect();
-        if count > 0 {
-            let plural = if count == 1 || counted.ends_with('m') { "" } else { "s" };
-            page.paragraph(&format!("### {} {counted}{plural}", grouped(count as f64)));
-        }
-        table(page, &here);
-    }
+    let table_of = |count| {
+        let here = entries.iter().copied().filter(|entry| entry.key.tasks == count);
+        let plural = if count == 1 || counted.ends_with('m') { "" } else { "s" };
+        let heading = format!("{} {counted}{plural}", grouped(count as f64));
+        table((count > 0).then_some(heading), &here.collect::<Vec<_>>())
+    };
+    counts.into_iter().map(table_of).collect()
 }
 
-fn table(page: &mut Markdown, entries: &[&Entry]) {
+fn table(heading: Option<String>, entries: &[&Entry]) -> Table {
     let (mut metrics, mut sides): (Vec<&str>, Vec<Side<'_>>) = (Vec::new(), Vec::new());
     for entry in entries {
         if !metrics.contains(&entry.key.metric.as_str()) {
@@ -254,8 +197,8 @@ fn table(page: &mut Markdown, entries: &[&Entry]) {
         }));
         cells
     };
-    let head: Vec<&str> = head.iter().map(String::as_str).collect();
-    page.table(&head, &sides.iter().map(line).collect::<Vec<_>>());
+    let lines = sides.iter().map(line).collect();
+    Table { heading, head, lines }
 }
 
 /// The median, and for the first column how far the rounds were apart.
@@ -276,26 +219,146 @@ fn readable(metric: &str) -> String {
     metric.replace("p999", "p99.9").replace('_', " ")
 }
 
-fn skips(page: &mut Markdown, run: &Run) {
-    if run.skipped.is_empty() {
-        return;
-    }
-    page.paragraph("## Skipped");
-    let line = |skip: &Skip| {
-        let why = skip.why.lines().next().unwrap_or_default();
-        format!("- {}, {}: {why}", skip.scenario, skip.system)
-    };
-    page.paragraph(&run.skipped.iter().map(line).collect::<Vec<_>>().join("\n"));
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::machine::Machine;
+
+    type Number<'a> = (&'a str, Side<'a>, usize, &'a str, f64);
+
+    const SYNC: Side<'static> = ("lockkeeper", "engine, sync");
+    const MEMORY: Side<'static> = ("lockkeeper", "engine, memory");
+    const ON_ZOOKEEPER: Side<'static> = ("lockkeeper", "zookeeper");
+    const ALWAYS: Side<'static> = ("redis", "appendfsync always");
+
+    const BASELINES: [Number<'_>; 4] = [
+        ("cycles", baselines::IN_PLACE, 1, "record_p50_us", 95.0),
+        ("cycles", baselines::APPENDED, 1, "record_p50_us", 135.0),
+        ("cycles", baselines::ONE_PROCESSOR, 1, "round_trip_p50_us", 17.0),
+        ("cycles", baselines::TWO_PROCESSORS, 1, "round_trip_p50_us", 60.0),
+    ];
+
+    /// The part that says where the time goes, in one line for each paragraph's words.
+    fn breakdown(numbers: &[Number<'_>]) -> String {
+        let run = Run {
+            quick: false,
+            seconds: 1,
+            machine: Machine::default(),
+            configurations: Vec::new(),
+            entries: Entries::from_numbers(numbers),
+            targets: Vec::new(),
+            skipped: Vec::new(),
+        };
+        let page = page(Arc::new(Description::read().unwrap()), &run).unwrap();
+        let (_, rest) = page.split_once("## Where the time goes").unwrap();
+        let (breakdown, _) = rest.split_once("\n## ").unwrap();
+        breakdown.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
+    #[track_caller]
+    fn has(page: &str, parts: &[&str]) {
+        for part in parts {
+            assert!(page.contains(part), "{part} is not in\n{page}");
+        }
+    }
+
+    fn turn<'a>(side: Side<'a>, acquire: f64) -> [Number<'a>; 3] {
+        [
+            ("cycles", side, 1, "acquire_p50_us", acquire),
+            ("cycles", side, 1, "harness_cpu_us", 20.0),
+            ("cycles", side, 1, "other_cpu_us", 30.0),
+        ]
+    }
 
     #[test]
     fn metrics_are_readable() {
         assert_eq!(readable("cycle_p999_us"), "cycle p99.9 us");
         assert_eq!(readable("cycles_per_s"), "cycles/s");
         assert_eq!(readable("bytes_per_session"), "bytes per session");
+    }
+
+    #[test]
+    fn an_acquire_is_disk_and_loopback_and_a_rest_which_may_be_negative() {
+        let turns = [turn(MEMORY, 26.0), turn(SYNC, 165.0), turn(ALWAYS, 200.0)].concat();
+        has(
+            &breakdown(&[&BASELINES[..], &turns].concat()),
+            &[
+                "| lockkeeper | engine, memory | 26 | 0 | 17 | 43 | -34 | 20 | 30 |",
+                "| lockkeeper | engine, sync | 165 | 95 | 17 | 43 | 10 | 20 | 30 |",
+                "| redis | appendfsync always | 200 | 135 | 17 | 43 | 5 | 20 | 30 |",
+                "155 us and Redis's with `always` 195 us, a ratio of 0.795",
+                "165 us against 200 us, a ratio of 0.825",
+                "60 us with each on a processor of its own, 17 us with both on one,",
+            ],
+        );
+    }
+
+    #[test]
+    fn one_processor_has_one_round_trip_and_a_lone_side_no_ratio() {
+        let page = breakdown(&[&BASELINES[..3], &turn(SYNC, 165.0)].concat());
+        has(
+            &page,
+            &[
+                "| lockkeeper | engine, sync | 165 | 95 | 17 | 0 | 53 |",
+                "17 us, both on the only processor.",
+            ],
+        );
+        assert!(!page.contains("For P3"), "{page}");
+    }
+
+    #[test]
+    fn without_baselines_or_turns_there_is_nothing_to_say() {
+        assert_eq!(breakdown(&turn(SYNC, 165.0)), "");
+        assert_eq!(breakdown(&BASELINES), "");
+    }
+
+    #[test]
+    fn resident_memory_is_shown_in_its_parts_as_far_as_it_was_measured() {
+        let number = |side, metric, value| ("resources", side, 0, metric, value);
+        let ours = [
+            number(SYNC, "idle_mib", 8.0),
+            number(SYNC, "idle_mapped_mib", 5.0),
+            number(SYNC, "idle_private_mib", 3.0),
+            number(SYNC, "after_load_mib", 17.0),
+            number(SYNC, "after_load_mapped_mib", 6.0),
+            number(SYNC, "after_load_private_mib", 11.0),
+        ];
+        let theirs = [
+            number(ON_ZOOKEEPER, "after_load_mib", 240.0),
+            number(ON_ZOOKEEPER, "after_load_mapped_mib", 30.0),
+            number(ON_ZOOKEEPER, "after_load_private_mib", 210.0),
+        ];
+        let page = breakdown(&[&ours[..], &theirs].concat());
+        has(
+            &page,
+            &[
+                "| engine, sync | just started | 8 | 5 | 3 |",
+                "| engine, sync | after the load | 17 | 6 | 11 |",
+                "| ZooKeeper | after the load | 240 | 30 | 210 |",
+                "after the load is 12 MiB. The engine has 17 MiB, of which 6 MiB are pages of files \
+                 and 11 MiB its own.",
+            ],
+        );
+        assert!(!page.contains("| ZooKeeper | just started"), "{page}");
+        assert!(!breakdown(&ours).contains("twentieth"));
+    }
+
+    #[test]
+    fn each_that_is_there_already_costs_its_name() {
+        let many = ("lockkeeper", "engine, os, many processes");
+        let waiters = |count, metric, value| ("waiters", many, count, metric, value);
+        let numbers = [
+            waiters(10_000, "bytes_per_waiter", 592_250.0),
+            waiters(10, "bytes_per_waiter", 2_840.0),
+            waiters(10_000, "time_per_waiter_us", 5_035.0),
+            waiters(10, "time_per_waiter_us", 40.0),
+            waiters(10_000, "next_holder_us", 440.0),
+            waiters(10, "next_holder_us", 341.0),
+        ];
+        has(
+            &breakdown(&numbers),
+            &["from 10 waiters to 10,000, by 59 bytes", "0.5 us for each", "after 341 and 440 us"],
+        );
+        assert_eq!(breakdown(&numbers[..5]), "");
     }
 }

@@ -3,7 +3,7 @@
 
 use std::fmt::{Display, Write as _};
 
-use super::markdown::short;
+use super::numbers::short;
 
 const INK: &str = "#757d89";
 const GRID: &str = "#757d8950";

@@ -1,0 +1,94 @@
+//! The rows of the report as `description.toml` describes them.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result};
+use serde::Deserialize;
+
+use crate::results::{Entries, Side};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Description {
+    sides: BTreeMap<String, (String, String)>,
+    metrics: BTreeMap<String, Metric>,
+    pub(super) targets: Vec<Target>,
+    pub(super) charts: Vec<Chart>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Metric {
+    scenario: String,
+    tasks: Option<usize>,
+    metric: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Target {
+    pub(super) id: String,
+    pub(super) what: String,
+    pub(super) parts: Vec<Part>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct Part {
+    pub(super) part: String,
+    pub(super) metric: String,
+    pub(super) of: Vec<String>,
+    #[serde(default)]
+    pub(super) against: Vec<String>,
+    pub(super) against_metric: Option<String>,
+    #[serde(default)]
+    pub(super) against_fewest: bool,
+    pub(super) at_most: Option<f64>,
+    pub(super) at_least: Option<f64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct Chart {
+    pub(super) name: String,
+    pub(super) scenario: String,
+    pub(super) metric: String,
+    pub(super) title: String,
+    pub(super) unit: String,
+    pub(super) bars: Option<usize>,
+    #[serde(default)]
+    pub(super) across: String,
+    #[serde(default)]
+    pub(super) awaited_only: bool,
+}
+
+impl Description {
+    pub(super) fn read() -> Result<Self> {
+        toml::from_str(include_str!("description.toml")).context("description.toml")
+    }
+
+    pub(super) fn side(&self, name: &str) -> Result<Side<'_>> {
+        let side = self.sides.get(name).with_context(|| format!("there is no side {name}"))?;
+        Ok((&side.0, &side.1))
+    }
+
+    /// A metric of the first of these sides that was measured: with its own number of tasks or the
+    /// most, and with the fewest.
+    pub(super) fn number(
+        &self,
+        entries: &Entries,
+        metric: &str,
+        sides: &[String],
+    ) -> Result<Option<(f64, f64)>> {
+        let Metric { scenario, tasks, metric } =
+            self.metrics.get(metric).with_context(|| format!("there is no metric {metric}"))?;
+        for side in sides {
+            let mut curve = entries.curve(scenario, self.side(side)?, metric);
+            curve.retain(|(count, _)| tasks.is_none_or(|tasks| tasks == *count));
+            if let (Some(fewest), Some(most)) = (curve.first(), curve.last()) {
+                return Ok(Some((most.1, fewest.1)));
+            }
+        }
+        Ok(None)
+    }
+}
