@@ -75,6 +75,7 @@ pub async fn run(options: &Options) -> Result<()> {
         "| tasks | side | cycles/s | p50 us | p99 | p99.9 | p99.99 | max | processor us/cycle |"
     );
     println!("|---|---|---:|---:|---:|---:|---:|---:|---:|");
+
     for &tasks in &options.tasks {
         let mut sums: Vec<Sum> = sides.iter().map(|_| Sum::new()).collect();
         for turn in 0..turns {
@@ -88,6 +89,7 @@ pub async fn run(options: &Options) -> Result<()> {
             sum.print(tasks, &side.name, turns * options.turn);
         }
     }
+
     for side in &sides {
         if let Some(metrics) = &side.metrics {
             print_syncs(&side.name, &fetch(metrics).await?);
@@ -105,6 +107,7 @@ async fn sides(options: &Options, folder: &Path) -> Result<Vec<Side>> {
     };
     let redis = peers::redis(folder, fsync).await?;
     let mut sides = vec![Side { name: format!("redis, {fsync:?}"), server: redis, metrics: None }];
+
     let beside = std::env::current_exe()?.with_file_name("lockkeeper");
     let programs = match &options.program[..] {
         [] => std::slice::from_ref(&beside),
@@ -114,6 +117,7 @@ async fn sides(options: &Options, folder: &Path) -> Result<Vec<Side>> {
     if spins.is_empty() {
         spins.push(None);
     }
+
     for (build, program) in programs.iter().enumerate() {
         for spin in &spins {
             let mut name = format!("engine, {}", options.durability);
@@ -164,10 +168,12 @@ impl Sum {
         let (server, own) = (side.server.process().id(), std::process::id());
         let before = (processor_time(server)?, processor_time(own)?);
         let counted = self.recorders.1.summary().count;
+
         match side.metrics {
             Some(_) => self.lockkeeper(side.server.address(), tasks, plan).await?,
             None => self.redis(side.server.address(), tasks, turn, plan).await?,
         }
+
         // The warm-up costs as well, at the same rate.
         let counted = (self.recorders.1.summary().count - counted) as f64;
         let share = (plan.warm_up + plan.measure).as_secs_f64() / plan.measure.as_secs_f64();

@@ -105,6 +105,7 @@ async fn relay(client: TcpStream, target: &str, counts: &Counts) -> Result<()> {
     server.set_nodelay(true)?;
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
+
     let mut frames = Frames::default();
     tokio::select! {
         result = copy(from_client, to_server, |bytes| {
@@ -156,6 +157,7 @@ impl Frames {
                 bytes = &bytes[step..];
                 continue;
             }
+
             let step = (HEAD - self.head.len()).min(bytes.len());
             self.head.extend_from_slice(&bytes[..step]);
             bytes = &bytes[step..];

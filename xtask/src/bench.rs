@@ -27,6 +27,7 @@ pub(crate) fn run(quick: bool, only: Option<&str>, scenarios: &[String]) -> Resu
     if let Some(only) = only {
         command.args(["--only", only]);
     }
+
     let status = command.args(scenarios).status().context("cannot start the benchmarks")?;
     if !status.success() {
         bail!("the benchmarks failed: {status}");
@@ -66,6 +67,7 @@ fn build() -> Result<Built> {
         .exec()
         .context("cannot read this workspace with `cargo metadata`")?;
     let output = metadata.target_directory.join("bench");
+
     // One after the other: built together, the command would get the harness's features of the
     // libraries that they share.
     for package in ["lockkeeper-cli", "lockkeeper-benches"] {
@@ -76,6 +78,7 @@ fn build() -> Result<Built> {
             bail!("{package} does not build");
         }
     }
+
     let program = metadata.target_directory.join("release/lockkeeper-benches");
     let mut command = Command::new(program);
     // Servers of the test kit keep their data in the folder for temporary files, which may be

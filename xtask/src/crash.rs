@@ -14,6 +14,7 @@ pub(crate) fn run(runs: usize) -> Result<()> {
         &["--test", "engine", "--", "crash::kill", "--nocapture", "--test-threads=2"],
         &["--lib", "--", "storage::tests"],
     ];
+
     for suite in suites {
         let status = Command::new(env!("CARGO"))
             .args(["test", "--release", "-p", "lockkeeper-engine"])

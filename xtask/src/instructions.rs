@@ -56,10 +56,12 @@ pub(crate) fn run(mode: Mode) -> Result<()> {
         .no_deps()
         .exec()
         .context("cannot read this workspace with `cargo metadata`")?;
+
     let build = ["build", "--release", "--package", "lockkeeper-hot-paths"];
     if !cargo(&build).status().context("cannot start cargo")?.success() {
         bail!("the hot paths do not build");
     }
+
     let program = metadata.target_directory.join("release/lockkeeper-hot-paths");
     let counts = count_all(program.as_std_path())?;
     let now = Baseline { compiler: compiler()?, counts };
@@ -141,6 +143,8 @@ fn compare(baseline: &Baseline, now: &Baseline) -> Result<()> {
         println!("all within {} %", TOLERANCE * 100.0);
         return Ok(());
     }
+
+    // Another compiler makes other code of the same source, and no one did anything wrong.
     let hint = match baseline.compiler == now.compiler {
         true => String::new(),
         false => format!(
@@ -169,6 +173,7 @@ fn findings(baseline: &BTreeMap<String, u64>, now: &BTreeMap<String, u64>) -> Ve
             }
         }
     }
+
     let gone = baseline.keys().filter(|path| !now.contains_key(*path));
     findings.extend(gone.map(|path| format!("{path}: in the baseline, but not counted any more")));
     findings

@@ -165,6 +165,7 @@ fn main() -> ExitCode {
             instructions::run(mode)
         }
     };
+
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

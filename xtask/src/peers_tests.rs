@@ -83,6 +83,7 @@ impl Failures {
             // A test that returns an error with causes prints this line too.
             self.others |= self.after_error;
         }
+
         if !trimmed.is_empty() {
             self.after_error = line.starts_with("error");
         }

@@ -22,6 +22,7 @@ pub(crate) fn run() -> Result<()> {
     for folder in ["crates", "tests"] {
         read_sources(root.join(folder).as_std_path(), &mut sources)?;
     }
+
     let targets = metadata.packages.iter().flat_map(|package| &package.targets);
     let suites = targets.filter(|target| target.kind.contains(&TargetKind::Test));
     let suites: Vec<&str> = suites.map(|target| target.name.as_str()).collect();
@@ -34,6 +35,7 @@ pub(crate) fn run() -> Result<()> {
                 || is_path(root, name)
         }
     };
+
     let mut findings = Vec::new();
     let mut count = 0;
     for page in PAGES {
@@ -88,6 +90,7 @@ fn names_of_tests(page: &str) -> Vec<Name<'_>> {
             names.extend(between(text, '`').map(Name::Code));
             names.extend(between(text, '"').map(Name::Quoted));
         }
+
         let mut rows = paragraph.lines().filter(|line| line.starts_with('|'));
         if rows.next().is_some_and(|head| head.trim_end().ends_with("| test |")) {
             for row in rows {

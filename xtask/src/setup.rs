@@ -132,10 +132,12 @@ pub(crate) fn run(policy: MissingPeers, needs: Needs) -> Result<Outcome> {
         }
         missing = needs.missing();
     }
+
     if missing.is_empty() {
         println!("everything that is needed is here");
         return Ok(Outcome::Complete);
     }
+
     for need in &missing {
         println!("missing: {} (Debian package {})", need.what, need.package);
     }

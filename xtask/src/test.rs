@@ -33,6 +33,7 @@ pub(crate) fn run(policy: MissingPeers, filter: Option<&str>) -> Result<()> {
         document(&mut steps);
         steps.run("fuzz targets", || workspace.fuzz_targets());
     }
+
     // Suites ask for the command and would build it, unseen, in the middle of a time limit.
     steps.run("command", || cargo(&["build", "--package", "lockkeeper-cli"]));
     steps.run("tests", || workspace.tests(policy, filter));
@@ -46,6 +47,7 @@ pub(crate) fn run(policy: MissingPeers, filter: Option<&str>) -> Result<()> {
         });
         steps.run("examples", || workspace.examples());
     }
+
     println!("\n{steps}");
     for skip in workspace.skips() {
         println!("{skip}");
@@ -124,10 +126,12 @@ impl Workspace {
         if policy == MissingPeers::Fail {
             tests.env("LOCKKEEPER_REQUIRE_PEERS", "1");
         }
+
         let failed = peers_tests::run(tests.args(filter))?;
         let peers_tests::Outcome::OnlyWithPeers(names) = failed else {
             return Ok(failed.verdict());
         };
+
         println!("\nonce more, alone: {}", names.join(", "));
         let mut again = command(&["test", "--package", "lockkeeper-tests", "--test", "contract"]);
         again.env("LOCKKEEPER_SKIP_LOG", &self.skip_log);
@@ -178,6 +182,7 @@ impl Workspace {
                 failures.push(format!("{name} {error:#}"));
             }
         }
+
         if !failures.is_empty() {
             bail!("{}", failures.join("; "));
         }
@@ -203,6 +208,7 @@ impl Workspace {
         }) {
             return Ok(Vec::new());
         }
+
         let output = command(&[
             "build",
             "--workspace",
@@ -215,6 +221,7 @@ impl Workspace {
         if !output.status.success() {
             bail!("the examples do not build");
         }
+
         let mut examples = Vec::new();
         for message in Message::parse_stream(&output.stdout[..]) {
             if let Message::CompilerArtifact(artifact) = message?

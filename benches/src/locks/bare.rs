@@ -55,6 +55,7 @@ impl BareLock {
             let listed = self.list();
             return Ok((made.await?.path, listed.await?));
         };
+
         let replaced = self.client.transaction().delete(&left, None);
         let replaced = replaced.create(&self.prefix, data, MODE).commit();
         let Some(mut line) = seen else {
@@ -63,6 +64,7 @@ impl BareLock {
             return Ok((created(results?)?, listed?));
         };
         let own = created(replaced.await?)?;
+
         // If its number is the next one, nobody has come since.
         let last = line.last().context("it was in the line")?;
         if number(own.name())? != number(last)? + 1 {
@@ -110,6 +112,7 @@ impl Lock for BareLock {
             self.seen = Some(line);
             return Ok(own);
         };
+
         // If it could not be watched, it is gone.
         let watched = self.client.data_watched(&self.line.child(&line[ahead])?).await;
         if let Ok((_, mut watcher)) = watched {

@@ -89,6 +89,7 @@ impl Lock for RedisLock {
                 return Ok(token);
             }
         }
+
         while !self.try_acquire(&token).await? {
             // Not all at the same moment.
             sleep(self.pause.mul_f64(0.5 + fastrand::f64())).await;

@@ -77,12 +77,14 @@ pub(crate) fn serve(
         "{} is missing: build it with `cargo build --release --package lockkeeper-cli`",
         program.display()
     );
+
     let mut command = Command::new(program);
     command.args(["serve", &format!("--durability={durability}")]);
     command.arg(format!("--listen=127.0.0.1:{port}"));
     if durability != Durability::Memory {
         command.arg("--data-dir").arg(data);
     }
+
     // As it comes: what this shell wants of it is not what is measured.
     for (variable, _) in std::env::vars_os() {
         if variable.to_str().is_some_and(|name| name.starts_with("LOCKKEEPER_")) {

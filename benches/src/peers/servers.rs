@@ -70,6 +70,7 @@ pub(crate) async fn redis(folder: &Path, fsync: Fsync) -> Result<Server> {
         Fsync::Everysec => ("yes", "everysec"),
         Fsync::Never => ("no", "no"),
     };
+
     let mut command = Command::new("redis-server");
     command
         .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", ""])
@@ -83,6 +84,7 @@ async fn etcd(folder: &Path) -> Result<Server> {
     let (port, peer_port) = (free_port()?, free_port()?);
     let (clients, peers) =
         (format!("http://127.0.0.1:{port}"), format!("http://127.0.0.1:{peer_port}"));
+
     let mut command = Command::new("etcd");
     command
         .args(["--name", "bench", "--logger", "zap", "--log-level", "error"])
@@ -90,6 +92,7 @@ async fn etcd(folder: &Path) -> Result<Server> {
         .args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers])
         .args(["--initial-cluster", &format!("bench={peers}"), "--data-dir"])
         .arg(folder.join("etcd"));
+
     let server = serving("etcd", &command, folder, port).await?;
     // It accepts connections before it has elected itself.
     tokio::time::sleep(Duration::from_secs(1)).await;

@@ -88,11 +88,13 @@ async fn lockkeeper(
     let name = format!("holder-{}", servers.replace([':', '/'], "-"));
     let mut holder = Process::spawn(&name, &child(&arguments)?, folder)?;
     ready_line(&mut holder).await?;
+
     let client = Client::connect(&servers).await?;
     let lock = Mutex::new(&client, path)?;
     let waiting = tokio::spawn(async move { lock.acquire().await });
     // The waiter is in line by then, and the holder's last ping is some time ago, as it would be.
     tokio::time::sleep(Duration::from_millis(500)).await;
+
     let start = Instant::now();
     holder.kill();
     let guard = waiting.await??;

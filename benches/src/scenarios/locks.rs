@@ -123,6 +123,7 @@ pub(super) async fn hand_offs(bench: &mut Bench) -> Result<()> {
 async fn take_turn(bench: &mut Bench, &(system, load): &(System, Load), plan: Plan) -> Result<()> {
     let config = format!("{}{}", system.config(), load.release.note("; "));
     let (side, tasks) = ((system.name(), config.as_str()), load.tasks);
+
     let before = ProcessorTime::now()?;
     match measure(&mut bench.peers, system, load, plan).await? {
         Measured::HandOffs(measured) => {

@@ -167,12 +167,14 @@ async fn grow(bench: &mut Bench, system: System, what: What) -> Result<()> {
     };
     let warm = Client::connect(&address).await?;
     let before = Memory::of(engine.id())?.resident();
+
     let begun = Instant::now();
     let added = match what {
         What::Session => after(sessions(&address, count), engine.id()).await?,
         What::Node => after(nodes(&address, count), engine.id()).await?,
         What::Contender => after(contenders(&address, count), engine.id()).await?,
     };
+
     let seconds = begun.elapsed().as_secs_f64();
     let each = added.saturating_sub(before) as f64 / count as f64;
     bench.note(system, count, &format!("bytes_per_{what}"), each);
@@ -193,6 +195,7 @@ async fn nodes(address: &str, count: usize) -> Result<Client> {
     let client = Client::connect(address).await?;
     let root = ZnodePath::new("/nodes")?;
     client.create(&root, "", CreateMode::Persistent).await?;
+
     let mut made = Vec::new();
     for index in 0..count {
         let path = root.child(&format!("node-{index:09}"))?;
@@ -203,6 +206,7 @@ async fn nodes(address: &str, count: usize) -> Result<Client> {
             }
         }
     }
+
     for made in made {
         made.await?;
     }
@@ -216,6 +220,7 @@ async fn contenders(address: &str, count: usize) -> Result<(Vec<Client>, JoinSet
         let builder = Client::builder().session_timeout(Duration::from_secs(30));
         clients.push(builder.connect(address).await?);
     }
+
     let mut waiting = JoinSet::new();
     for line in 0..count.div_ceil(LINE) {
         let path = format!("/locks/line-{line}");

@@ -117,6 +117,7 @@ pub async fn children_reach(client: &Client, path: &ZnodePath, wanted: usize) ->
             created.changed().await?;
             continue;
         }
+
         drop(created);
         let Ok(((names, _), mut changed)) = client.children_watched(path).await else { continue };
         if names.len() == wanted {

@@ -61,9 +61,12 @@ fn beliefs(entries: &[Entry]) -> Vec<Belief<'_>> {
             What::Warned | What::Died => Box::new(|_| true),
             _ => continue,
         };
+
         let over = open.extract_if(.., |belief| belief.who == who && ends(belief));
         closed.extend(over.map(|belief| Belief { to: *at, ..belief }));
     }
+
+    // Nobody said that these had ended.
     closed.extend(open);
     closed
 }
@@ -90,6 +93,7 @@ pub(crate) fn leases_keep_others_out(entries: &[Entry]) -> Result<(), String> {
             let counted = matches!(lease.share, Share::Permits { .. });
             !counted && !Share::fit(&[lease.share, belief.share])
         };
+
         if let Some(lease) = ours.iter().filter(within).find(excludes) {
             let Belief { who, lock, token, from, .. } = belief;
             let from = from.as_secs_f64();
@@ -111,12 +115,14 @@ pub(crate) fn checked_writes_in_order(entries: &[Entry]) -> Result<(), String> {
             writes.entry(lock).or_default().push((*zxid, *token, who));
         }
     }
+
     for (lock, mut writes) in writes {
         writes.sort_unstable();
         let ours = |token, who| {
             let leases = leases.get(lock).map_or(&[][..], Vec::as_slice);
             leases.iter().any(|lease| lease.token == token && lease.who == who)
         };
+
         let mut highest: Option<(u64, u128, &str)> = None;
         for write in writes {
             let (zxid, token, who) = write;
@@ -142,6 +148,7 @@ pub fn overlaps(history: &History) -> Vec<Overlap> {
     let entries = history.entries();
     let (beliefs, leases) = (beliefs(entries), leases(entries));
     let mut overlaps = Vec::new();
+
     let locks: BTreeSet<&str> = beliefs.iter().map(|belief| belief.lock).collect();
     for lock in locks {
         let ours = leases.get(lock).map_or(&[][..], Vec::as_slice).iter();
@@ -149,6 +156,7 @@ pub fn overlaps(history: &History) -> Vec<Overlap> {
         let mut holders: Vec<Holder<'_>> =
             ours.map(Holder::ours).chain(theirs.map(Holder::theirs)).collect();
         holders.sort_by_key(|holder| holder.from);
+
         for (index, newcomer) in holders.iter().enumerate() {
             let still = holders[..index].iter().filter(|holder| holder.to > newcomer.from);
             let present: Vec<&Holder<'_>> = still.chain([newcomer]).collect();

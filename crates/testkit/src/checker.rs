@@ -91,6 +91,7 @@ fn in_order(entries: &[Entry]) -> Result<(), String> {
                 (other.token < lease.token || same) && other.end() > lease.granted
             });
             let before: Vec<_> = before.collect();
+
             let shares: Vec<_> = before.iter().map(|other| other.share).collect();
             // Those who were told before are a matter of overlaps.
             if before.iter().any(|other| other.granted > lease.granted)
@@ -114,6 +115,7 @@ fn no_stale_write(entries: &[Entry]) -> Result<(), String> {
     let order = leases(entries);
     // Of those that hold no lease the resource refuses what it can; there is no order to check.
     let without_lease = beliefs::who_and_token(entries);
+
     let mut admitted: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for Entry { at, who, what } in entries {
         let What::Admitted { lock, token } = what else { continue };
@@ -125,6 +127,7 @@ fn no_stale_write(entries: &[Entry]) -> Result<(), String> {
         let Some(by) = by else {
             return Err(format!("{lock}: a write by {who}, who never held it"));
         };
+
         let admitted = admitted.entry(lock).or_default();
         let later = |other: &&usize| **other > by && leases[by].excludes(&leases[**other]);
         if let Some(later) = admitted.iter().find(later) {
@@ -151,6 +154,7 @@ fn register_is_linearizable(entries: &[Entry]) -> Result<(), String> {
         value: u64,
         writes: bool,
     }
+
     let ops: Vec<Op<'_>> = entries
         .iter()
         .filter_map(|Entry { at, who, what }| {
@@ -164,6 +168,7 @@ fn register_is_linearizable(entries: &[Entry]) -> Result<(), String> {
             Some(Op { who, asked, answered: *at, version, value, writes })
         })
         .collect();
+
     let mut values: BTreeMap<i32, u64> = BTreeMap::new();
     for op in &ops {
         let known = *values.entry(op.version).or_insert(op.value);
@@ -171,6 +176,7 @@ fn register_is_linearizable(entries: &[Entry]) -> Result<(), String> {
             return Err(format!("version {} is {known} and {}", op.version, op.value));
         }
     }
+
     // By the end: a later begin is then compared with the newest version that was known before.
     let mut by_end: Vec<&Op<'_>> = ops.iter().collect();
     by_end.sort_by_key(|op| op.answered);

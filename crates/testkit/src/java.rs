@@ -33,6 +33,7 @@ impl Program {
         let class = source.file_stem().and_then(|stem| stem.to_str());
         let class = class.with_context(|| format!("no class name in {}", source.display()))?;
         let text = fs::read(source).with_context(|| format!("cannot read {}", source.display()))?;
+
         let cache = cache()?;
         let classes = cache.join(format!("{class}-{:016x}", fingerprint(&text)));
         if !classes.exists() {
@@ -45,6 +46,7 @@ impl Program {
                 fs::remove_dir_all(&aside)?;
             }
         }
+
         Ok(Self { class: class.to_owned(), classes })
     }
 

@@ -44,6 +44,7 @@ pub(crate) fn leases(entries: &[Entry]) -> BTreeMap<&str, Vec<Lease<'_>>> {
         let find = |leases: &mut BTreeMap<_, Vec<_>>, lock: &str, token: u128| -> Option<usize> {
             leases.get(lock)?.iter().rposition(|l: &Lease<'_>| l.token == token && l.who == who)
         };
+
         match what {
             What::Granted { lock, token, share } => leases.entry(lock).or_default().push(Lease {
                 who,

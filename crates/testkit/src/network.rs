@@ -79,6 +79,7 @@ impl Network {
         let folder = scratch::folder()?;
         let switch = Host::start("switch", Ipv4Addr::UNSPECIFIED, folder.path())?;
         switch.run("ip link add switch type bridge && ip link set switch up")?;
+
         let mut hosts = Vec::new();
         for number in 1..=size {
             let address = Ipv4Addr::new(10, 77, 0, number);
@@ -251,6 +252,7 @@ impl Host {
             .arg("--")
             .arg(command.get_program())
             .args(command.get_args());
+
         for (key, value) in command.get_envs() {
             match value {
                 Some(value) => there.env(key, value),

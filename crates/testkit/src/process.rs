@@ -83,6 +83,7 @@ impl Process {
         self.signal(Signal::STOP)?;
         let pid = self.pid()?;
         let start = Instant::now();
+
         // Not asking for an exit, so that the exit status stays for `status`.
         let stopped = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
         while waitid(WaitId::Pid(pid), stopped)

@@ -284,6 +284,7 @@ async fn relay(client: TcpStream, shared: Arc<Shared>) {
             result = replies(&shared, &pending, from_server, to_client) => result,
         }
     };
+
     tokio::select! {
         // However a connection ends, both sides see it closed.
         _ = relaying => {}
@@ -305,11 +306,13 @@ async fn requests(
     let hello = next_frame(&mut from, &mut input).await?;
     passable(shared, |rules| !rules.frozen).await;
     forward(&mut to, &hello).await?;
+
     loop {
         let frame = next_frame(&mut from, &mut input).await?;
         let mut body = Decoder::new(frame.clone());
         let header = RequestHeader::decode(&mut body)?;
         let op = OpCode::from_code(header.op).context("an unknown op")?;
+
         let loss = shared.take_loss(op);
         ensure!(loss != Some(Loss::BeforeRequest), "lost before {op:?}");
         let lost = loss == Some(Loss::BeforeReply);
@@ -337,12 +340,14 @@ async fn replies(
     }
     passable(shared, |rules| !rules.frozen && !rules.hold_replies).await;
     forward(&mut to, &hello).await?;
+
     loop {
         let frame = next_frame(&mut from, &mut input).await?;
         let mut body = Decoder::new(frame.clone());
         let header = ReplyHeader::decode(&mut body)?;
         let is_event = header.xid == xid::NOTIFICATION;
         passable(shared, |rules| !rules.frozen && shared.answers(rules, is_event)).await;
+
         if is_event {
             let event = WatchEvent::decode(&mut body)?;
             shared.note(Passed::Event(event.kind, event.path));

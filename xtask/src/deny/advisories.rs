@@ -50,6 +50,7 @@ pub(super) fn check(
             if !affects(&entry, package)? || ignore.contains(id) {
                 continue;
             }
+
             let line = format!("{} {}: {id}", package.name, package.version);
             match &entry.advisory.informational {
                 Some(kind) => println!("{line} ({kind})"),

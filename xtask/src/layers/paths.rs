@@ -180,6 +180,7 @@ impl Sources {
             "super" => self.modules[mention.from].parent?,
             child => self.child(mention.from, child)?,
         };
+
         while segments.next_if_eq(&"super").is_some() {
             to = self.modules[to].parent?;
         }
@@ -187,6 +188,7 @@ impl Sources {
             to = child;
             segments.next();
         }
+
         let item = segments.next().unwrap_or_default().to_owned();
         let Mention { from, line, .. } = *mention;
         (to != from).then_some(Arrow { from, to, item, line })

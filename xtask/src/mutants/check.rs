@@ -48,6 +48,7 @@ impl Checks {
         if let Check::Leases { seeds } = check {
             run.env("LOCKKEEPER_LEASE_SEEDS", seeds.to_string());
         }
+
         let output = run.output().context("cannot start cargo")?;
         if output.status.success() {
             return Ok(None);

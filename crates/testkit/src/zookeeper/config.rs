@@ -86,6 +86,7 @@ impl Config {
         let mut line = |key: &str, value: &dyn std::fmt::Display| {
             writeln!(text, "{key}={value}").expect("a String takes any text");
         };
+
         line("tickTime", &self.tick.as_millis());
         line("dataDir", &folder.display());
         line("clientPortAddress", client.ip());
@@ -93,6 +94,7 @@ impl Config {
         for (key, value) in &self.settings {
             line(key, value);
         }
+
         for (id, member) in (1..).zip(members) {
             let Member { address, quorum, election } = member;
             line(&format!("server.{id}"), &format_args!("{address}:{quorum}:{election}"));

@@ -167,6 +167,7 @@ impl ZooKeeperEnsemble {
             for server in &self.servers {
                 modes.push(server.mode().await.ok());
             }
+
             let count = |mode| modes.iter().filter(|known| **known == Some(mode)).count();
             if count(Mode::Leader) == 1 && count(Mode::Follower) == self.size() - 1 {
                 return Ok(());

@@ -68,12 +68,14 @@ impl Probe {
             },
             None => ConnectRequest::new_session(SESSION_MS),
         };
+
         let ticket = Ticket { session: SessionId::NONE, password: Bytes::new() };
         let mut probe =
             Self { stream, input: BytesMut::new(), ticket, xid: 0, zxid: Zxid::default() };
         let mut out = BytesMut::new();
         write_frame(&mut out, |out| hello.encode(out));
         probe.stream.write_all(&out).await?;
+
         let welcome = ConnectResponse::decode(&mut Decoder::new(probe.frame().await?))?;
         ensure!(welcome.timeout_ms > 0, "the session is over");
         probe.ticket = Ticket { session: welcome.session_id, password: welcome.password };
@@ -102,6 +104,7 @@ impl Probe {
     pub async fn view(&mut self, root: &str) -> Result<View> {
         self.ask(exists(root)).await?;
         let mut view = View { from: self.zxid, ..View::default() };
+
         let mut paths = vec![root.to_owned()];
         while let Some(path) = paths.pop() {
             let list = PathWatchRequest { path: path.clone(), watch: false };
@@ -113,6 +116,7 @@ impl Probe {
             paths.extend(names.iter().map(|name| format!("{path}/{name}")));
             view.nodes.insert(path, stat);
         }
+
         view.to = self.zxid;
         Ok(view)
     }
@@ -132,10 +136,12 @@ impl Probe {
         let mut out = BytesMut::new();
         write_frame(&mut out, |out| request.encode(self.xid, out));
         self.stream.write_all(&out).await?;
+
         let mut reply = Decoder::new(self.frame().await?);
         let header = ReplyHeader::decode(&mut reply)?;
         ensure!(header.xid == self.xid, "an answer to {}, not to {}", header.xid, self.xid);
         self.zxid = header.zxid;
+
         let op = match &request {
             Request::Exists(_) => OpCode::Exists,
             Request::GetChildren2(_) => OpCode::GetChildren2,

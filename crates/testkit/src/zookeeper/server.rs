@@ -81,6 +81,8 @@ impl ZooKeeper {
             let mut server = Self::prepare(config, folder.path().to_owned(), address, &[])?;
             server._owned_folder = Some(folder);
             server.launch()?;
+
+            // Somebody else may have taken the port before the server did.
             match server.serves().await {
                 Err(error) if server.lost_its_port() && tries < TRIES => drop(error),
                 result => return result.map(|_| server),
@@ -133,9 +135,11 @@ impl ZooKeeper {
             .arg("org.apache.zookeeper.server.quorum.QuorumPeerMain")
             .arg(self.folder.join("zoo.cfg"))
             .current_dir(&self.folder);
+
         if let Some(host) = &self.host {
             command = host.command(&command);
         }
+
         self.starts += 1;
         let name = format!("server-{}", self.starts);
         self.process = Some(Process::spawn(&name, &command, &self.folder)?);
@@ -154,6 +158,7 @@ impl ZooKeeper {
             if let Ok(mode) = self.mode().await {
                 return Ok(mode);
             }
+
             let taken = self.lost_its_port();
             let process = self.process.as_mut().context("this server was killed")?;
             let ended = process.status()?;
@@ -261,6 +266,7 @@ impl ZooKeeper {
             tries += 1;
             self.kill();
             self.launch()?;
+
             match self.serves().await {
                 Err(error) if self.lost_its_port() && tries < TRIES => {
                     drop(error);
