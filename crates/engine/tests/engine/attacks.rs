@@ -7,9 +7,7 @@
 //! attack says besides what the limit has done to it: an attack that nothing stops proves nothing.
 
 use std::env;
-use std::io::{BufRead, BufReader, Read};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -25,6 +23,7 @@ use lockkeeper_wire::{
 
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 
+use crate::child::{EngineProcess, serve};
 use crate::client::{Client, Incoming, create, create_with, exists, get_data};
 
 /// The session timeout of the library's clients.
@@ -107,50 +106,15 @@ async fn child() {
         return;
     }
     let address = "127.0.0.1:0".parse().unwrap();
-    let engine = limits(Engine::builder().listen(address)).start().await.unwrap();
-    println!("\nlistening {}", engine.connect_string());
-    // Ends with the parent, should that die first.
-    let _ = std::io::stdin().read(&mut [0]);
+    serve(limits(Engine::builder().listen(address))).await;
 }
 
-struct Attacked {
-    process: Child,
-    connect: String,
-}
-
-impl Attacked {
-    fn start() -> Self {
-        let mut process = Command::new(env::current_exe().unwrap())
-            .args(["attacks::child", "--exact", "--ignored", "--nocapture"])
-            .env(BUILDER, "1")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let output = BufReader::new(process.stdout.take().unwrap());
-        let connect = output
-            .lines()
-            .map_while(Result::ok)
-            .find_map(|line| line.strip_prefix("listening ").map(str::to_owned))
-            .expect("the child did not start");
-        Self { process, connect }
-    }
-
-    /// The most memory that it ever had, in bytes.
-    fn peak_memory(&self) -> Option<usize> {
-        let status = format!("/proc/{}/status", self.process.id());
-        let text = std::fs::read_to_string(status).ok()?;
-        let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-        Some(line.trim().strip_suffix("kB")?.trim().parse::<usize>().ok()? * 1024)
-    }
-}
-
-impl Drop for Attacked {
-    fn drop(&mut self) {
-        // It may be gone already.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
+/// The most memory that it ever had, in bytes.
+fn peak_memory(engine: &EngineProcess) -> Option<usize> {
+    let status = format!("/proc/{}/status", engine.id());
+    let text = std::fs::read_to_string(status).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    Some(line.trim().strip_suffix("kB")?.trim().parse::<usize>().ok()? * 1024)
 }
 
 /// Clients with a lock each, which prove that they have it until they are told to stop.
@@ -196,7 +160,7 @@ impl Holders {
 
 #[test]
 fn no_attack_costs_a_holder_its_lock() {
-    let attacked = Attacked::start();
+    let attacked = EngineProcess::start("attacks::child", &[(BUILDER, "1")]);
     let target = Target { connect: attacked.connect.clone() };
     let mut setup = target.client();
     for path in ["/locks", "/own"] {
@@ -205,7 +169,7 @@ fn no_attack_costs_a_holder_its_lock() {
     setup
         .call(create_with("/large", CreateMode::Persistent, Bytes::from(vec![7; MB / 2])))
         .unwrap();
-    let before = attacked.peak_memory();
+    let before = peak_memory(&attacked);
     let only = env::var("LOCKKEEPER_TEST_ATTACK").unwrap_or_default();
 
     for Attack { name, run } in ATTACKS.iter().filter(|attack| attack.name.contains(&only)) {
@@ -225,7 +189,7 @@ fn no_attack_costs_a_holder_its_lock() {
         assert!(slow < PATIENCE, "{name}: a hundredth of the proofs took {slow:?}");
         target.client().ping();
     }
-    if let (Some(before), Some(peak)) = (before, attacked.peak_memory()) {
+    if let (Some(before), Some(peak)) = (before, peak_memory(&attacked)) {
         println!("memory: {} MiB, at most {} MiB", before / MB, peak / MB);
         assert!(peak < before + MOST_MEMORY, "{peak} bytes, {before} before");
     }

@@ -3,16 +3,16 @@
 
 use std::collections::HashSet;
 use std::env;
-use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use lockkeeper_engine::{Durability, Engine};
 use lockkeeper_wire::{CreateMode, Op, Request};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
+use crate::child::{EngineProcess, serve};
 use crate::client::{Client, create, eventually};
 
 const LONG: Duration = Duration::from_secs(30);
@@ -28,49 +28,13 @@ async fn child() {
     let Some(dir) = env::var_os(DIR) else { return };
     let durability: Durability = env::var(DURABILITY).unwrap().parse().unwrap();
     let builder = Engine::builder().data_dir(dir).durability(durability);
-    let engine = builder.tick(TICK).start().await.unwrap();
-    println!("\nlistening {}", engine.connect_string());
-    // Ends with the parent, should that die first.
-    let _ = std::io::stdin().read(&mut [0]);
+    serve(builder.tick(TICK)).await;
 }
 
-struct Victim {
-    process: Child,
-    connect: String,
-}
-
-impl Victim {
-    fn start(dir: &std::path::Path, durability: Durability) -> Self {
-        let mut process = Command::new(env::current_exe().unwrap())
-            .args(["crash::child", "--exact", "--ignored", "--nocapture"])
-            .env(DIR, dir)
-            .env(DURABILITY, durability.to_string())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let output = BufReader::new(process.stdout.take().unwrap());
-        let connect = output
-            .lines()
-            .map_while(Result::ok)
-            .find_map(|line| line.strip_prefix("listening ").map(str::to_owned))
-            .expect("the child did not start");
-        Self { process, connect }
-    }
-}
-
-impl Victim {
-    fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.process), signal).unwrap();
-    }
-}
-
-impl Drop for Victim {
-    fn drop(&mut self) {
-        // SIGKILL; it may be gone already.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
+fn victim(dir: &Path, durability: Durability) -> EngineProcess {
+    let durability = durability.to_string();
+    let variables = [(DIR, dir.to_str().unwrap()), (DURABILITY, &durability)];
+    EngineProcess::start("crash::child", &variables)
 }
 
 /// Creates pairs of nodes, each pair as a whole, eight at a time until the connection ends; returns
@@ -114,7 +78,7 @@ fn runs() -> usize {
 
 async fn every_acknowledged_write_is_there(durability: Durability, load: usize) -> usize {
     let dir = tempfile::tempdir().unwrap();
-    let victim = Victim::start(dir.path(), durability);
+    let victim = victim(dir.path(), durability);
     let written = AtomicUsize::new(0);
     // All of them before the load begins: the end may come soon after.
     let clients: Vec<Client> =
@@ -178,7 +142,7 @@ async fn kill_9_loses_nothing_acknowledged_under_os() {
 #[tokio::test]
 async fn a_paused_engine_expires_only_those_who_were_silent() {
     let dir = tempfile::tempdir().unwrap();
-    let victim = Victim::start(dir.path(), Durability::Sync);
+    let victim = victim(dir.path(), Durability::Sync);
     let timeout = TICK * 10;
     let mut pinging = Client::connect_to(&victim.connect, timeout);
     let mut silent = Client::connect_to(&victim.connect, timeout);

@@ -2,6 +2,7 @@
 
 mod at_rest;
 mod attacks;
+mod child;
 mod client;
 mod controls;
 mod crash;
