@@ -2,80 +2,18 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
+use spdx::{Expression, ParseMode};
 
 /// Whether one may choose licences of an expression that are all allowed.
 ///
 /// # Errors
-/// If it is no expression.
+/// If it is no expression, or names what SPDX does not know.
 pub(super) fn is_allowed(expression: &str, allowed: &BTreeSet<String>) -> Result<bool> {
-    let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
-    let words: Vec<&str> = spaced.split_whitespace().collect();
-    let mut parser = Parser { rest: &words, allowed };
-    let result = parser.any_of()?;
-    match parser.rest {
-        [] => Ok(result),
-        [word, ..] => bail!("{word:?} is in the way"),
-    }
-}
-
-struct Parser<'a> {
-    rest: &'a [&'a str],
-    allowed: &'a BTreeSet<String>,
-}
-
-impl<'a> Parser<'a> {
-    fn any_of(&mut self) -> Result<bool> {
-        let mut result = self.all_of()?;
-        while self.take("OR") {
-            result |= self.all_of()?;
-        }
-        Ok(result)
-    }
-
-    fn all_of(&mut self) -> Result<bool> {
-        let mut result = self.one()?;
-        while self.take("AND") {
-            result &= self.one()?;
-        }
-        Ok(result)
-    }
-
-    /// One licence, with its exception if there is one, or an expression in parentheses.
-    fn one(&mut self) -> Result<bool> {
-        if self.take("(") {
-            let result = self.any_of()?;
-            if !self.take(")") {
-                bail!("a parenthesis is open");
-            }
-            return Ok(result);
-        }
-        let mut license = self.word()?.to_owned();
-        if self.take("WITH") {
-            license = format!("{license} WITH {}", self.word()?);
-        }
-        Ok(self.allowed.contains(&license))
-    }
-
-    fn word(&mut self) -> Result<&'a str> {
-        match self.rest {
-            [word, rest @ ..] if !["OR", "AND", "WITH", "(", ")"].contains(word) => {
-                self.rest = rest;
-                Ok(word)
-            }
-            _ => bail!("a licence is missing"),
-        }
-    }
-
-    fn take(&mut self, wanted: &str) -> bool {
-        match self.rest {
-            [word, rest @ ..] if *word == wanted => {
-                self.rest = rest;
-                true
-            }
-            _ => false,
-        }
-    }
+    let mode =
+        ParseMode { allow_slash_as_or_operator: true, allow_deprecated: true, ..ParseMode::STRICT };
+    let expression = Expression::parse_mode(expression, mode)?;
+    Ok(expression.evaluate(|license| allowed.contains(&license.to_string())))
 }
 
 #[cfg(test)]
