@@ -5,6 +5,7 @@
 
 mod access;
 mod costs;
+mod election;
 mod exclusive;
 mod exclusive_faults;
 mod exclusive_leases;

@@ -330,3 +330,23 @@ pub enum SetPermitsError {
     #[error("cannot change the number of permits: {0}")]
     Client(#[from] Error),
 }
+
+/// A leader's value was not proclaimed, or may not have been.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProclaimError {
+    /// Leadership is lost.
+    #[error("leadership is lost: {0}")]
+    Lost(LossReason),
+    /// Where the value should be, there is something else; it was not overwritten.
+    #[error(
+        "{node} has something else in it than a leader's value; use another path for the election"
+    )]
+    Foreign {
+        /// The node for the value.
+        node: ZnodePath,
+    },
+    /// A request failed, or was refused.
+    #[error("cannot proclaim: {0}")]
+    Refused(TransactionError),
+}

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   blocking        the same names for programs without async
+//!   election/       Election: one leader at a time, and observers
 //!   locks/          the locks, one file or folder each, and Owner, who enters again
 //!   admin/          inspect: who holds and who waits; revoke: asking holders to leave
 //!   acquire/        from a contender to a guard: options, the queue within one process, re-entry, delay
@@ -45,6 +46,7 @@ mod acquire;
 mod admin;
 pub mod blocking;
 mod contender;
+mod election;
 mod error;
 mod exposure;
 mod guard;
@@ -56,8 +58,10 @@ mod token;
 
 pub use admin::{inspect, revoke};
 pub use contender::order;
+pub use election::{Election, ElectionBuilder, ElectionLayout, Leader, Leaders, Leadership};
 pub use error::{
-    AcquireError, BuildError, EnsureError, LossReason, ReleaseError, SetPermitsError, VerifyError,
+    AcquireError, BuildError, EnsureError, LossReason, ProclaimError, ReleaseError,
+    SetPermitsError, VerifyError,
 };
 pub use exposure::{Exposure, exposures};
 pub use guard::Guard;

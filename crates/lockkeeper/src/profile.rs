@@ -23,6 +23,8 @@ pub enum Kind {
     Permits(u32),
     /// To have one of the leases of Curator's or kazoo's semaphores.
     Lease,
+    /// To lead an election, as Curator's `LeaderLatch` has it.
+    Latch,
 }
 
 impl Kind {
@@ -81,6 +83,7 @@ impl Profile {
             (Self::Kazoo, Kind::Upgradeable) => "__upgr__rlock__",
             (_, Kind::Permits(_)) => "-permits-",
             (_, Kind::Lease) => "-lease-",
+            (_, Kind::Latch) => "-latch-",
         }
     }
 
@@ -160,7 +163,7 @@ mod tests {
     fn names_are_those_of_the_other_libraries() {
         let id = "5e1d0b5c-7a5e-4d2c-9f0e-0123456789ab";
         let hex = "5e1d0b5c7a5e4d2c9f0e0123456789ab";
-        let kinds = [Kind::Exclusive, Kind::Read, Kind::Write];
+        let kinds = [Kind::Exclusive, Kind::Read, Kind::Write, Kind::Latch];
         for (profile, name, kind) in [
             (Profile::Curator, format!("_c_{id}-lock-0000000007"), Kind::Exclusive),
             (Profile::Curator, format!("_c_{id}-__WRIT__0000000007"), Kind::Write),
@@ -168,6 +171,7 @@ mod tests {
             (Profile::Curator, format!("{hex}-lock-0000000007"), Kind::Exclusive),
             (Profile::Kazoo, format!("{hex}__lock__0000000007"), Kind::Exclusive),
             (Profile::Kazoo, format!("{hex}__rlock__0000000007"), Kind::Read),
+            (Profile::Curator, format!("_c_{id}-latch-0000000007"), Kind::Latch),
         ] {
             assert_eq!(profile.parse(&name, &kinds), Some((kind, Sequence(7))), "{name}");
         }

@@ -66,8 +66,15 @@ pub struct Queues {
 /// How many requests are on their way at once.
 const AT_ONCE: usize = 256;
 
-const ALL_KINDS: &[Kind] =
-    &[Kind::Exclusive, Kind::Upgradeable, Kind::Read, Kind::Write, Kind::Permits(1), Kind::Lease];
+const ALL_KINDS: &[Kind] = &[
+    Kind::Exclusive,
+    Kind::Upgradeable,
+    Kind::Read,
+    Kind::Write,
+    Kind::Permits(1),
+    Kind::Lease,
+    Kind::Latch,
+];
 
 impl Queue {
     /// Looks at the queue of a lock; `None` if there is no such node. Costs two round trips.

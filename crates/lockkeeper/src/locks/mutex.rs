@@ -132,6 +132,12 @@ impl Mutex {
         MutexBuilder { setup, path, sharing: Sharing::default(), delay: None }
     }
 
+    /// One whose contenders are named in another way, or have other data.
+    pub(crate) fn queued(client: Client, terms: Terms, data: Bytes) -> Self {
+        let (queue, sightings) = (LocalQueue::new(Sharing::default()), Sightings::default());
+        Self { client, terms, data, queue, delay: None, sightings }
+    }
+
     /// The lock's path.
     pub fn path(&self) -> &ZnodePath {
         &self.terms.path
@@ -211,7 +217,9 @@ impl Mutex {
     }
 
     async fn enter(&self, tail: Option<QueueTail>) -> Result<(Contender, WaitQueue), AcquireError> {
-        let (client, terms, kind) = (&self.client, &self.terms, Kind::Exclusive);
+        let (client, terms) = (&self.client, &self.terms);
+        // All contenders of such a queue are of one kind.
+        let kind = terms.kinds.first().copied().unwrap_or(Kind::Exclusive);
         Contender::enter(client, terms, kind, &self.data, tail.as_ref()).await
     }
 }

@@ -1,0 +1,345 @@
+//! Who leads, as anybody can see it.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use lockkeeper_client::{
+    Client, Contact, Error, ErrorCode, EventKind, Listing, WatchEvent, WatchLost, Watcher,
+    ZnodePath, Zxid,
+};
+
+use crate::contender::terms::Terms;
+use crate::contender::order::{Foreign, WaitQueue};
+use crate::contender::retry::retry_backoff;
+use crate::election::record::Record;
+use crate::error::AcquireError;
+use crate::token::FencingToken;
+
+/// The pause before a server that is behind is asked again.
+const BEHIND: Duration = Duration::from_millis(50);
+
+/// Who leads an election.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Leader {
+    /// Larger for every later leader: the token of its [`Leadership`](crate::Leadership). That of a Curator
+    /// or kazoo program is made in the same way.
+    pub token: FencingToken,
+    /// What it calls itself.
+    pub id: String,
+    /// What it has proclaimed, if anything.
+    pub value: Option<String>,
+    /// Its node.
+    pub node: ZnodePath,
+}
+
+/// An observer of an election.
+///
+/// It watches the leader's node only, and remembers the queue: a change of leader costs one event and one
+/// round trip, however many candidates there are. When nobody leads it watches for the first candidate.
+/// It never shows an older leader after a newer one, also with another session on a server that is behind.
+/// Dropping it ends its watches.
+#[derive(Debug)]
+pub struct Leaders {
+    client: Client,
+    terms: Terms,
+    record_path: ZnodePath,
+    /// The candidates in order, as far as they are known. The first ones may have gone.
+    queue: VecDeque<String>,
+    /// The last change of the queue, the newest leader's node and the last value that were seen: no
+    /// server may show an older one.
+    newest: Zxid,
+    newest_leader: Zxid,
+    newest_value: Zxid,
+    /// How often servers had lost their data when these were noted.
+    rewinds: u64,
+    seat: Seat,
+    /// What was proclaimed, and the watch on it; `None` if it must be read again.
+    record: Option<(Option<Record>, Watcher)>,
+    current: Option<Leader>,
+}
+
+/// What is known of the first place.
+#[derive(Debug)]
+enum Seat {
+    /// It must be looked at again.
+    Unknown,
+    /// Somebody has it.
+    Taken { token: FencingToken, id: String, node: ZnodePath, watcher: Watcher },
+    /// Nobody has it; the watch is for the first who comes.
+    Vacant(Watcher),
+}
+
+/// Why a look did not come to an end.
+enum Interrupted {
+    Failed(AcquireError),
+    Request(Error),
+    /// The server shows what is older than what was seen.
+    Behind,
+}
+
+impl From<Error> for Interrupted {
+    fn from(error: Error) -> Self {
+        Self::Request(error)
+    }
+}
+
+impl Leaders {
+    pub(super) async fn open(
+        client: &Client,
+        terms: Terms,
+        record: &ZnodePath,
+    ) -> Result<Self, AcquireError> {
+        let rewinds = client.status().borrow().rewinds;
+        let mut leaders = Self {
+            client: client.clone(),
+            terms,
+            record_path: record.clone(),
+            queue: VecDeque::new(),
+            newest: Zxid(0),
+            newest_leader: Zxid(0),
+            newest_value: Zxid(0),
+            rewinds,
+            seat: Seat::Unknown,
+            record: None,
+            current: None,
+        };
+        leaders.look().await?;
+        Ok(leaders)
+    }
+
+    /// Who leads, as it was last seen; `None`: nobody. Asks no server. Without a connection it is what was
+    /// seen last.
+    pub fn current(&self) -> Option<&Leader> {
+        self.current.as_ref()
+    }
+
+    /// Waits for a change: another leader, another value, or nobody (`None`). Changes that follow each
+    /// other closely may be told as one.
+    ///
+    /// # Errors
+    /// As [`Election::observe`](crate::Election::observe).
+    ///
+    /// # Session loss
+    /// Goes on with the next session; tells only what is different then.
+    ///
+    /// # Cancel safety
+    /// Safe: no change is lost.
+    pub async fn next(&mut self) -> Result<Option<Leader>, AcquireError> {
+        loop {
+            if matches!(self.seat, Seat::Unknown) || self.record.is_none() {
+                let before = self.current.clone();
+                self.look().await?;
+                if self.current != before {
+                    return Ok(self.current.clone());
+                }
+            }
+            self.changed().await;
+        }
+    }
+
+    /// Waits for an event, and notes what must be looked at again.
+    async fn changed(&mut self) {
+        let Some((_, record)) = &mut self.record else { return };
+        let (seat, is_taken) = match &mut self.seat {
+            Seat::Unknown => return,
+            Seat::Taken { watcher, .. } => (watcher, true),
+            Seat::Vacant(watcher) => (watcher, false),
+        };
+        let (event, of_record) = tokio::select! {
+            // One order, so that a simulation can be repeated.
+            biased;
+            event = seat.changed() => (event, false),
+            event = record.changed() => (event, true),
+        };
+        match event {
+            // All watches end with their session. In the next one anything may have happened.
+            Err(WatchLost) => {
+                (self.seat, self.record) = (Seat::Unknown, None);
+                self.queue.clear();
+            }
+            Ok(_) if of_record => self.record = None,
+            Ok(WatchEvent { kind: EventKind::NodeDeleted, .. }) if is_taken => {
+                self.queue.pop_front();
+                self.seat = Seat::Unknown;
+            }
+            Ok(_) => self.seat = Seat::Unknown,
+        }
+    }
+
+    /// Looks at what must be looked at again, over lost connections and sessions.
+    async fn look(&mut self) -> Result<(), AcquireError> {
+        loop {
+            match self.look_once().await {
+                Ok(()) => break,
+                Err(Interrupted::Failed(error)) => return Err(error),
+                Err(Interrupted::Behind) => self.catch_up().await,
+                Err(Interrupted::Request(error)) => self.outlast(error).await?,
+            }
+        }
+
+        self.current = match &self.seat {
+            Seat::Taken { token, id, node, .. } => {
+                let record = self.record.as_ref().and_then(|(record, _)| record.as_ref());
+                let value = record.and_then(|record| record.value_of(node.name()));
+                Some(Leader {
+                    token: *token,
+                    id: id.clone(),
+                    value: value.map(str::to_owned),
+                    node: node.clone(),
+                })
+            }
+            Seat::Vacant(_) | Seat::Unknown => None,
+        };
+        Ok(())
+    }
+
+    async fn look_once(&mut self) -> Result<(), Interrupted> {
+        // The seat first: a value that is read later is not older than the leader.
+        while matches!(self.seat, Seat::Unknown) {
+            match self.queue.front().cloned() {
+                Some(name) => self.look_at(&name).await?,
+                None => self.list().await?,
+            }
+        }
+        if self.record.is_none() {
+            let record = self.read_record().await?;
+            self.record = Some(record);
+        }
+        Ok(())
+    }
+
+    /// Looks at the candidate that is first as far as is known.
+    async fn look_at(&mut self, name: &str) -> Result<(), Interrupted> {
+        let node = self.terms.path.child(name).expect("a name that a server gave");
+        match self.client.data_watched(&node).await {
+            Ok(((data, stat), watcher)) => {
+                if stat.czxid < self.newest_leader {
+                    return Err(Interrupted::Behind);
+                }
+                let token = FencingToken::new(stat.czxid);
+                // What somebody who wants it to leave has written there is no id.
+                let id = match &self.current {
+                    Some(known) if known.node == node => known.id.clone(),
+                    _ => String::from_utf8_lossy(&data).into_owned(),
+                };
+                self.newest_leader = stat.czxid;
+                self.seat = Seat::Taken { token, id, node, watcher };
+            }
+            Err(error) if error.code() == Some(ErrorCode::NoNode) => {
+                self.queue.pop_front();
+            }
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    /// Lists the candidates; watches for the first one if there is none.
+    async fn list(&mut self) -> Result<(), Interrupted> {
+        let path = self.terms.path.clone();
+        match self.client.children(&path).await {
+            Ok(listing) => {
+                if self.remember(listing)? {
+                    return Ok(());
+                }
+            }
+            Err(error) if error.code() == Some(ErrorCode::NoNode) => {}
+            Err(error) => return Err(error.into()),
+        }
+
+        match self.client.children_watched(&path).await {
+            Ok((listing, watcher)) => {
+                if !self.remember(listing)? {
+                    self.seat = Seat::Vacant(watcher);
+                }
+            }
+            Err(error) if error.code() == Some(ErrorCode::NoNode) => {
+                // A server that is behind does not know the node yet.
+                if self.newest > Zxid(0) {
+                    self.client.sync(&path).await?;
+                }
+                let (found, watcher) = self.client.exists_watched(&path).await?;
+                if found.is_none() {
+                    self.seat = Seat::Vacant(watcher);
+                }
+            }
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    /// Whether there are candidates.
+    fn remember(&mut self, (names, stat): Listing) -> Result<bool, Interrupted> {
+        if stat.pzxid < self.newest {
+            return Err(Interrupted::Behind);
+        }
+        self.newest = stat.pzxid;
+        let Terms { path, profile, kinds, .. } = &self.terms;
+        let queue = WaitQueue::read(names, *profile, kinds).map_err(|Foreign(names)| {
+            let (path, profile) = (path.clone(), *profile);
+            Interrupted::Failed(AcquireError::Foreign { path, profile, names })
+        })?;
+        self.queue = queue.places().iter().map(|place| place.name.clone()).collect();
+        Ok(!self.queue.is_empty())
+    }
+
+    async fn read_record(&mut self) -> Result<(Option<Record>, Watcher), Interrupted> {
+        loop {
+            match self.client.data_watched(&self.record_path).await {
+                Ok(((_, stat), _)) if stat.mzxid < self.newest_value => {
+                    return Err(Interrupted::Behind);
+                }
+                Ok(((data, stat), watcher)) => {
+                    self.newest_value = stat.mzxid;
+                    return Ok((Record::read(&data), watcher));
+                }
+                Err(error) if error.code() == Some(ErrorCode::NoNode) => {}
+                Err(error) => return Err(error.into()),
+            }
+
+            // A server that is behind does not know the node yet.
+            if self.newest_value > Zxid(0) {
+                self.client.sync(&self.record_path).await?;
+            }
+            let (found, watcher) = self.client.exists_watched(&self.record_path).await?;
+            if found.is_none() {
+                return Ok((None, watcher));
+            }
+        }
+    }
+
+    /// The server shows what is older than what was seen: it is asked again when it has caught up, or
+    /// another one is.
+    async fn catch_up(&mut self) {
+        self.queue.clear();
+        (self.seat, self.record) = (Seat::Unknown, None);
+        let rewinds = self.client.status().borrow().rewinds;
+        if rewinds != self.rewinds {
+            // The servers have lost their data: nothing that was seen is newer than what they show.
+            self.rewinds = rewinds;
+            (self.newest, self.newest_leader, self.newest_value) = (Zxid(0), Zxid(0), Zxid(0));
+            return;
+        }
+        // Whatever comes of it shows in what is looked at next.
+        let _ = self.client.sync(&self.terms.path).await;
+        tokio::time::sleep(BEHIND).await;
+    }
+
+    /// Returns when what failed may be tried again.
+    async fn outlast(&mut self, error: Error) -> Result<(), AcquireError> {
+        if error.is_session_expired() {
+            self.queue.clear();
+            (self.seat, self.record) = (Seat::Unknown, None);
+            return Ok(());
+        }
+        if error.is_unreachable() {
+            let mut status = self.client.status();
+            let back = |contact| matches!(contact, Contact::Connected | Contact::Closed);
+            // Its end is that of the client, which the next request tells.
+            let _ = status.wait_for(|status| back(status.contact)).await;
+            return Ok(());
+        }
+        let failed = |error| AcquireError::from_client(&self.terms.path, error);
+        retry_backoff(error).await.map_err(failed)
+    }
+}

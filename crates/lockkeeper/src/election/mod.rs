@@ -1,0 +1,390 @@
+//! Leader election: one program at a time leads, and everybody can see which.
+//!
+//! ```text
+//!   mod        Election: campaigning; Leadership: a guard that can proclaim a value
+//!   leaders    Leaders: an observer of who leads
+//!   layout     how candidates are named, so that Curator and kazoo programs take part
+//!   record     the value that a leader proclaims, and where it is
+//! ```
+//!
+//! Guarantees  one leader at a time, by lease and by token: leadership lasts through a lost connection
+//!             until the exact deadline, and its loss is told before anybody else can lead. Candidates
+//!             lead in the order of their arrival. A deposed leader cannot proclaim. An observer never
+//!             sees an older leader after a newer one.
+//! Not         exclusion for a leader that checks neither deadline nor token, see
+//!             `docs/guarantees.md`.
+//! Znodes      `<path>/_c_<uuid>-latch-N`, ephemeral and sequential (Curator's `LeaderLatch`); data: the
+//!             candidate's id. `<path>` is a container node. `<path>-__leader__`, persistent, once
+//!             somebody has proclaimed: what, and which node leads.
+//! Cost        campaign: 1 round trip; behind others: 1 more, and 1 event. Resign: 1 round trip.
+//!             Proclaim: 1 write, and 1 read before a leadership's first. Observe: 2 round trips to begin; a
+//!             new leader: 1 event and 1 round trip, however many candidates there are; a new value: 1
+//!             event and 1 round trip.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let engine = lockkeeper_engine::Engine::builder().start().await?;
+//! # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
+//! use lockkeeper::Election;
+//!
+//! let election = Election::builder(&client, "/election/scheduler").id("node-7").build()?;
+//! let leadership = election.campaign().await?;
+//! leadership.proclaim("10.0.0.7:4000").await?;
+//!
+//! let leaders = election.observe().await?;
+//! let leader = leaders.current().ok_or("somebody leads")?;
+//! assert_eq!((leader.id.as_str(), leader.value.as_deref()), ("node-7", Some("10.0.0.7:4000")));
+//! leadership.resign().await?;
+//! # drop(leaders);
+//! # client.close().await;
+//! # Ok(())
+//! # }
+//! ```
+
+mod layout;
+mod leaders;
+mod record;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use lockkeeper_client::{Client, ErrorCode, TransactionError, ZnodePath};
+use tokio::sync;
+
+use crate::contender::retry::retry_backoff;
+use crate::error::{AcquireError, BuildError, LossReason, ProclaimError, ReleaseError};
+use crate::guard::offers_guard;
+use crate::guard::state::State;
+use crate::locks::{Mutex, MutexGuard};
+use crate::owner_info::OwnerInfo;
+
+pub use layout::ElectionLayout;
+pub use leaders::{Leader, Leaders};
+use record::{Record, record_path};
+
+/// The shortest pause of [`Election::lead`] before it campaigns again; up to twice as long, at random.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// An election: candidates stand in a queue, and the first one leads.
+///
+/// Cheap to clone. Candidates of one handle and its clones stand in a queue of their own, in which only
+/// the first is a candidate on the server.
+#[doc(alias = "LeaderLatch")]
+#[doc(alias = "LeaderSelector")]
+#[doc(alias = "LeaderElection")]
+#[derive(Clone, Debug)]
+pub struct Election {
+    lock: Mutex,
+    layout: ElectionLayout,
+    record: ZnodePath,
+    id: String,
+    grace: Duration,
+}
+
+/// The options of an [`Election`].
+#[derive(Clone, Debug)]
+#[must_use = "nothing is made before `build`"]
+pub struct ElectionBuilder {
+    client: Client,
+    path: String,
+    layout: ElectionLayout,
+    id: Option<String>,
+    grace: Duration,
+}
+
+impl ElectionBuilder {
+    /// What the candidate is called, for observers to read; nothing is decided by it. Default: program,
+    /// process and host.
+    pub fn id(mut self, id: impl Into<String>) -> Self {
+        self.id = Some(id.into());
+        self
+    }
+
+    /// How candidates are named. All candidates of one election must use the same layout. Default:
+    /// [`ElectionLayout::CuratorLatch`].
+    pub fn layout(mut self, layout: ElectionLayout) -> Self {
+        self.layout = layout;
+        self
+    }
+
+    /// How long [`Election::lead`] waits, as the leader, before it begins the work: for resources that
+    /// cannot check tokens, so that what a vanished leader still had on its way arrives before. Default:
+    /// zero.
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
+    }
+
+    /// The access control list of the znodes of the election, and of those that are missing above it.
+    /// Default: that of the client; see [`DefaultAcl`](crate::DefaultAcl).
+    pub fn acl(mut self, acl: &lockkeeper_client::DefaultAcl) -> Self {
+        self.client = self.client.with_default_acl(acl);
+        self
+    }
+
+    /// Makes the election. No I/O.
+    ///
+    /// # Errors
+    /// If the path cannot be that of an election: what holds for a lock's path holds here.
+    pub fn build(self) -> Result<Election, BuildError> {
+        let path = BuildError::check(&self.path)?;
+        let record = record_path(&path)?;
+        let id = self.id.unwrap_or_else(|| OwnerInfo::current(None).to_string());
+        let data = Bytes::from(id.clone());
+        let lock = Mutex::queued(self.client, self.layout.terms(path), data);
+        Ok(Election { lock, layout: self.layout, record, id, grace: self.grace })
+    }
+}
+
+impl Election {
+    /// The election at a path such as `/election/scheduler`. No I/O.
+    ///
+    /// # Errors
+    /// If the path cannot be that of an election.
+    pub fn new(client: &Client, path: &str) -> Result<Self, BuildError> {
+        Self::builder(client, path).build()
+    }
+
+    /// The options of an election.
+    pub fn builder(client: &Client, path: &str) -> ElectionBuilder {
+        ElectionBuilder {
+            client: client.clone(),
+            path: path.to_owned(),
+            layout: ElectionLayout::default(),
+            id: None,
+            grace: Duration::ZERO,
+        }
+    }
+
+    /// The election's path.
+    pub fn path(&self) -> &ZnodePath {
+        self.lock.path()
+    }
+
+    /// What this candidate is called.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Stands for election, and waits until it leads.
+    ///
+    /// # Errors
+    /// If the place in the queue is lost (the session expired, or somebody deleted the node), no server
+    /// can be reached for a whole session timeout, the path has nodes of another kind, or a request is
+    /// refused.
+    ///
+    /// # Session loss
+    /// Ends the wait with [`AcquireError::SessionExpired`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future withdraws the candidate; its node is deleted in the background.
+    pub async fn campaign(&self) -> Result<Leadership, AcquireError> {
+        self.lock.acquire().await.map(|guard| self.leads(guard))
+    }
+
+    /// The same, but not for longer than `timeout`, which covers everything.
+    ///
+    /// # Errors
+    /// As [`Election::campaign`], and [`AcquireError::Timeout`].
+    ///
+    /// # Session loss
+    /// As [`Election::campaign`].
+    ///
+    /// # Cancel safety
+    /// As [`Election::campaign`].
+    pub async fn campaign_timeout(&self, timeout: Duration) -> Result<Leadership, AcquireError> {
+        self.lock.acquire_timeout(timeout).await.map(|guard| self.leads(guard))
+    }
+
+    /// Leads only if nobody leads or stands for election; `None` if somebody does.
+    ///
+    /// # Errors
+    /// As [`Election::campaign`], except those of waiting.
+    ///
+    /// # Session loss
+    /// As [`Election::campaign`].
+    ///
+    /// # Cancel safety
+    /// As [`Election::campaign`].
+    pub async fn try_campaign(&self) -> Result<Option<Leadership>, AcquireError> {
+        Ok(self.lock.try_acquire().await?.map(|guard| self.leads(guard)))
+    }
+
+    /// Does work as the leader, and returns what comes of it. When leadership is lost, drops the work at
+    /// once, and stands for election again, from the start of the work; so also when the candidate
+    /// loses its place, and when no server can be reached. Leadership is given up when the work is done.
+    ///
+    /// # Errors
+    /// What cannot pass by waiting: the path has nodes of another kind, a request is refused, or the
+    /// client was closed.
+    ///
+    /// # Session loss
+    /// Drops the work and campaigns with the next session.
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops the work, and gives up leadership or the place in the queue in the
+    /// background.
+    pub async fn lead<T>(
+        &self,
+        mut work: impl AsyncFnMut(&Leadership) -> T,
+    ) -> Result<T, AcquireError> {
+        loop {
+            match self.campaign().await {
+                Ok(leadership) => {
+                    let led = leadership.run(async {
+                        if !self.grace.is_zero() {
+                            tokio::time::sleep(self.grace).await;
+                        }
+                        work(&leadership).await
+                    });
+                    match led.await {
+                        Ok(output) => {
+                            // The work is done; a release that is not confirmed goes on by itself.
+                            drop(leadership.resign().await);
+                            return Ok(output);
+                        }
+                        Err(reason) => {
+                            tracing::warn!(election = %self.path(), %reason, "leadership is lost");
+                        }
+                    }
+                }
+                Err(error) if error.is_retryable() => {
+                    tracing::debug!(election = %self.path(), %error, "campaigning again");
+                }
+                Err(error) => return Err(error),
+            }
+            // Many candidates that lost their session at once do not come back at once.
+            tokio::time::sleep(PAUSE.mul_f64(1.0 + fastrand::f64())).await;
+        }
+    }
+
+    /// Looks who leads, and goes on looking: [`Leaders::next`] tells each change. Needs no candidacy.
+    ///
+    /// # Errors
+    /// If the path has nodes of another kind, a request is refused, or the client was closed. While no
+    /// server can be reached it waits.
+    ///
+    /// # Session loss
+    /// Goes on with the next session.
+    ///
+    /// # Cancel safety
+    /// Safe; no watch is left.
+    pub async fn observe(&self) -> Result<Leaders, AcquireError> {
+        Leaders::open(self.lock.client(), self.layout.terms(self.path().clone()), &self.record)
+            .await
+    }
+
+    fn leads(&self, guard: MutexGuard) -> Leadership {
+        let record = self.record.clone();
+        Leadership { guard, record, is_made: sync::Mutex::new(None) }
+    }
+}
+
+/// The right to lead. What its holder may believe and do is described at [`Guard`](crate::Guard).
+#[must_use = "leadership is given up when it is dropped"]
+pub struct Leadership {
+    guard: MutexGuard,
+    record: ZnodePath,
+    /// Whether the node of the record is known to be there; `None` before the first look. Held while
+    /// a value is on its way, so that of two values the later one stays.
+    is_made: sync::Mutex<Option<bool>>,
+}
+
+impl Leadership {
+    /// Tells all observers a value, such as the leader's address, in place of the one before. It is
+    /// written only while this candidate leads, and vanishes for observers when it no longer does. At most
+    /// about 1,000,000 bytes, and best a few.
+    ///
+    /// # Errors
+    /// If leadership is lost, the node for the value has something else in it, or a request is refused.
+    ///
+    /// # Session loss
+    /// [`ProclaimError::Lost`].
+    ///
+    /// # Cancel safety
+    /// When the future is dropped, the value may have been told, or may be yet.
+    pub async fn proclaim(&self, value: impl Into<String>) -> Result<(), ProclaimError> {
+        let record = Record::new(self.node().name(), value.into());
+        let data = record.to_data();
+        let mut is_made = self.is_made.lock().await;
+        loop {
+            if let State::Lost(reason) = self.state() {
+                return Err(ProclaimError::Lost(reason));
+            }
+            let exists = match *is_made {
+                Some(known) => known,
+                None => match self.look_at_record().await? {
+                    Some(found) => found,
+                    None => continue,
+                },
+            };
+
+            // The check of the own node comes first, so a deposed leader writes nothing; and a value
+            // that is sent again after a lost reply is written twice without harm.
+            let leads = self.transaction();
+            let write = match exists {
+                true => leads.set_data(&self.record, data.clone(), None),
+                false => leads.create(
+                    &self.record,
+                    data.clone(),
+                    lockkeeper_client::CreateMode::Persistent,
+                ),
+            };
+            match write.commit().await {
+                Ok(_) => {
+                    *is_made = Some(true);
+                    return Ok(());
+                }
+                Err(TransactionError::Failed { code: ErrorCode::NoNode, index: 0, .. }) => {
+                    return Err(ProclaimError::Lost(self.guard.found_missing()));
+                }
+                Err(TransactionError::Failed {
+                    code: ErrorCode::NoNode | ErrorCode::NodeExists,
+                    ..
+                }) => *is_made = None,
+                Err(TransactionError::Request(error)) => {
+                    retry_backoff(error).await.map_err(|error| self.failed(error))?;
+                }
+                Err(refused) => return Err(ProclaimError::Refused(refused)),
+            }
+        }
+    }
+
+    /// Whether there is a node for the value; `None`: look again.
+    async fn look_at_record(&self) -> Result<Option<bool>, ProclaimError> {
+        match self.guard.client().data(&self.record).await {
+            Ok((data, _)) if data.is_empty() || Record::read(&data).is_some() => Ok(Some(true)),
+            Ok(_) => Err(ProclaimError::Foreign { node: self.record.clone() }),
+            Err(error) if error.code() == Some(ErrorCode::NoNode) => Ok(Some(false)),
+            Err(error) => {
+                retry_backoff(error).await.map_err(|error| self.failed(error))?;
+                Ok(None)
+            }
+        }
+    }
+
+    fn failed(&self, error: lockkeeper_client::Error) -> ProclaimError {
+        match self.state() {
+            State::Lost(reason) => ProclaimError::Lost(reason),
+            _ if error.is_session_expired() => ProclaimError::Lost(LossReason::SessionExpired),
+            _ => ProclaimError::Refused(TransactionError::Request(error)),
+        }
+    }
+
+    /// Gives leadership up, and waits until a server has confirmed it. Costs one round trip.
+    ///
+    /// # Errors
+    /// As [`Guard::release`](crate::Guard::release).
+    ///
+    /// # Session loss
+    /// It fails; leadership was lost.
+    ///
+    /// # Cancel safety
+    /// It goes on in the background.
+    pub async fn resign(self) -> Result<(), ReleaseError> {
+        self.guard.release().await
+    }
+}
+
+offers_guard!(Leadership, self => &self.guard);

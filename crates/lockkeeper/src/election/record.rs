@@ -1,0 +1,67 @@
+//! The value that a leader proclaims.
+//!
+//! It is in a node beside the election's and not in the candidate's own: Curator's `LeaderLatch` waits
+//! for the node ahead of it with a watch that any change of its data uses up, and reads the id from
+//! there; and who asks a holder to leave writes there.
+
+use bytes::Bytes;
+use lockkeeper_client::{PathError, ZnodePath};
+use serde::{Deserialize, Serialize};
+
+/// Where the record of an election is.
+pub(super) fn record_path(election: &ZnodePath) -> Result<ZnodePath, PathError> {
+    ZnodePath::new(&format!("{election}-__leader__"))
+}
+
+/// What is in that node, as JSON. Fields that a later version adds are read over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Record {
+    /// The version of this format.
+    v: u32,
+    /// The name of the leader's node: when another one leads, the value is nobody's.
+    node: String,
+    value: String,
+}
+
+impl Record {
+    pub(super) fn new(node: &str, value: String) -> Self {
+        Self { v: 1, node: node.to_owned(), value }
+    }
+
+    /// Reads a node's data; `None` if it is no record.
+    pub(super) fn read(data: &[u8]) -> Option<Self> {
+        serde_json::from_slice(data).ok()
+    }
+
+    pub(super) fn to_data(&self) -> Bytes {
+        serde_json::to_vec(self).map_or_else(|_| Bytes::new(), Bytes::from)
+    }
+
+    /// The value, if it was proclaimed by the candidate with this node.
+    pub(super) fn value_of(&self, node: &str) -> Option<&str> {
+        (self.node == node).then_some(self.value.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_of_one_leadership() {
+        let record = Record::new("_c_x-latch-0000000007", "10.0.0.7".into());
+        let read = Record::read(&record.to_data()).unwrap();
+        assert_eq!(read, record);
+        assert_eq!(read.value_of("_c_x-latch-0000000007"), Some("10.0.0.7"));
+        assert_eq!(read.value_of("_c_y-latch-0000000008"), None);
+    }
+
+    #[test]
+    fn what_a_later_version_adds_is_read_over_and_other_data_is_no_record() {
+        let later = br#"{"v":2,"node":"n","value":"x","zone":"b"}"#;
+        assert_eq!(Record::read(later).unwrap().value_of("n"), Some("x"));
+        for data in ["", "10.0.0.7", "{}"] {
+            assert_eq!(Record::read(data.as_bytes()), None, "{data}");
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! Elections: one leader at a time, and what observers see of it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use lockkeeper::{
+    AcquireError, CreateMode, Election, ElectionLayout, Leader, Leaders, LossReason, ProclaimError,
+    ZnodePath,
+};
+use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
+use lockkeeper_testkit::proxy::Loss;
+use lockkeeper_wire::OpCode;
+
+use crate::contract;
+
+contract!("election":
+    candidates_lead_one_after_the_other,
+    a_campaign_costs_what_a_lock_costs,
+    nodes_are_named_as_curator_and_kazoo_name_them,
+    observers_see_each_leader_and_its_value,
+    an_observer_is_told_that_nobody_leads,
+    an_observer_needs_no_election_node,
+    a_change_of_leader_is_one_event_and_one_read_for_each_observer,
+    a_deposed_leader_proclaims_nothing,
+    a_lost_reply_to_a_proclamation_is_sent_again,
+    foreign_data_is_not_overwritten,
+    foreign_candidates_are_named,
+    work_is_dropped_at_the_loss_and_begun_again,
+    an_observer_goes_on_with_the_next_session,
+    a_request_to_leave_is_no_id,
+);
+
+const ELECTION: &str = "/election/scheduler";
+
+/// What no wait comes near unless it hangs.
+const LONG: Duration = Duration::from_secs(60);
+
+fn election(participant: &Participant, id: &str) -> Result<Election> {
+    Ok(Election::builder(&participant.client, ELECTION).id(id).build()?)
+}
+
+async fn next(leaders: &mut Leaders) -> Result<Option<Leader>> {
+    Ok(tokio::time::timeout(LONG, leaders.next()).await.context("nothing changes")??)
+}
+
+/// The next leader, over changes that are told in between.
+async fn until(leaders: &mut Leaders, wanted: impl Fn(Option<&Leader>) -> bool) -> Result<()> {
+    while !wanted(leaders.current()) {
+        next(leaders).await?;
+    }
+    Ok(())
+}
+
+fn is(id: &'static str, value: Option<&'static str>) -> impl Fn(Option<&Leader>) -> bool {
+    move |leader| leader.is_some_and(|leader| leader.id == id && leader.value.as_deref() == value)
+}
+
+async fn candidates_lead_one_after_the_other(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let (first, second) = (election(&alice, "alice")?, election(&bob, "bob")?);
+    let leadership = first.campaign().await?;
+    assert!(second.try_campaign().await?.is_none());
+    let short = second.campaign_timeout(Duration::from_millis(200)).await;
+    assert!(matches!(short, Err(AcquireError::Timeout { .. })), "{short:?}");
+
+    let waiting = tokio::spawn({
+        let second = second.clone();
+        async move { second.campaign().await }
+    });
+    children_reach(&backend.observer().await?, second.path(), 2).await?;
+    let token = leadership.token();
+    leadership.resign().await?;
+    let next = waiting.await??;
+    assert!(next.token() > token && next.is_held());
+    next.resign().await?;
+    Ok(())
+}
+
+async fn a_campaign_costs_what_a_lock_costs(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let election = election(&alice, "alice")?;
+    election.campaign().await?.resign().await?;
+    use OpCode::{Create2, Delete, GetChildren2, GetData, Multi};
+    alice.proxy.clear();
+    let leadership = election.campaign().await?;
+    assert_eq!(alice.proxy.requests(), [Create2, GetChildren2]);
+    alice.proxy.clear();
+    leadership.proclaim("a").await?;
+    leadership.proclaim("b").await?;
+    assert_eq!(alice.proxy.requests(), [GetData, Multi, Multi]);
+    alice.proxy.clear();
+    leadership.resign().await?;
+    assert_eq!(alice.proxy.requests(), [Delete]);
+    Ok(())
+}
+
+async fn nodes_are_named_as_curator_and_kazoo_name_them(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    for (layout, marker) in [
+        (ElectionLayout::CuratorLatch, "-latch-"),
+        (ElectionLayout::CuratorSelector, "-lock-"),
+        (ElectionLayout::Kazoo, "__lock__"),
+    ] {
+        let path = format!("/election{marker}");
+        let builder = Election::builder(&alice.client, &path).layout(layout).id("node-7");
+        let election = builder.build()?;
+        let leadership = election.campaign().await?;
+        let name = leadership.node().name();
+        assert!(name.len() > 40 && name[..name.len() - 10].ends_with(marker), "{name}");
+        let (data, stat) = alice.client.data(leadership.node()).await?;
+        assert_eq!((&data[..], stat.ephemeral_owner), (&b"node-7"[..], alice.client.session_id()));
+        leadership.proclaim("here").await?;
+        let leaders = election.observe().await?;
+        assert!(is("node-7", Some("here"))(leaders.current()), "{layout:?}: {leaders:?}");
+    }
+    Ok(())
+}
+
+async fn observers_see_each_leader_and_its_value(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let leadership = election(&alice, "alice")?.campaign().await?;
+    let mut leaders = election(&bob, "nobody")?.observe().await?;
+    assert!(is("alice", None)(leaders.current()));
+    assert_eq!(leaders.current().map(|leader| leader.token), Some(leadership.token()));
+
+    leadership.proclaim("10.0.0.1").await?;
+    let leader = next(&mut leaders).await?;
+    assert!(is("alice", Some("10.0.0.1"))(leader.as_ref()), "{leader:?}");
+    leadership.proclaim("10.0.0.2").await?;
+    until(&mut leaders, is("alice", Some("10.0.0.2"))).await?;
+
+    // The value was alice's: bob has none until he proclaims one.
+    let second = election(&bob, "bob")?;
+    let waiting = tokio::spawn(async move { second.campaign().await });
+    children_reach(&backend.observer().await?, leadership.path(), 2).await?;
+    leadership.resign().await?;
+    let leader = next(&mut leaders).await?;
+    assert!(is("bob", None)(leader.as_ref()), "{leader:?}");
+    let leadership = waiting.await??;
+    leadership.proclaim("10.0.0.9").await?;
+    until(&mut leaders, is("bob", Some("10.0.0.9"))).await?;
+    Ok(())
+}
+
+async fn an_observer_is_told_that_nobody_leads(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let first = election(&alice, "alice")?.campaign().await?;
+    first.proclaim("x").await?;
+    let token = first.token();
+    let mut leaders = election(&bob, "bob")?.observe().await?;
+    first.resign().await?;
+    assert_eq!(next(&mut leaders).await?, None);
+
+    // What she proclaimed when she led before is nothing that she says now.
+    let again = election(&alice, "alice")?.campaign().await?;
+    let leader = next(&mut leaders).await?.context("alice leads again")?;
+    assert!(leader.token > token && leader.value.is_none(), "{leader:?}");
+    drop(again);
+    assert_eq!(next(&mut leaders).await?, None);
+    Ok(())
+}
+
+async fn an_observer_needs_no_election_node(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let mut leaders = election(&bob, "bob")?.observe().await?;
+    assert_eq!(leaders.current(), None);
+    let leadership = election(&alice, "alice")?.campaign().await?;
+    until(&mut leaders, is("alice", None)).await?;
+    leadership.proclaim("x").await?;
+    until(&mut leaders, is("alice", Some("x"))).await
+}
+
+/// However many candidates there are.
+async fn a_change_of_leader_is_one_event_and_one_read_for_each_observer(
+    backend: Backend,
+) -> Result<()> {
+    const CANDIDATES: usize = 50;
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let mut waiting = Vec::new();
+    let observer = backend.observer().await?;
+    let path = ZnodePath::new(ELECTION)?;
+    for candidate in 0..CANDIDATES {
+        let election = election(&alice, &format!("node-{candidate}"))?;
+        waiting.push(tokio::spawn(async move { election.campaign().await }));
+        children_reach(&observer, &path, candidate + 1).await?;
+    }
+    let mut leaders = election(&bob, "bob")?.observe().await?;
+    bob.proxy.clear();
+    for candidate in waiting.drain(..5) {
+        candidate.await??.resign().await?;
+        next(&mut leaders).await?;
+    }
+    assert_eq!(leaders.current().map(|leader| leader.id.as_str()), Some("node-5"));
+    assert_eq!(bob.proxy.requests(), [OpCode::GetData; 5]);
+    assert_eq!(bob.proxy.events().len(), 5);
+    waiting.iter().for_each(tokio::task::JoinHandle::abort);
+    Ok(())
+}
+
+/// Seen to fail with the value written by a bare request: the old leader's value is told.
+async fn a_deposed_leader_proclaims_nothing(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let old = election(&alice, "alice")?.campaign().await?;
+    old.proclaim("old").await?;
+    // Nothing tells alice yet: her heartbeat has not found it.
+    bob.client.delete(old.node(), None).await?;
+    let new = election(&bob, "bob")?.campaign().await?;
+    new.proclaim("new").await?;
+    assert_eq!(old.proclaim("again").await, Err(ProclaimError::Lost(LossReason::NodeDeleted)));
+    let leaders = election(&bob, "bob")?.observe().await?;
+    assert!(is("bob", Some("new"))(leaders.current()), "{leaders:?}");
+    assert!(!old.is_held());
+    Ok(())
+}
+
+async fn a_lost_reply_to_a_proclamation_is_sent_again(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let election = election(&alice, "alice")?;
+    let leadership = election.campaign().await?;
+    for (value, loss) in
+        [("a", Loss::BeforeReply), ("b", Loss::BeforeRequest), ("c", Loss::BeforeReply)]
+    {
+        alice.proxy.lose_next(OpCode::Multi, loss);
+        leadership.proclaim(value).await?;
+        let leaders = election.observe().await?;
+        assert_eq!(leaders.current().and_then(|leader| leader.value.as_deref()), Some(value));
+    }
+    Ok(())
+}
+
+async fn foreign_data_is_not_overwritten(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let leadership = election(&alice, "alice")?.campaign().await?;
+    let record = ZnodePath::new(&format!("{ELECTION}-__leader__"))?;
+    alice.client.create(&record, "a stranger's", CreateMode::Persistent).await?;
+    let refused = leadership.proclaim("x").await;
+    assert_eq!(refused, Err(ProclaimError::Foreign { node: record.clone() }));
+    assert_eq!(&alice.client.data(&record).await?.0[..], b"a stranger's");
+    let leaders = election(&alice, "alice")?.observe().await?;
+    assert!(is("alice", None)(leaders.current()));
+    Ok(())
+}
+
+async fn foreign_candidates_are_named(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let path = ZnodePath::new(&format!("{ELECTION}/stranger"))?;
+    alice.client.ensure(&path, CreateMode::Persistent).await?;
+    let election = election(&alice, "alice")?;
+    let campaign = election.campaign().await.err();
+    let observe = election.observe().await.err();
+    for error in [campaign, observe] {
+        assert!(matches!(error, Some(AcquireError::Foreign { .. })), "{error:?}");
+    }
+    assert!(alice.client.exists(&path).await?.is_some());
+    Ok(())
+}
+
+async fn work_is_dropped_at_the_loss_and_begun_again(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let election = election(&alice, "alice")?;
+    let (begun, went_on) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let observer = backend.observer().await?;
+    let work = election.lead(async |leadership| {
+        let time = begun.fetch_add(1, Ordering::SeqCst);
+        if time < 2 {
+            observer.delete(leadership.node(), None).await.expect("deletes");
+            std::future::pending::<()>().await;
+            went_on.fetch_add(1, Ordering::SeqCst);
+        }
+        (time, leadership.token())
+    });
+    let (time, _) = tokio::time::timeout(LONG, work).await??;
+    assert_eq!((time, went_on.load(Ordering::SeqCst)), (2, 0));
+    observer.sync(election.path()).await?;
+    assert!(observer.children(election.path()).await?.0.is_empty(), "it has resigned");
+    Ok(())
+}
+
+async fn an_observer_goes_on_with_the_next_session(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let old = election(&alice, "alice")?.campaign().await?;
+    let mut leaders = election(&bob, "bob")?.observe().await?;
+    bob.proxy.expire_session().await?;
+    old.resign().await?;
+    let carol = backend.participant().await?;
+    let new = election(&carol, "carol")?.campaign().await?;
+    new.proclaim("x").await?;
+    until(&mut leaders, is("carol", Some("x"))).await?;
+    new.resign().await?;
+    until(&mut leaders, |leader| leader.is_none()).await
+}
+
+async fn a_request_to_leave_is_no_id(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let leadership = election(&alice, "alice")?.campaign().await?;
+    leadership.proclaim("x").await?;
+    let mut leaders = election(&bob, "bob")?.observe().await?;
+    bob.client.set_data(leadership.node(), "__REVOKE__", None).await?;
+    leadership.revoke_requested().await?;
+    leadership.proclaim("y").await?;
+    until(&mut leaders, is("alice", Some("y"))).await
+}
