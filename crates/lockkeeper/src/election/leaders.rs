@@ -8,9 +8,9 @@ use lockkeeper_client::{
     ZnodePath, Zxid,
 };
 
-use crate::contender::terms::Terms;
 use crate::contender::order::{Foreign, WaitQueue};
 use crate::contender::retry::retry_backoff;
+use crate::contender::terms::Terms;
 use crate::election::record::Record;
 use crate::error::AcquireError;
 use crate::token::FencingToken;
