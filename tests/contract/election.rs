@@ -1,6 +1,5 @@
 //! Elections: one leader at a time, and what observers see of it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -260,9 +259,10 @@ async fn foreign_candidates_are_named(backend: Backend) -> Result<()> {
 async fn work_is_dropped_at_the_loss_and_begun_again(backend: Backend) -> Result<()> {
     let alice = backend.participant().await?;
     let election = election(&alice, "alice")?;
-    let (begun, went_on) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
-    let observer = backend.observer().await?;
-    let work = election.lead(async |leadership| {
+    let (begun, went_on) = (AtomicU32::new(0), AtomicU32::new(0));
+    let (begun, went_on) = (&begun, &went_on);
+    let observer = &backend.observer().await?;
+    let work = election.lead(|leadership| async move {
         let time = begun.fetch_add(1, Ordering::SeqCst);
         if time < 2 {
             observer.delete(leadership.node(), None).await.expect("deletes");

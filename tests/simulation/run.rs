@@ -9,6 +9,7 @@ use lockkeeper_testkit::history::{History, What};
 use lockkeeper_tree::Config;
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::candidates::{self, Candidate, election, observe};
 use crate::faults;
 use crate::machine::{Drifting, Gate, Machine, true_time};
 use crate::network::{Lag, Route};
@@ -28,7 +29,7 @@ const FASTEST_CLOCK: f64 = 1.009;
 const SLOWEST_CLOCK: f64 = 0.991;
 
 /// Longer than anything takes when all is well, many sessions' timeouts included.
-const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// What the parts of a run share.
 pub(crate) struct Run {
@@ -189,6 +190,16 @@ async fn whole(run: Arc<Run>, seed: u64) {
             };
             tasks.push(machine.run(worker.work(end)));
         }
+        let candidate = Candidate {
+            run: Arc::clone(&run),
+            machine: Arc::clone(machine),
+            name: format!("client {index}.c"),
+            election: election(client, "candidate"),
+            random: random.fork(),
+        };
+        tasks.push(machine.run(candidate.work(end)));
+        let (name, election) = (format!("client {index}.o"), election(client, "observer"));
+        tasks.push(machine.run(observe(Arc::clone(&run), name, election, end)));
         let name = format!("client {index}.r");
         let register = use_register(Arc::clone(&run), name, client.clone(), random.fork(), end);
         tasks.push(machine.run(register));
@@ -208,6 +219,7 @@ async fn whole(run: Arc<Run>, seed: u64) {
             }
         }
     }
+    candidates::all_is_well(&run, &clients).await;
     all_is_well(&run, &clients, &designs).await;
 }
 

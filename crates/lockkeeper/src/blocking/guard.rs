@@ -36,6 +36,11 @@ impl<G> Guard<G> {
         &self.held
     }
 
+    /// The guard, and the runtime that serves it.
+    pub(super) fn into_parts(self) -> (G, Arc<Runtime>) {
+        (self.held, self.runtime)
+    }
+
     /// Makes another guard of it, or nothing.
     fn turn<T, F>(self, change: impl FnOnce(G) -> F) -> Result<Guard<T>, AcquireError>
     where

@@ -6,6 +6,7 @@
 //!   Builder<B>        the options of any lock
 //!   Guard<G>          any guard of this crate
 //!   Locks             a lock for any key
+//!   Election          one leader at a time; Leaders: who it is
 //!   inspect, revoke   who holds and who waits; asking holders to leave
 //! ```
 //!
@@ -41,8 +42,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Every method that locks and guards have on the async side is here too, and waits; but for `run`, as
-//! it would have to stop a thread. None returns a future, which would do nothing without anybody who
+//! Every method that locks and guards have on the async side is here too, and waits; but for `run` and
+//! `lead`, as they would have to stop a thread. None returns a future, which would do nothing without anybody who
 //! polls it: what is only for async code does not compile.
 //!
 //! ```compile_fail
@@ -78,6 +79,7 @@
 
 mod admin;
 mod client;
+mod election;
 mod forward;
 mod guard;
 mod locks;
@@ -90,6 +92,7 @@ use crate::exposure::Exposure;
 
 pub use crate::blocking::admin::{inspect, revoke};
 pub use crate::blocking::client::Client;
+pub use crate::blocking::election::{Election, ElectionBuilder, Leaders};
 pub use crate::blocking::guard::Guard;
 pub use crate::blocking::locks::{
     Builder, ExclusiveNode, ExclusiveNodeBuilder, Lock, Locks, MultiLock, MultiLockBuilder, Mutex,
@@ -109,9 +112,11 @@ pub fn exposures(client: &Client, lock: &ZnodePath) -> Result<Vec<Exposure>, Err
 #[cfg(test)]
 mod tests {
     /// What the async side offers, and what is here.
-    const ASYNC: [&str; 15] = [
+    const ASYNC: [&str; 17] = [
         include_str!("../admin/inspect.rs"),
         include_str!("../admin/revoke.rs"),
+        include_str!("../election/leaders.rs"),
+        include_str!("../election/mod.rs"),
         include_str!("../exposure.rs"),
         include_str!("../guard/mod.rs"),
         include_str!("../locks/exclusive_node.rs"),
@@ -126,8 +131,9 @@ mod tests {
         include_str!("../locks/semaphore/guard.rs"),
         include_str!("../locks/semaphore/mod.rs"),
     ];
-    const BLOCKING: [&str; 4] = [
+    const BLOCKING: [&str; 5] = [
         include_str!("admin.rs"),
+        include_str!("election.rs"),
         include_str!("guard.rs"),
         include_str!("locks.rs"),
         include_str!("mod.rs"),
@@ -149,12 +155,12 @@ mod tests {
         };
         let here: Vec<_> = BLOCKING.iter().flat_map(|text| words(&code(text))).collect();
         // A thread cannot be stopped when its lock is lost.
-        let not_here = "run";
+        let not_here = ["run", "lead"];
         let mut found = 0;
         for text in ASYNC {
             for rest in text.split("pub async fn ").skip(1) {
                 let name = words(rest).swap_remove(0);
-                assert!(name == not_here || here.contains(&name), "{name} is missing");
+                assert!(not_here.contains(&&*name) || here.contains(&name), "{name} is missing");
                 found += 1;
             }
         }

@@ -46,6 +46,7 @@ mod layout;
 mod leaders;
 mod record;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -213,7 +214,8 @@ impl Election {
 
     /// Does work as the leader, and returns what comes of it. When leadership is lost, drops the work at
     /// once, and stands for election again, from the start of the work; so also when the candidate
-    /// loses its place, and when no server can be reached. Leadership is given up when the work is done.
+    /// loses its place, and when no server can be reached. Leadership is given up when the work is done,
+    /// and the last handle of it is dropped.
     ///
     /// # Errors
     /// What cannot pass by waiting: the path has nodes of another kind, a request is refused, or the
@@ -225,23 +227,29 @@ impl Election {
     /// # Cancel safety
     /// Dropping the future drops the work, and gives up leadership or the place in the queue in the
     /// background.
-    pub async fn lead<T>(
+    pub async fn lead<T, F>(
         &self,
-        mut work: impl AsyncFnMut(&Leadership) -> T,
-    ) -> Result<T, AcquireError> {
+        mut work: impl FnMut(Arc<Leadership>) -> F,
+    ) -> Result<T, AcquireError>
+    where
+        F: Future<Output = T>,
+    {
         loop {
             match self.campaign().await {
                 Ok(leadership) => {
+                    let leadership = Arc::new(leadership);
                     let led = leadership.run(async {
                         if !self.grace.is_zero() {
                             tokio::time::sleep(self.grace).await;
                         }
-                        work(&leadership).await
+                        work(Arc::clone(&leadership)).await
                     });
                     match led.await {
                         Ok(output) => {
-                            // The work is done; a release that is not confirmed goes on by itself.
-                            drop(leadership.resign().await);
+                            // A release that is not confirmed goes on by itself.
+                            if let Some(leadership) = Arc::into_inner(leadership) {
+                                drop(leadership.resign().await);
+                            }
                             return Ok(output);
                         }
                         Err(reason) => {
