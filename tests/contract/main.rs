@@ -26,6 +26,7 @@ mod semaphore;
 mod semaphore_layouts;
 mod shown;
 mod upgrade;
+mod watches;
 
 use std::time::Duration;
 

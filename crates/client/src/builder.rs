@@ -83,6 +83,16 @@ impl ClientBuilder {
         self
     }
 
+    /// Whether reads never go back from one session to the next: servers that have not applied all
+    /// that an earlier session of this client has seen are passed over. When all are behind for longer
+    /// than a session can last, because they were wiped or restored, any is taken again, and
+    /// [`Status::rewinds`](crate::Status::rewinds) counts. Default: `false`, with which a new session
+    /// begins at the first server that answers.
+    pub fn reads_go_forward(mut self, wanted: bool) -> Self {
+        self.config.reads_go_forward = wanted;
+        self
+    }
+
     /// The largest message to send or take, in bytes (`jute.maxbuffer`). Default: 1,048,575.
     pub fn max_frame(mut self, bytes: usize) -> Self {
         self.config.max_frame = bytes;

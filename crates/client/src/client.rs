@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lockkeeper_session::{
-    Cleanup, Contact, Credentials, Instant, LeaseState, Session, Timing, WatchKind,
+    Cleanup, Contact, Credentials, Instant, LeaseState, Session, Timing, WatchId, WatchKind,
 };
 use lockkeeper_wire::{
     Acl, AddWatchMode, AddWatchRequest, ClientInfo, Create, CreateMode, CreateRequest,
@@ -19,6 +19,7 @@ use uuid::Uuid;
 
 use crate::clock::Clock;
 use crate::default_acl::DefaultAcl;
+use crate::dirty::DirtyPaths;
 use crate::error::{Error, StillHeld};
 use crate::hold::Hold;
 use crate::identity::SessionIdentity;
@@ -568,18 +569,36 @@ impl Client {
     /// # Cancel safety
     /// Dropping it gives up the watch.
     pub async fn watch(&self, path: &ZnodePath, mode: AddWatchMode) -> Result<WatchStream, Error> {
+        let (sender, events) = mpsc::unbounded_channel();
+        let (id, reply) = self.add_watch(path, mode, WatchSink::Stream(sender));
+        let shared = Arc::clone(&self.inner.shared);
+        let stream = WatchStream::new(shared, id, self.strip(), events);
+        reply.await?;
+        Ok(stream)
+    }
+
+    /// Watches as [`Client::watch`] does, and keeps the paths that something happened to instead of
+    /// the events, so that memory is bounded. There is a watch if the answer is no error.
+    pub fn watch_paths(&self, path: &ZnodePath, mode: AddWatchMode) -> (DirtyPaths, Reply<()>) {
+        let (sender, receiver) = DirtyPaths::channel();
+        let (id, reply) = self.add_watch(path, mode, WatchSink::Paths(sender));
+        (receiver(Arc::clone(&self.inner.shared), id, self.strip()), reply)
+    }
+
+    fn add_watch(
+        &self,
+        path: &ZnodePath,
+        mode: AddWatchMode,
+        sink: WatchSink,
+    ) -> (WatchId, Reply<()>) {
         let kind = match mode {
             AddWatchMode::Persistent => WatchKind::Persistent,
             AddWatchMode::PersistentRecursive => WatchKind::PersistentRecursive,
         };
-        let request = AddWatchRequest { path: self.full(path), mode: mode.code() };
-        let (sender, events) = mpsc::unbounded_channel();
-        let shared = &self.inner.shared;
-        let (id, receiver) =
-            shared.submit_watching(Request::AddWatch(request), kind, WatchSink::Stream(sender));
-        let stream = WatchStream::new(Arc::clone(shared), id, self.strip(), events);
-        Reply::new(receiver, OpCode::AddWatch, path.clone(), None, |_, _| Some(())).await?;
-        Ok(stream)
+        let request =
+            Request::AddWatch(AddWatchRequest { path: self.full(path), mode: mode.code() });
+        let (id, receiver) = self.inner.shared.submit_watching(request, kind, sink);
+        (id, Reply::new(receiver, OpCode::AddWatch, path.clone(), None, |_, _| Some(())))
     }
 
     // ----- inside -----------------------------------------------------------------------------

@@ -89,6 +89,7 @@ impl Error {
                 "show credentials if the list names the creator, and check its schemes and ids"
             }
             RequestError::Server(ErrorCode::NoNode) => "create it, or its parent, first",
+            RequestError::Server(ErrorCode::Unimplemented) => "use servers 3.6 or newer",
             RequestError::Server(ErrorCode::QuotaExceeded) => "raise the quota or delete nodes",
             RequestError::ConnectionLost(Outcome::Unknown) => {
                 "it may or may not have been applied: look before trying again"

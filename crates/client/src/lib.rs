@@ -6,6 +6,9 @@
 //!   transaction     Transaction: several writes, all or none
 //!   reply           Reply: the future of an answer; requests are sent when they are made
 //!   watcher         Watcher, WatchStream: watches as values
+//!   dirty           DirtyPaths: a watch that remembers paths instead of events
+//!   watch_item      what a persistent watch tells, and why it ends
+//!   arrival         the order of what a client is told
 //!   hold            Hold: a node whose existence is proven again and again
 //!   status          how a client stands with its servers, and a hold with its lease
 //!   error           what can go wrong, in words that say what to do
@@ -35,12 +38,14 @@
 //! # }
 //! ```
 
+mod arrival;
 mod builder;
 mod client;
 mod clock;
 mod connect_string;
 mod default_acl;
 mod dial;
+mod dirty;
 mod driver;
 mod error;
 mod fault;
@@ -54,27 +59,31 @@ mod status;
 #[cfg(feature = "tls")]
 mod tls;
 mod transaction;
+mod watch_item;
 mod watcher;
 
+pub use arrival::Arrival;
 pub use builder::ClientBuilder;
 pub use client::{Client, Created, Listing};
 pub use clock::Clock;
 pub use connect_string::{ConnectString, ConnectStringError, Host};
 pub use default_acl::{AclError, DefaultAcl};
+pub use dirty::{DirtyPath, DirtyPaths, DirtySet};
 pub use error::{ConnectError, Error, StillHeld, TransactionError};
 pub use hold::Hold;
 pub use identity::SessionIdentity;
-pub use reply::{Reply, WatchedReply};
+pub use reply::{Arrived, Reply, WatchedReply};
 pub use status::{HoldState, Status};
 #[cfg(feature = "tls")]
 pub use tls::{Tls, TlsError};
 pub use transaction::Transaction;
-pub use watcher::{WatchLost, WatchStream, Watcher};
+pub use watch_item::{WatchItem, WatchLost};
+pub use watcher::{WatchStream, Watcher};
 
 pub use lockkeeper_session::{
-    Cleanup, Contact, ExpectedNode, Instant, LeaseMode, LeaseState, Outcome, Timing,
+    Cleanup, Contact, ExpectedNode, Instant, LeaseMode, LeaseState, Outcome, Timing, WatchEvent,
 };
 pub use lockkeeper_wire::{
     Acl, AddWatchMode, ClientInfo, CreateMode, ErrorCode, EventKind, OpCode, OpResult, PathError,
-    Permissions, ReadOp, ReadResult, Sequence, SessionId, Stat, WatchEvent, ZnodePath, Zxid,
+    Permissions, ReadOp, ReadResult, Sequence, SessionId, Stat, ZnodePath, Zxid,
 };

@@ -8,6 +8,7 @@ use lockkeeper_session::RequestError;
 use lockkeeper_wire::{DecodeError, OpCode, Response, ZnodePath, Zxid};
 use tokio::sync::oneshot;
 
+use crate::arrival::Arrival;
 use crate::error::Error;
 use crate::shared::Answer;
 use crate::watcher::Watcher;
@@ -45,12 +46,23 @@ impl<T> Reply<T> {
     /// was a write.
     pub(crate) async fn with_zxid(mut self) -> Result<(T, Zxid), Error> {
         let answer = (&mut self.receiver).await.unwrap_or_else(|_| unanswered());
-        let zxid = answer.1;
+        let zxid = answer.zxid;
         self.finish(answer).map(|value| (value, zxid))
     }
 
-    fn finish(&self, (answer, _): Answer) -> Result<T, Error> {
+    /// Waits for the answer as awaiting it does, and tells its place among events and other answers.
+    ///
+    /// # Cancel safety
+    /// Safe: call it again.
+    pub async fn arrived(&mut self) -> Arrived<T> {
+        let answer = (&mut self.receiver).await.unwrap_or_else(|_| unanswered());
+        let (zxid, arrival) = (answer.zxid, answer.arrival);
+        Arrived { result: self.finish(answer), zxid, arrival }
+    }
+
+    fn finish(&self, answer: Answer) -> Result<T, Error> {
         answer
+            .result
             .and_then(|response| (self.read)(response, self.chroot.as_ref()).ok_or(misfit(self.op)))
             .map_err(|reason| Error::new(self.op, self.path.as_str(), reason))
     }
@@ -72,7 +84,20 @@ pub(crate) fn misfit(op: OpCode) -> RequestError {
 
 /// The sender goes away unused only when the driver's runtime has ended.
 fn unanswered() -> Answer {
-    (Err(RequestError::Closed), Zxid(0))
+    let (result, zxid) = (Err(RequestError::Closed), Zxid(0));
+    Answer { result, zxid, arrival: Arrival::START }
+}
+
+/// An answer and its place in the order of what a client is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Arrived<T> {
+    /// The answer.
+    pub result: Result<T, Error>,
+    /// The last transaction that the server had applied; 0 if no server answered.
+    pub zxid: Zxid,
+    /// Its place.
+    pub arrival: Arrival,
 }
 
 /// The answer to a request that also sets a watch.

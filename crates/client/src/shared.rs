@@ -8,18 +8,27 @@ use std::time::Duration;
 use bytes::BytesMut;
 use lockkeeper_session::{
     Cleanup, Config, Contact, Credentials, Disconnect, Event, HoldId, Instant, LeaseState,
-    RequestError, Session, WatchId, WatchKind,
+    RequestError, Session, WatchEvent, WatchId, WatchKind,
 };
-use lockkeeper_wire::{Outgoing, Request, Response, SessionId, WatchEvent, ZnodePath, Zxid};
+use lockkeeper_wire::{ErrorCode, Outgoing, Request, Response, SessionId, ZnodePath, Zxid};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use uuid::Uuid;
 
+use crate::arrival::Arrival;
+use crate::dirty::PathsSender;
 use crate::identity::SessionIdentity;
 use crate::runtime::Runtime;
 use crate::status::{HoldState, Status};
+use crate::watch_item::{WatchItem, WatchLost};
 
-/// What a server answered, and the last transaction that it had applied by then.
-pub(crate) type Answer = (Result<Response, RequestError>, Zxid);
+/// What a server answered.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) result: Result<Response, RequestError>,
+    /// The last transaction that it had applied by then.
+    pub(crate) zxid: Zxid,
+    pub(crate) arrival: Arrival,
+}
 
 type Completion = oneshot::Sender<Answer>;
 
@@ -27,7 +36,8 @@ type Completion = oneshot::Sender<Answer>;
 #[derive(Debug)]
 pub(crate) enum WatchSink {
     Once(oneshot::Sender<WatchEvent>),
-    Stream(mpsc::UnboundedSender<WatchEvent>),
+    Stream(mpsc::UnboundedSender<Result<WatchItem, WatchLost>>),
+    Paths(PathsSender),
 }
 
 struct Core {
@@ -43,6 +53,8 @@ struct Core {
     rewinds: u64,
     /// How often the status has changed.
     changes: u64,
+    /// How many things have been handed out.
+    arrivals: u64,
 }
 
 /// What the handles of a client and its driver share.
@@ -82,7 +94,16 @@ impl Shared {
     fn of(runtime: Arc<dyn Runtime>, session: Session<Completion>) -> Self {
         let (sinks, gone) = (BTreeMap::new(), BTreeSet::new());
         let (holds, until_released) = (0, Vec::new());
-        let core = Core { session, sinks, gone, holds, until_released, rewinds: 0, changes: 0 };
+        let core = Core {
+            session,
+            sinks,
+            gone,
+            holds,
+            until_released,
+            rewinds: 0,
+            changes: 0,
+            arrivals: 0,
+        };
         let (contact, session) = (Contact::Disconnected, SessionId::NONE);
         let status = Status { contact, session, rewinds: 0, change: 0 };
         Self {
@@ -371,10 +392,16 @@ impl Core {
     fn dispatch(&mut self) -> bool {
         let mut changed = false;
         while let Some(event) = self.session.poll_event() {
+            self.arrivals += 1;
+            let arrival = Arrival(self.arrivals);
             match event {
                 // Whoever does not wait for the answer any more has dropped the other end.
-                Event::Reply { token, result, zxid } => drop(token.send((result, zxid))),
-                Event::Watch { id, event } => self.deliver(id, event),
+                Event::Reply { token, result, zxid } => {
+                    drop(token.send(Answer { result, zxid, arrival }));
+                }
+                Event::Watch { id, event } => self.deliver(id, event, arrival),
+                Event::Rearmed { id } => self.rearmed(id, arrival),
+                Event::NotRearmed { id, code } => self.refuse(id, code),
                 other => {
                     self.note(&other);
                     changed = true;
@@ -384,15 +411,33 @@ impl Core {
         changed
     }
 
-    fn deliver(&mut self, id: WatchId, event: WatchEvent) {
+    fn deliver(&mut self, id: WatchId, event: WatchEvent, arrival: Arrival) {
         match self.sinks.get(&id) {
-            Some(WatchSink::Stream(sender)) => drop(sender.send(event)),
+            Some(WatchSink::Stream(sender)) => drop(sender.send(Ok(WatchItem::Event(event)))),
+            Some(WatchSink::Paths(sender)) => sender.changed(event.path, arrival),
             Some(WatchSink::Once(_)) => {
                 if let Some(WatchSink::Once(sender)) = self.sinks.remove(&id) {
                     drop(sender.send(event));
                 }
             }
             None => {}
+        }
+    }
+
+    fn rearmed(&mut self, id: WatchId, arrival: Arrival) {
+        match self.sinks.get(&id) {
+            Some(WatchSink::Stream(sender)) => drop(sender.send(Ok(WatchItem::Rearmed))),
+            Some(WatchSink::Paths(sender)) => sender.rearmed(arrival),
+            Some(WatchSink::Once(_)) | None => {}
+        }
+    }
+
+    fn refuse(&mut self, id: WatchId, code: ErrorCode) {
+        let lost = WatchLost::Refused(code);
+        match self.sinks.remove(&id) {
+            Some(WatchSink::Stream(sender)) => drop(sender.send(Err(lost))),
+            Some(WatchSink::Paths(sender)) => sender.end(lost),
+            Some(WatchSink::Once(_)) | None => {}
         }
     }
 

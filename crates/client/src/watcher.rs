@@ -2,26 +2,31 @@
 
 use std::sync::Arc;
 
-use lockkeeper_session::WatchId;
-use lockkeeper_wire::{WatchEvent, ZnodePath};
+use lockkeeper_session::{WatchEvent, WatchId};
+use lockkeeper_wire::ZnodePath;
+use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::shared::Shared;
-
-/// The session that had a watch is over, or was closed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the watch ended with its session")]
-pub struct WatchLost;
+use crate::watch_item::{WatchItem, WatchLost};
 
 /// Ends its watch when it goes away.
 #[derive(Debug)]
-struct Registration {
+pub(crate) struct Registration {
     shared: Arc<Shared>,
     id: WatchId,
     chroot: Option<ZnodePath>,
 }
 
 impl Registration {
+    pub(crate) fn new(shared: Arc<Shared>, id: WatchId, chroot: Option<ZnodePath>) -> Self {
+        Self { shared, id, chroot }
+    }
+
+    pub(crate) fn chroot(&self) -> Option<&ZnodePath> {
+        self.chroot.as_ref()
+    }
+
     fn localize(&self, mut event: WatchEvent) -> WatchEvent {
         event.path = strip_chroot(event.path, self.chroot.as_ref());
         event
@@ -52,7 +57,7 @@ impl Watcher {
         chroot: Option<ZnodePath>,
         receiver: oneshot::Receiver<WatchEvent>,
     ) -> Self {
-        Self { registration: Registration { shared, id, chroot }, receiver }
+        Self { registration: Registration::new(shared, id, chroot), receiver }
     }
 
     /// Waits until the node changed.
@@ -63,20 +68,21 @@ impl Watcher {
     /// # Cancel safety
     /// Safe: call it again.
     pub async fn changed(&mut self) -> Result<WatchEvent, WatchLost> {
-        let event = (&mut self.receiver).await.map_err(|_| WatchLost)?;
+        let event = (&mut self.receiver).await.map_err(|_| WatchLost::SessionEnded)?;
         Ok(self.registration.localize(event))
     }
 }
 
-/// The events of a persistent watch.
+/// The events of a persistent watch, in the order in which they happened.
 ///
-/// Events of the time without a connection are not made up for: look at the nodes again after a
-/// reconnect. Events that nobody takes are kept in memory. Dropping it ends the watch.
+/// Events of the time without a connection are not made up for: [`WatchItem::Rearmed`] says where they
+/// are missing. Events that nobody takes are kept in memory; for a reader that may be slow, see
+/// [`Client::watch_paths`](crate::Client::watch_paths). Dropping it ends the watch.
 #[must_use = "the watch is gone when this is dropped"]
 #[derive(Debug)]
 pub struct WatchStream {
     registration: Registration,
-    receiver: mpsc::UnboundedReceiver<WatchEvent>,
+    receiver: mpsc::UnboundedReceiver<Result<WatchItem, WatchLost>>,
 }
 
 impl WatchStream {
@@ -84,21 +90,41 @@ impl WatchStream {
         shared: Arc<Shared>,
         id: WatchId,
         chroot: Option<ZnodePath>,
-        receiver: mpsc::UnboundedReceiver<WatchEvent>,
+        receiver: mpsc::UnboundedReceiver<Result<WatchItem, WatchLost>>,
     ) -> Self {
-        Self { registration: Registration { shared, id, chroot }, receiver }
+        Self { registration: Registration::new(shared, id, chroot), receiver }
     }
 
-    /// Waits for the next event.
+    /// Waits for the next event, or for a reconnect.
     ///
     /// # Errors
-    /// [`WatchLost`] if the session has ended.
+    /// Why the watch has ended.
     ///
     /// # Cancel safety
     /// Safe: no event is lost.
-    pub async fn next(&mut self) -> Result<WatchEvent, WatchLost> {
-        let event = self.receiver.recv().await.ok_or(WatchLost)?;
-        Ok(self.registration.localize(event))
+    pub async fn next(&mut self) -> Result<WatchItem, WatchLost> {
+        let item = self.receiver.recv().await.ok_or(WatchLost::SessionEnded)??;
+        Ok(self.localize(item))
+    }
+
+    /// The next event or reconnect that has arrived already. When an answer is there, all events of
+    /// changes that it shows are there too.
+    ///
+    /// # Errors
+    /// Why the watch has ended.
+    pub fn try_next(&mut self) -> Result<Option<WatchItem>, WatchLost> {
+        match self.receiver.try_recv() {
+            Ok(item) => item.map(|item| Some(self.localize(item))),
+            Err(TryRecvError::Empty) => Ok(None),
+            Err(TryRecvError::Disconnected) => Err(WatchLost::SessionEnded),
+        }
+    }
+
+    fn localize(&self, item: WatchItem) -> WatchItem {
+        match item {
+            WatchItem::Event(event) => WatchItem::Event(self.registration.localize(event)),
+            WatchItem::Rearmed => WatchItem::Rearmed,
+        }
     }
 }
 

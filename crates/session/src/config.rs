@@ -51,6 +51,11 @@ pub struct Config {
     pub clock_drift_divisor: u32,
     /// The largest frame to send or take, in bytes (`jute.maxbuffer`). Default: 1,048,575.
     pub max_frame: usize,
+    /// Whether the servers that take up a new session must have applied all that an earlier session
+    /// of this client has seen, so that reads never go back from one session to the next. Servers
+    /// that lag refuse it; when all have done so for longer than a session can last, the wish is
+    /// dropped, as they were wiped or restored. Default: `false`.
+    pub reads_go_forward: bool,
     /// Shown to each server right after the handshake.
     pub credentials: Vec<Credentials>,
 }
@@ -63,6 +68,7 @@ impl Default for Config {
             server_tick: Duration::from_secs(2),
             clock_drift_divisor: 100,
             max_frame: MAX_FRAME,
+            reads_go_forward: false,
             credentials: Vec::new(),
         }
     }

@@ -1,10 +1,22 @@
 //! What the caller is told.
 
-use lockkeeper_wire::{ErrorCode, Response, SessionId, WatchEvent, Zxid};
+use lockkeeper_wire::{ErrorCode, EventKind, Response, SessionId, Zxid};
 
 use crate::error::RequestError;
 use crate::heartbeat::HoldId;
 use crate::watches::WatchId;
+
+/// What happened to a node that is watched.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct WatchEvent {
+    /// What happened.
+    pub kind: EventKind,
+    /// The node.
+    pub path: String,
+    /// The transaction that did it. Servers before 3.9 do not say, nor does any for what a one-shot
+    /// watch missed while there was no connection.
+    pub zxid: Option<Zxid>,
+}
 
 /// Something that the caller of a [`Session`](crate::Session) must know.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +38,19 @@ pub enum Event<T> {
         id: WatchId,
         /// What happened.
         event: WatchEvent,
+    },
+    /// A persistent watch is about to be armed on a new connection: what happened since the old one
+    /// was lost is not told. Comes before any event and any answer of the new connection.
+    Rearmed {
+        /// The watch.
+        id: WatchId,
+    },
+    /// A server did not arm a persistent watch on a new connection. It is gone.
+    NotRearmed {
+        /// The watch.
+        id: WatchId,
+        /// The server's reason.
+        code: ErrorCode,
     },
     /// A held node exists no more, although its session lives.
     NodeGone {

@@ -35,7 +35,7 @@ mod watches;
 pub use cleanup::{Cleanup, ExpectedNode};
 pub use config::{Config, Credentials, LeaseMode};
 pub use error::{Disconnect, Outcome, RequestError};
-pub use event::Event;
+pub use event::{Event, WatchEvent};
 pub use heartbeat::HoldId;
 pub use lease::LeaseState;
 pub use session::{Contact, Session};

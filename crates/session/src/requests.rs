@@ -1,12 +1,12 @@
 //! Requests that wait for a connection, or for their reply.
 
-use lockkeeper_wire::{OpCode, OpResult, Request, Response};
+use lockkeeper_wire::{AddWatchMode, OpCode, OpResult, Request, Response};
 
 use crate::cleanup::PendingCleanup;
 use crate::error::{Outcome, RequestError};
 use crate::heartbeat::HoldId;
 use crate::time::Instant;
-use crate::watches::WatchId;
+use crate::watches::{Removal, WatchId};
 
 /// Whose request it is.
 #[derive(Clone, Debug)]
@@ -19,6 +19,8 @@ pub(crate) enum Origin<T> {
     Cleanup(PendingCleanup<T>),
     /// The deletion of a node and the creation of the one that replaces it, in one transaction.
     Replace(Box<Replacement<T>>),
+    /// The end of a watch.
+    Unwatch(Removal),
     /// The end of the session.
     Close,
     /// Nobody waits for the answer.
@@ -109,6 +111,13 @@ pub(crate) fn set_watch_flag(request: &mut Request, wanted: bool) {
     | Request::GetChildren2(r) = request
     {
         r.watch = wanted;
+    }
+}
+
+/// Has a request for a persistent watch leave a recursive one of the path as it is.
+pub(crate) fn keep_recursive(request: &mut Request) {
+    if let Request::AddWatch(r) = request {
+        r.mode = AddWatchMode::PersistentRecursive.code();
     }
 }
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use lockkeeper_wire::{
     ConnectRequest, Outgoing, PASSWORD_LEN, Record, RemoveWatchesRequest, Request, SessionId,
-    ZnodePath, Zxid, split_frame, write_frame,
+    WatcherKind, ZnodePath, Zxid, split_frame, write_frame,
 };
 
 use crate::cleanup::{Cleanup, CleanupQueue, PendingCleanup};
@@ -84,6 +84,8 @@ pub struct Session<T> {
     closing: bool,
     identity: Identity,
     last_zxid: Zxid,
+    /// What a server must have applied to be given a new session, if the caller wants that.
+    floor: Zxid,
     history: History,
     next_xid: i32,
     queued: VecDeque<Queued<T>>,
@@ -101,6 +103,8 @@ pub struct Session<T> {
     last_received: Instant,
     lease: Lease,
     watches: Watches,
+    /// Whether the server can be asked to remove a persistent watch and no other; until it says no.
+    knows_persistent: bool,
     heartbeat: Heartbeat,
     cleanup: CleanupQueue<T>,
     output: BytesMut,
@@ -123,6 +127,7 @@ impl<T> Session<T> {
             closing: false,
             identity,
             last_zxid: Zxid(0),
+            floor: Zxid(0),
             history: History::default(),
             next_xid: 1,
             queued: VecDeque::new(),
@@ -135,6 +140,7 @@ impl<T> Session<T> {
             last_sent: now,
             last_received: now,
             watches: Watches::default(),
+            knows_persistent: true,
             heartbeat: Heartbeat::default(),
             cleanup: CleanupQueue::default(),
             output: BytesMut::new(),
@@ -258,15 +264,30 @@ impl<T> Session<T> {
 
     /// Forgets a watch, and has the server forget it if nobody else on this session needs it.
     pub fn unwatch(&mut self, now: Instant, id: WatchId) {
-        if let Some(removal) = self.watches.remove(id) {
-            self.remove_watch(now, removal);
-        }
+        let removals = self.watches.remove(id);
+        self.remove_watches(now, removals);
     }
 
-    fn remove_watch(&mut self, now: Instant, Removal { path, kind }: Removal) {
-        if self.phase == Phase::Connected {
-            let removal = RemoveWatchesRequest { path, kind: kind.code() };
-            self.send(now, Request::RemoveWatches(removal), Origin::Nobody, None);
+    fn remove_watches(&mut self, now: Instant, removals: Vec<Removal>) {
+        if self.phase != Phase::Connected {
+            return;
+        }
+        for removal in removals {
+            let kind = match removal.kind {
+                WatcherKind::Persistent | WatcherKind::PersistentRecursive
+                    if !self.knows_persistent =>
+                {
+                    WatcherKind::Any
+                }
+                kind => kind,
+            };
+            let path = removal.path.clone();
+            let request = RemoveWatchesRequest { path, kind: kind.code() };
+            let origin = match kind {
+                WatcherKind::Any => Origin::Nobody,
+                _ => Origin::Unwatch(removal),
+            };
+            self.send(now, Request::RemoveWatches(request), origin, None);
         }
     }
 
@@ -324,7 +345,7 @@ impl<T> Session<T> {
 
         let request = ConnectRequest {
             protocol_version: 0,
-            last_zxid_seen: self.last_zxid,
+            last_zxid_seen: self.last_zxid.max(self.floor),
             timeout_ms: millis(self.config.session_timeout),
             session_id: self.identity.id,
             password: self.identity.password.clone(),
@@ -368,6 +389,7 @@ impl<T> Session<T> {
         self.lease.disconnected();
         self.heartbeat.disconnected(now);
         self.watches.disconnected();
+        self.knows_persistent = true;
         self.fail_in_flight(RequestError::ConnectionLost);
 
         if was_connected {
@@ -389,14 +411,20 @@ impl<T> Session<T> {
     pub fn handle_refused(&mut self, now: Instant) {
         let is_refused = matches!(self.phase, Phase::Handshaking { .. });
         self.handle_disconnected(now);
-        if !is_refused || self.phase == Phase::Closed || self.identity.id == SessionId::NONE {
+        let has_begun = self.identity.id != SessionId::NONE;
+        if !is_refused || self.phase == Phase::Closed || !has_begun && self.floor == Zxid(0) {
             return;
         }
         let limit = self.timing().certainly_over();
-        if self.history.refused_for(now, limit) >= limit {
+        if self.history.refused_for(now, limit) < limit {
+            return;
+        }
+        if has_begun {
             self.expire(now);
             self.advance_close(now);
         }
+        // All servers are behind, so there is none that a caller could wait for.
+        self.floor = Zxid(0);
     }
 
     /// The time that [`Session::poll_timeout`] named has come.

@@ -7,13 +7,14 @@ use lockkeeper_wire::{
     ConnectRequest, ConnectResponse, Create, CreateMode, CreateRequest, Decoder, DeleteRequest,
     ErrorCode, EventKind, KeeperState, MAX_FRAME, OpCode, OpResult, Outgoing as _, PathRequest,
     PathWatchRequest, Record, ReplyHeader, Request, RequestHeader, Response, SessionId, Stat,
-    WatchEvent, ZnodePath, Zxid, split_frame, write_frame, xid,
+    WatchEvent as Notification, ZnodePath, Zxid, split_frame, write_frame, xid,
 };
 
 use crate::*;
 
 mod refused;
 mod replace;
+mod watches;
 
 const TIMEOUT: Duration = Duration::from_secs(12);
 
@@ -136,8 +137,12 @@ impl World {
     }
 
     fn notify(&mut self, kind: EventKind, path: &str) {
-        let header = ReplyHeader { xid: xid::NOTIFICATION, zxid: Zxid(-1), error: 0 };
-        let event = WatchEvent { kind, state: KeeperState::SyncConnected, path: path.into() };
+        self.notify_at(Zxid(-1), kind, path);
+    }
+
+    fn notify_at(&mut self, zxid: Zxid, kind: EventKind, path: &str) {
+        let header = ReplyHeader { xid: xid::NOTIFICATION, zxid, error: 0 };
+        let event = Notification { kind, state: KeeperState::SyncConnected, path: path.into() };
         write_frame(&mut self.to_client, |out| {
             header.encode(out);
             event.encode(out);

@@ -3,10 +3,18 @@
 //! A server keeps one watch for each connection, path and kind, however many watchers a client
 //! has. So the watchers of one path share it: the server is asked to remove a watch only when the
 //! last watcher has gone.
+//!
+//! Servers before 3.9 keep one watch for each connection and path, whatever its kind: a one-shot
+//! watch takes the place of a persistent one, which is gone after the next event (ZOOKEEPER-4466).
+//! So where a persistent watch is, it serves the one-shot watchers too, and their requests are sent
+//! without the flag. It stays on the server as long as anybody watches the path, because these
+//! servers also remove half of it together with a one-shot watch (ZOOKEEPER-4471).
 
 use std::collections::BTreeMap;
 
-use lockkeeper_wire::{EventKind, SetWatchesRequest, WatchEvent, WatcherKind, Zxid};
+use lockkeeper_wire::{EventKind, SetWatchesRequest, WatcherKind, Zxid};
+
+use crate::event::WatchEvent;
 
 /// One watcher of this client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -55,6 +63,10 @@ impl Slot {
         matches!(self, Self::Data | Self::Children)
     }
 
+    fn is_persistent(self) -> bool {
+        !self.is_one_shot()
+    }
+
     fn removal(self) -> WatcherKind {
         match self {
             Self::Data => WatcherKind::Data,
@@ -80,13 +92,44 @@ impl Slot {
     }
 }
 
+/// How far the request of a watcher has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// It has not been sent.
+    Waiting,
+    /// It has no answer yet.
+    Sent,
+    /// The server is known to have the watch.
+    Armed,
+}
+
 #[derive(Clone, Debug)]
 struct Watcher {
     id: WatchId,
-    /// Whether the server is known to have the watch.
-    armed: bool,
+    standing: Standing,
     /// Whether the node did not exist when the watch was set: then it waits for the creation.
     missing: bool,
+    /// Whether a persistent watch of the path stands for its own, which was never asked for.
+    served: bool,
+    /// The last transaction that the server had applied when it armed the watch.
+    since: Zxid,
+}
+
+impl Watcher {
+    fn is_armed(&self) -> bool {
+        self.standing == Standing::Armed
+    }
+}
+
+/// How the request of a watcher is to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ask {
+    /// Without a watch, because the watcher has gone.
+    Nothing,
+    /// With the watch that it is for.
+    Own,
+    /// In the way that leaves the path's persistent watch as it is, which does for it.
+    Served,
 }
 
 /// What a server must be told after a watcher has gone.
@@ -100,9 +143,19 @@ pub(crate) struct Removal {
 #[derive(Clone, Debug, Default)]
 struct Group {
     watchers: Vec<Watcher>,
-    /// Whether the server has the watch of one that has gone, as others still waited for the
-    /// answers to their requests.
+    /// Whether the server may have the watch of one that has gone.
     left_behind: bool,
+}
+
+impl Group {
+    /// Whether the server has the watch, or has it before whatever is sent now.
+    fn is_on_server(&self) -> bool {
+        self.left_behind || self.watchers.iter().any(|w| w.standing != Standing::Waiting)
+    }
+
+    fn is_armed(&self) -> bool {
+        self.left_behind || self.watchers.iter().any(Watcher::is_armed)
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -119,68 +172,195 @@ impl Watches {
         self.next_id += 1;
         let place = (path, kind.slot());
         self.places.insert(id, place.clone());
-        let watcher = Watcher { id, armed: false, missing: false };
+        let standing = Standing::Waiting;
+        let watcher = Watcher { id, standing, missing: false, served: false, since: Zxid(0) };
         self.groups.entry(place).or_default().watchers.push(watcher);
         id
     }
 
-    /// Whether the watcher is still wanted.
-    pub(crate) fn contains(&self, id: WatchId) -> bool {
-        self.places.contains_key(&id)
+    /// Notes that the request of a watcher is sent now, and says how.
+    pub(crate) fn sending(&mut self, id: WatchId) -> Ask {
+        let Some((path, slot)) = self.places.get(&id).cloned() else { return Ask::Nothing };
+        let recursive = self.is_on_server(&path, Slot::PersistentRecursive);
+        let served = match slot {
+            Slot::Data | Slot::Children => recursive || self.is_on_server(&path, Slot::Persistent),
+            Slot::Persistent => recursive,
+            Slot::PersistentRecursive => false,
+        };
+
+        if let Some(watcher) = self.watcher(id) {
+            (watcher.standing, watcher.served) = (Standing::Sent, served);
+        }
+        if served { Ask::Served } else { Ask::Own }
     }
 
-    /// The server has the watch now; `missing`: on a node that does not exist yet.
-    pub(crate) fn arm(&mut self, id: WatchId, missing: bool) {
-        let group = self.places.get(&id).and_then(|place| self.groups.get_mut(place));
-        let mut watchers = group.into_iter().flat_map(|group| &mut group.watchers);
-        if let Some(watcher) = watchers.find(|w| w.id == id) {
-            (watcher.armed, watcher.missing) = (true, missing);
+    fn watcher(&mut self, id: WatchId) -> Option<&mut Watcher> {
+        let group = self.groups.get_mut(self.places.get(&id)?)?;
+        group.watchers.iter_mut().find(|watcher| watcher.id == id)
+    }
+
+    fn group(&self, path: &str, slot: Slot) -> Option<&Group> {
+        self.groups.get(&(path.to_owned(), slot))
+    }
+
+    fn is_on_server(&self, path: &str, slot: Slot) -> bool {
+        self.group(path, slot).is_some_and(Group::is_on_server)
+    }
+
+    /// The path that a watcher is about.
+    pub(crate) fn path(&self, id: WatchId) -> Option<&str> {
+        self.places.get(&id).map(|(path, _)| path.as_str())
+    }
+
+    /// The server has the watch now; `missing`: on a node that does not exist yet; `since`: the
+    /// last transaction that it had applied.
+    pub(crate) fn arm(&mut self, id: WatchId, missing: bool, since: Zxid) {
+        if let Some(watcher) = self.watcher(id) {
+            (watcher.standing, watcher.missing, watcher.since) = (Standing::Armed, missing, since);
         }
+    }
+
+    /// The request that sets the watches of a path after all which no persistent watch serves any
+    /// more, as that was refused. What they missed fires at once.
+    pub(crate) fn arm_unserved(&mut self, path: &str) -> Option<SetWatchesRequest> {
+        let mut persistent = [Slot::Persistent, Slot::PersistentRecursive].into_iter();
+        if persistent.any(|slot| self.is_on_server(path, slot)) {
+            return None;
+        }
+
+        let mut request = SetWatchesRequest { relative_zxid: Zxid(i64::MAX), ..Default::default() };
+        for slot in [Slot::Data, Slot::Children] {
+            let Some(group) = self.groups.get_mut(&(path.to_owned(), slot)) else { continue };
+            let (unserved, others): (Vec<_>, Vec<_>) = std::mem::take(&mut group.watchers)
+                .into_iter()
+                .partition(|w| w.served && w.is_armed());
+            for list in lists(&mut request, slot, &unserved) {
+                list.push(path.to_owned());
+            }
+            let since = unserved.iter().map(|watcher| watcher.since);
+            request.relative_zxid = since.fold(request.relative_zxid, Zxid::min);
+
+            group.watchers = others;
+            group.watchers.extend(unserved.into_iter().map(|w| Watcher { served: false, ..w }));
+        }
+        let found =
+            !(request.data.is_empty() && request.exist.is_empty() && request.child.is_empty());
+        found.then_some(request)
     }
 
     /// Forgets a watcher; says what the server should be told if it was the last of its kind.
-    pub(crate) fn remove(&mut self, id: WatchId) -> Option<Removal> {
-        self.take_out(id).map(|(removal, _)| removal)
+    pub(crate) fn remove(&mut self, id: WatchId) -> Vec<Removal> {
+        self.take_out(id, |watcher| watcher.standing != Standing::Waiting)
     }
 
     /// The same for a watcher whose request has failed, so that the server has no watch of it.
-    pub(crate) fn give_up(&mut self, id: WatchId) -> Option<Removal> {
-        self.take_out(id).filter(|(_, left_behind)| *left_behind).map(|(removal, _)| removal)
+    pub(crate) fn give_up(&mut self, id: WatchId) -> Vec<Removal> {
+        self.take_out(id, |_| false)
     }
 
-    /// The removal, if it was the last of its kind, and whether one before it has left its watch
-    /// behind.
-    fn take_out(&mut self, id: WatchId) -> Option<(Removal, bool)> {
-        let place = self.places.remove(&id)?;
-        let group = self.groups.get_mut(&place)?;
-        let gone = |watcher: &Watcher| watcher.id == id;
-        group.left_behind |= group.watchers.iter().any(|watcher| gone(watcher) && watcher.armed);
-        group.watchers.retain(|watcher| !gone(watcher));
-        if !group.watchers.is_empty() {
-            return None;
+    fn take_out(&mut self, id: WatchId, leaves: impl Fn(&Watcher) -> bool) -> Vec<Removal> {
+        let Some(place) = self.places.remove(&id) else { return Vec::new() };
+        if let Some(group) = self.groups.get_mut(&place)
+            && let Some(index) = group.watchers.iter().position(|watcher| watcher.id == id)
+        {
+            let watcher = group.watchers.remove(index);
+            group.left_behind |= !watcher.served && leaves(&watcher);
         }
-        let left_behind = group.left_behind;
-        self.groups.remove(&place);
-        Some((Removal { path: place.0, kind: place.1.removal() }, left_behind))
+        self.sweep(&place.0)
+    }
+
+    /// Forgets what nobody needs of a path, and says what the server should be told.
+    pub(crate) fn sweep(&mut self, path: &str) -> Vec<Removal> {
+        let has_watchers = |group: &Group| !group.watchers.is_empty();
+        let anybody =
+            Slot::ALL.iter().any(|slot| self.group(path, *slot).is_some_and(has_watchers));
+        let persistent =
+            Slot::ALL.iter().any(|slot| slot.is_persistent() && self.group(path, *slot).is_some());
+
+        let mut removals = Vec::new();
+        for slot in Slot::ALL {
+            let place = (path.to_owned(), slot);
+            let Some(group) = self.groups.get(&place).filter(|group| !has_watchers(group)) else {
+                continue;
+            };
+            if group.left_behind && persistent && anybody {
+                continue;
+            }
+            if group.left_behind {
+                removals.push(Removal { path: path.to_owned(), kind: slot.removal() });
+            }
+            self.groups.remove(&place);
+        }
+        removals
+    }
+
+    /// Whether somebody watches the path itself.
+    pub(crate) fn any_at(&self, path: &str) -> bool {
+        Slot::ALL.iter().any(|slot| self.group(path, *slot).is_some())
+    }
+
+    /// A server did not remove a persistent watch, and cannot while others watch the path.
+    pub(crate) fn leave_behind(&mut self, removal: Removal) {
+        let slot = match removal.kind {
+            WatcherKind::PersistentRecursive => Slot::PersistentRecursive,
+            _ => Slot::Persistent,
+        };
+        self.groups.entry((removal.path, slot)).or_default().left_behind = true;
+    }
+
+    /// Takes out all persistent watchers.
+    pub(crate) fn take_persistent(&mut self) -> Vec<WatchId> {
+        let ids = self.persistent();
+        self.groups.retain(|(_, slot), _| slot.is_one_shot());
+        for id in &ids {
+            self.places.remove(id);
+        }
+        ids
+    }
+
+    /// The persistent watchers that the server is known to have had.
+    pub(crate) fn persistent(&self) -> Vec<WatchId> {
+        let groups = self.groups.iter().filter(|((_, slot), _)| slot.is_persistent());
+        let watchers = groups.flat_map(|(_, group)| &group.watchers);
+        watchers.filter(|watcher| watcher.is_armed()).map(|watcher| watcher.id).collect()
     }
 
     /// The connection is lost, and with it what the server knew.
     pub(crate) fn disconnected(&mut self) {
-        for group in self.groups.values_mut() {
+        self.groups.retain(|_, group| {
             group.left_behind = false;
-        }
+            for watcher in &mut group.watchers {
+                // What arms watches again asks for each of them.
+                watcher.served = false;
+            }
+            !group.watchers.is_empty()
+        });
     }
 
-    /// The watchers that an event is for. One-shot ones are gone with it.
-    pub(crate) fn fire(&mut self, event: &WatchEvent) -> Vec<WatchId> {
-        let mut fired = Vec::new();
+    /// The watchers that an event is for, and what each is told. One-shot ones are gone with it.
+    pub(crate) fn fire(&mut self, event: &WatchEvent) -> Vec<(WatchId, WatchEvent)> {
+        let mut ids = Vec::new();
         for slot in Slot::ALL.into_iter().filter(|slot| slot.wants(event.kind)) {
-            self.fire_at(&event.path, slot, &mut fired);
+            self.fire_at(&event.path, slot, &mut ids);
         }
         if Slot::PersistentRecursive.wants(event.kind) {
             for ancestor in ancestors(&event.path) {
-                self.fire_at(ancestor, Slot::PersistentRecursive, &mut fired);
+                self.fire_at(ancestor, Slot::PersistentRecursive, &mut ids);
             }
+        }
+        let mut fired: Vec<_> = ids.into_iter().map(|id| (id, event.clone())).collect();
+
+        // Recursive watches have no events of lists of children: they follow from the children's.
+        if matches!(event.kind, EventKind::NodeCreated | EventKind::NodeDeleted)
+            && let Some(parent) = parent(&event.path)
+            && self.group(parent, Slot::PersistentRecursive).is_some_and(Group::is_armed)
+        {
+            let mut ids = Vec::new();
+            self.fire_at(parent, Slot::Children, &mut ids);
+            self.fire_at(parent, Slot::Persistent, &mut ids);
+            let (kind, path) = (EventKind::NodeChildrenChanged, parent.to_owned());
+            let derived = WatchEvent { kind, path, zxid: event.zxid };
+            fired.extend(ids.into_iter().map(|id| (id, derived.clone())));
         }
         fired
     }
@@ -194,12 +374,12 @@ impl Watches {
         let watchers = &mut group.watchers;
         // A watcher whose request is still on its way will be armed by the server after this
         // event, so it stays.
-        let armed = watchers.iter().filter(|watcher| watcher.armed).map(|watcher| watcher.id);
+        let armed = watchers.iter().filter(|watcher| watcher.is_armed()).map(|watcher| watcher.id);
         let ids: Vec<_> = armed.collect();
 
         if slot.is_one_shot() {
             group.left_behind = false;
-            watchers.retain(|watcher| !watcher.armed);
+            watchers.retain(|watcher| !watcher.is_armed());
             if watchers.is_empty() {
                 self.groups.remove(&place);
             }
@@ -224,7 +404,7 @@ impl Watches {
         let mut bytes = 0;
 
         for ((path, slot), Group { watchers, .. }) in &self.groups {
-            if !watchers.iter().any(|watcher| watcher.armed) {
+            if !watchers.iter().any(Watcher::is_armed) {
                 continue;
             }
 
@@ -257,7 +437,7 @@ fn lists<'a>(
     slot: Slot,
     watchers: &[Watcher],
 ) -> Vec<&'a mut Vec<String>> {
-    let armed = || watchers.iter().filter(|watcher| watcher.armed);
+    let armed = || watchers.iter().filter(|watcher| watcher.is_armed());
     match slot {
         Slot::Data => {
             // Both kinds can be there when the node came into being between two registrations.
@@ -270,6 +450,7 @@ fn lists<'a>(
             }
             lists
         }
+        Slot::Children if watchers.is_empty() => Vec::new(),
         Slot::Children => vec![&mut request.child],
         Slot::Persistent => vec![&mut request.persistent],
         Slot::PersistentRecursive => vec![&mut request.persistent_recursive],
@@ -291,17 +472,24 @@ fn parent(path: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
-    use lockkeeper_wire::KeeperState;
-
     use super::*;
 
     fn event(kind: EventKind, path: &str) -> WatchEvent {
-        WatchEvent { kind, state: KeeperState::SyncConnected, path: path.to_owned() }
+        WatchEvent { kind, path: path.to_owned(), zxid: None }
+    }
+
+    fn fire(watches: &mut Watches, kind: EventKind, path: &str) -> Vec<WatchId> {
+        watches.fire(&event(kind, path)).into_iter().map(|(id, _)| id).collect()
+    }
+
+    fn removal(path: &str, kind: WatcherKind) -> Removal {
+        Removal { path: path.to_owned(), kind }
     }
 
     fn armed(watches: &mut Watches, path: &str, kind: WatchKind) -> WatchId {
         let id = watches.add(path.to_owned(), kind);
-        watches.arm(id, false);
+        watches.sending(id);
+        watches.arm(id, false, Zxid(3));
         id
     }
 
@@ -309,9 +497,9 @@ mod tests {
     fn a_one_shot_watch_fires_once() {
         let mut watches = Watches::default();
         let id = armed(&mut watches, "/a", WatchKind::Data);
-        assert_eq!(watches.fire(&event(EventKind::NodeChildrenChanged, "/a")), []);
-        assert_eq!(watches.fire(&event(EventKind::NodeDeleted, "/a")), [id]);
-        assert_eq!(watches.fire(&event(EventKind::NodeDeleted, "/a")), []);
+        assert_eq!(fire(&mut watches, EventKind::NodeChildrenChanged, "/a"), []);
+        assert_eq!(fire(&mut watches, EventKind::NodeDeleted, "/a"), [id]);
+        assert_eq!(fire(&mut watches, EventKind::NodeDeleted, "/a"), []);
         assert_eq!(watches.len(), 0, "nothing leaks");
     }
 
@@ -320,7 +508,7 @@ mod tests {
         let mut watches = Watches::default();
         let data = armed(&mut watches, "/a", WatchKind::Data);
         let child = armed(&mut watches, "/a", WatchKind::Children);
-        assert_eq!(watches.fire(&event(EventKind::NodeDeleted, "/a")), [data, child]);
+        assert_eq!(fire(&mut watches, EventKind::NodeDeleted, "/a"), [data, child]);
     }
 
     #[test]
@@ -328,10 +516,10 @@ mod tests {
         let mut watches = Watches::default();
         let root = armed(&mut watches, "/", WatchKind::PersistentRecursive);
         let a = armed(&mut watches, "/a", WatchKind::PersistentRecursive);
-        assert_eq!(watches.fire(&event(EventKind::NodeCreated, "/a/b/c")), [a, root]);
-        assert_eq!(watches.fire(&event(EventKind::NodeDeleted, "/a")), [a, root]);
-        assert_eq!(watches.fire(&event(EventKind::NodeCreated, "/ab")), [root]);
-        assert_eq!(watches.fire(&event(EventKind::NodeChildrenChanged, "/a")), []);
+        assert_eq!(fire(&mut watches, EventKind::NodeCreated, "/a/b/c"), [a, root]);
+        assert_eq!(fire(&mut watches, EventKind::NodeDeleted, "/a"), [a, root]);
+        assert_eq!(fire(&mut watches, EventKind::NodeCreated, "/ab"), [root]);
+        assert_eq!(fire(&mut watches, EventKind::NodeChildrenChanged, "/a"), []);
     }
 
     /// L25: the release of one watcher removed the watches of all others of the process.
@@ -340,19 +528,18 @@ mod tests {
         let mut watches = Watches::default();
         let first = armed(&mut watches, "/a", WatchKind::Data);
         let second = watches.add("/a".to_owned(), WatchKind::Exists);
-        assert_eq!(watches.remove(first), None, "the second one still waits for its answer");
-        let removal = Removal { path: "/a".to_owned(), kind: WatcherKind::Data };
-        assert_eq!(watches.remove(second), Some(removal));
-        assert_eq!(watches.remove(second), None);
+        assert_eq!(watches.remove(first), [], "the second one still waits for its answer");
+        assert_eq!(watches.remove(second), [removal("/a", WatcherKind::Data)]);
+        assert_eq!(watches.remove(second), []);
     }
 
     #[test]
     fn an_event_does_not_consume_a_watch_that_is_still_being_set() {
         let mut watches = Watches::default();
         let id = watches.add("/a".to_owned(), WatchKind::Data);
-        assert_eq!(watches.fire(&event(EventKind::NodeDataChanged, "/a")), []);
-        watches.arm(id, false);
-        assert_eq!(watches.fire(&event(EventKind::NodeDataChanged, "/a")), [id]);
+        assert_eq!(fire(&mut watches, EventKind::NodeDataChanged, "/a"), []);
+        watches.arm(id, false, Zxid(3));
+        assert_eq!(fire(&mut watches, EventKind::NodeDataChanged, "/a"), [id]);
     }
 
     #[test]
@@ -360,7 +547,7 @@ mod tests {
         let mut watches = Watches::default();
         armed(&mut watches, "/data", WatchKind::Data);
         let missing = watches.add("/missing".to_owned(), WatchKind::Exists);
-        watches.arm(missing, true);
+        watches.arm(missing, true, Zxid(3));
         armed(&mut watches, "/list", WatchKind::Children);
         armed(&mut watches, "/p", WatchKind::Persistent);
         armed(&mut watches, "/r", WatchKind::PersistentRecursive);
@@ -379,5 +566,80 @@ mod tests {
         );
         let small = watches.rearm(Zxid(5), 8);
         assert!(small.len() > 1 && small.iter().all(|r| r.relative_zxid == Zxid(5)));
+    }
+
+    /// ZOOKEEPER-4466: a one-shot watch took the place of a persistent one, which ended with its
+    /// event.
+    #[test]
+    fn a_persistent_watch_serves_the_one_shot_watchers_of_its_path() {
+        let mut watches = Watches::default();
+        let stream = watches.add("/a".to_owned(), WatchKind::Persistent);
+        assert_eq!(watches.sending(stream), Ask::Own);
+        let data = watches.add("/a".to_owned(), WatchKind::Data);
+        assert_eq!(watches.sending(data), Ask::Served, "it is sent behind the other");
+        watches.arm(stream, false, Zxid(3));
+        watches.arm(data, false, Zxid(3));
+        assert_eq!(fire(&mut watches, EventKind::NodeDataChanged, "/a"), [data, stream]);
+        assert_eq!(fire(&mut watches, EventKind::NodeDataChanged, "/a"), [stream]);
+        assert_eq!(watches.remove(stream), [removal("/a", WatcherKind::Persistent)]);
+    }
+
+    #[test]
+    fn a_one_shot_watch_is_asked_for_if_the_persistent_one_is_sent_behind_it() {
+        let mut watches = Watches::default();
+        let data = watches.add("/a".to_owned(), WatchKind::Data);
+        let stream = watches.add("/a".to_owned(), WatchKind::Persistent);
+        assert_eq!((watches.sending(data), watches.sending(stream)), (Ask::Own, Ask::Own));
+    }
+
+    #[test]
+    fn a_recursive_watch_serves_child_watchers_by_the_events_of_the_children() {
+        let mut watches = Watches::default();
+        let recursive = armed(&mut watches, "/a", WatchKind::PersistentRecursive);
+        let children = armed(&mut watches, "/a", WatchKind::Children);
+        let stream = watches.add("/a".to_owned(), WatchKind::Persistent);
+        assert_eq!(watches.sending(stream), Ask::Served, "the mode stays recursive");
+        watches.arm(stream, false, Zxid(3));
+        assert_eq!(fire(&mut watches, EventKind::NodeDeleted, "/a/b/c"), [recursive]);
+
+        let fired = watches.fire(&event(EventKind::NodeCreated, "/a/b"));
+        let changed = event(EventKind::NodeChildrenChanged, "/a");
+        assert_eq!(
+            fired,
+            [
+                (recursive, event(EventKind::NodeCreated, "/a/b")),
+                (children, changed.clone()),
+                (stream, changed)
+            ]
+        );
+    }
+
+    /// ZOOKEEPER-4471: removing a one-shot watch took half of the persistent one.
+    #[test]
+    fn a_persistent_watch_is_removed_when_nobody_watches_its_path() {
+        let mut watches = Watches::default();
+        let early = armed(&mut watches, "/a", WatchKind::Data);
+        let stream = armed(&mut watches, "/a", WatchKind::Persistent);
+        let late = armed(&mut watches, "/a", WatchKind::Children);
+        assert_eq!(watches.remove(early), [], "it could take half of the other");
+        assert_eq!(watches.remove(stream), [], "it serves another");
+        assert_eq!(fire(&mut watches, EventKind::NodeChildrenChanged, "/a"), [late]);
+        let (data, persistent) = (WatcherKind::Data, WatcherKind::Persistent);
+        assert_eq!(watches.sweep("/a"), [removal("/a", data), removal("/a", persistent)]);
+        assert!(!watches.any_at("/a"));
+    }
+
+    #[test]
+    fn a_refused_persistent_watch_has_those_it_served_set_after_all() {
+        let mut watches = Watches::default();
+        let stream = watches.add("/a".to_owned(), WatchKind::Persistent);
+        watches.sending(stream);
+        let data = armed(&mut watches, "/a", WatchKind::Data);
+        assert_eq!(watches.arm_unserved("/a"), None, "it may still be granted");
+        assert_eq!(watches.give_up(stream), []);
+        let request = watches.arm_unserved("/a").unwrap();
+        assert_eq!((request.relative_zxid, &request.data[..]), (Zxid(3), &["/a".to_owned()][..]));
+        assert_eq!(watches.arm_unserved("/a"), None, "once");
+        assert_eq!(watches.remove(data), [removal("/a", WatcherKind::Data)]);
     }
 }

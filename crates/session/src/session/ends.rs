@@ -32,6 +32,9 @@ impl<T> Session<T> {
         self.lease.restart(SessionId::NONE);
         // It goes with the session: a server that is behind it may have the next one.
         self.history.ended(self.last_zxid);
+        if self.config.reads_go_forward {
+            self.floor = self.floor.max(self.last_zxid);
+        }
         self.last_zxid = Zxid(0);
         self.contact_lost = now;
     }
@@ -80,7 +83,7 @@ impl<T> Session<T> {
         self.unanswered_bytes = 0;
         for sent in std::mem::take(&mut self.in_flight) {
             if let Some(id) = sent.watch {
-                self.watches.remove(id);
+                self.watches.give_up(id);
             }
 
             let outcome = sent.outcome();
@@ -91,7 +94,7 @@ impl<T> Session<T> {
                     self.lose_cleanup(replaced.entry);
                 }
                 Origin::Cleanup(entry) => self.lose_cleanup(entry),
-                Origin::Heartbeat(_) | Origin::Close | Origin::Nobody => {}
+                Origin::Heartbeat(_) | Origin::Unwatch(_) | Origin::Close | Origin::Nobody => {}
             }
         }
         if let Some(staged) = self.staged.take() {

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use lockkeeper_wire::{AuthRequest, ConnectResponse, Decoder, Record, Request, SessionId, xid};
+use lockkeeper_wire::{
+    AuthRequest, ConnectResponse, Decoder, Record, Request, SessionId, Zxid, xid,
+};
 
 use super::{Identity, Phase, Session};
 use crate::config::Credentials;
@@ -65,6 +67,8 @@ impl<T> Session<T> {
         self.identity = Identity { id: response.session_id, password: response.password, timeout };
         self.phase = Phase::Connected;
         self.history.accepted(is_new);
+        // The session has seen it now, as the server that began it had.
+        self.floor = Zxid(0);
         self.unreachable = false;
         self.set_timing();
         if is_new {
@@ -92,6 +96,8 @@ impl<T> Session<T> {
             let wrap = if old { Request::SetWatches } else { Request::SetWatches2 };
             self.write(now, xid::SET_WATCHES, &wrap(request));
         }
+        let rearmed = self.watches.persistent().into_iter();
+        self.events.extend(rearmed.map(|id| Event::Rearmed { id }));
         self.send_cleanups(now);
         self.send_waiting(now);
         self.advance_close(now);

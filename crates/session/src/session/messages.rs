@@ -3,17 +3,17 @@
 use bytes::Bytes;
 use lockkeeper_wire::{
     Decoder, DeleteRequest, ErrorCode, OpCode, OpResult, Record, ReplyHeader, Request, Response,
-    SessionId, Stat, WatchEvent, ZnodePath, Zxid, xid,
+    SessionId, Stat, WatchEvent as Notification, WatcherKind, ZnodePath, Zxid, xid,
 };
 
 use super::Session;
 use crate::cleanup::{Cleanup, PendingCleanup, Remainder};
 use crate::error::{Disconnect, Outcome, RequestError};
-use crate::event::Event;
+use crate::event::{Event, WatchEvent};
 use crate::heartbeat::HoldId;
 use crate::requests::{Origin, Replacement};
 use crate::time::Instant;
-use crate::watches::WatchId;
+use crate::watches::{Removal, WatchId};
 
 impl<T> Session<T> {
     pub(super) fn handle_message(&mut self, now: Instant, frame: Bytes) -> Result<(), Disconnect> {
@@ -26,7 +26,11 @@ impl<T> Session<T> {
         }
 
         match header.xid {
-            xid::NOTIFICATION => self.handle_watch_event(&WatchEvent::decode(&mut input)?),
+            xid::NOTIFICATION => {
+                let Notification { kind, path, .. } = Notification::decode(&mut input)?;
+                let zxid = (header.zxid > Zxid(0)).then_some(header.zxid);
+                self.handle_watch_event(now, &WatchEvent { kind, path, zxid });
+            }
             xid::PING => {
                 if let Some(sent) = self.pings.pop_front() {
                     self.lease.answered(sent, now);
@@ -40,6 +44,10 @@ impl<T> Session<T> {
             xid::AUTH => {}
             xid::SET_WATCHES => {
                 if let Some(code) = ErrorCode::from_code(header.error) {
+                    // One-shot watches are worth another try, as their events are made up for. Who
+                    // follows everything has to begin anew in any case, and may know what to do.
+                    let ids = self.watches.take_persistent().into_iter();
+                    self.events.extend(ids.map(|id| Event::NotRearmed { id, code }));
                     return Err(Disconnect::Unwatched(code));
                 }
             }
@@ -48,9 +56,19 @@ impl<T> Session<T> {
         Ok(())
     }
 
-    pub(super) fn handle_watch_event(&mut self, event: &WatchEvent) {
-        for id in self.watches.fire(event) {
-            self.events.push_back(Event::Watch { id, event: event.clone() });
+    pub(super) fn handle_watch_event(&mut self, now: Instant, event: &WatchEvent) {
+        let fired = self.watches.fire(event);
+        if fired.is_empty() {
+            return;
+        }
+        let mut paths: Vec<_> = fired.iter().map(|(_, event)| event.path.clone()).collect();
+        self.events.extend(fired.into_iter().map(|(id, event)| Event::Watch { id, event }));
+
+        // One-shot watchers that are gone now may have been all that a persistent watch served.
+        paths.dedup();
+        for path in paths {
+            let removals = self.watches.sweep(&path);
+            self.remove_watches(now, removals);
         }
     }
 
@@ -89,7 +107,7 @@ impl<T> Session<T> {
         self.hasten_heartbeat(now);
 
         if let Some(id) = sent.watch {
-            self.settle_watch(now, id, sent.op, &result);
+            self.settle_watch(now, id, sent.op, &result, header.zxid);
         }
 
         // The answer may have made room for what waits, or been the last before the end.
@@ -111,18 +129,42 @@ impl<T> Session<T> {
         id: WatchId,
         op: OpCode,
         result: &Result<Response, RequestError>,
+        zxid: Zxid,
     ) {
+        let Some(path) = self.watches.path(id).map(str::to_owned) else { return };
         match result {
-            Ok(_) => self.watches.arm(id, false),
+            Ok(_) => self.watches.arm(id, false, zxid),
             Err(RequestError::Server(ErrorCode::NoNode)) if op == OpCode::Exists => {
-                self.watches.arm(id, true);
+                self.watches.arm(id, true, zxid);
             }
             // It may have been all that kept the watch of a watcher that has gone.
             Err(_) => {
-                if let Some(removal) = self.watches.give_up(id) {
-                    self.remove_watch(now, removal);
-                }
+                let removals = self.watches.give_up(id);
+                self.remove_watches(now, removals);
             }
+        }
+        if let Some(request) = self.watches.arm_unserved(&path) {
+            self.write(now, xid::SET_WATCHES, &Request::SetWatches(request));
+        }
+    }
+
+    /// Servers before 3.9 do not know the kinds of persistent watches, and remove one only together
+    /// with all other watches of its path.
+    fn settle_removal(
+        &mut self,
+        now: Instant,
+        removal: Removal,
+        result: &Result<Response, RequestError>,
+    ) {
+        let is_persistent =
+            matches!(removal.kind, WatcherKind::Persistent | WatcherKind::PersistentRecursive);
+        if !is_persistent || *result != Err(RequestError::Server(ErrorCode::MarshallingError)) {
+            return;
+        }
+        self.knows_persistent = false;
+        match self.watches.any_at(&removal.path) {
+            true => self.watches.leave_behind(removal),
+            false => self.remove_watches(now, vec![removal]),
         }
     }
 
@@ -138,6 +180,7 @@ impl<T> Session<T> {
             Origin::Heartbeat(checked) => self.settle_heartbeat(now, checked, result),
             Origin::Cleanup(entry) => self.settle_cleanup(now, entry, result),
             Origin::Replace(replaced) => self.settle_replacement(now, *replaced, result, zxid),
+            Origin::Unwatch(removal) => self.settle_removal(now, removal, &result),
             Origin::Close => self.finish(&RequestError::Closed),
             Origin::Nobody => {}
         }

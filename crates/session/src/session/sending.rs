@@ -6,9 +6,11 @@ use super::{Contact, Phase, Session};
 use crate::cleanup::{Cleanup, PendingCleanup, delete};
 use crate::error::RequestError;
 use crate::heartbeat::Beat;
-use crate::requests::{Origin, Queued, Replacement, Sent, StagedDelete, set_watch_flag};
+use crate::requests::{
+    Origin, Queued, Replacement, Sent, StagedDelete, keep_recursive, set_watch_flag,
+};
 use crate::time::Instant;
-use crate::watches::WatchId;
+use crate::watches::{Ask, WatchId};
 
 /// How much may be without an answer when another request of the caller is sent: in bytes, and in
 /// requests.
@@ -63,16 +65,20 @@ impl<T> Session<T> {
 
     pub(super) fn refuse(&mut self, queued: Queued<T>, error: RequestError) {
         if let Some(id) = queued.watch {
-            self.watches.remove(id);
+            self.watches.give_up(id);
         }
         self.answer(Some(queued.token), Err(error));
     }
 
     pub(super) fn send_queued(&mut self, now: Instant, queued: Queued<T>) {
         let Queued { mut request, token, watch } = queued;
+        let ask = watch.map_or(Ask::Nothing, |id| self.watches.sending(id));
+        set_watch_flag(&mut request, ask == Ask::Own);
+        if ask == Ask::Served {
+            keep_recursive(&mut request);
+        }
         // A watcher that went away while its request waited wants no watch.
-        let watch = watch.filter(|id| self.watches.contains(*id));
-        set_watch_flag(&mut request, watch.is_some());
+        let watch = watch.filter(|_| ask != Ask::Nothing);
         self.send(now, request, Origin::Caller(token), watch);
     }
 
@@ -90,7 +96,7 @@ impl<T> Session<T> {
             }
             Err(error) => {
                 if let Some(id) = watch {
-                    self.watches.remove(id);
+                    self.watches.give_up(id);
                 }
                 self.settle(now, origin, Err(error), Zxid(0));
             }
