@@ -25,6 +25,7 @@ mod rw_lock;
 mod semaphore;
 mod semaphore_layouts;
 mod shown;
+mod tree_cache;
 mod upgrade;
 mod watches;
 

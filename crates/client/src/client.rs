@@ -131,6 +131,11 @@ impl Client {
         self.inner.shared.look(Session::timing)
     }
 
+    /// The largest message that it sends or takes, in bytes.
+    pub fn max_frame(&self) -> usize {
+        self.inner.shared.look(|session| session.config().max_frame)
+    }
+
     /// The clock that leases are measured by.
     pub fn clock(&self) -> Clock {
         Clock

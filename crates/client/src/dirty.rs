@@ -141,6 +141,11 @@ impl DirtyPaths {
         !self.sink.state().has_something()
     }
 
+    /// What says that to others.
+    pub fn probe(&self) -> PathsProbe {
+        PathsProbe(Arc::clone(&self.sink))
+    }
+
     /// Waits until there is something to take, or the watch has ended.
     ///
     /// # Cancel safety
@@ -149,5 +154,16 @@ impl DirtyPaths {
         while self.is_clean() {
             self.sink.wake.notified().await;
         }
+    }
+}
+
+/// Says whether there is something to take from a [`DirtyPaths`]. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct PathsProbe(Arc<Sink>);
+
+impl PathsProbe {
+    /// Whether there is nothing to take, and the watch has not ended.
+    pub fn is_clean(&self) -> bool {
+        !self.0.state().has_something()
     }
 }

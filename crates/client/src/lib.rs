@@ -68,7 +68,7 @@ pub use client::{Client, Created, Listing};
 pub use clock::Clock;
 pub use connect_string::{ConnectString, ConnectStringError, Host};
 pub use default_acl::{AclError, DefaultAcl};
-pub use dirty::{DirtyPath, DirtyPaths, DirtySet};
+pub use dirty::{DirtyPath, DirtyPaths, DirtySet, PathsProbe};
 pub use error::{ConnectError, Error, StillHeld, TransactionError};
 pub use hold::Hold;
 pub use identity::SessionIdentity;

@@ -3,6 +3,7 @@
 //! ```text
 //!   blocking        the same names for programs without async
 //!   election/       Election: one leader at a time, and observers
+//!   watch/          TreeCache: a part of the tree in memory
 //!   locks/          the locks, one file or folder each, and Owner, who enters again
 //!   admin/          inspect: who holds and who waits; revoke: asking holders to leave
 //!   acquire/        from a contender to a guard: options, the queue within one process, re-entry, delay
@@ -55,6 +56,7 @@ mod owner_info;
 mod permit_format;
 mod profile;
 mod token;
+mod watch;
 
 pub use admin::{inspect, revoke};
 pub use contender::order;
@@ -75,6 +77,10 @@ pub use locks::{
 pub use owner_info::OwnerInfo;
 pub use profile::{Kind, Profile};
 pub use token::{Fence, FencingToken, ParseTokenError, Stale};
+pub use watch::{
+    CacheChanges, CacheError, CacheUpdate, CachedNode, Change, Snapshot, TreeCache,
+    TreeCacheBuilder,
+};
 
 pub use lockkeeper_client::{
     Acl, AclError, AddWatchMode, Client, ClientBuilder, Clock, ConnectError, ConnectString,

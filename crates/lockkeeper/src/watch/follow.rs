@@ -1,0 +1,360 @@
+//! Reads what the view wants to know, and publishes what comes of it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use lockkeeper_client::{
+    AddWatchMode, Arrival, Arrived, Client, DirtyPaths, Error, ErrorCode, Instant, Listing, Reply,
+    Stat, WatchLost, ZnodePath, Zxid,
+};
+
+use crate::watch::error::CacheError;
+use crate::watch::snapshot::{CachedNode, Snapshot};
+use crate::watch::tree_cache::Shared;
+use crate::watch::view::{Found, Question, Read, Scope, View};
+
+/// How many reads are on their way at a time.
+const WINDOW: usize = 256;
+
+/// How often in a row a connection may be lost while the first watch is being set.
+const WATCH_TRIES: u32 = 3;
+
+/// The pauses between attempts that servers refuse.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// A read on its way.
+#[derive(Debug)]
+struct Pending {
+    read: Read,
+    sent: Instant,
+    reply: PendingReply,
+}
+
+#[derive(Debug)]
+enum PendingReply {
+    Data(Reply<(Bytes, Stat)>),
+    List(Reply<Listing>),
+}
+
+/// An answer to a read.
+struct Answer {
+    result: Result<Found, Error>,
+    arrival: Arrival,
+    zxid: Zxid,
+}
+
+impl PendingReply {
+    async fn arrived(&mut self) -> Answer {
+        match self {
+            Self::Data(reply) => answer(reply.arrived().await, |(data, stat)| {
+                Found::Data(CachedNode::new(&data, stat))
+            }),
+            Self::List(reply) => answer(reply.arrived().await, |(names, _)| Found::Names(names)),
+        }
+    }
+}
+
+fn answer<T>(arrived: Arrived<T>, found: impl FnOnce(T) -> Found) -> Answer {
+    let (arrival, zxid) = (arrived.arrival, arrived.zxid);
+    let result = match arrived.result {
+        Err(error) if error.code() == Some(ErrorCode::NoNode) => Ok(Found::Nothing),
+        result => result.map(found),
+    };
+    Answer { result, arrival, zxid }
+}
+
+/// Why the present watch is not followed any further.
+enum Stop {
+    /// The watch is gone; another one may do.
+    Rewatch,
+    Ended(CacheError),
+}
+
+impl From<CacheError> for Stop {
+    fn from(error: CacheError) -> Self {
+        Self::Ended(error)
+    }
+}
+
+/// Keeps a view up to date.
+#[derive(Debug)]
+pub(crate) struct Follower {
+    client: Client,
+    root: ZnodePath,
+    each_node: bool,
+    view: View,
+    paths: DirtyPaths,
+    in_flight: VecDeque<Pending>,
+    /// `None` until the first snapshot is complete.
+    shared: Option<Arc<Shared>>,
+    /// How often the servers were found to be behind what was seen before, when the last snapshot
+    /// was published.
+    rewinds: u64,
+    /// How long to wait before the next reads, because a server refused some.
+    pause: Option<Duration>,
+}
+
+impl Follower {
+    /// Sets the watch and reads everything.
+    ///
+    /// # Errors
+    /// If there is no complete snapshot to be had.
+    pub(crate) async fn open(
+        client: Client,
+        scope: Scope,
+        each_node: bool,
+    ) -> Result<(Self, Arc<Shared>), CacheError> {
+        let root = ZnodePath::new(&scope.root)?;
+        let (paths, reply) = client.watch_paths(&root, AddWatchMode::PersistentRecursive);
+        let rewinds = client.status().borrow().rewinds;
+        let (view, in_flight) = (View::new(scope), VecDeque::new());
+        let (shared, pause) = (None, None);
+        let mut follower =
+            Self { client, root, each_node, view, paths, in_flight, shared, rewinds, pause };
+        follower.first_watch(reply).await?;
+
+        loop {
+            if let Some(shared) = &follower.shared {
+                let shared = Arc::clone(shared);
+                return Ok((follower, shared));
+            }
+            match follower.step().await {
+                Ok(()) => {}
+                Err(Stop::Rewatch) => follower.rewatch().await?,
+                Err(Stop::Ended(error)) => return Err(error),
+            }
+        }
+    }
+
+    /// Sees the watch set for the first time, with the first reads right behind it.
+    async fn first_watch(&mut self, mut reply: Reply<()>) -> Result<(), CacheError> {
+        let mut losses = 0;
+        loop {
+            self.send_reads()?;
+            let arrived = reply.arrived().await;
+            match arrived.result {
+                Ok(()) => {
+                    self.view.watched(arrived.arrival);
+                    return Ok(());
+                }
+                Err(error) if error.is_unreachable() || !is_passing(&error) => {
+                    return Err(error.into());
+                }
+                Err(error) => {
+                    losses += u32::from(error.code().is_none() && !error.is_session_expired())
+                }
+            }
+            if losses == WATCH_TRIES {
+                return Err(CacheError::NoWatch { path: self.root.to_string(), tries: losses });
+            }
+
+            // The reads may have been answered on a connection without the watch.
+            self.in_flight.clear();
+            self.view.abandon_reads();
+            tokio::time::sleep(FIRST_PAUSE).await;
+            let mode = AddWatchMode::PersistentRecursive;
+            (self.paths, reply) = self.client.watch_paths(&self.root, mode);
+        }
+    }
+
+    /// Follows the tree until it is over a bound or the client is closed.
+    pub(crate) async fn run(mut self) {
+        let reason = loop {
+            match self.step().await {
+                Ok(()) => {}
+                Err(Stop::Rewatch) => {
+                    if let Err(error) = self.rewatch().await {
+                        break error;
+                    }
+                }
+                Err(Stop::Ended(error)) => break error,
+            }
+        };
+        if let Some(shared) = &self.shared {
+            shared.end(reason);
+        }
+    }
+
+    /// Takes one answer, or what the watch was told.
+    async fn step(&mut self) -> Result<(), Stop> {
+        if let Some(pause) = self.pause.take() {
+            tokio::time::sleep(pause).await;
+        }
+        self.send_reads()?;
+        tokio::select! {
+            // Answers first: what is told after one belongs to the next snapshot.
+            biased;
+            (read, sent, answer) = next_answer(&mut self.in_flight) => {
+                self.in_flight.pop_front();
+                self.take_paths()?;
+                self.settle(&read, sent, answer)
+            }
+            () = self.paths.changed() => self.take_paths(),
+        }
+    }
+
+    fn send_reads(&mut self) -> Result<(), CacheError> {
+        while self.in_flight.len() < WINDOW
+            && let Some(read) = self.view.next_read()
+        {
+            let path = ZnodePath::new(&read.path)?;
+            let reply = match read.question {
+                Question::Data => PendingReply::Data(self.client.data(&path)),
+                Question::List => PendingReply::List(self.client.children(&path)),
+            };
+            self.in_flight.push_back(Pending { read, sent: self.client.now(), reply });
+        }
+        Ok(())
+    }
+
+    /// Notes what the watch was told.
+    fn take_paths(&mut self) -> Result<(), Stop> {
+        if self.paths.is_clean() {
+            return Ok(());
+        }
+        if let Some(shared) = &self.shared {
+            shared.unsynced(None);
+        }
+        let told = match self.paths.take() {
+            Ok(told) => told,
+            Err(WatchLost::SessionEnded | WatchLost::Refused(_)) => return Err(Stop::Rewatch),
+            Err(_) => return Err(Stop::Rewatch),
+        };
+        for dirty in told.paths {
+            self.view.event(&dirty.path, dirty.first, dirty.last);
+        }
+        if let Some(arrival) = told.rearmed {
+            self.view.watched(arrival);
+        }
+        if let Some(shared) = &self.shared
+            && self.view.is_clean()
+        {
+            // None of it was about nodes that are wanted.
+            shared.synced();
+        }
+        Ok(())
+    }
+
+    fn settle(&mut self, read: &Read, sent: Instant, answer: Answer) -> Result<(), Stop> {
+        let Answer { result, arrival, zxid } = answer;
+        let found = match result {
+            Ok(found) => found,
+            Err(error) if is_passing(&error) => {
+                // Without a server a first snapshot is not to be had.
+                if self.shared.is_none() && error.is_unreachable() {
+                    return Err(CacheError::from(error).into());
+                }
+                self.pause =
+                    (error.code().is_some() || error.is_unreachable()).then_some(FIRST_PAUSE);
+                Found::NoAnswer
+            }
+            Err(error) => return Err(failure(read, error).into()),
+        };
+        let is_answer = found != Found::NoAnswer;
+        self.view.answer(read, found, arrival, zxid)?;
+        if is_answer {
+            self.publish(arrival, zxid, sent);
+        }
+        Ok(())
+    }
+
+    /// Publishes the view if it is the server's tree at the answer that has just come.
+    fn publish(&mut self, arrival: Arrival, zxid: Zxid, sent: Instant) {
+        let is_cut = self.view.is_cut(arrival);
+        let is_due = is_cut || (self.each_node && self.shared.is_some());
+        if !is_due || self.is_behind(arrival, zxid) {
+            return;
+        }
+
+        let touched = self.view.take_touched();
+        let is_clean = self.view.is_clean();
+        let snapshot = Snapshot::new(self.view.tree().clone(), zxid, !self.each_node);
+        match &self.shared {
+            Some(_) if !is_cut && touched.is_empty() => {}
+            Some(shared) => shared.publish(snapshot, sent, &touched, is_clean),
+            None => {
+                let (client, probe) = (self.client.clone(), self.paths.probe());
+                let shared = Shared::new(client, Arc::new(snapshot), sent, probe);
+                if !is_clean {
+                    shared.unsynced(None);
+                }
+                self.shared = Some(Arc::new(shared));
+            }
+        }
+    }
+
+    /// Whether the server is behind the last snapshot, as the first one of a new session may be.
+    /// It tells what it does to catch up; when it has, an answer says so.
+    fn is_behind(&mut self, arrival: Arrival, zxid: Zxid) -> bool {
+        let Some(shared) = &self.shared else { return false };
+        let rewinds = self.client.status().borrow().rewinds;
+        if zxid >= shared.zxid() || rewinds != self.rewinds {
+            self.rewinds = rewinds;
+            return false;
+        }
+        // Its answer is of no interest: the reads behind it are answered after it.
+        drop(self.client.sync(&self.root));
+        self.view.event(self.root.as_str(), arrival.next(), arrival.next());
+        self.pause = Some(FIRST_PAUSE);
+        true
+    }
+
+    /// Sets the watch once more, in the next session or after a server refused it.
+    async fn rewatch(&mut self) -> Result<(), CacheError> {
+        self.in_flight.clear();
+        self.view.abandon_reads();
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let mode = AddWatchMode::PersistentRecursive;
+            let (paths, mut reply) = self.client.watch_paths(&self.root, mode);
+            // A server that lags catches up, as far as its leader is, before it answers the reads.
+            drop(self.client.sync(&self.root));
+            let arrived = reply.arrived().await;
+            match arrived.result {
+                Ok(()) => {
+                    if let Some(shared) = &self.shared {
+                        shared.unsynced(Some(paths.probe()));
+                    }
+                    self.paths = paths;
+                    self.view.watched(arrived.arrival);
+                    return Ok(());
+                }
+                Err(error) if is_passing(&error) => {
+                    if self.shared.is_none() && error.is_unreachable() {
+                        return Err(error.into());
+                    }
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+/// The answer to the oldest read: they are answered in the order in which they were sent.
+async fn next_answer(in_flight: &mut VecDeque<Pending>) -> (Read, Instant, Answer) {
+    match in_flight.front_mut() {
+        Some(oldest) => {
+            let answer = oldest.reply.arrived().await;
+            (oldest.read.clone(), oldest.sent, answer)
+        }
+        None => std::future::pending().await,
+    }
+}
+
+/// Whether the same read may succeed later, in this session or the next.
+fn is_passing(error: &Error) -> bool {
+    error.is_retryable() || error.is_session_expired()
+}
+
+fn failure(read: &Read, error: Error) -> CacheError {
+    let path = read.path.to_string();
+    match (error.code(), read.question) {
+        (Some(ErrorCode::NoAuth), _) => CacheError::Unreadable { path },
+        _ => error.into(),
+    }
+}

@@ -1,0 +1,21 @@
+//! Watching and sharing data: parts of the tree in memory.
+//!
+//! ```text
+//!   tree_cache      TreeCache: a part of the tree in memory, and what changes in it
+//!   follow          reads what the view wants to know, and publishes what comes of it
+//!   view            what a cache knows, and what it has to read (pure)
+//!   snapshot        a part of the tree at one moment, and what changed since (pure)
+//!   error           why a cache could not be opened, or has ended
+//! ```
+
+mod error;
+mod follow;
+mod snapshot;
+mod tree_cache;
+mod view;
+#[cfg(test)]
+mod view_tests;
+
+pub use error::CacheError;
+pub use snapshot::{CachedNode, Change, Snapshot};
+pub use tree_cache::{CacheChanges, CacheUpdate, TreeCache, TreeCacheBuilder};

@@ -1,0 +1,363 @@
+//! A part of the tree in memory.
+//!
+//! Guarantees  every snapshot is the server's tree at one transaction, so all changes of one
+//!             transaction come in one; snapshots only go forward; over reconnects and new sessions
+//!             no difference is missed and none is invented; `open` gives a complete snapshot or
+//!             fails; over a bound the cache ends with a sentence, and is never partial.
+//! Not         a snapshot for each transaction: what happened while others were read comes together
+//!             with it. While one node after the other is written without a pause there may be none:
+//!             see [`TreeCacheBuilder::each_node`]. Changes of access control lists are not seen. If
+//!             the servers themselves go back, because they were restored, so do the snapshots.
+//! Znodes      none. One persistent recursive watch on the server, which goes with the cache.
+//! Cost        open: one read for each node, and one more for each that has children, with 256 on
+//!             their way at a time: 2 round trips for each level that has children. A change: 1 event
+//!             and 1 read, however many events there are meanwhile. A reconnect: one read for each
+//!             node, and a listing where children came or went.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let engine = lockkeeper_engine::Engine::builder().start().await?;
+//! # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
+//! use lockkeeper::{Change, CreateMode, TreeCache, ZnodePath};
+//!
+//! let (config, color) = (ZnodePath::new("/config")?, ZnodePath::new("/config/color")?);
+//! client.create(&config, "", CreateMode::Persistent).await?;
+//! let cache = TreeCache::builder(&client, "/config").max_nodes(10_000).open().await?;
+//! let mut changes = cache.changes();
+//!
+//! client.create(&color, "red", CreateMode::Persistent).await?;
+//! let update = changes.next().await?;
+//! assert!(matches!(&update.changes[..], [Change::Created { path, .. }] if path == "/config/color"));
+//! assert_eq!(cache.snapshot().get("/config/color").unwrap().data(), b"red");
+//! # drop((changes, cache));
+//! # client.close().await;
+//! # Ok(())
+//! # }
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use lockkeeper_client::{Client, Contact, Instant, PathsProbe, ZnodePath, Zxid};
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+
+use crate::watch::error::CacheError;
+use crate::watch::follow::Follower;
+use crate::watch::snapshot::{Change, Snapshot};
+use crate::watch::view::{Filter, Scope};
+
+/// The most nodes of a cache, unless its builder says otherwise.
+const MAX_NODES: usize = 1_000_000;
+
+/// The most bytes of names and data, unless the builder says otherwise.
+const MAX_BYTES: usize = 1 << 30;
+
+/// The options of a [`TreeCache`].
+#[derive(Clone, Debug)]
+#[must_use = "nothing is read before `open`"]
+pub struct TreeCacheBuilder {
+    client: Client,
+    each_node: bool,
+    scope: Scope,
+}
+
+impl TreeCacheBuilder {
+    /// The most nodes that there may be. Default: 1,000,000.
+    pub fn max_nodes(mut self, nodes: usize) -> Self {
+        self.scope.max_nodes = nodes;
+        self
+    }
+
+    /// The most bytes that names and data may have, all together. Default: 1 GiB. Memory is needed
+    /// for each node besides.
+    pub fn max_bytes(mut self, bytes: usize) -> Self {
+        self.scope.max_bytes = bytes;
+        self
+    }
+
+    /// How many levels below the path are cached; 0 is the node itself, 1 its children too.
+    /// Default: all.
+    pub fn max_depth(mut self, levels: usize) -> Self {
+        self.scope.max_depth = levels;
+        self
+    }
+
+    /// Leaves out the nodes for whose whole path `wanted` is false, and everything below them. It
+    /// must always say the same of a path.
+    pub fn filter(mut self, wanted: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
+        let wanted: Filter = Arc::new(wanted);
+        self.scope.filter = Some(wanted);
+        self
+    }
+
+    /// Publishes each node as it is read, instead of the whole tree at one moment. For trees that are
+    /// written without a pause. [`Snapshot::is_exact`] is false then: the nodes of a snapshot may be of
+    /// different moments, and what one transaction did may come in parts. Each node by itself goes
+    /// only forward.
+    pub fn each_node(mut self) -> Self {
+        self.each_node = true;
+        self
+    }
+
+    /// Reads the tree. A path that does not exist gives an empty snapshot, and is watched.
+    ///
+    /// # Errors
+    /// If there are more nodes or bytes than allowed, a node may not be read, or no server can be
+    /// reached for a session timeout.
+    ///
+    /// # Cancel safety
+    /// Dropping it leaves nothing behind.
+    ///
+    /// # Session loss
+    /// It begins anew in the next session.
+    pub async fn open(mut self) -> Result<TreeCache, CacheError> {
+        ZnodePath::new(&self.scope.root)?;
+        self.scope.max_frame = self.client.max_frame();
+        let (follower, shared) = Follower::open(self.client, self.scope, self.each_node).await?;
+        let task = tokio::spawn(follower.run()).abort_handle();
+        Ok(TreeCache { inner: Arc::new(Inner { shared, task }) })
+    }
+}
+
+/// What the readers of a cache share with the task that keeps it up to date.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) client: Client,
+    state: Mutex<State>,
+    /// Tells subscribers that there is a new snapshot, or the end.
+    generation: watch::Sender<u64>,
+}
+
+#[derive(Debug)]
+struct State {
+    snapshot: Arc<Snapshot>,
+    as_of: Instant,
+    /// Whether the snapshot shows all that was told before `probe` was asked.
+    is_synced: bool,
+    probe: PathsProbe,
+    end: Option<CacheError>,
+    /// For each subscriber, where the tree may have changed since its last update.
+    touched: BTreeMap<u64, BTreeSet<String>>,
+    next_subscriber: u64,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        client: Client,
+        snapshot: Arc<Snapshot>,
+        as_of: Instant,
+        probe: PathsProbe,
+    ) -> Self {
+        let touched = BTreeMap::new();
+        let (is_synced, end, next_subscriber) = (true, None, 0);
+        let state = State { snapshot, as_of, is_synced, probe, end, touched, next_subscriber };
+        Self { client, state: Mutex::new(state), generation: watch::Sender::new(0) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is told from now on is not in the snapshot.
+    pub(crate) fn unsynced(&self, probe: Option<PathsProbe>) {
+        let mut state = self.state();
+        state.is_synced = false;
+        state.probe = probe.unwrap_or_else(|| state.probe.clone());
+    }
+
+    /// Nothing was told that concerns the snapshot.
+    pub(crate) fn synced(&self) {
+        self.state().is_synced = true;
+    }
+
+    /// Publishes a snapshot that may differ from the last one at these paths.
+    pub(crate) fn publish(
+        &self,
+        snapshot: Snapshot,
+        as_of: Instant,
+        touched: &BTreeSet<String>,
+        is_synced: bool,
+    ) {
+        let mut state = self.state();
+        (state.snapshot, state.as_of, state.is_synced) = (Arc::new(snapshot), as_of, is_synced);
+        for theirs in state.touched.values_mut() {
+            theirs.extend(touched.iter().cloned());
+        }
+        drop(state);
+        if !touched.is_empty() {
+            self.generation.send_modify(|generation| *generation += 1);
+        }
+    }
+
+    pub(crate) fn zxid(&self) -> Zxid {
+        self.state().snapshot.zxid()
+    }
+
+    pub(crate) fn end(&self, reason: CacheError) {
+        let mut state = self.state();
+        (state.end, state.is_synced) = (Some(reason), false);
+        drop(state);
+        self.generation.send_modify(|generation| *generation += 1);
+    }
+}
+
+#[derive(Debug)]
+struct Inner {
+    shared: Arc<Shared>,
+    task: AbortHandle,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// A part of the tree in memory, kept up to date by a watch.
+///
+/// Cheap to clone; clones are the same cache. It ends when the last clone and the last
+/// [`CacheChanges`] are dropped; its watch is removed from the server then.
+#[doc(alias = "CuratorCache")]
+#[doc(alias = "PathChildrenCache")]
+#[doc(alias = "NodeCache")]
+#[doc(alias = "DataWatch")]
+#[doc(alias = "ChildrenWatch")]
+#[derive(Clone, Debug)]
+pub struct TreeCache {
+    inner: Arc<Inner>,
+}
+
+impl TreeCache {
+    /// A cache of a node and everything below it, with options.
+    pub fn builder(client: &Client, path: &str) -> TreeCacheBuilder {
+        let scope = Scope {
+            root: path.to_owned(),
+            max_nodes: MAX_NODES,
+            max_bytes: MAX_BYTES,
+            max_depth: usize::MAX,
+            filter: None,
+            max_frame: usize::MAX,
+        };
+        TreeCacheBuilder { client: client.clone(), each_node: false, scope }
+    }
+
+    /// Reads a node and everything below it, and keeps it up to date. See
+    /// [`TreeCacheBuilder::open`].
+    ///
+    /// # Errors
+    /// As [`TreeCacheBuilder::open`].
+    ///
+    /// # Cancel safety
+    /// Dropping it leaves nothing behind.
+    ///
+    /// # Session loss
+    /// It begins anew in the next session.
+    pub async fn open(client: &Client, path: &str) -> Result<Self, CacheError> {
+        Self::builder(client, path).open().await
+    }
+
+    /// The newest snapshot. It stays as it is, and stays there also without a connection.
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        Arc::clone(&self.inner.shared.state().snapshot)
+    }
+
+    /// Whether nothing is known that the snapshot does not show: there is a connection, the watch is
+    /// set, and everything that was told has been read. An ensemble's server may still be behind its
+    /// leader; see [`Client::sync`].
+    pub fn is_current(&self) -> bool {
+        let shared = &self.inner.shared;
+        let probe = shared.state().probe.clone();
+        // In this order: what is taken from the watch is noted before.
+        let is_clean = shared.client.contact() == Contact::Connected && probe.is_clean();
+        let state = shared.state();
+        is_clean && state.is_synced && state.end.is_none()
+    }
+
+    /// A time at or after which the snapshot was the server's tree: when the read was sent by whose
+    /// answer it was complete. By the clock of [`Client::now`].
+    pub fn as_of(&self) -> Instant {
+        self.inner.shared.state().as_of
+    }
+
+    /// Why the cache has ended; `None` while it has not.
+    pub fn ended(&self) -> Option<CacheError> {
+        self.inner.shared.state().end.clone()
+    }
+
+    /// What changes from now on. Each caller has changes of its own.
+    pub fn changes(&self) -> CacheChanges {
+        let mut state = self.inner.shared.state();
+        let id = state.next_subscriber;
+        state.next_subscriber += 1;
+        state.touched.insert(id, BTreeSet::new());
+        let last = Arc::clone(&state.snapshot);
+        drop(state);
+        let generation = self.inner.shared.generation.subscribe();
+        CacheChanges { cache: self.clone(), id, last, generation }
+    }
+}
+
+/// A snapshot, and how it differs from the one before.
+#[derive(Clone, Debug)]
+pub struct CacheUpdate {
+    /// The newest snapshot.
+    pub snapshot: Arc<Snapshot>,
+    /// What differs from the snapshot of the last update, by path; never empty.
+    pub changes: Vec<Change>,
+}
+
+/// What changes in a [`TreeCache`]. A slow reader misses no difference: what happened meanwhile comes
+/// as one update. Keeps the cache alive.
+#[derive(Debug)]
+pub struct CacheChanges {
+    cache: TreeCache,
+    id: u64,
+    last: Arc<Snapshot>,
+    generation: watch::Receiver<u64>,
+}
+
+impl CacheChanges {
+    /// Waits for a snapshot that differs from the last one.
+    ///
+    /// # Errors
+    /// Why the cache has ended.
+    ///
+    /// # Cancel safety
+    /// Safe: no change is lost.
+    ///
+    /// # Session loss
+    /// None is seen: what differs in the next session comes as an update.
+    pub async fn next(&mut self) -> Result<CacheUpdate, CacheError> {
+        loop {
+            self.generation.mark_unchanged();
+            if let Some(update) = self.take()? {
+                return Ok(update);
+            }
+            // The sender lives as long as the cache.
+            let _ = self.generation.changed().await;
+        }
+    }
+
+    fn take(&mut self) -> Result<Option<CacheUpdate>, CacheError> {
+        let mut state = self.cache.inner.shared.state();
+        let touched = state.touched.get_mut(&self.id).map(std::mem::take).unwrap_or_default();
+        let (snapshot, end) = (Arc::clone(&state.snapshot), state.end.clone());
+        drop(state);
+
+        let changes = snapshot.changes_since(&self.last, &touched);
+        self.last = Arc::clone(&snapshot);
+        match (changes.is_empty(), end) {
+            (false, _) => Ok(Some(CacheUpdate { snapshot, changes })),
+            (true, Some(end)) => Err(end),
+            (true, None) => Ok(None),
+        }
+    }
+}
+
+impl Drop for CacheChanges {
+    fn drop(&mut self) {
+        self.cache.inner.shared.state().touched.remove(&self.id);
+    }
+}

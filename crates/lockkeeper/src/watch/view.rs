@@ -1,0 +1,382 @@
+//! What a tree cache knows, and what it has to read: pure, without a connection or a clock.
+//!
+//! A server tells of a change before it answers anything that shows it. So:
+//!
+//! - An event makes its path *dirty*. An answer about a path is newer than every event that arrived
+//!   before it, so the path is clean again, unless another event came later.
+//! - When an answer arrives and nothing is dirty by any event before it, everything that is known
+//!   was read before and has not changed until then. So the view is the server's tree after the last
+//!   transaction that the answer names: an *exact cut*.
+//!
+//! Which children a node has is known from its listing, or from the start if the node was created
+//! after the watch was set: then each of them has an event.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::fmt;
+use std::sync::Arc;
+
+use lockkeeper_client::{Arrival, Stat, Zxid};
+
+use crate::watch::error::CacheError;
+use crate::watch::snapshot::{CachedNode, Tree};
+
+/// Says of a path whether it, and what is below it, is wanted.
+pub(crate) type Filter = Arc<dyn Fn(&str) -> bool + Send + Sync>;
+
+/// Which nodes are wanted, and how many at most.
+#[derive(Clone)]
+pub(crate) struct Scope {
+    pub(crate) root: String,
+    pub(crate) max_nodes: usize,
+    pub(crate) max_bytes: usize,
+    /// How many levels below the root.
+    pub(crate) max_depth: usize,
+    pub(crate) filter: Option<Filter>,
+    /// The longest answer that the client takes, in bytes.
+    pub(crate) max_frame: usize,
+}
+
+impl fmt::Debug for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scope").field("root", &self.root).finish_non_exhaustive()
+    }
+}
+
+/// The least that a child takes in a listing, in bytes: its length, and one character.
+const LEAST_PER_NAME: usize = 5;
+
+/// What is asked about a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Question {
+    /// Its data and stat.
+    Data,
+    /// Its children.
+    List,
+}
+
+/// A read that has to be made.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Read {
+    pub(crate) path: Arc<str>,
+    pub(crate) question: Question,
+}
+
+/// What came of a read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    Data(CachedNode),
+    Names(Vec<String>),
+    Nothing,
+    /// There was no answer. It has to be asked again.
+    NoAnswer,
+}
+
+/// Why a read has to be made.
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    /// Since when the path is dirty.
+    first: Arrival,
+    /// An answer must come after this to be new enough.
+    last: Arrival,
+    in_flight: bool,
+    /// The children may be others than those known, without an event: since this reconnect.
+    suspect: Option<Arrival>,
+}
+
+/// What is known of a part of the tree.
+#[derive(Debug)]
+pub(crate) struct View {
+    scope: Scope,
+    tree: Tree,
+    marks: HashMap<Read, Mark>,
+    /// The marks, by the time since which they make the view differ from the server's tree.
+    by_first: BTreeSet<(Arrival, Read)>,
+    ready: VecDeque<Read>,
+    /// When the watch was set.
+    watched_since: Arrival,
+    /// Of what was created after this, every child had an event. `None` until the first answer that
+    /// came after the watch was set.
+    told_from: Option<Zxid>,
+    /// Where the tree has changed since the changes were taken; not noted before the first time.
+    touched: Option<BTreeSet<String>>,
+}
+
+impl View {
+    /// A view of which nothing is known. It is read after the watch was asked for.
+    pub(crate) fn new(scope: Scope) -> Self {
+        let tree = Tree::new(&scope.root);
+        let mut view = Self {
+            tree,
+            marks: HashMap::new(),
+            by_first: BTreeSet::new(),
+            ready: VecDeque::new(),
+            watched_since: Arrival::START,
+            told_from: None,
+            touched: None,
+            scope,
+        };
+        // Both at once, as a path that is worth caching has children.
+        for question in [Question::Data, Question::List] {
+            view.mark(view.root(), question, Arrival::START, Arrival::START);
+        }
+        view
+    }
+
+    fn root(&self) -> Arc<str> {
+        self.scope.root.as_str().into()
+    }
+
+    pub(crate) fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
+    /// Takes the paths at which the tree may have changed.
+    pub(crate) fn take_touched(&mut self) -> BTreeSet<String> {
+        self.touched.replace(BTreeSet::new()).unwrap_or_default()
+    }
+
+    pub(crate) fn is_clean(&self) -> bool {
+        self.marks.is_empty()
+    }
+
+    /// Whether the tree is the server's at an answer that arrived then.
+    pub(crate) fn is_cut(&self, arrival: Arrival) -> bool {
+        self.by_first.first().is_none_or(|(first, _)| *first > arrival)
+    }
+
+    // ----- what happened ----------------------------------------------------------------------
+
+    /// The watch was set; all that was known before is suspect.
+    pub(crate) fn watched(&mut self, arrival: Arrival) {
+        (self.watched_since, self.told_from) = (arrival, None);
+        let mut paths = vec![self.root()];
+        self.tree.walk(|path, _| paths.push(path.into()));
+        for path in paths {
+            self.mark(path.clone(), Question::Data, arrival, arrival);
+            if let Some(mark) = self.marks.get_mut(&Read { path, question: Question::Data }) {
+                mark.suspect = Some(arrival);
+            }
+        }
+        // Lists that were on their way are of the time before.
+        for mark in self.marks.values_mut() {
+            mark.last = mark.last.max(arrival);
+        }
+    }
+
+    /// Something happened to a node: the first and the last event.
+    pub(crate) fn event(&mut self, path: &str, first: Arrival, last: Arrival) {
+        if self.is_wanted(path) {
+            self.mark(path.into(), Question::Data, first, last);
+        }
+    }
+
+    /// All that was on its way will not be answered.
+    pub(crate) fn abandon_reads(&mut self) {
+        for (read, mark) in &mut self.marks {
+            if std::mem::take(&mut mark.in_flight) {
+                self.ready.push_back(read.clone());
+            }
+        }
+    }
+
+    /// The next read to make.
+    pub(crate) fn next_read(&mut self) -> Option<Read> {
+        while let Some(read) = self.ready.pop_front() {
+            if let Some(mark) = self.marks.get_mut(&read)
+                && !mark.in_flight
+            {
+                mark.in_flight = true;
+                return Some(read);
+            }
+        }
+        None
+    }
+
+    /// A read was answered, or will not be.
+    ///
+    /// # Errors
+    /// If the tree is over a bound.
+    pub(crate) fn answer(
+        &mut self,
+        read: &Read,
+        found: Found,
+        arrival: Arrival,
+        zxid: Zxid,
+    ) -> Result<(), CacheError> {
+        if self.told_from.is_none() && arrival > self.watched_since && found != Found::NoAnswer {
+            self.told_from = Some(zxid);
+        }
+        let Some(mut mark) = self.take_mark(read) else { return Ok(()) };
+        mark.in_flight = false;
+
+        let suspect = mark.suspect.take_if(|since| arrival > *since).is_some();
+        let is_known = match found {
+            Found::NoAnswer => false,
+            Found::Data(node) => self.insert(&read.path, node, arrival, suspect, mark.first)?,
+            Found::Names(names) => {
+                self.list(&read.path, &names, arrival)?;
+                true
+            }
+            Found::Nothing => {
+                for path in self.tree.remove(&read.path) {
+                    self.touch(path);
+                }
+                true
+            }
+        };
+
+        if !is_known {
+            self.put_mark(read.clone(), mark);
+        } else if mark.last > arrival {
+            mark.first = arrival.next();
+            self.put_mark(read.clone(), mark);
+        }
+        self.check_bounds()
+    }
+
+    // ----- inside -----------------------------------------------------------------------------
+
+    /// Notes data; gives whether that was possible.
+    fn insert(
+        &mut self,
+        path: &Arc<str>,
+        node: CachedNode,
+        arrival: Arrival,
+        suspect: bool,
+        first: Arrival,
+    ) -> Result<bool, CacheError> {
+        let old = self.tree.get(path).map(|old| *old.stat());
+        let new = *node.stat();
+        if !self.tree.insert(path, node) {
+            // It came into being in a gap, together with its parent: that has to be known first.
+            if let Some(parent) = parent(path) {
+                self.mark(parent.into(), Question::Data, first, first);
+            }
+            return Ok(false);
+        }
+        if old.is_none_or(|old| (old.czxid, old.mzxid) != (new.czxid, new.mzxid)) {
+            self.touch(path.to_string());
+        }
+        if new.num_children > 0 && self.has_unknown_children(path, old, new, suspect) {
+            self.check_listing(path, new)?;
+            self.mark(path.clone(), Question::List, arrival, arrival);
+        }
+        Ok(true)
+    }
+
+    fn touch(&mut self, path: String) {
+        if let Some(touched) = &mut self.touched {
+            touched.insert(path);
+        }
+    }
+
+    fn has_unknown_children(
+        &self,
+        path: &str,
+        old: Option<Stat>,
+        new: Stat,
+        suspect: bool,
+    ) -> bool {
+        if self.depth(path) >= self.scope.max_depth {
+            return false;
+        }
+        match old {
+            Some(old) if old.czxid == new.czxid => suspect && old.pzxid != new.pzxid,
+            _ => self.told_from.is_none_or(|told_from| new.czxid <= told_from),
+        }
+    }
+
+    fn list(&mut self, path: &str, names: &[String], arrival: Arrival) -> Result<(), CacheError> {
+        if self.tree.get(path).is_none() || self.depth(path) >= self.scope.max_depth {
+            return Ok(());
+        }
+        if names.len() > self.scope.max_nodes {
+            return Err(self.too_many_nodes());
+        }
+        for name in names {
+            let child = format!("{}/{name}", path.trim_end_matches('/'));
+            if self.tree.get(&child).is_none() && self.is_chosen(&child) {
+                self.mark(child.into(), Question::Data, arrival, arrival);
+            }
+        }
+        Ok(())
+    }
+
+    fn mark(&mut self, path: Arc<str>, question: Question, first: Arrival, last: Arrival) {
+        let read = Read { path, question };
+        match self.take_mark(&read) {
+            Some(mut mark) => {
+                (mark.first, mark.last) = (mark.first.min(first), mark.last.max(last));
+                self.by_first.insert((mark.first, read.clone()));
+                self.marks.insert(read, mark);
+            }
+            None => {
+                let mark = Mark { first, last, in_flight: false, suspect: None };
+                self.put_mark(read, mark);
+            }
+        }
+    }
+
+    fn take_mark(&mut self, read: &Read) -> Option<Mark> {
+        let mark = self.marks.remove(read)?;
+        self.by_first.remove(&(mark.first, read.clone()));
+        Some(mark)
+    }
+
+    /// Notes that something has to be read.
+    fn put_mark(&mut self, read: Read, mark: Mark) {
+        self.by_first.insert((mark.first, read.clone()));
+        self.ready.push_back(read.clone());
+        self.marks.insert(read, mark);
+    }
+
+    fn depth(&self, path: &str) -> usize {
+        self.tree.names(path).map_or(0, Iterator::count)
+    }
+
+    /// Whether the path and all above it are wanted.
+    fn is_wanted(&self, path: &str) -> bool {
+        let depth = self.depth(path);
+        let is_below = self.tree.names(path).is_some();
+        let mut way = std::iter::successors(Some(path), |path| parent(path)).take(depth);
+        is_below && depth <= self.scope.max_depth && way.all(|path| self.is_chosen(path))
+    }
+
+    fn is_chosen(&self, path: &str) -> bool {
+        self.scope.filter.as_ref().is_none_or(|filter| filter(path))
+    }
+
+    // ----- bounds -----------------------------------------------------------------------------
+
+    fn check_bounds(&self) -> Result<(), CacheError> {
+        if self.tree.nodes() > self.scope.max_nodes {
+            return Err(self.too_many_nodes());
+        }
+        if self.tree.bytes() > self.scope.max_bytes {
+            let (path, max) = (self.scope.root.clone(), self.scope.max_bytes);
+            return Err(CacheError::TooManyBytes { path, max });
+        }
+        Ok(())
+    }
+
+    fn too_many_nodes(&self) -> CacheError {
+        CacheError::TooManyNodes { path: self.scope.root.clone(), max: self.scope.max_nodes }
+    }
+
+    /// Whether the list of children can be taken at all.
+    fn check_listing(&self, path: &str, stat: Stat) -> Result<(), CacheError> {
+        let children = usize::try_from(stat.num_children).unwrap_or(0);
+        if children.saturating_mul(LEAST_PER_NAME) > self.scope.max_frame {
+            return Err(CacheError::TooManyChildren { path: path.to_owned(), children });
+        }
+        Ok(())
+    }
+}
+
+fn parent(path: &str) -> Option<&str> {
+    match path.rfind('/')? {
+        0 if path.len() == 1 => None,
+        0 => Some("/"),
+        end => Some(&path[..end]),
+    }
+}

@@ -1,0 +1,412 @@
+//! What a tree cache promises, on every server.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Result, bail};
+use lockkeeper::{
+    CacheError, Change, Client, CreateMode, ErrorCode, Snapshot, TreeCache, ZnodePath,
+};
+use lockkeeper_testkit::backend::{Backend, Participant};
+use lockkeeper_testkit::proxy::{Loss, Passed};
+use lockkeeper_wire::OpCode;
+
+use crate::contract;
+
+contract!("tree cache":
+    a_cache_is_complete_when_it_is_open,
+    a_path_that_does_not_exist_is_watched,
+    all_of_a_transaction_comes_in_one_update,
+    what_happened_while_it_was_cut_off_is_told_once,
+    what_happened_between_two_sessions_is_told_once,
+    while_it_is_cut_off_the_last_snapshot_stays,
+    the_first_watch_may_be_lost,
+    a_server_that_closes_at_the_watch_is_named,
+    a_cache_over_a_bound_ends_and_says_so,
+    a_closed_client_ends_a_cache,
+    nothing_is_left_of_a_dropped_cache,
+    opening_costs_a_read_for_each_node_and_each_list,
+    only_so_many_reads_are_on_their_way,
+    a_change_costs_one_event_and_one_read,
+    a_burst_on_one_node_costs_one_read,
+    a_reconnect_lists_only_what_changed,
+    each_node_is_published_by_itself_if_wanted,
+);
+
+const ROOT: &str = "/config";
+
+fn path(text: &str) -> ZnodePath {
+    ZnodePath::new(text).expect("a path")
+}
+
+async fn make(client: &Client, paths: &[&str]) -> Result<()> {
+    for text in paths {
+        client.create(&path(text), text.to_string(), CreateMode::Persistent).await?;
+    }
+    Ok(())
+}
+
+fn contents(snapshot: &Snapshot) -> BTreeMap<String, String> {
+    let nodes = snapshot.nodes().into_iter();
+    nodes.map(|(path, node)| (path, String::from_utf8_lossy(node.data()).into_owned())).collect()
+}
+
+fn as_made(paths: &[&str]) -> BTreeMap<String, String> {
+    paths.iter().map(|path| (path.to_string(), path.to_string())).collect()
+}
+
+/// What kind of change, and where.
+fn told(changes: &[Change]) -> Vec<String> {
+    let name = |change: &Change| match change {
+        Change::Created { .. } => "created",
+        Change::Changed { .. } => "changed",
+        Change::Replaced { .. } => "replaced",
+        Change::Deleted { .. } => "deleted",
+    };
+    changes.iter().map(|change| format!("{} {}", name(change), change.path())).collect()
+}
+
+async fn is_current(cache: &TreeCache, participant: &Participant) {
+    let mut status = participant.client.status();
+    while !cache.is_current() {
+        // Whatever makes it so passes through the proxy, or changes the status.
+        tokio::select! {
+            _ = status.changed() => {}
+            () = tokio::task::yield_now() => {}
+        }
+    }
+}
+
+async fn a_cache_is_complete_when_it_is_open(backend: Backend) -> Result<()> {
+    let client = backend.observer().await?;
+    let paths = ["/config", "/config/a", "/config/a/b", "/config/a/b/c", "/config/d"];
+    make(&client, &paths).await?;
+    make(&client, &["/configuration"]).await?;
+    let cache = TreeCache::open(&client, ROOT).await?;
+    let snapshot = cache.snapshot();
+    assert_eq!(contents(&snapshot), as_made(&paths));
+    assert!(cache.is_current() && snapshot.is_exact());
+    let names: Vec<_> = snapshot.children("/config").map(|(name, _)| name).collect();
+    assert_eq!(names, ["a", "d"]);
+
+    let shallow = TreeCache::builder(&client, ROOT).max_depth(1).open().await?;
+    assert_eq!(contents(&shallow.snapshot()), as_made(&["/config", "/config/a", "/config/d"]));
+    let filtered = TreeCache::builder(&client, ROOT).filter(|path| !path.ends_with("/a"));
+    let filtered = filtered.open().await?;
+    assert_eq!(contents(&filtered.snapshot()), as_made(&["/config", "/config/d"]));
+    Ok(())
+}
+
+async fn a_path_that_does_not_exist_is_watched(backend: Backend) -> Result<()> {
+    let client = backend.observer().await?;
+    let cache = TreeCache::open(&client, ROOT).await?;
+    assert!(cache.snapshot().is_empty() && cache.is_current());
+    let mut changes = cache.changes();
+    make(&client, &["/config"]).await?;
+    assert_eq!(told(&changes.next().await?.changes), ["created /config"]);
+    client.delete(&path("/config"), None).await?;
+    assert_eq!(told(&changes.next().await?.changes), ["deleted /config"]);
+    Ok(())
+}
+
+async fn all_of_a_transaction_comes_in_one_update(backend: Backend) -> Result<()> {
+    let (participant, writer) = (backend.participant().await?, backend.observer().await?);
+    make(&writer, &["/config", "/config/a", "/config/b"]).await?;
+    let cache = TreeCache::open(&participant.client, ROOT).await?;
+    let mut changes = cache.changes();
+    for n in 0..20 {
+        let both = writer.transaction().set_data(&path("/config/a"), format!("{n}"), None);
+        both.set_data(&path("/config/b"), format!("{n}"), None).commit().await?;
+    }
+    loop {
+        let snapshot = changes.next().await?.snapshot;
+        let of = |path| snapshot.get(path).map(|node| node.data().to_vec());
+        assert_eq!(of("/config/a"), of("/config/b"));
+        if of("/config/a") == Some(b"19".to_vec()) {
+            return Ok(());
+        }
+    }
+}
+
+/// Writes that a cache cannot see at the time, one of each kind.
+async fn write_unseen(writer: &Client) -> Result<()> {
+    writer.set_data(&path("/config/changed"), "new", None).await?;
+    writer.delete(&path("/config/deleted"), None).await?;
+    writer.delete(&path("/config/replaced/below"), None).await?;
+    // CURATOR-391: version 0 both times, and as many children.
+    writer.delete(&path("/config/replaced"), None).await?;
+    make(writer, &["/config/replaced", "/config/replaced/other", "/config/new", "/config/new/a"])
+        .await
+}
+
+const BEFORE: [&str; 6] = [
+    "/config",
+    "/config/changed",
+    "/config/deleted",
+    "/config/replaced",
+    "/config/replaced/below",
+    "/config/same",
+];
+
+const UNSEEN: [&str; 7] = [
+    "changed /config/changed",
+    "deleted /config/deleted",
+    "created /config/new",
+    "created /config/new/a",
+    "replaced /config/replaced",
+    "deleted /config/replaced/below",
+    "created /config/replaced/other",
+];
+
+async fn what_happened_while_it_was_cut_off_is_told_once(backend: Backend) -> Result<()> {
+    let (participant, writer) = (backend.participant().await?, backend.observer().await?);
+    make(&writer, &BEFORE).await?;
+    let cache = TreeCache::open(&participant.client, ROOT).await?;
+    let mut changes = cache.changes();
+    participant.proxy.refuse();
+    write_unseen(&writer).await?;
+    participant.proxy.restore();
+    assert_eq!(told(&changes.next().await?.changes), UNSEEN);
+    make(&writer, &["/config/z"]).await?;
+    assert_eq!(told(&changes.next().await?.changes), ["created /config/z"]);
+    Ok(())
+}
+
+async fn what_happened_between_two_sessions_is_told_once(backend: Backend) -> Result<()> {
+    let (participant, writer) = (backend.participant().await?, backend.observer().await?);
+    make(&writer, &BEFORE).await?;
+    let cache = TreeCache::open(&participant.client, ROOT).await?;
+    let mut changes = cache.changes();
+    let session = participant.client.session_id();
+    participant.proxy.refuse();
+    participant.proxy.expire_session().await?;
+    write_unseen(&writer).await?;
+    participant.proxy.restore();
+    assert_eq!(told(&changes.next().await?.changes), UNSEEN);
+    assert_ne!(participant.client.session_id(), session);
+    make(&writer, &["/config/z"]).await?;
+    assert_eq!(told(&changes.next().await?.changes), ["created /config/z"]);
+    Ok(())
+}
+
+async fn while_it_is_cut_off_the_last_snapshot_stays(backend: Backend) -> Result<()> {
+    let (participant, writer) = (backend.participant().await?, backend.observer().await?);
+    make(&writer, &["/config", "/config/a"]).await?;
+    let cache = TreeCache::open(&participant.client, ROOT).await?;
+    assert!(cache.is_current());
+    let as_of = cache.as_of();
+    assert!(as_of <= participant.client.now());
+    participant.proxy.refuse();
+    let mut status = participant.client.status();
+    status.wait_for(|status| status.contact != lockkeeper::Contact::Connected).await?;
+    writer.set_data(&path("/config/a"), "new", None).await?;
+    assert!(!cache.is_current());
+    assert_eq!(contents(&cache.snapshot()), as_made(&["/config", "/config/a"]));
+    participant.proxy.restore();
+    is_current(&cache, &participant).await;
+    assert_eq!(cache.snapshot().get("/config/a").map(|node| node.data()), Some(&b"new"[..]));
+    assert!(cache.as_of() > as_of);
+    Ok(())
+}
+
+async fn the_first_watch_may_be_lost(backend: Backend) -> Result<()> {
+    let participant = backend.participant().await?;
+    make(&participant.client, &["/config", "/config/a"]).await?;
+    for loss in [Loss::BeforeRequest, Loss::BeforeReply] {
+        participant.proxy.lose_next(OpCode::AddWatch, loss);
+        let cache = TreeCache::open(&participant.client, ROOT).await?;
+        assert_eq!(contents(&cache.snapshot()), as_made(&["/config", "/config/a"]));
+        let mut changes = cache.changes();
+        let data = format!("{loss:?}");
+        participant.client.set_data(&path("/config/a"), data, None).await?;
+        assert_eq!(told(&changes.next().await?.changes), ["changed /config/a"]);
+        participant.client.set_data(&path("/config/a"), "/config/a", None).await?;
+    }
+    Ok(())
+}
+
+/// W8: so does ZooKeeper 3.5.
+async fn a_server_that_closes_at_the_watch_is_named(backend: Backend) -> Result<()> {
+    let participant = backend.participant().await?;
+    for _ in 0..3 {
+        participant.proxy.lose_next(OpCode::AddWatch, Loss::BeforeRequest);
+    }
+    let refused = TreeCache::open(&participant.client, ROOT).await;
+    assert!(matches!(&refused, Err(CacheError::NoWatch { tries: 3, .. })), "{refused:?}");
+    participant.proxy.refuse_next(OpCode::AddWatch, ErrorCode::Unimplemented, 1);
+    let Err(error) = TreeCache::open(&participant.client, ROOT).await else { bail!("opened") };
+    assert!(error.to_string().ends_with("use servers 3.6 or newer"), "{error}");
+    Ok(())
+}
+
+async fn a_cache_over_a_bound_ends_and_says_so(backend: Backend) -> Result<()> {
+    let client = backend.observer().await?;
+    make(&client, &["/config", "/config/a"]).await?;
+    let refused = TreeCache::builder(&client, ROOT).max_nodes(1).open().await;
+    assert!(matches!(refused, Err(CacheError::TooManyNodes { max: 1, .. })), "{refused:?}");
+    let cache = TreeCache::builder(&client, ROOT).max_nodes(2).open().await?;
+    let mut changes = cache.changes();
+    make(&client, &["/config/b"]).await?;
+    let ended = changes.next().await;
+    assert!(matches!(ended, Err(CacheError::TooManyNodes { max: 2, .. })), "{ended:?}");
+    assert!(!cache.is_current() && cache.ended().is_some());
+    assert_eq!(contents(&cache.snapshot()), as_made(&["/config", "/config/a"]));
+    Ok(())
+}
+
+async fn a_closed_client_ends_a_cache(backend: Backend) -> Result<()> {
+    let client = backend.observer().await?;
+    make(&client, &["/config"]).await?;
+    let cache = TreeCache::open(&client, ROOT).await?;
+    let mut changes = cache.changes();
+    client.close().await;
+    let ended = changes.next().await;
+    assert!(matches!(&ended, Err(CacheError::Request(error)) if error.is_closed()), "{ended:?}");
+    assert!(!cache.is_current());
+    Ok(())
+}
+
+async fn nothing_is_left_of_a_dropped_cache(backend: Backend) -> Result<()> {
+    let (participant, writer) = (backend.participant().await?, backend.observer().await?);
+    make(&writer, &["/config"]).await?;
+    let cache = TreeCache::open(&participant.client, ROOT).await?;
+    let changes = cache.changes();
+    drop(cache);
+    participant.proxy.clear();
+    drop(changes);
+    let removals = |passed: &[Passed]| passed.contains(&Passed::Reply(OpCode::RemoveWatches));
+    participant.proxy.passes(removals).await;
+    // Where the first removal is refused, the other one goes before what follows.
+    participant.client.exists(&path(ROOT)).await?;
+    writer.set_data(&path(ROOT), "new", None).await?;
+    participant.client.sync(&path(ROOT)).await?;
+    participant.client.exists(&path(ROOT)).await?;
+    assert_eq!(participant.proxy.events(), []);
+    Ok(())
+}
+
+// ----- costs ----------------------------------------------------------------------------------
+
+fn count(requests: &[OpCode], op: OpCode) -> usize {
+    requests.iter().filter(|request| **request == op).count()
+}
+
+/// Opens a cache in just these round trips: what is sent before any answer to it has come.
+async fn open_in(participant: &Participant, trips: &[usize]) -> Result<TreeCache> {
+    let proxy = &participant.proxy;
+    proxy.clear();
+    proxy.hold_replies();
+    let client = participant.client.clone();
+    let opening = tokio::spawn(async move { TreeCache::open(&client, ROOT).await });
+
+    let mut all = 0;
+    for trip in trips {
+        all += trip;
+        let is_request = |p: &&Passed| matches!(p, Passed::Request(op) if *op != OpCode::Ping);
+        proxy.passes(|passed| passed.iter().filter(is_request).count() >= all).await;
+        assert_eq!(proxy.requests().len(), all);
+        proxy.answer();
+    }
+    let cache = opening.await??;
+    proxy.restore();
+    assert_eq!(proxy.requests().len(), all, "and nothing more was needed");
+    Ok(cache)
+}
+
+async fn opening_costs_a_read_for_each_node_and_each_list(backend: Backend) -> Result<()> {
+    let (participant, writer) = (backend.participant().await?, backend.observer().await?);
+    make(&writer, &["/config", "/config/x", "/config/y", "/config/x/a", "/config/y/b"]).await?;
+    let names: Vec<_> = (0..100).map(|n| format!("/config/{n}")).collect();
+    make(&writer, &names.iter().map(String::as_str).collect::<Vec<_>>()).await?;
+
+    // The watch, the node and its list; the children; the lists of two; what is in them.
+    let cache = open_in(&participant, &[3, 102, 2, 2]).await?;
+    assert_eq!(cache.snapshot().len(), 105);
+    let requests = participant.proxy.requests();
+    let reads = [OpCode::AddWatch, OpCode::GetData, OpCode::GetChildren2];
+    assert_eq!(reads.map(|op| count(&requests, op)), [1, 105, 3]);
+    Ok(())
+}
+
+async fn only_so_many_reads_are_on_their_way(backend: Backend) -> Result<()> {
+    let (participant, writer) = (backend.participant().await?, backend.observer().await?);
+    make(&writer, &["/config"]).await?;
+    let names: Vec<_> = (0..300).map(|n| format!("/config/{n}")).collect();
+    make(&writer, &names.iter().map(String::as_str).collect::<Vec<_>>()).await?;
+    let cache = open_in(&participant, &[3, 256, 300 - 256]).await?;
+    assert_eq!(cache.snapshot().len(), 301);
+    Ok(())
+}
+
+async fn a_change_costs_one_event_and_one_read(backend: Backend) -> Result<()> {
+    let (participant, writer) = (backend.participant().await?, backend.observer().await?);
+    make(&writer, &["/config", "/config/a"]).await?;
+    let cache = TreeCache::open(&participant.client, ROOT).await?;
+    let mut changes = cache.changes();
+    participant.proxy.clear();
+    writer.set_data(&path("/config/a"), "new", None).await?;
+    changes.next().await?;
+    make(&writer, &["/config/b"]).await?;
+    changes.next().await?;
+    writer.delete(&path("/config/b"), None).await?;
+    changes.next().await?;
+    assert_eq!(participant.proxy.requests(), [OpCode::GetData; 3]);
+    // Servers before 3.9 also tell recursive watches of lists of children.
+    let events = participant.proxy.events();
+    let about_lists = |kind| kind == lockkeeper::EventKind::NodeChildrenChanged;
+    assert_eq!(events.iter().filter(|(kind, _)| !about_lists(*kind)).count(), 3, "{events:?}");
+    Ok(())
+}
+
+async fn a_burst_on_one_node_costs_one_read(backend: Backend) -> Result<()> {
+    let (participant, writer) = (backend.participant().await?, backend.observer().await?);
+    make(&writer, &["/config", "/config/a"]).await?;
+    let cache = TreeCache::open(&participant.client, ROOT).await?;
+    let mut changes = cache.changes();
+    participant.proxy.clear();
+    participant.proxy.hold_replies();
+    for n in 0..100 {
+        writer.set_data(&path("/config/a"), format!("{n}"), None).await?;
+    }
+    participant.proxy.restore();
+    while changes.next().await?.snapshot.get("/config/a").map(|node| node.data()) != Some(b"99") {}
+    // The first event may be answered before the others are there.
+    let reads = count(&participant.proxy.requests(), OpCode::GetData);
+    assert!(reads <= 2, "{reads} reads");
+    Ok(())
+}
+
+async fn a_reconnect_lists_only_what_changed(backend: Backend) -> Result<()> {
+    let (participant, writer) = (backend.participant().await?, backend.observer().await?);
+    let paths = ["/config", "/config/a", "/config/a/1", "/config/b", "/config/b/1"];
+    make(&writer, &paths).await?;
+    let cache = TreeCache::open(&participant.client, ROOT).await?;
+    let mut changes = cache.changes();
+    participant.proxy.refuse();
+    participant.proxy.clear();
+    make(&writer, &["/config/b/2"]).await?;
+    participant.proxy.restore();
+    assert_eq!(told(&changes.next().await?.changes), ["created /config/b/2"]);
+    let requests = participant.proxy.requests();
+    let reads = [OpCode::GetData, OpCode::GetChildren2, OpCode::AddWatch];
+    assert_eq!(reads.map(|op| count(&requests, op)), [paths.len() + 1, 1, 0], "{requests:?}");
+    Ok(())
+}
+
+async fn each_node_is_published_by_itself_if_wanted(backend: Backend) -> Result<()> {
+    let (participant, writer) = (backend.participant().await?, backend.observer().await?);
+    make(&writer, &["/config", "/config/a", "/config/b"]).await?;
+    let cache = TreeCache::builder(&participant.client, ROOT).each_node().open().await?;
+    assert!(!cache.snapshot().is_exact());
+    let mut changes = cache.changes();
+    participant.proxy.hold_replies();
+    let both = writer.transaction().set_data(&path("/config/a"), "new", None);
+    both.set_data(&path("/config/b"), "new", None).commit().await?;
+    participant.proxy.restore();
+    let mut seen = Vec::new();
+    while seen.len() < 2 {
+        seen.extend(told(&changes.next().await?.changes));
+    }
+    seen.sort();
+    assert_eq!(seen, ["changed /config/a", "changed /config/b"]);
+    Ok(())
+}
