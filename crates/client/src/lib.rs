@@ -7,6 +7,7 @@
 //!   reply           Reply: the future of an answer; requests are sent when they are made
 //!   watcher         Watcher, WatchStream: watches as values
 //!   dirty           DirtyPaths: a watch that remembers paths instead of events
+//!   path_sink       where the session leaves those paths
 //!   watch_item      what a persistent watch tells, and why it ends
 //!   arrival         the order of what a client is told
 //!   hold            Hold: a node whose existence is proven again and again
@@ -51,6 +52,7 @@ mod error;
 mod fault;
 mod hold;
 mod identity;
+mod path_sink;
 mod reply;
 #[doc(hidden)]
 pub mod runtime;
@@ -68,10 +70,11 @@ pub use client::{Client, Created, Listing};
 pub use clock::Clock;
 pub use connect_string::{ConnectString, ConnectStringError, Host};
 pub use default_acl::{AclError, DefaultAcl};
-pub use dirty::{DirtyPath, DirtyPaths, DirtySet, PathsProbe};
+pub use dirty::DirtyPaths;
 pub use error::{ConnectError, Error, StillHeld, TransactionError};
 pub use hold::Hold;
 pub use identity::SessionIdentity;
+pub use path_sink::{DirtyPath, DirtySet, PathsProbe};
 pub use reply::{Arrived, Reply, WatchedReply};
 pub use status::{HoldState, Status};
 #[cfg(feature = "tls")]

@@ -15,8 +15,8 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use uuid::Uuid;
 
 use crate::arrival::Arrival;
-use crate::dirty::PathsSender;
 use crate::identity::SessionIdentity;
+use crate::path_sink::PathsSender;
 use crate::runtime::Runtime;
 use crate::status::{HoldState, Status};
 use crate::watch_item::{WatchItem, WatchLost};

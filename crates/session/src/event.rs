@@ -1,22 +1,11 @@
 //! What the caller is told.
 
-use lockkeeper_wire::{ErrorCode, EventKind, Response, SessionId, Zxid};
+use lockkeeper_wire::{ErrorCode, Response, SessionId, Zxid};
 
 use crate::error::RequestError;
 use crate::heartbeat::HoldId;
+use crate::watch_event::WatchEvent;
 use crate::watches::WatchId;
-
-/// What happened to a node that is watched.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct WatchEvent {
-    /// What happened.
-    pub kind: EventKind,
-    /// The node.
-    pub path: String,
-    /// The transaction that did it. Servers before 3.9 do not say, nor does any for what a one-shot
-    /// watch missed while there was no connection.
-    pub zxid: Option<Zxid>,
-}
 
 /// Something that the caller of a [`Session`](crate::Session) must know.
 #[derive(Clone, Debug, PartialEq, Eq)]

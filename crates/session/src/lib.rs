@@ -30,17 +30,19 @@ mod requests;
 mod session;
 mod time;
 mod timing;
+mod watch_event;
 mod watches;
 
 pub use cleanup::{Cleanup, ExpectedNode};
 pub use config::{Config, Credentials, LeaseMode};
 pub use error::{Disconnect, Outcome, RequestError};
-pub use event::{Event, WatchEvent};
+pub use event::Event;
 pub use heartbeat::HoldId;
 pub use lease::LeaseState;
 pub use session::{Contact, Session};
 pub use time::Instant;
 pub use timing::Timing;
+pub use watch_event::WatchEvent;
 pub use watches::{WatchId, WatchKind};
 
 #[cfg(test)]

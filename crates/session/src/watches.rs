@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 use lockkeeper_wire::{EventKind, SetWatchesRequest, WatcherKind, Zxid};
 
-use crate::event::WatchEvent;
+use crate::watch_event::WatchEvent;
 
 /// One watcher of this client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -11,8 +11,8 @@ use lockkeeper_client::{
 };
 
 use crate::watch::error::CacheError;
+use crate::watch::published::Published;
 use crate::watch::snapshot::{CachedNode, Snapshot};
-use crate::watch::tree_cache::Shared;
 use crate::watch::view::{Found, Question, Read, Scope, View};
 
 /// How many reads are on their way at a time.
@@ -89,7 +89,7 @@ pub(crate) struct Follower {
     paths: DirtyPaths,
     in_flight: VecDeque<Pending>,
     /// `None` until the first snapshot is complete.
-    shared: Option<Arc<Shared>>,
+    shared: Option<Arc<Published>>,
     /// How often the servers were found to be behind what was seen before, when the last snapshot
     /// was published.
     rewinds: u64,
@@ -106,7 +106,7 @@ impl Follower {
         client: Client,
         scope: Scope,
         each_node: bool,
-    ) -> Result<(Self, Arc<Shared>), CacheError> {
+    ) -> Result<(Self, Arc<Published>), CacheError> {
         let root = ZnodePath::new(&scope.root)?;
         let (paths, reply) = client.watch_paths(&root, AddWatchMode::PersistentRecursive);
         let rewinds = client.status().borrow().rewinds;
@@ -277,7 +277,7 @@ impl Follower {
             Some(shared) => shared.publish(snapshot, sent, &touched, is_clean),
             None => {
                 let (client, probe) = (self.client.clone(), self.paths.probe());
-                let shared = Shared::new(client, Arc::new(snapshot), sent, probe);
+                let shared = Published::new(client, Arc::new(snapshot), sent, probe);
                 if !is_clean {
                     shared.unsynced(None);
                 }

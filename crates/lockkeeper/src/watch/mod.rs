@@ -3,6 +3,7 @@
 //! ```text
 //!   tree_cache      TreeCache: a part of the tree in memory, and what changes in it
 //!   follow          reads what the view wants to know, and publishes what comes of it
+//!   published       the newest snapshot, and who has not seen it
 //!   view            what a cache knows, and what it has to read (pure)
 //!   snapshot        a part of the tree at one moment, and what changed since (pure)
 //!   error           why a cache could not be opened, or has ended
@@ -10,6 +11,7 @@
 
 mod error;
 mod follow;
+mod published;
 mod snapshot;
 mod tree_cache;
 mod view;

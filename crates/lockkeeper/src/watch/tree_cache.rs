@@ -36,15 +36,16 @@
 //! # }
 //! ```
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use lockkeeper_client::{Client, Contact, Instant, PathsProbe, ZnodePath, Zxid};
+use lockkeeper_client::{Client, Contact, Instant, ZnodePath};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
 use crate::watch::error::CacheError;
 use crate::watch::follow::Follower;
+use crate::watch::published::Published;
 use crate::watch::snapshot::{Change, Snapshot};
 use crate::watch::view::{Filter, Scope};
 
@@ -121,91 +122,9 @@ impl TreeCacheBuilder {
     }
 }
 
-/// What the readers of a cache share with the task that keeps it up to date.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) client: Client,
-    state: Mutex<State>,
-    /// Tells subscribers that there is a new snapshot, or the end.
-    generation: watch::Sender<u64>,
-}
-
-#[derive(Debug)]
-struct State {
-    snapshot: Arc<Snapshot>,
-    as_of: Instant,
-    /// Whether the snapshot shows all that was told before `probe` was asked.
-    is_synced: bool,
-    probe: PathsProbe,
-    end: Option<CacheError>,
-    /// For each subscriber, where the tree may have changed since its last update.
-    touched: BTreeMap<u64, BTreeSet<String>>,
-    next_subscriber: u64,
-}
-
-impl Shared {
-    pub(crate) fn new(
-        client: Client,
-        snapshot: Arc<Snapshot>,
-        as_of: Instant,
-        probe: PathsProbe,
-    ) -> Self {
-        let touched = BTreeMap::new();
-        let (is_synced, end, next_subscriber) = (true, None, 0);
-        let state = State { snapshot, as_of, is_synced, probe, end, touched, next_subscriber };
-        Self { client, state: Mutex::new(state), generation: watch::Sender::new(0) }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// What is told from now on is not in the snapshot.
-    pub(crate) fn unsynced(&self, probe: Option<PathsProbe>) {
-        let mut state = self.state();
-        state.is_synced = false;
-        state.probe = probe.unwrap_or_else(|| state.probe.clone());
-    }
-
-    /// Nothing was told that concerns the snapshot.
-    pub(crate) fn synced(&self) {
-        self.state().is_synced = true;
-    }
-
-    /// Publishes a snapshot that may differ from the last one at these paths.
-    pub(crate) fn publish(
-        &self,
-        snapshot: Snapshot,
-        as_of: Instant,
-        touched: &BTreeSet<String>,
-        is_synced: bool,
-    ) {
-        let mut state = self.state();
-        (state.snapshot, state.as_of, state.is_synced) = (Arc::new(snapshot), as_of, is_synced);
-        for theirs in state.touched.values_mut() {
-            theirs.extend(touched.iter().cloned());
-        }
-        drop(state);
-        if !touched.is_empty() {
-            self.generation.send_modify(|generation| *generation += 1);
-        }
-    }
-
-    pub(crate) fn zxid(&self) -> Zxid {
-        self.state().snapshot.zxid()
-    }
-
-    pub(crate) fn end(&self, reason: CacheError) {
-        let mut state = self.state();
-        (state.end, state.is_synced) = (Some(reason), false);
-        drop(state);
-        self.generation.send_modify(|generation| *generation += 1);
-    }
-}
-
 #[derive(Debug)]
 struct Inner {
-    shared: Arc<Shared>,
+    shared: Arc<Published>,
     task: AbortHandle,
 }
 

@@ -9,10 +9,11 @@ use lockkeeper_wire::{
 use super::Session;
 use crate::cleanup::{Cleanup, PendingCleanup, Remainder};
 use crate::error::{Disconnect, Outcome, RequestError};
-use crate::event::{Event, WatchEvent};
+use crate::event::Event;
 use crate::heartbeat::HoldId;
 use crate::requests::{Origin, Replacement};
 use crate::time::Instant;
+use crate::watch_event::WatchEvent;
 use crate::watches::{Removal, WatchId};
 
 impl<T> Session<T> {

@@ -1,0 +1,99 @@
+//! Where the session leaves the paths that a watch was told of.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+use crate::arrival::Arrival;
+use crate::watch_item::WatchLost;
+
+/// A path that a watch was told of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirtyPath {
+    /// The node.
+    pub path: String,
+    /// When the first of the events arrived.
+    pub first: Arrival,
+    /// When the last one did.
+    pub last: Arrival,
+}
+
+/// What a watch was told of since it was asked last.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DirtySet {
+    /// The nodes that something happened to, in no order.
+    pub paths: Vec<DirtyPath>,
+    /// When the watch was set again on a new connection, the last time: what happened to any node
+    /// before is not known.
+    pub rearmed: Option<Arrival>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    pub(crate) paths: HashMap<String, (Arrival, Arrival)>,
+    pub(crate) rearmed: Option<Arrival>,
+    pub(crate) end: Option<WatchLost>,
+}
+
+impl State {
+    pub(crate) fn has_something(&self) -> bool {
+        !self.paths.is_empty() || self.rearmed.is_some() || self.end.is_some()
+    }
+}
+
+/// Where the paths are kept until they are taken.
+#[derive(Debug, Default)]
+pub(crate) struct Sink {
+    state: Mutex<State>,
+    /// Tells the one who waits that there is something.
+    pub(crate) wake: Notify,
+}
+
+impl Sink {
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.state());
+        self.wake.notify_one();
+    }
+}
+
+/// The session's end of it.
+#[derive(Debug)]
+pub(crate) struct PathsSender(pub(crate) Arc<Sink>);
+
+impl PathsSender {
+    pub(crate) fn changed(&self, path: String, arrival: Arrival) {
+        self.0.change(|state| {
+            state.paths.entry(path).or_insert((arrival, arrival)).1 = arrival;
+        });
+    }
+
+    pub(crate) fn rearmed(&self, arrival: Arrival) {
+        self.0.change(|state| state.rearmed = Some(arrival));
+    }
+
+    pub(crate) fn end(&self, reason: WatchLost) {
+        self.0.change(|state| state.end = state.end.or(Some(reason)));
+    }
+}
+
+impl Drop for PathsSender {
+    fn drop(&mut self) {
+        self.end(WatchLost::SessionEnded);
+    }
+}
+
+/// Says whether there is something to take from a [`DirtyPaths`]. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct PathsProbe(pub(crate) Arc<Sink>);
+
+impl PathsProbe {
+    /// Whether there is nothing to take, and the watch has not ended.
+    pub fn is_clean(&self) -> bool {
+        !self.0.state().has_something()
+    }
+}
