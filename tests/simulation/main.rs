@@ -17,6 +17,7 @@ mod participants;
 mod run;
 mod server;
 mod severity;
+mod trees;
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::process::ExitCode;

@@ -16,6 +16,7 @@ use crate::network::{Lag, Route};
 use crate::participants::{LOCKS, Pace, REGISTER, Resources, Worker, make_register, use_register};
 use crate::server::Host;
 use crate::severity::Severity;
+use crate::trees::{make_tree, watch_tree, write_tree};
 use lockkeeper_testkit::locks::{Design, Patience, Sharing};
 
 /// What the clients are told that the server's tick is.
@@ -204,6 +205,22 @@ async fn whole(run: Arc<Run>, seed: u64) {
         let register = use_register(Arc::clone(&run), name, client.clone(), random.fork(), end);
         tasks.push(machine.run(register));
     }
+    // Of their own, so that the sessions which hold locks are as idle as they were.
+    let mut trees = Vec::new();
+    if has_trees(seed) {
+        let mut random = fastrand::Rng::with_seed(seed ^ 0x7ee);
+        for (index, machine) in run.machines.iter().enumerate() {
+            let client = connected(&run, machine).await;
+            make_tree(&client).await;
+            let name = format!("client {index}.t");
+            let (writing, watching) = (random.fork(), random.fork());
+            let writer = write_tree(Arc::clone(&run), client.clone(), writing, end);
+            let watcher = watch_tree(Arc::clone(&run), name, client.clone(), watching, end);
+            tasks.push(machine.run(writer));
+            tasks.push(machine.run(watcher));
+            trees.push(client);
+        }
+    }
     let random = random.fork();
     match run.severity {
         Severity::Unbounded => faults::chaos(Arc::clone(&run), random, end).await,
@@ -220,7 +237,17 @@ async fn whole(run: Arc<Run>, seed: u64) {
         }
     }
     candidates::all_is_well(&run, &clients).await;
+    for client in trees {
+        if timeout(PATIENCE, client.close()).await.is_err() {
+            run.note("world", What::Stuck("a client of a tree does not close".into()));
+        }
+    }
     all_is_well(&run, &clients, &designs).await;
+}
+
+/// Whether a run has tree caches too: every other one of each severity.
+fn has_trees(seed: u64) -> bool {
+    seed % 4 < 2
 }
 
 /// After the faults: everyone gets every lock, and then nothing of it is left.

@@ -1,6 +1,6 @@
 //! Where the session leaves the paths that a watch was told of.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
@@ -22,7 +22,7 @@ pub struct DirtyPath {
 /// What a watch was told of since it was asked last.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DirtySet {
-    /// The nodes that something happened to, in no order.
+    /// The nodes that something happened to, sorted.
     pub paths: Vec<DirtyPath>,
     /// When the watch was set again on a new connection, the last time: what happened to any node
     /// before is not known.
@@ -31,7 +31,7 @@ pub struct DirtySet {
 
 #[derive(Debug, Default)]
 pub(crate) struct State {
-    pub(crate) paths: HashMap<String, (Arrival, Arrival)>,
+    pub(crate) paths: BTreeMap<String, (Arrival, Arrival)>,
     pub(crate) rearmed: Option<Arrival>,
     pub(crate) end: Option<WatchLost>,
 }

@@ -27,6 +27,7 @@ pub const INVARIANTS: &[Invariant] = &[
     safety("nobody writes who is still in line", checked_writes_in_order),
     safety("no stale write is admitted", no_stale_write),
     safety("plain reads and writes are linearizable", register_is_linearizable),
+    safety("snapshots are states of the tree, and go forward", snapshots_exact),
     progress("nothing is left behind", nothing_left),
     progress("nobody waits for ever", nobody_stuck),
     progress("no lock is lost on servers that are well", no_lock_is_lost),
@@ -203,6 +204,11 @@ fn register_is_linearizable(entries: &[Entry]) -> Result<(), String> {
 fn nothing_left(entries: &[Entry]) -> Result<(), String> {
     let left = entries.iter().find(|entry| matches!(entry.what, What::Left(_)));
     left.map_or(Ok(()), |entry| Err(entry.what.to_string()))
+}
+
+fn snapshots_exact(entries: &[Entry]) -> Result<(), String> {
+    let inexact = entries.iter().find(|entry| matches!(entry.what, What::Inexact(_)));
+    inexact.map_or(Ok(()), |entry| Err(format!("{}: {}", entry.who, entry.what)))
 }
 
 fn nobody_stuck(entries: &[Entry]) -> Result<(), String> {

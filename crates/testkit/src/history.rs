@@ -175,6 +175,8 @@ pub enum What {
     Left(String),
     /// Somebody waited for longer than anything takes that works.
     Stuck(String),
+    /// A snapshot of a tree was none of its states, or an older one.
+    Inexact(String),
     /// A fault began or ended.
     Fault(String),
     /// Anything else that helps a reader.
@@ -266,6 +268,7 @@ impl fmt::Display for What {
             }
             Self::Left(what) => write!(f, "LEFT BEHIND: {what}"),
             Self::Stuck(what) => write!(f, "STUCK: {what}"),
+            Self::Inexact(what) => write!(f, "INEXACT: {what}"),
             Self::Fault(what) => write!(f, "### {what}"),
             Self::Note(what) => write!(f, "{what}"),
         }

@@ -4,8 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use lockkeeper_client::{
-    Client, Contact, Error, ErrorCode, EventKind, Listing, WatchEvent, WatchLost, Watcher,
-    ZnodePath, Zxid,
+    Client, Contact, Error, ErrorCode, EventKind, Listing, WatchEvent, Watcher, ZnodePath, Zxid,
 };
 
 use crate::contender::order::{Foreign, WaitQueue};
@@ -154,7 +153,7 @@ impl Leaders {
         };
         match event {
             // All watches end with their session. In the next one anything may have happened.
-            Err(WatchLost) => {
+            Err(_) => {
                 (self.seat, self.record) = (Seat::Unknown, None);
                 self.queue.clear();
             }

@@ -172,11 +172,14 @@ impl View {
 
     /// All that was on its way will not be answered.
     pub(crate) fn abandon_reads(&mut self) {
-        for (read, mark) in &mut self.marks {
-            if std::mem::take(&mut mark.in_flight) {
-                self.ready.push_back(read.clone());
-            }
-        }
+        let abandoned = self
+            .marks
+            .iter_mut()
+            .filter_map(|(read, mark)| std::mem::take(&mut mark.in_flight).then(|| read.clone()));
+        let mut reads: Vec<_> = abandoned.collect();
+        // In an order that does not depend on how they are kept, so that runs can be repeated.
+        reads.sort();
+        self.ready.extend(reads);
     }
 
     /// The next read to make.
