@@ -153,16 +153,26 @@ impl World {
         self.connection.push_back(Told::Answer(read, found, Zxid(self.zxid)));
     }
 
-    /// The client takes what came first.
+    /// The client takes what came first: events before answers, as it knows where each belongs.
     fn take(&mut self) -> Result<(), CacheError> {
-        let Some(told) = self.connection.pop_front() else { return Ok(()) };
-        let arrival = self.arrival();
-        match told {
-            Told::Event(path) => self.view.event(&path, arrival, arrival),
-            Told::Answer(read, found, zxid) => {
-                self.view.answer(&read, found, arrival, zxid)?;
-                self.check(arrival, zxid);
+        let batch = self.random.usize(1..6).min(self.connection.len());
+        let batch: Vec<_> = self.connection.drain(..batch).collect();
+        let (mut events, mut answers) = (BTreeMap::new(), Vec::new());
+        for told in batch {
+            let arrival = self.arrival();
+            match told {
+                Told::Event(path) => {
+                    events.entry(path).or_insert((arrival, arrival)).1 = arrival;
+                }
+                Told::Answer(read, found, zxid) => answers.push((read, found, arrival, zxid)),
             }
+        }
+        for (path, (first, last)) in events {
+            self.view.event(&path, first, last);
+        }
+        for (read, found, arrival, zxid) in answers {
+            self.view.answer(&read, found, arrival, zxid)?;
+            self.check(arrival, zxid);
         }
         Ok(())
     }
