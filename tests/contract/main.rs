@@ -18,6 +18,7 @@ mod lock_delay;
 mod locks;
 mod multi_lock;
 mod mutex_local;
+mod presence;
 mod reentrant_mutex;
 mod registry;
 mod revocation;

@@ -3,7 +3,7 @@
 //! ```text
 //!   blocking        the same names for programs without async
 //!   election/       Election: one leader at a time, and observers
-//!   watch/          TreeCache: a part of the tree in memory
+//!   watch/          TreeCache: a part of the tree in memory; Presence: a node while this program is there
 //!   locks/          the locks, one file or folder each, and Owner, who enters again
 //!   admin/          inspect: who holds and who waits; revoke: asking holders to leave
 //!   acquire/        from a contender to a guard: options, the queue within one process, re-entry, delay
@@ -78,8 +78,8 @@ pub use owner_info::OwnerInfo;
 pub use profile::{Kind, Profile};
 pub use token::{Fence, FencingToken, ParseTokenError, Stale};
 pub use watch::{
-    CacheChanges, CacheError, CacheUpdate, CachedNode, Change, Snapshot, TreeCache,
-    TreeCacheBuilder,
+    CacheChanges, CacheError, CacheUpdate, CachedNode, Change, Presence, PresenceBuilder,
+    PresenceError, PresenceState, Snapshot, TreeCache, TreeCacheBuilder, WhenTaken,
 };
 
 pub use lockkeeper_client::{

@@ -7,6 +7,8 @@
 //!   Guard<G>          any guard of this crate
 //!   Locks             a lock for any key
 //!   Election          one leader at a time; Leaders: who it is
+//!   TreeCache         a part of the tree in memory
+//!   Presence          a node that is there while this program is
 //!   inspect, revoke   who holds and who waits; asking holders to leave
 //! ```
 //!
@@ -85,6 +87,7 @@ mod guard;
 mod locks;
 mod runtime;
 mod transaction;
+mod watch;
 
 use lockkeeper_client::{Error, ZnodePath};
 
@@ -100,6 +103,7 @@ pub use crate::blocking::locks::{
     SemaphoreBuilder,
 };
 pub use crate::blocking::transaction::Transaction;
+pub use crate::blocking::watch::{CacheChanges, Presence, TreeCache};
 
 /// As [`crate::exposures`].
 ///
@@ -130,6 +134,8 @@ mod tests {
         include_str!("../locks/rw_lock/write_guard.rs"),
         include_str!("../locks/semaphore/guard.rs"),
         include_str!("../locks/semaphore/mod.rs"),
+        include_str!("../watch/presence.rs"),
+        include_str!("../watch/tree_cache.rs"),
     ];
     const BLOCKING: [&str; 5] = [
         include_str!("admin.rs"),
@@ -137,6 +143,7 @@ mod tests {
         include_str!("guard.rs"),
         include_str!("locks.rs"),
         include_str!("mod.rs"),
+        include_str!("watch.rs"),
     ];
 
     /// Downgrades, upgrades, numbers of permits and more were missing. A name is enough to be found

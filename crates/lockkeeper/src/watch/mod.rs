@@ -1,6 +1,7 @@
-//! Watching and sharing data: parts of the tree in memory.
+//! Watching data, and being there to be watched.
 //!
 //! ```text
+//!   presence        Presence: a node that is there while this program is
 //!   tree_cache      TreeCache: a part of the tree in memory, and what changes in it
 //!   follow          reads what the view wants to know, and publishes what comes of it
 //!   published       the newest snapshot, and who has not seen it
@@ -11,6 +12,7 @@
 
 mod error;
 mod follow;
+mod presence;
 mod published;
 mod snapshot;
 mod tree_cache;
@@ -19,5 +21,6 @@ mod view;
 mod view_tests;
 
 pub use error::CacheError;
+pub use presence::{Presence, PresenceBuilder, PresenceError, PresenceState, WhenTaken};
 pub use snapshot::{CachedNode, Change, Snapshot};
 pub use tree_cache::{CacheChanges, CacheUpdate, TreeCache, TreeCacheBuilder};

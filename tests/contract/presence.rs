@@ -1,0 +1,187 @@
+//! What a presence promises, on every server.
+
+use anyhow::{Result, bail};
+use lockkeeper::{
+    Change, Client, CreateMode, Presence, PresenceError, PresenceState, Stat, TreeCache, WhenTaken,
+    ZnodePath, Zxid,
+};
+use lockkeeper_testkit::backend::Backend;
+use lockkeeper_testkit::proxy::{Loss, Passed};
+use lockkeeper_wire::OpCode;
+
+use crate::contract;
+
+contract!("presence":
+    a_node_is_there_until_its_presence_ends,
+    a_dropped_presence_takes_its_node_with_it,
+    it_comes_back_with_the_next_session,
+    it_comes_back_when_somebody_deletes_it,
+    a_lost_reply_leaves_one_node_that_is_known,
+    anothers_node_is_waited_for_and_not_touched,
+    anothers_node_is_an_error_if_wanted,
+    an_earlier_life_is_replaced_without_a_gap,
+    a_node_that_no_presence_made_is_not_replaced,
+    starting_costs_one_round_trip,
+);
+
+const NODE: &str = "/workers/7";
+
+fn node() -> ZnodePath {
+    ZnodePath::new(NODE).expect("a path")
+}
+
+/// The next state that is not one of being made anew.
+async fn present(presence: &Presence, after: Zxid) -> Result<Zxid> {
+    let mut changes = presence.changes();
+    let is_later =
+        |state: &PresenceState| matches!(state, PresenceState::Present { czxid } if *czxid > after);
+    match changes.wait_for(is_later).await?.clone() {
+        PresenceState::Present { czxid } => Ok(czxid),
+        other => bail!("{other:?}"),
+    }
+}
+
+async fn stat(client: &Client) -> Result<Option<Stat>> {
+    client.sync(&node()).await?;
+    Ok(client.exists(&node()).await?)
+}
+
+async fn a_node_is_there_until_its_presence_ends(backend: Backend) -> Result<()> {
+    let (client, other) = (backend.observer().await?, backend.observer().await?);
+    let presence = Presence::builder(&client, NODE).data("here").start().await?;
+    let PresenceState::Present { czxid } = presence.state() else { bail!("absent") };
+    let (data, stat) = other.data(&node()).await?;
+    assert_eq!((&data[..], stat.czxid), (&b"here"[..], czxid));
+    assert_eq!(stat.ephemeral_owner, client.session_id());
+    presence.end().await?;
+    assert_eq!(self::stat(&other).await?, None);
+    Ok(())
+}
+
+async fn a_dropped_presence_takes_its_node_with_it(backend: Backend) -> Result<()> {
+    let (client, other) = (backend.observer().await?, backend.observer().await?);
+    let presence = Presence::builder(&client, NODE).start().await?;
+    let (found, mut gone) = other.exists_watched(&node()).await?;
+    assert!(found.is_some());
+    drop(presence);
+    gone.changed().await?;
+    assert_eq!(stat(&other).await?, None);
+    Ok(())
+}
+
+async fn it_comes_back_with_the_next_session(backend: Backend) -> Result<()> {
+    let (participant, other) = (backend.participant().await?, backend.observer().await?);
+    let presence = Presence::builder(&participant.client, NODE).data("here").start().await?;
+    let first = present(&presence, Zxid(0)).await?;
+    participant.proxy.refuse();
+    participant.proxy.expire_session().await?;
+    assert_eq!(stat(&other).await?, None);
+    participant.proxy.restore();
+    let second = present(&presence, first).await?;
+    let stat = stat(&other).await?.map(|stat| (stat.czxid, stat.ephemeral_owner));
+    assert_eq!(stat, Some((second, participant.client.session_id())));
+    presence.end().await?;
+    Ok(())
+}
+
+async fn it_comes_back_when_somebody_deletes_it(backend: Backend) -> Result<()> {
+    let (client, other) = (backend.observer().await?, backend.observer().await?);
+    let presence = Presence::builder(&client, NODE).start().await?;
+    let first = present(&presence, Zxid(0)).await?;
+    other.set_data(&node(), "written by another", None).await?;
+    other.delete(&node(), None).await?;
+    let second = present(&presence, first).await?;
+    assert_eq!(stat(&other).await?.map(|stat| stat.czxid), Some(second));
+    Ok(())
+}
+
+async fn a_lost_reply_leaves_one_node_that_is_known(backend: Backend) -> Result<()> {
+    let (participant, other) = (backend.participant().await?, backend.observer().await?);
+    other.ensure(&ZnodePath::new("/workers")?, CreateMode::Persistent).await?;
+    for loss in [Loss::BeforeRequest, Loss::BeforeReply] {
+        participant.proxy.lose_next(OpCode::Multi, loss);
+        let presence = Presence::builder(&participant.client, NODE).start().await?;
+        let czxid = present(&presence, Zxid(0)).await?;
+        assert_eq!(stat(&other).await?.map(|stat| stat.czxid), Some(czxid));
+        presence.end().await?;
+        assert_eq!(stat(&other).await?, None);
+    }
+    Ok(())
+}
+
+async fn anothers_node_is_waited_for_and_not_touched(backend: Backend) -> Result<()> {
+    let (client, other) = (backend.observer().await?, backend.observer().await?);
+    let theirs = Presence::builder(&other, NODE).data("theirs").start().await?;
+    let before = other.data(&node()).await?;
+    let ours = Presence::builder(&client, NODE).data("ours").start().await?;
+    assert_eq!(ours.state(), PresenceState::Taken { by: other.session_id() });
+    assert_eq!(client.data(&node()).await?, before);
+    ours.end().await?;
+    assert_eq!(client.data(&node()).await?, before, "nor by its end");
+
+    let ours = Presence::builder(&client, NODE).data("ours").start().await?;
+    theirs.end().await?;
+    present(&ours, Zxid(0)).await?;
+    assert_eq!(&client.data(&node()).await?.0[..], b"ours");
+    Ok(())
+}
+
+async fn anothers_node_is_an_error_if_wanted(backend: Backend) -> Result<()> {
+    let (client, other) = (backend.observer().await?, backend.observer().await?);
+    let _theirs = Presence::builder(&other, NODE).start().await?;
+    let ours = Presence::builder(&client, NODE).when_taken(WhenTaken::Fail).start().await;
+    let Err(PresenceError::Taken { by, .. }) = ours else { bail!("{ours:?}") };
+    assert_eq!(by, other.session_id());
+    Ok(())
+}
+
+/// KAFKA-7165 and its kind: after a restart the node of the old session is still there.
+async fn an_earlier_life_is_replaced_without_a_gap(backend: Backend) -> Result<()> {
+    let (earlier, later) = (backend.observer().await?, backend.observer().await?);
+    let first = Presence::builder(&earlier, NODE).data("host-7 1").start().await?;
+    let cache = TreeCache::open(&later, "/workers").await?;
+    let mut changes = cache.changes();
+    let again = Presence::builder(&later, NODE).data("host-7 2");
+    let second = again.replaces(|data| data.starts_with(b"host-7 ")).start().await?;
+    let czxid = present(&second, Zxid(0)).await?;
+
+    let update = changes.next().await?;
+    let [Change::Replaced { node, .. }] = &update.changes[..] else { bail!("{update:?}") };
+    assert_eq!((node.data(), node.stat().czxid), (&b"host-7 2"[..], czxid));
+    // The earlier one does not take it back.
+    let mut states = first.changes();
+    let taken = PresenceState::Taken { by: later.session_id() };
+    states.wait_for(|state| *state == taken).await?;
+    assert_eq!(later.data(&self::node()).await?.1.czxid, czxid);
+    Ok(())
+}
+
+async fn a_node_that_no_presence_made_is_not_replaced(backend: Backend) -> Result<()> {
+    let (client, other) = (backend.observer().await?, backend.observer().await?);
+    other.ensure(&ZnodePath::new("/workers")?, CreateMode::Persistent).await?;
+    for mode in [CreateMode::Persistent, CreateMode::Ephemeral] {
+        let made = other.create(&node(), "host-7", mode).await?;
+        let ours = Presence::builder(&client, NODE).replaces(|data| data == b"host-7");
+        let ours = ours.start().await?;
+        assert!(matches!(ours.state(), PresenceState::Taken { .. }), "{:?}", ours.state());
+        assert_eq!(other.data(&node()).await?.1.czxid, made.stat.czxid);
+        ours.end().await?;
+        other.delete(&node(), None).await?;
+    }
+    Ok(())
+}
+
+async fn starting_costs_one_round_trip(backend: Backend) -> Result<()> {
+    let participant = backend.participant().await?;
+    participant.client.ensure(&ZnodePath::new("/workers")?, CreateMode::Persistent).await?;
+    participant.proxy.clear();
+    participant.proxy.hold_replies();
+    let starting = tokio::spawn(Presence::builder(&participant.client, NODE).start());
+    let both = [Passed::Request(OpCode::Multi), Passed::Request(OpCode::GetData)];
+    participant.proxy.passes(|passed| passed == both).await;
+    participant.proxy.restore();
+    let presence = starting.await??;
+    assert_eq!(participant.proxy.requests(), [OpCode::Multi, OpCode::GetData]);
+    presence.end().await?;
+    Ok(())
+}
