@@ -22,6 +22,7 @@ contract!("tree cache":
     the_first_watch_may_be_lost,
     a_server_that_closes_at_the_watch_is_named,
     a_cache_over_a_bound_ends_and_says_so,
+    a_list_that_no_answer_can_hold_is_named,
     a_closed_client_ends_a_cache,
     nothing_is_left_of_a_dropped_cache,
     opening_costs_a_read_for_each_node_and_each_list,
@@ -250,6 +251,27 @@ async fn a_cache_over_a_bound_ends_and_says_so(backend: Backend) -> Result<()> {
     assert!(matches!(ended, Err(CacheError::TooManyNodes { max: 2, .. })), "{ended:?}");
     assert!(!cache.is_current() && cache.ended().is_some());
     assert_eq!(contents(&cache.snapshot()), as_made(&["/config", "/config/a"]));
+    Ok(())
+}
+
+/// Where the server sends what the client does not take, the connection would be lost for ever.
+async fn a_list_that_no_answer_can_hold_is_named(backend: Backend) -> Result<()> {
+    let writer = backend.observer().await?;
+    make(&writer, &["/config"]).await?;
+    let name = "n".repeat(20);
+    for part in 0..5 {
+        let mut all = writer.transaction();
+        for n in 0..1_000 {
+            let node = path(&format!("/config/{name}{part}-{n}"));
+            all = all.create(&node, "", CreateMode::Persistent);
+        }
+        all.commit().await?;
+    }
+    let client = Client::builder().max_frame(100_000).connect(&backend.connect_string()).await?;
+    let refused = TreeCache::open(&client, ROOT).await;
+    let Err(CacheError::TooManyChildren { children: 5_000, .. }) = refused else {
+        bail!("{refused:?}")
+    };
     Ok(())
 }
 

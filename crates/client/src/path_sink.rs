@@ -87,7 +87,7 @@ impl Drop for PathsSender {
     }
 }
 
-/// Says whether there is something to take from a [`DirtyPaths`]. Cheap to clone.
+/// Says whether there is something to take from a [`DirtyPaths`](crate::DirtyPaths). Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct PathsProbe(pub(crate) Arc<Sink>);
 

@@ -21,6 +21,13 @@ const WINDOW: usize = 256;
 /// How often in a row a connection may be lost while the first watch is being set.
 const WATCH_TRIES: u32 = 3;
 
+/// How often in a row a connection may be lost while a long list of children is read. A server sends
+/// also lists that are longer than a client takes, and then the connection is of no use any more.
+const LIST_TRIES: u32 = 3;
+
+/// How many children a node has at least whose list may be too long.
+const LONG_LIST: usize = 4_000;
+
 /// The pauses between attempts that servers refuse.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -95,6 +102,8 @@ pub(crate) struct Follower {
     rewinds: u64,
     /// How long to wait before the next reads, because a server refused some.
     pause: Option<Duration>,
+    /// The list of children at which the connection was lost last, and how often in a row.
+    lost_list: Option<(Read, u32)>,
 }
 
 impl Follower {
@@ -111,9 +120,19 @@ impl Follower {
         let (paths, reply) = client.watch_paths(&root, AddWatchMode::PersistentRecursive);
         let rewinds = client.status().borrow().rewinds;
         let (view, in_flight) = (View::new(scope), VecDeque::new());
-        let (shared, pause) = (None, None);
-        let mut follower =
-            Self { client, root, each_node, view, paths, in_flight, shared, rewinds, pause };
+        let (shared, pause, lost_list) = (None, None, None);
+        let mut follower = Self {
+            client,
+            root,
+            each_node,
+            view,
+            paths,
+            in_flight,
+            shared,
+            rewinds,
+            pause,
+            lost_list,
+        };
         follower.first_watch(reply).await?;
 
         loop {
@@ -249,15 +268,40 @@ impl Follower {
                 }
                 self.pause =
                     (error.code().is_some() || error.is_unreachable()).then_some(FIRST_PAUSE);
+                if error.code().is_none() {
+                    self.check_list(read)?;
+                }
                 Found::NoAnswer
             }
             Err(error) => return Err(failure(read, error).into()),
         };
         let is_answer = found != Found::NoAnswer;
+        self.lost_list.take_if(|(list, _)| is_answer && list == read);
         self.view.answer(read, found, arrival, zxid)?;
         if is_answer {
             self.publish(arrival, zxid, sent);
         }
+        Ok(())
+    }
+
+    /// The connection was lost before a read was answered.
+    ///
+    /// # Errors
+    /// If that seems to be because the answer is too long.
+    fn check_list(&mut self, read: &Read) -> Result<(), CacheError> {
+        let stat = self.view.tree().get(&read.path).map(|node| *node.stat());
+        let children = stat.and_then(|stat| usize::try_from(stat.num_children).ok()).unwrap_or(0);
+        if read.question != Question::List || children < LONG_LIST {
+            return Ok(());
+        }
+        let tries = match self.lost_list.take() {
+            Some((list, tries)) if list == *read => tries + 1,
+            _ => 1,
+        };
+        if tries == LIST_TRIES {
+            return Err(CacheError::TooManyChildren { path: read.path.to_string(), children });
+        }
+        self.lost_list = Some((read.clone(), tries));
         Ok(())
     }
 
