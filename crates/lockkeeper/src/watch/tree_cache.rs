@@ -71,8 +71,8 @@ impl TreeCacheBuilder {
         self
     }
 
-    /// The most bytes that names and data may have, all together. Default: 1 GiB. Memory is needed
-    /// for each node besides.
+    /// The most bytes that names and data may have, all together. Default: 1 GiB. Each node
+    /// takes about 500 bytes of memory besides.
     pub fn max_bytes(mut self, bytes: usize) -> Self {
         self.scope.max_bytes = bytes;
         self
