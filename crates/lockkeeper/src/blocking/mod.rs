@@ -116,7 +116,7 @@ pub fn exposures(client: &Client, lock: &ZnodePath) -> Result<Vec<Exposure>, Err
 #[cfg(test)]
 mod tests {
     /// What the async side offers, and what is here.
-    const ASYNC: [&str; 17] = [
+    const ASYNC: [&str; 19] = [
         include_str!("../admin/inspect.rs"),
         include_str!("../admin/revoke.rs"),
         include_str!("../election/leaders.rs"),
@@ -137,7 +137,7 @@ mod tests {
         include_str!("../watch/presence.rs"),
         include_str!("../watch/tree_cache.rs"),
     ];
-    const BLOCKING: [&str; 5] = [
+    const BLOCKING: [&str; 6] = [
         include_str!("admin.rs"),
         include_str!("election.rs"),
         include_str!("guard.rs"),

@@ -34,8 +34,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lockkeeper_client::{
-    Cleanup, Client, CreateMode, Error, ErrorCode, EventKind, Outcome, PathError, SessionId, Stat,
-    Transaction, TransactionError, Watcher, Which, ZnodePath, Zxid,
+    Cleanup, Client, CreateMode, Error, ErrorCode, EventKind, ExpectedNode, Outcome, PathError,
+    SessionId, Stat, Transaction, TransactionError, Watcher, ZnodePath, Zxid,
 };
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
@@ -272,12 +272,12 @@ impl Drop for Keeper {
 impl Keeper {
     /// What has to be deleted.
     fn target(&self) -> Option<Cleanup> {
-        let which = match self.life {
+        let expected = match self.life {
             Life::None => return None,
-            Life::Unknown => Which::With(self.options.data.clone()),
-            Life::Made(czxid) => Which::MadeBy(czxid),
+            Life::Unknown => ExpectedNode::WithData(self.options.data.clone()),
+            Life::Made(czxid) => ExpectedNode::CreatedBy(czxid),
         };
-        Some(Cleanup::Reused { node: self.path.clone(), which })
+        Some(Cleanup::IfExpected { node: self.path.clone(), expected })
     }
 
     /// Until it is stopped: gives what is left to delete.
