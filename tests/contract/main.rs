@@ -5,6 +5,7 @@
 
 mod access;
 mod costs;
+mod counter;
 mod election;
 mod exclusive;
 mod exclusive_faults;
@@ -18,6 +19,7 @@ mod lock_delay;
 mod locks;
 mod multi_lock;
 mod mutex_local;
+mod notify;
 mod presence;
 mod reentrant_mutex;
 mod registry;

@@ -643,6 +643,19 @@ impl Client {
         Reply::new(receiver, op, path.clone(), self.strip(), read)
     }
 
+    /// Sends a request about no node in particular, in this session only if there is one.
+    pub(crate) fn send_in<T>(
+        &self,
+        session: Option<SessionId>,
+        request: Request,
+        read: fn(Response, Option<&ZnodePath>) -> Option<T>,
+    ) -> Reply<T> {
+        let Some(session) = session else { return self.send(&ZnodePath::root(), request, read) };
+        let op = request.op();
+        let receiver = self.inner.shared.submit_in(session, request);
+        Reply::new(receiver, op, ZnodePath::root(), self.strip(), read)
+    }
+
     fn watch_once<T>(
         &self,
         path: &ZnodePath,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use lockkeeper_session::{
-    Cleanup, Config, Contact, Credentials, Disconnect, Event, HoldId, Instant, LeaseState,
+    Cleanup, Config, Contact, Credentials, Disconnect, Event, HoldId, Instant, LeaseState, Outcome,
     RequestError, Session, WatchEvent, WatchId, WatchKind,
 };
 use lockkeeper_wire::{ErrorCode, Outgoing, Request, Response, SessionId, ZnodePath, Zxid};
@@ -137,6 +137,24 @@ impl Shared {
     pub(crate) fn submit(&self, request: Request) -> oneshot::Receiver<Answer> {
         let (sender, receiver) = oneshot::channel();
         self.act(|core, now| core.session.submit(now, request, sender));
+        receiver
+    }
+
+    /// Submits a request that is answered in this session or not sent at all.
+    pub(crate) fn submit_in(
+        &self,
+        session: SessionId,
+        request: Request,
+    ) -> oneshot::Receiver<Answer> {
+        let (sender, receiver) = oneshot::channel();
+        self.act(|core, now| {
+            if core.session.id() == session {
+                return core.session.submit(now, request, sender);
+            }
+            let ended = RequestError::SessionExpired(Outcome::NotApplied);
+            // The receiver is still here.
+            let _ = sender.send((Err(ended), Zxid(0)));
+        });
         receiver
     }
 

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use lockkeeper_wire::{
     Acl, CheckRequest, CreateMode, CreateTtlRequest, DeleteRequest, Op, OpCode, OpResult, Request,
-    Response, SetDataRequest, ZnodePath, Zxid,
+    Response, SessionId, SetDataRequest, ZnodePath, Zxid,
 };
 
 use crate::client::{Client, create_request};
@@ -21,6 +21,8 @@ const ANY_VERSION: i32 = -1;
 pub struct Transaction {
     client: Client,
     ops: Vec<Op>,
+    /// The session that it belongs to, if it is not any.
+    session: Option<SessionId>,
 }
 
 impl Client {
@@ -32,7 +34,7 @@ impl Client {
 
 impl Transaction {
     pub(crate) fn new(client: Client) -> Self {
-        Self { client, ops: Vec::new() }
+        Self { client, ops: Vec::new(), session: None }
     }
 
     /// Fails unless the node exists and, if `version` is given, has this data version.
@@ -93,6 +95,12 @@ impl Transaction {
         self.with(Op::SetData(SetDataRequest { path, data: data.into().into(), version }))
     }
 
+    /// Lets it be applied in this session of the client only. In a later one it is not sent, and fails
+    /// as a request whose session has expired.
+    pub fn in_session(self, session: SessionId) -> Self {
+        Self { session: Some(session), ..self }
+    }
+
     /// Sends it. Costs one round trip.
     ///
     /// # Errors
@@ -117,7 +125,7 @@ impl Transaction {
         let about: Vec<_> = self.ops.iter().map(|op| (op.code(), path_of(op).to_owned())).collect();
         let chroot = self.client.strip();
         let request = Request::Multi(self.ops);
-        let reply = self.client.send(&ZnodePath::root(), request, |response, chroot| {
+        let reply = self.client.send_in(self.session, request, |response, chroot| {
             let Response::Multi(results) = response else { return None };
             Some(results.into_iter().map(|result| localize(result, chroot)).collect::<Vec<_>>())
         });

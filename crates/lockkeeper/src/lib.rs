@@ -4,10 +4,12 @@
 //!   blocking        the same names for programs without async
 //!   election/       Election: one leader at a time, and observers
 //!   watch/          TreeCache: a part of the tree in memory; Presence: a node while this program is there
+//!   values/         counters, numbers that nobody else has, notifications
 //!   locks/          the locks, one file or folder each, and Owner, who enters again
 //!   admin/          inspect: who holds and who waits; revoke: asking holders to leave
 //!   acquire/        from a contender to a guard: options, the queue within one process, re-entry, delay
 //!   guard/          Guard: what a holder may believe, and until when; its duty to delete its node
+//!   exact/          writes whose outcome is certain also when the reply is lost
 //!   contender/      one place in a wait queue: entering, waiting, order (who is ahead of whom)
 //!
 //! and on the ground floor, what everyone names:
@@ -49,6 +51,7 @@ pub mod blocking;
 mod contender;
 mod election;
 mod error;
+mod exact;
 mod exposure;
 mod guard;
 mod locks;
@@ -56,6 +59,7 @@ mod owner_info;
 mod permit_format;
 mod profile;
 mod token;
+mod values;
 mod watch;
 
 pub use admin::{inspect, revoke};
@@ -77,6 +81,9 @@ pub use locks::{
 pub use owner_info::OwnerInfo;
 pub use profile::{Kind, Profile};
 pub use token::{Fence, FencingToken, ParseTokenError, Stale};
+pub use values::{
+    Added, Counter, CounterBuilder, CounterLayout, IdBlocks, Notify, ValueError, ValuePathError,
+};
 pub use watch::{
     CacheChanges, CacheError, CacheUpdate, CachedNode, Change, Presence, PresenceBuilder,
     PresenceError, PresenceState, Snapshot, TreeCache, TreeCacheBuilder, WhenTaken,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use lockkeeper_client::{Acl, CreateMode, OpResult, TransactionError, ZnodePath, Zxid};
+use lockkeeper_client::{Acl, CreateMode, OpResult, SessionId, TransactionError, ZnodePath, Zxid};
 
 use crate::blocking::runtime::Runtime;
 
@@ -38,6 +38,7 @@ impl Transaction {
         create_ttl(path: &ZnodePath, data: impl Into<Bytes>, mode: CreateMode, ttl: Duration);
         delete(path: &ZnodePath, version: Option<i32>);
         set_data(path: &ZnodePath, data: impl Into<Bytes>, version: Option<i32>);
+        in_session(session: SessionId);
     }
 
     /// Sends it, and waits for the answer.

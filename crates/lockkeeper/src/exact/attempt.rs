@@ -1,0 +1,190 @@
+//! What the answers to a transaction with an outcome marker mean.
+
+use lockkeeper_client::{Error, ErrorCode, OpResult, Outcome, Stat, TransactionError, Zxid};
+
+/// What the transaction has done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Applied {
+    /// What each step was answered; `None` if the marker alone tells that it was applied.
+    pub(crate) results: Option<Vec<OpResult>>,
+    /// Its number.
+    pub(crate) zxid: Zxid,
+}
+
+/// Why a transaction was not applied, or may not have been.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum WriteError {
+    /// None of it was.
+    NotApplied(TransactionError),
+    /// The session ended before that was known, or no server could be reached for as long as it lasts.
+    Unknown(TransactionError),
+}
+
+/// What comes after an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// It is over.
+    Done(Result<Applied, WriteError>),
+    /// The same transaction is sent again, in the same session.
+    Again(Error),
+    /// It was not applied, and the marker is of no use any more: with another one, in the session that
+    /// there is then.
+    OtherMarker,
+    /// It was not applied, as there is nowhere to create the marker.
+    MakeDirectory,
+}
+
+/// One transaction, over all the times that it is sent in one session.
+#[derive(Clone, Debug)]
+pub(super) struct Attempt {
+    /// The version of the marker, which is to be created if there is none.
+    marker: Option<i32>,
+    /// Whether one that was sent before may have been applied.
+    doubted: bool,
+}
+
+impl Attempt {
+    pub(super) fn new(marker: Option<i32>) -> Self {
+        Self { marker, doubted: false }
+    }
+
+    /// Whether the marker is to be looked at, too, behind the next one that is sent.
+    pub(super) fn is_doubted(&self) -> bool {
+        self.doubted
+    }
+
+    /// The version of the marker when this transaction has been applied.
+    pub(super) fn raised(&self) -> i32 {
+        self.marker.map_or(0, |version| version.wrapping_add(1))
+    }
+
+    /// Judges the answer to the transaction, and the look at the marker if there was one.
+    pub(super) fn answered(
+        &mut self,
+        answer: Result<(Vec<OpResult>, Zxid), TransactionError>,
+        look: Option<Result<Option<Stat>, Error>>,
+    ) -> Next {
+        match answer {
+            Ok((mut results, zxid)) => {
+                results.remove(0);
+                Next::Done(Ok(Applied { results: Some(results), zxid }))
+            }
+            Err(TransactionError::Request(error)) => self.unanswered(error),
+            Err(error @ TransactionError::Failed { index: 0, code, .. }) => {
+                match (self.marker, code) {
+                    (None, ErrorCode::NodeExists) | (Some(_), ErrorCode::BadVersion) => {
+                        self.marked(error, look)
+                    }
+                    (None, ErrorCode::NoNode) => Next::MakeDirectory,
+                    (Some(_), ErrorCode::NoNode) if !self.doubted => Next::OtherMarker,
+                    _ => self.refused(error),
+                }
+            }
+            // The marker was as expected, so nothing that was sent before was applied.
+            Err(TransactionError::Failed { index, op, path, code }) => {
+                let failed = TransactionError::Failed { index: index - 1, op, path, code };
+                Next::Done(Err(WriteError::NotApplied(failed)))
+            }
+            Err(error) => self.refused(error),
+        }
+    }
+
+    /// The marker shows that the transaction was applied, if one was sent before.
+    fn marked(
+        &mut self,
+        error: TransactionError,
+        look: Option<Result<Option<Stat>, Error>>,
+    ) -> Next {
+        if !self.doubted {
+            // The name is somebody else's.
+            return Next::OtherMarker;
+        }
+        match look {
+            Some(Ok(Some(stat))) if stat.version == self.raised() => {
+                Next::Done(Ok(Applied { results: None, zxid: stat.mzxid }))
+            }
+            Some(Err(error)) => self.unanswered(error),
+            // It is gone with its session, or somebody else has changed it.
+            _ => self.refused(error),
+        }
+    }
+
+    fn unanswered(&mut self, error: Error) -> Next {
+        self.doubted |= error.outcome() == Outcome::Unknown;
+        if error.is_retryable() && !error.is_unreachable() {
+            return Next::Again(error);
+        }
+        if error.is_session_expired() && !self.doubted {
+            return Next::OtherMarker;
+        }
+        self.refused(error.into())
+    }
+
+    /// It is over without an answer that tells.
+    fn refused(&self, error: TransactionError) -> Next {
+        Next::Done(Err(match self.doubted {
+            true => WriteError::Unknown(error),
+            false => WriteError::NotApplied(error),
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lockkeeper_client::{OpCode, SessionId};
+
+    use super::*;
+
+    fn failed(index: usize, code: ErrorCode) -> Result<(Vec<OpResult>, Zxid), TransactionError> {
+        let (op, path) = (OpCode::SetData, "/x".to_owned());
+        Err(TransactionError::Failed { index, op, path, code })
+    }
+
+    fn marker(version: i32) -> Option<Result<Option<Stat>, Error>> {
+        let stat = Stat { version, mzxid: Zxid(7), ..Stat::of_new(Zxid(3), SessionId(1)) };
+        Some(Ok(Some(stat)))
+    }
+
+    fn doubted(marker: Option<i32>) -> Attempt {
+        Attempt { marker, doubted: true }
+    }
+
+    #[test]
+    fn a_refused_mark_tells_that_it_was_applied_only_after_a_doubt() {
+        let by_marker = Next::Done(Ok(Applied { results: None, zxid: Zxid(7) }));
+        let first = failed(0, ErrorCode::NodeExists);
+        assert_eq!(doubted(None).answered(first.clone(), marker(0)), by_marker);
+        assert_eq!(Attempt::new(None).answered(first, None), Next::OtherMarker);
+
+        let later = failed(0, ErrorCode::BadVersion);
+        assert_eq!(doubted(Some(4)).answered(later.clone(), marker(5)), by_marker);
+        assert_eq!(Attempt::new(Some(4)).answered(later.clone(), None), Next::OtherMarker);
+
+        // Without the marker, or with one that somebody else has changed, nothing is known.
+        for look in [Some(Ok(None)), marker(6)] {
+            let unknown = WriteError::Unknown(later.clone().expect_err("failed"));
+            assert_eq!(doubted(Some(4)).answered(later.clone(), look), Next::Done(Err(unknown)));
+        }
+    }
+
+    #[test]
+    fn a_step_that_is_refused_after_the_mark_means_that_nothing_was_applied() {
+        for mut attempt in [Attempt::new(Some(2)), doubted(Some(2)), doubted(None)] {
+            let next = attempt.answered(failed(2, ErrorCode::BadVersion), marker(2));
+            let refused = failed(1, ErrorCode::BadVersion).expect_err("failed");
+            assert_eq!(next, Next::Done(Err(WriteError::NotApplied(refused))));
+        }
+    }
+
+    #[test]
+    fn a_marker_that_is_gone_is_replaced_unless_something_may_have_been_applied() {
+        let gone = failed(0, ErrorCode::NoNode);
+        assert_eq!(Attempt::new(Some(2)).answered(gone.clone(), None), Next::OtherMarker);
+        let unknown = WriteError::Unknown(gone.clone().expect_err("failed"));
+        assert_eq!(doubted(Some(2)).answered(gone.clone(), None), Next::Done(Err(unknown)));
+        // Without its directory the marker was never there.
+        for mut attempt in [Attempt::new(None), doubted(None)] {
+            assert_eq!(attempt.answered(gone.clone(), None), Next::MakeDirectory);
+        }
+    }
+}

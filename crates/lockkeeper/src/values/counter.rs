@@ -1,0 +1,387 @@
+//! A number that many programs add to.
+//!
+//! Guarantees  each add is applied once, and answers the exact value before and after it, also when
+//!             its reply is lost; it is unknown whether it was applied only if the session ended
+//!             before an answer came. Data that is no number is never overwritten.
+//! Not         exactness over a counter that somebody deletes and makes anew while it is used: it
+//!             begins at 0 again, and as often written it has the same version as the old one.
+//! Znodes      `<path>`: the number, persistent, in the [`CounterLayout`]. Curator's and kazoo's
+//!             counters on the same node take part. `/lockkeeper-outcomes/<uuid>`: the outcome
+//!             marker of a handle, ephemeral and empty; it goes with the handle.
+//! Cost        add: 1 round trip (1 write) when the last value is known, 1 more for each time that
+//!             another program was quicker. However many tasks add by one handle, it has one write
+//!             under way, and those that come meanwhile go into the next one together. The first
+//!             add reads first, and creates what there is to create.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let engine = lockkeeper_engine::Engine::builder().start().await?;
+//! # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
+//! use lockkeeper::{Added, Counter};
+//!
+//! let orders = Counter::new(&client, "/orders")?;
+//! assert_eq!(orders.add(5).await?, Added { before: 0, after: 5 });
+//! assert_eq!(orders.add(-2).await?.after, 3);
+//! assert_eq!(orders.value().await?, 3);
+//! # client.close().await;
+//! # Ok(())
+//! # }
+//! ```
+
+use std::fmt;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex as StdMutex, PoisonError};
+
+use lockkeeper_client::{
+    Client, CreateMode, DefaultAcl, Error, ErrorCode, OpResult, Stat, TransactionError, ZnodePath,
+};
+use tokio::sync::{Mutex, oneshot};
+
+use crate::exact::{Applied, ExactWriter, WriteError};
+use crate::values::counter_layout::CounterLayout;
+use crate::values::error::{ValueError, ValuePathError};
+use crate::values::place::{Place, checked, default_markers, present};
+
+/// The value before and after an add.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Added {
+    /// Before it.
+    pub before: i64,
+    /// After it.
+    pub after: i64,
+}
+
+/// A number that many programs add to, each add exactly once.
+///
+/// Do not use it where a database's sequence is at hand, nor to count what happens thousands of times
+/// a second in many processes: each add of a process is a write to a quorum, or a part of one. For
+/// numbers that are only to be unique, [`IdBlocks`](crate::IdBlocks) needs a write for a block of
+/// them. Cheap to clone; clones share the write that is under way.
+#[doc(alias = "DistributedAtomicLong")]
+#[doc(alias = "DistributedAtomicInteger")]
+#[doc(alias = "SharedCount")]
+#[derive(Clone, Debug)]
+pub struct Counter(Arc<Inner>);
+
+/// The options of a [`Counter`].
+#[derive(Clone, Debug)]
+#[must_use = "nothing is made before `build`"]
+pub struct CounterBuilder {
+    client: Client,
+    path: String,
+    layout: CounterLayout,
+    markers: Option<String>,
+}
+
+impl CounterBuilder {
+    /// How the number is written. Default: [`CounterLayout::CuratorLong`].
+    pub fn layout(mut self, layout: CounterLayout) -> Self {
+        self.layout = layout;
+        self
+    }
+
+    /// The access control list of the counter's node and of the outcome marker, when they are
+    /// created. Default: that of the client; see [`DefaultAcl`].
+    pub fn acl(mut self, acl: &DefaultAcl) -> Self {
+        self.client = self.client.with_default_acl(acl);
+        self
+    }
+
+    /// The directory of the outcome markers: a node below which this client may create others, and
+    /// that nobody lists or watches for something else. Default: `/lockkeeper-outcomes`. It is created
+    /// when it is missing, as a container.
+    pub fn markers(mut self, directory: &str) -> Self {
+        self.markers = Some(directory.to_owned());
+        self
+    }
+
+    /// Makes the counter. No I/O.
+    ///
+    /// # Errors
+    /// If one of the paths cannot be that of a value.
+    pub fn build(self) -> Result<Counter, ValuePathError> {
+        let place = Place::new(&self.client, &self.path)?;
+        let markers = self.markers.as_deref().map_or_else(|| Ok(default_markers()), checked)?;
+        let idle = Flown { writer: ExactWriter::new(&self.client, &markers), base: None };
+        let state = Mutex::new(State::Idle(idle));
+        let spot = Spot { place, layout: self.layout };
+        Ok(Counter(Arc::new(Inner { spot, waiting: StdMutex::default(), state })))
+    }
+}
+
+impl Counter {
+    /// The counter at a path such as `/app/orders`. No I/O.
+    ///
+    /// # Errors
+    /// If the path cannot be that of a value.
+    pub fn new(client: &Client, path: &str) -> Result<Self, ValuePathError> {
+        Self::builder(client, path).build()
+    }
+
+    /// The options of a counter.
+    pub fn builder(client: &Client, path: &str) -> CounterBuilder {
+        let (client, path) = (client.clone(), path.to_owned());
+        CounterBuilder { client, path, layout: CounterLayout::default(), markers: None }
+    }
+
+    /// The counter's path.
+    pub fn path(&self) -> &ZnodePath {
+        &self.0.spot.place.path
+    }
+
+    /// Reads the value; 0 without a node. Costs one round trip. A server of an ensemble may be behind
+    /// others by what was written a moment ago; the answer of an add never is.
+    ///
+    /// # Errors
+    /// If the data is no number, or no server can be reached for a whole session timeout.
+    ///
+    /// # Session loss
+    /// It is read again in the next session.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn value(&self) -> Result<i64, ValueError> {
+        Ok(self.0.spot.read().await?.value)
+    }
+
+    /// Adds to the value, which may make it smaller.
+    ///
+    /// # Errors
+    /// If the data is no number, the sum has no place in the layout, the node above the counter does
+    /// not exist, or a request is refused; nothing was added then. [`ValueError::Unknown`], the only
+    /// error with an unknown [outcome](ValueError::outcome), if the session ended, or no server could
+    /// be reached for a whole session timeout, after it was sent and before an answer came.
+    ///
+    /// # Session loss
+    /// What was not sent yet goes on in the next session.
+    ///
+    /// # Cancel safety
+    /// When dropped, it is added once or not at all. What other tasks add with the same write is as
+    /// exact as ever.
+    pub async fn add(&self, delta: i64) -> Result<Added, ValueError> {
+        let (sender, answer) = oneshot::channel();
+        self.0.waiting().push(Waiting { delta, sender });
+        self.0.answered(answer).await
+    }
+}
+
+/// What the clones of a handle share.
+struct Inner {
+    spot: Spot,
+    /// Adds that have not been sent.
+    waiting: StdMutex<Vec<Waiting>>,
+    /// Whoever has it moves the write on, which goes on where a task that was cancelled has left it.
+    state: Mutex<State>,
+}
+
+/// An add, and who waits for what comes of it.
+#[derive(Debug)]
+struct Waiting {
+    delta: i64,
+    sender: oneshot::Sender<Result<Added, ValueError>>,
+}
+
+enum State {
+    Idle(Flown),
+    Flying(Pin<Box<dyn Future<Output = Flown> + Send>>),
+}
+
+/// What is left when a write is over: what the next one begins with.
+struct Flown {
+    writer: ExactWriter,
+    /// The value, as far as it is known.
+    base: Option<Base>,
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Counter").field("spot", &self.spot).finish_non_exhaustive()
+    }
+}
+
+impl Inner {
+    fn waiting(&self) -> std::sync::MutexGuard<'_, Vec<Waiting>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for the answer to an add, and moves the writes on while no other task does.
+    async fn answered(
+        &self,
+        answer: oneshot::Receiver<Result<Added, ValueError>>,
+    ) -> Result<Added, ValueError> {
+        let mut answer = pin!(answer);
+        loop {
+            let mut state = tokio::select! {
+                biased;
+                answer = &mut answer => return answer.expect("every add is answered"),
+                state = self.state.lock() => state,
+            };
+            if let State::Idle(_) = &*state {
+                let mut batch = std::mem::take(&mut *self.waiting());
+                batch.retain(|waiting| !waiting.sender.is_closed());
+                // One that is not in it has been answered.
+                if !batch.is_empty() {
+                    state.start(self.spot.clone(), batch);
+                }
+            }
+            if let State::Flying(flight) = &mut *state {
+                let flown = flight.await;
+                *state = State::Idle(flown);
+            }
+        }
+    }
+}
+
+impl State {
+    /// Starts to write what a batch of adds comes to.
+    fn start(&mut self, spot: Spot, batch: Vec<Waiting>) {
+        let never = State::Flying(Box::pin(std::future::pending()));
+        if let State::Idle(flown) = std::mem::replace(self, never) {
+            *self = State::Flying(Box::pin(fly(spot, flown, batch)));
+        }
+    }
+}
+
+/// Where a counter is, and how it is written.
+#[derive(Clone, Debug)]
+struct Spot {
+    place: Place,
+    layout: CounterLayout,
+}
+
+/// A value that was read or written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Base {
+    value: i64,
+    /// The node's version; `None` without a node.
+    version: Option<i32>,
+}
+
+/// What a batch of adds comes to.
+#[derive(Debug)]
+struct Sum {
+    after: i64,
+    /// For each add, the values around it, or what has no place in the layout.
+    adds: Vec<Result<Added, ValueError>>,
+}
+
+/// Writes what a batch of adds comes to, and answers them.
+async fn fly(spot: Spot, mut flown: Flown, batch: Vec<Waiting>) -> Flown {
+    let deltas: Vec<_> = batch.iter().map(|waiting| waiting.delta).collect();
+    let answers = match spot.write(&mut flown, &deltas).await {
+        Ok(sum) => sum.adds,
+        Err(error) => vec![Err(error); batch.len()],
+    };
+    for (waiting, answer) in batch.into_iter().zip(answers) {
+        // The task may have been cancelled.
+        let _ = waiting.sender.send(answer);
+    }
+    flown
+}
+
+impl Spot {
+    /// Adds all of it in one write, on whatever value is there at that moment.
+    async fn write(&self, flown: &mut Flown, deltas: &[i64]) -> Result<Sum, ValueError> {
+        loop {
+            // Only a write that is known to be the last one leaves something to go by.
+            let base = match flown.base.take() {
+                Some(base) => base,
+                None => self.read().await?,
+            };
+            let sum = self.sum(base.value, deltas);
+            if sum.adds.iter().all(Result::is_err) {
+                flown.base = Some(base);
+                return Ok(sum);
+            }
+
+            let (written, seen) = self.exchange(&mut flown.writer, base, sum.after).await?;
+            match written {
+                Ok(applied) => {
+                    flown.base = Some(base.followed_by(sum.after, &applied));
+                    return Ok(sum);
+                }
+                Err(error) if is_conflict(&error, base) => {
+                    flown.base = seen.ok().map(|found| self.base(found)).transpose()?;
+                }
+                Err(error) => return Err(ValueError::write(&self.place.path, error)),
+            }
+        }
+    }
+
+    /// Writes a value over another one, and reads what is there then in the same round trip.
+    async fn exchange(
+        &self,
+        writer: &mut ExactWriter,
+        base: Base,
+        after: i64,
+    ) -> Result<
+        (Result<Applied, WriteError>, Result<Option<(bytes::Bytes, Stat)>, Error>),
+        ValueError,
+    > {
+        let Place { client, path } = &self.place;
+        if base.version == Some(-1) {
+            return Err(ValueError::VersionWrapped { path: path.clone() });
+        }
+        let data = self.layout.encode(after).expect("only what has a place is written");
+        let written = writer.commit(|steps| match base.version {
+            None => steps.create(path, data.clone(), CreateMode::Persistent),
+            version => steps.set_data(path, data.clone(), version),
+        });
+        let seen = async { present(client.data(path).await) };
+        Ok(tokio::join! { biased; written, seen })
+    }
+
+    async fn read(&self) -> Result<Base, ValueError> {
+        self.base(self.place.read().await?)
+    }
+
+    fn base(&self, found: Option<(bytes::Bytes, Stat)>) -> Result<Base, ValueError> {
+        let Some((data, stat)) = found else { return Ok(Base { value: 0, version: None }) };
+        let value = self.layout.decode(&data).map_err(|found| {
+            let (path, layout) = (self.place.path.clone(), self.layout);
+            ValueError::NoNumber { path, layout, found }
+        })?;
+        Ok(Base { value, version: Some(stat.version) })
+    }
+
+    /// Adds one after the other, but for those whose sum has no place in the layout.
+    fn sum(&self, base: i64, deltas: &[i64]) -> Sum {
+        let mut after = base;
+        let adds = deltas.iter().map(|delta| {
+            let before = after;
+            let sum = before.checked_add(*delta).filter(|sum| self.layout.encode(*sum).is_some());
+            let Some(sum) = sum else {
+                let (path, layout) = (self.place.path.clone(), self.layout);
+                return Err(ValueError::Overflow { path, layout, value: before, delta: *delta });
+            };
+            after = sum;
+            Ok(Added { before, after })
+        });
+        let adds = adds.collect();
+        Sum { after, adds }
+    }
+}
+
+impl Base {
+    /// What is known when a value was written over this one.
+    fn followed_by(self, value: i64, applied: &Applied) -> Self {
+        let version = match applied.results.as_deref() {
+            Some([OpResult::SetData(stat)]) => stat.version,
+            // It is the one that was compared with, and one more.
+            _ => self.version.map_or(0, |version| version.wrapping_add(1)),
+        };
+        Self { value, version: Some(version) }
+    }
+}
+
+/// Whether another program was quicker: the node is not as it was when it was read.
+fn is_conflict(error: &WriteError, base: Base) -> bool {
+    let WriteError::NotApplied(TransactionError::Failed { index: 0, code, .. }) = error else {
+        return false;
+    };
+    match base.version {
+        None => *code == ErrorCode::NodeExists,
+        Some(_) => matches!(code, ErrorCode::BadVersion | ErrorCode::NoNode),
+    }
+}

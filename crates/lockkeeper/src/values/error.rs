@@ -1,0 +1,148 @@
+//! What can go wrong with a shared value.
+
+use lockkeeper_client::{Error, ErrorCode, Outcome, PathError, TransactionError, ZnodePath};
+
+use crate::exact::WriteError;
+use crate::values::counter_layout::CounterLayout;
+
+/// Why a value cannot be where it was said to be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ValuePathError {
+    /// It is no path.
+    #[error("{0}; a value is named like /app/orders")]
+    Path(#[from] PathError),
+    /// It is `/`.
+    #[error("'/' cannot be a value; name one below it, like /app/orders")]
+    Root,
+    /// It is `/zookeeper` or below it, where the server keeps its quotas and its configuration.
+    #[error("{0} is the server's own; name a value outside of /zookeeper, like /app/orders")]
+    Reserved(ZnodePath),
+}
+
+/// Why a shared value was not read or written as it should be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ValueError {
+    /// The data of a counter's node is no number in the counter's layout. It was left as it is.
+    #[error(
+        "{path} holds {found}, which is no number in the layout {layout:?}; use the layout of the \
+         programs that wrote it, or another path. Nothing was changed"
+    )]
+    NoNumber {
+        /// The counter.
+        path: ZnodePath,
+        /// The layout of this handle.
+        layout: CounterLayout,
+        /// What is there.
+        found: String,
+    },
+    /// The sum has no place in the counter's layout.
+    #[error(
+        "{path} is {value}, and the layout {layout:?} has no number that is greater by {delta}. \
+         Nothing was changed"
+    )]
+    Overflow {
+        /// The counter.
+        path: ZnodePath,
+        /// The layout of this handle.
+        layout: CounterLayout,
+        /// The value.
+        value: i64,
+        /// What was to be added.
+        delta: i64,
+    },
+    /// The node's version is -1, at which a server compares nothing: a write could overwrite another
+    /// one.
+    #[error(
+        "the version of {path} has come around to -1, which servers take for any version, so no \
+         write can be safe. Stop the programs that use it, set its data once by hand, and its \
+         version is 0. Nothing was changed"
+    )]
+    VersionWrapped {
+        /// The node.
+        path: ZnodePath,
+    },
+    /// The node holds data where none is expected.
+    #[error(
+        "{path} holds {found}, which is somebody else's; use another path. Nothing was changed"
+    )]
+    Foreign {
+        /// The node.
+        path: ZnodePath,
+        /// What is there.
+        found: String,
+    },
+    /// There is nothing to create the node below.
+    #[error("{path} cannot be created, as the node above it does not exist; create that first")]
+    NoParent {
+        /// The node.
+        path: ZnodePath,
+    },
+    /// A write was refused.
+    #[error("cannot change {path}: {source}")]
+    Refused {
+        /// The node.
+        path: ZnodePath,
+        /// What was refused.
+        source: TransactionError,
+    },
+    /// A write may have been applied: the session ended before that was known.
+    #[error(
+        "it is unknown whether {path} was changed, as the session ended before an answer came; look \
+         before trying again"
+    )]
+    Unknown {
+        /// The node.
+        path: ZnodePath,
+        /// The end.
+        source: TransactionError,
+    },
+    /// A read failed.
+    #[error("cannot read {path}: {source}")]
+    Client {
+        /// The node.
+        path: ZnodePath,
+        /// What failed.
+        source: Error,
+    },
+}
+
+impl ValueError {
+    /// Whether the operation may have had an effect. Only the end of the session leaves that open.
+    pub fn outcome(&self) -> Outcome {
+        match self {
+            Self::Unknown { .. } => Outcome::Unknown,
+            _ => Outcome::NotApplied,
+        }
+    }
+
+    /// Whether the same operation may succeed when it is tried again. If its
+    /// [outcome](ValueError::outcome) is unknown, that may be its second effect.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Unknown { .. } => true,
+            Self::Client { source, .. }
+            | Self::Refused { source: TransactionError::Request(source), .. } => {
+                source.is_retryable() || source.is_session_expired()
+            }
+            _ => false,
+        }
+    }
+
+    pub(crate) fn read(path: &ZnodePath, source: Error) -> Self {
+        Self::Client { path: path.clone(), source }
+    }
+
+    pub(crate) fn write(path: &ZnodePath, error: WriteError) -> Self {
+        let path = path.clone();
+        match error {
+            WriteError::Unknown(source) => Self::Unknown { path, source },
+            WriteError::NotApplied(source) => match &source {
+                // A create without a node above it; whatever was there before is not.
+                TransactionError::Failed { code: ErrorCode::NoNode, .. } => Self::NoParent { path },
+                _ => Self::Refused { path, source },
+            },
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! Values that programs share: counters, numbers that nobody else has, and notifications.
+//!
+//! One file for each recipe, all with the same outline: what it guarantees and what not, an example,
+//! the znodes, the type.
+
+pub(crate) mod counter;
+pub(crate) mod counter_layout;
+pub(crate) mod error;
+pub(crate) mod id_blocks;
+pub(crate) mod notify;
+mod place;
+
+pub use counter::{Added, Counter, CounterBuilder};
+pub use counter_layout::CounterLayout;
+pub use error::{ValueError, ValuePathError};
+pub use id_blocks::IdBlocks;
+pub use notify::Notify;

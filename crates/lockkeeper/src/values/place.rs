@@ -1,0 +1,72 @@
+//! Where a value is, and reading it.
+
+use bytes::Bytes;
+use lockkeeper_client::{Client, Error, ErrorCode, Stat, ZnodePath};
+
+use crate::contender::retry::retry_backoff;
+use crate::exact::DEFAULT_MARKERS;
+use crate::values::error::{ValueError, ValuePathError};
+
+/// A node that holds a value.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    pub(super) client: Client,
+    pub(super) path: ZnodePath,
+}
+
+impl Place {
+    pub(super) fn new(client: &Client, path: &str) -> Result<Self, ValuePathError> {
+        Ok(Self { client: client.clone(), path: checked(path)? })
+    }
+
+    /// The data and stat; `None` without a node. Goes on over lost connections and ended sessions.
+    pub(super) async fn read(&self) -> Result<Option<(Bytes, Stat)>, ValueError> {
+        loop {
+            match present(self.client.data(&self.path).await) {
+                Ok(found) => return Ok(found),
+                Err(error) => self.again(error).await?,
+            }
+        }
+    }
+
+    /// Returns when a read may be tried again.
+    pub(super) async fn again(&self, error: Error) -> Result<(), ValueError> {
+        if error.is_session_expired() {
+            return Ok(());
+        }
+        retry_backoff(error).await.map_err(|error| ValueError::read(&self.path, error))
+    }
+}
+
+/// Turns "no such node" from an error into an answer.
+pub(super) fn present<T>(result: Result<T, Error>) -> Result<Option<T>, Error> {
+    match result {
+        Err(error) if error.code() == Some(ErrorCode::NoNode) => Ok(None),
+        result => result.map(Some),
+    }
+}
+
+/// The path, if a value can be there.
+pub(super) fn checked(path: &str) -> Result<ZnodePath, ValuePathError> {
+    let path = ZnodePath::new(path)?;
+    if path.is_root() {
+        return Err(ValuePathError::Root);
+    }
+    if path.as_str() == "/zookeeper" || path.as_str().starts_with("/zookeeper/") {
+        return Err(ValuePathError::Reserved(path));
+    }
+    Ok(path)
+}
+
+/// Where outcome markers are, unless a builder says otherwise.
+pub(super) fn default_markers() -> ZnodePath {
+    ZnodePath::new(DEFAULT_MARKERS).expect("a path")
+}
+
+/// The beginning of some data, for people to read.
+pub(super) fn shown(data: &[u8]) -> String {
+    const MOST: usize = 16;
+    let start = &data[..data.len().min(MOST)];
+    let more = if data.len() > MOST { ", …" } else { "" };
+    format!("{} bytes (\"{}\"{more})", data.len(), start.escape_ascii())
+}

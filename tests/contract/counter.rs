@@ -1,0 +1,405 @@
+//! A counter, and the writes below it whose outcome is certain when replies are lost.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use bytes::Bytes;
+use lockkeeper::{
+    Added, Client, Counter, CounterLayout, CreateMode, IdBlocks, Outcome, TransactionError,
+    ValueError, ZnodePath,
+};
+use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
+use lockkeeper_testkit::proxy::{Loss, Passed};
+use lockkeeper_wire::OpCode;
+
+use crate::{contract, next_session};
+
+contract!("a counter":
+    adds_tell_the_values_around_them,
+    a_lost_reply_counts_once,
+    a_lost_reply_to_the_very_first_add_counts_once,
+    a_lost_reply_and_an_add_by_another_program_between,
+    a_request_that_never_arrived_is_sent_again,
+    the_end_of_the_session_on_the_way_is_unknown,
+    the_end_of_the_session_before_it_is_sent_is_not,
+    a_transaction_of_an_ended_session_is_not_applied,
+    adds_of_one_handle_are_one_write,
+    a_cancelled_add_takes_no_other_with_it,
+    what_an_add_costs,
+    what_is_no_number_stays,
+    a_number_that_is_too_large_is_refused_alone,
+    a_missing_parent_is_told,
+    nothing_is_left_behind,
+    ids_come_once,
+    a_block_whose_fate_is_unknown_is_skipped,
+);
+
+const COUNTER: &str = "/orders";
+
+fn path() -> ZnodePath {
+    ZnodePath::new(COUNTER).expect("a path")
+}
+
+fn counter(participant: &Participant) -> Result<Counter> {
+    Ok(Counter::new(&participant.client, COUNTER)?)
+}
+
+/// The number in the node, as everyone else reads it.
+async fn written(client: &Client) -> Result<i64> {
+    let (data, _) = client.data(&path()).await?;
+    Ok(i64::from_be_bytes(data[..].try_into()?))
+}
+
+fn count(passed: &[Passed], wanted: &Passed) -> usize {
+    passed.iter().filter(|passed| *passed == wanted).count()
+}
+
+async fn adds_tell_the_values_around_them(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let (ours, theirs) = (counter(&alice)?, counter(&bob)?);
+    assert_eq!(ours.value().await?, 0, "without a node");
+    assert_eq!(ours.add(5).await?, Added { before: 0, after: 5 });
+    assert_eq!(theirs.add(-7).await?, Added { before: 5, after: -2 });
+    assert_eq!(ours.add(1).await?, Added { before: -2, after: -1 }, "after a conflict");
+    assert_eq!(written(&bob.client).await?, -1);
+    let layouts = [(CounterLayout::CuratorInt, 4), (CounterLayout::KazooAscii, 2)];
+    for (number, (layout, length)) in layouts.into_iter().enumerate() {
+        let other = Counter::builder(&alice.client, &format!("/other-{number}"));
+        let other = other.layout(layout).build()?;
+        assert_eq!(other.add(41).await?.after, 41);
+        assert_eq!(other.add(1).await?, Added { before: 41, after: 42 });
+        assert_eq!(alice.client.data(other.path()).await?.0.len(), length);
+    }
+    Ok(())
+}
+
+/// Curator's and kazoo's counters count twice here: the reply to a write is lost, it is sent again, and
+/// "the version is another" is taken for somebody else's write.
+///
+/// Seen to fail, as the two that follow and the one about the end of the session, with a new marker
+/// for each try.
+async fn a_lost_reply_counts_once(backend: Backend) -> Result<()> {
+    let (alice, observer) = (backend.participant().await?, backend.observer().await?);
+    let counter = counter(&alice)?;
+    counter.add(1).await?;
+    for round in 1..4 {
+        alice.proxy.lose_next(OpCode::Multi, Loss::BeforeReply);
+        assert_eq!(counter.add(1).await?, Added { before: round, after: round + 1 });
+        assert_eq!(written(&observer).await?, round + 1);
+    }
+    // Also when the reply to the second try is lost.
+    alice.proxy.lose_next(OpCode::Multi, Loss::BeforeReply);
+    alice.proxy.lose_next(OpCode::Multi, Loss::BeforeReply);
+    assert_eq!(counter.add(1).await?, Added { before: 4, after: 5 });
+    assert_eq!(counter.add(1).await?, Added { before: 5, after: 6 }, "from what is known");
+    assert_eq!(written(&observer).await?, 6);
+    Ok(())
+}
+
+/// The transaction that creates the marker, and the counter with it.
+async fn a_lost_reply_to_the_very_first_add_counts_once(backend: Backend) -> Result<()> {
+    let (alice, observer) = (backend.participant().await?, backend.observer().await?);
+    // The first one of all is refused, as there is no directory of markers yet.
+    Counter::new(&observer, "/other")?.add(1).await?;
+    alice.proxy.lose_next(OpCode::Multi, Loss::BeforeReply);
+    assert_eq!(counter(&alice)?.add(3).await?, Added { before: 0, after: 3 });
+    assert_eq!(written(&observer).await?, 3);
+    Ok(())
+}
+
+/// The value that a look would find is the other program's by then.
+async fn a_lost_reply_and_an_add_by_another_program_between(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let (ours, theirs) = (counter(&alice)?, counter(&bob)?);
+    ours.add(1).await?;
+    alice.proxy.clear();
+    alice.proxy.hold_replies();
+    let adding = tokio::spawn({
+        let ours = ours.clone();
+        async move { ours.add(1).await }
+    });
+    while written(&bob.client).await? == 1 {}
+    alice.proxy.refuse();
+    assert_eq!(theirs.add(10).await?, Added { before: 2, after: 12 });
+    alice.proxy.restore();
+    assert_eq!(adding.await??, Added { before: 1, after: 2 });
+    assert_eq!(ours.add(1).await?, Added { before: 12, after: 13 });
+    Ok(())
+}
+
+async fn a_request_that_never_arrived_is_sent_again(backend: Backend) -> Result<()> {
+    let (alice, observer) = (backend.participant().await?, backend.observer().await?);
+    let counter = counter(&alice)?;
+    counter.add(1).await?;
+    alice.proxy.lose_next(OpCode::Multi, Loss::BeforeRequest);
+    assert_eq!(counter.add(1).await?, Added { before: 1, after: 2 });
+    assert_eq!(written(&observer).await?, 2);
+    Ok(())
+}
+
+/// Nobody can tell any more: the marker went with the session. What comes after is exact again.
+async fn the_end_of_the_session_on_the_way_is_unknown(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.observer().await?);
+    Counter::new(&bob, COUNTER)?.add(1).await?;
+    for round in 1..3 {
+        // In the second round the handle has a marker already.
+        let counter = counter(&alice)?;
+        if round == 2 {
+            counter.add(0).await?;
+        }
+        counter.value().await?;
+        let old = alice.client.session_id();
+        alice.proxy.hold_replies();
+        let adding = tokio::spawn({
+            let counter = counter.clone();
+            async move { counter.add(1).await }
+        });
+        if round == 1 {
+            // The read before it, but not the write.
+            alice.proxy.passes(|passed| count(passed, &Passed::Request(OpCode::GetData)) > 1).await;
+            alice.proxy.answer();
+        }
+        while written(&bob).await? == round {}
+        alice.proxy.refuse();
+        alice.proxy.expire_session().await?;
+        alice.proxy.restore();
+        let error = adding.await?.expect_err("nobody can tell");
+        assert!(matches!(error, ValueError::Unknown { .. }), "{error:?}");
+        assert_eq!(error.outcome(), Outcome::Unknown);
+        next_session(&alice, old).await?;
+        let added = counter.add(0).await?;
+        assert_eq!(added.after, written(&bob).await?);
+        assert_eq!(added.after, round + 1, "once");
+    }
+    Ok(())
+}
+
+/// A transaction that is tried again must not get into the next session, where its marker could be
+/// created anew.
+///
+/// Seen to fail with `Transaction::in_session` that keeps no session.
+async fn a_transaction_of_an_ended_session_is_not_applied(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let old = alice.client.session_id();
+    let create = || alice.client.transaction().create(&path(), "1", CreateMode::Persistent);
+    alice.proxy.expire_session().await?;
+    next_session(&alice, old).await?;
+    let error = create().in_session(old).commit().await.expect_err("it has ended");
+    match error {
+        TransactionError::Request(error) => {
+            assert!(error.is_session_expired(), "{error:?}");
+            assert_eq!(error.outcome(), Outcome::NotApplied);
+        }
+        error => panic!("{error:?}"),
+    }
+    assert_eq!(alice.client.exists(&path()).await?, None);
+    create().in_session(alice.client.session_id()).commit().await?;
+    Ok(())
+}
+
+async fn the_end_of_the_session_before_it_is_sent_is_not(backend: Backend) -> Result<()> {
+    let (alice, observer) = (backend.participant().await?, backend.observer().await?);
+    let counter = counter(&alice)?;
+    counter.add(1).await?;
+    alice.proxy.refuse();
+    alice.proxy.expire_session().await?;
+    let adding = tokio::spawn({
+        let counter = counter.clone();
+        async move { counter.add(1).await }
+    });
+    alice.proxy.restore();
+    assert_eq!(adding.await??, Added { before: 1, after: 2 });
+    assert_eq!(written(&observer).await?, 2);
+    Ok(())
+}
+
+/// However many tasks add, one write is under way, and one waits.
+async fn adds_of_one_handle_are_one_write(backend: Backend) -> Result<()> {
+    const TASKS: i64 = 64;
+    let alice = backend.participant().await?;
+    let counter = counter(&alice)?;
+    counter.add(0).await?;
+    alice.proxy.clear();
+    alice.proxy.hold_replies();
+    let add = |delta| {
+        let counter = counter.clone();
+        tokio::spawn(async move { counter.add(delta).await })
+    };
+    let first = add(1);
+    alice.proxy.passes(|passed| passed.contains(&Passed::Request(OpCode::GetData))).await;
+    let others: Vec<_> = (0..TASKS).map(|_| add(1)).collect();
+    // They have all asked by the time that a task which came after them has run.
+    tokio::spawn(async {}).await?;
+    alice.proxy.restore();
+    let mut seen = vec![first.await??];
+    for other in others {
+        seen.push(other.await??);
+    }
+    seen.sort_by_key(|added| added.before);
+    for (before, added) in (0..).zip(seen) {
+        assert_eq!(added, Added { before, after: before + 1 });
+    }
+    let writes = count(&alice.proxy.passed(), &Passed::Request(OpCode::Multi));
+    assert_eq!(writes, 2, "the first, and all others");
+    Ok(())
+}
+
+/// The task that moves the write on is cancelled; others have added with it, or wait behind it.
+///
+/// Seen to fail with a flight that belongs to the task: the others wait for ever.
+async fn a_cancelled_add_takes_no_other_with_it(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let counter = counter(&alice)?;
+    counter.add(0).await?;
+    alice.proxy.clear();
+    alice.proxy.hold_replies();
+    let mut tasks = Vec::new();
+    for _ in 0..4 {
+        let counter = counter.clone();
+        tasks.push(tokio::spawn(async move { counter.add(1).await }));
+    }
+    alice.proxy.passes(|passed| passed.contains(&Passed::Request(OpCode::GetData))).await;
+    let leader = tasks.remove(0);
+    leader.abort();
+    assert!(leader.await.is_err(), "cancelled");
+    alice.proxy.restore();
+    for task in tasks {
+        let added = task.await??;
+        assert_eq!(added.after, added.before + 1);
+    }
+    // The cancelled one had been sent.
+    assert_eq!(counter.value().await?, 4);
+    Ok(())
+}
+
+/// One round trip with the last value known, one more for a conflict; the first one reads.
+async fn what_an_add_costs(backend: Backend) -> Result<()> {
+    use OpCode::{GetData, Multi};
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let (ours, theirs) = (counter(&alice)?, counter(&bob)?);
+    theirs.add(1).await?;
+
+    alice.proxy.clear();
+    ours.add(1).await?;
+    assert_eq!(alice.proxy.requests(), [GetData, Multi, GetData], "the first one");
+
+    // A round trip is what is sent before any answer to it has come.
+    for conflicts in 0..2 {
+        if conflicts == 1 {
+            theirs.add(1).await?;
+        }
+        alice.proxy.clear();
+        alice.proxy.hold_replies();
+        let adding = tokio::spawn({
+            let ours = ours.clone();
+            async move { ours.add(1).await }
+        });
+        for trip in 1..=conflicts + 1 {
+            let sent = [Multi, GetData].repeat(trip);
+            let requests = |passed: &[Passed]| {
+                passed.iter().filter(|passed| matches!(passed, Passed::Request(_))).count()
+            };
+            alice.proxy.passes(|passed| requests(passed) == sent.len()).await;
+            assert_eq!(alice.proxy.requests(), sent);
+            alice.proxy.answer();
+        }
+        adding.await??;
+        assert_eq!(alice.proxy.requests().len(), 2 * (conflicts + 1), "and nothing more");
+        alice.proxy.restore();
+    }
+    Ok(())
+}
+
+async fn what_is_no_number_stays(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let foreign = Bytes::from_static(b"a configuration");
+    alice.client.create(&path(), foreign.clone(), CreateMode::Persistent).await?;
+    let counter = counter(&alice)?;
+    for _ in 0..2 {
+        let error = counter.add(1).await.expect_err("no number");
+        assert_eq!(error.outcome(), Outcome::NotApplied);
+        let text = error.to_string();
+        assert!(text.contains("a configuration") && text.contains("CuratorLong"), "{text}");
+        assert!(counter.value().await.is_err());
+    }
+    assert_eq!(alice.client.data(&path()).await?.0, foreign);
+    // Written by another program between two adds: found out by the conflict.
+    alice.client.set_data(&path(), Bytes::copy_from_slice(&7_i64.to_be_bytes()), None).await?;
+    counter.add(1).await?;
+    alice.client.set_data(&path(), foreign.clone(), None).await?;
+    counter.add(1).await.expect_err("no number");
+    assert_eq!(alice.client.data(&path()).await?.0, foreign);
+    Ok(())
+}
+
+async fn a_number_that_is_too_large_is_refused_alone(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let counter = Counter::builder(&alice.client, COUNTER).layout(CounterLayout::CuratorInt);
+    let counter = counter.build()?;
+    counter.add(i64::from(i32::MAX) - 1).await?;
+    let (one, two, three) = tokio::join!(counter.add(2), counter.add(1), counter.add(i64::MAX));
+    for refused in [one, three] {
+        assert!(matches!(refused, Err(ValueError::Overflow { .. })), "{refused:?}");
+    }
+    assert_eq!(two?.after, i64::from(i32::MAX));
+    assert_eq!(counter.value().await?, i64::from(i32::MAX));
+    Ok(())
+}
+
+async fn a_missing_parent_is_told(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let counter = Counter::new(&alice.client, "/shop/orders")?;
+    let error = counter.add(1).await.expect_err("no parent");
+    assert!(matches!(error, ValueError::NoParent { .. }), "{error:?}");
+    let parent = ZnodePath::new("/shop")?;
+    assert_eq!(alice.client.exists(&parent).await?, None);
+    alice.client.create(&parent, Bytes::new(), CreateMode::Persistent).await?;
+    assert_eq!(counter.add(1).await?.after, 1);
+    Ok(())
+}
+
+async fn nothing_is_left_behind(backend: Backend) -> Result<()> {
+    let (alice, observer) = (backend.participant().await?, backend.observer().await?);
+    let markers = ZnodePath::new("/lockkeeper-outcomes")?;
+    let counter = counter(&alice)?;
+    counter.add(1).await?;
+    counter.add(1).await?;
+    children_reach(&observer, &markers, 1).await?;
+    drop(counter);
+    children_reach(&observer, &markers, 0).await
+}
+
+async fn ids_come_once(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let (ours, theirs) = (IdBlocks::new(&counter(&alice)?, 10), IdBlocks::new(&counter(&bob)?, 10));
+    let mut seen = Vec::new();
+    for _ in 0..25 {
+        seen.extend([ours.next().await?, theirs.next().await?]);
+    }
+    assert_eq!(seen[..4], [1, 11, 2, 12]);
+    seen.sort_unstable();
+    seen.dedup();
+    assert_eq!(seen.len(), 50);
+    assert_eq!(written(&alice.client).await?, 60, "three blocks each");
+    let writes = count(&alice.proxy.passed(), &Passed::Request(OpCode::Multi));
+    assert!(writes <= 8, "{writes}: one for each block, and for conflicts");
+    Ok(())
+}
+
+async fn a_block_whose_fate_is_unknown_is_skipped(backend: Backend) -> Result<()> {
+    let (alice, observer) = (backend.participant().await?, backend.observer().await?);
+    let ids = IdBlocks::new(&counter(&alice)?, 10);
+    assert_eq!(ids.next().await?, 1);
+    for id in 2..11 {
+        assert_eq!(ids.next().await?, id);
+    }
+    alice.proxy.hold_replies();
+    let next = tokio::spawn(async move { ids.next().await });
+    while written(&observer).await? == 10 {}
+    alice.proxy.refuse();
+    alice.proxy.expire_session().await?;
+    alice.proxy.restore();
+    let id = tokio::time::timeout(Duration::from_secs(120), next).await???;
+    assert_eq!(id, 21, "the block from 11 to 20 may have been anybody's");
+    Ok(())
+}
