@@ -27,6 +27,7 @@ mod revocation;
 mod rw_lock;
 mod semaphore;
 mod semaphore_layouts;
+mod shared;
 mod shown;
 mod tree_cache;
 mod upgrade;

@@ -4,7 +4,7 @@
 //!   blocking        the same names for programs without async
 //!   election/       Election: one leader at a time, and observers
 //!   watch/          TreeCache: a part of the tree in memory; Presence: a node while this program is there
-//!   values/         counters, numbers that nobody else has, notifications
+//!   values/         shared values, counters, numbers that nobody else has, notifications
 //!   locks/          the locks, one file or folder each, and Owner, who enters again
 //!   admin/          inspect: who holds and who waits; revoke: asking holders to leave
 //!   acquire/        from a contender to a guard: options, the queue within one process, re-entry, delay
@@ -82,7 +82,9 @@ pub use owner_info::OwnerInfo;
 pub use profile::{Kind, Profile};
 pub use token::{Fence, FencingToken, ParseTokenError, Stale};
 pub use values::{
-    Added, Counter, CounterBuilder, CounterLayout, IdBlocks, Notify, ValueError, ValuePathError,
+    Added, Change, Changes, Codec, CodecError, Counter, CounterBuilder, CounterLayout, IdBlocks,
+    Json, Notify, Raw, Revision, Shared, SharedBuilder, Swap, ValueError, ValuePathError,
+    Versioned,
 };
 pub use watch::{
     CacheChanges, CacheError, CacheUpdate, CachedNode, Change, Presence, PresenceBuilder,

@@ -4,6 +4,7 @@ use lockkeeper_client::{Error, ErrorCode, Outcome, PathError, TransactionError, 
 
 use crate::exact::WriteError;
 use crate::values::counter_layout::CounterLayout;
+use crate::values::revision::Revision;
 
 /// Why a value cannot be where it was said to be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -72,6 +73,26 @@ pub enum ValueError {
         path: ZnodePath,
         /// What is there.
         found: String,
+    },
+    /// The data of the node is no value of the expected kind. It was left as it is.
+    #[error(
+        "{path} cannot be read: {reason}; write a good value over it, or go on with the last one"
+    )]
+    Undecodable {
+        /// The node.
+        path: ZnodePath,
+        /// Which state of it.
+        revision: Revision,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The value has no form as bytes.
+    #[error("the value for {path} cannot be written: {reason}")]
+    Unencodable {
+        /// The node.
+        path: ZnodePath,
+        /// What is wrong.
+        reason: String,
     },
     /// There is nothing to create the node below.
     #[error("{path} cannot be created, as the node above it does not exist; create that first")]

@@ -1,17 +1,23 @@
-//! Values that programs share: counters, numbers that nobody else has, and notifications.
+//! Values that programs share: typed values, counters, numbers that nobody else has, notifications.
 //!
 //! One file for each recipe, all with the same outline: what it guarantees and what not, an example,
 //! the znodes, the type.
 
+mod codec;
 pub(crate) mod counter;
 pub(crate) mod counter_layout;
 pub(crate) mod error;
 pub(crate) mod id_blocks;
 pub(crate) mod notify;
 mod place;
+mod revision;
+pub(crate) mod shared;
 
+pub use codec::{Codec, CodecError, Json, Raw};
 pub use counter::{Added, Counter, CounterBuilder};
 pub use counter_layout::CounterLayout;
 pub use error::{ValueError, ValuePathError};
 pub use id_blocks::IdBlocks;
 pub use notify::Notify;
+pub use revision::{Revision, Versioned};
+pub use shared::{Change, Changes, Shared, SharedBuilder, Swap};

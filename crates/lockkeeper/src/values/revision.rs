@@ -1,0 +1,39 @@
+//! A value, and which state of its node it was.
+
+use std::ops::Deref;
+
+use lockkeeper_client::{Stat, Zxid};
+
+/// Which state of a node a value was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Revision {
+    /// The transaction that created the node: another one if the node was deleted and made anew.
+    pub czxid: Zxid,
+    /// The transaction that wrote the value. It only grows, also when the node is made anew.
+    pub mzxid: Zxid,
+    /// How often the node was changed since it was created, which is what a compare-and-set compares.
+    pub version: i32,
+}
+
+impl From<Stat> for Revision {
+    fn from(stat: Stat) -> Self {
+        Self { czxid: stat.czxid, mzxid: stat.mzxid, version: stat.version }
+    }
+}
+
+/// A value, and which state of its node it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Versioned<T> {
+    /// The value.
+    pub value: T,
+    /// Which state it was.
+    pub revision: Revision,
+}
+
+impl<T> Deref for Versioned<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}

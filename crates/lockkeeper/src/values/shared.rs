@@ -1,0 +1,463 @@
+//! One value that many programs read, change and follow.
+//!
+//! Guarantees  a change is applied once, also when its reply is lost; it is unknown whether it was
+//!             only if the session ended before an answer came. An update is never lost: it is made on
+//!             the very value that it replaces. Whoever follows the value sees its last state in the
+//!             end, never an older one after a newer one, and keeps the last good one when somebody
+//!             writes what cannot be read.
+//! Not         every change for those who follow it: several in a row may be one. An update over a node
+//!             that somebody deletes and makes anew meanwhile: as often written, it has the same
+//!             version as the old one.
+//! Znodes      `<path>`, persistent: the value as JSON, or in another [`Codec`]; with [`Raw`], Curator's
+//!             `SharedValue`. `/lockkeeper-outcomes/<uuid>`: the outcome marker of a handle, ephemeral
+//!             and empty; it goes with the handle.
+//! Cost        get: 1 round trip. Set, and compare-and-set: 1 round trip (1 write), once 1 more to
+//!             create the node. Update: 2, and 1 more for each time that another program was quicker.
+//!             Following: 1 event and 1 read for a change, or for a burst of them.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let engine = lockkeeper_engine::Engine::builder().start().await?;
+//! # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
+//! use lockkeeper::{Change, Shared};
+//!
+//! let limits: Shared<Vec<u32>> = Shared::new(&client, "/limits")?;
+//! limits.set(&vec![10, 20]).await?;
+//! let mut changes = limits.changes();
+//! limits.update(|old| [old.cloned().unwrap_or_default(), vec![30]].concat()).await?;
+//! match changes.next().await? {
+//!     Change::Set(now) => assert_eq!(*now, [10, 20, 30]),
+//!     other => panic!("{other:?}"),
+//! }
+//! # client.close().await;
+//! # Ok(())
+//! # }
+//! ```
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use lockkeeper_client::{
+    Client, CreateMode, DefaultAcl, ErrorCode, SessionId, Stat, TransactionError, Watcher,
+    ZnodePath, Zxid,
+};
+use tokio::sync::Mutex;
+
+use crate::exact::{ExactWriter, WriteError};
+use crate::values::codec::{Codec, Json};
+use crate::values::error::{ValueError, ValuePathError};
+use crate::values::place::{Place, checked, default_markers, present};
+use crate::values::revision::{Revision, Versioned};
+
+/// What a compare-and-set has come to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use = "it may not have been set"]
+pub enum Swap<T> {
+    /// The value was as expected, and is this one now.
+    Done(Versioned<T>),
+    /// It was not as expected, and is as it was: this, or nothing without a node.
+    Conflict(Option<Versioned<T>>),
+}
+
+/// What has become of a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Change<T> {
+    /// It is this one now.
+    Set(Versioned<T>),
+    /// Somebody has written what cannot be read. The last good value is [`Changes::latest`] still.
+    Invalid {
+        /// Which state of the node it is.
+        revision: Revision,
+        /// Why it cannot be read.
+        reason: String,
+    },
+    /// There is no node.
+    Absent,
+}
+
+/// One value that many programs read, change and follow.
+///
+/// Do not use it for what changes many times a second, nor for more than a few hundred kilobytes: each
+/// change is a write to a quorum, and everyone who follows it reads all of it. Cheap to clone.
+#[doc(alias = "SharedValue")]
+#[doc(alias = "NodeCache")]
+#[doc(alias = "DataWatch")]
+#[doc(alias = "DistributedAtomicValue")]
+pub struct Shared<T, C = Json> {
+    place: Place,
+    codec: Arc<C>,
+    writer: Arc<Mutex<ExactWriter>>,
+    value: PhantomData<fn(T) -> T>,
+}
+
+/// The options of a [`Shared`] value.
+#[derive(Clone, Debug)]
+#[must_use = "nothing is made before `build`"]
+pub struct SharedBuilder<C = Json> {
+    client: Client,
+    path: String,
+    codec: C,
+    markers: Option<String>,
+}
+
+impl<C> SharedBuilder<C> {
+    /// How the value is written as bytes. Default: [`Json`].
+    pub fn codec<D>(self, codec: D) -> SharedBuilder<D> {
+        let Self { client, path, markers, .. } = self;
+        SharedBuilder { client, path, codec, markers }
+    }
+
+    /// The access control list of the node and of the outcome marker, when they are created. Default:
+    /// that of the client; see [`DefaultAcl`].
+    pub fn acl(mut self, acl: &DefaultAcl) -> Self {
+        self.client = self.client.with_default_acl(acl);
+        self
+    }
+
+    /// The directory of the outcome markers; see [`CounterBuilder::markers`](crate::CounterBuilder::markers).
+    pub fn markers(mut self, directory: &str) -> Self {
+        self.markers = Some(directory.to_owned());
+        self
+    }
+
+    /// Makes the value's handle. No I/O.
+    ///
+    /// # Errors
+    /// If one of the paths cannot be that of a value.
+    pub fn build<T>(self) -> Result<Shared<T, C>, ValuePathError>
+    where
+        C: Codec<T>,
+    {
+        let place = Place::new(&self.client, &self.path)?;
+        let markers = self.markers.as_deref().map_or_else(|| Ok(default_markers()), checked)?;
+        let writer = ExactWriter::new(&self.client, &markers);
+        let (codec, writer) = (Arc::new(self.codec), Arc::new(Mutex::new(writer)));
+        Ok(Shared { place, codec, writer, value: PhantomData })
+    }
+}
+
+impl<T> Shared<T>
+where
+    Json: Codec<T>,
+{
+    /// The value at a path such as `/app/limits`, written as JSON. No I/O.
+    ///
+    /// # Errors
+    /// If the path cannot be that of a value.
+    pub fn new(client: &Client, path: &str) -> Result<Self, ValuePathError> {
+        Self::builder(client, path).build()
+    }
+
+    /// The options of a value.
+    pub fn builder(client: &Client, path: &str) -> SharedBuilder {
+        let (client, path) = (client.clone(), path.to_owned());
+        SharedBuilder { client, path, codec: Json, markers: None }
+    }
+}
+
+impl<T, C: Codec<T>> Shared<T, C> {
+    /// The value's path.
+    pub fn path(&self) -> &ZnodePath {
+        &self.place.path
+    }
+
+    /// Reads the value; `None` without a node. Costs one round trip. A server of an ensemble may be
+    /// behind others by what was written a moment ago.
+    ///
+    /// # Errors
+    /// [`ValueError::Undecodable`] if it cannot be read as a value; or if no server can be reached for
+    /// a whole session timeout.
+    ///
+    /// # Session loss
+    /// It is read again in the next session.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn get(&self) -> Result<Option<Versioned<T>>, ValueError> {
+        let found = self.place.read().await?;
+        found.map(|found| self.decode(found)).transpose()
+    }
+
+    /// Writes the value over whatever is there, and gives the number of the transaction: the
+    /// [`Revision::mzxid`] that others see.
+    ///
+    /// # Errors
+    /// If it cannot be written as bytes, the node above it does not exist, or the request is refused;
+    /// nothing was changed then. [`ValueError::Unknown`], the only error with an unknown
+    /// [outcome](ValueError::outcome), if the session ended, or no server could be reached for a whole
+    /// session timeout, after it was sent and before an answer came.
+    ///
+    /// # Session loss
+    /// What was not sent yet goes on in the next session.
+    ///
+    /// # Cancel safety
+    /// When dropped, it is set once or not at all.
+    pub async fn set(&self, value: &T) -> Result<Zxid, ValueError> {
+        let data = self.encode(value)?;
+        let mut writer = self.writer.lock().await;
+        let (path, mut exists) = (&self.place.path, true);
+        loop {
+            let written = writer.commit(|steps| match exists {
+                true => steps.set_data(path, data.clone(), None),
+                false => steps.create(path, data.clone(), CreateMode::Persistent),
+            });
+            match (written.await, exists) {
+                (Ok(applied), _) => return Ok(applied.zxid),
+                (Err(error), true) if refused_with(&error, &[ErrorCode::NoNode]) => exists = false,
+                (Err(error), false) if refused_with(&error, &[ErrorCode::NodeExists]) => {
+                    exists = true;
+                }
+                (Err(error), _) => return Err(ValueError::write(path, error)),
+            }
+        }
+    }
+
+    /// Writes the value if the present one is still `expected`; `None` stands for no node. Costs one
+    /// round trip, also when it is not.
+    ///
+    /// # Errors
+    /// As [`Shared::set`]; [`ValueError::VersionWrapped`] if the expected version is -1, as servers
+    /// take that for any version; and [`ValueError::Undecodable`] if there is another value that cannot
+    /// be read.
+    ///
+    /// # Session loss
+    /// As [`Shared::set`].
+    ///
+    /// # Cancel safety
+    /// As [`Shared::set`].
+    pub async fn compare_and_set(
+        &self,
+        expected: Option<Revision>,
+        value: T,
+    ) -> Result<Swap<T>, ValueError> {
+        let data = self.encode(&value)?;
+        let Place { client, path } = &self.place;
+        if expected.is_some_and(|expected| expected.version == -1) {
+            return Err(ValueError::VersionWrapped { path: path.clone() });
+        }
+
+        let mut writer = self.writer.lock().await;
+        let written = writer.commit(|steps| match expected {
+            None => steps.create(path, data.clone(), CreateMode::Persistent),
+            Some(old) => steps.set_data(path, data.clone(), Some(old.version)),
+        });
+        let seen = async { present(client.data(path).await) };
+        let (written, seen) = tokio::join! { biased; written, seen };
+
+        let conflicts: &[_] = match expected {
+            None => &[ErrorCode::NodeExists],
+            Some(_) => &[ErrorCode::BadVersion, ErrorCode::NoNode],
+        };
+        match written {
+            Ok(applied) => {
+                let mzxid = applied.zxid;
+                let revision =
+                    expected.map_or(Revision { czxid: mzxid, mzxid, version: 0 }, |old| Revision {
+                        mzxid,
+                        version: old.version.wrapping_add(1),
+                        ..old
+                    });
+                Ok(Swap::Done(Versioned { value, revision }))
+            }
+            Err(error) if refused_with(&error, conflicts) => {
+                let found = match seen {
+                    Ok(found) => found,
+                    Err(_) => self.place.read().await?,
+                };
+                Ok(Swap::Conflict(found.map(|found| self.decode(found)).transpose()?))
+            }
+            Err(error) => Err(ValueError::write(path, error)),
+        }
+    }
+
+    /// Changes the value: writes what `change` makes of the present one, which is `None` without a
+    /// node. It is called again with the new value for each time that another program was quicker.
+    ///
+    /// # Errors
+    /// As [`Shared::compare_and_set`].
+    ///
+    /// # Session loss
+    /// As [`Shared::set`].
+    ///
+    /// # Cancel safety
+    /// As [`Shared::set`].
+    pub async fn update(
+        &self,
+        mut change: impl FnMut(Option<&T>) -> T,
+    ) -> Result<Versioned<T>, ValueError> {
+        let mut old = self.get().await?;
+        loop {
+            let new = change(old.as_ref().map(|old| &old.value));
+            let expected = old.map(|old| old.revision);
+            match self.compare_and_set(expected, new).await? {
+                Swap::Done(done) => return Ok(done),
+                Swap::Conflict(found) => old = found,
+            }
+        }
+    }
+
+    /// Follows the value, beginning with what it is now. Nothing is sent before the first
+    /// [`Changes::next`].
+    pub fn changes(&self) -> Changes<T, C> {
+        let (place, codec) = (self.place.clone(), Arc::clone(&self.codec));
+        let (told, session) = (Told::default(), SessionId::NONE);
+        Changes { place, codec, latest: None, told, session, watcher: None }
+    }
+
+    fn encode(&self, value: &T) -> Result<Bytes, ValueError> {
+        self.codec.encode(value).map_err(|error| ValueError::Unencodable {
+            path: self.place.path.clone(),
+            reason: error.to_string(),
+        })
+    }
+
+    fn decode(&self, (data, stat): (Bytes, Stat)) -> Result<Versioned<T>, ValueError> {
+        let revision = stat.into();
+        match self.codec.decode(&data) {
+            Ok(value) => Ok(Versioned { value, revision }),
+            Err(error) => {
+                let (path, reason) = (self.place.path.clone(), error.to_string());
+                Err(ValueError::Undecodable { path, revision, reason })
+            }
+        }
+    }
+}
+
+/// Whether the one step of a transaction was refused with one of these.
+fn refused_with(error: &WriteError, codes: &[ErrorCode]) -> bool {
+    matches!(
+        error,
+        WriteError::NotApplied(TransactionError::Failed { index: 0, code, .. })
+            if codes.contains(code)
+    )
+}
+
+impl<T, C> Clone for Shared<T, C> {
+    fn clone(&self) -> Self {
+        let (codec, writer) = (Arc::clone(&self.codec), Arc::clone(&self.writer));
+        Self { place: self.place.clone(), codec, writer, value: PhantomData }
+    }
+}
+
+impl<T, C> fmt::Debug for Shared<T, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("path", &self.place.path).finish_non_exhaustive()
+    }
+}
+
+/// Follows a [`Shared`] value, over lost connections and ended sessions.
+pub struct Changes<T, C = Json> {
+    place: Place,
+    codec: Arc<C>,
+    latest: Option<Versioned<T>>,
+    told: Told,
+    /// The session of the last look.
+    session: SessionId,
+    /// Of the state that was seen.
+    watcher: Option<Watcher>,
+}
+
+/// What was told last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Told {
+    /// The newest state of the node. It stays when the node is deleted: a server that is behind may
+    /// show an older one afterwards.
+    newest: Option<Zxid>,
+    /// Whether there was no node after it.
+    absent: bool,
+}
+
+impl<T, C: Codec<T>> Changes<T, C> {
+    /// The last value that could be read, of those that [`Changes::next`] has told. It stays when the
+    /// node is deleted, when somebody writes what cannot be read, and without a connection.
+    pub fn latest(&self) -> Option<&Versioned<T>> {
+        self.latest.as_ref()
+    }
+
+    /// Waits until the value is another one than told last; the first time, tells what it is now.
+    ///
+    /// # Errors
+    /// If no server can be reached for a whole session timeout, or the node may not be read. It can be
+    /// called again then, and misses nothing.
+    ///
+    /// # Session loss
+    /// It goes on in the next session, and misses nothing.
+    ///
+    /// # Cancel safety
+    /// Safe: nothing is missed.
+    pub async fn next(&mut self) -> Result<Change<T>, ValueError>
+    where
+        T: Clone,
+    {
+        loop {
+            if let Some(watcher) = &mut self.watcher {
+                // The end of the session ends the watch too.
+                let _ = watcher.changed().await;
+                self.watcher = None;
+            }
+            match self.look().await {
+                Ok(Some(change)) => return Ok(change),
+                Ok(None) => {}
+                Err(error) => self.place.again(error).await?,
+            }
+        }
+    }
+
+    /// Looks at the node, with a watch; says what is new.
+    async fn look(&mut self) -> Result<Option<Change<T>>, lockkeeper_client::Error>
+    where
+        T: Clone,
+    {
+        let Place { client, path } = &self.place;
+        let session = client.session_id();
+        if session != self.session {
+            // The server of another session may be behind the one of the last.
+            client.sync(path).await?;
+        }
+
+        match present(client.data_watched(path).await)? {
+            Some(((data, stat), watcher)) => {
+                (self.session, self.watcher) = (session, Some(watcher));
+                Ok(self.found(&data, stat.into()))
+            }
+            None => match client.exists_watched(path).await? {
+                // It was created in between.
+                (Some(_), _) => Ok(None),
+                (None, watcher) => {
+                    (self.session, self.watcher) = (session, Some(watcher));
+                    let known = std::mem::replace(&mut self.told.absent, true);
+                    Ok((!known).then_some(Change::Absent))
+                }
+            },
+        }
+    }
+
+    fn found(&mut self, data: &[u8], revision: Revision) -> Option<Change<T>>
+    where
+        T: Clone,
+    {
+        if self.told.newest.is_some_and(|newest| revision.mzxid <= newest) {
+            return None;
+        }
+        self.told = Told { newest: Some(revision.mzxid), absent: false };
+        Some(match self.codec.decode(data) {
+            Ok(value) => {
+                let now = Versioned { value, revision };
+                self.latest = Some(now.clone());
+                Change::Set(now)
+            }
+            Err(error) => Change::Invalid { revision, reason: error.to_string() },
+        })
+    }
+}
+
+impl<T: fmt::Debug, C> fmt::Debug for Changes<T, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Changes");
+        shown.field("path", &self.place.path).field("latest", &self.latest).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,270 @@
+//! Typed values that programs share and follow.
+
+use anyhow::Result;
+use bytes::Bytes;
+use lockkeeper::{Change, Changes, CreateMode, Raw, Revision, Shared, Swap, ValueError, Zxid};
+use lockkeeper_testkit::backend::{Backend, Participant};
+use lockkeeper_testkit::proxy::{Loss, Passed};
+use lockkeeper_wire::OpCode;
+
+use crate::{contract, gets, next_session};
+
+contract!("a shared value":
+    it_is_set_and_read,
+    a_compare_and_set_tells_what_is_there,
+    an_update_is_made_on_what_it_replaces,
+    a_lost_reply_changes_it_once,
+    what_cannot_be_read_is_kept_and_told,
+    what_cannot_be_written_changes_nothing,
+    a_burst_is_one_event_and_one_read,
+    a_node_made_anew_is_told_although_its_version_is_the_same,
+    changes_go_on_in_the_next_session,
+    what_each_costs,
+);
+
+const LIMITS: &str = "/limits";
+
+type Limits = Shared<Vec<u32>>;
+
+fn limits(participant: &Participant) -> Result<Limits> {
+    Ok(Shared::new(&participant.client, LIMITS)?)
+}
+
+/// The next change, which is a value.
+async fn next(changes: &mut Changes<Vec<u32>>) -> Result<Vec<u32>> {
+    match changes.next().await? {
+        Change::Set(now) => Ok(now.value),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Until the client has sent what it needs to hear of the next change.
+async fn armed(participant: &Participant, reads: usize) {
+    participant.proxy.passes(|passed| gets(passed) == reads).await;
+}
+
+async fn it_is_set_and_read(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let (ours, theirs) = (limits(&alice)?, limits(&bob)?);
+    assert_eq!(ours.get().await?, None);
+    let first = ours.set(&vec![1]).await?;
+    let seen = theirs.get().await?.expect("it is set");
+    assert_eq!((&seen.value, seen.revision.mzxid), (&vec![1], first));
+    assert!(theirs.set(&vec![2]).await? > first);
+    assert_eq!(ours.get().await?.expect("it is set").value, [2]);
+    assert_eq!(&alice.client.data(ours.path()).await?.0[..], b"[2]");
+
+    let raw: Shared<Bytes, Raw> =
+        Shared::<()>::builder(&alice.client, "/raw").codec(Raw).build()?;
+    raw.set(&Bytes::from_static(b"\xff")).await?;
+    assert_eq!(&alice.client.data(raw.path()).await?.0[..], b"\xff");
+    Ok(())
+}
+
+async fn a_compare_and_set_tells_what_is_there(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let (ours, theirs) = (limits(&alice)?, limits(&bob)?);
+    let Swap::Done(first) = ours.compare_and_set(None, vec![1]).await? else { panic!("created") };
+    let Swap::Conflict(Some(found)) = theirs.compare_and_set(None, vec![2]).await? else {
+        panic!("it exists")
+    };
+    assert_eq!(found, first);
+    let Swap::Done(second) = theirs.compare_and_set(Some(found.revision), vec![3]).await? else {
+        panic!("it is as it was")
+    };
+    assert_eq!(ours.get().await?, Some(second.clone()), "with the same revision");
+    let old = ours.compare_and_set(Some(first.revision), vec![4]).await?;
+    assert_eq!(old, Swap::Conflict(Some(second)));
+
+    // What servers compare with nothing.
+    let wrapped = Revision { version: -1, ..first.revision };
+    let error = ours.compare_and_set(Some(wrapped), vec![5]).await.expect_err("unsafe");
+    assert!(matches!(error, ValueError::VersionWrapped { .. }), "{error:?}");
+    assert_eq!(ours.get().await?.expect("it is set").value, [3]);
+
+    alice.client.delete(ours.path(), None).await?;
+    assert_eq!(ours.compare_and_set(Some(found.revision), vec![6]).await?, Swap::Conflict(None));
+    Ok(())
+}
+
+async fn an_update_is_made_on_what_it_replaces(backend: Backend) -> Result<()> {
+    const EACH: usize = 10;
+    let mut tasks = Vec::new();
+    let mut participants = Vec::new();
+    for number in 0..3_u32 {
+        let participant = backend.participant().await?;
+        let limits = limits(&participant)?;
+        tasks.push(tokio::spawn(async move {
+            for _ in 0..EACH {
+                let add = |old: Option<&Vec<u32>>| {
+                    [old.cloned().unwrap_or_default(), vec![number]].concat()
+                };
+                limits.update(add).await?;
+            }
+            Ok::<_, ValueError>(())
+        }));
+        participants.push(participant);
+    }
+    for task in tasks {
+        task.await??;
+    }
+    let all = limits(&participants[0])?.get().await?.expect("it is set").value;
+    for number in 0..3 {
+        assert_eq!(all.iter().filter(|other| **other == number).count(), EACH, "{all:?}");
+    }
+    Ok(())
+}
+
+/// A compare-and-set that was applied said that it was not, and an update was made twice.
+///
+/// Seen to fail with a new marker for each try.
+async fn a_lost_reply_changes_it_once(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let limits = limits(&alice)?;
+    limits.set(&vec![]).await?;
+    let mut last = Zxid(0);
+    for round in 0..3 {
+        alice.proxy.lose_next(OpCode::Multi, Loss::BeforeReply);
+        let pushed = limits.update(|old| [old.cloned().unwrap_or_default(), vec![round]].concat());
+        let pushed = pushed.await?;
+        assert_eq!(limits.get().await?, Some(pushed.clone()));
+        assert!(pushed.revision.mzxid > last);
+        last = pushed.revision.mzxid;
+    }
+    assert_eq!(limits.get().await?.expect("it is set").value, [0, 1, 2]);
+    alice.proxy.lose_next(OpCode::Multi, Loss::BeforeReply);
+    let set = limits.set(&vec![7]).await?;
+    assert_eq!(limits.get().await?.expect("it is set").revision.mzxid, set);
+    Ok(())
+}
+
+async fn what_cannot_be_read_is_kept_and_told(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.observer().await?);
+    let limits = limits(&alice)?;
+    let mut changes = limits.changes();
+    assert_eq!(changes.next().await?, Change::Absent);
+    limits.set(&vec![1]).await?;
+    assert_eq!(next(&mut changes).await?, [1]);
+
+    let foreign = Bytes::from_static(b"[1, 2");
+    bob.set_data(limits.path(), foreign.clone(), None).await?;
+    match changes.next().await? {
+        Change::Invalid { reason, .. } => assert!(reason.contains("EOF"), "{reason}"),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(changes.latest().expect("the last good one").value, [1]);
+    for error in [
+        limits.get().await.expect_err("no value"),
+        limits.update(|_| vec![9]).await.expect_err("no value"),
+    ] {
+        assert!(matches!(error, ValueError::Undecodable { .. }), "{error:?}");
+    }
+    assert_eq!(bob.data(limits.path()).await?.0, foreign, "nothing is overwritten");
+
+    limits.set(&vec![2]).await?;
+    assert_eq!(next(&mut changes).await?, [2]);
+    bob.delete(limits.path(), None).await?;
+    assert_eq!(changes.next().await?, Change::Absent);
+    assert_eq!(changes.latest().expect("the last good one").value, [2]);
+    Ok(())
+}
+
+async fn what_cannot_be_written_changes_nothing(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let large: Shared<String> = Shared::new(&alice.client, "/large")?;
+    let error = large.set(&"x".repeat(2_000_000)).await.expect_err("too large");
+    assert!(error.to_string().contains("jute.maxbuffer"), "{error}");
+    assert_eq!(alice.client.exists(large.path()).await?, None);
+    let orphan: Shared<String> = Shared::new(&alice.client, "/shop/name")?;
+    let error = orphan.set(&"x".into()).await.expect_err("no parent");
+    assert!(matches!(error, ValueError::NoParent { .. }), "{error:?}");
+    Ok(())
+}
+
+async fn a_burst_is_one_event_and_one_read(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let (ours, theirs) = (limits(&alice)?, limits(&bob)?);
+    theirs.set(&vec![0]).await?;
+    let mut changes = ours.changes();
+    assert_eq!(next(&mut changes).await?, [0]);
+    alice.proxy.clear();
+    alice.proxy.hold_replies();
+    for number in 1..6 {
+        theirs.set(&vec![number]).await?;
+    }
+    alice.proxy.restore();
+    assert_eq!(next(&mut changes).await?, [5]);
+    assert_eq!(alice.proxy.events().len(), 1);
+    assert_eq!(alice.proxy.requests(), [OpCode::GetData]);
+    Ok(())
+}
+
+/// Curator's cache compares the version, which is 0 both times, and misses it.
+async fn a_node_made_anew_is_told_although_its_version_is_the_same(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.observer().await?);
+    let limits = limits(&alice)?;
+    let create = |data: &'static str| bob.create(limits.path(), data, CreateMode::Persistent);
+    let old = create("[1]").await?.stat;
+    let mut changes = limits.changes();
+    assert_eq!(next(&mut changes).await?, [1]);
+    alice.proxy.refuse();
+    bob.delete(limits.path(), None).await?;
+    let new = create("[2]").await?.stat;
+    assert_eq!(old.version, new.version);
+    alice.proxy.restore();
+    match changes.next().await? {
+        Change::Set(now) => {
+            assert_eq!((now.value, now.revision.czxid), (vec![2], new.czxid));
+        }
+        other => panic!("{other:?}"),
+    }
+    Ok(())
+}
+
+async fn changes_go_on_in_the_next_session(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let (ours, theirs) = (limits(&alice)?, limits(&bob)?);
+    theirs.set(&vec![1]).await?;
+    let mut changes = ours.changes();
+    assert_eq!(next(&mut changes).await?, [1]);
+    let old = alice.client.session_id();
+    alice.proxy.refuse();
+    alice.proxy.expire_session().await?;
+    theirs.set(&vec![2]).await?;
+    alice.proxy.restore();
+    assert_eq!(next(&mut changes).await?, [2]);
+    next_session(&alice, old).await?;
+    // And the same state is not told twice.
+    let again = alice.client.session_id();
+    alice.proxy.clear();
+    let following = tokio::spawn(async move { next(&mut changes).await });
+    alice.proxy.expire_session().await?;
+    next_session(&alice, again).await?;
+    armed(&alice, 1).await;
+    theirs.set(&vec![3]).await?;
+    assert_eq!(following.await??, [3]);
+    Ok(())
+}
+
+async fn what_each_costs(backend: Backend) -> Result<()> {
+    use OpCode::{GetData, Multi};
+    let alice = backend.participant().await?;
+    let limits = limits(&alice)?;
+    limits.set(&vec![1]).await?;
+    alice.proxy.clear();
+    limits.set(&vec![2]).await?;
+    assert_eq!(alice.proxy.requests(), [Multi]);
+
+    let now = limits.get().await?.expect("it is set");
+    alice.proxy.clear();
+    alice.proxy.hold_replies();
+    let swapping = tokio::spawn({
+        let limits = limits.clone();
+        async move { limits.compare_and_set(Some(now.revision), vec![3]).await }
+    });
+    alice.proxy.passes(|passed| passed == [Passed::Request(Multi), Passed::Request(GetData)]).await;
+    alice.proxy.restore();
+    assert!(matches!(swapping.await??, Swap::Done(_)));
+    assert_eq!(alice.proxy.requests(), [Multi, GetData], "in one round trip");
+    Ok(())
+}
