@@ -18,6 +18,7 @@ mod run;
 mod server;
 mod severity;
 mod trees;
+mod values;
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::process::ExitCode;

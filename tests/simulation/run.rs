@@ -17,6 +17,7 @@ use crate::participants::{LOCKS, Pace, REGISTER, Resources, Worker, make_registe
 use crate::server::Host;
 use crate::severity::Severity;
 use crate::trees::{make_tree, watch_tree, write_tree};
+use crate::values::Values;
 use lockkeeper_testkit::locks::{Design, Patience, Sharing};
 
 /// What the clients are told that the server's tick is.
@@ -176,6 +177,7 @@ async fn whole(run: Arc<Run>, seed: u64) {
         run.note("world", What::Well { always_left: run.in_true_time(run.timing.always_left()) });
     }
     let end = run.now() + run.severity.lasts(run.timing);
+    let values = Values::of(run.severity, seed);
     let mut tasks = Vec::new();
     for (index, client) in clients.iter().enumerate() {
         let machine = &run.machines[index];
@@ -204,6 +206,7 @@ async fn whole(run: Arc<Run>, seed: u64) {
         let name = format!("client {index}.r");
         let register = use_register(Arc::clone(&run), name, client.clone(), random.fork(), end);
         tasks.push(machine.run(register));
+        tasks.extend(values.iter().flat_map(|values| values.tasks(&run, index, client, end)));
     }
     // Of their own, so that the sessions which hold locks are as idle as they were.
     let mut trees = Vec::new();
@@ -241,6 +244,9 @@ async fn whole(run: Arc<Run>, seed: u64) {
         if timeout(PATIENCE, client.close()).await.is_err() {
             run.note("world", What::Stuck("a client of a tree does not close".into()));
         }
+    }
+    if let Some(values) = values {
+        values.judge(&run, &clients[0]).await;
     }
     all_is_well(&run, &clients, &designs).await;
 }

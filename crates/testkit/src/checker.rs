@@ -28,6 +28,7 @@ pub const INVARIANTS: &[Invariant] = &[
     safety("no stale write is admitted", no_stale_write),
     safety("plain reads and writes are linearizable", register_is_linearizable),
     safety("snapshots are states of the tree, and go forward", snapshots_exact),
+    safety("counters and shared values are exact", values_exact),
     progress("nothing is left behind", nothing_left),
     progress("nobody waits for ever", nobody_stuck),
     progress("no lock is lost on servers that are well", no_lock_is_lost),
@@ -199,6 +200,12 @@ fn register_is_linearizable(entries: &[Entry]) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Whoever knows what is shared has judged it already.
+fn values_exact(entries: &[Entry]) -> Result<(), String> {
+    let inexact = entries.iter().find(|entry| matches!(entry.what, What::Inexact(_)));
+    inexact.map_or(Ok(()), |entry| Err(format!("{}: {}", entry.who, entry.what)))
 }
 
 fn nothing_left(entries: &[Entry]) -> Result<(), String> {

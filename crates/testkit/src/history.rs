@@ -173,6 +173,8 @@ pub enum What {
     },
     /// Something was still there after everything had been given back and healed.
     Left(String),
+    /// Something that programs share is not as what they were told makes it.
+    Inexact(String),
     /// Somebody waited for longer than anything takes that works.
     Stuck(String),
     /// A snapshot of a tree was none of its states, or an older one.
@@ -267,6 +269,7 @@ impl fmt::Display for What {
                 }
             }
             Self::Left(what) => write!(f, "LEFT BEHIND: {what}"),
+            Self::Inexact(what) => write!(f, "INEXACT: {what}"),
             Self::Stuck(what) => write!(f, "STUCK: {what}"),
             Self::Inexact(what) => write!(f, "INEXACT: {what}"),
             Self::Fault(what) => write!(f, "### {what}"),
