@@ -2,7 +2,9 @@
 
 use anyhow::Result;
 use bytes::Bytes;
-use lockkeeper::{Change, Changes, CreateMode, Raw, Revision, Shared, Swap, ValueError, Zxid};
+use lockkeeper::{
+    Change, Changes, CreateMode, Raw, Revision, Shared, Swap, ValueError, Zxid, blocking,
+};
 use lockkeeper_testkit::backend::{Backend, Participant};
 use lockkeeper_testkit::proxy::{Loss, Passed};
 use lockkeeper_wire::OpCode;
@@ -20,6 +22,7 @@ contract!("a shared value":
     a_node_made_anew_is_told_although_its_version_is_the_same,
     changes_go_on_in_the_next_session,
     what_each_costs,
+    the_blocking_forms_do_the_same,
 );
 
 const LIMITS: &str = "/limits";
@@ -267,4 +270,38 @@ async fn what_each_costs(backend: Backend) -> Result<()> {
     assert!(matches!(swapping.await??, Swap::Done(_)));
     assert_eq!(alice.proxy.requests(), [Multi, GetData], "in one round trip");
     Ok(())
+}
+
+async fn the_blocking_forms_do_the_same(backend: Backend) -> Result<()> {
+    let servers = backend.connect_string();
+    let thread = tokio::task::spawn_blocking(move || -> Result<()> {
+        let client = blocking::Client::connect(&servers)?;
+        let limits: blocking::Shared<Vec<u32>> = blocking::Shared::new(&client, LIMITS)?;
+        let mut changes = limits.changes();
+        assert_eq!(changes.next()?, Change::Absent);
+        let first = limits.set(&vec![1])?;
+        assert_eq!(
+            limits.update(|old| [old.map_or(&[][..], |old| old), &[2]].concat())?.value,
+            [1, 2]
+        );
+        let found = limits.get()?.expect("it is set");
+        assert!(found.revision.mzxid > first);
+        assert!(matches!(changes.next()?, Change::Set(_)));
+        assert_eq!(changes.latest(), Some(&found));
+
+        let raw = blocking::Shared::with(&client, "/raw", |value| value.codec(Raw))?;
+        raw.set(&Bytes::from_static(b"x"))?;
+        let counter = blocking::Counter::with(&client, "/number", |counter| {
+            counter.layout(lockkeeper::CounterLayout::KazooAscii)
+        })?;
+        assert_eq!((counter.add(2)?.after, counter.value()?), (2, 2));
+        assert_eq!(blocking::IdBlocks::new(&counter, 5).next()?, 3);
+
+        let news = blocking::Notify::new(&client, "/news")?;
+        let known = news.last()?;
+        let sent = news.notify()?;
+        assert_eq!(news.wait_past(known)?, sent);
+        Ok(())
+    });
+    thread.await?
 }

@@ -9,6 +9,7 @@
 //!   Election          one leader at a time; Leaders: who it is
 //!   TreeCache         a part of the tree in memory
 //!   Presence          a node that is there while this program is
+//!   Shared, Counter   values that programs share; IdBlocks, Notify
 //!   inspect, revoke   who holds and who waits; asking holders to leave
 //! ```
 //!
@@ -88,6 +89,7 @@ mod locks;
 mod runtime;
 mod transaction;
 mod watch;
+mod values;
 
 use lockkeeper_client::{Error, ZnodePath};
 
@@ -104,6 +106,7 @@ pub use crate::blocking::locks::{
 };
 pub use crate::blocking::transaction::Transaction;
 pub use crate::blocking::watch::{CacheChanges, Presence, TreeCache};
+pub use crate::blocking::values::{Changes, Counter, IdBlocks, Notify, Shared};
 
 /// As [`crate::exposures`].
 ///
@@ -116,7 +119,7 @@ pub fn exposures(client: &Client, lock: &ZnodePath) -> Result<Vec<Exposure>, Err
 #[cfg(test)]
 mod tests {
     /// What the async side offers, and what is here.
-    const ASYNC: [&str; 19] = [
+    const ASYNC: [&str; 23] = [
         include_str!("../admin/inspect.rs"),
         include_str!("../admin/revoke.rs"),
         include_str!("../election/leaders.rs"),
@@ -136,14 +139,19 @@ mod tests {
         include_str!("../locks/semaphore/mod.rs"),
         include_str!("../watch/presence.rs"),
         include_str!("../watch/tree_cache.rs"),
+        include_str!("../values/counter.rs"),
+        include_str!("../values/id_blocks.rs"),
+        include_str!("../values/notify.rs"),
+        include_str!("../values/shared.rs"),
     ];
-    const BLOCKING: [&str; 6] = [
+    const BLOCKING: [&str; 7] = [
         include_str!("admin.rs"),
         include_str!("election.rs"),
         include_str!("guard.rs"),
         include_str!("locks.rs"),
         include_str!("mod.rs"),
         include_str!("watch.rs"),
+        include_str!("values.rs"),
     ];
 
     /// Downgrades, upgrades, numbers of permits and more were missing. A name is enough to be found

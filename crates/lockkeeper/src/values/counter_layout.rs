@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::values::place::shown;
+use crate::values::shown::shown;
 
 /// How a counter's number is written. A node without data, and no node, are 0 in each of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

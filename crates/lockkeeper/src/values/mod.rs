@@ -12,6 +12,7 @@ pub(crate) mod notify;
 mod place;
 mod revision;
 pub(crate) mod shared;
+mod shown;
 
 pub use codec::{Codec, CodecError, Json, Raw};
 pub use counter::{Added, Counter, CounterBuilder};

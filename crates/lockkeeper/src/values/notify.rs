@@ -34,7 +34,8 @@ use lockkeeper_client::{Client, CreateMode, Error, ErrorCode, TransactionError, 
 use crate::contender::retry::retry_backoff;
 use crate::exact::WriteError;
 use crate::values::error::{ValueError, ValuePathError};
-use crate::values::place::{Place, shown};
+use crate::values::place::Place;
+use crate::values::shown::shown;
 
 /// Wakes up whoever waits, in any program. Cheap to clone.
 ///

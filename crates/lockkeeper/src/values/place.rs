@@ -62,11 +62,3 @@ pub(super) fn checked(path: &str) -> Result<ZnodePath, ValuePathError> {
 pub(super) fn default_markers() -> ZnodePath {
     ZnodePath::new(DEFAULT_MARKERS).expect("a path")
 }
-
-/// The beginning of some data, for people to read.
-pub(super) fn shown(data: &[u8]) -> String {
-    const MOST: usize = 16;
-    let start = &data[..data.len().min(MOST)];
-    let more = if data.len() > MOST { ", …" } else { "" };
-    format!("{} bytes (\"{}\"{more})", data.len(), start.escape_ascii())
-}

@@ -104,6 +104,12 @@ pub struct SharedBuilder<C = Json> {
     markers: Option<String>,
 }
 
+impl SharedBuilder {
+    pub(crate) fn new(client: &Client, path: &str) -> Self {
+        Self { client: client.clone(), path: path.to_owned(), codec: Json, markers: None }
+    }
+}
+
 impl<C> SharedBuilder<C> {
     /// How the value is written as bytes. Default: [`Json`].
     pub fn codec<D>(self, codec: D) -> SharedBuilder<D> {
@@ -154,8 +160,7 @@ where
 
     /// The options of a value.
     pub fn builder(client: &Client, path: &str) -> SharedBuilder {
-        let (client, path) = (client.clone(), path.to_owned());
-        SharedBuilder { client, path, codec: Json, markers: None }
+        SharedBuilder::new(client, path)
     }
 }
 

@@ -1,0 +1,220 @@
+//! Shared values whose methods wait.
+
+use std::sync::Arc;
+
+use lockkeeper_client::{ZnodePath, Zxid};
+
+use crate::blocking::client::Client;
+use crate::blocking::forward::{same, waits};
+use crate::blocking::runtime::Runtime;
+use crate::values::{
+    self, Added, Change, Codec, CounterBuilder, Json, Revision, SharedBuilder, Swap, ValueError,
+    ValuePathError, Versioned,
+};
+
+/// A number that many programs add to, as [`crate::Counter`]. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Counter {
+    counter: values::Counter,
+    runtime: Arc<Runtime>,
+}
+
+impl Counter {
+    /// The counter at a path such as `/app/orders`. No I/O.
+    ///
+    /// # Errors
+    /// As [`crate::Counter::new`].
+    pub fn new(client: &Client, path: &str) -> Result<Self, ValuePathError> {
+        Self::with(client, path, |counter| counter)
+    }
+
+    /// The same, with options. No I/O.
+    ///
+    /// # Errors
+    /// As [`CounterBuilder::build`].
+    pub fn with(
+        client: &Client,
+        path: &str,
+        configure: impl FnOnce(CounterBuilder) -> CounterBuilder,
+    ) -> Result<Self, ValuePathError> {
+        let counter = configure(values::Counter::builder(client.as_async(), path)).build()?;
+        Ok(Self { counter, runtime: Arc::clone(&client.runtime) })
+    }
+
+    /// The counter for async code, and for futures that are given to [`Client::wait`].
+    pub fn as_async(&self) -> &values::Counter {
+        &self.counter
+    }
+}
+
+same! { Counter, "Counter": path() -> &ZnodePath; }
+waits! { Counter, "Counter":
+    value() -> Result<i64, ValueError>;
+    add(delta: i64) -> Result<Added, ValueError>;
+}
+
+/// Numbers that nobody else has, as [`crate::IdBlocks`]. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct IdBlocks {
+    blocks: values::IdBlocks,
+    runtime: Arc<Runtime>,
+}
+
+impl IdBlocks {
+    /// As [`crate::IdBlocks::new`].
+    pub fn new(counter: &Counter, size: u32) -> Self {
+        let blocks = values::IdBlocks::new(&counter.counter, size);
+        Self { blocks, runtime: Arc::clone(&counter.runtime) }
+    }
+
+    /// The numbers for async code, and for futures that are given to [`Client::wait`].
+    pub fn as_async(&self) -> &values::IdBlocks {
+        &self.blocks
+    }
+}
+
+waits! { IdBlocks, "IdBlocks": next() -> Result<i64, ValueError>; }
+
+/// Wakes up whoever waits, in any program, as [`crate::Notify`]. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Notify {
+    notify: values::Notify,
+    runtime: Arc<Runtime>,
+}
+
+impl Notify {
+    /// The notifications at a path such as `/app/news`. No I/O.
+    ///
+    /// # Errors
+    /// As [`crate::Notify::new`].
+    pub fn new(client: &Client, path: &str) -> Result<Self, ValuePathError> {
+        let notify = values::Notify::new(client.as_async(), path)?;
+        Ok(Self { notify, runtime: Arc::clone(&client.runtime) })
+    }
+
+    /// The notifications for async code, and for futures that are given to [`Client::wait`].
+    pub fn as_async(&self) -> &values::Notify {
+        &self.notify
+    }
+}
+
+same! { Notify, "Notify": path() -> &ZnodePath; }
+waits! { Notify, "Notify":
+    notify() -> Result<Zxid, ValueError>;
+    last() -> Result<Zxid, ValueError>;
+    wait_past(known: Zxid) -> Result<Zxid, ValueError>;
+}
+
+/// One value that many programs read, change and follow, as [`crate::Shared`]. Cheap to clone.
+#[derive(Debug)]
+pub struct Shared<T, C = Json> {
+    shared: values::Shared<T, C>,
+    runtime: Arc<Runtime>,
+}
+
+impl<T> Shared<T>
+where
+    Json: Codec<T>,
+{
+    /// The value at a path such as `/app/limits`, written as JSON. No I/O.
+    ///
+    /// # Errors
+    /// As [`crate::Shared::new`].
+    pub fn new(client: &Client, path: &str) -> Result<Self, ValuePathError> {
+        Self::with(client, path, |value| value)
+    }
+}
+
+impl<T, C: Codec<T>> Shared<T, C> {
+    /// The same, with options. No I/O.
+    ///
+    /// # Errors
+    /// As [`SharedBuilder::build`].
+    pub fn with(
+        client: &Client,
+        path: &str,
+        configure: impl FnOnce(SharedBuilder) -> SharedBuilder<C>,
+    ) -> Result<Self, ValuePathError> {
+        let shared = configure(SharedBuilder::new(client.as_async(), path)).build()?;
+        Ok(Self { shared, runtime: Arc::clone(&client.runtime) })
+    }
+
+    /// The value for async code, and for futures that are given to [`Client::wait`].
+    pub fn as_async(&self) -> &values::Shared<T, C> {
+        &self.shared
+    }
+
+    /// As [`crate::Shared::path`].
+    pub fn path(&self) -> &ZnodePath {
+        self.shared.path()
+    }
+
+    /// Reads the value, as [`crate::Shared::get`].
+    ///
+    /// # Errors
+    /// As [`crate::Shared::get`].
+    pub fn get(&self) -> Result<Option<Versioned<T>>, ValueError> {
+        self.runtime.wait(self.shared.get())
+    }
+
+    /// Writes the value over whatever is there, as [`crate::Shared::set`].
+    ///
+    /// # Errors
+    /// As [`crate::Shared::set`].
+    pub fn set(&self, value: &T) -> Result<Zxid, ValueError> {
+        self.runtime.wait(self.shared.set(value))
+    }
+
+    /// Writes the value if the present one is as expected, as [`crate::Shared::compare_and_set`].
+    ///
+    /// # Errors
+    /// As [`crate::Shared::compare_and_set`].
+    pub fn compare_and_set(
+        &self,
+        expected: Option<Revision>,
+        value: T,
+    ) -> Result<Swap<T>, ValueError> {
+        self.runtime.wait(self.shared.compare_and_set(expected, value))
+    }
+
+    /// Changes the value, as [`crate::Shared::update`].
+    ///
+    /// # Errors
+    /// As [`crate::Shared::update`].
+    pub fn update(&self, change: impl FnMut(Option<&T>) -> T) -> Result<Versioned<T>, ValueError> {
+        self.runtime.wait(self.shared.update(change))
+    }
+
+    /// Follows the value, as [`crate::Shared::changes`].
+    pub fn changes(&self) -> Changes<T, C> {
+        Changes { changes: self.shared.changes(), runtime: Arc::clone(&self.runtime) }
+    }
+}
+
+impl<T, C> Clone for Shared<T, C> {
+    fn clone(&self) -> Self {
+        Self { shared: self.shared.clone(), runtime: Arc::clone(&self.runtime) }
+    }
+}
+
+/// Follows a [`Shared`] value, as [`crate::Changes`].
+#[derive(Debug)]
+pub struct Changes<T, C = Json> {
+    changes: values::Changes<T, C>,
+    runtime: Arc<Runtime>,
+}
+
+impl<T: Clone, C: Codec<T>> Changes<T, C> {
+    /// As [`crate::Changes::latest`].
+    pub fn latest(&self) -> Option<&Versioned<T>> {
+        self.changes.latest()
+    }
+
+    /// Waits until the value is another one than told last, as [`crate::Changes::next`].
+    ///
+    /// # Errors
+    /// As [`crate::Changes::next`].
+    pub fn next(&mut self) -> Result<Change<T>, ValueError> {
+        self.runtime.wait(self.changes.next())
+    }
+}
