@@ -21,6 +21,7 @@ mod multi_lock;
 mod mutex_local;
 mod notify;
 mod presence;
+mod publication;
 mod reentrant_mutex;
 mod registry;
 mod revocation;

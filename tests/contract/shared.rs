@@ -57,8 +57,7 @@ async fn it_is_set_and_read(backend: Backend) -> Result<()> {
     assert_eq!(ours.get().await?.expect("it is set").value, [2]);
     assert_eq!(&alice.client.data(ours.path()).await?.0[..], b"[2]");
 
-    let raw: Shared<Bytes, Raw> =
-        Shared::<()>::builder(&alice.client, "/raw").codec(Raw).build()?;
+    let raw: Shared<Bytes, Raw> = Shared::builder(&alice.client, "/raw").codec(Raw).build()?;
     raw.set(&Bytes::from_static(b"\xff")).await?;
     assert_eq!(&alice.client.data(raw.path()).await?.0[..], b"\xff");
     Ok(())
@@ -289,7 +288,7 @@ async fn the_blocking_forms_do_the_same(backend: Backend) -> Result<()> {
         assert!(matches!(changes.next()?, Change::Set(_)));
         assert_eq!(changes.latest(), Some(&found));
 
-        let raw = blocking::Shared::with(&client, "/raw", |value| value.codec(Raw))?;
+        let raw = blocking::Shared::<Bytes, _>::with(&client, "/raw", |value| value.codec(Raw))?;
         raw.set(&Bytes::from_static(b"x"))?;
         let counter = blocking::Counter::with(&client, "/number", |counter| {
             counter.layout(lockkeeper::CounterLayout::KazooAscii)

@@ -133,7 +133,7 @@ impl<T, C: Codec<T>> Shared<T, C> {
     pub fn with(
         client: &Client,
         path: &str,
-        configure: impl FnOnce(SharedBuilder) -> SharedBuilder<C>,
+        configure: impl FnOnce(SharedBuilder<T>) -> SharedBuilder<T, C>,
     ) -> Result<Self, ValuePathError> {
         let shared = configure(SharedBuilder::new(client.as_async(), path)).build()?;
         Ok(Self { shared, runtime: Arc::clone(&client.runtime) })

@@ -100,6 +100,15 @@ pub enum ValueError {
         /// The node.
         path: ZnodePath,
     },
+    /// Session after session ended while a long value was being written.
+    #[error(
+        "{path} was not changed, as several sessions ended while the parts of the value were written; \
+         use a longer session timeout"
+    )]
+    SessionsTooShort {
+        /// The node.
+        path: ZnodePath,
+    },
     /// A write was refused.
     #[error("cannot change {path}: {source}")]
     Refused {

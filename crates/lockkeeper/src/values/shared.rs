@@ -95,26 +95,32 @@ pub struct Shared<T, C = Json> {
 }
 
 /// The options of a [`Shared`] value.
-#[derive(Clone, Debug)]
 #[must_use = "nothing is made before `build`"]
-pub struct SharedBuilder<C = Json> {
+pub struct SharedBuilder<T, C = Json> {
     client: Client,
     path: String,
     codec: C,
     markers: Option<String>,
+    value: PhantomData<fn() -> T>,
 }
 
-impl SharedBuilder {
+impl<T> SharedBuilder<T> {
     pub(crate) fn new(client: &Client, path: &str) -> Self {
-        Self { client: client.clone(), path: path.to_owned(), codec: Json, markers: None }
+        Self {
+            client: client.clone(),
+            path: path.to_owned(),
+            codec: Json,
+            markers: None,
+            value: PhantomData,
+        }
     }
 }
 
-impl<C> SharedBuilder<C> {
+impl<T, C> SharedBuilder<T, C> {
     /// How the value is written as bytes. Default: [`Json`].
-    pub fn codec<D>(self, codec: D) -> SharedBuilder<D> {
-        let Self { client, path, markers, .. } = self;
-        SharedBuilder { client, path, codec, markers }
+    pub fn codec<D>(self, codec: D) -> SharedBuilder<T, D> {
+        let Self { client, path, markers, value, .. } = self;
+        SharedBuilder { client, path, codec, markers, value }
     }
 
     /// The access control list of the node and of the outcome marker, when they are created. Default:
@@ -134,7 +140,7 @@ impl<C> SharedBuilder<C> {
     ///
     /// # Errors
     /// If one of the paths cannot be that of a value.
-    pub fn build<T>(self) -> Result<Shared<T, C>, ValuePathError>
+    pub fn build(self) -> Result<Shared<T, C>, ValuePathError>
     where
         C: Codec<T>,
     {
@@ -143,6 +149,13 @@ impl<C> SharedBuilder<C> {
         let writer = ExactWriter::new(&self.client, &markers);
         let (codec, writer) = (Arc::new(self.codec), Arc::new(Mutex::new(writer)));
         Ok(Shared { place, codec, writer, value: PhantomData })
+    }
+}
+
+impl<T> Shared<T> {
+    /// The options of a value.
+    pub fn builder(client: &Client, path: &str) -> SharedBuilder<T> {
+        SharedBuilder::new(client, path)
     }
 }
 
@@ -156,11 +169,6 @@ where
     /// If the path cannot be that of a value.
     pub fn new(client: &Client, path: &str) -> Result<Self, ValuePathError> {
         Self::builder(client, path).build()
-    }
-
-    /// The options of a value.
-    pub fn builder(client: &Client, path: &str) -> SharedBuilder {
-        SharedBuilder::new(client, path)
     }
 }
 
@@ -345,6 +353,12 @@ impl<T, C> Clone for Shared<T, C> {
     fn clone(&self) -> Self {
         let (codec, writer) = (Arc::clone(&self.codec), Arc::clone(&self.writer));
         Self { place: self.place.clone(), codec, writer, value: PhantomData }
+    }
+}
+
+impl<T, C> fmt::Debug for SharedBuilder<T, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedBuilder").field("path", &self.path).finish_non_exhaustive()
     }
 }
 

@@ -1,0 +1,154 @@
+//! Following a publication.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use lockkeeper_client::ErrorCode;
+
+use crate::values::codec::{Codec, Json};
+use crate::values::error::ValueError;
+use crate::values::manifest::{Entry, Manifest, ManifestCodec, part_name};
+use crate::values::place::Place;
+use crate::values::revision::{Revision, Versioned};
+use crate::values::shared::{Change, Changes};
+
+/// Follows a [`Publication`](crate::Publication), over lost connections and ended sessions.
+pub struct Editions<T, C = Json> {
+    place: Place,
+    codec: Arc<C>,
+    pointer: Changes<Manifest, ManifestCodec>,
+    /// News of which has not been told yet.
+    pending: Option<Versioned<Manifest>>,
+    latest: Option<Versioned<T>>,
+    /// Whether it was told last that there is none.
+    absent: bool,
+}
+
+/// An edition, or why it cannot be read.
+type Found<T> = (Revision, Result<T, String>);
+
+impl<T, C: Codec<T>> Editions<T, C> {
+    pub(super) fn new(
+        place: Place,
+        codec: Arc<C>,
+        pointer: Changes<Manifest, ManifestCodec>,
+    ) -> Self {
+        Self { place, codec, pointer, pending: None, latest: None, absent: false }
+    }
+
+    /// The last edition that could be read, of those that [`Editions::next`] has told.
+    pub fn latest(&self) -> Option<&Versioned<T>> {
+        self.latest.as_ref()
+    }
+
+    /// Waits until there is another edition than told last; the first time, tells which there is now.
+    /// [`Change::Absent`] stands for no edition.
+    ///
+    /// # Errors
+    /// If no server can be reached for a whole session timeout, or a node may not be read. It can be
+    /// called again then, and misses nothing.
+    ///
+    /// # Session loss
+    /// It goes on in the next session, and misses nothing.
+    ///
+    /// # Cancel safety
+    /// Safe: nothing is missed.
+    pub async fn next(&mut self) -> Result<Change<T>, ValueError>
+    where
+        T: Clone,
+    {
+        loop {
+            match self.next_found().await? {
+                None if std::mem::replace(&mut self.absent, true) => {}
+                None => return Ok(Change::Absent),
+                Some((revision, Ok(value))) => {
+                    let now = Versioned { value, revision };
+                    (self.latest, self.absent) = (Some(now.clone()), false);
+                    return Ok(Change::Set(now));
+                }
+                Some((revision, Err(reason))) => {
+                    self.absent = false;
+                    return Ok(Change::Invalid { revision, reason });
+                }
+            }
+        }
+    }
+
+    /// The next edition; `None` if there is none.
+    pub(super) async fn next_found(&mut self) -> Result<Option<Found<T>>, ValueError> {
+        loop {
+            // Kept until it is told, as this may be dropped before.
+            let news = match self.pending.clone() {
+                Some(news) => news,
+                None => match self.pointer.next().await? {
+                    Change::Absent => return Ok(None),
+                    Change::Invalid { revision, reason } => {
+                        return Ok(Some((revision, Err(reason))));
+                    }
+                    Change::Set(news) => self.pending.insert(news).clone(),
+                },
+            };
+
+            let found = self.content(&news).await?;
+            self.pending = None;
+            if let Some(found) = found {
+                return Ok(found.map(|content| (news.revision, content)));
+            }
+        }
+    }
+
+    /// What the manifest says that there is: an edition, or none. `None` if it was dropped meanwhile,
+    /// as there are newer ones.
+    async fn content(
+        &self,
+        news: &Versioned<Manifest>,
+    ) -> Result<Option<Option<Result<T, String>>>, ValueError> {
+        let Some(last) = news.last() else { return Ok(Some(None)) };
+        let body = match &news.inline {
+            Some(body) => Some(body.clone()),
+            None => fetch(&self.place, last).await?,
+        };
+        Ok(match body {
+            Some(body) => Some(Some(self.codec.decode(&body).map_err(|error| error.to_string()))),
+            None => match self.place.read().await? {
+                Some((_, stat)) if stat.mzxid == news.revision.mzxid => {
+                    Some(Some(Err("parts of it are missing".into())))
+                }
+                _ => None,
+            },
+        })
+    }
+}
+
+/// Reads an edition; `None` if it is not there, or not all of it.
+pub(super) async fn fetch(place: &Place, entry: &Entry) -> Result<Option<Bytes>, ValueError> {
+    let Ok(node) = place.path.child(&entry.id) else { return Ok(None) };
+    let nodes: Vec<_> = match entry.parts {
+        0 => vec![node],
+        parts => (0..parts).filter_map(|part| node.child(&part_name(part)).ok()).collect(),
+    };
+    'again: loop {
+        let mut body = BytesMut::new();
+        // Sent in one go.
+        let replies: Vec<_> = nodes.iter().map(|node| place.client.data(node)).collect();
+        for reply in replies {
+            match reply.await {
+                Ok((part, _)) => body.extend_from_slice(&part),
+                Err(error) if error.code() == Some(ErrorCode::NoNode) => return Ok(None),
+                Err(error) => {
+                    place.again(error).await?;
+                    continue 'again;
+                }
+            }
+        }
+        return Ok((body.len() == entry.bytes).then(|| body.freeze()));
+    }
+}
+
+impl<T: fmt::Debug, C> fmt::Debug for Editions<T, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Editions");
+        shown.field("path", &self.place.path).field("latest", &self.latest).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,146 @@
+//! What the node of a publication says: which editions there are, and where they are.
+
+use bytes::{BufMut, Bytes, BytesMut};
+use serde::{Deserialize, Serialize};
+
+use crate::values::codec::{Codec, CodecError};
+
+/// Where an edition is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Entry {
+    /// Which edition it is, counted from 1.
+    pub(super) number: u64,
+    /// The name of its node, which other editions with the same content share.
+    pub(super) id: String,
+    /// How many nodes below that one hold it, one after the other; 0: that one does itself.
+    pub(super) parts: u32,
+    /// How long it is.
+    pub(super) bytes: usize,
+}
+
+/// All of it: a line of JSON, and after it the last edition, if that is short.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Manifest {
+    /// The editions that are kept, the last one at the end.
+    pub(super) editions: Vec<Entry>,
+    /// The last one.
+    pub(super) inline: Option<Bytes>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Header {
+    /// The form of this line.
+    lockkeeper_publication: u32,
+    editions: Vec<Entry>,
+    inline: bool,
+}
+
+const FORM: u32 = 1;
+
+impl Manifest {
+    pub(super) fn last(&self) -> Option<&Entry> {
+        self.editions.last()
+    }
+
+    /// Puts an edition at the end, and gives back those for which there is no room any more and whose
+    /// nodes no other edition shares.
+    pub(super) fn push(&mut self, entry: Entry, inline: Option<Bytes>, kept: usize) -> Vec<Entry> {
+        self.editions.push(entry);
+        self.inline = inline;
+        let dropped = self.editions.len().saturating_sub(kept);
+        let dropped: Vec<_> = self.editions.drain(..dropped).collect();
+        let mut gone: Vec<Entry> = Vec::new();
+        for entry in dropped {
+            let shared = |other: &Entry| other.id == entry.id;
+            if !self.editions.iter().any(shared) && !gone.iter().any(shared) {
+                gone.push(entry);
+            }
+        }
+        gone
+    }
+}
+
+/// How a [`Manifest`] is written. No data at all is one without editions.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ManifestCodec;
+
+impl Codec<Manifest> for ManifestCodec {
+    fn encode(&self, manifest: &Manifest) -> Result<Bytes, CodecError> {
+        let header = Header {
+            lockkeeper_publication: FORM,
+            editions: manifest.editions.clone(),
+            inline: manifest.inline.is_some(),
+        };
+        let mut data = BytesMut::from(&serde_json::to_vec(&header)?[..]);
+        data.put_u8(b'\n');
+        data.extend_from_slice(manifest.inline.as_deref().unwrap_or_default());
+        Ok(data.freeze())
+    }
+
+    fn decode(&self, data: &[u8]) -> Result<Manifest, CodecError> {
+        if data.is_empty() {
+            return Ok(Manifest::default());
+        }
+        let end = data.iter().position(|byte| *byte == b'\n').ok_or("it is no publication")?;
+        let header: Header = serde_json::from_slice(&data[..end])?;
+        if header.lockkeeper_publication != FORM {
+            return Err("it is a publication of a later version of this library".into());
+        }
+
+        let (editions, inline) = (header.editions, Bytes::copy_from_slice(&data[end + 1..]));
+        let manifest = Manifest { editions, inline: header.inline.then_some(inline) };
+        match (&manifest.inline, manifest.last()) {
+            (Some(inline), Some(last)) if inline.len() != last.bytes => {
+                Err("its length is not what it should be".into())
+            }
+            (Some(_), None) => Err("it has no edition".into()),
+            _ => Ok(manifest),
+        }
+    }
+}
+
+/// The name of a part's node.
+pub(super) fn part_name(number: u32) -> String {
+    format!("{number:05}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(number: u64, id: &str) -> Entry {
+        Entry { number, id: id.into(), parts: 0, bytes: 2 }
+    }
+
+    #[test]
+    fn it_comes_back_as_it_was_written() {
+        let mut manifest = Manifest::default();
+        assert_eq!(ManifestCodec.decode(b"").unwrap(), manifest);
+        manifest.push(entry(1, "a"), Some(Bytes::from_static(b"\n{")), 3);
+        let data = ManifestCodec.encode(&manifest).unwrap();
+        assert_eq!(ManifestCodec.decode(&data).unwrap(), manifest);
+        manifest.push(entry(2, "b"), None, 3);
+        let data = ManifestCodec.encode(&manifest).unwrap();
+        assert_eq!(ManifestCodec.decode(&data).unwrap(), manifest);
+
+        let cut = ManifestCodec.encode(&Manifest { inline: Some(Bytes::new()), ..manifest });
+        assert!(ManifestCodec.decode(&cut.unwrap()).is_err());
+        for foreign in [&b"{}"[..], b"{}\n", b"\xff\n", b"12\n"] {
+            assert!(ManifestCodec.decode(foreign).is_err(), "{foreign:?}");
+        }
+    }
+
+    #[test]
+    fn what_another_edition_shares_is_kept() {
+        let mut manifest = Manifest::default();
+        assert_eq!(manifest.push(entry(1, "a"), None, 2), []);
+        assert_eq!(manifest.push(entry(2, "b"), None, 2), []);
+        // Back to the first one, which stays where it is.
+        assert_eq!(manifest.push(entry(3, "a"), None, 2), []);
+        assert_eq!(manifest.push(entry(4, "c"), None, 2), [entry(2, "b")]);
+        assert_eq!(manifest.push(entry(5, "d"), None, 2), [entry(3, "a")]);
+        let numbers: Vec<_> = manifest.editions.iter().map(|entry| entry.number).collect();
+        assert_eq!(numbers, [4, 5]);
+    }
+}

@@ -1,0 +1,247 @@
+//! Configuration of any size, published as a whole.
+
+use anyhow::Result;
+use bytes::Bytes;
+use lockkeeper::{Change, Client, CreateMode, Editions, Publication, ValueError};
+use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
+use lockkeeper_testkit::proxy::{Loss, Passed};
+use lockkeeper_wire::OpCode;
+
+use crate::{contract, gets, next_session};
+
+contract!("a publication":
+    editions_are_followed,
+    a_long_edition_is_seen_whole,
+    no_follower_sees_half_of_one,
+    a_lost_reply_publishes_once,
+    publishers_take_turns,
+    a_rollback_is_an_edition,
+    the_end_of_the_session_between_parts,
+    what_is_something_else_stays,
+    what_publishing_costs,
+);
+
+const ROUTES: &str = "/routes";
+
+/// Longer than a server takes in one request.
+const LONG: usize = 1_500_000;
+
+type Routes = Publication<String>;
+
+fn routes(client: &Client) -> Result<Routes> {
+    Ok(Publication::builder(client, ROUTES).keep(2).build()?)
+}
+
+fn long(letter: &str) -> String {
+    letter.repeat(LONG)
+}
+
+async fn next(editions: &mut Editions<String>) -> Result<String> {
+    match editions.next().await? {
+        Change::Set(now) => Ok(now.value),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The nodes of editions, as soon as there are so many.
+async fn kept(backend: &Backend, routes: &Routes, wanted: usize) -> Result<()> {
+    children_reach(&backend.observer().await?, routes.path(), wanted).await
+}
+
+fn count(participant: &Participant, op: OpCode) -> usize {
+    participant.proxy.passed().iter().filter(|passed| **passed == Passed::Request(op)).count()
+}
+
+async fn editions_are_followed(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let (ours, theirs) = (routes(&alice.client)?, routes(&bob.client)?);
+    let mut followed = theirs.follow();
+    assert_eq!(followed.next().await?, Change::Absent);
+    assert_eq!(theirs.current().await?, None);
+    for number in 1..5 {
+        assert_eq!(ours.publish(&number.to_string()).await?, number);
+        assert_eq!(next(&mut followed).await?, number.to_string());
+        assert_eq!(theirs.current().await?.expect("one").value, number.to_string());
+    }
+    assert_eq!(theirs.editions().await?, [3, 4]);
+    kept(&backend, &ours, 2).await?;
+    // A burst is one event and one read, and the last one is told.
+    bob.proxy.clear();
+    bob.proxy.hold_replies();
+    for number in 5..9 {
+        ours.publish(&number.to_string()).await?;
+    }
+    bob.proxy.restore();
+    assert_eq!(next(&mut followed).await?, "8");
+    assert_eq!(bob.proxy.requests(), [OpCode::GetData]);
+    Ok(())
+}
+
+async fn a_long_edition_is_seen_whole(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let (ours, theirs) = (routes(&alice.client)?, routes(&bob.client)?);
+    let mut followed = theirs.follow();
+    ours.publish(&long("a")).await?;
+    assert!(next(&mut followed).await? == long("a"));
+    bob.proxy.clear();
+    ours.publish(&long("b")).await?;
+    assert!(next(&mut followed).await? == long("b"));
+    assert_eq!(gets(&bob.proxy.passed()), 4, "the news, and three parts");
+    assert!(theirs.current().await?.expect("one").value == long("b"));
+    // The nodes of what is not kept go.
+    ours.publish(&"short".to_owned()).await?;
+    assert_eq!(next(&mut followed).await?, "short");
+    ours.publish(&long("c")).await?;
+    kept(&backend, &ours, 2).await
+}
+
+/// Seen to fail with parts that are named alike in each edition.
+async fn no_follower_sees_half_of_one(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let (ours, theirs) = (routes(&alice.client)?, routes(&bob.client)?);
+    let following = tokio::spawn(async move {
+        let mut followed = theirs.follow();
+        let mut last = String::new();
+        while last != "end" {
+            if let Change::Set(now) = followed.next().await? {
+                let first = now.chars().next().expect("not empty");
+                assert!(now.value == "end" || now.chars().all(|letter| letter == first));
+                last = now.value;
+            }
+        }
+        Ok::<_, ValueError>(())
+    });
+    for letter in ["a", "b", "c", "d", "e"] {
+        ours.publish(&long(letter)).await?;
+    }
+    ours.publish(&"end".to_owned()).await?;
+    following.await??;
+    Ok(())
+}
+
+async fn a_lost_reply_publishes_once(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let routes = routes(&alice.client)?;
+    assert_eq!(routes.publish(&"a".to_owned()).await?, 1);
+    alice.proxy.lose_next(OpCode::Multi, Loss::BeforeReply);
+    assert_eq!(routes.publish(&"b".to_owned()).await?, 2);
+    for loss in [Loss::BeforeReply, Loss::BeforeReply, Loss::BeforeRequest] {
+        // Among the parts.
+        alice.proxy.lose_next(OpCode::Multi, loss);
+        alice.proxy.lose_next(OpCode::Multi, loss);
+    }
+    assert_eq!(routes.publish(&long("c")).await?, 3);
+    assert!(routes.current().await?.expect("one").value == long("c"));
+    assert_eq!(routes.editions().await?, [2, 3]);
+    kept(&backend, &routes, 2).await
+}
+
+async fn publishers_take_turns(backend: Backend) -> Result<()> {
+    const EACH: u64 = 8;
+    let mut tasks = Vec::new();
+    for name in ["a", "b", "c"] {
+        let participant = backend.participant().await?;
+        tasks.push(tokio::spawn(async move {
+            // The proxy goes with it.
+            let participant = participant;
+            let routes = routes(&participant.client)?;
+            let mut numbers = Vec::new();
+            for _ in 0..EACH {
+                numbers.push(routes.publish(&name.to_owned()).await?);
+            }
+            Ok::<_, anyhow::Error>(numbers)
+        }));
+    }
+    let mut numbers = Vec::new();
+    for task in tasks {
+        numbers.extend(task.await??);
+    }
+    numbers.sort_unstable();
+    assert_eq!(numbers, (1..=3 * EACH).collect::<Vec<_>>());
+    kept(&backend, &routes(&backend.observer().await?)?, 2).await
+}
+
+async fn a_rollback_is_an_edition(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let routes = routes(&alice.client)?;
+    routes.publish(&long("a")).await?;
+    routes.publish(&"b".to_owned()).await?;
+    let mut followed = routes.follow();
+    assert_eq!(next(&mut followed).await?, "b");
+    assert_eq!(routes.rollback(1).await?, Some(3));
+    assert!(next(&mut followed).await? == long("a"));
+    assert_eq!(routes.editions().await?, [2, 3]);
+    assert_eq!(routes.rollback(2).await?, Some(4));
+    assert_eq!(next(&mut followed).await?, "b");
+    assert_eq!(routes.rollback(1).await?, None, "it is not kept any more");
+    // The nodes are shared by editions with the same content, and go with the last of them.
+    routes.publish(&"c".to_owned()).await?;
+    routes.publish(&long("d")).await?;
+    assert_eq!(routes.editions().await?, [5, 6]);
+    kept(&backend, &routes, 2).await
+}
+
+/// Parts are written again, nobody sees them before, and what is left of the first try goes.
+async fn the_end_of_the_session_between_parts(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let (ours, theirs) = (routes(&alice.client)?, routes(&bob.client)?);
+    ours.publish(&"a".to_owned()).await?;
+    let old = alice.client.session_id();
+    let before = count(&alice, OpCode::Multi);
+    alice.proxy.hold_replies();
+    let publishing = tokio::spawn({
+        let ours = ours.clone();
+        async move { ours.publish(&long("b")).await }
+    });
+    // The node above is there, the directory is made, and the first part is on its way.
+    for step in 1..4 {
+        let wanted = before + step;
+        let sent = |passed: &[Passed]| {
+            passed.iter().filter(|p| **p == Passed::Request(OpCode::Multi)).count() >= wanted
+        };
+        alice.proxy.passes(sent).await;
+        if step < 3 {
+            alice.proxy.answer();
+        }
+    }
+    assert_eq!(theirs.current().await?.expect("one").value, "a");
+    alice.proxy.refuse();
+    alice.proxy.expire_session().await?;
+    alice.proxy.restore();
+    next_session(&alice, old).await?;
+    assert_eq!(publishing.await??, 2);
+    assert!(theirs.current().await?.expect("one").value == long("b"));
+    kept(&backend, &ours, 2).await
+}
+
+async fn what_is_something_else_stays(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let routes = routes(&alice.client)?;
+    let foreign = Bytes::from_static(b"limits: 5");
+    alice.client.create(routes.path(), foreign.clone(), CreateMode::Persistent).await?;
+    for text in ["short".to_owned(), long("a")] {
+        let error = routes.publish(&text).await.expect_err("something else is there");
+        assert!(matches!(error, ValueError::Undecodable { .. }), "{error:?}");
+    }
+    assert!(matches!(routes.follow().next().await?, Change::Invalid { .. }));
+    assert_eq!(alice.client.data(routes.path()).await?.0, foreign);
+    let orphan: Routes = Publication::new(&alice.client, "/shop/routes")?;
+    for text in ["short".to_owned(), long("a")] {
+        let error = orphan.publish(&text).await.expect_err("no parent");
+        assert!(matches!(error, ValueError::NoParent { .. }), "{error:?}");
+    }
+    Ok(())
+}
+
+async fn what_publishing_costs(backend: Backend) -> Result<()> {
+    use OpCode::{GetData, Multi};
+    let alice = backend.participant().await?;
+    let routes = routes(&alice.client)?;
+    routes.publish(&"a".to_owned()).await?;
+    for text in ["b", "c", "d"] {
+        alice.proxy.clear();
+        routes.publish(&text.to_owned()).await?;
+        assert_eq!(alice.proxy.requests(), [Multi, GetData], "also with an old one to delete");
+    }
+    Ok(())
+}
