@@ -22,6 +22,7 @@ contract!("a counter":
     a_request_that_never_arrived_is_sent_again,
     the_end_of_the_session_on_the_way_is_unknown,
     the_end_of_the_session_before_it_is_sent_is_not,
+    the_next_session_before_the_program_hears_of_it,
     a_transaction_of_an_ended_session_is_not_applied,
     adds_of_one_handle_are_one_write,
     a_cancelled_add_takes_no_other_with_it,
@@ -171,6 +172,43 @@ async fn the_end_of_the_session_on_the_way_is_unknown(backend: Backend) -> Resul
         assert_eq!(added.after, written(&bob).await?);
         assert_eq!(added.after, round + 1, "once");
     }
+    Ok(())
+}
+
+/// The connection goes, the session ends and the next one begins, all before the program learns of the
+/// first. The marker could be created anew in that session.
+///
+/// Seen to fail without `in_session` in `ExactWriter`: it counts twice.
+async fn the_next_session_before_the_program_hears_of_it(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.observer().await?);
+    Counter::new(&bob, COUNTER)?.add(1).await?;
+    let counter = counter(&alice)?;
+    let old = alice.client.session_id();
+    let mut adding = std::pin::pin!(counter.add(1));
+    let sent = |passed: &[Passed]| passed.contains(&Passed::Reply(OpCode::GetData));
+    // The read before it comes back, and then nothing does.
+    tokio::select! {
+        biased;
+        () = alice.proxy.passes(sent) => alice.proxy.hold_replies(),
+        added = &mut adding => panic!("without an answer: {added:?}"),
+    }
+    let applied = async {
+        while written(&bob).await? == 1 {}
+        anyhow::Ok(())
+    };
+    tokio::select! {
+        biased;
+        applied = applied => applied?,
+        added = &mut adding => panic!("without an answer: {added:?}"),
+    }
+    alice.proxy.refuse();
+    alice.proxy.expire_session().await?;
+    alice.proxy.restore();
+    next_session(&alice, old).await?;
+
+    let error = adding.await.expect_err("nobody can tell");
+    assert_eq!(error.outcome(), Outcome::Unknown, "{error:?}");
+    assert_eq!(written(&bob).await?, 2, "once");
     Ok(())
 }
 
