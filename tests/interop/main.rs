@@ -5,6 +5,7 @@
 //! lasts for some seconds, or for half a minute with `LOCKKEEPER_LONG=1`, and prints the seed that
 //! its timings come from; `LOCKKEEPER_SEED` gives it.
 
+mod counters;
 mod downgrade;
 mod inside;
 mod ours;
