@@ -296,6 +296,16 @@ async fn the_blocking_forms_do_the_same(backend: Backend) -> Result<()> {
         assert_eq!((counter.add(2)?.after, counter.value()?), (2, 2));
         assert_eq!(blocking::IdBlocks::new(&counter, 5).next()?, 3);
 
+        let routes: blocking::Publication<u32> = blocking::Publication::new(&client, "/routes")?;
+        let mut editions = routes.follow();
+        assert_eq!((routes.publish(&1)?, routes.publish(&2)?), (1, 2));
+        assert!(matches!(editions.next()?, Change::Set(now) if now.value == 2));
+        assert_eq!(routes.rollback(1)?, Some(3));
+        assert_eq!(
+            (routes.current()?.map(|now| now.value), routes.editions()?),
+            (Some(1), vec![1, 2, 3])
+        );
+
         let news = blocking::Notify::new(&client, "/news")?;
         let known = news.last()?;
         let sent = news.notify()?;

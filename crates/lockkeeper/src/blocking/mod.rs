@@ -9,7 +9,7 @@
 //!   Election          one leader at a time; Leaders: who it is
 //!   TreeCache         a part of the tree in memory
 //!   Presence          a node that is there while this program is
-//!   Shared, Counter   values that programs share; IdBlocks, Notify
+//!   Shared, Counter   values that programs share; Publication, IdBlocks, Notify
 //!   inspect, revoke   who holds and who waits; asking holders to leave
 //! ```
 //!
@@ -106,7 +106,9 @@ pub use crate::blocking::locks::{
 };
 pub use crate::blocking::transaction::Transaction;
 pub use crate::blocking::watch::{CacheChanges, Presence, TreeCache};
-pub use crate::blocking::values::{Changes, Counter, IdBlocks, Notify, Shared};
+pub use crate::blocking::values::{
+    Changes, Counter, Editions, IdBlocks, Notify, Publication, Shared,
+};
 
 /// As [`crate::exposures`].
 ///
@@ -119,7 +121,7 @@ pub fn exposures(client: &Client, lock: &ZnodePath) -> Result<Vec<Exposure>, Err
 #[cfg(test)]
 mod tests {
     /// What the async side offers, and what is here.
-    const ASYNC: [&str; 23] = [
+    const ASYNC: [&str; 25] = [
         include_str!("../admin/inspect.rs"),
         include_str!("../admin/revoke.rs"),
         include_str!("../election/leaders.rs"),
@@ -140,8 +142,10 @@ mod tests {
         include_str!("../watch/presence.rs"),
         include_str!("../watch/tree_cache.rs"),
         include_str!("../values/counter.rs"),
+        include_str!("../values/editions.rs"),
         include_str!("../values/id_blocks.rs"),
         include_str!("../values/notify.rs"),
+        include_str!("../values/publication.rs"),
         include_str!("../values/shared.rs"),
     ];
     const BLOCKING: [&str; 7] = [

@@ -8,8 +8,8 @@ use crate::blocking::client::Client;
 use crate::blocking::forward::{same, waits};
 use crate::blocking::runtime::Runtime;
 use crate::values::{
-    self, Added, Change, Codec, CounterBuilder, Json, Revision, SharedBuilder, Swap, ValueError,
-    ValuePathError, Versioned,
+    self, Added, Change, Codec, CounterBuilder, Json, PublicationBuilder, Revision, SharedBuilder,
+    Swap, ValueError, ValuePathError, Versioned,
 };
 
 /// A number that many programs add to, as [`crate::Counter`]. Cheap to clone.
@@ -214,7 +214,126 @@ impl<T: Clone, C: Codec<T>> Changes<T, C> {
     ///
     /// # Errors
     /// As [`crate::Changes::next`].
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "it has no end, and the name is that of the async form"
+    )]
     pub fn next(&mut self) -> Result<Change<T>, ValueError> {
         self.runtime.wait(self.changes.next())
+    }
+}
+
+/// What one publishes as a whole, and many follow, as [`crate::Publication`]. Cheap to clone.
+#[derive(Debug)]
+pub struct Publication<T, C = Json> {
+    publication: values::Publication<T, C>,
+    runtime: Arc<Runtime>,
+}
+
+impl<T> Publication<T>
+where
+    Json: Codec<T>,
+{
+    /// The publication at a path such as `/app/routes`, written as JSON. No I/O.
+    ///
+    /// # Errors
+    /// As [`crate::Publication::new`].
+    pub fn new(client: &Client, path: &str) -> Result<Self, ValuePathError> {
+        Self::with(client, path, |publication| publication)
+    }
+}
+
+impl<T, C: Codec<T>> Publication<T, C> {
+    /// The same, with options. No I/O.
+    ///
+    /// # Errors
+    /// As [`PublicationBuilder::build`].
+    pub fn with(
+        client: &Client,
+        path: &str,
+        configure: impl FnOnce(PublicationBuilder<T>) -> PublicationBuilder<T, C>,
+    ) -> Result<Self, ValuePathError> {
+        let builder = values::Publication::builder(client.as_async(), path);
+        let publication = configure(builder).build()?;
+        Ok(Self { publication, runtime: Arc::clone(&client.runtime) })
+    }
+
+    /// The publication for async code, and for futures that are given to [`Client::wait`].
+    pub fn as_async(&self) -> &values::Publication<T, C> {
+        &self.publication
+    }
+
+    /// As [`crate::Publication::path`].
+    pub fn path(&self) -> &ZnodePath {
+        self.publication.path()
+    }
+
+    /// Publishes an edition, as [`crate::Publication::publish`].
+    ///
+    /// # Errors
+    /// As [`crate::Publication::publish`].
+    pub fn publish(&self, value: &T) -> Result<u64, ValueError> {
+        self.runtime.wait(self.publication.publish(value))
+    }
+
+    /// Publishes an edition once more, as [`crate::Publication::rollback`].
+    ///
+    /// # Errors
+    /// As [`crate::Publication::rollback`].
+    pub fn rollback(&self, number: u64) -> Result<Option<u64>, ValueError> {
+        self.runtime.wait(self.publication.rollback(number))
+    }
+
+    /// Reads the last edition, as [`crate::Publication::current`].
+    ///
+    /// # Errors
+    /// As [`crate::Publication::current`].
+    pub fn current(&self) -> Result<Option<Versioned<T>>, ValueError> {
+        self.runtime.wait(self.publication.current())
+    }
+
+    /// The numbers of the editions that are kept, as [`crate::Publication::editions`].
+    ///
+    /// # Errors
+    /// As [`crate::Publication::editions`].
+    pub fn editions(&self) -> Result<Vec<u64>, ValueError> {
+        self.runtime.wait(self.publication.editions())
+    }
+
+    /// Follows the publication, as [`crate::Publication::follow`].
+    pub fn follow(&self) -> Editions<T, C> {
+        Editions { editions: self.publication.follow(), runtime: Arc::clone(&self.runtime) }
+    }
+}
+
+impl<T, C> Clone for Publication<T, C> {
+    fn clone(&self) -> Self {
+        Self { publication: self.publication.clone(), runtime: Arc::clone(&self.runtime) }
+    }
+}
+
+/// Follows a [`Publication`], as [`crate::Editions`].
+#[derive(Debug)]
+pub struct Editions<T, C = Json> {
+    editions: values::Editions<T, C>,
+    runtime: Arc<Runtime>,
+}
+
+impl<T: Clone, C: Codec<T>> Editions<T, C> {
+    /// As [`crate::Editions::latest`].
+    pub fn latest(&self) -> Option<&Versioned<T>> {
+        self.editions.latest()
+    }
+
+    /// Waits until there is another edition than told last, as [`crate::Editions::next`].
+    ///
+    /// # Errors
+    /// As [`crate::Editions::next`].
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "it has no end, and the name is that of the async form"
+    )]
+    pub fn next(&mut self) -> Result<Change<T>, ValueError> {
+        self.runtime.wait(self.editions.next())
     }
 }

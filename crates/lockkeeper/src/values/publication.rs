@@ -43,7 +43,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use lockkeeper_client::{
-    Client, CreateMode, DefaultAcl, Error, ErrorCode, Transaction, TransactionError, ZnodePath,
+    Client, CreateMode, DefaultAcl, Error, ErrorCode, OpCode, Transaction, TransactionError,
+    ZnodePath,
 };
 use tokio::sync::Mutex;
 
@@ -562,11 +563,11 @@ impl Place {
                 Ok(_) | Err(TransactionError::Failed { code: ErrorCode::NodeExists, .. }) => {
                     return Ok(());
                 }
-                Err(TransactionError::Failed { index: 0, code: ErrorCode::NoNode, op, .. })
-                    if op == lockkeeper_client::OpCode::Check =>
-                {
-                    return Err(Turn::DraftLost);
-                }
+                Err(TransactionError::Failed {
+                    op: OpCode::Check,
+                    code: ErrorCode::NoNode,
+                    ..
+                }) => return Err(Turn::DraftLost),
                 Err(TransactionError::Request(error)) => error,
                 Err(error) => {
                     return Err(ValueError::write(&self.path, WriteError::NotApplied(error)).into());
