@@ -95,7 +95,6 @@ async fn a_long_edition_is_seen_whole(backend: Backend) -> Result<()> {
     kept(&backend, &ours, 2).await
 }
 
-/// Seen to fail with parts that are named alike in each edition.
 async fn no_follower_sees_half_of_one(backend: Backend) -> Result<()> {
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
     let (ours, theirs) = (routes(&alice.client)?, routes(&bob.client)?);
