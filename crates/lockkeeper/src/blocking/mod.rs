@@ -88,8 +88,8 @@ mod guard;
 mod locks;
 mod runtime;
 mod transaction;
-mod watch;
 mod values;
+mod watch;
 
 use lockkeeper_client::{Error, ZnodePath};
 
@@ -105,10 +105,10 @@ pub use crate::blocking::locks::{
     SemaphoreBuilder,
 };
 pub use crate::blocking::transaction::Transaction;
-pub use crate::blocking::watch::{CacheChanges, Presence, TreeCache};
 pub use crate::blocking::values::{
     Changes, Counter, Editions, IdBlocks, Notify, Publication, Shared,
 };
+pub use crate::blocking::watch::{CacheChanges, Presence, TreeCache};
 
 /// As [`crate::exposures`].
 ///
