@@ -2,7 +2,7 @@
 //!
 //! `cargo run --example live_configuration` starts a server of its own.
 
-use lockkeeper::{Change, Client, Shared};
+use lockkeeper::{Client, Shared, ValueChange};
 use lockkeeper_engine::Engine;
 
 type Limits = std::collections::BTreeMap<String, u32>;
@@ -12,7 +12,7 @@ async fn serve(limits: Shared<Limits>) {
     let mut changes = limits.changes();
     while changes.latest().is_none_or(|limits| limits["requests"] < 250) {
         match changes.next().await {
-            Ok(Change::Set(now)) => println!("service: works with {:?}", now.value),
+            Ok(ValueChange::Set(now)) => println!("service: works with {:?}", now.value),
             Ok(other) => println!("service: {other:?}; goes on with {:?}", changes.latest()),
             Err(error) => println!("service: {error}; goes on with {:?}", changes.latest()),
         }

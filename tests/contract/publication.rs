@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use bytes::Bytes;
-use lockkeeper::{Change, Client, CreateMode, Editions, Publication, ValueError};
+use lockkeeper::{Client, CreateMode, Editions, Publication, ValueChange, ValueError};
 use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
 use lockkeeper_testkit::proxy::{Loss, Passed};
 use lockkeeper_wire::OpCode;
@@ -38,7 +38,7 @@ fn long(letter: &str) -> String {
 
 async fn next(editions: &mut Editions<String>) -> Result<String> {
     match editions.next().await? {
-        Change::Set(now) => Ok(now.value),
+        ValueChange::Set(now) => Ok(now.value),
         other => panic!("{other:?}"),
     }
 }
@@ -56,7 +56,7 @@ async fn editions_are_followed(backend: Backend) -> Result<()> {
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
     let (ours, theirs) = (routes(&alice.client)?, routes(&bob.client)?);
     let mut followed = theirs.follow();
-    assert_eq!(followed.next().await?, Change::Absent);
+    assert_eq!(followed.next().await?, ValueChange::Absent);
     assert_eq!(theirs.current().await?, None);
     for number in 1..5 {
         assert_eq!(ours.publish(&number.to_string()).await?, number);
@@ -102,7 +102,7 @@ async fn no_follower_sees_half_of_one(backend: Backend) -> Result<()> {
         let mut followed = theirs.follow();
         let mut last = String::new();
         while last != "end" {
-            if let Change::Set(now) = followed.next().await? {
+            if let ValueChange::Set(now) = followed.next().await? {
                 let first = now.chars().next().expect("not empty");
                 assert!(now.value == "end" || now.chars().all(|letter| letter == first));
                 last = now.value;
@@ -222,7 +222,7 @@ async fn what_is_something_else_stays(backend: Backend) -> Result<()> {
         let error = routes.publish(&text).await.expect_err("something else is there");
         assert!(matches!(error, ValueError::Undecodable { .. }), "{error:?}");
     }
-    assert!(matches!(routes.follow().next().await?, Change::Invalid { .. }));
+    assert!(matches!(routes.follow().next().await?, ValueChange::Invalid { .. }));
     assert_eq!(alice.client.data(routes.path()).await?.0, foreign);
     let orphan: Routes = Publication::new(&alice.client, "/shop/routes")?;
     for text in ["short".to_owned(), long("a")] {

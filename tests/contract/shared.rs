@@ -3,7 +3,7 @@
 use anyhow::Result;
 use bytes::Bytes;
 use lockkeeper::{
-    Change, Changes, CreateMode, Raw, Revision, Shared, Swap, ValueError, Zxid, blocking,
+    CreateMode, Raw, Revision, Shared, Swap, ValueChange, ValueChanges, ValueError, Zxid, blocking,
 };
 use lockkeeper_testkit::backend::{Backend, Participant};
 use lockkeeper_testkit::proxy::{Loss, Passed};
@@ -34,9 +34,9 @@ fn limits(participant: &Participant) -> Result<Limits> {
 }
 
 /// The next change, which is a value.
-async fn next(changes: &mut Changes<Vec<u32>>) -> Result<Vec<u32>> {
+async fn next(changes: &mut ValueChanges<Vec<u32>>) -> Result<Vec<u32>> {
     match changes.next().await? {
-        Change::Set(now) => Ok(now.value),
+        ValueChange::Set(now) => Ok(now.value),
         other => panic!("{other:?}"),
     }
 }
@@ -144,14 +144,14 @@ async fn what_cannot_be_read_is_kept_and_told(backend: Backend) -> Result<()> {
     let (alice, bob) = (backend.participant().await?, backend.observer().await?);
     let limits = limits(&alice)?;
     let mut changes = limits.changes();
-    assert_eq!(changes.next().await?, Change::Absent);
+    assert_eq!(changes.next().await?, ValueChange::Absent);
     limits.set(&vec![1]).await?;
     assert_eq!(next(&mut changes).await?, [1]);
 
     let foreign = Bytes::from_static(b"[1, 2");
     bob.set_data(limits.path(), foreign.clone(), None).await?;
     match changes.next().await? {
-        Change::Invalid { reason, .. } => assert!(reason.contains("EOF"), "{reason}"),
+        ValueChange::Invalid { reason, .. } => assert!(reason.contains("EOF"), "{reason}"),
         other => panic!("{other:?}"),
     }
     assert_eq!(changes.latest().expect("the last good one").value, [1]);
@@ -166,7 +166,7 @@ async fn what_cannot_be_read_is_kept_and_told(backend: Backend) -> Result<()> {
     limits.set(&vec![2]).await?;
     assert_eq!(next(&mut changes).await?, [2]);
     bob.delete(limits.path(), None).await?;
-    assert_eq!(changes.next().await?, Change::Absent);
+    assert_eq!(changes.next().await?, ValueChange::Absent);
     assert_eq!(changes.latest().expect("the last good one").value, [2]);
     Ok(())
 }
@@ -215,7 +215,7 @@ async fn a_node_made_anew_is_told_although_its_version_is_the_same(backend: Back
     assert_eq!(old.version, new.version);
     alice.proxy.restore();
     match changes.next().await? {
-        Change::Set(now) => {
+        ValueChange::Set(now) => {
             assert_eq!((now.value, now.revision.czxid), (vec![2], new.czxid));
         }
         other => panic!("{other:?}"),
@@ -277,7 +277,7 @@ async fn the_blocking_forms_do_the_same(backend: Backend) -> Result<()> {
         let client = blocking::Client::connect(&servers)?;
         let limits: blocking::Shared<Vec<u32>> = blocking::Shared::new(&client, LIMITS)?;
         let mut changes = limits.changes();
-        assert_eq!(changes.next()?, Change::Absent);
+        assert_eq!(changes.next()?, ValueChange::Absent);
         let first = limits.set(&vec![1])?;
         assert_eq!(
             limits.update(|old| [old.map_or(&[][..], |old| old), &[2]].concat())?.value,
@@ -285,7 +285,7 @@ async fn the_blocking_forms_do_the_same(backend: Backend) -> Result<()> {
         );
         let found = limits.get()?.expect("it is set");
         assert!(found.revision.mzxid > first);
-        assert!(matches!(changes.next()?, Change::Set(_)));
+        assert!(matches!(changes.next()?, ValueChange::Set(_)));
         assert_eq!(changes.latest(), Some(&found));
 
         let raw = blocking::Shared::<Bytes, _>::with(&client, "/raw", |value| value.codec(Raw))?;
@@ -299,7 +299,7 @@ async fn the_blocking_forms_do_the_same(backend: Backend) -> Result<()> {
         let routes: blocking::Publication<u32> = blocking::Publication::new(&client, "/routes")?;
         let mut editions = routes.follow();
         assert_eq!((routes.publish(&1)?, routes.publish(&2)?), (1, 2));
-        assert!(matches!(editions.next()?, Change::Set(now) if now.value == 2));
+        assert!(matches!(editions.next()?, ValueChange::Set(now) if now.value == 2));
         assert_eq!(routes.rollback(1)?, Some(3));
         assert_eq!(
             (routes.current()?.map(|now| now.value), routes.editions()?),

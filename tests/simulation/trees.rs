@@ -115,7 +115,7 @@ pub(crate) async fn watch_tree(
             followed => followed,
         };
         if let Err(why) = followed {
-            return run.note(&name, What::Inexact(why));
+            return run.note(&name, What::InexactSnapshot(why));
         }
     }
 }

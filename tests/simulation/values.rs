@@ -5,7 +5,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lockkeeper::{Change, Client, Counter, Outcome, SessionId, Shared, ValueError, ZnodePath};
+use lockkeeper::{Client, Counter, Outcome, SessionId, Shared, ValueChange, ValueError, ZnodePath};
 use lockkeeper_testkit::history::What;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
@@ -90,7 +90,7 @@ impl Values {
         let ended = tokio::time::timeout(PATIENCE, self.compare(run, client)).await;
         let what = match ended {
             Ok(Ok(())) => return,
-            Ok(Err(wrong)) => What::Inexact(wrong),
+            Ok(Err(wrong)) => What::InexactValue(wrong),
             Err(_) => What::Stuck("the shared values cannot be read".into()),
         };
         run.note("world", what);
@@ -187,7 +187,7 @@ impl Program {
                     let (answered, after) = (self.run.now(), added.after);
                     self.told().adds.push(Add { asked, answered, after });
                     if added.before + 1 != after {
-                        self.note(What::Inexact(format!("{added:?} of an add of 1")));
+                        self.note(What::InexactValue(format!("{added:?} of an add of 1")));
                     }
                 }
                 Err(error) if self.is_unknown(session, &error) => self.told().unknown_adds += 1,
@@ -219,15 +219,17 @@ impl Program {
         while self.run.now() < self.end {
             let Ok(news) = tokio::time::timeout(PAUSE * 2, changes.next()).await else { continue };
             match news {
-                Ok(Change::Set(now)) => {
+                Ok(ValueChange::Set(now)) => {
                     let now = now.value;
                     if !now.starts_with(&last) || now == last {
-                        self.note(What::Inexact(format!("told {now:?} after {last:?}")));
+                        self.note(What::InexactValue(format!("told {now:?} after {last:?}")));
                     }
                     last = now;
                 }
-                Ok(Change::Absent) if last.is_empty() => {}
-                Ok(other) => self.note(What::Inexact(format!("told {other:?} after {last:?}"))),
+                Ok(ValueChange::Absent) if last.is_empty() => {}
+                Ok(other) => {
+                    self.note(What::InexactValue(format!("told {other:?} after {last:?}")))
+                }
                 // Without a server for a while; it goes on.
                 Err(_) => sleep(PAUSE).await,
             }
@@ -242,7 +244,7 @@ impl Program {
         let text = error_chain(error);
         let reason = self.client.session_id() != session || text.contains("no server could be");
         if unknown && !reason {
-            self.note(What::Inexact(format!("unknown in one session: {text}")));
+            self.note(What::InexactValue(format!("unknown in one session: {text}")));
         }
         unknown
     }

@@ -153,7 +153,8 @@ impl Shared {
             }
             let ended = RequestError::SessionExpired(Outcome::NotApplied);
             // The receiver is still here.
-            let _ = sender.send((Err(ended), Zxid(0)));
+            let answer = Answer { result: Err(ended), zxid: Zxid(0), arrival: Arrival::START };
+            let _ = sender.send(answer);
         });
         receiver
     }

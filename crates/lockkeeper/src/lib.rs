@@ -82,9 +82,9 @@ pub use owner_info::OwnerInfo;
 pub use profile::{Kind, Profile};
 pub use token::{Fence, FencingToken, ParseTokenError, Stale};
 pub use values::{
-    Added, Change, Changes, Codec, CodecError, Counter, CounterBuilder, CounterLayout, Editions,
-    IdBlocks, Json, Notify, Publication, PublicationBuilder, Raw, Revision, Shared, SharedBuilder,
-    Swap, ValueError, ValuePathError, Versioned,
+    Added, Codec, CodecError, Counter, CounterBuilder, CounterLayout, Editions, IdBlocks, Json,
+    Notify, Publication, PublicationBuilder, Raw, Revision, Shared, SharedBuilder, Swap,
+    ValueChange, ValueChanges, ValueError, ValuePathError, Versioned,
 };
 pub use watch::{
     CacheChanges, CacheError, CacheUpdate, CachedNode, Change, Presence, PresenceBuilder,

@@ -204,7 +204,7 @@ fn register_is_linearizable(entries: &[Entry]) -> Result<(), String> {
 
 /// Whoever knows what is shared has judged it already.
 fn values_exact(entries: &[Entry]) -> Result<(), String> {
-    let inexact = entries.iter().find(|entry| matches!(entry.what, What::Inexact(_)));
+    let inexact = entries.iter().find(|entry| matches!(entry.what, What::InexactValue(_)));
     inexact.map_or(Ok(()), |entry| Err(format!("{}: {}", entry.who, entry.what)))
 }
 
@@ -214,7 +214,7 @@ fn nothing_left(entries: &[Entry]) -> Result<(), String> {
 }
 
 fn snapshots_exact(entries: &[Entry]) -> Result<(), String> {
-    let inexact = entries.iter().find(|entry| matches!(entry.what, What::Inexact(_)));
+    let inexact = entries.iter().find(|entry| matches!(entry.what, What::InexactSnapshot(_)));
     inexact.map_or(Ok(()), |entry| Err(format!("{}: {}", entry.who, entry.what)))
 }
 

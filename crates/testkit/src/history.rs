@@ -174,11 +174,11 @@ pub enum What {
     /// Something was still there after everything had been given back and healed.
     Left(String),
     /// Something that programs share is not as what they were told makes it.
-    Inexact(String),
+    InexactValue(String),
     /// Somebody waited for longer than anything takes that works.
     Stuck(String),
     /// A snapshot of a tree was none of its states, or an older one.
-    Inexact(String),
+    InexactSnapshot(String),
     /// A fault began or ended.
     Fault(String),
     /// Anything else that helps a reader.
@@ -269,9 +269,9 @@ impl fmt::Display for What {
                 }
             }
             Self::Left(what) => write!(f, "LEFT BEHIND: {what}"),
-            Self::Inexact(what) => write!(f, "INEXACT: {what}"),
+            Self::InexactValue(what) => write!(f, "INEXACT: {what}"),
             Self::Stuck(what) => write!(f, "STUCK: {what}"),
-            Self::Inexact(what) => write!(f, "INEXACT: {what}"),
+            Self::InexactSnapshot(what) => write!(f, "INEXACT: {what}"),
             Self::Fault(what) => write!(f, "### {what}"),
             Self::Note(what) => write!(f, "{what}"),
         }

@@ -106,7 +106,7 @@ pub use crate::blocking::locks::{
 };
 pub use crate::blocking::transaction::Transaction;
 pub use crate::blocking::values::{
-    Changes, Counter, Editions, IdBlocks, Notify, Publication, Shared,
+    Counter, Editions, IdBlocks, Notify, Publication, Shared, ValueChanges,
 };
 pub use crate::blocking::watch::{CacheChanges, Presence, TreeCache};
 

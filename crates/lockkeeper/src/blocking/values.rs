@@ -8,8 +8,8 @@ use crate::blocking::client::Client;
 use crate::blocking::forward::{same, waits};
 use crate::blocking::runtime::Runtime;
 use crate::values::{
-    self, Added, Change, Codec, CounterBuilder, Json, PublicationBuilder, Revision, SharedBuilder,
-    Swap, ValueError, ValuePathError, Versioned,
+    self, Added, Codec, CounterBuilder, Json, PublicationBuilder, Revision, SharedBuilder, Swap,
+    ValueChange, ValueError, ValuePathError, Versioned,
 };
 
 /// A number that many programs add to, as [`crate::Counter`]. Cheap to clone.
@@ -186,8 +186,8 @@ impl<T, C: Codec<T>> Shared<T, C> {
     }
 
     /// Follows the value, as [`crate::Shared::changes`].
-    pub fn changes(&self) -> Changes<T, C> {
-        Changes { changes: self.shared.changes(), runtime: Arc::clone(&self.runtime) }
+    pub fn changes(&self) -> ValueChanges<T, C> {
+        ValueChanges { changes: self.shared.changes(), runtime: Arc::clone(&self.runtime) }
     }
 }
 
@@ -199,26 +199,26 @@ impl<T, C> Clone for Shared<T, C> {
 
 /// Follows a [`Shared`] value, as [`crate::Changes`].
 #[derive(Debug)]
-pub struct Changes<T, C = Json> {
-    changes: values::Changes<T, C>,
+pub struct ValueChanges<T, C = Json> {
+    changes: values::ValueChanges<T, C>,
     runtime: Arc<Runtime>,
 }
 
-impl<T: Clone, C: Codec<T>> Changes<T, C> {
-    /// As [`crate::Changes::latest`].
+impl<T: Clone, C: Codec<T>> ValueChanges<T, C> {
+    /// As [`crate::ValueChanges::latest`].
     pub fn latest(&self) -> Option<&Versioned<T>> {
         self.changes.latest()
     }
 
-    /// Waits until the value is another one than told last, as [`crate::Changes::next`].
+    /// Waits until the value is another one than told last, as [`crate::ValueChanges::next`].
     ///
     /// # Errors
-    /// As [`crate::Changes::next`].
+    /// As [`crate::ValueChanges::next`].
     #[expect(
         clippy::should_implement_trait,
         reason = "it has no end, and the name is that of the async form"
     )]
-    pub fn next(&mut self) -> Result<Change<T>, ValueError> {
+    pub fn next(&mut self) -> Result<ValueChange<T>, ValueError> {
         self.runtime.wait(self.changes.next())
     }
 }
@@ -333,7 +333,7 @@ impl<T: Clone, C: Codec<T>> Editions<T, C> {
         clippy::should_implement_trait,
         reason = "it has no end, and the name is that of the async form"
     )]
-    pub fn next(&mut self) -> Result<Change<T>, ValueError> {
+    pub fn next(&mut self) -> Result<ValueChange<T>, ValueError> {
         self.runtime.wait(self.editions.next())
     }
 }

@@ -11,13 +11,13 @@ use crate::values::error::ValueError;
 use crate::values::manifest::{Entry, Manifest, ManifestCodec, part_name};
 use crate::values::place::Place;
 use crate::values::revision::{Revision, Versioned};
-use crate::values::shared::{Change, Changes};
+use crate::values::shared::{ValueChange, ValueChanges};
 
 /// Follows a [`Publication`](crate::Publication), over lost connections and ended sessions.
 pub struct Editions<T, C = Json> {
     place: Place,
     codec: Arc<C>,
-    pointer: Changes<Manifest, ManifestCodec>,
+    pointer: ValueChanges<Manifest, ManifestCodec>,
     /// News of which has not been told yet.
     pending: Option<Versioned<Manifest>>,
     latest: Option<Versioned<T>>,
@@ -32,7 +32,7 @@ impl<T, C: Codec<T>> Editions<T, C> {
     pub(super) fn new(
         place: Place,
         codec: Arc<C>,
-        pointer: Changes<Manifest, ManifestCodec>,
+        pointer: ValueChanges<Manifest, ManifestCodec>,
     ) -> Self {
         Self { place, codec, pointer, pending: None, latest: None, absent: false }
     }
@@ -43,7 +43,7 @@ impl<T, C: Codec<T>> Editions<T, C> {
     }
 
     /// Waits until there is another edition than told last; the first time, tells which there is now.
-    /// [`Change::Absent`] stands for no edition.
+    /// [`ValueChange::Absent`] stands for no edition.
     ///
     /// # Errors
     /// If no server can be reached for a whole session timeout, or a node may not be read. It can be
@@ -54,22 +54,22 @@ impl<T, C: Codec<T>> Editions<T, C> {
     ///
     /// # Cancel safety
     /// Safe: nothing is missed.
-    pub async fn next(&mut self) -> Result<Change<T>, ValueError>
+    pub async fn next(&mut self) -> Result<ValueChange<T>, ValueError>
     where
         T: Clone,
     {
         loop {
             match self.next_found().await? {
                 None if std::mem::replace(&mut self.absent, true) => {}
-                None => return Ok(Change::Absent),
+                None => return Ok(ValueChange::Absent),
                 Some((revision, Ok(value))) => {
                     let now = Versioned { value, revision };
                     (self.latest, self.absent) = (Some(now.clone()), false);
-                    return Ok(Change::Set(now));
+                    return Ok(ValueChange::Set(now));
                 }
                 Some((revision, Err(reason))) => {
                     self.absent = false;
-                    return Ok(Change::Invalid { revision, reason });
+                    return Ok(ValueChange::Invalid { revision, reason });
                 }
             }
         }
@@ -82,11 +82,11 @@ impl<T, C: Codec<T>> Editions<T, C> {
             let news = match self.pending.clone() {
                 Some(news) => news,
                 None => match self.pointer.next().await? {
-                    Change::Absent => return Ok(None),
-                    Change::Invalid { revision, reason } => {
+                    ValueChange::Absent => return Ok(None),
+                    ValueChange::Invalid { revision, reason } => {
                         return Ok(Some((revision, Err(reason))));
                     }
-                    Change::Set(news) => self.pending.insert(news).clone(),
+                    ValueChange::Set(news) => self.pending.insert(news).clone(),
                 },
             };
 

@@ -26,4 +26,4 @@ pub use id_blocks::IdBlocks;
 pub use notify::Notify;
 pub use publication::{Publication, PublicationBuilder};
 pub use revision::{Revision, Versioned};
-pub use shared::{Change, Changes, Shared, SharedBuilder, Swap};
+pub use shared::{Shared, SharedBuilder, Swap, ValueChange, ValueChanges};

@@ -18,7 +18,7 @@
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let engine = lockkeeper_engine::Engine::builder().start().await?;
 //! # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
-//! use lockkeeper::{Change, Publication};
+//! use lockkeeper::{Publication, ValueChange};
 //!
 //! let routes: Publication<Vec<String>> = Publication::new(&client, "/routes")?;
 //! let first = routes.publish(&vec!["a".into()]).await?;
@@ -26,7 +26,7 @@
 //!
 //! let mut editions = routes.follow();
 //! match editions.next().await? {
-//!     Change::Set(now) => assert_eq!(now.value, ["a", "b"]),
+//!     ValueChange::Set(now) => assert_eq!(now.value, ["a", "b"]),
 //!     other => panic!("{other:?}"),
 //! }
 //! // Back to the first one, under a new number.

@@ -20,14 +20,14 @@
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let engine = lockkeeper_engine::Engine::builder().start().await?;
 //! # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
-//! use lockkeeper::{Change, Shared};
+//! use lockkeeper::{Shared, ValueChange};
 //!
 //! let limits: Shared<Vec<u32>> = Shared::new(&client, "/limits")?;
 //! limits.set(&vec![10, 20]).await?;
 //! let mut changes = limits.changes();
 //! limits.update(|old| [old.cloned().unwrap_or_default(), vec![30]].concat()).await?;
 //! match changes.next().await? {
-//!     Change::Set(now) => assert_eq!(*now, [10, 20, 30]),
+//!     ValueChange::Set(now) => assert_eq!(*now, [10, 20, 30]),
 //!     other => panic!("{other:?}"),
 //! }
 //! # client.close().await;
@@ -65,10 +65,10 @@ pub enum Swap<T> {
 /// What has become of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Change<T> {
+pub enum ValueChange<T> {
     /// It is this one now.
     Set(Versioned<T>),
-    /// Somebody has written what cannot be read. The last good value is [`Changes::latest`] still.
+    /// Somebody has written what cannot be read. The last good value is [`ValueChanges::latest`] still.
     Invalid {
         /// Which state of the node it is.
         revision: Revision,
@@ -314,11 +314,11 @@ impl<T, C: Codec<T>> Shared<T, C> {
     }
 
     /// Follows the value, beginning with what it is now. Nothing is sent before the first
-    /// [`Changes::next`].
-    pub fn changes(&self) -> Changes<T, C> {
+    /// [`ValueChanges::next`].
+    pub fn changes(&self) -> ValueChanges<T, C> {
         let (place, codec) = (self.place.clone(), Arc::clone(&self.codec));
         let (told, session) = (Told::default(), SessionId::NONE);
-        Changes { place, codec, latest: None, told, session, watcher: None }
+        ValueChanges { place, codec, latest: None, told, session, watcher: None }
     }
 
     fn encode(&self, value: &T) -> Result<Bytes, ValueError> {
@@ -369,7 +369,7 @@ impl<T, C> fmt::Debug for Shared<T, C> {
 }
 
 /// Follows a [`Shared`] value, over lost connections and ended sessions.
-pub struct Changes<T, C = Json> {
+pub struct ValueChanges<T, C = Json> {
     place: Place,
     codec: Arc<C>,
     latest: Option<Versioned<T>>,
@@ -390,8 +390,8 @@ struct Told {
     absent: bool,
 }
 
-impl<T, C: Codec<T>> Changes<T, C> {
-    /// The last value that could be read, of those that [`Changes::next`] has told. It stays when the
+impl<T, C: Codec<T>> ValueChanges<T, C> {
+    /// The last value that could be read, of those that [`ValueChanges::next`] has told. It stays when the
     /// node is deleted, when somebody writes what cannot be read, and without a connection.
     pub fn latest(&self) -> Option<&Versioned<T>> {
         self.latest.as_ref()
@@ -408,7 +408,7 @@ impl<T, C: Codec<T>> Changes<T, C> {
     ///
     /// # Cancel safety
     /// Safe: nothing is missed.
-    pub async fn next(&mut self) -> Result<Change<T>, ValueError>
+    pub async fn next(&mut self) -> Result<ValueChange<T>, ValueError>
     where
         T: Clone,
     {
@@ -427,7 +427,7 @@ impl<T, C: Codec<T>> Changes<T, C> {
     }
 
     /// Looks at the node, with a watch; says what is new.
-    async fn look(&mut self) -> Result<Option<Change<T>>, lockkeeper_client::Error>
+    async fn look(&mut self) -> Result<Option<ValueChange<T>>, lockkeeper_client::Error>
     where
         T: Clone,
     {
@@ -449,13 +449,13 @@ impl<T, C: Codec<T>> Changes<T, C> {
                 (None, watcher) => {
                     (self.session, self.watcher) = (session, Some(watcher));
                     let known = std::mem::replace(&mut self.told.absent, true);
-                    Ok((!known).then_some(Change::Absent))
+                    Ok((!known).then_some(ValueChange::Absent))
                 }
             },
         }
     }
 
-    fn found(&mut self, data: &[u8], revision: Revision) -> Option<Change<T>>
+    fn found(&mut self, data: &[u8], revision: Revision) -> Option<ValueChange<T>>
     where
         T: Clone,
     {
@@ -467,16 +467,16 @@ impl<T, C: Codec<T>> Changes<T, C> {
             Ok(value) => {
                 let now = Versioned { value, revision };
                 self.latest = Some(now.clone());
-                Change::Set(now)
+                ValueChange::Set(now)
             }
-            Err(error) => Change::Invalid { revision, reason: error.to_string() },
+            Err(error) => ValueChange::Invalid { revision, reason: error.to_string() },
         })
     }
 }
 
-impl<T: fmt::Debug, C> fmt::Debug for Changes<T, C> {
+impl<T: fmt::Debug, C> fmt::Debug for ValueChanges<T, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("Changes");
+        let mut shown = f.debug_struct("ValueChanges");
         shown.field("path", &self.place.path).field("latest", &self.latest).finish_non_exhaustive()
     }
 }
