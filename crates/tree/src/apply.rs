@@ -18,7 +18,7 @@ pub(crate) fn apply(
 ) -> Applied {
     match txn {
         Txn::Create { path, data, acl, owner } => {
-            create(tree, stamp, &path, (&data, acl, owner), events)
+            create(tree, stamp, path, (&data, acl, owner), events)
         }
         Txn::Delete { path } => delete(tree, stamp, &path, events),
         Txn::SetData { path, data, version } => {
@@ -32,14 +32,14 @@ pub(crate) fn apply(
 fn create(
     tree: &mut Tree,
     stamp: Stamp,
-    path: &str,
+    path: Arc<str>,
     (data, acl, owner): (&NodeData, AclRef, Owner),
     events: &mut Vec<TreeEvent>,
 ) -> Applied {
     let acl = tree.acls.intern(acl);
     let node = Node::new(data.detached(), acl, owner, stamp.zxid, stamp.unix_ms);
     let (stat, acl) = (node.stat(), node.acl.clone());
-    let (path, parent_acl) = tree.insert(path, node);
+    let parent_acl = tree.insert(&path, node);
     quota::created(tree, &path, data.len());
     events.push(TreeEvent {
         what: TreeEventKind::Created { parent_acl },

@@ -171,16 +171,14 @@ impl Tree {
         Some(node)
     }
 
-    /// Adds a node below a parent that exists, and counts the create; its path and the parent's
-    /// access list.
-    pub(crate) fn insert(&mut self, path: &str, node: Node) -> (Arc<str>, AclRef) {
-        let key: Arc<str> = path.into();
+    /// Adds a node below a parent that exists, and counts the create; the parent's access list.
+    pub(crate) fn insert(&mut self, path: &Arc<str>, node: Node) -> AclRef {
         let zxid = node.czxid;
-        self.insert_new(Arc::clone(&key), node);
+        self.insert_new(Arc::clone(path), node);
 
         let parent_path = parent_of(path);
         let parent = self.touch(parent_path).expect("prepare found it");
-        parent.children.insert(parent_path, Arc::clone(&key));
+        parent.children.insert(parent_path, Arc::clone(path));
         // As in ZooKeeper, the count stays at its end: wrapped around, the numbers of newcomers
         // would sort before everybody's.
         parent.child_creates = parent.child_creates.saturating_add(1);
@@ -190,7 +188,7 @@ impl Tree {
         if parent.owner == Owner::Container {
             self.reapable.remove(parent_path);
         }
-        (key, parent_acl)
+        parent_acl
     }
 
     /// Takes a node out that exists and has no children; with its path and the parent's access

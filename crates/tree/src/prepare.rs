@@ -3,6 +3,7 @@
 //! The order of the checks decides which error a request with several faults gets; it is Apache
 //! ZooKeeper's.
 
+use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -133,19 +134,19 @@ impl<'a> Draft<'a> {
         }
     }
 
-    fn facts(&self, path: &str) -> Result<Facts, ErrorCode> {
+    fn facts(&self, path: &str) -> Result<Cow<'_, Facts>, ErrorCode> {
         if let Some(noted) = self.noted.get(path) {
-            return noted.clone().ok_or(ErrorCode::NoNode);
+            return noted.as_ref().map(Cow::Borrowed).ok_or(ErrorCode::NoNode);
         }
         let node = self.tree.get(path).ok_or(ErrorCode::NoNode)?;
-        Ok(Facts {
+        Ok(Cow::Owned(Facts {
             version: node.version,
             aversion: node.aversion,
             child_creates: node.child_creates,
             children: node.children.len(),
             owner: node.owner,
             acl: node.acl.clone(),
-        })
+        }))
     }
 
     fn exists(&self, path: &str) -> bool {
@@ -158,7 +159,7 @@ impl<'a> Draft<'a> {
     /// Shows later operations the effect of `txn`.
     pub(crate) fn note(&mut self, txn: &Txn) {
         match txn {
-            Txn::Create { path, acl, owner, .. } => self.note_create(path, acl, *owner),
+            Txn::Create { path, acl, owner, .. } => self.note_create(path, acl.clone(), *owner),
             Txn::Delete { path } => {
                 self.change(parent_of(path), |parent| parent.children -= 1);
                 self.noted.insert(Arc::clone(path), None);
@@ -172,20 +173,13 @@ impl<'a> Draft<'a> {
         }
     }
 
-    fn note_create(&mut self, path: &str, acl: &AclRef, owner: Owner) {
+    fn note_create(&mut self, path: &Arc<str>, acl: AclRef, owner: Owner) {
         self.change(parent_of(path), |parent| {
             parent.children += 1;
             parent.child_creates = parent.child_creates.saturating_add(1);
         });
-        let facts = Facts {
-            version: 0,
-            aversion: 0,
-            child_creates: 0,
-            children: 0,
-            owner,
-            acl: acl.clone(),
-        };
-        self.noted.insert(path.into(), Some(facts));
+        let facts = Facts { version: 0, aversion: 0, child_creates: 0, children: 0, owner, acl };
+        self.noted.insert(Arc::clone(path), Some(facts));
     }
 
     fn change(&mut self, path: &str, change: impl FnOnce(&mut Facts)) {
@@ -196,7 +190,7 @@ impl<'a> Draft<'a> {
             }
             return;
         }
-        if let Ok(mut facts) = self.facts(path) {
+        if let Ok(mut facts) = self.facts(path).map(Cow::into_owned) {
             change(&mut facts);
             self.noted.insert(path.into(), Some(facts));
         }
@@ -237,14 +231,14 @@ impl<'a> Draft<'a> {
         acl::check(&parent.acl, Permissions::CREATE, caller.identities)?;
 
         // Under the parent's next number, which no other create can get before this one is applied.
-        let path = if mode.is_sequential() {
+        let path: Arc<str> = if mode.is_sequential() {
             let mut path = String::with_capacity(new.path.len() + Sequence::LENGTH);
             path.push_str(new.path);
             // Writing to a text cannot fail.
             let _ = write!(path, "{}", Sequence(parent.child_creates));
-            path
+            path.into()
         } else {
-            new.path.to_owned()
+            new.path.into()
         };
         check_path(&path)?;
         if path.matches('/').count() > MAX_LEVELS {

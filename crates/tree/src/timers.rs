@@ -59,7 +59,7 @@ impl Server {
         self.sessions.remove(session);
         let paths = self.tree.ephemerals(session).into_iter().cloned();
         let txns: Vec<Txn> = paths.map(|path| Txn::Delete { path }).collect();
-        self.commit(stamp, txns);
+        self.commit(stamp, txns, drop);
     }
 
     pub(crate) fn reap_if_due(&mut self, now: Now) {
@@ -71,7 +71,7 @@ impl Server {
         self.reap_at = Some(now.monotonic.saturating_add(wait));
         for path in overdue {
             let stamp = self.next_stamp(now);
-            self.commit(stamp, [Txn::Delete { path }]);
+            self.commit(stamp, [Txn::Delete { path }], drop);
         }
     }
 

@@ -18,7 +18,8 @@ pub(crate) struct Stamp {
 #[derive(Clone, Debug)]
 pub(crate) enum Txn {
     Create {
-        path: String,
+        /// One copy for the table, the parent, the reply and whoever watches.
+        path: Arc<str>,
         data: NodeData,
         acl: AclRef,
         owner: Owner,

@@ -37,7 +37,8 @@ impl Server {
             return self.multi(asker, stamp, ops);
         }
         let txn = prepare(&Draft::new(&self.tree), self.caller(asker), request)?;
-        let outcome = self.commit(stamp, [txn]).pop();
+        let mut outcome = None;
+        self.commit(stamp, [txn], |applied| outcome = Some(applied));
         Ok(outcome.map_or(Response::Empty, |outcome| respond(request, outcome)))
     }
 
@@ -48,25 +49,30 @@ impl Server {
             Err(Refusal::Request(code)) => return Err(code),
             Err(Refusal::Operation(results)) => return Ok(Response::Multi(results)),
         };
-        let outcomes = self.commit(stamp, txns);
-        let results = ops.iter().zip(outcomes).map(|(op, outcome)| multi::result(op, outcome));
-        Ok(Response::Multi(results.collect()))
+        let mut results = Vec::with_capacity(ops.len());
+        let mut ops = ops.iter();
+        self.commit(stamp, txns, |outcome| {
+            results.extend(ops.next().map(|op| multi::result(op, outcome)));
+        });
+        Ok(Response::Multi(results))
     }
 
-    /// Applies these as one transaction and tells those who watch.
+    /// Applies these as one transaction, gives `each` what every one of them led to, and tells those
+    /// who watch.
     pub(crate) fn commit(
         &mut self,
         stamp: Stamp,
         txns: impl IntoIterator<Item = Txn>,
-    ) -> Vec<Applied> {
+        mut each: impl FnMut(Applied),
+    ) {
         let mut events = std::mem::take(&mut self.events);
-        let tree = &mut self.tree;
-        let outcomes = txns.into_iter().map(|txn| apply(tree, stamp, txn, &mut events)).collect();
+        for txn in txns {
+            each(apply(&mut self.tree, stamp, txn, &mut events));
+        }
         self.notify(stamp.zxid, &events);
         events.clear();
         events.shrink_to(EVENTS);
         self.events = events;
-        outcomes
     }
 
     fn caller(&self, asker: Asker) -> Caller<'_> {

@@ -152,7 +152,8 @@ impl<T: Record> Record for Vec<T> {
         if count > input.remaining() {
             return Err(DecodeError::Truncated);
         }
-        let mut items = Vec::new();
+        // Most lists are short, and a large room for one item adds up in a long request.
+        let mut items = Vec::with_capacity(count.min(4));
         for _ in 0..count {
             items.push(T::decode(input)?);
         }
