@@ -1,10 +1,11 @@
 //! Nothing that anyone sends costs another client its lock: one attack for each limit of
 //! `docs/engine.md`, while ten clients hold locks at the same engine.
 //!
-//! The engine is another process, so that its memory is its own. The holders have the usual session
-//! timeout, and all that they do is what holders do: prove their node now and then. Afterwards none
-//! has lost it or waited for long, the engine is alive, and its memory is within its budget. Each
-//! attack says besides what the limit has done to it: an attack that nothing stops proves nothing.
+//! The engine is another process, so that its memory is its own. The holders are mutexes of the library
+//! with its usual timeouts, each with a session of its own, which verify now and then that they are
+//! held. None is lost or past its deadline at any time, none waits for long, the engine is alive, and
+//! its memory is within its budget. Each attack says besides what the limit has done to it: an attack
+//! that nothing stops proves nothing.
 
 use std::env;
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
@@ -14,6 +15,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use lockkeeper::blocking;
 use lockkeeper_engine::{Builder, Engine};
 use lockkeeper_wire::{
     Acl, AddWatchMode, AddWatchRequest, AuthRequest, CheckRequest, CreateMode, CreateRequest,
@@ -26,7 +28,7 @@ use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 use crate::child::{EngineProcess, serve};
 use crate::client::{Client, Incoming, create, create_with, exists, get_data};
 
-/// The session timeout of the library's clients.
+/// The session timeout that clients of the library ask for.
 const TIMEOUT: Duration = Duration::from_secs(15);
 /// How long 99 of 100 proofs may take at most.
 const PATIENCE: Duration = TIMEOUT.checked_div(20).unwrap();
@@ -127,20 +129,25 @@ impl Holders {
     fn start(connect: &str) -> Self {
         let over = Arc::new(AtomicBool::new(false));
         let threads = (0..HOLDERS).map(|n| {
-            let mut client = Client::connect_to(connect, TIMEOUT);
-            let path = format!("/locks/{n}-");
-            let path = client.create(&path, CreateMode::EphemeralSequential).unwrap();
+            let client = blocking::Client::connect(connect).unwrap();
+            let lock = blocking::Mutex::new(&client, &format!("/locks/{n}")).unwrap();
+            let guard = lock.acquire().unwrap();
             let over = over.clone();
             thread::spawn(move || {
                 let mut times = Vec::new();
                 while !over.load(Ordering::Relaxed) {
-                    let check = CheckRequest { path: path.clone(), version: 0 };
                     let since = Instant::now();
-                    client.call(Request::Multi(vec![Op::Check(check)])).expect("it holds its lock");
+                    // Ends early when the lock is lost, or its deadline has come.
+                    let held = guard.as_async();
+                    let proof = client.wait(held.run(held.verify()));
+                    proof.expect("it is lost").expect("it holds its lock");
                     times.push(since.elapsed());
+                    assert!(guard.is_held());
                     // Not to wait for anything: a holder does no more.
                     thread::sleep(BEAT);
                 }
+                assert!(guard.is_held());
+                guard.release().unwrap();
                 times
             })
         });
