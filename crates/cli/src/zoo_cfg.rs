@@ -1,13 +1,12 @@
 //! ZooKeeper's own configuration file, `zoo.cfg`.
 
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-use lockkeeper_engine::{Builder, ClientCertificates};
+use lockkeeper_engine::{Builder, ClientCertificates, read_regular_file};
 
 use crate::exit::{Exit, Failure};
 use crate::with::With;
@@ -357,12 +356,8 @@ impl Store {
 
 /// The whole file, if it is short enough to be a configuration.
 fn read(path: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    let read = File::open(path)?.take(LONGEST + 1).read_to_string(&mut text)?;
-    match u64::try_from(read).is_ok_and(|read| read <= LONGEST) {
-        true => Ok(text),
-        false => Err(io::Error::other(format!("it is longer than {LONGEST} bytes"))),
-    }
+    let text = read_regular_file(path, LONGEST)?;
+    String::from_utf8(text).map_err(|_| io::Error::other("it is no text in UTF-8"))
 }
 
 /// Whether it may be shown: any file can be given, and its lines may be secret.
@@ -507,7 +502,16 @@ mod tests {
 
     #[test]
     fn a_file_that_has_no_end_is_no_configuration() {
-        let error = ZooCfg::read(Path::new("/dev/zero")).unwrap_err().to_string();
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, 0o600.into()).unwrap();
+        for path in [Path::new("/dev/zero"), &pipe] {
+            let error = ZooCfg::read(path).unwrap_err().to_string();
+            assert!(error.contains("no regular file"), "{error}");
+        }
+        let long = folder.path().join("long");
+        std::fs::write(&long, vec![b'#'; LONGEST as usize + 1]).unwrap();
+        let error = ZooCfg::read(&long).unwrap_err().to_string();
         assert!(error.contains("longer than"), "{error}");
     }
 

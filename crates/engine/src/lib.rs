@@ -66,6 +66,7 @@ pub use error::{EngineError, StartError};
 pub use lockkeeper_tree::Stats;
 pub use lockkeeper_wire::{SessionId, Zxid};
 pub use settings::builder::Builder;
+pub use settings::file::read_regular_file;
 #[cfg(feature = "tls")]
 pub use sockets::tls::{ClientCertificates, Tls, TlsError, read_pem};
 pub use spin::{Spin, UnknownSpin};

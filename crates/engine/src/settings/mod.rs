@@ -1,6 +1,7 @@
 //! What an engine is started with: set in `builder`, read from a `plan`.
 
 pub(crate) mod builder;
+pub(crate) mod file;
 pub(crate) mod four_letter;
 pub(crate) mod limits;
 mod memory;

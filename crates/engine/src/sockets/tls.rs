@@ -5,14 +5,11 @@
 //! that both halves of a connection share. `tokio-rustls` does the handshake only.
 
 use std::fmt;
-use std::fs::OpenOptions;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::BytesMut;
-use rustix::fs::OFlags;
 use rustix::net::{Shutdown, shutdown};
 use tokio::net::{TcpStream, tcp};
 use tokio_rustls::TlsAcceptor;
@@ -21,6 +18,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{Error, RootCertStore, ServerConfig, ServerConnection, crypto};
 
+use crate::settings::file::read_regular_file;
 use crate::sockets::x509;
 
 /// How much is encrypted before the socket has taken it, in bytes: two records of full length.
@@ -188,22 +186,8 @@ const MAX_PEM: u64 = 16 * 1024 * 1024;
 /// If the file cannot be read, is longer, or is none: a pipe, which might never end, or a device.
 pub fn read_pem(path: impl AsRef<Path>) -> Result<Vec<u8>, TlsError> {
     let path = path.as_ref();
-    read_bounded(path).map_err(|source| TlsError::File { path: path.to_path_buf(), source })
-}
-
-fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
-    // Or to open a pipe waits for somebody who writes to it.
-    let flags = OFlags::NONBLOCK.bits() as i32;
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
-    if !file.metadata()?.is_file() {
-        return Err(io::Error::other("it is no regular file"));
-    }
-    let mut text = Vec::new();
-    file.take(MAX_PEM + 1).read_to_end(&mut text)?;
-    if text.len() as u64 > MAX_PEM {
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "it is longer than 16 MiB"));
-    }
-    Ok(text)
+    read_regular_file(path, MAX_PEM)
+        .map_err(|source| TlsError::File { path: path.to_path_buf(), source })
 }
 
 fn read_certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {

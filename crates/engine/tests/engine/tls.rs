@@ -286,7 +286,7 @@ fn what_has_no_end_is_no_pem_file() {
     refused("/".as_ref(), "no regular file");
     let long = tempfile::NamedTempFile::new().unwrap();
     long.as_file().set_len((16 << 20) + 1).unwrap();
-    refused(long.path(), "longer than 16 MiB");
+    refused(long.path(), "longer than 16777216 bytes");
 }
 
 /// F15: a client that spoke TLS at a port without it was closed without a word, as by an engine that is
