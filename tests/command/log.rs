@@ -32,6 +32,10 @@ impl Drop for Server {
 impl Server {
     fn start(command: &mut Command) -> Result<Self> {
         let (reader, writer) = io::pipe()?;
+        Self::start_with(command, reader, writer)
+    }
+
+    fn start_with(command: &mut Command, reader: PipeReader, writer: PipeWriter) -> Result<Self> {
         // Of this end alone.
         fcntl_setfl(&reader, fcntl_getfl(&reader)? | OFlags::NONBLOCK)?;
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(writer.try_clone()?);
@@ -47,17 +51,17 @@ impl Server {
         })?;
         Ok(String::from_utf8_lossy(&all).into_owned())
     }
+}
 
-    /// Lets nothing more into the pipe.
-    fn fill(&mut self) -> Result<()> {
-        let flags = fcntl_getfl(&self.writer)?;
-        fcntl_setfl(&self.writer, flags | OFlags::NONBLOCK)?;
-        // By bytes at last: a long write is refused while a short one has room.
-        for length in [4096, 1] {
-            while self.writer.write(&vec![b'.'; length]).is_ok() {}
-        }
-        Ok(fcntl_setfl(&self.writer, flags)?)
+/// Lets nothing more into the pipe.
+fn fill(mut writer: &PipeWriter) -> Result<()> {
+    let flags = fcntl_getfl(writer)?;
+    fcntl_setfl(writer, flags | OFlags::NONBLOCK)?;
+    // By bytes at last: a long write is refused while a short one has room.
+    for length in [4096, 1] {
+        while writer.write(&vec![b'.'; length]).is_ok() {}
     }
+    Ok(fcntl_setfl(writer, flags)?)
 }
 
 /// Whoever ran a server under a supervisor that hangs lost all locks: the thread that serves waited
@@ -71,7 +75,7 @@ async fn a_log_that_nobody_reads_keeps_nobody_waiting() -> Result<()> {
     let (_, rest) = log.split_once("--connect ").context("no address")?;
     let (address, _) = rest.split_once(' ').context("no address")?;
 
-    server.fill()?;
+    fill(&server.writer)?;
     for _ in 0..MANY {
         let mut stream = TcpStream::connect(address)?;
         stream.set_read_timeout(Some(LIMIT))?;
@@ -87,10 +91,23 @@ async fn a_log_that_nobody_reads_keeps_nobody_waiting() -> Result<()> {
     // When somebody reads again, what was lost is told.
     let told = server.read_until("lines of the log are missing")?;
     ensure!(told.contains("lockkeeper: "), "{told}");
-    server.fill()?;
+    fill(&server.writer)?;
     let pid = Pid::from_child(&server.process);
     kill_process(pid, Signal::TERM)?;
     eventually("it ends", || Ok(server.process.try_wait()?.is_some()))?;
     ensure!(server.process.wait()?.success());
+    Ok(())
+}
+
+/// Its last sentence waited for a reader, and with it whoever waits for its end.
+#[test]
+fn a_server_that_fails_ends_though_nobody_reads_why() -> Result<()> {
+    let home = Home::new()?;
+    let (reader, writer) = io::pipe()?;
+    fill(&writer)?;
+    let mut command = home.command("serve --config missing.cfg");
+    let mut server = Server::start_with(&mut command, reader, writer)?;
+    eventually("it ends", || Ok(server.process.try_wait()?.is_some()))?;
+    ensure!(server.process.wait()?.code() == Some(78));
     Ok(())
 }

@@ -90,18 +90,27 @@ fn write(messages: &Receiver<Message>) {
     }
 }
 
-/// Waits a little until what was logged is written, before the process ends.
-pub(crate) fn finish() {
-    let Some(queue) = QUEUE.get() else { return };
+/// Writes what was logged, and then `last`, if it is not empty, before the process ends; waits a little at most, as
+/// nobody may read it. `false` if there is no such log, and `last` is still to be written.
+pub(crate) fn finish(last: &str) -> bool {
+    let Some(queue) = QUEUE.get() else { return false };
     let (done, is_done) = sync_channel(1);
     let until = Instant::now() + LAST;
-    let mut message = Message::Done(done);
+    let messages = [Message::Line(last.into()), Message::Done(done)];
+    if messages.into_iter().all(|message| send(queue, message, until)) {
+        let _ = is_done.recv_timeout(until.saturating_duration_since(Instant::now()));
+    }
+    true
+}
+
+/// Waits for a place in the queue; `false` if there was none in time.
+fn send(queue: &SyncSender<Message>, mut message: Message, until: Instant) -> bool {
     while let Err(TrySendError::Full(refused)) = queue.try_send(message) {
         if Instant::now() >= until {
-            return;
+            return false;
         }
         thread::sleep(Duration::from_millis(10));
         message = refused;
     }
-    let _ = is_done.recv_timeout(until.saturating_duration_since(Instant::now()));
+    true
 }

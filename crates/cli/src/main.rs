@@ -89,8 +89,7 @@ fn main() -> ExitCode {
         Some(cli) => dispatch(cli),
         None => Ok(Exit::Ok.code()),
     });
-    log::finish();
-    ExitCode::from(result.unwrap_or_else(|failure| output::report(&failure)))
+    ExitCode::from(output::end(result))
 }
 
 fn dispatch(cli: Cli) -> Result<u8, Failure> {

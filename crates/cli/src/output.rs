@@ -22,6 +22,21 @@ pub(crate) fn report(failure: &Failure) -> u8 {
     failure.code()
 }
 
+/// Tells the user how it ended, if that was a failure, and gives the exit code.
+pub(crate) fn end(result: Result<u8, Failure>) -> u8 {
+    let last = match &result {
+        Ok(_) => String::new(),
+        Err(failure) => format!("lockkeeper: {failure}\n"),
+    };
+    // After the log of a server, and bounded as that is.
+    let is_told = log::finish(&last);
+    match result {
+        Err(failure) if !is_told => report(&failure),
+        Err(failure) => failure.code(),
+        Ok(code) => code,
+    }
+}
+
 /// Writes to standard output. A reader that has gone (`| head`) is no error.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
