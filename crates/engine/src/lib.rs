@@ -28,7 +28,7 @@
 //! | `sockets` | TCP and Unix sockets, TLS |
 //! | `spin` | whether threads poll before they sleep, and for how long |
 //! | `storage` | the durable copy of the state: logs of commits, and a database behind them |
-//! | `thread`, `clock`, `error` | what everyone names |
+//! | `thread`, `clock`, `regular_file`, `error` | what everyone names |
 //!
 //! A request's way: its connection's task reads the frame and delivers it; the tree thread handles
 //! everything delivered in one round and submits the effects; the commit thread makes the changes
@@ -48,6 +48,7 @@ mod engine;
 mod error;
 mod metrics;
 mod net;
+mod regular_file;
 mod settings;
 mod sockets;
 mod spin;
@@ -65,8 +66,8 @@ pub use engine::Engine;
 pub use error::{EngineError, StartError};
 pub use lockkeeper_tree::Stats;
 pub use lockkeeper_wire::{SessionId, Zxid};
+pub use regular_file::read_regular_file;
 pub use settings::builder::Builder;
-pub use settings::file::read_regular_file;
 #[cfg(feature = "tls")]
 pub use sockets::tls::{ClientCertificates, Tls, TlsError, read_pem};
 pub use spin::{Spin, UnknownSpin};

@@ -1,7 +1,6 @@
 //! What an engine is started with: set in `builder`, read from a `plan`.
 
 pub(crate) mod builder;
-pub(crate) mod file;
 pub(crate) mod four_letter;
 pub(crate) mod limits;
 mod memory;

@@ -18,7 +18,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{Error, RootCertStore, ServerConfig, ServerConnection, crypto};
 
-use crate::settings::file::read_regular_file;
+use crate::regular_file::read_regular_file;
 use crate::sockets::x509;
 
 /// How much is encrypted before the socket has taken it, in bytes: two records of full length.
