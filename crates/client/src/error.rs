@@ -59,6 +59,12 @@ impl Error {
         self.reason == RequestError::Unreachable
     }
 
+    /// Whether it was not sent because the lock that it [belongs to](crate::bound_to) was not known
+    /// to be held.
+    pub fn is_not_held(&self) -> bool {
+        self.reason == RequestError::NotHeld
+    }
+
     /// Whether the client was closed by this program.
     pub fn is_closed(&self) -> bool {
         self.reason == RequestError::Closed

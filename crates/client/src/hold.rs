@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use lockkeeper_session::{Cleanup, HoldId};
-use lockkeeper_wire::SessionId;
+use lockkeeper_wire::{SessionId, Zxid};
 use tokio::sync::oneshot;
 
+use crate::binding;
 use crate::shared::{Answer, Shared};
 use crate::status::HoldState;
 
@@ -36,6 +37,22 @@ impl Hold {
         self.shared.is_gone(self.id)
     }
 
+    /// Has it outlast the lease's deadline: it is in jeopardy then, and goes on when the servers have
+    /// proven that its node is still the one that the transaction `czxid` created. Gives whether it
+    /// may: not if a deadline has passed already, or the node is gone.
+    pub fn ride_out(&self, czxid: Zxid) -> bool {
+        self.shared.ride_out(self.id, czxid)
+    }
+
+    /// Has it end at the next deadline, or now if it is in jeopardy.
+    pub fn end_at_deadline(&self) {
+        self.shared.end_at_deadline(self.id);
+    }
+
+    fn key(&self) -> binding::Key {
+        (self.shared.address(), self.id)
+    }
+
     pub(crate) fn is_of(&self, shared: &Arc<Shared>) -> bool {
         Arc::ptr_eq(&self.shared, shared)
     }
@@ -49,6 +66,15 @@ impl Hold {
         self.ended = true;
         self.shared.unhold_and_clean_up(self.id, session, target)
     }
+}
+
+/// Runs something with all requests that it makes bound to these holds: requests of a hold's client
+/// are sent only while the hold is known to be good, and else refused, also if they had to wait for
+/// a connection; see [`Error::is_not_held`](crate::Error::is_not_held). That covers what is asked on
+/// this thread until `work` returns, so a future is to be polled in it each time; what it spawns is
+/// not covered.
+pub fn bound_to<'a, R>(holds: impl IntoIterator<Item = &'a Hold>, work: impl FnOnce() -> R) -> R {
+    binding::within(holds.into_iter().map(Hold::key), work)
 }
 
 impl Drop for Hold {

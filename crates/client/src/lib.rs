@@ -11,6 +11,7 @@
 //!   watch_item      what a persistent watch tells, and why it ends
 //!   arrival         the order of what a client is told
 //!   hold            Hold: a node whose existence is proven again and again
+//!   binding         requests that belong to a hold: what runs on this thread is bound to it
 //!   status          how a client stands with its servers, and a hold with its lease
 //!   error           what can go wrong, in words that say what to do
 //!   connect_string  host:port,host:port/chroot and unix:/path
@@ -40,6 +41,7 @@
 //! ```
 
 mod arrival;
+mod binding;
 mod builder;
 mod client;
 mod clock;
@@ -72,7 +74,7 @@ pub use connect_string::{ConnectString, ConnectStringError, Host};
 pub use default_acl::{AclError, DefaultAcl};
 pub use dirty::DirtyPaths;
 pub use error::{ConnectError, Error, StillHeld, TransactionError};
-pub use hold::Hold;
+pub use hold::{Hold, bound_to};
 pub use identity::SessionIdentity;
 pub use path_sink::{DirtyPath, DirtySet, PathsProbe};
 pub use reply::{Arrived, Reply, WatchedReply};
@@ -84,7 +86,8 @@ pub use watch_item::{WatchItem, WatchLost};
 pub use watcher::{WatchStream, Watcher};
 
 pub use lockkeeper_session::{
-    Cleanup, Contact, ExpectedNode, Instant, LeaseMode, LeaseState, Outcome, Timing, WatchEvent,
+    Cleanup, Contact, ExpectedNode, Instant, LeaseMode, LeaseState, Outcome, Standing, Timing,
+    WatchEvent,
 };
 pub use lockkeeper_wire::{
     Acl, AddWatchMode, ClientInfo, CreateMode, ErrorCode, EventKind, OpCode, OpResult, PathError,

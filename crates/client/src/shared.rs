@@ -15,6 +15,7 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use uuid::Uuid;
 
 use crate::arrival::Arrival;
+use crate::binding;
 use crate::identity::SessionIdentity;
 use crate::path_sink::PathsSender;
 use crate::runtime::Runtime;
@@ -114,6 +115,11 @@ impl Shared {
         }
     }
 
+    /// What tells this session from others.
+    pub(crate) fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
     /// The time now, by the clock that leases are measured by.
     pub(crate) fn now(&self) -> Instant {
         self.runtime.now()
@@ -136,7 +142,7 @@ impl Shared {
 
     pub(crate) fn submit(&self, request: Request) -> oneshot::Receiver<Answer> {
         let (sender, receiver) = oneshot::channel();
-        self.act(|core, now| core.session.submit(now, request, sender));
+        self.act_bound(|core, now| core.session.submit(now, request, sender));
         receiver
     }
 
@@ -169,7 +175,7 @@ impl Shared {
     ) -> (oneshot::Receiver<Answer>, Option<oneshot::Receiver<Answer>>) {
         let (create_sender, created) = oneshot::channel();
         let (listing_sender, listed) = oneshot::channel();
-        let is_listed = self.act(|core, now| {
+        let is_listed = self.act_bound(|core, now| {
             let is_old = core.session.replace(now, old, create, create_sender);
             if !is_old {
                 core.session.submit_borrowed(now, listing, listing_sender);
@@ -186,7 +192,7 @@ impl Shared {
         sink: WatchSink,
     ) -> (WatchId, oneshot::Receiver<Answer>) {
         let (sender, receiver) = oneshot::channel();
-        let id = self.act(|core, now| {
+        let id = self.act_bound(|core, now| {
             let id = core.session.submit_watching(now, request, kind, sender);
             core.sinks.insert(id, sink);
             id
@@ -223,6 +229,17 @@ impl Shared {
         // a time before it was given.
         let now = self.runtime.now();
         core.hold_state(Some(id), now)
+    }
+
+    pub(crate) fn ride_out(&self, id: HoldId, czxid: Zxid) -> bool {
+        // Nothing is sent earlier for it, so the driver is not asked.
+        let mut core = self.lock();
+        let now = self.runtime.now();
+        core.session.ride_out(now, id, czxid)
+    }
+
+    pub(crate) fn end_at_deadline(&self, id: HoldId) {
+        self.lock().session.end_at_deadline(id);
     }
 
     pub(crate) fn is_gone(&self, id: HoldId) -> bool {
@@ -345,6 +362,17 @@ impl Shared {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// As `act`, for requests: those of work that runs under a hold are bound to it.
+    fn act_bound<R>(&self, action: impl FnOnce(&mut Core, Instant) -> R) -> R {
+        let bound = binding::holds_of(self.address());
+        self.act(|core, now| {
+            core.session.bind(bound);
+            let result = action(core, now);
+            core.session.bind(Vec::new());
+            result
+        })
+    }
+
     fn act<R>(&self, action: impl FnOnce(&mut Core, Instant) -> R) -> R {
         let result = self.inform(action);
         self.wake.notify_one();
@@ -381,6 +409,7 @@ impl Core {
             contact: session.contact(),
             lease: session.lease(),
             timing: session.timing(),
+            standing: id.and_then(|id| session.standing(id)),
             is_gone: id.is_some_and(|id| self.gone.contains(&id)),
             now,
         }

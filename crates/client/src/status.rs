@@ -1,6 +1,6 @@
 //! How a client stands with its servers, and a hold with its lease.
 
-use lockkeeper_session::{Contact, Instant, LeaseState, Timing};
+use lockkeeper_session::{Contact, Instant, LeaseState, Standing, Timing};
 use lockkeeper_wire::SessionId;
 
 /// How a client stands with its servers.
@@ -28,6 +28,9 @@ pub struct HoldState {
     pub lease: LeaseState,
     /// How the session timeout is divided.
     pub timing: Timing,
+    /// In which generation of the lease the node was proven, and whether it may be proven in a later
+    /// one; `None` if it was found missing.
+    pub standing: Option<Standing>,
     /// Whether a heartbeat found the node missing.
     pub is_gone: bool,
     /// The time of the look, by the clock that leases are measured by.

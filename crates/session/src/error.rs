@@ -46,6 +46,9 @@ pub enum RequestError {
     /// It went into one transaction with a delete that was refused.
     #[error("it was undone together with the delete before it")]
     Undone,
+    /// It was not sent: it belongs to a lock which, at that moment, was not known to be held.
+    #[error("it was not sent, because the lock that it belongs to was not known to be held")]
+    NotHeld,
     /// The answer does not fit the request.
     #[error("the server's answer does not fit the request: {0}")]
     BadAnswer(DecodeError),
@@ -65,7 +68,7 @@ impl RequestError {
     /// Whether the same request may succeed when it is tried again on the same session.
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::ConnectionLost(_) | Self::Unreachable | Self::Undone => true,
+            Self::ConnectionLost(_) | Self::Unreachable | Self::Undone | Self::NotHeld => true,
             Self::Server(code) => matches!(
                 code,
                 ErrorCode::ConnectionLoss

@@ -46,6 +46,11 @@ pub enum Event<T> {
         /// The hold that it was.
         id: HoldId,
     },
+    /// A hold was in jeopardy, and its node is proven again.
+    HeldAgain {
+        /// The hold.
+        id: HoldId,
+    },
     /// A server accepted the session.
     Connected {
         /// The session.
@@ -64,8 +69,9 @@ pub enum Event<T> {
         /// The session that is over.
         session: SessionId,
     },
-    /// The servers are behind what an earlier session has seen: they were wiped, or others have taken
-    /// their place. Whatever goes by numbers of transactions, such as tokens, begins anew.
+    /// The servers are behind what this session or an earlier one has seen: they were wiped or set back
+    /// to older data, or others have taken their place. Whatever goes by numbers of transactions, such
+    /// as tokens, begins anew.
     Rewound {
         /// The newest transaction that was seen before.
         seen: Zxid,

@@ -3,10 +3,17 @@
 //! A session that holds nodes commits a `multi` of version checks on them, once in each
 //! [renewal interval](crate::Timing::renewal_interval). That it was committed shows that the nodes
 //! exist and that the session was alive; see [`LeaseMode::Quorum`](crate::LeaseMode::Quorum).
+//!
+//! *Jeopardy.* When the lease has run out, a hold is over, unless it was told to ride out an outage.
+//! Then it is in jeopardy: nothing is believed of it until it is proven again. A check names a path,
+//! and another node may have the same path by now, so the proof is a committed check and, behind it
+//! on the same connection, a look at the node: it must be the same creation, of the same session.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use lockkeeper_wire::{CheckRequest, ErrorCode, Op, OpResult, Request, ZnodePath};
+use lockkeeper_wire::{
+    CheckRequest, ErrorCode, Op, OpResult, PathWatchRequest, Request, ZnodePath, Zxid,
+};
 
 use crate::time::Instant;
 
@@ -24,16 +31,58 @@ const BYTES_PER_CHECK: usize = 17;
 /// be more work for servers that are late already.
 const MOST_UNANSWERED: usize = 3;
 
+/// How a hold stands with the lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Standing {
+    /// The [generation](crate::LeaseState::generation) of the lease in which the node was proven. The
+    /// hold goes by the lease's deadline while that is the present one.
+    pub generation: u64,
+    /// Whether the hold may be proven again after a deadline has passed.
+    pub rides_out: bool,
+}
+
 /// A `multi` of checks, and the holds that it proves.
 #[derive(Clone, Debug)]
 pub(crate) struct Beat {
     pub(crate) request: Request,
     pub(crate) checked: Vec<HoldId>,
+    /// Looks at the nodes of those that are in jeopardy, which go right behind it.
+    pub(crate) looks: Vec<(HoldId, Request)>,
+}
+
+/// What a heartbeat checked, and when it was sent.
+#[derive(Clone, Debug)]
+pub(crate) struct Checked {
+    pub(crate) holds: Vec<HoldId>,
+    pub(crate) sent: Instant,
+    /// The newest transaction that the session had seen by then.
+    pub(crate) after: Zxid,
+}
+
+/// Whom a heartbeat is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// All that is held: the session's lease depends on it.
+    Lease,
+    /// Those in jeopardy: the lease is renewed by other means.
+    Jeopardy,
+}
+
+/// A held node.
+#[derive(Clone, Debug)]
+struct Held {
+    path: ZnodePath,
+    /// The generation of the lease in which it was proven.
+    generation: u64,
+    /// The transaction that created it, if it may be proven again after a deadline.
+    czxid: Option<Zxid>,
+    /// The newest committed check of its path on this connection: when it was sent.
+    checked: Option<Instant>,
 }
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Heartbeat {
-    holds: BTreeMap<HoldId, ZnodePath>,
+    holds: BTreeMap<HoldId, Held>,
     next_id: u64,
     due: Option<Instant>,
     /// The heartbeats without an answer, the oldest first: how many parts of each are.
@@ -42,11 +91,16 @@ pub(crate) struct Heartbeat {
 
 impl Heartbeat {
     /// Begins to prove `path`, the first time at `due` unless a heartbeat is due before. `None`:
-    /// it is only remembered.
-    pub(crate) fn hold(&mut self, path: ZnodePath, due: Option<Instant>) -> HoldId {
+    /// it is only remembered. `generation`: that of the lease which is known to cover the node.
+    pub(crate) fn hold(
+        &mut self,
+        path: ZnodePath,
+        generation: u64,
+        due: Option<Instant>,
+    ) -> HoldId {
         let id = HoldId(self.next_id);
         self.next_id += 1;
-        self.holds.insert(id, path);
+        self.holds.insert(id, Held { path, generation, czxid: None, checked: None });
         self.due = self.due.into_iter().chain(due).min();
         id
     }
@@ -56,6 +110,25 @@ impl Heartbeat {
         if self.holds.is_empty() {
             self.due = None;
         }
+    }
+
+    /// How a hold stands; `None` if it is over or its node was found missing.
+    pub(crate) fn standing(&self, id: HoldId) -> Option<Standing> {
+        let held = self.holds.get(&id)?;
+        Some(Standing { generation: held.generation, rides_out: held.czxid.is_some() })
+    }
+
+    /// Has a hold ride out outages, as the node that this transaction created, or (`None`) no more.
+    pub(crate) fn ride_out(&mut self, id: HoldId, czxid: Option<Zxid>) {
+        if let Some(held) = self.holds.get_mut(&id) {
+            held.czxid = czxid;
+        }
+    }
+
+    /// Has no hold ride out outages any more. Gives whether any did.
+    pub(crate) fn end_all_at_deadline(&mut self) -> bool {
+        let ended = self.holds.values_mut().filter_map(|held| held.czxid.take());
+        ended.count() > 0
     }
 
     /// When the next heartbeat is due, if something is held.
@@ -68,9 +141,22 @@ impl Heartbeat {
         self.due = self.due.map(|current| current.min(due));
     }
 
-    /// The parts of the heartbeat to send now; the next one is due at `next`.
-    pub(crate) fn beat(&mut self, next: Instant) -> Vec<Beat> {
-        if self.holds.is_empty() {
+    /// Has a heartbeat sent at `due` or before, if a hold is to be proven again: the lease goes on in
+    /// this generation.
+    pub(crate) fn prove_again(&mut self, due: Instant, generation: u64) {
+        let is_in_jeopardy = |held: &Held| held.czxid.is_some() && held.generation != generation;
+        if self.holds.values().any(is_in_jeopardy) {
+            self.due = Some(self.due.map_or(due, |current| current.min(due)));
+        }
+    }
+
+    /// The parts of the heartbeat to send now; the next one is due at `next`. `generation`: that of
+    /// the lease, if its deadline has not passed.
+    pub(crate) fn beat(&mut self, next: Instant, need: Need, generation: Option<u64>) -> Vec<Beat> {
+        let is_in_jeopardy =
+            |held: &Held| held.czxid.is_some() && Some(held.generation) != generation;
+        let is_needed = |held: &Held| need == Need::Lease || is_in_jeopardy(held);
+        if !self.holds.values().any(is_needed) {
             self.due = None;
             return Vec::new();
         }
@@ -80,19 +166,24 @@ impl Heartbeat {
         }
 
         let mut beats = Vec::new();
-        let (mut checked, mut checks, mut bytes) = (Vec::new(), Vec::new(), 0);
-        for (id, path) in &self.holds {
-            let more = path.as_str().len() + BYTES_PER_CHECK;
+        let (mut checked, mut checks, mut looks, mut bytes) =
+            (Vec::new(), Vec::new(), Vec::new(), 0);
+        for (id, held) in self.holds.iter().filter(|(_, held)| is_needed(held)) {
+            let more = held.path.as_str().len() + BYTES_PER_CHECK;
             if bytes + more > BYTES_PER_MULTI && bytes > 0 {
                 let request = Request::Multi(std::mem::take(&mut checks));
-                beats.push(Beat { request, checked: std::mem::take(&mut checked) });
+                let (checked, looks) = (std::mem::take(&mut checked), std::mem::take(&mut looks));
+                beats.push(Beat { request, checked, looks });
                 bytes = 0;
             }
             bytes += more;
             checked.push(*id);
-            checks.push(check(path));
+            checks.push(check(&held.path));
+            if is_in_jeopardy(held) {
+                looks.push((*id, look(&held.path)));
+            }
         }
-        beats.push(Beat { request: Request::Multi(checks), checked });
+        beats.push(Beat { request: Request::Multi(checks), checked, looks });
         self.unanswered.push_back(beats.len());
         beats
     }
@@ -126,10 +217,41 @@ impl Heartbeat {
         gone
     }
 
+    /// A check of these nodes was committed that was sent at that time.
+    pub(crate) fn checked(&mut self, ids: &[HoldId], sent: Instant) {
+        for id in ids {
+            if let Some(held) = self.holds.get_mut(id) {
+                held.checked = Some(sent);
+            }
+        }
+    }
+
+    /// Takes a look at a node that went behind a check which was sent at that time. `found`: which
+    /// transaction created the node that is there, if it is one of this session.
+    pub(crate) fn looked(&mut self, id: HoldId, sent: Instant, found: Option<Zxid>) -> Sight {
+        let Some(held) = self.holds.get(&id) else { return Sight::Unproven };
+        let Some(czxid) = held.czxid else { return Sight::Unproven };
+        if found != Some(czxid) {
+            self.holds.remove(&id);
+            return Sight::Gone;
+        }
+        if held.checked == Some(sent) { Sight::Same } else { Sight::Unproven }
+    }
+
+    /// A node is proven in this generation of the lease.
+    pub(crate) fn proven(&mut self, id: HoldId, generation: u64) {
+        if let Some(held) = self.holds.get_mut(&id) {
+            held.generation = generation;
+        }
+    }
+
     /// The connection is lost; heartbeats start again at once on the next one.
     pub(crate) fn disconnected(&mut self, now: Instant) {
         self.unanswered.clear();
-        if self.due.is_some() {
+        for held in self.holds.values_mut() {
+            held.checked = None;
+        }
+        if self.due.is_some() || self.holds.values().any(|held| held.czxid.is_some()) {
             self.due = Some(now);
         }
     }
@@ -140,6 +262,21 @@ impl Heartbeat {
         self.holds.clear();
         self.due = None;
     }
+}
+
+/// What a look at a node showed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sight {
+    /// It is the same node, and a check of its path was committed before on the same connection.
+    Same,
+    /// It is gone, or another one has its path.
+    Gone,
+    /// Nothing follows.
+    Unproven,
+}
+
+fn look(path: &ZnodePath) -> Request {
+    Request::Exists(PathWatchRequest { path: path.to_string(), watch: false })
 }
 
 fn check(path: &ZnodePath) -> Op {

@@ -35,6 +35,11 @@ impl LeaseState {
     pub fn remaining(&self, now: Instant) -> Duration {
         self.deadline.map_or(Duration::ZERO, |deadline| deadline.since(now))
     }
+
+    /// Whether the deadline has not passed at `now`.
+    pub fn is_running(&self, now: Instant) -> bool {
+        self.deadline.is_some_and(|deadline| deadline > now)
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -154,6 +159,20 @@ impl Lease {
         if let Some(touched) = touched {
             self.extend(touched + self.terms.life_after_touch, now);
         }
+    }
+
+    /// Whether a committed write that was sent at `sent` shows by itself that the session lives at
+    /// `now`: what was answered before it does not make up for what it does not prove.
+    pub(crate) fn is_proven_by(&self, sent: Instant, now: Instant) -> bool {
+        let touched = match self.mode {
+            LeaseMode::Direct => Some(sent),
+            LeaseMode::Quorum if sent >= self.state.sure_from => {
+                self.relayed_by(sent).max(self.touched)
+            }
+            LeaseMode::Quorum => self.touched,
+        };
+        self.state.is_running(now)
+            && touched.is_some_and(|touched| touched + self.terms.life_after_touch > now)
     }
 
     /// When the newest message was sent of which a follower had told its leader by `time`.

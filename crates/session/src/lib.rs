@@ -6,7 +6,7 @@
 //!   watches    which watchers wait for which node; arming them again after a reconnect
 //!   timing     how the session timeout is divided: lease, margin, heartbeats, patience
 //!   lease      until when no server can have expired the session
-//!   heartbeat  held nodes, and the committed writes that prove them
+//!   heartbeat  held nodes, the committed writes that prove them, and what proves them in jeopardy
 //!   history    what outlives a session: what it had seen, how long servers have refused it
 //!   cleanup    deletes that must happen, whatever becomes of the connection
 //!   config     what the caller decides
@@ -37,7 +37,7 @@ pub use cleanup::{Cleanup, ExpectedNode};
 pub use config::{Config, Credentials, LeaseMode};
 pub use error::{Disconnect, Outcome, RequestError};
 pub use event::Event;
-pub use heartbeat::HoldId;
+pub use heartbeat::{HoldId, Standing};
 pub use lease::LeaseState;
 pub use session::{Contact, Session};
 pub use time::Instant;

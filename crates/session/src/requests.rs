@@ -4,7 +4,7 @@ use lockkeeper_wire::{AddWatchMode, OpCode, OpResult, Request, Response};
 
 use crate::cleanup::PendingCleanup;
 use crate::error::{Outcome, RequestError};
-use crate::heartbeat::HoldId;
+use crate::heartbeat::{Checked, HoldId};
 use crate::time::Instant;
 use crate::watches::{Removal, WatchId};
 
@@ -14,7 +14,9 @@ pub(crate) enum Origin<T> {
     /// The caller's, who gets the answer.
     Caller(T),
     /// A heartbeat, which proves these.
-    Heartbeat(Vec<HoldId>),
+    Heartbeat(Checked),
+    /// A look at the node of a hold, behind a heartbeat that was sent at that time.
+    Look(HoldId, Instant),
     /// The last request of a cleanup, whose answer decides what is left to do.
     Cleanup(PendingCleanup<T>),
     /// The deletion of a node and the creation of the one that replaces it, in one transaction.
@@ -55,6 +57,8 @@ pub(crate) struct Queued<T> {
     pub(crate) request: Request,
     pub(crate) token: T,
     pub(crate) watch: Option<WatchId>,
+    /// The holds without which it must not be sent.
+    pub(crate) bound: Vec<HoldId>,
 }
 
 /// A request without its reply.

@@ -22,7 +22,7 @@ use crate::cleanup::{Cleanup, CleanupQueue, PendingCleanup};
 use crate::config::{Config, Credentials, LeaseMode};
 use crate::error::{Disconnect, RequestError};
 use crate::event::Event;
-use crate::heartbeat::{Heartbeat, HoldId};
+use crate::heartbeat::{Heartbeat, HoldId, Standing};
 use crate::history::History;
 use crate::lease::{Lease, LeaseState};
 use crate::requests::{Origin, Queued, Sent, StagedDelete, watched_path};
@@ -106,6 +106,8 @@ pub struct Session<T> {
     /// Whether the server can be asked to remove a persistent watch and no other; until it says no.
     knows_persistent: bool,
     heartbeat: Heartbeat,
+    /// What is submitted is bound to these holds.
+    bound: Vec<HoldId>,
     cleanup: CleanupQueue<T>,
     output: BytesMut,
     /// What comes next in `output`, unless a create replaces its node before.
@@ -142,6 +144,7 @@ impl<T> Session<T> {
             watches: Watches::default(),
             knows_persistent: true,
             heartbeat: Heartbeat::default(),
+            bound: Vec::new(),
             cleanup: CleanupQueue::default(),
             output: BytesMut::new(),
             staged: None,
@@ -212,13 +215,15 @@ impl<T> Session<T> {
     /// A request also waits while much is without an answer, or something is for long, so that
     /// heartbeats and pings never stand behind all that a program has to do.
     pub fn submit(&mut self, now: Instant, request: Request, token: T) {
-        self.submit_request(now, Queued { request, token, watch: None });
+        let bound = self.bound.clone();
+        self.submit_request(now, Queued { request, token, watch: None, bound });
     }
 
     /// Submits a request as [`Session::submit`] does, and copies a borrowed one only if it has to
     /// wait.
     pub fn submit_borrowed(&mut self, now: Instant, request: impl Outgoing, token: T) {
-        if self.phase == Phase::Connected && !self.closing && !self.must_wait(now) {
+        let is_free = self.bound.is_empty() && !self.closing;
+        if self.phase == Phase::Connected && is_free && !self.must_wait(now) {
             return self.send(now, request, Origin::Caller(token), None);
         }
         self.submit(now, request.into_request(), token);
@@ -240,7 +245,8 @@ impl<T> Session<T> {
         create: impl Outgoing,
         token: T,
     ) -> bool {
-        if self.staged.is_none() || self.closing || !self.queued.is_empty() {
+        let is_free = self.bound.is_empty() && !self.closing && self.queued.is_empty();
+        if self.staged.is_none() || !is_free {
             self.submit_borrowed(now, create, token);
             return false;
         }
@@ -258,7 +264,8 @@ impl<T> Session<T> {
     ) -> WatchId {
         let path = watched_path(&request).unwrap_or_default().to_owned();
         let id = self.watches.add(path, kind);
-        self.submit_request(now, Queued { request, token, watch: Some(id) });
+        let bound = self.bound.clone();
+        self.submit_request(now, Queued { request, token, watch: Some(id), bound });
         id
     }
 
@@ -299,7 +306,46 @@ impl<T> Session<T> {
             Some(deadline) => deadline.saturating_sub(self.left_at_heartbeat).max(now),
             None => now,
         };
-        self.heartbeat.hold(path, (self.config.lease == LeaseMode::Quorum).then_some(due))
+        let due = (self.config.lease == LeaseMode::Quorum).then_some(due);
+        self.heartbeat.hold(path, self.lease.state().generation, due)
+    }
+
+    /// Has a hold outlast the lease's deadline: it is in jeopardy then, and goes on when its node is
+    /// proven to be the one that the transaction `czxid` created, for this session. See
+    /// [`Standing`]. Gives whether the hold may: not if a deadline has passed already, or the node
+    /// is gone. Costs nothing until a deadline passes; then each heartbeat, also under
+    /// [`LeaseMode::Direct`], is followed by a look at the node until it is proven.
+    pub fn ride_out(&mut self, now: Instant, id: HoldId, czxid: Zxid) -> bool {
+        let may = self.is_believed(now, id);
+        if may {
+            self.heartbeat.ride_out(id, Some(czxid));
+        }
+        may
+    }
+
+    /// Has a hold end at the next deadline, or now if it is in jeopardy.
+    pub fn end_at_deadline(&mut self, id: HoldId) {
+        self.heartbeat.ride_out(id, None);
+    }
+
+    /// How a hold stands with the lease; `None` if it is over, or its node was found missing.
+    pub fn standing(&self, id: HoldId) -> Option<Standing> {
+        self.heartbeat.standing(id)
+    }
+
+    /// Whether the node of a hold is known to be there: it was proven in the lease as it is, whose
+    /// deadline has not passed.
+    pub fn is_believed(&self, now: Instant, id: HoldId) -> bool {
+        let lease = self.lease.state();
+        let standing = self.heartbeat.standing(id);
+        lease.is_running(now) && standing.is_some_and(|s| s.generation == lease.generation)
+    }
+
+    /// Binds what is submitted from now on to some holds: a request that is bound is sent only while
+    /// all of them [are believed in](Session::is_believed), and else refused with
+    /// [`RequestError::NotHeld`](crate::RequestError::NotHeld), also if it had to wait for a connection.
+    pub fn bind(&mut self, holds: Vec<HoldId>) {
+        self.bound = holds;
     }
 
     /// Ends a hold.

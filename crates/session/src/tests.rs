@@ -12,6 +12,7 @@ use lockkeeper_wire::{
 
 use crate::*;
 
+mod jeopardy;
 mod refused;
 mod replace;
 mod watches;

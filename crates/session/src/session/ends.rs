@@ -94,7 +94,11 @@ impl<T> Session<T> {
                     self.lose_cleanup(replaced.entry);
                 }
                 Origin::Cleanup(entry) => self.lose_cleanup(entry),
-                Origin::Heartbeat(_) | Origin::Unwatch(_) | Origin::Close | Origin::Nobody => {}
+                Origin::Heartbeat(_)
+                | Origin::Look(..)
+                | Origin::Unwatch(_)
+                | Origin::Close
+                | Origin::Nobody => {}
             }
         }
         if let Some(staged) = self.staged.take() {

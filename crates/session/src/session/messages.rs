@@ -10,7 +10,7 @@ use super::Session;
 use crate::cleanup::{Cleanup, PendingCleanup, Remainder};
 use crate::error::{Disconnect, Outcome, RequestError};
 use crate::event::Event;
-use crate::heartbeat::HoldId;
+use crate::heartbeat::{Checked, HoldId, Sight};
 use crate::requests::{Origin, Replacement};
 use crate::time::Instant;
 use crate::watch_event::WatchEvent;
@@ -34,8 +34,7 @@ impl<T> Session<T> {
             }
             xid::PING => {
                 if let Some(sent) = self.pings.pop_front() {
-                    self.lease.answered(sent, now);
-                    self.hasten_heartbeat(now);
+                    self.note_life(now, |lease| lease.answered(sent, now));
                 }
             }
             xid::AUTH if header.error != 0 => {
@@ -100,12 +99,13 @@ impl<T> Session<T> {
         };
 
         // What an answer proves counts from the moment at which its request was sent.
-        if sent.proves_commit(&result) {
-            self.lease.committed(sent.at, now);
-        } else if fault.is_none() && !denies_session(&result) {
-            self.lease.answered(sent.at, now);
-        }
-        self.hasten_heartbeat(now);
+        let (is_commit, is_life) =
+            (sent.proves_commit(&result), fault.is_none() && !denies_session(&result));
+        self.note_life(now, |lease| match (is_commit, is_life) {
+            (true, _) => lease.committed(sent.at, now),
+            (false, true) => lease.answered(sent.at, now),
+            (false, false) => {}
+        });
 
         if let Some(id) = sent.watch {
             self.settle_watch(now, id, sent.op, &result, header.zxid);
@@ -178,7 +178,8 @@ impl<T> Session<T> {
     ) {
         match origin {
             Origin::Caller(token) => self.events.push_back(Event::Reply { token, result, zxid }),
-            Origin::Heartbeat(checked) => self.settle_heartbeat(now, checked, result),
+            Origin::Heartbeat(checked) => self.settle_heartbeat(now, checked, result, zxid),
+            Origin::Look(id, checked) => self.settle_look(now, id, checked, result),
             Origin::Cleanup(entry) => self.settle_cleanup(now, entry, result),
             Origin::Replace(replaced) => self.settle_replacement(now, *replaced, result, zxid),
             Origin::Unwatch(removal) => self.settle_removal(now, removal, &result),
@@ -190,14 +191,56 @@ impl<T> Session<T> {
     pub(super) fn settle_heartbeat(
         &mut self,
         now: Instant,
-        checked: Vec<HoldId>,
+        checked: Checked,
         result: Result<Response, RequestError>,
+        zxid: Zxid,
     ) {
         self.heartbeat.settled();
         // Any other answer tells nothing about nodes.
         let Ok(Response::Multi(results)) = result else { return };
-        for id in self.heartbeat.answered(checked, &results, now) {
+        if results.iter().all(|result| *result == OpResult::Check) {
+            self.note_commit(&checked, zxid);
+        }
+        for id in self.heartbeat.answered(checked.holds, &results, now) {
             self.events.push_back(Event::NodeGone { id });
+        }
+    }
+
+    /// A heartbeat was committed as this transaction, which is newer than all that was seen before.
+    /// Servers that were set back to older data give lower numbers: they have the nodes that there were
+    /// then, whoever has held a lock since. So no hold outlasts that.
+    fn note_commit(&mut self, checked: &Checked, zxid: Zxid) {
+        if zxid > checked.after {
+            return self.heartbeat.checked(&checked.holds, checked.sent);
+        }
+        if zxid < checked.after && self.heartbeat.end_all_at_deadline() {
+            self.events.push_back(Event::Rewound { seen: checked.after, now: zxid });
+        }
+    }
+
+    /// A look at the node of a hold in jeopardy was answered, behind the check of a heartbeat. The
+    /// hold goes on if it shows the same node, and if that check counts for the lease.
+    fn settle_look(
+        &mut self,
+        now: Instant,
+        id: HoldId,
+        checked: Instant,
+        result: Result<Response, RequestError>,
+    ) {
+        let found = match result {
+            Ok(Response::Stat(stat)) => {
+                (stat.ephemeral_owner == self.identity.id).then_some(stat.czxid)
+            }
+            Err(RequestError::Server(ErrorCode::NoNode)) => None,
+            _ => return,
+        };
+        match self.heartbeat.looked(id, checked, found) {
+            Sight::Gone => self.events.push_back(Event::NodeGone { id }),
+            Sight::Same if self.lease.is_proven_by(checked, now) => {
+                self.heartbeat.proven(id, self.lease.state().generation);
+                self.events.push_back(Event::HeldAgain { id });
+            }
+            Sight::Same | Sight::Unproven => {}
         }
     }
 

@@ -4,8 +4,10 @@ use lockkeeper_wire::{CreateMode, Op, OpCode, Outgoing, Request, Zxid, write_fra
 
 use super::{Contact, Phase, Session};
 use crate::cleanup::{Cleanup, PendingCleanup, delete};
+use crate::config::LeaseMode;
 use crate::error::RequestError;
-use crate::heartbeat::Beat;
+use crate::heartbeat::{Beat, Checked, Need};
+use crate::lease::Lease;
 use crate::requests::{
     Origin, Queued, Replacement, Sent, StagedDelete, keep_recursive, set_watch_flag,
 };
@@ -22,6 +24,7 @@ impl<T> Session<T> {
         let refusal = match self.contact() {
             Contact::Closed => Some(RequestError::Closed),
             _ if self.closing => Some(RequestError::Closed),
+            _ if !self.may_be_sent(now, &queued) => Some(RequestError::NotHeld),
             Contact::Unreachable => Some(RequestError::Unreachable),
             Contact::Disconnected => return self.queue(queued),
             Contact::Connected if self.must_wait(now) => return self.queue(queued),
@@ -58,9 +61,17 @@ impl<T> Session<T> {
             && !self.is_busy(now)
             && let Some(queued) = self.queued.pop_front()
         {
-            self.send_queued(now, queued);
+            match self.may_be_sent(now, &queued) {
+                true => self.send_queued(now, queued),
+                false => self.refuse(queued, RequestError::NotHeld),
+            }
             self.send_cleanups(now);
         }
+    }
+
+    /// Whether all holds that a request belongs to are believed in.
+    fn may_be_sent(&self, now: Instant, queued: &Queued<T>) -> bool {
+        queued.bound.iter().all(|id| self.is_believed(now, *id))
     }
 
     pub(super) fn refuse(&mut self, queued: Queued<T>, error: RequestError) {
@@ -71,7 +82,7 @@ impl<T> Session<T> {
     }
 
     pub(super) fn send_queued(&mut self, now: Instant, queued: Queued<T>) {
-        let Queued { mut request, token, watch } = queued;
+        let Queued { mut request, token, watch, bound: _ } = queued;
         let ask = watch.map_or(Ask::Nothing, |id| self.watches.sending(id));
         set_watch_flag(&mut request, ask == Ask::Own);
         if ask == Ask::Served {
@@ -144,11 +155,18 @@ impl<T> Session<T> {
         self.note_sent(Sent { xid, op, len, at, origin, watch: None });
     }
 
-    /// While what is sent proves nothing, the next heartbeat is due when one can.
-    pub(super) fn hasten_heartbeat(&mut self, now: Instant) {
-        let sure_from = self.lease.state().sure_from;
-        if sure_from > now {
-            self.heartbeat.hasten(sure_from);
+    /// Tells the lease of an answer. While what is sent proves nothing, the next heartbeat is due when
+    /// one can; and at once, if the lease goes on after its deadline and something is to be proven.
+    pub(super) fn note_life(&mut self, now: Instant, note: impl FnOnce(&mut Lease)) {
+        let before = self.lease.state().generation;
+        note(&mut self.lease);
+
+        let lease = self.lease.state();
+        if lease.generation != before {
+            self.heartbeat.prove_again(now.max(lease.sure_from), lease.generation);
+        }
+        if lease.sure_from > now {
+            self.heartbeat.hasten(lease.sure_from);
         }
     }
 
@@ -166,8 +184,18 @@ impl<T> Session<T> {
     pub(super) fn send_heartbeat(&mut self, now: Instant) {
         let interval = self.timing().renewal_interval();
         let next = now + interval.mul_f64(1.0 - self.jitter() / 8.0);
-        for Beat { request, checked } in self.heartbeat.beat(next) {
+        let need = match self.config.lease {
+            LeaseMode::Quorum => Need::Lease,
+            LeaseMode::Direct => Need::Jeopardy,
+        };
+        let lease = self.lease.state();
+        let generation = lease.is_running(now).then_some(lease.generation);
+        for Beat { request, checked, looks } in self.heartbeat.beat(next, need, generation) {
+            let checked = Checked { holds: checked, sent: now, after: self.last_zxid };
             self.send(now, request, Origin::Heartbeat(checked), None);
+            for (id, look) in looks {
+                self.send(now, look, Origin::Look(id, now), None);
+            }
         }
     }
 

@@ -1,0 +1,285 @@
+//! Holds that outlast the deadline: what proves them again, and what does not.
+
+use super::*;
+
+const NODE: &str = "/locks/a-0001";
+const CZXID: Zxid = Zxid(40);
+
+/// A world with a hold that rides out outages, some time after its grant.
+fn holding(lease: LeaseMode) -> (World, HoldId) {
+    let mut world = World::connected_with(config(lease));
+    let id = world.session.hold(world.now, path(NODE));
+    world.idle(TIMEOUT / 4);
+    assert!(world.session.ride_out(world.now, id, CZXID));
+    world.events();
+    (world, id)
+}
+
+fn stat(czxid: Zxid, owner: i64) -> Result<Response, ErrorCode> {
+    Ok(Response::Stat(Stat { czxid, ephemeral_owner: SessionId(owner), ..Stat::default() }))
+}
+
+fn all_there() -> Result<Response, ErrorCode> {
+    Ok(Response::Multi(vec![OpResult::Check]))
+}
+
+impl World {
+    /// No server is there until the deadline has passed, and then one is that knows the session.
+    fn outage(&mut self) {
+        self.lose_connection();
+        let deadline = self.deadline().expect("proven");
+        self.pass(deadline.since(self.now) + seconds(0.1)).unwrap();
+        self.connect(7);
+        self.events();
+    }
+
+    /// The check and the look that prove the hold again.
+    fn proof(&mut self) -> (i32, i32) {
+        self.pass(Duration::ZERO).unwrap();
+        let requests = self.requests();
+        let [(check, Request::Multi(ops)), (look, Request::Exists(of))] = &requests[..] else {
+            panic!("{requests:?}");
+        };
+        assert_eq!((ops.len(), of.path.as_str(), of.watch), (1, NODE, false));
+        (*check, *look)
+    }
+
+    /// As `reply`, of a server that has applied so much.
+    fn reply_at(&mut self, xid: i32, zxid: i64, result: Result<Response, ErrorCode>) {
+        let error = result.as_ref().err().map_or(0, |code| code.code());
+        write_frame(&mut self.to_client, |out| {
+            ReplyHeader { xid, zxid: Zxid(zxid), error }.encode(out);
+            if let Ok(response) = &result {
+                response.encode(out);
+            }
+        });
+        self.deliver().unwrap();
+    }
+
+    fn is_believed(&self, id: HoldId) -> bool {
+        self.session.is_believed(self.now, id)
+    }
+}
+
+#[test]
+fn a_committed_check_and_a_look_at_the_same_node_prove_a_hold_again() {
+    for lease in [LeaseMode::Quorum, LeaseMode::Direct] {
+        let (mut world, id) = holding(lease);
+        world.outage();
+        assert!(!world.is_believed(id), "{lease:?}: a handshake proves nothing");
+        let (check, look) = world.proof();
+        world.reply_at(check, 51, all_there());
+        assert!(world.session.lease().is_running(world.now), "the session lives");
+        assert!(!world.is_believed(id), "{lease:?}: a check names a path");
+        assert_eq!(world.events(), []);
+        world.reply_at(look, 51, stat(CZXID, 7));
+        assert!(world.is_believed(id), "{lease:?}");
+        assert_eq!(world.events(), [Event::HeldAgain { id }]);
+    }
+}
+
+#[test]
+fn a_hold_that_was_not_told_to_ends_at_the_deadline() {
+    let mut world = World::connected();
+    let id = world.session.hold(world.now, path(NODE));
+    world.idle(TIMEOUT / 4);
+    world.outage();
+    assert!(!world.session.ride_out(world.now, id, CZXID), "too late");
+    world.pass(Duration::ZERO).unwrap();
+    let (check, heartbeat) = world.request();
+    assert!(matches!(heartbeat, Request::Multi(_)));
+    world.reply_at(check, 51, all_there());
+    assert!(world.session.lease().is_running(world.now) && !world.is_believed(id));
+    assert_eq!(world.events(), []);
+    assert!(!world.session.ride_out(world.now, id, CZXID), "it was interrupted");
+}
+
+/// The path of an exclusive node, or of a claim, is used again.
+#[test]
+fn another_node_of_the_same_path_is_not_the_hold() {
+    for other in [stat(Zxid(41), 7), stat(CZXID, 8), Err(ErrorCode::NoNode)] {
+        let (mut world, id) = holding(LeaseMode::Quorum);
+        world.outage();
+        let (check, look) = world.proof();
+        world.reply_at(check, 51, all_there());
+        world.reply_at(look, 51, other);
+        assert_eq!(world.events(), [Event::NodeGone { id }]);
+        assert_eq!((world.is_believed(id), world.session.standing(id)), (false, None));
+    }
+}
+
+/// A server that lags, or a leader that was deposed and does not know, still has the node.
+#[test]
+fn a_look_without_a_committed_check_proves_nothing() {
+    let (mut world, id) = holding(LeaseMode::Direct);
+    world.outage();
+    let (check, look) = world.proof();
+    world.reply_at(check, 51, Err(ErrorCode::ThrottledOp));
+    world.reply_at(look, 51, stat(CZXID, 7));
+    assert!(world.session.lease().is_running(world.now), "a direct lease lives by any answer");
+    assert!(!world.is_believed(id));
+    assert_eq!(world.events(), []);
+
+    // It is tried again.
+    world.pass(world.timing().renewal_interval()).unwrap();
+    let (check, look) = world.proof();
+    world.reply_at(check, 52, all_there());
+    world.reply_at(look, 52, stat(CZXID, 7));
+    assert!(world.is_believed(id));
+}
+
+#[test]
+fn a_check_of_another_connection_does_not_count_for_a_look() {
+    let (mut world, id) = holding(LeaseMode::Direct);
+    world.outage();
+    let (check, _) = world.proof();
+    world.reply_at(check, 51, all_there());
+    world.lose_connection();
+    world.connect(7);
+    world.events();
+    let (check, look) = world.proof();
+    world.reply_at(check, 52, Err(ErrorCode::ThrottledOp));
+    world.reply_at(look, 52, stat(CZXID, 7));
+    assert!(!world.is_believed(id));
+    assert_eq!(world.events(), []);
+}
+
+/// The client was stopped for longer than its lease, and the connection stayed. What it had sent
+/// before is answered late, so the server may have been stopped too, and what is sent before it can
+/// have told its leader counts for nothing.
+#[test]
+fn a_proof_that_was_sent_in_doubt_does_not_count() {
+    let (mut world, id) = holding(LeaseMode::Quorum);
+    world.session.handle_timeout(world.session.poll_timeout().unwrap()).unwrap();
+    let late = world.requests();
+    world.now = world.now + TIMEOUT;
+    for (xid, request) in late {
+        match request {
+            Request::Multi(_) => world.reply_at(xid, 51, all_there()),
+            _ => world.reply_at(xid, 51, Ok(Response::Empty)),
+        }
+    }
+    assert!(!world.is_believed(id));
+    let (check, look) = world.proof();
+    world.reply_at(check, 52, all_there());
+    world.reply_at(look, 52, stat(CZXID, 7));
+    assert_eq!(world.events(), [], "it was the first answer, and proves nothing yet");
+
+    let wait = world.session.lease().sure_from.since(world.now);
+    assert!(wait > Duration::ZERO);
+    world.pass(wait).unwrap();
+    let (check, look) = world.proof();
+    world.reply_at(check, 53, all_there());
+    world.reply_at(look, 53, stat(CZXID, 7));
+    assert_eq!(world.events(), [Event::HeldAgain { id }]);
+    assert!(world.is_believed(id));
+}
+
+/// Servers that were set back to older data have the session and the node that they had then,
+/// whatever happened since.
+#[test]
+fn servers_that_are_behind_what_was_seen_prove_nothing() {
+    let (mut world, id) = holding(LeaseMode::Quorum);
+    assert_eq!(world.session.last_zxid(), Zxid(50));
+    world.outage();
+    let (check, look) = world.proof();
+    world.reply_at(check, 45, all_there());
+    assert_eq!(world.events(), [Event::Rewound { seen: Zxid(50), now: Zxid(45) }]);
+    world.reply_at(look, 45, stat(CZXID, 7));
+    assert!(!world.is_believed(id));
+
+    // Not when they have caught up either.
+    world.pass(world.timing().renewal_interval()).unwrap();
+    for (xid, request) in world.requests() {
+        match request {
+            Request::Multi(_) => world.reply_at(xid, 60, all_there()),
+            Request::Ping => world.reply_at(xid, 60, Ok(Response::Empty)),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(world.session.lease().is_running(world.now) && !world.is_believed(id));
+}
+
+#[test]
+fn many_holds_in_jeopardy_are_proven_by_one_transaction() {
+    let mut world = World::connected();
+    let names = ["/locks/a-0001", "/locks/b-0001"];
+    let ids = names.map(|name| world.session.hold(world.now, path(name)));
+    assert!(ids.iter().all(|id| world.session.ride_out(world.now, *id, CZXID)));
+    world.outage();
+    world.pass(Duration::ZERO).unwrap();
+    let requests = world.requests();
+    assert!(matches!(&requests[0].1, Request::Multi(ops) if ops.len() == 2), "{requests:?}");
+    world.reply_at(requests[0].0, 51, Ok(Response::Multi(vec![OpResult::Check; 2])));
+    for (xid, _) in &requests[1..] {
+        world.reply_at(*xid, 51, stat(CZXID, 7));
+    }
+    assert!(ids.iter().all(|id| world.is_believed(*id)));
+}
+
+#[test]
+fn a_hold_that_is_told_to_end_at_the_deadline_does() {
+    let (mut world, id) = holding(LeaseMode::Quorum);
+    world.outage();
+    world.session.end_at_deadline(id);
+    world.pass(Duration::ZERO).unwrap();
+    let (check, _) = world.request();
+    world.reply_at(check, 51, all_there());
+    assert!(!world.is_believed(id));
+}
+
+#[test]
+fn a_direct_lease_needs_no_heartbeat_but_in_jeopardy() {
+    let (mut world, id) = holding(LeaseMode::Direct);
+    world.outage();
+    let (check, look) = world.proof();
+    world.reply_at(check, 51, all_there());
+    world.reply_at(look, 51, stat(CZXID, 7));
+    assert!(world.is_believed(id));
+    world.pass(world.timing().renewal_interval()).unwrap();
+    let sent = world.requests();
+    assert!(sent.iter().all(|(_, request)| *request == Request::Ping), "{sent:?}");
+}
+
+#[test]
+fn a_request_that_is_bound_to_a_hold_is_sent_while_it_is_believed_in() {
+    let (mut world, id) = holding(LeaseMode::Quorum);
+    world.session.bind(vec![id]);
+    world.submit(create("/a"), 1);
+    world.request();
+    world.lose_connection();
+    world.results();
+    world.submit(create("/b"), 2);
+    world.session.bind(Vec::new());
+    world.connect(7);
+    let sent = world.requests();
+    assert!(sent.iter().any(|(_, request)| *request == create("/b")), "a short outage: {sent:?}");
+}
+
+/// What work had asked for during an outage would be sent at its end, without the lock.
+#[test]
+fn a_request_that_is_bound_to_a_hold_in_jeopardy_is_refused() {
+    let (mut world, id) = holding(LeaseMode::Quorum);
+    world.lose_connection();
+    world.session.bind(vec![id]);
+    world.submit(create("/a"), 1);
+    world.session.bind(Vec::new());
+    world.submit(create("/b"), 2);
+    let left = world.deadline().expect("proven").since(world.now);
+    world.pass(left + seconds(0.1)).unwrap();
+    assert_eq!(world.results(), [], "they wait");
+
+    world.connect(7);
+    let sent = world.requests();
+    let creates = |request: &Request| matches!(request, Request::Create2(_));
+    let created: Vec<_> = sent.iter().filter(|(_, r)| creates(r)).map(|(_, r)| r).collect();
+    assert_eq!(created, [&create("/b")]);
+    assert_eq!(world.results(), [(1, Err(RequestError::NotHeld))]);
+
+    world.session.bind(vec![id]);
+    world.submit(create("/c"), 3);
+    world.session.submit_borrowed(world.now, borrowed(), 4);
+    world.session.bind(Vec::new());
+    let refused = [(3, Err(RequestError::NotHeld)), (4, Err(RequestError::NotHeld))];
+    assert_eq!(world.results(), refused, "not before it is proven");
+}
