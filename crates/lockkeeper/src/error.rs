@@ -252,6 +252,8 @@ pub enum LossReason {
     ClientClosed,
 }
 
+const IN_JEOPARDY: &str = "its lease ran out, and no server has proven it since";
+
 /// A lock does not hold for as long as is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -259,6 +261,9 @@ pub enum EnsureError {
     /// It is lost.
     #[error("the lock is lost: {0}")]
     Lost(LossReason),
+    /// It is in [jeopardy](crate::State::Jeopardy).
+    #[error("nobody knows whether the lock is still held: {}", IN_JEOPARDY)]
+    Jeopardy,
     /// The lease ends too soon. Verify the guard to renew it, or wait for the next heartbeat.
     #[error("the lease lasts for {left:?} more, less than the {wanted:?} that are needed")]
     TooShort {
@@ -276,6 +281,9 @@ pub enum VerifyError {
     /// It is lost.
     #[error("the lock is lost: {0}")]
     Lost(LossReason),
+    /// It is in [jeopardy](crate::State::Jeopardy).
+    #[error("nobody knows whether the lock is still held: {}", IN_JEOPARDY)]
+    Jeopardy,
     /// No server confirmed it; the guard may be valid until its deadline.
     #[error("the lock could not be verified: {0}")]
     Unknown(#[from] Error),

@@ -233,6 +233,8 @@ impl LocalHold {
             // Before the turn is passed on: the next one's node comes after this one's deletion.
             return Some(guard.begin_release());
         };
+        // The next holder decides anew, and a node that nobody uses outlasts no outage.
+        guard.end_at_deadline();
         let queue = Arc::clone(&turn.queue);
         turn.handover.cached = Some(CachedNode { guard, node_use });
         drop(turn);

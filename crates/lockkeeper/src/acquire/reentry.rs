@@ -92,9 +92,15 @@ impl<G: Held> OwnerHold<G> {
         acquire: impl Future<Output = Result<G, AcquireError>>,
     ) -> Result<OwnerEntry<G>, AcquireError> {
         let mut hold = self.hold.lock().await;
-        let held = match self.current(&hold)? {
-            Some(held) => held,
-            None => Arc::new(acquire.await?),
+        let held = loop {
+            match self.current(&hold)? {
+                // Nothing is granted in jeopardy. How it ends shows in its state.
+                Some(held) if held.guard().state() == State::Jeopardy => {
+                    let _ = held.guard().held_again().await;
+                }
+                Some(held) => break held,
+                None => break Arc::new(acquire.await?),
+            }
         };
         *hold = Arc::downgrade(&held);
         drop(hold);
@@ -109,6 +115,7 @@ impl<G: Held> OwnerHold<G> {
         // Another task of this owner waits in line.
         let Ok(mut hold) = self.hold.try_lock() else { return Ok(None) };
         let held = match self.current(&hold)? {
+            Some(held) if held.guard().state() == State::Jeopardy => return Ok(None),
             Some(held) => held,
             None => match acquire.await? {
                 Some(held) => Arc::new(held),

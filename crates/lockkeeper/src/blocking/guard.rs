@@ -108,6 +108,41 @@ impl<G: Deref<Target = guard::Guard>> Guard<G> {
         self.held.ensure(wanted)
     }
 
+    /// Has the lock outlast its deadline, as [`crate::Guard::allow_jeopardy`]. A thread cannot be paused
+    /// from outside, so there is no `run_through` here: call [`Guard::checkpoint`] between the steps of
+    /// the work, each of which must end before the deadline.
+    ///
+    /// # Errors
+    /// As [`crate::Guard::allow_jeopardy`].
+    pub fn allow_jeopardy(&self) -> Result<(), LossReason> {
+        self.held.allow_jeopardy()
+    }
+
+    /// Makes sure that the lock is held for some time to come, and waits for it, as
+    /// [`crate::Guard::checkpoint`].
+    ///
+    /// # Errors
+    /// As [`crate::Guard::checkpoint`].
+    pub fn checkpoint(&self, wanted: Duration, grace: Duration) -> Result<(), EnsureError> {
+        self.runtime.wait(self.held.checkpoint(wanted, grace))
+    }
+
+    /// Waits until the lock is in jeopardy, as [`crate::Guard::jeopardy`].
+    ///
+    /// # Errors
+    /// As [`crate::Guard::jeopardy`].
+    pub fn jeopardy(&self) -> Result<(), LossReason> {
+        self.runtime.wait(self.held.jeopardy())
+    }
+
+    /// Waits until the lock is held again, as [`crate::Guard::held_again`].
+    ///
+    /// # Errors
+    /// As [`crate::Guard::held_again`].
+    pub fn held_again(&self) -> Result<(), LossReason> {
+        self.runtime.wait(self.held.held_again())
+    }
+
     /// As [`crate::Guard::transaction`].
     pub fn transaction(&self) -> Transaction {
         Transaction::new(self.held.transaction(), &self.runtime)
@@ -223,9 +258,13 @@ same! { Guard<locks::MultiGuard>, "MultiGuard":
     deadline() -> Option<Instant>;
     remaining() -> Duration;
     ensure(wanted: Duration) -> Result<(), EnsureError>;
+    allow_jeopardy() -> Result<(), LossReason>;
 }
 
 waits! { Guard<locks::MultiGuard>, "MultiGuard":
     verify() -> Result<(), VerifyError>;
+    checkpoint(wanted: Duration, grace: Duration) -> Result<(), EnsureError>;
+    jeopardy() -> Result<(), LossReason>;
+    held_again() -> Result<(), LossReason>;
     revoke_requested() -> Result<&ZnodePath, LossReason>;
 }

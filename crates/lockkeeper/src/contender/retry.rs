@@ -41,7 +41,8 @@ pub(crate) fn is_passing(error: &Error) -> bool {
 }
 
 /// Returns when a request that failed may be made again. A request that a server has refused for
-/// now waits for a moment; one that lost its connection waits by itself for the next one.
+/// now waits for a moment, and so does one that was not sent because the lock that it is made under is
+/// in doubt; one that lost its connection waits by itself for the next one.
 ///
 /// # Errors
 /// The error of the request, if it fails for good.
@@ -49,7 +50,7 @@ pub(crate) async fn retry_backoff(error: Error) -> Result<(), Error> {
     if !is_passing(&error) {
         return Err(error);
     }
-    if error.code().is_some() {
+    if error.code().is_some() || error.is_not_held() {
         tokio::time::sleep(FIRST_PAUSE.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
     }
     Ok(())

@@ -2,10 +2,12 @@
 //!
 //! ```text
 //!   state        how a lock stands with its holder: a pure function of a look at the session
+//!   jeopardy     work that outlasts an outage: what one lock and several have in common
 //!   owned_node   a holder's node, and the duty to delete it
 //!   revocation   the mark of somebody who wants the lock
 //! ```
 
+pub(crate) mod jeopardy;
 pub(crate) mod owned_node;
 pub(crate) mod revocation;
 pub(crate) mod state;
@@ -18,17 +20,18 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lockkeeper_client::{
-    Client, Contact, ErrorCode, EventKind, Hold, Instant, SessionId, Stat, Transaction,
-    TransactionError, Watcher, ZnodePath,
+    Client, Contact, Error, ErrorCode, EventKind, Hold, Instant, SessionId, Stat, Status,
+    Transaction, TransactionError, Watcher, ZnodePath,
 };
-use tokio::sync::{Mutex, SetOnce};
+use tokio::sync::{Mutex, SetOnce, watch};
 
 use crate::contender::node::{Contender, Front};
 use crate::contender::retry::retry_backoff;
 use crate::error::{AcquireError, EnsureError, LossReason, ReleaseError, VerifyError};
+use crate::guard::jeopardy::Belief;
 use crate::guard::owned_node::{OwnedNode, Releasing};
 use crate::guard::revocation::REQUEST;
-use crate::guard::state::{State, judge};
+use crate::guard::state::{State, Unheld, is_proven, judge};
 use crate::token::FencingToken;
 
 /// How often a proof of life is tried before a grant is given up.
@@ -53,8 +56,6 @@ struct GuardInner {
     others: Vec<(Hold, OwnedNode)>,
     owned: OwnedNode,
     token: FencingToken,
-    /// The lease's generation at the grant: with another one, the lease was interrupted since.
-    generation: u64,
     lost: SetOnce<LossReason>,
     /// Whether somebody was seen to ask for the lock.
     revoking: AtomicBool,
@@ -85,7 +86,7 @@ impl Guard {
                 return Err(AcquireError::SessionExpired { path: owned.path.clone() });
             }
             if let Some(hold) = hold {
-                return Ok(Self::new(owned, hold, own, seen.lease.generation));
+                return Ok(Self::new(owned, hold, own));
             }
             if proofs == PROOFS {
                 break;
@@ -116,13 +117,12 @@ impl Guard {
         })
     }
 
-    fn new(owned: OwnedNode, hold: Hold, own: Option<Watcher>, generation: u64) -> Self {
+    fn new(owned: OwnedNode, hold: Hold, own: Option<Watcher>) -> Self {
         Self(Box::new(GuardInner {
             own_watch: Mutex::new(own),
             hold,
             others: Vec::new(),
             token: FencingToken::new(owned.node.stat.czxid),
-            generation,
             lost: SetOnce::new(),
             revoking: AtomicBool::new(false),
             owner: OnceLock::new(),
@@ -165,23 +165,26 @@ impl Guard {
         self.lease().is_ok()
     }
 
-    /// The deadline and the contact, or why the lock is lost. Lease and contact are from one look
+    /// The deadline and the contact, or why the lock is not held. Lease and contact are from one look
     /// at the session: between two, it could have become another one.
-    fn lease(&self) -> Result<(Instant, Contact), LossReason> {
-        match self.0.lost.get().copied() {
-            Some(reason) => Err(reason),
-            None => self.look().map_err(|reason| self.lose(reason)),
+    fn lease(&self) -> Result<(Instant, Contact), Unheld> {
+        if let Some(reason) = self.0.lost.get() {
+            return Err(Unheld::Lost(*reason));
         }
+        self.look().map_err(|unheld| match unheld {
+            Unheld::Lost(reason) => Unheld::Lost(self.lose(reason)),
+            Unheld::Jeopardy => Unheld::Jeopardy,
+        })
     }
 
     /// The local instant until which no other client can have been granted the lock, by the
-    /// client's [`Clock`](crate::Clock); `None` if it is lost. It moves on while the session is
-    /// alive.
+    /// client's [`Clock`](crate::Clock); `None` if it is lost or in jeopardy. It moves on while the
+    /// session is alive.
     pub fn deadline(&self) -> Option<Instant> {
         self.lease().ok().map(|(deadline, _)| deadline)
     }
 
-    /// What is left until the deadline; zero if the lock is lost.
+    /// What is left until the deadline; zero if the lock is lost or in jeopardy.
     pub fn remaining(&self) -> Duration {
         let now = self.client().now();
         self.deadline().map_or(Duration::ZERO, |deadline| deadline.since(now))
@@ -190,9 +193,12 @@ impl Guard {
     /// Makes sure that the lock is held for some time to come. Asks no server.
     ///
     /// # Errors
-    /// If it is lost, or the lease ends before that.
+    /// If it is lost or in jeopardy, or the lease ends before that.
     pub fn ensure(&self, wanted: Duration) -> Result<(), EnsureError> {
-        let (deadline, _) = self.lease().map_err(EnsureError::Lost)?;
+        let (deadline, _) = self.lease().map_err(|unheld| match unheld {
+            Unheld::Lost(reason) => EnsureError::Lost(reason),
+            Unheld::Jeopardy => EnsureError::Jeopardy,
+        })?;
         let left = deadline.since(self.client().now());
         if left < wanted { Err(EnsureError::TooShort { left, wanted }) } else { Ok(()) }
     }
@@ -201,7 +207,7 @@ impl Guard {
     /// committed write.
     ///
     /// # Errors
-    /// If it is lost, or no server answers.
+    /// If it is lost or in jeopardy, or no server answers.
     ///
     /// # Cancel safety
     /// Safe.
@@ -216,6 +222,7 @@ impl Guard {
             }
             (_, State::Lost(reason)) => Err(VerifyError::Lost(reason)),
             (Err(TransactionError::Request(error)), _) => Err(VerifyError::Unknown(error)),
+            (_, State::Jeopardy) => Err(VerifyError::Jeopardy),
             _ => Ok(()),
         }
     }
@@ -223,26 +230,106 @@ impl Guard {
     /// Waits until the lock is lost.
     ///
     /// # Session loss
-    /// This is how it is told: at once when the servers say so, and else at the deadline.
+    /// This is how it is told: at once when the servers say so, and else at the deadline, or where
+    /// [jeopardy is allowed](Guard::allow_jeopardy), when a server says so.
     ///
     /// # Cancel safety
     /// Safe: call it again.
     pub async fn lost(&self) -> LossReason {
         loop {
-            let mut status = self.client().status();
-            let reason = match self.state() {
+            let status = self.client().status();
+            match self.state() {
                 State::Lost(reason) => return reason,
-                State::Held | State::Suspect { .. } => tokio::select! {
-                    biased;
-                    reason = self.node_deleted() => reason,
-                    _ = status.changed() => None,
-                    _ = self.0.lost.wait() => None,
-                    () = self.deadline_near() => None,
-                },
-            };
+                _ => self.changed(status).await,
+            }
+        }
+    }
 
-            if let Some(reason) = reason {
-                return self.lose(reason);
+    /// Has the lock outlast its deadline, from now on and until it is lost: then it is in
+    /// [jeopardy](State::Jeopardy) instead of lost. In jeopardy nothing is believed ([`Guard::ensure`]
+    /// fails, there is no [`Guard::deadline`], [`Guard::run`] ends) and nothing is granted within this
+    /// process. If the servers then prove that the very node of this holder was there all the time,
+    /// nobody else can have been granted the lock, and it is held again with the same token. For work
+    /// that can stop at any point and stay stopped, as in [`Guard::run_through`].
+    ///
+    /// It assumes servers that do not bring deleted nodes back: see "Jeopardy" in
+    /// `docs/guarantees.md`. Costs nothing until a deadline passes; then a committed write and a read
+    /// on each new connection, until the lock is held again or lost. An upgrade or a downgrade waits
+    /// until a jeopardy is over, and is lost at a deadline; the guard that it gives is allowed what the
+    /// one before was.
+    ///
+    /// # Errors
+    /// Why the lock has been lost already.
+    ///
+    /// # Session loss
+    /// The lock is lost when a server says so, in jeopardy too. While none can be reached, jeopardy
+    /// goes on.
+    pub fn allow_jeopardy(&self) -> Result<(), LossReason> {
+        match self.state() {
+            State::Lost(reason) => Err(reason),
+            State::Jeopardy => Ok(()),
+            State::Held | State::Suspect { .. } => {
+                let mut nodes = self.nodes();
+                match nodes.all(|(hold, owned)| hold.ride_out(owned.node.stat.czxid)) {
+                    true => Ok(()),
+                    false => Err(self.too_late()),
+                }
+            }
+        }
+    }
+
+    /// Waits until the lock is in jeopardy, which [must be allowed](Guard::allow_jeopardy): at the
+    /// deadline. A timer may fire late, so who must not act in jeopardy also looks at the deadline
+    /// before each step.
+    ///
+    /// # Errors
+    /// Why it is lost.
+    ///
+    /// # Session loss
+    /// As [`Guard::lost`].
+    ///
+    /// # Cancel safety
+    /// Safe: call it again.
+    pub async fn jeopardy(&self) -> Result<(), LossReason> {
+        loop {
+            let status = self.client().status();
+            match self.state() {
+                State::Jeopardy => return Ok(()),
+                State::Lost(reason) => return Err(reason),
+                State::Held | State::Suspect { .. } => self.changed(status).await,
+            }
+        }
+    }
+
+    /// Waits until the lock is held again; returns at once if it is not in jeopardy. Then it also has
+    /// been looked whether somebody asked for the lock meanwhile, see [`Guard::revoke_requested`]: that
+    /// costs one round trip.
+    ///
+    /// # Errors
+    /// Why it is lost.
+    ///
+    /// # Session loss
+    /// As [`Guard::lost`].
+    ///
+    /// # Cancel safety
+    /// Safe: call it again.
+    pub async fn held_again(&self) -> Result<(), LossReason> {
+        let mut is_new = false;
+        loop {
+            let status = self.client().status();
+            match self.state() {
+                State::Lost(reason) => return Err(reason),
+                State::Jeopardy => {
+                    is_new = true;
+                    self.changed(status).await;
+                }
+                State::Held | State::Suspect { .. } if !is_new => return Ok(()),
+                State::Held | State::Suspect { .. } => match self.read_own().await {
+                    Ok(_) => is_new = false,
+                    Err(error) if error.is_retryable() => self.changed(status).await,
+                    // How the lock stands says why.
+                    Err(_) => is_new = false,
+                },
             }
         }
     }
@@ -267,19 +354,82 @@ impl Guard {
         }
     }
 
-    /// Does work only while the lock is held: drops it when the lock is lost.
+    /// Does work only while the lock is held: looks at the deadline before every poll, and drops the
+    /// work when the lock is lost or in jeopardy. What the work asks of the servers through this
+    /// client is sent only while the lock is held, and else fails, also if it had to wait for a
+    /// connection; not so what it spawns.
     ///
     /// # Errors
-    /// Why the lock was lost before the work was done.
+    /// Why the lock was lost before the work was done; [`LossReason::DeadlinePassed`] at the deadline,
+    /// also if it is in jeopardy and may be held again.
+    ///
+    /// # Session loss
+    /// As [`Guard::lost`].
     ///
     /// # Cancel safety
     /// Dropping it drops the work; the lock stays held.
     pub async fn run<T>(&self, work: impl Future<Output = T>) -> Result<T, LossReason> {
-        tokio::select! {
-            biased;
-            reason = self.lost() => Err(reason),
-            output = work => Ok(output),
-        }
+        jeopardy::run(self, work).await
+    }
+
+    /// Does work as [`Guard::run`] does, and rides out outages: [allows jeopardy](Guard::allow_jeopardy),
+    /// in which the work is not polled, and goes on with it when the lock is held again. A jeopardy
+    /// that lasts for `grace` ends the lock.
+    ///
+    /// For work that tolerates a long stop at any `.await`. Only its polling stops: tasks that it
+    /// spawned, blocking threads, statements that a database is executing, bytes in sockets and row
+    /// locks go on, so give [`Guard::token`] to what they change. A request of this client that would be
+    /// sent in jeopardy fails, with [`Error::is_not_held`](crate::Error::is_not_held); it may be tried
+    /// again when the work goes on.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let engine = lockkeeper_engine::Engine::builder().start().await?;
+    /// # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
+    /// use std::time::Duration;
+    /// use lockkeeper::Mutex;
+    ///
+    /// let guard = Mutex::new(&client, "/locks/import")?.acquire().await?;
+    /// let rows = guard.run_through(Duration::from_secs(300), async { /* row by row */ 42 }).await?;
+    /// # assert_eq!(rows, 42);
+    /// # guard.release().await?;
+    /// # client.close().await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Why the lock was lost before the work was done; [`LossReason::DeadlinePassed`] after `grace`.
+    ///
+    /// # Session loss
+    /// As [`Guard::lost`].
+    ///
+    /// # Cancel safety
+    /// Dropping it drops the work; the lock stays held, and jeopardy stays allowed.
+    pub async fn run_through<T>(
+        &self,
+        grace: Duration,
+        work: impl Future<Output = T>,
+    ) -> Result<T, LossReason> {
+        jeopardy::run_through(self, grace, work).await
+    }
+
+    /// Makes sure that the lock is held for some time to come, as [`Guard::ensure`], and waits for it:
+    /// for a proof if too little is left, and in jeopardy for `grace` at most, after which the lock is
+    /// lost. For work that cannot be stopped from outside, between its steps. Costs nothing while
+    /// enough is left, and else one committed write.
+    ///
+    /// # Errors
+    /// If it is lost, or a fresh proof does not last as long as that.
+    ///
+    /// # Session loss
+    /// As [`Guard::lost`].
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn checkpoint(&self, wanted: Duration, grace: Duration) -> Result<(), EnsureError> {
+        jeopardy::checkpoint(self, wanted, grace).await
     }
 
     /// Starts a transaction that is applied only while the lock is held: it begins with a check
@@ -305,7 +455,7 @@ impl Guard {
     /// Hands the deletion over for sending, so that what is sent from now on comes after it.
     pub(crate) fn begin_release(self) -> Releasing {
         let (others_are_gone, deletion) = (self.others_are_gone(), self.deletion());
-        let GuardInner { own_watch, hold, others, mut owned, generation, lost, .. } = *self.0;
+        let GuardInner { own_watch, hold, others, mut owned, lost, .. } = *self.0;
         // The others go first, so that the last answer is about all.
         drop((own_watch, others));
 
@@ -317,8 +467,8 @@ impl Guard {
 
         let deletion = (seen.is_gone || others_are_gone).then_some(deletion);
         let lease = match lost.get() {
-            Some(reason) => Err(*reason),
-            None => judge(&seen, session, generation, deletion),
+            Some(reason) => Err(Unheld::Lost(*reason)),
+            None => judge(&seen, session, deletion),
         };
         Releasing { state: State::of(lease), answer }
     }
@@ -366,7 +516,7 @@ impl Guard {
 
     /// How it stands, for people; unlike [`Guard::state`], without making a loss final.
     pub(crate) fn seen(&self) -> State {
-        State::of(self.0.lost.get().map_or_else(|| self.look(), |reason| Err(*reason)))
+        State::of(self.0.lost.get().map_or_else(|| self.look(), |r| Err(Unheld::Lost(*r))))
     }
 
     /// One line about a guard of this name.
@@ -374,11 +524,69 @@ impl Guard {
         write!(f, "{name}({}, token {}, {})", self.path(), self.token(), self.seen())
     }
 
-    /// The deadline and the contact as the session has them now, or what has been lost.
-    fn look(&self) -> Result<(Instant, Contact), LossReason> {
+    /// The deadline and the contact as the session has them now, or why it is not held.
+    fn look(&self) -> Result<(Instant, Contact), Unheld> {
         let seen = self.0.hold.state();
         let is_gone = seen.is_gone || self.others_are_gone();
-        judge(&seen, self.session(), self.0.generation, is_gone.then(|| self.deletion()))
+        let held = judge(&seen, self.session(), is_gone.then(|| self.deletion()))?;
+        // After a jeopardy, they may be proven one after the other.
+        match self.0.others.iter().all(|(hold, _)| is_proven(&hold.state())) {
+            true => Ok(held),
+            false => Err(self.unproven()),
+        }
+    }
+
+    /// A deadline has passed since somebody looked last.
+    fn too_late(&self) -> LossReason {
+        match self.state() {
+            State::Lost(reason) => reason,
+            _ => self.lose(LossReason::DeadlinePassed),
+        }
+    }
+
+    fn unproven(&self) -> Unheld {
+        match self.rides_out() {
+            true => Unheld::Jeopardy,
+            false => Unheld::Lost(LossReason::DeadlinePassed),
+        }
+    }
+
+    /// Whether jeopardy is allowed.
+    fn rides_out(&self) -> bool {
+        let rides_out = |hold: &Hold| hold.state().standing.is_some_and(|s| s.rides_out);
+        self.nodes().all(|(hold, _)| rides_out(hold))
+    }
+
+    /// Its nodes, and what proves each.
+    fn nodes(&self) -> impl Iterator<Item = (&Hold, &OwnedNode)> {
+        let others = self.0.others.iter().map(|(hold, owned)| (hold, owned));
+        std::iter::once((&self.0.hold, &self.0.owned)).chain(others)
+    }
+
+    /// Has the lock end at the next deadline, for a change that must not be in doubt: waits out a
+    /// jeopardy. Gives whether jeopardy was allowed.
+    pub(crate) async fn settle(&self) -> Result<bool, LossReason> {
+        self.held_again().await?;
+        let rides_out = self.rides_out();
+        self.end_at_deadline();
+        match self.state() {
+            State::Lost(reason) => Err(reason),
+            _ => Ok(rides_out),
+        }
+    }
+
+    /// Allows no jeopardy any more.
+    pub(crate) fn end_at_deadline(&self) {
+        self.nodes().for_each(|(hold, _)| hold.end_at_deadline());
+    }
+
+    /// The same, as far as jeopardy was allowed to the guard that this one takes the place of.
+    pub(crate) fn allowed(self, rides_out: bool) -> Self {
+        if rides_out {
+            // The loss shows in its state.
+            let _ = self.allow_jeopardy();
+        }
+        self
     }
 
     fn others_are_gone(&self) -> bool {
@@ -392,12 +600,41 @@ impl Guard {
         self.0.lost.get().copied().unwrap_or(reason)
     }
 
+    /// Waits until something is to be looked at that came after this status.
+    async fn changed(&self, mut status: watch::Receiver<Status>) {
+        let reason = tokio::select! {
+            biased;
+            reason = self.node_deleted() => reason,
+            _ = status.changed() => None,
+            _ = self.0.lost.wait() => None,
+            () = self.deadline_near() => None,
+        };
+        if let Some(reason) = reason {
+            self.lose(reason);
+        }
+    }
+
+    /// Reads the own node, and looks whether somebody asked for the lock. Another holder's may have
+    /// its name by now.
+    async fn read_own(&self) -> Result<(), Error> {
+        let (data, stat) = self.client().data(self.node()).await?;
+        if self.is_own(&stat) {
+            self.look_for_revocation(&data, &stat);
+        }
+        Ok(())
+    }
+
+    fn is_own(&self, stat: &Stat) -> bool {
+        stat.czxid == self.0.owned.node.stat.czxid
+    }
+
     /// Waits until the node is deleted (`Some`), or something else is to be looked at.
     async fn node_deleted(&self) -> Option<LossReason> {
         let mut own_watch = self.0.own_watch.lock().await;
         let watcher = match own_watch.take() {
             Some(watcher) => watcher,
             None => match self.client().data_watched(self.node()).await {
+                Ok(((_, stat), _)) if !self.is_own(&stat) => return Some(self.deletion()),
                 Ok(((data, stat), watcher)) => {
                     self.look_for_revocation(&data, &stat);
                     watcher
@@ -422,7 +659,10 @@ impl Guard {
     /// Waits until the node carries the mark of somebody who wants the lock.
     async fn asked_for(&self) {
         while !self.0.revoking.load(Ordering::Acquire) {
+            let mut status = self.client().status();
             match self.client().data_watched(self.node()).await {
+                // The loss of the lock is seen elsewhere.
+                Ok(((_, stat), _)) if !self.is_own(&stat) => std::future::pending().await,
                 Ok(((data, stat), mut watcher)) => {
                     if !self.look_for_revocation(&data, &stat) {
                         // The end of the session is seen elsewhere.
@@ -431,8 +671,8 @@ impl Guard {
                 }
                 Err(error) => {
                     if retry_backoff(error).await.is_err() {
-                        // The loss of the lock is seen elsewhere.
-                        std::future::pending().await
+                        // The loss of the lock is seen elsewhere; or it outlasts an outage.
+                        let _ = status.changed().await;
                     }
                 }
             }
@@ -464,7 +704,47 @@ impl Guard {
 
     /// Sleeps towards the deadline, at most a second: a timer does not count suspended time.
     async fn deadline_near(&self) {
-        tokio::time::sleep(self.remaining().min(Duration::from_secs(1))).await;
+        let second = Duration::from_secs(1);
+        let left = self.deadline().map(|deadline| deadline.since(self.client().now()));
+        tokio::time::sleep(left.unwrap_or(second).min(second)).await;
+    }
+}
+
+impl Belief for Guard {
+    fn client(&self) -> &Client {
+        self.client()
+    }
+
+    fn holds(&self) -> impl Iterator<Item = &Hold> {
+        self.nodes().map(|(hold, _)| hold)
+    }
+
+    fn is_held(&self) -> bool {
+        self.is_held()
+    }
+
+    fn ensure(&self, wanted: Duration) -> Result<(), EnsureError> {
+        self.ensure(wanted)
+    }
+
+    async fn verify(&self) -> Result<(), VerifyError> {
+        self.verify().await
+    }
+
+    fn allow_jeopardy(&self) -> Result<(), LossReason> {
+        self.allow_jeopardy()
+    }
+
+    async fn jeopardy(&self) -> Result<(), LossReason> {
+        self.jeopardy().await
+    }
+
+    async fn held_again(&self) -> Result<(), LossReason> {
+        self.held_again().await
+    }
+
+    fn give_up(&self) -> LossReason {
+        self.lose(LossReason::DeadlinePassed)
     }
 }
 

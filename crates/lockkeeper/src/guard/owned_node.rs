@@ -61,6 +61,8 @@ impl Releasing {
         };
         match (self.state, confirmed) {
             (State::Lost(reason), _) => Err(ReleaseError::Lost(reason)),
+            // Nobody will ever know.
+            (State::Jeopardy, _) => Err(ReleaseError::Lost(LossReason::DeadlinePassed)),
             (_, Err(error)) if error.is_session_expired() => {
                 Err(ReleaseError::Lost(LossReason::SessionExpired))
             }

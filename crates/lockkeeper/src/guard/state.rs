@@ -2,20 +2,25 @@
 
 use std::fmt;
 
-use lockkeeper_client::{Contact, HoldState, Instant, SessionId};
+use lockkeeper_client::{Contact, HoldState, Instant, SessionId, Standing};
 
 use crate::error::LossReason;
 
 /// How a lock stands with its holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum State {
     /// Held.
     Held,
-    /// Held, but there is no connection: unless one comes back, it will be lost.
+    /// Held, but there is no connection: unless one comes back, it will be lost, or in jeopardy.
     Suspect {
         /// When it will be lost.
         until: Instant,
     },
+    /// Only where it [is allowed](crate::Guard::allow_jeopardy): the deadline has passed, and nobody
+    /// knows whether the lock is still held. Nothing may be done under it. It is held again, with the
+    /// same token, when the servers have proven that its node was there all the time; or lost.
+    Jeopardy,
     /// Not held any more, and never again by this guard.
     Lost(LossReason),
 }
@@ -25,40 +30,59 @@ impl fmt::Display for State {
         match self {
             Self::Held => f.write_str("held"),
             Self::Suspect { until } => write!(f, "held without a connection until {until}"),
+            Self::Jeopardy => f.write_str("in jeopardy"),
             Self::Lost(reason) => write!(f, "lost: {reason}"),
         }
     }
 }
 
 impl State {
-    pub(super) fn of(lease: Result<(Instant, Contact), LossReason>) -> Self {
+    pub(super) fn of(lease: Result<(Instant, Contact), Unheld>) -> Self {
         match lease {
-            Err(reason) => Self::Lost(reason),
+            Err(Unheld::Lost(reason)) => Self::Lost(reason),
+            Err(Unheld::Jeopardy) => Self::Jeopardy,
             Ok((_, Contact::Connected)) => Self::Held,
             Ok((until, _)) => Self::Suspect { until },
         }
     }
 }
 
-/// The deadline and the contact of a holder whose node is of this session and was granted in this
-/// generation of the lease, as a look at the session shows them; or what has been lost. `deletion`:
-/// what it means that a node is gone, if one is.
+/// Why a lock is not held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unheld {
+    Jeopardy,
+    Lost(LossReason),
+}
+
+/// The deadline and the contact of a holder whose node is of this session, as a look at the session
+/// shows them; or what has been lost. `deletion`: what it means that a node is gone, if one is.
 pub(super) fn judge(
     seen: &HoldState,
     session: SessionId,
-    generation: u64,
     deletion: Option<LossReason>,
-) -> Result<(Instant, Contact), LossReason> {
+) -> Result<(Instant, Contact), Unheld> {
     if seen.contact == Contact::Closed {
-        return Err(LossReason::ClientClosed);
+        return Err(Unheld::Lost(LossReason::ClientClosed));
     }
     if seen.lease.session != session {
-        return Err(LossReason::SessionExpired);
+        return Err(Unheld::Lost(LossReason::SessionExpired));
     }
     if let Some(deletion) = deletion {
-        return Err(deletion);
+        return Err(Unheld::Lost(deletion));
     }
-    let unbroken = seen.lease.generation == generation;
-    let deadline = seen.lease.deadline.filter(|deadline| unbroken && *deadline > seen.now);
-    deadline.map(|deadline| (deadline, seen.contact)).ok_or(LossReason::DeadlinePassed)
+    if is_proven(seen)
+        && let Some(deadline) = seen.lease.deadline
+    {
+        return Ok((deadline, seen.contact));
+    }
+    match seen.standing.is_some_and(|standing| standing.rides_out) {
+        true => Err(Unheld::Jeopardy),
+        false => Err(Unheld::Lost(LossReason::DeadlinePassed)),
+    }
+}
+
+/// Whether the node was proven in the lease as it is, and its deadline has not passed.
+pub(super) fn is_proven(seen: &HoldState) -> bool {
+    let is_unbroken = |standing: Standing| standing.generation == seen.lease.generation;
+    seen.lease.is_running(seen.now) && seen.standing.is_some_and(is_unbroken)
 }

@@ -5,11 +5,14 @@ use std::future::poll_fn;
 use std::task::Poll;
 use std::time::Duration;
 
-use lockkeeper_client::{ErrorCode, Instant, SessionId, Transaction, TransactionError, ZnodePath};
+use lockkeeper_client::{
+    Client, ErrorCode, Hold, Instant, SessionId, Transaction, TransactionError, ZnodePath,
+};
 
 use crate::contender::node::{Contender, Front};
 use crate::error::{AcquireError, EnsureError, LossReason, ReleaseError, VerifyError};
 use crate::guard::Guard;
+use crate::guard::jeopardy::{self, Belief};
 use crate::guard::owned_node::OwnedNode;
 use crate::guard::state::State;
 use crate::token::FencingToken;
@@ -58,13 +61,15 @@ impl MultiGuard {
         self.guards.iter().all(Guard::is_held)
     }
 
-    /// The earliest of the deadlines; see [`Guard::deadline`]. `None` if one is lost.
+    /// The earliest of the deadlines; see [`Guard::deadline`]. `None` if one is lost or in
+    /// jeopardy.
     pub fn deadline(&self) -> Option<Instant> {
         let deadlines: Option<Vec<_>> = self.guards.iter().map(Guard::deadline).collect();
         deadlines?.into_iter().min()
     }
 
-    /// What is left until the earliest of the deadlines; zero if a lock is lost.
+    /// What is left until the earliest of the deadlines; zero if a lock is lost or in
+    /// jeopardy.
     pub fn remaining(&self) -> Duration {
         self.guards.iter().map(Guard::remaining).min().unwrap_or_default()
     }
@@ -95,6 +100,7 @@ impl MultiGuard {
             }
             (_, State::Lost(reason)) => Err(VerifyError::Lost(reason)),
             (Err(TransactionError::Request(error)), _) => Err(VerifyError::Unknown(error)),
+            (_, State::Jeopardy) => Err(VerifyError::Jeopardy),
             _ => Ok(()),
         }
     }
@@ -145,10 +151,11 @@ impl MultiGuard {
         .await
     }
 
-    /// Does work only while all locks are held: drops it when one is lost.
+    /// Does work only while all locks are held: drops it when one is lost or in jeopardy; see
+    /// [`Guard::run`].
     ///
     /// # Errors
-    /// Why a lock was lost before the work was done.
+    /// Why a lock was lost before the work was done, as [`Guard::run`].
     ///
     /// # Session loss
     /// As [`Guard::lost`].
@@ -156,11 +163,89 @@ impl MultiGuard {
     /// # Cancel safety
     /// Dropping it drops the work; the locks stay held.
     pub async fn run<T>(&self, work: impl Future<Output = T>) -> Result<T, LossReason> {
-        tokio::select! {
-            biased;
-            (_, reason) = self.lost() => Err(reason),
-            output = work => Ok(output),
+        jeopardy::run(self, work).await
+    }
+
+    /// Has all locks outlast their deadline; see [`Guard::allow_jeopardy`]. They are proven again
+    /// together, with one committed write and a read for each.
+    ///
+    /// # Errors
+    /// Why a lock has been lost already.
+    ///
+    /// # Session loss
+    /// As [`Guard::allow_jeopardy`].
+    pub fn allow_jeopardy(&self) -> Result<(), LossReason> {
+        self.guards.iter().try_for_each(Guard::allow_jeopardy)
+    }
+
+    /// Waits until a lock is in jeopardy; see [`Guard::jeopardy`].
+    ///
+    /// # Errors
+    /// Why a lock is lost.
+    ///
+    /// # Session loss
+    /// As [`Guard::lost`].
+    ///
+    /// # Cancel safety
+    /// Safe: call it again.
+    pub async fn jeopardy(&self) -> Result<(), LossReason> {
+        self.first(Guard::jeopardy).await.1
+    }
+
+    /// Waits until no lock is in jeopardy; see [`Guard::held_again`].
+    ///
+    /// # Errors
+    /// Why a lock is lost.
+    ///
+    /// # Session loss
+    /// As [`Guard::lost`].
+    ///
+    /// # Cancel safety
+    /// Safe: call it again.
+    pub async fn held_again(&self) -> Result<(), LossReason> {
+        loop {
+            for guard in &self.guards {
+                guard.held_again().await?;
+            }
+            match self.state() {
+                State::Lost(reason) => return Err(reason),
+                State::Jeopardy => {}
+                State::Held | State::Suspect { .. } => return Ok(()),
+            }
         }
+    }
+
+    /// Does work only while all locks are held, and rides out outages; see [`Guard::run_through`].
+    ///
+    /// # Errors
+    /// As [`Guard::run_through`], for any of them.
+    ///
+    /// # Session loss
+    /// As [`Guard::lost`].
+    ///
+    /// # Cancel safety
+    /// Dropping it drops the work; the locks stay held, and jeopardy stays allowed.
+    pub async fn run_through<T>(
+        &self,
+        grace: Duration,
+        work: impl Future<Output = T>,
+    ) -> Result<T, LossReason> {
+        jeopardy::run_through(self, grace, work).await
+    }
+
+    /// Makes sure that all are held for some time to come, and waits for it; see
+    /// [`Guard::checkpoint`].
+    ///
+    /// # Errors
+    /// As [`Guard::checkpoint`], for any of them.
+    ///
+    /// # Session loss
+    /// As [`Guard::lost`].
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn checkpoint(&self, wanted: Duration, grace: Duration) -> Result<(), EnsureError> {
+        jeopardy::checkpoint(self, wanted, grace).await
     }
 
     /// Starts a transaction that is applied only while all locks are held.
@@ -191,7 +276,9 @@ impl MultiGuard {
         // Until they are known to be gone, dropping the nodes deletes them.
         let deleted = match state {
             State::Lost(reason) => return Err(ReleaseError::Lost(reason)),
-            _ => transaction.commit().await,
+            // Whatever has become of them, nobody will know.
+            State::Jeopardy => return Err(ReleaseError::Lost(LossReason::DeadlinePassed)),
+            State::Held | State::Suspect { .. } => transaction.commit().await,
         };
 
         match deleted {
@@ -216,12 +303,53 @@ impl fmt::Debug for MultiGuard {
     }
 }
 
+impl Belief for MultiGuard {
+    fn client(&self) -> &Client {
+        self.guards[0].client()
+    }
+
+    fn holds(&self) -> impl Iterator<Item = &Hold> {
+        self.guards.iter().flat_map(Belief::holds)
+    }
+
+    fn is_held(&self) -> bool {
+        self.is_held()
+    }
+
+    fn ensure(&self, wanted: Duration) -> Result<(), EnsureError> {
+        self.ensure(wanted)
+    }
+
+    async fn verify(&self) -> Result<(), VerifyError> {
+        self.verify().await
+    }
+
+    fn allow_jeopardy(&self) -> Result<(), LossReason> {
+        self.allow_jeopardy()
+    }
+
+    async fn jeopardy(&self) -> Result<(), LossReason> {
+        self.jeopardy().await
+    }
+
+    async fn held_again(&self) -> Result<(), LossReason> {
+        self.held_again().await
+    }
+
+    fn give_up(&self) -> LossReason {
+        // Each, as no other of them may come back.
+        let first = self.guards.iter().map(Belief::give_up).reduce(|first, _| first);
+        first.unwrap_or(LossReason::DeadlinePassed)
+    }
+}
+
 /// The worst of the states of several locks.
 fn worst(states: impl Iterator<Item = State>) -> State {
     let badness = |state: &State| match state {
         State::Held => 0,
         State::Suspect { .. } => 1,
-        State::Lost(_) => 2,
+        State::Jeopardy => 2,
+        State::Lost(_) => 3,
     };
     states.max_by_key(badness).unwrap_or(State::Held)
 }

@@ -14,7 +14,6 @@ use crate::contender::order::upgrade::Upgrade;
 use crate::contender::retry::is_passing;
 use crate::contender::waiting::{OwnWatch, Watches};
 use crate::error::{AcquireError, ReleaseError};
-use crate::guard::state::State;
 use crate::guard::{Guard, offers_guard};
 use crate::locks::rw_lock::write_guard::RwLockWriteGuard;
 use crate::profile::Kind;
@@ -47,10 +46,12 @@ impl RwLockUpgradeableGuard {
     /// Dropping the future gives up the lock.
     pub async fn upgrade(self) -> Result<RwLockWriteGuard, AcquireError> {
         let Self { guard, entrance } = self;
+        let lost = |reason| AcquireError::Lost { path: entrance.path().clone(), reason };
+        let rides_out = guard.settle().await.map_err(lost)?;
         let writer = clear_the_way(&entrance, &guard).await?;
         guard.dissolve();
         let guard = Guard::grant(writer, Front { own: None }).await?;
-        Ok(RwLockWriteGuard::new(guard, entrance))
+        Ok(RwLockWriteGuard::new(guard.allowed(rides_out), entrance))
     }
 
     /// The same, but not for longer than `timeout`, which covers everything.
@@ -92,10 +93,6 @@ offers_guard!(RwLockUpgradeableGuard, self => &self.guard);
 async fn clear_the_way(entrance: &Entrance, reader: &Guard) -> Result<Contender, AcquireError> {
     let path = entrance.path();
     let lost = |reason| AcquireError::Lost { path: path.clone(), reason };
-    if let State::Lost(reason) = reader.state() {
-        return Err(lost(reason));
-    }
-
     // For the exchange below: its write of the lock's own node names the version that was read.
     let asked = entrance.client.data(path);
     // At the end of the queue it keeps new readers out.

@@ -3,7 +3,6 @@
 use crate::acquire::entrance::Entrance;
 use crate::contender::node::Front;
 use crate::error::{AcquireError, ReleaseError};
-use crate::guard::state::State;
 use crate::guard::{Guard, offers_guard};
 use crate::locks::rw_lock::read_guard::RwLockReadGuard;
 use crate::profile::Kind;
@@ -35,17 +34,14 @@ impl RwLockWriteGuard {
     /// Dropping the future gives up the lock.
     pub async fn downgrade(self) -> Result<RwLockReadGuard, AcquireError> {
         let Self { guard, entrance } = self;
-        let reader = match guard.state() {
-            State::Lost(reason) => {
-                return Err(AcquireError::Lost { path: guard.path().clone(), reason });
-            }
-            _ => entrance.replace(&guard, Kind::Read, |steps| steps).await,
-        };
+        let lost = |reason| AcquireError::Lost { path: guard.path().clone(), reason };
+        let rides_out = guard.settle().await.map_err(lost)?;
+        let reader = entrance.replace(&guard, Kind::Read, |steps| steps).await;
         let reader = reader.map_err(|error| entrance.not_replaced(&guard, error))?;
         let token = guard.token();
         guard.dissolve();
         let guard = Guard::grant(reader, Front { own: None }).await?.with_token(token);
-        Ok(RwLockReadGuard::new(guard))
+        Ok(RwLockReadGuard::new(guard.allowed(rides_out)))
     }
 
     /// Gives the lock back; see [`Guard::release`]. Costs one round trip.
