@@ -14,6 +14,7 @@ mod exclusive_node;
 mod grant;
 mod herd;
 mod interface;
+mod jeopardy;
 mod kazoo_profile;
 mod lock_delay;
 mod locks;

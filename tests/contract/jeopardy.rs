@@ -1,0 +1,478 @@
+//! Holders that ride out an outage: what they do after the deadline, and what they come back to.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use anyhow::Result;
+use lockkeeper::revoke::revoke;
+use lockkeeper::{
+    AcquireError, Client, Contact, CreateMode, EnsureError, ErrorCode, LossReason, MultiLock,
+    Mutex, Owner, ReentrantMutex, ReleaseError, RwLock, State, VerifyError, ZnodePath,
+};
+use lockkeeper_testkit::backend::{Backend, Participant};
+
+use crate::locks::{Exclusive, Held, line_up, lock_of};
+use crate::{LOCK, contract, for_each_lock, lock_path, mutex, queue_empties, queue_up};
+
+for_each_lock!("an exclusive lock, jeopardy":
+    an_outage_that_the_session_survives_ends_held_again,
+    an_outage_that_the_session_does_not_survive_is_a_loss,
+    a_holder_whose_node_was_deleted_in_jeopardy_is_told,
+);
+
+contract!("jeopardy":
+    work_stands_still_in_jeopardy_and_goes_on_with_the_same_token,
+    a_grace_that_is_over_ends_the_lock,
+    a_checkpoint_waits_until_the_lock_is_held_again,
+    nothing_is_believed_in_jeopardy,
+    what_work_asked_for_in_an_outage_is_not_sent_without_the_lock,
+    a_node_is_not_handed_on_in_jeopardy,
+    the_next_holder_of_a_node_decides_anew,
+    a_lock_is_not_entered_again_in_jeopardy,
+    several_locks_come_back_together,
+    one_of_several_that_is_gone_ends_all,
+    an_upgrade_waits_out_a_jeopardy,
+    a_downgrade_waits_out_a_jeopardy,
+    an_upgrade_is_lost_at_a_deadline,
+    a_request_to_leave_that_came_in_jeopardy_is_seen,
+);
+
+/// Long enough for a busy machine, short enough to wait for. The lease is shorter by more than two
+/// seconds, which is the time to come back in.
+const TIMEOUT: Duration = Duration::from_secs(8);
+
+/// Longer than any test.
+const LONG: Duration = Duration::from_secs(3600);
+
+async fn short(backend: &Backend) -> Result<Participant> {
+    backend.participant_with(Client::builder().session_timeout(TIMEOUT)).await
+}
+
+/// Begins an outage at a moment from which the deadline is well before the end of the session: a
+/// new session is proven to live for nearly as long as the servers keep it.
+async fn lose_the_way(participant: &Participant) {
+    aged(participant).await;
+    participant.proxy.refuse();
+}
+
+async fn aged(participant: &Participant) {
+    let client = &participant.client;
+    let lease = client.timing().lease();
+    loop {
+        let left = client.lease().remaining(client.now());
+        if left < lease {
+            return;
+        }
+        tokio::time::sleep(left - lease + Duration::from_millis(1)).await;
+    }
+}
+
+async fn connects(participant: &Participant) -> Result<()> {
+    participant.client.status().wait_for(|status| status.contact == Contact::Connected).await?;
+    Ok(())
+}
+
+async fn an_outage_that_the_session_survives_ends_held_again<L: Exclusive>(
+    backend: Backend,
+) -> Result<()> {
+    let (alice, bob) = (short(&backend).await?, backend.participant().await?);
+    let guard = lock_of::<L>(&alice)?.acquire().await?;
+    let (token, session) = (guard.token(), guard.session());
+    let waiting = line_up::<L>(&backend, &bob, 2).await?;
+    guard.allow_jeopardy()?;
+    assert_eq!(guard.state(), State::Held);
+    for _ in 0..2 {
+        lose_the_way(&alice).await;
+        guard.jeopardy().await?;
+        assert_eq!(guard.state(), State::Jeopardy);
+        alice.proxy.restore();
+        guard.held_again().await?;
+        assert_eq!((guard.state(), guard.token()), (State::Held, token));
+        assert_eq!(guard.session(), session);
+        guard.verify().await?;
+    }
+    assert!(!waiting.is_finished(), "nobody was granted the lock meanwhile");
+    guard.release().await?;
+    assert!(waiting.await??.token() > token);
+    Ok(())
+}
+
+async fn an_outage_that_the_session_does_not_survive_is_a_loss<L: Exclusive>(
+    backend: Backend,
+) -> Result<()> {
+    let (alice, bob) = (short(&backend).await?, backend.participant().await?);
+    let guard = Arc::new(lock_of::<L>(&alice)?.acquire().await?);
+    guard.allow_jeopardy()?;
+    let looking = Arc::clone(&guard);
+    let waiting = line_up::<L>(&backend, &bob, 2).await?;
+    let waiting = tokio::spawn(async move {
+        let next = waiting.await??;
+        anyhow::Ok((next, looking.state()))
+    });
+    alice.proxy.freeze();
+    let (next, seen) = waiting.await??;
+    assert_eq!(seen, State::Jeopardy, "when the next one holds, it believes nothing");
+    alice.proxy.restore();
+    let lost = LossReason::SessionExpired;
+    assert_eq!(guard.held_again().await, Err(lost));
+    assert_eq!((guard.state(), guard.lost().await), (State::Lost(lost), lost));
+    assert_eq!(guard.allow_jeopardy(), Err(lost));
+    assert!(next.token() > guard.token());
+    next.release().await?;
+    assert_eq!(guard.state(), State::Lost(lost), "for good");
+    Ok(())
+}
+
+/// The path of an exclusive node is used again at once, so a check of the path shows nothing.
+async fn a_holder_whose_node_was_deleted_in_jeopardy_is_told<L: Exclusive>(
+    backend: Backend,
+) -> Result<()> {
+    let (alice, bob) = (short(&backend).await?, backend.participant().await?);
+    let guard = lock_of::<L>(&alice)?.acquire().await?;
+    guard.allow_jeopardy()?;
+    let waiting = line_up::<L>(&backend, &bob, 2).await?;
+    lose_the_way(&alice).await;
+    guard.jeopardy().await?;
+    bob.client.delete(guard.node(), None).await?;
+    let next = waiting.await??;
+    alice.proxy.restore();
+    assert_eq!(guard.held_again().await, Err(LossReason::NodeDeleted));
+    assert_eq!(guard.state(), State::Lost(LossReason::NodeDeleted));
+    drop(guard);
+    next.verify().await?;
+    Ok(())
+}
+
+/// Counts how often it is polled, and looks how the lock stands each time.
+async fn work<H: Held>(guard: &H, polls: &AtomicU32, until: u32) {
+    while polls.fetch_add(1, Ordering::SeqCst) < until {
+        assert!(guard.is_held(), "polled without the lock: {}", guard.state());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+async fn work_stands_still_in_jeopardy_and_goes_on_with_the_same_token(
+    backend: Backend,
+) -> Result<()> {
+    let alice = short(&backend).await?;
+    let guard = mutex(&alice)?.acquire().await?;
+    let (token, polls) = (guard.token(), AtomicU32::new(0));
+    let outage = async {
+        lose_the_way(&alice).await;
+        guard.jeopardy().await?;
+        let before = polls.load(Ordering::SeqCst);
+        // Its timer has fired many times over by then.
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        assert_eq!(guard.state(), State::Jeopardy);
+        assert_eq!(polls.load(Ordering::SeqCst), before, "polled in jeopardy");
+        alice.proxy.restore();
+        guard.held_again().await?;
+        anyhow::Ok(before)
+    };
+    let until = async {
+        let before = outage.await?;
+        while polls.load(Ordering::SeqCst) < before + 5 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        anyhow::Ok(())
+    };
+    tokio::select! {
+        result = guard.run_through(LONG, work(&guard, &polls, u32::MAX)) => panic!("{result:?}"),
+        done = until => done?,
+    }
+    assert_eq!(guard.token(), token);
+    guard.verify().await?;
+    Ok(())
+}
+
+async fn a_grace_that_is_over_ends_the_lock(backend: Backend) -> Result<()> {
+    let alice = short(&backend).await?;
+    let guard = mutex(&alice)?.acquire().await?;
+    lose_the_way(&alice).await;
+    let grace = Duration::from_millis(100);
+    let result = guard.run_through(grace, std::future::pending::<()>()).await;
+    assert_eq!(result, Err(LossReason::DeadlinePassed));
+    alice.proxy.restore();
+    connects(&alice).await?;
+    // After the proof that would have brought it back.
+    alice.client.transaction().check(&ZnodePath::root(), None).commit().await.ok();
+    alice.client.exists(&ZnodePath::root()).await.ok();
+    assert_eq!(guard.state(), State::Lost(LossReason::DeadlinePassed), "it never turns back");
+    assert_eq!(guard.held_again().await, Err(LossReason::DeadlinePassed));
+    Ok(())
+}
+
+async fn a_checkpoint_waits_until_the_lock_is_held_again(backend: Backend) -> Result<()> {
+    let alice = short(&backend).await?;
+    let guard = mutex(&alice)?.acquire().await?;
+    guard.allow_jeopardy()?;
+    let enough = alice.client.timing().always_left();
+    alice.proxy.clear();
+    guard.checkpoint(Duration::ZERO, LONG).await?;
+    assert_eq!(alice.proxy.requests(), [], "enough is left");
+    lose_the_way(&alice).await;
+    let outage = async {
+        guard.jeopardy().await?;
+        alice.proxy.restore();
+        anyhow::Ok(())
+    };
+    let (passed, outage) = tokio::join!(guard.checkpoint(LONG, LONG), outage);
+    outage?;
+    assert!(matches!(passed, Err(EnsureError::TooShort { .. })), "never so long: {passed:?}");
+    guard.checkpoint(enough, LONG).await?;
+    guard.ensure(Duration::ZERO)?;
+
+    lose_the_way(&alice).await;
+    let passed = guard.checkpoint(LONG, Duration::ZERO).await;
+    assert_eq!(passed, Err(EnsureError::Lost(LossReason::DeadlinePassed)), "no grace");
+    Ok(())
+}
+
+async fn nothing_is_believed_in_jeopardy(backend: Backend) -> Result<()> {
+    let alice = short(&backend).await?;
+    let guard = mutex(&alice)?.acquire().await?;
+    guard.allow_jeopardy()?;
+    lose_the_way(&alice).await;
+    let ended = guard.run(std::future::pending::<()>()).await;
+    assert_eq!(ended, Err(LossReason::DeadlinePassed), "`run` ends at the deadline");
+    assert_eq!(guard.state(), State::Jeopardy);
+    assert_eq!((guard.deadline(), guard.remaining()), (None, Duration::ZERO));
+    assert!(!guard.is_held());
+    assert_eq!(guard.ensure(Duration::ZERO), Err(EnsureError::Jeopardy));
+    let verified = guard.verify().await;
+    assert!(matches!(verified, Err(VerifyError::Jeopardy | VerifyError::Unknown(_))));
+    let released = guard.release();
+    alice.proxy.restore();
+    let lost = ReleaseError::Lost(LossReason::DeadlinePassed);
+    assert_eq!(released.await, Err(lost), "nobody knows what became of it");
+    queue_empties(&backend).await
+}
+
+async fn what_work_asked_for_in_an_outage_is_not_sent_without_the_lock(
+    backend: Backend,
+) -> Result<()> {
+    let (alice, bob) = (short(&backend).await?, backend.participant().await?);
+    let guard = mutex(&alice)?.acquire().await?;
+    let node = ZnodePath::new("/written")?;
+    let outage = async {
+        guard.jeopardy().await?;
+        alice.proxy.restore();
+        anyhow::Ok(())
+    };
+    lose_the_way(&alice).await;
+    alice.client.status().wait_for(|status| status.contact != Contact::Connected).await?;
+    let writes = guard.run_through(LONG, async {
+        let written = alice.client.create(&node, "1", CreateMode::Persistent).await;
+        let there = bob.client.exists(&node).await;
+        // When the work goes on, so may its requests.
+        let again = alice.client.create(&node, "2", CreateMode::Persistent).await;
+        (written, there, again)
+    });
+    let (written, outage) = tokio::join!(writes, outage);
+    outage?;
+    let (written, there, again) = written?;
+    let refused = written.expect_err("not sent");
+    assert!(refused.is_not_held() && refused.is_retryable(), "{refused}");
+    assert_eq!(there?, None);
+    again?;
+    Ok(())
+}
+
+/// The first task leaves the node to the second one of its cohort, or to whoever comes.
+async fn a_node_is_not_handed_on_in_jeopardy(backend: Backend) -> Result<()> {
+    let alice = short(&backend).await?;
+    let lock = Mutex::builder(&alice.client, LOCK).cohort(100, LONG).linger(LONG).build()?;
+    let guard = lock.acquire().await?;
+    guard.allow_jeopardy()?;
+    let (token, node) = (guard.token(), guard.node().clone());
+    let other = tokio::spawn(async move { lock.acquire().await });
+    lose_the_way(&alice).await;
+    guard.jeopardy().await?;
+    drop(guard);
+    tokio::task::yield_now().await;
+    assert!(!other.is_finished(), "granted in jeopardy");
+    alice.proxy.restore();
+    let next = other.await??;
+    assert!(next.token() > token);
+    assert_ne!(*next.node(), node, "by a node of its own");
+    next.verify().await?;
+    Ok(())
+}
+
+async fn the_next_holder_of_a_node_decides_anew(backend: Backend) -> Result<()> {
+    let alice = short(&backend).await?;
+    let lock = Mutex::builder(&alice.client, LOCK).linger(LONG).build()?;
+    let guard = lock.acquire().await?;
+    guard.allow_jeopardy()?;
+    let node = guard.node().clone();
+    guard.release().await?;
+    let next = lock.acquire().await?;
+    assert_eq!(*next.node(), node);
+    lose_the_way(&alice).await;
+    assert_eq!(next.lost().await, LossReason::DeadlinePassed);
+    Ok(())
+}
+
+async fn a_lock_is_not_entered_again_in_jeopardy(backend: Backend) -> Result<()> {
+    let alice = short(&backend).await?;
+    let lock = ReentrantMutex::new(&alice.client, LOCK)?;
+    let owner = Owner::new("alice");
+    let outer = lock.acquire(&owner).await?;
+    outer.allow_jeopardy()?;
+    lose_the_way(&alice).await;
+    outer.jeopardy().await?;
+    assert!(lock.try_acquire(&owner).await?.is_none());
+    let again = lock.acquire(&owner);
+    tokio::pin!(again);
+    assert!(futures_now(again.as_mut()).await.is_none(), "entered in jeopardy");
+    alice.proxy.restore();
+    let inner = again.await?;
+    assert_eq!((inner.state(), inner.token()), (State::Held, outer.token()));
+
+    lose_the_way(&alice).await;
+    outer.jeopardy().await?;
+    let again = lock.acquire(&owner);
+    tokio::pin!(again);
+    assert!(futures_now(again.as_mut()).await.is_none());
+    let (bob, node) = (backend.participant().await?, outer.node().clone());
+    bob.client.delete(&node, None).await?;
+    alice.proxy.restore();
+    let reason = LossReason::NodeDeleted;
+    assert_eq!(again.await.map(drop), Err(AcquireError::OwnerLost { path: lock_path(), reason }));
+    Ok(())
+}
+
+/// What a future comes to if it is polled once.
+async fn futures_now<T>(future: std::pin::Pin<&mut impl Future<Output = T>>) -> Option<T> {
+    let mut future = future;
+    std::future::poll_fn(|context| {
+        let polled = future.as_mut().poll(context);
+        std::task::Poll::Ready(match polled {
+            std::task::Poll::Ready(output) => Some(output),
+            std::task::Poll::Pending => None,
+        })
+    })
+    .await
+}
+
+async fn several_locks_come_back_together(backend: Backend) -> Result<()> {
+    let alice = short(&backend).await?;
+    let lock = several(&alice)?;
+    let guard = lock.acquire().await?;
+    let tokens: Vec<_> = guard.tokens().map(|(_, token)| token).collect();
+    let polls = AtomicU32::new(0);
+    let work = async {
+        while polls.fetch_add(1, Ordering::SeqCst) < 1_000_000 {
+            assert!(guard.is_held(), "{:?}", guard.state());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let outage = async {
+        lose_the_way(&alice).await;
+        guard.jeopardy().await?;
+        assert_eq!(guard.ensure(Duration::ZERO), Err(EnsureError::Jeopardy));
+        alice.proxy.restore();
+        guard.held_again().await?;
+        assert_eq!(guard.state(), State::Held);
+        assert!(guard.guards().iter().all(|guard| guard.state() == State::Held));
+        anyhow::Ok(())
+    };
+    tokio::select! {
+        result = guard.run_through(LONG, work) => panic!("{result:?}"),
+        done = outage => done?,
+    }
+    let again: Vec<_> = guard.tokens().map(|(_, token)| token).collect();
+    assert_eq!(again, tokens);
+    guard.release().await?;
+    Ok(())
+}
+
+async fn one_of_several_that_is_gone_ends_all(backend: Backend) -> Result<()> {
+    let (alice, bob) = (short(&backend).await?, backend.participant().await?);
+    let guard = several(&alice)?.acquire().await?;
+    guard.allow_jeopardy()?;
+    lose_the_way(&alice).await;
+    guard.jeopardy().await?;
+    bob.client.delete(guard.guards()[1].node(), None).await?;
+    alice.proxy.restore();
+    assert_eq!(guard.held_again().await, Err(LossReason::NodeDeleted));
+    assert_eq!(guard.state(), State::Lost(LossReason::NodeDeleted));
+    Ok(())
+}
+
+fn several(participant: &Participant) -> Result<MultiLock> {
+    Ok(MultiLock::new(&participant.client, ["/locks/a", "/locks/b"])?)
+}
+
+async fn an_upgrade_waits_out_a_jeopardy(backend: Backend) -> Result<()> {
+    let alice = short(&backend).await?;
+    let reader = RwLock::new(&alice.client, LOCK)?.upgradeable_read().await?;
+    reader.allow_jeopardy()?;
+    let token = reader.token();
+    lose_the_way(&alice).await;
+    reader.jeopardy().await?;
+    let upgrade = reader.upgrade();
+    tokio::pin!(upgrade);
+    assert!(futures_now(upgrade.as_mut()).await.is_none());
+    alice.proxy.restore();
+    let writer = upgrade.await?;
+    assert!(writer.token() > token);
+
+    // The writer is allowed what the reader was.
+    lose_the_way(&alice).await;
+    writer.jeopardy().await?;
+    alice.proxy.restore();
+    writer.held_again().await?;
+    Ok(())
+}
+
+async fn a_downgrade_waits_out_a_jeopardy(backend: Backend) -> Result<()> {
+    let alice = short(&backend).await?;
+    let writer = RwLock::new(&alice.client, LOCK)?.write().await?;
+    writer.allow_jeopardy()?;
+    lose_the_way(&alice).await;
+    writer.jeopardy().await?;
+    let downgrade = writer.downgrade();
+    tokio::pin!(downgrade);
+    assert!(futures_now(downgrade.as_mut()).await.is_none());
+    alice.proxy.restore();
+    let reader = downgrade.await?;
+    lose_the_way(&alice).await;
+    reader.jeopardy().await?;
+    assert_eq!(reader.state(), State::Jeopardy);
+    Ok(())
+}
+
+/// An upgrade is undecided while it waits for the other readers: then a deadline is a loss.
+async fn an_upgrade_is_lost_at_a_deadline(backend: Backend) -> Result<()> {
+    let (alice, bob) = (short(&backend).await?, backend.participant().await?);
+    let other = RwLock::new(&bob.client, LOCK)?.read().await?;
+    let reader = RwLock::new(&alice.client, LOCK)?.upgradeable_read().await?;
+    reader.allow_jeopardy()?;
+    let upgrade = crate::enqueue(&backend, 3, reader.upgrade()).await?;
+    lose_the_way(&alice).await;
+    let failed = upgrade.await?.expect_err("undecided at the deadline");
+    let reason = LossReason::DeadlinePassed;
+    assert_eq!(failed, AcquireError::Lost { path: lock_path(), reason });
+    other.release().await?;
+    Ok(())
+}
+
+async fn a_request_to_leave_that_came_in_jeopardy_is_seen(backend: Backend) -> Result<()> {
+    let (alice, bob) = (short(&backend).await?, backend.participant().await?);
+    let guard = mutex(&alice)?.acquire().await?;
+    guard.allow_jeopardy()?;
+    lose_the_way(&alice).await;
+    guard.jeopardy().await?;
+    assert_eq!(revoke(&bob.client, &lock_path()).await?, vec![guard.node().clone()]);
+    alice.proxy.restore();
+    guard.held_again().await?;
+    // It is known by now: the server may refuse to be asked again.
+    alice.proxy.refuse_next(lockkeeper_wire::OpCode::GetData, ErrorCode::ThrottledOp, 1_000);
+    guard.revoke_requested().await?;
+    let waiting = queue_up(&backend, &mutex(&bob)?, 2).await?;
+    guard.release().await?;
+    drop(waiting.await??);
+    Ok(())
+}
