@@ -26,6 +26,8 @@ use crate::program::this_program;
 pub(super) struct Child {
     group: Pid,
     terminal: Option<Terminal>,
+    /// Whether it was stopped by somebody else, and not continued since.
+    is_stopped: bool,
 }
 
 /// What the command is told about its lock.
@@ -42,6 +44,8 @@ pub(super) enum Change {
     Ended(Ended),
     /// Stopped by this signal.
     Stopped(Option<Signal>),
+    /// Continued, by whoever that was.
+    Continued,
 }
 
 /// What is to be done to the command.
@@ -50,6 +54,10 @@ pub(super) enum Step {
     Term,
     Kill,
     Warned,
+    /// It must not run for now.
+    Stop,
+    /// It may run again.
+    GoOn,
 }
 
 /// How the command ended.
@@ -92,7 +100,7 @@ impl Child {
         let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         let group = group
             .ok_or_else(|| Failure::new(Exit::Bug, format!("{} is no process id", child.id())))?;
-        let mut child = Self { group, terminal: Terminal::find() };
+        let mut child = Self { group, terminal: Terminal::find(), is_stopped: false };
         child.offer_terminal();
         Ok(child)
     }
@@ -104,12 +112,13 @@ impl Child {
 
     /// What has happened since this was asked last; `None`: nothing more.
     pub(super) fn poll(&self) -> Result<Option<Change>, Failure> {
-        let options = WaitOptions::NOHANG | WaitOptions::UNTRACED;
+        let options = WaitOptions::NOHANG | WaitOptions::UNTRACED | WaitOptions::CONTINUED;
         let change = waitpid(Some(self.group), options).map_err(|error| {
             Failure::new(Exit::Bug, format!("cannot wait for the command: {error}"))
         })?;
         Ok(change.map(|(_, status)| match status.stopping_signal() {
             Some(signal) => Change::Stopped(Signal::from_named_raw(signal)),
+            None if status.continued() => Change::Continued,
             None => Change::Ended(Ended(status)),
         }))
     }
@@ -121,10 +130,14 @@ impl Child {
         let _ = kill_process_group(self.group, signal);
     }
 
-    /// Ends it because of the lock.
-    pub(super) fn end(&self, step: Step) {
+    /// Does what the lock demands.
+    pub(super) fn take(&mut self, step: Step) {
         match step {
             Step::Warned => {}
+            Step::Stop => self.signal(Signal::STOP),
+            // What somebody else has stopped before stays stopped.
+            Step::GoOn if self.is_stopped => {}
+            Step::GoOn => self.resume(),
             Step::Kill => self.signal(Signal::KILL),
             Step::Term => {
                 self.signal(Signal::TERM);
@@ -139,19 +152,20 @@ impl Child {
     /// called when the shell continues us. A session that is stopped for too long is lost, and the
     /// command then never runs again.
     pub(super) fn stopped(&mut self, by: Option<Signal>) {
+        self.is_stopped = true;
         let group = self.group;
         let wants_terminal = matches!(by, Some(Signal::TTIN | Signal::TTOU));
         // It may have stopped just before it was lent the terminal.
         let can_read = |terminal: &mut Terminal| terminal.is_with(group) || terminal.lend(group);
         if wants_terminal && self.terminal.as_mut().is_some_and(can_read) {
-            return self.signal(Signal::CONT);
+            return self.go_on();
         }
         // A STOP from elsewhere is nobody's wish to have the shell back.
         if by == Some(Signal::STOP) {
             return;
         }
         if is_on_its_own() {
-            return self.signal(Signal::CONT);
+            return self.go_on();
         }
         if let Some(terminal) = &mut self.terminal {
             terminal.take_back(group, false);
@@ -165,6 +179,21 @@ impl Child {
     /// Lets a stopped command go on, with the terminal if we have it again.
     pub(super) fn resume(&mut self) {
         self.offer_terminal();
+        self.go_on();
+    }
+
+    /// Somebody has continued it, or wishes to.
+    pub(super) fn continued(&mut self) {
+        self.is_stopped = false;
+    }
+
+    /// Whether it was stopped by somebody else, and is to stay so.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.is_stopped
+    }
+
+    fn go_on(&mut self) {
+        self.is_stopped = false;
         self.signal(Signal::CONT);
     }
 

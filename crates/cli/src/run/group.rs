@@ -1,4 +1,4 @@
-//! The end of a process group.
+//! The end of a process group, and its standstill.
 
 use std::fs;
 use std::path::Path;
@@ -14,8 +14,18 @@ const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
 /// Waits until nothing of a group can run any more; `false` if that takes longer than the limit.
 pub(super) fn ends_within(group: Pid, limit: Duration) -> bool {
+    within(limit, || has_ended(group))
+}
+
+/// Waits until all of a group that was stopped stands still; `false` if that takes longer than the
+/// limit.
+pub(super) fn stops_within(group: Pid, limit: Duration) -> bool {
+    within(limit, || stands_still(group))
+}
+
+fn within(limit: Duration, mut so: impl FnMut() -> bool) -> bool {
     let end = Clock.now() + limit;
-    while !has_ended(group) {
+    while !so() {
         if Clock.now() >= end {
             return false;
         }
@@ -31,28 +41,40 @@ fn has_ended(group: Pid) -> bool {
     test_kill_process_group(group) == Err(Errno::SRCH) || has_only_zombies(group)
 }
 
-/// Whether there are members, and all are zombies. Where there is no `/proc`, or it hides the
-/// processes of other users, nobody knows.
+/// Whether no thread of a group runs. One that waits in the kernel and cannot be interrupted has not
+/// stopped yet. In doubt, something runs.
+fn stands_still(group: Pid) -> bool {
+    test_kill_process_group(group) == Err(Errno::SRCH) || are_all_in(group, &['T', 't', 'Z', 'X'])
+}
+
+/// Whether there are members, and all are zombies.
 fn has_only_zombies(group: Pid) -> bool {
+    // All threads: the first one of a process can end before the others.
+    are_all_in(group, &['Z', 'X'])
+}
+
+/// Whether there are members, and each of their threads is in one of these states. Where there is no
+/// `/proc`, or it hides the processes of other users, nobody knows.
+fn are_all_in(group: Pid, states: &[char]) -> bool {
     if stat(Path::new("/proc/1")).is_none() {
         return false;
     }
     let Ok(entries) = fs::read_dir("/proc") else { return false };
     let processes = entries.flatten().map(|entry| entry.path());
     let mut members = processes.filter(|process| is_member(process, group)).peekable();
-    members.peek().is_some() && members.all(|process| is_zombie(&process))
+    members.peek().is_some() && members.all(|process| is_in(&process, states))
 }
 
 fn is_member(process: &Path, group: Pid) -> bool {
     stat(process).is_some_and(|stat| stat.group == group.as_raw_nonzero().get())
 }
 
-/// Whether all threads have ended: the first one of a process can do so before the others.
-fn is_zombie(process: &Path) -> bool {
+/// Whether all threads of a process are in one of these states.
+fn is_in(process: &Path, states: &[char]) -> bool {
     // A process that has been waited for has no folder any more.
     let Ok(threads) = fs::read_dir(process.join("task")) else { return true };
     let mut stats = threads.flatten().filter_map(|thread| stat(&thread.path()));
-    stats.all(|stat| matches!(stat.state, 'Z' | 'X'))
+    stats.all(|stat| states.contains(&stat.state))
 }
 
 struct Stat {
@@ -100,6 +122,9 @@ mod tests {
         assert!(!ends_within(group, Duration::from_millis(50)), "it runs");
         kill_process_group(group, Signal::STOP).unwrap();
         assert!(!has_ended(group), "it is stopped, and can be continued");
+        assert!(stops_within(group, LONG));
+        kill_process_group(group, Signal::CONT).unwrap();
+        assert!(within(LONG, || !stands_still(group)), "it runs");
         kill_process_group(group, Signal::KILL).unwrap();
         assert!(ends_within(group, LONG), "it is killed, and nobody has waited for it");
         child.wait().unwrap();

@@ -17,6 +17,7 @@ use clap::ValueEnum;
 use lockkeeper::{Clock, Guard, Instant, LossReason, State, Timing, ZnodePath};
 
 use super::child::{Child, Ended, Environment, Step};
+use super::pause;
 use super::watchdog::Watchdog;
 use crate::exit::{Exit, Failure};
 use crate::output::tell;
@@ -28,9 +29,6 @@ const KILL_AFTER_SHARE: f64 = 2.0 / 15.0;
 
 /// An outage that a command should survive: a leader of an ensemble is elected in less.
 const SHORT_OUTAGE: Duration = Duration::from_secs(2);
-
-/// The longest time between KILL and the deadline, in which the kernel ends the command.
-const LONGEST_RESERVE: Duration = Duration::from_millis(250);
 
 /// A timer does not count the time in which the machine is suspended, so the clock is looked at
 /// again and again.
@@ -53,6 +51,9 @@ pub(super) struct Terms {
     on_lost: OnLost,
     kill_after: Duration,
     reserve: Duration,
+    /// For how long an outage may stop the command, which it ends else.
+    grace: Option<Duration>,
+    timing: Timing,
 }
 
 /// Watches over the lease.
@@ -73,6 +74,8 @@ enum Phase {
     Holding,
     /// TERM was sent; KILL comes then.
     Ending(Instant),
+    /// STOP was sent; KILL comes then, unless the lock is held again before.
+    Paused(Instant),
     Killed,
     Warned,
 }
@@ -84,13 +87,14 @@ impl Terms {
         timing: Timing,
         on_lost: OnLost,
         wanted: Option<Duration>,
+        grace: Option<Duration>,
     ) -> Result<Self, Failure> {
-        let reserve = (timing.lease() / 20).min(LONGEST_RESERVE);
+        let reserve = pause::reserve(timing);
         // Less than what is left on servers that are well, which end no command.
         let largest = timing.always_left().saturating_sub(reserve * 2);
         let usual = KILL_AFTER.min(timing.timeout().mul_f64(KILL_AFTER_SHARE)).min(largest);
         let kill_after = wanted.unwrap_or(usual);
-        if kill_after > largest && on_lost == OnLost::Term {
+        if kill_after > largest && on_lost == OnLost::Term && grace.is_none() {
             let ms = |duration: Duration| duration.as_millis();
             let message = format!(
                 "--kill-after {}ms does not fit: on slow servers a lease of {}ms has only {}ms left \
@@ -102,7 +106,7 @@ impl Terms {
             );
             return Err(Failure::new(Exit::Usage, message));
         }
-        Ok(Self { on_lost, kill_after, reserve })
+        Ok(Self { on_lost, kill_after, reserve, grace, timing })
     }
 
     /// The longest outage of the servers that does not end the command.
@@ -113,7 +117,8 @@ impl Terms {
     /// Tells the user if already a short outage would end the command.
     pub(super) fn warn_of_short_outages(&self, timing: Timing) {
         let outage = self.outage(timing);
-        if self.on_lost != OnLost::Warn && outage < SHORT_OUTAGE {
+        let may_end = self.on_lost != OnLost::Warn && self.grace.is_none();
+        if may_end && outage < SHORT_OUTAGE {
             tell(&format!(
                 "an outage of the servers of {:.1} s would end the command; a longer \
                  --session-timeout or a shorter --kill-after makes it survive more",
@@ -129,10 +134,10 @@ impl Terms {
 
     /// How long before the deadline the first step is taken.
     fn lead(&self) -> Duration {
-        match self.on_lost {
-            OnLost::Term => self.kill_after + self.reserve,
-            OnLost::Kill => self.reserve,
-            OnLost::Warn => Duration::ZERO,
+        match (self.on_lost, self.grace) {
+            (OnLost::Term, None) => self.kill_after + self.reserve,
+            (OnLost::Kill, _) | (_, Some(_)) => self.reserve,
+            (OnLost::Warn, None) => Duration::ZERO,
         }
     }
 }
@@ -147,6 +152,11 @@ impl<'a> Loss<'a> {
     ) -> Self {
         let (lock, phase, exit) = (lock.clone(), Phase::Holding, Exit::Lost);
         let mut loss = Self { lock, terms, deadline: None, phase, exit, watchdog };
+        if let Some(grace) = terms.grace {
+            loss.watchdog.pauses_for(grace);
+            // A loss shows in its state.
+            let _ = guard.allow_jeopardy();
+        }
         loss.note(guard.deadline());
         loss
     }
@@ -167,7 +177,7 @@ impl<'a> Loss<'a> {
     /// The command has ended. Says with which code, unless it ended by itself.
     pub(super) fn conclude(&mut self, ended: &Ended) -> Option<Exit> {
         let by_watchdog =
-            self.watchdog.allowed().is_some_and(|until| until <= Clock.now()) && ended.is_by_kill();
+            self.watchdog.kills_at().is_some_and(|at| at <= Clock.now()) && ended.is_by_kill();
         self.watchdog.ended();
         let by_us = matches!(self.phase, Phase::Ending(_) | Phase::Killed);
         (by_watchdog || by_us).then_some(self.exit)
@@ -177,7 +187,7 @@ impl<'a> Loss<'a> {
     /// lockkeeper that is stopped lets the command outlive the lease.
     pub(super) fn keep_watchdog(&mut self) -> Option<Step> {
         let failure = self.watchdog.keep().err()?;
-        if self.phase != Phase::Holding {
+        if !matches!(self.phase, Phase::Holding | Phase::Paused(_)) {
             return None;
         }
         self.exit = Exit::System;
@@ -194,14 +204,20 @@ impl<'a> Loss<'a> {
     }
 
     /// Whether the command may go on after a stop.
-    pub(super) fn leaves_time(&self, guard: &Guard) -> bool {
-        self.terms.leaves_time(guard)
+    pub(super) fn lets_run(&self, guard: &Guard) -> bool {
+        !self.is_paused() && self.terms.leaves_time(guard)
+    }
+
+    /// Whether the command stands still because of an outage.
+    pub(super) fn is_paused(&self) -> bool {
+        matches!(self.phase, Phase::Paused(_))
     }
 
     /// Waits for the next thing that is to be done. Cancel safe.
-    pub(super) async fn next(&mut self, guard: &Guard) -> Step {
+    pub(super) async fn next(&mut self, guard: &Guard, child: &Child) -> Step {
         match self.phase {
-            Phase::Holding => self.watch(guard).await,
+            Phase::Holding => self.watch(guard, child).await,
+            Phase::Paused(until) => self.ride_out(guard, child, until).await,
             Phase::Ending(at) => {
                 sleep_until(at).await;
                 self.phase = Phase::Killed;
@@ -212,22 +228,86 @@ impl<'a> Loss<'a> {
         }
     }
 
-    async fn watch(&mut self, guard: &Guard) -> Step {
+    async fn watch(&mut self, guard: &Guard, child: &Child) -> Step {
         loop {
-            if let State::Lost(reason) = guard.state() {
-                return self.lost(reason);
+            match guard.state() {
+                State::Lost(reason) => return self.lost(reason),
+                State::Jeopardy => return self.pause(child),
+                _ => {}
+            }
+            // The watchdog may have stopped the command already, while we could not run.
+            let is_late = || self.watchdog.stops_at().is_some_and(|at| at <= Clock.now());
+            if self.terms.grace.is_some() && is_late() {
+                return self.pause(child);
             }
             self.note(guard.deadline());
             let left = guard.remaining();
             let spare = left.saturating_sub(self.terms.lead());
             if spare.is_zero() {
-                return self.running_out(left);
+                return match self.terms.grace {
+                    Some(_) => self.pause(child),
+                    None => self.running_out(left),
+                };
             }
             tokio::select! {
-                _ = guard.lost() => {}
+                _ = guard.jeopardy() => {}
                 () = tokio::time::sleep(spare.min(SLICE)) => {}
             }
         }
+    }
+
+    /// Stops the command, at the latest moment at which that is certain to be before the deadline.
+    fn pause(&mut self, child: &Child) -> Step {
+        let grace = self.terms.grace.unwrap_or_default();
+        let stands_still = pause::stop(child.group(), self.terms.timing);
+        let (lock, most) = (&self.lock, humantime::format_duration(grace));
+        tell(&format!(
+            "{lock}: no server has renewed the lease; the command is stopped, for {most} at most"
+        ));
+        if !stands_still {
+            tell("a part of the command waits in the system, and stops when that is over");
+        }
+        self.phase = Phase::Paused(Clock.now() + grace);
+        Step::Stop
+    }
+
+    /// Waits until the lock is held again, or it is certain that the command must not go on.
+    async fn ride_out(&mut self, guard: &Guard, child: &Child, until: Instant) -> Step {
+        if let State::Lost(reason) = guard.state() {
+            return self.end_paused(&format!("{} is lost: {reason}", self.lock));
+        }
+        if until <= Clock.now() {
+            return self.end_paused(&format!("{}: no server came back in time", self.lock));
+        }
+
+        tokio::select! {
+            biased;
+            again = guard.held_again() => {
+                if again.is_ok() && self.terms.leaves_time(guard) {
+                    return self.go_on(guard, child);
+                }
+                tokio::time::sleep(pause::STOP_AGAIN).await;
+            }
+            () = tokio::time::sleep(pause::STOP_AGAIN) => {}
+        }
+        Step::Stop
+    }
+
+    fn go_on(&mut self, guard: &Guard, child: &Child) -> Step {
+        tell(&format!("{} was held all the time; the command goes on", self.lock));
+        self.phase = Phase::Holding;
+        self.note(guard.deadline());
+        if !child.is_stopped() {
+            self.watchdog.go_on();
+        }
+        Step::GoOn
+    }
+
+    /// The command is killed where it stands: anything else would have it run.
+    fn end_paused(&mut self, what: &str) -> Step {
+        tell(&format!("{what}; killing the command"));
+        self.phase = Phase::Killed;
+        Step::Kill
     }
 
     fn lost(&mut self, reason: LossReason) -> Step {
@@ -240,6 +320,9 @@ impl<'a> Loss<'a> {
     }
 
     fn act(&mut self, what: &str) -> Step {
+        if self.is_paused() {
+            return self.end_paused(what);
+        }
         let now = Clock.now();
         // After the deadline somebody else may have the lock, and there is no time for manners.
         let latest = self.deadline.map_or(now, |deadline| before(deadline, self.terms.reserve));
@@ -292,7 +375,7 @@ mod tests {
     }
 
     fn terms(seconds: u64) -> Terms {
-        Terms::fit(timing(seconds), OnLost::Term, None).expect("the default fits")
+        Terms::fit(timing(seconds), OnLost::Term, None, None).expect("the default fits")
     }
 
     /// The table of `docs/decisions/0013-timing.md`, in tenths of a second.
@@ -316,13 +399,14 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_refused_with_what_would() {
         let wanted = Some(Duration::from_secs(10));
-        let failure = Terms::fit(timing(15), OnLost::Term, wanted).expect_err("it is too long");
+        let failure =
+            Terms::fit(timing(15), OnLost::Term, wanted, None).expect_err("it is too long");
         let message = failure.to_string();
         let most = message.split("use at most ").nth(1).and_then(|rest| rest.split("ms").next());
         let most = Duration::from_millis(most.expect(&message).parse().expect(&message));
-        assert!(Terms::fit(timing(15), OnLost::Term, Some(most)).is_ok(), "{most:?}");
+        assert!(Terms::fit(timing(15), OnLost::Term, Some(most), None).is_ok(), "{most:?}");
         let more = most + Duration::from_millis(1);
-        assert!(Terms::fit(timing(15), OnLost::Term, Some(more)).is_err());
-        assert!(Terms::fit(timing(15), OnLost::Kill, wanted).is_ok(), "it is not used");
+        assert!(Terms::fit(timing(15), OnLost::Term, Some(more), None).is_err());
+        assert!(Terms::fit(timing(15), OnLost::Kill, wanted, None).is_ok(), "it is not used");
     }
 }

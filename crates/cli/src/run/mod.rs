@@ -7,6 +7,7 @@ mod group;
 mod lock;
 mod loss;
 mod nested;
+mod pause;
 mod signals;
 mod terminal;
 mod wait;
@@ -31,6 +32,7 @@ use crate::output::{report, tell};
 use child::{Change, Child, Ended, Step};
 use lock::{Held, Which};
 use loss::{Loss, OnLost, Terms};
+use pause::OnOutage;
 use signals::Signals;
 use wait::{Outcome, Wait};
 use watchdog::Watchdog;
@@ -69,6 +71,11 @@ ignore says otherwise, and the lock is released when it has ended.
 
 If no server renews the lease, the command is ended before anyone else can have the lock: TERM, \
 then KILL after --kill-after. See docs/guarantees.md for what is promised.
+
+With --on-outage pause, its process group is stopped instead, and goes on with the same token if the \
+lock was held all the time; if it is lost, or --grace is over, the command is killed where it stands. \
+Connections of the command may end meanwhile, and what has left its process group is not stopped. A \
+signal that the command is to get waits until it goes on.
 
 Exit codes:
   the command's own, or 128 + n if signal n ended it
@@ -116,6 +123,17 @@ pub(crate) struct Options {
     #[arg(long, value_enum, default_value_t = OnRevoke::Term)]
     on_revoke: OnRevoke,
 
+    /// What happens to the command when no server renews the lease. `pause` stops its process group
+    /// before the deadline; it goes on if the servers prove that the lock was held all the time, and is
+    /// killed if not. For a command that may stand still at any point
+    #[arg(long, value_enum, default_value_t = OnOutage::End)]
+    on_outage: OnOutage,
+
+    /// How long an outage may stop the command (--on-outage pause) before it is killed [default: 5m]
+    #[arg(long, value_name = "DURATION", value_parser = names::duration,
+          allow_hyphen_values = true)]
+    grace: Option<Duration>,
+
     /// How long the command may take to end after TERM; the longer this is, the shorter the server
     /// outage that the command survives [default: 2s, or two fifteenths of a shorter session timeout]
     #[arg(long, value_name = "DURATION", value_parser = names::duration,
@@ -139,6 +157,10 @@ impl Options {
     fn how_to_wait(&self) -> Wait {
         let limit = if self.nonblock { Some(Duration::ZERO) } else { self.wait };
         Wait { limit, quiet: self.quiet }
+    }
+
+    fn grace(&self) -> Result<Option<Duration>, Failure> {
+        pause::grace(self.on_outage, self.on_lost, self.grace)
     }
 }
 
@@ -179,6 +201,7 @@ fn check(options: &Options) -> Result<(), Failure> {
         let message = "the command is an empty text; a variable that is not set, perhaps?";
         return Err(Failure::new(Exit::Usage, message));
     }
+    options.grace()?;
     options.which.check()
 }
 
@@ -189,7 +212,7 @@ async fn with_session(
 ) -> Result<u8, Failure> {
     let client = &connection.client;
     let timing = client.timing();
-    let terms = Terms::fit(timing, options.on_lost, options.kill_after)?;
+    let terms = Terms::fit(timing, options.on_lost, options.kill_after, options.grace()?)?;
     if !options.quiet {
         terms.warn_of_short_outages(timing);
     }
@@ -299,26 +322,34 @@ async fn attend(
                     while let Some(change) = child.poll()? {
                         match change {
                             Change::Ended(ended) => return Ok(ended),
+                            // By us, or just before.
+                            Change::Stopped(_) if loss.is_paused() => {}
                             Change::Stopped(by) => child.stopped(by),
+                            Change::Continued if loss.is_paused() => child.take(Step::Stop),
+                            Change::Continued => child.continued(),
                         }
                     }
                     if let Some(step) = loss.keep_watchdog() {
-                        child.end(step);
+                        child.take(step);
                     }
                 }
                 // The lease went on while all stood still. If there is no time left for the
                 // child, the loss is noticed next, and the child never gets to run.
-                Signal::CONT if loss.leaves_time(guard) => child.resume(),
-                Signal::CONT => {}
+                Signal::CONT if loss.lets_run(guard) => child.resume(),
+                Signal::CONT => child.continued(),
                 other => child.signal(other),
             },
-            step = loss.next(guard) => child.end(step),
+            step = loss.next(guard, child) => child.take(step),
             requested = &mut request, if listens => {
                 listens = false;
                 // A loss is seen to above.
                 if requested.is_ok() {
                     tell(&format!("{}: somebody asks for it; ending the command", guard.path()));
-                    child.end(Step::Term);
+                    match loss.is_paused() {
+                        // It gets to it when it goes on.
+                        true => child.signal(Signal::TERM),
+                        false => child.take(Step::Term),
+                    }
                 }
             }
         }

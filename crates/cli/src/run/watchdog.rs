@@ -12,6 +12,9 @@
 //! command's process makes its group known itself, before it becomes the command (`super::exec`): a
 //! command that runs is one that the watchdog knows of.
 //!
+//! With `--on-outage pause` it first stops the group, keeps it stopped, and kills it when the grace is
+//! over. If the lock turns out to be still held, lockkeeper says so.
+//!
 //! A watchdog that is killed itself is replaced, at the latest when the command is started.
 //!
 //! What the command has put into other process groups is out of its reach.
@@ -54,6 +57,8 @@ pub(super) struct Watchdog {
     session: Session,
     group: Option<Pid>,
     told: Option<Instant>,
+    /// For how long it stops the command before it kills it, if it does.
+    grace: Option<Duration>,
     started: Instant,
     /// How many were killed in a row.
     killed: u32,
@@ -67,7 +72,16 @@ impl Watchdog {
         })?;
         let (process, pipe) = spawn(&[Message::session(&session)])?;
         let started = Clock.now();
-        Ok(Self { process, pipe, session, group: None, told: None, started, killed: 0 })
+        Ok(Self {
+            process,
+            pipe,
+            session,
+            group: None,
+            told: None,
+            grace: None,
+            started,
+            killed: 0,
+        })
     }
 
     /// Tells it the present session if that is another one than before.
@@ -99,9 +113,26 @@ impl Watchdog {
         }
     }
 
-    /// Until when the command was allowed to run at last; `None`: for ever.
-    pub(super) fn allowed(&self) -> Option<Instant> {
+    /// From now on it first stops the command, and kills it so much later.
+    pub(super) fn pauses_for(&mut self, grace: Duration) {
+        self.grace = Some(grace);
+        self.tell(&Message::grace(grace));
+    }
+
+    /// The command goes on: if the watchdog has stopped it, it continues it, after all that it was
+    /// told before.
+    pub(super) fn go_on(&mut self) {
+        self.tell(&Message::GoOn);
+    }
+
+    /// When it stops the command or, without a grace, kills it; `None`: never.
+    pub(super) fn stops_at(&self) -> Option<Instant> {
         self.told
+    }
+
+    /// When it kills the command; `None`: never.
+    pub(super) fn kills_at(&self) -> Option<Instant> {
+        self.told.map(|stops_at| stops_at + self.grace.unwrap_or_default())
     }
 
     /// Replaces the watchdog if it was killed. To be called when a child process has ended.
@@ -124,7 +155,8 @@ impl Watchdog {
         tracing::debug!("the watchdog was killed: starting another one");
         let group = self.group.map(Message::group);
         let until = self.told.map(Message::until);
-        let known = [Some(Message::session(&self.session)), group, until];
+        let grace = self.grace.map(Message::grace);
+        let known = [Some(Message::session(&self.session)), grace, group, until];
         (self.process, self.pipe) = spawn(&known.into_iter().flatten().collect::<Vec<_>>())?;
         self.started = now;
         Ok(())

@@ -27,6 +27,11 @@ pub(super) enum Message {
     Group(i32),
     /// The command may run until then, in milliseconds of the lease clock.
     Until(u64),
+    /// When it may not run any more, the command is stopped for so long before it is killed, in
+    /// milliseconds.
+    Grace(u64),
+    /// The command may run again, if the watchdog has stopped it.
+    GoOn,
     /// The command has ended, and the lock is being released.
     Ended,
 }
@@ -74,6 +79,10 @@ impl Message {
 
     pub(super) fn group(group: Pid) -> Self {
         Self::Group(group.as_raw_nonzero().get())
+    }
+
+    pub(super) fn grace(grace: Duration) -> Self {
+        Self::Grace(u64::try_from(grace.as_millis()).unwrap_or(u64::MAX))
     }
 
     pub(super) fn until(instant: Instant) -> Self {

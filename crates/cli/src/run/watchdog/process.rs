@@ -13,7 +13,7 @@ use super::message::{Inbox, Message, Session};
 use crate::exit::{Exit, Failure};
 use crate::output::tell;
 use crate::program::close_inherited;
-use crate::run::group;
+use crate::run::{group, pause};
 use crate::runtime::block_on;
 
 /// A timer does not count the time in which the machine is suspended, so the clock is looked at
@@ -27,6 +27,10 @@ struct Watched {
     group: Option<Pid>,
     /// Until when the command may run.
     limit: Option<Instant>,
+    /// For how long it is stopped before it is killed.
+    grace: Duration,
+    /// Whether this process has stopped it.
+    is_stopped: bool,
     has_ended: bool,
 }
 
@@ -39,7 +43,7 @@ pub(crate) fn run() -> ExitCode {
     close_inherited();
     let mut inbox = Inbox::default();
     let Some(Message::Session(session)) = inbox.next() else { return ExitCode::SUCCESS };
-    let mut watched = Watched { session: *session, group: None, limit: None, has_ended: false };
+    let mut watched = Watched::of(*session);
 
     match watched.watch(&mut inbox) {
         Verdict::Late(group) => {
@@ -70,19 +74,30 @@ enum Verdict {
 }
 
 impl Watched {
+    fn of(session: Session) -> Self {
+        let (group, limit, grace) = (None, None, Duration::ZERO);
+        Self { session, group, limit, grace, is_stopped: false, has_ended: false }
+    }
+
     fn watch(&mut self, inbox: &mut Inbox) -> Verdict {
         loop {
             let running = self.group.filter(|_| !self.has_ended);
             let limited = running.zip(self.limit);
-            let left = limited.map(|(group, limit)| (group, limit.since(Clock.now())));
+            let (now, began) = (Clock.now(), self.is_stopped);
+            let due = limited.filter(|(_, limit)| *limit <= now);
 
             // What was told while this process could not run comes first: it may be more time.
-            let wait = left.map_or(SLICE, |(_, left)| left.min(SLICE));
+            let left = limited.map_or(SLICE, |(_, limit)| limit.since(now).min(SLICE));
+            let wait = if began { pause::STOP_AGAIN } else { left };
             if !inbox.has_message() && !is_readable(wait) {
-                match left {
-                    Some((group, Duration::ZERO)) => return Verdict::Late(group),
-                    _ => continue,
+                match due {
+                    Some((group, limit)) if limit + self.grace <= now => {
+                        return Verdict::Late(group);
+                    }
+                    Some((group, _)) => self.stop(group),
+                    None => {}
                 }
+                continue;
             }
 
             match inbox.next() {
@@ -92,12 +107,25 @@ impl Watched {
         }
     }
 
+    /// Stops the command, again and again: anybody may have continued it.
+    fn stop(&mut self, group: Pid) {
+        self.is_stopped = true;
+        signal(group, Signal::STOP);
+    }
+
     fn note(&mut self, message: Message) {
         match message {
             Message::Session(session) => self.session = *session,
             Message::Group(group) => self.group = Pid::from_raw(group),
             Message::Until(ms) => {
                 self.limit = Some(Instant::from_start(Duration::from_millis(ms)));
+            }
+            Message::Grace(ms) => self.grace = Duration::from_millis(ms),
+            Message::GoOn => {
+                if let (true, Some(group)) = (self.is_stopped, self.group) {
+                    signal(group, Signal::CONT);
+                }
+                self.is_stopped = false;
             }
             Message::Ended => self.has_ended = true,
         }
@@ -112,8 +140,12 @@ fn is_readable(within: Duration) -> bool {
 }
 
 fn kill(group: Pid) {
+    signal(group, Signal::KILL);
+}
+
+fn signal(group: Pid, signal: Signal) {
     // Fails if all of it has ended.
-    let _ = kill_process_group(group, Signal::KILL);
+    let _ = kill_process_group(group, signal);
 }
 
 /// Ends the session, so that the next one in line need not wait until it expires.
