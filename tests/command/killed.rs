@@ -168,7 +168,7 @@ async fn without_a_watchdog_the_command_is_ended() -> Result<()> {
 }
 
 /// The living watchdog of a `lockkeeper run`.
-fn watchdog(parent: u32) -> Result<Pid> {
+pub(crate) fn watchdog(parent: u32) -> Result<Pid> {
     let found = children(parent)?.into_iter().find(|child| {
         let line = fs::read(format!("/proc/{child}/cmdline")).unwrap_or_default();
         // A zombie has none.

@@ -20,6 +20,7 @@ mod lost;
 mod machine;
 mod one_machine;
 mod page;
+mod pause;
 mod planted;
 mod restore;
 mod run;

@@ -45,3 +45,20 @@ fn a_command_that_is_stopped_by_ctrl_z_goes_on_with_fg() -> Result<()> {
     assert!(ended.stdout.ends_with("stopped\r\nwent on\r\ncode 3\r\n"), "{ended:?}");
     Ok(())
 }
+
+/// Its lease runs out while the user has stopped it: the outage is over before the user goes on.
+#[test]
+fn a_command_that_is_stopped_by_ctrl_z_stays_stopped_over_an_outage() -> Result<()> {
+    let home = Home::new()?;
+    let script = "lockkeeper run --session-timeout 2s --on-outage pause l -- \
+                  sh -c 'kill -TSTP 0; echo went on; exit 3'\n\
+                  engine=$(lockkeeper --json local status | sed 's/.*\"pid\": *\\([0-9]*\\).*/\\1/')\n\
+                  kill -STOP $engine; sleep 3; kill -CONT $engine\n\
+                  echo stopped; fg > /dev/null; echo code $?";
+    let ended = in_terminal(&home, script)?;
+    let screen = &ended.stdout;
+    assert!(screen.ends_with("went on\r\ncode 3\r\n"), "{ended:?}");
+    let stopped = screen.find("stopped\r\n").expect("the shell had the terminal");
+    assert!(stopped < screen.find("went on").expect("it went on"), "{ended:?}");
+    Ok(())
+}
