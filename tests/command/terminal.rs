@@ -52,7 +52,7 @@ fn a_command_that_is_stopped_by_ctrl_z_stays_stopped_over_an_outage() -> Result<
     let home = Home::new()?;
     let script = "lockkeeper run --session-timeout 2s --on-outage pause l -- \
                   sh -c 'kill -TSTP 0; echo went on; exit 3'\n\
-                  engine=$(lockkeeper --json local status | sed 's/.*\"pid\": *\\([0-9]*\\).*/\\1/')\n\
+                  engine=$(lockkeeper --json local status | grep -o '\"pid\": *[0-9]*' | grep -o '[0-9]*')\n\
                   kill -STOP $engine; sleep 3; kill -CONT $engine\n\
                   echo stopped; fg > /dev/null; echo code $?";
     let ended = in_terminal(&home, script)?;

@@ -16,6 +16,9 @@ use lockkeeper_testkit::locks::{Held, Lock, Patience};
 /// Where the locks are, each with a resource that checks tokens.
 pub(crate) const LOCKS: [&str; 2] = ["/locks/a", "/locks/b"];
 
+/// Longer than any run.
+const ENDLESS: Duration = Duration::from_secs(24 * 3600);
+
 /// The plain register.
 pub(crate) const REGISTER: &str = "/register";
 
@@ -98,18 +101,12 @@ impl Worker {
     /// Works under a lock, and gives it back; unless it has turned into another one.
     async fn hold(&mut self, path: &str, held: Held) -> Option<Held> {
         let token = held.guard().token();
-        let mut looks = self.random.u8(0..6);
-        while self.still_holds(path, held.guard()) && looks > 0 {
-            looks -= 1;
-            if self.random.bool() {
-                self.write(path, token);
-            }
-            if self.random.u8(0..5) == 0 {
-                // Whatever it says, the next look at the state shows it.
-                let _ = held.guard().verify().await;
-            }
-            let time = self.upto(self.run.pace.look);
-            sleep(time).await;
+        let looks = self.random.u8(0..6);
+        if self.random.bool() && held.guard().allow_jeopardy().is_ok() {
+            self.note(What::RidesOut { lock: path.to_owned(), token: number(token) });
+            self.look_through(path, held.guard(), looks).await;
+        } else {
+            self.look(path, held.guard(), looks).await;
         }
         // Before anything is sent: what is promised ends with the wish to end it.
         self.note(What::GaveBack { lock: path.to_owned(), token: number(token) });
@@ -126,6 +123,52 @@ impl Worker {
             held.release().await;
         }
         None
+    }
+
+    /// Works under a lock, and looks so often how it stands, unless it does not hold it.
+    async fn look(&mut self, path: &str, guard: &Guard, mut looks: u8) {
+        while self.still_holds(path, guard) && looks > 0 {
+            looks -= 1;
+            if self.random.bool() {
+                self.write(path, guard.token());
+            }
+            if self.random.u8(0..5) == 0 {
+                // Whatever it says, the next look at the state shows it.
+                let _ = guard.verify().await;
+            }
+            let time = self.upto(self.run.pace.look);
+            sleep(time).await;
+        }
+    }
+
+    /// The same, through outages: it stands still while nobody knows whether the lock is held.
+    async fn look_through(&mut self, path: &str, guard: &Guard, looks: u8) {
+        let (lock, token) = (path.to_owned(), number(guard.token()));
+        if self.random.bool() {
+            let machine = Arc::clone(&self.machine);
+            let (run, name) = (Arc::clone(&self.run), self.name.clone());
+            let mut work = Box::pin(self.look(path, guard, looks));
+            // Whether it holds is looked at by another one than the one that polls.
+            let watched = std::future::poll_fn(|context| {
+                let now = machine.clock.read(run.now());
+                let is_over = guard.deadline().is_none_or(|end| end <= now);
+                if is_over {
+                    run.note(&name, What::Unheld { lock: lock.clone(), token });
+                }
+                work.as_mut().poll(context)
+            });
+            let _ = guard.run_through(ENDLESS, watched).await;
+        } else {
+            self.look(path, guard, looks).await;
+        }
+        // Whatever it is in now, it has an end.
+        while guard.state() == State::Jeopardy {
+            self.note(What::Doubted { lock: path.to_owned(), token });
+            if guard.held_again().await.is_ok() {
+                self.note(What::HeldAgain { lock: path.to_owned(), token });
+            }
+        }
+        self.still_holds(path, guard);
     }
 
     fn granted(&self, path: &str, share: Share, guard: &Guard) {
@@ -157,7 +200,7 @@ impl Worker {
                 self.note(What::Claimed { lock, token, until });
                 true
             }
-            (_, None) => true,
+            (_, None) => false,
         }
     }
 

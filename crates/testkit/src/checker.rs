@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::availability::{grants_leave_time, no_lock_is_lost, nobody_is_denied};
 use crate::beliefs::{self, checked_writes_in_order, leases_keep_others_out};
 use crate::history::{Entry, History, Share, What};
+use crate::jeopardy::{an_outage_is_no_loss, jeopardy_is_kept};
 use crate::leases::{Lease, leases};
 
 /// Something that must be true.
@@ -29,6 +30,11 @@ pub const INVARIANTS: &[Invariant] = &[
     safety("plain reads and writes are linearizable", register_is_linearizable),
     safety("snapshots are states of the tree, and go forward", snapshots_exact),
     safety("counters and shared values are exact", values_exact),
+    safety(
+        "nothing is believed or done in jeopardy, and what is lost stays lost",
+        jeopardy_is_kept,
+    ),
+    progress("whoever rides out an outage is not lost by it", an_outage_is_no_loss),
     progress("nothing is left behind", nothing_left),
     progress("nobody waits for ever", nobody_stuck),
     progress("no lock is lost on servers that are well", no_lock_is_lost),

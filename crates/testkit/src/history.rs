@@ -86,6 +86,34 @@ pub enum What {
         /// The fencing token.
         token: u128,
     },
+    /// It chose to ride out outages with this lock.
+    RidesOut {
+        /// The lock.
+        lock: String,
+        /// The fencing token.
+        token: u128,
+    },
+    /// It was told that nobody knows whether it still holds the lock.
+    Doubted {
+        /// The lock.
+        lock: String,
+        /// The fencing token.
+        token: u128,
+    },
+    /// It was told that it has held the lock all the time.
+    HeldAgain {
+        /// The lock.
+        lock: String,
+        /// The fencing token.
+        token: u128,
+    },
+    /// Its work was made to do something while it did not hold the lock.
+    Unheld {
+        /// The lock.
+        lock: String,
+        /// The fencing token.
+        token: u128,
+    },
     /// It was told that it has lost the lock.
     Lost {
         /// The lock.
@@ -234,6 +262,10 @@ impl fmt::Display for What {
                 write!(f, "claims {lock}, token {token:x}, until {:.3} s", until.as_secs_f64())
             }
             Self::GaveBack { lock, token } => write!(f, "gives back {lock}, token {token:x}"),
+            Self::RidesOut { lock, token } => write!(f, "rides out with {lock}, token {token:x}"),
+            Self::Doubted { lock, token } => write!(f, "is in JEOPARDY, {lock}, token {token:x}"),
+            Self::HeldAgain { lock, token } => write!(f, "HOLDS {lock} AGAIN, token {token:x}"),
+            Self::Unheld { lock, token } => write!(f, "WORKS WITHOUT {lock}, token {token:x}"),
             Self::Lost { lock, token, reason } => {
                 write!(f, "LOST {lock}, token {token:x}: {reason}")
             }

@@ -26,6 +26,7 @@ pub mod clock;
 pub mod command;
 pub mod history;
 pub mod java;
+mod jeopardy;
 mod leases;
 pub mod locks;
 pub mod network;

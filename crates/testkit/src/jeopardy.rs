@@ -1,0 +1,130 @@
+//! What is promised to those who ride out an outage.
+
+use std::collections::BTreeMap;
+
+use crate::history::{Entry, What};
+
+/// How a hold stands, as its holder was told last.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Told {
+    Held,
+    RidesOut,
+    Jeopardy,
+    Lost,
+}
+
+/// What is lost stays lost, and nothing is believed or done in jeopardy.
+pub(crate) fn jeopardy_is_kept(entries: &[Entry]) -> Result<(), String> {
+    walk(entries, |told, entry| match (told, &entry.what) {
+        (Told::Lost, What::Claimed { .. } | What::HeldAgain { .. } | What::Doubted { .. }) => {
+            Err("it was lost before")
+        }
+        (Told::Jeopardy, What::Claimed { .. }) => Err("it was in jeopardy"),
+        (Told::Held | Told::RidesOut, What::HeldAgain { .. }) => {
+            Err("it was not in jeopardy")
+        }
+        (Told::Held, What::Doubted { .. }) => Err("it had not asked for that"),
+        (_, What::Unheld { .. }) => Err("nothing may be done without the lock"),
+        _ => Ok(()),
+    })
+}
+
+/// Whoever rides out an outage loses its lock with its session or its node, and not at a deadline.
+pub(crate) fn an_outage_is_no_loss(entries: &[Entry]) -> Result<(), String> {
+    walk(entries, |told, entry| match (told, &entry.what) {
+        (Told::RidesOut | Told::Jeopardy, What::Lost { reason, .. })
+            if reason == "DeadlinePassed" =>
+        {
+            Err("the session may have survived")
+        }
+        _ => Ok(()),
+    })
+}
+
+/// Looks at each line about a hold, with how it stood before.
+fn walk(
+    entries: &[Entry],
+    judge: impl Fn(Told, &Entry) -> Result<(), &'static str>,
+) -> Result<(), String> {
+    let mut holds: BTreeMap<(&str, &str, u128), Told> = BTreeMap::new();
+    for entry in entries {
+        let (lock, token, told) = match &entry.what {
+            What::Granted { lock, token, .. } => (lock, token, Some(Told::Held)),
+            What::RidesOut { lock, token } => (lock, token, Some(Told::RidesOut)),
+            What::Doubted { lock, token } => (lock, token, Some(Told::Jeopardy)),
+            What::HeldAgain { lock, token } => (lock, token, Some(Told::RidesOut)),
+            What::Lost { lock, token, .. } => (lock, token, Some(Told::Lost)),
+            What::Claimed { lock, token, .. } | What::Unheld { lock, token } => (lock, token, None),
+            _ => continue,
+        };
+        let hold = holds.entry((&entry.who, lock, *token)).or_insert(Told::Held);
+        // A lock that goes on in another way may keep its token.
+        if !matches!(entry.what, What::Granted { .. }) {
+            judge(*hold, entry).map_err(|why| {
+                format!("{} at {:.3} s: {}; {why}", entry.who, entry.at.as_secs_f64(), entry.what)
+            })?;
+        }
+        *hold = told.unwrap_or(*hold);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::history::{History, Share};
+
+    const LOCK: &str = "/l";
+    const TOKEN: u128 = 1;
+
+    fn lines(lines: &[What]) -> History {
+        let mut history = History::default();
+        let granted = What::Granted { lock: LOCK.into(), token: TOKEN, share: Share::Alone };
+        for what in std::iter::once(&granted).chain(lines) {
+            history.push(Duration::from_secs(1), "a", what.clone());
+        }
+        history
+    }
+
+    fn rides_out() -> What {
+        What::RidesOut { lock: LOCK.into(), token: TOKEN }
+    }
+
+    fn doubted() -> What {
+        What::Doubted { lock: LOCK.into(), token: TOKEN }
+    }
+
+    fn again() -> What {
+        What::HeldAgain { lock: LOCK.into(), token: TOKEN }
+    }
+
+    fn claimed() -> What {
+        What::Claimed { lock: LOCK.into(), token: TOKEN, until: Duration::from_secs(9) }
+    }
+
+    fn lost(reason: &str) -> What {
+        What::Lost { lock: LOCK.into(), token: TOKEN, reason: reason.into() }
+    }
+
+    #[test]
+    fn what_must_not_happen_in_jeopardy_or_after_a_loss_is_found() {
+        let judged = |what: &[What]| jeopardy_is_kept(lines(what).entries()).is_ok();
+        assert!(judged(&[rides_out(), claimed(), doubted(), again(), claimed()]));
+        assert!(judged(&[rides_out(), doubted(), lost("SessionExpired")]));
+        assert!(!judged(&[rides_out(), doubted(), claimed()]));
+        assert!(!judged(&[rides_out(), lost("NodeDeleted"), claimed()]));
+        assert!(!judged(&[rides_out(), doubted(), lost("SessionExpired"), again()]));
+        assert!(!judged(&[doubted()]), "nobody asked for it");
+        assert!(!judged(&[rides_out(), What::Unheld { lock: LOCK.into(), token: TOKEN }]));
+    }
+
+    #[test]
+    fn a_loss_at_the_deadline_is_found_where_it_must_not_be() {
+        let judged = |what: &[What]| an_outage_is_no_loss(lines(what).entries()).is_ok();
+        assert!(judged(&[lost("DeadlinePassed")]));
+        assert!(judged(&[rides_out(), doubted(), lost("SessionExpired")]));
+        assert!(!judged(&[rides_out(), doubted(), lost("DeadlinePassed")]));
+    }
+}
