@@ -20,9 +20,7 @@ pub(crate) fn jeopardy_is_kept(entries: &[Entry]) -> Result<(), String> {
             Err("it was lost before")
         }
         (Told::Jeopardy, What::Claimed { .. }) => Err("it was in jeopardy"),
-        (Told::Held | Told::RidesOut, What::HeldAgain { .. }) => {
-            Err("it was not in jeopardy")
-        }
+        (Told::Held | Told::RidesOut, What::HeldAgain { .. }) => Err("it was not in jeopardy"),
         (Told::Held, What::Doubted { .. }) => Err("it had not asked for that"),
         (_, What::Unheld { .. }) => Err("nothing may be done without the lock"),
         _ => Ok(()),
