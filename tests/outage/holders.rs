@@ -20,15 +20,18 @@ pub(crate) enum Kind {
     Guard,
     /// A command that `lockkeeper run` runs.
     Run,
+    /// One that stands still in an outage.
+    Pause,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 2] = [Self::Guard, Self::Run];
+    pub(crate) const ALL: [Self; 3] = [Self::Guard, Self::Run, Self::Pause];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Guard => "guard",
             Self::Run => "run",
+            Self::Pause => "run, pause",
         }
     }
 }
@@ -65,11 +68,11 @@ impl Crowd {
                 let guards = site.guards(group.timeout, &lock, &name, group.size, spread)?;
                 crowd.processes.push(guards);
             }
-            Kind::Run => {
+            Kind::Run | Kind::Pause => {
                 for number in 0..group.size {
                     let lock = format!("{lock}-{number}");
                     let name = lock.replace('/', "-");
-                    crowd.processes.push(site.run(group.timeout, &lock, &name)?);
+                    crowd.processes.push(site.run(group.kind, group.timeout, &lock, &name)?);
                     tokio::time::sleep(spread / group.size).await;
                 }
             }
@@ -105,7 +108,7 @@ impl Crowd {
                 }
                 lost = self.count("GONE");
             }
-            Kind::Run => {
+            Kind::Run | Kind::Pause => {
                 for process in &mut self.processes {
                     lost += u32::from(!runs(process)?);
                 }
@@ -118,14 +121,14 @@ impl Crowd {
     pub(crate) fn complaint(&self) -> String {
         let said = |process: &Process| match self.group.kind {
             Kind::Guard => process.stdout(),
-            Kind::Run => process.stderr(),
+            Kind::Run | Kind::Pause => process.stderr(),
         };
         let lines = self.processes.iter().flat_map(|process| {
             let text = said(process);
             text.lines().map(str::to_owned).collect::<Vec<_>>()
         });
         let mut complaints =
-            lines.filter(|line| self.group.kind == Kind::Run || line.contains(" GONE "));
+            lines.filter(|line| self.group.kind != Kind::Guard || line.contains(" GONE "));
         complaints.next().unwrap_or_default()
     }
 

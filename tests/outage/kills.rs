@@ -200,7 +200,7 @@ fn begin(
     let name = format!("{program:?}-{number}-{role}");
     match program {
         Program::Guard => site.guards(Timeout::Default, &lock, &name, 1, Duration::ZERO),
-        Program::Run => site.run(Timeout::Default, &lock, &name),
+        Program::Run => site.run(Kind::Run, Timeout::Default, &lock, &name),
         Program::Curator => {
             let source = crate::interop().join("CuratorHolder.java");
             let mut command: Command = java::Program::compile(&source)?.command();

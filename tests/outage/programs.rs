@@ -11,6 +11,7 @@ use lockkeeper_testkit::{clock, command};
 
 use crate::forms::Place;
 use crate::guard::say;
+use crate::holders::Kind;
 use crate::timeout::Timeout;
 
 /// Where holders are, and what they connect to.
@@ -50,13 +51,23 @@ impl Site {
     }
 
     /// `lockkeeper run` with a command that sleeps. `name` is that of its output.
-    pub(crate) fn run(&self, timeout: Timeout, lock: &str, name: &str) -> Result<Process> {
+    pub(crate) fn run(
+        &self,
+        kind: Kind,
+        timeout: Timeout,
+        lock: &str,
+        name: &str,
+    ) -> Result<Process> {
         let mut command = plain(&command::lockkeeper()?);
         command.arg("--connect").arg(&self.connect);
         if let Timeout::Seconds(seconds) = timeout {
             command.arg("--session-timeout").arg(format!("{seconds}s"));
         }
-        command.args(["run", "--quiet", lock, "--"]).arg(std::env::current_exe()?).arg("work");
+        command.args(["run", "--quiet"]);
+        if kind == Kind::Pause {
+            command.args(["--on-outage", "pause"]);
+        }
+        command.args([lock, "--"]).arg(std::env::current_exe()?).arg("work");
         self.start(name, &command)
     }
 

@@ -34,7 +34,7 @@ impl Timeout {
         match (self, kind) {
             (Self::Seconds(seconds), _) => Ok(Duration::from_secs(seconds)),
             (Self::Default, Kind::Guard) => default_of_library().await,
-            (Self::Default, Kind::Run) => default_of_command(),
+            (Self::Default, Kind::Run | Kind::Pause) => default_of_command(),
         }
     }
 }
