@@ -1,6 +1,7 @@
 //! A command that stands still in an outage, and goes on or is killed where it stands.
 
 use std::fs;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use lockkeeper_testkit::process::Process;
@@ -255,4 +256,42 @@ fn what_does_not_go_together_is_refused() -> Result<()> {
     home.runs("--on-outage pause --on-lost warn l", "true")?.complains(64, &["--on-lost warn"]);
     home.runs("--grace 1m l", "true")?.complains(64, &["--on-outage pause"]);
     Ok(())
+}
+
+/// A quarter, a half, four fifths and twice the session timeout, each with a command that waits.
+#[tokio::test]
+async fn outages_of_any_length_end_as_they_must() -> Result<()> {
+    let ends = tokio::try_join!(outage(500), outage(1_000), outage(1_600), outage(4_000))?;
+    let (quarter, half, most, _) = ends;
+    assert!(quarter && half && most, "ended although the session lived");
+    Ok(())
+}
+
+/// Whether a command outlasts an outage of so many milliseconds at a session timeout of two seconds.
+async fn outage(ms: u64) -> Result<bool> {
+    let mut scene = Scene::new(PAUSE, COUNT).await?;
+    scene.runs()?;
+    let waiting = scene.home.starts("waiting", "--quiet --session-timeout 20s l", "echo mine")?;
+    scene.home.in_line("l", 2)?;
+    kill_process(scene.engine, Signal::STOP)?;
+    // The length of the outage, and not a wait for anything.
+    tokio::time::sleep(Duration::from_millis(ms)).await;
+    scene.outage_ends()?;
+
+    let before = scene.count()?;
+    eventually("it goes on or is killed", || {
+        let is_over = scene.process.stderr().contains("killing the command");
+        Ok(is_over || scene.count()? > before)
+    })?;
+    if !is_alive(scene.child.as_raw_nonzero().get())
+        || scene.process.stderr().contains("killing the command")
+    {
+        assert_eq!(scene.process.end(LIMIT).await?.code(), Some(79), "{}", scene.process.tail());
+        eventually("the next one has the lock", || Ok(waiting.stdout() == "mine\n"))?;
+        return Ok(false);
+    }
+    assert_eq!(waiting.stdout(), "", "two hold");
+    scene.finishes().await?;
+    eventually("the next one has the lock", || Ok(waiting.stdout() == "mine\n"))?;
+    Ok(true)
 }

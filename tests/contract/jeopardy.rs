@@ -7,10 +7,10 @@ use std::time::Duration;
 use anyhow::Result;
 use lockkeeper::revoke::revoke;
 use lockkeeper::{
-    AcquireError, Client, Contact, CreateMode, EnsureError, ErrorCode, LossReason, MultiLock,
-    Mutex, Owner, ReentrantMutex, ReleaseError, RwLock, State, VerifyError, ZnodePath,
+    AcquireError, Client, Contact, CreateMode, EnsureError, ErrorCode, Fence, LossReason,
+    MultiLock, Mutex, Owner, ReentrantMutex, ReleaseError, RwLock, State, VerifyError, ZnodePath,
 };
-use lockkeeper_testkit::backend::{Backend, Participant};
+use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
 
 use crate::locks::{Exclusive, Held, line_up, lock_of};
 use crate::{LOCK, contract, for_each_lock, lock_path, mutex, queue_empties, queue_up};
@@ -36,6 +36,7 @@ contract!("jeopardy":
     a_downgrade_waits_out_a_jeopardy,
     an_upgrade_is_lost_at_a_deadline,
     a_request_to_leave_that_came_in_jeopardy_is_seen,
+    outages_of_any_length_end_as_they_must,
 );
 
 /// Long enough for a busy machine, short enough to wait for. The lease is shorter by more than two
@@ -475,4 +476,64 @@ async fn a_request_to_leave_that_came_in_jeopardy_is_seen(backend: Backend) -> R
     guard.release().await?;
     drop(waiting.await??);
     Ok(())
+}
+
+/// A quarter, a half, four fifths and twice the session timeout, each with somebody who waits.
+///
+/// The lengths are those of the outages, and not waits for anything.
+async fn outages_of_any_length_end_as_they_must(backend: Backend) -> Result<()> {
+    let outage = |tenths: u32| one_outage(&backend, tenths);
+    let ends = tokio::try_join!(outage(2), outage(5), outage(8), outage(20))?;
+    assert_eq!(ends, (true, true, true, false), "held to the end");
+    Ok(())
+}
+
+/// Writes under a lock through an outage of so many tenths of the session timeout. Gives whether the
+/// lock was held to the end.
+async fn one_outage(backend: &Backend, tenths: u32) -> Result<bool> {
+    let lock = format!("/locks/of-{tenths}");
+    let (alice, bob) = (short(backend).await?, backend.participant().await?);
+    let guard = Arc::new(Mutex::new(&alice.client, &lock)?.acquire().await?);
+    let (token, fence) = (guard.token(), Arc::new(Fence::new()));
+    let next = Mutex::new(&bob.client, &lock)?;
+    let (first, writes) = (Arc::clone(&guard), Arc::clone(&fence));
+    let waiting = tokio::spawn(async move {
+        let next = next.acquire().await?;
+        let seen = first.is_held();
+        writes.admit(next.token()).expect("the token is larger");
+        anyhow::Ok((next, seen))
+    });
+    children_reach(&backend.observer().await?, &ZnodePath::new(&lock)?, 2).await?;
+
+    let work = async {
+        loop {
+            fence.admit(token).expect("a stale write");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let outage = async {
+        lose_the_way(&alice).await;
+        tokio::time::sleep(TIMEOUT * tenths / 10).await;
+        alice.proxy.restore();
+        connects(&alice).await?;
+        anyhow::Ok(guard.held_again().await)
+    };
+    let ended: Result<std::result::Result<(), LossReason>> = tokio::select! {
+        reason = guard.run_through::<()>(LONG, work) => Ok(reason),
+        ended = outage => ended,
+    };
+    match ended? {
+        Ok(()) => {
+            assert_eq!((guard.state(), guard.token()), (State::Held, token));
+            assert!(!waiting.is_finished(), "two hold");
+            waiting.abort();
+            Ok(true)
+        }
+        Err(reason) => {
+            assert_eq!(reason, LossReason::SessionExpired, "a loss has a reason");
+            let (next, seen) = waiting.await??;
+            assert!(!seen && next.token() > token, "two believed to hold");
+            Ok(false)
+        }
+    }
 }
