@@ -45,6 +45,35 @@ pub(super) enum OnLost {
     Warn,
 }
 
+/// What happens to the command when no server renews the lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum OnOutage {
+    /// It is ended, as --on-lost says
+    End,
+    /// It is stopped, and goes on if the lock was held all the time
+    Pause,
+}
+
+/// For how long an outage may stop the command; `None` if it ends the command.
+pub(super) fn grace(
+    on_outage: OnOutage,
+    on_lost: OnLost,
+    grace: Option<Duration>,
+) -> Result<Option<Duration>, Failure> {
+    let refused = |message: &str| Err(Failure::new(Exit::Usage, message));
+    match (on_outage, on_lost) {
+        (OnOutage::End, _) if grace.is_some() => {
+            refused("--grace is for --on-outage pause: without it, an outage ends the command")
+        }
+        (OnOutage::End, _) => Ok(None),
+        (OnOutage::Pause, OnLost::Warn) => refused(
+            "--on-outage pause does not go with --on-lost warn: a command that has stood still would \
+             go on after the loss of the lock",
+        ),
+        (OnOutage::Pause, _) => Ok(Some(grace.unwrap_or(pause::GRACE))),
+    }
+}
+
 /// The times that fit into the lease.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Terms {
@@ -408,5 +437,20 @@ mod tests {
         let more = most + Duration::from_millis(1);
         assert!(Terms::fit(timing(15), OnLost::Term, Some(more), None).is_err());
         assert!(Terms::fit(timing(15), OnLost::Kill, wanted, None).is_ok(), "it is not used");
+    }
+
+    #[test]
+    fn what_each_pair_means() {
+        let of = |on_outage, on_lost, time| grace(on_outage, on_lost, time).ok();
+        let minute = Some(Duration::from_secs(60));
+        for on_lost in [OnLost::Term, OnLost::Kill, OnLost::Warn] {
+            assert_eq!(of(OnOutage::End, on_lost, None), Some(None));
+            assert_eq!(of(OnOutage::End, on_lost, minute), None, "nothing stands still");
+        }
+        for on_lost in [OnLost::Term, OnLost::Kill] {
+            assert_eq!(of(OnOutage::Pause, on_lost, None), Some(Some(pause::GRACE)));
+            assert_eq!(of(OnOutage::Pause, on_lost, minute), Some(minute));
+        }
+        assert_eq!(of(OnOutage::Pause, OnLost::Warn, None), None);
     }
 }

@@ -31,8 +31,7 @@ use crate::output::{report, tell};
 
 use child::{Change, Child, Ended, Step};
 use lock::{Held, Which};
-use loss::{Loss, OnLost, Terms};
-use pause::OnOutage;
+use loss::{Loss, OnLost, OnOutage, Terms};
 use signals::Signals;
 use wait::{Outcome, Wait};
 use watchdog::Watchdog;
@@ -160,7 +159,7 @@ impl Options {
     }
 
     fn grace(&self) -> Result<Option<Duration>, Failure> {
-        pause::grace(self.on_outage, self.on_lost, self.grace)
+        loss::grace(self.on_outage, self.on_lost, self.grace)
     }
 }
 
