@@ -2,7 +2,7 @@
 //!
 //! The first use of a lock makes its znode, as a child of the one above. If that is a lock as well, its
 //! queue then has a child that is no contender, and whoever comes next is refused until the lock below is
-//! idle. So the newcomer is refused. `docs/decisions/0020-locks-below-locks.md` has the reasons.
+//! idle. So the newcomer is refused. `docs/decisions/0021-locks-below-locks.md` has the reasons.
 
 use lockkeeper::inspect::Queue;
 use lockkeeper::{Client, ZnodePath};
