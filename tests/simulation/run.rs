@@ -193,16 +193,6 @@ async fn whole(run: Arc<Run>, seed: u64) {
             };
             tasks.push(machine.run(worker.work(end)));
         }
-        let candidate = Candidate {
-            run: Arc::clone(&run),
-            machine: Arc::clone(machine),
-            name: format!("client {index}.c"),
-            election: election(client, "candidate"),
-            random: random.fork(),
-        };
-        tasks.push(machine.run(candidate.work(end)));
-        let (name, election) = (format!("client {index}.o"), election(client, "observer"));
-        tasks.push(machine.run(observe(Arc::clone(&run), name, election, end)));
         let name = format!("client {index}.r");
         let register = use_register(Arc::clone(&run), name, client.clone(), random.fork(), end);
         tasks.push(machine.run(register));
@@ -224,6 +214,24 @@ async fn whole(run: Arc<Run>, seed: u64) {
             trees.push(client);
         }
     }
+    let mut voters = Vec::new();
+    if has_elections(seed) {
+        let mut random = fastrand::Rng::with_seed(seed ^ 0xe1ec);
+        for (index, machine) in run.machines.iter().enumerate() {
+            let client = connected(&run, machine).await;
+            let candidate = Candidate {
+                run: Arc::clone(&run),
+                machine: Arc::clone(machine),
+                name: format!("client {index}.c"),
+                election: election(&client, "candidate"),
+                random: random.fork(),
+            };
+            tasks.push(machine.run(candidate.work(end)));
+            let (name, election) = (format!("client {index}.o"), election(&client, "observer"));
+            tasks.push(machine.run(observe(Arc::clone(&run), name, election, end)));
+            voters.push(client);
+        }
+    }
     let random = random.fork();
     match run.severity {
         Severity::Unbounded => faults::chaos(Arc::clone(&run), random, end).await,
@@ -239,16 +247,21 @@ async fn whole(run: Arc<Run>, seed: u64) {
             }
         }
     }
-    candidates::all_is_well(&run, &clients).await;
-    for client in trees {
+    candidates::all_is_well(&run, &voters).await;
+    for client in trees.into_iter().chain(voters) {
         if timeout(PATIENCE, client.close()).await.is_err() {
-            run.note("world", What::Stuck("a client of a tree does not close".into()));
+            run.note("world", What::Stuck("a client of its own does not close".into()));
         }
     }
     if let Some(values) = values {
         values.judge(&run, &clients[0]).await;
     }
     all_is_well(&run, &clients, &designs).await;
+}
+
+/// Whether a run has elections too: every other one of each severity, where there are no tree caches.
+fn has_elections(seed: u64) -> bool {
+    !has_trees(seed)
 }
 
 /// Whether a run has tree caches too: every other one of each severity.
