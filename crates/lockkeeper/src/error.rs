@@ -92,7 +92,7 @@ pub enum AcquireError {
         /// The number that the attempt got.
         sequence: Sequence,
     },
-    /// Somebody deleted the contender's node while it waited.
+    /// Another client deleted the contender's node while it waited.
     #[error("{node} was deleted by somebody else while it waited; acquire again to queue anew")]
     NodeDeleted {
         /// The contender's node.
@@ -241,10 +241,10 @@ pub enum LossReason {
     /// The lease was not renewed in time; the servers may have ended the session since.
     #[error("the lease ran out before a server could renew it")]
     DeadlinePassed,
-    /// Somebody deleted the holder's node.
+    /// Another client deleted the holder's node.
     #[error("the holder's node was deleted by somebody else")]
     NodeDeleted,
-    /// Somebody had asked for the lock and then took it by force.
+    /// Another client asked for the lock, and then took it by force.
     #[error("it was taken by force, after a request to give it back")]
     Revoked,
     /// The client was closed.

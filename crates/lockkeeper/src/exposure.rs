@@ -1,4 +1,4 @@
-//! What an access control list does not protect, because of the znodes above.
+//! Finds znodes above a lock that let strangers in despite its access control list.
 //!
 //! Servers check the permissions to create and to delete a znode on its *parent*. So a queue whose
 //! znode everyone may do everything with, as most programs make them, is open whatever list its

@@ -5,7 +5,7 @@
 //!   election/       Election: one leader at a time, and observers
 //!   watch/          TreeCache: a part of the tree in memory; Presence: a node while this program is there
 //!   values/         shared values, counters, numbers that nobody else has, notifications
-//!   locks/          the locks, one file or folder each, and Owner, who enters again
+//!   locks/          the locks, one file or folder each; Owner, for re-entry
 //!   admin/          inspect: who holds and who waits; revoke: asking holders to leave
 //!   acquire/        from a contender to a guard: options, the queue within one process, re-entry, delay
 //!   guard/          Guard: what a holder may believe, and until when; its duty to delete its node
@@ -14,8 +14,8 @@
 //!
 //! and on the ground floor, what everyone names:
 //!   error           what can go wrong
-//!   exposure        what an access control list does not protect
-//!   owner_info      OwnerInfo: who stands in a queue, for people to read
+//!   exposure        finds znodes above a lock that let strangers in despite its access control list
+//!   owner_info      OwnerInfo: what a contender says of its program, for people to read
 //!   permit_format   how a number of permits is written into a node
 //!   profile         how contenders are named, so that Curator and kazoo programs take part
 //!   token           FencingToken and Fence
@@ -23,8 +23,8 @@
 //!
 //! A module uses only what is below it in this list. `docs/glossary.md` explains the terms.
 //!
-//! Invariant: a lock that is reported as held was held at that moment, and whoever holds it is
-//! told before anyone else can have it. See `docs/guarantees.md` for what is promised and what
+//! Invariant: a lock that is reported as held was held at that moment, and its holder is told before
+//! another client can have it. See `docs/guarantees.md` for what is promised and what
 //! is not.
 //!
 //! ```

@@ -1,4 +1,4 @@
-//! Who stands in a queue, for people to read.
+//! OwnerInfo: what a contender says of its program, for people to read.
 
 use std::fmt;
 use std::path::Path;
@@ -20,7 +20,7 @@ pub struct OwnerInfo {
     /// What the user calls it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
-    /// Whether it has seen that somebody asked for the lock, and holds it still.
+    /// Whether the holder has seen a request to release the lock, and still holds it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub revoked: bool,
 }

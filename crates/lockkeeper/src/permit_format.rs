@@ -25,7 +25,7 @@ impl PermitFormat {
     pub(crate) fn read(self, data: &[u8]) -> Option<u32> {
         match self {
             Self::Text | Self::LastingText => std::str::from_utf8(data).ok()?.trim().parse().ok(),
-            // It is an `i32` there, and less than nothing is nothing.
+            // An `i32` there; a negative number counts as 0.
             Self::SharedCount => {
                 let number = i32::from_be_bytes(data.try_into().ok()?);
                 Some(u32::try_from(number).unwrap_or(0))

@@ -1,4 +1,4 @@
-//! How contenders are named, so that programs in other languages can stand in the same queue.
+//! How contenders are named, so that programs in other languages can share a queue.
 
 use bytes::Bytes;
 use lockkeeper_client::{CreateMode, Sequence};
@@ -10,14 +10,14 @@ use crate::owner_info::OwnerInfo;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
-    /// To be alone.
+    /// To hold alone.
     Exclusive,
-    /// To be with other readers.
+    /// To hold together with other readers.
     Read,
-    /// To be with other readers, and to become a writer without another one in between. One at a
-    /// time.
+    /// To hold together with other readers, and to become a writer later without another one in
+    /// between. One at a time.
     Upgradeable,
-    /// To be alone, in a queue that has readers too.
+    /// To hold alone, in a queue that has readers too.
     Write,
     /// To have this many of a number of permits.
     Permits(u32),
@@ -28,8 +28,8 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Whether a contender of this kind cannot hold while one of the kind `ahead` is before it.
-    /// Permits are not in each other's way: they are counted.
+    /// Whether a contender of this kind must wait for one of the kind `ahead` that is ahead of it.
+    /// Permits do not block each other: they are counted.
     pub fn is_blocked_by(self, ahead: Self) -> bool {
         match (self, ahead) {
             (Self::Read, Self::Read | Self::Upgradeable) | (Self::Upgradeable, Self::Read) => false,
@@ -37,8 +37,8 @@ impl Kind {
         }
     }
 
-    /// What a holder of this kind may be replaced by at its own number, which is before those who
-    /// came later: a writer by a reader (downgrade), an upgradeable reader by a writer.
+    /// The kinds by which a holder may be replaced at its own number, ahead of later contenders: a
+    /// writer by a reader (downgrade), an upgradeable reader by a writer (upgrade).
     pub fn may_become(self) -> &'static [Self] {
         match self {
             Self::Write => &[Self::Read],

@@ -1,7 +1,7 @@
 //! Fencing tokens: numbers that grow from holder to holder, and the check of a resource.
 //!
-//! A holder can be paused, and go on when its lock has long been somebody else's. A resource that
-//! remembers the highest token it has seen, and refuses lower ones, is safe even then. The idea is
+//! A holder can be paused, and go on after another client has got its lock. A resource that remembers
+//! the highest token it has seen, and refuses lower ones, is safe even then. The idea is
 //! described in M. Kleppmann, "How to do distributed locking" (2016), and as *sequencers* in
 //! M. Burrows, "The Chubby lock service" (OSDI 2006).
 

@@ -1,4 +1,4 @@
-//! A program's way into a queue: what the locks with several kinds of contenders share.
+//! The way into a queue: what the locks with several kinds of contenders share.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::guard::state::State;
 use crate::profile::Kind;
 use crate::token::FencingToken;
 
-/// Where a queue is, and who enters it.
+/// A queue, and what the contenders of this program need to enter it.
 #[derive(Clone, Debug)]
 pub(crate) struct Entrance {
     pub(crate) client: Client,
@@ -23,7 +23,7 @@ pub(crate) struct Entrance {
     pub(crate) data: Bytes,
 }
 
-/// Whether an attempt waits in line.
+/// Whether an attempt waits in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Patience {
     None,
@@ -39,7 +39,7 @@ impl Entrance {
         Contender::enter(&self.client, &self.terms, kind, &self.data, None).await
     }
 
-    /// Waits in line.
+    /// Waits in the queue.
     pub(crate) async fn acquire(&self, kind: Kind) -> Result<Guard, AcquireError> {
         let (contender, mut queue) = self.enter(kind).await?;
         let front = contender.wait_in(&mut queue).await?;
@@ -76,7 +76,7 @@ impl Entrance {
         }
         let token = self.mint(guard.node()).await?;
         match guard.state() {
-            // While the answer was on its way, or before anybody looked at it.
+            // It was lost while the answer was on its way, or before this task ran.
             State::Lost(reason) => Err(AcquireError::Lost { path: self.path().clone(), reason }),
             _ => Ok(guard.with_token(token)),
         }
@@ -88,7 +88,7 @@ impl Entrance {
         loop {
             let failed = match self.client.set_data(node, data.clone(), Some(version)).await {
                 Ok(stat) => return Ok(FencingToken::new(stat.mzxid)),
-                // What somebody wrote there stays: it may ask the holder to give way.
+                // Another client's data stays: it may ask the holder to give way.
                 Err(error) if error.code() == Some(ErrorCode::BadVersion) => {
                     match self.client.data(node).await {
                         Ok((found, stat)) => {
@@ -109,8 +109,8 @@ impl Entrance {
         }
     }
 
-    /// Replaces a holder's node by one of another kind at the same number, together with whatever
-    /// `more` does: nobody ever sees the place empty. Costs one round trip.
+    /// Replaces a holder's node by one of another kind at the same number, in one transaction with the
+    /// steps that `more` adds. So no client ever sees the place empty. Costs one round trip.
     pub(crate) async fn replace(
         &self,
         guard: &Guard,
@@ -138,7 +138,7 @@ impl Entrance {
 /// How long the number at the end of a contender's name is.
 const DIGITS: usize = 10;
 
-/// Lets an acquire take only so long, whatever it does.
+/// Bounds the whole time that an acquire takes.
 pub(crate) async fn within<T>(
     path: &ZnodePath,
     timeout: Duration,

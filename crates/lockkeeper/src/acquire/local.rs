@@ -1,13 +1,13 @@
 //! The queue within one process.
 //!
-//! All tasks that want one lock stand in a queue of their own, first come first served, and only
-//! the first of them stands in the queue on the server. Fewer nodes, fewer watches, shorter
-//! listings; and without a round trip, one holder can leave its node to the next:
+//! All tasks that want one lock wait in a local queue, first come first served, and only the first of
+//! them has a contender in the queue on the server. That saves nodes, watches and long listings. A
+//! holder can also leave its node to the next task, without a round trip:
 //!
 //! *cohort*: a holder hands the node to the next task of this process, for a bounded number of
 //! times and a bounded time (after D. Dice, V. Marathe, N. Shavit, "Lock cohorting", PPoPP 2012).
 //! *linger*: a holder leaves the node where it is for a moment, watched, so that anyone else who
-//! comes into the queue gets the lock at once.
+//! enters the queue gets the lock at once.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -78,7 +78,7 @@ struct Handover<S> {
     tail: Option<QueueTail>,
 }
 
-/// The first place in the local queue. Whoever has it may stand in the queue on the server.
+/// The first place in the local queue. Its owner may enter the queue on the server.
 #[derive(Debug)]
 pub(crate) struct LocalTurn {
     queue: Arc<LocalQueue>,
@@ -126,7 +126,7 @@ impl LocalQueue {
 
 /// Something that can be left in a slot.
 trait SlotItem {
-    /// Whether somebody else sees to it that it does not stay.
+    /// Whether a keeper removes it when it is no longer needed.
     fn is_kept(&self) -> bool;
 }
 
@@ -302,7 +302,7 @@ struct Keeper {
 }
 
 impl Keeper {
-    /// Gives the node up when somebody else comes into the queue, or nobody has used it for the
+    /// Gives the node up when another contender enters the queue, or the node has been idle for the
     /// whole period.
     async fn run(self) {
         tokio::select! {
@@ -321,7 +321,7 @@ impl Keeper {
         cached.node_use.lingering.as_ref().is_some_and(|l| Arc::ptr_eq(l, &self.lingering))
     }
 
-    /// Returns when there is somebody else in the queue, or the node is not certain to be there.
+    /// Returns when there is another contender in the queue, or the node may be gone.
     async fn contended(&self) {
         loop {
             let own = self.client.data_watched(&self.node);

@@ -1,9 +1,9 @@
 //! A pause between a holder that vanished and the next one.
 //!
 //! A holder writes a mark when it is granted the lock and deletes it as it gives the lock back, in
-//! one transaction with its node. Whoever comes to the front and finds a mark knows that the
-//! holder before has vanished, and lets the time pass that this one had asked for: what it had
-//! under way can end. The idea is the *lock-delay* of M. Burrows, "The Chubby lock service" (OSDI
+//! one transaction with its node. A contender that finds a mark when it reaches the front knows that
+//! the last holder has vanished, and waits for as long as the mark says: the holder's operations in
+//! flight can end. The idea is the *lock-delay* of M. Burrows, "The Chubby lock service" (OSDI
 //! 2006). It is for resources that cannot check fencing tokens, and no proof: the time is a guess.
 //!
 //! The mark is `<path>-__delay__`, beside the lock and not in it: a child of the lock would be a
@@ -40,7 +40,7 @@ struct Mark {
     delay_ms: u64,
 }
 
-/// A mark that somebody left who vanished.
+/// A mark that a holder left when it vanished.
 #[derive(Clone, Copy, Debug)]
 struct LeftMark {
     delay: Duration,
@@ -49,8 +49,8 @@ struct LeftMark {
     written: Zxid,
 }
 
-/// When this process first saw the mark that is there: nothing tells when its holder vanished, and
-/// whoever only tries, or waits for less than the delay, must not begin anew each time.
+/// When this process first saw the present mark. Nothing tells when its holder vanished, and an
+/// attempt that does not wait, or waits for less than the delay, must not start the delay again.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sightings(Arc<Mutex<Option<(Sighted, Instant)>>>);
 

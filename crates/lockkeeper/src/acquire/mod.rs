@@ -1,7 +1,7 @@
-//! From a place in line to a guard: what several locks share.
+//! From a contender to a guard: what several locks share.
 //!
 //! ```text
-//!   entrance     a program's way into a queue with contenders of several kinds
+//!   entrance     the way into a queue with several kinds of contenders; `within`, for all time limits
 //!   local        the queue within one process
 //!   setup        the options that all locks have
 //!   reentry      counted entries of one owner

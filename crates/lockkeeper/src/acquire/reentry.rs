@@ -36,8 +36,8 @@ pub(crate) struct OwnerEntry<G> {
 pub(crate) struct OwnerHold<G> {
     client: Client,
     path: ZnodePath,
-    /// Locked while somebody waits for the lock: others of this owner must wait for the outcome,
-    /// or they would stand in line behind their own owner.
+    /// Locked while a task of this owner waits for the lock. Its other tasks wait for the outcome:
+    /// in the queue they would wait behind their own owner.
     hold: tokio::sync::Mutex<Weak<G>>,
 }
 
@@ -112,7 +112,7 @@ impl<G: Held> OwnerHold<G> {
         self: Arc<Self>,
         acquire: impl Future<Output = Result<Option<G>, AcquireError>>,
     ) -> Result<Option<OwnerEntry<G>>, AcquireError> {
-        // Another task of this owner waits in line.
+        // Another task of this owner waits for the lock.
         let Ok(mut hold) = self.hold.try_lock() else { return Ok(None) };
         let held = match self.current(&hold)? {
             Some(held) if held.guard().state() == State::Jeopardy => return Ok(None),

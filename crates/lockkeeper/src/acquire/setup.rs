@@ -1,4 +1,4 @@
-//! The options that all locks have, in the same words.
+//! The options that all locks have, under the same names.
 
 use lockkeeper_client::Client;
 

@@ -1,7 +1,7 @@
 //! Who holds a lock, and who waits: for people and for tools.
 //!
-//! What is told is a snapshot that may be outdated when it arrives. Decide nothing by it that a
-//! lock should decide.
+//! The result is a snapshot that may be outdated when it arrives. Do not use it for a decision that a
+//! lock should make.
 
 #![expect(clippy::disallowed_types, reason = "the server's wall time, for people to read")]
 
@@ -57,7 +57,7 @@ pub struct Entry {
 /// The queues of the locks below a path.
 #[derive(Clone, Debug, Default)]
 pub struct Queues {
-    /// The queues that somebody is in, by path.
+    /// The queues that have contenders, by path.
     pub queues: Vec<Queue>,
     /// The nodes that the session may not look into.
     pub unreadable: Vec<ZnodePath>,
@@ -106,9 +106,9 @@ impl Queue {
     }
 }
 
-/// Looks for the queues of all locks at a path and below it: nodes that have contenders. ZooKeeper's own nodes
-/// are left out, and a lock that nobody is in line for is not found. Costs two round trips for
-/// each level, and more where one has hundreds of nodes.
+/// Looks for the queues of all locks at a path and below it: nodes that have contenders. ZooKeeper's
+/// own nodes are left out, and a lock without contenders is not found. Costs two round trips for each
+/// level, and more where one has hundreds of nodes.
 ///
 /// # Errors
 /// If a request fails for another reason than a missing permission.
@@ -179,7 +179,7 @@ impl Queues {
 }
 
 impl Entry {
-    /// Whether somebody has asked it to give way, as far as the node tells.
+    /// Whether it has been asked to give way, as far as the node tells.
     pub fn is_revoked(&self) -> bool {
         self.data == REQUEST || self.owner.as_ref().is_some_and(|owner| owner.revoked)
     }
@@ -242,7 +242,7 @@ async fn answers(
         None => None,
     };
     let mut queue = queue.clone();
-    // Where the number is a convention of the programs, whoever has a lease holds.
+    // Where the number is a convention of the programs, every lease holds.
     queue.set_permits(permits.unwrap_or(u32::MAX));
 
     let mut entries = Vec::with_capacity(asked.entries.len());

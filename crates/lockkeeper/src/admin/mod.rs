@@ -1,4 +1,5 @@
-//! For people and tools: who is in line, and asking holders to leave. No lock decides by it.
+//! For people and tools: listing the contenders of a lock, and asking holders to leave. No lock
+//! decides by it.
 //!
 //! ```text
 //!   inspect   who holds a lock, and who waits

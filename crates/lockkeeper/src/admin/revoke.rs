@@ -1,6 +1,7 @@
 //! Asking holders to give a lock back, and taking it by force.
 //!
-//! Guarantees  whoever holds is asked; with force, is told so and loses it after the grace time.
+//! Guarantees  every holder is asked. With force, each is told so and loses the lock after the grace
+//!             time.
 //! Not         that a holder which ignores the loss stops, see `docs/guarantees.md`: a lock taken
 //!             by force is free while its last holder may still act. Nor that the lock stays free.
 //! Znodes      the data of the holder's node becomes `__REVOKE__`, as Apache Curator's `Revoker`

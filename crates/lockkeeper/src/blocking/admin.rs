@@ -1,4 +1,4 @@
-//! For people and tools, as [`crate::inspect`] and [`crate::revoke`].
+//! [`crate::inspect`] and [`crate::revoke`] for programs without async.
 
 /// Who holds a lock, and who waits, as [`crate::inspect`].
 pub mod inspect {

@@ -1,5 +1,5 @@
-//! How methods get here from the async side: by name, one by one, so that none that returns a future
-//! comes along.
+//! Macros that make blocking methods out of async ones. Each method is listed by name, so that none
+//! that returns a future gets in. A new method of an async lock or guard must be listed too.
 
 /// Methods that ask no server, as they are.
 macro_rules! same {

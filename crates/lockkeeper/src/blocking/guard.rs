@@ -161,7 +161,7 @@ impl<G: Deref<Target = guard::Guard>> Guard<G> {
         self.runtime.wait(self.held.lost())
     }
 
-    /// Waits until somebody asks for the lock, as [`crate::Guard::revoke_requested`].
+    /// Waits until another client asks for the lock, as [`crate::Guard::revoke_requested`].
     ///
     /// # Errors
     /// As [`crate::Guard::revoke_requested`].

@@ -1,9 +1,9 @@
-//! Nodes of idle locks, where only contenders should be.
+//! Deletes the nodes of idle locks from a queue, where only contenders should be.
 //!
-//! The node of a lock below this one is in the way of the queue until the server removes it, a
-//! minute or more after its last use. So whoever finds it deletes it. That takes nothing from
-//! anybody: the server refuses to delete a node with children, and whoever is about to create one
-//! creates the parent again, as when the server has removed it.
+//! The node of a lock below this one blocks the queue until the server removes it, a minute or more
+//! after its last use. So a contender that finds one deletes it. No other client loses anything: the
+//! server refuses to delete a node with children, and a client that is about to create a child
+//! creates the parent again, as it does after the server has removed it.
 
 use bytes::Bytes;
 use lockkeeper_client::{Client, Error, ErrorCode, SessionId, Stat, ZnodePath};
@@ -37,7 +37,7 @@ pub(crate) async fn clear(
         }
     }
 
-    // Not with data that somebody wrote since.
+    // The version protects data that was written since.
     let asked = idle.iter().map(|(node, version)| client.delete(node, Some(*version)));
     let asked: Vec<_> = asked.collect();
     let mut cleared = true;

@@ -3,45 +3,53 @@
 //! ```text
 //!   node      Contender: a node, from before its creation to its deletion
 //!   waiting   how a contender waits for those ahead
-//!   idle      nodes of idle locks, where only contenders should be
-//!   retry     attempts that are made again, while what fails is something passing
+//!   idle      deletes the nodes of idle locks that block a queue
+//!   retry     which failures are transient, and how long to wait before the next attempt
 //!   order     who is ahead of whom: a pure function of a listing
-//!   terms     what a queue is like, and how far its numbers go
+//!   terms     the path, profile and kinds of one queue; limits of its sequence numbers
 //! ```
 //!
-//! Invariant: a contender exists before the request that creates its node is sent, so whatever may
-//! have come of it is deleted.
+//! Invariant: a contender exists before the request that creates its node is sent. So wherever an
+//! attempt ends, its node is deleted if there is one.
 //!
 //! The states of a contender, and of the guard that it becomes:
 //!
 //! ```text
-//!             reply lost
-//!   Entering ------------> Recovering        node.rs: `attempt`, `recover`
+//!              reply lost
+//!   Entering ------------> Recovering          node.rs: `attempt`, `recover`
 //!    |    ^                 |      |
-//!    |    '-- no node found-'      | node found
-//!    | created and listed          |
-//!    v                             v
-//!   Ordering <---------------------'         order.rs: `WaitQueue::standing`
-//!    |  |  ^
-//!    |  |  '-- the listing ------------ Listing      waiting.rs: `list`
-//!    |  |                                  ^
-//!    |  | WaitOn                           | ListAgain: one ahead has gone, and had others ahead
-//!    |  '--------> Waiting ----------------+         waiting.rs: `wait_in`, `outwait`
-//!    |               | one ahead has gone, and there was no other
-//!    | Held          |
-//!    v               v
-//!   Proving <--------'     guard/mod.rs: `Guard::confirm`; a write only if the lease is old
+//!    |    '- no node found -'      | node found
+//!    | created; queue known (1)    |
+//!    v                             |
+//!   Ordering <---------------------'           order.rs: `WaitQueue::standing`
+//!    | | ^ |  ^
+//!    | | | |  '-- queue listed --------- Listing    waiting.rs: `list`
+//!    | | | '----- ListAgain (2) ------->
+//!    | | |
+//!    | | '------- one ahead has gone --- Waiting    waiting.rs: `wait_in`, `outwait`
+//!    | '--------- WaitOn -------------->
 //!    |
-//!    |  RwLock after an upgrade:  Minting    acquire/entrance.rs: `mint`
+//!    | Held
 //!    v
-//!   Held                   guard/state.rs: Held, Suspect, Lost
+//!   Proving        guard/mod.rs: `Guard::confirm`; a write only if the lease is old
 //!    |
-//!    v   release, drop, or a loss
-//!   Leaving                the session deletes the node, until a server has confirmed it
+//!    |  Minting    acquire/entrance.rs: `mint`; only if the creation of the node is no token (3)
+//!    v
+//!   Held           guard/state.rs: Held, Suspect, Lost
+//!    |
+//!    v  release, drop, or a loss
+//!   Leaving        the session deletes the node, until a server has confirmed it
 //! ```
 //!
-//! From every state a drop, a time-out or an error leads to Leaving. The end of the session leads
-//! there too, with nothing left to delete.
+//! 1. The queue is known from the listing that was sent with the create, or from the `QueueTail` of
+//!    the holder whose node this one replaced. If neither can tell, Listing comes first.
+//! 2. Also `Held`, if a contender ahead has gone and there is no watch on the own node: the listing
+//!    shows whether the own node still exists.
+//! 3. `WaitQueue::vouches_for` decides. Only an `RwLock` needs it, from its first upgrade on.
+//!
+//! A drop, a time-out or an error leads from every state to Leaving. So does the end of the session,
+//! with nothing left to delete. While a contender is Entering or Recovering, the end of the session
+//! leads to another attempt.
 
 mod idle;
 pub(crate) mod node;

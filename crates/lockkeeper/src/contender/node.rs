@@ -1,8 +1,8 @@
-//! One place in a queue: a node, from before its creation to its deletion.
+//! A contender: one place in a queue, from before the creation of its node to its deletion.
 //!
-//! The algorithm is the one of the ZooKeeper recipes and of Apache Curator (ephemeral sequential
-//! nodes, each waiter watches only the closest one ahead), with the create and the listing sent in
-//! one go.
+//! The algorithm is that of the ZooKeeper recipes and of Apache Curator: ephemeral sequential
+//! nodes, of which each waiter watches only the closest one ahead. The create and the listing are
+//! sent together.
 
 mod in_transaction;
 
@@ -21,13 +21,11 @@ use crate::profile::Kind;
 
 /// A place in a queue.
 ///
-/// It exists before the request that creates its node is sent, so that wherever an attempt is
-/// given up, whatever may have come of it is deleted.
+/// It exists before the request that creates its node is sent, and its drop deletes that node.
 #[derive(Debug)]
 pub(crate) struct Contender(Box<ContenderInner>);
 
-/// What a contender is. Behind a pointer, as a contender is passed on many times on its way to the
-/// front.
+/// Behind a pointer, because a contender is moved many times on its way to the front.
 #[derive(Debug)]
 struct ContenderInner {
     client: Client,
@@ -40,8 +38,9 @@ struct ContenderInner {
 }
 
 impl Contender {
-    /// Creates a node at the end of the queue, and lists the queue. Costs one round trip; one more if
-    /// the `tail` that the last holder of the same handle knew was to tell who is there, and did not.
+    /// Creates a node at the end of the queue, and lists the queue. Costs one round trip. With the
+    /// `tail` of the last holder of the same handle nothing is listed, unless another contender has
+    /// come since; then it costs one more.
     pub(crate) async fn enter(
         client: &Client,
         terms: &Terms,
@@ -55,7 +54,7 @@ impl Contender {
         Ok(entered)
     }
 
-    /// A place that nothing was sent for yet.
+    /// A contender for which nothing has been sent yet.
     pub(crate) fn new(client: &Client, terms: &Terms, kind: Kind) -> Self {
         Self::named(client, terms, terms.profile.new_prefix(kind, client.unique_id()))
     }
@@ -114,8 +113,8 @@ impl Contender {
         }
     }
 
-    /// A place, and a queue that was perhaps listed with another session or not at all: nobody counts
-    /// on the place yet.
+    /// Starts again if the node belongs to an older session: the queue may be from a newer one. No
+    /// caller relies on the place yet.
     fn entered(self, queue: Result<WaitQueue, AcquireError>) -> Result<(Self, WaitQueue), Attempt> {
         match queue {
             _ if self.session() != self.0.client.session_id() => Err(Attempt::Again),
@@ -124,15 +123,14 @@ impl Contender {
         }
     }
 
-    /// The queue as the last holder of the same handle knew it, whose node this one has replaced;
-    /// `None` if only a listing can tell.
+    /// The queue, as the last holder of the same handle knew it; `None` if only a listing can tell.
     fn follow(&self, tail: &QueueTail) -> Option<WaitQueue> {
         let name = self.name()?;
         let (kind, sequence) = self.0.terms.profile.parse(name, self.0.terms.kinds)?;
         tail.with(Place { sequence, kind, name: name.to_owned() })
     }
 
-    /// The reply to the create is lost, or never came: looks whether the node exists.
+    /// Finds out whether the node was created, after the reply to the create was lost.
     async fn recover(mut self, error: Error) -> Result<(Self, WaitQueue), Attempt> {
         let path = self.0.terms.path.clone();
         let again = |error: Error| Attempt::at_entry(&path, error);
@@ -167,7 +165,8 @@ impl Contender {
         }
     }
 
-    /// Deletes what is in the way of reading the queue, if that is nodes of idle locks alone.
+    /// Deletes these children of the lock's node if all of them are nodes of idle locks. Returns
+    /// whether none of them is left.
     pub(crate) async fn clear(&self, names: &[String]) -> bool {
         let Terms { path, profile, .. } = &self.0.terms;
         idle::clear(&self.0.client, path, *profile, names).await
@@ -187,7 +186,7 @@ impl Contender {
         }
     }
 
-    /// What it needs to hold, if nothing that is ahead is in the way now.
+    /// What the grant needs, if no contender ahead blocks this one now.
     pub(crate) fn at_front(&self, queue: &WaitQueue) -> Result<Option<Front>, AcquireError> {
         match queue.standing(self.name().unwrap_or_default()) {
             Standing::Held => Ok(Some(Front { own: None })),
@@ -220,7 +219,7 @@ impl Contender {
         self.0.node.as_ref().map(|node| node.path.name())
     }
 
-    /// Why the node is not there: with a new session, the old one has taken it along.
+    /// Why the node is missing: its session expired, or another client deleted it.
     pub(crate) fn deleted(&self) -> AcquireError {
         if self.0.node.is_some() && self.session() != self.0.client.session_id() {
             return self.expired();
@@ -256,7 +255,7 @@ impl Drop for Contender {
     }
 }
 
-/// What a contender that reached the front brings along.
+/// What a contender at the front passes on to its guard.
 #[derive(Debug)]
 pub(crate) struct Front {
     /// The watch on its own node, if it has one from its wait.

@@ -1,7 +1,7 @@
 //! Who is ahead of whom: a pure function of a listing.
 //!
-//! This is the very function that the locks decide by, in production, in the simulation and in the
-//! model.
+//! Production, the simulation and the model all use this function. Which kinds of contenders exclude
+//! each other is in [`Kind::is_blocked_by`].
 
 mod permits;
 #[cfg(test)]
@@ -26,14 +26,13 @@ pub struct Place {
 /// How one contender stands.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Standing {
-    /// Nothing that is ahead is in its way.
+    /// No contender ahead blocks it.
     Held,
-    /// It must wait, and these are the nodes to watch: the closest ones ahead of which one must
-    /// go before anything can change for it. One node, except where permits are counted; none if
-    /// it asks for more permits than there are.
+    /// It must wait until one of these nodes has gone: the closest ones ahead that block it. One
+    /// node, except where permits are counted; none if it asks for more permits than there are.
     WaitOn(Vec<String>),
-    /// One that was ahead has gone. Those further ahead may have gone long since, or what has gone
-    /// may have left another in its place: only a new listing can tell.
+    /// A contender ahead has gone, and only a new listing can tell the rest: others further ahead may
+    /// have gone too, or another node may have taken its place.
     ListAgain,
     /// It is not in the queue.
     Gone,
@@ -41,14 +40,14 @@ pub enum Standing {
 
 /// The contenders of one lock, first to last.
 ///
-/// New ones come in at the end, so who is not in the way when the queue is listed will not be
-/// later, and whoever was behind the only one holds when that one has gone. The exception is a
-/// contender that is replaced by one of another kind at the same number ([`Kind::may_become`]).
-/// Where more is to be known, [`Standing::ListAgain`] asks for it.
+/// New contenders enter at the end. So a contender that does not block another one when the queue is
+/// listed does not block it later, and a contender with one other ahead holds when that one has gone.
+/// The exception is a contender that is replaced by one of another kind at the same number
+/// ([`Kind::may_become`]). [`Standing::ListAgain`] says where the listing is not enough.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct WaitQueue {
     places: Vec<Place>,
-    /// What those that were taken out were.
+    /// The kinds of the contenders that were removed since the listing.
     gone: Vec<Kind>,
     permits: u32,
     /// How the lock's node was when it was listed.
@@ -81,8 +80,8 @@ impl WaitQueue {
     /// Puts the children of a lock's node in order.
     ///
     /// # Errors
-    /// If there are names that are no contenders of these kinds. Whoever they belong to orders
-    /// the queue in another way, so nothing can be said about it.
+    /// If there are names that are no contenders of these kinds. Their programs may order the queue
+    /// in another way, so its order is unknown.
     pub fn read(names: Vec<String>, profile: Profile, kinds: &[Kind]) -> Result<Self, Foreign> {
         let mut places = Vec::with_capacity(names.len());
         let mut foreign = Vec::new();
@@ -117,8 +116,8 @@ impl WaitQueue {
         };
 
         match in_the_way {
-            // In a queue that moves, whoever was before the one that has gone has gone earlier.
-            // One listing tells; to look for each of them would cost a round trip each.
+            // Those ahead of the one that has gone have probably gone before it. One listing tells; a
+            // watch on each of them in turn would cost a round trip each.
             Some(_) if !self.gone.is_empty() => Standing::ListAgain,
             Some(closest) => Standing::WaitOn(closest),
             None if self.may_be_outdated(me, ahead) => Standing::ListAgain,
@@ -126,8 +125,8 @@ impl WaitQueue {
         }
     }
 
-    /// Whether something that was ahead, or is, may have been replaced since the listing by
-    /// something that is in the way.
+    /// Whether a contender ahead, present or gone, may have been replaced since the listing by one
+    /// that blocks `me`.
     fn may_be_outdated(&self, me: Kind, ahead: &[Place]) -> bool {
         let present = ahead.iter().map(|place| place.kind);
         let mut kinds = self.gone.iter().copied().chain(present);
@@ -135,7 +134,7 @@ impl WaitQueue {
             && kinds.any(|kind| kind.may_become().iter().any(|kind| me.is_blocked_by(*kind)))
     }
 
-    /// Takes out a contender that has gone.
+    /// Removes a contender that has gone.
     pub fn remove(&mut self, name: &str) {
         let Some(index) = self.places.iter().position(|place| place.name == name) else { return };
         self.gone.push(self.places.remove(index).kind);
@@ -143,10 +142,9 @@ impl WaitQueue {
 
     /// What the holder with this node knows of the end of the queue.
     ///
-    /// `None` if a contender was taken out since the listing: in a queue that moves, others have
-    /// probably come in the meantime. And `None` unless the last contender is the last that was
-    /// created, by its number and by the server's count: that excludes names that no server has
-    /// numbered, and servers that count in another way.
+    /// `None` if a contender was removed since the listing: others have probably entered by now. Also
+    /// `None` unless the last contender is the last that was created, by its number and by the server's
+    /// count: that excludes names without a server's number, and servers that count otherwise.
     pub fn tail(&self, node: &ZnodePath) -> Option<QueueTail> {
         let last = self.places.last().filter(|_| !self.has_changed())?.sequence;
         let next = last.0.checked_add(1)?;
@@ -161,13 +159,13 @@ impl WaitQueue {
         Some(QueueTail { node: node.clone(), next: Sequence(next), others })
     }
 
-    /// Whether a contender was taken out since the listing.
+    /// Whether a contender was removed since the listing.
     pub fn has_changed(&self) -> bool {
         !self.gone.is_empty()
     }
 
-    /// Whether nothing may be in the way of the contender with this name when one of those has gone
-    /// that [`Standing::WaitOn`] named. If not, it needs a new listing before it holds.
+    /// Whether the contender with this name may hold as soon as one of the nodes of
+    /// [`Standing::WaitOn`] has gone. If not, it needs a new listing first.
     pub fn is_next(&self, own: &str, closest: &[String]) -> bool {
         let Some(index) = self.places.iter().position(|place| place.name == own) else {
             return false;
@@ -184,20 +182,20 @@ impl WaitQueue {
         &self.places
     }
 
-    /// Says how the lock's node was when it was listed.
+    /// Notes the stat of the lock's node at the listing.
     pub fn set_listed(&mut self, lock: &Stat) {
         let (created, changed, queue) = (lock.czxid, lock.mzxid, lock.pzxid);
         let twice_next = lock.cversion.wrapping_add(lock.num_children);
         self.listed = Listed { created, changed, queue, twice_next };
     }
 
-    /// Whether a contender that holds now has a token in the transaction that created it, because
-    /// nobody who held before it has a larger one.
+    /// Whether the transaction that created a contender's node is a valid token now that it holds: no
+    /// earlier holder has a larger one.
     ///
-    /// Whoever takes the place of others, or overtakes them, writes to the lock's own node in the
-    /// same transaction. As long as nobody has, tokens are in the order of the queue. From then
-    /// on, those who waited for it make theirs when they hold; and those who come later may find
-    /// one of these ahead of them, unless they come when nobody is in their way.
+    /// A contender that overtakes others, as in an upgrade, writes to the lock's own node in the
+    /// same transaction. Before the first such write, tokens are in the order of the queue. After
+    /// it, contenders that had to wait mint a token when they hold, and a later contender may be
+    /// behind one of those. So its creation counts only if nothing blocked it then.
     pub fn vouches_for(&self, own: Zxid) -> bool {
         let Listed { created, changed, queue, .. } = self.listed;
         let at_once = self.gone.is_empty() && queue == own;
@@ -205,31 +203,30 @@ impl WaitQueue {
     }
 }
 
-/// What a holder that gives its node back knows of the end of the queue: enough for the next
-/// contender of the same handle, if its node is created in the very transaction that deletes the
-/// holder's.
+/// What a holder that releases knows of the end of the queue. It is enough for the next contender of
+/// the same handle if one transaction deletes the holder's node and creates the contender's.
 ///
-/// A server numbers the nodes that are created in a parent one after the other, and up to that
-/// transaction the parent was the one that was listed, because the holder's node was in it. So if the
-/// new node has the number that was the next one then, nobody has come since.
+/// A server numbers the nodes of a parent one after the other. The parent is still the one that was
+/// listed, because the holder's node was in it until that transaction. So if the new node has the
+/// number that was the next one at the listing, no other contender has entered since.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct QueueTail {
     /// The holder's node.
     node: ZnodePath,
     /// The number of the next node.
     next: Sequence,
-    /// The last two contenders but for the holder. One that has two ahead lists again when its turn
-    /// comes, and so does one that has more.
+    /// The last two contenders besides the holder. Two are enough: a contender with two or more
+    /// ahead lists the queue again anyway when its turn comes.
     others: Vec<Place>,
 }
 
 impl QueueTail {
-    /// The node that the next contender's has to replace.
+    /// The node that the next contender's node must replace.
     pub fn node(&self) -> &ZnodePath {
         &self.node
     }
 
-    /// The queue with this contender at its end; `None` if others may have come before it.
+    /// The queue with this contender at its end; `None` if others may have entered before it.
     pub fn with(&self, new: Place) -> Option<WaitQueue> {
         if new.sequence != self.next {
             return None;
@@ -243,7 +240,7 @@ impl QueueTail {
         Some(WaitQueue { places, listed, ..WaitQueue::default() })
     }
 
-    /// Whether nobody else was in the queue.
+    /// Whether the holder was alone in the queue.
     pub fn is_whole_queue(&self) -> bool {
         self.others.is_empty()
     }

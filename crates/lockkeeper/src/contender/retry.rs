@@ -1,4 +1,4 @@
-//! What is tried again, and when: requests of a place in line, and attempts to create its node.
+//! Which requests of a contender are repeated, and when; and attempts to create its node.
 
 use std::time::Duration;
 
@@ -6,25 +6,25 @@ use lockkeeper_client::{Error, ZnodePath};
 
 use crate::error::AcquireError;
 
-/// How often an attempt that came to nothing is made again.
+/// How many attempts there are.
 const ATTEMPTS: u32 = 8;
 
-/// The pause before the second attempt; it doubles from one to the next and is shortened by up to
-/// half at random.
+/// The pause before the second attempt. It doubles with each attempt, and is shortened at random by
+/// up to half.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 
-/// Why an attempt came to nothing.
+/// Why an attempt failed, and whether another one may succeed.
 pub(crate) enum Attempt {
-    /// Something passing: another attempt, with another name, may do.
+    /// A transient failure: another attempt, with another name, may succeed.
     Again,
-    /// A node was missing and has been made: another attempt may do at once.
+    /// The lock's node was missing and has been created: the next attempt needs no pause.
     Prepared,
     Failed(AcquireError),
 }
 
 impl Attempt {
-    /// A request failed before the attempt had come to anything: there is no place to lose, so
-    /// also the end of the session is something passing.
+    /// A request failed before the contender had a place to lose. So the end of the session is
+    /// transient too.
     pub(crate) fn at_entry(path: &ZnodePath, error: Error) -> Self {
         if error.is_session_expired() || is_passing(&error) {
             Self::Again

@@ -1,4 +1,4 @@
-//! What a queue is like, and how far its numbers go.
+//! The terms of a queue: its path, profile and kinds of contenders, and the limits of its numbers.
 
 use lockkeeper_client::{Listing, Sequence, ZnodePath};
 
@@ -7,12 +7,12 @@ use crate::error::AcquireError;
 use crate::exposure::Warned;
 use crate::profile::{Kind, Profile};
 
-/// From here on the numbers of a parent are nearly used up: sequence numbers are counted in an
+/// From here on a warning says that the sequence numbers are nearly used up. Servers count them in an
 /// `i32`, and libraries disagree on the order after it overflows.
 const WARN_AT: i32 = 2_000_000_000;
 const REFUSE_AT: i32 = i32::MAX - 100_000;
 
-/// What a queue is like.
+/// The terms of a queue, which all its contenders share.
 #[derive(Clone, Debug)]
 pub(crate) struct Terms {
     pub(crate) path: ZnodePath,
@@ -37,7 +37,7 @@ impl Terms {
         Ok(queue)
     }
 
-    /// Refuses a number behind which there are too few others.
+    /// Refuses a number that is too close to the overflow.
     pub(crate) fn check_number(&self, sequence: Sequence) -> Result<(), AcquireError> {
         let path = &self.path;
         if sequence.0 < 0 || sequence.0 >= REFUSE_AT {

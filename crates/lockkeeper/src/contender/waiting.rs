@@ -1,4 +1,4 @@
-//! How a contender waits: for the nodes that are in its way, and for its own.
+//! How a contender waits: it watches the nodes that block it, and its own.
 
 use std::future::{Future, pending, poll_fn};
 use std::pin::pin;
@@ -15,36 +15,34 @@ use crate::contender::order::{Standing, WaitQueue};
 use crate::contender::retry::retry_backoff;
 use crate::error::AcquireError;
 
-/// How long a contender that is not the next one waits before it watches its own node, too. Its
-/// turn comes with a listing, which tells whether that node is there, so the watch is only for
-/// those who wait long. On Apache ZooKeeper it costs up to a fifth of the hand-offs of a lock that
-/// many want: a read, and an event at the own release (`docs/decisions/0011-own-watch.md`).
+/// How long a contender that is not next waits before it also watches its own node. Its turn comes
+/// with a listing, which shows that node, so only a long wait needs the watch. On Apache ZooKeeper
+/// the watch costs a contended lock up to a fifth of its hand-offs: a read, and an event at the
+/// contender's own release (`docs/decisions/0011-own-watch.md`).
 const OWN_WATCH_AFTER: Duration = Duration::from_millis(250);
 
-/// How often nodes of idle locks are deleted before one listing is good: those that come again each
-/// time are in use.
+/// How often nodes of idle locks are deleted for one listing: those that appear again are in use.
 const MOST_CLEARINGS: u32 = 8;
 
 /// When a waiting contender watches its own node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OwnWatch {
-    /// From the start: where it may hold without another listing, or counts on the watch.
+    /// From the start: for a contender that may hold without another listing.
     AtOnce,
-    /// When it has waited for long.
+    /// After [`OWN_WATCH_AFTER`].
     Late,
 }
 
-/// The watches of one that waits.
+/// The watches of a contender that waits.
 #[derive(Debug, Default)]
 pub(crate) struct Watches {
-    /// The one on its own node.
+    /// The watch on its own node.
     own: Option<Watcher>,
     ahead: Vec<(String, Watcher)>,
 }
 
 impl Watches {
-    /// Whether the own node is watched, and nothing has happened to it. A watch with an event is
-    /// dropped.
+    /// Whether the own node is watched and unchanged. A watch that has an event is dropped.
     fn keep_own(&mut self) -> bool {
         let event = pin!(own_event(&mut self.own)).poll(&mut Context::from_waker(Waker::noop()));
         if event.is_ready() {
@@ -55,10 +53,10 @@ impl Watches {
 }
 
 impl Contender {
-    /// Waits until nothing that is ahead is in the way. Costs one round trip and an event for the
-    /// closest one ahead, and a listing if there were more; a watch for that one, and one for its own
-    /// node: at once if it is the next, or else after a while, for one more round trip. The same
-    /// again for each that gives up instead of taking its turn. Keeps the queue up to date.
+    /// Waits until no contender ahead blocks this one, and keeps `queue` up to date. Costs one round
+    /// trip and an event, for a watch on the closest one ahead, and a listing if there were more. The
+    /// next contender watches its own node in the same round trip, others do so later, for one more.
+    /// A contender ahead that gives up its place costs the same again.
     pub(crate) async fn wait_in(&self, queue: &mut WaitQueue) -> Result<Front, AcquireError> {
         let mut watches = Watches::default();
         loop {
@@ -76,7 +74,7 @@ impl Contender {
                         queue.remove(&gone);
                     }
                 }
-                // Its own node may be gone as well.
+                // `Held` without a watch on its own node: that may be gone as well.
                 Standing::Held | Standing::ListAgain => {
                     let permits = queue.permits();
                     *queue = self.list().await?;
@@ -86,7 +84,7 @@ impl Contender {
         }
     }
 
-    /// Lists the queue anew, over lost connections. Nodes of idle locks in it are deleted.
+    /// Lists the queue again, over lost connections. Deletes nodes of idle locks in it.
     pub(crate) async fn list(&self) -> Result<WaitQueue, AcquireError> {
         let mut clearings = 0;
         loop {
@@ -161,7 +159,7 @@ impl Contender {
     }
 
     /// Watches those of the nodes that are not watched yet, and perhaps the own one, in one round
-    /// trip; gives those that are gone already.
+    /// trip. Returns those that are gone already.
     async fn watch_all(
         &self,
         names: Vec<String>,
@@ -191,7 +189,7 @@ impl Contender {
         Ok(gone)
     }
 
-    /// Watches the own node, so that its deletion by somebody else does not go unnoticed.
+    /// Watches the own node, to notice its deletion by another client.
     async fn watch_own(&self) -> Result<Watcher, AcquireError> {
         let node = &self.node().ok_or_else(|| self.deleted())?.path;
         let watched = self.watch(node, self.client().data_watched(node)).await?;
@@ -200,7 +198,7 @@ impl Contender {
 
     /// A node's data and a watch on it, over lost connections; `None` if it does not exist.
     ///
-    /// By getData and not by exists: it leaves no watch on a node that is gone already.
+    /// Uses getData and not exists, which would leave a watch on a node that is gone already.
     pub(crate) async fn watch(
         &self,
         node: &ZnodePath,
@@ -222,7 +220,7 @@ impl Contender {
     }
 }
 
-/// The next event on the own node; never, if it is not watched.
+/// The next event on the own node. Never returns if the node is not watched.
 async fn own_event(watch: &mut Option<Watcher>) -> Result<WatchEvent, WatchLost> {
     match watch {
         Some(watch) => watch.changed().await,
@@ -230,7 +228,7 @@ async fn own_event(watch: &mut Option<Watcher>) -> Result<WatchEvent, WatchLost>
     }
 }
 
-/// The first event on any of these watches; never, if there is none.
+/// The first event on any of these watches. Never returns if there are none.
 async fn first_event(watches: &mut [(String, Watcher)]) -> (usize, Result<WatchEvent, WatchLost>) {
     poll_fn(|context| {
         for (index, (_, watcher)) in watches.iter_mut().enumerate() {

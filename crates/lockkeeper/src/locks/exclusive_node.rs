@@ -1,10 +1,10 @@
-//! The simplest lock: a node that exists is the lock, held by whoever made it.
+//! The simplest lock: one node, which exists while the lock is held.
 //!
 //! Guarantees  one holder at a time; its owner enters again without a server; nothing left behind.
-//! Not         order: whoever is fastest gets it, and a waiter may starve. Nor calm: each release
-//!             wakes every waiter, so n waiters cost n(n + 1)/2 events and as many creates until
-//!             all had it, where a [`Mutex`](crate::Mutex) wakes one each time. Use it where hardly
-//!             anybody ever waits, or where other programs have it.
+//! Not         order: the fastest waiter gets the lock, and another one may starve. One wake-up per
+//!             release: each wakes every waiter, so n waiters cost n(n + 1)/2 events and as many
+//!             creates until all have had it, where a [`Mutex`](crate::Mutex) wakes one each time.
+//!             Use it where contention is rare, or to share a lock with other programs that use one.
 //! Znodes      `<path>` itself, ephemeral; data: [`OwnerInfo`](crate::OwnerInfo), with the owner's
 //!             name and an identity of the attempt. Its parent is a container node.
 //! Cost        acquire: 1 round trip; to enter again: none. When taken: 1 more, and with each
@@ -51,7 +51,7 @@ use crate::guard::{Guard, offers_guard};
 use crate::locks::owner::Owner;
 use crate::owner_info::OwnerInfo;
 
-/// The simplest lock: one node, which exists while somebody holds the lock.
+/// The simplest lock: one node, which exists while the lock is held.
 ///
 /// A [`Mutex`](crate::Mutex) is fair, and calm where many wait. Each `ExclusiveNode` has an owner:
 /// a new one, unless it is given. Cheap to clone; clones have the same owner.
@@ -160,7 +160,7 @@ impl ExclusiveNode {
         within(&self.path, timeout, self.acquire()).await
     }
 
-    /// Takes the lock only if it is free, or its owner enters again; `None` if somebody else has
+    /// Takes the lock only if it is free, or its owner enters again; `None` if another owner has
     /// it. Costs one round trip, or none to enter again.
     ///
     /// # Errors

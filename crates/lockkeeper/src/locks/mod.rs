@@ -4,7 +4,7 @@
 //!   mutex             Mutex: a fair lock for one holder at a time
 //!   reentrant_mutex   ReentrantMutex: the same, and its owner can enter it again
 //!   exclusive_node    ExclusiveNode: the simplest lock, which wakes everyone at each release
-//!   owner             Owner: who can enter one of these two again
+//!   owner             Owner: the identity that may enter one of these two again
 //!   rw_lock/          RwLock: a fair lock that readers share and writers have alone
 //!   semaphore/        Semaphore: a number of permits, for as many holders at once
 //!   multi_lock/       MultiLock: several locks as one, all or none

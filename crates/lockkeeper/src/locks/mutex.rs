@@ -1,8 +1,8 @@
 //! A fair lock for one holder at a time.
 //!
 //! Guarantees  grants in order of arrival in the queue on the server; one wake-up per release;
-//!             nothing left behind. The tasks of one handle have a queue of their own, whose first
-//!             stands in the queue on the server.
+//!             nothing left behind. The tasks of one handle wait in a local queue; only the
+//!             first of them has a contender in the queue on the server.
 //! Not         exclusion for a holder that checks neither deadline nor token, see
 //!             `docs/guarantees.md`; re-entry: a task that acquires what it holds waits for itself.
 //! Znodes      `<path>/_c_<uuid>-lock-N`, ephemeral and sequential (Curator's `InterProcessMutex`);
@@ -23,7 +23,7 @@
 //! let lock = Mutex::new(&client, "/locks/orders")?;
 //! let guard = lock.acquire_timeout(Duration::from_secs(5)).await?;
 //! let done = guard.run(async { /* only while the lock is held */ 42 }).await?;
-//! assert!(lock.try_acquire().await?.is_none(), "somebody has it");
+//! assert!(lock.try_acquire().await?.is_none(), "it is held");
 //! guard.release().await?;
 //! # assert_eq!(done, 42);
 //! # client.close().await;
@@ -52,9 +52,9 @@ use crate::profile::Kind;
 ///
 /// Do not use it where a database's own transaction would do, nor within one process: it costs
 /// round trips to a server. Cheap to clone; clones are the same lock and share the queue of this
-/// process. Two locks made for one path exclude each other as two programs would. A guard keeps
-/// its place in the queue of this process until it is released or dropped, also when the lock is
-/// lost: what runs under it may still be at work.
+/// process. Two locks made for one path exclude each other as two programs would. A guard keeps its
+/// turn in the queue of this process until it is released or dropped, even after the lock is lost,
+/// because the work under it may still be going on.
 #[derive(Clone, Debug)]
 pub struct Mutex {
     client: Client,
@@ -78,27 +78,26 @@ pub struct MutexBuilder {
 setup_options!(MutexBuilder: profile, acl, label);
 
 impl MutexBuilder {
-    /// Keeps the node of a released lock for as long as nobody uses it for `period` and nobody
-    /// else comes into the queue: acquiring it again then costs no round trip. Anyone else gets the
-    /// lock as soon as the news of their coming has arrived, in addition to the usual round trip.
-    /// Off by default.
+    /// Keeps the node of a released lock until it has been idle for `period`, or another contender
+    /// enters the queue. Until then this process can acquire the lock again without a round trip.
+    /// Another contender waits for one round trip and one event more. Off by default.
     pub fn linger(mut self, period: Duration) -> Self {
         self.sharing.linger = Some(period);
         self
     }
 
-    /// Lets one node serve up to `holders` tasks of this process in a row, for `time` at most
-    /// before the last of them, where they would else go to the back of the queue on the server
-    /// one by one. Others wait longer by that bound, and no longer. Off by default.
+    /// Hands one node on to up to `holders` tasks of this process in a row, the last of them within
+    /// `time`. Without it each task enters the queue on the server at its end. Contenders of other
+    /// processes wait longer by at most this bound. Off by default.
     pub fn cohort(mut self, holders: u32, time: Duration) -> Self {
         self.sharing.cohort = Some((holders, time));
         self
     }
 
-    /// Has the next holder wait for so long if this one vanishes without giving the lock back, as
-    /// a program that dies does. For resources that cannot check fencing tokens; the others who use
-    /// the lock must have a delay too, of any length. Costs one more round trip at each grant, and
-    /// a node beside the lock, `<path>-__delay__`. Off by default.
+    /// Makes the next holder wait for `delay` if this one vanishes without a release, as a program
+    /// that dies does. For resources that cannot check fencing tokens. All programs that use the
+    /// lock must set a delay, of any length. Costs one more round trip at each grant, and a node
+    /// beside the lock, `<path>-__delay__`. Off by default.
     pub fn lock_delay(mut self, delay: Duration) -> Self {
         self.delay = Some(LockDelay(delay));
         self
@@ -132,7 +131,7 @@ impl Mutex {
         MutexBuilder { setup, path, sharing: Sharing::default(), delay: None }
     }
 
-    /// One whose contenders are named in another way, or have other data.
+    /// A lock with these terms, for locks and elections that are built on a mutex.
     pub(crate) fn queued(client: Client, terms: Terms, data: Bytes) -> Self {
         let (queue, sightings) = (LocalQueue::new(Sharing::default()), Sightings::default());
         Self { client, terms, data, queue, delay: None, sightings }
@@ -147,23 +146,23 @@ impl Mutex {
         &self.client
     }
 
-    /// Whether somebody has a clone of this handle, holds the lock by it or waits.
+    /// Whether there is another clone of this handle, a guard, or a waiting task.
     pub(crate) fn is_shared(&self) -> bool {
         Arc::strong_count(&self.queue) > 1
     }
 
-    /// Waits in line for the lock.
+    /// Waits in the queue for the lock.
     ///
     /// # Errors
-    /// If the place in line is lost (the session expired, or somebody deleted the node), no
-    /// server can be reached for a whole session timeout, the path has nodes of another kind, or
-    /// a request is refused.
+    /// If the contender is lost (the session expired, or another client deleted its node), no server
+    /// can be reached for a whole session timeout, the path has nodes of another kind, or a request
+    /// is refused.
     ///
     /// # Session loss
     /// Ends the wait with [`AcquireError::SessionExpired`].
     ///
     /// # Cancel safety
-    /// Dropping the future gives up the place in line; the node is deleted in the background.
+    /// Dropping the future leaves the queue; the node is deleted in the background.
     pub async fn acquire(&self) -> Result<MutexGuard, AcquireError> {
         let mut turn = match self.queue.turn().await.take_cached() {
             Ok(hold) => return Ok(MutexGuard(hold)),
@@ -178,7 +177,7 @@ impl Mutex {
         Ok(MutexGuard(turn.hold(guard, &queue)))
     }
 
-    /// Waits in line for the lock, but not for longer than `timeout`, which covers everything.
+    /// [`Mutex::acquire`], but not for longer than `timeout`, which covers everything.
     ///
     /// # Errors
     /// As [`Mutex::acquire`], and [`AcquireError::Timeout`].
@@ -189,8 +188,8 @@ impl Mutex {
         within(self.path(), timeout, self.acquire()).await
     }
 
-    /// Takes the lock only if nobody has it or is in line for it; `None` if somebody is, or a
-    /// [lock delay](MutexBuilder::lock_delay) has not passed.
+    /// Takes the lock only if no contender holds it or waits for it. Returns `None` otherwise, or
+    /// while a [lock delay](MutexBuilder::lock_delay) has not passed.
     ///
     /// # Errors
     /// As [`Mutex::acquire`], except those of waiting.
@@ -229,8 +228,8 @@ impl Mutex {
 pub struct MutexGuard(LocalHold);
 
 impl MutexGuard {
-    /// Gives the lock back, and waits until a server has confirmed it; see [`Guard::release`]. A
-    /// node that lingers, or is handed on within the cohort, is given back without a server.
+    /// Releases the lock, and waits until a server has confirmed it; see [`Guard::release`]. Where
+    /// `linger` or `cohort` keeps the node, no server is asked.
     ///
     /// # Errors
     /// As [`Guard::release`].

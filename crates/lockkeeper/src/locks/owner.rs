@@ -1,4 +1,4 @@
-//! Who can enter a lock again.
+//! Owner: the identity that may enter a reentrant lock again.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,10 +7,10 @@ use crate::acquire::reentry::OwnerHolds;
 use crate::guard::Guard;
 use crate::locks::mutex::MutexGuard;
 
-/// Somebody who can enter a lock again that they hold.
+/// The identity by which a lock that is held can be entered again.
 ///
-/// It belongs to no thread and no task: whoever has a clone is the owner. Two owners are different
-/// even if they have the same name.
+/// It belongs to no thread and no task: code that has a clone acts as the owner. Two owners are
+/// different even if they have the same name.
 #[derive(Clone)]
 pub struct Owner {
     inner: Arc<Inner>,
@@ -23,7 +23,7 @@ struct Inner {
 }
 
 impl Owner {
-    /// An owner that nobody else is. The name is for people.
+    /// A new owner, different from all others. The name is for people.
     pub fn new(name: impl Into<String>) -> Self {
         let (mutexes, nodes) = (OwnerHolds::default(), OwnerHolds::default());
         Self { inner: Arc::new(Inner { name: name.into(), mutexes, nodes }) }

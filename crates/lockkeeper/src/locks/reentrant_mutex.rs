@@ -2,8 +2,9 @@
 //!
 //! Guarantees  those of [`Mutex`](crate::Mutex); its owner enters again without a server, and the
 //!             lock is given back with the last of the owner's entries.
-//! Not         ownership by thread or task: both move. Entries belong to an [`Owner`], which is
-//!             handed to whoever may enter. Two owners exclude each other, also of one name.
+//! Not         ownership by thread or task: futures move between threads. Entries belong to an
+//!             [`Owner`], which is passed to the code that may enter. Two owners exclude each other,
+//!             even if they have the same name.
 //! Znodes      those of [`Mutex`](crate::Mutex), one for all entries.
 //! Cost        first entry and last release: as [`Mutex`](crate::Mutex). Others: none.
 //!
@@ -118,7 +119,7 @@ impl ReentrantMutex {
         self.mutex.path()
     }
 
-    /// Enters the lock: at once if the owner holds it, or else after waiting in line. Costs no
+    /// Enters the lock: at once if the owner holds it, or else after a wait in the queue. Costs no
     /// round trip, or what [`Mutex::acquire`] costs.
     ///
     /// # Errors
@@ -129,7 +130,7 @@ impl ReentrantMutex {
     /// As [`Mutex::acquire`]. A lock that was lost is not entered again.
     ///
     /// # Cancel safety
-    /// Dropping the future gives up the place in line.
+    /// Dropping the future leaves the queue.
     pub async fn acquire(&self, owner: &Owner) -> Result<ReentrantGuard, AcquireError> {
         let owner_hold = owner.mutexes().owner_hold(self.mutex.client(), self.path());
         let entry = owner_hold.enter(self.mutex.acquire()).await?;
@@ -154,8 +155,8 @@ impl ReentrantMutex {
         within(self.path(), timeout, self.acquire(owner)).await
     }
 
-    /// Enters the lock only if the owner holds it, or nobody has it or is in line for it; `None`
-    /// if somebody is. Costs as [`ReentrantMutex::acquire`].
+    /// Enters the lock only if the owner holds it, or no contender holds it or waits for it; `None`
+    /// otherwise. Costs as [`ReentrantMutex::acquire`].
     ///
     /// # Errors
     /// As [`ReentrantMutex::acquire`], except those of waiting.

@@ -1,7 +1,7 @@
-//! A lock for any key.
+//! Locks: a lock for any key.
 //!
 //! Guarantees  any text is a key; equal keys are one lock, in this process one handle, which all
-//!             its tasks share; a handle that somebody uses or holds is never dropped.
+//!             its tasks share; a handle that is used or held is never dropped.
 //! Not         secrecy: keys can be read from the nodes' names.
 //! Znodes      those of [`Mutex`](crate::Mutex), in `<prefix>/<name>`. The name is the key, with
 //!             what a path cannot have, and what would be taken for something else, as `%` and

@@ -1,4 +1,4 @@
-//! Nodes of contenders that are created in somebody's transaction, and not by
+//! Contenders whose nodes are created in a caller's transaction, and not by
 //! [`Contender::enter`](super::Contender::enter).
 
 use bytes::Bytes;
@@ -13,7 +13,7 @@ use crate::contender::terms::Terms;
 use crate::error::AcquireError;
 
 impl Contender {
-    /// The node was made by somebody's transaction, and this is a listing of the queue.
+    /// Completes a contender whose node was created in a transaction, with a listing of the queue.
     pub(crate) async fn placed(
         mut self,
         node: Created,

@@ -1,9 +1,9 @@
-//! Who is in the way where permits are counted.
+//! Which contenders block another one where permits are counted.
 
 use super::{Place, WaitQueue};
 
 impl WaitQueue {
-    /// Sets how many permits there are; one, unless it is said.
+    /// Sets how many permits there are. Default: 1.
     pub fn set_permits(&mut self, permits: u32) {
         self.permits = permits;
     }
@@ -13,11 +13,11 @@ impl WaitQueue {
         self.permits
     }
 
-    /// The closest ones ahead that take so many permits that one of them must go before `wanted`
-    /// are left; `None` if they are.
+    /// The closest contenders ahead of which one must go before `wanted` permits are left; `None` if
+    /// they are left now.
     ///
-    /// When they are, those that remain ahead take less than the ones given here, so one of these
-    /// has gone by then: nobody is woken for nothing, except by one that is not the last to go.
+    /// The contenders returned take more permits than can be spared. So at least one of them has
+    /// gone by the time that `wanted` permits are left, and no other node needs a watch.
     pub(super) fn beyond_the_permits(&self, wanted: u32, ahead: &[Place]) -> Option<Vec<String>> {
         if self.are_permits_left(wanted, ahead, None) {
             return None;
@@ -33,7 +33,7 @@ impl WaitQueue {
         Some(closest.map(|place| place.name.clone()).collect())
     }
 
-    /// Whether `wanted` permits are left by those ahead, when the one with the name `gone` has gone.
+    /// Whether the contenders ahead, without the one named `gone`, leave `wanted` permits.
     pub(super) fn are_permits_left(
         &self,
         wanted: u32,
@@ -45,7 +45,7 @@ impl WaitQueue {
     }
 }
 
-/// How many permits it takes.
+/// How many permits a contender takes.
 fn permits_of(place: &Place) -> u64 {
     u64::from(place.kind.permits().unwrap_or(u32::MAX))
 }

@@ -1,23 +1,23 @@
-//! How a reader stands that upgrades.
+//! Whether a reader that upgrades is alone.
 
 use super::WaitQueue;
 use crate::profile::Kind;
 
-/// How a reader that holds, and may upgrade, stands on its way to being alone.
+/// What a reader that holds must wait for before it can become a writer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Upgrade {
-    /// No other reader holds, and none can for as long as this writer is in line: the first one.
+    /// No other reader holds, and none can while this node, the first writer, is in the queue.
     Clear(String),
-    /// This reader holds too.
+    /// This other reader still holds.
     WaitOn(String),
     /// It is not in the queue, or no writer keeps new readers out.
     Gone,
 }
 
 impl WaitQueue {
-    /// How the reader with this name stands, which holds and wants to be alone.
+    /// Whether the reader with this name, which holds, is the only one that does.
     ///
-    /// Readers behind a writer do not hold, and those in line for an upgrade wait for this one.
+    /// Readers behind a writer do not hold. Upgradeable readers wait for this one.
     pub fn upgrade(&self, own: &str) -> Upgrade {
         let first = self.places.iter().position(|place| place.kind == Kind::Write);
         let listed = self.places.iter().any(|place| place.name == own);

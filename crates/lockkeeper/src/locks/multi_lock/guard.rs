@@ -1,4 +1,4 @@
-//! Several locks, held together.
+//! The guard of several locks that are held together.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -116,12 +116,12 @@ impl MultiGuard {
         self.first(Guard::lost).await
     }
 
-    /// Waits until somebody asks for one of the locks, and tells which; see
+    /// Waits until a client asks for one of the locks, and tells which; see
     /// [`Guard::revoke_requested`]. They can only be given back together. Costs what it costs for
     /// one lock, for each of them.
     ///
     /// # Errors
-    /// Why a lock was lost before anybody asked.
+    /// Why a lock was lost before a request came.
     ///
     /// # Session loss
     /// Ends the wait, as in [`Guard::lost`].

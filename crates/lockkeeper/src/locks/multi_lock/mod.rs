@@ -1,18 +1,18 @@
 //! Several locks as one: all of them or none.
 //!
-//! Guarantees  no deadlock among those who take more than one lock by this type, or one by one in
+//! Guarantees  no deadlock among programs that take several locks with this type, or one by one in
 //!             the order of their paths; no lock is left behind when one cannot be had; each has a
 //!             fencing token of its own.
-//! Not         order of arrival: while it waits for one lock, it stands in no other queue, and holds
+//! Not         order of arrival: while it waits for one lock, it is in no other queue, and holds
 //!             only those whose paths come before.
 //! Znodes      those of [`Mutex`](crate::Mutex), in each path.
 //! Cost        acquire: 1 round trip where all are free. Each lock that has to be waited for: 1 to
 //!             watch, 1 event, and 1 to enter the queues that are left. Release: 1 round trip.
 //!
-//! A place in line keeps others out, so it is a hold. Entering all queues at once is safe only if
-//! all are free: who kept a place in a later queue while waiting in an earlier one would deadlock
-//! with a program that took the earlier lock first. So the places after the first lock that is not
-//! free are given up at once, and entered again when that one is held.
+//! A place in a queue keeps others out, so it counts as a hold. Entering all queues at once is safe
+//! only if all are free: a contender that kept its place in a later queue while it waits in an earlier
+//! one could deadlock with a program that took the earlier lock first. So the places after the first
+//! lock that is not free are given up at once, and entered again when that lock is held.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -67,7 +67,7 @@ pub struct MultiLock {
     data: Bytes,
 }
 
-/// The options of a [`MultiLock`], which count for each of its locks.
+/// The options of a [`MultiLock`], which apply to each of its locks.
 #[derive(Clone, Debug)]
 #[must_use = "nothing is made before `build`"]
 pub struct MultiLockBuilder {
@@ -142,7 +142,7 @@ impl MultiLock {
         self.acquire_all(&AtomicUsize::new(0)).await
     }
 
-    /// The same, but not for longer than `timeout`, which covers everything.
+    /// [`MultiLock::acquire`], but not for longer than `timeout`, which covers everything.
     ///
     /// # Errors
     /// As [`MultiLock::acquire`], and [`AcquireError::Timeout`], which names the lock that was
@@ -162,8 +162,8 @@ impl MultiLock {
         })
     }
 
-    /// Takes the locks only if nobody has any of them or is in line for it; `None` if somebody
-    /// is. Costs one round trip.
+    /// Takes the locks only if no contender holds or waits for any of them; `None` if one does. Costs
+    /// one round trip.
     ///
     /// # Errors
     /// As [`MultiLock::acquire`], except those of waiting.
@@ -197,8 +197,8 @@ impl MultiLock {
         MultiGuard::grant(acquired).await
     }
 
-    /// Enters all queues that are left, and gives up the places behind the first lock that is not
-    /// free: returns the place in line for that one.
+    /// Enters all queues that are left, and gives up the places after the first lock that is not free.
+    /// Returns the contender for that lock.
     async fn enter(
         &self,
         acquired: &mut Acquired,

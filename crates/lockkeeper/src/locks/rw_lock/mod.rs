@@ -4,8 +4,8 @@
 //!             everyone; one wake-up per release, except that all readers behind a writer wake
 //!             when it leaves; a writer becomes a reader, and an upgradeable reader a writer,
 //!             without anyone in between; nothing left behind.
-//! Not         readers before waiting writers; re-entry; a writer made out of any reader: two that
-//!             tried would wait for each other, so only one at a time may have the right to.
+//! Not         readers before waiting writers; re-entry; an upgrade of any reader: two that tried
+//!             would wait for each other, so at most one reader at a time is upgradeable.
 //! Znodes      `<path>/_c_<uuid>-__WRIT__N` and `<path>/_c_<uuid>-__READ__N`, ephemeral and
 //!             sequential (Curator's `InterProcessReadWriteLock`); `<uuid>-upgr-__READ__N` for an
 //!             upgradeable reader. After a downgrade or upgrade the node has the other name and
@@ -22,7 +22,7 @@
 //!
 //! let prices = RwLock::new(&client, "/locks/prices")?;
 //! let (one, two) = (prices.read().await?, prices.read().await?);
-//! assert!(prices.try_write().await?.is_none(), "somebody reads");
+//! assert!(prices.try_write().await?.is_none(), "there are readers");
 //! one.release().await?;
 //! two.release().await?;
 //!
@@ -102,25 +102,25 @@ impl RwLock {
         self.entrance.path()
     }
 
-    /// Waits in line to read: until no writer is ahead. Costs one round trip; behind a writer one
+    /// Waits in the queue to read, until no writer is ahead. Costs one round trip; behind a writer one
     /// more, and an event.
     ///
     /// # Errors
-    /// If the place in line is lost (the session expired, or somebody deleted the node), no
-    /// server can be reached for a whole session timeout, the path has nodes of another kind, or
-    /// a request is refused.
+    /// If the contender is lost (the session expired, or another client deleted its node), no server
+    /// can be reached for a whole session timeout, the path has nodes of another kind, or a request
+    /// is refused.
     ///
     /// # Session loss
     /// Ends the wait with [`AcquireError::SessionExpired`].
     ///
     /// # Cancel safety
-    /// Dropping the future gives up the place in line; the node is deleted in the background.
+    /// Dropping the future leaves the queue; the node is deleted in the background.
     pub async fn read(&self) -> Result<RwLockReadGuard, AcquireError> {
         self.entrance.acquire(Kind::Read).await.map(RwLockReadGuard::new)
     }
 
-    /// Waits in line to write: until nobody is ahead. Costs one round trip; behind others one or
-    /// two more for each that it comes to stand behind, and an event.
+    /// Waits in the queue to write, until no contender is ahead. Costs one round trip; for each
+    /// contender that it has to wait for, one or two more and an event.
     ///
     /// # Errors
     /// As [`RwLock::read`].
@@ -134,8 +134,8 @@ impl RwLock {
         self.entrance.acquire(Kind::Write).await.map(|guard| self.writing(guard))
     }
 
-    /// Waits in line to read, with the right to write later: until neither a writer nor another
-    /// with this right is ahead. Costs what [`RwLock::read`] does.
+    /// Waits in the queue to read, with the right to become a writer later, until neither a writer
+    /// nor another upgradeable reader is ahead. Costs what [`RwLock::read`] does.
     ///
     /// # Errors
     /// As [`RwLock::read`].
@@ -194,14 +194,14 @@ impl RwLock {
         within(self.path(), timeout, self.upgradeable_read()).await
     }
 
-    /// Reads only if no writer has the lock or is in line for it; `None` if one is. Costs one
-    /// round trip.
+    /// Reads only if no writer holds the lock or waits for it; `None` if one does. Costs one round
+    /// trip.
     ///
     /// # Errors
     /// As [`RwLock::read`], except those of waiting.
     ///
     /// # Session loss
-    /// There is no place in line to lose: the attempt is made anew on the next session.
+    /// The attempt starts again in the next session: it has no place to lose.
     ///
     /// # Cancel safety
     /// As [`RwLock::read`].
@@ -210,8 +210,8 @@ impl RwLock {
         Ok(guard.map(RwLockReadGuard::new))
     }
 
-    /// Writes only if nobody has the lock or is in line for it; `None` if somebody is. Costs one
-    /// round trip.
+    /// Writes only if no contender holds the lock or waits for it; `None` if one does. Costs one round
+    /// trip.
     ///
     /// # Errors
     /// As [`RwLock::try_read`].

@@ -1,4 +1,4 @@
-//! A reader.
+//! The guard of a reader.
 
 use crate::error::ReleaseError;
 use crate::guard::{Guard, offers_guard};

@@ -1,4 +1,4 @@
-//! A reader that may become a writer, with nobody in between.
+//! The guard of an upgradeable reader, which can become a writer without another one in between.
 //!
 //! At most one reader at a time has this right, so that no two can wait for each other. Why the
 //! steps are what they are: `docs/decisions/0003-upgrades.md`.
@@ -31,9 +31,9 @@ impl RwLockUpgradeableGuard {
         Self { guard, entrance }
     }
 
-    /// Goes on as a writer, in the reader's place, when the other readers have left: nobody writes
-    /// in between, and no new readers come in. It goes before those who wait in line. The token is
-    /// a new one. Costs two round trips, and one and an event for each reader that it comes to wait for.
+    /// Becomes a writer in the reader's place when the other readers have left. No other writer gets
+    /// in between, and no new readers get in. It overtakes the contenders that wait. The token is a new
+    /// one. Costs two round trips, and one more and an event for each reader that it waits for.
     ///
     /// # Errors
     /// If the lock is lost, or no server can be reached for a whole session timeout. Then it is
@@ -135,9 +135,9 @@ async fn clear_the_way(entrance: &Entrance, reader: &Guard) -> Result<Contender,
     }
 }
 
-/// The writer for the reader and the barrier, provided that the first writer in line still keeps
-/// everybody else waiting. The write to the lock's own node tells those who came before it that a
-/// later transaction has made a token.
+/// Replaces the reader and the barrier by the writer, provided that the first writer in the queue is
+/// still there and keeps all others waiting. The write to the lock's own node tells contenders that
+/// came earlier that a later transaction has made a token.
 async fn trade(
     entrance: &Entrance,
     reader: &Guard,

@@ -1,4 +1,4 @@
-//! A writer, which may become a reader with nobody in between.
+//! The guard of a writer, which can become a reader without another writer in between.
 
 use crate::acquire::entrance::Entrance;
 use crate::contender::node::Front;
@@ -20,8 +20,8 @@ impl RwLockWriteGuard {
         Self { guard, entrance }
     }
 
-    /// Goes on as a reader, in the writer's place: nobody writes in between, and those who wait to
-    /// read do so too. The token stays the same. Costs one round trip.
+    /// Becomes a reader in the writer's place: no other writer gets in between, and waiting readers
+    /// right behind it hold too. The token stays the same. Costs one round trip.
     ///
     /// # Errors
     /// If the lock is lost, or no server can be reached for a whole session timeout. Then it is

@@ -1,4 +1,4 @@
-//! Permits that are held.
+//! The guard of the permits that are held.
 
 use crate::error::ReleaseError;
 use crate::guard::{Guard, offers_guard};

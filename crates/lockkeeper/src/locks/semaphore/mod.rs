@@ -3,9 +3,9 @@
 //! Guarantees  strict order of arrival, also for those that want several permits at once; permits
 //!             come back when their holder dies; a change of the number reaches those who wait;
 //!             nothing left behind.
-//! Not         a number that is kept for good, with the default profile: where nobody has used the
-//!             semaphore for a while, the next program's number counts; one wake-up per release:
-//!             with n permits there are up to n, one where the holders leave in order of arrival.
+//! Not         a number of permits that is kept for good, with the default profile: when a semaphore
+//!             has been unused for a while, the number of the next program counts. One wake-up per
+//!             release: with n permits there are up to n, or one if holders leave in order of arrival.
 //! Znodes      `<path>/_c_<uuid>-<k>-permits-N`, ephemeral and sequential, for one that wants `k`
 //!             permits; the data of `<path>` is the number of permits, as text. For semaphores
 //!             that Curator's or kazoo's programs use, see [`SemaphoreProfile`].
@@ -116,11 +116,11 @@ impl Semaphore {
         &self.permits.path
     }
 
-    /// Waits in line for one permit. Costs one round trip; behind others one more and an event, and
-    /// up to as many watches as there are permits.
+    /// Waits in the queue for one permit. Costs one round trip; behind others one more and an event,
+    /// and up to as many watches as there are permits.
     ///
     /// # Errors
-    /// If the place in line is lost (the session expired, or somebody deleted the node), no server
+    /// If the contender is lost (the session expired, or another client deleted its node), no server
     /// can be reached for a whole session timeout, there are fewer permits than asked for, the
     /// path has nodes of another kind, or a request is refused.
     ///
@@ -128,13 +128,13 @@ impl Semaphore {
     /// Ends the wait with [`AcquireError::SessionExpired`].
     ///
     /// # Cancel safety
-    /// Dropping the future gives up the place in line; the node is deleted in the background.
+    /// Dropping the future leaves the queue; the node is deleted in the background.
     pub async fn acquire(&self) -> Result<SemaphoreGuard, AcquireError> {
         self.acquire_many(1).await
     }
 
-    /// Waits in line for several permits at once: all or none. Those behind it wait
-    /// too, even where there are permits enough for them. Costs what [`Semaphore::acquire`] does.
+    /// Waits in the queue for several permits at once: all or none. Contenders behind it wait too, even
+    /// if enough permits are left for them. Costs what [`Semaphore::acquire`] does.
     ///
     /// # Errors
     /// As [`Semaphore::acquire`], and [`AcquireError::NoPermits`] for 0 permits.
@@ -152,8 +152,7 @@ impl Semaphore {
         }
     }
 
-    /// Waits in line for one permit, but not for longer than `timeout`, which covers everything. Costs
-    /// what [`Semaphore::acquire`] does.
+    /// [`Semaphore::acquire`], but not for longer than `timeout`, which covers everything.
     ///
     /// # Errors
     /// As [`Semaphore::acquire`], and [`AcquireError::Timeout`].
@@ -167,8 +166,7 @@ impl Semaphore {
         self.acquire_many_timeout(1, timeout).await
     }
 
-    /// Waits in line for several permits, but not for longer than `timeout`, which covers
-    /// everything. Costs what [`Semaphore::acquire`] does.
+    /// [`Semaphore::acquire_many`], but not for longer than `timeout`, which covers everything.
     ///
     /// # Errors
     /// As [`Semaphore::acquire_many`], and [`AcquireError::Timeout`].
@@ -192,7 +190,7 @@ impl Semaphore {
     /// As [`Semaphore::acquire`], except those of waiting.
     ///
     /// # Session loss
-    /// There is no place in line to lose: the attempt is made anew on the next session.
+    /// The attempt starts again in the next session: it has no place to lose.
     ///
     /// # Cancel safety
     /// As [`Semaphore::acquire`].

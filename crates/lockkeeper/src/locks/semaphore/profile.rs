@@ -1,4 +1,4 @@
-//! What a semaphore is made of on the server.
+//! The profiles of a semaphore: which nodes it consists of, and how a permit is taken in each.
 
 use lockkeeper_client::{SessionId, ZnodePath};
 
@@ -22,14 +22,14 @@ pub enum SemaphoreProfile {
     /// Our own: one queue, in which permits are counted, and one round trip.
     #[default]
     Native,
-    /// That of Curator's `InterProcessSemaphoreV2`: whoever is first in the queue at `<path>/locks`
-    /// waits for a free lease below `<path>/leases`. Acquiring costs two round trips, or more.
+    /// That of Curator's `InterProcessSemaphoreV2`: the first contender at `<path>/locks` waits for a
+    /// free lease below `<path>/leases`. Acquiring costs two round trips, or more.
     /// The number of permits is a convention.
     Curator,
     /// The same, and the number of permits is that of Curator's `SharedCount` at this path.
     CuratorCounted(String),
-    /// That of kazoo's `Semaphore`: whoever is first in the queue at `<path>-__lock__` waits until
-    /// `<path>` has few enough children. Acquiring costs four round trips, or more. The number of
+    /// That of kazoo's `Semaphore`: the first contender at `<path>-__lock__` waits until `<path>` has
+    /// few enough children. Acquiring costs four round trips, or more. The number of
     /// permits is in the data of `<path>`, and is not changed while programs run.
     Kazoo,
 }
