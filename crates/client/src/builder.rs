@@ -1,4 +1,4 @@
-//! Options, and the first connection.
+//! ClientBuilder: the options of a client, and its first connection.
 
 use std::io;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The operations.
+//! Client: the handle of a session, with all operations on nodes.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -189,11 +189,11 @@ impl Client {
         let _ = status.wait_for(|status| status.contact == Contact::Closed).await;
     }
 
-    /// Waits until nothing is held any more, and then ends the session as [`Client::close`] does: when
-    /// the last guard of a lock has been released or dropped, and the last [`Hold`] too. A lock that
-    /// lingers is held until it is given up. Waiting for a lock is not holding it: whoever still does
-    /// so when nothing is held is told that the client was closed; whoever gets it before prolongs the
-    /// wait. To be called when nothing acquires locks any more.
+    /// Waits until nothing is held any more, and then ends the session as [`Client::close`] does.
+    /// Nothing is held when the last guard of a lock and the last [`Hold`] have been released or
+    /// dropped. A lock that lingers is held until its node is given up. A task that waits for a lock
+    /// holds nothing: if it gets the lock in time, this method waits for it too, and otherwise its
+    /// acquire fails because the client was closed. Call this when no task acquires locks any more.
     ///
     /// # Errors
     /// If something is held when `timeout` has passed. The client is not closed then, and goes on.
@@ -231,7 +231,7 @@ impl Client {
     }
 
     /// Holds a node as [`Client::hold`] does, if at least `left` is left of the session's lease.
-    /// Says how it stands, all from one look.
+    /// Returns the state of both at the same moment.
     pub fn hold_if_left(&self, path: &ZnodePath, left: Duration) -> (Option<Hold>, HoldState) {
         let shared = &self.inner.shared;
         let (id, state) = shared.hold_if_left(path.below(&self.inner.chroot), left);
@@ -244,7 +244,8 @@ impl Client {
         self.inner.shared.clean_up(self.full_target(target));
     }
 
-    /// The same, with an answer when it is certain. Dropping the answer does not stop it.
+    /// [`Client::clean_up`], with a reply when the deletion is certain. Dropping the reply does not
+    /// stop it.
     pub fn clean_up_confirmed(&self, target: Cleanup) -> Reply<()> {
         let path = target.path().clone();
         let receiver = self.inner.shared.clean_up_confirmed(self.full_target(target));
@@ -253,8 +254,8 @@ impl Client {
 
     /// Ends a hold of this client, and deletes something as [`Client::clean_up_confirmed`] does if
     /// the lease is still that of `session`. If not, nothing is sent and there is no answer: the
-    /// ephemeral nodes of that session go with it, and anything else stays. Says how the hold stood.
-    /// All in one step.
+    /// ephemeral nodes of that session go with it, and anything else stays. Returns the state of the
+    /// hold at that moment.
     ///
     /// # Panics
     /// In debug builds, if it is another client's hold.
@@ -306,14 +307,14 @@ impl Client {
     /// Creates a node as [`Client::create`] does, in the place of one beside it, and lists their
     /// parent right behind it, as [`Client::children`] does.
     ///
-    /// The node that is replaced is one whose deletion was the last thing asked for, with a
-    /// [`Cleanup::Node`], and has not been transmitted. Deletion and creation are one transaction
-    /// then. The times in the [`Stat`] are 0, as Apache ZooKeeper does not tell them; and if the
-    /// deletion is refused, the create fails with an error that is worth another try. If there is
-    /// no such deletion, the node is created all the same.
+    /// A node is replaced if its deletion was the last request of this client, with a
+    /// [`Cleanup::Node`], and has not been transmitted. Deletion and creation are then one
+    /// transaction. The times in the [`Stat`] are 0, because Apache ZooKeeper does not send them. If
+    /// the deletion is refused, the create fails with a retryable error. If there is no such
+    /// deletion, the node is created all the same.
     ///
-    /// If the node that is replaced is `old`, there is no listing: whoever held by that node may know
-    /// the others from before, and has to list by itself if it does not.
+    /// If the node that is replaced is `old`, there is no listing: its holder may know the queue
+    /// already, and has to list it if not.
     pub fn replace(
         &self,
         old: Option<&ZnodePath>,

@@ -1,4 +1,4 @@
-//! Who may do what with the znodes that a client creates.
+//! DefaultAcl: the access control list of the znodes that a client creates.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use lockkeeper_wire::{Acl, Permissions};
 pub enum DefaultAcl {
     /// Everyone may do everything.
     Open,
-    /// Whoever has shown the credentials of the creator may do everything, and everyone may read.
+    /// Clients with the credentials of the creator may do everything, and everyone may read.
     /// The server refuses it ([`ErrorCode::InvalidAcl`](crate::ErrorCode::InvalidAcl)) for a
     /// client that has shown none.
     Creator,
@@ -100,7 +100,7 @@ fn entry(text: &str) -> Result<Acl, AclError> {
     Ok(Acl { permissions, scheme: scheme.to_owned(), id: id.to_owned() })
 }
 
-/// Whether anybody could ever prove to be this: another hash shuts everyone out.
+/// Whether a client can prove to have this identity: with any other hash, none can.
 fn is_digest(id: &str) -> bool {
     id.split_once(':').is_some_and(|(_, hash)| hash.len() == 28 && hash.ends_with('='))
 }

@@ -47,7 +47,7 @@ impl From<Ended> for Fault {
     }
 }
 
-/// What has come of the servers so far, for whoever waits for the first connection.
+/// The failures of servers so far, for a caller that waits for the first connection.
 pub(crate) type Failures = watch::Sender<Tried>;
 
 /// Keeps the session connected until it is closed.

@@ -1,4 +1,4 @@
-//! What can go wrong, in words that say what to do.
+//! The errors of a client, whose messages say what to do.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Why a server could not be used, and whether it helps to try again.
+//! Why an attempt to connect to a server failed, and whether a retry may help.
 
 /// Why there is no session with a server.
 #[derive(Clone, Debug)]

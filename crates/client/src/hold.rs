@@ -1,4 +1,4 @@
-//! A node whose existence is proven again and again.
+//! Hold: a node whose existence the session proves at each heartbeat.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use crate::binding;
 use crate::shared::{Answer, Shared};
 use crate::status::HoldState;
 
-/// Has the session prove again and again that a node exists; see
-/// [`Client::hold`](crate::Client::hold). Dropping it ends that.
+/// A demand that the session proves a node's existence at each heartbeat; see
+/// [`Client::hold`](crate::Client::hold). Dropping it ends the demand.
 #[must_use = "the node is no longer proven when this is dropped"]
 #[derive(Debug)]
 pub struct Hold {
@@ -26,7 +26,7 @@ impl Hold {
         Self { shared, id, ended: false }
     }
 
-    /// How it stands now.
+    /// The state of the hold and of the session's lease now.
     pub fn state(&self) -> HoldState {
         self.shared.hold_state(self.id)
     }

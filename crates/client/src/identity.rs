@@ -1,4 +1,4 @@
-//! What another process needs to end a session.
+//! SessionIdentity: what another process needs to close a session of this one.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use lockkeeper_wire::SessionId;
 
-/// A session as its servers know it, for a process that is to end it when its owner cannot: see
+/// A session as its servers know it, for a process that closes it when its owner cannot: see
 /// [`ClientBuilder::close_session`](crate::ClientBuilder::close_session).
 ///
 /// The password is secret: anyone who has it can take the session over, and its locks with it.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   builder         ClientBuilder: options, and the first connection
-//!   client          Client: the operations
+//!   client          Client: the handle of a session, with all operations on nodes
 //!   transaction     Transaction: several writes, all or none
 //!   reply           Reply: the future of an answer; requests are sent when they are made
 //!   watcher         Watcher, WatchStream: watches as values
@@ -10,17 +10,20 @@
 //!   path_sink       where the session leaves those paths
 //!   watch_item      what a persistent watch tells, and why it ends
 //!   arrival         the order of what a client is told
-//!   hold            Hold: a node whose existence is proven again and again
+//!   hold            Hold: a node whose existence the session proves at each heartbeat
 //!   binding         requests that belong to a hold: what runs on this thread is bound to it
-//!   status          how a client stands with its servers, and a hold with its lease
-//!   error           what can go wrong, in words that say what to do
+//!   status          the state of the connection and the session, and of a hold and its lease
+//!   identity        SessionIdentity: what another process needs to close a session
+//!   default_acl     DefaultAcl: the access control list of new znodes
+//!   error           the errors of a client, whose messages say what to do
 //!   connect_string  host:port,host:port/chroot and unix:/path
 //!   clock           the clock that leases are measured by
 //!   runtime         where time, connections and identifiers come from; simulations have their own
-//!   shared          the session behind its lock, and where its events go
+//!   shared          the session behind a lock, which handles and driver share
 //!   driver          the task that owns the connection
 //!   dial            which server is tried next, and when
-//!   fault           why a server could not be used, and whether it helps to try again
+//!   fault           why an attempt to connect failed, and whether a retry may help
+//!   tls             TLS to the servers
 //! ```
 //!
 //! Invariant: no decision about the protocol is made here. This crate moves bytes, time and

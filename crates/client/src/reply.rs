@@ -1,4 +1,4 @@
-//! The future of an answer.
+//! Reply and WatchedReply: the futures of the answers to requests.
 
 use std::future::Future;
 use std::pin::Pin;

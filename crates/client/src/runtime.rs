@@ -1,5 +1,5 @@
-//! What a client takes from outside: the time, its connections, identifiers that nobody else has,
-//! and somebody who runs its task.
+//! Runtime: what a client takes from outside, which is the time, connections, unique identifiers and a
+//! way to spawn its task.
 //!
 //! Programs use `TokioRuntime`. Simulations have their own, in which time is
 //! virtual, connections are lost on purpose, identifiers follow from a seed and tasks are paused;

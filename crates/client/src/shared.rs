@@ -1,4 +1,4 @@
-//! The session behind its lock, and where its events go.
+//! The session behind a lock, as the handles of a client and its driver share it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -44,11 +44,11 @@ pub(crate) enum WatchSink {
 struct Core {
     session: Session<Completion>,
     sinks: BTreeMap<WatchId, WatchSink>,
-    /// The holds whose nodes were found missing, for as long as somebody has them.
+    /// The live holds whose nodes were found missing.
     gone: BTreeSet<HoldId>,
-    /// How many holds somebody has.
+    /// How many holds are live.
     holds: usize,
-    /// Who waits until there is none.
+    /// Tasks that wait until no hold is live.
     until_released: Vec<oneshot::Sender<()>>,
     /// How often servers were behind what was seen before.
     rewinds: u64,
@@ -288,7 +288,7 @@ impl Shared {
         self.act(|core, now| core.session.close(now));
     }
 
-    /// How many holds somebody has.
+    /// How many holds are live.
     pub(crate) fn holds(&self) -> usize {
         self.lock().holds
     }

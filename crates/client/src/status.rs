@@ -1,24 +1,24 @@
-//! How a client stands with its servers, and a hold with its lease.
+//! Status: the state of the connection and the session. HoldState: the state of a hold and its lease.
 
 use lockkeeper_session::{Contact, Instant, LeaseState, Standing, Timing};
 use lockkeeper_wire::SessionId;
 
-/// How a client stands with its servers.
+/// The state of a client's connection and session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Status {
     /// Whether there is a connection.
     pub contact: Contact,
     /// The session, or [`SessionId::NONE`].
     pub session: SessionId,
-    /// How often servers were behind what an earlier session of this client had seen: they were wiped, or
-    /// others have taken their place. What was remembered of transactions before, such as the highest
-    /// token, says nothing about those after.
+    /// How often servers were behind what an earlier session of this client had seen, because they were
+    /// wiped or replaced. Transaction numbers and tokens from before a rewind cannot be compared with
+    /// those after it.
     pub rewinds: u64,
     /// Grows with every change, also with those that the other fields do not show.
     pub change: u64,
 }
 
-/// How a hold stands, all from one look at the session.
+/// The state of a hold and of its session, read at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct HoldState {
@@ -33,6 +33,6 @@ pub struct HoldState {
     pub standing: Option<Standing>,
     /// Whether a heartbeat found the node missing.
     pub is_gone: bool,
-    /// The time of the look, by the clock that leases are measured by.
+    /// That moment, by the clock that leases are measured by.
     pub now: Instant,
 }

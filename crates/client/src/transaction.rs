@@ -1,4 +1,4 @@
-//! Several writes, all or none.
+//! Transaction: several writes, of which all are applied or none.
 
 use bytes::Bytes;
 use lockkeeper_wire::{

@@ -1,4 +1,4 @@
-//! Watches as values.
+//! Watcher and WatchStream: watches as values, which end when they are dropped.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ impl Drop for Registration {
 
 /// Waits for one event on one node. It stays armed over reconnects.
 ///
-/// Dropping it ends the watch, on the server too unless somebody else on this session has one on
+/// Dropping it ends the watch, on the server too unless another watcher of this session has one on
 /// the same node.
 #[must_use = "the watch is gone when this is dropped"]
 #[derive(Debug)]

@@ -18,7 +18,7 @@ use crate::error::RequestError;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Cleanup {
     /// Deletes this node. Its name must be one that is never used twice, so that a late delete
-    /// cannot hit somebody else's node.
+    /// cannot hit another client's node.
     Node(ZnodePath),
     /// Deletes the children whose names begin with the prefix, which a listing finds: for a node of
     /// whose name only the beginning is known, because no reply told the rest.

@@ -1,4 +1,4 @@
-//! What the caller decides.
+//! Config: the options of a session.
 
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ pub enum LeaseMode {
     /// `sync`, while the session expires elsewhere.
     #[default]
     Quorum,
-    /// Any answer. For a server that stands alone: whoever answers is the one who would expire
-    /// the session.
+    /// Any answer. For a server that stands alone: the server that answers is the one that would
+    /// expire the session.
     Direct,
 }
 
-/// What is shown to a server to prove an identity.
+/// What proves an identity to a server.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Credentials {
     /// Such as `digest`.
@@ -34,7 +34,7 @@ impl std::fmt::Debug for Credentials {
     }
 }
 
-/// What the caller decides about a session.
+/// The options of a session.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Config {

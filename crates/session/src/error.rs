@@ -1,4 +1,4 @@
-//! What can go wrong with a request, and with a connection.
+//! Why a request failed, and why a connection was given up.
 
 use lockkeeper_wire::{DecodeError, ErrorCode, FrameError};
 
@@ -97,7 +97,7 @@ pub enum Disconnect {
     /// The server refused the credentials.
     #[error("the server refused the credentials")]
     AuthFailed,
-    /// The server did not arm the watches again: whoever waits would wait for ever.
+    /// The server did not arm the watches again, so their watchers would wait for ever.
     #[error("the server does not arm watches again: {0}")]
     Unwatched(ErrorCode),
     /// The server has been silent for too long.

@@ -1,4 +1,4 @@
-//! What the caller is told.
+//! Event: what the session reports to its caller.
 
 use lockkeeper_wire::{ErrorCode, Response, SessionId, Zxid};
 

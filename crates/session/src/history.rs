@@ -1,4 +1,5 @@
-//! What outlives a session: what it had seen, and for how long servers have refused it.
+//! What is remembered over sessions: the newest transaction seen, and for how long servers have
+//! refused a session.
 
 use std::time::Duration;
 

@@ -1,17 +1,17 @@
 //! A ZooKeeper client session as a state machine.
 //!
 //! ```text
-//!   session    Session: the machine itself; everything below is a part of it
+//!   session    Session: the state machine itself; all modules below are parts of it
 //!   requests   requests that wait for a connection, or for their reply; their fate on a loss
 //!   watches    which watchers wait for which node; arming them again after a reconnect
 //!   timing     how the session timeout is divided: lease, margin, heartbeats, patience
 //!   lease      until when no server can have expired the session
 //!   heartbeat  held nodes, the committed writes that prove them, and what proves them in jeopardy
-//!   history    what outlives a session: what it had seen, how long servers have refused it
+//!   history    what is remembered over sessions: the newest transaction, refusals by servers
 //!   cleanup    deletes that must happen, whatever becomes of the connection
-//!   config     what the caller decides
-//!   event      what the caller is told
-//!   error      what can go wrong with a request, and with a connection
+//!   config     Config: the options of a session
+//!   event      Event: what the session reports to its caller
+//!   error      why a request failed, and why a connection was given up
 //!   time       Instant: a reading of the caller's clock
 //! ```
 //!

@@ -1,7 +1,7 @@
-//! The session: one client's relation to a service, over as many connections as it takes.
+//! Session: one client's session with a service, over as many connections as it takes.
 //!
-//! Here is what the caller sees. What happens inside is in four parts: `handshake`, `messages` of
-//! the server, `sending`, and `ends` of all kinds.
+//! This file has the methods that the caller uses. The rest is in four parts: `handshake`,
+//! `messages` from the server, `sending`, and `ends` of connections and of the session.
 
 mod ends;
 mod handshake;
@@ -62,7 +62,7 @@ struct Identity {
     timeout: Duration,
 }
 
-/// Without the password, by which anybody could end the session.
+/// Without the password, which gives control of the session.
 impl fmt::Debug for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("Identity");

@@ -15,7 +15,7 @@
 //! left when an outage begins; slow answers take their share, and after an outage the client must
 //! come back and prove itself before the deadline.
 //!
-//! Whoever needs a share of the timeout asks here: the session for its pings and heartbeats, the
+//! All code that needs a share of the timeout asks here: the session for its pings and heartbeats, the
 //! driver for its patience, a grant for what it needs, and `lockkeeper run` for the time in which it
 //! can end a command. The reasons and the table are in `docs/decisions/0013-timing.md`.
 

@@ -1,4 +1,4 @@
-//! Ends of all kinds: of contact, of the session, of the client.
+//! What happens at the end of a connection, of the session and of the client.
 
 use lockkeeper_wire::{Request, Response, SessionId, Zxid};
 

@@ -1,4 +1,5 @@
-//! The handshake, and bringing a new connection up to date.
+//! The handshake, and what is sent on a new connection after it: credentials, watches, and the
+//! requests that wait.
 
 use std::time::Duration;
 

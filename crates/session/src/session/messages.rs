@@ -273,7 +273,7 @@ impl<T> Session<T> {
 
     /// Deletes a node that a look has found to be the one.
     ///
-    /// If the reply is lost, it begins with another look: the name may be somebody else's by then. It
+    /// If the reply is lost, it begins with another look: the name may be another client's by then. It
     /// may be by now, too, if the node was changed and then taken by force: then its version is
     /// another.
     fn delete_looked_at(&mut self, now: Instant, entry: PendingCleanup<T>, version: i32) {
