@@ -19,10 +19,10 @@
 //! | `engine` | the handle of a running engine |
 //! | `net` | clients on their way in: listeners, who is admitted, and the task of each connection, which brings whole frames to the tree thread |
 //! | `admin` | what operators ask: four-letter words, metrics for Prometheus, health |
-//! | `tree_loop` | the tree thread: owns the `Server` of lockkeeper-tree, polls the sockets, decides whose frames come when and who has to go when memory is short |
-//! | `commit` | the line in front of the disk and the commit thread: one durable step for all that waits, then the replies |
+//! | `tree_loop` | the tree thread: owns the `Server` of lockkeeper-tree, polls the sockets, decides in which order frames are handled and which connections are dropped when memory is short |
+//! | `commit` | the commit queue and its thread: one durable step for all batches that wait, then their replies |
 //! | `connection` | what is to be sent to one client, from whichever thread has it; the memory of all that waits |
-//! | `data_dir` | the data directory seen from outside: whose it is, how much room it has, backup, check, restore, and what an engine knows of those before it |
+//! | `data_dir` | the data directory seen from outside: its owner, its room, backup, check, restore, and what an engine must know of those before it |
 //! | `settings` | what an engine is started with: the builder, all limits, and the plan that everyone reads |
 //! | `metrics` | what is counted |
 //! | `sockets` | TCP and Unix sockets, TLS |

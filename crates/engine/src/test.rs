@@ -1,4 +1,4 @@
-//! Engines for tests: a fresh one in a line, and controls for what otherwise takes time or luck.
+//! Engines for tests: a fresh one in one call, and controls for faults and time.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]

@@ -1,4 +1,4 @@
-//! Transactions onto the tree. Nothing here can fail: `prepare` has checked.
+//! Applies transactions to the tree. Nothing here can fail: `prepare` has checked.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Proving an identity.
+//! Authentication: how a client proves an identity.
 
 use std::net::IpAddr;
 

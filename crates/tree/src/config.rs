@@ -1,4 +1,4 @@
-//! What the caller decides: limits, the time, and where randomness comes from.
+//! Config: the limits of a server. Now and Entropy: the time and the randomness that the caller gives.
 
 use std::fmt;
 use std::str::FromStr;

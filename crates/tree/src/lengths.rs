@@ -1,4 +1,4 @@
-//! What the parts of a reply take on the wire, in bytes, for computing its length before it is made.
+//! The lengths of the parts of a reply on the wire, to compute a reply's length before it is made.
 
 /// A length, a count or a number.
 pub(crate) const LEN: usize = size_of::<i32>();

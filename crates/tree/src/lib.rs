@@ -7,7 +7,7 @@
 //!   storage      what must become durable             records    ... as bytes
 //!                                                     restore    ... and back
 //!   handshake    the first frame of a connection      sessions   deadlines and passwords
-//!   requests     every other frame, up to its reply   connections, auth, acl   who asks, and may
+//!   requests     every other frame, up to its reply   connections, auth, acl   identity, permission
 //!   reads        answers from the tree
 //!   writes       prepare, apply, notify:
 //!     prepare, multi    (tree, request) -> transaction or error; changes nothing
@@ -15,11 +15,14 @@
 //!     txn               what passes between the two
 //!     notify            events -> connections, by the table in `watches`
 //!   watch_requests      setWatches and its relatives
-//!   succession   what a server does that follows another one
+//!   succession   how a server starts after an earlier one
 //!   timers       expiry of sessions, reaping of containers and TTL nodes
 //!   nodes        the tree itself                  quota      ... and how large parts of it may be
-//!   lengths      what replies take on the wire
-//!   notices      what the operator should hear of  report     ... and may ask for
+//!   children     the children of one node         gradual    hash tables that grow in small steps
+//!   room, share  limits on growth, and fair shares of memory
+//!   lengths      the lengths of replies on the wire
+//!   rearming     long setWatches requests, cut into portions
+//!   notices      requests that ran into a limit   report     ... and summaries, for operators
 //!   hash         the tables of paths and ids
 //! ```
 //!

@@ -1,4 +1,4 @@
-//! What the operator should hear of, although no connection ends for it.
+//! Notices: requests that ran into a limit, for the log. No connection is closed for them.
 
 use std::cell::RefCell;
 
@@ -9,8 +9,8 @@ const MOST: usize = 64;
 
 /// A request that ran into a limit; its text is for the log.
 ///
-/// Whoever prints these should hold back repetitions: a client may run into a limit with every one
-/// of its requests.
+/// A caller that logs them should limit repetitions: a client may run into a limit with every
+/// request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Notice {

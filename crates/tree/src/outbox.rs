@@ -1,4 +1,4 @@
-//! Frames that wait until what they show is durable.
+//! Outbox: frames for connections that wait until the state which they show is durable.
 
 use bytes::BytesMut;
 use lockkeeper_wire::write_frame;

@@ -1,4 +1,4 @@
-//! What goes back to connections.
+//! Output: effects on connections, which are frames to send and closes.
 
 use bytes::Bytes;
 use lockkeeper_wire::{DecodeError, Zxid};

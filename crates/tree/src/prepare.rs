@@ -1,4 +1,4 @@
-//! Requests into transactions, or into the error that the client gets.
+//! Turns requests into transactions, or into the error that the client gets.
 //!
 //! The order of the checks decides which error a request with several faults gets; it is Apache
 //! ZooKeeper's.

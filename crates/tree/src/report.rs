@@ -1,4 +1,4 @@
-//! What an operator may ask for: not for clients, and no faster than it needs to be.
+//! Summaries of sessions and watches for operators. Clients do not use them, and they need not be fast.
 
 use lockkeeper_wire::SessionId;
 

@@ -1,4 +1,4 @@
-//! What the tree has room for, in memory and on the disk.
+//! The limits on the growth of the tree: memory, the disk, and room that is kept for locks.
 
 use lockkeeper_wire::ErrorCode;
 

@@ -1,11 +1,12 @@
-//! What is for all, and how much of it one may have.
+//! Fair shares of one budget of memory: how much of it one client may have.
 
-/// Up to how many bytes one may have in any case.
+/// How many bytes a client may have in any case.
 pub const LITTLE: usize = 16 * 1024;
 
-/// How many bytes one may have of `max` for all, of which `taken` are taken, if `large` have more than
-/// [`LITTLE`]: any number while no more than half is taken; then as much as those who have much would
-/// have of that half if it were divided among them; and in the end a little.
+/// How many bytes a client may have of a budget of `max`, of which `taken` are taken, while `large`
+/// clients have more than [`LITTLE`]. Up to half of the budget there is no limit. Above that, a client
+/// may have an equal share of half of the budget among the large ones. Above `max`, it may have
+/// [`LITTLE`].
 pub fn allowance(taken: usize, max: usize, large: usize) -> usize {
     match () {
         () if taken <= max / 2 => usize::MAX,

@@ -1,4 +1,4 @@
-//! What must become durable, and the way back from it.
+//! The changes that must become durable, and the stored state that a server starts from.
 
 /// A key space of the storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

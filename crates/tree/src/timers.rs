@@ -1,4 +1,4 @@
-//! What happens because time has passed: sessions expire, containers and TTL nodes are reaped.
+//! Effects of time: sessions expire, containers and TTL nodes are deleted.
 
 use std::sync::Arc;
 use std::time::Duration;

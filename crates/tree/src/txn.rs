@@ -1,4 +1,4 @@
-//! What passes from `prepare` to `apply`, and what comes out of `apply`.
+//! The transactions that `prepare` makes, and the outcomes that `apply` makes of them.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Requests that change the tree: `prepare`, `apply`, and telling those who watch.
+//! Requests that change the tree: `prepare`, `apply`, `notify`.
 
 use lockkeeper_wire::{ErrorCode, Op, Request, Response, Zxid};
 

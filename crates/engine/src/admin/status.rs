@@ -1,4 +1,4 @@
-//! What can be asked of a running engine: what it was started with, and what it counts.
+//! What the answers to operators are made of: the settings, addresses and counters of an engine.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::metrics::Metrics;
 use crate::settings::plan::Plan;
 use crate::tree_loop::{Event, TreeLoop};
 
-/// The answers of an engine to those who look on.
+/// What the answers to operators are made of.
 pub(crate) struct Status {
     pub(crate) started: Instant,
     pub(crate) plan: Plan,
@@ -50,7 +50,7 @@ impl Status {
         answer.await.ok()
     }
 
-    /// Has the tree thread look something up; `None` if it has ended.
+    /// Runs `look` on the tree thread; `None` if that has ended.
     pub(crate) async fn look<T: Send + 'static>(
         &self,
         look: impl FnOnce(&TreeLoop) -> T + Send + 'static,

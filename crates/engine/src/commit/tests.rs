@@ -1,4 +1,4 @@
-//! The line in front of the disk, step by step.
+//! The commit queue, step by step.
 
 use std::collections::HashSet;
 use std::future::Future;

@@ -1,11 +1,11 @@
-//! What a backup has, and why there is none.
+//! The result of a backup: what is in it, or why it failed.
 
 use std::path::PathBuf;
 
 use crate::error::StartError;
 use crate::storage::StorageError;
 
-/// What a backup has.
+/// A backup that was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Backup {

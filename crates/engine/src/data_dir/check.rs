@@ -1,4 +1,4 @@
-//! What is in a data directory, and whether an engine would start with it.
+//! Checks a data directory: what is in it, and whether an engine would start with it.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -24,7 +24,7 @@ const SHORT_INTERVAL: Duration = Duration::from_millis(100);
 /// How many times the reserve is plenty.
 const PLENTY: u64 = 8;
 
-/// How much room there is on the disk; whoever wants may read it.
+/// How much room there is on the disk, for all threads to read.
 #[derive(Debug, Default)]
 pub(crate) struct DiskRoom {
     free: AtomicU64,

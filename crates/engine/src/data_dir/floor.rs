@@ -1,11 +1,11 @@
-//! What is remembered beside a data directory, whatever becomes of the directory.
+//! The file beside a data directory that outlives the directory: the floor.
 //!
 //! A directory that is replaced or removed forgets what its engine has granted, and an engine that
 //! keeps everything in memory forgets it at each end. So the file `<directory>.floor` keeps two
 //! things: a number that no transaction of that place has gone beyond, and the longest session
 //! timeout that was granted there. It is written before anything leaves the engine that it does not
 //! cover. It is beside the directory, and not in it, so that it is there when the directory is not;
-//! and not in somebody's home, as a restore and the engine may run as different users.
+//! and not in a user's home, as a restore and the engine may run as different users.
 //!
 //! It has two lines of the same length, which are written in turn. Each says everything twice, so that
 //! a line that was written in part is not taken for a whole one; the other is whole then.

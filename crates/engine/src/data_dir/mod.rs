@@ -1,4 +1,5 @@
-//! A data directory and those who come to it one after the other, from outside the storage.
+//! A data directory seen from outside the storage: its owner, its room, backup, check, restore, and
+//! what each engine must know of the one before it.
 
 pub(crate) mod backup;
 pub(crate) mod check;

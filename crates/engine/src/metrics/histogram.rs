@@ -1,4 +1,4 @@
-//! How often which times and sizes occur.
+//! Histograms of times and sizes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What the engine counts.
+//! The counters, gauges and histograms of an engine.
 
 pub(crate) mod histogram;
 pub(crate) mod ops;

@@ -1,4 +1,4 @@
-//! What kinds of requests there are, for counting them.
+//! The kinds of requests that are counted separately.
 
 use lockkeeper_wire::OpCode;
 

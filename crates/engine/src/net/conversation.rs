@@ -256,7 +256,7 @@ async fn over(stuck_since: Option<Instant>, patience: Duration) {
     sleep_until(stuck_since.unwrap_or_else(Instant::now) + patience).await;
 }
 
-/// Everyday ends are of interest to whoever debugs only.
+/// Everyday ends are logged for debugging only.
 fn log_end(hub: &Hub, peer: Peer, ended: &Ended) {
     if let Ended::Frame(FrameError::TooLong { .. }) = ended {
         Counters::count(&hub.metrics.events.too_large);

@@ -1,4 +1,4 @@
-//! All that can be set, and what is wrong with it.
+//! Builder: the options of an engine, and the check that they fit together.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};

@@ -5,7 +5,7 @@ pub(crate) const KNOWN: [&str; 16] = [
     "conf", "cons", "crst", "dirs", "dump", "envi", "hash", "isro", "mntr", "ruok", "srst", "srvr",
     "stat", "wchc", "wchp", "wchs",
 ];
-/// Harmless for whoever reaches the engine at all.
+/// Harmless in the hands of any client that reaches the engine.
 const ALWAYS: [&str; 3] = ["isro", "ruok", "srvr"];
 
 /// The words that are answered.

@@ -1,4 +1,4 @@
-//! What one client, or all of them, may take: the defaults, and what follows from each other.
+//! The limits for one client and for all: the defaults, and which limits follow from others.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! A Unix socket that survives no engine.
+//! Unix sockets that listen. An engine removes its socket file at its end, and replaces one that a dead
+//! engine left.
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io;
@@ -40,7 +41,8 @@ impl SocketFile {
     }
 }
 
-/// Listens at `path`, for those whom `mode` lets write to the socket. The file left behind by an engine that is dead is replaced.
+/// Listens at `path`, for the users that `mode` lets write to the socket. Replaces a file that a dead
+/// engine left.
 pub(crate) fn listen_at(path: &Path, mode: u32) -> Result<(UnixListener, SocketFile), StartError> {
     let failed = |source| StartError::Socket { path: path.to_path_buf(), source };
     let path = std::path::absolute(path).map_err(failed)?;

@@ -1,4 +1,4 @@
-//! Who asks the tree, round by round, and so how soon the next request may come.
+//! Which connections send requests in each round, to predict how soon the next one may come.
 
 use std::time::Duration;
 

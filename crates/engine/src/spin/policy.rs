@@ -1,4 +1,4 @@
-//! Who may poll before it sleeps, and for how long.
+//! Which threads may poll before they sleep, and for how long.
 
 use std::fmt;
 use std::str::FromStr;

@@ -36,7 +36,7 @@ pub(crate) struct SyncTime {
     pub(crate) took: Duration,
 }
 
-/// What is under way now: told by whoever does it, read by whoever commits.
+/// What is under way now: set by the thread that does it, read by the thread that commits.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Activity(Arc<AtomicU8>);
 

@@ -1,4 +1,4 @@
-//! The way of a full log into the database.
+//! Checkpoint: writes a full log into the database, so that its file can be used again.
 
 use std::mem;
 use std::sync::Arc;

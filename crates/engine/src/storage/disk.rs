@@ -1,4 +1,4 @@
-//! The files under the libraries' feet.
+//! The files that the database and the logs write to, and the seam where tests put failing disks.
 
 use std::fs::File;
 use std::io;
@@ -10,8 +10,7 @@ use std::time::{Duration, Instant};
 use redb::StorageBackend;
 use redb::backends::FileBackend;
 
-/// Makes the file that is really used of one that was opened. Tests put disks between that fail,
-/// forget or remember.
+/// Wraps a file that was opened. Tests put disks in between that fail, forget or record.
 pub(super) type Wrap =
     Arc<dyn Fn(File) -> io::Result<Box<dyn StorageBackend>> + Send + Sync + 'static>;
 

@@ -1,9 +1,9 @@
-//! Whose frames are handled when.
+//! The order in which the frames of connections are handled: a fair schedule.
 //!
-//! Who sends a little, and takes little of this thread's time, is handled in the round in which it
-//! is read. Who sends much waits for a turn after those, one after the other, and so does who is
-//! to take replies first. A round ends soon after a turn that is long; so nobody waits for all that
-//! another has sent in one go. The frames of a connection stay in their order.
+//! A connection that sends little, and takes little of this thread's time, is served in the round in
+//! which it is read. A connection that sends much waits for a turn after those, one after the other. So
+//! does one whose client must take replies first. A round ends soon after a long turn, so no connection
+//! waits for everything that another one has sent. The frames of a connection stay in their order.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

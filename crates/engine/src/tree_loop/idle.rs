@@ -1,4 +1,4 @@
-//! When the engine is idle after a load, and memory is to go back
+//! Notices that the engine is idle after a load, when memory is returned to the system
 //! (`docs/decisions/0008-allocator.md`).
 
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Who has to go when too much of the memory for all is taken; see `budget`.
+//! Which connections are dropped when too much of the shared memory is taken; see `budget`.
 
 use std::cmp::Reverse;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The line of those who wait for a turn: see `frames`, which takes the turns.
+//! The queue of connections that wait for a turn: see `frames`, which takes the turns.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Instant;
@@ -13,9 +13,9 @@ use crate::connection::budget::CHECK_INTERVAL;
 #[derive(Default)]
 pub(crate) struct Turns {
     frames: HashMap<ConnectionId, VecDeque<Bytes>>,
-    /// Who is next. Those that are gone are passed over.
+    /// The next connections, in order. Closed ones are passed over.
     ready: VecDeque<ConnectionId>,
-    /// Whose clients have to take something first.
+    /// Connections whose clients must take replies first.
     held: HashSet<ConnectionId>,
     /// When all of these were looked at.
     looked_at: Option<Instant>,

@@ -1,4 +1,5 @@
-//! Words about who is connected, and waits for what. Answered by the tree thread.
+//! Words about connections, sessions and watches: `stat`, `cons`, `crst`, `dump`, `wchs`, `wchc` and
+//! `wchp`. The tree thread answers them.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -119,7 +120,7 @@ fn by_id(tree: &TreeLoop) -> Vec<&Arc<Connection>> {
     all
 }
 
-/// What expires when: groups of things under the time that they share.
+/// Prints things in groups by the time at which they expire.
 fn sets(text: &mut String, name: &str, things: impl Iterator<Item = (Duration, String)>) {
     let mut groups: BTreeMap<Duration, Vec<String>> = BTreeMap::new();
     let mut count = 0;

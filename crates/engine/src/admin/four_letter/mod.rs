@@ -1,9 +1,11 @@
 //! The four-letter words: what a plain terminal, or a monitor, can send instead of a handshake.
 //!
-//! The answers have ZooKeeper's formats, so that what reads those reads these. Some of them are
-//! costly or tell who else is connected, so only those on the list of the builder are answered, as
-//! in ZooKeeper. An answer shows the state after the last requests that were handled, including
-//! what is not on the disk yet: it is for people who look on, not for clients who decide.
+//! The answers have ZooKeeper's formats, so that its tools can read them. Some are costly, or show
+//! other clients, so only the words that the builder lists are answered, as in ZooKeeper. An answer
+//! shows the state after the last requests that were handled, including what is not on the disk yet:
+//! it is for people to look at, and not for a client's decisions.
+//!
+//! The list of all words is `settings::four_letter::KNOWN`; a new word is added there and in `answer`.
 
 mod clients;
 mod date;

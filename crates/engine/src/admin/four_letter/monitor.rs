@@ -1,4 +1,5 @@
-//! The metrics, with ZooKeeper's names where they mean the same, and `mntr`.
+//! All metrics but the histograms, for `mntr` and Prometheus. They have ZooKeeper's names where they
+//! mean the same.
 
 use std::fmt::Write;
 use std::sync::PoisonError;

@@ -1,4 +1,4 @@
-//! Words about the server itself.
+//! Words about the server itself: `srvr`, `conf`, `envi` and `dirs`.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -8,7 +8,7 @@ use rustix::system::uname;
 
 use crate::admin::status::Status;
 
-/// The server in lines that programs which watch ZooKeeper read.
+/// The version and the state of the server, in lines that monitoring tools for ZooKeeper read.
 pub(super) fn srvr(status: &Status) -> String {
     version() + &summary(status)
 }
