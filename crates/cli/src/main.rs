@@ -3,7 +3,7 @@
 //! ```text
 //!   run/         run a command while holding a lock
 //!     lock         which lock: alone, shared, permits
-//!     wait         in line for the lock: the notice, the limit, the signals
+//!     wait         the wait for the lock: the notice, the limit, the signals
 //!     child        the command: its process group, its environment, its end
 //!     loss         when the child has to be told to end, and when it has to be dead
 //!     signals      what is passed on; terminal: who may read it; exec: between fork and command

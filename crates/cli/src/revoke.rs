@@ -16,13 +16,13 @@ use crate::{names, view};
 const NOTES: &str = "\
 A command under `lockkeeper run` gets TERM, unless that was told to ignore requests (--on-revoke \
 ignore), and the lock is released when it has ended. Programs that use the library, or Apache \
-Curator, decide for themselves. The lock goes to whoever is next in line.
+Curator, decide for themselves. The lock goes to the next program in its queue.
 
---force-after takes the lock from those who have not given way by then. `lockkeeper run` ends \
-its command at once, but for a moment two may be at work: use it when a holder hangs, and where \
-fencing tokens are checked.";
+--force-after takes the lock from holders that have not released it by then. `lockkeeper run` ends \
+its command at once, but two commands may be at work for a moment. Use it when a holder hangs, and \
+where fencing tokens are checked.";
 
-/// Ask those who hold a lock to give it back
+/// Ask the holders of a lock to release it
 #[derive(Debug, Args)]
 #[command(after_long_help = NOTES)]
 pub(crate) struct Options {
@@ -30,7 +30,7 @@ pub(crate) struct Options {
     #[arg(value_parser = names::lock)]
     lock: ZnodePath,
 
-    /// Take it from those who have not given way after this time
+    /// Take it from holders that have not released it after this time
     #[arg(long, value_name = "DURATION", value_parser = names::duration,
           allow_hyphen_values = true)]
     force_after: Option<Duration>,

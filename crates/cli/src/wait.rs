@@ -17,12 +17,12 @@ use crate::{names, view};
 const PATIENCE: Duration = Duration::from_secs(1);
 
 const NOTES: &str = "\
-Somebody else may take the lock at the very moment at which this returns: what must not happen \
-while others hold the lock belongs under `lockkeeper run`.
+Another program may take the lock as soon as this returns. Use `lockkeeper run` for work that must \
+not overlap with other holders.
 
 Exit codes: 0, it is free; 1, or the code of -E, it was not in time; 75, no server could be asked.";
 
-/// Wait until nobody holds a lock, nor is in line for it, without taking it
+/// Wait until no program holds a lock or waits for it, without taking it
 #[derive(Debug, Args)]
 #[command(after_long_help = NOTES)]
 pub(crate) struct Options {
@@ -98,7 +98,7 @@ async fn over(limit: Option<Duration>) {
     }
 }
 
-/// Watches the last one in line again and again: as long as that one is there, the lock is not
+/// Watches the last contender again and again: as long as that one is there, the lock is not
 /// free, whatever happens before it. Of those who wait so, one event for each is all that the
 /// servers send.
 async fn until_free(client: &Client, lock: &ZnodePath) -> Result<(), Error> {

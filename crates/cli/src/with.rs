@@ -1,4 +1,4 @@
-//! Options of a builder that are set where somebody has said something.
+//! Sets options of a builder for which the user gave a value.
 
 use lockkeeper_engine::Builder;
 

@@ -80,17 +80,17 @@ struct Which {
 }
 
 const ENABLE_NOTES: &str = "\
-Only root can do this. Without --group and --everyone the engine is for root alone, or for those \
-who could use it before. Whoever may use it can take every lock and ask every holder to give way: \
-let in only those whom you trust with the locks of root's jobs. All others get an error instead of \
-an engine of their own.
+Only root can do this. Without --group and --everyone the engine is for root alone, or for the users \
+who could use it before. A user of the engine can take every lock, and ask every holder to release \
+one: let in only users whom you trust with the locks of root's jobs. All others get an error instead \
+of an engine of their own.
 
 The engine lives in /var/lib/lockkeeper-system (or LOCKKEEPER_SYSTEM_HOME), which is root's. The \
-group and the mode of that directory say who may use it: 0700, 0750 or 0755. It does not end for \
-want of sessions. After a restart of the machine root's first command starts it; to have it started \
-before: lockkeeper local unit.
+group and the mode of that directory say who may use it: 0700, 0750 or 0755. It does not end when it \
+has no sessions. After a restart of the machine, root's first command starts it. lockkeeper local \
+unit prints a unit that starts it at boot.
 
-Engines of users that are up must be stopped before, when nobody holds their locks.";
+Stop running engines of users first, when no program holds their locks.";
 
 /// It is there where systemd runs.
 const SYSTEMD: &str = "/run/systemd/system";

@@ -135,7 +135,7 @@ impl Lock {
         }
     }
 
-    /// Waits in line.
+    /// Waits in the queue.
     pub(super) async fn acquire(&self) -> Result<Held, AcquireError> {
         match self {
             Self::Mutex(mutex) => mutex.acquire().await.map(Held::Mutex),

@@ -57,15 +57,15 @@ lock. If lockkeeper is stopped (Ctrl-Z, STOP) until the lease runs out, the watc
 command.
 
 A lock is of one kind: without options, for one holder at a time; with --shared and --write, for \
-many readers or one writer; with --permits, for N holders. Whoever takes it for another kind while \
-it is in use is told so. A name is a lock, or has locks below it (backups/nightly, \
+many readers or one writer; with --permits, for N holders. A command that takes a lock in use as \
+another kind fails. A name is a lock, or has locks below it (backups/nightly, \
 backups/weekly), and not both.
 
 Without --connect, an engine on this machine keeps the lock: the one for all users if root has \
 enabled it (lockkeeper local enable --system), or else this user's own. The locks of the engines of \
 two users do not exclude each other; a warning says so, unless --quiet.
 
-If somebody asks for the lock (lockkeeper revoke), the command gets TERM, unless --on-revoke \
+If another program asks for the lock (lockkeeper revoke), the command gets TERM, unless --on-revoke \
 ignore says otherwise, and the lock is released when it has ended.
 
 If no server renews the lease, the command is ended before anyone else can have the lock: TERM, \
@@ -101,7 +101,7 @@ pub(crate) struct Options {
     #[arg(value_parser = names::lock)]
     lock: ZnodePath,
 
-    /// Do not wait if somebody has the lock
+    /// Do not wait if the lock is not free
     #[arg(short, long, conflicts_with = "wait")]
     nonblock: bool,
 
@@ -118,7 +118,7 @@ pub(crate) struct Options {
     #[arg(long, value_enum, default_value_t = OnLost::Term)]
     on_lost: OnLost,
 
-    /// What happens to the command when somebody asks for the lock (lockkeeper revoke)
+    /// What happens to the command on a request for the lock (lockkeeper revoke)
     #[arg(long, value_enum, default_value_t = OnRevoke::Term)]
     on_revoke: OnRevoke,
 
@@ -163,7 +163,7 @@ impl Options {
     }
 }
 
-/// What happens to the command when somebody asks for the lock.
+/// What happens to the command on a request for the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum OnRevoke {
     /// TERM; the lock is released when it has ended
@@ -288,7 +288,7 @@ async fn hold(
 }
 
 /// Ends what a command left behind that was cut off. It is not ours to wait for, nor to run for another
-/// moment once somebody else may have the lock.
+/// moment once another program may have the lock.
 async fn end_leftovers(child: &Child) {
     child.signal(Signal::KILL);
     let group = child.group();
@@ -343,7 +343,8 @@ async fn attend(
                 listens = false;
                 // A loss is seen to above.
                 if requested.is_ok() {
-                    tell(&format!("{}: somebody asks for it; ending the command", guard.path()));
+                    let path = guard.path();
+                    tell(&format!("{path}: another program asks for it; ending the command"));
                     match loss.is_paused() {
                         // It gets to it when it goes on.
                         true => child.signal(Signal::TERM),

@@ -6,7 +6,7 @@
 //! until which the command may run, and that it has ended. It kills the group when the last time
 //! that it was told has come, and when the pipe ends before the command has. In the latter case
 //! lockkeeper was killed: as soon as nothing of the group can run any more, the watchdog closes the
-//! session, so that the next one in line has the lock at once.
+//! session, so that the next contender has the lock at once.
 //!
 //! It is started before the lock is asked for, so that it watches whenever the lock is held. The
 //! command's process makes its group known itself, before it becomes the command (`super::exec`): a

@@ -18,19 +18,19 @@ use crate::output::{print, print_json, tell};
 use crate::view;
 
 const NOTES: &str = "\
-Znodes that are missing are created, parents first, with their access control lists. What is there \
-already and is equal is left, so that an import that was interrupted can be repeated. What is there and \
-differs is named, and left unless --overwrite is given. Nothing is deleted. The whole file is checked \
-before anything is written.
+Missing znodes are created, parents first, with their access control lists. An existing znode that is \
+equal is kept, so an interrupted import can be repeated. An existing znode that differs is named, and \
+kept unless --overwrite is given. Nothing is deleted. The whole file is checked before anything is \
+written.
 
-A znode with a list by which not everyone may create children has a list of whoever imports besides, \
-until its children are there. That takes credentials, any (--digest-file); after an interruption, repeat \
-the import with --overwrite. For znodes that are there already, show credentials that their lists allow, \
-or those of the super user.
+If not everyone may create children of a znode, its list also lets the importing user do so until its \
+children are there. That needs credentials, any (--digest-file). After an interruption, repeat the \
+import with --overwrite. For existing znodes, show credentials that their lists allow, or those of the \
+super user.
 
-Fencing tokens are numbers of transactions. If those of these servers are not above all of the export, \
-tokens would shrink, and resources that check them would refuse all who hold from now on: the import is \
-refused then. docs/growing.md says how to prepare the servers.
+Fencing tokens are numbers of transactions. If the numbers of these servers are not above all of the \
+export, tokens would shrink, and resources that check them would refuse all new holders. The import is \
+then refused. docs/growing.md says how to prepare the servers.
 
 Exit codes: 0, done; 1, something differs and was left, or tokens would shrink; 64, the file cannot be \
 read; 65, it is none of export, or cut short; 75, no server; 77, no permission.";

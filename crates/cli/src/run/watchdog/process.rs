@@ -148,7 +148,7 @@ fn signal(group: Pid, signal: Signal) {
     let _ = kill_process_group(group, signal);
 }
 
-/// Ends the session, so that the next one in line need not wait until it expires.
+/// Ends the session, so that the next contender need not wait until it expires.
 fn close(session: Session) {
     let identity = session.identity();
     let closing = async {
