@@ -101,7 +101,7 @@ async fn a_deleted_node_ends_the_command_at_once() -> Result<()> {
     delete_holder(&home).await?;
     assert_eq!(process.end(LIMIT).await?.code(), Some(79), "{}", process.tail());
     assert_eq!(process.stdout(), "ready\nending\n");
-    assert!(process.stderr().contains("deleted by somebody else"), "{}", process.stderr());
+    assert!(process.stderr().contains("deleted by another client"), "{}", process.stderr());
     Ok(())
 }
 

@@ -29,21 +29,21 @@ enum Task {
         /// The data directory
         dir: PathBuf,
     },
-    /// Copy a data directory as of one moment, while an engine runs on it or not
+    /// Copy a data directory as of one moment, whether or not an engine runs on it
     ///
     /// The directory in which the copy is made must exist, and must not be the data directory itself.
     ///
-    /// To use it, restore it. An engine that is started on the copy itself gives fencing tokens again
-    /// that were given since.
+    /// To use the copy, restore it. An engine that is started on the copy itself gives out fencing
+    /// tokens again that were given out after it was made.
     Backup {
         /// The data directory
         dir: PathBuf,
-        /// The copy; it must not exist yet, and is made outside of the data directory
+        /// The copy; it must not exist yet, and must be outside of the data directory
         to: PathBuf,
     },
-    /// Make a data directory of a backup, or of a plain copy, which stays as it is
+    /// Make a data directory from a backup or a plain copy, which is not changed
     ///
-    /// Fencing tokens go on above all that were given before: the epoch, their upper half, becomes
+    /// Fencing tokens go on above all earlier ones: the epoch, their upper half, becomes
     /// larger than that of the backup, of the directory that is replaced, and of the file
     /// DIRECTORY.floor beside it. Sessions in the backup end. The next engine lets no session begin
     /// before the longest session timeout has passed, as clients may still hold locks.
@@ -52,15 +52,15 @@ enum Task {
         backup: PathBuf,
         /// The data directory to make; it must not exist yet, or be empty
         directory: PathBuf,
-        /// Put it in the place of a data directory, which is kept as DIRECTORY.replaced-N
+        /// Replace an existing data directory, which is kept as DIRECTORY.replaced-N
         #[arg(long)]
         replace: bool,
-        /// How long the next engine lets no session begin; 0s if certainly nobody holds a lock
+        /// How long the next engine lets no session begin; 0s if certainly no client holds a lock
         /// [default: the longest session timeout]
         #[arg(long, value_name = "DURATION", value_parser = names::duration)]
         quiet_time: Option<Duration>,
     },
-    /// See to it that fencing tokens go on above those of other servers, from which you move
+    /// Make fencing tokens go on above those of the servers from which you move
     ///
     /// Raises the file DIRECTORY.floor, before the first start of the engine or while it is stopped. If
     /// its tokens were in an earlier epoch, sessions that the directory has end, and the next engine
@@ -69,7 +69,7 @@ enum Task {
     Floor {
         /// The data directory; it need not exist
         directory: PathBuf,
-        /// What tokens are to be above: a zxid (0x1a2d0000000d), a token, or a file of lockkeeper
+        /// The lower bound of new tokens: a zxid (0x1a2d0000000d), a token, or a file of lockkeeper
         /// export
         #[arg(long, value_name = "ZXID|FILE", allow_hyphen_values = true)]
         above: String,

@@ -125,7 +125,7 @@ impl From<ConnectError> for Failure {
     fn from(error: ConnectError) -> Self {
         let exit = match &error {
             ConnectError::NoTls => {
-                let message = "the servers are named with tls://, but nobody said whom to trust";
+                let message = "the servers are named with tls://, but no root certificates to trust are given";
                 return Self::new(Exit::Usage, message).advise("give a PEM file with --tls-ca");
             }
             ConnectError::ConnectString(_) | ConnectError::TimeoutTooShort { .. } => Exit::Usage,

@@ -18,7 +18,7 @@ pub(crate) struct Global {
     #[arg(long, global = true, value_name = "HOSTS[/CHROOT]", env = "LOCKKEEPER_CONNECT")]
     connect: Option<String>,
 
-    /// How long the servers keep a session that they do not hear of
+    /// How long the servers keep the session of a client that went silent
     #[arg(long, global = true, value_name = "DURATION", default_value = "15s",
           value_parser = names::session_time, allow_hyphen_values = true)]
     pub(crate) session_timeout: Duration,
@@ -53,7 +53,7 @@ pub(crate) struct Global {
           hide_env_values = true, value_parser = Digest::read)]
     pub(crate) digest: Option<Digest>,
 
-    /// A file with the credentials, so that they show neither in a process list nor in the
+    /// A file with the credentials; they then appear neither in a process list nor in the
     /// environment of the command
     #[arg(
         long,
@@ -70,7 +70,7 @@ pub(crate) struct Global {
     #[arg(long, global = true, value_name = "ACL", env = "LOCKKEEPER_ACL")]
     pub(crate) acl: Option<DefaultAcl>,
 
-    /// Whom to trust, with TLS: a PEM file with roots; every server is then talked to in TLS
+    /// The root certificates to trust: a PEM file; all connections then use TLS
     #[arg(long, global = true, value_name = "FILE", env = "LOCKKEEPER_TLS_CA")]
     pub(crate) tls_ca: Option<PathBuf>,
 
@@ -96,8 +96,8 @@ pub(crate) struct Global {
 }
 
 impl Global {
-    /// The servers, if any are named. An empty text is a mistake and no wish for the local engine:
-    /// whoever meant other servers would hold a lock that nobody else looks at.
+    /// The servers, if any are named. An empty text is a mistake, and does not mean the local engine: a
+    /// user who meant other servers would hold a lock that no other program looks at.
     pub(crate) fn connect(&self) -> Option<&str> {
         self.connect.as_deref()
     }

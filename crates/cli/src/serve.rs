@@ -61,12 +61,12 @@ pub(crate) struct Options {
     #[arg(long, value_name = "DURATION", value_parser = names::some_time)]
     tick: Option<Duration>,
 
-    /// How long no session begins after a restore, or a restart in memory: clients of the engine
-    /// before may still hold locks; 0s if that is impossible [default: the longest session timeout]
+    /// How long no session begins after a restore, or a restart in memory, because clients of the
+    /// last engine may still hold locks; 0s if none can [default: the longest session timeout]
     #[arg(long, value_name = "DURATION", value_parser = names::duration)]
     quiet_time: Option<Duration>,
 
-    /// Listen where other machines can reach it, although nothing is encrypted
+    /// Allow an address that other machines can reach, without encryption
     #[arg(long)]
     allow_plaintext: bool,
 
@@ -80,7 +80,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "WORDS", value_delimiter = ',')]
     four_letter_words: Vec<String>,
 
-    /// Who may do everything, in ZooKeeper's format: user:base64(sha1(user:password))
+    /// The super user, who may do everything, in ZooKeeper's format: user:base64(sha1(user:password))
     #[arg(long, value_name = "USER:HASH", env = "LOCKKEEPER_SUPER_DIGEST", hide_env_values = true)]
     super_digest: Option<SuperDigest>,
 
@@ -88,7 +88,7 @@ pub(crate) struct Options {
     #[arg(long)]
     ttl_nodes: bool,
 
-    /// Refuse what exceeds a hard quota, rather than keep the books only
+    /// Refuse changes that exceed a hard quota, instead of only counting
     #[arg(long)]
     enforce_quotas: bool,
 
@@ -115,7 +115,7 @@ struct TlsOptions {
     #[arg(long, value_name = "FILE", requires = "cert")]
     key: Option<PathBuf>,
 
-    /// Who issues the certificates that clients may show: a PEM file
+    /// The root certificates for the certificates of clients: a PEM file
     #[arg(long, value_name = "FILE", requires = "cert")]
     client_ca: Option<PathBuf>,
 

@@ -183,7 +183,7 @@ pub enum ConnectError {
         /// Why.
         String,
     ),
-    /// The connection string begins with `tls://`, but nobody said which servers to trust.
+    /// The connection string begins with `tls://`, but no root certificates to trust are given.
     #[error(
         "the connection string asks for TLS, but no roots to trust were given: see \
          `ClientBuilder::tls`, which the feature `tls` of this library switches on"

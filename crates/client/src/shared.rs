@@ -387,7 +387,7 @@ impl Shared {
         let status = core.dispatch().then(|| core.next_status());
 
         // Published without the session's lock, which a caller who looks at the status may be
-        // waiting for. Somebody else may have been quicker with a newer one.
+        // waiting for. Another task may have been quicker with a newer one.
         drop(core);
         if let Some(new) = status {
             self.status.send_if_modified(|status| {
@@ -443,7 +443,7 @@ impl Core {
             self.arrivals += 1;
             let arrival = Arrival(self.arrivals);
             match event {
-                // Whoever does not wait for the answer any more has dropped the other end.
+                // A caller that no longer waits has dropped the other end.
                 Event::Reply { token, result, zxid } => {
                     drop(token.send(Answer { result, zxid, arrival }));
                 }

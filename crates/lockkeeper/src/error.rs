@@ -93,7 +93,7 @@ pub enum AcquireError {
         sequence: Sequence,
     },
     /// Another client deleted the contender's node while it waited.
-    #[error("{node} was deleted by somebody else while it waited; acquire again to queue anew")]
+    #[error("{node} was deleted by another client while it waited; acquire again to queue anew")]
     NodeDeleted {
         /// The contender's node.
         node: ZnodePath,
@@ -242,7 +242,7 @@ pub enum LossReason {
     #[error("the lease ran out before a server could renew it")]
     DeadlinePassed,
     /// Another client deleted the holder's node.
-    #[error("the holder's node was deleted by somebody else")]
+    #[error("the holder's node was deleted by another client")]
     NodeDeleted,
     /// Another client asked for the lock, and then took it by force.
     #[error("it was taken by force, after a request to give it back")]

@@ -22,12 +22,12 @@ use crate::output::tell;
 use crate::view;
 
 const NOTES: &str = "\
-The output has one line of JSON for each znode, between a first and a last line about the whole. It has \
-the data and the access control list of each: keep it as secret as they are. Ephemeral znodes, and so \
-all locks that are held, are left out, and so is /zookeeper with its quotas. Servers do not tell \
-containers and znodes with a time to live from others: all are persistent after an import.
+The output has one line of JSON for each znode, between a header and a footer line. It contains data and \
+access control lists: keep it as secret as they are. Ephemeral znodes, which includes all held locks, are \
+left out, and so is /zookeeper with its quotas. Servers do not distinguish containers and znodes with a \
+time to live from others: all are persistent after an import.
 
-While programs write, the output is no snapshot: each znode is as it was at some moment of the export. \
+While programs write, the output is not a snapshot: each znode is as it was at some moment of the export. \
 Standard error says whether anything was written meanwhile.
 
 Exit codes: 0, done; 1, sessions still had znodes at the end of --drained; 73 or 74, the output cannot be \
@@ -46,11 +46,11 @@ pub(crate) struct Options {
     #[arg(default_value = "/", value_parser = names::folder)]
     path: ZnodePath,
 
-    /// Write to a file, which is there as a whole or not at all, instead of standard output
+    /// Write to a file instead of standard output; it is complete, or there is none
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// First wait, for so long at most, until no session has a znode there: then nobody holds a lock
+    /// First wait, at most this long, until no session has a znode there, and so no lock is held
     #[arg(long, value_name = "DURATION", value_parser = names::duration)]
     drained: Option<Duration>,
 }
@@ -67,8 +67,7 @@ pub(crate) async fn export(global: &Global, options: Options) -> Result<u8, Fail
         }
         let summary = write_all(&connection.client, &options.path, &mut sink).await?;
         if options.drained.is_some() && summary.ephemerals > 0 {
-            let message =
-                "sessions have begun during the export: somebody still uses these servers";
+            let message = "sessions have begun during the export: programs still use these servers";
             return Err(Failure::new(Exit::No, message));
         }
         summary.tell(&connection.client).await;

@@ -150,7 +150,7 @@ impl Queues {
             };
 
             let (profile, queue, foreign) = read(&names);
-            // What looks like a lease may also be somebody's key, with locks below it.
+            // A name that looks like a lease may also be a key, with locks below it.
             let leases = names.iter().filter(|name| is_kazoo_lease(name));
             let others = foreign.iter().chain(leases.filter(|name| !foreign.contains(name)));
             let others = others.filter_map(|name| node.child(name).ok());

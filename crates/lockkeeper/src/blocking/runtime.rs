@@ -14,7 +14,7 @@ use tokio::sync::{oneshot, watch};
 /// For how long the last handle waits at its end until the session is closed.
 const GOODBYE: Duration = Duration::from_secs(1);
 
-/// A thread with a runtime, for as long as somebody has a handle.
+/// A thread with a runtime, which lives as long as there is a handle.
 #[derive(Debug)]
 pub(super) struct Runtime {
     handle: Handle,

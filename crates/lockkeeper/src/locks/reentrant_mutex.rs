@@ -202,7 +202,7 @@ impl ReentrantMutex {
         } else {
             match Queue::inspect(self.mutex.client(), self.path()).await {
                 Ok(queue) => queue.and_then(|queue| queue.holders().next().map(|e| e.to_string())),
-                Err(error) => Some(format!("somebody unknown ({error})")),
+                Err(error) => Some(format!("an unknown owner ({error})")),
             }
         };
         ReleaseError::NotHeld { path: self.path().clone(), owner: owner.to_string(), holder }

@@ -16,7 +16,7 @@ use crate::permit_format::PermitFormat;
 pub(crate) struct Permits {
     /// The semaphore.
     pub(crate) path: ZnodePath,
-    /// What it is until somebody changes it.
+    /// The number until a program changes it.
     pub(crate) initial: u32,
     /// The node whose data is the number; `None`: every program has its own.
     pub(crate) node: Option<ZnodePath>,
@@ -35,7 +35,7 @@ impl Permits {
         Self { path, initial, node, format, told: Arc::default() }
     }
 
-    /// The number that is in force. `asked`: what the node was found to hold, if somebody looked.
+    /// The number that is in force. `asked`: the reply about the node, if it was asked for.
     /// Costs nothing then, unless there was no number yet.
     pub(crate) async fn current(
         &self,
@@ -57,15 +57,15 @@ impl Permits {
     fn compare(&self, number: u32) {
         if number != self.initial && !self.told.swap(true, Ordering::Relaxed) {
             tracing::warn!(
-                "{} has {number} permits and not {}: the number that is stored counts, until \
-                 somebody changes it",
+                "{} has {number} permits and not {}: the stored number counts until a program \
+                 changes it",
                 self.path,
                 self.initial
             );
         }
     }
 
-    /// Reads the number, or writes the initial one where there is none. Whoever is first decides.
+    /// Reads the number, or writes the initial one where there is none. The first writer decides.
     async fn agree(&self, client: &Client, node: &ZnodePath) -> Result<u32, Attempt> {
         let failed = |error| Attempt::at_entry(&self.path, error);
         match client.data(node).await {
@@ -112,7 +112,7 @@ impl Permits {
         loop {
             let asked = contender.client().data_watched(node);
             let Some((data, mut watcher)) = contender.watch(node, asked).await? else {
-                // Somebody deleted the number: what is known stays in force.
+                // The number was deleted: the last known one stays in force.
                 return std::future::pending().await;
             };
             let number = self.parse(node, &data)?;

@@ -172,7 +172,7 @@ impl Contenders {
     }
 
     /// Makes sure that all were entered in the session that is at the gate. Those of an earlier one
-    /// are gone, and their permits with them. In a later one somebody else is at the gate by now,
+    /// are gone, and their permits with them. In a later one another program is at the gate by now,
     /// and enters too: each would wait for leases that the other has.
     fn all_of(self, session: SessionId) -> Result<Self, AcquireError> {
         let foreign = |place: &Contender| place.session() != session;
