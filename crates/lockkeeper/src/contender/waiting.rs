@@ -27,7 +27,7 @@ const MOST_CLEARINGS: u32 = 8;
 /// When a waiting contender watches its own node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OwnWatch {
-    /// From the start: for a contender that may hold without another listing.
+    /// From the start: for a contender that may hold without another listing, or needs the news at once.
     AtOnce,
     /// After [`OWN_WATCH_AFTER`].
     Late,
