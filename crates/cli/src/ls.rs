@@ -15,7 +15,7 @@ use crate::view::{self, Contender};
 /// List the locks below a path: who holds them, and how many wait
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Where to look
+    /// The path to look below
     #[arg(default_value = "/", value_parser = names::folder)]
     path: ZnodePath,
 }
@@ -39,7 +39,7 @@ struct ListedLock<'a> {
     contenders: Vec<Contender<'a>>,
 }
 
-/// Lists the locks that somebody holds.
+/// Lists the locks that have contenders.
 pub(crate) async fn ls(global: &Global, options: Options) -> Result<u8, Failure> {
     let connection = Connection::open(global).await?;
     let locks = inspect::queues(&connection.client, &options.path).await;

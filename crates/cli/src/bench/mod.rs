@@ -26,7 +26,7 @@ use sample::{Figures, Sample};
 
 /// Measure how fast locks are on the servers
 ///
-/// The load is that of a busy program: think before you measure what others are using. Without
+/// The load is that of a busy program: take care on servers that others use. Without
 /// --connect it measures this machine's engine. All that it makes is deleted again.
 #[derive(Debug, Args)]
 pub(crate) struct Options {

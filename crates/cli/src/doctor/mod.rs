@@ -24,7 +24,7 @@ ephemeral znode is made for a moment, `/lockkeeper-doctor-...`, to see how long 
 
 Exit codes: 0, nothing is wrong; 1, something is, as said; 75, no server could be asked.";
 
-/// Look at a service and say what is wrong with it for locks
+/// Check whether a service is fit for locks, and say what is wrong
 #[derive(Debug, Args)]
 #[command(after_long_help = NOTES)]
 pub(crate) struct Options {

@@ -1,6 +1,6 @@
 //! The machine-local engine: the one that keeps locks when no servers are named.
 //!
-//! That of a user is started by the first command that needs it, serves all commands of this user,
+//! The first command of a user that needs an engine starts one. It serves all commands of this user,
 //! and ends when there have been no sessions for a while. If an administrator has enabled one for
 //! the whole machine (`system`), all users meet there instead.
 
@@ -40,25 +40,25 @@ pub(crate) struct Options {
 
 #[derive(Debug, Subcommand)]
 enum Task {
-    /// Say whether it runs, where, and how many sessions it has; exit code 1 if it does not run
+    /// Show whether the engine runs, where, and how many sessions it has; exit code 1 if it does not run
     Status,
-    /// Start it now, rather than with the first command that needs it
+    /// Start the engine now, and not with the first command that needs it
     Start {
         /// What a reply promises: sync (survives a power cut), os (survives kill -9) or memory
         #[arg(long, env = DURABILITY)]
         durability: Option<Durability>,
     },
-    /// Stop it, and wait until it has ended; commands that hold or await a lock start it again
+    /// Stop the engine, and wait until it has ended; commands that hold or await a lock start it again
     Stop,
     /// Make one engine for all users of this machine, and start it
     #[command(after_long_help = ENABLE_NOTES)]
     Enable {
         #[command(flatten)]
         which: Which,
-        /// Let the members of this group use it
+        /// Let the members of this group use the engine
         #[arg(long, value_name = "GROUP", conflicts_with = "everyone")]
         group: Option<String>,
-        /// Let every user of this machine use it
+        /// Let every user of this machine use the engine
         #[arg(long)]
         everyone: bool,
     },
