@@ -1,8 +1,7 @@
 //! A contender: one place in a queue, from before the creation of its node to its deletion.
 //!
-//! The algorithm is that of the ZooKeeper recipes and of Apache Curator: ephemeral sequential
-//! nodes, of which each waiter watches only the closest one ahead. The create and the listing are
-//! sent together.
+//! As in the ZooKeeper recipes and Apache Curator, nodes are ephemeral and sequential, and a waiter
+//! watches only the closest one ahead. The create and the listing are sent together.
 
 mod in_transaction;
 
@@ -113,8 +112,7 @@ impl Contender {
         }
     }
 
-    /// Starts again if the node belongs to an older session: the queue may be from a newer one. No
-    /// caller relies on the place yet.
+    /// Starts again if the node belongs to an older session: no caller relies on the place yet.
     fn entered(self, queue: Result<WaitQueue, AcquireError>) -> Result<(Self, WaitQueue), Attempt> {
         match queue {
             _ if self.session() != self.0.client.session_id() => Err(Attempt::Again),

@@ -1,7 +1,7 @@
 //! Who is ahead of whom: a pure function of a listing.
 //!
-//! Production, the simulation and the model all use this function. Which kinds of contenders exclude
-//! each other is in [`Kind::is_blocked_by`].
+//! Production, the simulation and the model all use it. [`Kind::is_blocked_by`] says which kinds
+//! exclude each other.
 
 mod permits;
 #[cfg(test)]

@@ -16,9 +16,8 @@ use crate::contender::retry::retry_backoff;
 use crate::error::AcquireError;
 
 /// How long a contender that is not next waits before it also watches its own node. Its turn comes
-/// with a listing, which shows that node, so only a long wait needs the watch. On Apache ZooKeeper
-/// the watch costs a contended lock up to a fifth of its hand-offs: a read, and an event at the
-/// contender's own release (`docs/decisions/0011-own-watch.md`).
+/// with a listing, which shows that node, so only a long wait needs the watch. The watch can cost a
+/// contended lock a fifth of its hand-offs (`docs/decisions/0011-own-watch.md`).
 const OWN_WATCH_AFTER: Duration = Duration::from_millis(250);
 
 /// How often nodes of idle locks are deleted for one listing: those that appear again are in use.
