@@ -11,8 +11,8 @@ use lockkeeper_session::{
 use lockkeeper_wire::{
     Acl, AddWatchMode, AddWatchRequest, ClientInfo, Create, CreateMode, CreateRequest,
     CreateTtlRequest, DeleteRequest, ErrorCode, List, OpCode, Outgoing as _, PathRequest,
-    PathWatchRequest, ReadOp, ReadResult, ReconfigRequest, Request, Response, SessionId,
-    SetAclRequest, SetDataRequest, Stat, ZnodePath, Zxid,
+    PathWatchRequest, ReadOp, ReadResult, Request, Response, SessionId, SetAclRequest,
+    SetDataRequest, Stat, ZnodePath, Zxid,
 };
 use tokio::sync::{mpsc, oneshot, watch};
 use uuid::Uuid;
@@ -436,24 +436,6 @@ impl Client {
         let request =
             SetAclRequest { path: self.full(path), acl, version: version.unwrap_or(ANY_VERSION) };
         self.send(path, Request::SetAcl(request), read_stat)
-    }
-
-    /// Changes the members of an ensemble; each list is comma-separated and may be empty.
-    /// `config_id`: only if the current configuration is this one.
-    pub fn reconfigure(
-        &self,
-        joining: &str,
-        leaving: &str,
-        new_members: &str,
-        config_id: Option<i64>,
-    ) -> Reply<(Bytes, Stat)> {
-        let request = ReconfigRequest {
-            joining: joining.to_owned(),
-            leaving: leaving.to_owned(),
-            new_members: new_members.to_owned(),
-            config_id: config_id.unwrap_or(-1),
-        };
-        self.send(&ZnodePath::root(), Request::Reconfig(request), read_data)
     }
 
     // ----- reads ------------------------------------------------------------------------------
