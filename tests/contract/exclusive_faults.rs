@@ -109,7 +109,7 @@ async fn l2_an_acquire_cancelled_while_waiting_leaves_nothing<L: Exclusive>(
 /// a node of its name is still there when the new session looks.
 ///
 /// Seen to fail with the comparison of sessions taken out of `Contender::recover`, or of
-/// `Trace::find`: the acquire fails, as the grant compares them once more.
+/// `CreateAttempt::find`: the acquire fails, as the grant compares them once more.
 async fn l4_a_node_of_an_expired_session_is_not_adopted<L: Exclusive>(
     backend: Backend,
 ) -> Result<()> {

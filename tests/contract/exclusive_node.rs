@@ -173,7 +173,7 @@ async fn lost_create(backend: &Backend, loss: Loss) -> Result<()> {
     exists(backend, 0).await
 }
 
-/// L2. Seen to fail with `Trace::drop` empty.
+/// L2. Seen to fail with `CreateAttempt::drop` empty.
 async fn l2_an_acquire_cancelled_during_its_create_leaves_nothing(backend: Backend) -> Result<()> {
     let alice = backend.participant().await?;
     let lock = node(&alice)?;

@@ -210,7 +210,7 @@ async fn l20_entries_belong_to_no_thread(backend: Backend) -> Result<()> {
 
 /// L21: what kept a lock alive outlived it. A re-entry into a hold that is lost would.
 ///
-/// Seen to fail when `Door::current` takes any hold that is there: the new entry is a lost one.
+/// Seen to fail when `OwnerHold::current` takes any hold that is there: the new entry is a lost one.
 async fn l21_a_lost_lock_is_not_entered_again(backend: Backend) -> Result<()> {
     let alice = backend.participant().await?;
     let (lock, owner) = (reentrant(&alice)?, Owner::new("alice"));

@@ -158,7 +158,7 @@ async fn l18_more_permits_let_in_those_who_wait(backend: Backend) -> Result<()> 
 /// L5: a waiter was told that it held. More permits let it in by the old listing, in which its node
 /// still was.
 ///
-/// Seen to fail without the listing after a change of the number (`Places::hold`): it is granted.
+/// Seen to fail without the listing after a change of the number (`Contenders::hold`): it is granted.
 async fn l5_more_permits_do_not_let_in_a_waiter_whose_node_is_gone(backend: Backend) -> Result<()> {
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
     let ours = semaphore(&alice, 1)?;

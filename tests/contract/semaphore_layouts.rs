@@ -374,7 +374,7 @@ async fn the_loss_of_one_of_several_permits_is_found(backend: Backend) -> Result
 /// Several permits were granted although the session of the first of them had ended before the
 /// last one was taken: only the last one's was looked at.
 ///
-/// Seen to fail without the comparison of sessions, in `Places::all_of`.
+/// Seen to fail without the comparison of sessions, in `Contenders::all_of`.
 async fn permits_of_two_sessions_are_not_granted_together(backend: Backend) -> Result<()> {
     let (alice, layout) = (backend.participant().await?, SemaphoreProfile::Curator);
     let printers = semaphore(&alice, 2, &layout)?;
@@ -386,7 +386,7 @@ async fn permits_of_two_sessions_are_not_granted_together(backend: Backend) -> R
 /// Two waited for ever, each for leases that the other had: one had lost the gate with its session
 /// and had gone on to enter its leases in the next one, beside the next one at the gate.
 ///
-/// Seen to fail without `Places::all_of`: it goes on waiting.
+/// Seen to fail without `Contenders::all_of`: it goes on waiting.
 async fn one_whose_gate_is_of_an_earlier_session_does_not_wait_for_leases(
     backend: Backend,
 ) -> Result<()> {

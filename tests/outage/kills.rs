@@ -111,7 +111,7 @@ async fn kill(
     locks: &mut [Lock],
     victim: Victim,
 ) -> Result<Duration> {
-    let doors = servers.doors(network)?;
+    let listeners = servers.listeners(network)?;
     let ensemble = servers.ensemble()?;
     let index = match victim {
         Victim::Leader => ensemble.leader().await?,
@@ -119,7 +119,7 @@ async fn kill(
     };
     let start = clock::now();
     ensemble.kill(index);
-    let end = observer::commits(doors, LIMIT).await?;
+    let end = observer::commits(listeners, LIMIT).await?;
 
     // It is away for a while, as a machine that starts anew.
     look_until(locks, end + Duration::from_millis(fastrand::u64(0..2_000))).await?;

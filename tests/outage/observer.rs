@@ -30,7 +30,7 @@ const SESSION_MS: i32 = 4_000;
 
 /// Where a server listens.
 #[derive(Clone, Debug)]
-pub(crate) enum Door {
+pub(crate) enum Listener {
     /// It is reached from this host.
     Tcp(Host, SocketAddrV4),
     Unix(PathBuf),
@@ -38,10 +38,10 @@ pub(crate) enum Door {
 
 /// Waits until any of the servers has committed a write that was sent after the call; returns the
 /// time (of `clock::now`) of the answer.
-pub(crate) async fn commits(doors: Vec<Door>, limit: Duration) -> Result<Duration> {
+pub(crate) async fn commits(listeners: Vec<Listener>, limit: Duration) -> Result<Duration> {
     let mut observers = JoinSet::new();
-    for door in doors {
-        observers.spawn(async move { commits_through(&door, limit).await });
+    for listener in listeners {
+        observers.spawn(async move { commits_through(&listener, limit).await });
     }
     let mut failure = None;
     while let Some(observed) = observers.join_next().await {
@@ -53,30 +53,30 @@ pub(crate) async fn commits(doors: Vec<Door>, limit: Duration) -> Result<Duratio
     Err(failure.context("there is no server to observe")?)
 }
 
-async fn commits_through(door: &Door, limit: Duration) -> Result<Duration> {
+async fn commits_through(listener: &Listener, limit: Duration) -> Result<Duration> {
     let start = Instant::now();
     loop {
-        match tokio::time::timeout(ATTEMPT_LIMIT, attempt(door)).await {
+        match tokio::time::timeout(ATTEMPT_LIMIT, attempt(listener)).await {
             Ok(Ok(time)) => return Ok(time),
             Ok(Err(error)) if start.elapsed() > limit => {
-                return Err(error.context(format!("{door:?} commits nothing after {limit:?}")));
+                return Err(error.context(format!("{listener:?} commits nothing after {limit:?}")));
             }
-            Err(_) if start.elapsed() > limit => bail!("{door:?} is silent after {limit:?}"),
+            Err(_) if start.elapsed() > limit => bail!("{listener:?} is silent after {limit:?}"),
             _ => tokio::time::sleep(PAUSE).await,
         }
     }
 }
 
-async fn attempt(door: &Door) -> Result<Duration> {
-    match door {
-        Door::Tcp(host, address) => {
+async fn attempt(listener: &Listener) -> Result<Duration> {
+    match listener {
+        Listener::Tcp(host, address) => {
             let (host, address) = (host.clone(), *address);
             let dial = tokio::task::spawn_blocking(move || host.connect(address));
             let stream = dial.await??;
             stream.set_nonblocking(true)?;
             write(TcpStream::from_std(stream)?).await
         }
-        Door::Unix(path) => write(UnixStream::connect(path).await?).await,
+        Listener::Unix(path) => write(UnixStream::connect(path).await?).await,
     }
 }
 

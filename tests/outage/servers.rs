@@ -13,7 +13,7 @@ use lockkeeper_testkit::{command, scratch};
 use tempfile::TempDir;
 
 use crate::forms::Place;
-use crate::observer::{self, Door};
+use crate::observer::{self, Listener};
 use crate::programs::plain;
 
 /// Longer than anything takes that works, also on a machine that has other things to do.
@@ -44,7 +44,7 @@ impl Servers {
                 Self::Ensemble(config.ensemble_on(&hosts).await?)
             }
         };
-        observer::commits(servers.doors(network)?, LIMIT).await?;
+        observer::commits(servers.listeners(network)?, LIMIT).await?;
         Ok(servers)
     }
 
@@ -56,21 +56,21 @@ impl Servers {
     }
 
     /// Where observers come in that are beside the servers.
-    pub(crate) fn doors(&self, network: &Network) -> Result<Vec<Door>> {
+    pub(crate) fn listeners(&self, network: &Network) -> Result<Vec<Listener>> {
         match self {
-            Self::Engine(engine) => Ok(vec![engine.door.clone()]),
-            Self::Ensemble(_) => self.doors_from(network.host(0)),
+            Self::Engine(engine) => Ok(vec![engine.listener.clone()]),
+            Self::Ensemble(_) => self.listeners_from(network.host(0)),
         }
     }
 
     /// Where observers come in that are on this host.
-    pub(crate) fn doors_from(&self, host: &Host) -> Result<Vec<Door>> {
+    pub(crate) fn listeners_from(&self, host: &Host) -> Result<Vec<Listener>> {
         let addresses = self.connect_string();
-        let door = |address: &str| {
+        let listener = |address: &str| {
             let address: SocketAddrV4 = address.parse()?;
-            Ok(Door::Tcp(host.clone(), address))
+            Ok(Listener::Tcp(host.clone(), address))
         };
-        addresses.split(',').map(door).collect()
+        addresses.split(',').map(listener).collect()
     }
 
     /// Stops all of them in the middle of whatever they do.
@@ -134,7 +134,7 @@ pub(crate) struct Engine {
     process: Option<Process>,
     command: Command,
     connect: String,
-    door: Door,
+    listener: Listener,
     starts: u32,
     folder: TempDir,
 }
@@ -148,7 +148,7 @@ impl Engine {
         command.args(["serve", "--allow-plaintext", "--listen"]).arg(address.to_string());
         command.arg("--data-dir").arg(folder.path().join("data"));
         let command = host.command(&command);
-        Self::new(command, address.to_string(), Door::Tcp(host.clone(), address), folder)
+        Self::new(command, address.to_string(), Listener::Tcp(host.clone(), address), folder)
     }
 
     /// The machine-local engine, as the command starts it, but with this process as its parent: it
@@ -159,11 +159,11 @@ impl Engine {
         command.args(["__local-engine", "--durability", "sync", "--home"]).arg(folder.path());
         let socket: PathBuf = folder.path().join("engine.sock");
         let connect = format!("unix:{}", socket.display());
-        Self::new(command, connect, Door::Unix(socket), folder)
+        Self::new(command, connect, Listener::Unix(socket), folder)
     }
 
-    fn new(command: Command, connect: String, door: Door, folder: TempDir) -> Result<Self> {
-        let mut engine = Self { process: None, command, connect, door, starts: 0, folder };
+    fn new(command: Command, connect: String, listener: Listener, folder: TempDir) -> Result<Self> {
+        let mut engine = Self { process: None, command, connect, listener, starts: 0, folder };
         engine.launch()?;
         Ok(engine)
     }

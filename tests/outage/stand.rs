@@ -205,7 +205,7 @@ impl Stand {
             }
         }
         let back = clock::now();
-        let end = observer::commits(self.servers.doors(&self.network)?, LIMIT).await?;
+        let end = observer::commits(self.servers.listeners(&self.network)?, LIMIT).await?;
         self.lags.insert((form.name(), 0), end - back);
         Ok(vec![end - start; self.groups.len()])
     }
@@ -216,7 +216,7 @@ impl Stand {
         let leader = ensemble.leader().await?;
         let start = clock::now();
         ensemble.kill(leader);
-        let end = observer::commits(self.servers.doors(&self.network)?, LIMIT).await?;
+        let end = observer::commits(self.servers.listeners(&self.network)?, LIMIT).await?;
         self.servers.ensemble()?.server_mut(leader).begin_restart()?;
         Ok(vec![end - start; self.groups.len()])
     }
@@ -264,8 +264,8 @@ impl Stand {
         std::thread::sleep((start + length).saturating_sub(clock::now()));
         let back = clock::now();
         self.network.rejoin(host, &servers)?;
-        let doors = self.servers.doors_from(self.network.host(host))?;
-        let end = runtime.block_on(observer::commits(doors, LIMIT))?;
+        let listeners = self.servers.listeners_from(self.network.host(host))?;
+        let end = runtime.block_on(observer::commits(listeners, LIMIT))?;
         Ok((end - start, end - back))
     }
 }
