@@ -18,7 +18,7 @@ use self::certificates::TlsFiles;
 use self::limits::Limits;
 use self::notify::Notifier;
 use crate::exit::{Exit, Failure};
-use crate::server_signals::{Asked, ServerSignals};
+use crate::server_signals::{ServerSignals, SignalRequest};
 use crate::with::With;
 use crate::zoo_cfg::ZooCfg;
 use crate::{allocator, local, names};
@@ -195,13 +195,13 @@ impl Serving<'_> {
                 ended = self.engine.stopped() => return ended,
                 () = end_of_quiet(self.engine) => self.notifier.status(&status(self.engine)),
                 asked = signals.next() => match asked {
-                    Asked::Stop(name) => {
+                    SignalRequest::Stop(name) => {
                         tracing::info!("{name}: stopping");
                         return Ok(());
                     }
                     // Whoever closes a terminal does not mean what is left of it to go on.
-                    Asked::Reload if in_terminal && !isatty(std::io::stderr()) => return Ok(()),
-                    Asked::Reload => self.reload(),
+                    SignalRequest::Reload if in_terminal && !isatty(std::io::stderr()) => return Ok(()),
+                    SignalRequest::Reload => self.reload(),
                 },
             }
         }

@@ -29,11 +29,11 @@ impl ServerSignals {
     }
 
     /// Waits for the next one that asks for something.
-    pub(crate) async fn next(&mut self) -> Asked {
+    pub(crate) async fn next(&mut self) -> SignalRequest {
         tokio::select! {
-            _ = self.interrupt.recv() => Asked::Stop("INT"),
-            _ = self.terminate.recv() => Asked::Stop("TERM"),
-            _ = self.hangup.recv() => Asked::Reload,
+            _ = self.interrupt.recv() => SignalRequest::Stop("INT"),
+            _ = self.terminate.recv() => SignalRequest::Stop("TERM"),
+            _ = self.hangup.recv() => SignalRequest::Reload,
         }
     }
 
@@ -48,7 +48,7 @@ impl ServerSignals {
 
 /// What a signal asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum SignalRequest {
     /// The end, by the signal of this name.
     Stop(&'static str),
     /// To read files again.

@@ -47,12 +47,12 @@ pub(super) struct Status {
 
 /// A question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(super) enum Question {
     Status,
     Stop,
 }
 
-impl Asked {
+impl Question {
     fn word(self) -> &'static str {
         match self {
             Self::Status => "status",
@@ -77,7 +77,7 @@ pub(super) struct Answer {
 }
 
 /// Asks the engine; `None` if none runs.
-pub(super) fn ask(home: &Home, question: Asked) -> Result<Option<Answer>, Failure> {
+pub(super) fn ask(home: &Home, question: Question) -> Result<Option<Answer>, Failure> {
     let stream = match UnixStream::connect(home.admin_socket()) {
         Ok(stream) => stream,
         Err(error) if is_nobody(&error) => return Ok(None),
@@ -111,7 +111,7 @@ fn silent(home: &Home, error: &io::Error) -> Failure {
 }
 
 /// Asks; an answer, or why there is none.
-fn talk(stream: UnixStream, question: Asked) -> io::Result<Result<Answer, String>> {
+fn talk(stream: UnixStream, question: Question) -> io::Result<Result<Answer, String>> {
     stream.set_read_timeout(Some(TALK_LIMIT))?;
     writeln!(&stream, "{}", question.word())?;
     let mut engine = BufReader::new(stream);
@@ -231,7 +231,7 @@ impl Control {
         let mut line = String::new();
         let mut input = tokio::io::BufReader::new((&mut stream).take(LONGEST));
         input.read_line(&mut line).await?;
-        let is_stop = line.trim_end() == Asked::Stop.word();
+        let is_stop = line.trim_end() == Question::Stop.word();
         let is_refused = is_stop && !is_owner(stream.peer_cred()?.uid());
         let reply = match is_refused {
             true => Reply::Refused { refused: "only the engine's owner can stop it".to_owned() },

@@ -8,7 +8,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 
 use lockkeeper_engine::{StartError, StorageError};
 
-use super::control::{self, Asked};
+use super::control::{self, Question};
 use super::home::{FILES, Home, Scope, check_length};
 use super::system::{OPEN_DIRECTORY, Users, VARIABLE, find, place};
 use super::trust::{self, Missing, ROOT};
@@ -91,7 +91,7 @@ fn admit(home: &Home, users: Users) -> Result<(), Failure> {
 pub(super) fn disable() -> Result<bool, Failure> {
     only_root("disable --system")?;
     let Some(home) = find()? else { return Ok(false) };
-    if let Some(answer) = control::ask(&home, Asked::Status)? {
+    if let Some(answer) = control::ask(&home, Question::Status)? {
         check_deserted(answer.status.sessions)?;
     }
 
@@ -99,7 +99,7 @@ pub(super) fn disable() -> Result<bool, Failure> {
     let lock = home.start_lock()?;
     lock.lock().map_err(|error| trust::cannot_use(home.directory(), &error))?;
     let mut sessions = 0;
-    if let Some(answer) = control::ask(&home, Asked::Stop)? {
+    if let Some(answer) = control::ask(&home, Question::Stop)? {
         sessions = answer.status.sessions;
         answer.wait_for_end()?;
     }

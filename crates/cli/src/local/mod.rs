@@ -26,7 +26,7 @@ use crate::global::Global;
 use crate::output::{print, print_json, tell};
 use crate::view;
 
-use control::{Asked, Status};
+use control::{Question, Status};
 use home::{Home, Scope};
 use start::DURABILITY;
 use system::{Users, WAY_OUT};
@@ -111,7 +111,7 @@ pub(crate) fn command(global: &Global, options: Options) -> Result<u8, Failure> 
 }
 
 fn status(global: &Global, home: &Home) -> Result<u8, Failure> {
-    let status = control::ask(home, Asked::Status)?.map(|answer| answer.status);
+    let status = control::ask(home, Question::Status)?.map(|answer| answer.status);
     match (&status, global.json) {
         (None, true) => print_json(&json!({ "running": false, "scope": home.scope().word() }))?,
         (Some(status), true) => print_json(&Shown { scope: home.scope().word(), status })?,
@@ -169,14 +169,14 @@ fn describe(home: &Home, status: &Status) -> Result<String, Failure> {
 }
 
 fn start(home: &Home, durability: Option<Durability>) -> Result<u8, Failure> {
-    let before = control::ask(home, Asked::Status)?;
+    let before = control::ask(home, Question::Status)?;
     if let Some(before) = before {
         let status = before.status;
         print(&format!("already running, pid {}, durability {}\n", status.pid, status.durability))?;
         return Ok(Exit::Ok.code());
     }
     drop(start::ensure(home, durability)?);
-    match control::ask(home, Asked::Status)? {
+    match control::ask(home, Question::Status)? {
         Some(answer) => print(&format!("started, pid {}\n", answer.status.pid))?,
         None => tell("the engine has started and ended again; see its log"),
     }
@@ -184,7 +184,7 @@ fn start(home: &Home, durability: Option<Durability>) -> Result<u8, Failure> {
 }
 
 fn stop(home: &Home) -> Result<u8, Failure> {
-    match control::ask(home, Asked::Stop)? {
+    match control::ask(home, Question::Stop)? {
         None => print("no engine was running\n")?,
         Some(answer) => {
             let pid = answer.status.pid;

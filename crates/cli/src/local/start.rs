@@ -18,7 +18,7 @@ use lockkeeper_engine::Durability;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
-use super::control::{self, Asked};
+use super::control::{self, Question};
 use super::home::{Home, Scope};
 use super::system::WAY_OUT;
 use super::{daemon, neighbours, system, trust};
@@ -92,7 +92,7 @@ pub(crate) async fn with_engine(
 
 /// No session begins while clients of an engine before may hold locks.
 async fn outwait_quiet(home: &Home, limit: Option<Duration>) -> Result<(), Failure> {
-    let answer = control::ask(home, Asked::Status)?;
+    let answer = control::ask(home, Question::Status)?;
     let left = Duration::from_millis(answer.map_or(0, |answer| answer.status.quiet_ms));
     if left.is_zero() || limit.is_some_and(|limit| limit < left) {
         return Ok(());
