@@ -35,15 +35,15 @@ const ONE_LOCK: usize = 1024;
 /// Answers requests for as long as the runtime lives.
 pub(crate) async fn serve(listener: TcpListener, status: Arc<Status>) {
     let pace = Pace::per_second(RATE);
-    let mut places = Places::default();
+    let mut open = OpenConnections::default();
     loop {
         let Ok((stream, _)) = listener.accept().await else {
             sleep(Duration::from_millis(100)).await;
             continue;
         };
-        places.make_room().await;
+        open.make_room().await;
         let status = status.clone();
-        places.take(tokio::spawn(async move {
+        open.take(tokio::spawn(async move {
             // A peer that is slow or gone is not waited for, and not worth a line.
             let _ = answer(stream, &status).await;
         }));
@@ -59,9 +59,9 @@ pub(crate) async fn serve(listener: TcpListener, status: Arc<Status>) {
 
 /// The connections that are open, the oldest first.
 #[derive(Default)]
-struct Places(VecDeque<(Instant, JoinHandle<()>)>);
+struct OpenConnections(VecDeque<(Instant, JoinHandle<()>)>);
 
-impl Places {
+impl OpenConnections {
     /// Waits for a place, and drops the oldest connection if none becomes free soon. Those that send
     /// nothing, or take nothing, would keep everyone else out.
     async fn make_room(&mut self) {

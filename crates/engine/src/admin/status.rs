@@ -56,7 +56,7 @@ impl Status {
         look: impl FnOnce(&TreeLoop) -> T + Send + 'static,
     ) -> Option<T> {
         let event = |done: oneshot::Sender<T>| {
-            Event::Look(Box::new(move |tree| {
+            Event::Inspect(Box::new(move |tree| {
                 // Whoever asked may be gone.
                 let _ = done.send(look(tree));
             }))

@@ -22,12 +22,12 @@ pub(crate) struct Admission {
 #[derive(Default)]
 struct Taken {
     all: usize,
-    by_address: HashMap<IpAddr, Places>,
+    by_address: HashMap<IpAddr, AddressUse>,
 }
 
 /// What an address has taken.
 #[derive(Default)]
-struct Places {
+struct AddressUse {
     count: usize,
     /// How many of these are kept ones.
     kept: usize,
@@ -75,13 +75,13 @@ impl Admission {
         let mut is_kept = taken.all >= self.max - self.kept;
         if let Some(address) = address {
             let kept_per_address = self.kept.min(1.max(self.kept / 4));
-            let places = taken.by_address.entry(address).or_default();
-            is_kept |= places.count >= self.max_per_address;
-            if is_kept && places.kept >= kept_per_address {
-                return Err(Refusal::Address { address, count: places.count });
+            let used = taken.by_address.entry(address).or_default();
+            is_kept |= used.count >= self.max_per_address;
+            if is_kept && used.kept >= kept_per_address {
+                return Err(Refusal::Address { address, count: used.count });
             }
-            places.count += 1;
-            places.kept += usize::from(is_kept);
+            used.count += 1;
+            used.kept += usize::from(is_kept);
         }
 
         taken.all += 1;
@@ -104,10 +104,10 @@ impl Drop for Slot {
         let mut taken = self.admission.lock();
         taken.all -= 1;
         let Some(address) = self.address else { return };
-        if let Some(places) = taken.by_address.get_mut(&address) {
-            places.count -= 1;
-            places.kept -= usize::from(self.is_kept);
-            if places.count == 0 {
+        if let Some(used) = taken.by_address.get_mut(&address) {
+            used.count -= 1;
+            used.kept -= usize::from(self.is_kept);
+            if used.count == 0 {
                 taken.by_address.remove(&address);
             }
         }

@@ -66,7 +66,7 @@ pub(crate) enum Event {
     /// A test expires a session.
     Expire(SessionId, oneshot::Sender<bool>),
     /// An operator asks for something that only this thread knows.
-    Look(Box<dyn FnOnce(&TreeLoop) + Send>),
+    Inspect(Box<dyn FnOnce(&TreeLoop) + Send>),
     /// A test lets time pass.
     Skip(Duration, oneshot::Sender<()>),
     /// A test cuts all connections.
@@ -297,7 +297,7 @@ impl TreeLoop {
                 // Whoever asked may be gone.
                 let _ = done.send(self.server.expire_session(now, session));
             }
-            Event::Look(look) => look(self),
+            Event::Inspect(inspect) => inspect(self),
             Event::Skip(time, done) => {
                 self.skipped = self.skipped.saturating_add(time);
                 let _ = done.send(());

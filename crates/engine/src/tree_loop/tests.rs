@@ -101,7 +101,7 @@ fn hold(engine: &Engine) -> Sender<()> {
         // Until the other end is dropped.
         let _ = go_on.recv();
     });
-    assert!(engine.status.events.send(Event::Look(hold)).is_ok());
+    assert!(engine.status.events.send(Event::Inspect(hold)).is_ok());
     is_held.recv().unwrap();
     let_go
 }
@@ -193,7 +193,7 @@ async fn who_asks_for_little_does_not_wait_for_who_asks_for_much() {
     for (id, frames) in [(ConnectionId(1), many), (ConnectionId(2), few)] {
         let delivered = frames.clone();
         let count = Box::new(move |tree: &TreeLoop| tree.connections[&id].deliver(&delivered));
-        for event in [Event::Look(count), Event::Frames(id, frames)] {
+        for event in [Event::Inspect(count), Event::Frames(id, frames)] {
             assert!(engine.status.events.send(event).is_ok());
         }
     }
@@ -272,7 +272,7 @@ async fn polls_in_a_ping_pong(spin: Spin, durability: Durability) -> u64 {
     }
     let (polled, polls) = channel();
     let look = Box::new(move |tree: &TreeLoop| polled.send(tree.spin.polls()).unwrap());
-    assert!(engine.status.events.send(Event::Look(look)).is_ok());
+    assert!(engine.status.events.send(Event::Inspect(look)).is_ok());
     polls.recv().unwrap()
 }
 
