@@ -24,10 +24,59 @@ pub struct RequestHeader {
 
 record!(RequestHeader { xid, op });
 
-/// A request of a client.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Request {
+/// Makes [`Request`] of one table. Each variant has the name of its op code. Its body, if there is
+/// one, is read and written by the functions behind `by`, or as the [`Record`] that it is.
+macro_rules! requests {
+    ($( $(#[$doc:meta])* $op:ident $(($body:ty) $(by $encode:path, $decode:path)?)?, )*) => {
+        /// A request of a client.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub enum Request {
+            $( $(#[$doc])* $op $(($body))?, )*
+        }
+
+        impl Request {
+            /// The op code of the request.
+            pub fn op(&self) -> OpCode {
+                match self {
+                    $( Self::$op { .. } => OpCode::$op, )*
+                }
+            }
+
+            /// Appends header and body, without the frame's length.
+            pub fn encode(&self, xid: i32, out: &mut BytesMut) {
+                RequestHeader { xid, op: self.op().code() }.encode(out);
+                match self {
+                    $( Self::$op $((requests!(@bind body: $body)))? => {
+                        $( requests!(@encode body: $body, out $(, $encode)?); )?
+                    } )*
+                }
+            }
+
+            /// Reads the body that follows a header with this op code.
+            ///
+            /// # Errors
+            /// If no request has this op code, or the body is not such a request.
+            pub fn decode(op: i32, input: &mut Decoder) -> Result<Self, DecodeError> {
+                match OpCode::from_code(op) {
+                    $( Some(OpCode::$op) => {
+                        Ok(Self::$op $((requests!(@decode $body, input $(, $decode)?)))?)
+                    } )*
+                    Some(OpCode::DeleteContainer | OpCode::CreateSession | OpCode::Error) | None => {
+                        Err(DecodeError::UnknownOp(op))
+                    }
+                }
+            }
+        }
+    };
+    (@bind $name:ident: $body:ty) => { $name };
+    (@encode $name:ident: $body:ty, $out:ident) => { Record::encode($name, $out) };
+    (@encode $name:ident: $body:ty, $out:ident, $encode:path) => { $encode($name, $out) };
+    (@decode $body:ty, $input:ident) => { <$body as Record>::decode($input)? };
+    (@decode $body:ty, $input:ident, $decode:path) => { $decode($input)? };
+}
+
+requests! {
     /// Create a node; the reply has its path.
     Create(CreateRequest),
     /// Create a node; the reply has its path and stat.
@@ -59,15 +108,15 @@ pub enum Request {
     /// Check a version, outside a `multi` (answered with an error by most servers).
     Check(CheckRequest),
     /// Do all of these operations, or none.
-    Multi(Vec<Op>),
+    Multi(Vec<Op>) by encode_list, decode_list,
     /// Do these reads.
-    MultiRead(Vec<ReadOp>),
+    MultiRead(Vec<ReadOp>) by encode_list, decode_list,
     /// Show credentials.
     Auth(AuthRequest),
     /// A step of a SASL exchange.
     Sasl(SaslRequest),
     /// Arm watches again, the persistent ones left out.
-    SetWatches(SetWatchesRequest),
+    SetWatches(SetWatchesRequest) by SetWatchesRequest::encode_v1, SetWatchesRequest::decode_v1,
     /// Arm watches again.
     SetWatches2(SetWatchesRequest),
     /// Set a persistent watch.
@@ -89,41 +138,6 @@ pub enum Request {
 }
 
 impl Request {
-    /// The op code of the request.
-    pub fn op(&self) -> OpCode {
-        match self {
-            Self::Create(_) => OpCode::Create,
-            Self::Create2(_) => OpCode::Create2,
-            Self::CreateContainer(_) => OpCode::CreateContainer,
-            Self::CreateTtl(_) => OpCode::CreateTtl,
-            Self::Delete(_) => OpCode::Delete,
-            Self::Exists(_) => OpCode::Exists,
-            Self::GetData(_) => OpCode::GetData,
-            Self::SetData(_) => OpCode::SetData,
-            Self::GetAcl(_) => OpCode::GetAcl,
-            Self::SetAcl(_) => OpCode::SetAcl,
-            Self::GetChildren(_) => OpCode::GetChildren,
-            Self::GetChildren2(_) => OpCode::GetChildren2,
-            Self::Sync(_) => OpCode::Sync,
-            Self::Ping => OpCode::Ping,
-            Self::Check(_) => OpCode::Check,
-            Self::Multi(_) => OpCode::Multi,
-            Self::MultiRead(_) => OpCode::MultiRead,
-            Self::Auth(_) => OpCode::Auth,
-            Self::Sasl(_) => OpCode::Sasl,
-            Self::SetWatches(_) => OpCode::SetWatches,
-            Self::SetWatches2(_) => OpCode::SetWatches2,
-            Self::AddWatch(_) => OpCode::AddWatch,
-            Self::RemoveWatches(_) => OpCode::RemoveWatches,
-            Self::CheckWatches(_) => OpCode::CheckWatches,
-            Self::GetEphemerals(_) => OpCode::GetEphemerals,
-            Self::GetAllChildrenNumber(_) => OpCode::GetAllChildrenNumber,
-            Self::WhoAmI => OpCode::WhoAmI,
-            Self::Reconfig(_) => OpCode::Reconfig,
-            Self::CloseSession => OpCode::CloseSession,
-        }
-    }
-
     /// The xid that the protocol prescribes for this request, if it does.
     pub fn reserved_xid(&self) -> Option<i32> {
         match self {
@@ -132,77 +146,5 @@ impl Request {
             Self::SetWatches(_) | Self::SetWatches2(_) => Some(xid::SET_WATCHES),
             _ => None,
         }
-    }
-
-    /// Appends header and body, without the frame's length.
-    pub fn encode(&self, xid: i32, out: &mut BytesMut) {
-        RequestHeader { xid, op: self.op().code() }.encode(out);
-        match self {
-            Self::Create(r) | Self::Create2(r) | Self::CreateContainer(r) => r.encode(out),
-            Self::CreateTtl(r) => r.encode(out),
-            Self::Delete(r) => r.encode(out),
-            Self::Exists(r) | Self::GetData(r) | Self::GetChildren(r) | Self::GetChildren2(r) => {
-                r.encode(out);
-            }
-            Self::SetData(r) => r.encode(out),
-            Self::GetAcl(r)
-            | Self::Sync(r)
-            | Self::GetEphemerals(r)
-            | Self::GetAllChildrenNumber(r) => r.encode(out),
-            Self::SetAcl(r) => r.encode(out),
-            Self::Check(r) => r.encode(out),
-            Self::Multi(ops) => encode_list(ops, out),
-            Self::MultiRead(ops) => encode_list(ops, out),
-            Self::Auth(r) => r.encode(out),
-            Self::Sasl(r) => r.encode(out),
-            Self::SetWatches(r) => r.encode_v1(out),
-            Self::SetWatches2(r) => r.encode(out),
-            Self::AddWatch(r) => r.encode(out),
-            Self::RemoveWatches(r) | Self::CheckWatches(r) => r.encode(out),
-            Self::Reconfig(r) => r.encode(out),
-            Self::Ping | Self::WhoAmI | Self::CloseSession => {}
-        }
-    }
-
-    /// Reads the body that follows a header with this op code.
-    ///
-    /// # Errors
-    /// If no request has this op code, or the body is not such a request.
-    pub fn decode(op: i32, input: &mut Decoder) -> Result<Self, DecodeError> {
-        let code = OpCode::from_code(op).ok_or(DecodeError::UnknownOp(op))?;
-        Ok(match code {
-            OpCode::Create => Self::Create(Record::decode(input)?),
-            OpCode::Create2 => Self::Create2(Record::decode(input)?),
-            OpCode::CreateContainer => Self::CreateContainer(Record::decode(input)?),
-            OpCode::CreateTtl => Self::CreateTtl(Record::decode(input)?),
-            OpCode::Delete => Self::Delete(Record::decode(input)?),
-            OpCode::Exists => Self::Exists(Record::decode(input)?),
-            OpCode::GetData => Self::GetData(Record::decode(input)?),
-            OpCode::SetData => Self::SetData(Record::decode(input)?),
-            OpCode::GetAcl => Self::GetAcl(Record::decode(input)?),
-            OpCode::SetAcl => Self::SetAcl(Record::decode(input)?),
-            OpCode::GetChildren => Self::GetChildren(Record::decode(input)?),
-            OpCode::GetChildren2 => Self::GetChildren2(Record::decode(input)?),
-            OpCode::Sync => Self::Sync(Record::decode(input)?),
-            OpCode::Ping => Self::Ping,
-            OpCode::Check => Self::Check(Record::decode(input)?),
-            OpCode::Multi => Self::Multi(decode_list(input)?),
-            OpCode::MultiRead => Self::MultiRead(decode_list(input)?),
-            OpCode::Auth => Self::Auth(Record::decode(input)?),
-            OpCode::Sasl => Self::Sasl(Record::decode(input)?),
-            OpCode::SetWatches => Self::SetWatches(SetWatchesRequest::decode_v1(input)?),
-            OpCode::SetWatches2 => Self::SetWatches2(Record::decode(input)?),
-            OpCode::AddWatch => Self::AddWatch(Record::decode(input)?),
-            OpCode::RemoveWatches => Self::RemoveWatches(Record::decode(input)?),
-            OpCode::CheckWatches => Self::CheckWatches(Record::decode(input)?),
-            OpCode::GetEphemerals => Self::GetEphemerals(Record::decode(input)?),
-            OpCode::GetAllChildrenNumber => Self::GetAllChildrenNumber(Record::decode(input)?),
-            OpCode::WhoAmI => Self::WhoAmI,
-            OpCode::Reconfig => Self::Reconfig(Record::decode(input)?),
-            OpCode::CloseSession => Self::CloseSession,
-            OpCode::DeleteContainer | OpCode::CreateSession | OpCode::Error => {
-                return Err(DecodeError::UnknownOp(op));
-            }
-        })
     }
 }

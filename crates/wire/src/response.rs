@@ -95,11 +95,19 @@ impl Response {
         match self {
             Self::Empty => {}
             Self::Path(path) => path.encode(out),
+            Self::Stat(stat) => stat.encode(out),
+            Self::Names(names) => names.encode(out),
+            Self::Multi(results) => encode_list(results, out),
+            Self::MultiRead(results) => encode_list(results, out),
+            Self::Count(count) => count.encode(out),
+            Self::Identities(identities) => identities.encode(out),
+            Self::Sasl(token) => token.encode(out),
+
+            // The stat comes last.
             Self::Created { path, stat } => {
                 path.encode(out);
                 stat.encode(out);
             }
-            Self::Stat(stat) => stat.encode(out),
             Self::Data { data, stat } => {
                 data.encode(out);
                 stat.encode(out);
@@ -108,16 +116,10 @@ impl Response {
                 acl.encode(out);
                 stat.encode(out);
             }
-            Self::Names(names) => names.encode(out),
             Self::Children { names, stat } => {
                 names.encode(out);
                 stat.encode(out);
             }
-            Self::Multi(results) => encode_list(results, out),
-            Self::MultiRead(results) => encode_list(results, out),
-            Self::Count(count) => count.encode(out),
-            Self::Identities(identities) => identities.encode(out),
-            Self::Sasl(token) => token.encode(out),
         }
     }
 
@@ -147,6 +149,8 @@ impl Response {
             OpCode::GetAllChildrenNumber => Self::Count(Record::decode(input)?),
             OpCode::WhoAmI => Self::Identities(Record::decode(input)?),
             OpCode::Sasl => Self::Sasl(Record::decode(input)?),
+
+            // Nothing follows the header.
             OpCode::Delete
             | OpCode::Ping
             | OpCode::Check
@@ -157,6 +161,8 @@ impl Response {
             | OpCode::SetWatches2
             | OpCode::AddWatch
             | OpCode::CloseSession => Self::Empty,
+
+            // No client asks for these.
             OpCode::DeleteContainer | OpCode::CreateSession | OpCode::Error => {
                 return Err(DecodeError::MisplacedOp(op.code()));
             }
