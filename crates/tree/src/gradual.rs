@@ -6,6 +6,7 @@
 //! (linear hashing). So no call hashes more than some thousand keys, however many there are.
 
 use std::borrow::Borrow;
+use std::collections::hash_map::Entry;
 use std::hash::{BuildHasher as _, Hash};
 
 use crate::hash::{HashMap, QuickHash, shrink};
@@ -81,6 +82,21 @@ impl<K: Eq + Hash, V> GradualMap<K, V> {
             }
         }
         old
+    }
+
+    /// The value of this key, which is added if there is none.
+    pub(crate) fn or_insert_with(&mut self, key: K, value: impl FnOnce() -> V) -> &mut V {
+        if self.len >= self.parts.len() * PART {
+            self.divide();
+        }
+        let part = self.part_of(&key);
+        match self.parts[part].entry(key) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => {
+                self.len += 1;
+                entry.insert(value())
+            }
+        }
     }
 
     pub(crate) fn remove<Q>(&mut self, key: &Q) -> Option<V>
@@ -219,7 +235,10 @@ mod tests {
     fn no_call_hashes_more_than_some_thousands() {
         const MANY: u64 = 300_000;
         let mut table = GradualMap::default();
-        let added = most(0..MANY, |n| _ = table.insert(Counted(n), n));
+        let added = most(0..MANY, |n| match n % 2 {
+            0 => _ = table.insert(Counted(n), n),
+            _ => _ = table.or_insert_with(Counted(n), || n),
+        });
         assert_eq!(table.len() as u64, MANY);
         let found = most(0..MANY, |n| assert_eq!(table.get(&Counted(n)), Some(&n)));
         let removed = most(0..MANY, |n| assert_eq!(table.remove(&Counted(n)), Some(n)));
@@ -264,7 +283,13 @@ mod tests {
             for (first, count, adds) in runs {
                 for n in first..first + count {
                     match adds {
-                        true => prop_assert_eq!(table.insert(n, count), model.insert(n, count)),
+                        true if n % 2 == 0 => {
+                            prop_assert_eq!(table.insert(n, count), model.insert(n, count));
+                        }
+                        true => {
+                            let value = *model.entry(n).or_insert(count);
+                            prop_assert_eq!(*table.or_insert_with(n, || count), value);
+                        }
                         false => prop_assert_eq!(table.remove(&n), model.remove(&n)),
                     }
                 }

@@ -237,12 +237,8 @@ impl Tree {
         match node.owner {
             Owner::Nobody => {}
             Owner::Session(session) => {
-                match self.ephemerals.get_mut(&session) {
-                    Some(paths) => _ = paths.insert(Arc::clone(&key)),
-                    None => {
-                        _ = self.ephemerals.insert(session, HashSet::from_iter([Arc::clone(&key)]))
-                    }
-                }
+                let paths = self.ephemerals.or_insert_with(session, HashSet::default);
+                paths.insert(Arc::clone(&key));
                 self.ephemeral_count += 1;
             }
             Owner::Container | Owner::Ttl(_) => {
@@ -439,9 +435,4 @@ pub(crate) fn parent_of(path: &str) -> &str {
         None | Some(("", _)) => "/",
         Some((parent, _)) => parent,
     }
-}
-
-/// The last segment.
-pub(crate) fn name_of(path: &str) -> &str {
-    path.rsplit_once('/').map_or(path, |(_, name)| name)
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use lockkeeper_wire::ErrorCode;
 
-use crate::nodes::{Tree, name_of, parent_of};
+use crate::nodes::{Tree, parent_of};
 use crate::notices::{Notice, Notices};
 
 const ROOT: &str = "/zookeeper/quota";
@@ -159,10 +159,8 @@ fn nearest<'a>(tree: &Tree, mut path: &'a str) -> Option<&'a str> {
 
 /// The node whose limits or stats are at `path`, if that is such a place.
 fn quota_of<'a>(path: &'a str, name: &str) -> Option<&'a str> {
-    if !path.ends_with(name) || name_of(path) != name {
-        return None;
-    }
-    parent_of(path).strip_prefix(ROOT).filter(|root| root.starts_with('/'))
+    let parent = path.strip_suffix(name)?.strip_suffix('/')?;
+    parent.strip_prefix(ROOT).filter(|root| root.starts_with('/'))
 }
 
 fn read(tree: &Tree, root: &str, name: &str) -> Option<Track> {

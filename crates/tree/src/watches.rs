@@ -295,10 +295,8 @@ impl WatchTable {
             None => path.into(),
         };
 
-        match self.by_path.get_mut(path) {
-            Some(watchers) => watchers.set(connection, kinds),
-            None => _ = self.by_path.insert(Arc::clone(&key), Watchers::One(connection, kinds)),
-        }
+        let one = || Watchers::One(connection, kinds);
+        self.by_path.or_insert_with(Arc::clone(&key), one).set(connection, kinds);
 
         let more = weight(path);
         let watched = self.by_connection.entry(connection).or_default();
