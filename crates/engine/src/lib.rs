@@ -28,7 +28,7 @@
 //! | `sockets` | TCP and Unix sockets, TLS |
 //! | `spin` | whether threads poll before they sleep, and for how long |
 //! | `storage` | the durable copy of the state: logs of commits, and a database behind them |
-//! | `thread`, `clock`, `regular_file`, `error` | what everyone names |
+//! | `thread`, `clock`, `regular_file`, `error`, `words` | what every module names |
 //!
 //! A request's way: its connection's task reads the frame and delivers it; the tree thread handles
 //! everything delivered in one round and submits the effects; the commit thread makes the changes
@@ -57,6 +57,7 @@ mod storage;
 pub mod test;
 mod thread;
 mod tree_loop;
+mod words;
 
 pub use data_dir::backup::{Backup, BackupError};
 pub use data_dir::check::{Report, check};

@@ -1,10 +1,10 @@
 //! Which threads may poll before they sleep, and for how long.
 
-use std::fmt;
-use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
+
+use crate::words::words;
 
 /// Whether the engine's threads poll for more work before they sleep.
 ///
@@ -20,36 +20,10 @@ pub enum Spin {
     Adaptive,
 }
 
-impl Spin {
-    const ALL: [Self; 2] = [Self::Off, Self::Adaptive];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::Adaptive => "adaptive",
-        }
-    }
-}
-
-impl fmt::Display for Spin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-/// A word that names no [`Spin`].
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no way to spin: choose off or adaptive")]
-pub struct UnknownSpin(String);
-
-impl FromStr for Spin {
-    type Err = UnknownSpin;
-
-    fn from_str(word: &str) -> Result<Self, UnknownSpin> {
-        let found = Self::ALL.into_iter().find(|spin| spin.name() == word);
-        found.ok_or_else(|| UnknownSpin(word.to_owned()))
-    }
-}
+words!(Spin, UnknownSpin: "`{0}` is no way to spin: choose off or adaptive" {
+    Off = "off",
+    Adaptive = "adaptive",
+});
 
 /// How long the tree thread polls its sockets, if the last requests came so soon, or if replies have
 /// just left.
@@ -109,7 +83,7 @@ mod tests {
 
     #[test]
     fn a_way_to_spin_is_spelled_as_it_is_shown() {
-        for spin in Spin::ALL {
+        for spin in [Spin::Off, Spin::Adaptive] {
             assert_eq!(spin.to_string().parse(), Ok(spin));
         }
         let error = "on".parse::<Spin>().unwrap_err();

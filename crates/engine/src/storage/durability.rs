@@ -1,7 +1,6 @@
 //! How much a reply promises.
 
-use std::fmt;
-use std::str::FromStr;
+use crate::words::words;
 
 /// How much a reply promises.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -17,34 +16,8 @@ pub enum Durability {
     Memory,
 }
 
-impl Durability {
-    fn name(self) -> &'static str {
-        match self {
-            Durability::Sync => "sync",
-            Durability::Os => "os",
-            Durability::Memory => "memory",
-        }
-    }
-}
-
-impl fmt::Display for Durability {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-/// A word that names no [`Durability`].
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("durability `{0}` is unknown: choose sync, os or memory")]
-pub struct UnknownDurability(String);
-
-impl FromStr for Durability {
-    type Err = UnknownDurability;
-
-    fn from_str(word: &str) -> Result<Durability, UnknownDurability> {
-        [Durability::Sync, Durability::Os, Durability::Memory]
-            .into_iter()
-            .find(|durability| durability.name() == word)
-            .ok_or_else(|| UnknownDurability(word.to_owned()))
-    }
-}
+words!(Durability, UnknownDurability: "durability `{0}` is unknown: choose sync, os or memory" {
+    Sync = "sync",
+    Os = "os",
+    Memory = "memory",
+});
