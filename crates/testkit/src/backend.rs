@@ -95,11 +95,6 @@ impl Backend {
     pub fn connect_string(&self) -> String {
         format!("{}{}", self.target, self.chroot)
     }
-
-    /// A path on this backend, as the server sees it.
-    pub fn server_path(&self, path: &str) -> String {
-        format!("{}{path}", self.chroot)
-    }
 }
 
 /// Waits until a node has as many children as wanted; no node has none. Follows the server's own
