@@ -7,6 +7,7 @@
 
 mod counters;
 mod downgrade;
+mod elections;
 mod inside;
 mod ours;
 
