@@ -198,7 +198,7 @@ async fn a_change_of_leader_is_one_event_and_one_read_for_each_observer(
     Ok(())
 }
 
-/// Seen to fail with the value written by a bare request: the old leader's value is told.
+/// Seen to fail with the value written without a check of the own node.
 async fn a_deposed_leader_proclaims_nothing(backend: Backend) -> Result<()> {
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
     let old = election(&alice, "alice")?.campaign().await?;
