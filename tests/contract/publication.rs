@@ -5,7 +5,7 @@ use bytes::Bytes;
 use lockkeeper::{Client, CreateMode, Editions, Publication, ValueChange, ValueError};
 use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
 use lockkeeper_testkit::proxy::{Loss, Passed};
-use lockkeeper_wire::OpCode;
+use lockkeeper_wire::{ErrorCode, OpCode};
 
 use crate::{contract, gets, next_session};
 
@@ -18,6 +18,7 @@ contract!("a publication":
     a_rollback_is_an_edition,
     the_end_of_the_session_between_parts,
     what_is_something_else_stays,
+    a_server_that_is_behind_hides_no_edition,
     what_publishing_costs,
 );
 
@@ -229,6 +230,38 @@ async fn what_is_something_else_stays(backend: Backend) -> Result<()> {
         let error = orphan.publish(&text).await.expect_err("no parent");
         assert!(matches!(error, ValueError::NoParent { .. }), "{error:?}");
     }
+    Ok(())
+}
+
+/// The connection was lost between the news and the parts, and the next server did not know them yet.
+async fn a_server_that_is_behind_hides_no_edition(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let (ours, theirs) = (routes(&alice.client)?, routes(&bob.client)?);
+    ours.publish(&long("a")).await?;
+
+    bob.proxy.hold_replies();
+    let before = count(&bob, OpCode::GetData);
+    let following = tokio::spawn(async move {
+        let mut followed = theirs.follow();
+        next(&mut followed).await
+    });
+    let asked = |wanted| {
+        move |passed: &[Passed]| {
+            let asked = passed.iter().filter(|p| **p == Passed::Request(OpCode::GetData));
+            asked.count() >= before + wanted
+        }
+    };
+    // A look at another session's state is behind a sync.
+    bob.proxy.passes(|passed| passed.contains(&Passed::Request(OpCode::Sync))).await;
+    bob.proxy.answer();
+    bob.proxy.passes(asked(1)).await;
+    bob.proxy.answer();
+    bob.proxy.passes(asked(4)).await;
+
+    bob.proxy.refuse_next(OpCode::GetData, ErrorCode::NoNode, 3);
+    bob.proxy.cut();
+    bob.proxy.restore();
+    assert!(following.await?? == long("a"));
     Ok(())
 }
 

@@ -107,7 +107,7 @@ impl<T, C: Codec<T>> Editions<T, C> {
         let Some(last) = news.last() else { return Ok(Some(None)) };
         let body = match &news.inline {
             Some(body) => Some(body.clone()),
-            None => fetch(&self.place, last).await?,
+            None => self.parts(last).await?,
         };
         Ok(match body {
             Some(body) => Some(Some(self.codec.decode(&body).map_err(|error| error.to_string()))),
@@ -118,6 +118,18 @@ impl<T, C: Codec<T>> Editions<T, C> {
                 _ => None,
             },
         })
+    }
+
+    /// Reads an edition that the manifest has told of; `None` if it was dropped, or is damaged.
+    async fn parts(&self, edition: &Entry) -> Result<Option<Bytes>, ValueError> {
+        if let Some(body) = fetch(&self.place, edition).await? {
+            return Ok(Some(body));
+        }
+        // The server of the next session may be behind the one that told of it.
+        while let Err(error) = self.place.client.sync(&self.place.path).await {
+            self.place.again(error).await?;
+        }
+        fetch(&self.place, edition).await
     }
 }
 
