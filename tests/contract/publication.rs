@@ -18,6 +18,7 @@ contract!("a publication":
     a_rollback_is_an_edition,
     the_end_of_the_session_between_parts,
     what_is_something_else_stays,
+    a_node_of_others_below_stays,
     a_server_that_is_behind_hides_no_edition,
     what_publishing_costs,
 );
@@ -231,6 +232,20 @@ async fn what_is_something_else_stays(backend: Backend) -> Result<()> {
         assert!(matches!(error, ValueError::NoParent { .. }), "{error:?}");
     }
     Ok(())
+}
+
+/// What is left of long editions is swept, and a node below that is none of them is somebody else's.
+async fn a_node_of_others_below_stays(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let routes = routes(&alice.client)?;
+    routes.publish(&"a".to_owned()).await?;
+    let theirs = routes.path().child("locks")?;
+    alice.client.create(&theirs, Bytes::from_static(b"x"), CreateMode::Persistent).await?;
+    for letter in ["b", "c", "d"] {
+        routes.publish(&long(letter)).await?;
+    }
+    assert!(alice.client.exists(&theirs).await?.is_some());
+    kept(&backend, &routes, 3).await
 }
 
 /// The connection was lost between the news and the parts, and the next server did not know them yet.

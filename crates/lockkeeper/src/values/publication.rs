@@ -47,6 +47,7 @@ use lockkeeper_client::{
     ZnodePath,
 };
 use tokio::sync::Mutex;
+use uuid::Uuid;
 
 use crate::contender::retry::retry_backoff;
 use crate::exact::{ExactWriter, WriteError};
@@ -387,7 +388,10 @@ impl<T, C: Codec<T>> Publication<T, C> {
         };
         let Ok((names, _)) = client.children(path).await else { return };
         for name in names {
-            if manifest.editions.iter().any(|entry| entry.id == name) {
+            // Other names are somebody else's nodes.
+            if Uuid::try_parse(&name).is_err()
+                || manifest.editions.iter().any(|entry| entry.id == name)
+            {
                 continue;
             }
             let node = node(path, &name);
