@@ -44,7 +44,7 @@ pub struct Leaders {
     terms: Terms,
     record_path: ZnodePath,
     /// The candidates in order, as far as they are known. The first ones may have gone.
-    queue: VecDeque<String>,
+    queue: VecDeque<ZnodePath>,
     /// The last change of the queue, the newest leader's node and the last value that were seen: no
     /// server may show an older one.
     newest: Zxid,
@@ -197,7 +197,7 @@ impl Leaders {
         // The seat first: a value that is read later is not older than the leader.
         while matches!(self.seat, Seat::Unknown) {
             match self.queue.front().cloned() {
-                Some(name) => self.look_at(&name).await?,
+                Some(node) => self.look_at(node).await?,
                 None => self.list().await?,
             }
         }
@@ -209,8 +209,7 @@ impl Leaders {
     }
 
     /// Looks at the candidate that is first as far as is known.
-    async fn look_at(&mut self, name: &str) -> Result<(), Interrupted> {
-        let node = self.terms.path.child(name).expect("a name that a server gave");
+    async fn look_at(&mut self, node: ZnodePath) -> Result<(), Interrupted> {
         match self.client.data_watched(&node).await {
             Ok(((data, stat), watcher)) => {
                 if stat.czxid < self.newest_leader {
@@ -273,12 +272,7 @@ impl Leaders {
             return Err(Interrupted::Behind);
         }
         self.newest = stat.pzxid;
-        let Terms { path, profile, kinds, .. } = &self.terms;
-        let queue = WaitQueue::read(names, *profile, kinds).map_err(|Foreign(names)| {
-            let (path, profile) = (path.clone(), *profile);
-            Interrupted::Failed(AcquireError::Foreign { path, profile, names })
-        })?;
-        self.queue = queue.places().iter().map(|place| place.name.clone()).collect();
+        self.queue = candidates(names, &self.terms).map_err(Interrupted::Failed)?;
         Ok(!self.queue.is_empty())
     }
 
@@ -340,5 +334,41 @@ impl Leaders {
         }
         let failed = |error| AcquireError::from_client(&self.terms.path, error);
         retry_backoff(error).await.map_err(failed)
+    }
+}
+
+/// The nodes of the candidates, the first one first.
+///
+/// # Errors
+/// If there are others among them, or names that no node can have.
+fn candidates(names: Vec<String>, terms: &Terms) -> Result<VecDeque<ZnodePath>, AcquireError> {
+    let Terms { path, profile, kinds, .. } = terms;
+    let foreign = |names| AcquireError::Foreign { path: path.clone(), profile: *profile, names };
+    let queue = WaitQueue::read(names, *profile, kinds).map_err(|Foreign(names)| foreign(names))?;
+    let nodes = queue
+        .places()
+        .iter()
+        .map(|place| path.child(&place.name).map_err(|_| foreign(vec![place.name.clone()])));
+    nodes.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::election::ElectionLayout;
+
+    /// A server may list what it likes.
+    #[test]
+    fn a_name_that_no_node_can_have_is_an_error() {
+        let path = ZnodePath::new("/election").unwrap();
+        let terms = ElectionLayout::default().terms(path.clone());
+        let good = "a-latch-0000000001";
+        let listed = candidates(vec![good.to_owned()], &terms).unwrap();
+        assert_eq!(listed, [path.child(good).unwrap()]);
+        for bad in ["a/b-latch-0000000002", "a\0-latch-0000000002"] {
+            let refused = candidates(vec![good.to_owned(), bad.to_owned()], &terms);
+            let Err(AcquireError::Foreign { names, .. }) = refused else { panic!("{refused:?}") };
+            assert_eq!(names, [bad]);
+        }
     }
 }
