@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Result;
 use lockkeeper::revoke::revoke;
 use lockkeeper::{
-    AcquireError, Client, Contact, CreateMode, EnsureError, ErrorCode, Fence, LossReason,
+    AcquireError, Client, Contact, Counter, CreateMode, EnsureError, ErrorCode, Fence, LossReason,
     MultiLock, Mutex, Owner, ReentrantMutex, ReleaseError, RwLock, State, VerifyError, ZnodePath,
 };
 use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
@@ -27,6 +27,7 @@ contract!("jeopardy":
     a_checkpoint_waits_until_the_lock_is_held_again,
     nothing_is_believed_in_jeopardy,
     what_work_asked_for_in_an_outage_is_not_sent_without_the_lock,
+    an_add_of_work_that_stands_still_is_not_sent_by_others,
     a_node_is_not_handed_on_in_jeopardy,
     the_next_holder_of_a_node_decides_anew,
     a_lock_is_not_entered_again_in_jeopardy,
@@ -277,6 +278,45 @@ async fn what_work_asked_for_in_an_outage_is_not_sent_without_the_lock(
     assert!(refused.is_not_held() && refused.is_retryable(), "{refused}");
     assert_eq!(there?, None);
     again?;
+    Ok(())
+}
+
+async fn poll_once<F: Future>(mut future: std::pin::Pin<&mut F>) -> Option<F::Output> {
+    std::future::poll_fn(|context| {
+        std::task::Poll::Ready(match future.as_mut().poll(context) {
+            std::task::Poll::Ready(output) => Some(output),
+            std::task::Poll::Pending => None,
+        })
+    })
+    .await
+}
+
+/// The work adds while other tasks of the program have a write of the same handle under way, and are
+/// about to make the next.
+///
+/// Seen to fail when one task writes what all add.
+async fn an_add_of_work_that_stands_still_is_not_sent_by_others(backend: Backend) -> Result<()> {
+    let (alice, bob) = (short(&backend).await?, backend.participant().await?);
+    let counter = Counter::new(&alice.client, "/count")?;
+    counter.add(0).await?;
+    let guard = mutex(&alice)?.acquire().await?;
+    guard.allow_jeopardy()?;
+    aged(&alice).await;
+    alice.proxy.hold_replies();
+    let mut first = std::pin::pin!(counter.add(10));
+    assert!(poll_once(first.as_mut()).await.is_none());
+    let mut second = std::pin::pin!(counter.add(100));
+    assert!(poll_once(second.as_mut()).await.is_none());
+    let mut work = std::pin::pin!(guard.run_through(LONG, counter.add(1)));
+    assert!(poll_once(work.as_mut()).await.is_none());
+    alice.proxy.refuse();
+    guard.jeopardy().await?;
+    bob.client.delete(guard.node(), None).await?;
+    alice.proxy.restore();
+    first.await?;
+    second.await?;
+    assert_eq!(counter.value().await?, 110, "the lock was gone when it was sent");
+    assert_eq!(work.await, Err(LossReason::NodeDeleted));
     Ok(())
 }
 

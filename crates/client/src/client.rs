@@ -152,6 +152,12 @@ impl Client {
         self.inner.shared.unique_id()
     }
 
+    /// Whether what is asked for now, on this thread, is bound to a hold of this client; see
+    /// [`bound_to`](crate::bound_to).
+    pub fn is_bound(&self) -> bool {
+        !crate::binding::holds_of(self.inner.shared.address()).is_empty()
+    }
+
     /// The path below which all paths of this client are.
     pub fn chroot(&self) -> &ZnodePath {
         &self.inner.chroot

@@ -10,8 +10,9 @@
 //!             marker of a handle, ephemeral and empty; it goes with the handle.
 //! Cost        add: 1 round trip (1 write) when the last value is known, 1 more for each time that
 //!             another program was quicker. However many tasks add by one handle, it has one write
-//!             under way, and those that come meanwhile go into the next one together. The first
-//!             add reads first, and creates what there is to create.
+//!             under way, and those that come meanwhile go into the next one together; but work in
+//!             [`Guard::run`](crate::Guard::run) or [`run_through`](crate::Guard::run_through) writes by
+//!             itself. The first add reads first, and creates what there is to create.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -103,10 +104,10 @@ impl CounterBuilder {
     pub fn build(self) -> Result<Counter, ValuePathError> {
         let place = Place::new(&self.client, &self.path)?;
         let markers = self.markers.as_deref().map_or_else(|| Ok(default_markers()), checked)?;
-        let idle = Flown { writer: ExactWriter::new(&self.client, &markers), base: None };
-        let state = Mutex::new(State::Idle(idle));
-        let spot = Spot { place, layout: self.layout };
-        Ok(Counter(Arc::new(Inner { spot, waiting: StdMutex::default(), state })))
+        let spot = Spot { place, layout: self.layout, markers };
+        let state = Mutex::new(State::Idle(spot.grounded()));
+        let (waiting, bound) = (StdMutex::default(), StdMutex::default());
+        Ok(Counter(Arc::new(Inner { spot, waiting, state, bound })))
     }
 }
 
@@ -159,7 +160,12 @@ impl Counter {
     /// # Cancel safety
     /// When dropped, it is added once or not at all. What other tasks add with the same write is as
     /// exact as ever.
+    ///
+    /// Poll it to its end, or drop it: adds of other tasks by the same handle may wait for it.
     pub async fn add(&self, delta: i64) -> Result<Added, ValueError> {
+        if self.0.spot.place.client.is_bound() {
+            return self.0.add_alone(delta).await;
+        }
         let (sender, answer) = oneshot::channel();
         self.0.waiting().push(Waiting { delta, sender });
         self.0.answered(answer).await
@@ -173,6 +179,8 @@ struct Inner {
     waiting: StdMutex<Vec<Waiting>>,
     /// Whoever has it moves the write on, which goes on where a task that was cancelled has left it.
     state: Mutex<State>,
+    /// What the last add of work under a lock has left, if none is under way.
+    bound: StdMutex<Option<Flown>>,
 }
 
 /// An add, and who waits for what comes of it.
@@ -203,6 +211,20 @@ impl fmt::Debug for Inner {
 impl Inner {
     fn waiting(&self) -> std::sync::MutexGuard<'_, Vec<Waiting>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds for work that runs under a lock ([`Guard::run`](crate::Guard::run)). By itself: what another
+    /// task sends is not bound to the lock, and others must not wait for work that stands still.
+    async fn add_alone(&self, delta: i64) -> Result<Added, ValueError> {
+        let left = self.bound().take();
+        let mut flown = left.unwrap_or_else(|| self.spot.grounded());
+        let sum = self.spot.write(&mut flown, &[delta]).await;
+        *self.bound() = Some(flown);
+        sum?.adds.remove(0)
+    }
+
+    fn bound(&self) -> std::sync::MutexGuard<'_, Option<Flown>> {
+        self.bound.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits for the answer to an add, and moves the writes on while no other task does.
@@ -248,6 +270,8 @@ impl State {
 struct Spot {
     place: Place,
     layout: CounterLayout,
+    /// The directory of the outcome markers.
+    markers: ZnodePath,
 }
 
 /// A value that was read or written.
@@ -281,6 +305,11 @@ async fn fly(spot: Spot, mut flown: Flown, batch: Vec<Waiting>) -> Flown {
 }
 
 impl Spot {
+    /// What the first write begins with.
+    fn grounded(&self) -> Flown {
+        Flown { writer: ExactWriter::new(&self.place.client, &self.markers), base: None }
+    }
+
     /// Adds all of it in one write, on whatever value is there at that moment.
     async fn write(&self, flown: &mut Flown, deltas: &[i64]) -> Result<Sum, ValueError> {
         loop {
