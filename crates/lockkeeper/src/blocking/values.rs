@@ -197,7 +197,7 @@ impl<T, C> Clone for Shared<T, C> {
     }
 }
 
-/// Follows a [`Shared`] value, as [`crate::Changes`].
+/// Follows a [`Shared`] value, as [`crate::ValueChanges`].
 #[derive(Debug)]
 pub struct ValueChanges<T, C = Json> {
     changes: values::ValueChanges<T, C>,
