@@ -15,6 +15,7 @@ contract!("notifications":
     none_is_lost_between_two_sessions,
     a_lost_reply_is_no_error,
     a_node_with_data_is_refused,
+    a_missing_parent_is_told,
 );
 
 fn news(participant: &Participant) -> Result<Notify> {
@@ -105,5 +106,13 @@ async fn a_node_with_data_is_refused(backend: Backend) -> Result<()> {
     let error = news(&alice)?.notify().await.expect_err("foreign data");
     assert!(error.to_string().contains("settings"), "{error}");
     assert_eq!(alice.client.data(&path).await?.0, data);
+    Ok(())
+}
+
+async fn a_missing_parent_is_told(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let orphan = Notify::new(&alice.client, "/shop/news")?;
+    let error = orphan.notify().await.expect_err("no parent");
+    assert!(matches!(error, ValueError::NoParent { .. }), "{error:?}");
     Ok(())
 }

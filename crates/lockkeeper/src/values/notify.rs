@@ -6,8 +6,9 @@
 //!             of the last one. No data comes along; see [`Counter`](crate::Counter) for a number.
 //! Znodes      `<path>`, persistent: its mzxid is the number of the last notification. It holds no
 //!             data; a node that does is refused.
-//! Cost        notify: 1 round trip (1 write), and one more before the first. Waiting: 1 round trip, 1 event, and 1 more round trip;
-//!             many notifications while one is being answered cost no more than one.
+//! Cost        notify: 1 round trip (1 write), and one more before the first. Waiting: 1 round trip, 1
+//!             event, and 1 more round trip; many notifications while one is being answered cost no more
+//!             than one.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -65,8 +66,8 @@ impl Notify {
     /// Wakes up everyone who waits for more than the last notification. Gives the number of this one.
     ///
     /// # Errors
-    /// If the node holds data, the node above it does not exist, a request is refused, or no server can be reached for a
-    /// whole session timeout.
+    /// If the node holds data, the node above it does not exist, a request is refused, or no server can
+    /// be reached for a whole session timeout.
     ///
     /// # Session loss
     /// It is sent again in the next session.
@@ -89,6 +90,9 @@ impl Notify {
             match client.create(path, Bytes::new(), CreateMode::Persistent).await {
                 Ok(created) => return Ok(created.stat.mzxid),
                 Err(error) if error.code() == Some(ErrorCode::NodeExists) => {}
+                Err(error) if error.code() == Some(ErrorCode::NoNode) => {
+                    return Err(ValueError::NoParent { path: path.clone() });
+                }
                 Err(error) => self.again(error).await?,
             }
         }
