@@ -401,7 +401,8 @@ impl<T, C: Codec<T>> ValueChanges<T, C> {
     ///
     /// # Errors
     /// If no server can be reached for a whole session timeout, or the node may not be read. It can be
-    /// called again then, and misses nothing.
+    /// called again then, and misses nothing; pause before that, as it may fail at once until a server
+    /// is back. Once the client is closed, it always fails ([`ValueError::is_retryable`] is false).
     ///
     /// # Session loss
     /// It goes on in the next session, and misses nothing.
