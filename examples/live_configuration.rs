@@ -2,8 +2,6 @@
 //!
 //! `cargo run --example live_configuration` starts a server of its own.
 
-use std::time::Duration;
-
 use lockkeeper::{Client, Shared, ValueChange};
 use lockkeeper_engine::Engine;
 
@@ -16,11 +14,7 @@ async fn serve(limits: Shared<Limits>) {
         match changes.next().await {
             Ok(ValueChange::Set(now)) => println!("service: works with {:?}", now.value),
             Ok(other) => println!("service: {other:?}; goes on with {:?}", changes.latest()),
-            Err(error) if error.is_retryable() => {
-                println!("service: {error}; goes on with {:?}", changes.latest());
-                // It may fail at once until a server is back.
-                tokio::time::sleep(Duration::from_secs(1)).await;
-            }
+            // Not while servers are away: then it waits.
             Err(error) => return println!("service: no longer follows: {error}"),
         }
     }

@@ -4,13 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use lockkeeper::{AcquireError, Client, Contact, EnsureError, LossReason, State, VerifyError};
+use lockkeeper::{
+    AcquireError, Client, Contact, EnsureError, LeaseMode, LossReason, State, VerifyError,
+};
 use lockkeeper_testkit::backend::{Backend, Participant};
 use lockkeeper_testkit::proxy::Passed;
 use lockkeeper_wire::OpCode;
 
-use crate::for_each_lock;
 use crate::locks::{Exclusive, line_up, lock_of};
+use crate::{for_each_lock, gets};
 
 for_each_lock!("an exclusive lock, leases":
     a_cut_off_holder_knows_before_the_next_one_holds,
@@ -19,6 +21,7 @@ for_each_lock!("an exclusive lock, leases":
     heartbeats_keep_a_lease,
     verify_renews_the_deadline,
     a_deleted_holder_is_told,
+    a_loss_is_told_although_another_wait_is_not_polled,
     work_ends_when_the_lock_is_lost,
     ensure_looks_at_what_is_left,
     a_waiter_without_any_server_gets_an_error,
@@ -134,6 +137,31 @@ async fn a_deleted_holder_is_told<L: Exclusive>(backend: Backend) -> Result<()> 
     let verified = guard.verify().await;
     assert_eq!(verified, Err(VerifyError::Lost(LossReason::NodeDeleted)), "without waiting for it");
     assert_eq!(guard.state(), State::Lost(LossReason::NodeDeleted));
+    Ok(())
+}
+
+/// The future that came first had the only watch on the node; when it was no longer polled, nobody
+/// was told of the deletion, as under a direct lease no heartbeat finds it.
+///
+/// Seen to fail with the watch locked for as long as somebody waits.
+async fn a_loss_is_told_although_another_wait_is_not_polled<L: Exclusive>(
+    backend: Backend,
+) -> Result<()> {
+    let alice = backend.participant_with(Client::builder().lease(LeaseMode::Direct)).await?;
+    let guard = lock_of::<L>(&alice)?.acquire().await?;
+    let mut first = std::pin::pin!(guard.lost());
+    alice.proxy.clear();
+    tokio::select! {
+        biased;
+        reason = &mut first => panic!("{reason}"),
+        () = alice.proxy.passes(|passed| gets(passed) > 0) => {}
+    }
+
+    backend.observer().await?.delete(guard.node(), None).await?;
+    let work = guard.run(std::future::pending::<()>());
+    let told = tokio::time::timeout(TIMEOUT, work).await?;
+    assert_eq!(told, Err(LossReason::NodeDeleted));
+    assert_eq!(first.await, LossReason::NodeDeleted);
     Ok(())
 }
 

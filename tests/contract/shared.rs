@@ -1,9 +1,12 @@
 //! Typed values that programs share and follow.
 
+use std::time::Duration;
+
 use anyhow::Result;
 use bytes::Bytes;
 use lockkeeper::{
-    CreateMode, Raw, Revision, Shared, Swap, ValueChange, ValueChanges, ValueError, Zxid, blocking,
+    Client, Contact, CreateMode, Raw, Revision, Shared, Swap, ValueChange, ValueChanges,
+    ValueError, Zxid, blocking,
 };
 use lockkeeper_testkit::backend::{Backend, Participant};
 use lockkeeper_testkit::proxy::{Loss, Passed};
@@ -21,6 +24,7 @@ contract!("a shared value":
     a_burst_is_one_event_and_one_read,
     a_node_made_anew_is_told_although_its_version_is_the_same,
     changes_go_on_in_the_next_session,
+    a_follower_waits_while_no_server_can_be_reached,
     what_each_costs,
     the_blocking_forms_do_the_same,
 );
@@ -245,6 +249,29 @@ async fn changes_go_on_in_the_next_session(backend: Backend) -> Result<()> {
     armed(&alice, 1).await;
     theirs.set(&vec![3]).await?;
     assert_eq!(following.await??, [3]);
+    Ok(())
+}
+
+/// It failed at once, each time, for as long as the outage lasted: a loop over it took a processor.
+///
+/// Seen to fail without `Place::reachable`.
+async fn a_follower_waits_while_no_server_can_be_reached(backend: Backend) -> Result<()> {
+    let short = Client::builder().session_timeout(Duration::from_secs(2));
+    let (alice, bob) = (backend.participant_with(short).await?, backend.participant().await?);
+    let (ours, theirs) = (limits(&alice)?, limits(&bob)?);
+    theirs.set(&vec![1]).await?;
+    alice.proxy.refuse();
+    let mut status = alice.client.status();
+    status.wait_for(|status| status.contact == Contact::Unreachable).await?;
+
+    let mut changes = ours.changes();
+    let early = tokio::time::timeout(Duration::from_millis(200), changes.next()).await;
+    assert!(early.is_err(), "{early:?}");
+    alice.proxy.restore();
+    assert_eq!(next(&mut changes).await?, [1]);
+    alice.client.close().await;
+    let closed = changes.next().await.expect_err("the client is closed");
+    assert!(!closed.is_retryable(), "{closed}");
     Ok(())
 }
 

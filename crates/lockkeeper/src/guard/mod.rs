@@ -630,7 +630,15 @@ impl Guard {
 
     /// Waits until the node is deleted (`Some`), or something else is to be looked at.
     async fn node_deleted(&self) -> Option<LossReason> {
-        let mut own_watch = self.0.own_watch.lock().await;
+        match self.0.own_watch.try_lock() {
+            Ok(mut kept) => self.watch_own(&mut kept).await,
+            // Another future has it, which may never be polled again.
+            Err(_) => self.watch_own(&mut None).await,
+        }
+    }
+
+    /// The same with this watch on the node, or a new one.
+    async fn watch_own(&self, own_watch: &mut Option<Watcher>) -> Option<LossReason> {
         let watcher = match own_watch.take() {
             Some(watcher) => watcher,
             None => match self.client().data_watched(self.node()).await {

@@ -46,9 +46,9 @@ impl<T, C: Codec<T>> Editions<T, C> {
     /// [`ValueChange::Absent`] stands for no edition.
     ///
     /// # Errors
-    /// If no server can be reached for a whole session timeout, or a node may not be read. It can be
-    /// called again then, and misses nothing; pause before that, as it may fail at once until a server
-    /// is back. Once the client is closed, it always fails ([`ValueError::is_retryable`] is false).
+    /// If a node may not be read, no server answers for a whole session timeout while an edition is
+    /// fetched, or the client is closed. Called again it waits for the servers and misses nothing, unless the
+    /// client is closed: then it always fails ([`ValueError::is_retryable`] is false).
     ///
     /// # Session loss
     /// It goes on in the next session, and misses nothing.
@@ -79,6 +79,7 @@ impl<T, C: Codec<T>> Editions<T, C> {
     /// The next edition; `None` if there is none.
     pub(super) async fn next_found(&mut self) -> Result<Option<Found<T>>, ValueError> {
         loop {
+            self.place.reachable().await;
             // Kept until it is told, as this may be dropped before.
             let news = match self.pending.clone() {
                 Some(news) => news,

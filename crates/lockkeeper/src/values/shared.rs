@@ -400,9 +400,8 @@ impl<T, C: Codec<T>> ValueChanges<T, C> {
     /// Waits until the value is another one than told last; the first time, tells what it is now.
     ///
     /// # Errors
-    /// If no server can be reached for a whole session timeout, or the node may not be read. It can be
-    /// called again then, and misses nothing; pause before that, as it may fail at once until a server
-    /// is back. Once the client is closed, it always fails ([`ValueError::is_retryable`] is false).
+    /// If the node may not be read, or the client is closed: then it always fails
+    /// ([`ValueError::is_retryable`] is false). While no server can be reached it waits.
     ///
     /// # Session loss
     /// It goes on in the next session, and misses nothing.
@@ -419,9 +418,11 @@ impl<T, C: Codec<T>> ValueChanges<T, C> {
                 let _ = watcher.changed().await;
                 self.watcher = None;
             }
+            self.place.reachable().await;
             match self.look().await {
                 Ok(Some(change)) => return Ok(change),
                 Ok(None) => {}
+                Err(error) if error.is_unreachable() => {}
                 Err(error) => self.place.again(error).await?,
             }
         }
