@@ -123,10 +123,12 @@ async fn a_command_stands_still_in_an_outage_and_goes_on() -> Result<()> {
 /// TERM would need a continuation, and run what the command does at its end after the loss.
 #[tokio::test]
 async fn a_command_that_stands_still_is_killed_when_the_grace_is_over() -> Result<()> {
-    let mut scene = Scene::new(&format!("--grace 500ms {PAUSE}"), COUNT).await?;
+    let mut scene = Scene::new(&format!("--grace 3s {PAUSE}"), COUNT).await?;
     scene.runs()?;
     scene.outage()?;
     let counted = scene.count()?;
+    kill_process(pid(scene.process.id().try_into()?)?, Signal::TERM)?;
+    scene.says("the signal waits until the command goes on")?;
     scene.says("no server came back in time")?;
     scene.is_lost(counted).await
 }

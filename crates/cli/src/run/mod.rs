@@ -336,7 +336,13 @@ async fn attend(
                 // child, the loss is noticed next, and the child never gets to run.
                 Signal::CONT if loss.lets_run(guard) => child.resume(),
                 Signal::CONT => child.continued(),
-                other => child.signal(other),
+                other => {
+                    child.signal(other);
+                    if loss.is_paused() {
+                        let path = guard.path();
+                        tell(&format!("{path}: the signal waits until the command goes on"));
+                    }
+                }
             },
             step = loss.next(guard, child) => child.take(step),
             requested = &mut request, if listens => {
