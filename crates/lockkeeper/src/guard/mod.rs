@@ -301,8 +301,8 @@ impl Guard {
         }
     }
 
-    /// Waits until the lock is held again; returns at once if it is not in jeopardy. Then it also has
-    /// been looked whether somebody asked for the lock meanwhile, see [`Guard::revoke_requested`]: that
+    /// Waits until the lock is held again; returns at once if it is not in jeopardy. When a wait ends, a
+    /// request to release the lock that came meanwhile has been seen, see [`Guard::revoke_requested`]: that
     /// costs one round trip.
     ///
     /// # Errors
@@ -312,7 +312,8 @@ impl Guard {
     /// As [`Guard::lost`].
     ///
     /// # Cancel safety
-    /// Safe: call it again.
+    /// Safe: call it again. A call after a wait that was dropped does not look for such a request if the
+    /// lock is held by then.
     pub async fn held_again(&self) -> Result<(), LossReason> {
         let mut is_new = false;
         loop {

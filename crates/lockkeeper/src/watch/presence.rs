@@ -75,11 +75,11 @@ pub enum PresenceError {
     #[error(transparent)]
     Path(#[from] PathError),
     /// Somebody else's node is there, and it was not to be waited for.
-    #[error("{path} is taken by the session {by}; wait for its end, or choose another name")]
+    #[error("{path} is taken by {}", owner_of(*by))]
     Taken {
         /// The node.
         path: String,
-        /// Its session.
+        /// Its session; [`SessionId::NONE`] if it is no ephemeral node.
         by: SessionId,
     },
     /// A server refused the node for good.
@@ -88,6 +88,15 @@ pub enum PresenceError {
     /// A request failed for good.
     #[error(transparent)]
     Request(#[from] Error),
+}
+
+fn owner_of(session: SessionId) -> String {
+    match session {
+        SessionId::NONE => {
+            "a node that does not go by itself; delete it, or choose another name".into()
+        }
+        session => format!("the session {session}; wait for its end, or choose another name"),
+    }
 }
 
 /// What a [`Presence`] does when somebody else's node is at its path.
