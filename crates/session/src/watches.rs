@@ -158,9 +158,45 @@ impl Group {
     }
 }
 
+/// The watches of one path, in the order of [`Slot::ALL`].
+#[derive(Clone, Debug, Default)]
+struct PathWatches([Option<Group>; Slot::ALL.len()]);
+
+impl PathWatches {
+    fn get(&self, slot: Slot) -> Option<&Group> {
+        self.0[slot as usize].as_ref()
+    }
+
+    fn get_mut(&mut self, slot: Slot) -> Option<&mut Group> {
+        self.0[slot as usize].as_mut()
+    }
+
+    fn get_or_default(&mut self, slot: Slot) -> &mut Group {
+        self.0[slot as usize].get_or_insert_default()
+    }
+
+    fn is_on_server(&self, slot: Slot) -> bool {
+        self.get(slot).is_some_and(Group::is_on_server)
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (Slot, &Group)> {
+        Slot::ALL.into_iter().zip(&self.0).filter_map(|(slot, group)| Some((slot, group.as_ref()?)))
+    }
+
+    /// Keeps the groups for which this is true; says whether any is left.
+    fn retain(&mut self, mut is_kept: impl FnMut(Slot, &mut Group) -> bool) -> bool {
+        for (slot, place) in Slot::ALL.into_iter().zip(&mut self.0) {
+            if place.as_mut().is_some_and(|group| !is_kept(slot, group)) {
+                *place = None;
+            }
+        }
+        self.iter().next().is_some()
+    }
+}
+
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Watches {
-    groups: BTreeMap<(String, Slot), Group>,
+    paths: BTreeMap<String, PathWatches>,
     places: BTreeMap<WatchId, (String, Slot)>,
     next_id: u64,
 }
@@ -170,20 +206,20 @@ impl Watches {
     pub(crate) fn add(&mut self, path: String, kind: WatchKind) -> WatchId {
         let id = WatchId(self.next_id);
         self.next_id += 1;
-        let place = (path, kind.slot());
-        self.places.insert(id, place.clone());
+        let slot = kind.slot();
+        self.places.insert(id, (path.clone(), slot));
         let standing = Standing::Waiting;
         let watcher = Watcher { id, standing, missing: false, served: false, since: Zxid(0) };
-        self.groups.entry(place).or_default().watchers.push(watcher);
+        self.paths.entry(path).or_default().get_or_default(slot).watchers.push(watcher);
         id
     }
 
     /// Notes that the request of a watcher is sent now, and says how.
     pub(crate) fn sending(&mut self, id: WatchId) -> Ask {
-        let Some((path, slot)) = self.places.get(&id).cloned() else { return Ask::Nothing };
-        let recursive = self.is_on_server(&path, Slot::PersistentRecursive);
+        let Some((path, slot)) = self.places.get(&id) else { return Ask::Nothing };
+        let recursive = self.is_on_server(path, Slot::PersistentRecursive);
         let served = match slot {
-            Slot::Data | Slot::Children => recursive || self.is_on_server(&path, Slot::Persistent),
+            Slot::Data | Slot::Children => recursive || self.is_on_server(path, Slot::Persistent),
             Slot::Persistent => recursive,
             Slot::PersistentRecursive => false,
         };
@@ -195,16 +231,13 @@ impl Watches {
     }
 
     fn watcher(&mut self, id: WatchId) -> Option<&mut Watcher> {
-        let group = self.groups.get_mut(self.places.get(&id)?)?;
+        let (path, slot) = self.places.get(&id)?;
+        let group = self.paths.get_mut(path)?.get_mut(*slot)?;
         group.watchers.iter_mut().find(|watcher| watcher.id == id)
     }
 
-    fn group(&self, path: &str, slot: Slot) -> Option<&Group> {
-        self.groups.get(&(path.to_owned(), slot))
-    }
-
     fn is_on_server(&self, path: &str, slot: Slot) -> bool {
-        self.group(path, slot).is_some_and(Group::is_on_server)
+        self.paths.get(path).is_some_and(|watches| watches.is_on_server(slot))
     }
 
     /// The path that a watcher is about.
@@ -223,14 +256,15 @@ impl Watches {
     /// The request that sets the watches of a path after all which no persistent watch serves any
     /// more, as that was refused. What they missed fires at once.
     pub(crate) fn arm_unserved(&mut self, path: &str) -> Option<SetWatchesRequest> {
+        let watches = self.paths.get_mut(path)?;
         let mut persistent = [Slot::Persistent, Slot::PersistentRecursive].into_iter();
-        if persistent.any(|slot| self.is_on_server(path, slot)) {
+        if persistent.any(|slot| watches.is_on_server(slot)) {
             return None;
         }
 
         let mut request = SetWatchesRequest { relative_zxid: Zxid(i64::MAX), ..Default::default() };
         for slot in [Slot::Data, Slot::Children] {
-            let Some(group) = self.groups.get_mut(&(path.to_owned(), slot)) else { continue };
+            let Some(group) = watches.get_mut(slot) else { continue };
             let (unserved, others): (Vec<_>, Vec<_>) = std::mem::take(&mut group.watchers)
                 .into_iter()
                 .partition(|w| w.served && w.is_armed());
@@ -259,44 +293,42 @@ impl Watches {
     }
 
     fn take_out(&mut self, id: WatchId, leaves: impl Fn(&Watcher) -> bool) -> Vec<Removal> {
-        let Some(place) = self.places.remove(&id) else { return Vec::new() };
-        if let Some(group) = self.groups.get_mut(&place)
+        let Some((path, slot)) = self.places.remove(&id) else { return Vec::new() };
+        if let Some(group) = self.paths.get_mut(&path).and_then(|watches| watches.get_mut(slot))
             && let Some(index) = group.watchers.iter().position(|watcher| watcher.id == id)
         {
             let watcher = group.watchers.remove(index);
             group.left_behind |= !watcher.served && leaves(&watcher);
         }
-        self.sweep(&place.0)
+        self.sweep(&path)
     }
 
     /// Forgets what nobody needs of a path, and says what the server should be told.
     pub(crate) fn sweep(&mut self, path: &str) -> Vec<Removal> {
-        let has_watchers = |group: &Group| !group.watchers.is_empty();
-        let anybody =
-            Slot::ALL.iter().any(|slot| self.group(path, *slot).is_some_and(has_watchers));
-        let persistent =
-            Slot::ALL.iter().any(|slot| slot.is_persistent() && self.group(path, *slot).is_some());
+        let Some(watches) = self.paths.get_mut(path) else { return Vec::new() };
+        let anybody = watches.iter().any(|(_, group)| !group.watchers.is_empty());
+        let persistent = watches.iter().any(|(slot, _)| slot.is_persistent());
 
         let mut removals = Vec::new();
-        for slot in Slot::ALL {
-            let place = (path.to_owned(), slot);
-            let Some(group) = self.groups.get(&place).filter(|group| !has_watchers(group)) else {
-                continue;
-            };
-            if group.left_behind && persistent && anybody {
-                continue;
+        let any_left = watches.retain(|slot, group| {
+            let is_kept = group.left_behind && persistent && anybody;
+            if !group.watchers.is_empty() || is_kept {
+                return true;
             }
             if group.left_behind {
                 removals.push(Removal { path: path.to_owned(), kind: slot.removal() });
             }
-            self.groups.remove(&place);
+            false
+        });
+        if !any_left {
+            self.paths.remove(path);
         }
         removals
     }
 
     /// Whether somebody watches the path itself.
     pub(crate) fn any_at(&self, path: &str) -> bool {
-        Slot::ALL.iter().any(|slot| self.group(path, *slot).is_some())
+        self.paths.contains_key(path)
     }
 
     /// A server did not remove a persistent watch, and cannot while others watch the path.
@@ -305,13 +337,13 @@ impl Watches {
             WatcherKind::PersistentRecursive => Slot::PersistentRecursive,
             _ => Slot::Persistent,
         };
-        self.groups.entry((removal.path, slot)).or_default().left_behind = true;
+        self.paths.entry(removal.path).or_default().get_or_default(slot).left_behind = true;
     }
 
     /// Takes out all persistent watchers.
     pub(crate) fn take_persistent(&mut self) -> Vec<WatchId> {
         let ids = self.persistent();
-        self.groups.retain(|(_, slot), _| slot.is_one_shot());
+        self.paths.retain(|_, watches| watches.retain(|slot, _| slot.is_one_shot()));
         for id in &ids {
             self.places.remove(id);
         }
@@ -320,21 +352,23 @@ impl Watches {
 
     /// The persistent watchers that the server is known to have had.
     pub(crate) fn persistent(&self) -> Vec<WatchId> {
-        let groups = self.groups.iter().filter(|((_, slot), _)| slot.is_persistent());
+        let groups = self.paths.values().flat_map(PathWatches::iter);
+        let groups = groups.filter(|(slot, _)| slot.is_persistent());
         let watchers = groups.flat_map(|(_, group)| &group.watchers);
         watchers.filter(|watcher| watcher.is_armed()).map(|watcher| watcher.id).collect()
     }
 
     /// The connection is lost, and with it what the server knew.
     pub(crate) fn disconnected(&mut self) {
-        self.groups.retain(|_, group| {
+        let forget = |_, group: &mut Group| {
             group.left_behind = false;
             for watcher in &mut group.watchers {
                 // What arms watches again asks for each of them.
                 watcher.served = false;
             }
             !group.watchers.is_empty()
-        });
+        };
+        self.paths.retain(|_, watches| watches.retain(forget));
     }
 
     /// The watchers that an event is for, and what each is told. One-shot ones are gone with it.
@@ -353,7 +387,8 @@ impl Watches {
         // Recursive watches have no events of lists of children: they follow from the children's.
         if matches!(event.kind, EventKind::NodeCreated | EventKind::NodeDeleted)
             && let Some(parent) = parent(&event.path)
-            && self.group(parent, Slot::PersistentRecursive).is_some_and(Group::is_armed)
+            && let Some(watches) = self.paths.get(parent)
+            && watches.get(Slot::PersistentRecursive).is_some_and(Group::is_armed)
         {
             let mut ids = Vec::new();
             self.fire_at(parent, Slot::Children, &mut ids);
@@ -366,10 +401,8 @@ impl Watches {
     }
 
     fn fire_at(&mut self, path: &str, slot: Slot, fired: &mut Vec<WatchId>) {
-        let place = (path.to_owned(), slot);
-        let Some(group) = self.groups.get_mut(&place) else {
-            return;
-        };
+        let Some(watches) = self.paths.get_mut(path) else { return };
+        let Some(group) = watches.get_mut(slot) else { return };
 
         let watchers = &mut group.watchers;
         // A watcher whose request is still on its way will be armed by the server after this
@@ -380,8 +413,9 @@ impl Watches {
         if slot.is_one_shot() {
             group.left_behind = false;
             watchers.retain(|watcher| !watcher.is_armed());
-            if watchers.is_empty() {
-                self.groups.remove(&place);
+            let is_empty = watchers.is_empty();
+            if !watches.retain(|each, _| !is_empty || each != slot) {
+                self.paths.remove(path);
             }
             for id in &ids {
                 self.places.remove(id);
@@ -392,7 +426,7 @@ impl Watches {
 
     /// Forgets everything, because the session is over.
     pub(crate) fn clear(&mut self) {
-        self.groups.clear();
+        self.paths.clear();
         self.places.clear();
     }
 
@@ -403,7 +437,9 @@ impl Watches {
         let mut current = SetWatchesRequest { relative_zxid, ..Default::default() };
         let mut bytes = 0;
 
-        for ((path, slot), Group { watchers, .. }) in &self.groups {
+        let places = self.paths.iter();
+        let places = places.flat_map(|(path, watches)| watches.iter().map(move |at| (path, at)));
+        for (path, (slot, Group { watchers, .. })) in places {
             if !watchers.iter().any(Watcher::is_armed) {
                 continue;
             }
@@ -414,7 +450,7 @@ impl Watches {
                 bytes = 0;
             }
             bytes += path.len() + 4;
-            for list in lists(&mut current, *slot, watchers) {
+            for list in lists(&mut current, slot, watchers) {
                 list.push(path.clone());
             }
         }
