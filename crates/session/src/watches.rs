@@ -265,21 +265,22 @@ impl Watches {
         let mut request = SetWatchesRequest { relative_zxid: Zxid(i64::MAX), ..Default::default() };
         for slot in [Slot::Data, Slot::Children] {
             let Some(group) = watches.get_mut(slot) else { continue };
-            let (unserved, others): (Vec<_>, Vec<_>) = std::mem::take(&mut group.watchers)
-                .into_iter()
-                .partition(|w| w.served && w.is_armed());
+            let unserved = group.watchers.iter_mut().filter(|w| w.served && w.is_armed());
+            let unserved: Vec<_> = unserved
+                .map(|watcher| {
+                    watcher.served = false;
+                    watcher.clone()
+                })
+                .collect();
+            let Some(since) = unserved.iter().map(|watcher| watcher.since).min() else { continue };
+
+            request.relative_zxid = request.relative_zxid.min(since);
             for list in lists(&mut request, slot, &unserved) {
                 list.push(path.to_owned());
             }
-            let since = unserved.iter().map(|watcher| watcher.since);
-            request.relative_zxid = since.fold(request.relative_zxid, Zxid::min);
-
-            group.watchers = others;
-            group.watchers.extend(unserved.into_iter().map(|w| Watcher { served: false, ..w }));
         }
-        let found =
-            !(request.data.is_empty() && request.exist.is_empty() && request.child.is_empty());
-        found.then_some(request)
+        // Some watcher has lowered it.
+        (request.relative_zxid != Zxid(i64::MAX)).then_some(request)
     }
 
     /// Forgets a watcher; says what the server should be told if it was the last of its kind.
@@ -486,7 +487,6 @@ fn lists<'a>(
             }
             lists
         }
-        Slot::Children if watchers.is_empty() => Vec::new(),
         Slot::Children => vec![&mut request.child],
         Slot::Persistent => vec![&mut request.persistent],
         Slot::PersistentRecursive => vec![&mut request.persistent_recursive],
