@@ -42,7 +42,7 @@ use tokio::sync::{Mutex, oneshot};
 use crate::exact::{Applied, ExactWriter, WriteError};
 use crate::values::counter_layout::CounterLayout;
 use crate::values::error::{ValueError, ValuePathError};
-use crate::values::place::{Place, checked, default_markers, present};
+use crate::values::place::{Place, markers, present};
 
 /// The value before and after an add.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -103,7 +103,7 @@ impl CounterBuilder {
     /// If one of the paths cannot be that of a value.
     pub fn build(self) -> Result<Counter, ValuePathError> {
         let place = Place::new(&self.client, &self.path)?;
-        let markers = self.markers.as_deref().map_or_else(|| Ok(default_markers()), checked)?;
+        let markers = markers(self.markers.as_deref())?;
         let spot = Spot { place, layout: self.layout, markers };
         let state = Mutex::new(State::Idle(spot.grounded()));
         let (waiting, bound) = (StdMutex::default(), StdMutex::default());

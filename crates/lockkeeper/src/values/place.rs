@@ -65,7 +65,7 @@ pub(super) fn checked(path: &str) -> Result<ZnodePath, ValuePathError> {
     Ok(path)
 }
 
-/// Where outcome markers are, unless a builder says otherwise.
-pub(super) fn default_markers() -> ZnodePath {
-    ZnodePath::new(DEFAULT_MARKERS).expect("a path")
+/// Where outcome markers are: as the builder was told, or in the usual place.
+pub(super) fn markers(told: Option<&str>) -> Result<ZnodePath, ValuePathError> {
+    checked(told.unwrap_or(DEFAULT_MARKERS))
 }

@@ -55,7 +55,7 @@ use crate::values::codec::{Codec, Json};
 use crate::values::editions::{Editions, fetch};
 use crate::values::error::{ValueError, ValuePathError};
 use crate::values::manifest::{Entry, Manifest, ManifestCodec, part_name};
-use crate::values::place::{Place, checked, default_markers, present};
+use crate::values::place::{Place, markers, present};
 use crate::values::revision::Versioned;
 use crate::values::shared::{Shared, SharedBuilder};
 
@@ -141,7 +141,7 @@ impl<T, C> PublicationBuilder<T, C> {
         C: Codec<T>,
     {
         let place = Place::new(&self.client, &self.path)?;
-        let markers = self.markers.as_deref().map_or_else(|| Ok(default_markers()), checked)?;
+        let markers = markers(self.markers.as_deref())?;
         let writer = ExactWriter::new(&self.client, &markers);
         Ok(Publication {
             place,

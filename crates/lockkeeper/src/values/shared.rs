@@ -49,7 +49,7 @@ use tokio::sync::Mutex;
 use crate::exact::{ExactWriter, WriteError};
 use crate::values::codec::{Codec, Json};
 use crate::values::error::{ValueError, ValuePathError};
-use crate::values::place::{Place, checked, default_markers, present};
+use crate::values::place::{Place, markers, present};
 use crate::values::revision::{Revision, Versioned};
 
 /// What a compare-and-set has come to.
@@ -145,7 +145,7 @@ impl<T, C> SharedBuilder<T, C> {
         C: Codec<T>,
     {
         let place = Place::new(&self.client, &self.path)?;
-        let markers = self.markers.as_deref().map_or_else(|| Ok(default_markers()), checked)?;
+        let markers = markers(self.markers.as_deref())?;
         let writer = ExactWriter::new(&self.client, &markers);
         let (codec, writer) = (Arc::new(self.codec), Arc::new(Mutex::new(writer)));
         Ok(Shared { place, codec, writer, value: PhantomData })
