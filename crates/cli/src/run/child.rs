@@ -160,6 +160,7 @@ impl Child {
         if wants_terminal && self.terminal.as_mut().is_some_and(can_read) {
             return self.go_on();
         }
+
         // A STOP from elsewhere is nobody's wish to have the shell back.
         if by == Some(Signal::STOP) {
             return;
@@ -170,6 +171,7 @@ impl Child {
         if let Some(terminal) = &mut self.terminal {
             terminal.take_back(group, false);
         }
+
         // Ctrl-Z is meant for all of a job: a script that runs us, the other end of a pipe. We
         // listen to TSTP, so that it does not stop us, and pass it on to a group that has stopped.
         let _ = kill_current_process_group(Signal::TSTP);

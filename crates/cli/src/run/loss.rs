@@ -264,11 +264,13 @@ impl<'a> Loss<'a> {
                 State::Jeopardy => return self.pause(child),
                 _ => {}
             }
+
             // The watchdog may have stopped the command already, while we could not run.
             let is_late = || self.watchdog.stops_at().is_some_and(|at| at <= Clock.now());
             if self.terms.grace.is_some() && is_late() {
                 return self.pause(child);
             }
+
             self.note(guard.deadline());
             let left = guard.remaining();
             let spare = left.saturating_sub(self.terms.lead());
@@ -352,10 +354,12 @@ impl<'a> Loss<'a> {
         if self.is_paused() {
             return self.end_paused(what);
         }
+
         let now = Clock.now();
         // After the deadline somebody else may have the lock, and there is no time for manners.
         let latest = self.deadline.map_or(now, |deadline| before(deadline, self.terms.reserve));
         let kill_at = latest.min(now + self.terms.kill_after);
+
         match self.terms.on_lost {
             OnLost::Warn => {
                 tell(&format!("{what}; the command goes on (--on-lost warn)"));

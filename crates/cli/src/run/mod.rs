@@ -318,15 +318,8 @@ async fn attend(
             biased;
             signal = signals.next() => match signal {
                 Signal::CHILD => {
-                    while let Some(change) = child.poll()? {
-                        match change {
-                            Change::Ended(ended) => return Ok(ended),
-                            // By us, or just before.
-                            Change::Stopped(_) if loss.is_paused() => {}
-                            Change::Stopped(by) => child.stopped(by),
-                            Change::Continued if loss.is_paused() => child.take(Step::Stop),
-                            Change::Continued => child.continued(),
-                        }
+                    if let Some(ended) = follow(child, loss)? {
+                        return Ok(ended);
                     }
                     if let Some(step) = loss.keep_watchdog() {
                         child.take(step);
@@ -360,6 +353,21 @@ async fn attend(
             }
         }
     }
+}
+
+/// Sees to all that has happened to the child since the last look; how it ended, if it did.
+fn follow(child: &mut Child, loss: &Loss<'_>) -> Result<Option<Ended>, Failure> {
+    while let Some(change) = child.poll()? {
+        match change {
+            Change::Ended(ended) => return Ok(Some(ended)),
+            // By us, or just before.
+            Change::Stopped(_) if loss.is_paused() => {}
+            Change::Stopped(by) => child.stopped(by),
+            Change::Continued if loss.is_paused() => child.take(Step::Stop),
+            Change::Continued => child.continued(),
+        }
+    }
+    Ok(None)
 }
 
 /// Releases the lock. If no server confirms it in time, the command has still done its work.
