@@ -4,11 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkeeper::{Client, Election, Leader, Leadership, State};
+use lockkeeper::{Client, Election, Leader, Leadership};
 use lockkeeper_testkit::history::{Share, What};
 use tokio::time::{sleep, timeout};
 
 use crate::machine::Machine;
+use crate::participants::still_holds;
 use crate::run::{PATIENCE, Run};
 
 /// Where the election is.
@@ -68,21 +69,7 @@ impl Candidate {
     }
 
     fn still_leads(&self, leadership: &Leadership) -> bool {
-        let (lock, token) = (ELECTION.to_owned(), leadership.token().to_u128());
-        // Asked for first: what it says must be true although time has passed since.
-        let deadline = leadership.deadline();
-        match (leadership.state(), deadline) {
-            (State::Lost(reason), _) => {
-                self.note(What::Lost { lock, token, reason: format!("{reason:?}") });
-                false
-            }
-            (_, Some(deadline)) => {
-                let until = self.machine.clock.true_time(deadline);
-                self.note(What::Claimed { lock, token, until });
-                true
-            }
-            (_, None) => true,
-        }
+        still_holds(&self.run, &self.machine, &self.name, ELECTION, leadership)
     }
 
     fn upto(&mut self, longest: Duration) -> Duration {

@@ -187,21 +187,7 @@ impl Worker {
     }
 
     fn still_holds(&self, lock: &str, guard: &Guard) -> bool {
-        let (lock, token) = (lock.to_owned(), number(guard.token()));
-        // Asked for first: what it says must be true although time has passed since.
-        let deadline = guard.deadline();
-        match (guard.state(), deadline) {
-            (State::Lost(reason), _) => {
-                self.note(What::Lost { lock, token, reason: format!("{reason:?}") });
-                false
-            }
-            (_, Some(deadline)) => {
-                let until = self.machine.clock.true_time(deadline);
-                self.note(What::Claimed { lock, token, until });
-                true
-            }
-            (_, None) => false,
-        }
+        still_holds(&self.run, &self.machine, &self.name, lock, guard)
     }
 
     /// Sends a write to the resource. It arrives late, whatever has become of the lock since.
@@ -226,6 +212,31 @@ impl Worker {
 
     fn note(&self, what: What) {
         self.run.note(&self.name, what);
+    }
+}
+
+/// Looks whether a lock is held, and notes what it says.
+pub(crate) fn still_holds(
+    run: &Run,
+    machine: &Machine,
+    who: &str,
+    lock: &str,
+    guard: &Guard,
+) -> bool {
+    let (lock, token) = (lock.to_owned(), number(guard.token()));
+    // Asked for first: what it says must be true although time has passed since.
+    let deadline = guard.deadline();
+    match (guard.state(), deadline) {
+        (State::Lost(reason), _) => {
+            run.note(who, What::Lost { lock, token, reason: format!("{reason:?}") });
+            false
+        }
+        (_, Some(deadline)) => {
+            let until = machine.clock.true_time(deadline);
+            run.note(who, What::Claimed { lock, token, until });
+            true
+        }
+        (_, None) => false,
     }
 }
 
