@@ -96,10 +96,21 @@ fn state(process: Pid) -> Result<char> {
     rest.chars().next().context("no state")
 }
 
-/// Whether a process of a stopped group cannot run. A shell starts a program by `vfork`; if that is stopped
-/// before it has become the program, the shell waits for it in the kernel, and is stopped when it goes on.
+/// Whether a process of a stopped group cannot run: it is stopped, or waits in the kernel for a child that is.
+/// A shell starts a program by `vfork`; if that is stopped before it has become the program, the shell is
+/// stopped when it goes on.
 fn is_still(process: Pid) -> Result<bool> {
-    Ok(matches!(state(process)?, 'T' | 'D'))
+    Ok(match state(process)? {
+        'T' => true,
+        'D' => children(process)?.into_iter().any(|child| state(child).is_ok_and(|at| at == 'T')),
+        _ => false,
+    })
+}
+
+fn children(process: Pid) -> Result<Vec<Pid>> {
+    let id = process.as_raw_nonzero();
+    let listed = fs::read_to_string(format!("/proc/{id}/task/{id}/children"))?;
+    listed.split_whitespace().map(|child| pid(child.parse()?)).collect()
 }
 
 #[tokio::test]
