@@ -432,13 +432,16 @@ async fn f3_a_long_list_is_checked_about_as_fast_as_a_short_one() {
         }
         since.elapsed()
     };
-    // The best of some: others use the processors too.
+    // The best of some: others use the processors too, now and then for long.
     let (mut short, mut long) = (Duration::MAX, Duration::MAX);
-    for _ in 0..ROUNDS {
+    for round in 0.. {
         short = short.min(time(&mut stranger, "/short"));
         long = long.min(time(&mut known, "/long"));
+        if round + 1 >= ROUNDS && long < short * 10 || round >= ROUNDS * 10 {
+            break;
+        }
     }
-    assert!(long < short * 40, "{long:?}, and {short:?} with a list of one entry");
+    assert!(long < short * 10, "{long:?}, and {short:?} with a list of one entry");
 }
 
 fn credentials(user: usize) -> Request {
