@@ -254,7 +254,7 @@ async fn changes_go_on_in_the_next_session(backend: Backend) -> Result<()> {
 
 /// It failed at once, each time, for as long as the outage lasted: a loop over it took a processor.
 ///
-/// Seen to fail without `Place::reachable`.
+/// Seen to fail without `retry::reachable`.
 async fn a_follower_waits_while_no_server_can_be_reached(backend: Backend) -> Result<()> {
     let short = Client::builder().session_timeout(Duration::from_secs(2));
     let (alice, bob) = (backend.participant_with(short).await?, backend.participant().await?);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockkeeper_client::{Error, ZnodePath};
+use lockkeeper_client::{Client, Contact, Error, ZnodePath};
 
 use crate::error::AcquireError;
 
@@ -54,6 +54,13 @@ pub(crate) async fn retry_backoff(error: Error) -> Result<(), Error> {
         tokio::time::sleep(FIRST_PAUSE.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
     }
     Ok(())
+}
+
+/// Returns when requests do not fail at once because no server could be reached for a session timeout;
+/// or because the client is closed, which the next request tells.
+pub(crate) async fn reachable(client: &Client) {
+    let mut status = client.status();
+    let _ = status.wait_for(|status| status.contact != Contact::Unreachable).await;
 }
 
 /// Makes attempts until one succeeds or fails for good.

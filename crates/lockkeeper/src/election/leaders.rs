@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use lockkeeper_client::{
-    Client, Contact, Error, ErrorCode, EventKind, Listing, WatchEvent, Watcher, ZnodePath, Zxid,
+    Client, Error, ErrorCode, EventKind, Listing, WatchEvent, Watcher, ZnodePath, Zxid,
 };
 
 use crate::contender::order::{Foreign, WaitQueue};
-use crate::contender::retry::retry_backoff;
+use crate::contender::retry::{reachable, retry_backoff};
 use crate::contender::terms::Terms;
 use crate::election::record::Record;
 use crate::error::AcquireError;
@@ -326,10 +326,7 @@ impl Leaders {
             return Ok(());
         }
         if error.is_unreachable() {
-            let mut status = self.client.status();
-            let back = |contact| matches!(contact, Contact::Connected | Contact::Closed);
-            // Its end is that of the client, which the next request tells.
-            let _ = status.wait_for(|status| back(status.contact)).await;
+            reachable(&self.client).await;
             return Ok(());
         }
         let failed = |error| AcquireError::from_client(&self.terms.path, error);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use lockkeeper_client::ErrorCode;
 
+use crate::contender::retry::reachable;
 use crate::values::codec::{Codec, Json};
 use crate::values::error::ValueError;
 use crate::values::manifest::{Entry, Manifest, ManifestCodec, part_name};
@@ -79,7 +80,7 @@ impl<T, C: Codec<T>> Editions<T, C> {
     /// The next edition; `None` if there is none.
     pub(super) async fn next_found(&mut self) -> Result<Option<Found<T>>, ValueError> {
         loop {
-            self.place.reachable().await;
+            reachable(&self.place.client).await;
             // Kept until it is told, as this may be dropped before.
             let news = match self.pending.clone() {
                 Some(news) => news,

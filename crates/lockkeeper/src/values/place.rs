@@ -1,7 +1,7 @@
 //! Where a value is, and reading it.
 
 use bytes::Bytes;
-use lockkeeper_client::{Client, Contact, Error, ErrorCode, Stat, ZnodePath};
+use lockkeeper_client::{Client, Error, ErrorCode, Stat, ZnodePath};
 
 use crate::contender::retry::retry_backoff;
 use crate::exact::DEFAULT_MARKERS;
@@ -27,13 +27,6 @@ impl Place {
                 Err(error) => self.again(error).await?,
             }
         }
-    }
-
-    /// Returns when requests do not fail at once because no server could be reached for a session
-    /// timeout; or because the client is closed, which the next request tells.
-    pub(super) async fn reachable(&self) {
-        let mut status = self.client.status();
-        let _ = status.wait_for(|status| status.contact != Contact::Unreachable).await;
     }
 
     /// Returns when a read may be tried again.

@@ -46,6 +46,7 @@ use lockkeeper_client::{
 };
 use tokio::sync::Mutex;
 
+use crate::contender::retry::reachable;
 use crate::exact::{ExactWriter, WriteError};
 use crate::values::codec::{Codec, Json};
 use crate::values::error::{ValueError, ValuePathError};
@@ -418,7 +419,7 @@ impl<T, C: Codec<T>> ValueChanges<T, C> {
                 let _ = watcher.changed().await;
                 self.watcher = None;
             }
-            self.place.reachable().await;
+            reachable(&self.place.client).await;
             match self.look().await {
                 Ok(Some(change)) => return Ok(change),
                 Ok(None) => {}
