@@ -2,11 +2,13 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::time::Instant;
 
 use anyhow::Result;
 use lockkeeper_testkit::process::Process;
 use serde_json::json;
 
+use crate::killed::children;
 use crate::support::{Ended, Home, LIMIT, eventually, is_alive};
 
 #[tokio::test]
@@ -22,6 +24,33 @@ async fn commands_at_the_same_moment_start_one_engine() -> Result<()> {
     }
     let log = fs::read_to_string(home.engine().join("engine.log"))?;
     assert_eq!(log.matches(" started").count(), 1, "{log}");
+    Ok(())
+}
+
+/// Of an engine that was killed, the socket may be closed a moment before the data is free. Those who
+/// waited for a lock gave up then.
+#[tokio::test]
+async fn data_in_use_for_a_moment_is_waited_for() -> Result<()> {
+    let home = Home::new()?;
+    home.runs("l", "true")?.is_fine();
+    home.ends("local stop")?;
+    let lock = fs::File::open(home.engine().join("data/LOCK"))?;
+    lock.lock()?;
+
+    let mut command = home.starts("command", "l", "echo mine")?;
+    let start = Instant::now();
+    let engine = loop {
+        if let Some(engine) = children(command.id())?.first() {
+            break *engine;
+        }
+        assert!(start.elapsed() < LIMIT, "no engine is started: {}", command.tail());
+    };
+    eventually("the end of an engine without data", || {
+        Ok(!children(command.id())?.contains(&engine))
+    })?;
+
+    lock.unlock()?;
+    assert_eq!(command.end(LIMIT).await?.code(), Some(0), "{}", command.tail());
     Ok(())
 }
 

@@ -178,7 +178,7 @@ pub(crate) fn watchdog(parent: u32) -> Result<Pid> {
 }
 
 /// The child processes of a process, of whichever of its threads.
-fn children(parent: u32) -> Result<Vec<i32>> {
+pub(crate) fn children(parent: u32) -> Result<Vec<i32>> {
     let mut children = Vec::new();
     for task in fs::read_dir(format!("/proc/{parent}/task"))? {
         let list = fs::read_to_string(task?.path().join("children"))?;

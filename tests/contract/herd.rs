@@ -7,6 +7,7 @@ use lockkeeper::{Client, CreateMode, ExclusiveNode, RwLock, RwLockReadGuard};
 use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
 use lockkeeper_testkit::proxy::Passed;
 use lockkeeper_wire::OpCode;
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::locks::{Exclusive, Held, lock_of};
@@ -14,6 +15,9 @@ use crate::rw_lock::{replies, rw_lock};
 use crate::{LOCK, lock_path};
 
 const WAITERS: usize = 1_000;
+
+/// How many crowds there may be at once: each takes four thousand descriptors of this process.
+static CROWDS: Semaphore = Semaphore::const_new(2);
 
 /// How many events have come to anyone.
 fn events(participants: &[Participant]) -> usize {
@@ -43,6 +47,7 @@ async fn settled(participants: &[Participant], reads: usize) {
 }
 
 async fn each_release_wakes_one<L: Exclusive>() -> Result<()> {
+    let _room = CROWDS.acquire().await?;
     let backend = Backend::embedded().await?;
     let alice = participant(&backend).await?;
     let waiters = participants(&backend, WAITERS).await?;
@@ -80,6 +85,7 @@ async fn a_release_of_a_write_lock_wakes_one_of_a_thousand() -> Result<()> {
 /// A run of readers, and a writer behind it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_of_readers_wakes_once_and_wakes_the_writer_once() -> Result<()> {
+    let _room = CROWDS.acquire().await?;
     let backend = Backend::embedded().await?;
     let (alice, bob) = (participant(&backend).await?, participant(&backend).await?);
     let readers = participants(&backend, WAITERS).await?;
@@ -127,6 +133,7 @@ async fn all_are_told(participants: &[Participant]) {
 /// What the fair locks are for: here everybody waits for the same node.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_release_of_an_exclusive_node_wakes_all_of_a_thousand() -> Result<()> {
+    let _room = CROWDS.acquire().await?;
     let backend = Backend::embedded().await?;
     let alice = participant(&backend).await?;
     let waiters = participants(&backend, WAITERS).await?;
@@ -147,6 +154,7 @@ async fn a_release_of_an_exclusive_node_wakes_all_of_a_thousand() -> Result<()> 
 /// The first lock that one thinks of: numbered nodes, and everybody watches the whole line.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_release_of_the_naive_lock_wakes_all_of_a_thousand() -> Result<()> {
+    let _room = CROWDS.acquire().await?;
     let backend = Backend::embedded().await?;
     let alice = participant(&backend).await?;
     let waiters = participants(&backend, WAITERS).await?;

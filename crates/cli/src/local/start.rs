@@ -39,7 +39,7 @@ const REVIVAL: Duration = Duration::from_secs(1);
 /// How soon somebody who connects looks whether the engine is there still.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// How long an engine that somebody else has started may take until it listens.
+/// How long the data may be in use by an engine that does not listen.
 const START_LIMIT: Duration = Duration::from_secs(5);
 
 /// How often an engine that ends again before it can be used is started anew.
@@ -200,13 +200,8 @@ pub(super) fn ensure(home: &Home, durability: Option<Durability>) -> Result<Opti
         // Not from shared to exclusive: two commands would wait for each other.
         lock.unlock().map_err(lock_failed)?;
         lock.lock().map_err(lock_failed)?;
-        if !is_alive(home)
-            && let Err(failure) = start(home, durability)
-        {
-            // Whoever was starting another one was killed, and that one does not listen yet.
-            if failure.code() != Exit::Taken.code() || !comes_alive(home) {
-                return Err(failure);
-            }
+        if !is_alive(home) {
+            start_or_find(home, durability)?;
         }
 
         // Exclusive becomes shared: in a gap the engine that was just started could take it, and end
@@ -228,16 +223,26 @@ fn not_running(home: &Home) -> Failure {
     Failure::new(Exit::NoServer, message).advise("root can start it: sudo lockkeeper local start")
 }
 
-/// Whether an engine listens within a while.
-fn comes_alive(home: &Home) -> bool {
+/// Starts an engine, unless one comes up meanwhile.
+///
+/// The data may be in use for a moment: by an engine that does not listen yet, whose starter was
+/// killed, or by one that was killed and whose files the system has still to close.
+fn start_or_find(home: &Home, durability: Option<Durability>) -> Result<(), Failure> {
     let end = Clock.now() + START_LIMIT;
-    while !is_alive(home) {
-        if Clock.now() >= end {
-            return false;
+    loop {
+        let failure = match start(home, durability) {
+            Ok(()) => return Ok(()),
+            Err(failure) => failure,
+        };
+
+        if is_alive(home) {
+            return Ok(());
+        }
+        if failure.code() != Exit::Taken.code() || Clock.now() >= end {
+            return Err(failure);
         }
         std::thread::sleep(LOOK_AGAIN);
     }
-    true
 }
 
 fn lock_failed(error: io::Error) -> Failure {
