@@ -1,5 +1,6 @@
 //! `cargo xtask test`: every check, every test, every example, on plain cargo.
 
+use std::env;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -15,6 +16,13 @@ use crate::instructions::{self, Mode};
 use crate::setup::{MissingPeers, Needs, Outcome};
 use crate::steps::{Steps, Verdict};
 use crate::{deny, layers, mutants, peers_tests, promises, proof, setup};
+
+/// Suites that wait for processes and servers for most of their time, so that more of their tests
+/// than there are processors run at once.
+const WAITING: [&str; 2] = ["command", "contract"];
+
+/// The variable that says how many tests of a suite run at once.
+const TEST_THREADS: &str = "RUST_TEST_THREADS";
 
 /// An example shows one thing; one that runs for longer hangs.
 const EXAMPLE_LIMIT: Duration = Duration::from_secs(60);
@@ -120,22 +128,59 @@ impl Workspace {
     }
 
     fn tests(&self, policy: MissingPeers, filter: Option<&str>) -> Result<Verdict> {
+        if let Some(filter) = filter {
+            return Ok(peers_tests::run(self.cargo_test(policy).arg(filter))?.verdict());
+        }
+
+        let mut busy = self.cargo_test(policy);
+        busy.args(["--lib", "--bins"]);
+        for suite in self.suites().filter(|suite| !WAITING.contains(suite)) {
+            busy.args(["--test", suite]);
+        }
+        let busy = peers_tests::run(&mut busy)?;
+        let documentation = peers_tests::run(self.cargo_test(policy).arg("--doc"))?;
+
+        let mut waiting = self.cargo_test(policy);
+        waiting.args(WAITING.iter().flat_map(|suite| ["--test", suite]));
+        if env::var_os(TEST_THREADS).is_none() {
+            let threads = 2 * thread::available_parallelism().map_or(1, usize::from);
+            waiting.env(TEST_THREADS, threads.to_string());
+        }
+        let waiting = peers_tests::run(&mut waiting)?;
+
+        if busy.verdict() == Verdict::Failed || documentation.verdict() == Verdict::Failed {
+            return Ok(Verdict::Failed);
+        }
+        match waiting {
+            peers_tests::Outcome::OnlyWithPeers(names) => self.once_more(&names),
+            outcome => Ok(outcome.verdict()),
+        }
+    }
+
+    /// `cargo test`, before it is told what to run.
+    fn cargo_test(&self, policy: MissingPeers) -> Command {
         let mut tests = command(&["test", "--workspace", "--no-fail-fast"]);
         // libtest shows nothing that a passing test printed, so a skip goes through a file too.
         tests.env("LOCKKEEPER_SKIP_LOG", &self.skip_log);
         if policy == MissingPeers::Fail {
             tests.env("LOCKKEEPER_REQUIRE_PEERS", "1");
         }
+        tests
+    }
 
-        let failed = peers_tests::run(tests.args(filter))?;
-        let peers_tests::Outcome::OnlyWithPeers(names) = failed else {
-            return Ok(failed.verdict());
-        };
+    /// The names of all suites, whichever package has them.
+    fn suites(&self) -> impl Iterator<Item = &str> {
+        let targets = self.metadata.packages.iter().flat_map(|package| &package.targets);
+        let suites = targets.filter(|target| target.kind.contains(&TargetKind::Test));
+        suites.map(|suite| suite.name.as_str())
+    }
 
+    /// Runs contracts alone that failed beside others.
+    fn once_more(&self, names: &[String]) -> Result<Verdict> {
         println!("\nonce more, alone: {}", names.join(", "));
         let mut again = command(&["test", "--package", "lockkeeper-tests", "--test", "contract"]);
         again.env("LOCKKEEPER_SKIP_LOG", &self.skip_log);
-        let verdict = passed(again.args(["--", "--exact"]).args(&names))?;
+        let verdict = passed(again.args(["--", "--exact"]).args(names))?;
         if verdict == Verdict::Passed {
             self.note(&format!("UNSTABLE, passed at the second attempt: {}", names.join(", ")))?;
         }
