@@ -1,27 +1,49 @@
-//! A program that takes a lock once with this library, keeps it, and prints what the library says.
+//! Programs that take a lock once with this library, or lead, keep it, and print what it says.
 
 use std::future;
 use std::io::Write as _;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use lockkeeper::{Client, Mutex, State};
+use lockkeeper::{AcquireError, Client, Election, Guard, Mutex, State};
 use lockkeeper_testkit::clock;
 
 /// Arguments: `CONNECT LOCK_PATH SESSION_MS`, as those of the programs in `tests/interop`.
-pub(crate) async fn run(arguments: &[String]) -> Result<()> {
+pub(crate) async fn hold(arguments: &[String]) -> Result<()> {
+    let (client, path) = connect(arguments).await?;
+    let lock = Mutex::new(&client, path)?;
+    let guard = until_it_is_so(async || lock.acquire().await).await;
+    watch(&guard).await
+}
+
+/// The same by an election.
+pub(crate) async fn lead(arguments: &[String]) -> Result<()> {
+    let (client, path) = connect(arguments).await?;
+    let election = Election::new(&client, path)?;
+    let leadership = until_it_is_so(async || election.campaign().await).await;
+    watch(&leadership).await
+}
+
+async fn connect(arguments: &[String]) -> Result<(Client, &str)> {
     let [servers, path, session_ms] = arguments else {
         anyhow::bail!("arguments: CONNECT LOCK_PATH SESSION_MS");
     };
     let timeout = Duration::from_millis(session_ms.parse().context("SESSION_MS")?);
     let client = Client::builder().session_timeout(timeout).connect(servers).await?;
-    let lock = Mutex::new(&client, path)?;
-    let guard = loop {
-        match lock.acquire().await {
-            Ok(guard) => break guard,
+    Ok((client, path))
+}
+
+async fn until_it_is_so<T>(attempt: impl AsyncFn() -> Result<T, AcquireError>) -> T {
+    loop {
+        match attempt().await {
+            Ok(held) => return held,
             Err(error) => say(clock::now(), &format!("RETRY {error}")),
         }
-    };
+    }
+}
+
+/// Says what becomes of it.
+async fn watch(guard: &Guard) -> Result<()> {
     say(clock::now(), "HELD");
     let mut suspect = false;
     // Always a moment at which it had not been told of the loss yet.

@@ -7,7 +7,8 @@
 //! Ours must be zero, always.
 //!
 //! As a test, each form runs once, with our library only. `cargo xtask partition` runs all of it,
-//! with Apache Curator and kazoo beside ours, and writes `docs/guarantees/partition.md`.
+//! with Apache Curator and kazoo beside ours, and Curator's `LeaderLatch` beside our `Election`, and
+//! writes `docs/guarantees/partition.md`.
 
 mod forms;
 mod holder;
@@ -38,7 +39,8 @@ struct Plan {
 async fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let result = match arguments.first().map(String::as_str) {
-        Some("holder") => holder::run(&arguments[1..]).await,
+        Some("holder") => holder::hold(&arguments[1..]).await,
+        Some("leader") => holder::lead(&arguments[1..]).await,
         Some("run") => match Plan::parse(&arguments[1..]) {
             Ok(plan) => experiment(&plan).await,
             Err(error) => Err(error),
@@ -58,7 +60,7 @@ async fn main() -> ExitCode {
 async fn as_a_test(arguments: &[String]) -> Result<()> {
     const NAME: &str = "partition::no_overlap_in_any_form";
     if is_wanted(NAME, arguments) {
-        let libraries = vec![Library::Lockkeeper];
+        let libraries = Library::OURS.to_vec();
         let forms = Form::ALL.to_vec();
         experiment(&Plan { runs: 1, seed: 1, forms, libraries, docs: None }).await?;
         println!("test {NAME} ... ok");
@@ -93,7 +95,7 @@ async fn experiment(plan: &Plan) -> Result<()> {
 /// The peers' figures are what they are; ours must be zero.
 fn judge(runs: &[Run]) -> Result<()> {
     for run in runs {
-        for belief in run.beliefs.iter().filter(|belief| belief.library == Library::Lockkeeper) {
+        for belief in run.beliefs.iter().filter(|belief| Library::OURS.contains(&belief.library)) {
             if belief.overlap() > 0.0 {
                 bail!(
                     "two holders for {:.3} s. Again: cargo xtask partition --runs 1 --form {} \

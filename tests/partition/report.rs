@@ -17,7 +17,7 @@ pub(crate) fn lines(run: &Run) -> String {
         let (form, seed, overlap) = (run.form.name(), run.seed, belief.overlap());
         let _ = writeln!(
             text,
-            "{form:13} seed {seed:<4} {library:10}  cut {:6.2} s  A stops {a_ended:6.2} s  \
+            "{form:13} seed {seed:<4} {library:21}  cut {:6.2} s  A stops {a_ended:6.2} s  \
              B holds {b_held:6.2} s  overlap {overlap:5.2} s",
             run.cut
         );
@@ -95,8 +95,9 @@ fn page(runs: &[Run]) -> String {
          of the two is paused, or the link between them cut: see the forms below. The \
          *overlap* is the time for which A had not been told to stop although B had been told \
          that it holds. For Curator and kazoo, A stops at the connection listener's first \
-         `SUSPENDED`, which is the earliest that a careful program can; for Lockkeeper, when the \
-         guard says that the lock is lost.\n\n",
+         `SUSPENDED`, which is the earliest that a careful program can; for Curator's \
+         `LeaderLatch`, when it says `notLeader`; for Lockkeeper, when the guard says that the \
+         lock, or the leadership, is lost.\n\n",
         TICK.as_secs(),
         SESSION.as_secs()
     );
@@ -134,7 +135,7 @@ fn typical(runs: &[Run], form: Form) -> Option<&Run> {
     runs.get(runs.len() / 2).copied()
 }
 
-const LEFT: f64 = 120.0;
+const LEFT: f64 = 170.0;
 const SECOND: f64 = 34.0;
 const LANE: f64 = 22.0;
 const TOP: f64 = 46.0;

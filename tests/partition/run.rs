@@ -25,31 +25,44 @@ const HOSTS: u8 = 5;
 /// Longer than anything takes that works.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A lock library.
+/// A lock library, by its mutex or by its leader election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Library {
     Curator,
+    CuratorLatch,
     Kazoo,
     Lockkeeper,
+    LockkeeperElection,
 }
 
 impl Library {
-    pub(crate) const ALL: [Self; 3] = [Self::Curator, Self::Kazoo, Self::Lockkeeper];
+    pub(crate) const ALL: [Self; 5] = [
+        Self::Curator,
+        Self::CuratorLatch,
+        Self::Kazoo,
+        Self::Lockkeeper,
+        Self::LockkeeperElection,
+    ];
+
+    /// Those that may not have two holders.
+    pub(crate) const OURS: [Self; 2] = [Self::Lockkeeper, Self::LockkeeperElection];
 
     /// As on the command line.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Curator => "curator",
+            Self::CuratorLatch => "curator-latch",
             Self::Kazoo => "kazoo",
             Self::Lockkeeper => "lockkeeper",
+            Self::LockkeeperElection => "lockkeeper-election",
         }
     }
 
     pub(crate) fn peer(self) -> Option<Peer> {
         match self {
-            Self::Curator => Some(Peer::Curator),
+            Self::Curator | Self::CuratorLatch => Some(Peer::Curator),
             Self::Kazoo => Some(Peer::Kazoo),
-            Self::Lockkeeper => None,
+            Self::Lockkeeper | Self::LockkeeperElection => None,
         }
     }
 
@@ -57,21 +70,22 @@ impl Library {
         let programs = crate::interop();
         Ok(match self {
             Self::Curator => Program::compile(&programs.join("CuratorHolder.java"))?.command(),
+            Self::CuratorLatch => Program::compile(&programs.join("CuratorLeader.java"))?.command(),
             Self::Kazoo => python::command(&programs.join("kazoo_holder.py")),
-            Self::Lockkeeper => {
+            Self::Lockkeeper | Self::LockkeeperElection => {
                 let mut command = Command::new(std::env::current_exe()?);
-                command.arg("holder");
+                command.arg(if self == Self::Lockkeeper { "holder" } else { "leader" });
                 command
             }
         })
     }
 
     /// What tells a holder not to go on: the peers' first warning, which their documentation asks
-    /// to react to, or the end of our lease.
+    /// to react to, or the end of our lease. A `LeaderLatch` takes that warning itself.
     fn end_of_belief(self) -> &'static str {
         match self {
             Self::Curator | Self::Kazoo => "SUSPENDED",
-            Self::Lockkeeper => "GONE",
+            Self::CuratorLatch | Self::Lockkeeper | Self::LockkeeperElection => "GONE",
         }
     }
 }
@@ -80,8 +94,10 @@ impl fmt::Display for Library {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Curator => "Curator",
+            Self::CuratorLatch => "Curator's LeaderLatch",
             Self::Kazoo => "kazoo",
             Self::Lockkeeper => "Lockkeeper",
+            Self::LockkeeperElection => "Lockkeeper's Election",
         })
     }
 }
