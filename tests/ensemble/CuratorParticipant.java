@@ -14,6 +14,7 @@ import java.util.Random;
 import java.util.concurrent.TimeUnit;
 import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.CuratorFrameworkFactory;
+import org.apache.curator.framework.recipes.leader.LeaderLatch;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
 import org.apache.curator.framework.recipes.locks.InterProcessReadWriteLock;
 import org.apache.curator.framework.recipes.locks.InterProcessSemaphoreV2;
@@ -37,7 +38,7 @@ public final class CuratorParticipant {
     public static void main(String[] args) throws Exception {
         Random random = new Random(Long.parseLong(args[4]));
         List<Thread> workers = new ArrayList<>();
-        for (String kind : List.of("mutex", "rw", "curator-semaphore")) {
+        for (String kind : List.of("mutex", "rw", "curator-semaphore", "election")) {
             Worker worker = new Worker(args, kind, random.nextLong());
             Thread thread = new Thread(worker::work, kind);
             thread.start();
@@ -131,6 +132,18 @@ public final class CuratorParticipant {
                     NamedReadLock reader = new NamedReadLock(client, "/locks/rw", writer);
                     inTime(reader.acquire(PATIENCE_SECONDS, TimeUnit.SECONDS));
                     new Turn(client, warnings, "/locks/rw", "reading").hold(reader.node(), reader::release);
+                    break;
+                case "election":
+                    LeaderLatch latch = new LeaderLatch(client, "/locks/election", "curator");
+                    latch.start();
+                    try {
+                        inTime(latch.await(PATIENCE_SECONDS, TimeUnit.SECONDS));
+                    } catch (Exception failed) {
+                        latch.close();
+                        throw failed;
+                    }
+                    new Turn(client, warnings, "/locks/election", "alone")
+                            .hold(latch.getOurPath(), latch::close);
                     break;
                 default:
                     String path = "/locks/curator-semaphore";

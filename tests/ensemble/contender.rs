@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use lockkeeper::{
-    AcquireError, Client, ClientBuilder, CreateMode, ErrorCode, FencingToken, Guard, Instant,
-    MultiGuard, MultiLock, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore,
-    SemaphoreGuard, SemaphoreProfile, SessionId, State, ZnodePath,
+    AcquireError, Client, ClientBuilder, CreateMode, Election, ErrorCode, FencingToken, Guard,
+    Instant, Leadership, MultiGuard, MultiLock, Mutex, MutexGuard, RwLock, RwLockReadGuard,
+    RwLockWriteGuard, Semaphore, SemaphoreGuard, SemaphoreProfile, SessionId, State, ZnodePath,
 };
 use lockkeeper_testkit::clock::{self, LeaseClock};
 use lockkeeper_testkit::history::Share;
@@ -44,13 +44,19 @@ pub(crate) async fn run(arguments: &[String]) -> Result<()> {
     // One session for all locks, which always has something to say; or one for each, in which a
     // holder is silent but for its heartbeats.
     let shares = random.u8(0..4) == 0;
-    let (mut workers, mut clients) = (Vec::new(), Vec::new());
+    let (mut workers, mut observers, mut clients) = (Vec::new(), Vec::new(), Vec::new());
     for kind in Kind::ALL {
         let client = match clients.first() {
             Some(first) if shares => Client::clone(first),
             _ => connect(&builder, servers).await,
         };
         clients.push(client.clone());
+        if kind == Kind::Election {
+            observers.push(tokio::spawn(observe(
+                Election::new(&client, kind.paths()[0])?,
+                folder.clone(),
+            )));
+        }
         let pen = Pen::new(&folder, &format!("{name}/{}", kind.name()))?;
         tokio::spawn(tell_sessions(client.clone(), pen.clone()));
         let worker = Worker {
@@ -65,6 +71,9 @@ pub(crate) async fn run(arguments: &[String]) -> Result<()> {
     for worker in workers {
         worker.await?;
     }
+    for observer in observers {
+        observer.await?;
+    }
     // Still connected, so that only what was given back is gone.
     while !folder.join(END).exists() {
         sleep(Duration::from_millis(50)).await;
@@ -73,6 +82,36 @@ pub(crate) async fn run(arguments: &[String]) -> Result<()> {
         client.close().await;
     }
     Ok(())
+}
+
+/// Follows who leads, through whatever happens, until all turns are over.
+///
+/// # Panics
+///
+/// An older leader is told after a newer one.
+async fn observe(election: Election, folder: PathBuf) {
+    let mut leaders = loop {
+        match election.observe().await {
+            Ok(leaders) => break leaders,
+            Err(_) if folder.join(STOP).exists() => return,
+            Err(_) => sleep(Duration::from_millis(200)).await,
+        }
+    };
+
+    let mut newest = leaders.current().map(|leader| leader.token);
+    while !folder.join(STOP).exists() {
+        let Ok(next) = tokio::time::timeout(Duration::from_secs(1), leaders.next()).await else {
+            continue;
+        };
+        match next {
+            Ok(Some(leader)) => {
+                assert!(Some(leader.token) >= newest, "{leader:?} after {newest:?}");
+                newest = Some(leader.token);
+            }
+            Ok(None) => {}
+            Err(_) => sleep(Duration::from_millis(200)).await,
+        }
+    }
 }
 
 /// It may have been started while no server is well.
@@ -106,6 +145,7 @@ enum Lock {
     ReadWrite(RwLock),
     Semaphore(Semaphore),
     Multi(MultiLock),
+    Election(Election),
 }
 
 enum Held {
@@ -114,6 +154,7 @@ enum Held {
     Write(RwLockWriteGuard),
     Permits(SemaphoreGuard),
     Multi(MultiGuard),
+    Leadership(Leadership),
 }
 
 impl Lock {
@@ -130,6 +171,7 @@ impl Lock {
             Kind::KazooSemaphore => semaphore(SemaphoreProfile::Kazoo)?,
             Kind::Semaphore => semaphore(SemaphoreProfile::Native)?,
             Kind::Multi => Self::Multi(MultiLock::new(client, kind.paths().iter().copied())?),
+            Kind::Election => Self::Election(Election::new(client, path)?),
         })
     }
 
@@ -160,6 +202,11 @@ impl Lock {
                 1 => one(Held::Multi(lock.acquire_timeout(patience).await?)),
                 _ => one(Held::Multi(lock.acquire().await?)),
             },
+            Self::Election(election) => match way {
+                0 => Ok(election.try_campaign().await?.map(Held::Leadership)),
+                1 => one(Held::Leadership(election.campaign_timeout(patience).await?)),
+                _ => one(Held::Leadership(election.campaign().await?)),
+            },
         }
     }
 }
@@ -172,12 +219,13 @@ impl Held {
             Self::Write(guard) => vec![guard],
             Self::Permits(guard) => vec![guard],
             Self::Multi(guard) => guard.guards().iter().collect(),
+            Self::Leadership(leadership) => vec![leadership],
         }
     }
 
     fn share(&self) -> Share {
         match self {
-            Self::Mutex(_) | Self::Write(_) | Self::Multi(_) => Share::Alone,
+            Self::Mutex(_) | Self::Write(_) | Self::Multi(_) | Self::Leadership(_) => Share::Alone,
             Self::Read(_) => Share::Reader,
             Self::Permits(guard) => Share::Permits { taken: guard.permits(), of: PERMITS },
         }
@@ -191,6 +239,7 @@ impl Held {
             Self::Write(guard) => guard.release().await,
             Self::Permits(guard) => guard.release().await,
             Self::Multi(guard) => guard.release().await,
+            Self::Leadership(leadership) => leadership.resign().await,
         };
     }
 }

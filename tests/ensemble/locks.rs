@@ -17,19 +17,22 @@ pub(crate) enum Kind {
     Semaphore,
     /// Two mutexes at once, of ours.
     Multi,
+    /// A leader election, of ours and by Curator's `LeaderLatch`.
+    Election,
 }
 
 /// How many permits the semaphores have.
 pub(crate) const PERMITS: u32 = 2;
 
 impl Kind {
-    pub(crate) const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::Mutex,
         Self::ReadWrite,
         Self::CuratorSemaphore,
         Self::KazooSemaphore,
         Self::Semaphore,
         Self::Multi,
+        Self::Election,
     ];
 
     /// What a worker is called that contends for it; the programs in other languages say the same.
@@ -41,6 +44,7 @@ impl Kind {
             Self::KazooSemaphore => "kazoo-semaphore",
             Self::Semaphore => "semaphore",
             Self::Multi => "multi",
+            Self::Election => "election",
         }
     }
 
@@ -53,6 +57,7 @@ impl Kind {
             Self::KazooSemaphore => &["/locks/kazoo-semaphore"],
             Self::Semaphore => &["/locks/semaphore"],
             Self::Multi => &["/locks/multi-a", "/locks/multi-b"],
+            Self::Election => &["/locks/election"],
         }
     }
 }

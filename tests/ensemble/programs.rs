@@ -27,7 +27,7 @@ impl Language {
     fn kinds(self) -> &'static [Kind] {
         match self {
             Self::Rust => &Kind::ALL,
-            Self::Java => &[Kind::Mutex, Kind::ReadWrite, Kind::CuratorSemaphore],
+            Self::Java => &[Kind::Mutex, Kind::ReadWrite, Kind::CuratorSemaphore, Kind::Election],
             Self::Python => &[Kind::Mutex, Kind::ReadWrite, Kind::KazooSemaphore],
         }
     }
