@@ -82,6 +82,11 @@ async fn a_release_of_a_write_lock_wakes_one_of_a_thousand() -> Result<()> {
     each_release_wakes_one::<crate::locks::WriteLock>().await
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_resignation_wakes_one_of_a_thousand_candidates() -> Result<()> {
+    each_release_wakes_one::<lockkeeper::Election>().await
+}
+
 /// A run of readers, and a writer behind it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_of_readers_wakes_once_and_wakes_the_writer_once() -> Result<()> {

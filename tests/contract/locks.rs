@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use anyhow::Result;
 use lockkeeper::{
-    AcquireError, BuildError, Client, ExclusiveGuard, ExclusiveNode, Guard, Mutex, MutexGuard,
-    Owner, ReentrantGuard, ReentrantMutex, ReleaseError, RwLock, RwLockWriteGuard, Semaphore,
-    SemaphoreGuard, ZnodePath,
+    AcquireError, BuildError, Client, Election, ExclusiveGuard, ExclusiveNode, Guard, Leadership,
+    Mutex, MutexGuard, Owner, ReentrantGuard, ReentrantMutex, ReleaseError, RwLock,
+    RwLockWriteGuard, Semaphore, SemaphoreGuard, ZnodePath,
 };
 use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
 use lockkeeper_testkit::proxy::Passed;
@@ -106,6 +106,36 @@ impl Exclusive for Mutex {
 impl Held for MutexGuard {
     async fn release(self) -> Result<(), ReleaseError> {
         MutexGuard::release(self).await
+    }
+}
+
+/// Leads.
+impl Exclusive for Election {
+    type Held = Leadership;
+
+    const ACQUIRE: &[OpCode] = Mutex::ACQUIRE;
+    const CONTENDED: &[OpCode] = Mutex::CONTENDED;
+
+    fn new(client: &Client, path: &str) -> Result<Self, BuildError> {
+        Election::new(client, path)
+    }
+
+    async fn acquire(&self) -> Result<Leadership, AcquireError> {
+        self.campaign().await
+    }
+
+    async fn acquire_timeout(&self, timeout: Duration) -> Result<Leadership, AcquireError> {
+        self.campaign_timeout(timeout).await
+    }
+
+    async fn try_acquire(&self) -> Result<Option<Leadership>, AcquireError> {
+        self.try_campaign().await
+    }
+}
+
+impl Held for Leadership {
+    async fn release(self) -> Result<(), ReleaseError> {
+        self.resign().await
     }
 }
 
