@@ -1,14 +1,22 @@
 //! The children of one node.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::lengths::LEN;
 
+/// How many paths a run has at most. To add one moves half of a run on average.
+const RUN: usize = 256;
+
 /// Whole paths, shared with the keys of the tree, and what a list of their names would weigh.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+///
+/// A run is found by halving, and the place in it too: that looks at half as many paths as a search
+/// through the nodes of the standard library's ordered set.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Children {
-    paths: BTreeSet<Arc<str>>,
+    /// Sorted, in sorted runs. None is empty, except that of a node whose last child has gone: the
+    /// next one comes soon.
+    runs: Vec<Vec<Arc<str>>>,
+    count: u32,
     /// Lengths of all names. Names of more than 4 GiB are more than any frame could list.
     name_bytes: u32,
 }
@@ -16,38 +24,85 @@ pub(crate) struct Children {
 impl Children {
     /// Adds a child of the node at `parent`.
     pub(crate) fn insert(&mut self, parent: &str, path: Arc<str>) {
-        let len = name_len(parent, &path);
-        if self.paths.insert(path) {
-            self.name_bytes = self.name_bytes.saturating_add(len);
+        let (run, place) = self.place(&path);
+        let Err(place) = place else { return };
+        self.count += 1;
+        self.name_bytes = self.name_bytes.saturating_add(name_len(parent, &path));
+
+        let Some(paths) = self.runs.get_mut(run) else { return self.runs.push(vec![path]) };
+        match paths.len() < RUN {
+            true => paths.insert(place, path),
+            // Behind all others, as numbers that grow: no room is left for others between them.
+            false if place == RUN => self.runs.insert(run + 1, vec![path]),
+            false => {
+                let mut upper = paths.split_off(RUN / 2);
+                match place <= RUN / 2 {
+                    true => paths.insert(place, path),
+                    false => upper.insert(place - RUN / 2, path),
+                }
+                self.runs.insert(run + 1, upper);
+            }
         }
     }
 
     /// Takes a child of the node at `parent` out.
     pub(crate) fn remove(&mut self, parent: &str, path: &str) {
-        if self.paths.remove(path) {
-            self.name_bytes = self.name_bytes.saturating_sub(name_len(parent, path));
+        let (run, Ok(place)) = self.place(path) else { return };
+        self.count -= 1;
+        self.name_bytes = self.name_bytes.saturating_sub(name_len(parent, path));
+
+        self.runs[run].remove(place);
+        let left = self.runs[run].len();
+        let next = self.runs.get(run + 1).map_or(RUN, Vec::len);
+        if left + next <= RUN / 2 {
+            let next = self.runs.remove(run + 1);
+            self.runs[run].extend(next);
+        } else if left == 0 && self.runs.len() > 1 {
+            self.runs.remove(run);
+        } else if self.runs[run].capacity() > 4 * left.max(4) {
+            self.runs[run].shrink_to(2 * left);
         }
     }
 
+    /// The run in which a path is or belongs, and its place there: where it is, or where it would be.
+    fn place(&self, path: &str) -> (usize, Result<usize, usize>) {
+        let is_before = |run: &Vec<Arc<str>>| run.last().is_some_and(|last| **last < *path);
+        let Some((last, others)) = self.runs.split_last() else { return (0, Err(0)) };
+        // Numbers that grow.
+        if is_before(last) {
+            return (others.len(), Err(last.len()));
+        }
+        let run = others.partition_point(is_before);
+        (run, self.runs[run].binary_search_by(|other| (**other).cmp(path)))
+    }
+
     pub(crate) fn len(&self) -> usize {
-        self.paths.len()
+        self.count as usize
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.paths.is_empty()
+        self.count == 0
     }
 
     /// Their paths, in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.paths.iter()
+        self.runs.iter().flatten()
     }
 
     /// How many bytes the list of their names takes on the wire. Known without a look at them: so
     /// one that is too long costs nothing.
     pub(crate) fn list_len(&self) -> usize {
-        LEN + self.paths.len() * LEN + self.name_bytes as usize
+        LEN + self.len() * LEN + self.name_bytes as usize
     }
 }
+
+impl PartialEq for Children {
+    fn eq(&self, other: &Self) -> bool {
+        self.iter().eq(other.iter())
+    }
+}
+
+impl Eq for Children {}
 
 /// The last segment of the path of a child.
 fn name_len(parent: &str, path: &str) -> u32 {
@@ -57,10 +112,63 @@ fn name_len(parent: &str, path: &str) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use bytes::BytesMut;
     use lockkeeper_wire::Record as _;
+    use proptest::prelude::*;
 
     use super::*;
+
+    /// How many paths all runs have room for.
+    fn room(children: &Children) -> usize {
+        children.runs.iter().map(Vec::capacity).sum()
+    }
+
+    #[test]
+    fn numbers_that_grow_fill_the_runs() {
+        let mut children = Children::default();
+        for n in 0..20 * RUN {
+            children.insert("/", format!("/lock-{n:010}").into());
+        }
+        assert_eq!((children.runs.len(), room(&children)), (20, 20 * RUN));
+    }
+
+    #[test]
+    fn who_comes_next_to_an_empty_place_needs_no_memory() {
+        let mut children = Children::default();
+        children.insert("/", "/a".into());
+        let before = room(&children);
+        children.remove("/", "/a");
+        assert_eq!((children.iter().count(), room(&children)), (0, before));
+        children.insert("/", "/b".into());
+        assert_eq!(room(&children), before);
+    }
+
+    proptest! {
+        /// As the standard library's set does, with names that come and go in masses.
+        #[test]
+        fn they_are_in_order(
+            parts in prop::collection::vec((0u32..3_000, 0u32..2_000, 1u32..9, any::<bool>()), 1..10),
+        ) {
+            let (mut children, mut model) = (Children::default(), BTreeSet::new());
+            for (first, count, step, adds) in parts {
+                for n in (first..first + count).step_by(step as usize) {
+                    let path = format!("/d/{n}");
+                    match adds {
+                        true => children.insert("/d", path.as_str().into()),
+                        false => children.remove("/d", &path),
+                    }
+                    _ = if adds { model.insert(path) } else { model.remove(&path) };
+                }
+                prop_assert_eq!(children.len(), model.len());
+                prop_assert!(children.iter().map(|path| &**path).eq(&model));
+                let largest = children.runs.iter().map(Vec::len).max();
+                prop_assert!(largest <= Some(RUN), "{largest:?}");
+                prop_assert!(room(&children) <= 8 * model.len() + 16, "{}", room(&children));
+            }
+        }
+    }
 
     #[test]
     fn the_length_of_the_list_is_what_is_sent() {
