@@ -6,20 +6,24 @@
 //! (linear hashing). So no call hashes more than some thousand keys, however many there are.
 
 use std::borrow::Borrow;
-use std::collections::hash_map::Entry;
 use std::hash::{BuildHasher as _, Hash};
 
-use crate::hash::{HashMap, QuickHash, shrink};
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
+
+use crate::hash::QuickHash;
 
 /// How many entries a part has on average when the next one is divided. At that time the largest
 /// have about twice as many.
 const PART: usize = 384;
 
 /// A hash table of which no call takes long, however much it holds.
+///
+/// The standard library's tables would hash a key a second time, after it is known which part it is in.
 pub(crate) struct GradualMap<K, V> {
     /// Never empty. A key is in the part whose number is its hash modulo the least power of two that
     /// is no less than the number of parts; or, if there is no such part yet, modulo half of that.
-    parts: Vec<HashMap<K, V>>,
+    parts: Vec<HashTable<(K, V)>>,
     len: usize,
     hasher: QuickHash,
     /// The part that [`Self::retain_some`] comes to next.
@@ -28,8 +32,7 @@ pub(crate) struct GradualMap<K, V> {
 
 impl<K, V> Default for GradualMap<K, V> {
     fn default() -> Self {
-        let hasher = QuickHash::default();
-        Self { parts: vec![HashMap::with_hasher(hasher.clone())], len: 0, hasher, swept: 0 }
+        Self { parts: vec![HashTable::new()], len: 0, hasher: QuickHash::default(), swept: 0 }
     }
 }
 
@@ -43,7 +46,7 @@ impl<K: Eq + Hash, V> GradualMap<K, V> {
         K: Borrow<Q>,
         Q: Eq + Hash + ?Sized,
     {
-        self.parts[self.part_of(key)].get(key)
+        self.get_key_value(key).map(|(_, value)| value)
     }
 
     pub(crate) fn get_key_value<Q>(&self, key: &Q) -> Option<(&K, &V)>
@@ -51,7 +54,13 @@ impl<K: Eq + Hash, V> GradualMap<K, V> {
         K: Borrow<Q>,
         Q: Eq + Hash + ?Sized,
     {
-        self.parts[self.part_of(key)].get_key_value(key)
+        // The watches of a server that has none.
+        if self.len == 0 {
+            return None;
+        }
+        let (part, hash) = self.place(key);
+        let found = self.parts[part].find(hash, |(other, _)| other.borrow() == key);
+        found.map(|(key, value)| (key, value))
     }
 
     pub(crate) fn get_mut<Q>(&mut self, key: &Q) -> Option<&mut V>
@@ -59,44 +68,49 @@ impl<K: Eq + Hash, V> GradualMap<K, V> {
         K: Borrow<Q>,
         Q: Eq + Hash + ?Sized,
     {
-        let part = self.part_of(key);
-        self.parts[part].get_mut(key)
+        self.get_key_value_mut(key).map(|(_, value)| value)
     }
 
-    pub(crate) fn contains_key<Q>(&self, key: &Q) -> bool
+    pub(crate) fn get_key_value_mut<Q>(&mut self, key: &Q) -> Option<(&K, &mut V)>
     where
         K: Borrow<Q>,
         Q: Eq + Hash + ?Sized,
     {
-        self.parts[self.part_of(key)].contains_key(key)
+        let (part, hash) = self.place(key);
+        let found = self.parts[part].find_mut(hash, |(other, _)| other.borrow() == key);
+        found.map(|(key, value)| (&*key, value))
     }
 
     /// Adds an entry, or replaces the value of one with the same key, which is returned.
     pub(crate) fn insert(&mut self, key: K, value: V) -> Option<V> {
-        let part = self.part_of(&key);
-        let old = self.parts[part].insert(key, value);
-        if old.is_none() {
-            self.len += 1;
-            if self.len > self.parts.len() * PART {
-                self.divide();
+        let (entry, len) = self.entry(&key);
+        match entry {
+            Entry::Occupied(mut entry) => Some(std::mem::replace(&mut entry.get_mut().1, value)),
+            Entry::Vacant(entry) => {
+                entry.insert((key, value));
+                *len += 1;
+                None
             }
         }
-        old
     }
 
     /// The value of this key, which is added if there is none.
     pub(crate) fn or_insert_with(&mut self, key: K, value: impl FnOnce() -> V) -> &mut V {
+        let (entry, len) = self.entry(&key);
+        *len += usize::from(matches!(entry, Entry::Vacant(_)));
+        &mut entry.or_insert_with(|| (key, value())).into_mut().1
+    }
+
+    /// The place of a key, and the number of all entries.
+    fn entry(&mut self, key: &K) -> (Entry<'_, (K, V)>, &mut usize) {
         if self.len >= self.parts.len() * PART {
             self.divide();
         }
-        let part = self.part_of(&key);
-        match self.parts[part].entry(key) {
-            Entry::Occupied(entry) => entry.into_mut(),
-            Entry::Vacant(entry) => {
-                self.len += 1;
-                entry.insert(value())
-            }
-        }
+        let (part, hash) = self.place(key);
+        let hasher = &self.hasher;
+        let is_it = |(other, _): &(K, V)| other == key;
+        let entry = self.parts[part].entry(hash, is_it, |(key, _)| hasher.hash_one(key));
+        (entry, &mut self.len)
     }
 
     pub(crate) fn remove<Q>(&mut self, key: &Q) -> Option<V>
@@ -112,8 +126,9 @@ impl<K: Eq + Hash, V> GradualMap<K, V> {
         K: Borrow<Q>,
         Q: Eq + Hash + ?Sized,
     {
-        let part = self.part_of(key);
-        let removed = self.parts[part].remove_entry(key)?;
+        let (part, hash) = self.place(key);
+        let found = self.parts[part].find_entry(hash, |(other, _)| other.borrow() == key);
+        let (removed, _) = found.ok()?.remove();
         self.len -= 1;
         if self.len < self.parts.len() * PART / 4 && self.parts.len() > 1 {
             self.unite();
@@ -122,15 +137,15 @@ impl<K: Eq + Hash, V> GradualMap<K, V> {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
-        self.parts.iter().flatten()
+        self.parts.iter().flatten().map(|(key, value)| (key, value))
     }
 
     pub(crate) fn keys(&self) -> impl Iterator<Item = &K> {
-        self.parts.iter().flat_map(HashMap::keys)
+        self.iter().map(|(key, _)| key)
     }
 
     pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
-        self.parts.iter_mut().flat_map(HashMap::values_mut)
+        self.parts.iter_mut().flatten().map(|(_, value)| value)
     }
 
     /// Removes the entries of one part for which `keep` says no; the next call looks at the next part.
@@ -138,45 +153,55 @@ impl<K: Eq + Hash, V> GradualMap<K, V> {
         self.swept = (self.swept + 1) % self.parts.len();
         let part = &mut self.parts[self.swept];
         let before = part.len();
-        part.retain(|key, value| keep(key, value));
+        part.retain(|(key, value)| keep(key, value));
         self.len -= before - part.len();
     }
 
     /// For how many entries there is memory.
     #[cfg(test)]
     pub(crate) fn capacity(&self) -> usize {
-        self.parts.iter().map(HashMap::capacity).sum()
+        self.parts.iter().map(HashTable::capacity).sum()
     }
 
     /// Gives memory back that is there for many more entries than there are now.
     pub(crate) fn shrink(&mut self) {
-        self.parts.iter_mut().for_each(shrink);
+        let hasher = &self.hasher;
+        for part in &mut self.parts {
+            // As its sizes are powers of two, a table that is fuller stays as it is.
+            part.shrink_to(2 * part.len(), |(key, _)| hasher.hash_one(key));
+        }
         self.parts.shrink_to(2 * self.parts.len());
     }
 
-    fn part_of<Q: Hash + ?Sized>(&self, key: &Q) -> usize {
-        match self.parts.len() {
-            1 => 0,
-            parts => part_of(&self.hasher, key, parts),
-        }
+    /// The part that a key is in or belongs to, and its hash.
+    fn place<Q: Hash + ?Sized>(&self, key: &Q) -> (usize, u64) {
+        let hash = self.hasher.hash_one(key);
+        (part_of(hash, self.parts.len()), hash)
     }
 
     /// Adds a part, and moves there what belongs to it: about half of one other part.
     fn divide(&mut self) {
         let (new, hasher) = (self.parts.len(), &self.hasher);
+        let hash = |(key, _): &(K, V)| hasher.hash_one(key);
         let from = &mut self.parts[buddy(new)];
-        let moved = from.extract_if(|key, _| part_of(hasher, key, new + 1) == new);
-        let mut part = HashMap::with_hasher(hasher.clone());
-        part.extend(moved);
-        from.shrink_to_fit();
+        let mut part = HashTable::with_capacity(from.len() / 2);
+        for moved in from.extract_if(|entry| part_of(hash(entry), new + 1) == new) {
+            part.insert_unique(hash(&moved), moved, hash);
+        }
+        from.shrink_to_fit(hash);
         self.parts.push(part);
     }
 
     /// Takes the last part away, and moves what it holds to where that came from.
     fn unite(&mut self) {
-        let Some(last) = self.parts.pop() else { return };
+        let (Some(last), hasher) = (self.parts.pop(), &self.hasher) else { return };
+        let hash = |(key, _): &(K, V)| hasher.hash_one(key);
         let into = buddy(self.parts.len());
-        self.parts[into].extend(last);
+        let into = &mut self.parts[into];
+        into.reserve(last.len(), hash);
+        for moved in last {
+            into.insert_unique(hash(&moved), moved, hash);
+        }
     }
 }
 
@@ -185,9 +210,10 @@ fn buddy(part: usize) -> usize {
     part - (1 << part.ilog2())
 }
 
-fn part_of<Q: Hash + ?Sized>(hasher: &QuickHash, key: &Q, parts: usize) -> usize {
+/// The part of a hash among so many.
+fn part_of(hash: u64, parts: usize) -> usize {
     // Within its part, the place of a key depends on the lowest and the highest bits of the same hash.
-    let hash = (hasher.hash_one(key) >> 24) as usize;
+    let hash = (hash >> 24) as usize;
     let mask = parts.next_power_of_two() - 1;
     match hash & mask {
         part if part < parts => part,
@@ -255,7 +281,7 @@ mod tests {
         for n in 0..200_000 {
             table.insert(n, ());
             if n % 1_000 == 0 {
-                let largest = table.parts.iter().map(HashMap::len).max().unwrap();
+                let largest = table.parts.iter().map(HashTable::len).max().unwrap();
                 assert!(largest <= 3 * PART, "{largest} of {n}");
             }
         }

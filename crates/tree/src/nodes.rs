@@ -162,12 +162,11 @@ impl Tree {
 
     /// The node, to be changed: its record will be written.
     pub(crate) fn touch(&mut self, path: &str) -> Option<&mut Node> {
-        let (key, node) = self.nodes.get_key_value(path)?;
+        let (key, node) = self.nodes.get_key_value_mut(path)?;
         if !node.touched {
             self.touched.push(Touched { path: Arc::clone(key), is_new: false });
+            node.touched = true;
         }
-        let node = self.nodes.get_mut(path)?;
-        node.touched = true;
         Some(node)
     }
 
@@ -365,6 +364,11 @@ impl Tree {
         (count, bytes)
     }
 
+    /// How many paths [`Tree::take_touched`] looks at.
+    pub(crate) fn touched(&self) -> usize {
+        self.touched.len()
+    }
+
     /// Hands out what was touched since the last call and differs from what was there then: each
     /// path once, whether it is new, and its node unless that is gone. A node that came and went is
     /// left out.
@@ -400,7 +404,7 @@ impl Tree {
 
     /// Adds a node from storage, whose parent may come later; `false` if it is there already.
     pub(crate) fn restore(&mut self, path: &str, mut node: Node) -> bool {
-        if self.nodes.contains_key(path) {
+        if self.get(path).is_some() {
             return false;
         }
         node.acl = self.acls.intern(node.acl);

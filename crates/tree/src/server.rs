@@ -277,7 +277,9 @@ impl Server {
     /// What must become durable since the last call: at most one change per key.
     #[must_use = "changes that are not committed are lost, while clients will be told of them"]
     pub fn take_changes(&mut self) -> Changes {
-        let mut changes = Changes::default();
+        let nodes = self.tree.touched();
+        // With the state of the server, which changes along with the nodes.
+        let mut changes = Changes::with_room(if nodes == 0 { 0 } else { nodes + 1 });
         self.tree.take_touched(|path, is_new, node| {
             let value = node.map(|node| |out: &mut Vec<u8>| records::put_node(node, out));
             changes.add((Table::Nodes, is_new), path.as_bytes(), value);

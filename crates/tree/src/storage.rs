@@ -48,6 +48,12 @@ struct Record {
 }
 
 impl Changes {
+    /// None, with room for so many.
+    pub(crate) fn with_room(count: usize) -> Self {
+        // A path and a short record, as the nodes of locks have.
+        Self { bytes: Vec::with_capacity(96 * count), records: Vec::with_capacity(count) }
+    }
+
     /// Adds a change of `key`: `value` writes the new value; `None`: it is to be removed.
     pub(crate) fn add(
         &mut self,

@@ -42,7 +42,11 @@ const LAYERS: &[Layer] = &[
     pure(WIRE, &[], &["bytes", "thiserror"]),
     pure(SESSION, &[WIRE], &["bytes", "thiserror"]),
     // Of `foldhash` only the states whose seed is given: see the tree's `hash`.
-    pure(TREE, &[WIRE], &["bytes", "thiserror", "sha1", "base64", "subtle", "foldhash"]),
+    pure(
+        TREE,
+        &[WIRE],
+        &["bytes", "thiserror", "sha1", "base64", "subtle", "foldhash", "hashbrown"],
+    ),
     layer(CLIENT, &[SESSION, WIRE]),
     layer(ENGINE, &[TREE, WIRE]),
     // The recipes see `wire` and `session` only as far as `client` shows them.
