@@ -66,7 +66,7 @@ impl Choices<'_> {
         CreateRequest {
             path: self.path(),
             data: self.node_data(),
-            acl: self.acl(),
+            acl: self.acl().into(),
             flags: i32::from(self.next() % 8),
         }
     }
@@ -114,7 +114,7 @@ impl Choices<'_> {
             5 => Request::SetData(self.set_data()),
             6 => Request::SetAcl(SetAclRequest {
                 path: self.path(),
-                acl: self.acl(),
+                acl: self.acl().into(),
                 version: self.version(),
             }),
             7..=9 => Request::Multi((0..self.next() % 5).map(|_| self.op()).collect()),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use bytes::{Bytes, BytesMut};
 use lockkeeper_tree::{Config, ConnectionId, Entropy, Now, Output, Server};
-use lockkeeper_wire::{Acl, ConnectRequest, CreateRequest, MAX_FRAME, Record as _, Request};
+use lockkeeper_wire::{AclList, ConnectRequest, CreateRequest, MAX_FRAME, Record as _, Request};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::requests::{Verb, frame};
@@ -150,7 +150,7 @@ impl Driven {
             let request = Request::Create(CreateRequest {
                 path: path.to_owned(),
                 data: Bytes::new().into(),
-                acl: Acl::open(),
+                acl: AclList::OPEN,
                 flags: 0,
             });
             driven.send(0, frame(&request));

@@ -98,7 +98,7 @@ impl Step {
             Verb::SetData => Request::SetData(self.set_data(path())),
             Verb::SetAcl => Request::SetAcl(SetAclRequest {
                 path: path(),
-                acl: self.list(self.parts),
+                acl: self.list(self.parts).into(),
                 version: -1,
             }),
             Verb::GetData => Request::GetData(watched(false)),
@@ -180,7 +180,7 @@ impl Step {
     }
 
     fn create(&self, path: String, flags: i32, acl: Vec<Acl>) -> CreateRequest {
-        CreateRequest { path, data: self.data().into(), acl, flags }
+        CreateRequest { path, data: self.data().into(), acl: acl.into(), flags }
     }
 
     fn set_data(&self, path: String) -> SetDataRequest {

@@ -375,7 +375,7 @@ impl Generator {
     }
 
     fn create(&mut self, path: String, flags: i32, acl: Vec<Acl>) -> CreateRequest {
-        CreateRequest { path, data: self.data(), acl, flags }
+        CreateRequest { path, data: self.data(), acl: acl.into(), flags }
     }
 
     fn any_create(&mut self) -> CreateRequest {
@@ -418,7 +418,7 @@ impl Generator {
             path if path == "/" || path == self.top() => format!("{path}/a"),
             path => path,
         };
-        Request::SetAcl(SetAclRequest { path, acl: self.acl(), version: self.version() })
+        Request::SetAcl(SetAclRequest { path, acl: self.acl().into(), version: self.version() })
     }
 
     fn multi(&mut self) -> Request {

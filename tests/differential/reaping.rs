@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use bytes::Bytes;
 use lockkeeper_wire::{
-    Acl, AddWatchRequest, CreateMode, CreateRequest, CreateTtlRequest, DeleteRequest, ErrorCode,
+    AclList, AddWatchRequest, CreateMode, CreateRequest, CreateTtlRequest, DeleteRequest, ErrorCode,
     EventKind, PathRequest, Request,
 };
 
@@ -93,7 +93,7 @@ fn delete(path: &str) -> Request {
 
 fn new(path: &str, mode: CreateMode) -> CreateRequest {
     let (path, flags) = (path.to_owned(), mode.flags());
-    CreateRequest { path, data: Bytes::new().into(), acl: Acl::open(), flags }
+    CreateRequest { path, data: Bytes::new().into(), acl: AclList::OPEN, flags }
 }
 
 fn create(path: &str) -> Request {

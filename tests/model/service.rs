@@ -10,8 +10,8 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use lockkeeper_tree::{Config, ConnectionId, Entropy, Now, Output, Server, Table};
 use lockkeeper_wire::{
-    Acl, ConnectRequest, CreateMode, CreateRequest, MAX_FRAME, PASSWORD_LEN, Record as _, Request,
-    SessionId, SetDataRequest, Zxid, split_frame,
+    AclList, ConnectRequest, CreateMode, CreateRequest, MAX_FRAME, PASSWORD_LEN, Record as _,
+    Request, SessionId, SetDataRequest, Zxid, split_frame,
 };
 
 use crate::frames::{FrameId, Frames};
@@ -192,7 +192,7 @@ impl Live {
         let data = permits.map_or_else(Bytes::new, |permits| permits.to_string().into());
         let flags = CreateMode::Persistent.flags();
         let create =
-            CreateRequest { path: LOCK.to_owned(), data: data.into(), acl: Acl::open(), flags };
+            CreateRequest { path: LOCK.to_owned(), data: data.into(), acl: AclList::OPEN, flags };
         live.administer(Request::Create(create));
         let _ = live.commit();
         live

@@ -12,8 +12,8 @@ use bytes::{Bytes, BytesMut};
 use lockkeeper_testkit::clock;
 use lockkeeper_testkit::network::Host;
 use lockkeeper_wire::{
-    Acl, ConnectRequest, ConnectResponse, CreateMode, CreateRequest, Decoder, MAX_FRAME, Record,
-    ReplyHeader, Request, split_frame, write_frame,
+    AclList, ConnectRequest, ConnectResponse, CreateMode, CreateRequest, Decoder, MAX_FRAME,
+    Record, ReplyHeader, Request, split_frame, write_frame,
 };
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
@@ -87,7 +87,7 @@ async fn write(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> Result<Durati
     let create = Request::Create(CreateRequest {
         path: "/observed-".to_owned(),
         data: Bytes::new().into(),
-        acl: Acl::open(),
+        acl: AclList::OPEN,
         flags: CreateMode::EphemeralSequential.flags(),
     });
     write_frame(&mut out, |out| ConnectRequest::new_session(SESSION_MS).encode(out));

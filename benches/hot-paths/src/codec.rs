@@ -4,8 +4,8 @@ use std::hint::black_box;
 
 use bytes::{Bytes, BytesMut};
 use lockkeeper_wire::{
-    Acl, CreateMode, CreateRequest, Decoder, OpCode, Record as _, Request, RequestHeader, Response,
-    SessionId, Stat, Zxid, split_frame, write_frame,
+    AclList, CreateMode, CreateRequest, Decoder, OpCode, Record as _, Request, RequestHeader,
+    Response, SessionId, Stat, Zxid, split_frame, write_frame,
 };
 
 /// A lock's create: encoded, split off, decoded.
@@ -39,7 +39,7 @@ pub(crate) fn create_request(lock: &str) -> Request {
     Request::Create2(CreateRequest {
         path: format!("{lock}/{}", prefix()),
         data: Bytes::from_static(&[0x55; 100]).into(),
-        acl: Acl::open(),
+        acl: AclList::OPEN,
         flags: CreateMode::EphemeralSequential.flags(),
     })
 }

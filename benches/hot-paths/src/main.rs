@@ -25,6 +25,7 @@ const PATHS: &[Path] = &[
     ("codec-listing-100", codec::listing),
     ("tree-cycle", tree::cycle),
     ("tree-hand-off-64", tree::hand_off),
+    ("tree-multi-64", tree::multi),
     ("session-cycle", session::cycle),
     ("session-watch", session::watch),
 ];

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use lockkeeper_tree::{Config, ConnectionId, Entropy, Now, Output, Server};
 use lockkeeper_wire::{
-    Acl, ConnectRequest, CreateMode, CreateRequest, Decoder, DeleteRequest, OpCode,
+    AclList, ConnectRequest, CreateMode, CreateRequest, Decoder, DeleteRequest, Op, OpCode,
     PathWatchRequest, Record as _, ReplyHeader, Request, Response, split_frame, xid,
 };
 
@@ -44,7 +44,7 @@ impl World {
         world.send(&Request::Create(CreateRequest {
             path: LOCK.to_owned(),
             data: Bytes::new().into(),
-            acl: Acl::open(),
+            acl: AclList::OPEN,
             flags: CreateMode::Persistent.flags(),
         }));
         world.outputs();
@@ -108,6 +108,24 @@ pub(crate) fn hand_off(iterations: u32) {
             world.delete(first);
             black_box(world.outputs());
         }
+    }
+}
+
+/// Creates of 64 nodes below a parent that gets ever more, in one transaction.
+pub(crate) fn multi(iterations: u32) {
+    const CREATES: u32 = 64;
+    let mut world = World::new();
+    for round in 0..iterations {
+        let create = |number| {
+            Op::Create(CreateRequest {
+                path: format!("{LOCK}/n-{}", round * CREATES + number),
+                data: Bytes::new().into(),
+                acl: AclList::OPEN,
+                flags: CreateMode::Persistent.flags(),
+            })
+        };
+        world.send(&Request::Multi((0..CREATES).map(create).collect()));
+        black_box(world.outputs());
     }
 }
 

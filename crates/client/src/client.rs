@@ -439,8 +439,8 @@ impl Client {
 
     /// Changes a node's access control list. `version`: only if the list's version is this one.
     pub fn set_acl(&self, path: &ZnodePath, acl: Vec<Acl>, version: Option<i32>) -> Reply<Stat> {
-        let request =
-            SetAclRequest { path: self.full(path), acl, version: version.unwrap_or(ANY_VERSION) };
+        let (acl, version) = (acl.into(), version.unwrap_or(ANY_VERSION));
+        let request = SetAclRequest { path: self.full(path), acl, version };
         self.send(path, Request::SetAcl(request), read_stat)
     }
 
@@ -675,7 +675,7 @@ pub(crate) fn create_request(
     mode: CreateMode,
     acl: Vec<Acl>,
 ) -> CreateRequest {
-    CreateRequest { path, data: data.into(), acl, flags: mode.flags() }
+    CreateRequest { path, data: data.into(), acl: acl.into(), flags: mode.flags() }
 }
 
 fn read_created(response: Response, chroot: Option<&ZnodePath>) -> Option<Created> {

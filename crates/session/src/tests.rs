@@ -199,7 +199,7 @@ impl World {
 
 fn create(path: &str) -> Request {
     let request =
-        CreateRequest { path: path.into(), data: Bytes::new().into(), acl: vec![], flags: 3 };
+        CreateRequest { path: path.into(), data: Bytes::new().into(), acl: vec![].into(), flags: 3 };
     Request::Create2(request)
 }
 
@@ -520,7 +520,7 @@ fn a_heartbeat_waits_for_little_of_what_the_caller_sends() {
     let large = Bytes::from(vec![0; 300_000]);
     for number in 0..50 {
         let path = format!("/large-{number}");
-        let request = CreateRequest { path, data: large.clone().into(), acl: vec![], flags: 0 };
+        let request = CreateRequest { path, data: large.clone().into(), acl: vec![].into(), flags: 0 };
         world.submit(Request::Create(request), number);
     }
     let target = Cleanup::ByPrefix { parent: path("/"), prefix: "large-49".into() };
@@ -757,7 +757,7 @@ fn a_delete_does_not_overtake_what_was_submitted_before_it() {
     let large = Bytes::from(vec![0; 600_000]);
     for number in 0..4 {
         let path = format!("/large-{number}");
-        let request = CreateRequest { path, data: large.clone().into(), acl: vec![], flags: 0 };
+        let request = CreateRequest { path, data: large.clone().into(), acl: vec![].into(), flags: 0 };
         world.submit(Request::Create(request), number);
     }
     world.session.clean_up(world.now, Cleanup::Node(path("/locks/me")), None);
@@ -1024,7 +1024,7 @@ fn closing_without_a_server_ends_when_the_session_is_unreachable() {
 fn a_request_over_the_limit_is_refused_and_harms_no_other() {
     let mut world = World::connected();
     let data = Bytes::from(vec![0; MAX_FRAME]).into();
-    let large = CreateRequest { path: "/a".into(), data, acl: vec![], flags: 0 };
+    let large = CreateRequest { path: "/a".into(), data, acl: vec![].into(), flags: 0 };
     world.submit(Request::Create(large), 1);
     world.submit(get_data("/a"), 2);
     let results = world.results();

@@ -5,12 +5,11 @@ mod list;
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher as _, Hash, Hasher};
-use std::sync::LazyLock;
 
 use lockkeeper_wire::{Acl, ErrorCode, Permissions};
 
-use self::entry::parse_range;
-pub(crate) use self::entry::{Identity, is_anyone, is_open};
+pub(crate) use self::entry::Identity;
+use self::entry::{is_anyone, parse_range};
 pub(crate) use self::list::AclRef;
 use crate::gradual::GradualMap;
 use crate::hash::QuickHash;
@@ -34,16 +33,10 @@ pub(crate) fn check(
     if allowed { Ok(()) } else { Err(ErrorCode::NoAuth) }
 }
 
-/// The list that allows everyone everything, which nearly all nodes have: there is one for all.
-static OPEN: LazyLock<AclRef> = LazyLock::new(|| Acl::open().into());
-
 /// The list that a node gets when a client with these identities asks for `wanted`: without
 /// repetitions, `auth` replaced by what the client has proven. It ends soon after [`MAX_ENTRIES`], and
 /// is then too long to be of use.
 pub(crate) fn expand(wanted: &[Acl], identities: &[Identity]) -> Result<AclRef, ErrorCode> {
-    if is_open(wanted) {
-        return Ok(OPEN.clone());
-    }
     if wanted.is_empty() {
         return Err(ErrorCode::InvalidAcl);
     }
@@ -160,8 +153,8 @@ pub(crate) struct AclTable {
 impl AclTable {
     /// The one copy of `acl`.
     pub(crate) fn intern(&mut self, acl: AclRef) -> AclRef {
-        if is_open(&acl) {
-            return OPEN.clone();
+        if acl.is_open() {
+            return AclRef::open();
         }
         let key = self.hashed(&acl);
         if let Some((known, ())) = self.lists.get_key_value(&key) {

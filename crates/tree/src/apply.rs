@@ -22,7 +22,7 @@ pub(crate) fn apply(
         }
         Txn::Delete { path } => delete(tree, stamp, &path, events),
         Txn::SetData { path, data, version } => {
-            set_data(tree, stamp, &path, (&data, version), events)
+            set_data(tree, stamp, path, (&data, version), events)
         }
         Txn::SetAcl { path, acl, version } => set_acl(tree, &path, acl, version),
         Txn::Check => Applied::Checked,
@@ -59,18 +59,18 @@ fn delete(tree: &mut Tree, stamp: Stamp, path: &str, events: &mut Vec<TreeEvent>
 fn set_data(
     tree: &mut Tree,
     stamp: Stamp,
-    path: &str,
+    path: Arc<str>,
     (data, version): (&NodeData, i32),
     events: &mut Vec<TreeEvent>,
 ) -> Applied {
-    let old = tree.get(path).map_or(0, |node| node.data.len());
-    let node = tree.set_data(path, data.detached());
+    let old = tree.get(&path).map_or(0, |node| node.data.len());
+    let node = tree.set_data(&path, data.detached());
     node.version = version;
     node.mzxid = stamp.zxid;
     node.mtime = stamp.unix_ms;
     let (stat, acl) = (node.stat(), node.acl.clone());
-    quota::changed(tree, path, data.len() as i64 - old as i64, 0);
-    events.push(TreeEvent { what: TreeEventKind::DataChanged, path: path.into(), acl });
+    quota::changed(tree, &path, data.len() as i64 - old as i64, 0);
+    events.push(TreeEvent { what: TreeEventKind::DataChanged, path, acl });
     Applied::Changed(stat)
 }
 

@@ -26,7 +26,8 @@ pub(crate) fn prepare<'a>(
         return Err(Refusal::Request(ErrorCode::MarshallingError));
     }
 
-    let mut draft = Draft::new(tree);
+    let changes = ops.iter().filter(|op| !matches!(op, Op::Check(_))).count();
+    let mut draft = Draft::of(tree, changes);
     let mut txns = Vec::with_capacity(ops.len());
     for op in ops {
         match prepare_one(&draft, caller, op) {
@@ -125,14 +126,29 @@ pub(crate) fn reply_len(ops: &[Op]) -> usize {
 }
 
 /// The result of an operation that was applied.
-pub(crate) fn result(op: &Op, outcome: Applied) -> OpResult {
+pub(crate) fn result(op: Op, outcome: Applied) -> OpResult {
     match outcome {
-        Applied::Created { path, .. } if is_plain(op) => {
-            OpResult::Create { path: path.to_string() }
+        Applied::Created { path, .. } if is_plain(&op) => {
+            OpResult::Create { path: created(op, &path) }
         }
-        Applied::Created { path, stat } => OpResult::Create2 { path: path.to_string(), stat },
+        Applied::Created { path, stat } => OpResult::Create2 { path: created(op, &path), stat },
         Applied::Deleted => OpResult::Delete,
         Applied::Changed(stat) => OpResult::SetData(stat),
         Applied::Checked => OpResult::Check,
+    }
+}
+
+/// The path that was created: the one of the request, unless it got a number.
+fn created(op: Op, path: &str) -> String {
+    match op {
+        Op::Create(CreateRequest { path: asked, .. })
+        | Op::Create2(CreateRequest { path: asked, .. })
+        | Op::CreateContainer(CreateRequest { path: asked, .. })
+        | Op::CreateTtl(CreateTtlRequest { path: asked, .. })
+            if asked == path =>
+        {
+            asked
+        }
+        _ => path.to_owned(),
     }
 }

@@ -9,12 +9,12 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use lockkeeper_wire::{
-    Acl, CheckRequest, CreateMode, CreateRequest, CreateTtlRequest, DeleteRequest, ErrorCode,
+    AclList, CheckRequest, CreateMode, CreateRequest, CreateTtlRequest, DeleteRequest, ErrorCode,
     NodeData, Permissions, Sequence, SessionId, SetAclRequest, SetDataRequest, ZnodePath,
 };
 
 use crate::acl::{self, AclRef, Identity};
-use crate::hash::HashMap;
+use crate::hash::{HashMap, QuickHash};
 use crate::nodes::{NODE_WEIGHT, Owner, SYSTEM_NODES, Tree, parent_of};
 use crate::notices::{Notice, Notices};
 use crate::output::ConnectionId;
@@ -70,7 +70,7 @@ pub(crate) enum Form {
 pub(crate) struct NewNode<'a> {
     pub(crate) path: &'a str,
     pub(crate) data: &'a NodeData,
-    pub(crate) acl: &'a [Acl],
+    pub(crate) acl: &'a AclList,
     pub(crate) flags: i32,
     pub(crate) form: Form,
 }
@@ -115,7 +115,7 @@ pub(crate) struct Draft<'a> {
     tree: &'a Tree,
     noted: HashMap<Arc<str>, Option<Facts>>,
     /// The last list that was asked for, and what it became: most of a `multi` ask for the same.
-    expanded: RefCell<Option<(&'a [Acl], AclRef)>>,
+    expanded: RefCell<Option<(&'a AclList, AclRef)>>,
     /// How many entries the lists have that the nodes of this draft get.
     entries: Cell<usize>,
     /// How many ephemeral nodes it creates.
@@ -128,9 +128,16 @@ pub(crate) struct Draft<'a> {
 
 impl<'a> Draft<'a> {
     pub(crate) fn new(tree: &'a Tree) -> Self {
+        Self::of(tree, 0)
+    }
+
+    /// A draft in which so many changes will be noted, of the children of one parent.
+    pub(crate) fn of(tree: &'a Tree, changes: usize) -> Self {
+        // Room for the parent, too.
+        let room = if changes == 0 { 0 } else { changes + 1 };
         Self {
             tree,
-            noted: HashMap::default(),
+            noted: HashMap::with_capacity_and_hasher(room, QuickHash::default()),
             expanded: RefCell::default(),
             entries: Cell::new(0),
             ephemerals: Cell::new(0),
@@ -202,9 +209,9 @@ impl<'a> Draft<'a> {
     }
 
     /// The list that a node gets if the caller asks for this one.
-    fn expand(&self, caller: Caller<'_>, wanted: &'a [Acl]) -> Result<AclRef, ErrorCode> {
-        if acl::is_open(wanted) {
-            return acl::expand(wanted, caller.identities);
+    fn expand(&self, caller: Caller<'_>, wanted: &'a AclList) -> Result<AclRef, ErrorCode> {
+        if wanted.is_open() {
+            return Ok(AclRef::open());
         }
         let mut last = self.expanded.borrow_mut();
         let acl = match &*last {
@@ -217,7 +224,7 @@ impl<'a> Draft<'a> {
         Ok(acl)
     }
 
-    fn expand_anew(&self, caller: Caller<'_>, wanted: &[Acl]) -> Result<AclRef, ErrorCode> {
+    fn expand_anew(&self, caller: Caller<'_>, wanted: &AclList) -> Result<AclRef, ErrorCode> {
         check_length(caller, wanted.len(), acl::MAX_ENTRIES)?;
         let acl = acl::expand(wanted, caller.identities)?;
         check_length(caller, acl.len(), acl::MAX_ENTRIES)?;
@@ -227,7 +234,9 @@ impl<'a> Draft<'a> {
     pub(crate) fn create(&self, caller: Caller<'_>, new: NewNode<'a>) -> Result<Txn, ErrorCode> {
         let mode = CreateMode::from_flags(new.flags).ok_or(ErrorCode::BadArguments)?;
         let owner = owner_of(mode, new.form, caller)?;
-        if !new.path.contains('/') || new.path.contains('\0') {
+        // A path is still valid with a number behind it, and some become it.
+        let is_valid = ZnodePath::is_valid(new.path);
+        if !is_valid && (!new.path.contains('/') || new.path.contains('\0')) {
             return Err(ErrorCode::BadArguments);
         }
 
@@ -245,7 +254,9 @@ impl<'a> Draft<'a> {
         } else {
             new.path.into()
         };
-        check_path(&path)?;
+        if !is_valid {
+            check_path(&path)?;
+        }
         if is_too_deep(&path) {
             return Err(ErrorCode::BadArguments);
         }
@@ -372,7 +383,7 @@ impl<'a> Draft<'a> {
 
         Ok(Txn::SetData {
             version: next_version(node.version, request.version)?,
-            path: request.path.clone(),
+            path: request.path.as_str().into(),
             data: request.data.clone(),
         })
     }

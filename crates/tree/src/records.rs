@@ -9,7 +9,7 @@ use bytes::{Buf, BufMut, Bytes};
 use lockkeeper_wire::{Acl, NodeData, PASSWORD_LEN, Permissions, SessionId, Zxid};
 use std::time::Duration;
 
-use crate::acl::is_open;
+use crate::acl::AclRef;
 use crate::nodes::{Node, Owner};
 use crate::sessions::Session;
 use crate::storage::RestoreError;
@@ -65,7 +65,7 @@ pub(crate) fn take_node(mut input: Bytes) -> Result<Node> {
     let mut version = || take_version(&mut input);
     let (version, aversion, child_creates) = (version()?, version()?, version()?);
 
-    let acl = take_acl(&mut input)?.into();
+    let acl = take_acl(&mut input)?;
     let data = match has_data {
         // A copy, because storage may hand out a slice of something larger.
         true => Bytes::copy_from_slice(&input).into(),
@@ -139,22 +139,22 @@ fn take_owner(input: &mut Bytes) -> Result<Owner> {
 
 /// The number of entries and then each; 0 stands for the list that allows everyone everything,
 /// which nearly all nodes have.
-fn put_acl(acl: &[Acl], out: &mut Vec<u8>) {
-    if is_open(acl) {
+fn put_acl(acl: &AclRef, out: &mut Vec<u8>) {
+    if acl.is_open() {
         return put_unsigned(0, out);
     }
     put_unsigned(acl.len() as u64, out);
-    for entry in acl {
+    for entry in acl.iter() {
         put_signed(entry.permissions.0.into(), out);
         put_text(&entry.scheme, out);
         put_text(&entry.id, out);
     }
 }
 
-fn take_acl(input: &mut Bytes) -> Result<Vec<Acl>> {
+fn take_acl(input: &mut Bytes) -> Result<AclRef> {
     let count = take_unsigned(input)?;
     if count == 0 {
-        return Ok(Acl::open());
+        return Ok(AclRef::open());
     }
     let mut acl = Vec::new();
     for _ in 0..count {
@@ -164,7 +164,7 @@ fn take_acl(input: &mut Bytes) -> Result<Vec<Acl>> {
             id: take_text(input)?,
         });
     }
-    Ok(acl)
+    Ok(acl.into())
 }
 
 fn put_text(text: &str, out: &mut Vec<u8>) {
@@ -213,6 +213,10 @@ fn take_signed(input: &mut Bytes) -> Result<i64> {
 }
 
 fn put_unsigned(mut value: u64, out: &mut Vec<u8>) {
+    // As most are.
+    if value < 0x80 {
+        return out.push(value as u8);
+    }
     let (mut bytes, mut len) = ([0; 10], 0);
     while value >= 0x80 {
         bytes[len] = value as u8 | 0x80;

@@ -29,7 +29,7 @@ impl Server {
             Err(error) => return self.close(asker.connection, CloseReason::BadFrame(error)),
         };
         match Request::decode(header.op, &mut input) {
-            Ok(request) => self.dispatch(asker, header.xid, &request),
+            Ok(request) => self.dispatch(asker, header.xid, request),
             Err(error) => self.undecodable(asker, header, error),
         }
     }
@@ -68,12 +68,12 @@ impl Server {
     }
 
     /// The requests with a reply of their own kind; all others get [`answer`](Self::answer).
-    fn dispatch(&mut self, asker: Asker, xid: i32, request: &Request) {
+    fn dispatch(&mut self, asker: Asker, xid: i32, request: Request) {
         match request {
             Request::Ping => {
                 self.reply(asker.connection, xid::PING, self.last_zxid, Ok(Response::Empty));
             }
-            Request::Auth(auth) => self.authenticate(asker.connection, xid, auth),
+            Request::Auth(auth) => self.authenticate(asker.connection, xid, &auth),
             // As a ZooKeeper that is not set up for it: nothing is proven, and nothing is wrong.
             Request::Sasl(_) => {
                 self.reply(asker.connection, xid, Zxid(0), Ok(Response::Sasl(None)));
@@ -93,9 +93,9 @@ impl Server {
         self.close(asker.connection, CloseReason::UnknownOp(op));
     }
 
-    fn answer(&mut self, asker: Asker, request: &Request) -> Reply {
+    fn answer(&mut self, asker: Asker, request: Request) -> Reply {
         let connection = asker.connection;
-        match request {
+        match &request {
             Request::Exists(r) => self.exists(connection, r),
             Request::GetData(r) => {
                 self.watched(connection, r, Kinds::DATA, |view| view.data(&r.path))
@@ -121,7 +121,7 @@ impl Server {
             Request::AddWatch(r) => self.add_watch(connection, r),
             Request::CheckWatches(r) => self.check_watches(connection, r),
             Request::RemoveWatches(r) => self.remove_watches(connection, r),
-            write => self.write(asker, write),
+            _ => self.write(asker, request),
         }
     }
 

@@ -28,7 +28,7 @@ pub(crate) enum Txn {
         path: Arc<str>,
     },
     SetData {
-        path: String,
+        path: Arc<str>,
         data: NodeData,
         /// The new version.
         version: i32,

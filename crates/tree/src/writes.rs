@@ -28,29 +28,29 @@ impl Server {
         Stamp { zxid: self.last_zxid, unix_ms: now.unix_ms }
     }
 
-    pub(crate) fn write(&mut self, asker: Asker, request: &Request) -> Reply {
-        if !is_write(request) {
+    pub(crate) fn write(&mut self, asker: Asker, request: Request) -> Reply {
+        if !is_write(&request) {
             return Err(ErrorCode::Unimplemented);
         }
         let stamp = self.next_stamp(asker.now);
         if let Request::Multi(ops) = request {
             return self.multi(asker, stamp, ops);
         }
-        let txn = prepare(&Draft::new(&self.tree), self.caller(asker), request)?;
+        let txn = prepare(&Draft::new(&self.tree), self.caller(asker), &request)?;
         let mut outcome = None;
         self.commit(stamp, [txn], |applied| outcome = Some(applied));
         Ok(outcome.map_or(Response::Empty, |outcome| respond(request, outcome)))
     }
 
-    fn multi(&mut self, asker: Asker, stamp: Stamp, ops: &[Op]) -> Reply {
-        self.check_ops(asker.connection, ops.len(), multi::reply_len(ops))?;
-        let txns = match multi::prepare(&self.tree, self.caller(asker), ops) {
+    fn multi(&mut self, asker: Asker, stamp: Stamp, ops: Vec<Op>) -> Reply {
+        self.check_ops(asker.connection, ops.len(), multi::reply_len(&ops))?;
+        let txns = match multi::prepare(&self.tree, self.caller(asker), &ops) {
             Ok(txns) => txns,
             Err(Refusal::Request(code)) => return Err(code),
             Err(Refusal::Operation(results)) => return Ok(Response::Multi(results)),
         };
         let mut results = Vec::with_capacity(ops.len());
-        let mut ops = ops.iter();
+        let mut ops = ops.into_iter();
         self.commit(stamp, txns, |outcome| {
             results.extend(ops.next().map(|op| multi::result(op, outcome)));
         });
@@ -124,7 +124,7 @@ fn prepare<'a>(
     }
 }
 
-fn respond(request: &Request, outcome: Applied) -> Response {
+fn respond(request: Request, outcome: Applied) -> Response {
     match outcome {
         Applied::Created { path, .. } if matches!(request, Request::Create(_)) => {
             Response::Path(path.to_string())

@@ -1,6 +1,8 @@
 //! Access control lists.
 
-use std::ops::BitOr;
+use std::fmt;
+use std::ops::{BitOr, Deref};
+use std::sync::LazyLock;
 
 use bytes::BytesMut;
 
@@ -64,10 +66,6 @@ pub struct Acl {
 record!(Acl { permissions, scheme, id });
 
 impl Acl {
-    /// The scheme of those who prove nothing, and their only identity.
-    pub(crate) const WORLD: &'static str = "world";
-    pub(crate) const ANYONE: &'static str = "anyone";
-
     /// Everyone may do everything.
     pub fn open() -> Vec<Self> {
         Self::world(Permissions::ALL)
@@ -75,12 +73,109 @@ impl Acl {
 
     /// Everyone may do what `permissions` says.
     pub fn world(permissions: Permissions) -> Vec<Self> {
-        let (scheme, id) = (Self::WORLD.to_owned(), Self::ANYONE.to_owned());
+        let (scheme, id) = ("world".to_owned(), "anyone".to_owned());
         vec![Self { permissions, scheme, id }]
     }
 
     /// Whoever has authenticated as the creator of the node may do everything.
     pub fn creator_all() -> Vec<Self> {
         vec![Self { permissions: Permissions::ALL, scheme: "auth".to_owned(), id: String::new() }]
+    }
+}
+
+/// The list of a request. The one that allows everyone everything, which nearly all requests have,
+/// takes no memory of its own.
+#[derive(Clone, PartialEq, Eq)]
+pub struct AclList(Option<Vec<Acl>>);
+
+impl AclList {
+    /// Everyone may do everything.
+    pub const OPEN: Self = Self(None);
+
+    /// How [`OPEN`](Self::OPEN) is sent: one entry.
+    pub(crate) const OPEN_ENCODED: [u8; 27] =
+        *b"\0\0\0\x01\0\0\0\x1f\0\0\0\x05world\0\0\0\x06anyone";
+
+    /// Whether it allows everyone everything, by one entry.
+    pub fn is_open(&self) -> bool {
+        self.0.is_none()
+    }
+}
+
+impl From<Vec<Acl>> for AclList {
+    fn from(entries: Vec<Acl>) -> Self {
+        Self((*entries != **OPEN).then_some(entries))
+    }
+}
+
+static OPEN: LazyLock<Vec<Acl>> = LazyLock::new(Acl::open);
+
+impl Deref for AclList {
+    type Target = [Acl];
+
+    fn deref(&self) -> &[Acl] {
+        self.0.as_ref().unwrap_or_else(|| &OPEN)
+    }
+}
+
+impl fmt::Debug for AclList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+impl Record for AclList {
+    fn encode(&self, out: &mut BytesMut) {
+        match &self.0 {
+            None => out.extend_from_slice(&Self::OPEN_ENCODED),
+            Some(entries) => entries.encode(out),
+        }
+    }
+
+    fn decode(input: &mut Decoder) -> Result<Self, DecodeError> {
+        if input.skip(&Self::OPEN_ENCODED) {
+            return Ok(Self::OPEN);
+        }
+        Vec::decode(input).map(|entries| Self(Some(entries)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    fn encoded(list: &impl Record) -> Bytes {
+        let mut out = BytesMut::new();
+        list.encode(&mut out);
+        out.freeze()
+    }
+
+    #[test]
+    fn the_open_list_is_what_it_stands_for() {
+        assert_eq!(*AclList::OPEN, *Acl::open());
+        assert_eq!(AclList::from(Acl::open()), AclList::OPEN);
+        assert_eq!(encoded(&AclList::OPEN), encoded(&Acl::open()));
+        for list in [Acl::open(), Acl::creator_all(), Acl::world(Permissions::READ), Vec::new()] {
+            let mut input = Decoder::new(encoded(&list));
+            let decoded = AclList::decode(&mut input).expect("readable");
+            assert_eq!((&*decoded, input.remaining()), (&*list, 0));
+            assert_eq!(decoded, AclList::from(list));
+        }
+    }
+
+    /// Each other byte of the open list makes another list, or none.
+    #[test]
+    fn what_is_nearly_the_open_list_is_not() {
+        let open = AclList::OPEN_ENCODED;
+        for at in 0..open.len() {
+            let mut other = open;
+            other[at] ^= 1;
+            let decoded = AclList::decode(&mut Decoder::new(Bytes::copy_from_slice(&other)));
+            assert!(decoded.is_ok_and(|list| list.is_open()) == false, "byte {at}");
+            let cut = Bytes::copy_from_slice(&open[..at]);
+            assert!(AclList::decode(&mut Decoder::new(cut)).is_err(), "{at} bytes");
+        }
     }
 }

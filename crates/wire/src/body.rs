@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::acl::Acl;
+use crate::acl::AclList;
 use crate::codec::record;
 use crate::data::NodeData;
 
@@ -14,7 +14,7 @@ pub struct CreateRequest {
     /// Its data.
     pub data: NodeData,
     /// Its access control list.
-    pub acl: Vec<Acl>,
+    pub acl: AclList,
     /// The number of a [`CreateMode`](crate::CreateMode); as a number, because a server answers a
     /// wrong one with an error.
     pub flags: i32,
@@ -30,7 +30,7 @@ pub struct CreateTtlRequest {
     /// Its data.
     pub data: NodeData,
     /// Its access control list.
-    pub acl: Vec<Acl>,
+    pub acl: AclList,
     /// The number of a [`CreateMode`](crate::CreateMode).
     pub flags: i32,
     /// For how long it may stay empty and untouched, in milliseconds.
@@ -89,7 +89,7 @@ pub struct SetAclRequest {
     /// The node.
     pub path: String,
     /// The new list.
-    pub acl: Vec<Acl>,
+    pub acl: AclList,
     /// The list's version that it must have; -1: any.
     pub version: i32,
 }

@@ -2,7 +2,7 @@
 
 use bytes::{Bytes, BytesMut};
 
-use crate::acl::{Acl, Permissions};
+use crate::acl::{Acl, AclList};
 use crate::body::{CreateRequest, PathWatchRequest};
 use crate::codec::Record;
 use crate::codec::{put_list, put_text};
@@ -62,20 +62,14 @@ impl Outgoing for Create<'_> {
         self.data.encode(out);
         match self.acl {
             Some(acl) => put_list(out, acl),
-            None => {
-                // `Acl::open`: a list of one entry.
-                1_i32.encode(out);
-                Permissions::ALL.encode(out);
-                put_text(out, Acl::WORLD);
-                put_text(out, Acl::ANYONE);
-            }
+            None => AclList::OPEN.encode(out),
         }
         self.mode.flags().encode(out);
     }
 
     fn into_request(self) -> Request {
         let (path, data) = (self.path.to_owned(), self.data.clone().into());
-        let acl = self.acl.map_or_else(Acl::open, <[Acl]>::to_vec);
+        let acl = self.acl.map_or(AclList::OPEN, |acl| acl.to_vec().into());
         let request = CreateRequest { path, data, acl, flags: self.mode.flags() };
         match self.mode {
             CreateMode::Container => Request::CreateContainer(request),

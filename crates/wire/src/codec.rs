@@ -49,6 +49,15 @@ impl Decoder {
         Ok(self.rest.split_to(len))
     }
 
+    /// Goes past `expected` if that is what comes next; whether it was.
+    pub(crate) fn skip(&mut self, expected: &[u8]) -> bool {
+        let is_next = self.rest.starts_with(expected);
+        if is_next {
+            self.rest.advance(expected.len());
+        }
+        is_next
+    }
+
     /// Takes a length or count; a null (-1) is 0.
     fn take_len(&mut self) -> Result<usize, DecodeError> {
         self.take_nullable_len().map(Option::unwrap_or_default)

@@ -38,7 +38,7 @@ mod response;
 mod stat;
 mod watch;
 
-pub use acl::{Acl, Permissions};
+pub use acl::{Acl, AclList, Permissions};
 pub use body::{
     AuthRequest, CheckRequest, CreateRequest, CreateTtlRequest, DeleteRequest, PathRequest,
     PathWatchRequest, ReconfigRequest, SaslRequest, SetAclRequest, SetDataRequest,

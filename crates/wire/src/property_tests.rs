@@ -50,7 +50,7 @@ fn create() -> impl Strategy<Value = CreateRequest> {
     (text(), node_data(), acl(), any::<i32>()).prop_map(|(path, data, acl, flags)| CreateRequest {
         path,
         data,
-        acl,
+        acl: acl.into(),
         flags,
     })
 }
@@ -131,8 +131,9 @@ fn request() -> impl Strategy<Value = Request> {
         delete().prop_map(Request::Delete),
         set_data().prop_map(Request::SetData),
         check().prop_map(Request::Check),
-        (text(), acl(), any::<i32>())
-            .prop_map(|(path, acl, version)| Request::SetAcl(SetAclRequest { path, acl, version })),
+        (text(), acl(), any::<i32>()).prop_map(|(path, acl, version)| Request::SetAcl(
+            SetAclRequest { path, acl: acl.into(), version }
+        )),
         proptest::collection::vec(op(), 0..4).prop_map(Request::Multi),
     ];
     let reads = prop_oneof![

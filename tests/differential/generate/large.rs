@@ -3,7 +3,7 @@
 //! Where a reply would be longer than the limit the servers are known to differ, so none is asked for.
 
 use lockkeeper_wire::{
-    Acl, CheckRequest, CreateMode, CreateRequest, DeleteRequest, NodeData, Op, PathRequest,
+    AclList, CheckRequest, CreateMode, CreateRequest, DeleteRequest, NodeData, Op, PathRequest,
     PathWatchRequest, ReadOp, Request, SetDataRequest,
 };
 
@@ -72,5 +72,5 @@ impl Generator {
 
 fn new(path: &str, data: NodeData) -> CreateRequest {
     let flags = CreateMode::Persistent.flags();
-    CreateRequest { path: path.to_owned(), data, acl: Acl::open(), flags }
+    CreateRequest { path: path.to_owned(), data, acl: AclList::OPEN, flags }
 }

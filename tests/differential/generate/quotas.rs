@@ -6,7 +6,7 @@
 
 use bytes::Bytes;
 use lockkeeper_wire::{
-    Acl, CreateMode, CreateRequest, DeleteRequest, PathWatchRequest, Request, SetDataRequest,
+    AclList, CreateMode, CreateRequest, DeleteRequest, PathWatchRequest, Request, SetDataRequest,
 };
 
 use super::{ERA, Generator, Style};
@@ -72,7 +72,7 @@ impl Generator {
         Request::Create(CreateRequest {
             path: self.quota(below, name),
             data,
-            acl: Acl::open(),
+            acl: AclList::OPEN,
             flags,
         })
     }

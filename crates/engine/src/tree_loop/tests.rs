@@ -148,7 +148,7 @@ async fn long_replies_do_not_wait_for_each_other() {
     let acl = Acl { permissions: Permissions::ALL, scheme: "world".into(), id: "anyone".into() };
     let data = Bytes::from(vec![7; PART_BYTES]).into();
     let flags = CreateMode::Persistent.flags();
-    let create = CreateRequest { path: path.clone(), data, acl: vec![acl], flags };
+    let create = CreateRequest { path: path.clone(), data, acl: vec![acl].into(), flags };
     send(&[(0, Request::Create(create))]);
     assert_eq!(reply().error, 0);
 
@@ -179,7 +179,7 @@ async fn who_asks_for_little_does_not_wait_for_who_asks_for_much() {
     let acl = Acl { permissions: Permissions::ALL, scheme: "world".into(), id: "anyone".into() };
     let flags = CreateMode::PersistentSequential.flags();
     let (path, data) = ("/n".to_owned(), Bytes::new().into());
-    let create = Request::Create(CreateRequest { path, data, acl: vec![acl], flags });
+    let create = Request::Create(CreateRequest { path, data, acl: vec![acl].into(), flags });
     let frame = |request: &Request, xid| {
         let mut frame = BytesMut::new();
         request.encode(xid, &mut frame);
@@ -220,7 +220,8 @@ async fn k5_what_comes_after_the_stop_is_not_answered() {
     let acl = Acl { permissions: Permissions::ALL, scheme: "world".into(), id: "anyone".into() };
     let (path, data) = ("/late".to_owned(), Bytes::new().into());
     let mut create = BytesMut::new();
-    Request::Create(CreateRequest { path, data, acl: vec![acl], flags: 0 }).encode(1, &mut create);
+    Request::Create(CreateRequest { path, data, acl: vec![acl].into(), flags: 0 })
+        .encode(1, &mut create);
     let id = ConnectionId(1);
     for event in [Event::Stop, Event::Frames(id, vec![create.freeze()])] {
         assert!(engine.status.events.send(event).is_ok());
@@ -264,7 +265,7 @@ async fn polls_in_a_ping_pong(spin: Spin, durability: Durability) -> u64 {
         let acl =
             Acl { permissions: Permissions::ALL, scheme: "world".into(), id: "anyone".into() };
         let (path, data) = (format!("/ping-{xid}"), Bytes::new().into());
-        let create = CreateRequest { path, data, acl: vec![acl], flags: 0 };
+        let create = CreateRequest { path, data, acl: vec![acl].into(), flags: 0 };
         let mut out = BytesMut::new();
         write_frame(&mut out, |out| Request::Create(create).encode(xid as i32, out));
         (&client).write_all(&out).unwrap();

@@ -433,7 +433,7 @@ fn long_lists(target: &Target) {
     };
     let Request::Create(open) = create("/own/long", CreateMode::Persistent) else { unreachable!() };
     for entries in [25_001, 1_001] {
-        let acl = (0..entries).map(entry).collect();
+        let acl = (0..entries).map(entry).collect::<Vec<_>>().into();
         let request = Request::Create(CreateRequest { acl, ..open.clone() });
         assert_eq!(client.call(request), Err(-114));
     }

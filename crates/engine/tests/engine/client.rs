@@ -337,7 +337,8 @@ pub(crate) fn create_with(path: &str, mode: CreateMode, data: Bytes) -> Request 
             permissions: Permissions::ALL,
             scheme: "world".to_owned(),
             id: "anyone".to_owned(),
-        }],
+        }]
+        .into(),
         flags: mode.flags(),
     })
 }

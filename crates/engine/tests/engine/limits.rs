@@ -459,7 +459,10 @@ fn with_list(path: &str, entries: usize) -> Request {
         scheme: "digest".to_owned(),
         id: format!("user-{i}:x"),
     };
-    Request::Create(CreateRequest { acl: (0..entries).map(entry).collect(), ..open })
+    Request::Create(CreateRequest {
+        acl: (0..entries).map(entry).collect::<Vec<_>>().into(),
+        ..open
+    })
 }
 
 fn write(path: &str) -> Request {

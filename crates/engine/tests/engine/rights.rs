@@ -69,7 +69,7 @@ async fn the_super_user_reads_what_nobody_may_read() {
     let mut client = Client::connect(&engine, LONG);
     let Request::Create(open) = create("/closed", CreateMode::Persistent) else { unreachable!() };
     let acl = lockkeeper_wire::Acl::world(Permissions(0));
-    client.call(Request::Create(CreateRequest { acl, ..open })).unwrap();
+    client.call(Request::Create(CreateRequest { acl: acl.into(), ..open })).unwrap();
     client.call(digest("super:wrong")).unwrap();
     assert_eq!(client.call(get_data("/closed")), Err(-102));
     client.call(digest("super:test")).unwrap();

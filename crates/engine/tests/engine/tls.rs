@@ -202,7 +202,7 @@ async fn a_certificate_opens_what_its_owner_may_read() {
         scheme: "x509".to_owned(),
         id: "CN=alice,O=Example".to_owned(),
     }];
-    anyone.call(Request::Create(CreateRequest { acl, ..open })).unwrap();
+    anyone.call(Request::Create(CreateRequest { acl: acl.into(), ..open })).unwrap();
     assert_eq!(anyone.call(get_data("/alice")), Err(-102));
     let mut shown = dial(&engine, authority.client(Some(&alice)));
     shown.handshake(LONG).unwrap();

@@ -4,7 +4,7 @@
 use anyhow::{Context, Result, ensure};
 use bytes::{Bytes, BytesMut};
 use lockkeeper_wire::{
-    Acl, ConnectRequest, CreateMode, CreateRequest, Decoder, ErrorCode, MAX_FRAME, Record,
+    AclList, ConnectRequest, CreateMode, CreateRequest, Decoder, ErrorCode, MAX_FRAME, Record,
     ReplyHeader, Request, split_frame, write_frame,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -19,7 +19,7 @@ pub(super) async fn create(mut stream: TcpStream, path: &str) -> Result<()> {
     let request = Request::Create(CreateRequest {
         path: path.to_owned(),
         data: Bytes::new().into(),
-        acl: Acl::open(),
+        acl: AclList::OPEN,
         flags: CreateMode::Persistent.flags(),
     });
     write_frame(&mut out, |out| request.encode(1, out));

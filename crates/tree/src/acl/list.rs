@@ -3,7 +3,7 @@
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ops::Deref;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 
 use lockkeeper_wire::{Acl, Permissions};
 
@@ -43,7 +43,20 @@ struct Range {
     bits: usize,
 }
 
+/// The list that allows everyone everything, which nearly all nodes have: there is one for all.
+static OPEN: LazyLock<AclRef> = LazyLock::new(|| Acl::open().into());
+
 impl AclRef {
+    /// The one copy of the list that allows everyone everything.
+    pub(crate) fn open() -> Self {
+        OPEN.clone()
+    }
+
+    /// Whether it allows everyone everything, by one entry.
+    pub(crate) fn is_open(&self) -> bool {
+        Arc::ptr_eq(&self.0, &OPEN.0) || is_open(self)
+    }
+
     /// Whether anything else has this copy.
     pub(super) fn is_shared(&self) -> bool {
         Arc::strong_count(&self.0) > 1
@@ -52,7 +65,7 @@ impl AclRef {
     /// What a list takes of memory, in bytes, with its index; the one that nearly all nodes have weighs
     /// nothing.
     pub(crate) fn weight(&self) -> usize {
-        if is_open(self) {
+        if self.is_open() {
             return 0;
         }
         let texts = self.iter().map(|entry| entry.scheme.len() + entry.id.len());
@@ -66,6 +79,9 @@ impl AclRef {
 
     /// Whether an entry for one of the identities, or for everyone, has one of the permissions.
     pub(super) fn grants(&self, wanted: Permissions, identities: &[Identity]) -> bool {
+        if self.is_open() {
+            return Permissions::ALL.0 & wanted.0 != 0;
+        }
         if self.len() >= INDEXED {
             let index = self.0.index.get_or_init(|| Index::of(self));
             return index.grants(self, wanted, identities);

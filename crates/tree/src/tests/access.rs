@@ -6,11 +6,11 @@ use super::*;
 use CreateMode::*;
 
 fn with_acl(path: &str, acl: Vec<Acl>) -> Request {
-    Request::Create(CreateRequest { acl, ..new_node(path, Persistent) })
+    Request::Create(CreateRequest { acl: acl.into(), ..new_node(path, Persistent) })
 }
 
 fn set_acl(path: &str, acl: Vec<Acl>, version: i32) -> Request {
-    Request::SetAcl(SetAclRequest { path: path.to_owned(), acl, version })
+    Request::SetAcl(SetAclRequest { path: path.to_owned(), acl: acl.into(), version })
 }
 
 #[test]

@@ -26,7 +26,7 @@ fn of_auth(count: usize) -> Vec<Acl> {
 }
 
 fn with_acl(path: &str, acl: Vec<Acl>) -> CreateRequest {
-    CreateRequest { acl, ..new_node(path, CreateMode::Persistent) }
+    CreateRequest { acl: acl.into(), ..new_node(path, CreateMode::Persistent) }
 }
 
 /// A client that has as many identities as it may. One is its address.
@@ -70,7 +70,8 @@ fn f3_a_list_has_a_limited_length() {
     };
     assert_eq!(connection, client.connection);
     let acl = users(MAX_ENTRIES + 1);
-    let request = Request::SetAcl(SetAclRequest { path: "/b".to_owned(), acl, version: -1 });
+    let request =
+        Request::SetAcl(SetAclRequest { path: "/b".to_owned(), acl: acl.into(), version: -1 });
     assert_eq!(world.ask(&client, &request), Err(ErrorCode::InvalidAcl));
 }
 

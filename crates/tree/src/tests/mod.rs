@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use lockkeeper_wire::{
-    Acl, AuthRequest, ConnectRequest, ConnectResponse, CreateMode, CreateRequest, Decoder,
+    Acl, AclList, AuthRequest, ConnectRequest, ConnectResponse, CreateMode, CreateRequest, Decoder,
     DeleteRequest, ErrorCode, MAX_FRAME, NodeData, OpCode, PathRequest, PathWatchRequest,
     Record as _, ReplyHeader, Request, Response, SessionId, SetDataRequest, Stat, WatchEvent, Zxid,
     split_frame, xid,
@@ -243,7 +243,7 @@ fn new_node(path: &str, mode: CreateMode) -> CreateRequest {
     CreateRequest {
         path: path.to_owned(),
         data: Bytes::from_static(b"data").into(),
-        acl: Acl::open(),
+        acl: AclList::OPEN,
         flags: mode.flags(),
     }
 }

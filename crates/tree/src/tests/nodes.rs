@@ -103,7 +103,7 @@ fn errors_of_create() {
     for (acl, flags, error) in
         [(vec![], 0, ErrorCode::InvalidAcl), (Acl::open(), 99, ErrorCode::BadArguments)]
     {
-        let request = CreateRequest { acl, flags, ..new_node("/no/a", Persistent) };
+        let request = CreateRequest { acl: acl.into(), flags, ..new_node("/no/a", Persistent) };
         assert_eq!(world.ask(&client, &Request::Create(request)), Err(error));
     }
 }
@@ -136,7 +136,7 @@ fn ttl_nodes_only_where_they_are_enabled() {
         Request::CreateTtl(lockkeeper_wire::CreateTtlRequest {
             path: "/t".to_owned(),
             data: Bytes::new().into(),
-            acl: Acl::open(),
+            acl: AclList::OPEN,
             flags: mode.flags(),
             ttl_ms,
         })

@@ -41,7 +41,7 @@ prop_compose! {
         acl in any_acl(),
         flags in 0..7_i32,
     ) -> CreateRequest {
-        CreateRequest { path, data, acl, flags }
+        CreateRequest { path, data, acl: acl.into(), flags }
     }
 }
 
@@ -66,7 +66,7 @@ fn any_request() -> impl Strategy<Value = Request> {
         3 => any_path().prop_map(|path| delete(&path, -1)),
         2 => any_path().prop_map(|path| set_data(&path, -1)),
         1 => (any_path(), any_acl()).prop_map(|(path, acl)| {
-            Request::SetAcl(SetAclRequest { path, acl, version: -1 })
+            Request::SetAcl(SetAclRequest { path, acl: acl.into(), version: -1 })
         }),
         3 => vec(any_op(), 0..5).prop_map(Request::Multi),
         1 => any_path().prop_map(|path| exists(&path, true)),

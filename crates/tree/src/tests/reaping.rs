@@ -78,7 +78,7 @@ fn ttl_nodes_go_when_they_are_empty_and_untouched() {
     let ttl = Request::CreateTtl(CreateTtlRequest {
         path: "/t".to_owned(),
         data: Bytes::new().into(),
-        acl: Acl::open(),
+        acl: AclList::OPEN,
         flags: PersistentTtl.flags(),
         ttl_ms: 150_000,
     });

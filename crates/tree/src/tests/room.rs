@@ -45,7 +45,7 @@ fn a_full_tree_refuses_growth_and_nothing_else() {
     assert_eq!(world.ask(&client, &set_data_to("/n0", 2_500)), FULL);
     let long = Request::SetAcl(SetAclRequest {
         path: "/n0".to_owned(),
-        acl: (0..100).map(|n| acl_of(&format!("u{n}:x"))).collect(),
+        acl: (0..100).map(|n| acl_of(&format!("u{n}:x"))).collect::<Vec<_>>().into(),
         version: -1,
     });
     assert_eq!(world.ask(&client, &long), FULL);
@@ -113,7 +113,7 @@ fn the_weight_is_that_of_what_is_there() {
     let mut world = World::new();
     let client = world.client();
     let before = world.server.stats().weight;
-    let request = CreateRequest { acl: vec![acl_of("u:x")], ..new_node("/a", Persistent) };
+    let request = CreateRequest { acl: vec![acl_of("u:x")].into(), ..new_node("/a", Persistent) };
     world.ask(&client, &Request::Create(request)).unwrap();
     world.ask(&client, &create_with("/b", Persistent, 5_000)).unwrap();
     let grown = world.server.stats().weight - before;
@@ -131,17 +131,17 @@ fn lists_make_room_when_their_nodes_go() {
     let client = world.client();
     let acl = |n: usize| {
         let others = (0..50).map(|entry| acl_of(&format!("u{n}-{entry}:x")));
-        Acl::open().into_iter().chain(others).collect()
+        Acl::open().into_iter().chain(others).collect::<Vec<_>>()
     };
     let new = |n: usize| {
         let path = format!("/n{n}");
-        Request::Create(CreateRequest { acl: acl(n), ..new_node(&path, Persistent) })
+        Request::Create(CreateRequest { acl: acl(n).into(), ..new_node(&path, Persistent) })
     };
     for _ in 0..3 {
         let count = (0..).take_while(|n| world.ask(&client, &new(*n)).is_ok()).count();
         assert!((10..20).contains(&count), "{count}");
         // The first gets the list that all have, and then goes like the others.
-        let open = SetAclRequest { path: "/n0".to_owned(), acl: Acl::open(), version: -1 };
+        let open = SetAclRequest { path: "/n0".to_owned(), acl: AclList::OPEN, version: -1 };
         let before = world.server.stats().weight;
         world.ask(&client, &Request::SetAcl(open)).unwrap();
         assert!(world.server.stats().weight < before - 5_000);

@@ -191,7 +191,8 @@ fn s7_events_of_unreadable_nodes_are_not_told() {
     let (watcher, owner) = (world.client(), world.client());
     world.ask(&owner, &auth("digest", "u:p")).unwrap();
     watching(&mut world, &watcher, &add_watch("/", RECURSIVE));
-    let secret = CreateRequest { acl: Acl::creator_all(), ..new_node("/secret", Persistent) };
+    let secret =
+        CreateRequest { acl: Acl::creator_all().into(), ..new_node("/secret", Persistent) };
     world.ask(&owner, &Request::Create(secret)).unwrap();
     world.ask(&owner, &set_data("/secret", -1)).unwrap();
     world.create(&owner, "/open", Persistent);
@@ -312,7 +313,8 @@ fn set_watches_does_not_tell_of_unreadable_nodes() {
     let mut world = World::new();
     let (client, owner) = (world.client(), world.client());
     world.ask(&owner, &auth("digest", "u:p")).unwrap();
-    let secret = CreateRequest { acl: Acl::creator_all(), ..new_node("/secret", Persistent) };
+    let secret =
+        CreateRequest { acl: Acl::creator_all().into(), ..new_node("/secret", Persistent) };
     world.ask(&owner, &Request::Create(secret)).unwrap();
     let paths = vec!["/secret".to_owned()];
     let request = SetWatchesRequest {
