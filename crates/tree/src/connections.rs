@@ -9,6 +9,7 @@ use crate::auth;
 use crate::config::Now;
 use crate::hash::{self, HashMap};
 use crate::output::ConnectionId;
+use crate::rearming::Rearming;
 
 /// How many identities a connection may have, its address and certificate included. `auth` in an
 /// access control list stands for all of them, and every check looks for each.
@@ -22,13 +23,15 @@ pub(crate) struct Connection {
     pub(crate) only_resumes: bool,
     /// The address first, then what the client has proven.
     pub(crate) identities: Vec<Identity>,
+    /// What is left of a long request, whose frame is the next one.
+    pub(crate) rearming: Option<Box<Rearming>>,
 }
 
 impl Connection {
     fn new(peer: Option<IpAddr>, subject: Option<String>) -> Self {
         let address = peer.map(auth::by_address).into_iter();
         let identities = address.chain(subject.map(auth::by_certificate)).collect();
-        Self { peer, session: None, only_resumes: false, identities }
+        Self { peer, session: None, only_resumes: false, identities, rearming: None }
     }
 
     /// Adds an identity that the client has proven; `false` if it would be one too many.

@@ -1,11 +1,10 @@
-//! Long `setWatches` requests, cut into portions.
+//! Long `setWatches` requests, handled in portions.
 //!
 //! A frame has room for some 80,000 paths, and everyone would wait until all are armed. So a portion
-//! is handled, and what is left is a shorter frame of the same request, which comes next on its
-//! connection. Clients that have many watches send several such requests themselves. The reply
-//! follows the last portion.
+//! is handled, and the same frame comes next on its connection for the next one. Clients that have
+//! many watches send several such requests themselves. The reply follows the last portion.
 
-use bytes::{BufMut as _, Bytes, BytesMut};
+use bytes::Bytes;
 use lockkeeper_wire::{
     DecodeError, Decoder, OpCode, Record as _, RequestHeader, SetWatchesRequest, Zxid,
 };
@@ -18,76 +17,86 @@ pub(crate) const PORTION: usize = 4096;
 /// The shortest frame that can have more paths than that: each has a length.
 const SHORTEST: usize = 4 * PORTION;
 
-/// The first portion of a long request.
-pub(crate) struct Portion {
+/// A long request of which some is left. Its frame is gone through once before its first portion, and
+/// once by all portions together.
+pub(crate) struct Rearming {
     pub(crate) xid: i32,
-    pub(crate) request: SetWatchesRequest,
-    pub(crate) rest: Rest,
+    relative_zxid: Zxid,
+    /// In the order of the request: how many paths each list has left, and where they begin.
+    lists: Vec<(usize, Decoder)>,
+    pub(crate) left: Left,
 }
 
-/// What follows a portion.
-#[derive(Default)]
-pub(crate) struct Rest {
-    /// A frame of the same request.
-    pub(crate) frame: Bytes,
-    /// How many paths it has.
+/// How many paths are left, and what they weigh.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Left {
     pub(crate) count: usize,
-    /// What they weigh.
     pub(crate) weight: usize,
 }
 
-/// The first portion of a `setWatches` that has more paths than one; `None` for all other frames, and
-/// for one that is damaged anywhere, so that none of it is armed.
-pub(crate) fn first_portion(frame: &Bytes) -> Option<Portion> {
-    if frame.len() < SHORTEST {
-        return None;
-    }
-    let mut input = Decoder::new(frame.clone());
-    let header = RequestHeader::decode(&mut input).ok()?;
-    let lists = match OpCode::from_code(header.op) {
-        Some(OpCode::SetWatches) => 3,
-        Some(OpCode::SetWatches2) => 5,
-        _ => return None,
-    };
-    let portion = cut(header, lists, &mut input).ok()?;
-    (portion.rest.count > 0).then_some(portion)
-}
-
-fn cut(header: RequestHeader, lists: usize, input: &mut Decoder) -> Result<Portion, DecodeError> {
-    let relative_zxid = Zxid::decode(input)?;
-    let mut taken: [Vec<String>; 5] = Default::default();
-    let mut rest = Rest::default();
-    let mut frame = BytesMut::new();
-    header.encode(&mut frame);
-    relative_zxid.encode(&mut frame);
-
-    let mut room = PORTION;
-    for list in &mut taken[..lists] {
-        let count = count(input)?;
-        let now = count.min(room);
-        room -= now;
-        for _ in 0..now {
-            list.push(String::decode(input)?);
+impl Rearming {
+    /// A `setWatches` that has more paths than one portion; `None` for all other frames, and for one
+    /// that is damaged anywhere, so that none of it is armed.
+    pub(crate) fn begin(frame: &Bytes) -> Option<Self> {
+        if frame.len() < SHORTEST {
+            return None;
         }
-        let left = input.clone();
-        for _ in now..count {
-            rest.weight += weight(input)?;
-        }
-        rest.count += count - now;
-        // No longer than what was received.
-        frame.put_i32((count - now) as i32);
-        frame.put_slice(&left.clone().take(left.remaining() - input.remaining())?);
+        let mut input = Decoder::new(frame.clone());
+        let header = RequestHeader::decode(&mut input).ok()?;
+        let lists = match OpCode::from_code(header.op) {
+            Some(OpCode::SetWatches) => 3,
+            Some(OpCode::SetWatches2) => 5,
+            _ => return None,
+        };
+        let begun = Self::look_through(header.xid, lists, &mut input).ok()?;
+        (begun.left.count > PORTION).then_some(begun)
     }
 
-    rest.frame = frame.freeze();
-    let [data, exist, child, persistent, persistent_recursive] = taken;
-    let request =
-        SetWatchesRequest { relative_zxid, data, exist, child, persistent, persistent_recursive };
-    Ok(Portion { xid: header.xid, request, rest })
+    fn look_through(xid: i32, count: usize, input: &mut Decoder) -> Result<Self, DecodeError> {
+        let relative_zxid = Zxid::decode(input)?;
+        let (mut lists, mut left) = (Vec::with_capacity(count), Left::default());
+        for _ in 0..count {
+            let paths = length(input)?;
+            lists.push((paths, input.clone()));
+            for _ in 0..paths {
+                left.weight += weight(input)?;
+            }
+            left.count += paths;
+        }
+        Ok(Self { xid, relative_zxid, lists, left })
+    }
+
+    /// Takes the next portion out.
+    pub(crate) fn next_portion(&mut self) -> Result<SetWatchesRequest, DecodeError> {
+        let mut taken: [Vec<String>; 5] = Default::default();
+        let mut room = PORTION;
+        for ((left, input), taken) in self.lists.iter_mut().zip(&mut taken) {
+            let now = room.min(*left);
+            room -= now;
+            *left -= now;
+            self.left.count -= now;
+            for _ in 0..now {
+                let path = String::decode(input)?;
+                self.left.weight -= watches::weight(&path);
+                taken.push(path);
+            }
+        }
+
+        let ([data, exist, child, persistent, persistent_recursive], relative_zxid) =
+            (taken, self.relative_zxid);
+        Ok(SetWatchesRequest {
+            relative_zxid,
+            data,
+            exist,
+            child,
+            persistent,
+            persistent_recursive,
+        })
+    }
 }
 
 /// The length of a list; null is as good as empty.
-fn count(input: &mut Decoder) -> Result<usize, DecodeError> {
+fn length(input: &mut Decoder) -> Result<usize, DecodeError> {
     match i32::decode(input)? {
         -1 => Ok(0),
         count => usize::try_from(count).map_err(|_| DecodeError::NegativeLength(count)),
@@ -96,6 +105,8 @@ fn count(input: &mut Decoder) -> Result<usize, DecodeError> {
 
 /// Reads a text, whose copy nobody needs, and gives its weight.
 fn weight(input: &mut Decoder) -> Result<usize, DecodeError> {
+    #[cfg(test)]
+    tests::LOOKED_AT.set(tests::LOOKED_AT.get() + 1);
     let bytes = Bytes::decode(input)?;
     let path = std::str::from_utf8(&bytes).map_err(|_| DecodeError::InvalidUtf8)?;
     Ok(watches::weight(path))
@@ -103,9 +114,17 @@ fn weight(input: &mut Decoder) -> Result<usize, DecodeError> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
+    use bytes::BytesMut;
     use lockkeeper_wire::Request;
 
     use super::*;
+
+    thread_local! {
+        /// How many paths were read before the first portion.
+        pub(super) static LOOKED_AT: Cell<usize> = const { Cell::new(0) };
+    }
 
     fn paths(prefix: &str, count: usize) -> Vec<String> {
         (0..count).map(|n| format!("/{prefix}-{n}")).collect()
@@ -115,14 +134,6 @@ mod tests {
         let mut frame = BytesMut::new();
         request.encode(-8, &mut frame);
         frame.freeze()
-    }
-
-    fn decoded(frame: Bytes) -> Request {
-        let mut input = Decoder::new(frame);
-        let header = RequestHeader::decode(&mut input).unwrap();
-        let request = Request::decode(header.op, &mut input).unwrap();
-        assert_eq!((header.xid, input.remaining()), (-8, 0));
-        request
     }
 
     /// All paths of a request, each with the number of its list.
@@ -153,41 +164,56 @@ mod tests {
             let (Request::SetWatches(whole) | Request::SetWatches2(whole)) = &request else {
                 panic!()
             };
-            let (mut rest, mut seen) = (frame(&request), Vec::new());
-            let mut left = all(whole).len();
-            while let Some(portion) = first_portion(&rest) {
-                assert_eq!(portion.request.relative_zxid, whole.relative_zxid);
-                let now = all(&portion.request);
-                assert_eq!(now.len(), PORTION);
-                seen.extend(now);
-                left -= PORTION;
-                let weight: usize =
-                    all(whole)[seen.len()..].iter().map(|(_, path)| watches::weight(path)).sum();
-                assert_eq!((portion.rest.count, portion.rest.weight), (left, weight));
-                rest = portion.rest.frame;
-            }
-            let (Request::SetWatches(last) | Request::SetWatches2(last)) = decoded(rest) else {
-                panic!("another request")
+            let all_paths = all(whole);
+            let weight = |paths: &[(usize, String)]| {
+                paths.iter().map(|(_, path)| watches::weight(path)).sum::<usize>()
             };
-            seen.extend(all(&last));
-            assert!(seen == all(whole));
+            let mut rearming = Rearming::begin(&frame(&request)).expect("a long one");
+            let mut seen = Vec::new();
+            while rearming.left.count > 0 {
+                let portion = rearming.next_portion().expect("readable");
+                assert_eq!(portion.relative_zxid, whole.relative_zxid);
+                seen.extend(all(&portion));
+                let rest = &all_paths[seen.len()..];
+                assert!(rest.is_empty() || seen.len() % PORTION == 0);
+                assert_eq!(rearming.left, Left { count: rest.len(), weight: weight(rest) });
+            }
+            assert!(seen == all_paths);
         }
+    }
+
+    /// Each portion copied the rest of the frame, and read it to see that it was good: with a frame of
+    /// 64 MB, each of some thousand portions kept everyone waiting for a fraction of a second. Seen to
+    /// fail that way.
+    #[test]
+    fn all_portions_together_look_once_at_a_path() {
+        const PORTIONS: usize = 40;
+        let exist = paths("e", PORTIONS * PORTION);
+        let request = SetWatchesRequest { exist, ..Default::default() };
+        LOOKED_AT.set(0);
+        let mut rearming = Rearming::begin(&frame(&Request::SetWatches(request))).expect("long");
+        let mut portions = 0;
+        while rearming.left.count > 0 {
+            rearming.next_portion().expect("readable");
+            portions += 1;
+        }
+        assert_eq!((portions, LOOKED_AT.get()), (PORTIONS, PORTIONS * PORTION));
     }
 
     #[test]
     fn what_is_short_damaged_or_another_request_is_left_as_it_is() {
         let request = |count| SetWatchesRequest { exist: paths("e", count), ..Default::default() };
-        assert!(first_portion(&frame(&Request::SetWatches(request(PORTION)))).is_none());
+        assert!(Rearming::begin(&frame(&Request::SetWatches(request(PORTION)))).is_none());
         let whole = frame(&Request::SetWatches(request(PORTION + 1)));
-        assert!(first_portion(&whole).is_some());
-        assert!(first_portion(&whole.slice(..whole.len() - 1)).is_none(), "cut short");
+        assert!(Rearming::begin(&whole).is_some());
+        assert!(Rearming::begin(&whole.slice(..whole.len() - 1)).is_none(), "cut short");
         let mut wrong = BytesMut::from(&whole[..]);
         // The last byte of the last path, which the first portion does not have.
         let last = wrong.len() - 5;
         wrong[last] = 0xff;
-        assert!(first_portion(&wrong.freeze()).is_none(), "no UTF-8");
+        assert!(Rearming::begin(&wrong.freeze()).is_none(), "no UTF-8");
         let mut data = BytesMut::from(&whole[..]);
         data[4..8].copy_from_slice(&OpCode::SetData.code().to_be_bytes());
-        assert!(first_portion(&data.freeze()).is_none(), "another request");
+        assert!(Rearming::begin(&data.freeze()).is_none(), "another request");
     }
 }

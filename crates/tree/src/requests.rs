@@ -11,7 +11,7 @@ use crate::connections::{Asker, MAX_IDENTITIES};
 use crate::notices::Notice;
 use crate::output::{CloseReason, ConnectionId};
 use crate::reads::View;
-use crate::rearming::{Portion, Rest};
+use crate::rearming::{Left, Rearming};
 use crate::server::Server;
 use crate::watches::Kinds;
 
@@ -34,17 +34,21 @@ impl Server {
         }
     }
 
-    /// Handles a portion of a long `setWatches`; what is left of it, unless it was refused.
-    pub(crate) fn rearm(&mut self, asker: Asker, portion: Portion) -> Option<Bytes> {
+    /// Handles a portion of a long `setWatches`; whether there is more of it.
+    pub(crate) fn rearm(&mut self, asker: Asker, mut rearming: Box<Rearming>) -> bool {
         self.sessions.hear_from(asker.now.monotonic, asker.session);
-        let Portion { xid, request, rest } = portion;
-        match self.set_watches(asker.connection, &request, &rest) {
-            Ok(_) => Some(rest.frame),
-            Err(code) => {
-                self.reply(asker.connection, xid, self.last_zxid, Err(code));
-                None
-            }
+        let reply = match rearming.next_portion() {
+            Ok(request) => self.set_watches(asker.connection, &request, rearming.left),
+            Err(_) => Err(ErrorCode::MarshallingError),
+        };
+
+        let goes_on = reply.is_ok() && rearming.left.count > 0;
+        if !goes_on {
+            self.reply(asker.connection, rearming.xid, self.last_zxid, reply);
+        } else if let Some(connection) = self.connections.get_mut(asker.connection) {
+            connection.rearming = Some(rearming);
         }
+        goes_on
     }
 
     fn undecodable(&mut self, asker: Asker, header: RequestHeader, error: DecodeError) {
@@ -116,7 +120,7 @@ impl Server {
             Request::GetAllChildrenNumber(r) => self.view(connection).descendants(&r.path),
             Request::WhoAmI => Ok(self.view(connection).identities()),
             Request::SetWatches(r) | Request::SetWatches2(r) => {
-                self.set_watches(connection, r, &Rest::default())
+                self.set_watches(connection, r, Left::default())
             }
             Request::AddWatch(r) => self.add_watch(connection, r),
             Request::CheckWatches(r) => self.check_watches(connection, r),

@@ -13,7 +13,7 @@ use crate::nodes::Tree;
 use crate::notices::{Notice, Notices};
 use crate::outbox::Outbox;
 use crate::output::{CloseReason, ConnectionId, Output};
-use crate::rearming::first_portion;
+use crate::rearming::Rearming;
 use crate::records::{self, STATE_KEY};
 use crate::restore::Restoring;
 use crate::room::Growth;
@@ -183,8 +183,8 @@ impl Server {
     }
 
     /// Handles a frame as [`handle_frame`](Self::handle_frame) does, or a part of it if it is long
-    /// and need not be handled at once. What is left is then the next frame of that connection;
-    /// frames of others may go first.
+    /// and need not be handled at once. The frame is then returned, to be handed in again as the next one
+    /// of that connection; frames of others may go first.
     #[must_use = "what is left of a frame is to be handled as well"]
     pub fn handle_part(
         &mut self,
@@ -192,7 +192,7 @@ impl Server {
         connection: ConnectionId,
         frame: Bytes,
     ) -> Option<Bytes> {
-        let known = self.connections.get(connection)?;
+        let known = self.connections.get_mut(connection)?;
         let (len, max) = (frame.len(), self.config.max_frame);
         if len > max {
             self.close(connection, CloseReason::FrameTooLong { len, max });
@@ -204,8 +204,9 @@ impl Server {
             return None;
         };
         let asker = Asker { now, connection, session };
-        if let Some(portion) = first_portion(&frame) {
-            return self.rearm(asker, portion);
+        let begun = known.rearming.take().or_else(|| Rearming::begin(&frame).map(Box::new));
+        if let Some(rearming) = begun {
+            return self.rearm(asker, rearming).then_some(frame);
         }
         self.request(asker, frame);
         self.arm_reaper(now);

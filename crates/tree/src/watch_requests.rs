@@ -8,7 +8,7 @@ use lockkeeper_wire::{
 use crate::nodes::Node;
 use crate::notices::Notice;
 use crate::output::{CloseReason, ConnectionId};
-use crate::rearming::Rest;
+use crate::rearming::Left;
 use crate::requests::NO_ZXID;
 use crate::server::Server;
 use crate::share::{LITTLE, allowance};
@@ -107,7 +107,7 @@ impl Server {
         &mut self,
         connection: ConnectionId,
         request: &SetWatchesRequest,
-        rest: &Rest,
+        rest: Left,
     ) -> Reply {
         let since = request.relative_zxid;
         let lists = [&request.data, &request.exist, &request.child];
