@@ -102,5 +102,10 @@ fn entry(scheme: &str, id: &str) -> Acl {
 
 fn create(path: &str, acl: Vec<Acl>) -> Request {
     let flags = CreateMode::Persistent.flags();
-    Request::Create(CreateRequest { path: path.to_owned(), data: NodeData::NULL, acl: acl.into(), flags })
+    Request::Create(CreateRequest {
+        path: path.to_owned(),
+        data: NodeData::NULL,
+        acl: acl.into(),
+        flags,
+    })
 }

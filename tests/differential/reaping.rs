@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use bytes::Bytes;
 use lockkeeper_wire::{
-    AclList, AddWatchRequest, CreateMode, CreateRequest, CreateTtlRequest, DeleteRequest, ErrorCode,
-    EventKind, PathRequest, Request,
+    AclList, AddWatchRequest, CreateMode, CreateRequest, CreateTtlRequest, DeleteRequest,
+    ErrorCode, EventKind, PathRequest, Request,
 };
 
 use crate::lockstep::{Both, Lockstep};

@@ -198,8 +198,12 @@ impl World {
 }
 
 fn create(path: &str) -> Request {
-    let request =
-        CreateRequest { path: path.into(), data: Bytes::new().into(), acl: vec![].into(), flags: 3 };
+    let request = CreateRequest {
+        path: path.into(),
+        data: Bytes::new().into(),
+        acl: vec![].into(),
+        flags: 3,
+    };
     Request::Create2(request)
 }
 
@@ -520,7 +524,8 @@ fn a_heartbeat_waits_for_little_of_what_the_caller_sends() {
     let large = Bytes::from(vec![0; 300_000]);
     for number in 0..50 {
         let path = format!("/large-{number}");
-        let request = CreateRequest { path, data: large.clone().into(), acl: vec![].into(), flags: 0 };
+        let request =
+            CreateRequest { path, data: large.clone().into(), acl: vec![].into(), flags: 0 };
         world.submit(Request::Create(request), number);
     }
     let target = Cleanup::ByPrefix { parent: path("/"), prefix: "large-49".into() };
@@ -757,7 +762,8 @@ fn a_delete_does_not_overtake_what_was_submitted_before_it() {
     let large = Bytes::from(vec![0; 600_000]);
     for number in 0..4 {
         let path = format!("/large-{number}");
-        let request = CreateRequest { path, data: large.clone().into(), acl: vec![].into(), flags: 0 };
+        let request =
+            CreateRequest { path, data: large.clone().into(), acl: vec![].into(), flags: 0 };
         world.submit(Request::Create(request), number);
     }
     world.session.clean_up(world.now, Cleanup::Node(path("/locks/me")), None);
