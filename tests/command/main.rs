@@ -22,6 +22,7 @@ mod one_machine;
 mod page;
 mod pause;
 mod planted;
+mod put_back;
 mod restore;
 mod run;
 mod serve;

@@ -11,7 +11,7 @@ use crate::killed::watchdog;
 use crate::support::{Home, LIMIT, eventually, is_alive};
 
 /// Says its process id, its token and that it was asked to end, and counts as long as it runs.
-const COUNT: &str = "trap 'echo TERM' TERM; trap '' HUP; echo $$; \
+pub(crate) const COUNT: &str = "trap 'echo TERM' TERM; trap '' HUP; echo $$; \
                      while [ ! -e go ]; do echo >> count; sleep 0.01; done; \
                      echo token $LOCKKEEPER_TOKEN; exit 5";
 
@@ -61,10 +61,8 @@ impl Scene {
         eventually("it runs", || Ok(self.count()? != before))
     }
 
-    /// How far it has counted; 0 if it has not begun.
     fn count(&self) -> Result<u64> {
-        let file = self.home.folder().join("count");
-        Ok(if file.exists() { fs::metadata(file)?.len() } else { 0 })
+        count(&self.home)
     }
 
     /// Lets the command finish.
@@ -83,6 +81,12 @@ impl Scene {
         assert!(!self.process.stdout().contains("TERM"), "{}", self.process.stdout());
         Ok(())
     }
+}
+
+/// How far a command has counted; 0 if it has not begun.
+pub(crate) fn count(home: &Home) -> Result<u64> {
+    let file = home.folder().join("count");
+    Ok(if file.exists() { fs::metadata(file)?.len() } else { 0 })
 }
 
 fn pid(id: i32) -> Result<Pid> {
