@@ -13,9 +13,10 @@ use lockkeeper_testkit::history::Share;
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 
+use crate::WORK;
 use crate::frames::{FrameId, Frames};
 use crate::machine::{End, Machine};
-use crate::program::{Belief, Command, Desk, Phase, Setup, run};
+use crate::program::{Belief, Command, Desk, Phase, Setup, Standing, run};
 
 /// A history of one client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -55,6 +56,14 @@ pub(crate) struct Seen {
     pub(crate) granted: Option<(Share, u128)>,
     /// What it was told about the present hold, and did not give back.
     pub(crate) belief: Option<Belief>,
+    /// The token of that hold, and how it stands now.
+    pub(crate) standing: Option<(u128, Standing)>,
+    /// Whether that hold has ever been in jeopardy.
+    pub(crate) was_in_jeopardy: bool,
+    /// Whether its work was polled without the lock.
+    pub(crate) is_astray: bool,
+    /// Whether it sent something for its work in its last step.
+    pub(crate) works: bool,
 }
 
 struct Known {
@@ -144,6 +153,8 @@ impl Histories {
 impl Seen {
     /// What was promised stays promised until it is given back, whatever is known later.
     fn remember(&mut self, before: &Self) {
+        let token = |seen: &Self| seen.standing.map(|(token, _)| token);
+        self.was_in_jeopardy |= before.was_in_jeopardy && token(self) == token(before);
         let goes_on =
             self.granted.is_none() && matches!(self.phase, Phase::Holding(_) | Phase::Turning(_));
         let Some(earlier) = before.belief.as_ref().filter(|_| goes_on) else { return };
@@ -201,13 +212,30 @@ impl Live {
                 last = machine.take_sent();
             }
             let (sent, hung_up) = last;
+            let works =
+                sent.iter().any(|frame| frame.windows(WORK.len()).any(|it| it == WORK.as_bytes()));
             let sent = sent.into_iter().map(|frame| frames.id(frame)).collect();
             let (now, dials) = (machine.elapsed(), machine.dials());
             let (phase, granted, belief) = (desk.phase(), desk.take_granted(), desk.belief());
+            let (standing, is_astray) = (desk.standing(), desk.is_astray());
             // At last: it changes the client, which has served.
             let timer = machine.pass_to_timer(times.soon).await;
             let panicked = machine.panicked();
-            Seen { sent, hung_up, dials, timer, panicked, now, phase, granted, belief }
+            Seen {
+                sent,
+                hung_up,
+                dials,
+                timer,
+                panicked,
+                now,
+                phase,
+                granted,
+                belief,
+                standing,
+                was_in_jeopardy: matches!(standing, Some((_, Standing::Jeopardy))),
+                is_astray,
+                works,
+            }
         })
     }
 }

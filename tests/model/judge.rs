@@ -7,7 +7,7 @@ use lockkeeper_testkit::history::Share;
 
 use crate::histories::Seen;
 use crate::machine::author;
-use crate::program::{GaveUp, Phase};
+use crate::program::{Belief, GaveUp, Phase, Standing as Stands};
 use crate::scenarios::Bounds;
 use crate::state::{Broken, Parts, State};
 
@@ -31,7 +31,7 @@ pub(crate) const PROMISES: &[Promise] = &[
 fn believers<'a>(
     parts: &'a Parts,
     state: &'a State,
-) -> impl Iterator<Item = (usize, Share, &'a str)> {
+) -> impl Iterator<Item = (usize, Share, &'a Belief)> {
     (0..state.clients.len()).filter_map(|n| {
         let seen = parts.seen(state, n)?;
         let belief = seen.belief.as_ref().filter(|belief| belief.until > seen.now)?;
@@ -41,7 +41,7 @@ fn believers<'a>(
             Phase::Turning(_) => Share::Reader,
             _ => return None,
         };
-        Some((n, state.measured(share), &*belief.node))
+        Some((n, state.measured(share), belief))
     })
 }
 
@@ -53,11 +53,13 @@ fn leases_fit(parts: &Parts, state: &State, _: bool) -> bool {
 /// The number at the end of a name stays when a node is replaced by another.
 fn holders_have_their_nodes(parts: &Parts, state: &State, _: bool) -> bool {
     let nodes = &parts.service.queue(state.server).nodes;
-    believers(parts, state).all(|(n, _, node)| {
+    believers(parts, state).all(|(n, _, belief)| {
+        let (node, session) = (&*belief.node, belief.session);
         let turning = matches!(parts.seen(state, n).map(|s| &s.phase), Some(Phase::Turning(_)));
         let number = &node[node.len().saturating_sub(10)..];
-        nodes.iter().any(|(path, _)| {
-            path == node || turning && author(name(path)) == Some(n) && path.ends_with(number)
+        nodes.iter().any(|(path, owner)| {
+            path == node && *owner == session
+                || turning && author(name(path)) == Some(n) && path.ends_with(number)
         })
     })
 }
@@ -107,6 +109,55 @@ pub(crate) fn step(bounds: &Bounds, seen: &Seen) -> Result<(), Broken> {
         _ => true,
     };
     if may { Ok(()) } else { Err("nobody gives up without a reason") }
+}
+
+/// How a hold went on with this step.
+///
+/// # Errors
+///
+/// What was lost is held again, what is held again was somebody else's meanwhile, or something was done
+/// without the lock.
+pub(crate) fn goes_on(
+    parts: &Parts,
+    state: &State,
+    before: &Seen,
+    seen: &Seen,
+) -> Result<(), Broken> {
+    let is_held = matches!(seen.standing, Some((_, Stands::Held)));
+    if seen.is_astray {
+        return Err("no work is done without the lock");
+    }
+    if seen.works && !is_held {
+        return Err("nothing is sent without the lock");
+    }
+
+    let (Some((token, was)), Some((now_token, is))) = (before.standing, seen.standing) else {
+        return Ok(());
+    };
+    match (was, is) {
+        _ if token != now_token => Ok(()),
+        (Stands::Lost, Stands::Held | Stands::Jeopardy) => Err("what is lost stays lost"),
+        (Stands::Jeopardy, Stands::Held) => again(parts, state, seen, token),
+        _ => Ok(()),
+    }
+}
+
+/// A client holds again what was in jeopardy.
+fn again(parts: &Parts, state: &State, seen: &Seen, token: u128) -> Result<(), Broken> {
+    let Phase::Holding(share) = seen.phase else { return Ok(()) };
+    let share = state.measured(share);
+    let is_excluded = |(other, highest): (&Share, &u128)| {
+        *highest > token && !Share::fit(&[share, state.measured(*other)])
+    };
+    if state.tokens.iter().any(is_excluded) {
+        return Err("nobody else had what is held again");
+    }
+    let Some(belief) = &seen.belief else { return Err("whoever holds has its node") };
+    let nodes = &parts.service.queue(state.server).nodes;
+    match nodes.iter().any(|(path, owner)| *path == belief.node && *owner == belief.session) {
+        true => Ok(()),
+        false => Err("whoever holds has its node"),
+    }
 }
 
 /// A client's program has ended, and it has nothing left to do.

@@ -46,11 +46,11 @@ use crate::search::Totals;
 /// The lock.
 const LOCK: &str = "/l";
 
+/// What holders write to that ride out outages. It is not there, and so nothing comes of it.
+const WORK: &str = "/work";
+
 /// How long the server keeps a session that it does not hear of.
 const TIMEOUT: Duration = Duration::from_secs(6);
-
-/// How far time moves at once: three steps are just longer than a session lives.
-const STEP: Duration = Duration::from_millis(2_001);
 
 /// What the command line asks for.
 struct Plan {

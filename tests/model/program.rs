@@ -1,12 +1,16 @@
 //! What a client's program does: takes the lock, changes it, gives it back, when it is told to.
 
+use std::convert::Infallible;
+use std::future::pending;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lockkeeper::{AcquireError, Client, LeaseMode, State};
+use lockkeeper::{AcquireError, Client, Contact, Guard, LeaseMode, SessionId, State, ZnodePath};
 use lockkeeper_testkit::history::Share;
 use tokio::sync::mpsc;
 
+use crate::WORK;
 use crate::machine::Machine;
 use lockkeeper_testkit::locks::{Design, Held, Lock, Patience, Sharing};
 
@@ -56,9 +60,11 @@ pub(crate) enum GaveUp {
 #[derive(Default)]
 pub(crate) struct Desk {
     phase: Mutex<Phase>,
-    held: Mutex<Option<Held>>,
+    held: Mutex<Option<Arc<Held>>>,
     /// What it was granted since somebody looked.
     granted: Mutex<Option<(Share, u128)>>,
+    /// Whether its work was done without the lock.
+    is_astray: AtomicBool,
 }
 
 /// What a holder may believe at this moment.
@@ -68,6 +74,16 @@ pub(crate) struct Belief {
     pub(crate) until: Duration,
     /// The path of its node.
     pub(crate) node: String,
+    /// The session that the node is of.
+    pub(crate) session: SessionId,
+}
+
+/// How a hold stands, as its guard says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    Held,
+    Jeopardy,
+    Lost,
 }
 
 impl Desk {
@@ -88,21 +104,43 @@ impl Desk {
             return None;
         }
         let until = deadline.since(Machine::reading(Duration::ZERO));
-        Some(Belief { until, node: guard.node().to_string() })
+        Some(Belief { until, node: guard.node().to_string(), session: guard.session() })
+    }
+
+    /// The token of what it was granted, and how that stands; `None`: it has given it back.
+    pub(crate) fn standing(&self) -> Option<(u128, Standing)> {
+        let held = self.held.lock().expect("nobody panics with it");
+        let guard = held.as_ref()?.guard();
+        let standing = match guard.state() {
+            State::Jeopardy => Standing::Jeopardy,
+            State::Lost(_) => Standing::Lost,
+            _ => Standing::Held,
+        };
+        Some((guard.token().to_u128(), standing))
+    }
+
+    /// Whether its work was ever done without the lock.
+    pub(crate) fn is_astray(&self) -> bool {
+        self.is_astray.load(Ordering::Relaxed)
     }
 
     fn enter(&self, phase: Phase) {
         *self.phase.lock().expect("nobody panics with it") = phase;
     }
 
+    fn held(&self) -> Option<Arc<Held>> {
+        self.held.lock().expect("nobody panics with it").clone()
+    }
+
     fn take(&self) -> Option<Held> {
-        self.held.lock().expect("nobody panics with it").take()
+        let held = self.held.lock().expect("nobody panics with it").take()?;
+        Some(Arc::into_inner(held).expect("its work is over"))
     }
 
     fn has(&self, share: Share, held: Held) {
         let token = held.guard().token().to_u128();
         *self.granted.lock().expect("nobody panics with it") = Some((share, token));
-        *self.held.lock().expect("nobody panics with it") = Some(held);
+        *self.held.lock().expect("nobody panics with it") = Some(Arc::new(held));
         self.enter(Phase::Holding(share));
     }
 }
@@ -115,6 +153,8 @@ pub(crate) struct Setup {
     pub(crate) timeout: Duration,
     pub(crate) server_tick: Duration,
     pub(crate) mode: LeaseMode,
+    /// Whether holders ride out outages.
+    pub(crate) rides_out: bool,
 }
 
 /// Runs a program to its end.
@@ -133,8 +173,46 @@ pub(crate) async fn run(
     let client = builder.connect("explored:1").await.expect("nothing is wrong yet");
     let lock = setup.design.open(&client, setup.sharing);
     desk.enter(Phase::Idle);
-    while let Some(command) = commands.recv().await {
+    loop {
+        let held = desk.held().filter(|_| setup.rides_out);
+        let command = tokio::select! {
+            biased;
+            command = commands.recv() => command,
+            never = ride_out(&client, &desk, held) => match never {},
+        };
+        let Some(command) = command else { return };
         obey(&lock, &desk, command, &mut commands).await;
+    }
+}
+
+/// Works under a lock for as long as it is held, through outages.
+async fn ride_out(client: &Client, desk: &Desk, held: Option<Arc<Held>>) -> Infallible {
+    if let Some(held) = held {
+        let guard = held.guard();
+        // How it stands is for all to see.
+        let _ = guard.run_through(ENDLESS, work(client, desk, guard)).await;
+    }
+    pending().await
+}
+
+/// Is polled whenever the connection changes, and asks for a write in each outage.
+async fn work(client: &Client, desk: &Desk, guard: &Guard) {
+    let node = ZnodePath::new(WORK).expect("a path");
+    let mut status = client.status();
+    let mut has_asked = false;
+    loop {
+        if !guard.is_held() {
+            desk.is_astray.store(true, Ordering::Relaxed);
+        }
+        let is_away = client.contact() != Contact::Connected;
+        if is_away && !has_asked {
+            // Whether and when it is sent is what matters.
+            drop(client.set_data(&node, "", None));
+        }
+        has_asked = is_away;
+        if status.changed().await.is_err() {
+            return;
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use lockkeeper::{Kind, LeaseMode, SemaphoreProfile};
 
 use crate::histories::Times;
 use crate::program::Setup;
-use crate::{LOCK, STEP, TIMEOUT};
+use crate::{LOCK, TIMEOUT};
 use lockkeeper_testkit::locks::{self, Design, Sharing};
 
 /// What may happen, and how often.
@@ -38,6 +38,14 @@ pub(crate) struct Bounds {
     /// Whether what a client sends at once arrives at once, or others may come in between.
     pub(crate) together: bool,
     pub(crate) mode: LeaseMode,
+    /// How far time moves at once, in milliseconds.
+    pub(crate) step_ms: u64,
+    /// Whether it begins with the first client holding and the others in line.
+    pub(crate) in_line: bool,
+    /// Whether holders ride out outages.
+    pub(crate) rides_out: bool,
+    /// How often somebody deletes the node of a holder that is in jeopardy.
+    pub(crate) deletions: u8,
 }
 
 /// A kind of lock.
@@ -120,11 +128,16 @@ impl Bounds {
             timeout: TIMEOUT,
             server_tick: Duration::from_millis(500),
             mode: self.mode,
+            rides_out: self.rides_out,
         }
     }
 
     pub(crate) fn times(&self) -> Times {
-        Times { step: STEP, soon: Duration::from_millis(self.soon_ms) }
+        Times { step: self.step(), soon: Duration::from_millis(self.soon_ms) }
+    }
+
+    pub(crate) fn step(&self) -> Duration {
+        Duration::from_millis(self.step_ms)
     }
 }
 
@@ -162,6 +175,23 @@ const MUTEX: Bounds = Bounds {
     late: false,
     together: false,
     mode: LeaseMode::Direct,
+    // Three steps are just longer than a session lives.
+    step_ms: 2_001,
+    in_line: false,
+    rides_out: false,
+    deletions: 0,
+};
+
+/// One holds, rides out an outage, and has others behind it. After three steps without an answer its
+/// lease has ended, and its session has not; after four it has, unless the server was away.
+const RIDING: Bounds = Bounds {
+    clients: 2,
+    together: true,
+    ticks: 4,
+    step_ms: 1_990,
+    in_line: true,
+    rides_out: true,
+    ..MUTEX
 };
 
 const RW_LOCK: Bounds =
@@ -440,5 +470,38 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         "`Mutex`, 2 clients, a long wait, a cancelled wait",
         Short,
         Bounds { clients: 2, cancellations: 1, soon_ms: 300, ..MUTEX },
+    ),
+    scenario("`Mutex`, 2 clients, jeopardy", Short, RIDING),
+    scenario(
+        "`Mutex`, 2 clients, jeopardy, a lost connection",
+        Long,
+        Bounds { losses: 1, ..RIDING },
+    ),
+    scenario("`Mutex`, 2 clients, jeopardy, a restart", Long, Bounds { restarts: 1, ..RIDING }),
+    scenario(
+        "`Mutex`, 2 clients, jeopardy, a quorum lease",
+        Long,
+        Bounds { mode: LeaseMode::Quorum, ..RIDING },
+    ),
+    scenario(
+        "`ExclusiveNode`, 2 clients, jeopardy, the node is deleted",
+        Long,
+        Bounds { lock: LockKind::Exclusive, deletions: 1, ..RIDING },
+    ),
+    scenario(
+        "`RwLock`, an upgradeable reader before a writer, jeopardy, an upgrade",
+        Long,
+        Bounds {
+            lock: LockKind::RwLock,
+            kinds: &[Kind::Upgradeable, Kind::Write],
+            asking: Asking::InTurn,
+            turns: 1,
+            ..RIDING
+        },
+    ),
+    scenario(
+        "`Mutex`, 2 clients, jeopardy, acquired again at once",
+        Long,
+        Bounds { again: 1, ..RIDING },
     ),
 ];

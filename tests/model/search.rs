@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use lockkeeper::Kind;
 
-use crate::program::Phase;
+use crate::program::{Phase, Standing};
 use crate::scenarios::Scenario;
 use crate::state::{Broken, Parts, State};
 use crate::timeline::Timeline;
@@ -28,6 +28,9 @@ pub(crate) struct Totals {
     all_had_it: bool,
     /// Whether somewhere a lease ended while it was held.
     lease_ended: bool,
+    /// How holds stood that had been in jeopardy.
+    held_again: bool,
+    lost_in_jeopardy: bool,
 }
 
 /// Where a state was reached from: the state before, and which of its actions.
@@ -199,6 +202,11 @@ impl Totals {
             matches!(seen.phase, Phase::Holding(_))
                 && seen.belief.as_ref().is_none_or(|belief| belief.until <= seen.now)
         });
+        for seen in seen().flatten().filter(|seen| seen.was_in_jeopardy) {
+            let standing = seen.standing.map(|(_, standing)| standing);
+            self.held_again |= standing == Some(Standing::Held);
+            self.lost_in_jeopardy |= standing == Some(Standing::Lost);
+        }
     }
 
     /// Whether it has seen what it must have.
@@ -209,6 +217,12 @@ impl Totals {
         }
         if bounds.ticks >= 3 && !self.lease_ended {
             return Err(format!("violated: a lease ends while it is held (never), {name}"));
+        }
+        if bounds.rides_out && !(self.held_again && self.lost_in_jeopardy) {
+            let (again, lost) = (self.held_again, self.lost_in_jeopardy);
+            return Err(format!(
+                "violated: a jeopardy ends in both ways (held again: {again}, lost: {lost}), {name}"
+            ));
         }
         Ok(())
     }

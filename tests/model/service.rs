@@ -10,12 +10,12 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use lockkeeper_tree::{Config, ConnectionId, Entropy, Now, Output, Server, Table};
 use lockkeeper_wire::{
-    AclList, ConnectRequest, CreateMode, CreateRequest, MAX_FRAME, PASSWORD_LEN, Record as _,
-    Request, SessionId, SetDataRequest, Zxid, split_frame,
+    AclList, ConnectRequest, CreateMode, CreateRequest, DeleteRequest, MAX_FRAME, PASSWORD_LEN,
+    Record as _, Request, SessionId, SetDataRequest, Zxid, split_frame,
 };
 
 use crate::frames::{FrameId, Frames};
-use crate::{LOCK, STEP, TIMEOUT};
+use crate::{LOCK, TIMEOUT};
 
 /// The clock of the server's machine starts here, so that times before the start can be told.
 const EPOCH: Duration = Duration::from_secs(100);
@@ -50,6 +50,8 @@ pub(crate) enum Input {
     Tick,
     /// It stops and comes back with what it has stored.
     Restart,
+    /// Somebody else deletes the first node of a session.
+    Delete(SessionId),
     /// Somebody else writes how many permits there are.
     Permits(u32),
 }
@@ -87,17 +89,19 @@ struct Edge {
 /// The states of the server, as far as they are known.
 pub(crate) struct Service {
     permits: Option<u32>,
+    step: Duration,
     known: Vec<Known>,
     by_print: HashMap<u128, StateId>,
     next: HashMap<(StateId, Input), Edge>,
 }
 
 impl Service {
-    /// A server with the lock's own node, in which may be how many permits there are.
-    pub(crate) fn new(permits: Option<u32>) -> Self {
+    /// A server with the lock's own node, in which may be how many permits there are. `step`: how far
+    /// time moves at once.
+    pub(crate) fn new(permits: Option<u32>, step: Duration) -> Self {
         let (by_print, next) = (HashMap::new(), HashMap::new());
-        let mut all = Self { permits, known: Vec::new(), by_print, next };
-        let live = Live::start(permits);
+        let mut all = Self { permits, step, known: Vec::new(), by_print, next };
+        let live = Live::start(permits, step);
         all.add(None, &live);
         all
     }
@@ -128,7 +132,7 @@ impl Service {
                 inputs.push(input);
                 at = before;
             }
-            let mut live = Live::start(self.permits);
+            let mut live = Live::start(self.permits, self.step);
             let mut sent = Vec::new();
             for input in inputs.into_iter().rev() {
                 sent = live.handle(input, frames);
@@ -178,15 +182,16 @@ struct Live {
     server: Server,
     disk: BTreeMap<(Table, Bytes), Bytes>,
     open: BTreeSet<ConnectionId>,
+    step: Duration,
     steps: u32,
     /// How many requests whoever sets the lock up has made.
     asked: i32,
 }
 
 impl Live {
-    fn start(permits: Option<u32>) -> Self {
+    fn start(permits: Option<u32>, step: Duration) -> Self {
         let (server, disk, open) = (new_server(), BTreeMap::new(), BTreeSet::new());
-        let mut live = Self { server, disk, open, steps: 0, asked: 0 };
+        let mut live = Self { server, disk, open, step, steps: 0, asked: 0 };
         let now = live.now();
         live.server.finish_restore(now).expect("there is nothing to restore");
         let data = permits.map_or_else(Bytes::new, |permits| permits.to_string().into());
@@ -200,7 +205,7 @@ impl Live {
 
     fn now(&self) -> Now {
         // The wall clock stands still: it only goes into stats that nobody looks at.
-        Now { monotonic: EPOCH + STEP * self.steps, unix_ms: 1_700_000_000_000 }
+        Now { monotonic: EPOCH + self.step * self.steps, unix_ms: 1_700_000_000_000 }
     }
 
     fn handle(&mut self, input: Input, frames: &Frames) -> Vec<(ConnectionId, Output)> {
@@ -222,6 +227,13 @@ impl Live {
                 self.server.handle_timeout(self.now());
             }
             Input::Restart => self.restart(),
+            Input::Delete(session) => {
+                let owned = self.server.ephemerals_by_session();
+                let of = owned.into_iter().find(|(of, _)| *of == session);
+                if let Some(path) = of.and_then(|(_, paths)| paths.into_iter().next()) {
+                    self.administer(Request::Delete(DeleteRequest { path, version: -1 }));
+                }
+            }
             Input::Permits(permits) => {
                 let data = Bytes::from(permits.to_string()).into();
                 let set = SetDataRequest { path: LOCK.to_owned(), data, version: -1 };

@@ -9,7 +9,7 @@ use crate::frames::Frames;
 use crate::histories::{Histories, HistoryId, Input, Seen};
 use crate::judge::{self, Promise};
 use crate::machine::End;
-use crate::program::{Command, Phase};
+use crate::program::{Command, Phase, Standing};
 use crate::scenarios::Bounds;
 use crate::service::{self, Connection, Sent, Service, StateId};
 use crate::timeline::{self, Timeline};
@@ -57,6 +57,7 @@ pub(crate) struct Used {
     pub(crate) turns: u8,
     pub(crate) changes: u8,
     pub(crate) again: u8,
+    pub(crate) deletions: u8,
 }
 
 /// One thing that can happen.
@@ -78,6 +79,8 @@ pub(crate) enum Action {
     Restart,
     /// Time passes.
     Tick,
+    /// Somebody deletes the node of a holder that is in jeopardy.
+    Delete(usize),
     /// Somebody writes how many permits there are.
     Permits(u32),
 }
@@ -103,7 +106,7 @@ impl Parts {
         let client = |number| Histories::new(number, bounds.setup(), bounds.times(), &mut frames);
         let clients = (0..bounds.clients).map(client).collect();
         let counted = bounds.lock.keeps_permits().then_some(bounds.permits);
-        let service = Service::new(counted);
+        let service = Service::new(counted, bounds.step());
         Self { bounds, frames, clients, service, asked: Vec::new(), timeline: None }
     }
 
@@ -126,23 +129,32 @@ impl Parts {
         };
         for n in 0..self.bounds.clients {
             self.next(&mut state, Action::Connect(n)).expect("nothing is broken yet");
-            while !state.clients[n].up.is_empty() || !state.clients[n].down.is_empty() {
-                let action = match state.clients[n].down.is_empty() {
-                    true => Action::Arrive(n),
-                    false => Action::Receive(n),
-                };
-                self.next(&mut state, action).expect("nothing is broken yet");
-            }
+            self.quieten(&mut state);
             assert_eq!(self.seen(&state, n).map(|seen| &seen.phase), Some(&Phase::Idle));
         }
         // Where no time passes, only the arrival of what they send matters, and not when they begin.
-        if self.bounds.ticks == 0 {
+        if self.bounds.ticks == 0 || self.bounds.in_line {
             for n in 0..self.bounds.clients {
                 let acquire = Action::Tell(n, Command::Acquire(self.share(n)));
                 self.next(&mut state, acquire).expect("nothing is broken yet");
+                if self.bounds.in_line {
+                    self.quieten(&mut state);
+                }
             }
         }
         state
+    }
+
+    /// Lets all arrive that is on its way.
+    fn quieten(&mut self, state: &mut State) {
+        let on_its_way = |client: &Client| !client.up.is_empty() || !client.down.is_empty();
+        while let Some(n) = state.clients.iter().position(on_its_way) {
+            let action = match state.clients[n].down.is_empty() {
+                true => Action::Arrive(n),
+                false => Action::Receive(n),
+            };
+            self.next(state, action).expect("nothing is broken yet");
+        }
     }
 
     /// What can be seen of a client, unless it has gone.
@@ -176,6 +188,10 @@ impl Parts {
             if used.losses < bounds.losses && client.is_connected {
                 let most = if bounds.late { 0 } else { client.up.len() };
                 actions.extend((0..=most).map(|taken| Action::Lose(n, taken)));
+            }
+            let in_jeopardy = matches!(seen.standing, Some((_, Standing::Jeopardy)));
+            if used.deletions < bounds.deletions && in_jeopardy {
+                actions.push(Action::Delete(n));
             }
         }
         if state.clients.iter().all(|client| client.history.is_none()) {
@@ -299,6 +315,13 @@ impl Parts {
                     self.feed(state, n, Input::Tick)?;
                 }
             }
+            Action::Delete(n) => {
+                state.used.deletions += 1;
+                let belief = self.seen(state, n).and_then(|seen| seen.belief.as_ref());
+                if let Some(session) = belief.map(|belief| belief.session) {
+                    self.serve(state, service::Input::Delete(session));
+                }
+            }
             Action::Permits(permits) => {
                 state.used.changes += 1;
                 state.permits = permits;
@@ -350,10 +373,11 @@ impl Parts {
         let next = self.clients[n].then(history, input, &mut self.frames);
         state.clients[n].history = Some(next);
         self.say_client(n, history, input, next);
-        let seen = self.clients[n].seen(next);
+        let (before, seen) = (self.clients[n].seen(history), self.clients[n].seen(next));
         state.clients[n].up.extend(&seen.sent);
         let granted = seen.granted;
         judge::step(&self.bounds, seen)?;
+        judge::goes_on(self, state, before, seen)?;
         if seen.hung_up {
             let connection = state.connection(n);
             state.clients[n].hang_up();
