@@ -1,7 +1,7 @@
 //! A command that stands still in an outage, and goes on or is killed where it stands.
 
 use std::fs;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use lockkeeper_testkit::process::Process;
@@ -9,6 +9,7 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::killed::watchdog;
 use crate::support::{Home, LIMIT, eventually, is_alive};
+use crate::terminal::{terminal, with_lockkeeper};
 
 /// Says its process id, its token and that it was asked to end, and counts as long as it runs.
 pub(crate) const COUNT: &str = "trap 'echo TERM' TERM; trap '' HUP; echo $$; \
@@ -17,22 +18,86 @@ pub(crate) const COUNT: &str = "trap 'echo TERM' TERM; trap '' HUP; echo $$; \
 
 const PAUSE: &str = "--session-timeout 2s --on-outage pause l";
 
+/// Where `lockkeeper` runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// As a service does.
+    Alone,
+    /// The same, by somebody who has had CONT ignored.
+    Deaf,
+    /// In a terminal, by a shell with job control.
+    Terminal,
+}
+
+/// Each of these tests in both places.
+macro_rules! alone_and_in_a_terminal {
+    ($($test:ident,)*) => {
+        mod alone {
+            $(#[tokio::test]
+            async fn $test() -> anyhow::Result<()> {
+                super::$test(super::Place::Alone).await
+            })*
+        }
+
+        mod in_a_terminal {
+            $(#[tokio::test]
+            async fn $test() -> anyhow::Result<()> {
+                super::$test(super::Place::Terminal).await
+            })*
+        }
+    };
+}
+
+alone_and_in_a_terminal!(
+    a_command_stands_still_in_an_outage_and_goes_on,
+    a_command_that_stands_still_is_killed_when_the_grace_is_over,
+    a_command_that_ignores_term_is_killed_where_it_stands,
+    a_continuation_from_outside_is_undone,
+    a_command_that_stands_still_dies_with_lockkeeper,
+    a_group_that_stands_still_is_gone_before_the_next_one_holds,
+    a_watchdog_that_is_killed_meanwhile_is_replaced,
+    what_has_left_the_group_is_not_stopped,
+);
+
+/// What the shell in the terminal does after a job of it was stopped, or has ended.
+const SHELL: &str = "code=$?; while [ -e stopping ] && [ ! -e fg ]; do sleep 0.02; done\n\
+                     if [ -e fg ]; then fg > fg; code=$?; fi; exit $code";
+
 /// A command that counts, and the engine that it depends on.
 struct Scene {
     home: Home,
     process: Process,
+    lockkeeper: Pid,
     child: Pid,
     engine: Pid,
 }
 
 impl Scene {
-    async fn new(options: &str, script: &str) -> Result<Self> {
+    async fn new(place: Place, options: &str, script: &str) -> Result<Self> {
         let home = Home::new()?;
-        let mut process = home.starts("paused", options, script)?;
+        fs::write(home.folder().join("command.sh"), script)?;
+        let run = format!("lockkeeper run {options} -- sh command.sh");
+        let mut process = match place {
+            Place::Alone => home.starts("paused", options, script)?,
+            Place::Deaf => {
+                let mut command = with_lockkeeper(&home, "sh")?;
+                command.args(["-c", &format!("trap '' CONT; exec {run}")]);
+                Process::spawn("paused", &command, home.folder())?
+            }
+            Place::Terminal => {
+                let script = format!("{run}\n{SHELL}");
+                Process::spawn("paused", &terminal(&home, &script)?, home.folder())?
+            }
+        };
         process.prints("\n", LIMIT).await?;
-        let child = pid(process.stdout().lines().next().unwrap_or_default().parse()?)?;
+        let child = pid(process.stdout().lines().next().unwrap_or_default().trim().parse()?)?;
         let engine = pid(home.engine_pid()?)?;
-        Ok(Self { home, process, child, engine })
+        Ok(Self { home, process, lockkeeper: parent(child)?, child, engine })
+    }
+
+    /// All that it and `lockkeeper` have said.
+    fn said(&self) -> String {
+        self.process.stdout() + &self.process.stderr()
     }
 
     /// The engine answers nothing until it goes on.
@@ -48,7 +113,7 @@ impl Scene {
     }
 
     fn says(&self, what: &str) -> Result<()> {
-        eventually(what, || Ok(self.process.stderr().contains(what)))
+        eventually(what, || Ok(self.said().contains(what)))
     }
 
     fn stands_still(&self) -> Result<()> {
@@ -63,6 +128,10 @@ impl Scene {
 
     fn count(&self) -> Result<u64> {
         count(&self.home)
+    }
+
+    fn watchdog(&self) -> Result<Pid> {
+        watchdog(self.lockkeeper.as_raw_nonzero().get().unsigned_abs())
     }
 
     /// Lets the command finish.
@@ -93,6 +162,12 @@ fn pid(id: i32) -> Result<Pid> {
     Pid::from_raw(id).context("no process id")
 }
 
+fn parent(of: Pid) -> Result<Pid> {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", of.as_raw_nonzero()))?;
+    let (_, rest) = stat.rsplit_once(") ").context("no state")?;
+    pid(rest.split(' ').nth(1).context("no parent")?.parse()?)
+}
+
 /// The state of a process, as `ps` shows it.
 fn state(process: Pid) -> Result<char> {
     let stat = fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero()))?;
@@ -117,24 +192,22 @@ fn children(process: Pid) -> Result<Vec<Pid>> {
     listed.split_whitespace().map(|child| pid(child.parse()?)).collect()
 }
 
-#[tokio::test]
-async fn a_command_stands_still_in_an_outage_and_goes_on() -> Result<()> {
-    let mut scene = Scene::new(PAUSE, COUNT).await?;
+async fn a_command_stands_still_in_an_outage_and_goes_on(place: Place) -> Result<()> {
+    let mut scene = Scene::new(place, PAUSE, COUNT).await?;
     scene.runs()?;
     let waiting = scene.home.starts("waiting", "--quiet l", "echo mine")?;
     scene.home.in_line("l", 2)?;
     for _ in 0..2 {
-        let told = scene.process.stderr().len();
+        let told = scene.said().len();
         kill_process(scene.engine, Signal::STOP)?;
-        eventually("it is stopped", || {
-            Ok(scene.process.stderr()[told..].contains("the command is stopped"))
-        })?;
+        eventually(
+            "it is stopped",
+            || Ok(scene.said()[told..].contains("the command is stopped")),
+        )?;
         scene.stands_still()?;
         let counted = scene.count()?;
         scene.outage_ends()?;
-        eventually("it goes on", || {
-            Ok(scene.process.stderr()[told..].contains("was held all the time"))
-        })?;
+        eventually("it goes on", || Ok(scene.said()[told..].contains("was held all the time")))?;
         eventually("it counts", || Ok(scene.count()? != counted))?;
         assert_eq!(waiting.stdout(), "", "granted while the first one has the lock");
     }
@@ -143,39 +216,48 @@ async fn a_command_stands_still_in_an_outage_and_goes_on() -> Result<()> {
 }
 
 /// TERM would need a continuation, and run what the command does at its end after the loss.
-#[tokio::test]
-async fn a_command_that_stands_still_is_killed_when_the_grace_is_over() -> Result<()> {
-    let mut scene = Scene::new(&format!("--grace 3s {PAUSE}"), COUNT).await?;
+async fn a_command_that_stands_still_is_killed_when_the_grace_is_over(place: Place) -> Result<()> {
+    let mut scene = Scene::new(place, &format!("--grace 3s {PAUSE}"), COUNT).await?;
     scene.runs()?;
     scene.outage()?;
     let counted = scene.count()?;
-    kill_process(pid(scene.process.id().try_into()?)?, Signal::TERM)?;
+    kill_process(scene.lockkeeper, Signal::TERM)?;
     scene.says("the signal waits until the command goes on")?;
     scene.says("no server came back in time")?;
     scene.is_lost(counted).await
 }
 
+async fn a_command_that_ignores_term_is_killed_where_it_stands(place: Place) -> Result<()> {
+    let script = COUNT.replace("trap 'echo TERM' TERM", "trap '' TERM INT QUIT");
+    let mut scene = Scene::new(place, &format!("--grace 3s {PAUSE}"), &script).await?;
+    scene.runs()?;
+    scene.outage()?;
+    let counted = scene.count()?;
+    kill_process_group(scene.child, Signal::TERM)?;
+    scene.says("no server came back in time")?;
+    scene.is_lost(counted).await
+}
+
 /// No process can refuse to be continued.
-#[tokio::test]
-async fn a_continuation_from_outside_is_undone() -> Result<()> {
-    let mut scene = Scene::new(PAUSE, COUNT).await?;
+async fn a_continuation_from_outside_is_undone(place: Place) -> Result<()> {
+    let mut scene = Scene::new(place, PAUSE, COUNT).await?;
     scene.runs()?;
     scene.outage()?;
     for _ in 0..20 {
         kill_process_group(scene.child, Signal::CONT)?;
         scene.stands_still()?;
     }
-    let (process, told) = (scene.process.id(), scene.process.stderr().len());
-    kill_process(pid(i32::try_from(process)?)?, Signal::CONT)?;
+    let told = scene.said().len();
+    kill_process(scene.lockkeeper, Signal::CONT)?;
     scene.stands_still()?;
-    assert_eq!(scene.process.stderr().len(), told, "nothing has changed");
+    assert_eq!(scene.said().len(), told, "nothing has changed");
     // On a busy machine the outage may have been longer than the session.
     scene.outage_ends()?;
     eventually("it goes on or is killed", || {
-        let said = scene.process.stderr();
+        let said = scene.said();
         Ok(said.contains("was held all the time") || said.contains("killing the command"))
     })?;
-    if scene.process.stderr().contains("killing the command") {
+    if scene.said().contains("killing the command") {
         assert_eq!(scene.process.end(LIMIT).await?.code(), Some(79), "{}", scene.process.tail());
         return Ok(());
     }
@@ -185,7 +267,7 @@ async fn a_continuation_from_outside_is_undone() -> Result<()> {
 
 #[tokio::test]
 async fn a_command_that_was_stopped_before_stays_stopped() -> Result<()> {
-    let mut scene = Scene::new(PAUSE, COUNT).await?;
+    let mut scene = Scene::new(Place::Alone, PAUSE, COUNT).await?;
     scene.runs()?;
     kill_process_group(scene.child, Signal::STOP)?;
     scene.stands_still()?;
@@ -202,14 +284,85 @@ async fn a_command_that_was_stopped_before_stays_stopped() -> Result<()> {
     scene.finishes().await
 }
 
-/// The kernel continues a stopped group whose last parent dies, and sends it HUP before.
+/// A watchdog that has stopped a command looks every 20 ms whether it stands still, and went on with
+/// that when the lock was held again but somebody else had the command stopped.
+///
+/// Seen to fail with that.
 #[tokio::test]
-async fn a_command_that_stands_still_dies_with_lockkeeper() -> Result<()> {
-    let mut scene = Scene::new(PAUSE, COUNT).await?;
+async fn a_watchdog_sleeps_while_somebody_else_keeps_the_command_stopped() -> Result<()> {
+    let mut scene = Scene::new(Place::Alone, PAUSE, COUNT).await?;
+    scene.runs()?;
+    kill_process_group(scene.child, Signal::STOP)?;
+    scene.stands_still()?;
+    scene.outage()?;
+    scene.outage_ends()?;
+    scene.says("was held all the time")?;
+    let (before, since) = (wakes(scene.watchdog()?)?, Instant::now());
+    // The time over which is counted.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let woken = wakes(scene.watchdog()?)? - before;
+    // It is told of each renewal.
+    let most = since.elapsed().as_millis() / 100;
+    assert!(u128::from(woken) < most, "woken {woken} times in {:?}", since.elapsed());
+    kill_process_group(scene.child, Signal::CONT)?;
+    scene.runs()?;
+    scene.finishes().await
+}
+
+/// How often a process has gone to sleep.
+fn wakes(process: Pid) -> Result<u64> {
+    let status = fs::read_to_string(format!("/proc/{}/status", process.as_raw_nonzero()))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    Ok(line.context("not counted")?.trim().parse()?)
+}
+
+/// `lockkeeper` cannot run for a while, and its watchdog stops the command. It took that for a stop by
+/// somebody else, and left the command stopped for good. A continuation that it hears of hides that.
+///
+/// Seen to fail with that.
+#[tokio::test]
+async fn a_command_that_the_watchdog_has_stopped_goes_on_too() -> Result<()> {
+    let mut scene = Scene::new(Place::Deaf, PAUSE, COUNT).await?;
+    scene.runs()?;
+    kill_process(scene.lockkeeper, Signal::STOP)?;
+    // One that starts again gives every session a whole timeout.
+    kill_process(scene.engine, Signal::KILL)?;
+    scene.stands_still()?;
+    kill_process(scene.lockkeeper, Signal::CONT)?;
+    scene.says("was held all the time")?;
+    scene.runs()?;
+    scene.finishes().await
+}
+
+/// The shell continues it when there is an outage: it does not run before the lock is held again.
+#[tokio::test]
+async fn a_job_that_was_stopped_by_ctrl_z_is_continued_in_an_outage() -> Result<()> {
+    let mut scene = Scene::new(Place::Terminal, PAUSE, COUNT).await?;
+    scene.runs()?;
+    fs::write(scene.home.folder().join("stopping"), "")?;
+    // Ctrl-Z is this signal to the group that has the terminal.
+    kill_process_group(scene.child, Signal::TSTP)?;
+    scene.stands_still()?;
+    eventually("it stops too", || Ok(state(scene.lockkeeper)? == 'T'))?;
+    kill_process(scene.engine, Signal::KILL)?;
+    let counted = scene.count()?;
+    // The length of the stop, and not a wait for anything: the deadline passes in it.
+    tokio::time::sleep(Duration::from_millis(2_500)).await;
+    assert_eq!(scene.count()?, counted);
+    fs::write(scene.home.folder().join("fg"), "")?;
+    scene.says("the command is stopped")?;
+    scene.says("was held all the time")?;
+    scene.runs()?;
+    scene.finishes().await
+}
+
+/// The kernel continues a stopped group whose last parent dies, and sends it HUP before.
+async fn a_command_that_stands_still_dies_with_lockkeeper(place: Place) -> Result<()> {
+    let scene = Scene::new(place, PAUSE, COUNT).await?;
     scene.runs()?;
     scene.outage()?;
     let counted = scene.count()?;
-    scene.process.kill();
+    kill_process(scene.lockkeeper, Signal::KILL)?;
     eventually("it is dead", || Ok(!is_alive(scene.child.as_raw_nonzero().get())))?;
     assert_eq!(scene.count()?, counted, "it ran on without the lock");
     scene.outage_ends()?;
@@ -218,31 +371,29 @@ async fn a_command_that_stands_still_dies_with_lockkeeper() -> Result<()> {
 }
 
 /// The same for those that the command has started: before anyone else has the lock.
-#[tokio::test]
-async fn a_group_that_stands_still_is_gone_before_the_next_one_holds() -> Result<()> {
+async fn a_group_that_stands_still_is_gone_before_the_next_one_holds(place: Place) -> Result<()> {
     let script = "trap '' HUP; echo $$; sh -c 'echo $$ > second; while :; do :; done' & \
                   while [ ! -s second ]; do :; done; echo 1 > count; while :; do :; done";
-    let mut scene = Scene::new(PAUSE, script).await?;
+    let scene = Scene::new(place, PAUSE, script).await?;
     let file = scene.home.folder().join("second");
     eventually("the second process", || Ok(file.exists() && fs::metadata(&file)?.len() > 1))?;
     let second: i32 = fs::read_to_string(&file)?.trim().parse()?;
     scene.outage()?;
     eventually("both stand still", || is_still(pid(second)?))?;
-    scene.process.kill();
+    kill_process(scene.lockkeeper, Signal::KILL)?;
     scene.outage_ends()?;
     scene.home.runs("--quiet l", "true")?.is_fine();
     assert!(!is_alive(second));
     Ok(())
 }
 
-#[tokio::test]
-async fn a_watchdog_that_is_killed_meanwhile_is_replaced() -> Result<()> {
-    let mut scene = Scene::new(PAUSE, COUNT).await?;
+async fn a_watchdog_that_is_killed_meanwhile_is_replaced(place: Place) -> Result<()> {
+    let mut scene = Scene::new(place, PAUSE, COUNT).await?;
     scene.runs()?;
     scene.outage()?;
-    let first = watchdog(scene.process.id())?;
+    let first = scene.watchdog()?;
     kill_process(first, Signal::KILL)?;
-    eventually("another one", || Ok(watchdog(scene.process.id()).is_ok_and(|pid| pid != first)))?;
+    eventually("another one", || Ok(scene.watchdog().is_ok_and(|pid| pid != first)))?;
     scene.stands_still()?;
     scene.outage_ends()?;
     scene.says("was held all the time")?;
@@ -253,7 +404,7 @@ async fn a_watchdog_that_is_killed_meanwhile_is_replaced() -> Result<()> {
 /// The watchdog does what lockkeeper cannot.
 #[tokio::test]
 async fn a_command_stands_still_although_lockkeeper_is_stopped() -> Result<()> {
-    let mut scene = Scene::new(PAUSE, COUNT).await?;
+    let mut scene = Scene::new(Place::Alone, PAUSE, COUNT).await?;
     scene.runs()?;
     scene.process.pause()?;
     scene.stands_still()?;
@@ -268,11 +419,10 @@ async fn a_command_stands_still_although_lockkeeper_is_stopped() -> Result<()> {
 }
 
 /// Whom nobody stops: it has left the group. The page says so.
-#[tokio::test]
-async fn what_has_left_the_group_is_not_stopped() -> Result<()> {
+async fn what_has_left_the_group_is_not_stopped(place: Place) -> Result<()> {
     let script = "echo $$; setsid sh -c 'echo $$ > away; while :; do sleep 0.05; done' & \
                   echo 1 > count; while [ ! -e go ]; do sleep 0.05; done; kill $(cat away); exit 5";
-    let mut scene = Scene::new(PAUSE, script).await?;
+    let mut scene = Scene::new(place, PAUSE, script).await?;
     let file = scene.home.folder().join("away");
     eventually("it has left", || Ok(file.exists() && fs::metadata(&file)?.len() > 1))?;
     let away = pid(fs::read_to_string(&file)?.trim().parse()?)?;
@@ -288,6 +438,7 @@ fn what_does_not_go_together_is_refused() -> Result<()> {
     let home = Home::new()?;
     home.runs("--on-outage pause --on-lost warn l", "true")?.complains(64, &["--on-lost warn"]);
     home.runs("--grace 1m l", "true")?.complains(64, &["--on-outage pause"]);
+    home.runs("--on-outage pause --grace 0 l", "true")?.complains(64, &["--grace 0", "no time"]);
     Ok(())
 }
 
@@ -302,7 +453,7 @@ async fn outages_of_any_length_end_as_they_must() -> Result<()> {
 
 /// Whether a command outlasts an outage of so many milliseconds at a session timeout of two seconds.
 async fn outage(ms: u64) -> Result<bool> {
-    let mut scene = Scene::new(PAUSE, COUNT).await?;
+    let mut scene = Scene::new(Place::Alone, PAUSE, COUNT).await?;
     scene.runs()?;
     let waiting = scene.home.starts("waiting", "--quiet --session-timeout 20s l", "echo mine")?;
     scene.home.in_line("l", 2)?;
@@ -313,11 +464,10 @@ async fn outage(ms: u64) -> Result<bool> {
 
     let before = scene.count()?;
     eventually("it goes on or is killed", || {
-        let is_over = scene.process.stderr().contains("killing the command");
+        let is_over = scene.said().contains("killing the command");
         Ok(is_over || scene.count()? > before)
     })?;
-    if !is_alive(scene.child.as_raw_nonzero().get())
-        || scene.process.stderr().contains("killing the command")
+    if !is_alive(scene.child.as_raw_nonzero().get()) || scene.said().contains("killing the command")
     {
         assert_eq!(scene.process.end(LIMIT).await?.code(), Some(79), "{}", scene.process.tail());
         eventually("the next one has the lock", || Ok(waiting.stdout() == "mine\n"))?;

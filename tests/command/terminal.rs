@@ -9,17 +9,26 @@ use crate::support::{Ended, Home};
 /// Runs a shell script in a terminal of its own, with job control, where `lockkeeper` is in the
 /// PATH; gives what is on the screen.
 fn in_terminal(home: &Home, script: &str) -> Result<Ended> {
-    let file = home.folder().join("script.sh");
-    std::fs::write(&file, script)?;
-    let program = lockkeeper_testkit::command::lockkeeper()?;
-    let folder = program.parent().unwrap_or(&program).display();
-    let path = std::env::var("PATH").unwrap_or_default();
-    let mut command = Command::new("script");
+    Ended::of(terminal(home, script)?.stdin(Stdio::null()))
+}
+
+/// What runs a shell script in a terminal of its own.
+pub(crate) fn terminal(home: &Home, script: &str) -> Result<Command> {
+    std::fs::write(home.folder().join("script.sh"), script)?;
+    let mut command = with_lockkeeper(home, "script")?;
     command.args(["--quiet", "--return", "--command"]).arg("sh -m script.sh").arg("/dev/null");
+    Ok(command)
+}
+
+/// A program that finds `lockkeeper` in its PATH.
+pub(crate) fn with_lockkeeper(home: &Home, program: &str) -> Result<Command> {
+    let lockkeeper = lockkeeper_testkit::command::lockkeeper()?;
+    let folder = lockkeeper.parent().unwrap_or(&lockkeeper).display();
+    let path = std::env::var("PATH").unwrap_or_default();
+    let mut command = Command::new(program);
     command.env("PATH", format!("{folder}:{path}")).env("LOCKKEEPER_HOME", home.engine());
-    command.env("LOCKKEEPER_SYSTEM_HOME", "none");
-    command.current_dir(home.folder()).stdin(Stdio::null());
-    Ended::of(&mut command)
+    command.env("LOCKKEEPER_SYSTEM_HOME", "none").current_dir(home.folder());
+    Ok(command)
 }
 
 /// K1: the command asked for the terminal just before it was lent, and was stopped for that; the

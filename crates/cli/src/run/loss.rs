@@ -70,6 +70,10 @@ pub(super) fn grace(
             "--on-outage pause does not go with --on-lost warn: a command that has stood still would \
              go on after the loss of the lock",
         ),
+        (OnOutage::Pause, _) if grace == Some(Duration::ZERO) => refused(
+            "--grace 0 leaves no time to ride out an outage: without --on-outage pause, an outage ends \
+             the command",
+        ),
         (OnOutage::Pause, _) => Ok(Some(grace.unwrap_or(pause::GRACE))),
     }
 }
@@ -242,6 +246,12 @@ impl<'a> Loss<'a> {
         matches!(self.phase, Phase::Paused(_))
     }
 
+    /// Whether the watchdog may have stopped the command already, while we could not run.
+    pub(super) fn is_late(&self) -> bool {
+        let is_over = || self.watchdog.stops_at().is_some_and(|at| at <= Clock.now());
+        self.terms.grace.is_some() && is_over()
+    }
+
     /// Waits for the next thing that is to be done. Cancel safe.
     pub(super) async fn next(&mut self, guard: &Guard, child: &Child) -> Step {
         match self.phase {
@@ -265,9 +275,7 @@ impl<'a> Loss<'a> {
                 _ => {}
             }
 
-            // The watchdog may have stopped the command already, while we could not run.
-            let is_late = || self.watchdog.stops_at().is_some_and(|at| at <= Clock.now());
-            if self.terms.grace.is_some() && is_late() {
+            if self.is_late() {
                 return self.pause(child);
             }
 
@@ -456,5 +464,6 @@ mod tests {
             assert_eq!(of(OnOutage::Pause, on_lost, minute), Some(minute));
         }
         assert_eq!(of(OnOutage::Pause, OnLost::Warn, None), None);
+        assert_eq!(of(OnOutage::Pause, OnLost::Term, Some(Duration::ZERO)), None, "that is `end`");
     }
 }

@@ -362,6 +362,8 @@ fn follow(child: &mut Child, loss: &Loss<'_>) -> Result<Option<Ended>, Failure> 
             Change::Ended(ended) => return Ok(Some(ended)),
             // By us, or just before.
             Change::Stopped(_) if loss.is_paused() => {}
+            // By the watchdog: it is to go on when the lock is held again.
+            Change::Stopped(Some(Signal::STOP)) if loss.is_late() => {}
             Change::Stopped(by) => child.stopped(by),
             Change::Continued if loss.is_paused() => child.take(Step::Stop),
             Change::Continued => child.continued(),

@@ -83,12 +83,14 @@ impl Watched {
         loop {
             let running = self.group.filter(|_| !self.has_ended);
             let limited = running.zip(self.limit);
-            let (now, began) = (Clock.now(), self.is_stopped);
+            let now = Clock.now();
             let due = limited.filter(|(_, limit)| *limit <= now);
 
             // What was told while this process could not run comes first: it may be more time.
             let left = limited.map_or(SLICE, |(_, limit)| limit.since(now).min(SLICE));
-            let wait = if began { pause::STOP_AGAIN } else { left };
+            // Somebody else may keep it stopped when it may run again.
+            let is_due_again = self.is_stopped && due.is_some();
+            let wait = if is_due_again { pause::STOP_AGAIN } else { left };
             if !inbox.has_message() && !is_readable(wait) {
                 match due {
                     Some((group, limit)) if limit + self.grace <= now => {
