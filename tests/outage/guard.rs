@@ -19,11 +19,14 @@ const LOOK: Duration = Duration::from_millis(5);
 /// Takes the locks `PATH-0`, `PATH-1`, ... and keeps them. Their sessions begin spread over
 /// `SPREAD_MS`, so that their heartbeats are.
 ///
-/// Arguments: `CONNECT PATH COUNT SESSION_MS|default quorum|direct SPREAD_MS`.
+/// Arguments: `CONNECT PATH COUNT SESSION_MS|default quorum|direct end|jeopardy SPREAD_MS`.
 pub(crate) async fn run(arguments: &[String]) -> Result<()> {
-    let [servers, path, count, timeout, lease, spread] = arguments else {
-        bail!("arguments: CONNECT PATH COUNT SESSION_MS|default quorum|direct SPREAD_MS");
+    let [servers, path, count, timeout, lease, at_deadline, spread] = arguments else {
+        bail!(
+            "arguments: CONNECT PATH COUNT SESSION_MS|default quorum|direct end|jeopardy SPREAD_MS"
+        );
     };
+    let rides_out = at_deadline == "jeopardy";
     let count: u32 = count.parse().context("COUNT")?;
     let spread = Duration::from_millis(spread.parse().context("SPREAD_MS")?);
     let builder = builder(timeout, lease)?;
@@ -35,7 +38,7 @@ pub(crate) async fn run(arguments: &[String]) -> Result<()> {
         let path = format!("{path}-{number}");
         holders.spawn(async move {
             tokio::time::sleep(begin).await;
-            hold(builder, &servers, &path, number).await
+            hold(builder, &servers, &path, number, rides_out).await
         });
     }
     while let Some(ended) = holders.join_next().await {
@@ -56,10 +59,19 @@ fn builder(timeout: &str, lease: &str) -> Result<ClientBuilder> {
     })
 }
 
-async fn hold(builder: ClientBuilder, servers: &str, path: &str, number: u32) -> Result<()> {
+async fn hold(
+    builder: ClientBuilder,
+    servers: &str,
+    path: &str,
+    number: u32,
+    rides_out: bool,
+) -> Result<()> {
     let client = builder.connect(servers).await?;
     let lock = Mutex::new(&client, path)?;
     let guard = lock.acquire().await?;
+    if rides_out && let Err(reason) = guard.allow_jeopardy() {
+        bail!("{path}: lost before it was held: {reason}");
+    }
     say(clock::now(), &format!("HELD {number}"));
 
     // Always a moment at which the guard had not told of the loss yet.

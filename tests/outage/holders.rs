@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail, ensure};
 use lockkeeper_testkit::process::Process;
 
-use crate::programs::{Site, runs};
+use crate::programs::{Site, runs, sleeps};
 use crate::timeout::Timeout;
 
 /// Longer than a grant takes on a busy machine.
@@ -18,6 +18,8 @@ const POLL: Duration = Duration::from_millis(10);
 pub(crate) enum Kind {
     /// A guard of the library.
     Guard,
+    /// One that is in jeopardy at its deadline, and not lost.
+    Jeopardy,
     /// A command that `lockkeeper run` runs.
     Run,
     /// One that stands still in an outage.
@@ -25,14 +27,25 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 3] = [Self::Guard, Self::Run, Self::Pause];
+    pub(crate) const ALL: [Self; 4] = [Self::Guard, Self::Jeopardy, Self::Run, Self::Pause];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Guard => "guard",
+            Self::Jeopardy => "guard, jeopardy",
             Self::Run => "run",
             Self::Pause => "run, pause",
         }
+    }
+
+    /// Whether it goes on when its session was there all the time.
+    pub(crate) fn rides_out(self) -> bool {
+        matches!(self, Self::Jeopardy | Self::Pause)
+    }
+
+    /// Whether it is one program for all locks.
+    fn is_guard(self) -> bool {
+        matches!(self, Self::Guard | Self::Jeopardy)
     }
 }
 
@@ -63,16 +76,22 @@ impl Crowd {
     ) -> Result<Self> {
         let mut crowd = Self { group, processes: Vec::new() };
         match group.kind {
-            Kind::Guard => {
+            Kind::Guard | Kind::Jeopardy => {
                 let name = lock.replace('/', "-");
-                let guards = site.guards(group.timeout, &lock, &name, group.size, spread)?;
+                let guards = site.guards(group, &lock, &name, spread)?;
                 crowd.processes.push(guards);
             }
             Kind::Run | Kind::Pause => {
                 for number in 0..group.size {
                     let lock = format!("{lock}-{number}");
                     let name = lock.replace('/', "-");
-                    crowd.processes.push(site.run(group.kind, group.timeout, &lock, &name)?);
+                    crowd.processes.push(site.run(
+                        group.kind,
+                        group.timeout,
+                        &lock,
+                        &name,
+                        &sleeps()?,
+                    )?);
                     tokio::time::sleep(spread / group.size).await;
                 }
             }
@@ -101,7 +120,7 @@ impl Crowd {
     pub(crate) fn lost(&mut self) -> Result<u32> {
         let mut lost = 0;
         match self.group.kind {
-            Kind::Guard => {
+            Kind::Guard | Kind::Jeopardy => {
                 for process in &mut self.processes {
                     let status = process.status()?;
                     ensure!(status.is_none(), "the holders have ended\n{}", process.tail());
@@ -120,7 +139,7 @@ impl Crowd {
     /// What the first of those who lost something has said, for whoever asks why.
     pub(crate) fn complaint(&self) -> String {
         let said = |process: &Process| match self.group.kind {
-            Kind::Guard => process.stdout(),
+            Kind::Guard | Kind::Jeopardy => process.stdout(),
             Kind::Run | Kind::Pause => process.stderr(),
         };
         let lines = self.processes.iter().flat_map(|process| {
@@ -128,7 +147,7 @@ impl Crowd {
             text.lines().map(str::to_owned).collect::<Vec<_>>()
         });
         let mut complaints =
-            lines.filter(|line| self.group.kind != Kind::Guard || line.contains(" GONE "));
+            lines.filter(|line| !self.group.kind.is_guard() || line.contains(" GONE "));
         complaints.next().unwrap_or_default()
     }
 

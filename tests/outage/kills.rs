@@ -10,9 +10,9 @@ use lockkeeper_testkit::process::Process;
 use lockkeeper_testkit::{clock, scratch};
 
 use crate::forms::Place;
-use crate::holders::Kind;
+use crate::holders::{Group, Kind};
 use crate::observer;
-use crate::programs::{Site, runs};
+use crate::programs::{Site, runs, sleeps};
 use crate::servers::{LIMIT, Servers};
 use crate::timeout::Timeout;
 
@@ -199,8 +199,11 @@ fn begin(
     let lock = format!("kills/{program:?}-{number}");
     let name = format!("{program:?}-{number}-{role}");
     match program {
-        Program::Guard => site.guards(Timeout::Default, &lock, &name, 1, Duration::ZERO),
-        Program::Run => site.run(Kind::Run, Timeout::Default, &lock, &name),
+        Program::Guard => {
+            let group = Group { kind: Kind::Guard, timeout: Timeout::Default, session, size: 1 };
+            site.guards(group, &lock, &name, Duration::ZERO)
+        }
+        Program::Run => site.run(Kind::Run, Timeout::Default, &lock, &name, &sleeps()?),
         Program::Curator => {
             let source = crate::interop().join("CuratorHolder.java");
             let mut command: Command = java::Program::compile(&source)?.command();

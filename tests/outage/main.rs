@@ -7,7 +7,10 @@
 //! lost is compared with what `promise.rs` says, and every outage that is shorter than promised
 //! must have ended nothing.
 //!
-//! In a second part, the leader and the followers of an ensemble are killed one after the other,
+//! In another part, two contend for each lock, and the first one rides out outages of every length:
+//! only one of them writes at a time, to a table that checks tokens.
+//!
+//! In a last part, the leader and the followers of an ensemble are killed one after the other,
 //! with a waiting contender for each lock: nothing may be lost, and no two may hold. Apache Curator
 //! holds a lock beside ours.
 //!
@@ -19,11 +22,13 @@ mod forms;
 mod guard;
 mod holders;
 mod kills;
+mod ledger;
 mod observer;
 mod probe;
 mod programs;
 mod promise;
 mod report;
+mod rivals;
 mod servers;
 mod stall;
 mod stand;
@@ -41,6 +46,7 @@ use crate::holders::Kind;
 use crate::kills::{Kills, Program};
 use crate::probe::{Depth, Findings, Probe};
 use crate::promise::{RUN_AT_DEFAULTS, promised};
+use crate::rivals::Outcome;
 use crate::timeout::Timeout;
 
 fn main() -> ExitCode {
@@ -48,6 +54,7 @@ fn main() -> ExitCode {
     // The command under `lockkeeper run` needs no runtime.
     let result = match arguments.first().map(String::as_str) {
         Some("work") => programs::work(),
+        Some("write") => rivals::write(&arguments[1..]),
         _ => start(&arguments),
     };
     match result {
@@ -63,6 +70,8 @@ fn main() -> ExitCode {
 async fn start(arguments: &[String]) -> Result<()> {
     match arguments.first().map(String::as_str) {
         Some("guard") => guard::run(&arguments[1..]).await,
+        Some("first") => rivals::first(&arguments[1..]).await,
+        Some("second") => rivals::second(&arguments[1..]).await,
         Some("run") => Plan::parse(&arguments[1..])?.run().await,
         _ => as_a_test(arguments).await,
     }
@@ -71,6 +80,7 @@ async fn start(arguments: &[String]) -> Result<()> {
 /// What `cargo test` starts. There is no libtest: this program is also one of the holders.
 async fn as_a_test(arguments: &[String]) -> Result<()> {
     const PROBE: &str = "outage::an_outage_shorter_than_promised_ends_nothing";
+    const RIVALS: &str = "outage::one_writes_at_a_time_through_outages_of_every_length";
     const KILLS: &str = "outage::servers_killed_one_at_a_time_end_nothing";
     let short = [Timeout::Seconds(4), Timeout::Seconds(6)];
     if is_wanted(PROBE, arguments) {
@@ -80,19 +90,26 @@ async fn as_a_test(arguments: &[String]) -> Result<()> {
             timeouts: short.to_vec(),
             depth: Depth::Short,
         };
-        Plan { probe: Some(probe), kills: None, docs: None }.run().await?;
+        Plan { probe: Some(probe), ..Plan::default() }.run().await?;
         println!("test {PROBE} ... ok");
     }
+    if is_wanted(RIVALS, arguments) {
+        Plan { rivals: Place::ALL.to_vec(), ..Plan::default() }.run().await?;
+        println!("test {RIVALS} ... ok");
+    }
     if is_wanted(KILLS, arguments) {
-        Plan { probe: None, kills: Some(3), docs: None }.run().await?;
+        Plan { kills: Some(3), ..Plan::default() }.run().await?;
         println!("test {KILLS} ... ok");
     }
     Ok(())
 }
 
 /// What the command line asks for.
+#[derive(Default)]
 struct Plan {
     probe: Option<Probe>,
+    /// Where two contend for each lock through outages.
+    rivals: Vec<Place>,
     /// How many leaders are killed, and how many followers.
     kills: Option<u32>,
     /// Where the page goes.
@@ -101,7 +118,7 @@ struct Plan {
 
 impl Plan {
     fn parse(arguments: &[String]) -> Result<Self> {
-        let (mut rounds, mut kills, mut docs) = (1, 20, None);
+        let (mut rounds, mut kills, mut docs, mut rivals) = (1, 20, None, true);
         let (mut places, mut forms) = (Place::ALL.to_vec(), Form::ALL.to_vec());
         let mut timeouts = [4, 6, 10, 20].map(Timeout::Seconds).to_vec();
         timeouts.push(Timeout::Default);
@@ -110,6 +127,7 @@ impl Plan {
             match option.as_str() {
                 "--rounds" => rounds = value.parse().context("--rounds")?,
                 "--kills" => kills = value.parse().context("--kills")?,
+                "--rivals" => rivals = value.parse().context("--rivals")?,
                 "--docs" => docs = Some(value.into()),
                 "--place" => places = choose(value, &Place::ALL, |place| place.name())?,
                 "--form" => forms = choose(value, &Form::ALL, |form| form.name())?,
@@ -118,8 +136,9 @@ impl Plan {
             }
         }
         let depth = Depth::Long(rounds);
+        let rivals = if rivals { places.clone() } else { Vec::new() };
         let probe = (rounds > 0).then_some(Probe { places, forms, timeouts, depth });
-        Ok(Self { probe, kills: (kills > 0).then_some(kills), docs })
+        Ok(Self { probe, rivals, kills: (kills > 0).then_some(kills), docs })
     }
 
     async fn run(&self) -> Result<()> {
@@ -134,6 +153,7 @@ impl Plan {
             Some(probe) => probe.run().await?,
             None => Findings::default(),
         };
+        let rivals = rivals::run(&self.rivals).await?;
         let kills = match self.kills {
             Some(times) => Some(kills::run(times).await?),
             None => None,
@@ -146,9 +166,10 @@ impl Plan {
             println!("\n{}", report::table_of_kills(kills));
         }
         if let Some(docs) = &self.docs {
-            report::write(docs, &findings.samples, kills.as_ref())?;
+            report::write(docs, &findings.samples, &rivals, kills.as_ref())?;
         }
         judge(&findings)?;
+        judge_rivals(&rivals)?;
         if self.probe.is_some() {
             judge_defaults().await?;
         }
@@ -166,6 +187,13 @@ fn judge(findings: &Findings) -> Result<()> {
         .map(|problem| format!("\n  {problem}"))
         .collect();
     ensure!(problems.is_empty(), "{} problems:{}", problems.len(), problems.concat());
+    Ok(())
+}
+
+fn judge_rivals(outcomes: &[Outcome]) -> Result<()> {
+    let broken = outcomes.iter().filter(|outcome| outcome.problem.is_some());
+    let broken: Vec<_> = broken.map(|outcome| format!("\n  {}", rivals::line(outcome))).collect();
+    ensure!(broken.is_empty(), "{} pairs are wrong:{}", broken.len(), broken.concat());
     Ok(())
 }
 

@@ -11,7 +11,7 @@ use lockkeeper_testkit::{clock, command};
 
 use crate::forms::Place;
 use crate::guard::say;
-use crate::holders::Kind;
+use crate::holders::{Group, Kind};
 use crate::timeout::Timeout;
 
 /// Where holders are, and what they connect to.
@@ -26,19 +26,18 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    /// A program that takes `count` locks `LOCK-0`, ... through the library. `name` is that of its
-    /// output.
+    /// A program that takes the locks `LOCK-0`, ... of a group through the library. `name` is that of
+    /// its output.
     pub(crate) fn guards(
         &self,
-        timeout: Timeout,
+        group: Group,
         lock: &str,
         name: &str,
-        count: u32,
         spread: Duration,
     ) -> Result<Process> {
         let mut command = Command::new(std::env::current_exe()?);
-        command.arg("guard").arg(&self.connect).arg(format!("/{lock}")).arg(count.to_string());
-        match timeout {
+        command.arg("guard").arg(&self.connect).arg(format!("/{lock}")).arg(group.size.to_string());
+        match group.timeout {
             Timeout::Default => command.arg("default"),
             Timeout::Seconds(seconds) => command.arg((seconds * 1_000).to_string()),
         };
@@ -46,17 +45,19 @@ impl Site {
             Place::Local => "direct",
             Place::Engine | Place::Ensemble => "quorum",
         });
+        command.arg(if group.kind.rides_out() { "jeopardy" } else { "end" });
         command.arg(spread.as_millis().to_string());
         self.start(name, &command)
     }
 
-    /// `lockkeeper run` with a command that sleeps. `name` is that of its output.
+    /// `lockkeeper run` with this command. `name` is that of its output.
     pub(crate) fn run(
         &self,
         kind: Kind,
         timeout: Timeout,
         lock: &str,
         name: &str,
+        work: &Command,
     ) -> Result<Process> {
         let mut command = plain(&command::lockkeeper()?);
         command.arg("--connect").arg(&self.connect);
@@ -64,10 +65,10 @@ impl Site {
             command.arg("--session-timeout").arg(format!("{seconds}s"));
         }
         command.args(["run", "--quiet"]);
-        if kind == Kind::Pause {
+        if kind.rides_out() {
             command.args(["--on-outage", "pause"]);
         }
-        command.args([lock, "--"]).arg(std::env::current_exe()?).arg("work");
+        command.args([lock, "--"]).arg(work.get_program()).args(work.get_args());
         self.start(name, &command)
     }
 
@@ -98,6 +99,13 @@ pub(crate) fn work() -> Result<()> {
     loop {
         std::thread::park();
     }
+}
+
+/// The command that sleeps.
+pub(crate) fn sleeps() -> Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg("work");
+    Ok(command)
 }
 
 /// Whether the command under a `lockkeeper run` is there still, which has held its lock before.

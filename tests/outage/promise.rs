@@ -13,8 +13,8 @@ use crate::servers::TICK;
 const LEAD_OF_RUN: [(u64, u64); 5] =
     [(4_000, 662), (6_000, 1_018), (10_000, 1_584), (15_000, 2_250), (20_000, 2_250)];
 
-/// How soon after an outage a session is heard of again. A command that stands still has all of the
-/// rest of its session timeout.
+/// How soon after an outage a session is heard of again. Who rides it out has all of the rest of the
+/// session timeout.
 const COMING_BACK: Duration = Duration::from_millis(500);
 
 /// What `lockkeeper run` must survive with the default session timeout, whatever that is.
@@ -30,7 +30,7 @@ pub(crate) fn promised(place: Place, timeout: Duration, kind: Kind) -> Duration 
     let timing = Timing::new(mode, timeout, TICK);
     let guard = timing.outage();
     match kind {
-        Kind::Pause => {
+        Kind::Jeopardy | Kind::Pause => {
             let unheard = timing.renewal_interval() + timing.relay() + COMING_BACK;
             timeout.saturating_sub(unheard)
         }

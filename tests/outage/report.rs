@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 use crate::forms::{Form, Place};
 use crate::holders::Kind;
 use crate::kills::{Kills, Program};
+use crate::rivals::Outcome;
 use crate::stand::Sample;
 use crate::timeout::Timeout;
 
@@ -127,6 +128,27 @@ pub(crate) fn table(samples: &[Sample]) -> String {
     text
 }
 
+/// What became of those who rode out an outage with somebody behind them, in Markdown.
+fn table_of_rivals(outcomes: &[Outcome]) -> String {
+    let mut text = String::from(
+        "| servers | outage | first | length | went on | stale writes, or two at a time |\n\
+         |---|---|---|--:|---|--:|\n",
+    );
+    for outcome in outcomes {
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {:.2} s | {} | {} |",
+            outcome.place.name(),
+            outcome.form.title(),
+            outcome.kind.name(),
+            outcome.outage.as_secs_f64(),
+            if outcome.goes_on { "yes" } else { "no" },
+            outcome.problem.as_deref().unwrap_or("0"),
+        );
+    }
+    text
+}
+
 /// What servers that are killed did to holders, in Markdown.
 pub(crate) fn table_of_kills(kills: &Kills) -> String {
     let mut text = String::from(
@@ -162,7 +184,12 @@ pub(crate) fn table_of_kills(kills: &Kills) -> String {
 }
 
 /// Writes the page into a folder.
-pub(crate) fn write(folder: &Path, samples: &[Sample], kills: Option<&Kills>) -> Result<()> {
+pub(crate) fn write(
+    folder: &Path,
+    samples: &[Sample],
+    rivals: &[Outcome],
+    kills: Option<&Kills>,
+) -> Result<()> {
     fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let mut text = String::from(
         "# Outages survived\n\n\
@@ -187,6 +214,17 @@ pub(crate) fn write(folder: &Path, samples: &[Sample], kills: Option<&Kills>) ->
         );
     }
     text.push_str(&table(samples));
+    if !rivals.is_empty() {
+        text.push_str(
+            "\n## Two for each lock\n\n\
+             The first one has a session timeout of 6 s and rides out the outage, in `run_through` or \
+             under `lockkeeper run --on-outage pause`; the second one waits. Both write to a SQLite \
+             table that refuses the write of a holder that was overtaken, and notes it. Whoever goes \
+             on does so with the same token, and the second one still waits; whoever does not has lost \
+             its session, and wrote nothing after the second one had the lock.\n\n",
+        );
+        text.push_str(&table_of_rivals(rivals));
+    }
     if let Some(kills) = kills {
         text.push_str(
             "\n## Servers killed one at a time\n\n\

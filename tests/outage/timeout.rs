@@ -33,7 +33,7 @@ impl Timeout {
     pub(crate) async fn of(self, kind: Kind) -> Result<Duration> {
         match (self, kind) {
             (Self::Seconds(seconds), _) => Ok(Duration::from_secs(seconds)),
-            (Self::Default, Kind::Guard) => default_of_library().await,
+            (Self::Default, Kind::Guard | Kind::Jeopardy) => default_of_library().await,
             (Self::Default, Kind::Run | Kind::Pause) => default_of_command(),
         }
     }
