@@ -123,7 +123,9 @@ pub(crate) fn goes_on(
     before: &Seen,
     seen: &Seen,
 ) -> Result<(), Broken> {
-    let is_held = matches!(seen.standing, Some((_, Stands::Held)));
+    // What it gives up for an upgrade is its own until it asks.
+    let is_held =
+        matches!(seen.standing, Some((_, Stands::Held))) || matches!(seen.phase, Phase::Turning(_));
     if seen.is_astray {
         return Err("no work is done without the lock");
     }
