@@ -64,6 +64,9 @@ pub(crate) struct Outage {
     /// Only these session timeouts in seconds, with commas between them, such as 4,20,default.
     #[arg(long)]
     timeout: Option<String>,
+    /// Whether two contend for each lock through outages of every length; a minute and a half.
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    rivals: bool,
 }
 
 /// Measures the outages that holders survive; the whole of it also writes its page.
@@ -74,11 +77,12 @@ pub(crate) struct Outage {
 pub(crate) fn outage(options: &Outage) -> Result<()> {
     let mut arguments =
         vec![("--rounds", options.rounds.to_string()), ("--kills", options.kills.to_string())];
+    arguments.push(("--rivals", options.rivals.to_string()));
     let only =
         [("--place", &options.place), ("--form", &options.form), ("--timeout", &options.timeout)];
     let only: Vec<_> =
         only.into_iter().filter_map(|(option, value)| Some((option, value.clone()?))).collect();
-    if only.is_empty() && options.rounds > 0 && options.kills > 0 {
+    if only.is_empty() && options.rounds > 0 && options.kills > 0 && options.rivals {
         arguments.push(("--docs", DOCS.to_owned()));
     }
     arguments.extend(only);
