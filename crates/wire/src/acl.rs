@@ -173,7 +173,7 @@ mod tests {
             let mut other = open;
             other[at] ^= 1;
             let decoded = AclList::decode(&mut Decoder::new(Bytes::copy_from_slice(&other)));
-            assert!(decoded.is_ok_and(|list| list.is_open()) == false, "byte {at}");
+            assert!(!decoded.is_ok_and(|list| list.is_open()), "byte {at}");
             let cut = Bytes::copy_from_slice(&open[..at]);
             assert!(AclList::decode(&mut Decoder::new(cut)).is_err(), "{at} bytes");
         }
