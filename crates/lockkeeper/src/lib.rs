@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   blocking        the same names for programs without async
+//!   discovery/      ServiceDirectory: the instances of a service
 //!   election/       Election: one leader at a time, and observers
 //!   watch/          TreeCache: a part of the tree in memory; Presence: a node while this program is there
 //!   values/         shared values, counters, numbers that nobody else has, notifications
@@ -49,6 +50,7 @@ mod acquire;
 mod admin;
 pub mod blocking;
 mod contender;
+mod discovery;
 mod election;
 mod error;
 mod exact;
@@ -64,6 +66,10 @@ mod watch;
 
 pub use admin::{inspect, revoke};
 pub use contender::order;
+pub use discovery::{
+    DirectoryChanges, DirectoryUpdate, Instance, InstanceChange, Instances, Listed, Payload,
+    ServiceDirectory, ServiceType, Unreadable, UriPart, UriSpec, UriSpecError,
+};
 pub use election::{Election, ElectionBuilder, ElectionLayout, Leader, Leaders, Leadership};
 pub use error::{
     AcquireError, BuildError, EnsureError, LossReason, ProclaimError, ReleaseError,

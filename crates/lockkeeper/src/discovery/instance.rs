@@ -1,0 +1,228 @@
+//! What an instance of a service says of itself.
+
+use std::fmt;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+
+use crate::discovery::record;
+use crate::discovery::uri_spec::UriSpec;
+use crate::values::CodecError;
+
+/// One of the programs that provide a service, as it says of itself.
+///
+/// ```
+/// use lockkeeper::Instance;
+///
+/// let instance = Instance::new("web", "7").address("10.0.0.7").port(8080).weight(2).zone("b");
+/// assert_eq!(instance.weight, 2);
+/// assert!(instance.is_enabled);
+/// ```
+#[doc(alias = "ServiceInstance")]
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Instance {
+    /// The service's name.
+    pub service: String,
+    /// What tells it from the others of its service, and stays the same when the program is started
+    /// again.
+    pub id: String,
+    /// The name or address of its host.
+    pub address: Option<String>,
+    /// Its port.
+    pub port: Option<u16>,
+    /// Its port for TLS.
+    pub ssl_port: Option<u16>,
+    /// Whatever else it says.
+    pub payload: Option<Payload>,
+    /// When it was registered, in milliseconds since 1970 by the wall clock of its machine: for people
+    /// to read. 0 is filled in when it is registered.
+    pub registration_time_utc: i64,
+    /// How its node lives.
+    pub service_type: ServiceType,
+    /// How its URI is made.
+    pub uri_spec: Option<UriSpec>,
+    /// Whether it is to be called. One that is about to end, or overloaded, is not.
+    pub is_enabled: bool,
+    /// How many calls it gets, compared with the others of its service.
+    pub weight: u32,
+    /// Where it is: clients may prefer those of their own zone.
+    pub zone: Option<String>,
+}
+
+impl Instance {
+    /// An instance that is enabled and has weight 1.
+    ///
+    /// `id` is the name of its node, and no two instances of a service that live at a time may have the
+    /// same one. With one that the machine or the configuration gives, a program that is started again
+    /// takes the place of its earlier life at once.
+    pub fn new(service: impl Into<String>, id: impl Into<String>) -> Self {
+        Self {
+            service: service.into(),
+            id: id.into(),
+            address: None,
+            port: None,
+            ssl_port: None,
+            payload: None,
+            registration_time_utc: 0,
+            service_type: ServiceType::Dynamic,
+            uri_spec: None,
+            is_enabled: true,
+            weight: 1,
+            zone: None,
+        }
+    }
+
+    /// With the name or address of its host.
+    #[must_use]
+    pub fn address(mut self, address: impl Into<String>) -> Self {
+        self.address = Some(address.into());
+        self
+    }
+
+    /// With a port.
+    #[must_use]
+    pub fn port(mut self, port: u16) -> Self {
+        self.port = Some(port);
+        self
+    }
+
+    /// With a port for TLS.
+    #[must_use]
+    pub fn ssl_port(mut self, port: u16) -> Self {
+        self.ssl_port = Some(port);
+        self
+    }
+
+    /// With whatever else it says.
+    #[must_use]
+    pub fn payload(mut self, payload: Payload) -> Self {
+        self.payload = Some(payload);
+        self
+    }
+
+    /// With a form for its URI.
+    #[must_use]
+    pub fn uri_spec(mut self, spec: UriSpec) -> Self {
+        self.uri_spec = Some(spec);
+        self
+    }
+
+    /// With another weight than 1.
+    #[must_use]
+    pub fn weight(mut self, weight: u32) -> Self {
+        self.weight = weight;
+        self
+    }
+
+    /// With a zone.
+    #[must_use]
+    pub fn zone(mut self, zone: impl Into<String>) -> Self {
+        self.zone = Some(zone.into());
+        self
+    }
+
+    /// Its URI; `None` if it does not say how that is made.
+    pub fn uri(&self) -> Option<String> {
+        self.uri_spec.as_ref().map(|spec| spec.build(self))
+    }
+
+    /// Its JSON, as Curator's `JsonInstanceSerializer` writes it, byte for byte; with `enabled` only if
+    /// it is not, and with `lockkeeper` only if it has a zone, or another weight than 1.
+    pub fn to_json(&self) -> Vec<u8> {
+        record::write(self)
+    }
+
+    /// Reads its JSON, whoever wrote it.
+    ///
+    /// # Errors
+    /// If it is none.
+    pub fn from_json(json: &[u8]) -> Result<Self, CodecError> {
+        record::read(json)
+    }
+}
+
+/// How the node of an instance lives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ServiceType {
+    /// With the session of its program.
+    #[default]
+    Dynamic,
+    /// The same, with a number that the server appends to the id.
+    DynamicSequential,
+    /// Until somebody deletes it.
+    Static,
+    /// Until somebody deletes it.
+    Permanent,
+}
+
+/// Whatever an instance says of itself besides: any JSON.
+///
+/// Curator's programs read an object into the Java class that its first key, `@class`, names, and one
+/// without that key into a map. An array makes them fail.
+///
+/// ```
+/// use std::collections::BTreeMap;
+/// use lockkeeper::Payload;
+///
+/// let payload = Payload::new(&BTreeMap::from([("version", "1.2")]))?;
+/// assert_eq!(payload.json(), r#"{"version":"1.2"}"#);
+/// let map: BTreeMap<String, String> = payload.read()?;
+/// assert_eq!(map["version"], "1.2");
+/// # Ok::<(), lockkeeper::CodecError>(())
+/// ```
+#[derive(Clone)]
+pub struct Payload(Box<RawValue>);
+
+impl Payload {
+    /// A payload that says what a value does.
+    ///
+    /// # Errors
+    /// If the value cannot be written as JSON.
+    pub fn new(value: &(impl Serialize + ?Sized)) -> Result<Self, CodecError> {
+        Self::from_json(record::text(value)?)
+    }
+
+    /// A payload that is JSON already. It is kept as it is, to the byte.
+    ///
+    /// # Errors
+    /// If it is not JSON.
+    pub fn from_json(json: String) -> Result<Self, CodecError> {
+        Ok(Self(RawValue::from_string(json)?))
+    }
+
+    pub(super) fn from_raw(json: &RawValue) -> Self {
+        Self(json.to_owned())
+    }
+
+    pub(super) fn raw(&self) -> &RawValue {
+        &self.0
+    }
+
+    /// Its JSON.
+    pub fn json(&self) -> &str {
+        self.0.get()
+    }
+
+    /// Its value.
+    ///
+    /// # Errors
+    /// If it is not one of this type.
+    pub fn read<T: DeserializeOwned>(&self) -> Result<T, CodecError> {
+        Ok(serde_json::from_str(self.json())?)
+    }
+}
+
+impl PartialEq for Payload {
+    fn eq(&self, other: &Self) -> bool {
+        self.json() == other.json()
+    }
+}
+
+/// Its length: it may be long, and secret.
+impl fmt::Debug for Payload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Payload").field("bytes", &self.json().len()).finish_non_exhaustive()
+    }
+}

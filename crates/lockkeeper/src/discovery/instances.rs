@@ -1,0 +1,327 @@
+//! The instances of a service at one moment, and what changed from one to the next.
+
+use std::cmp::Ordering;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use lockkeeper_client::Zxid;
+
+use crate::discovery::instance::Instance;
+use crate::watch::CachedNode;
+
+/// How many letters a reason has at most.
+const LONGEST_REASON: usize = 200;
+
+/// An instance that is in a directory.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Listed {
+    node: Box<str>,
+    czxid: Zxid,
+    instance: Instance,
+}
+
+impl Listed {
+    /// The name of its node, which no other instance of the service has. It is the instance's id, unless
+    /// a number was appended to that, as Curator's `DYNAMIC_SEQUENTIAL` has it.
+    pub fn node(&self) -> &str {
+        &self.node
+    }
+
+    /// The transaction that made its node: larger for each of its lives.
+    pub fn czxid(&self) -> Zxid {
+        self.czxid
+    }
+
+    /// What it says of itself.
+    pub fn instance(&self) -> &Instance {
+        &self.instance
+    }
+}
+
+impl Deref for Listed {
+    type Target = Instance;
+
+    fn deref(&self) -> &Instance {
+        &self.instance
+    }
+}
+
+/// A node in the place of an instance whose data says none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unreadable {
+    /// The node's name.
+    pub node: String,
+    /// When it was written.
+    pub mzxid: Zxid,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+/// The instances of a service at one moment, sorted by the names of their nodes.
+#[derive(Clone, Debug, Default)]
+pub struct Instances {
+    listed: Vec<Arc<Listed>>,
+    /// When each of them was written, in the same order.
+    written: Vec<Zxid>,
+    unreadable: Vec<Unreadable>,
+    zxid: Zxid,
+}
+
+/// As a slice of all of them, those too that are not to be called.
+impl Deref for Instances {
+    type Target = [Arc<Listed>];
+
+    fn deref(&self) -> &[Arc<Listed>] {
+        &self.listed
+    }
+}
+
+impl Instances {
+    /// The instance whose node has this name.
+    pub fn by_node(&self, node: &str) -> Option<&Arc<Listed>> {
+        let found = self.listed.binary_search_by(|listed| (*listed.node).cmp(node));
+        found.ok().map(|index| &self.listed[index])
+    }
+
+    /// The nodes that cannot be read now. If one could be read before, and is still the same node, the
+    /// instance is there as it was.
+    pub fn unreadable(&self) -> &[Unreadable] {
+        &self.unreadable
+    }
+
+    /// The transaction after which they were just these.
+    pub fn zxid(&self) -> Zxid {
+        self.zxid
+    }
+
+    /// What nodes say, sorted by name, at a transaction. What has not changed is not read again.
+    pub(super) fn read<'a>(
+        &self,
+        nodes: impl Iterator<Item = (&'a str, &'a CachedNode)>,
+        zxid: Zxid,
+    ) -> Self {
+        let mut now = Self { zxid, ..Self::default() };
+        for (name, node) in nodes {
+            let before = self.index_of(name, node.stat().czxid);
+            let is_as_before = before.is_some_and(|index| self.written[index] == node.stat().mzxid);
+            let known = before.map(|index| &self.listed[index]);
+            match is_as_before {
+                true => now.extend(known.cloned(), node),
+                false => now.decode(name, node, known),
+            }
+        }
+        now
+    }
+
+    /// The place of an instance in this life.
+    fn index_of(&self, node: &str, czxid: Zxid) -> Option<usize> {
+        let index = self.listed.binary_search_by(|listed| (*listed.node).cmp(node)).ok()?;
+        (self.listed[index].czxid == czxid).then_some(index)
+    }
+
+    fn decode(&mut self, name: &str, node: &CachedNode, known: Option<&Arc<Listed>>) {
+        let (czxid, mzxid) = (node.stat().czxid, node.stat().mzxid);
+        match Instance::from_json(node.data()) {
+            Ok(instance) => {
+                let same = known.filter(|known| known.instance == instance).cloned();
+                let listed = || Arc::new(Listed { node: name.into(), czxid, instance });
+                let listed = same.unwrap_or_else(listed);
+                self.extend(Some(listed), node);
+            }
+            Err(error) => {
+                // The error repeats what it does not understand, however long that is.
+                let reason = error.to_string().chars().take(LONGEST_REASON).collect();
+                self.unreadable.push(Unreadable { node: name.to_owned(), mzxid, reason });
+                if let Some(known) = known {
+                    self.listed.push(Arc::clone(known));
+                    // Never the time of a write: it is read again each time.
+                    self.written.push(Zxid(0));
+                }
+            }
+        }
+    }
+
+    fn extend(&mut self, listed: Option<Arc<Listed>>, node: &CachedNode) {
+        if let Some(listed) = listed {
+            self.listed.push(listed);
+            self.written.push(node.stat().mzxid);
+        }
+    }
+
+    /// How these differ from earlier ones.
+    pub(super) fn changes_since(&self, earlier: &Self) -> Vec<InstanceChange> {
+        let mut changes = Vec::new();
+        let (mut old, mut new) = (earlier.listed.iter().peekable(), self.listed.iter().peekable());
+        loop {
+            let order = match (old.peek(), new.peek()) {
+                (None, None) => break,
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+                (Some(old), Some(new)) => old.node.cmp(&new.node),
+            };
+            let before = if order.is_le() { old.next().cloned() } else { None };
+            let now = if order.is_ge() { new.next().cloned() } else { None };
+            changes.extend(InstanceChange::between(before, now));
+        }
+
+        let known = |node: &str| {
+            let found = earlier.unreadable.binary_search_by(|known| (*known.node).cmp(node));
+            found.ok().map(|index| &earlier.unreadable[index])
+        };
+        let is_new = |unreadable: &&Unreadable| known(&unreadable.node) != Some(*unreadable);
+        let unreadable = self.unreadable.iter().filter(is_new).cloned();
+        changes.extend(unreadable.map(InstanceChange::Unreadable));
+        changes
+    }
+}
+
+/// How a directory differs from an earlier one.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum InstanceChange {
+    /// An instance is new.
+    Added {
+        /// What it is.
+        now: Arc<Listed>,
+    },
+    /// An instance says something else of itself.
+    Updated {
+        /// What it was.
+        before: Arc<Listed>,
+        /// What it is.
+        now: Arc<Listed>,
+    },
+    /// An instance has a new life: its node is another one.
+    Replaced {
+        /// What it was.
+        before: Arc<Listed>,
+        /// What it is.
+        now: Arc<Listed>,
+    },
+    /// An instance has gone.
+    Removed {
+        /// What it was.
+        before: Arc<Listed>,
+    },
+    /// Somebody wrote what is no instance. If there was one, it stays as it was.
+    Unreadable(Unreadable),
+}
+
+impl InstanceChange {
+    fn between(before: Option<Arc<Listed>>, now: Option<Arc<Listed>>) -> Option<Self> {
+        match (before, now) {
+            (None, None) => None,
+            (None, Some(now)) => Some(Self::Added { now }),
+            (Some(before), None) => Some(Self::Removed { before }),
+            (Some(before), Some(now)) if before.czxid != now.czxid => {
+                Some(Self::Replaced { before, now })
+            }
+            (Some(before), Some(now)) if before != now => Some(Self::Updated { before, now }),
+            _ => None,
+        }
+    }
+
+    /// The name of the node.
+    pub fn node(&self) -> &str {
+        match self {
+            Self::Added { now } | Self::Updated { now, .. } | Self::Replaced { now, .. } => {
+                &now.node
+            }
+            Self::Removed { before } => &before.node,
+            Self::Unreadable(unreadable) => &unreadable.node,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lockkeeper_client::Stat;
+
+    use super::*;
+
+    type Node = (&'static str, CachedNode);
+
+    fn node(name: &'static str, data: &str, czxid: i64, mzxid: i64) -> Node {
+        let stat = Stat { czxid: Zxid(czxid), mzxid: Zxid(mzxid), ..Stat::default() };
+        (name, CachedNode::new(data.as_bytes(), stat))
+    }
+
+    fn instance(id: &str, weight: u32) -> String {
+        String::from_utf8(Instance::new("web", id).weight(weight).to_json()).unwrap()
+    }
+
+    fn read(before: &Instances, nodes: &[Node]) -> Instances {
+        before.read(nodes.iter().map(|(name, node)| (*name, node)), Zxid(9))
+    }
+
+    fn told(now: &Instances, before: &Instances) -> Vec<String> {
+        let name = |change: &InstanceChange| match change {
+            InstanceChange::Added { now } => format!("added {}", now.weight),
+            InstanceChange::Updated { before, now } => {
+                format!("updated {} {}", before.weight, now.weight)
+            }
+            InstanceChange::Replaced { .. } => "replaced".to_owned(),
+            InstanceChange::Removed { .. } => "removed".to_owned(),
+            InstanceChange::Unreadable(_) => "unreadable".to_owned(),
+        };
+        let changes = now.changes_since(before);
+        changes.iter().map(|change| format!("{} {}", change.node(), name(change))).collect()
+    }
+
+    #[test]
+    fn only_differences_are_told() {
+        let none = Instances::default();
+        let nodes = ["a", "b", "c", "d"].map(|name| node(name, &instance(name, 1), 1, 1)).to_vec();
+        let first = read(&none, &nodes);
+        assert_eq!(told(&first, &none), ["a added 1", "b added 1", "c added 1", "d added 1"]);
+        let next = [
+            node("a", &instance("a", 1), 1, 2),
+            node("b", &instance("b", 5), 1, 3),
+            node("bb", &instance("b", 7), 4, 4),
+            node("d", &instance("d", 1), 5, 5),
+        ];
+        let next = read(&first, &next);
+        let changes = ["b updated 1 5", "bb added 7", "c removed", "d replaced"];
+        assert_eq!(told(&next, &first), changes, "the same data written again is none");
+        assert!(Arc::ptr_eq(&next[0], &first[0]), "nor is it another instance");
+        assert_eq!(told(&next, &next), Vec::<String>::new());
+        assert_eq!(next.by_node("bb").map(|listed| &*listed.id), Some("b"));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_named_and_the_others_go_on() {
+        let none = Instances::default();
+        let first = read(&none, &[node("a", &instance("a", 1), 1, 1), node("b", "", 1, 1)]);
+        assert_eq!(told(&first, &none), ["a added 1", "b unreadable"]);
+
+        let bad = read(&first, &[node("a", "{", 1, 2), node("b", "", 1, 1)]);
+        assert_eq!(told(&bad, &first), ["a unreadable"]);
+        assert_eq!((bad.len(), bad[0].weight), (1, 1), "it stays as it was");
+        let still = read(&bad, &[node("a", "{", 1, 2)]);
+        assert_eq!(told(&still, &bad), Vec::<String>::new());
+        let good = read(&still, &[node("a", &instance("a", 2), 1, 3)]);
+        assert_eq!(told(&good, &still), ["a updated 1 2"]);
+        assert!(good.unreadable().is_empty());
+        let another = read(&bad, &[node("a", "{", 4, 4)]);
+        assert_eq!(told(&another, &bad), ["a removed", "a unreadable"], "not in its next life");
+    }
+
+    /// Whoever may write there may write what they like.
+    #[test]
+    fn hostile_data_is_unreadable_and_its_reason_is_short() {
+        let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+        let long = format!("{{\"port\":\"{}\"}}", "9".repeat(100_000));
+        let number = format!("{{\"port\":{}}}", "9".repeat(100_000));
+        for data in
+            [&*deep, &long, &number, "{\"port\":-1}", "{\"port\":65536}", "null", "\u{feff}{}"]
+        {
+            let read = read(&Instances::default(), &[node("a", data, 1, 1)]);
+            assert!(read.is_empty(), "{}", &data[..20.min(data.len())]);
+            assert!(read.unreadable()[0].reason.len() < 1_000);
+        }
+        let ignored = format!("{{\"other\":{deep},\"id\":\"7\",\"payload\":{deep}}}");
+        let read = read(&Instances::default(), &[node("a", &ignored, 1, 1)]);
+        assert_eq!((read.len(), &*read[0].id), (1, "7"));
+        assert!(read[0].payload.as_ref().unwrap().read::<serde_json::Value>().is_err());
+    }
+}

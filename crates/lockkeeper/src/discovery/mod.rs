@@ -1,0 +1,23 @@
+//! Finding the instances of a service, and being found.
+//!
+//! ```text
+//!   directory       ServiceDirectory: the instances of a service, kept up to date
+//!   instances       the instances at one moment, and what changed since (pure)
+//!   instance        Instance: what one says of itself (pure)
+//!   record          an instance as the JSON that Curator's programs write and read (pure)
+//!   uri_spec        UriSpec: how a URI is made of an instance (pure)
+//! ```
+//!
+//! Znodes `<base>/<service>/<id>`, each with an instance as JSON: the layout of Curator's x-discovery. What
+//! Curator does not know (weight and zone) is in a key of its own, which Curator's readers pass over.
+
+mod directory;
+mod instance;
+mod instances;
+mod record;
+mod uri_spec;
+
+pub use directory::{DirectoryChanges, DirectoryUpdate, ServiceDirectory};
+pub use instance::{Instance, Payload, ServiceType};
+pub use instances::{InstanceChange, Instances, Listed, Unreadable};
+pub use uri_spec::{UriPart, UriSpec, UriSpecError};
