@@ -6,6 +6,7 @@
 mod access;
 mod costs;
 mod counter;
+mod directory;
 mod election;
 mod exclusive;
 mod exclusive_faults;

@@ -1,0 +1,256 @@
+//! What a service directory promises, on every server.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use lockkeeper::{
+    CacheError, Client, Contact, CreateMode, EventKind, Instance, InstanceChange, ServiceDirectory,
+    ZnodePath,
+};
+use lockkeeper_testkit::backend::Backend;
+use lockkeeper_testkit::proxy::Passed;
+use lockkeeper_wire::OpCode;
+
+use crate::contract;
+
+contract!("service directory":
+    all_instances_are_there_when_it_is_open,
+    a_service_that_does_not_exist_is_watched,
+    each_kind_of_change_is_told,
+    what_cannot_be_read_is_named_and_concerns_nobody_else,
+    cut_off_it_goes_on_with_the_last_instances,
+    only_what_differs_after_a_session_is_told,
+    a_closed_client_ends_it_and_the_instances_stay,
+    opening_costs_a_read_for_each_instance,
+    a_change_costs_each_directory_one_event_and_one_read,
+);
+
+pub(crate) const BASE: &str = "/services";
+
+pub(crate) fn web(id: &str) -> ZnodePath {
+    ZnodePath::new(&format!("{BASE}/web/{id}")).expect("a path")
+}
+
+pub(crate) fn instance(id: &str) -> Instance {
+    Instance::new("web", id).address("127.0.0.1").port(80)
+}
+
+async fn put(client: &Client, instance: &Instance) -> Result<()> {
+    client.ensure(&ZnodePath::new("/services/web")?, CreateMode::Container).await?;
+    client.create(&web(&instance.id), instance.to_json(), CreateMode::Persistent).await?;
+    Ok(())
+}
+
+async fn put_all(client: &Client, ids: &[&str]) -> Result<()> {
+    for id in ids {
+        put(client, &instance(id)).await?;
+    }
+    Ok(())
+}
+
+pub(crate) fn ids(directory: &ServiceDirectory) -> Vec<String> {
+    directory.instances().iter().map(|listed| listed.id.clone()).collect()
+}
+
+/// What kind of change, and where.
+pub(crate) fn told(changes: &[InstanceChange]) -> Vec<String> {
+    let name = |change: &InstanceChange| match change {
+        InstanceChange::Added { .. } => "added",
+        InstanceChange::Updated { .. } => "updated",
+        InstanceChange::Replaced { .. } => "replaced",
+        InstanceChange::Removed { .. } => "removed",
+        InstanceChange::Unreadable(_) => "unreadable",
+        other => panic!("{other:?}"),
+    };
+    changes.iter().map(|change| format!("{} {}", name(change), change.node())).collect()
+}
+
+async fn all_instances_are_there_when_it_is_open(backend: Backend) -> Result<()> {
+    let client = backend.observer().await?;
+    put_all(&client, &["7", "8"]).await?;
+    put(&client, &instance("9").weight(3).zone("b")).await?;
+    // Of another service, and below an instance.
+    client.create(&ZnodePath::new("/services/web2")?, "", CreateMode::Persistent).await?;
+    client.create(&web("9/below"), "", CreateMode::Persistent).await?;
+
+    let directory = ServiceDirectory::open(&client, BASE, "web").await?;
+    assert_eq!(ids(&directory), ["7", "8", "9"]);
+    assert!(directory.is_current() && directory.instances().unreadable().is_empty());
+    let instances = directory.instances();
+    let listed = instances.by_node("9").expect("it is there");
+    assert_eq!(*listed.instance(), instance("9").weight(3).zone("b"));
+    assert_eq!(listed.czxid(), client.data(&web("9")).await?.1.czxid);
+    assert!(Arc::ptr_eq(&instances, &directory.instances()), "nothing is made anew");
+    Ok(())
+}
+
+async fn a_service_that_does_not_exist_is_watched(backend: Backend) -> Result<()> {
+    let client = backend.observer().await?;
+    let directory = ServiceDirectory::open(&client, BASE, "web").await?;
+    assert!(directory.instances().is_empty() && directory.is_current());
+    let mut changes = directory.changes();
+    put_all(&client, &["7"]).await?;
+    assert_eq!(told(&changes.next().await?.changes), ["added 7"]);
+    let refused = ServiceDirectory::open(&client, BASE, "a/b").await;
+    assert!(matches!(refused, Err(CacheError::Path(_))), "{refused:?}");
+    Ok(())
+}
+
+async fn each_kind_of_change_is_told(backend: Backend) -> Result<()> {
+    let client = backend.observer().await?;
+    put_all(&client, &["7", "8"]).await?;
+    let directory = ServiceDirectory::open(&client, BASE, "web").await?;
+    let mut changes = directory.changes();
+
+    put_all(&client, &["9"]).await?;
+    assert_eq!(told(&changes.next().await?.changes), ["added 9"]);
+    client.set_data(&web("7"), instance("7").weight(2).to_json(), None).await?;
+    let update = changes.next().await?;
+    let [InstanceChange::Updated { before, now }] = &update.changes[..] else {
+        panic!("{update:?}")
+    };
+    assert_eq!((before.weight, now.weight), (1, 2));
+    let gone = client.transaction().delete(&web("8"), None);
+    let anew = gone.create(&web("8"), instance("8").to_json(), CreateMode::Persistent);
+    anew.commit().await?;
+    assert_eq!(told(&changes.next().await?.changes), ["replaced 8"]);
+    client.delete(&web("9"), None).await?;
+    let update = changes.next().await?;
+    assert_eq!(told(&update.changes), ["removed 9"]);
+    assert!(Arc::ptr_eq(&update.instances, &directory.instances()));
+
+    // The same once more is no change.
+    client.set_data(&web("7"), instance("7").weight(2).to_json(), None).await?;
+    put_all(&client, &["last"]).await?;
+    assert_eq!(told(&changes.next().await?.changes), ["added last"]);
+    Ok(())
+}
+
+/// CURATOR-574: one node without data ended the cache of all.
+async fn what_cannot_be_read_is_named_and_concerns_nobody_else(backend: Backend) -> Result<()> {
+    let client = backend.observer().await?;
+    put_all(&client, &["7", "8"]).await?;
+    client.create(&web("empty"), "", CreateMode::Persistent).await?;
+    let directory = ServiceDirectory::open(&client, BASE, "web").await?;
+    assert_eq!(ids(&directory), ["7", "8"]);
+    let unreadable = |directory: &ServiceDirectory| -> Vec<String> {
+        directory.instances().unreadable().iter().map(|found| found.node.clone()).collect()
+    };
+    assert_eq!(unreadable(&directory), ["empty"]);
+
+    let mut changes = directory.changes();
+    client.set_data(&web("7"), "{\"id\":7", None).await?;
+    let update = changes.next().await?;
+    let [InstanceChange::Unreadable(named)] = &update.changes[..] else { panic!("{update:?}") };
+    assert_eq!(
+        (&*named.node, &*named.reason),
+        ("7", "invalid type: integer `7`, expected a string at line 1 column 7")
+    );
+    assert_eq!(ids(&directory), ["7", "8"], "it stays as it was");
+    put_all(&client, &["9"]).await?;
+    assert_eq!(told(&changes.next().await?.changes), ["added 9"]);
+    client.set_data(&web("7"), instance("7").zone("b").to_json(), None).await?;
+    assert_eq!(told(&changes.next().await?.changes), ["updated 7"]);
+    assert_eq!(unreadable(&directory), ["empty"]);
+    assert_eq!(client.data(&web("empty")).await?.1.version, 0, "and nothing is deleted");
+    Ok(())
+}
+
+async fn cut_off_it_goes_on_with_the_last_instances(backend: Backend) -> Result<()> {
+    let (participant, writer) = (backend.participant().await?, backend.observer().await?);
+    put_all(&writer, &["7", "8"]).await?;
+    let directory = ServiceDirectory::open(&participant.client, BASE, "web").await?;
+    let mut changes = directory.changes();
+    participant.proxy.refuse();
+    let mut status = participant.client.status();
+    status.wait_for(|status| status.contact != Contact::Connected).await?;
+
+    writer.delete(&web("7"), None).await?;
+    put_all(&writer, &["9"]).await?;
+    assert!(!directory.is_current());
+    assert_eq!(ids(&directory), ["7", "8"]);
+    participant.proxy.restore();
+    assert_eq!(told(&changes.next().await?.changes), ["removed 7", "added 9"]);
+    assert_eq!(ids(&directory), ["8", "9"]);
+    Ok(())
+}
+
+async fn only_what_differs_after_a_session_is_told(backend: Backend) -> Result<()> {
+    let (participant, writer) = (backend.participant().await?, backend.observer().await?);
+    put_all(&writer, &["7", "8"]).await?;
+    let directory = ServiceDirectory::open(&participant.client, BASE, "web").await?;
+    let mut changes = directory.changes();
+    participant.proxy.refuse();
+    participant.proxy.expire_session().await?;
+    writer.set_data(&web("7"), instance("7").weight(2).to_json(), None).await?;
+    assert_eq!(ids(&directory), ["7", "8"]);
+    participant.proxy.restore();
+    assert_eq!(told(&changes.next().await?.changes), ["updated 7"]);
+    Ok(())
+}
+
+async fn a_closed_client_ends_it_and_the_instances_stay(backend: Backend) -> Result<()> {
+    let (client, writer) = (backend.observer().await?, backend.observer().await?);
+    put_all(&writer, &["7"]).await?;
+    let directory = ServiceDirectory::open(&client, BASE, "web").await?;
+    let mut changes = directory.changes();
+    client.close().await;
+    assert!(matches!(changes.next().await, Err(CacheError::Request(error)) if error.is_closed()));
+    assert!(directory.ended().is_some() && !directory.is_current());
+    assert_eq!(ids(&directory), ["7"]);
+    Ok(())
+}
+
+// ----- costs ----------------------------------------------------------------------------------
+
+fn count(requests: &[OpCode], op: OpCode) -> usize {
+    requests.iter().filter(|request| **request == op).count()
+}
+
+async fn opening_costs_a_read_for_each_instance(backend: Backend) -> Result<()> {
+    let (participant, writer) = (backend.participant().await?, backend.observer().await?);
+    let names: Vec<_> = (0..100).map(|n| n.to_string()).collect();
+    put_all(&writer, &names.iter().map(String::as_str).collect::<Vec<_>>()).await?;
+    let proxy = &participant.proxy;
+    proxy.clear();
+    proxy.hold_replies();
+    let client = participant.client.clone();
+    let opening = tokio::spawn(async move { ServiceDirectory::open(&client, BASE, "web").await });
+
+    // The watch, the service and its list; then the instances.
+    for sent in [3, 103] {
+        let is_request = |p: &&Passed| matches!(p, Passed::Request(op) if *op != OpCode::Ping);
+        proxy.passes(|passed| passed.iter().filter(is_request).count() >= sent).await;
+        assert_eq!(proxy.requests().len(), sent);
+        proxy.answer();
+    }
+    let directory = opening.await??;
+    proxy.restore();
+    assert_eq!(directory.instances().len(), 100);
+    let requests = proxy.requests();
+    let reads = [OpCode::AddWatch, OpCode::GetData, OpCode::GetChildren2];
+    assert_eq!(reads.map(|op| count(&requests, op)), [1, 101, 1]);
+    assert_eq!(requests.len(), 103, "and nothing else");
+    Ok(())
+}
+
+async fn a_change_costs_each_directory_one_event_and_one_read(backend: Backend) -> Result<()> {
+    let (participant, writer) = (backend.participant().await?, backend.observer().await?);
+    put_all(&writer, &["7", "8"]).await?;
+    let directory = ServiceDirectory::open(&participant.client, BASE, "web").await?;
+    let mut changes = directory.changes();
+    participant.proxy.clear();
+    writer.set_data(&web("7"), instance("7").weight(2).to_json(), None).await?;
+    assert_eq!(told(&changes.next().await?.changes), ["updated 7"]);
+    put_all(&writer, &["9"]).await?;
+    assert_eq!(told(&changes.next().await?.changes), ["added 9"]);
+    writer.delete(&web("8"), None).await?;
+    assert_eq!(told(&changes.next().await?.changes), ["removed 8"]);
+
+    assert_eq!(participant.proxy.requests(), [OpCode::GetData; 3]);
+    // Servers before 3.9 also tell recursive watches of lists of children.
+    let events = participant.proxy.events();
+    let about_lists = |kind| kind == EventKind::NodeChildrenChanged;
+    assert_eq!(events.iter().filter(|(kind, _)| !about_lists(*kind)).count(), 3, "{events:?}");
+    Ok(())
+}
