@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   blocking        the same names for programs without async
-//!   discovery/      ServiceDirectory: the instances of a service
+//!   discovery/      ServiceDirectory: the instances of a service; Picker: which one a call goes to
 //!   election/       Election: one leader at a time, and observers
 //!   watch/          TreeCache: a part of the tree in memory; Presence: a node while this program is there
 //!   values/         shared values, counters, numbers that nobody else has, notifications
@@ -69,6 +69,9 @@ pub use contender::order;
 pub use discovery::{
     DirectoryChanges, DirectoryUpdate, Instance, InstanceChange, Instances, Listed, Payload,
     ServiceDirectory, ServiceType, Unreadable, UriPart, UriSpec, UriSpecError,
+};
+pub use discovery::pick::{
+    Call, Candidate, Ejection, InstanceHealth, InstanceLoad, Pick, PickError, Picker, PickerBuilder,
 };
 pub use election::{Election, ElectionBuilder, ElectionLayout, Leader, Leaders, Leadership};
 pub use error::{

@@ -1,4 +1,4 @@
-//! Finding the instances of a service, and being found.
+//! Finding the instances of a service, and choosing among them.
 //!
 //! ```text
 //!   directory       ServiceDirectory: the instances of a service, kept up to date
@@ -6,6 +6,7 @@
 //!   instance        Instance: what one says of itself (pure)
 //!   record          an instance as the JSON that Curator's programs write and read (pure)
 //!   uri_spec        UriSpec: how a URI is made of an instance (pure)
+//!   pick/           which instance the next call goes to
 //! ```
 //!
 //! Znodes `<base>/<service>/<id>`, each with an instance as JSON: the layout of Curator's x-discovery. What
@@ -14,6 +15,7 @@
 mod directory;
 mod instance;
 mod instances;
+pub(crate) mod pick;
 mod record;
 mod uri_spec;
 

@@ -1,0 +1,342 @@
+//! Instances, the calls under way to them, and the choice among them: a machine without clock and
+//! without I/O, whose random numbers come from a seed.
+//!
+//! What is known of an instance lives in a slot, for as long as the instance is there, whatever else
+//! changes. A call remembers the slot, and which instance had it.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockkeeper_client::Instant;
+
+use crate::discovery::pick::candidate::{Candidate, Pick, PickError};
+use crate::discovery::pick::group::{Group, Member};
+use crate::discovery::pick::health::{Ejection, InstanceHealth, Period, Record, Verdict};
+use crate::discovery::pick::load::{Contestant, Load, has_less_to_do};
+use crate::discovery::pick::rendezvous::digest;
+
+/// The golden ratio's fraction, of 2^64: multiples of it are spread over a circle more evenly than those
+/// of any other number.
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// What is known of one instance.
+#[derive(Debug)]
+struct Slot<T> {
+    /// None if the slot is free.
+    instance: Option<Arc<T>>,
+    /// How many instances had this slot before.
+    tenant: u64,
+    /// The digest of the instance's id.
+    digest: u64,
+    weight: u32,
+    /// Whether it is in the zone of the client.
+    is_near: bool,
+    load: Load,
+    record: Record,
+}
+
+/// A call under way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ticket {
+    slot: usize,
+    tenant: u64,
+    period: Period,
+    began: Instant,
+}
+
+/// What a [`Picker`](crate::Picker) knows of an instance.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct InstanceLoad<T> {
+    /// The instance.
+    pub instance: Arc<T>,
+    /// The calls of this picker that have not ended.
+    pub in_flight: u32,
+    /// The moving average of the time from a pick to its end, over about 10 s, if any call was answered.
+    pub latency: Option<Duration>,
+    /// Whether it gets calls.
+    pub health: InstanceHealth,
+}
+
+/// The instances of one service, as one client uses them.
+#[derive(Debug)]
+pub(crate) struct Balancer<T> {
+    ejection: Ejection,
+    zone: Option<String>,
+    slots: Vec<Slot<T>>,
+    free: Vec<usize>,
+    /// The slots in use, in the order of the ids.
+    order: Vec<usize>,
+    /// Those that may be picked, and those of them in the own zone.
+    all: Group,
+    near: Group,
+    /// How many instances have a weight, and how many of these are ejected or on trial.
+    weighted: usize,
+    out: usize,
+    /// When the next pause ends.
+    next_look: Option<Instant>,
+    /// Where on the circle of weights the next weighted pick is.
+    point: u64,
+    random: fastrand::Rng,
+}
+
+impl<T: Candidate> Balancer<T> {
+    pub(crate) fn new(ejection: Ejection, zone: Option<String>, seed: u64) -> Self {
+        let mut random = fastrand::Rng::with_seed(seed);
+        Self {
+            ejection,
+            zone,
+            slots: Vec::new(),
+            free: Vec::new(),
+            order: Vec::new(),
+            all: Group::default(),
+            near: Group::default(),
+            weighted: 0,
+            out: 0,
+            next_look: None,
+            point: random.u64(..),
+            random,
+        }
+    }
+
+    /// Replaces the instances. What is known of those that stay is kept. Takes O(n log n).
+    pub(crate) fn update(&mut self, mut instances: Vec<Arc<T>>, now: Instant) {
+        instances.sort_by(|a, b| a.id().cmp(b.id()));
+        instances.dedup_by(|later, earlier| later.id() == earlier.id());
+        let turns = [&self.all, &self.near].map(|group| self.next_in_turn(group));
+
+        let mut order = Vec::with_capacity(instances.len());
+        let mut known = std::mem::take(&mut self.order).into_iter().peekable();
+        for instance in instances {
+            // Both are in the order of ids: known ones that come before this one have left.
+            while let Some(slot) = known.next_if(|slot| self.compare(*slot, instance.id()).is_lt())
+            {
+                self.leave(slot);
+            }
+            let slot = known.next_if(|slot| self.compare(*slot, instance.id()).is_eq());
+            order.push(self.enter(slot, instance));
+        }
+        for slot in known {
+            self.leave(slot);
+        }
+
+        self.order = order;
+        self.all.reserve(self.order.len());
+        self.near.reserve(self.order.len());
+        self.keep_to_cap(now);
+        let [all, near] = turns.map(|next| match next {
+            Some(next) => self.rank(&next),
+            None => self.random.usize(..=self.order.len()),
+        });
+        self.regroup_at(all, near);
+    }
+
+    /// Picks an instance, and counts the call that begins now.
+    pub(crate) fn pick(
+        &mut self,
+        how: Pick<'_>,
+        now: Instant,
+    ) -> Result<(Arc<T>, Ticket), PickError> {
+        if self.next_look.is_some_and(|next| next <= now) {
+            self.end_pauses(now);
+        }
+        if self.all.is_empty() {
+            return Err(match self.order.len() {
+                0 => PickError::NoInstance,
+                instances => PickError::AllDrained { instances },
+            });
+        }
+
+        let index = self.choose(how, now);
+        let slot = &mut self.slots[index];
+        slot.load.begin();
+        let is_trial = slot.record.picked();
+        let (tenant, period) = (slot.tenant, slot.record.period());
+        let instance = Arc::clone(slot.instance.as_ref().expect("only slots in use are picked"));
+        if is_trial {
+            self.regroup();
+        }
+        Ok((instance, Ticket { slot: index, tenant, period, began: now }))
+    }
+
+    /// A call has ended.
+    pub(crate) fn end(&mut self, ticket: Ticket, verdict: Verdict, now: Instant) {
+        let has_room = self.out < self.ejection.cap(self.weighted);
+        let slot = &mut self.slots[ticket.slot];
+        if slot.tenant != ticket.tenant {
+            return;
+        }
+
+        slot.load.end();
+        let took = now.since(ticket.began);
+        match verdict {
+            Verdict::Good => slot.load.answered(took, now),
+            Verdict::GivenUp => slot.load.given_up(took, now),
+            // Most failures come fast, and tell nothing of how long an answer takes.
+            Verdict::Failed => {}
+        }
+        if slot.record.ended(verdict, ticket.period, &self.ejection, has_room, now) {
+            self.regroup();
+        }
+    }
+
+    /// All instances, in the order of their ids.
+    pub(crate) fn show(&self) -> Vec<InstanceLoad<T>> {
+        let used = self.order.iter().map(|index| &self.slots[*index]);
+        let shown = used.filter_map(|slot| {
+            let instance = Arc::clone(slot.instance.as_ref()?);
+            let (in_flight, latency) = (slot.load.in_flight, slot.load.latency());
+            Some(InstanceLoad { instance, in_flight, latency, health: slot.record.health() })
+        });
+        shown.collect()
+    }
+
+    /// The slot of the instance to pick. There is one.
+    fn choose(&mut self, how: Pick<'_>, now: Instant) -> usize {
+        let group = if self.near.is_empty() { &mut self.all } else { &mut self.near };
+        match how {
+            Pick::RoundRobin => group.take_turn().slot,
+            Pick::Weighted => {
+                self.point = self.point.wrapping_add(GOLDEN);
+                group.at(self.point).slot
+            }
+            Pick::PowerOfTwo => {
+                let (first, second) = group.two(self.random.u64(..), self.random.u64(..));
+                let contestant = |member: Member| {
+                    let Slot { load, record, .. } = &self.slots[member.slot];
+                    Contestant { load: *load, weight: member.weight, failures: record.failures() }
+                };
+                match has_less_to_do(contestant(second), contestant(first), now) {
+                    true => second.slot,
+                    false => first.slot,
+                }
+            }
+            // All clients must come to the same answer, wherever they are.
+            Pick::Key(key) => self.all.owner(digest(key)).slot,
+        }
+    }
+
+    /// Puts an instance into its slot, or into a free one.
+    fn enter(&mut self, known: Option<usize>, instance: Arc<T>) -> usize {
+        let index = known.or_else(|| self.free.pop()).unwrap_or(self.slots.len());
+        let (tenant, kept) = match self.slots.get(index) {
+            Some(slot) => match &slot.instance {
+                Some(earlier) if instance.is_same_endpoint(earlier) => {
+                    (slot.tenant, Some((slot.load, slot.record)))
+                }
+                _ => (slot.tenant + 1, None),
+            },
+            None => (0, None),
+        };
+
+        let (load, record) = kept.unwrap_or_else(|| (Load::default(), Record::new()));
+        let slot = Slot {
+            tenant,
+            digest: digest(instance.id().as_bytes()),
+            weight: instance.weight(),
+            is_near: self.zone.is_some() && instance.zone() == self.zone.as_deref(),
+            instance: Some(instance),
+            load,
+            record,
+        };
+        match self.slots.get_mut(index) {
+            Some(old) => *old = slot,
+            None => self.slots.push(slot),
+        }
+        index
+    }
+
+    /// Frees a slot. Calls to its instance that are still under way count no more.
+    fn leave(&mut self, index: usize) {
+        self.slots[index].instance = None;
+        self.slots[index].tenant += 1;
+        self.free.push(index);
+    }
+
+    fn compare(&self, slot: usize, id: &str) -> Ordering {
+        self.slots[slot].instance.as_deref().map_or("", Candidate::id).cmp(id)
+    }
+
+    /// The instance of a group that is next in turn.
+    fn next_in_turn(&self, group: &Group) -> Option<Arc<T>> {
+        self.slots[group.peek()?.slot].instance.clone()
+    }
+
+    /// How many instances come before this one.
+    fn rank(&self, instance: &T) -> usize {
+        self.order.partition_point(|slot| self.compare(*slot, instance.id()).is_lt())
+    }
+
+    fn end_pauses(&mut self, now: Instant) {
+        for index in &self.order {
+            self.slots[*index].record.look_at_clock(now);
+        }
+        self.regroup();
+    }
+
+    /// With fewer instances than before, fewer may be out: those are pardoned whose pauses end first.
+    fn keep_to_cap(&mut self, now: Instant) {
+        let is_weighted = |slot: &&usize| self.slots[**slot].weight > 0;
+        let weighted: Vec<_> = self.order.iter().filter(is_weighted).copied().collect();
+        let is_out = |slot: &usize| self.slots[*slot].record.is_out();
+        let mut out: Vec<_> = weighted.iter().filter(|slot| is_out(slot)).copied().collect();
+
+        out.sort_by_key(|slot| self.slots[*slot].record.pause_ends());
+        let too_many = out.len().saturating_sub(self.ejection.cap(weighted.len()));
+        for slot in &out[..too_many] {
+            self.slots[*slot].record.pardon(now);
+        }
+    }
+
+    /// Puts together anew who may be picked. Those next in turn stay that, or are followed by the next
+    /// that may be picked.
+    fn regroup(&mut self) {
+        let rank = |group: &Group| {
+            let next = group.peek().and_then(|member| self.slots[member.slot].instance.as_deref());
+            next.map_or(0, |next| self.rank(next))
+        };
+        let (all, near) = (rank(&self.all), rank(&self.near));
+        self.regroup_at(all, near);
+    }
+
+    /// As `regroup`, where the next in turn are the first that may be picked from these places in the
+    /// order on. Allocates nothing, so that picks may do it.
+    fn regroup_at(&mut self, all_from: usize, near_from: usize) {
+        let Self { slots, order, .. } = self;
+        let weighted = |index: &&usize| slots[**index].weight > 0;
+        self.weighted = order.iter().filter(weighted).count();
+        self.out = order.iter().filter(weighted).filter(|i| slots[**i].record.is_out()).count();
+        self.next_look = order.iter().filter_map(|i| slots[*i].record.pause_ends()).min();
+
+        // Where nobody is left, an instance that may answer is better than none.
+        let takes_calls = |slot: &Slot<T>| slot.weight > 0 && slot.record.takes_calls();
+        let is_last_resort = !order.iter().any(|index| takes_calls(&slots[*index]));
+        let may = |slot: &Slot<T>| takes_calls(slot) || (is_last_resort && slot.weight > 0);
+        let may_near = |slot: &Slot<T>| slot.is_near && may(slot);
+
+        let member = |index: &usize| {
+            let Slot { weight, digest, .. } = slots[*index];
+            Member { slot: *index, weight, digest }
+        };
+        let before = order[..all_from].iter().filter(|index| may(&slots[**index])).count();
+        let members = order.iter().filter(|index| may(&slots[**index])).map(member);
+        self.all.replace(members, before);
+
+        let before = order[..near_from].iter().filter(|index| may_near(&slots[**index])).count();
+        let members = order.iter().filter(|index| may_near(&slots[**index])).map(member);
+        self.near.replace(members, before);
+    }
+}
+
+#[cfg(test)]
+impl<T> Balancer<T> {
+    /// As after so many picks and calls that every counter is at its end.
+    pub(crate) fn at_its_limits(&mut self) {
+        self.point = u64::MAX;
+        for slot in &mut self.slots {
+            slot.load.in_flight = u32::MAX;
+            slot.record.at_its_limits();
+        }
+    }
+}

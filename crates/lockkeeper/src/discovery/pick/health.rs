@@ -1,0 +1,265 @@
+//! Which instances are kept from calls because calls to them fail, and for how long.
+//!
+//! ```text
+//!            failures in a row, and the cap allows it
+//!   healthy ------------------------------------------> ejected
+//!      ^                                                 |   ^
+//!      | the trial is answered          the pause is over|   | the trial fails:
+//!      |                                                 v   | a longer pause
+//!      +-------------------- on trial <------------------+   |
+//!                               |                            |
+//!                               +----------------------------+
+//! ```
+//!
+//! An instance on trial gets one call, which decides.
+
+use std::time::Duration;
+
+use lockkeeper_client::Instant;
+
+/// When an instance is kept from calls, and for how long.
+///
+/// This concerns one client: it tells nothing to the others, nor to the servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "it has an effect where it is given to a picker or a directory"]
+pub struct Ejection {
+    failures: u32,
+    first_pause: Duration,
+    longest_pause: Duration,
+    percent: u8,
+}
+
+impl Default for Ejection {
+    /// After 5 failures in a row, for 1 s, then 2 s, up to 60 s; at most half of the instances at once.
+    fn default() -> Self {
+        let (first_pause, longest_pause) = (Duration::from_secs(1), Duration::from_secs(60));
+        Self { failures: 5, first_pause, longest_pause, percent: 50 }
+    }
+}
+
+impl Ejection {
+    /// No instance is ever ejected.
+    pub fn never() -> Self {
+        Self { percent: 0, ..Self::default() }
+    }
+
+    /// How many calls in a row must fail, at least 1 (0 is taken for 1). Default: 5.
+    pub fn failures(mut self, in_a_row: u32) -> Self {
+        self.failures = in_a_row.max(1);
+        self
+    }
+
+    /// How long the first ejection lasts, and the longest. Each one lasts twice as long as the one
+    /// before, until the instance was healthy for as long as its last pause. Default: 1 s and 60 s.
+    pub fn pauses(mut self, first: Duration, longest: Duration) -> Self {
+        (self.first_pause, self.longest_pause) = (first, longest.max(first));
+        self
+    }
+
+    /// How many of a hundred instances may be ejected at once, rounded down to whole instances; more
+    /// than 100 is taken for 100. What fails beyond it goes on being called. Default: 50.
+    ///
+    /// When many fail at once, it is more often the client, its network or its requests. Instances on
+    /// trial count as ejected; those of weight 0 do not count at all.
+    pub fn at_most_percent(mut self, percent: u8) -> Self {
+        self.percent = percent.min(100);
+        self
+    }
+
+    /// How many of so many instances may be ejected.
+    pub(crate) fn cap(&self, instances: usize) -> usize {
+        instances * usize::from(self.percent) / 100
+    }
+
+    /// How long the next ejection lasts, after so many.
+    fn pause(&self, earlier: u32) -> Duration {
+        let factor = 1_u32.checked_shl(earlier).unwrap_or(u32::MAX);
+        self.first_pause.saturating_mul(factor).min(self.longest_pause)
+    }
+}
+
+/// How an instance stands with a [`Picker`](crate::Picker).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum InstanceHealth {
+    /// It gets calls.
+    Healthy,
+    /// It gets no calls until then, unless there is no other instance.
+    Ejected {
+        /// The end of the pause, by the picker's clock.
+        until: Instant,
+    },
+    /// Its pause is over. It gets one call, which decides.
+    OnTrial,
+}
+
+/// How a call ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Good,
+    Failed,
+    /// Nobody waited for its end.
+    GivenUp,
+}
+
+/// Which of the periods between ejections a call began in. What is told of an earlier one is old news.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Period(u32);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Healthy,
+    Ejected {
+        until: Instant,
+    },
+    /// It waits for its one call.
+    Due,
+    /// The call is under way.
+    OnTrial,
+}
+
+/// The record of one instance.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Record {
+    state: State,
+    /// Failures in a row.
+    failures: u32,
+    /// Ejections since it was last healthy for long enough.
+    ejections: u32,
+    last_pause: Duration,
+    healthy_since: Instant,
+    period: Period,
+}
+
+impl Record {
+    pub(crate) fn new() -> Self {
+        Self {
+            state: State::Healthy,
+            failures: 0,
+            ejections: 0,
+            last_pause: Duration::ZERO,
+            healthy_since: Instant::default(),
+            period: Period::default(),
+        }
+    }
+
+    pub(crate) fn health(&self) -> InstanceHealth {
+        match self.state {
+            State::Healthy => InstanceHealth::Healthy,
+            State::Ejected { until } => InstanceHealth::Ejected { until },
+            State::Due | State::OnTrial => InstanceHealth::OnTrial,
+        }
+    }
+
+    /// Whether it may be picked while others may.
+    pub(crate) fn takes_calls(&self) -> bool {
+        matches!(self.state, State::Healthy | State::Due)
+    }
+
+    /// Whether it counts against the cap.
+    pub(crate) fn is_out(&self) -> bool {
+        self.state != State::Healthy
+    }
+
+    pub(crate) fn pause_ends(&self) -> Option<Instant> {
+        match self.state {
+            State::Ejected { until } => Some(until),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn failures(&self) -> u32 {
+        self.failures
+    }
+
+    pub(crate) fn period(&self) -> Period {
+        self.period
+    }
+
+    /// Ends its pause if that is over. Tells whether something changed.
+    pub(crate) fn look_at_clock(&mut self, now: Instant) -> bool {
+        let is_over = self.pause_ends().is_some_and(|until| until <= now);
+        if is_over {
+            self.state = State::Due;
+        }
+        is_over
+    }
+
+    /// It was picked. Tells whether that changes who may be picked.
+    pub(crate) fn picked(&mut self) -> bool {
+        let is_trial = self.state == State::Due;
+        if is_trial {
+            self.state = State::OnTrial;
+        }
+        is_trial
+    }
+
+    /// It is healthy again, for a reason that is not its own.
+    pub(crate) fn pardon(&mut self, now: Instant) {
+        self.become_healthy(now);
+    }
+
+    /// A call of this period has ended. Tells whether that changes who may be picked.
+    pub(crate) fn ended(
+        &mut self,
+        verdict: Verdict,
+        period: Period,
+        ejection: &Ejection,
+        has_room: bool,
+        now: Instant,
+    ) -> bool {
+        if period != self.period {
+            return false;
+        }
+        match (verdict, self.state) {
+            (Verdict::Good, State::Healthy) => {
+                self.failures = 0;
+                if now.since(self.healthy_since) >= self.last_pause {
+                    self.ejections = 0;
+                }
+                false
+            }
+            (Verdict::Good, _) => {
+                self.become_healthy(now);
+                true
+            }
+            (Verdict::Failed, State::Healthy) => {
+                self.failures = self.failures.saturating_add(1);
+                let is_due = has_room && self.failures >= ejection.failures;
+                if is_due {
+                    self.eject(ejection, now);
+                }
+                is_due
+            }
+            (Verdict::Failed, State::Due | State::OnTrial) => {
+                self.eject(ejection, now);
+                true
+            }
+            (Verdict::GivenUp, State::OnTrial) => {
+                self.state = State::Due;
+                true
+            }
+            // It was called because there was no other, and its pause goes on.
+            (Verdict::Failed, State::Ejected { .. }) | (Verdict::GivenUp, _) => false,
+        }
+    }
+
+    fn eject(&mut self, ejection: &Ejection, now: Instant) {
+        self.last_pause = ejection.pause(self.ejections);
+        self.state = State::Ejected { until: now + self.last_pause };
+        self.ejections = self.ejections.saturating_add(1);
+        self.period = Period(self.period.0.wrapping_add(1));
+    }
+
+    fn become_healthy(&mut self, now: Instant) {
+        (self.state, self.failures, self.healthy_since) = (State::Healthy, 0, now);
+    }
+}
+
+#[cfg(test)]
+impl Record {
+    /// As after so many failures and ejections that every counter is at its end.
+    pub(crate) fn at_its_limits(&mut self) {
+        (self.failures, self.ejections, self.period) = (u32::MAX, u32::MAX, Period(u32::MAX));
+    }
+}

@@ -1,0 +1,105 @@
+//! What an instance has to do, as this client sees it.
+
+use std::time::Duration;
+
+use lockkeeper_client::Instant;
+
+/// How far the average of the latency looks back: a latency this old counts e times less than one of now.
+const MEMORY: Duration = Duration::from_secs(10);
+
+/// By how much one must have less to do than another, so that it is more than chance: without such a
+/// bound, the faster of two equal instances would get three calls of four.
+const CLEARLY: f64 = 1.25;
+
+/// The calls to one instance.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Load {
+    pub(crate) in_flight: u32,
+    latency: Option<Average>,
+}
+
+/// A moving average, in seconds.
+#[derive(Clone, Copy, Debug)]
+struct Average {
+    seconds: f64,
+    at: Instant,
+}
+
+impl Load {
+    pub(crate) fn begin(&mut self) {
+        self.in_flight = self.in_flight.saturating_add(1);
+    }
+
+    pub(crate) fn end(&mut self) {
+        self.in_flight = self.in_flight.saturating_sub(1);
+    }
+
+    /// Counts how long a call took that was answered.
+    ///
+    /// The weight of the sample depends on the time since the last one, so a burst of calls counts no
+    /// more than one call.
+    pub(crate) fn answered(&mut self, took: Duration, now: Instant) {
+        let sample = took.as_secs_f64();
+        let seconds = match self.latency {
+            Some(average) => {
+                let kept = average.kept(now);
+                average.seconds * kept + sample * (1.0 - kept)
+            }
+            None => sample,
+        };
+        self.latency = Some(Average { seconds, at: now });
+    }
+
+    /// Counts how long a call took that had no answer when it was given up: the instance is at least as
+    /// slow as that.
+    pub(crate) fn given_up(&mut self, took: Duration, now: Instant) {
+        let is_slower = |average: Average| took.as_secs_f64() > average.seconds;
+        if self.latency.is_none_or(is_slower) {
+            self.answered(took, now);
+        }
+    }
+
+    pub(crate) fn latency(&self) -> Option<Duration> {
+        Some(Duration::from_secs_f64(self.latency?.seconds))
+    }
+}
+
+impl Average {
+    /// How much of it counts at this time, from 1 down to 0.
+    fn kept(self, now: Instant) -> f64 {
+        (-now.since(self.at).as_secs_f64() / MEMORY.as_secs_f64()).exp()
+    }
+
+    /// What it has faded to. An instance that nobody calls because it was slow is so tried again.
+    fn faded(self, now: Instant) -> f64 {
+        self.seconds * self.kept(now)
+    }
+}
+
+/// One of two instances to compare.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Contestant {
+    pub(crate) load: Load,
+    pub(crate) weight: u32,
+    /// How many calls in a row have failed. Failures come fast: without this, an instance that
+    /// answers nothing would look like one with little to do.
+    pub(crate) failures: u32,
+}
+
+/// Whether the second of two has clearly less to do than the first.
+pub(crate) fn has_less_to_do(second: Contestant, first: Contestant, now: Instant) -> bool {
+    // One call of the lighter of the two is the unit, so that a heavy one with one call counts as idle.
+    let unit = f64::from(first.weight.min(second.weight));
+    let work = |of: Contestant| {
+        let queued = 1.0 + f64::from(of.load.in_flight) * unit / f64::from(of.weight);
+        queued * (1.0 + f64::from(of.failures))
+    };
+    let (mut first_work, mut second_work) = (work(first), work(second));
+
+    // Latencies count only if both are known: one that was never called is not infinitely fast.
+    if let (Some(first), Some(second)) = (first.load.latency, second.load.latency) {
+        first_work *= first.faded(now);
+        second_work *= second.faded(now);
+    }
+    second_work * CLEARLY < first_work
+}

@@ -1,0 +1,29 @@
+//! Choosing which instance the next call goes to.
+//!
+//! ```text
+//!   picker          Picker: picks and outcomes, for any number of tasks; Call: one call under way
+//!   balancer        instances, the calls under way, and the choice (pure)
+//!   group           those that may be picked, and their weights (pure)
+//!   health          which instances are kept from calls, and for how long (pure)
+//!   load            calls in flight, and the moving average of latency (pure)
+//!   rendezvous      which instance a key belongs to (pure; a protocol)
+//!   candidate       what is known of an instance
+//! ```
+//!
+//! Invariant: a pick reads no socket and allocates nothing, and it fails only if there is no instance
+//! with a weight.
+
+mod balancer;
+mod candidate;
+mod group;
+mod health;
+mod load;
+mod picker;
+pub(crate) mod rendezvous;
+#[cfg(test)]
+mod tests;
+
+pub use balancer::InstanceLoad;
+pub use candidate::{Candidate, Pick, PickError};
+pub use health::{Ejection, InstanceHealth};
+pub use picker::{Call, Picker, PickerBuilder};
