@@ -66,12 +66,13 @@ mod watch;
 
 pub use admin::{inspect, revoke};
 pub use contender::order;
-pub use discovery::{
-    DirectoryChanges, DirectoryUpdate, Instance, InstanceChange, Instances, Listed, Payload,
-    ServiceDirectory, ServiceType, Unreadable, UriPart, UriSpec, UriSpecError,
-};
 pub use discovery::pick::{
     Call, Candidate, Ejection, InstanceHealth, InstanceLoad, Pick, PickError, Picker, PickerBuilder,
+};
+pub use discovery::{
+    DirectoryChanges, DirectoryUpdate, Instance, InstanceChange, Instances, Listed, Payload,
+    ServiceDirectory, ServiceDirectoryBuilder, ServiceType, Unreadable, UriPart, UriSpec,
+    UriSpecError,
 };
 pub use election::{Election, ElectionBuilder, ElectionLayout, Leader, Leaders, Leadership};
 pub use error::{

@@ -6,21 +6,24 @@
 //!             was. Cut off from the servers, the last instances stay. What cannot be read is named, and
 //!             concerns nobody else.
 //! Not         that an instance works: its node is there for a session timeout after its program has
-//!             ended. Every state that it passed through: several may come as one.
+//!             ended. So count the outcome of each call, and instances that fail are left out for a while.
+//!             Every state that it passed through: several may come as one.
 //! Znodes      none. It reads `<base>/<service>/<id>`, by one persistent recursive watch on the service.
 //! Cost        open: 1 read for each instance, 2 besides, and 2 round trips. A change: 1 event and 1 read.
-//!             Asking what instances there are: nothing, and no allocation.
+//!             A pick, and asking what instances there are: no round trip and no allocation; the first one
+//!             after a change looks at all instances, and reads those that have changed.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let engine = lockkeeper_engine::Engine::builder().start().await?;
 //! # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
-//! use lockkeeper::ServiceDirectory;
+//! use lockkeeper::{Pick, ServiceDirectory};
 //!
 //! let web = ServiceDirectory::open(&client, "/services", "web").await?;
-//! for instance in web.instances().iter().filter(|instance| instance.is_enabled) {
-//!     println!("{} is at {:?}", instance.id, instance.address);
+//! match web.pick(Pick::PowerOfTwo) {
+//!     Ok(call) => println!("calling {:?}", call.instance().address),
+//!     Err(error) => println!("{error}"),
 //! }
 //! # drop(web);
 //! # client.close().await;
@@ -28,32 +31,104 @@
 //! # }
 //! ```
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lockkeeper_client::{Client, Instant, ZnodePath};
 
-use crate::discovery::instances::{InstanceChange, Instances};
-use crate::watch::{CacheChanges, CacheError, Snapshot, TreeCache};
+use crate::discovery::instances::{InstanceChange, Instances, Listed};
+use crate::discovery::pick::{
+    Call, Ejection, InstanceLoad, Pick, PickError, Picker, PickerBuilder,
+};
+use crate::watch::{CacheChanges, CacheError, TreeCache};
+
+/// The options of a [`ServiceDirectory`].
+#[derive(Debug)]
+#[must_use = "nothing is read before `open`"]
+pub struct ServiceDirectoryBuilder {
+    client: Client,
+    base: String,
+    service: String,
+    picker: PickerBuilder<Listed>,
+}
+
+impl ServiceDirectoryBuilder {
+    /// The zone of this client, whose instances are picked first. See [`PickerBuilder::zone`].
+    pub fn zone(mut self, zone: impl Into<String>) -> Self {
+        self.picker = self.picker.zone(zone);
+        self
+    }
+
+    /// When an instance is left out because its calls fail, and for how long. Default:
+    /// [`Ejection::default`].
+    pub fn ejection(mut self, ejection: Ejection) -> Self {
+        self.picker = self.picker.ejection(ejection);
+        self
+    }
+
+    /// Where the random numbers of picks come from. See [`PickerBuilder::seed`].
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.picker = self.picker.seed(seed);
+        self
+    }
+
+    /// Reads the instances, and keeps them up to date. There may be none, and not even the service's node.
+    ///
+    /// # Errors
+    /// As [`TreeCacheBuilder::open`](crate::TreeCacheBuilder::open).
+    ///
+    /// # Cancel safety
+    /// Dropping it leaves nothing behind.
+    ///
+    /// # Session loss
+    /// It begins anew in the next session.
+    pub async fn open(self) -> Result<ServiceDirectory, CacheError> {
+        let Self { client, base, service, picker } = self;
+        let service = ZnodePath::new(&base)?.child(&service)?;
+        let cache = TreeCache::builder(&client, service.as_str()).max_depth(1).open().await?;
+        let picker = picker.clock(move || client.now()).build();
+
+        // Of no edition, so that it is read when somebody asks.
+        let (edition, read) = (AtomicU64::new(u64::MAX), Mutex::default());
+        Ok(ServiceDirectory { inner: Arc::new(Inner { cache, service, edition, read, picker }) })
+    }
+}
 
 #[derive(Debug)]
 struct Inner {
     cache: TreeCache,
     service: ZnodePath,
-    read: Mutex<Read>,
+    /// That of the snapshot that was read last, or of one before it.
+    edition: AtomicU64,
+    read: Mutex<Arc<Instances>>,
+    picker: Picker<Listed>,
 }
 
-/// The newest snapshot of the cache that was looked at, and what it says.
-#[derive(Debug)]
-struct Read {
-    snapshot: Arc<Snapshot>,
-    instances: Arc<Instances>,
-}
+impl Inner {
+    /// The newest instances, which the picker has too.
+    fn read(&self) -> MutexGuard<'_, Arc<Instances>> {
+        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        let edition = self.cache.edition();
+        if edition != self.edition.load(Ordering::Acquire) {
+            // Taken while nobody else can put a newer one in place.
+            let snapshot = self.cache.snapshot();
+            let nodes = snapshot.children(self.service.as_str());
+            let before = Arc::clone(&read);
+            *read = Arc::new(before.read(nodes, snapshot.zxid()));
+            if !read.are(&before) {
+                self.picker.update(read.iter().cloned());
+            }
+            self.edition.store(edition, Ordering::Release);
+        }
+        read
+    }
 
-impl Read {
-    fn of(before: &Instances, snapshot: Arc<Snapshot>, service: &ZnodePath) -> Self {
-        let nodes = snapshot.children(service.as_str());
-        let instances = Arc::new(before.read(nodes, snapshot.zxid()));
-        Self { snapshot, instances }
+    /// A picker of the newest instances.
+    fn picker(&self) -> &Picker<Listed> {
+        if self.cache.edition() != self.edition.load(Ordering::Acquire) {
+            drop(self.read());
+        }
+        &self.picker
     }
 }
 
@@ -70,11 +145,21 @@ pub struct ServiceDirectory {
 }
 
 impl ServiceDirectory {
-    /// Reads the instances of the service `<base>/<service>`, and keeps them up to date. There may be
-    /// none, and not even the service's node.
+    /// A directory of the service `<base>/<service>`, with options.
+    pub fn builder(client: &Client, base: &str, service: &str) -> ServiceDirectoryBuilder {
+        ServiceDirectoryBuilder {
+            client: client.clone(),
+            base: base.to_owned(),
+            service: service.to_owned(),
+            picker: Picker::builder(),
+        }
+    }
+
+    /// Reads the instances of the service `<base>/<service>`, and keeps them up to date. See
+    /// [`ServiceDirectoryBuilder::open`].
     ///
     /// # Errors
-    /// As [`TreeCacheBuilder::open`](crate::TreeCacheBuilder::open).
+    /// As [`ServiceDirectoryBuilder::open`].
     ///
     /// # Cancel safety
     /// Dropping it leaves nothing behind.
@@ -82,24 +167,45 @@ impl ServiceDirectory {
     /// # Session loss
     /// It begins anew in the next session.
     pub async fn open(client: &Client, base: &str, service: &str) -> Result<Self, CacheError> {
-        let service = ZnodePath::new(base)?.child(service)?;
-        let cache = TreeCache::builder(client, service.as_str()).max_depth(1).open().await?;
-        let snapshot = cache.snapshot();
-        let read = Mutex::new(Read::of(&Instances::default(), snapshot, &service));
-        Ok(Self { inner: Arc::new(Inner { cache, service, read }) })
+        Self::builder(client, base, service).open().await
     }
 
     /// The instances as they are now, also those that are not to be called. They stay without a
     /// connection, and never go back.
     pub fn instances(&self) -> Arc<Instances> {
-        let inner = &self.inner;
-        let mut read = inner.read.lock().unwrap_or_else(PoisonError::into_inner);
-        // Taken while nobody else can put a newer one in place.
-        let snapshot = inner.cache.snapshot();
-        if !Arc::ptr_eq(&snapshot, &read.snapshot) {
-            *read = Read::of(&read.instances, snapshot, &inner.service);
-        }
-        Arc::clone(&read.instances)
+        Arc::clone(&self.inner.read())
+    }
+
+    /// The instance for the next call, which begins now. Those that are not enabled, or of weight 0, get
+    /// none. Without a connection it picks among the last instances.
+    ///
+    /// # Errors
+    /// If there is no instance that takes calls.
+    pub fn pick(&self, how: Pick<'_>) -> Result<Call<Listed>, PickError> {
+        self.inner.picker().pick(how)
+    }
+
+    /// Picks an instance, makes the call, and counts its outcome: `Err` as a failure.
+    ///
+    /// # Errors
+    /// The inner result is that of the call; the outer one is that of [`ServiceDirectory::pick`].
+    ///
+    /// # Cancel safety
+    /// As [`Picker::run`].
+    pub async fn run<F, V, E>(
+        &self,
+        how: Pick<'_>,
+        call: impl FnOnce(Arc<Listed>) -> F,
+    ) -> Result<Result<V, E>, PickError>
+    where
+        F: Future<Output = Result<V, E>>,
+    {
+        self.inner.picker().run(how, call).await
+    }
+
+    /// What is known of the calls to each instance. For people to look at: it allocates.
+    pub fn loads(&self) -> Vec<InstanceLoad<Listed>> {
+        self.inner.picker().loads()
     }
 
     /// Whether nothing is known that [`ServiceDirectory::instances`] does not show. See

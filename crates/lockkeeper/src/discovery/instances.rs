@@ -7,6 +7,7 @@ use std::sync::Arc;
 use lockkeeper_client::Zxid;
 
 use crate::discovery::instance::Instance;
+use crate::discovery::pick::Candidate;
 use crate::watch::CachedNode;
 
 /// How many letters a reason has at most.
@@ -43,6 +44,26 @@ impl Deref for Listed {
 
     fn deref(&self) -> &Instance {
         &self.instance
+    }
+}
+
+impl Candidate for Listed {
+    fn id(&self) -> &str {
+        &self.node
+    }
+
+    fn weight(&self) -> u32 {
+        if self.is_enabled { self.weight } else { 0 }
+    }
+
+    fn zone(&self) -> Option<&str> {
+        self.zone.as_deref()
+    }
+
+    /// A program that was started again may work where the one before did not.
+    fn is_same_endpoint(&self, earlier: &Self) -> bool {
+        let at = |listed: &Self| (listed.czxid, listed.port, listed.ssl_port);
+        at(self) == at(earlier) && self.address == earlier.address
     }
 }
 
@@ -92,6 +113,12 @@ impl Instances {
     /// The transaction after which they were just these.
     pub fn zxid(&self) -> Zxid {
         self.zxid
+    }
+
+    /// Whether these are the same as those.
+    pub(super) fn are(&self, others: &Self) -> bool {
+        let mut both = self.listed.iter().zip(&others.listed);
+        self.len() == others.len() && both.all(|(one, other)| Arc::ptr_eq(one, other))
     }
 
     /// What nodes say, sorted by name, at a transaction. What has not changed is not read again.

@@ -19,7 +19,7 @@ pub(crate) mod pick;
 mod record;
 mod uri_spec;
 
-pub use directory::{DirectoryChanges, DirectoryUpdate, ServiceDirectory};
+pub use directory::{DirectoryChanges, DirectoryUpdate, ServiceDirectory, ServiceDirectoryBuilder};
 pub use instance::{Instance, Payload, ServiceType};
 pub use instances::{InstanceChange, Instances, Listed, Unreadable};
 pub use uri_spec::{UriPart, UriSpec, UriSpecError};

@@ -1,6 +1,7 @@
 //! The newest snapshot, and who has not seen it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lockkeeper_client::{Client, Instant, PathsProbe, Zxid};
@@ -16,6 +17,8 @@ pub(crate) struct Published {
     state: Mutex<State>,
     /// Tells subscribers that there is a new snapshot, or the end.
     pub(crate) generation: watch::Sender<u64>,
+    /// Grows with each snapshot. Who has seen that one is current has seen its edition too.
+    edition: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -41,7 +44,13 @@ impl Published {
         let touched = BTreeMap::new();
         let (is_synced, end, next_subscriber) = (true, None, 0);
         let state = State { snapshot, as_of, is_synced, probe, end, touched, next_subscriber };
-        Self { client, state: Mutex::new(state), generation: watch::Sender::new(0) }
+        let (generation, edition) = (watch::Sender::new(0), AtomicU64::new(0));
+        Self { client, state: Mutex::new(state), generation, edition }
+    }
+
+    /// A number that is another one when the snapshot is. Waits for nobody.
+    pub(crate) fn edition(&self) -> u64 {
+        self.edition.load(Ordering::Acquire)
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
@@ -73,6 +82,7 @@ impl Published {
         for theirs in state.touched.values_mut() {
             theirs.extend(touched.iter().cloned());
         }
+        self.edition.fetch_add(1, Ordering::Release);
         drop(state);
         if !touched.is_empty() {
             self.generation.send_modify(|generation| *generation += 1);

@@ -182,6 +182,11 @@ impl TreeCache {
         Arc::clone(&self.inner.shared.state().snapshot)
     }
 
+    /// A number that is another one when the snapshot is. Taken before the snapshot, it is not newer.
+    pub(crate) fn edition(&self) -> u64 {
+        self.inner.shared.edition()
+    }
+
     /// Whether nothing is known that the snapshot does not show: there is a connection, the watch is
     /// set, and everything that was told has been read. An ensemble's server may still be behind its
     /// leader; see [`Client::sync`].
