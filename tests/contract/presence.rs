@@ -22,6 +22,15 @@ contract!("presence":
     an_earlier_life_is_replaced_without_a_gap,
     a_node_that_no_presence_made_is_not_replaced,
     starting_costs_one_round_trip,
+    a_client_has_one_presence_at_a_node,
+    a_lost_reply_does_not_make_an_own_node_a_presence,
+    those_who_take_each_other_for_an_earlier_life_do_not_fight,
+    data_may_be_as_long_as_that_of_any_node,
+    an_update_changes_the_node_and_every_later_one,
+    an_update_whose_reply_is_lost_is_made_once,
+    an_update_does_not_touch_anothers_node,
+    an_update_costs_one_write,
+    a_protected_name_is_kept_over_sessions,
 );
 
 const NODE: &str = "/workers/7";
@@ -168,6 +177,164 @@ async fn a_node_that_no_presence_made_is_not_replaced(backend: Backend) -> Resul
         ours.end().await?;
         other.delete(&node(), None).await?;
     }
+    Ok(())
+}
+
+/// Its node belongs to the session of both, so after a lost reply each would take it for its own.
+async fn a_client_has_one_presence_at_a_node(backend: Backend) -> Result<()> {
+    let (client, other) = (backend.observer().await?, backend.observer().await?);
+    let presence = Presence::builder(&client, NODE).data("first").start().await?;
+    let second = Presence::builder(&client.clone(), NODE).data("second").start().await;
+    let Err(PresenceError::InUse { path }) = second else { bail!("{second:?}") };
+    assert_eq!(&path, presence.path());
+    assert_eq!(&other.data(&node()).await?.0[..], b"first");
+
+    presence.end().await?;
+    let presence = Presence::builder(&client, NODE).data("third").start().await?;
+    let first = present(&presence, Zxid(0)).await?;
+    // One that is dropped makes room at once; its node goes a moment later.
+    drop(presence);
+    let presence = Presence::builder(&client, NODE).data("fourth").start().await?;
+    present(&presence, first).await?;
+    assert_eq!(&other.data(&node()).await?.0[..], b"fourth");
+    Ok(())
+}
+
+async fn a_lost_reply_does_not_make_an_own_node_a_presence(backend: Backend) -> Result<()> {
+    let participant = backend.participant().await?;
+    let client = &participant.client;
+    client.ensure(&ZnodePath::new("/workers")?, CreateMode::Persistent).await?;
+    let made = client.create(&node(), "no presence", CreateMode::Ephemeral).await?;
+    participant.proxy.lose_next(OpCode::Multi, Loss::BeforeReply);
+    let presence = Presence::builder(client, NODE).data("presence").start().await?;
+    assert_eq!(presence.state(), PresenceState::Taken { by: client.session_id() });
+    presence.end().await?;
+    let (data, stat) = client.data(&node()).await?;
+    assert_eq!((&data[..], stat.czxid), (&b"no presence"[..], made.stat.czxid));
+    Ok(())
+}
+
+async fn those_who_take_each_other_for_an_earlier_life_do_not_fight(
+    backend: Backend,
+) -> Result<()> {
+    let (one, two) = (backend.observer().await?, backend.observer().await?);
+    let start = |client: &Client, data: &'static str| {
+        Presence::builder(client, NODE).data(data).replaces(|data| data == b"host-7").start()
+    };
+    let first = start(&one, "host-7").await?;
+    let second = start(&two, "host-7").await?;
+    let czxid = present(&second, Zxid(0)).await?;
+    let taken = PresenceState::Taken { by: two.session_id() };
+    first.changes().wait_for(|state| *state == taken).await?;
+    assert_eq!(second.state(), PresenceState::Present { czxid });
+    // When the later one ends, the earlier one is there again.
+    second.end().await?;
+    present(&first, czxid).await?;
+    Ok(())
+}
+
+async fn data_may_be_as_long_as_that_of_any_node(backend: Backend) -> Result<()> {
+    let (client, other) = (backend.observer().await?, backend.observer().await?);
+    let long = vec![b'x'; 1_000_000];
+    let presence = Presence::builder(&client, NODE).data(long.clone()).start().await?;
+    present(&presence, Zxid(0)).await?;
+    assert_eq!(other.data(&node()).await?.0.len(), long.len());
+
+    // What no node can have is refused, and the presence goes on.
+    let refused = presence.update(vec![b'x'; 2_000_000]).await;
+    let told = refused.expect_err("it is too long").to_string();
+    assert!(told.contains("2000") && told.contains("bytes"), "{told}");
+    presence.update("short").await?;
+    assert_eq!(&other.data(&node()).await?.0[..], b"short");
+    presence.end().await?;
+    Ok(())
+}
+
+async fn an_update_changes_the_node_and_every_later_one(backend: Backend) -> Result<()> {
+    let (participant, other) = (backend.participant().await?, backend.observer().await?);
+    let presence = Presence::builder(&participant.client, NODE).data("1").start().await?;
+    let first = present(&presence, Zxid(0)).await?;
+    presence.update("2").await?;
+    let (data, stat) = other.data(&node()).await?;
+    assert_eq!((&data[..], stat.czxid), (&b"2"[..], first), "the same node");
+
+    participant.proxy.refuse();
+    participant.proxy.expire_session().await?;
+    participant.proxy.restore();
+    let second = present(&presence, first).await?;
+    assert_eq!(&other.data(&node()).await?.0[..], b"2");
+
+    // What others write into it meanwhile is no reason to fail.
+    other.set_data(&node(), "by another", None).await?;
+    presence.update("3").await?;
+    assert_eq!(&other.data(&node()).await?.0[..], b"3");
+    other.delete(&node(), None).await?;
+    present(&presence, second).await?;
+    assert_eq!(&other.data(&node()).await?.0[..], b"3");
+    presence.end().await?;
+    assert_eq!(self::stat(&other).await?, None);
+    Ok(())
+}
+
+async fn an_update_whose_reply_is_lost_is_made_once(backend: Backend) -> Result<()> {
+    let (participant, other) = (backend.participant().await?, backend.observer().await?);
+    let presence = Presence::builder(&participant.client, NODE).data("1").start().await?;
+    let czxid = present(&presence, Zxid(0)).await?;
+    for (data, loss) in [("2", Loss::BeforeRequest), ("3", Loss::BeforeReply)] {
+        participant.proxy.lose_next(OpCode::Multi, loss);
+        presence.update(data).await?;
+        let (found, stat) = other.data(&node()).await?;
+        assert_eq!((&found[..], stat.czxid), (data.as_bytes(), czxid));
+        assert_eq!(stat.version.to_string(), data, "written once");
+    }
+    Ok(())
+}
+
+async fn an_update_does_not_touch_anothers_node(backend: Backend) -> Result<()> {
+    let (client, other) = (backend.observer().await?, backend.observer().await?);
+    let theirs = Presence::builder(&other, NODE).data("theirs").start().await?;
+    let ours = Presence::builder(&client, NODE).data("ours").start().await?;
+    let before = other.data(&node()).await?;
+    ours.update("ours, later").await?;
+    assert_eq!(other.data(&node()).await?, before);
+    theirs.end().await?;
+    present(&ours, Zxid(0)).await?;
+    assert_eq!(&client.data(&node()).await?.0[..], b"ours, later");
+    Ok(())
+}
+
+async fn an_update_costs_one_write(backend: Backend) -> Result<()> {
+    let participant = backend.participant().await?;
+    let presence = Presence::builder(&participant.client, NODE).data("1").start().await?;
+    participant.proxy.clear();
+    presence.update("2").await?;
+    // Its own watch fires too, and is set again by a read.
+    let read = |passed: &[Passed]| passed.contains(&Passed::Reply(OpCode::GetData));
+    participant.proxy.passes(read).await;
+    assert_eq!(participant.proxy.requests(), [OpCode::Multi, OpCode::GetData]);
+    presence.end().await?;
+    Ok(())
+}
+
+async fn a_protected_name_is_kept_over_sessions(backend: Backend) -> Result<()> {
+    let (participant, other) = (backend.participant().await?, backend.observer().await?);
+    let theirs = Presence::builder(&other, NODE).data("theirs").start().await?;
+    let ours = Presence::builder(&participant.client, NODE).protected().data("ours");
+    participant.proxy.lose_next(OpCode::Multi, Loss::BeforeReply);
+    let ours = ours.start().await?;
+    let name = ours.path().name().to_owned();
+    assert!(name.starts_with("_c_") && name.ends_with("-7") && name.len() == 3 + 36 + 2, "{name}");
+    let first = present(&ours, Zxid(0)).await?;
+
+    participant.proxy.refuse();
+    participant.proxy.expire_session().await?;
+    participant.proxy.restore();
+    present(&ours, first).await?;
+    let (mut names, _) = other.children(&ZnodePath::new("/workers")?).await?;
+    names.sort();
+    assert_eq!(names, ["7", &name]);
+    ours.end().await?;
+    theirs.end().await?;
     Ok(())
 }
 

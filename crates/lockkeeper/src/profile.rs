@@ -150,6 +150,12 @@ fn split_name<'a>(name: &'a str, marker: &str) -> Option<(&'a str, Sequence)> {
     })
 }
 
+/// The name of a node with Curator's protection: the identity is how a node is known whose creation
+/// was not answered.
+pub(crate) fn protected_name(id: Uuid, name: &str) -> String {
+    format!("_c_{id}-{name}")
+}
+
 /// Whether kazoo's `Semaphore` could have made a node with this name.
 pub(crate) fn is_kazoo_lease(name: &str) -> bool {
     name.len() == 32 && name.bytes().all(|byte| byte.is_ascii_hexdigit())

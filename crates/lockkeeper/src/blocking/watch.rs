@@ -34,7 +34,8 @@
 
 use std::sync::Arc;
 
-use lockkeeper_client::{Error, Instant};
+use bytes::Bytes;
+use lockkeeper_client::{Error, Instant, ZnodePath};
 
 use crate::blocking::client::Client;
 use crate::blocking::runtime::Runtime;
@@ -144,6 +145,19 @@ impl Presence {
     pub fn start(client: &Client, options: PresenceBuilder) -> Result<Self, PresenceError> {
         let presence = client.wait(options.start())?;
         Ok(Self { presence, runtime: Arc::clone(&client.runtime) })
+    }
+
+    /// As [`crate::Presence::path`].
+    pub fn path(&self) -> &ZnodePath {
+        self.presence.path()
+    }
+
+    /// As [`crate::Presence::update`], and waits.
+    ///
+    /// # Errors
+    /// As the method that it is named after.
+    pub fn update(&self, data: impl Into<Bytes>) -> Result<(), PresenceError> {
+        self.runtime.wait(self.presence.update(data))
     }
 
     /// As [`crate::Presence::state`].

@@ -1,17 +1,24 @@
 //! A node that is there while this program is.
 //!
+//! ```text
+//!   presence   Presence, its options and its states
+//!   keeper     the task that keeps the node there
+//!   post       which nodes have a presence in this process
+//! ```
+//!
 //! Guarantees  the node belongs to the present session, or [`Presence::state`] says why not; it comes
 //!             back with the next session, and when somebody deletes it; it never writes over or
 //!             deletes another's node; an earlier life of this program is replaced in one
 //!             transaction, so nobody sees a gap.
 //! Not         that the node is there at this moment: while the client is cut off, the servers may
 //!             have ended its session ([`Client::lease`](crate::Client::lease) says until when not).
-//!             Two presences of one client at one path. When an earlier life is replaced: that it was
-//!             not itself replaced, within that one round trip, by a third `Presence` on the path.
-//! Znodes      the path as it is, ephemeral; data as given (Curator's `PersistentNode`). Its version is
-//!             1 from the start, which tells it from a node that was just made by others.
-//! Cost        start, and each new session: 1 round trip with 1 write and 1 read. Its end: 2 round
-//!             trips and 1 write.
+//!             When an earlier life is replaced, or the data is updated: that the node was not
+//!             deleted by somebody and made anew by a third `Presence` within that one round trip.
+//! Znodes      the path as it is, or with [`PresenceBuilder::protected`] `_c_<uuid>-` before its name;
+//!             ephemeral; data as given (Curator's `PersistentNode`, without and with protection). Its
+//!             version is 1 from the start, which tells it from a node that was just made by others.
+//! Cost        start, and each new session: 1 round trip with 1 write and 1 read. An update: 1 round
+//!             trip with 1 write, and 1 event and 1 read after it. Its end: 2 round trips and 1 write.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -28,24 +35,22 @@
 //! # }
 //! ```
 
+mod keeper;
+mod post;
+
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use lockkeeper_client::{
-    Cleanup, Client, CreateMode, Error, ErrorCode, EventKind, ExpectedNode, Outcome, PathError,
-    SessionId, Stat, Transaction, TransactionError, Watcher, ZnodePath, Zxid,
+    Cleanup, Client, Error, PathError, SessionId, TransactionError, ZnodePath, Zxid,
 };
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
-/// The pauses between attempts that servers refuse, or that find no server.
-const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-
-/// The data version of a node that a presence made.
-const BORN: i32 = 1;
+use crate::profile::protected_name;
+use crate::watch::presence::keeper::{Keeper, Update};
+use crate::watch::presence::post::Post;
 
 /// How a [`Presence`] stands, as far as is known here.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,9 +87,23 @@ pub enum PresenceError {
         /// Its session; [`SessionId::NONE`] if it is no ephemeral node.
         by: SessionId,
     },
+    /// This client has a presence there already.
+    #[error("{path} has a presence of this client already; end that one first, or share it")]
+    InUse {
+        /// The node.
+        path: ZnodePath,
+    },
     /// A server refused the node for good.
     #[error(transparent)]
     Refused(#[from] TransactionError),
+    /// The runtime that kept the node there has ended.
+    #[error(
+        "the runtime that kept {path} there has ended; keep it running as long as the presence"
+    )]
+    Stopped {
+        /// The node.
+        path: ZnodePath,
+    },
     /// A request failed for good.
     #[error(transparent)]
     Request(#[from] Error),
@@ -120,6 +139,7 @@ pub struct PresenceBuilder {
     data: Bytes,
     when_taken: WhenTaken,
     is_ours: Option<IsOurs>,
+    is_protected: bool,
 }
 
 impl fmt::Debug for PresenceBuilder {
@@ -146,9 +166,19 @@ impl PresenceBuilder {
     }
 
     /// How an earlier life of this program is known by the data of its node, such as by an id of this
-    /// machine that no other has. Such a node is replaced at once, and not waited for.
+    /// machine that no other has. Such a node is replaced at the start, and not waited for. A presence
+    /// that has been there once replaces nobody any more: if two programs run that take each other for
+    /// an earlier life, the one that started last has the node, and they do not fight over it.
     pub fn replaces(mut self, is_ours: impl Fn(&[u8]) -> bool + Send + Sync + 'static) -> Self {
         self.is_ours = Some(Arc::new(is_ours));
+        self
+    }
+
+    /// Puts `_c_` and a number that nobody else has before the name, as Curator's protection does.
+    /// The name stays the same over sessions; [`Presence::path`] tells it. For nodes that are found by
+    /// listing the one above them: no other's node is ever in the way.
+    pub fn protected(mut self) -> Self {
+        self.is_protected = true;
         self
     }
 
@@ -157,7 +187,7 @@ impl PresenceBuilder {
     ///
     /// # Errors
     /// If the node is refused for good, or taken under [`WhenTaken::Fail`], or no server can be
-    /// reached for a session timeout.
+    /// reached for a session timeout; [`PresenceError::InUse`] if this client has a presence there.
     ///
     /// # Cancel safety
     /// Dropping it leaves nothing behind.
@@ -165,21 +195,30 @@ impl PresenceBuilder {
     /// # Session loss
     /// It is made in the next session.
     pub async fn start(self) -> Result<Presence, PresenceError> {
-        let path = ZnodePath::new(&self.path)?;
-        let (state, changes) = watch::channel(PresenceState::Absent);
-        let mut keeper = Keeper { options: self, path, state, life: Life::None };
-        let lookout = loop {
-            match keeper.enter().await {
-                Entering::Done(lookout) => break lookout,
-                Entering::Again { is_unreachable: Some(error) } => return Err(error.into()),
-                Entering::Again { .. } => tokio::time::sleep(FIRST_PAUSE).await,
-                Entering::Failed(error) => return Err(error),
-            }
+        let path = self.node()?;
+        let Some(post) = Post::take(&self.client, &path) else {
+            return Err(PresenceError::InUse { path });
         };
+        let client = self.client.clone();
+        let (state, changes) = watch::channel(PresenceState::Absent);
+        let (updates, asked) = mpsc::unbounded_channel();
+        let mut keeper = Keeper::new(self, path.clone(), state, asked);
+        let lookout = keeper.begin().await?;
+
         let (stop, stopped) = oneshot::channel();
-        let client = keeper.options.client.clone();
         let task = tokio::spawn(keeper.run(lookout, stopped));
-        Ok(Presence { client, changes, stop, task })
+        Ok(Presence { client, path, changes, updates, stop, task, _post: post })
+    }
+
+    /// The path of the node.
+    fn node(&self) -> Result<ZnodePath, PathError> {
+        let path = ZnodePath::new(&self.path)?;
+        match (self.is_protected, path.parent()) {
+            (true, Some(parent)) => {
+                parent.child(&protected_name(self.client.unique_id(), path.name()))
+            }
+            _ => Ok(path),
+        }
     }
 }
 
@@ -192,10 +231,13 @@ impl PresenceBuilder {
 #[derive(Debug)]
 pub struct Presence {
     client: Client,
+    path: ZnodePath,
     changes: watch::Receiver<PresenceState>,
+    updates: mpsc::UnboundedSender<Update>,
     /// Dropping it stops the task.
     stop: oneshot::Sender<()>,
     task: JoinHandle<Option<Cleanup>>,
+    _post: Post,
 }
 
 impl Presence {
@@ -207,7 +249,13 @@ impl Presence {
             data: Bytes::new(),
             when_taken: WhenTaken::default(),
             is_ours: None,
+            is_protected: false,
         }
+    }
+
+    /// The path of the node.
+    pub fn path(&self) -> &ZnodePath {
+        &self.path
     }
 
     /// How it stands.
@@ -219,6 +267,32 @@ impl Presence {
     /// out, the last one never.
     pub fn changes(&self) -> watch::Receiver<PresenceState> {
         self.changes.clone()
+    }
+
+    /// Changes the node's data, now and for every time that the node is made anew. Nobody sees a gap:
+    /// the node stays the same. Returns when a server has confirmed it, or at once while the node is
+    /// not there, which is then made with this data. Costs one round trip.
+    ///
+    /// # Errors
+    /// If it is refused for good, such as for its length, and the data stays as it was; or if the
+    /// presence has ended.
+    ///
+    /// # Session loss
+    /// The node is made with the new data in the next session.
+    ///
+    /// # Cancel safety
+    /// It is changed in the background.
+    pub async fn update(&self, data: impl Into<Bytes>) -> Result<(), PresenceError> {
+        let (done, told) = oneshot::channel();
+        // Both fail only when the task has ended, and then it has said why.
+        let _ = self.updates.send(Update { data: data.into(), done });
+        if let Ok(result) = told.await {
+            return result;
+        }
+        match self.state() {
+            PresenceState::Ended(error) => Err(error),
+            _ => Err(PresenceError::Stopped { path: self.path.clone() }),
+        }
     }
 
     /// Deletes the node, and waits until that is certain. Another's is not touched.
@@ -237,231 +311,5 @@ impl Presence {
             Err(error) if error.is_session_expired() => Ok(()),
             result => result,
         }
-    }
-}
-
-/// What there may be of a node of ours.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Life {
-    None,
-    /// A create was sent, and no answer says what came of it.
-    Unknown,
-    Made(Zxid),
-}
-
-/// What comes of an attempt.
-enum Entering {
-    Done(Lookout),
-    Again { is_unreachable: Option<Error> },
-    Failed(PresenceError),
-}
-
-/// What is waited for now.
-enum Lookout {
-    Own { czxid: Zxid, watcher: Watcher },
-    Other(Watcher),
-}
-
-/// Keeps a node there.
-struct Keeper {
-    options: PresenceBuilder,
-    path: ZnodePath,
-    state: watch::Sender<PresenceState>,
-    life: Life,
-}
-
-impl Drop for Keeper {
-    fn drop(&mut self) {
-        if let Some(target) = self.target() {
-            self.options.client.clean_up(target);
-        }
-    }
-}
-
-impl Keeper {
-    /// What has to be deleted.
-    fn target(&self) -> Option<Cleanup> {
-        let expected = match self.life {
-            Life::None => return None,
-            Life::Unknown => ExpectedNode::WithData(self.options.data.clone()),
-            Life::Made(czxid) => ExpectedNode::CreatedBy(czxid),
-        };
-        Some(Cleanup::IfExpected { node: self.path.clone(), expected })
-    }
-
-    /// Until it is stopped: gives what is left to delete.
-    async fn run(mut self, first: Lookout, stopped: oneshot::Receiver<()>) -> Option<Cleanup> {
-        let is_asked_for = tokio::select! {
-            error = self.keep(first) => {
-                self.state.send_replace(PresenceState::Ended(error));
-                return None;
-            }
-            asked = stopped => asked.is_ok(),
-        };
-        if !is_asked_for {
-            // Nobody waits for the end of it.
-            return None;
-        }
-        let target = self.target();
-        self.life = Life::None;
-        target
-    }
-
-    async fn keep(&mut self, first: Lookout) -> PresenceError {
-        let mut lookout = first;
-        loop {
-            match lookout {
-                Lookout::Own { czxid, watcher } => {
-                    self.stay(czxid, watcher).await;
-                    self.life = Life::None;
-                    self.state.send_replace(PresenceState::Absent);
-                }
-                // Whatever ends it, the next look says how it is.
-                Lookout::Other(mut watcher) => drop(watcher.changed().await),
-            }
-            let mut pause = FIRST_PAUSE;
-            lookout = loop {
-                match self.enter().await {
-                    Entering::Done(next) => break next,
-                    Entering::Failed(error) => return error,
-                    Entering::Again { .. } => tokio::time::sleep(pause).await,
-                }
-                pause = (pause * 2).min(LONGEST_PAUSE);
-            };
-        }
-    }
-
-    /// Waits until the node is gone, or the session over.
-    async fn stay(&self, czxid: Zxid, mut watcher: Watcher) {
-        loop {
-            match watcher.changed().await {
-                Ok(event) if event.kind == EventKind::NodeDeleted => return,
-                Err(_) => return,
-                Ok(_) => {}
-            }
-            watcher = loop {
-                match self.options.client.data_watched(&self.path).await {
-                    Ok(((_, stat), watcher)) if stat.czxid == czxid => break watcher,
-                    Err(error) if error.is_retryable() => tokio::time::sleep(FIRST_PAUSE).await,
-                    _ => return,
-                }
-            };
-        }
-    }
-
-    /// Makes the node, if it is not there, and watches what is there.
-    async fn enter(&mut self) -> Entering {
-        let made = self.born(self.options.client.transaction());
-        self.attempt(made, true).await
-    }
-
-    /// A node of ours, as the last part of a transaction.
-    fn born(&self, before: Transaction) -> Transaction {
-        let data = &self.options.data;
-        let created = before.create(&self.path, data.clone(), CreateMode::Ephemeral);
-        created.set_data(&self.path, data.clone(), Some(BORN - 1))
-    }
-
-    async fn attempt(&mut self, transaction: Transaction, may_replace: bool) -> Entering {
-        let client = self.options.client.clone();
-        let earlier = self.life;
-        self.life = Life::Unknown;
-        // Both are sent at once, and the look is taken after the write.
-        let look = async { client.data_watched(&self.path).await };
-        let (made, seen) = tokio::join!(transaction.commit_numbered(), look);
-
-        let refusal = match made {
-            Ok((_, czxid)) => {
-                self.life = Life::Made(czxid);
-                return match seen {
-                    Ok(((_, stat), watcher)) if stat.czxid == czxid => self.present(czxid, watcher),
-                    // It is looked at again, and found to be our own or gone.
-                    _ => {
-                        self.life = Life::Unknown;
-                        Entering::Again { is_unreachable: None }
-                    }
-                };
-            }
-            Err(TransactionError::Request(error)) => {
-                if error.outcome() == Outcome::NotApplied {
-                    self.life = earlier;
-                }
-                return passing(error);
-            }
-            Err(refusal) => refusal,
-        };
-
-        // This one was refused, but one before it may have been applied.
-        self.life = earlier;
-        let TransactionError::Failed { code, .. } = &refusal else {
-            return Entering::Failed(refusal.into());
-        };
-        match (*code, seen) {
-            (ErrorCode::NodeExists, Ok(((data, stat), watcher))) => {
-                Box::pin(self.found(&data, stat, watcher, may_replace)).await
-            }
-            (ErrorCode::NoNode, _) if may_replace => self.make_parents().await,
-            // It was there, or another one was, and is not any more.
-            (ErrorCode::NodeExists | ErrorCode::BadVersion | ErrorCode::NoNode, _) => {
-                Entering::Again { is_unreachable: None }
-            }
-            _ => Entering::Failed(refusal.into()),
-        }
-    }
-
-    /// A node is there already.
-    async fn found(
-        &mut self,
-        data: &[u8],
-        stat: Stat,
-        watcher: Watcher,
-        may_replace: bool,
-    ) -> Entering {
-        let (client, owner) = (self.options.client.clone(), stat.ephemeral_owner);
-        if self.life == Life::Unknown && owner == client.session_id() {
-            self.life = Life::Made(stat.czxid);
-            return self.present(stat.czxid, watcher);
-        }
-
-        let is_ours = self.options.is_ours.as_ref().is_some_and(|is_ours| is_ours(data));
-        let is_earlier_life = owner != SessionId::NONE && owner != client.session_id();
-        if may_replace && is_ours && is_earlier_life && stat.version >= BORN {
-            let gone = client.transaction().delete(&self.path, Some(stat.version));
-            let replaced = self.born(gone);
-            return self.attempt(replaced, false).await;
-        }
-
-        if self.options.when_taken == WhenTaken::Fail {
-            let path = self.path.to_string();
-            return Entering::Failed(PresenceError::Taken { path, by: owner });
-        }
-        self.state.send_replace(PresenceState::Taken { by: owner });
-        Entering::Done(Lookout::Other(watcher))
-    }
-
-    fn present(&self, czxid: Zxid, watcher: Watcher) -> Entering {
-        self.state.send_replace(PresenceState::Present { czxid });
-        Entering::Done(Lookout::Own { czxid, watcher })
-    }
-
-    async fn make_parents(&self) -> Entering {
-        let Some(parent) = self.path.parent() else {
-            return Entering::Again { is_unreachable: None };
-        };
-        match self.options.client.ensure(&parent, CreateMode::Container).await {
-            Ok(()) => Entering::Again { is_unreachable: None },
-            Err(error) => passing(error),
-        }
-    }
-}
-
-/// An attempt that came to nothing, for now or for good.
-fn passing(error: Error) -> Entering {
-    if error.is_unreachable() {
-        return Entering::Again { is_unreachable: Some(error) };
-    }
-    match error.is_retryable() || error.is_session_expired() {
-        true => Entering::Again { is_unreachable: None },
-        false => Entering::Failed(error.into()),
     }
 }

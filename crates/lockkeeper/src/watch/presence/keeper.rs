@@ -1,0 +1,401 @@
+//! The task that keeps a node there.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use lockkeeper_client::{
+    Cleanup, CreateMode, Error, ErrorCode, EventKind, ExpectedNode, Outcome, SessionId, Stat,
+    Transaction, TransactionError, Watcher, ZnodePath, Zxid,
+};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::watch::presence::{PresenceBuilder, PresenceError, PresenceState, WhenTaken};
+
+/// The pauses between attempts that servers refuse, or that find no server.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// The data version of a node that a presence made.
+const BORN: i32 = 1;
+
+/// New data, and who waits for it to be there.
+#[derive(Debug)]
+pub(super) struct Update {
+    pub(super) data: Bytes,
+    pub(super) done: oneshot::Sender<Result<(), PresenceError>>,
+}
+
+/// What there may be of a node of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Life {
+    None,
+    /// A create was sent, and no answer says what came of it. Until one does, the data stays as it is.
+    Unknown,
+    Made(Zxid),
+}
+
+impl Life {
+    /// Whether a node of the present session is what there may be of ours. A create in doubt is known
+    /// by what no other request leaves: made and written in one transaction. `Post` sees to it that
+    /// no other presence of this client has done that.
+    fn is(self, stat: &Stat) -> bool {
+        match self {
+            Self::None => false,
+            Self::Unknown if stat.version == BORN => stat.mzxid == stat.czxid,
+            // Others have written to it since.
+            Self::Unknown => stat.version > BORN,
+            Self::Made(czxid) => stat.czxid == czxid,
+        }
+    }
+}
+
+/// What comes of an attempt.
+enum Entering {
+    Done(Lookout),
+    Again { is_unreachable: Option<Error> },
+    Failed(PresenceError),
+}
+
+/// What is waited for now.
+pub(super) enum Lookout {
+    Own(Own),
+    Other(Watcher),
+}
+
+/// A node of ours, as it was seen last.
+pub(super) struct Own {
+    stat: Stat,
+    watcher: Watcher,
+}
+
+/// Keeps a node there.
+pub(super) struct Keeper {
+    options: PresenceBuilder,
+    path: ZnodePath,
+    state: watch::Sender<PresenceState>,
+    updates: mpsc::UnboundedReceiver<Update>,
+    life: Life,
+    /// Whether it was there at any time. Before that, a node may be of an earlier life.
+    has_been: bool,
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        if let Some(target) = self.target() {
+            self.options.client.clean_up(target);
+        }
+    }
+}
+
+impl Keeper {
+    pub(super) fn new(
+        options: PresenceBuilder,
+        path: ZnodePath,
+        state: watch::Sender<PresenceState>,
+        updates: mpsc::UnboundedReceiver<Update>,
+    ) -> Self {
+        Self { options, path, state, updates, life: Life::None, has_been: false }
+    }
+
+    /// Until the node is there, or is somebody else's.
+    pub(super) async fn begin(&mut self) -> Result<Lookout, PresenceError> {
+        loop {
+            match self.enter().await {
+                Entering::Done(lookout) => return Ok(lookout),
+                Entering::Again { is_unreachable: Some(error) } => return Err(error.into()),
+                Entering::Again { .. } => tokio::time::sleep(FIRST_PAUSE).await,
+                Entering::Failed(error) => return Err(error),
+            }
+        }
+    }
+
+    /// What has to be deleted.
+    fn target(&self) -> Option<Cleanup> {
+        let expected = match self.life {
+            Life::None => return None,
+            Life::Unknown => ExpectedNode::WithData(self.options.data.clone()),
+            Life::Made(czxid) => ExpectedNode::CreatedBy(czxid),
+        };
+        Some(Cleanup::IfExpected { node: self.path.clone(), expected })
+    }
+
+    /// Until it is stopped: gives what is left to delete.
+    pub(super) async fn run(
+        mut self,
+        first: Lookout,
+        stopped: oneshot::Receiver<()>,
+    ) -> Option<Cleanup> {
+        let is_asked_for = tokio::select! {
+            // One order, so that a simulation can be repeated.
+            biased;
+            asked = stopped => asked.is_ok(),
+            error = self.keep(first) => {
+                self.state.send_replace(PresenceState::Ended(error));
+                return None;
+            }
+        };
+        if !is_asked_for {
+            // Nobody waits for the end of it.
+            return None;
+        }
+        let target = self.target();
+        self.life = Life::None;
+        target
+    }
+
+    async fn keep(&mut self, first: Lookout) -> PresenceError {
+        let mut lookout = first;
+        loop {
+            match lookout {
+                Lookout::Own(own) => {
+                    self.stay(own).await;
+                    self.life = Life::None;
+                    self.state.send_replace(PresenceState::Absent);
+                }
+                // Whatever ends it, the next look says how it is.
+                Lookout::Other(mut watcher) => loop {
+                    tokio::select! {
+                        biased;
+                        _ = watcher.changed() => break,
+                        Some(update) = self.updates.recv() => self.note(update),
+                    }
+                },
+            }
+            let mut pause = FIRST_PAUSE;
+            lookout = loop {
+                self.note_all();
+                match self.enter().await {
+                    Entering::Done(next) => break next,
+                    Entering::Failed(error) => return error,
+                    Entering::Again { .. } => tokio::time::sleep(pause).await,
+                }
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            };
+        }
+    }
+
+    /// Takes what has been asked for, unless there may be a node with the data of before.
+    fn note_all(&mut self) {
+        while self.life != Life::Unknown
+            && let Ok(update) = self.updates.try_recv()
+        {
+            self.note(update);
+        }
+    }
+
+    /// The node is not there: it will be made with the new data.
+    fn note(&mut self, update: Update) {
+        self.options.data = update.data;
+        // Nobody may wait for it any more.
+        let _ = update.done.send(Ok(()));
+    }
+
+    // ----- while the node is there -------------------------------------------------------------
+
+    /// Waits until the node is gone, or the session over.
+    async fn stay(&mut self, mut own: Own) {
+        loop {
+            let update = tokio::select! {
+                biased;
+                event = own.watcher.changed() => match event {
+                    Ok(event) if event.kind == EventKind::NodeDeleted => return,
+                    Err(_) => return,
+                    Ok(_) => None,
+                },
+                Some(update) = self.updates.recv() => Some(update),
+            };
+            if let Some(update) = update {
+                match self.rewrite(&mut own.stat, update).await {
+                    true => continue,
+                    false => return,
+                }
+            }
+
+            // Somebody has written to it, perhaps this presence.
+            own = loop {
+                match self.options.client.data_watched(&self.path).await {
+                    Ok(((_, stat), watcher)) if stat.czxid == own.stat.czxid => {
+                        break Own { stat, watcher };
+                    }
+                    Err(error) if error.is_retryable() => tokio::time::sleep(FIRST_PAUSE).await,
+                    _ => return,
+                }
+            };
+        }
+    }
+
+    /// Writes new data into the node, as long as it is there: if not, it will be made with it. Returns
+    /// whether it is there.
+    async fn rewrite(&mut self, stat: &mut Stat, update: Update) -> bool {
+        let Update { data, done } = update;
+        let before = std::mem::replace(&mut self.options.data, data.clone());
+        let (is_there, told) = match self.write(stat, &data).await {
+            Ok(is_there) => (is_there, Ok(())),
+            Err(error) => {
+                self.options.data = before;
+                (true, Err(error))
+            }
+        };
+        // Nobody may wait for it any more.
+        let _ = done.send(told);
+        is_there
+    }
+
+    async fn write(&self, stat: &mut Stat, data: &Bytes) -> Result<bool, PresenceError> {
+        let client = &self.options.client;
+        loop {
+            // In a later session, another's node may be at the path.
+            let write = client.transaction().in_session(stat.ephemeral_owner);
+            let write = write.set_data(&self.path, data.clone(), Some(stat.version));
+            match write.commit().await {
+                Ok(_) => {
+                    stat.version += 1;
+                    return Ok(true);
+                }
+                Err(TransactionError::Failed { code: ErrorCode::NoNode, .. }) => return Ok(false),
+                Err(TransactionError::Failed { code: ErrorCode::BadVersion, .. }) => {}
+                Err(TransactionError::Request(error)) if error.is_session_expired() => {
+                    return Ok(false);
+                }
+                Err(TransactionError::Request(error)) if error.is_retryable() => {
+                    tokio::time::sleep(FIRST_PAUSE).await;
+                }
+                Err(refusal) => return Err(refusal.into()),
+            }
+
+            // Somebody else has written, or this one has, and did not hear of it.
+            match client.data(&self.path).await {
+                Ok((_, seen)) if seen.czxid != stat.czxid => return Ok(false),
+                Ok((found, seen)) => {
+                    *stat = seen;
+                    if found == *data {
+                        return Ok(true);
+                    }
+                }
+                Err(error) if error.code() == Some(ErrorCode::NoNode) => return Ok(false),
+                Err(error) if error.is_session_expired() => return Ok(false),
+                Err(error) if error.is_retryable() => tokio::time::sleep(FIRST_PAUSE).await,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    // ----- while it is not ---------------------------------------------------------------------
+
+    /// Makes the node, if it is not there, and watches what is there.
+    async fn enter(&mut self) -> Entering {
+        let made = self.born(self.options.client.transaction());
+        self.attempt(made, false).await
+    }
+
+    /// A node of ours, as the last part of a transaction. Its data is sent once.
+    fn born(&self, before: Transaction) -> Transaction {
+        let created = before.create(&self.path, Bytes::new(), CreateMode::Ephemeral);
+        created.set_data(&self.path, self.options.data.clone(), Some(BORN - 1))
+    }
+
+    /// `replaces`: the transaction deletes a node of an earlier life first.
+    async fn attempt(&mut self, transaction: Transaction, replaces: bool) -> Entering {
+        let client = self.options.client.clone();
+        let earlier = std::mem::replace(&mut self.life, Life::Unknown);
+        // Both are sent at once, and the look is taken after the write.
+        let look = async { client.data_watched(&self.path).await };
+        let (made, seen) = tokio::join!(transaction.commit_numbered(), look);
+
+        let refusal = match made {
+            Ok((_, czxid)) => {
+                self.life = Life::Made(czxid);
+                return match seen {
+                    Ok(((_, stat), watcher)) if stat.czxid == czxid => self.present(stat, watcher),
+                    // It is looked at again, and found to be our own or gone.
+                    _ => Entering::Again { is_unreachable: None },
+                };
+            }
+            Err(TransactionError::Request(error)) => {
+                if error.outcome() == Outcome::NotApplied {
+                    self.life = earlier;
+                }
+                return passing(error);
+            }
+            Err(refusal) => refusal,
+        };
+
+        // This one was refused, but one before it may have been applied.
+        self.life = earlier;
+        let TransactionError::Failed { code, .. } = &refusal else {
+            return Entering::Failed(refusal.into());
+        };
+        match (*code, seen) {
+            (ErrorCode::NodeExists, Ok(((data, stat), watcher))) => {
+                Box::pin(self.found(&data, stat, watcher, replaces)).await
+            }
+            (ErrorCode::NoNode, _) if !replaces => self.make_parents().await,
+            // It was there, or another one was, and is not any more.
+            (ErrorCode::NodeExists | ErrorCode::BadVersion | ErrorCode::NoNode, _) => {
+                Entering::Again { is_unreachable: None }
+            }
+            _ => Entering::Failed(refusal.into()),
+        }
+    }
+
+    /// A node is there already.
+    async fn found(
+        &mut self,
+        data: &[u8],
+        stat: Stat,
+        watcher: Watcher,
+        has_tried: bool,
+    ) -> Entering {
+        let (client, owner) = (self.options.client.clone(), stat.ephemeral_owner);
+        if owner == client.session_id() && self.life.is(&stat) {
+            self.life = Life::Made(stat.czxid);
+            return self.present(stat, watcher);
+        }
+
+        // The write that was refused came on the newest connection, and no older one can follow it.
+        self.life = Life::None;
+
+        let may_replace = !has_tried && !self.has_been;
+        let is_ours = self.options.is_ours.as_ref().is_some_and(|is_ours| is_ours(data));
+        let is_earlier_life = owner != SessionId::NONE && owner != client.session_id();
+        if may_replace && is_ours && is_earlier_life && stat.version >= BORN {
+            let gone = client.transaction().delete(&self.path, Some(stat.version));
+            let replaced = self.born(gone);
+            return self.attempt(replaced, false).await;
+        }
+
+        if self.options.when_taken == WhenTaken::Fail {
+            let path = self.path.to_string();
+            return Entering::Failed(PresenceError::Taken { path, by: owner });
+        }
+        self.state.send_replace(PresenceState::Taken { by: owner });
+        Entering::Done(Lookout::Other(watcher))
+    }
+
+    fn present(&mut self, stat: Stat, watcher: Watcher) -> Entering {
+        self.has_been = true;
+        self.state.send_replace(PresenceState::Present { czxid: stat.czxid });
+        Entering::Done(Lookout::Own(Own { stat, watcher }))
+    }
+
+    async fn make_parents(&self) -> Entering {
+        let Some(parent) = self.path.parent() else {
+            return Entering::Again { is_unreachable: None };
+        };
+        match self.options.client.ensure(&parent, CreateMode::Container).await {
+            Ok(()) => Entering::Again { is_unreachable: None },
+            Err(error) => passing(error),
+        }
+    }
+}
+
+/// An attempt that came to nothing, for now or for good.
+fn passing(error: Error) -> Entering {
+    if error.is_unreachable() {
+        return Entering::Again { is_unreachable: Some(error) };
+    }
+    match error.is_retryable() || error.is_session_expired() {
+        true => Entering::Again { is_unreachable: None },
+        false => Entering::Failed(error.into()),
+    }
+}
