@@ -25,6 +25,7 @@ mod notify;
 mod presence;
 mod publication;
 mod reentrant_mutex;
+mod registration;
 mod registry;
 mod revocation;
 mod rw_lock;

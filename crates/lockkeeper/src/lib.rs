@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   blocking        the same names for programs without async
-//!   discovery/      ServiceDirectory: the instances of a service; Picker: which one a call goes to
+//!   discovery/      ServiceDirectory: the instances of a service, and which a call goes to; Registration
 //!   election/       Election: one leader at a time, and observers
 //!   watch/          TreeCache: a part of the tree in memory; Presence: a node while this program is there
 //!   values/         shared values, counters, numbers that nobody else has, notifications
@@ -71,8 +71,8 @@ pub use discovery::pick::{
 };
 pub use discovery::{
     DirectoryChanges, DirectoryUpdate, Instance, InstanceChange, Instances, Listed, Payload,
-    ServiceDirectory, ServiceDirectoryBuilder, ServiceType, Unreadable, UriPart, UriSpec,
-    UriSpecError,
+    RegisterError, Registration, ServiceDirectory, ServiceDirectoryBuilder, ServiceType,
+    Unreadable, UriPart, UriSpec, UriSpecError,
 };
 pub use election::{Election, ElectionBuilder, ElectionLayout, Leader, Leaders, Leadership};
 pub use error::{

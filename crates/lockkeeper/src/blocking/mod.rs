@@ -9,6 +9,7 @@
 //!   Election          one leader at a time; Leaders: who it is
 //!   TreeCache         a part of the tree in memory
 //!   Presence          a node that is there while this program is
+//!   ServiceDirectory  the instances of a service; Registration: to be one of them
 //!   Shared, Counter   values that programs share; Publication, IdBlocks, Notify
 //!   inspect, revoke   who holds and who waits; asking holders to leave
 //! ```
@@ -82,6 +83,7 @@
 
 mod admin;
 mod client;
+mod discovery;
 mod election;
 mod forward;
 mod guard;
@@ -97,6 +99,7 @@ use crate::exposure::Exposure;
 
 pub use crate::blocking::admin::{inspect, revoke};
 pub use crate::blocking::client::Client;
+pub use crate::blocking::discovery::{DirectoryChanges, Registration, ServiceDirectory};
 pub use crate::blocking::election::{Election, ElectionBuilder, Leaders};
 pub use crate::blocking::guard::Guard;
 pub use crate::blocking::locks::{
@@ -121,9 +124,11 @@ pub fn exposures(client: &Client, lock: &ZnodePath) -> Result<Vec<Exposure>, Err
 #[cfg(test)]
 mod tests {
     /// What the async side offers, and what is here.
-    const ASYNC: [&str; 25] = [
+    const ASYNC: [&str; 27] = [
         include_str!("../admin/inspect.rs"),
         include_str!("../admin/revoke.rs"),
+        include_str!("../discovery/directory.rs"),
+        include_str!("../discovery/registration.rs"),
         include_str!("../election/leaders.rs"),
         include_str!("../election/mod.rs"),
         include_str!("../exposure.rs"),
@@ -148,8 +153,9 @@ mod tests {
         include_str!("../values/publication.rs"),
         include_str!("../values/shared.rs"),
     ];
-    const BLOCKING: [&str; 7] = [
+    const BLOCKING: [&str; 8] = [
         include_str!("admin.rs"),
+        include_str!("discovery.rs"),
         include_str!("election.rs"),
         include_str!("guard.rs"),
         include_str!("locks.rs"),

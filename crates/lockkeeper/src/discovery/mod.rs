@@ -1,6 +1,7 @@
 //! Finding the instances of a service, and choosing among them.
 //!
 //! ```text
+//!   registration    Registration: an instance that can be found while its program is there
 //!   directory       ServiceDirectory: the instances of a service, kept up to date
 //!   instances       the instances at one moment, and what changed since (pure)
 //!   instance        Instance: what one says of itself (pure)
@@ -17,9 +18,11 @@ mod instance;
 mod instances;
 pub(crate) mod pick;
 mod record;
+mod registration;
 mod uri_spec;
 
 pub use directory::{DirectoryChanges, DirectoryUpdate, ServiceDirectory, ServiceDirectoryBuilder};
 pub use instance::{Instance, Payload, ServiceType};
 pub use instances::{InstanceChange, Instances, Listed, Unreadable};
+pub use registration::{RegisterError, Registration};
 pub use uri_spec::{UriPart, UriSpec, UriSpecError};

@@ -1,0 +1,217 @@
+//! Service directories and registrations whose methods wait.
+//!
+//! ```
+//! # let (send, servers) = std::sync::mpsc::channel();
+//! # let (done, wait) = tokio::sync::oneshot::channel::<()>();
+//! # let server = std::thread::spawn(move || {
+//! #     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+//! #         let engine = lockkeeper_engine::Engine::builder().start().await.unwrap();
+//! #         send.send(engine.connect_string()).unwrap();
+//! #         wait.await.ok();
+//! #     })
+//! # });
+//! # let servers = servers.recv()?;
+//! use lockkeeper::blocking::{Client, Registration, ServiceDirectory};
+//! use lockkeeper::{Instance, Pick};
+//!
+//! let client = Client::connect(&servers)?;
+//! let instance = Instance::new("web", "7").address("10.0.0.7").port(8080);
+//! let registration = Registration::start(&client, "/services", instance)?;
+//!
+//! let web = ServiceDirectory::open(&client, "/services", "web")?;
+//! let call = web.pick(Pick::PowerOfTwo)?;
+//! assert_eq!(call.instance().port, Some(8080));
+//! drop(call);
+//!
+//! let mut changes = web.changes();
+//! registration.unregister()?;
+//! while !web.instances().is_empty() {
+//!     changes.next()?;
+//! }
+//! # drop((changes, web, client));
+//! # done.send(()).ok();
+//! # server.join().unwrap();
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use std::sync::Arc;
+
+use lockkeeper_client::{Error, Instant};
+
+use crate::blocking::client::Client;
+use crate::blocking::runtime::Runtime;
+use crate::discovery::pick::{Call, InstanceLoad, Pick, PickError};
+use crate::discovery::{
+    self, DirectoryUpdate, Instance, Instances, Listed, RegisterError, ServiceDirectoryBuilder,
+};
+use crate::watch::{CacheError, PresenceState};
+
+/// As [`crate::ServiceDirectory`], but for `run`: count the outcome of each call by
+/// [`Call::outcome`]. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct ServiceDirectory {
+    // Dropped before the runtime, as everything here: it is what ends them.
+    directory: discovery::ServiceDirectory,
+    runtime: Arc<Runtime>,
+}
+
+impl ServiceDirectory {
+    /// The options of a directory, for [`ServiceDirectory::open_with`].
+    pub fn builder(client: &Client, base: &str, service: &str) -> ServiceDirectoryBuilder {
+        discovery::ServiceDirectory::builder(client.as_async(), base, service)
+    }
+
+    /// As [`crate::ServiceDirectory::open`], and waits.
+    ///
+    /// # Errors
+    /// As the method that it is named after.
+    pub fn open(client: &Client, base: &str, service: &str) -> Result<Self, CacheError> {
+        Self::open_with(client, Self::builder(client, base, service))
+    }
+
+    /// As [`ServiceDirectoryBuilder::open`], and waits. The options must be of the same client.
+    ///
+    /// # Errors
+    /// As the method that it is named after.
+    pub fn open_with(
+        client: &Client,
+        options: ServiceDirectoryBuilder,
+    ) -> Result<Self, CacheError> {
+        let directory = client.wait(options.open())?;
+        Ok(Self { directory, runtime: Arc::clone(&client.runtime) })
+    }
+
+    /// The directory for async code, and for futures that are given to [`Client::wait`].
+    pub fn as_async(&self) -> &discovery::ServiceDirectory {
+        &self.directory
+    }
+
+    /// As [`crate::ServiceDirectory::instances`].
+    pub fn instances(&self) -> Arc<Instances> {
+        self.directory.instances()
+    }
+
+    /// As [`crate::ServiceDirectory::pick`].
+    ///
+    /// # Errors
+    /// As the method that it is named after.
+    pub fn pick(&self, how: Pick<'_>) -> Result<Call<Listed>, PickError> {
+        self.directory.pick(how)
+    }
+
+    /// As [`crate::ServiceDirectory::loads`].
+    pub fn loads(&self) -> Vec<InstanceLoad<Listed>> {
+        self.directory.loads()
+    }
+
+    /// As [`crate::ServiceDirectory::is_current`].
+    pub fn is_current(&self) -> bool {
+        self.directory.is_current()
+    }
+
+    /// As [`crate::ServiceDirectory::as_of`].
+    pub fn as_of(&self) -> Instant {
+        self.directory.as_of()
+    }
+
+    /// As [`crate::ServiceDirectory::ended`].
+    pub fn ended(&self) -> Option<CacheError> {
+        self.directory.ended()
+    }
+
+    /// As [`crate::ServiceDirectory::changes`].
+    pub fn changes(&self) -> DirectoryChanges {
+        DirectoryChanges { changes: self.directory.changes(), runtime: Arc::clone(&self.runtime) }
+    }
+}
+
+/// As [`crate::DirectoryChanges`].
+#[derive(Debug)]
+pub struct DirectoryChanges {
+    changes: discovery::DirectoryChanges,
+    runtime: Arc<Runtime>,
+}
+
+impl DirectoryChanges {
+    /// As [`crate::DirectoryChanges::next`], and waits.
+    ///
+    /// # Errors
+    /// As the method that it is named after.
+    #[expect(clippy::should_implement_trait, reason = "the name that the async side has")]
+    pub fn next(&mut self) -> Result<DirectoryUpdate, CacheError> {
+        self.runtime.wait(self.changes.next())
+    }
+}
+
+/// As [`crate::Registration`].
+#[must_use = "the instance is taken out when this is dropped"]
+#[derive(Debug)]
+pub struct Registration {
+    registration: discovery::Registration,
+    runtime: Arc<Runtime>,
+}
+
+impl Registration {
+    /// As [`crate::Registration::start`], and waits.
+    ///
+    /// # Errors
+    /// As the method that it is named after.
+    pub fn start(client: &Client, base: &str, instance: Instance) -> Result<Self, RegisterError> {
+        let starting = discovery::Registration::start(client.as_async(), base, instance);
+        let registration = client.wait(starting)?;
+        Ok(Self { registration, runtime: Arc::clone(&client.runtime) })
+    }
+
+    /// As [`crate::Registration::state`].
+    pub fn state(&self) -> PresenceState {
+        self.registration.state()
+    }
+
+    /// Waits until the state differs from `last`, and gives it.
+    pub fn wait_changed(&self, last: &PresenceState) -> PresenceState {
+        let mut changes = self.registration.changes();
+        self.runtime.wait(async {
+            // The other end goes only after its last state, which says that it has ended.
+            let _ = changes.wait_for(|state| state != last).await;
+        });
+        self.registration.state()
+    }
+
+    /// As [`crate::Registration::instance`], and waits.
+    pub fn instance(&self) -> Instance {
+        self.runtime.wait(self.registration.instance())
+    }
+
+    /// As [`crate::Registration::update`], and waits.
+    ///
+    /// # Errors
+    /// As the method that it is named after.
+    pub fn update(&self, change: impl FnOnce(&mut Instance)) -> Result<(), RegisterError> {
+        self.runtime.wait(self.registration.update(change))
+    }
+
+    /// As [`crate::Registration::drain`], and waits.
+    ///
+    /// # Errors
+    /// As the method that it is named after.
+    pub fn drain(&self) -> Result<(), RegisterError> {
+        self.runtime.wait(self.registration.drain())
+    }
+
+    /// As [`crate::Registration::undrain`], and waits.
+    ///
+    /// # Errors
+    /// As the method that it is named after.
+    pub fn undrain(&self) -> Result<(), RegisterError> {
+        self.runtime.wait(self.registration.undrain())
+    }
+
+    /// As [`crate::Registration::unregister`], and waits.
+    ///
+    /// # Errors
+    /// As the method that it is named after.
+    pub fn unregister(self) -> Result<(), Error> {
+        let Self { registration, runtime } = self;
+        runtime.wait(registration.unregister())
+    }
+}

@@ -1,0 +1,222 @@
+//! An instance that can be found while its program is there.
+//!
+//! Guarantees  those of [`Presence`]: the instance's node belongs to the present session, or
+//!             [`Registration::state`] says why not; it comes back with the next session. What it says of
+//!             itself is changed in place: the node is never deleted and made again, so that nobody
+//!             who looks sees the instance away, neither at an update nor when a connection was lost.
+//!             An earlier life of the program, known by its id, is replaced in one transaction.
+//! Not         that nobody calls it after [`Registration::drain`] or [`Registration::unregister`]: clients
+//!             hear of it a moment later, or when they have a connection again. Two registrations of one
+//!             id at a time: the one that started last has the node, and the other one waits for it.
+//! Znodes      `<base>/<service>/<id>`, ephemeral, with the JSON of Curator's x-discovery. What is missing
+//!             above it is made as containers.
+//! Cost        register, and each new session: 1 round trip with 1 write and 1 read. An update: 1 round
+//!             trip with 1 write, and 1 event and 1 read after it. Unregister: 2 round trips and 1 write.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let engine = lockkeeper_engine::Engine::builder().start().await?;
+//! # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
+//! use lockkeeper::{Instance, Registration};
+//!
+//! let instance = Instance::new("web", "7").address("10.0.0.7").port(8080).zone("b");
+//! let registration = Registration::start(&client, "/services", instance).await?;
+//! registration.update(|instance| instance.weight = 2).await?;
+//!
+//! // Before it ends: no new calls, and time for those under way.
+//! registration.drain().await?;
+//! registration.unregister().await?;
+//! # client.close().await;
+//! # Ok(())
+//! # }
+//! ```
+
+use lockkeeper_client::{Client, Error, PathError, ZnodePath};
+use tokio::sync::{Mutex, watch};
+
+use crate::discovery::instance::{Instance, ServiceType};
+use crate::watch::{Presence, PresenceError, PresenceState};
+
+/// Why an instance is not registered, or not changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RegisterError {
+    /// The base, the service and the id make no path.
+    #[error(transparent)]
+    Path(#[from] PathError),
+    /// Its node is not to live with its program's session.
+    #[error(
+        "{id} has the service type {service_type:?}, and only Dynamic ones can be registered; create \
+         the node of another one with `Instance::to_json`"
+    )]
+    NotDynamic {
+        /// The instance's id.
+        id: String,
+        /// What it was to be.
+        service_type: ServiceType,
+    },
+    /// An update changes the service or the id, which name the node.
+    #[error(
+        "the update changes the service or the id of {node}; register another instance instead"
+    )]
+    Renamed {
+        /// The instance's node.
+        node: ZnodePath,
+    },
+    /// The node is not there.
+    #[error(transparent)]
+    Presence(#[from] PresenceError),
+}
+
+/// An instance that can be found while this is, over reconnects and sessions. Dropping it takes it out in
+/// the background.
+#[doc(alias = "ServiceDiscovery")]
+#[doc(alias = "registerService")]
+#[must_use = "the instance is taken out when this is dropped"]
+#[derive(Debug)]
+pub struct Registration {
+    presence: Presence,
+    path: ZnodePath,
+    /// Locked while it is written, so that the last one is the one in the node.
+    instance: Mutex<Instance>,
+}
+
+impl Registration {
+    /// Registers an instance below `base`. Returns when its node is there, or is found to be somebody
+    /// else's, for which it waits then: see [`Registration::state`].
+    ///
+    /// # Errors
+    /// If the node is refused for good, or no server can be reached for a session timeout; or if it is
+    /// no instance that can be registered.
+    ///
+    /// # Cancel safety
+    /// Dropping it leaves nothing behind.
+    ///
+    /// # Session loss
+    /// It is registered in the next session.
+    pub async fn start(
+        client: &Client,
+        base: &str,
+        instance: Instance,
+    ) -> Result<Self, RegisterError> {
+        let path = ZnodePath::new(base)?.child(&instance.service)?.child(&instance.id)?;
+        let instance = registered(instance)?;
+        let id = instance.id.clone();
+        let presence = Presence::builder(client, path.as_str())
+            .data(instance.to_json())
+            .replaces(move |data| Instance::from_json(data).is_ok_and(|earlier| earlier.id == id));
+        let presence = presence.start().await?;
+        Ok(Self { presence, path, instance: Mutex::new(instance) })
+    }
+
+    /// How its node stands.
+    pub fn state(&self) -> PresenceState {
+        self.presence.state()
+    }
+
+    /// How its node stands, now and with every change. See [`Presence::changes`].
+    pub fn changes(&self) -> watch::Receiver<PresenceState> {
+        self.presence.changes()
+    }
+
+    /// What it says of itself. Waits for an update that is under way.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn instance(&self) -> Instance {
+        self.instance.lock().await.clone()
+    }
+
+    /// Changes what it says of itself, now and in later sessions. Returns when a server has confirmed it,
+    /// or at once while the node is not there, which is then made with it.
+    ///
+    /// # Errors
+    /// If it is refused for good, and stays as it was; if it changes the service or the id; or if the
+    /// registration has ended.
+    ///
+    /// # Cancel safety
+    /// It is not changed, or changed in the background.
+    ///
+    /// # Session loss
+    /// The instance is registered with the change in the next session.
+    pub async fn update(&self, change: impl FnOnce(&mut Instance)) -> Result<(), RegisterError> {
+        let mut instance = self.instance.lock().await;
+        let mut changed = instance.clone();
+        change(&mut changed);
+        if (&changed.service, &changed.id) != (&instance.service, &instance.id) {
+            return Err(RegisterError::Renamed { node: self.path.clone() });
+        }
+
+        let changed = registered(changed)?;
+        let json = changed.to_json();
+        // Before it is sent, as this may not come back.
+        let before = std::mem::replace(&mut *instance, changed);
+        let updated = self.presence.update(json).await;
+        if updated.is_err() {
+            *instance = before;
+        }
+        Ok(updated?)
+    }
+
+    /// Asks for no new calls: our directories and Curator's providers pass over it. Calls that are under
+    /// way may go on. Costs an update.
+    ///
+    /// # Errors
+    /// As [`Registration::update`].
+    ///
+    /// # Cancel safety
+    /// As [`Registration::update`].
+    ///
+    /// # Session loss
+    /// As [`Registration::update`].
+    pub async fn drain(&self) -> Result<(), RegisterError> {
+        self.update(|instance| instance.is_enabled = false).await
+    }
+
+    /// Asks for calls again. Costs an update.
+    ///
+    /// # Errors
+    /// As [`Registration::update`].
+    ///
+    /// # Cancel safety
+    /// As [`Registration::update`].
+    ///
+    /// # Session loss
+    /// As [`Registration::update`].
+    pub async fn undrain(&self) -> Result<(), RegisterError> {
+        self.update(|instance| instance.is_enabled = true).await
+    }
+
+    /// Takes the instance out at once, and waits until that is certain.
+    ///
+    /// # Errors
+    /// As [`Presence::end`].
+    ///
+    /// # Cancel safety
+    /// It is taken out in the background.
+    pub async fn unregister(self) -> Result<(), Error> {
+        self.presence.end().await
+    }
+}
+
+/// An instance as it is registered.
+fn registered(mut instance: Instance) -> Result<Instance, RegisterError> {
+    if instance.service_type != ServiceType::Dynamic {
+        let Instance { id, service_type, .. } = instance;
+        return Err(RegisterError::NotDynamic { id, service_type });
+    }
+    if instance.registration_time_utc == 0 {
+        instance.registration_time_utc = wall_clock();
+    }
+    Ok(instance)
+}
+
+/// Milliseconds since 1970, for people to read.
+#[expect(clippy::disallowed_types, reason = "Curator's field, by which nothing is decided")]
+fn wall_clock() -> i64 {
+    use std::time::SystemTime;
+
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
