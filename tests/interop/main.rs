@@ -6,6 +6,7 @@
 //! its timings come from; `LOCKKEEPER_SEED` gives it.
 
 mod counters;
+mod discovery;
 mod downgrade;
 mod elections;
 mod inside;

@@ -40,6 +40,11 @@ const NEEDS: &[Need] = &[
         probe: Probe::File("/usr/share/java/curator-recipes.jar"),
     },
     Need {
+        what: "Apache Curator's discovery",
+        package: "libcurator-discovery-java",
+        probe: Probe::File("/usr/share/java/curator-x-discovery.jar"),
+    },
+    Need {
         what: "Apache Curator's client",
         package: "libcurator-client-java",
         probe: Probe::File("/usr/share/java/curator-client.jar"),

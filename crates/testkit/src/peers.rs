@@ -42,6 +42,7 @@ const ZOOKEEPER_JARS: &[&str] =
     &["zookeeper.jar", "slf4j-simple.jar", "netty-codec.jar", "netty-resolver.jar"];
 const CURATOR_JARS: &[&str] = &[
     "curator-recipes.jar",
+    "curator-x-discovery.jar",
     "curator-framework.jar",
     "curator-client.jar",
     "zookeeper.jar",
@@ -58,7 +59,7 @@ const C_HEADER: &str = "/usr/include/zookeeper/zookeeper.h";
 pub enum Peer {
     /// Apache ZooKeeper's server, in Java.
     ZooKeeper,
-    /// Apache Curator's recipes, and a compiler for our programs that use them.
+    /// Apache Curator's recipes and discovery, and a compiler for our programs that use them.
     Curator,
     /// kazoo, for the system's Python.
     Kazoo,

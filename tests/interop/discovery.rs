@@ -1,0 +1,287 @@
+//! Service discovery with Curator's x-discovery: the JSON, to the byte; who finds whom; and what a lost
+//! connection makes everybody see.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+use lockkeeper::{
+    AddWatchMode, Client, EventKind, Instance, InstanceChange, Payload, Registration,
+    ServiceDirectory, ServiceType, WatchItem, ZnodePath,
+};
+use lockkeeper_testkit::peers::{self, Peer};
+use lockkeeper_testkit::process::Process;
+use lockkeeper_testkit::proxy::{Passed, Proxy};
+use lockkeeper_testkit::zookeeper::shared_chroot;
+use lockkeeper_testkit::{java, scratch};
+use lockkeeper_wire::OpCode;
+use tempfile::TempDir;
+use tokio::time::timeout;
+
+use crate::LIMIT;
+
+const BASE: &str = "/services";
+
+fn program() -> Result<Command> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("interop/CuratorDiscovery.java");
+    Ok(java::Program::compile(&source)?.command())
+}
+
+// ----- the JSON ------------------------------------------------------------------------------
+
+/// Some text, with what JSON escapes and what Java has two characters for.
+fn text(random: &mut fastrand::Rng) -> String {
+    let letters =
+        ['a', 'Z', '0', '"', '\\', '/', '\n', '\t', '\u{1}', '\u{1f}', '\u{7f}', 'é', '€', '😀'];
+    (0..random.usize(0..8)).map(|_| letters[random.usize(0..letters.len())]).collect()
+}
+
+fn payload(random: &mut fastrand::Rng) -> Option<String> {
+    let text = Payload::new(&text(random)).ok()?;
+    Some(match random.u8(0..5) {
+        0 => return None,
+        1 => text.json().to_owned(),
+        2 => random.i32(..).to_string(),
+        3 => random.bool().to_string(),
+        _ => format!(
+            r#"{{"@class":"java.util.LinkedHashMap","of":{},"n":{}}}"#,
+            text.json(),
+            random.i32(..)
+        ),
+    })
+}
+
+fn any(random: &mut fastrand::Rng) -> Result<Instance> {
+    let mut instance = Instance::new(text(random), text(random));
+    if random.bool() {
+        instance = instance.address(text(random));
+    }
+    instance.port = random.bool().then(|| random.u16(..));
+    instance.ssl_port = random.bool().then(|| random.u16(..));
+    instance.registration_time_utc = random.i64(0..4_000_000_000_000);
+    instance.is_enabled = random.bool();
+    let types = [
+        ServiceType::Dynamic,
+        ServiceType::DynamicSequential,
+        ServiceType::Static,
+        ServiceType::Permanent,
+    ];
+    instance.service_type = types[random.usize(0..types.len())];
+    if let Some(json) = payload(random) {
+        let payload = Payload::from_json(json).map_err(anyhow::Error::from_boxed)?;
+        instance = instance.payload(payload);
+    }
+    if random.bool() {
+        let all = "{scheme}://{address}:{port}/{id}{ssl-port}{service-type}{name}{other}{[}{]}\
+                   {registration-time-utc}";
+        let spec = ["", "x", "{scheme}:{ id }", all][random.usize(0..4)];
+        instance = instance.uri_spec(spec.parse()?);
+    }
+    Ok(instance)
+}
+
+/// What we write, Curator reads; and what it writes then, we read as the same, and would write the same.
+#[test]
+fn the_json_is_curators_to_the_byte() -> Result<()> {
+    if !peers::ready("interop: discovery's JSON", &[Peer::Curator]) {
+        return Ok(());
+    }
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let instances: Result<Vec<_>> = (0..300).map(|_| any(&mut random)).collect();
+    let instances = instances?;
+    let lines: Vec<_> = instances.iter().map(Instance::to_json).collect();
+    // Every third one says what Curator does not know, which it reads over.
+    let sent = instances.iter().enumerate().map(|(index, instance)| match index % 3 {
+        0 => instance.clone().weight(7).zone("b").to_json(),
+        _ => instance.to_json(),
+    });
+    let sent: Vec<_> = sent.collect();
+
+    let folder = scratch::folder()?;
+    let file = folder.path().join("instances");
+    fs::write(&file, sent.join(&b'\n'))?;
+    let output = program()?.arg("rewrite").arg(&file).output()?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let output = String::from_utf8(output.stdout)?;
+    let written: Vec<_> = output.split('\n').collect();
+    ensure!(written.len() > 2 * lines.len(), "{output}");
+
+    let mut rest = output.as_str();
+    for (instance, line) in instances.iter().zip(&lines) {
+        let line = std::str::from_utf8(line)?;
+        // A URI may have any letters, also those that end a line.
+        let uri = instance.uri().unwrap_or_default();
+        let expected = format!("{line}\n{uri}\n");
+        rest = match rest.strip_prefix(&expected) {
+            Some(rest) => rest,
+            None => bail!("wanted {expected:?}, and Curator writes {:?}", rest.lines().next()),
+        };
+        let again = Instance::from_json(line.as_bytes()).map_err(anyhow::Error::from_boxed)?;
+        ensure!(again == *instance, "{again:?} is not {instance:?}");
+    }
+    Ok(())
+}
+
+// ----- who finds whom --------------------------------------------------------------------------
+
+/// A program of Curator's, until it is told to end.
+struct Theirs {
+    process: Process,
+    folder: TempDir,
+}
+
+impl Theirs {
+    fn start(name: &str, arguments: &[&str]) -> Result<Self> {
+        let folder = scratch::folder()?;
+        let mut command = program()?;
+        command.args(arguments).arg(folder.path().join("end"));
+        let process = Process::spawn(name, &command, folder.path())?;
+        Ok(Self { process, folder })
+    }
+
+    /// The instance that it has registered, as it wrote it.
+    async fn registered(&mut self) -> Result<String> {
+        self.process.prints("REGISTERED", LIMIT).await?;
+        let text = self.process.stdout();
+        let json = text.lines().find_map(|line| line.strip_prefix("REGISTERED "));
+        Ok(json.context("no JSON")?.to_owned())
+    }
+
+    async fn ended(mut self) -> Result<()> {
+        fs::write(self.folder.path().join("end"), "")?;
+        let ended = self.process.end(LIMIT).await?;
+        ensure!(ended.success(), "{}", self.process.tail());
+        Ok(())
+    }
+}
+
+fn ids(directory: &ServiceDirectory) -> Vec<String> {
+    directory.instances().iter().map(|listed| listed.id.clone()).collect()
+}
+
+async fn see(directory: &ServiceDirectory, wanted: &[&str]) -> Result<()> {
+    let mut changes = directory.changes();
+    while ids(directory) != wanted {
+        let seen = timeout(LIMIT, changes.next()).await;
+        seen.with_context(|| format!("{:?} and not {wanted:?}", ids(directory)))??;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn we_and_curator_find_each_other() -> Result<()> {
+    if !peers::ready("interop: discovery", &[Peer::ZooKeeper, Peer::Curator]) {
+        return Ok(());
+    }
+    let connect = shared_chroot().await?;
+    let client = Client::connect(&connect).await?;
+    let directory = ServiceDirectory::open(&client, BASE, "web").await?;
+    let mut watching = Theirs::start("watching", &["watch", &connect, BASE, "web"])?;
+    let mut theirs = Theirs::start("theirs", &["register", &connect, BASE, "web", "theirs"])?;
+
+    // Theirs, as we see it.
+    let json = theirs.registered().await?;
+    see(&directory, &["theirs"]).await?;
+    let listed = directory.instances()[0].instance().clone();
+    ensure!(listed.to_json() == json.as_bytes(), "{listed:?} is not {json}");
+    ensure!(listed.uri().as_deref() == Some("http://127.0.0.1:80/theirs"), "{listed:?}");
+    let payload = listed.payload.context("no payload")?;
+    ensure!(payload.json() == "\"theirs\"", "{}", payload.json());
+
+    // Ours, as they see it.
+    let spec = "{scheme}://{address}:{ssl-port}".parse()?;
+    let ours = Instance::new("web", "ours").address("::1").ssl_port(443).uri_spec(spec);
+    let said = Payload::new(&[("version", 2)].into_iter().collect::<Versions>());
+    let ours = ours.payload(said.map_err(anyhow::Error::from_boxed)?).weight(3).zone("b");
+    let ours = Registration::start(&client, BASE, ours).await?;
+    let their = "theirs@http://127.0.0.1:80/theirs=theirs";
+    let our = "ours@https://::1:443={version=2}";
+    let mut prints = async |line: String| watching.process.prints(&line, LIMIT).await;
+    prints(format!("SEES [{our}, {their}] CALLS [ours, theirs]")).await?;
+    ours.drain().await?;
+    prints(format!("SEES [{our}, {their}] CALLS [theirs]")).await?;
+    ours.unregister().await?;
+    prints(format!("SEES [{their}] CALLS [theirs]")).await?;
+
+    theirs.ended().await?;
+    see(&directory, &[]).await?;
+    watching.ended().await?;
+    client.close().await;
+    Ok(())
+}
+
+type Versions = std::collections::BTreeMap<&'static str, u32>;
+
+// ----- a lost connection -----------------------------------------------------------------------
+
+/// How often each of them loses its connection.
+const CUTS: usize = 3;
+
+/// Curator deletes its instances and makes them anew at every reconnect; ours stay.
+#[tokio::test]
+async fn a_lost_connection_flaps_their_instance_and_not_ours() -> Result<()> {
+    if !peers::ready("interop: discovery, cut off", &[Peer::ZooKeeper, Peer::Curator]) {
+        return Ok(());
+    }
+    let connect = shared_chroot().await?;
+    let (server, chroot) = connect.split_once('/').context("a chroot")?;
+    let (near_us, near_them) = (Proxy::start(server).await?, Proxy::start(server).await?);
+    let client = Client::connect(&format!("{}/{chroot}", near_us.address())).await?;
+    let ours = Registration::start(&client, BASE, Instance::new("web", "ours")).await?;
+    let through = format!("{}/{chroot}", near_them.address());
+    let mut theirs = Theirs::start("theirs", &["register", &through, BASE, "web", "theirs"])?;
+    theirs.registered().await?;
+
+    let observer = Client::connect(&connect).await?;
+    let directory = ServiceDirectory::open(&observer, BASE, "web").await?;
+    see(&directory, &["ours", "theirs"]).await?;
+    let mut changes = directory.changes();
+    let service = ZnodePath::new(BASE)?.child("web")?;
+    let mut events = observer.watch(&service, AddWatchMode::PersistentRecursive).await?;
+    for _ in 0..CUTS {
+        near_us.cut();
+        // The first may be lost with the connection.
+        while client.sync(&service).await.is_err() {}
+        near_them.clear();
+        near_them.cut();
+        // It tries to make its node, deletes it, and makes it.
+        let is_create =
+            |passed: &&Passed| matches!(passed, Passed::Reply(OpCode::Create | OpCode::Create2));
+        let passes = near_them.passes(|passed| passed.iter().filter(is_create).count() >= 2);
+        timeout(LIMIT, passes).await.context("Curator does not register again")?;
+    }
+    let last = Registration::start(&client, BASE, Instance::new("web", "last")).await?;
+
+    let mut gone = Vec::new();
+    loop {
+        let item = timeout(LIMIT, events.next()).await.context("no event")??;
+        let WatchItem::Event(event) = item else { continue };
+        let name = event.path.rsplit('/').next().unwrap_or_default().to_owned();
+        match event.kind {
+            EventKind::NodeDeleted => gone.push(name),
+            EventKind::NodeCreated if name == "last" => break,
+            _ => {}
+        }
+    }
+    let of = |who: &str| gone.iter().filter(|name| *name == who).count();
+    println!(
+        "{CUTS} lost connections: theirs was away {} times, ours {}",
+        of("theirs"),
+        of("ours")
+    );
+    ensure!(of("ours") == 0, "{gone:?}");
+    ensure!(of("theirs") >= CUTS, "they do not flap any more: say so in the docs; {gone:?}");
+
+    let mut told = Vec::new();
+    while !told.iter().any(|change: &InstanceChange| change.node() == "last") {
+        told.extend(timeout(LIMIT, changes.next()).await.context("no change")??.changes);
+    }
+    ensure!(!told.iter().any(|change| change.node() == "ours"), "{told:?}");
+    theirs.ended().await?;
+    ours.unregister().await?;
+    last.unregister().await?;
+    Ok(())
+}
