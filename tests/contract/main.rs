@@ -21,6 +21,7 @@ mod lock_delay;
 mod locks;
 mod multi_lock;
 mod mutex_local;
+mod names;
 mod notify;
 mod presence;
 mod publication;

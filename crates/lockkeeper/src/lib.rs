@@ -3,6 +3,7 @@
 //! ```text
 //!   blocking        the same names for programs without async
 //!   discovery/      ServiceDirectory: the instances of a service, and which a call goes to; Registration
+//!   names/          Names: names that one program has at a time
 //!   election/       Election: one leader at a time, and observers
 //!   watch/          TreeCache: a part of the tree in memory; Presence: a node while this program is there
 //!   values/         shared values, counters, numbers that nobody else has, notifications
@@ -57,6 +58,7 @@ mod exact;
 mod exposure;
 mod guard;
 mod locks;
+mod names;
 mod owner_info;
 mod permit_format;
 mod profile;
@@ -88,6 +90,7 @@ pub use locks::{
     ReentrantMutexBuilder, RwLock, RwLockBuilder, RwLockReadGuard, RwLockUpgradeableGuard,
     RwLockWriteGuard, Semaphore, SemaphoreBuilder, SemaphoreGuard, SemaphoreProfile,
 };
+pub use names::{ClaimError, NameClaim, NameHolder, Names, NamesBuilder};
 pub use owner_info::OwnerInfo;
 pub use profile::{Kind, Profile};
 pub use token::{Fence, FencingToken, ParseTokenError, Stale};

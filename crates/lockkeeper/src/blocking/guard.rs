@@ -14,6 +14,7 @@ use crate::error::{AcquireError, EnsureError, LossReason, ReleaseError, VerifyEr
 use crate::guard;
 use crate::guard::state::State;
 use crate::locks::{self, Owner};
+use crate::names;
 use crate::token::FencingToken;
 
 /// Any guard of this crate, whose methods wait. What a holder may believe and do is described at
@@ -189,7 +190,7 @@ macro_rules! released {
 released! {
     locks::MutexGuard, locks::ReentrantGuard, locks::ExclusiveGuard, locks::MultiGuard,
     locks::RwLockReadGuard, locks::RwLockWriteGuard, locks::RwLockUpgradeableGuard,
-    locks::SemaphoreGuard
+    locks::SemaphoreGuard, names::NameClaim
 }
 
 impl Guard<locks::ReentrantGuard> {
@@ -202,6 +203,8 @@ impl Guard<locks::ReentrantGuard> {
 same! { Guard<locks::ReentrantGuard>, "ReentrantGuard": owner() -> &Owner; }
 
 same! { Guard<locks::SemaphoreGuard>, "SemaphoreGuard": permits() -> u32; }
+
+same! { Guard<names::NameClaim>, "NameClaim": name() -> &str; }
 
 impl Guard<locks::RwLockWriteGuard> {
     /// Goes on as a reader, as [`crate::RwLockWriteGuard::downgrade`].

@@ -7,6 +7,7 @@
 //!   Guard<G>          any guard of this crate
 //!   Locks             a lock for any key
 //!   Election          one leader at a time; Leaders: who it is
+//!   Names             names that one program has at a time
 //!   TreeCache         a part of the tree in memory
 //!   Presence          a node that is there while this program is
 //!   ServiceDirectory  the instances of a service; Registration: to be one of them
@@ -88,6 +89,7 @@ mod election;
 mod forward;
 mod guard;
 mod locks;
+mod names;
 mod runtime;
 mod transaction;
 mod values;
@@ -107,6 +109,7 @@ pub use crate::blocking::locks::{
     MutexBuilder, ReentrantMutex, ReentrantMutexBuilder, RwLock, RwLockBuilder, Semaphore,
     SemaphoreBuilder,
 };
+pub use crate::blocking::names::Names;
 pub use crate::blocking::transaction::Transaction;
 pub use crate::blocking::values::{
     Counter, Editions, IdBlocks, Notify, Publication, Shared, ValueChanges,
@@ -144,6 +147,7 @@ mod tests {
         include_str!("../locks/rw_lock/write_guard.rs"),
         include_str!("../locks/semaphore/guard.rs"),
         include_str!("../locks/semaphore/mod.rs"),
+        include_str!("../names/mod.rs"),
         include_str!("../watch/presence.rs"),
         include_str!("../watch/tree_cache.rs"),
         include_str!("../values/counter.rs"),
@@ -160,6 +164,7 @@ mod tests {
         include_str!("guard.rs"),
         include_str!("locks.rs"),
         include_str!("mod.rs"),
+        include_str!("names.rs"),
         include_str!("watch.rs"),
         include_str!("values.rs"),
     ];

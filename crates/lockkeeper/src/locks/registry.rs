@@ -144,11 +144,7 @@ impl Locks {
     /// # Errors
     /// If the key is so long that no server would take it.
     pub fn path(&self, key: &str) -> Result<ZnodePath, BuildError> {
-        let name = name_of(key);
-        if name.len() > LONGEST {
-            return Err(BuildError::KeyTooLong { bytes: name.len(), most: LONGEST });
-        }
-        Ok(self.prefix.child(&name)?)
+        node_of(&self.prefix, key)
     }
 }
 
@@ -174,6 +170,15 @@ impl Handles {
             self.by_key.remove(&key);
         }
     }
+}
+
+/// The node of a key, below `prefix`.
+pub(crate) fn node_of(prefix: &ZnodePath, key: &str) -> Result<ZnodePath, BuildError> {
+    let name = name_of(key);
+    if name.len() > LONGEST {
+        return Err(BuildError::KeyTooLong { bytes: name.len(), most: LONGEST });
+    }
+    Ok(prefix.child(&name)?)
 }
 
 /// A key as the name of a node.
@@ -207,7 +212,7 @@ fn looks_taken(key: &str) -> bool {
 }
 
 /// The key that a name was made of; `None` if it is no such name.
-fn key_of(name: &str) -> Option<String> {
+pub(crate) fn key_of(name: &str) -> Option<String> {
     if name == "%" {
         return Some(String::new());
     }

@@ -1,0 +1,136 @@
+//! Names whose methods wait.
+//!
+//! ```
+//! # let (send, servers) = std::sync::mpsc::channel();
+//! # let (done, wait) = tokio::sync::oneshot::channel::<()>();
+//! # let server = std::thread::spawn(move || {
+//! #     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+//! #         let engine = lockkeeper_engine::Engine::builder().start().await.unwrap();
+//! #         send.send(engine.connect_string()).unwrap();
+//! #         wait.await.ok();
+//! #     })
+//! # });
+//! # let servers = servers.recv()?;
+//! use lockkeeper::blocking::{Client, Names};
+//!
+//! let client = Client::connect(&servers)?;
+//! let names = Names::new(&client, "/workers")?;
+//! let claim = names.claim("worker-7")?;
+//! assert!(names.try_claim("worker-7")?.is_none());
+//! assert_eq!(claim.name(), "worker-7");
+//! claim.release()?;
+//! # drop((names, client));
+//! # done.send(()).ok();
+//! # server.join().unwrap();
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockkeeper_client::{Error, ZnodePath};
+
+use crate::blocking::client::Client;
+use crate::blocking::forward::{same, waits};
+use crate::blocking::guard::Guard;
+use crate::blocking::runtime::Runtime;
+use crate::error::BuildError;
+use crate::names::{self, ClaimError, NameClaim, NameHolder, NamesBuilder};
+
+/// As [`crate::Names`]. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Names {
+    names: names::Names,
+    runtime: Arc<Runtime>,
+}
+
+impl Names {
+    /// As [`crate::Names::new`]. No I/O.
+    ///
+    /// # Errors
+    /// As [`crate::Names::new`].
+    pub fn new(client: &Client, path: &str) -> Result<Self, BuildError> {
+        Self::build(client, Self::builder(client, path))
+    }
+
+    /// The options of names, for [`Names::build`].
+    pub fn builder(client: &Client, path: &str) -> NamesBuilder {
+        names::Names::builder(client.as_async(), path)
+    }
+
+    /// As [`NamesBuilder::build`]. No I/O. The options must be of the same client.
+    ///
+    /// # Errors
+    /// As the method that it is named after.
+    pub fn build(client: &Client, options: NamesBuilder) -> Result<Self, BuildError> {
+        Ok(Self { names: options.build()?, runtime: Arc::clone(&client.runtime) })
+    }
+
+    /// The names for async code, and for futures that are given to [`Client::wait`].
+    pub fn as_async(&self) -> &names::Names {
+        &self.names
+    }
+
+    /// As [`crate::Names::claim`], and waits.
+    ///
+    /// # Errors
+    /// As the method that it is named after.
+    pub fn claim(&self, name: &str) -> Result<Guard<NameClaim>, ClaimError> {
+        self.held(self.names.claim(name))
+    }
+
+    /// As [`crate::Names::claim_timeout`], and waits.
+    ///
+    /// # Errors
+    /// As the method that it is named after.
+    pub fn claim_timeout(
+        &self,
+        name: &str,
+        timeout: Duration,
+    ) -> Result<Guard<NameClaim>, ClaimError> {
+        self.held(self.names.claim_timeout(name, timeout))
+    }
+
+    /// As [`crate::Names::claim_now`], and waits.
+    ///
+    /// # Errors
+    /// As the method that it is named after.
+    pub fn claim_now(&self, name: &str) -> Result<Guard<NameClaim>, ClaimError> {
+        self.held(self.names.claim_now(name))
+    }
+
+    /// As [`crate::Names::try_claim`], and waits.
+    ///
+    /// # Errors
+    /// As the method that it is named after.
+    pub fn try_claim(&self, name: &str) -> Result<Option<Guard<NameClaim>>, ClaimError> {
+        let claim = self.runtime.wait(self.names.try_claim(name))?;
+        Ok(claim.map(|claim| Guard::new(claim, &self.runtime)))
+    }
+
+    /// As [`crate::Names::claim_any`], and waits.
+    ///
+    /// # Errors
+    /// As the method that it is named after.
+    pub fn claim_any<S: AsRef<str>>(
+        &self,
+        names: impl IntoIterator<Item = S>,
+    ) -> Result<Option<Guard<NameClaim>>, ClaimError> {
+        let claim = self.runtime.wait(self.names.claim_any(names))?;
+        Ok(claim.map(|claim| Guard::new(claim, &self.runtime)))
+    }
+
+    fn held(
+        &self,
+        claiming: impl Future<Output = Result<NameClaim, ClaimError>>,
+    ) -> Result<Guard<NameClaim>, ClaimError> {
+        Ok(Guard::new(self.runtime.wait(claiming)?, &self.runtime))
+    }
+}
+
+same! { Names, "Names": path() -> &ZnodePath; }
+
+waits! { Names, "Names":
+    holder(name: &str) -> Result<Option<NameHolder>, ClaimError>;
+    taken() -> Result<Vec<String>, Error>;
+}

@@ -1,0 +1,343 @@
+//! Names that one program has at a time: `worker-7`, a host's name, a tenant's.
+//!
+//! ```text
+//!   mod     Names: claiming; NameClaim: a guard; NameHolder: who has a name
+//!   error   why a name was not claimed
+//! ```
+//!
+//! Guarantees  a name has one holder at a time, by lease and by token: a claim is a guard, which is good
+//!             until an exact deadline, and its loss is told before anybody else can have the name.
+//!             Tokens of a name grow. Any text is a name.
+//! Not         order among those who wait for a name: the fastest gets it. A name that comes back
+//!             after its session is over: claim it again, with a new token, or use a
+//!             [`Presence`](crate::Presence), which needs no token and comes back by itself.
+//! Znodes      `<path>/<name>`, as an [`ExclusiveNode`]: ephemeral; data: who has it, as
+//!             [`OwnerInfo`]. So the children of `<path>` are the names that are taken. The name is
+//!             written as [`Locks`](crate::Locks) writes a key. `<path>` is a container node.
+//! Cost        claim: 1 round trip; while another has the name: 3 more, 1 event, and 1 round trip with
+//!             each release. Release: 2 round trips. A look at who has a name, or at all names: 1.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let engine = lockkeeper_engine::Engine::builder().start().await?;
+//! # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
+//! use lockkeeper::Names;
+//!
+//! let names = Names::builder(&client, "/workers").label("10.0.0.7:80").build()?;
+//! let claim = names.claim_any(["worker-1", "worker-2"]).await?.ok_or("both are taken")?;
+//! assert_eq!(claim.name(), "worker-1");
+//! println!("{} with token {}", claim.name(), claim.token());
+//!
+//! assert!(names.try_claim("worker-1").await?.is_none());
+//! let holder = names.holder("worker-1").await?.ok_or("somebody has it")?;
+//! assert_eq!(holder.token, claim.token());
+//! assert_eq!(names.taken().await?, ["worker-1"]);
+//! claim.release().await?;
+//! # client.close().await;
+//! # Ok(())
+//! # }
+//! ```
+
+mod error;
+
+use std::fmt;
+use std::time::Duration;
+
+use lockkeeper_client::{Client, Error, ErrorCode, SessionId, ZnodePath};
+
+use crate::contender::retry::retry_backoff;
+use crate::error::{AcquireError, BuildError, ReleaseError};
+use crate::guard::offers_guard;
+use crate::locks::{ExclusiveGuard, ExclusiveNode, key_of, node_of};
+use crate::owner_info::OwnerInfo;
+use crate::token::FencingToken;
+
+pub use error::ClaimError;
+
+/// Names below one path, each of which one program has at a time.
+///
+/// Every claim is one of its own: another one of this program has to wait, too. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Names {
+    client: Client,
+    path: ZnodePath,
+    label: Option<String>,
+}
+
+/// The options of [`Names`].
+#[derive(Clone, Debug)]
+#[must_use = "nothing is made before `build`"]
+pub struct NamesBuilder {
+    client: Client,
+    path: String,
+    label: Option<String>,
+}
+
+impl NamesBuilder {
+    /// What others read beside the name, such as an address. Default: nothing but host, process and
+    /// program.
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.label = Some(label.into());
+        self
+    }
+
+    /// The access control list of the znodes of the names, and of those that are missing above them.
+    /// Default: that of the client; see [`DefaultAcl`](crate::DefaultAcl).
+    pub fn acl(mut self, acl: &lockkeeper_client::DefaultAcl) -> Self {
+        self.client = self.client.with_default_acl(acl);
+        self
+    }
+
+    /// Makes the handle. No I/O.
+    ///
+    /// # Errors
+    /// If the path cannot have names below it: what holds for a lock's path holds here.
+    pub fn build(self) -> Result<Names, BuildError> {
+        let path = BuildError::check(&self.path)?;
+        Ok(Names { client: self.client, path, label: self.label })
+    }
+}
+
+impl Names {
+    /// The names below a path such as `/workers`. No I/O.
+    ///
+    /// # Errors
+    /// If the path cannot have names below it.
+    pub fn new(client: &Client, path: &str) -> Result<Self, BuildError> {
+        Self::builder(client, path).build()
+    }
+
+    /// The options of names.
+    pub fn builder(client: &Client, path: &str) -> NamesBuilder {
+        NamesBuilder { client: client.clone(), path: path.to_owned(), label: None }
+    }
+
+    /// The path below which they are.
+    pub fn path(&self) -> &ZnodePath {
+        &self.path
+    }
+
+    /// Claims a name, and waits while another has it.
+    ///
+    /// # Errors
+    /// [`ClaimError::Foreign`] if there is a node that does not go by itself; if no server can be
+    /// reached for a whole session timeout, or a request is refused.
+    ///
+    /// # Session loss
+    /// A waiter has no node to lose, so it goes on with the next session.
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends the wait; a node that was made is deleted in the background.
+    pub async fn claim(&self, name: &str) -> Result<NameClaim, ClaimError> {
+        let lock = self.lock(name)?;
+        match lock.try_acquire().await? {
+            Some(guard) => return Ok(NameClaim::new(name, guard)),
+            None => self.look_at(lock.path()).await?,
+        };
+        Ok(NameClaim::new(name, lock.acquire().await?))
+    }
+
+    /// The same, but not for longer than `timeout`, which covers everything.
+    ///
+    /// # Errors
+    /// As [`Names::claim`], and [`AcquireError::Timeout`].
+    ///
+    /// # Session loss
+    /// As [`Names::claim`].
+    ///
+    /// # Cancel safety
+    /// As [`Names::claim`].
+    pub async fn claim_timeout(
+        &self,
+        name: &str,
+        timeout: Duration,
+    ) -> Result<NameClaim, ClaimError> {
+        let path = node_of(&self.path, name)?;
+        let late = AcquireError::Timeout { path, waited: timeout };
+        tokio::time::timeout(timeout, self.claim(name)).await.unwrap_or(Err(late.into()))
+    }
+
+    /// Claims a name only if nobody has it; `None` if somebody does. Costs one round trip.
+    ///
+    /// # Errors
+    /// As [`Names::claim`], except those of waiting: whatever is there, it is somebody's.
+    ///
+    /// # Session loss
+    /// As [`Names::claim`].
+    ///
+    /// # Cancel safety
+    /// As [`Names::claim`].
+    pub async fn try_claim(&self, name: &str) -> Result<Option<NameClaim>, ClaimError> {
+        let guard = self.lock(name)?.try_acquire().await?;
+        Ok(guard.map(|guard| NameClaim::new(name, guard)))
+    }
+
+    /// Claims a name, and fails if somebody has it. Costs one round trip, and one more to tell who.
+    ///
+    /// # Errors
+    /// As [`Names::claim`], and [`ClaimError::Taken`].
+    ///
+    /// # Session loss
+    /// As [`Names::claim`].
+    ///
+    /// # Cancel safety
+    /// As [`Names::claim`].
+    pub async fn claim_now(&self, name: &str) -> Result<NameClaim, ClaimError> {
+        loop {
+            let lock = self.lock(name)?;
+            if let Some(guard) = lock.try_acquire().await? {
+                return Ok(NameClaim::new(name, guard));
+            }
+            // Gone again since, if there is none.
+            if let Some(holder) = self.look_at(lock.path()).await? {
+                return Err(ClaimError::Taken { name: name.to_owned(), by: Box::new(holder) });
+            }
+        }
+    }
+
+    /// Claims the first of these names that nobody has; `None` if all are taken. Costs one round trip
+    /// for each name that it tries.
+    ///
+    /// # Errors
+    /// As [`Names::try_claim`].
+    ///
+    /// # Session loss
+    /// As [`Names::claim`].
+    ///
+    /// # Cancel safety
+    /// As [`Names::claim`].
+    pub async fn claim_any<S: AsRef<str>>(
+        &self,
+        names: impl IntoIterator<Item = S>,
+    ) -> Result<Option<NameClaim>, ClaimError> {
+        for name in names {
+            let claim = self.try_claim(name.as_ref()).await?;
+            if claim.is_some() {
+                return Ok(claim);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Who has a name; `None` if nobody does. Costs one round trip. The holder may have lost it since,
+    /// so nothing may be done on the strength of this.
+    ///
+    /// # Errors
+    /// As [`Names::claim`].
+    ///
+    /// # Session loss
+    /// Has no effect.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn holder(&self, name: &str) -> Result<Option<NameHolder>, ClaimError> {
+        self.look_at(&node_of(&self.path, name)?).await
+    }
+
+    /// The names that are taken, in no order. Costs one round trip.
+    ///
+    /// # Errors
+    /// If the request fails.
+    ///
+    /// # Session loss
+    /// Has no effect.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn taken(&self) -> Result<Vec<String>, Error> {
+        match self.client.children(&self.path).await {
+            Ok((names, _)) => Ok(names.iter().filter_map(|name| key_of(name)).collect()),
+            Err(error) if error.code() == Some(ErrorCode::NoNode) => Ok(Vec::new()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The lock on a name, with an owner of its own.
+    fn lock(&self, name: &str) -> Result<ExclusiveNode, BuildError> {
+        let node = node_of(&self.path, name)?;
+        let options = ExclusiveNode::builder(&self.client, node.as_str());
+        match &self.label {
+            Some(label) => options.label(label).build(),
+            None => options.build(),
+        }
+    }
+
+    async fn look_at(&self, node: &ZnodePath) -> Result<Option<NameHolder>, ClaimError> {
+        loop {
+            let error = match self.client.data(node).await {
+                Ok((_, stat)) if stat.ephemeral_owner == SessionId::NONE => {
+                    return Err(ClaimError::Foreign { node: node.clone() });
+                }
+                Ok((data, stat)) => {
+                    let info = OwnerInfo::from_data(&data);
+                    let token = FencingToken::new(stat.czxid);
+                    return Ok(Some(NameHolder { info, token, session: stat.ephemeral_owner }));
+                }
+                Err(error) if error.code() == Some(ErrorCode::NoNode) => return Ok(None),
+                Err(error) => error,
+            };
+            if !error.is_session_expired() {
+                let failed = |error| AcquireError::from_client(node, error);
+                retry_backoff(error).await.map_err(failed)?;
+            }
+        }
+    }
+}
+
+/// Who has a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NameHolder {
+    /// What it says of itself; `None` if another library made the claim.
+    pub info: Option<OwnerInfo>,
+    /// The claim's token.
+    pub token: FencingToken,
+    /// The session that the claim lasts as long as.
+    pub session: SessionId,
+}
+
+/// As in `backup.sh (pid 4711 on db1, nightly)`.
+impl fmt::Display for NameHolder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.info {
+            Some(info) => info.fmt(f),
+            None => write!(f, "the session {}", self.session),
+        }
+    }
+}
+
+/// The right to a name. What its holder may believe and do is described at
+/// [`Guard`](crate::Guard).
+#[must_use = "the name is given back when it is dropped"]
+pub struct NameClaim {
+    name: String,
+    guard: ExclusiveGuard,
+}
+
+impl NameClaim {
+    fn new(name: &str, guard: ExclusiveGuard) -> Self {
+        Self { name: name.to_owned(), guard }
+    }
+
+    /// The name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Gives the name back, and waits until a server has confirmed it. Costs two round trips.
+    ///
+    /// # Errors
+    /// As [`Guard::release`](crate::Guard::release).
+    ///
+    /// # Session loss
+    /// The release fails; the name was lost.
+    ///
+    /// # Cancel safety
+    /// The release goes on in the background.
+    pub async fn release(self) -> Result<(), ReleaseError> {
+        self.guard.release().await
+    }
+}
+
+offers_guard!(NameClaim, self => &self.guard);

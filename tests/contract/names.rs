@@ -1,0 +1,215 @@
+//! What a claim to a name promises, on every server.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use lockkeeper::{AcquireError, ClaimError, CreateMode, LossReason, Names, ZnodePath, blocking};
+use lockkeeper_testkit::backend::{Backend, children_reach};
+use lockkeeper_testkit::proxy::{Loss, Passed};
+use lockkeeper_wire::OpCode;
+
+use crate::contract;
+
+contract!("names":
+    a_name_has_one_holder_and_its_tokens_grow,
+    who_waits_for_a_name_gets_it,
+    who_has_a_name_is_told,
+    a_claim_is_lost_with_a_reason,
+    a_claim_costs_one_round_trip,
+    a_claim_whose_reply_is_lost_leaves_one_node,
+    the_first_name_that_is_free_is_claimed,
+    any_text_is_a_name,
+    a_node_that_does_not_go_by_itself_is_no_claim,
+    a_thread_can_claim_names,
+);
+
+const NAMES: &str = "/workers";
+
+fn node(name: &str) -> ZnodePath {
+    ZnodePath::new(NAMES).and_then(|path| path.child(name)).expect("a path")
+}
+
+async fn a_name_has_one_holder_and_its_tokens_grow(backend: Backend) -> Result<()> {
+    let (one, two) = (backend.observer().await?, backend.observer().await?);
+    let (ours, theirs) = (Names::new(&one, NAMES)?, Names::new(&two, NAMES)?);
+    let first = ours.claim("7").await?;
+    assert_eq!((first.name(), first.node()), ("7", &node("7")));
+    assert!(first.deadline().is_some() && first.is_held());
+    assert!(theirs.try_claim("7").await?.is_none());
+    // Another claim of the same program is another one.
+    assert!(ours.try_claim("7").await?.is_none());
+    let other = theirs.claim("8").await?;
+    assert_eq!(other.session(), two.session_id());
+
+    let token = first.token();
+    first.release().await?;
+    let second = theirs.claim_now("7").await?;
+    assert!(second.token() > token, "{} after {token}", second.token());
+    drop((second, other));
+    children_reach(&one, &ZnodePath::new(NAMES)?, 0).await
+}
+
+async fn who_waits_for_a_name_gets_it(backend: Backend) -> Result<()> {
+    let (one, participant) = (backend.observer().await?, backend.participant().await?);
+    let (ours, theirs) = (Names::new(&one, NAMES)?, Names::new(&participant.client, NAMES)?);
+    let first = ours.claim("7").await?;
+    let late = theirs.claim_timeout("7", Duration::from_millis(50)).await;
+    assert!(matches!(late, Err(ClaimError::Acquire(AcquireError::Timeout { .. }))), "{late:?}");
+
+    participant.proxy.clear();
+    let waiting = tokio::spawn(async move { theirs.claim("7").await });
+    // A look at who has it, and then the watch.
+    let watches = |passed: &[Passed]| {
+        passed.iter().filter(|one| **one == Passed::Reply(OpCode::GetData)).count() == 2
+    };
+    participant.proxy.passes(watches).await;
+    let token = first.token();
+    first.release().await?;
+    let second = waiting.await??;
+    assert!(second.token() > token);
+    second.release().await?;
+    Ok(())
+}
+
+async fn who_has_a_name_is_told(backend: Backend) -> Result<()> {
+    let (one, two) = (backend.observer().await?, backend.observer().await?);
+    let ours = Names::builder(&one, NAMES).label("10.0.0.7:80").build()?;
+    let theirs = Names::new(&two, NAMES)?;
+    assert_eq!(theirs.holder("7").await?, None);
+    assert_eq!(theirs.taken().await?, Vec::<String>::new());
+
+    let claim = ours.claim("7").await?;
+    let holder = theirs.holder("7").await?.context("nobody")?;
+    assert_eq!((holder.token, holder.session), (claim.token(), one.session_id()));
+    let label = holder.info.clone().and_then(|info| info.label);
+    assert_eq!(label.as_deref(), Some("10.0.0.7:80"));
+    assert_eq!(theirs.taken().await?, ["7"]);
+
+    let Err(refused) = theirs.claim_now("7").await else { bail!("two have it") };
+    let told = refused.to_string();
+    assert!(told.contains("\"7\" is taken by") && told.contains("10.0.0.7:80"), "{told}");
+    assert_eq!(refused, ClaimError::Taken { name: "7".into(), by: Box::new(holder) });
+    claim.release().await?;
+    Ok(())
+}
+
+async fn a_claim_is_lost_with_a_reason(backend: Backend) -> Result<()> {
+    let (participant, other) = (backend.participant().await?, backend.observer().await?);
+    let names = Names::new(&participant.client, NAMES)?;
+    let claim = names.claim("7").await?;
+    other.delete(&node("7"), None).await?;
+    assert_eq!(claim.lost().await, LossReason::NodeDeleted);
+    drop(claim);
+
+    let claim = names.claim("7").await?;
+    participant.proxy.refuse();
+    participant.proxy.expire_session().await?;
+    let theirs = Names::new(&other, NAMES)?.claim("7").await?;
+    participant.proxy.restore();
+    assert_eq!(claim.lost().await, LossReason::SessionExpired);
+    assert!(!claim.is_held() && claim.deadline().is_none());
+    // What the later holder has is not touched.
+    drop(claim);
+    theirs.verify().await?;
+    theirs.release().await?;
+    Ok(())
+}
+
+async fn a_claim_costs_one_round_trip(backend: Backend) -> Result<()> {
+    let participant = backend.participant().await?;
+    let names = Names::new(&participant.client, NAMES)?;
+    names.claim("7").await?.release().await?;
+    participant.proxy.clear();
+    let claim = names.claim("7").await?;
+    assert_eq!(participant.proxy.requests(), [OpCode::Create2]);
+    participant.proxy.clear();
+    assert!(names.try_claim("7").await?.is_none());
+    assert!(names.holder("7").await?.is_some());
+    assert_eq!(names.taken().await?, ["7"]);
+    let one_each = [OpCode::Create2, OpCode::GetData, OpCode::GetChildren2];
+    assert_eq!(participant.proxy.requests(), one_each);
+    claim.release().await?;
+    Ok(())
+}
+
+async fn a_claim_whose_reply_is_lost_leaves_one_node(backend: Backend) -> Result<()> {
+    let (participant, other) = (backend.participant().await?, backend.observer().await?);
+    let names = Names::new(&participant.client, NAMES)?;
+    names.claim("7").await?.release().await?;
+    for loss in [Loss::BeforeRequest, Loss::BeforeReply] {
+        participant.proxy.lose_next(OpCode::Create2, loss);
+        let claim = names.claim("7").await?;
+        let (_, stat) = other.data(&node("7")).await?;
+        assert_eq!(stat.czxid, claim.token().zxid());
+        claim.release().await?;
+        assert!(other.exists(&node("7")).await?.is_none());
+    }
+    Ok(())
+}
+
+async fn the_first_name_that_is_free_is_claimed(backend: Backend) -> Result<()> {
+    let client = backend.observer().await?;
+    let names = Names::new(&client, NAMES)?;
+    let numbers = || (1..=3).map(|number| format!("worker-{number}"));
+    let mut claims = Vec::new();
+    for expected in numbers() {
+        let claim = names.claim_any(numbers()).await?.context("one is free")?;
+        assert_eq!(claim.name(), expected);
+        claims.push(claim);
+    }
+    assert!(names.claim_any(numbers()).await?.is_none());
+    claims.remove(1).release().await?;
+    let again = names.claim_any(numbers()).await?.context("one is free")?;
+    assert_eq!(again.name(), "worker-2");
+    Ok(())
+}
+
+async fn any_text_is_a_name(backend: Backend) -> Result<()> {
+    let client = backend.observer().await?;
+    let names = Names::new(&client, NAMES)?;
+    let mut claims = Vec::new();
+    let mut all = ["2026/07/Zürich 🔒", "", ".", "a%b", "x-lock-0000000001"];
+    for name in all {
+        let claim = names.claim_now(name).await?;
+        assert_eq!(claim.name(), name);
+        claims.push(claim);
+    }
+    let mut taken = names.taken().await?;
+    taken.sort();
+    all.sort();
+    assert_eq!(taken, all);
+    let long = names.claim(&"x".repeat(100_000)).await;
+    assert!(matches!(long, Err(ClaimError::Name(_))), "{long:?}");
+    Ok(())
+}
+
+async fn a_node_that_does_not_go_by_itself_is_no_claim(backend: Backend) -> Result<()> {
+    let (client, other) = (backend.observer().await?, backend.observer().await?);
+    other.ensure(&node("7"), CreateMode::Persistent).await?;
+    let before = other.data(&node("7")).await?;
+    let names = Names::new(&client, NAMES)?;
+    let foreign = ClaimError::Foreign { node: node("7") };
+    assert_eq!(names.claim("7").await.err(), Some(foreign.clone()));
+    assert_eq!(names.claim_now("7").await.err(), Some(foreign.clone()));
+    assert_eq!(names.holder("7").await.err(), Some(foreign));
+    assert!(names.try_claim("7").await?.is_none());
+    assert_eq!(other.data(&node("7")).await?, before, "nothing is touched");
+    Ok(())
+}
+
+async fn a_thread_can_claim_names(backend: Backend) -> Result<()> {
+    let servers = backend.connect_string();
+    let on_a_thread = move || -> Result<()> {
+        let client = blocking::Client::connect(&servers)?;
+        let names = blocking::Names::new(&client, NAMES)?;
+        let claim = names.claim("7")?;
+        assert!(names.try_claim("7")?.is_none() && names.claim_now("7").is_err());
+        assert!(names.claim_timeout("7", Duration::from_millis(20)).is_err());
+        assert_eq!(names.claim_any(["7", "8"])?.context("8 is free")?.name(), "8");
+        assert_eq!(names.holder("7")?.context("somebody")?.token, claim.token());
+        assert!(claim.is_held() && names.taken()?.contains(&"7".to_owned()));
+        claim.release()?;
+        Ok(())
+    };
+    tokio::task::spawn_blocking(on_a_thread).await?
+}
