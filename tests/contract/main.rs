@@ -35,6 +35,7 @@ mod semaphore_layouts;
 mod shared;
 mod shown;
 mod tree_cache;
+mod ttl_presence;
 mod upgrade;
 mod watches;
 

@@ -101,7 +101,8 @@ pub use values::{
 };
 pub use watch::{
     CacheChanges, CacheError, CacheUpdate, CachedNode, Change, Presence, PresenceBuilder,
-    PresenceError, PresenceState, Snapshot, TreeCache, TreeCacheBuilder, WhenTaken,
+    PresenceError, PresenceState, Snapshot, TreeCache, TreeCacheBuilder, TtlPresence,
+    TtlPresenceBuilder, WhenTaken,
 };
 
 pub use lockkeeper_client::{

@@ -114,7 +114,7 @@ pub use crate::blocking::transaction::Transaction;
 pub use crate::blocking::values::{
     Counter, Editions, IdBlocks, Notify, Publication, Shared, ValueChanges,
 };
-pub use crate::blocking::watch::{CacheChanges, Presence, TreeCache};
+pub use crate::blocking::watch::{CacheChanges, Presence, TreeCache, TtlPresence};
 
 /// As [`crate::exposures`].
 ///
@@ -150,6 +150,7 @@ mod tests {
         include_str!("../names/mod.rs"),
         include_str!("../watch/presence.rs"),
         include_str!("../watch/tree_cache.rs"),
+        include_str!("../watch/ttl_presence.rs"),
         include_str!("../values/counter.rs"),
         include_str!("../values/editions.rs"),
         include_str!("../values/id_blocks.rs"),

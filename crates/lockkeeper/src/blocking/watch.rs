@@ -33,6 +33,7 @@
 //! ```
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use lockkeeper_client::{Error, Instant, ZnodePath};
@@ -41,7 +42,7 @@ use crate::blocking::client::Client;
 use crate::blocking::runtime::Runtime;
 use crate::watch::{
     self, CacheError, CacheUpdate, PresenceBuilder, PresenceError, PresenceState, Snapshot,
-    TreeCacheBuilder,
+    TreeCacheBuilder, TtlPresenceBuilder,
 };
 
 /// As [`crate::TreeCache`]. Cheap to clone.
@@ -176,6 +177,44 @@ impl Presence {
     }
 
     /// As [`crate::Presence::end`], and waits.
+    ///
+    /// # Errors
+    /// As the method that it is named after.
+    pub fn end(self) -> Result<(), Error> {
+        let Self { presence, runtime } = self;
+        runtime.wait(presence.end())
+    }
+}
+
+/// As [`crate::TtlPresence`].
+#[must_use = "the node is not kept alive any more when this is dropped"]
+#[derive(Debug)]
+pub struct TtlPresence {
+    presence: watch::TtlPresence,
+    runtime: Arc<Runtime>,
+}
+
+impl TtlPresence {
+    /// The options of a presence, for [`TtlPresence::start`].
+    pub fn builder(client: &Client, path: &str, ttl: Duration) -> TtlPresenceBuilder {
+        watch::TtlPresence::builder(client.as_async(), path, ttl)
+    }
+
+    /// As [`TtlPresenceBuilder::start`], and waits. The options must be of the same client.
+    ///
+    /// # Errors
+    /// As the method that it is named after.
+    pub fn start(client: &Client, options: TtlPresenceBuilder) -> Result<Self, PresenceError> {
+        let presence = client.wait(options.start())?;
+        Ok(Self { presence, runtime: Arc::clone(&client.runtime) })
+    }
+
+    /// As [`crate::TtlPresence::state`].
+    pub fn state(&self) -> PresenceState {
+        self.presence.state()
+    }
+
+    /// As [`crate::TtlPresence::end`], and waits.
     ///
     /// # Errors
     /// As the method that it is named after.

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   presence        Presence: a node that is there while this program is
+//!   ttl_presence    TtlPresence: one that outlives its program for a while
 //!   tree_cache      TreeCache: a part of the tree in memory, and what changes in it
 //!   follow          reads what the view wants to know, and publishes what comes of it
 //!   published       the newest snapshot, and who has not seen it
@@ -16,6 +17,7 @@ mod presence;
 mod published;
 mod snapshot;
 mod tree_cache;
+mod ttl_presence;
 mod view;
 #[cfg(test)]
 mod view_tests;
@@ -24,3 +26,4 @@ pub use error::CacheError;
 pub use presence::{Presence, PresenceBuilder, PresenceError, PresenceState, WhenTaken};
 pub use snapshot::{CachedNode, Change, Snapshot};
 pub use tree_cache::{CacheChanges, CacheUpdate, TreeCache, TreeCacheBuilder};
+pub use ttl_presence::{TtlPresence, TtlPresenceBuilder};

@@ -93,6 +93,15 @@ pub enum PresenceError {
         /// The node.
         path: ZnodePath,
     },
+    /// The servers keep no nodes with a time to live.
+    #[error(
+        "{path} needs a time to live, which the servers do not offer: ZooKeeper does with \
+         extendedTypesEnabled=true, Lockkeeper's engine with allow_ttl_nodes"
+    )]
+    NoTtlNodes {
+        /// The node.
+        path: ZnodePath,
+    },
     /// A server refused the node for good.
     #[error(transparent)]
     Refused(#[from] TransactionError),

@@ -1,0 +1,415 @@
+//! A node that stays for a while when its program is gone, and then goes by itself.
+//!
+//! Guarantees  the node is there while its program keeps it alive, over sessions, outages and restarts
+//!             that are shorter than its time to live; when nobody keeps it alive for that long, the
+//!             servers delete it. It never writes over, keeps alive or deletes another's node: whose it
+//!             is says the child `touch`, which is written only as it was read last.
+//! Not         exclusion, or a deadline: a program that was cut off for longer learns at its next touch
+//!             that the node is gone, or is another's. A node that goes with its session: that is
+//!             [`Presence`](crate::Presence).
+//! Znodes      `<path>`, a container node; data as given. `<path>/touch`, with the time to live; data:
+//!             which life of which program it is (Curator's `PersistentTtlNode`).
+//! Cost        start: 1 round trip with 1 write. Each half of the time to live: 1 write. Its end: 1
+//!             round trip.
+//!
+//! Servers keep such nodes only if they are told to: ZooKeeper by `extendedTypesEnabled`, the engine by
+//! `allow_ttl_nodes`. They look for what is overdue now and then (each minute, unless they are told
+//! otherwise), so the node goes up to twice that later. Their wall clocks count.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let engine = lockkeeper_engine::Engine::builder().allow_ttl_nodes().start().await?;
+//! # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
+//! use std::time::Duration;
+//!
+//! use lockkeeper::{PresenceState, TtlPresence};
+//!
+//! let ttl = Duration::from_secs(60);
+//! let options = TtlPresence::builder(&client, "/cameras/7", ttl).data("10.0.0.7");
+//! let presence = options.replaces(|data| data == b"10.0.0.7").start().await?;
+//! assert!(matches!(presence.state(), PresenceState::Present { .. }));
+//! // It is there for a minute from now on, whatever becomes of this program.
+//! drop(presence);
+//! # client.close().await;
+//! # Ok(())
+//! # }
+//! ```
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use lockkeeper_client::{
+    Client, CreateMode, Error, ErrorCode, SessionId, Stat, TransactionError, ZnodePath, Zxid,
+};
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
+
+use crate::contender::retry::retry_backoff;
+use crate::watch::presence::{PresenceError, PresenceState, WhenTaken};
+
+/// The name of the child that keeps the node alive.
+const TOUCH: &str = "touch";
+
+/// How often the node is touched within its time to live.
+const TOUCHES: u32 = 2;
+
+type IsOurs = Arc<dyn Fn(&[u8]) -> bool + Send + Sync>;
+
+/// The options of a [`TtlPresence`].
+#[derive(Clone)]
+#[must_use = "nothing is made before `start`"]
+pub struct TtlPresenceBuilder {
+    client: Client,
+    path: String,
+    ttl: Duration,
+    data: Bytes,
+    when_taken: WhenTaken,
+    is_ours: Option<IsOurs>,
+}
+
+impl fmt::Debug for TtlPresenceBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("TtlPresenceBuilder");
+        shown.field("path", &self.path).field("ttl", &self.ttl).finish_non_exhaustive()
+    }
+}
+
+impl TtlPresenceBuilder {
+    /// The node's data. Default: none.
+    pub fn data(mut self, data: impl Into<Bytes>) -> Self {
+        self.data = data.into();
+        self
+    }
+
+    /// What to do when somebody else's node is there. Default: [`WhenTaken::Wait`].
+    pub fn when_taken(mut self, what: WhenTaken) -> Self {
+        self.when_taken = what;
+        self
+    }
+
+    /// How an earlier life of this program is known by the data of its node. Such a node is taken over
+    /// at the start, as it is: its data is replaced, and nobody sees a gap. Without this, a program that
+    /// starts again waits until the time to live of its last life is over.
+    pub fn replaces(mut self, is_ours: impl Fn(&[u8]) -> bool + Send + Sync + 'static) -> Self {
+        self.is_ours = Some(Arc::new(is_ours));
+        self
+    }
+
+    /// Makes the node, and whatever is missing above it (as containers). Returns when the node is
+    /// there, or is found to be somebody else's that is waited for.
+    ///
+    /// # Errors
+    /// [`PresenceError::NoTtlNodes`] if the servers keep no such nodes; if the node is refused for good,
+    /// or taken under [`WhenTaken::Fail`], or no server can be reached for a session timeout.
+    ///
+    /// # Cancel safety
+    /// A node that was made goes when its time to live is over.
+    ///
+    /// # Session loss
+    /// Has no effect.
+    pub async fn start(self) -> Result<TtlPresence, PresenceError> {
+        let path = ZnodePath::new(&self.path)?;
+        let touch = path.child(TOUCH)?;
+        let (state, changes) = watch::channel(PresenceState::Absent);
+        let id = Bytes::from(self.client.unique_id().to_string());
+        let mut keeper = Keeper { options: self, path, touch, id, state, has_been: false };
+        let seen = keeper.enter().await?;
+        let (stop, stopped) = oneshot::channel();
+        let task = tokio::spawn(keeper.run(seen, stopped));
+        Ok(TtlPresence { changes, stop, task })
+    }
+}
+
+/// A node that stays for a while when its program is gone, and then goes by itself.
+///
+/// Dropping it leaves the node there for the rest of its time to live; [`TtlPresence::end`] deletes it.
+#[doc(alias = "PersistentTtlNode")]
+#[must_use = "the node is not kept alive any more when this is dropped"]
+#[derive(Debug)]
+pub struct TtlPresence {
+    changes: watch::Receiver<PresenceState>,
+    /// Dropping it stops the task.
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<Result<(), Error>>,
+}
+
+impl TtlPresence {
+    /// A presence at a path with a time to live (1 ms to about 34 years; seconds to hours are
+    /// sensible), with options.
+    pub fn builder(client: &Client, path: &str, ttl: Duration) -> TtlPresenceBuilder {
+        TtlPresenceBuilder {
+            client: client.clone(),
+            path: path.to_owned(),
+            ttl,
+            data: Bytes::new(),
+            when_taken: WhenTaken::default(),
+            is_ours: None,
+        }
+    }
+
+    /// How it stood when it was touched last.
+    pub fn state(&self) -> PresenceState {
+        self.changes.borrow().clone()
+    }
+
+    /// How it stands, now and with every change. States that follow each other quickly may be left
+    /// out, the last one never.
+    pub fn changes(&self) -> watch::Receiver<PresenceState> {
+        self.changes.clone()
+    }
+
+    /// Deletes the node, and waits until that is certain. Another's is not touched. If others have made
+    /// nodes below it, it goes when these have gone.
+    ///
+    /// # Errors
+    /// If the delete is refused, or no server can be reached for a session timeout; the node goes by
+    /// itself then.
+    ///
+    /// # Cancel safety
+    /// It goes on in the background.
+    pub async fn end(self) -> Result<(), Error> {
+        // It is gone only if it has ended by itself.
+        let _ = self.stop.send(());
+        // It fails only if its runtime has ended, which ends what keeps the node alive.
+        self.task.await.unwrap_or(Ok(()))
+    }
+}
+
+/// What was seen last of a node, and whose it is.
+enum Seen {
+    Own { touch: i32 },
+    Other,
+}
+
+/// Keeps a node alive.
+struct Keeper {
+    options: TtlPresenceBuilder,
+    path: ZnodePath,
+    touch: ZnodePath,
+    /// What the child says while it is ours.
+    id: Bytes,
+    state: watch::Sender<PresenceState>,
+    /// Whether it was there at any time. Before that, a node may be of an earlier life.
+    has_been: bool,
+}
+
+impl Keeper {
+    async fn run(mut self, first: Seen, mut stopped: oneshot::Receiver<()>) -> Result<(), Error> {
+        let mut seen = first;
+        loop {
+            tokio::select! {
+                // One order, so that a simulation can be repeated.
+                biased;
+                asked = &mut stopped => return match asked {
+                    Ok(()) => self.delete(seen).await,
+                    Err(_) => Ok(()),
+                },
+                () = tokio::time::sleep(self.options.ttl / TOUCHES) => {}
+            }
+            // A request that is dropped on the way does no harm: each write is bound to a version.
+            let next = tokio::select! {
+                biased;
+                asked = &mut stopped => return match asked {
+                    Ok(()) => self.delete(seen).await,
+                    Err(_) => Ok(()),
+                },
+                next = self.keep(&seen) => next,
+            };
+            match next {
+                Ok(next) => seen = next,
+                Err(PresenceError::Request(error)) if error.is_unreachable() => {}
+                Err(error) => {
+                    self.state.send_replace(PresenceState::Ended(error));
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Touches the node, or looks again whether it can be made.
+    async fn keep(&mut self, seen: &Seen) -> Result<Seen, PresenceError> {
+        let &Seen::Own { touch: version } = seen else { return self.enter().await };
+        let client = self.options.client.clone();
+        loop {
+            match client.set_data(&self.touch, self.id.clone(), Some(version)).await {
+                Ok(stat) => return Ok(Seen::Own { touch: stat.version }),
+                Err(error)
+                    if matches!(error.code(), Some(ErrorCode::NoNode | ErrorCode::BadVersion)) =>
+                {
+                    // Gone, or written by others, or by this one, which did not hear of it.
+                    return self.enter().await;
+                }
+                Err(error) => self.passing(error).await?,
+            }
+        }
+    }
+
+    /// Makes the node, if it is not there, and finds out whose it is.
+    async fn enter(&mut self) -> Result<Seen, PresenceError> {
+        loop {
+            let TtlPresenceBuilder { client, data, ttl, .. } = &self.options;
+            let (mode, id) = (CreateMode::PersistentTtl, self.id.clone());
+            let make = client.transaction().create(&self.path, data.clone(), CreateMode::Container);
+            let made = make.create_ttl(&self.touch, id, mode, *ttl).commit_numbered().await;
+            let refusal = match made {
+                Ok((_, czxid)) => return Ok(self.present(czxid, 0)),
+                Err(TransactionError::Request(error)) => {
+                    self.passing(error).await?;
+                    continue;
+                }
+                Err(refusal) => refusal,
+            };
+            let TransactionError::Failed { code, .. } = &refusal else {
+                return Err(refusal.into());
+            };
+            match *code {
+                ErrorCode::NodeExists => {
+                    if let Some(seen) = self.look().await? {
+                        return Ok(seen);
+                    }
+                }
+                ErrorCode::NoNode => self.make_parents().await?,
+                ErrorCode::Unimplemented => {
+                    return Err(PresenceError::NoTtlNodes { path: self.path.clone() });
+                }
+                _ => return Err(refusal.into()),
+            }
+        }
+    }
+
+    /// Looks whose node is there; `None`: it has changed meanwhile.
+    async fn look(&mut self) -> Result<Option<Seen>, PresenceError> {
+        let client = self.options.client.clone();
+        let (node, touch) = (client.data(&self.path), client.data(&self.touch));
+        let (data, stat) = match node.await {
+            Ok(found) => found,
+            Err(error) if error.code() == Some(ErrorCode::NoNode) => return Ok(None),
+            Err(error) => return self.passing(error).await.map(|()| None),
+        };
+        let touch = match touch.await {
+            Ok(found) => Some(found),
+            Err(error) if error.code() == Some(ErrorCode::NoNode) => None,
+            Err(error) => return self.passing(error).await.map(|()| None),
+        };
+
+        if let Some((id, touch)) = &touch
+            && *id == self.id
+        {
+            return Ok(Some(self.present(stat.czxid, touch.version)));
+        }
+        let is_ours = self.options.is_ours.as_ref().is_some_and(|is_ours| is_ours(&data));
+        if is_ours && !self.has_been && stat.ephemeral_owner == SessionId::NONE {
+            return self.take_over(&stat, touch.map(|(_, touch)| touch)).await;
+        }
+        let by = stat.ephemeral_owner;
+        if self.options.when_taken == WhenTaken::Fail {
+            return Err(PresenceError::Taken { path: self.path.to_string(), by });
+        }
+        self.state.send_if_modified(|state| {
+            let taken = PresenceState::Taken { by };
+            let is_new = *state != taken;
+            *state = taken;
+            is_new
+        });
+        Ok(Some(Seen::Other))
+    }
+
+    /// Goes on with the node of an earlier life, if it is still as it was read.
+    async fn take_over(
+        &mut self,
+        stat: &Stat,
+        touch: Option<Stat>,
+    ) -> Result<Option<Seen>, PresenceError> {
+        let TtlPresenceBuilder { client, data, ttl, .. } = &self.options;
+        let steps = client.transaction().set_data(&self.path, data.clone(), Some(stat.version));
+        let (steps, version) = match &touch {
+            Some(touch) => {
+                let steps = steps.set_data(&self.touch, self.id.clone(), Some(touch.version));
+                (steps, touch.version + 1)
+            }
+            None => {
+                let (mode, id) = (CreateMode::PersistentTtl, self.id.clone());
+                (steps.create_ttl(&self.touch, id, mode, *ttl), 0)
+            }
+        };
+        match steps.commit().await {
+            Ok(_) => Ok(Some(self.present(stat.czxid, version))),
+            Err(TransactionError::Request(error)) => self.passing(error).await.map(|()| None),
+            Err(TransactionError::Failed {
+                code: ErrorCode::BadVersion | ErrorCode::NoNode | ErrorCode::NodeExists,
+                ..
+            }) => Ok(None),
+            Err(TransactionError::Failed { code: ErrorCode::Unimplemented, .. }) => {
+                Err(PresenceError::NoTtlNodes { path: self.path.clone() })
+            }
+            Err(refusal) => Err(refusal.into()),
+        }
+    }
+
+    fn present(&mut self, czxid: Zxid, touch: i32) -> Seen {
+        self.has_been = true;
+        self.state.send_if_modified(|state| {
+            let present = PresenceState::Present { czxid };
+            let is_new = *state != present;
+            *state = present;
+            is_new
+        });
+        Seen::Own { touch }
+    }
+
+    async fn make_parents(&self) -> Result<(), PresenceError> {
+        let Some(parent) = self.path.parent() else { return Ok(()) };
+        match self.options.client.ensure(&parent, CreateMode::Container).await {
+            Ok(()) => Ok(()),
+            Err(error) => self.passing(error).await,
+        }
+    }
+
+    /// Deletes the node, if it is ours.
+    async fn delete(&self, seen: Seen) -> Result<(), Error> {
+        let client = &self.options.client;
+        let Seen::Own { touch: mut version } = seen else { return Ok(()) };
+        let mut alone = false;
+        loop {
+            let steps = client.transaction().delete(&self.touch, Some(version));
+            let steps = if alone { steps } else { steps.delete(&self.path, None) };
+            let error = match steps.commit().await {
+                Ok(_) | Err(TransactionError::Failed { code: ErrorCode::NoNode, .. }) => {
+                    return Ok(());
+                }
+                Err(TransactionError::Failed { code: ErrorCode::NotEmpty, .. }) => {
+                    alone = true;
+                    continue;
+                }
+                Err(TransactionError::Failed { code: ErrorCode::BadVersion, .. }) => {
+                    match client.data(&self.touch).await {
+                        Ok((id, stat)) if id == self.id => {
+                            version = stat.version;
+                            continue;
+                        }
+                        Ok(_) => return Ok(()),
+                        Err(error) if error.code() == Some(ErrorCode::NoNode) => return Ok(()),
+                        Err(error) => error,
+                    }
+                }
+                Err(TransactionError::Request(error)) => error,
+                // What is refused goes by itself.
+                Err(_) => return Ok(()),
+            };
+            if !error.is_session_expired() {
+                retry_backoff(error).await?;
+            }
+        }
+    }
+
+    /// Returns when a request may be sent again.
+    async fn passing(&self, error: Error) -> Result<(), PresenceError> {
+        if error.is_session_expired() {
+            return Ok(());
+        }
+        Ok(retry_backoff(error).await?)
+    }
+}

@@ -1,0 +1,213 @@
+//! What a presence with a time to live promises, on servers that keep such nodes, and on others.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use lockkeeper::{
+    Client, CreateMode, PresenceError, PresenceState, SessionId, TtlPresence, TtlPresenceBuilder,
+    WhenTaken, ZnodePath,
+};
+use lockkeeper_testkit::backend::Backend;
+use lockkeeper_testkit::proxy::{Loss, Passed};
+use lockkeeper_wire::OpCode;
+
+use crate::contract;
+
+contract!("presence with a time to live": servers_without_such_nodes_are_named);
+
+/// Runs each of these functions on servers that look for overdue nodes often.
+macro_rules! on_servers_that_reap {
+    ($($test:ident),* $(,)?) => { $(
+        mod $test {
+            #[tokio::test]
+            async fn embedded() -> anyhow::Result<()> {
+                let backend = super::Backend::embedded_reaping(super::REAPING).await?;
+                crate::limited(super::$test(backend)).await
+            }
+
+            #[tokio::test]
+            async fn zookeeper() -> anyhow::Result<()> {
+                let suite = "contract: presence with a time to live on ZooKeeper";
+                match super::Backend::zookeeper_reaping(suite, super::REAPING).await? {
+                    Some(backend) => crate::limited(super::$test(backend)).await,
+                    None => Ok(()),
+                }
+            }
+        }
+    )* };
+}
+
+on_servers_that_reap!(
+    it_outlives_its_program_and_then_goes,
+    it_goes_on_over_sessions_and_lost_replies,
+    a_later_life_takes_the_node_over,
+    anothers_node_with_a_time_to_live_is_waited_for,
+    its_end_takes_the_node_with_it,
+    keeping_it_alive_costs_one_write,
+);
+
+const NODE: &str = "/cameras/7";
+
+const REAPING: Duration = Duration::from_millis(100);
+
+/// Short where its end is waited for.
+const SHORT: Duration = Duration::from_millis(600);
+
+/// Long where it is not.
+const LONG: Duration = Duration::from_secs(600);
+
+fn node() -> ZnodePath {
+    ZnodePath::new(NODE).expect("a path")
+}
+
+fn touch() -> ZnodePath {
+    node().child("touch").expect("a path")
+}
+
+fn presence(client: &Client, ttl: Duration, data: &'static str) -> TtlPresenceBuilder {
+    TtlPresence::builder(client, NODE, ttl).data(data)
+}
+
+async fn gone(client: &Client) -> Result<()> {
+    loop {
+        let (found, mut watcher) = client.exists_watched(&node()).await?;
+        if found.is_none() {
+            return Ok(());
+        }
+        watcher.changed().await?;
+    }
+}
+
+async fn servers_without_such_nodes_are_named(backend: Backend) -> Result<()> {
+    let client = backend.observer().await?;
+    let refused = presence(&client, LONG, "here").start().await;
+    let Err(PresenceError::NoTtlNodes { path }) = &refused else { bail!("{refused:?}") };
+    assert_eq!(*path, node());
+    let told = refused.expect_err("refused").to_string();
+    assert!(told.contains("extendedTypesEnabled") && told.contains("allow_ttl_nodes"), "{told}");
+    Ok(())
+}
+
+async fn it_outlives_its_program_and_then_goes(backend: Backend) -> Result<()> {
+    let (client, other) = (backend.observer().await?, backend.observer().await?);
+    let kept = presence(&client, SHORT, "here").start().await?;
+    let PresenceState::Present { czxid } = kept.state() else { bail!("{:?}", kept.state()) };
+    // It is kept alive: touched more often than it could live without.
+    let mut touches = 0;
+    while touches < 4 {
+        let ((_, stat), mut watcher) = other.data_watched(&touch()).await?;
+        touches = stat.version;
+        if touches < 4 {
+            watcher.changed().await?;
+        }
+    }
+    let (data, stat) = other.data(&node()).await?;
+    assert_eq!((&data[..], stat.czxid), (&b"here"[..], czxid));
+    assert_eq!(stat.ephemeral_owner, SessionId::NONE);
+
+    drop(kept);
+    client.close().await;
+    assert!(other.exists(&node()).await?.is_some(), "for a while longer");
+    gone(&other).await
+}
+
+async fn it_goes_on_over_sessions_and_lost_replies(backend: Backend) -> Result<()> {
+    let (participant, other) = (backend.participant().await?, backend.observer().await?);
+    other.ensure(&ZnodePath::new("/cameras")?, CreateMode::Persistent).await?;
+    participant.proxy.lose_next(OpCode::Multi, Loss::BeforeReply);
+    let kept = presence(&participant.client, SHORT, "here").start().await?;
+    let PresenceState::Present { czxid } = kept.state() else { bail!("{:?}", kept.state()) };
+
+    participant.proxy.lose_next(OpCode::SetData, Loss::BeforeReply);
+    participant
+        .proxy
+        .passes(|passed| {
+            passed.iter().filter(|one| **one == Passed::Reply(OpCode::SetData)).count() >= 1
+        })
+        .await;
+    participant.proxy.expire_session().await?;
+    let before = other.data(&touch()).await?.1.version;
+    let mut now = before;
+    while now < before + 2 {
+        let ((_, stat), mut watcher) = other.data_watched(&touch()).await?;
+        now = stat.version;
+        if now < before + 2 {
+            watcher.changed().await?;
+        }
+    }
+    assert_eq!(kept.state(), PresenceState::Present { czxid });
+    assert_eq!(other.data(&node()).await?.1.czxid, czxid, "the same node");
+
+    // Deleted by somebody, it is made anew.
+    other.transaction().delete(&touch(), None).delete(&node(), None).commit().await?;
+    let is_later = |state: &PresenceState| matches!(state, PresenceState::Present { czxid: now } if *now > czxid);
+    kept.changes().wait_for(is_later).await?;
+    kept.end().await?;
+    Ok(())
+}
+
+async fn a_later_life_takes_the_node_over(backend: Backend) -> Result<()> {
+    let (client, other) = (backend.observer().await?, backend.observer().await?);
+    drop(presence(&client, LONG, "camera-7 1").start().await?);
+    let before = other.data(&node()).await?.1;
+
+    let later = presence(&other, LONG, "camera-7 2");
+    let later = later.replaces(|data| data.starts_with(b"camera-7 ")).start().await?;
+    assert_eq!(later.state(), PresenceState::Present { czxid: before.czxid });
+    let (data, stat) = client.data(&node()).await?;
+    assert_eq!((&data[..], stat.czxid), (&b"camera-7 2"[..], before.czxid), "without a gap");
+    later.end().await?;
+    Ok(())
+}
+
+async fn anothers_node_with_a_time_to_live_is_waited_for(backend: Backend) -> Result<()> {
+    let (client, other) = (backend.observer().await?, backend.observer().await?);
+    let theirs = presence(&other, LONG, "theirs").start().await?;
+    let before = (other.data(&node()).await?, other.data(&touch()).await?);
+    let refused = presence(&client, LONG, "ours").when_taken(WhenTaken::Fail).start().await;
+    assert!(matches!(refused, Err(PresenceError::Taken { .. })), "{refused:?}");
+
+    let ours = presence(&client, SHORT, "ours").start().await?;
+    assert_eq!(ours.state(), PresenceState::Taken { by: SessionId::NONE });
+    assert_eq!((other.data(&node()).await?, other.data(&touch()).await?), before);
+    theirs.end().await?;
+    let is_there = |state: &PresenceState| matches!(state, PresenceState::Present { .. });
+    ours.changes().wait_for(is_there).await?;
+    assert_eq!(&other.data(&node()).await?.0[..], b"ours");
+    ours.end().await?;
+    Ok(())
+}
+
+async fn its_end_takes_the_node_with_it(backend: Backend) -> Result<()> {
+    let (participant, other) = (backend.participant().await?, backend.observer().await?);
+    let kept = presence(&participant.client, LONG, "here").start().await?;
+    participant.proxy.lose_next(OpCode::Multi, Loss::BeforeReply);
+    kept.end().await?;
+    assert!(other.exists(&node()).await?.is_none());
+
+    // What others have put below it stays, and then the server looks after it.
+    let kept = presence(&participant.client, LONG, "here").start().await?;
+    let below = node().child("others")?;
+    other.create(&below, "", CreateMode::Persistent).await?;
+    kept.end().await?;
+    assert!(other.exists(&touch()).await?.is_none());
+    assert!(other.exists(&below).await?.is_some());
+    other.delete(&below, None).await?;
+    gone(&other).await
+}
+
+async fn keeping_it_alive_costs_one_write(backend: Backend) -> Result<()> {
+    let participant = backend.participant().await?;
+    let first = presence(&participant.client, SHORT, "here").start().await?;
+    first.end().await?;
+    participant.proxy.clear();
+    let kept = presence(&participant.client, SHORT, "here").start().await?;
+    let touched = |passed: &[Passed]| {
+        passed.iter().filter(|one| **one == Passed::Reply(OpCode::SetData)).count() == 2
+    };
+    participant.proxy.passes(touched).await;
+    let asked = participant.proxy.requests();
+    assert_eq!(asked[..3], [OpCode::Multi, OpCode::SetData, OpCode::SetData], "{asked:?}");
+    kept.end().await.context("the end")?;
+    Ok(())
+}
