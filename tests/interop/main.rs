@@ -11,6 +11,7 @@ mod downgrade;
 mod elections;
 mod inside;
 mod ours;
+mod presences;
 
 use std::collections::BTreeMap;
 use std::env;
