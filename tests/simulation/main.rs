@@ -14,6 +14,8 @@ mod faults;
 mod machine;
 mod network;
 mod participants;
+mod presences;
+mod publications;
 mod run;
 mod server;
 mod severity;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use lockkeeper::{Client, ConnectError, LeaseMode, Timing, ZnodePath};
 use lockkeeper_testkit::history::{History, What};
 use lockkeeper_tree::Config;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::candidates::{self, Candidate, election, observe};
@@ -14,6 +15,8 @@ use crate::faults;
 use crate::machine::{Drifting, Gate, Machine, true_time};
 use crate::network::{Lag, Route};
 use crate::participants::{LOCKS, Pace, REGISTER, Resources, Worker, make_register, use_register};
+use crate::presences::{Member, disturb};
+use crate::publications::Publications;
 use crate::server::Host;
 use crate::severity::Severity;
 use crate::trees::{make_tree, watch_tree, write_tree};
@@ -232,6 +235,15 @@ async fn whole(run: Arc<Run>, seed: u64) {
             voters.push(client);
         }
     }
+    let members = if has_presences(seed) {
+        be_present(&run, seed, end, &mut tasks).await
+    } else {
+        Vec::new()
+    };
+    let (publications, publishers) = match has_publications(seed) {
+        true => publish(&run, seed, end, &mut tasks).await,
+        false => (None, Vec::new()),
+    };
     let random = random.fork();
     match run.severity {
         Severity::Unbounded => faults::chaos(Arc::clone(&run), random, end).await,
@@ -248,7 +260,10 @@ async fn whole(run: Arc<Run>, seed: u64) {
         }
     }
     candidates::all_is_well(&run, &voters).await;
-    for client in trees.into_iter().chain(voters) {
+    if let Some(publications) = publications {
+        publications.judge(&run, &publishers[0]).await;
+    }
+    for client in trees.into_iter().chain(voters).chain(members).chain(publishers) {
         if timeout(PATIENCE, client.close()).await.is_err() {
             run.note("world", What::Stuck("a client of its own does not close".into()));
         }
@@ -257,6 +272,69 @@ async fn whole(run: Arc<Run>, seed: u64) {
         values.judge(&run, &clients[0]).await;
     }
     all_is_well(&run, &clients, &designs).await;
+}
+
+/// Has programs be present, each at a node of its own and at one that all want, and strangers in their way
+/// where anything may go wrong. Returns the clients.
+async fn be_present(
+    run: &Arc<Run>,
+    seed: u64,
+    end: Duration,
+    tasks: &mut Vec<JoinHandle<()>>,
+) -> Vec<Client> {
+    let mut random = fastrand::Rng::with_seed(seed ^ 0x9e5e);
+    let mut clients = Vec::new();
+    for (index, machine) in run.machines.iter().enumerate() {
+        let client = connected(run, machine).await;
+        for shared in [false, true] {
+            let member = Member {
+                run: Arc::clone(run),
+                client: client.clone(),
+                severity: run.severity,
+                index,
+                shared,
+                random: random.fork(),
+            };
+            tasks.push(machine.run(member.work(end)));
+        }
+        clients.push(client);
+    }
+    if run.severity == Severity::Unbounded {
+        let client = connected(run, &run.machines[0]).await;
+        let stranger = disturb(Arc::clone(run), client.clone(), random.fork(), end);
+        tasks.push(run.machines[0].run(stranger));
+        clients.push(client);
+    }
+    clients
+}
+
+/// Has programs publish and follow. Returns what they were told, and the clients.
+async fn publish(
+    run: &Arc<Run>,
+    seed: u64,
+    end: Duration,
+    tasks: &mut Vec<JoinHandle<()>>,
+) -> (Option<Publications>, Vec<Client>) {
+    let mut random = fastrand::Rng::with_seed(seed ^ 0x9ab);
+    let mut clients = Vec::new();
+    for machine in &run.machines {
+        clients.push(connected(run, machine).await);
+    }
+    let publications = Publications::new(&clients[0]).await;
+    for (index, client) in clients.iter().enumerate() {
+        tasks.extend(publications.tasks(run, index, client, random.fork(), end));
+    }
+    (Some(publications), clients)
+}
+
+/// Whether a run has presences too: every fourth one of each severity, with trees or with elections.
+fn has_presences(seed: u64) -> bool {
+    seed % 8 >= 2 && seed % 8 < 6
+}
+
+/// Whether a run has a publication too: some of those in which anything may go wrong.
+fn has_publications(seed: u64) -> bool {
+    seed % 8 == 7
 }
 
 /// Whether a run has elections too: every other one of each severity, where there are no tree caches.

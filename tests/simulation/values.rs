@@ -237,16 +237,11 @@ impl Program {
         self.told().seen.push(last);
     }
 
-    /// Whether it is unknown what came of a write, for which there must be a reason: its session has
-    /// ended, or nobody can tell whether it has.
     fn is_unknown(&self, session: SessionId, error: &ValueError) -> bool {
-        let unknown = error.outcome() == Outcome::Unknown;
-        let text = error_chain(error);
-        let reason = self.client.session_id() != session || text.contains("no server could be");
-        if unknown && !reason {
-            self.note(What::InexactValue(format!("unknown in one session: {text}")));
-        }
-        unknown
+        is_unknown(&self.client, session, error).unwrap_or_else(|wrong| {
+            self.note(What::InexactValue(wrong));
+            true
+        })
     }
 
     /// Returns whether there is time for more.
@@ -261,6 +256,22 @@ impl Program {
 
     fn note(&self, what: What) {
         self.run.note(&self.name, what);
+    }
+}
+
+/// Whether it is unknown what came of a write, for which there must be a reason: its session has ended, or
+/// nobody can tell whether it has.
+pub(crate) fn is_unknown(
+    client: &Client,
+    session: SessionId,
+    error: &ValueError,
+) -> Result<bool, String> {
+    let unknown = error.outcome() == Outcome::Unknown;
+    let text = error_chain(error);
+    let reason = client.session_id() != session || text.contains("no server could be");
+    match unknown && !reason {
+        true => Err(format!("unknown in one session: {text}")),
+        false => Ok(unknown),
     }
 }
 

@@ -30,6 +30,7 @@ pub const INVARIANTS: &[Invariant] = &[
     safety("plain reads and writes are linearizable", register_is_linearizable),
     safety("snapshots are states of the tree, and go forward", snapshots_exact),
     safety("counters and shared values are exact", values_exact),
+    safety("a presence is there by its own node, and touches no other", presences_apart),
     safety(
         "nothing is believed or done in jeopardy, and what is lost stays lost",
         jeopardy_is_kept,
@@ -38,6 +39,7 @@ pub const INVARIANTS: &[Invariant] = &[
     progress("nothing is left behind", nothing_left),
     progress("nobody waits for ever", nobody_stuck),
     progress("no lock is lost on servers that are well", no_lock_is_lost),
+    progress("no presence is lost on servers that are well", presences_kept),
     progress("nobody is denied a lock by servers that are well", nobody_is_denied),
     progress("a grant leaves time to work", grants_leave_time),
 ];
@@ -222,6 +224,17 @@ fn nothing_left(entries: &[Entry]) -> Result<(), String> {
 fn snapshots_exact(entries: &[Entry]) -> Result<(), String> {
     let inexact = entries.iter().find(|entry| matches!(entry.what, What::InexactSnapshot(_)));
     inexact.map_or(Ok(()), |entry| Err(format!("{}: {}", entry.who, entry.what)))
+}
+
+/// Whoever knows whose the nodes are has judged it already.
+fn presences_apart(entries: &[Entry]) -> Result<(), String> {
+    let wrong = entries.iter().find(|entry| matches!(entry.what, What::WrongPresence(_)));
+    wrong.map_or(Ok(()), |entry| Err(format!("{}: {}", entry.who, entry.what)))
+}
+
+fn presences_kept(entries: &[Entry]) -> Result<(), String> {
+    let lost = entries.iter().find(|entry| matches!(entry.what, What::LostPresence(_)));
+    lost.map_or(Ok(()), |entry| Err(format!("{}: {}", entry.who, entry.what)))
 }
 
 fn nobody_stuck(entries: &[Entry]) -> Result<(), String> {

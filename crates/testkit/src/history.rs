@@ -207,6 +207,10 @@ pub enum What {
     Stuck(String),
     /// A snapshot of a tree was none of its states, or an older one.
     InexactSnapshot(String),
+    /// A presence took another's node for its own, or touched it.
+    WrongPresence(String),
+    /// A presence was lost on servers that are well.
+    LostPresence(String),
     /// A fault began or ended.
     Fault(String),
     /// Anything else that helps a reader.
@@ -304,6 +308,8 @@ impl fmt::Display for What {
             Self::InexactValue(what) => write!(f, "INEXACT: {what}"),
             Self::Stuck(what) => write!(f, "STUCK: {what}"),
             Self::InexactSnapshot(what) => write!(f, "INEXACT: {what}"),
+            Self::WrongPresence(what) => write!(f, "WRONG PRESENCE: {what}"),
+            Self::LostPresence(what) => write!(f, "LOST PRESENCE: {what}"),
             Self::Fault(what) => write!(f, "### {what}"),
             Self::Note(what) => write!(f, "{what}"),
         }
