@@ -57,7 +57,7 @@ impl Codec<Edition> for Whole {
                 .map_or(0, |word| u64::from_be_bytes(word.try_into().expect("eight bytes")))
         };
         let (id, len) = (word(0), usize::try_from(word(8))?);
-        if data.len() != len {
+        if data.len() < 16 || data.len() != len {
             return Err(format!("{} bytes of the {len} of {id}", data.len()).into());
         }
         match data[16..].chunks_exact(8).all(|word| word == id.to_be_bytes()) {
