@@ -12,6 +12,7 @@
 //! that the same code makes nearly the same count.
 
 mod codec;
+mod pick;
 mod session;
 mod tree;
 
@@ -26,6 +27,10 @@ const PATHS: &[Path] = &[
     ("tree-cycle", tree::cycle),
     ("tree-hand-off-64", tree::hand_off),
     ("tree-multi-64", tree::multi),
+    ("pick-in-turn-100", pick::in_turn),
+    ("pick-weighted-100", pick::weighted),
+    ("pick-of-two-100", pick::of_two),
+    ("pick-by-key-100", pick::by_key),
     ("session-cycle", session::cycle),
     ("session-watch", session::watch),
 ];
