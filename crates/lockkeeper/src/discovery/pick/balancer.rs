@@ -247,10 +247,10 @@ impl<T: Candidate> Balancer<T> {
         index
     }
 
-    /// Frees a slot. Calls to its instance that are still under way count no more.
+    /// Frees a slot. Calls to its instance that are still under way count for nobody: the next tenant has
+    /// another number.
     fn leave(&mut self, index: usize) {
         self.slots[index].instance = None;
-        self.slots[index].tenant += 1;
         self.free.push(index);
     }
 

@@ -120,3 +120,44 @@ impl Group {
 fn scale(point: u64, total: u64) -> u64 {
     ((u128::from(point) * u128::from(total)) >> 64) as u64
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The second is drawn from the others, by weight, whichever the first is.
+    #[test]
+    fn two_are_different_and_both_by_weight() {
+        let weights = [1, 2, 3, 4];
+        let mut group = Group::default();
+        let members = weights.iter().enumerate();
+        let members = members.map(|(slot, weight)| Member { slot, weight: *weight, digest: 0 });
+        group.replace(members, 0);
+
+        let mut random = fastrand::Rng::with_seed(7);
+        let mut counts = [[0_u32; 4]; 4];
+        for _ in 0..100_000 {
+            let (first, second) = group.two(random.u64(..), random.u64(..));
+            counts[first.slot][second.slot] += 1;
+        }
+        for (first, seconds) in counts.iter().enumerate() {
+            let (of_first, of_others) = (weights[first], 10 - weights[first]);
+            for (second, count) in seconds.iter().enumerate().filter(|(second, _)| *second != first)
+            {
+                let expected =
+                    f64::from(10_000 * of_first * weights[second]) / f64::from(of_others);
+                let bound = 5.0 * expected.sqrt();
+                assert!((f64::from(*count) - expected).abs() < bound, "{count}, not {expected}");
+            }
+            assert_eq!(seconds[first], 0);
+        }
+    }
+
+    #[test]
+    fn one_alone_is_drawn_twice() {
+        let mut group = Group::default();
+        group.replace([Member { slot: 3, weight: u32::MAX, digest: 0 }].into_iter(), 0);
+        let (first, second) = group.two(u64::MAX, u64::MAX);
+        assert_eq!((first.slot, second.slot), (3, 3));
+    }
+}
