@@ -218,14 +218,15 @@ fn power_of_two_avoids_the_slow_and_tries_them_again() {
 /// What differs by a few percent is the same: the calls are not for the fastest alone.
 #[test]
 fn power_of_two_takes_no_notice_of_small_differences() {
-    let mut scene = Scene::new(&[1; 10]);
-    let (mut now, mut counts) = (0, [0; 10]);
+    let Scene { mut balancer } = Scene::new(&[1; 10]);
+    let (mut now, mut counts) = (Duration::ZERO, [0; 10]);
     for _ in 0..10_000 {
-        let (id, ticket) = scene.begin(Pick::PowerOfTwo, now);
-        let number: usize = id.trim_start_matches("web-").parse().unwrap();
-        counts[number] += 1;
-        now += 100 + number as u64;
-        scene.balancer.end(ticket, Verdict::Good, at(now));
+        let began = Instant::from_start(now);
+        let (node, ticket) = balancer.pick(Pick::PowerOfTwo, began).expect("an instance");
+        let number: u32 = node.id.trim_start_matches("web-").parse().unwrap();
+        counts[number as usize] += 1;
+        now += Duration::from_micros(u64::from(100 + number));
+        balancer.end(ticket, Verdict::Good, Instant::from_start(now));
     }
     assert!(counts.iter().all(|count| (500..=1_500).contains(count)), "{counts:?}");
 }
