@@ -20,6 +20,10 @@ use crate::discovery::pick::rendezvous::digest;
 /// of any other number.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
+/// How many of 256 picks of two do not look at latency. An instance that was slow once would otherwise get
+/// no calls, and so no chance to show that it no longer is.
+const BLIND_OF_256: u8 = 16;
+
 /// What is known of one instance.
 #[derive(Debug)]
 struct Slot<T> {
@@ -53,7 +57,8 @@ pub struct InstanceLoad<T> {
     pub instance: Arc<T>,
     /// The calls of this picker that have not ended.
     pub in_flight: u32,
-    /// The moving average of the time from a pick to its end, over about 10 s, if any call was answered.
+    /// The moving average of the time from a pick to its end, over about 10 s, without the first; `None` if there is
+    /// no other.
     pub latency: Option<Duration>,
     /// Whether it gets calls.
     pub health: InstanceHealth,
@@ -207,6 +212,7 @@ impl<T: Candidate> Balancer<T> {
                     let Slot { load, record, .. } = &self.slots[member.slot];
                     Contestant { load: *load, weight: member.weight, failures: record.failures() }
                 };
+                let now = (self.random.u8(..) >= BLIND_OF_256).then_some(now);
                 match has_less_to_do(contestant(second), contestant(first), now) {
                     true => second.slot,
                     false => first.slot,

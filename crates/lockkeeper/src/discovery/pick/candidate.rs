@@ -37,7 +37,8 @@ pub enum Pick<'a> {
     Weighted,
     /// Of two that are drawn at random by weight, the one that has less to do: by calls in flight, by
     /// the moving average of its latency, and by failures in a row. Where the two are about equal, the
-    /// first, so that weights are respected. Takes O(log n).
+    /// first, so that weights are respected. One pick of sixteen looks at calls in flight only, so that an
+    /// instance that was slow is tried again. Takes O(log n).
     PowerOfTwo,
     /// The one that this key belongs to, by rendezvous hashing with weights: the same for every client
     /// that sees the same instances, in any language (`docs/rendezvous.md` describes the hash). When one

@@ -15,6 +15,8 @@ const CLEARLY: f64 = 1.25;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Load {
     pub(crate) in_flight: u32,
+    /// Whether a call was answered.
+    is_warm: bool,
     latency: Option<Average>,
 }
 
@@ -22,6 +24,8 @@ pub(crate) struct Load {
 #[derive(Clone, Copy, Debug)]
 struct Average {
     seconds: f64,
+    /// Of how many samples, as far as that matters.
+    samples: u16,
     at: Instant,
 }
 
@@ -34,20 +38,12 @@ impl Load {
         self.in_flight = self.in_flight.saturating_sub(1);
     }
 
-    /// Counts how long a call took that was answered.
-    ///
-    /// The weight of the sample depends on the time since the last one, so a burst of calls counts no
-    /// more than one call.
+    /// Counts how long a call took that was answered; but not the first, which has the set-up of a
+    /// connection in it, and caches that are empty.
     pub(crate) fn answered(&mut self, took: Duration, now: Instant) {
-        let sample = took.as_secs_f64();
-        let seconds = match self.latency {
-            Some(average) => {
-                let kept = average.kept(now);
-                average.seconds * kept + sample * (1.0 - kept)
-            }
-            None => sample,
-        };
-        self.latency = Some(Average { seconds, at: now });
+        if std::mem::replace(&mut self.is_warm, true) {
+            self.count(took, now);
+        }
     }
 
     /// Counts how long a call took that had no answer when it was given up: the instance is at least as
@@ -55,10 +51,27 @@ impl Load {
     pub(crate) fn given_up(&mut self, took: Duration, now: Instant) {
         let is_slower = |average: Average| took.as_secs_f64() > average.seconds;
         if self.latency.is_none_or(is_slower) {
-            self.answered(took, now);
+            self.count(took, now);
         }
     }
 
+    /// The first samples count the same each. Later, the weight of one depends on the time since the last,
+    /// so that a burst of calls counts no more than one call.
+    fn count(&mut self, took: Duration, now: Instant) {
+        let sample = took.as_secs_f64();
+        let next = match self.latency {
+            Some(average) => {
+                let samples = average.samples.saturating_add(1);
+                let weight = (1.0 - average.kept(now)).max(1.0 / f64::from(samples));
+                let seconds = average.seconds + (sample - average.seconds) * weight;
+                Average { seconds, samples, at: now }
+            }
+            None => Average { seconds: sample, samples: 1, at: now },
+        };
+        self.latency = Some(next);
+    }
+
+    /// The average of the latency, if two calls were answered.
     pub(crate) fn latency(&self) -> Option<Duration> {
         Some(Duration::from_secs_f64(self.latency?.seconds))
     }
@@ -86,8 +99,9 @@ pub(crate) struct Contestant {
     pub(crate) failures: u32,
 }
 
-/// Whether the second of two has clearly less to do than the first.
-pub(crate) fn has_less_to_do(second: Contestant, first: Contestant, now: Instant) -> bool {
+/// Whether the second of two has clearly less to do than the first. Latencies are compared as of `now`; not
+/// at all without it.
+pub(crate) fn has_less_to_do(second: Contestant, first: Contestant, now: Option<Instant>) -> bool {
     // One call of the lighter of the two is the unit, so that a heavy one with one call counts as idle.
     let unit = f64::from(first.weight.min(second.weight));
     let work = |of: Contestant| {
@@ -97,7 +111,8 @@ pub(crate) fn has_less_to_do(second: Contestant, first: Contestant, now: Instant
     let (mut first_work, mut second_work) = (work(first), work(second));
 
     // Latencies count only if both are known: one that was never called is not infinitely fast.
-    if let (Some(first), Some(second)) = (first.load.latency, second.load.latency) {
+    let latencies = (first.load.latency, second.load.latency, now);
+    if let (Some(first), Some(second), Some(now)) = latencies {
         first_work *= first.faded(now);
         second_work *= second.faded(now);
     }

@@ -215,6 +215,29 @@ fn power_of_two_avoids_the_slow_and_tries_them_again() {
     assert!(slow_later > 0, "never tried again");
 }
 
+/// Calls to one instance take ten times as long at the beginning. The first alone, which is so often slow,
+/// costs it nothing; after a few, it is back as soon as it was tried some times more.
+#[test]
+fn power_of_two_forgives_a_slow_start() {
+    for (slow_calls, settling) in [(1, 0), (3, 5_000)] {
+        let Scene { mut balancer } = Scene::new(&[1; 3]);
+        let (mut now, mut calls, mut counted) = (Duration::ZERO, 0, 0);
+        for call in 0..settling + 3_000 {
+            let began = Instant::from_start(now);
+            let (node, ticket) = balancer.pick(Pick::PowerOfTwo, began).expect("an instance");
+            let mut took = Duration::from_micros(100);
+            if node.id == "web-001" {
+                calls += 1;
+                took *= if calls <= slow_calls { 10 } else { 1 };
+                counted += u32::from(call >= settling);
+            }
+            now += took;
+            balancer.end(ticket, Verdict::Good, Instant::from_start(now));
+        }
+        assert!((800..=1_200).contains(&counted), "{counted} of 3,000, after {slow_calls} slow");
+    }
+}
+
 /// What differs by a few percent is the same: the calls are not for the fastest alone.
 #[test]
 fn power_of_two_takes_no_notice_of_small_differences() {
