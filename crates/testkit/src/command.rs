@@ -1,4 +1,4 @@
-//! The `lockkeeper` command, as the suites run it.
+//! The `lockkeeper` command and the examples, as the suites run them.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -17,14 +17,26 @@ use anyhow::{Context, Result, anyhow, bail};
 /// It does not build. The compiler's messages are in the error.
 pub fn lockkeeper() -> Result<PathBuf> {
     static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let build = || build(&["--package", "lockkeeper-cli"], "lockkeeper");
     let built = BUILT.get_or_init(|| build().map_err(|error| format!("{error:#}")));
     built.clone().map_err(|error| anyhow!(error))
 }
 
-fn build() -> Result<PathBuf> {
+/// Where an example of the library is, built from the present source each time.
+///
+/// # Errors
+///
+/// It does not build. The compiler's messages are in the error.
+pub fn example(name: &str) -> Result<PathBuf> {
+    build(&["--package", "lockkeeper", "--example", name], &format!("examples/{name}"))
+}
+
+fn build(what: &[&str], program: &str) -> Result<PathBuf> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
-        .args(["build", "--quiet", "--package", "lockkeeper-cli", "--target-dir"])
+        .args(["build", "--quiet"])
+        .args(what)
+        .arg("--target-dir")
         .arg(target_folder()?)
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .stdin(Stdio::null())
@@ -32,9 +44,10 @@ fn build() -> Result<PathBuf> {
         .context("cannot start cargo")?;
     if !output.status.success() {
         let messages = String::from_utf8_lossy(&output.stderr);
-        bail!("the lockkeeper command does not build:\n{messages}");
+        bail!("{program} does not build:\n{messages}");
     }
-    let program = target_folder()?.join("debug/lockkeeper");
+
+    let program = target_folder()?.join("debug").join(program);
     anyhow::ensure!(program.is_file(), "cargo built no {}", program.display());
     Ok(program)
 }
