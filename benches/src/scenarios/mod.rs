@@ -3,6 +3,7 @@
 mod herd;
 mod killed;
 mod locks;
+mod picks;
 mod queue;
 mod raw;
 mod reacquire;
@@ -37,6 +38,7 @@ enum Kind {
     Raw,
     Resources,
     Waiters,
+    Picks,
 }
 
 /// Every scenario, in the order of the report.
@@ -64,6 +66,7 @@ pub const ALL: &[Scenario] = &[
     ),
     scenario(Kind::Raw, "raw", "task", "plain reads and writes of the servers"),
     scenario(Kind::Waiters, "waiters", "waiter", "what one more waiter costs"),
+    scenario(Kind::Picks, "picks", "instance", "the choice of the instance that a call goes to"),
     scenario(Kind::Resources, "resources", "of them", "start, and memory"),
 ];
 
@@ -88,6 +91,7 @@ impl Scenario {
             Kind::Raw => raw::run(bench).await,
             Kind::Resources => resources::run(bench).await,
             Kind::Waiters => waiters::run(bench).await,
+            Kind::Picks => picks::run(bench).await,
         }
     }
 }
