@@ -14,6 +14,7 @@ mod exclusive_leases;
 mod exclusive_node;
 mod grant;
 mod herd;
+mod histories;
 mod interface;
 mod jeopardy;
 mod kazoo_profile;

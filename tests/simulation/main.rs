@@ -19,8 +19,7 @@ mod publications;
 mod run;
 mod server;
 mod severity;
-mod trees;
-mod values;
+mod sharing;
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::process::ExitCode;

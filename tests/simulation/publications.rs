@@ -11,14 +11,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lockkeeper::{
-    Client, Codec, CodecError, CreateMode, Editions, Publication, ValueChange, ZnodePath,
+    Client, Codec, CodecError, CreateMode, Editions, Outcome, Publication, ValueChange, ZnodePath,
 };
 use lockkeeper_testkit::history::What;
+use lockkeeper_testkit::sharing::is_unknown_without_reason;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use crate::run::{PATIENCE, Run};
-use crate::values::is_unknown;
 
 const PUBLICATION: &str = "/publication";
 
@@ -207,11 +207,13 @@ impl Program {
                         self.wrong(format!("two editions have the number {number}"));
                     }
                 }
-                Some(Err(error)) => match is_unknown(&self.client, session, &error) {
-                    Ok(true) => self.told().unknown.push(id),
-                    Ok(false) => {}
-                    Err(wrong) => self.wrong(wrong),
-                },
+                Some(Err(error)) if error.outcome() == Outcome::Unknown => {
+                    if is_unknown_without_reason(&error, self.client.session_id() == session) {
+                        self.wrong(format!("unknown in one session: {error:?}"));
+                    }
+                    self.told().unknown.push(id);
+                }
+                Some(Err(_)) => {}
             }
         }
     }

@@ -19,9 +19,9 @@ use crate::presences::{Member, disturb};
 use crate::publications::Publications;
 use crate::server::Host;
 use crate::severity::Severity;
-use crate::trees::{make_tree, watch_tree, write_tree};
-use crate::values::Values;
+use crate::sharing::{self, Values};
 use lockkeeper_testkit::locks::{Design, Patience, Sharing};
+use lockkeeper_testkit::sharing::trees as tree;
 
 /// What the clients are told that the server's tick is.
 const TOLD_TICK: Duration = Duration::from_millis(500);
@@ -207,11 +207,12 @@ async fn whole(run: Arc<Run>, seed: u64) {
         let mut random = fastrand::Rng::with_seed(seed ^ 0x7ee);
         for (index, machine) in run.machines.iter().enumerate() {
             let client = connected(&run, machine).await;
-            make_tree(&client).await;
-            let name = format!("client {index}.t");
+            tree::make(&client).await;
+            let name = |kind| format!("client {index}.{kind}");
             let (writing, watching) = (random.fork(), random.fork());
-            let writer = write_tree(Arc::clone(&run), client.clone(), writing, end);
-            let watcher = watch_tree(Arc::clone(&run), name, client.clone(), watching, end);
+            let scene = || sharing::trees(&run, end);
+            let writer = tree::write(scene(), name("w"), client.clone(), writing);
+            let watcher = tree::watch(scene(), name("t"), client.clone(), watching);
             tasks.push(machine.run(writer));
             tasks.push(machine.run(watcher));
             trees.push(client);
@@ -269,7 +270,7 @@ async fn whole(run: Arc<Run>, seed: u64) {
         }
     }
     if let Some(values) = values {
-        values.judge(&run, &clients[0]).await;
+        values.look(&run, &clients[0]).await;
     }
     all_is_well(&run, &clients, &designs).await;
 }

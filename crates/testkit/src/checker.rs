@@ -8,6 +8,7 @@ use crate::beliefs::{self, checked_writes_in_order, leases_keep_others_out};
 use crate::history::{Entry, History, Share, What};
 use crate::jeopardy::{an_outage_is_no_loss, jeopardy_is_kept};
 use crate::leases::{Lease, leases};
+use crate::sharing;
 
 /// Something that must be true.
 pub struct Invariant {
@@ -210,10 +211,11 @@ fn register_is_linearizable(entries: &[Entry]) -> Result<(), String> {
     Ok(())
 }
 
-/// Whoever knows what is shared has judged it already.
+/// What can be judged when it is told has been; the rest is judged when all is known.
 fn values_exact(entries: &[Entry]) -> Result<(), String> {
     let inexact = entries.iter().find(|entry| matches!(entry.what, What::InexactValue(_)));
-    inexact.map_or(Ok(()), |entry| Err(format!("{}: {}", entry.who, entry.what)))
+    let inexact = inexact.map_or(Ok(()), |entry| Err(format!("{}: {}", entry.who, entry.what)));
+    inexact.and_then(|()| sharing::values_fit(entries))
 }
 
 fn nothing_left(entries: &[Entry]) -> Result<(), String> {
@@ -223,7 +225,8 @@ fn nothing_left(entries: &[Entry]) -> Result<(), String> {
 
 fn snapshots_exact(entries: &[Entry]) -> Result<(), String> {
     let inexact = entries.iter().find(|entry| matches!(entry.what, What::InexactSnapshot(_)));
-    inexact.map_or(Ok(()), |entry| Err(format!("{}: {}", entry.who, entry.what)))
+    let inexact = inexact.map_or(Ok(()), |entry| Err(format!("{}: {}", entry.who, entry.what)));
+    inexact.and_then(|()| sharing::snapshots_fit(entries))
 }
 
 /// Whoever knows whose the nodes are has judged it already.

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::sharing::Told;
+
 /// How much of a lock a holder has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Share {
@@ -205,6 +207,8 @@ pub enum What {
     InexactValue(String),
     /// Somebody waited for longer than anything takes that works.
     Stuck(String),
+    /// It shares data with others, and did something to it, or was told of it.
+    Told(Told),
     /// A snapshot of a tree was none of its states, or an older one.
     InexactSnapshot(String),
     /// A presence took another's node for its own, or touched it.
@@ -307,6 +311,7 @@ impl fmt::Display for What {
             Self::Left(what) => write!(f, "LEFT BEHIND: {what}"),
             Self::InexactValue(what) => write!(f, "INEXACT: {what}"),
             Self::Stuck(what) => write!(f, "STUCK: {what}"),
+            Self::Told(told) => write!(f, "{told}"),
             Self::InexactSnapshot(what) => write!(f, "INEXACT: {what}"),
             Self::WrongPresence(what) => write!(f, "WRONG PRESENCE: {what}"),
             Self::LostPresence(what) => write!(f, "LOST PRESENCE: {what}"),

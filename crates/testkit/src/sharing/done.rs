@@ -1,0 +1,60 @@
+//! How much was done in a run.
+
+use std::fmt;
+
+use super::told::Told;
+use crate::history::{History, What};
+
+/// How much programs that share data have done in a run: one in which nothing was done says nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Done {
+    /// Transactions on the tree.
+    pub wrote: usize,
+    /// Snapshots of it that were looked at.
+    pub saw: usize,
+    /// Adds that began.
+    pub begun: usize,
+    /// Adds that were confirmed.
+    pub added: usize,
+    /// Adds that were refused.
+    pub refused: usize,
+    /// Items that were appended.
+    pub appended: usize,
+}
+
+impl Done {
+    /// What a history tells.
+    pub fn of(history: &History) -> Self {
+        let mut done = Self::default();
+        for entry in history.entries() {
+            let What::Told(told) = &entry.what else { continue };
+            match told {
+                Told::Wrote { .. } => done.wrote += 1,
+                Told::Saw { .. } => done.saw += 1,
+                Told::Adds { .. } => done.begun += 1,
+                Told::Added { .. } => done.added += 1,
+                Told::NotAdded { .. } => done.refused += 1,
+                Told::Appended { .. } => done.appended += 1,
+                _ => {}
+            }
+        }
+        done
+    }
+
+    /// Whether there is something of everything.
+    pub fn is_enough(&self) -> bool {
+        [self.wrote, self.saw, self.added, self.appended].iter().all(|count| *count > 0)
+    }
+}
+
+impl fmt::Display for Done {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { wrote, saw, begun, added, refused, appended } = self;
+        let unknown = begun - added - refused;
+        write!(
+            f,
+            "{wrote} transactions on a tree, {saw} snapshots of it; {added} adds confirmed, {refused} \
+             refused, {unknown} unknown; {appended} items appended"
+        )
+    }
+}

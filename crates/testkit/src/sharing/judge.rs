@@ -1,0 +1,222 @@
+//! What must be true of what programs that share data say. A write whose answer nobody got, because it
+//! was lost or its program was killed, may have been made or not, and what others saw tells which.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::told::Told;
+use crate::history::{Entry, What};
+
+fn told(entries: &[Entry]) -> impl Iterator<Item = (&Entry, &Told)> {
+    entries.iter().filter_map(|entry| match &entry.what {
+        What::Told(told) => Some((entry, told)),
+        _ => None,
+    })
+}
+
+/// Each snapshot is the tree after the last transaction that it names, and none is older than the one
+/// before it. The writers say which transaction wrote which version of the tree; one whose answer was
+/// lost is known by those who saw what it wrote.
+pub(crate) fn snapshots_fit(entries: &[Entry]) -> Result<(), String> {
+    let mut written: BTreeMap<i32, i64> = BTreeMap::new();
+    for (entry, told) in told(entries) {
+        let (version, zxid) = match told {
+            Told::Wrote { zxid, version } => (*version, *zxid),
+            Told::Saw { version, mzxid, .. } => (*version, *mzxid),
+            _ => continue,
+        };
+        let known = *written.entry(version).or_insert(zxid);
+        if known != zxid {
+            let who = &entry.who;
+            return Err(format!("{who}: version {version} of the tree is of {zxid} and {known}"));
+        }
+    }
+    let mut versions = written.iter().zip(written.iter().skip(1));
+    if let Some((one, other)) = versions.find(|(one, other)| one.1 >= other.1) {
+        return Err(format!(
+            "a later version of the tree is of no later transaction: {one:?}, {other:?}"
+        ));
+    }
+
+    let mut newest: BTreeMap<&str, i64> = BTreeMap::new();
+    for (Entry { at, who, .. }, told) in told(entries) {
+        let Told::Saw { zxid, version, mzxid } = told else { continue };
+        let at = at.as_secs_f64();
+        if mzxid > zxid {
+            return Err(format!("{who} at {at:.3} s: a tree at {zxid} with what {mzxid} wrote"));
+        }
+        let next = written.range(version + 1..).next();
+        if let Some((later, by)) = next.filter(|(_, by)| *by <= zxid) {
+            return Err(format!(
+                "{who} at {at:.3} s: the tree at {zxid} is version {version}, and {by} had written \
+                 version {later}"
+            ));
+        }
+        let before = newest.insert(who, *zxid).unwrap_or(i64::MIN);
+        if before > *zxid {
+            return Err(format!("{who} at {at:.3} s: the tree at {zxid}, after one at {before}"));
+        }
+    }
+    Ok(())
+}
+
+/// An add of 1 that was confirmed.
+#[derive(Clone, Copy, Debug)]
+struct Add {
+    asked: Duration,
+    answered: Duration,
+    after: i64,
+}
+
+/// The counter is what the confirmed adds make it, each of which has a place of its own, in an order that
+/// time allows; the list has each confirmed item once, and everyone who followed it saw a beginning of it.
+pub(crate) fn values_fit(entries: &[Entry]) -> Result<(), String> {
+    let (mut asked, mut adds, mut refused_adds) = (BTreeMap::new(), Vec::new(), 0);
+    let (mut begun, mut appended, mut refused) =
+        (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+    let (mut followed, mut remains) = (Vec::new(), None);
+    for (entry, told) in told(entries) {
+        match told {
+            Told::Adds { id } => drop(asked.insert(*id, entry.at)),
+            Told::Added { id, after } => {
+                let asked = *asked.get(id).ok_or_else(|| format!("add {id} never began"))?;
+                adds.push(Add { asked, answered: entry.at, after: *after });
+            }
+            Told::NotAdded { .. } => refused_adds += 1,
+            Told::Appends { item } => drop(begun.insert(*item)),
+            Told::Appended { item } => drop(appended.insert(*item)),
+            Told::NotAppended { item } => drop(refused.insert(*item)),
+            Told::Followed { items } => followed.push((&entry.who, items)),
+            Told::Remains { sum, items } => remains = Some((*sum, items)),
+            Told::Wrote { .. } | Told::Saw { .. } => {}
+        }
+    }
+
+    adds_fit(&mut adds)?;
+    let Some((sum, items)) = remains else { return Ok(()) };
+    let unknown = asked.len() - adds.len() - refused_adds;
+    sums_up(sum, &adds, unknown)?;
+    all_appended_once(items, &appended)?;
+    let known = |item| begun.contains(item) && !refused.contains(item);
+    if let Some(item) = items.iter().find(|item| !known(item)) {
+        return Err(format!("{item} was refused, and is there: {items:?}"));
+    }
+    let behind = followed.iter().find(|(_, seen)| !items.starts_with(seen));
+    behind.map_or(Ok(()), |(who, seen)| Err(format!("{who}: {seen:?} was no state of {items:?}")))
+}
+
+fn adds_fit(adds: &mut [Add]) -> Result<(), String> {
+    adds.sort_by_key(|add| add.after);
+    if let Some(twice) = adds.windows(2).find(|pair| pair[0].after == pair[1].after) {
+        return Err(format!("two adds were told the same: {twice:?}"));
+    }
+    let mut latest = Duration::ZERO;
+    for add in adds {
+        if add.answered < latest {
+            return Err(format!(
+                "asked after an add that was smaller, and answered before: {add:?}"
+            ));
+        }
+        latest = latest.max(add.asked);
+    }
+    Ok(())
+}
+
+fn sums_up(sum: i64, adds: &[Add], unknown: usize) -> Result<(), String> {
+    let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+    if !(count(adds.len())..=count(adds.len() + unknown)).contains(&sum) {
+        let confirmed = adds.len();
+        return Err(format!("{confirmed} adds confirmed, {unknown} unknown: the sum is {sum}"));
+    }
+    match adds.last() {
+        Some(last) if last.after > sum => Err(format!("{last:?}, but the sum is {sum}")),
+        _ => Ok(()),
+    }
+}
+
+fn all_appended_once(items: &[u64], appended: &BTreeSet<u64>) -> Result<(), String> {
+    let there: BTreeSet<_> = items.iter().copied().collect();
+    if there.len() < items.len() {
+        return Err(format!("an item was appended twice: {items:?}"));
+    }
+    let lost = appended.difference(&there).next();
+    lost.map_or(Ok(()), |lost| Err(format!("the confirmed item {lost} is lost: {items:?}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn history(all: &[(u64, &str, Told)]) -> Vec<Entry> {
+        let entry = |(at, who, told): &(u64, &str, Told)| Entry {
+            at: Duration::from_secs(*at),
+            who: (*who).to_owned(),
+            what: What::Told(told.clone()),
+        };
+        all.iter().map(entry).collect()
+    }
+
+    fn refused(found: Result<(), String>, part: &str) {
+        let why = found.unwrap_err();
+        assert!(why.contains(part), "{why}");
+    }
+
+    #[test]
+    fn a_snapshot_is_the_tree_at_its_transaction() {
+        let wrote = |zxid, version| (1, "w", Told::Wrote { zxid, version });
+        let saw = |zxid, version, mzxid| (2, "c", Told::Saw { zxid, version, mzxid });
+        let of = |all: &[_]| snapshots_fit(&history(all));
+        // Version 2 was written by a transaction whose answer was lost; somebody else has seen it.
+        let lost = (3, "d", Told::Saw { zxid: 25, version: 2, mzxid: 20 });
+        let all = [wrote(10, 1), saw(12, 1, 10), lost.clone(), wrote(30, 3), saw(30, 3, 30)];
+        assert_eq!(of(&all), Ok(()));
+
+        refused(of(&[wrote(10, 1), saw(22, 1, 10), lost.clone()]), "20 had written version 2");
+        refused(of(&[wrote(10, 1), wrote(20, 2), saw(25, 1, 10)]), "20 had written version 2");
+        refused(of(&[saw(9, 1, 10)]), "a tree at 9 with what 10 wrote");
+        refused(of(&[saw(12, 1, 10), saw(11, 1, 10)]), "after one at 12");
+        refused(of(&[wrote(10, 1), saw(12, 1, 11)]), "is of 11 and 10");
+        refused(of(&[wrote(10, 2), wrote(20, 1)]), "no later transaction");
+    }
+
+    #[test]
+    fn the_sum_is_that_of_the_confirmed_adds() {
+        let adds = |at, id| (at, "a", Told::Adds { id });
+        let added = |at, id, after| (at, "a", Told::Added { id, after });
+        let remains = |sum| (9, "world", Told::Remains { sum, items: vec![] });
+        let of = |all: &[_]| values_fit(&history(all));
+        let two = [adds(1, 1), added(2, 1, 1), adds(3, 2), added(4, 2, 2)];
+        let with = |more: &[(u64, &'static str, Told)]| [&two[..], more].concat();
+        assert_eq!(of(&with(&[remains(2)])), Ok(()));
+        // One that was killed, or did not get to know: it counts or not.
+        assert_eq!(of(&with(&[adds(5, 3), remains(2)])), Ok(()));
+        assert_eq!(of(&with(&[adds(5, 3), remains(3)])), Ok(()));
+
+        refused(of(&with(&[remains(3)])), "0 unknown: the sum is 3");
+        refused(of(&with(&[remains(1)])), "the sum is 1");
+        let not = (6, "a", Told::NotAdded { id: 3 });
+        refused(of(&with(&[adds(5, 3), not, remains(3)])), "0 unknown: the sum is 3");
+        refused(of(&with(&[adds(5, 3), added(6, 3, 2)])), "told the same");
+        let late = [adds(1, 1), added(2, 1, 2), adds(3, 2), added(4, 2, 1)];
+        refused(of(&late), "answered before");
+    }
+
+    #[test]
+    fn the_list_has_each_confirmed_item_once() {
+        let appends = |item| (1, "a", Told::Appends { item });
+        let appended = |item| (2, "a", Told::Appended { item });
+        let followed = |items: &[u64]| (3, "f", Told::Followed { items: items.to_vec() });
+        let remains = |items: &[u64]| (9, "w", Told::Remains { sum: 0, items: items.to_vec() });
+        let of = |all: &[_]| values_fit(&history(all));
+        let begun = [appends(5), appended(5), appends(6)];
+        let with = |more: &[(u64, &'static str, Told)]| [&begun[..], more].concat();
+        assert_eq!(of(&with(&[followed(&[5]), remains(&[5, 6])])), Ok(()));
+        assert_eq!(of(&with(&[remains(&[5])])), Ok(()));
+
+        refused(of(&with(&[remains(&[6])])), "confirmed item 5 is lost");
+        refused(of(&with(&[remains(&[5, 5])])), "twice");
+        refused(of(&with(&[followed(&[6]), remains(&[5, 6])])), "was no state");
+        let not = (2, "a", Told::NotAppended { item: 6 });
+        refused(of(&with(&[not, remains(&[5, 6])])), "6 was refused");
+    }
+}

@@ -1,0 +1,41 @@
+//! Programs that share data through a server, and say all that they are told: the same ones run in the
+//! simulation, on real servers behind proxies that lose replies, and on ensembles whose servers are
+//! killed. What must be true of what they say is in [`crate::checker`].
+
+mod done;
+mod judge;
+pub mod publications;
+mod told;
+pub mod trees;
+pub mod values;
+
+use std::time::Duration;
+
+pub use self::done::Done;
+pub(crate) use self::judge::{snapshots_fit, values_fit};
+pub use self::told::Told;
+use crate::history::What;
+
+/// Where such programs run.
+pub trait Scene {
+    /// The true time since the beginning.
+    fn now(&self) -> Duration;
+
+    /// Whether the programs are to go on.
+    fn goes_on(&self) -> bool;
+
+    /// Adds a line of now to the history.
+    fn note(&self, who: &str, what: What);
+
+    /// The longest pause between two things that a program does.
+    fn pace(&self) -> Duration;
+}
+
+/// Whether an error says that it is unknown what came of a write without a reason: there is one only if
+/// the session has ended, or if nobody can tell whether it has.
+pub fn is_unknown_without_reason(error: &lockkeeper::ValueError, same_session: bool) -> bool {
+    let chain =
+        std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source());
+    let text: Vec<_> = chain.map(ToString::to_string).collect();
+    same_session && !text.join(": ").contains("no server could be")
+}

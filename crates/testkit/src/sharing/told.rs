@@ -1,0 +1,150 @@
+//! What programs that share data say, in a form that is read again when it comes from another process.
+
+use std::fmt;
+
+/// Something that a program did to shared data, or was told of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// It wrote a version of the tree.
+    Wrote {
+        /// The transaction.
+        zxid: i64,
+        /// The version of the node at the top.
+        version: i32,
+    },
+    /// A cache showed it the tree.
+    Saw {
+        /// The transaction whose tree it is, as the cache says.
+        zxid: i64,
+        /// The version of the node at the top.
+        version: i32,
+        /// The transaction that wrote that version.
+        mzxid: i64,
+    },
+    /// It begins to add 1 to the counter.
+    Adds {
+        /// Its own number for it.
+        id: u64,
+    },
+    /// The add was confirmed.
+    Added {
+        /// As when it began.
+        id: u64,
+        /// The sum after it.
+        after: i64,
+    },
+    /// The add was refused. Without this and the one above, nobody knows.
+    NotAdded {
+        /// As when it began.
+        id: u64,
+    },
+    /// It begins to append an item to the list.
+    Appends {
+        /// The item, which nobody else has.
+        item: u64,
+    },
+    /// That was confirmed.
+    Appended {
+        /// The item.
+        item: u64,
+    },
+    /// That was refused.
+    NotAppended {
+        /// The item.
+        item: u64,
+    },
+    /// The list, as a follower was told of it last.
+    Followed {
+        /// Its items.
+        items: Vec<u64>,
+    },
+    /// What there was in the end.
+    Remains {
+        /// The sum.
+        sum: i64,
+        /// The list.
+        items: Vec<u64>,
+    },
+}
+
+impl fmt::Display for Told {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = |f: &mut fmt::Formatter<'_>, items: &[u64]| {
+            items.iter().try_for_each(|item| write!(f, " {item}"))
+        };
+        match self {
+            Self::Wrote { zxid, version } => write!(f, "wrote {zxid} {version}"),
+            Self::Saw { zxid, version, mzxid } => write!(f, "saw {zxid} {version} {mzxid}"),
+            Self::Adds { id } => write!(f, "adds {id}"),
+            Self::Added { id, after } => write!(f, "added {id} {after}"),
+            Self::NotAdded { id } => write!(f, "not-added {id}"),
+            Self::Appends { item } => write!(f, "appends {item}"),
+            Self::Appended { item } => write!(f, "appended {item}"),
+            Self::NotAppended { item } => write!(f, "not-appended {item}"),
+            Self::Followed { items } => {
+                write!(f, "followed")?;
+                list(f, items)
+            }
+            Self::Remains { sum, items } => {
+                write!(f, "remains {sum}")?;
+                list(f, items)
+            }
+        }
+    }
+}
+
+impl Told {
+    /// Reads the words of what [`Told`] prints; `None` if they are something else.
+    pub fn read(words: &[&str]) -> Option<Self> {
+        let id = |word: &str| word.parse().ok();
+        let zxid = |word: &str| word.parse().ok();
+        let version = |word: &str| word.parse().ok();
+        let items = |words: &[&str]| -> Option<Vec<u64>> {
+            words.iter().map(|word| word.parse().ok()).collect()
+        };
+        Some(match words {
+            ["wrote", by, at] => Self::Wrote { zxid: zxid(by)?, version: version(at)? },
+            ["saw", then, at, by] => {
+                Self::Saw { zxid: zxid(then)?, version: version(at)?, mzxid: zxid(by)? }
+            }
+            ["adds", number] => Self::Adds { id: id(number)? },
+            ["added", number, after] => Self::Added { id: id(number)?, after: after.parse().ok()? },
+            ["not-added", number] => Self::NotAdded { id: id(number)? },
+            ["appends", item] => Self::Appends { item: id(item)? },
+            ["appended", item] => Self::Appended { item: id(item)? },
+            ["not-appended", item] => Self::NotAppended { item: id(item)? },
+            ["followed", list @ ..] => Self::Followed { items: items(list)? },
+            ["remains", sum, list @ ..] => {
+                Self::Remains { sum: sum.parse().ok()?, items: items(list)? }
+            }
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_printed_is_read_again() {
+        let all = [
+            Told::Wrote { zxid: 7, version: 3 },
+            Told::Saw { zxid: 9, version: -2, mzxid: 7 },
+            Told::Adds { id: u64::MAX },
+            Told::Added { id: 4, after: -1 },
+            Told::NotAdded { id: 4 },
+            Told::Appends { item: 5 },
+            Told::Appended { item: 5 },
+            Told::NotAppended { item: 5 },
+            Told::Followed { items: vec![] },
+            Told::Remains { sum: -3, items: vec![1, 2] },
+        ];
+        for told in all {
+            let text = told.to_string();
+            assert_eq!(Told::read(&text.split(' ').collect::<Vec<_>>()), Some(told), "{text}");
+        }
+        assert_eq!(Told::read(&["saw", "x", "1", "2"]), None);
+        assert_eq!(Told::read(&[]), None);
+    }
+}

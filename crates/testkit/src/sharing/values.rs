@@ -1,0 +1,154 @@
+//! Programs that add to a counter, append to a shared list and follow it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockkeeper::{
+    Client, Counter, ErrorCode, Outcome, SessionId, Shared, ValueChange, ValueError, ZnodePath,
+};
+use tokio::time::{sleep, timeout};
+
+use super::{Scene, Told, is_unknown_without_reason};
+use crate::history::What;
+
+/// The counter.
+pub const COUNTER: &str = "/counter";
+
+/// The list.
+pub const LIST: &str = "/list";
+
+/// Where outcome markers are.
+const MARKERS: &str = "/lockkeeper-outcomes";
+
+/// How long to wait for something else to come.
+const PAUSE: Duration = Duration::from_secs(2);
+
+/// One task of such a program.
+pub struct Program {
+    /// Where it runs.
+    pub scene: Arc<dyn Scene + Send + Sync>,
+    /// Its client.
+    pub client: Client,
+    /// What it is called.
+    pub name: String,
+    /// What follows from the seed.
+    pub random: fastrand::Rng,
+}
+
+impl Program {
+    /// Adds 1 again and again.
+    ///
+    /// # Panics
+    /// Never, as the path of the counter is one.
+    pub async fn add(mut self, counter: Counter) {
+        while self.pause().await {
+            let (id, session) = (self.random.u64(..), self.client.session_id());
+            self.tell(Told::Adds { id });
+            match counter.add(1).await {
+                Ok(added) => {
+                    self.tell(Told::Added { id, after: added.after });
+                    if added.before + 1 != added.after {
+                        self.inexact(format!("{added:?} of an add of 1"));
+                    }
+                }
+                Err(error) if self.is_unknown(session, &error) => {}
+                Err(_) => self.tell(Told::NotAdded { id }),
+            }
+        }
+    }
+
+    /// Appends items to the list.
+    pub async fn append(mut self, list: Shared<Vec<u64>>) {
+        while self.pause().await {
+            let (item, session) = (self.random.u64(..), self.client.session_id());
+            self.tell(Told::Appends { item });
+            let push =
+                |old: Option<&Vec<u64>>| [old.map_or(&[][..], Vec::as_slice), &[item]].concat();
+            match list.update(push).await {
+                Ok(_) => self.tell(Told::Appended { item }),
+                Err(error) if self.is_unknown(session, &error) => {}
+                Err(_) => self.tell(Told::NotAppended { item }),
+            }
+        }
+    }
+
+    /// Follows the list: every state that it is told is the one before, and more.
+    pub async fn follow(self, list: Shared<Vec<u64>>) {
+        let mut changes = list.changes();
+        let mut last = Vec::new();
+        while self.scene.goes_on() {
+            let Ok(news) = timeout(PAUSE, changes.next()).await else { continue };
+            match news {
+                Ok(ValueChange::Set(now)) => {
+                    let now = now.value;
+                    if !now.starts_with(&last) || now == last {
+                        self.inexact(format!("told {now:?} after {last:?}"));
+                    }
+                    last = now;
+                }
+                Ok(ValueChange::Absent) if last.is_empty() => {}
+                Ok(other) => self.inexact(format!("told {other:?} after {last:?}")),
+                // Without a server for a while; it goes on.
+                Err(_) => sleep(PAUSE).await,
+            }
+        }
+        self.tell(Told::Followed { items: last });
+    }
+
+    fn is_unknown(&self, session: SessionId, error: &ValueError) -> bool {
+        let is_unknown = error.outcome() == Outcome::Unknown;
+        let same_session = self.client.session_id() == session;
+        if is_unknown && is_unknown_without_reason(error, same_session) {
+            self.inexact(format!("unknown in one session: {error:?}"));
+        }
+        is_unknown
+    }
+
+    /// Returns whether there is time for more.
+    async fn pause(&mut self) -> bool {
+        sleep(self.scene.pace().mul_f64(self.random.f64())).await;
+        self.scene.goes_on()
+    }
+
+    fn tell(&self, told: Told) {
+        self.scene.note(&self.name, What::Told(told));
+    }
+
+    fn inexact(&self, what: String) {
+        self.scene.note(&self.name, What::InexactValue(what));
+    }
+}
+
+/// Reads what there is when all programs have ended, and waits until their outcome markers are gone.
+///
+/// # Panics
+/// Never, as the paths are paths.
+pub async fn look_at_the_end(scene: &dyn Scene, client: &Client) {
+    let counter = Counter::new(client, COUNTER).expect("a path");
+    let list: Shared<Vec<u64>> = Shared::new(client, LIST).expect("a path");
+    // A server of an ensemble may be behind; without an answer, so is the read after it.
+    while client.sync(&ZnodePath::new(COUNTER).expect("a path")).await.is_err() {
+        sleep(PAUSE).await;
+    }
+    let sum = loop {
+        match counter.value().await {
+            Ok(sum) => break sum,
+            Err(_) => sleep(PAUSE).await,
+        }
+    };
+    let items = loop {
+        match list.get().await {
+            Ok(found) => break found.map(|found| found.value).unwrap_or_default(),
+            Err(_) => sleep(PAUSE).await,
+        }
+    };
+    let markers = ZnodePath::new(MARKERS).expect("a path");
+    loop {
+        match client.children(&markers).await {
+            Ok((names, _)) if names.is_empty() => break,
+            Err(error) if error.code() == Some(ErrorCode::NoNode) => break,
+            _ => sleep(PAUSE).await,
+        }
+    }
+    scene.note("world", What::Told(Told::Remains { sum, items }));
+}

@@ -1,0 +1,99 @@
+//! The test kit's programs that share data, on the machines of a run.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use lockkeeper::{Client, Counter, Shared};
+use lockkeeper_testkit::history::What;
+use lockkeeper_testkit::sharing::{Scene, values};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use crate::run::{PATIENCE, Run};
+use crate::severity::Severity;
+
+/// Between two adds, and between two updates, at most.
+const PAUSE: Duration = Duration::from_millis(2_500);
+
+/// A run until a moment.
+struct Until {
+    run: Arc<Run>,
+    end: Duration,
+    pace: Duration,
+}
+
+impl Scene for Until {
+    fn now(&self) -> Duration {
+        self.run.now()
+    }
+
+    fn goes_on(&self) -> bool {
+        self.run.now() < self.end
+    }
+
+    fn note(&self, who: &str, what: What) {
+        self.run.note(who, what);
+    }
+
+    fn pace(&self) -> Duration {
+        self.pace
+    }
+}
+
+/// What programs with tree caches do in a run, until `end`.
+pub(crate) fn trees(run: &Arc<Run>, end: Duration) -> Arc<dyn Scene + Send + Sync> {
+    Arc::new(Until { run: Arc::clone(run), end, pace: run.pace.register })
+}
+
+/// The programs of a run that share values.
+pub(crate) struct Values {
+    random: Mutex<fastrand::Rng>,
+}
+
+impl Values {
+    /// Some of the runs in which anything may go wrong have them. In the others, what holders may count
+    /// on is tried with sessions that write nothing else.
+    pub(crate) fn of(severity: Severity, seed: u64) -> Option<Self> {
+        let wanted = severity == Severity::Unbounded && seed % 4 < 2;
+        // Whatever else follows from the seed does so with and without these.
+        let random = Mutex::new(fastrand::Rng::with_seed(seed ^ 0xadd));
+        wanted.then_some(Self { random })
+    }
+
+    /// What one client does until `end`.
+    pub(crate) fn tasks(
+        &self,
+        run: &Arc<Run>,
+        index: usize,
+        client: &Client,
+        end: Duration,
+    ) -> Vec<JoinHandle<()>> {
+        let mut random = self.random.lock().expect("nobody panics with it");
+        let scene: Arc<dyn Scene + Send + Sync> =
+            Arc::new(Until { run: Arc::clone(run), end, pace: PAUSE });
+        let counter = Counter::new(client, values::COUNTER).expect("a path");
+        let list: Shared<Vec<u64>> = Shared::new(client, values::LIST).expect("a path");
+        let mut program = |name| values::Program {
+            scene: Arc::clone(&scene),
+            client: client.clone(),
+            name: format!("client {index}.{name}"),
+            random: random.fork(),
+        };
+        let machine = &run.machines[index];
+        vec![
+            // Two of one handle, whose adds may go into one write.
+            machine.run(program("add 0").add(counter.clone())),
+            machine.run(program("add 1").add(counter)),
+            machine.run(program("append").append(list.clone())),
+            machine.run(program("follow").follow(list)),
+        ]
+    }
+
+    /// After the faults: says what there is.
+    pub(crate) async fn look(&self, run: &Arc<Run>, client: &Client) {
+        let scene = Until { run: Arc::clone(run), end: Duration::ZERO, pace: PAUSE };
+        if timeout(PATIENCE, values::look_at_the_end(&scene, client)).await.is_err() {
+            run.note("world", What::Stuck("the shared values cannot be read".into()));
+        }
+    }
+}
