@@ -12,10 +12,12 @@ use lockkeeper::{
 };
 use lockkeeper_testkit::clock::{self, LeaseClock};
 use lockkeeper_testkit::history::Share;
+use lockkeeper_testkit::sharing::trees;
 use tokio::time::sleep;
 
 use crate::locks::{Kind, PERMITS, register, share_word};
 use crate::recorder::Pen;
+use crate::sharing;
 
 /// The file whose existence ends all turns.
 pub(crate) const STOP: &str = "stop";
@@ -68,6 +70,10 @@ pub(crate) async fn run(arguments: &[String]) -> Result<()> {
         };
         workers.push(tokio::spawn(worker.work()));
     }
+    // Of its own, so that holders are as silent as they were.
+    let sharer = connect(&builder, servers).await;
+    workers.extend(sharing::start(name, &sharer, &folder, &mut random)?);
+    clients.push(sharer);
     for worker in workers {
         worker.await?;
     }
@@ -369,7 +375,8 @@ pub(crate) async fn prepare(arguments: &[String]) -> Result<()> {
     let [servers] = arguments else { anyhow::bail!("arguments: CONNECT") };
     let client = connect(&Client::builder(), servers).await;
     let registers = Kind::ALL.iter().flat_map(|kind| kind.paths()).map(|lock| register(lock));
-    for path in ["/registers".to_owned()].into_iter().chain(registers) {
+    let others = ["/registers", trees::TREE].map(str::to_owned);
+    for path in others.into_iter().chain(registers) {
         let path = ZnodePath::new(&path)?;
         while let Err(error) = client.create(&path, "", CreateMode::Persistent).await {
             match error.code() {

@@ -255,6 +255,17 @@ impl Field {
         }
         self.leave(END)?;
         self.programs.ours_end(LIMIT).await;
+        // Nobody writes any more.
+        let mut look = Command::new(std::env::current_exe()?);
+        look.arg("look").arg(self.servers.connect_string()).arg(self.folder.path());
+        self.run_on_a_site("look", &look).await
+    }
+
+    /// Runs a program of ours on the first site, to its end.
+    async fn run_on_a_site(&self, name: &str, command: &Command) -> Result<()> {
+        let command = self.network.host(SERVERS).command(command);
+        let mut process = Process::spawn(name, &command, self.folder.path())?;
+        ensure!(process.end(LIMIT).await?.success(), "cannot {name}: {}", process.tail());
         Ok(())
     }
 

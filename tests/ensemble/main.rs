@@ -2,8 +2,8 @@
 //!
 //! Three Apache ZooKeeper servers and the programs are on hosts of their own (network namespaces
 //! with wall clocks of their own). Programs on this library, on Apache Curator and on kazoo hold
-//! locks of all kinds while a script of faults, which follows from a seed, goes on. Then all is
-//! healed: everybody must get a turn, and nothing may be left. What all of them were told is
+//! locks of all kinds while a script of faults, which follows from a seed, goes on; those on this
+//! library share data as well, as they do in the simulation. Then all is healed: everybody must get a turn, and nothing may be left. What all of them were told is
 //! checked by the test kit's checker, as in the simulation.
 //!
 //! As a test it runs one seed for three minutes; `LOCKKEEPER_SEED` gives another one.
@@ -18,6 +18,7 @@ mod programs;
 mod recorder;
 mod report;
 mod script;
+mod sharing;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -26,6 +27,7 @@ use anyhow::{Context, Result, bail, ensure};
 use lockkeeper_testkit::checker;
 use lockkeeper_testkit::history::What;
 use lockkeeper_testkit::peers::{self, Peer};
+use lockkeeper_testkit::sharing::Done;
 use lockkeeper_tests::is_wanted;
 
 use crate::diagnosis::Disagreements;
@@ -47,6 +49,7 @@ async fn main() -> ExitCode {
     let result = match arguments.first().map(String::as_str) {
         Some("contender") => contender::run(rest).await,
         Some("prepare") => contender::prepare(rest).await,
+        Some("look") => sharing::look(rest).await,
         Some("run") => match Plan::parse(rest) {
             Ok(plan) => plan.run().await,
             Err(error) => Err(error),
@@ -175,6 +178,9 @@ async fn go_through(field: &mut Field, seed: u64, minutes: u64) -> Result<()> {
     }
     let history = field.recorder.history();
     println!("{}", report::table(&history));
+    let done = Done::of(&history);
+    println!("{done}");
+    ensure!(!went_on || done.is_enough(), "too little was done with shared data");
     Ok(checker::check(&history).map_err(Broken)?)
 }
 

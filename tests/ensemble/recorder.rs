@@ -16,6 +16,7 @@ use anyhow::{Context, Result};
 use lockkeeper::{Fence, FencingToken};
 use lockkeeper_testkit::clock;
 use lockkeeper_testkit::history::{Entry, History, What};
+use lockkeeper_testkit::sharing::Told;
 
 use crate::locks::share_from;
 
@@ -107,6 +108,9 @@ impl Recorder {
                 state.sessions.entry(path(session)).or_default().insert(who.to_owned());
                 What::Note(format!("has the session {session}"))
             }
+            ["told", words @ ..] => What::Told(Told::read(words)?),
+            ["inexact-value", words @ ..] => What::InexactValue(words.join(" ")),
+            ["inexact-snapshot", words @ ..] => What::InexactSnapshot(words.join(" ")),
             ["note", words @ ..] => What::Note(words.join(" ")),
             _ => return None,
         };

@@ -23,7 +23,9 @@ struct Row {
 pub(crate) fn table(history: &History) -> String {
     let mut rows: BTreeMap<(String, String), Row> = BTreeMap::new();
     for Entry { who, what, .. } in history.entries() {
-        let Some(key) = key(who) else { continue };
+        let is_of_lock =
+            !matches!(what, What::Told(_) | What::InexactValue(_) | What::InexactSnapshot(_));
+        let Some(key) = key(who).filter(|_| is_of_lock) else { continue };
         let row = rows.entry(key).or_default();
         match what {
             What::Granted { .. } | What::Believes { .. } => row.turns += 1,

@@ -1,0 +1,112 @@
+//! The test kit's programs that share data, in a program of ours that takes part.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use lockkeeper::{Client, Counter, Shared};
+use lockkeeper_testkit::clock;
+use lockkeeper_testkit::history::What;
+use lockkeeper_testkit::sharing::{Scene, publications, trees, values};
+use tokio::task::JoinHandle;
+
+use crate::contender::STOP;
+use crate::recorder::Pen;
+
+/// The longest pauses: of those that write a little, and of those that publish long editions, which
+/// servers keep in their logs.
+const PACE: Duration = Duration::from_secs(1);
+const EDITIONS_PACE: Duration = Duration::from_secs(8);
+
+/// What is said of such programs goes to the recorder.
+struct Stage {
+    pen: Pen,
+    folder: PathBuf,
+    pace: Duration,
+}
+
+impl Stage {
+    fn new(folder: &Path, who: &str, pace: Duration) -> Result<Arc<dyn Scene + Send + Sync>> {
+        Ok(Arc::new(Self { pen: Pen::new(folder, who)?, folder: folder.to_owned(), pace }))
+    }
+}
+
+impl Scene for Stage {
+    fn now(&self) -> Duration {
+        clock::now()
+    }
+
+    fn goes_on(&self) -> bool {
+        !self.folder.join(STOP).exists()
+    }
+
+    /// The pen has told who it is.
+    fn note(&self, _: &str, what: What) {
+        let words = match what {
+            What::Told(told) => format!("told {told}"),
+            What::InexactValue(what) => format!("inexact-value {what}"),
+            What::InexactSnapshot(what) => format!("inexact-snapshot {what}"),
+            other => format!("note {other}"),
+        };
+        self.pen.say(clock::now(), &words);
+    }
+
+    fn pace(&self) -> Duration {
+        self.pace
+    }
+}
+
+/// Starts all of them for a participant, on one client.
+///
+/// # Errors
+///
+/// The recorder is not there.
+pub(crate) fn start(
+    name: &str,
+    client: &Client,
+    folder: &Path,
+    random: &mut fastrand::Rng,
+) -> Result<Vec<JoinHandle<()>>> {
+    let counter = Counter::new(client, values::COUNTER)?;
+    let list: Shared<Vec<u64>> = Shared::new(client, values::LIST)?;
+    let who = |what: &str| format!("{name}/{what}");
+    let stage = |what: &str, pace| Stage::new(folder, &who(what), pace);
+    let mut program = |what: &str| {
+        let (scene, client, random) = (stage(what, PACE)?, client.clone(), random.fork());
+        anyhow::Ok(values::Program { scene, client, name: who(what), random })
+    };
+    let mut tasks = vec![
+        tokio::spawn(program("adds")?.add(counter.clone())),
+        tokio::spawn(program("adds-too")?.add(counter)),
+        tokio::spawn(program("appends")?.append(list.clone())),
+        tokio::spawn(program("follows")?.follow(list)),
+    ];
+
+    let writer = trees::write(stage("writes", PACE)?, who("writes"), client.clone(), random.fork());
+    let watcher = trees::watch(stage("tree", PACE)?, who("tree"), client.clone(), random.fork());
+    let publisher = stage("publishes", EDITIONS_PACE)?;
+    let publisher =
+        publications::publish(publisher, who("publishes"), client.clone(), random.fork());
+    let follower = publications::follow(stage("editions", PACE)?, who("editions"), client.clone());
+    tasks.extend([tokio::spawn(writer), tokio::spawn(watcher), tokio::spawn(publisher)]);
+    tasks.push(tokio::spawn(async move {
+        // How many there were to see is chance.
+        let _ = follower.await;
+    }));
+    Ok(tasks)
+}
+
+/// Says what there is when all programs have ended. Arguments: `CONNECT FOLDER`.
+///
+/// # Errors
+///
+/// There is no server.
+pub(crate) async fn look(arguments: &[String]) -> Result<()> {
+    let [servers, folder] = arguments else { anyhow::bail!("arguments: CONNECT FOLDER") };
+    let client = Client::connect(servers).await.context("nobody can look")?;
+    let stage = Stage::new(Path::new(folder), "world", PACE)?;
+    values::look_at_the_end(&*stage, &client).await;
+    client.close().await;
+    Ok(())
+}
