@@ -11,10 +11,17 @@ import org.apache.curator.retry.ExponentialBackoffRetry;
 
 /**
  * Adds 1 to one of Apache Curator's counters so many times, or changes a shared value once. Arguments:
- * {@code CONNECT PATH KIND ADDS}; see {@code tests/interop/README.md}.
+ * {@code CONNECT PATH KIND ADDS [SECONDS]}; see {@code tests/interop/README.md}.
  */
 public final class CuratorCounter {
+    /** When it ends, whatever is left to add; by {@code System.nanoTime}. */
+    private static long end;
+
     private CuratorCounter() {
+    }
+
+    private static boolean goesOn(int done, int adds) {
+        return done < adds && System.nanoTime() < end;
     }
 
     public static void main(String[] args) throws Exception {
@@ -24,6 +31,8 @@ public final class CuratorCounter {
             client.start();
             client.blockUntilConnected();
             int adds = Integer.parseInt(args[3]);
+            long seconds = args.length > 4 ? Long.parseLong(args[4]) : 3600;
+            end = System.nanoTime() + seconds * 1_000_000_000L;
             switch (args[2]) {
                 case "long":
                     addLong(client, args[1], adds);
@@ -45,7 +54,7 @@ public final class CuratorCounter {
     private static void addLong(CuratorFramework client, String path, int adds) throws Exception {
         DistributedAtomicLong counter =
                 new DistributedAtomicLong(client, path, new ExponentialBackoffRetry(5, 20));
-        for (int done = 0; done < adds;) {
+        for (int done = 0; goesOn(done, adds);) {
             AtomicValue<Long> added = counter.add(1L);
             if (added.succeeded()) {
                 System.out.println("ADDED " + added.preValue() + " " + added.postValue());
@@ -58,7 +67,7 @@ public final class CuratorCounter {
             throws Exception {
         DistributedAtomicInteger counter =
                 new DistributedAtomicInteger(client, path, new ExponentialBackoffRetry(5, 20));
-        for (int done = 0; done < adds;) {
+        for (int done = 0; goesOn(done, adds);) {
             AtomicValue<Integer> added = counter.add(1);
             if (added.succeeded()) {
                 System.out.println("ADDED " + added.preValue() + " " + added.postValue());
@@ -71,7 +80,7 @@ public final class CuratorCounter {
             throws Exception {
         try (SharedCount counter = new SharedCount(client, path, 0)) {
             counter.start();
-            for (int done = 0; done < adds;) {
+            for (int done = 0; goesOn(done, adds);) {
                 VersionedValue<Integer> old = counter.getVersionedValue();
                 if (counter.trySetCount(old, old.getValue() + 1)) {
                     System.out.println("ADDED " + old.getValue() + " " + (old.getValue() + 1));

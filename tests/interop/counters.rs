@@ -17,45 +17,70 @@ use tempfile::TempDir;
 use crate::LIMIT;
 use crate::Language::{self, Java, Python};
 
-const COUNTER: &str = "/counter";
+pub(crate) const COUNTER: &str = "/counter";
 
 /// How often each program adds.
 const ADDS: i64 = 150;
 
+/// Seconds that no program needs that ends by itself.
+const HOUR: u64 = 3_600;
+
 /// A program that adds 1 so many times.
-struct Adder {
+pub(crate) struct Adder {
     process: Process,
     // After the program, which writes into it.
     _folder: TempDir,
 }
 
 impl Adder {
-    fn start(language: Language, connect: &str, kind: &str, adds: i64) -> Result<Self> {
+    /// Adds so often, for so many seconds at most.
+    pub(crate) fn start(
+        language: Language,
+        connect: &str,
+        kind: &str,
+        (adds, seconds): (i64, u64),
+    ) -> Result<Self> {
         let interop = Path::new(env!("CARGO_MANIFEST_DIR")).join("interop");
         let folder = scratch::folder()?;
         let mut command = match language {
             Java => java::Program::compile(&interop.join("CuratorCounter.java"))?.command(),
             Python => python::command(&interop.join("kazoo_counter.py")),
         };
-        command.args([connect, COUNTER, kind, &adds.to_string()]);
+        command.args([connect, COUNTER, kind, &adds.to_string(), &seconds.to_string()]);
         let process = Process::spawn("adder", &command, folder.path())?;
         Ok(Self { process, _folder: folder })
     }
 
-    /// What it was told of each add.
-    async fn told(mut self) -> Result<Vec<(i64, i64)>> {
+    /// Waits for its first add.
+    pub(crate) async fn begins(&mut self) -> Result<()> {
+        self.process.prints("ADDED ", LIMIT).await
+    }
+
+    /// What it had been told when it was killed.
+    pub(crate) fn killed(mut self) -> Result<Vec<(i64, i64)>> {
+        self.process.kill();
+        let text = self.process.stdout();
+        // The last line may have come to half.
+        adds_in(text.rsplit_once('\n').map_or("", |(whole, _)| whole))
+    }
+
+    /// What it was told of each add, when it has ended.
+    pub(crate) async fn told(mut self) -> Result<Vec<(i64, i64)>> {
         let ended = self.process.end(LIMIT).await?;
         ensure!(ended.success(), "{}", self.process.tail());
-        let text = self.process.stdout();
-        let adds = text.lines().filter_map(|line| line.strip_prefix("ADDED ")).map(|line| {
-            let (before, after) = line.split_once(' ').context("two numbers")?;
-            Ok((before.parse()?, after.parse()?))
-        });
-        adds.collect()
+        adds_in(&self.process.stdout())
     }
 }
 
-fn ready(languages: &[Language]) -> bool {
+fn adds_in(text: &str) -> Result<Vec<(i64, i64)>> {
+    let adds = text.lines().filter_map(|line| line.strip_prefix("ADDED ")).map(|line| {
+        let (before, after) = line.split_once(' ').context("two numbers")?;
+        Ok((before.parse()?, after.parse()?))
+    });
+    adds.collect()
+}
+
+pub(crate) fn ready(languages: &[Language]) -> bool {
     let mut needed = vec![peers::Peer::ZooKeeper];
     needed.extend(languages.iter().map(|language| match language {
         Java => peers::Peer::Curator,
@@ -91,12 +116,12 @@ async fn together(layout: CounterLayout, others: &[(Language, &str)]) -> Result<
     let counter = Counter::builder(&client, COUNTER).layout(layout).build()?;
     counter.add(0).await?;
     let started =
-        others.iter().map(|(language, kind)| Adder::start(*language, &connect, kind, ADDS));
+        others.iter().map(|(language, kind)| Adder::start(*language, &connect, kind, (ADDS, HOUR)));
     let mut started = started.collect::<Result<Vec<_>>>()?;
     // All are at it together. With pauses: theirs read and write one after the other, and would never
     // get between two adds of ours.
     for adder in &mut started {
-        adder.process.prints("ADDED ", LIMIT).await?;
+        adder.begins().await?;
     }
     let mut adds = Vec::new();
     for _ in 0..ADDS {
@@ -150,7 +175,7 @@ async fn lost(language: Language, kind: &str, layout: CounterLayout) -> Result<(
 
     let proxy = Proxy::start(server).await?;
     proxy.lose_next(OpCode::SetData, Loss::BeforeReply);
-    let adder = Adder::start(language, &format!("{}/{chroot}", proxy.address()), kind, 1)?;
+    let adder = Adder::start(language, &format!("{}/{chroot}", proxy.address()), kind, (1, HOUR))?;
     let told = adder.told().await?;
     // What they tell, and what they did.
     ensure!(told == [(1, 2)], "{told:?}");
@@ -170,7 +195,7 @@ async fn a_value_with_curator() -> Result<()> {
     value.set(&Bytes::from_static(b"by ours")).await?;
     let mut changes = value.changes();
     changes.next().await?;
-    let mut changing = Adder::start(Java, &connect, "value", 1)?;
+    let mut changing = Adder::start(Java, &connect, "value", (1, HOUR))?;
     ensure!(changing.process.end(LIMIT).await?.success(), "{}", changing.process.tail());
     ensure!(changing.process.stdout().contains("VALUE by ours\n"));
     changes.next().await?;

@@ -1,20 +1,24 @@
 """Adds 1 to one of kazoo's counters so many times.
 
-Arguments: CONNECT PATH KIND ADDS, where KIND is `ascii` or `curator`; see tests/interop/README.md.
+Arguments: CONNECT PATH KIND ADDS [SECONDS], where KIND is `ascii` or `curator`; see tests/interop/README.md.
 """
 
 import sys
+import time
 
 from kazoo.client import KazooClient
 
 
-def main(connect, path, kind, adds):
+def main(connect, path, kind, adds, seconds="3600"):
     client = KazooClient(
         hosts=connect, timeout=10, connection_retry={"max_tries": -1, "delay": 0.02}
     )
     client.start(timeout=30)
     counter = client.Counter(path, support_curator=kind == "curator")
+    end = time.monotonic() + float(seconds)
     for _ in range(int(adds)):
+        if time.monotonic() > end:
+            break
         counter += 1
         print(f"ADDED {counter.pre_value} {counter.post_value}", flush=True)
     print("DONE", flush=True)

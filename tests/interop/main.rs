@@ -5,6 +5,7 @@
 //! lasts for some seconds, or for half a minute with `LOCKKEEPER_LONG=1`, and prints the seed that
 //! its timings come from; `LOCKKEEPER_SEED` gives it.
 
+mod caches;
 mod counters;
 mod discovery;
 mod downgrade;
@@ -12,6 +13,7 @@ mod elections;
 mod inside;
 mod ours;
 mod presences;
+mod sums;
 
 use std::collections::BTreeMap;
 use std::env;
@@ -123,16 +125,13 @@ async fn contest_of(
     if !peers::ready(&format!("interop: {suite}"), &needed) {
         return Ok(());
     }
-    let long = env::var_os("LOCKKEEPER_LONG").is_some_and(|value| value == "1");
-    let seed = env::var("LOCKKEEPER_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seed = seed.unwrap_or_else(|| fastrand::u64(..));
-    println!("{suite}: LOCKKEEPER_SEED={seed}");
+    let (seed, time) = (seed_of(suite), time_of_a_contest());
     let contest = Contest {
         connect: shared_chroot().await?,
         kind,
         theirs: theirs.to_owned(),
         digest,
-        time: Duration::from_secs(if long { 30 } else { 8 }),
+        time,
         random: fastrand::Rng::with_seed(seed),
         folder: scratch::folder()?,
         programs: Vec::new(),
@@ -140,6 +139,20 @@ async fn contest_of(
         kills: 0,
     };
     contest.run(languages).await.with_context(|| format!("{suite}, LOCKKEEPER_SEED={seed}"))
+}
+
+/// What the timings of a contest come from.
+fn seed_of(suite: &str) -> u64 {
+    let seed = env::var("LOCKKEEPER_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = seed.unwrap_or_else(|| fastrand::u64(..));
+    println!("{suite}: LOCKKEEPER_SEED={seed}");
+    seed
+}
+
+/// How long a contest lasts.
+fn time_of_a_contest() -> Duration {
+    let is_long = env::var_os("LOCKKEEPER_LONG").is_some_and(|value| value == "1");
+    Duration::from_secs(if is_long { 30 } else { 8 })
 }
 
 /// How often each contender was inside, and in which way.

@@ -1,0 +1,218 @@
+//! A cache of Curator's and one of ours of the same tree, each behind a proxy that cuts its connection at
+//! random while the tree changes. Ours must come to the server's tree; so must Curator's, but for children
+//! that it does not list after a reconnect, because as many changed as it knows of.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use lockkeeper::{Client, Stat, TreeCache, ZnodePath};
+use lockkeeper_testkit::history::What;
+use lockkeeper_testkit::peers::{self, Peer};
+use lockkeeper_testkit::process::Process;
+use lockkeeper_testkit::proxy::Proxy;
+use lockkeeper_testkit::sharing::{Scene, trees};
+use lockkeeper_testkit::zookeeper::shared_chroot;
+use lockkeeper_testkit::{java, scratch};
+
+use crate::{LIMIT, seed_of, time_of_a_contest};
+
+/// How long Curator's cache has for the last changes, before differences are looked at.
+const THEIR_TIME: Duration = Duration::from_secs(10);
+
+/// What is known of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Node {
+    czxid: i64,
+    mzxid: i64,
+    version: i32,
+    cversion: i32,
+    data: String,
+}
+
+type Tree = BTreeMap<String, Node>;
+
+/// Writers go on until then.
+struct Until {
+    begun: Instant,
+    time: Duration,
+}
+
+impl Scene for Until {
+    fn now(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
+    fn goes_on(&self) -> bool {
+        self.now() < self.time
+    }
+
+    /// What there is in the end is what counts.
+    fn note(&self, _: &str, _: What) {}
+
+    fn pace(&self) -> Duration {
+        Duration::from_millis(20)
+    }
+}
+
+#[tokio::test]
+async fn tree_with_curators_cache() -> Result<()> {
+    if !peers::ready("interop: caches", &[Peer::ZooKeeper, Peer::Curator]) {
+        return Ok(());
+    }
+    let (seed, time) = (seed_of("a tree"), time_of_a_contest());
+    run(seed, time).await.with_context(|| format!("LOCKKEEPER_SEED={seed}"))
+}
+
+async fn run(seed: u64, time: Duration) -> Result<()> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let (connect, folder) = (shared_chroot().await?, scratch::folder()?);
+    let writer = Client::connect(&connect).await?;
+    trees::make(&writer).await;
+    let (server, chroot) = connect.split_once('/').context("a chroot")?;
+    let proxies = [Proxy::start(server).await?, Proxy::start(server).await?];
+    let through = |proxy: &Proxy| format!("{}/{chroot}", proxy.address());
+
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("interop/CuratorCacheView.java");
+    let mut command = java::Program::compile(&source)?.command();
+    command.args([&through(&proxies[0]), trees::TREE]);
+    let mut theirs = Process::spawn("cache", &command, folder.path())?;
+    theirs.prints("END\n", LIMIT).await?;
+    let client = Client::connect(&through(&proxies[1])).await?;
+    let ours = TreeCache::open(&client, trees::TREE).await?;
+
+    let scene = Arc::new(Until { begun: Instant::now(), time });
+    let writing = trees::write(scene.clone(), "writer".into(), writer.clone(), random.fork());
+    let writing = tokio::spawn(writing);
+    let mut cuts = 0;
+    while scene.goes_on() {
+        proxies[random.usize(..2)].cut();
+        cuts += 1;
+        tokio::time::sleep(Duration::from_millis(random.u64(100..1_000))).await;
+    }
+    writing.await?;
+
+    let wanted = tree_of_server(&writer).await?;
+    ours_comes_to(&ours, &wanted).await?;
+    let missed = theirs_comes_to(&theirs, &wanted).await?;
+    println!(
+        "{} nodes, {cuts} cuts: {missed} nodes are not as they are in Curator's cache",
+        wanted.len()
+    );
+    drop(ours);
+    client.close().await;
+    writer.close().await;
+    Ok(())
+}
+
+async fn tree_of_server(client: &Client) -> Result<Tree> {
+    let (mut tree, mut open) = (Tree::new(), vec![ZnodePath::new(trees::TREE)?]);
+    while let Some(path) = open.pop() {
+        let (data, stat) = client.data(&path).await?;
+        let (names, _) = client.children(&path).await?;
+        open.extend(names.iter().filter_map(|name| path.child(name).ok()));
+        tree.insert(path.to_string(), node(&data, &stat));
+    }
+    Ok(tree)
+}
+
+fn node(data: &[u8], stat: &Stat) -> Node {
+    Node {
+        czxid: stat.czxid.0,
+        mzxid: stat.mzxid.0,
+        version: stat.version,
+        cversion: stat.cversion,
+        // The top has lines.
+        data: String::from_utf8_lossy(data).replace('\n', ";"),
+    }
+}
+
+/// What a snapshot promises of a node.
+fn exact(node: &Node) -> (i64, i64, i32, &str) {
+    (node.czxid, node.mzxid, node.version, &node.data)
+}
+
+async fn ours_comes_to(cache: &TreeCache, wanted: &Tree) -> Result<()> {
+    let mut changes = cache.changes();
+    let start = Instant::now();
+    loop {
+        let snapshot = cache.snapshot();
+        let nodes = snapshot.nodes().into_iter();
+        let found: Tree = nodes.map(|(path, it)| (path, node(it.data(), it.stat()))).collect();
+        let is_same = found.len() == wanted.len()
+            && found.iter().zip(wanted).all(|(a, b)| a.0 == b.0 && exact(a.1) == exact(b.1));
+        if is_same {
+            return Ok(());
+        }
+        ensure!(start.elapsed() < LIMIT, "ours: {found:?}\nthe server's: {wanted:?}");
+        // It may have come between the two looks.
+        let _ = tokio::time::timeout(Duration::from_millis(100), changes.next()).await;
+    }
+}
+
+/// Returns how many nodes differ for the reason that is known.
+async fn theirs_comes_to(theirs: &Process, wanted: &Tree) -> Result<usize> {
+    let start = Instant::now();
+    loop {
+        let found = printed(&theirs.stdout())?;
+        let differ = differences(&found, wanted);
+        if differ.is_empty() {
+            return Ok(0);
+        }
+        if start.elapsed() > THEIR_TIME {
+            let unexplained: Vec<_> =
+                differ.iter().filter(|path| !is_explained(path, &found, wanted)).collect();
+            ensure!(
+                unexplained.is_empty(),
+                "Curator's cache differs at {unexplained:?}: {found:?}\nthe server's: {wanted:?}"
+            );
+            return Ok(differ.len());
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+fn differences(found: &Tree, wanted: &Tree) -> Vec<String> {
+    let paths = found.keys().chain(wanted.keys().filter(|path| !found.contains_key(*path)));
+    let differs = |path: &&String| {
+        found.get(*path).map(|node| &node.data) != wanted.get(*path).map(|node| &node.data)
+    };
+    paths.filter(differs).cloned().collect()
+}
+
+/// It did not list the children of a node, as their changes were as many as when it last did: those of one
+/// that was made anew, with others.
+fn is_explained(path: &str, found: &Tree, wanted: &Tree) -> bool {
+    if found.contains_key(path) || !wanted.contains_key(path) {
+        return false;
+    }
+    let above = path.rsplit_once('/').map_or("", |(above, _)| above);
+    match (found.get(above), wanted.get(above)) {
+        (Some(theirs), Some(node)) => theirs.cversion == node.cversion,
+        _ => !above.is_empty() && is_explained(above, found, wanted),
+    }
+}
+
+/// The last whole tree that was printed.
+fn printed(text: &str) -> Result<Tree> {
+    let whole = text.rsplit_once("END\n").context("a whole tree")?.0;
+    let last = whole.rsplit_once("END\n").map_or(whole, |(_, last)| last);
+    let mut tree = Tree::new();
+    for line in last.lines() {
+        let words: Vec<&str> = line.splitn(7, ' ').collect();
+        let ["NODE", path, czxid, mzxid, version, cversion, data] = words[..] else {
+            anyhow::bail!("printed {line}")
+        };
+        let node = Node {
+            czxid: czxid.parse()?,
+            mzxid: mzxid.parse()?,
+            version: version.parse()?,
+            cversion: cversion.parse()?,
+            data: data.to_owned(),
+        };
+        tree.insert(path.to_owned(), node);
+    }
+    Ok(tree)
+}

@@ -1,0 +1,221 @@
+//! One number, to which programs on Curator and kazoo and tasks of ours add, while programs are killed and
+//! replies to everybody are lost. Ours counts each add once. What the others lose or count twice is
+//! theirs, and no more than the kills and lost replies that they had.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use lockkeeper::{Client, Counter, CounterLayout, Outcome};
+use lockkeeper_testkit::proxy::{Loss, Proxy};
+use lockkeeper_testkit::scratch;
+use lockkeeper_testkit::zookeeper::shared_chroot;
+use lockkeeper_wire::OpCode;
+use tempfile::TempDir;
+use tokio::task::JoinHandle;
+
+use crate::Language::{self, Java, Python};
+use crate::counters::{Adder, COUNTER, ready};
+use crate::{LIMIT, seed_of, time_of_a_contest};
+
+/// How many tasks of ours add, each through a client of its own.
+const OURS: usize = 2;
+
+/// More adds than anybody gets done.
+const ENDLESS: i64 = 1_000_000_000;
+
+#[tokio::test]
+async fn sum_of_a_long_with_curator() -> Result<()> {
+    contest("a long", CounterLayout::CuratorLong, &[(Java, "long"), (Java, "long")]).await
+}
+
+#[tokio::test]
+async fn sum_of_an_integer_with_curator_and_kazoo() -> Result<()> {
+    let others = [(Java, "int"), (Java, "shared"), (Python, "curator")];
+    contest("an integer", CounterLayout::CuratorInt, &others).await
+}
+
+#[tokio::test]
+async fn sum_of_digits_with_kazoo() -> Result<()> {
+    let others = [(Python, "ascii"), (Python, "ascii")];
+    contest("digits", CounterLayout::KazooAscii, &others).await
+}
+
+/// A program of theirs, which is started again when it was killed.
+struct Other {
+    language: Language,
+    kind: &'static str,
+    proxy: Proxy,
+    adder: Adder,
+}
+
+struct Contest {
+    connect: String,
+    others: Vec<Other>,
+    random: fastrand::Rng,
+    /// What those that were killed had been told.
+    told: Vec<(i64, i64)>,
+    kills: usize,
+    losses: usize,
+    ends: Instant,
+    // After the programs, which write into it.
+    _folder: TempDir,
+}
+
+async fn contest(
+    suite: &str,
+    layout: CounterLayout,
+    others: &[(Language, &'static str)],
+) -> Result<()> {
+    let languages: Vec<_> = others.iter().map(|(language, _)| *language).collect();
+    if !ready(&languages) {
+        return Ok(());
+    }
+    let (seed, time) = (seed_of(&format!("the sum of {suite}")), time_of_a_contest());
+    run(layout, others, seed, time).await.with_context(|| format!("LOCKKEEPER_SEED={seed}"))
+}
+
+async fn run(
+    layout: CounterLayout,
+    others: &[(Language, &'static str)],
+    seed: u64,
+    time: Duration,
+) -> Result<()> {
+    let connect = shared_chroot().await?;
+    let observer = Client::connect(&connect).await?;
+    let counter = Counter::builder(&observer, COUNTER).layout(layout).build()?;
+    counter.add(0).await?;
+
+    let mut contest = Contest {
+        connect: connect.clone(),
+        others: Vec::new(),
+        random: fastrand::Rng::with_seed(seed),
+        told: Vec::new(),
+        kills: 0,
+        losses: 0,
+        ends: Instant::now() + time,
+        _folder: scratch::folder()?,
+    };
+    contest.start(others).await?;
+    contest.ends = Instant::now() + time;
+    let (server, chroot) = connect.split_once('/').context("a chroot")?;
+    let (mut proxies, mut ours) = (Vec::new(), Vec::new());
+    for _ in 0..OURS {
+        let proxy = Proxy::start(server).await?;
+        let client = Client::connect(&format!("{}/{chroot}", proxy.address())).await?;
+        let counter = Counter::builder(&client, COUNTER).layout(layout).build()?;
+        ours.push(tokio::spawn(add(client, counter, contest.ends)));
+        proxies.push(proxy);
+    }
+
+    contest.go_wrong(&proxies).await?;
+    let own = all(ours).await?;
+    contest.finish().await?;
+    contest.judge(&own, counter.value().await?)?;
+    observer.close().await;
+    Ok(())
+}
+
+/// Adds until then; what it was told.
+async fn add(client: Client, counter: Counter, ends: Instant) -> Result<Vec<(i64, i64)>> {
+    let mut told = Vec::new();
+    while Instant::now() < ends {
+        let session = client.session_id();
+        match counter.add(1).await {
+            Ok(added) => told.push((added.before, added.after)),
+            // No session ends here, so there is nothing that it may not know.
+            Err(error) => {
+                let known = error.outcome() == Outcome::NotApplied;
+                ensure!(known, "{error:?}; the session was {session}");
+            }
+        }
+        // Theirs read and write one after the other, and would never get between two adds of ours.
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    client.close().await;
+    Ok(told)
+}
+
+async fn all(ours: Vec<JoinHandle<Result<Vec<(i64, i64)>>>>) -> Result<Vec<(i64, i64)>> {
+    let mut told = Vec::new();
+    for task in ours {
+        told.extend(task.await??);
+    }
+    Ok(told)
+}
+
+impl Contest {
+    async fn start(&mut self, others: &[(Language, &'static str)]) -> Result<()> {
+        for (language, kind) in others {
+            let (server, _) = self.connect.split_once('/').context("a chroot")?;
+            let proxy = Proxy::start(server).await?;
+            let adder = self.adder(*language, kind, &proxy)?;
+            self.others.push(Other { language: *language, kind, proxy, adder });
+        }
+        // Those in Java need a moment to come up.
+        for other in &mut self.others {
+            other.adder.begins().await?;
+        }
+        Ok(())
+    }
+
+    fn adder(&self, language: Language, kind: &str, proxy: &Proxy) -> Result<Adder> {
+        let (_, chroot) = self.connect.split_once('/').context("a chroot")?;
+        let left = self.ends.saturating_duration_since(Instant::now()).as_secs().max(1);
+        Adder::start(language, &format!("{}/{chroot}", proxy.address()), kind, (ENDLESS, left))
+    }
+
+    /// Loses replies of everybody, and kills one of theirs now and then.
+    async fn go_wrong(&mut self, ours: &[Proxy]) -> Result<()> {
+        while Instant::now() + Duration::from_secs(2) < self.ends || self.kills == 0 {
+            ours[self.random.usize(..ours.len())].lose_next(OpCode::Multi, Loss::BeforeReply);
+            let index = self.random.usize(..self.others.len());
+            if self.random.u8(0..4) == 0 {
+                self.kill(index)?;
+            } else {
+                self.losses += 1;
+                self.others[index].proxy.lose_next(OpCode::SetData, Loss::BeforeReply);
+            }
+            tokio::time::sleep(Duration::from_millis(self.random.u64(200..1_000))).await;
+        }
+        Ok(())
+    }
+
+    fn kill(&mut self, index: usize) -> Result<()> {
+        let Other { language, kind, proxy, .. } = &self.others[index];
+        let next = self.adder(*language, kind, proxy)?;
+        let killed = std::mem::replace(&mut self.others[index].adder, next);
+        self.told.extend(killed.killed()?);
+        self.kills += 1;
+        Ok(())
+    }
+
+    /// Waits for their end: they have been told when.
+    async fn finish(&mut self) -> Result<()> {
+        for Other { adder, .. } in std::mem::take(&mut self.others) {
+            self.told.extend(adder.told().await?);
+        }
+        Ok(())
+    }
+
+    fn judge(&self, own: &[(i64, i64)], sum: i64) -> Result<()> {
+        let places: BTreeSet<_> = own.iter().map(|(_, after)| *after).collect();
+        ensure!(places.len() == own.len(), "two adds of ours were told the same");
+        ensure!(own.iter().all(|(before, after)| before + 1 == *after), "an add of 1");
+
+        let (ours, theirs) = (i64::try_from(own.len())?, i64::try_from(self.told.len())?);
+        // Written by theirs, and told to nobody: by one that was killed, or a second time.
+        let untold = sum - ours - theirs;
+        let (kills, losses) = (self.kills, self.losses);
+        println!(
+            "{ours} adds of ours, {theirs} that theirs were told of; the sum is {sum}: {untold} more by \
+             theirs, with {kills} kills and {losses} lost replies"
+        );
+        ensure!(ours > 0 && theirs > 0, "somebody never got to add");
+        ensure!((0..=i64::try_from(kills + losses)?).contains(&untold), "the sum is wrong");
+        // What ours were told is nobody else's, but for what theirs think that they have not written.
+        let foreign = self.told.iter().filter(|(_, after)| places.contains(after)).count();
+        ensure!(foreign == 0, "{foreign} adds of ours were told to theirs too");
+        Ok(())
+    }
+}
