@@ -1,6 +1,6 @@
 //! The programs of the simulation that share data, on real servers, behind proxies that lose requests and
-//! replies, cut connections, hold replies back and have sessions end; judged by the same checker. Seconds
-//! as a test, or `LOCKKEEPER_SECONDS`; the seed is printed, and `LOCKKEEPER_SEED` gives it.
+//! replies, cut connections, hold replies back and have sessions end; judged by the same checker. A few
+//! seconds as a test, or `LOCKKEEPER_SECONDS`; the seed is printed, and `LOCKKEEPER_SEED` gives it.
 
 use std::env;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -61,6 +61,13 @@ enum Task {
         /// Only the tests whose name contains this.
         filter: Option<String>,
     },
+    /// Let programs share data on the engine and on Apache ZooKeeper, behind proxies that lose replies, and
+    /// check what they were told as the simulation does.
+    Histories {
+        /// For how many minutes.
+        #[arg(long, default_value_t = 10)]
+        minutes: u64,
+    },
     /// Run real servers and programs in three languages while everything goes wrong, and check what
     /// they were told.
     Ensemble(ensemble::Ensemble),
@@ -144,6 +151,7 @@ fn main() -> ExitCode {
         Task::Deny => deny::run(),
         Task::Crash { runs } => crash::run(runs),
         Task::Interop { filter } => proof::interop(filter.as_deref()),
+        Task::Histories { minutes } => proof::histories(minutes),
         Task::Ensemble(options) => ensemble::run(&options),
         Task::Keeping(options) => proof::keeping(&options),
         Task::Layers => layers::run(),

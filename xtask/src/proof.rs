@@ -160,6 +160,22 @@ pub(crate) fn interop(filter: Option<&str>) -> Result<()> {
     run(&mut command, "interop")
 }
 
+/// Runs programs that share data on the engine and on Apache ZooKeeper, behind proxies that lose what they
+/// can, a minute on both at a time: histories stay readable.
+///
+/// # Errors
+///
+/// Something was not exact, and has been printed with its seed; or a peer is missing.
+pub(crate) fn histories(minutes: u64) -> Result<()> {
+    for _ in 0..minutes {
+        let mut command = command(&["test", "--package", "lockkeeper-tests", "--test", "contract"]);
+        command.args(["--", "--nocapture", "--test-threads", "1", "histories"]);
+        command.env("LOCKKEEPER_SECONDS", "30").env("LOCKKEEPER_REQUIRE_PEERS", "1");
+        run(&mut command, "histories")?;
+    }
+    Ok(())
+}
+
 /// `cargo xtask simulate`
 #[derive(clap::Args)]
 pub(crate) struct Simulate {

@@ -42,7 +42,7 @@ impl Program {
     /// Never, as the path of the counter is one.
     pub async fn add(mut self, counter: Counter) {
         while self.pause().await {
-            let (id, session) = (self.random.u64(..), self.client.session_id());
+            let (id, session) = (self.unique(), self.client.session_id());
             self.tell(Told::Adds { id });
             match counter.add(1).await {
                 Ok(added) => {
@@ -60,7 +60,7 @@ impl Program {
     /// Appends items to the list.
     pub async fn append(mut self, list: Shared<Vec<u64>>) {
         while self.pause().await {
-            let (item, session) = (self.random.u64(..), self.client.session_id());
+            let (item, session) = (self.unique(), self.client.session_id());
             self.tell(Told::Appends { item });
             let push =
                 |old: Option<&Vec<u64>>| [old.map_or(&[][..], Vec::as_slice), &[item]].concat();
@@ -93,6 +93,11 @@ impl Program {
             }
         }
         self.tell(Told::Followed { items: last });
+    }
+
+    /// A number that nobody else has, whatever seeds they have.
+    fn unique(&self) -> u64 {
+        self.client.unique_id().as_u64_pair().0
     }
 
     fn is_unknown(&self, session: SessionId, error: &ValueError) -> bool {
