@@ -31,6 +31,7 @@ mod registration;
 mod registry;
 mod revocation;
 mod rw_lock;
+mod scale;
 mod semaphore;
 mod semaphore_layouts;
 mod shared;

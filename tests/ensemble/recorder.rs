@@ -16,7 +16,7 @@ use anyhow::{Context, Result};
 use lockkeeper::{Fence, FencingToken};
 use lockkeeper_testkit::clock;
 use lockkeeper_testkit::history::{Entry, History, What};
-use lockkeeper_testkit::sharing::Told;
+use lockkeeper_testkit::told::Told;
 
 use crate::locks::share_from;
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::sharing::Told;
+use crate::told::Told;
 
 /// How much of a lock a holder has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

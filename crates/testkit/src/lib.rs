@@ -13,7 +13,7 @@
 //! | [`backend`] | the engine and a real ZooKeeper, handled in the same way by contract suites |
 //! | [`proxy`] | between a client and its server: counts frames, loses connections and replies |
 //! | [`history`], [`checker`], [`beliefs`] | what happened in a run, and what must be true of it |
-//! | [`sharing`] | programs that share data, which say all that they are told |
+//! | [`sharing`], [`told`] | programs that share data, and what they say of it |
 //! | [`locks`] | locks of any kind behind one face, for simulations and models |
 //! | [`scratch`] | temporary folders that never outlive it either |
 //!
@@ -37,5 +37,6 @@ pub mod proxy;
 pub mod python;
 pub mod scratch;
 pub mod sharing;
+pub mod told;
 pub mod wall_clock;
 pub mod zookeeper;

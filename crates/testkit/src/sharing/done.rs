@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use super::told::Told;
 use crate::history::{History, What};
+use crate::told::Told;
 
 /// How much programs that share data have done in a run: one in which nothing was done says nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::told::Told;
 use crate::history::{Entry, What};
+use crate::told::Told;
 
 fn told(entries: &[Entry]) -> impl Iterator<Item = (&Entry, &Told)> {
     entries.iter().filter_map(|entry| match &entry.what {

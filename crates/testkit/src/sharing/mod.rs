@@ -5,7 +5,6 @@
 mod done;
 mod judge;
 pub mod publications;
-mod told;
 pub mod trees;
 pub mod values;
 
@@ -13,7 +12,6 @@ use std::time::Duration;
 
 pub use self::done::Done;
 pub(crate) use self::judge::{snapshots_fit, values_fit};
-pub use self::told::Told;
 use crate::history::What;
 
 /// Where such programs run.

@@ -15,8 +15,9 @@ use lockkeeper::{
 };
 use tokio::time::{sleep, timeout};
 
-use super::{Scene, Told};
+use super::Scene;
 use crate::history::What;
+use crate::told::Told;
 
 /// The node at the top.
 pub const TREE: &str = "/tree";

@@ -8,8 +8,9 @@ use lockkeeper::{
 };
 use tokio::time::{sleep, timeout};
 
-use super::{Scene, Told, is_unknown_without_reason};
+use super::{Scene, is_unknown_without_reason};
 use crate::history::What;
+use crate::told::Told;
 
 /// The counter.
 pub const COUNTER: &str = "/counter";
