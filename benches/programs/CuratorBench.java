@@ -7,20 +7,32 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.Locale;
 import java.util.concurrent.Callable;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.TimeUnit;
+import java.util.function.Function;
 import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.CuratorFrameworkFactory;
+import org.apache.curator.framework.recipes.atomic.DistributedAtomicLong;
+import org.apache.curator.framework.recipes.cache.CuratorCache;
+import org.apache.curator.framework.recipes.cache.CuratorCacheListener;
+import org.apache.curator.framework.recipes.leader.LeaderLatch;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
 import org.apache.curator.retry.ExponentialBackoffRetry;
+import org.apache.curator.retry.RetryNTimes;
 
 /**
- * Measures Apache Curator's {@code InterProcessMutex}. Argument: where to connect.
+ * Measures Apache Curator's recipes. Argument: where to connect.
  *
- * <p>Reads orders, {@code cycles TASKS WARM_UP_MS MEASURE_MS} or {@code handoffs CLIENTS WARM_UP_MS
- * MEASURE_MS}, and answers each with a line of JSON. Ends with its input.
+ * <p>Reads orders such as {@code cycles TASKS WARM_UP_MS MEASURE_MS}, and answers each with a line of
+ * JSON. Ends with its input. The orders: {@code cycles} and {@code handoffs} of {@code
+ * InterProcessMutex}, {@code latches} (hand-overs of {@code LeaderLatch}), {@code counter} ({@code
+ * DistributedAtomicLong}), {@code cache} (a {@code CuratorCache} of so many nodes is filled once) and
+ * {@code changes} (how soon such a cache tells of them).
  */
 public final class CuratorBench {
     private final String servers;
@@ -52,12 +64,22 @@ public final class CuratorBench {
     private String perform(String[] order) throws Exception {
         int tasks = Integer.parseInt(order[1]);
         Window window = new Window(Long.parseLong(order[2]), Long.parseLong(order[3]));
-        if (order[0].equals("cycles")) {
-            return cycles(tasks, window);
-        } else if (order[0].equals("handoffs")) {
-            return handOffs(tasks, window);
+        switch (order[0]) {
+            case "cycles":
+                return cycles(tasks, window);
+            case "handoffs":
+                return handOffs(tasks, CuratorBench::mutex, window);
+            case "latches":
+                return handOffs(tasks, CuratorBench::latch, window);
+            case "counter":
+                return counter(tasks, window);
+            case "cache":
+                return fillCache(tasks);
+            case "changes":
+                return changes(tasks, window);
+            default:
+                throw new IOException("no such order: " + order[0]);
         }
-        throw new IOException("no such order: " + order[0]);
     }
 
     private CuratorFramework connect() throws InterruptedException {
@@ -104,17 +126,41 @@ public final class CuratorBench {
         return new Times[] {acquires, cycles};
     }
 
-    /** All threads want one lock, each through a connection of its own. */
-    private String handOffs(int clients, Window window) throws Exception {
+    /** What all threads want: waits for it, and returns what gives it back. */
+    private interface Wanted {
+        AutoCloseable take() throws Exception;
+    }
+
+    private static Wanted mutex(CuratorFramework connection) {
+        InterProcessMutex mutex = new InterProcessMutex(connection, "/curator/hand-offs");
+        return () -> {
+            mutex.acquire();
+            return mutex::release;
+        };
+    }
+
+    /** A latch can be used once. */
+    private static Wanted latch(CuratorFramework connection) {
+        return () -> {
+            LeaderLatch latch = new LeaderLatch(connection, "/curator/latch");
+            latch.start();
+            latch.await();
+            return latch;
+        };
+    }
+
+    /** All threads want one thing, each through a connection of its own. */
+    private String handOffs(int clients, Function<CuratorFramework, Wanted> kind, Window window)
+            throws Exception {
         List<CuratorFramework> connections = new ArrayList<>();
         List<Callable<Times>> threads = new ArrayList<>();
         Baton baton = new Baton();
         for (int index = 0; index < clients; index++) {
             CuratorFramework connection = connect();
             connections.add(connection);
-            InterProcessMutex mutex = new InterProcessMutex(connection, "/curator/hand-offs");
+            Wanted wanted = kind.apply(connection);
             int me = index;
-            threads.add(() -> contend(mutex, me, baton, window));
+            threads.add(() -> contend(wanted, me, baton, window));
         }
         window.begin();
         Times waits = new Times();
@@ -129,11 +175,11 @@ public final class CuratorBench {
                 waits.count() / window.seconds(), baton.grants / window.seconds(), waits.json());
     }
 
-    private static Times contend(InterProcessMutex mutex, int me, Baton baton, Window window)
+    private static Times contend(Wanted wanted, int me, Baton baton, Window window)
             throws Exception {
         Times waits = new Times();
         while (!window.isOver(System.nanoTime())) {
-            mutex.acquire();
+            AutoCloseable held = wanted.take();
             long now = System.nanoTime();
             if (window.counts(now)) {
                 baton.grants++;
@@ -143,9 +189,85 @@ public final class CuratorBench {
             }
             baton.holder = me;
             baton.released = System.nanoTime();
-            mutex.release();
+            held.close();
         }
         return waits;
+    }
+
+    /** All threads add 1 to one number; an add that was given up is not counted. */
+    private String counter(int tasks, Window window) throws Exception {
+        DistributedAtomicLong counter =
+                new DistributedAtomicLong(shared, "/bench-counter", new RetryNTimes(10, 10));
+        List<Callable<Times>> threads = new ArrayList<>();
+        for (int task = 0; task < tasks; task++) {
+            threads.add(() -> {
+                Times adds = new Times();
+                long start = System.nanoTime();
+                while (!window.isOver(start)) {
+                    boolean added = counter.add(1L).succeeded();
+                    long end = System.nanoTime();
+                    if (added && window.counts(end)) {
+                        adds.add(end - start);
+                    }
+                    start = end;
+                }
+                return adds;
+            });
+        }
+        window.begin();
+        Times adds = new Times();
+        for (Times times : runAll(threads)) {
+            adds.add(times);
+        }
+        return String.format(Locale.ROOT, "{\"per_second\":%.3f,\"latency\":%s}",
+                adds.count() / window.seconds(), adds.json());
+    }
+
+    /** Until a cache says that it has all of so many nodes, once. */
+    private String fillCache(int nodes) throws Exception {
+        Times time = new Times();
+        CountDownLatch filled = new CountDownLatch(1);
+        try (CuratorCache cache = CuratorCache.build(shared, "/bench-cache-" + nodes)) {
+            cache.listenable().addListener(
+                    CuratorCacheListener.builder().forInitialized(filled::countDown).build());
+            long start = System.nanoTime();
+            cache.start();
+            filled.await();
+            time.add(System.nanoTime() - start);
+            if (cache.size() != nodes + 1) {
+                throw new IOException(cache.size() + " nodes in the cache");
+            }
+        }
+        return "{\"latency\":" + time.json() + "}";
+    }
+
+    /** From the call that changes a node to a cache's word of it, over another connection. */
+    private String changes(int nodes, Window window) throws Exception {
+        String node = "/bench-cache-" + nodes + "/d-000/n-000";
+        CountDownLatch filled = new CountDownLatch(1);
+        LinkedBlockingQueue<Long> seen = new LinkedBlockingQueue<>();
+        Times times = new Times();
+        try (CuratorFramework reader = connect();
+                CuratorCache cache = CuratorCache.build(reader, "/bench-cache-" + nodes)) {
+            cache.listenable().addListener(CuratorCacheListener.builder()
+                    .forInitialized(filled::countDown)
+                    .forChanges((before, now) -> seen.add(System.nanoTime())).build());
+            cache.start();
+            filled.await();
+            window.begin();
+            while (!window.isOver(System.nanoTime())) {
+                long start = System.nanoTime();
+                shared.setData().forPath(node, new byte[100]);
+                Long end = seen.poll(30, TimeUnit.SECONDS);
+                if (end == null) {
+                    throw new IOException("a change was not seen");
+                }
+                if (window.counts(end)) {
+                    times.add(end - start);
+                }
+            }
+        }
+        return "{\"latency\":" + times.json() + "}";
     }
 
     private static <T> List<T> runAll(List<Callable<T>> threads)

@@ -1,15 +1,22 @@
 //! What this program does as a child of itself: what is measured in a process of its own, and is no
 //! program by itself.
 
-use std::io::Write as _;
-use std::time::Duration;
+use std::io::{self, Write as _};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use anyhow::Result;
-use lockkeeper::{Client, Mutex};
+use anyhow::{Result, bail};
+use lockkeeper::{Client, Mutex, TreeCache};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
 
+use crate::counters;
+use crate::measure::{Plan, Recorder};
+use crate::memory::Memory;
+use crate::orders::Answer;
 use crate::processors;
+use crate::subscribers::{self, Kind};
 
 /// What a child prints when it is ready, with what it has to say behind it.
 pub(crate) const READY: &str = "ready ";
@@ -55,8 +62,86 @@ pub async fn hold(servers: &str, path: &str, session_timeout: Duration) -> Resul
     anyhow::bail!("the lock was lost: {:?}", guard.lost().await);
 }
 
+/// Adds to a counter as its parent orders, in the way of the programs in other languages, until its
+/// input ends.
+///
+/// # Errors
+/// If there is no server, or an order is not understood.
+pub async fn count(servers: &str) -> Result<()> {
+    let client = Client::connect(servers).await?;
+    let mut orders = orders();
+    while let Some(order) = orders.recv().await {
+        let words: Vec<&str> = order.split(' ').collect();
+        let ["counter", tasks, warm_up, measure] = words[..] else {
+            bail!("no such order: {order}")
+        };
+        let millis = |text: &str| text.parse().map(Duration::from_millis);
+        let plan = Plan { warm_up: millis(warm_up)?, measure: millis(measure)? };
+        let answer = match counters::add(&client, tasks.parse()?, plan).await {
+            Ok(added) => added.into(),
+            Err(error) => Answer { error: Some(format!("{error:#}")), ..Answer::default() },
+        };
+        say(&serde_json::to_string(&answer)?);
+    }
+    client.close().await;
+    Ok(())
+}
+
+/// Opens a cache, and says how many nodes it has, and how many milliseconds and bytes it took.
+///
+/// # Errors
+/// If there is no server, or no complete snapshot.
+pub async fn cache(servers: &str, path: &str) -> Result<()> {
+    let client = Client::connect(servers).await?;
+    let (own, start) = (std::process::id(), Instant::now());
+    let before = Memory::of(own)?.private;
+    let cache = TreeCache::builder(&client, path).max_nodes(usize::MAX).open().await?;
+    let (took, after) = (start.elapsed(), Memory::of(own)?.private);
+    let (nodes, millis) = (cache.snapshot().len(), took.as_secs_f64() * 1e3);
+    ready(&format!("{nodes} {millis} {}", after.saturating_sub(before)));
+    // Until the parent kills it.
+    std::future::pending().await
+}
+
+/// So many subscribers of one value, through one connection. For each line of input it says how long
+/// after the next value was published the last of them had it, until its input ends.
+///
+/// # Errors
+/// If there is no server.
+pub async fn subscribe(servers: &str, count: usize, kind: &str) -> Result<()> {
+    let client = Client::connect(servers).await?;
+    let mut all = subscribers::start(&client, count, kind.parse::<Kind>()?);
+    let mut orders = orders();
+    while orders.recv().await.is_some() {
+        let recorder = Recorder::new();
+        recorder.record(all.all_told().await?);
+        let answer = Answer { latency: recorder.summary().into(), ..Answer::default() };
+        say(&serde_json::to_string(&answer)?);
+    }
+    client.close().await;
+    Ok(())
+}
+
+/// The lines of the input, until its end.
+fn orders() -> mpsc::UnboundedReceiver<String> {
+    let (sender, orders) = mpsc::unbounded_channel();
+    // A thread, as input can be waited for in no other way. It ends with the process.
+    thread::spawn(move || {
+        for line in io::stdin().lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    orders
+}
+
 fn ready(what: &str) {
-    println!("{READY}{what}");
+    say(&format!("{READY}{what}"));
+}
+
+fn say(line: &str) {
+    println!("{line}");
     // Nothing is buffered for a parent that waits for the line.
     let _ = std::io::stdout().flush();
 }

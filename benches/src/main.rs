@@ -41,6 +41,30 @@ enum Task {
         #[arg(long)]
         processor: usize,
     },
+    /// (child) Add to a counter.
+    #[command(hide = true)]
+    Count {
+        #[arg(long)]
+        servers: String,
+    },
+    /// (child) Keep a cache.
+    #[command(hide = true)]
+    Cache {
+        #[arg(long)]
+        servers: String,
+        #[arg(long)]
+        path: String,
+    },
+    /// (child) Follow a value.
+    #[command(hide = true)]
+    Subscribe {
+        #[arg(long)]
+        servers: String,
+        #[arg(long)]
+        count: usize,
+        #[arg(long)]
+        kind: String,
+    },
     /// (child) Hold a lock.
     #[command(hide = true)]
     Hold {
@@ -105,6 +129,11 @@ async fn perform(task: Task) -> Result<()> {
             Ok(())
         }
         Task::Echo { processor } => children::echo(processor).await,
+        Task::Count { servers } => children::count(&servers).await,
+        Task::Cache { servers, path } => children::cache(&servers, &path).await,
+        Task::Subscribe { servers, count, kind } => {
+            children::subscribe(&servers, count, &kind).await
+        }
         Task::Hold { servers, path, session_ms } => {
             children::hold(&servers, &path, Duration::from_millis(session_ms)).await
         }

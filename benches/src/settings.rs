@@ -37,6 +37,10 @@ pub struct Settings {
     pub sessions: usize,
     /// Nodes, likewise.
     pub nodes: usize,
+    /// Nodes of a cache.
+    pub cached: usize,
+    /// Nodes of a cache whose memory is measured.
+    pub cached_most: usize,
     /// How often a holder is killed.
     pub kills: usize,
 }
@@ -63,6 +67,8 @@ impl Settings {
             contenders: 20_000,
             sessions: 1_000,
             nodes: 20_000,
+            cached: 10_000,
+            cached_most: 100_000,
             kills: 1,
         }
     }
@@ -82,6 +88,8 @@ impl Settings {
             contenders: 100_000,
             sessions: 5_000,
             nodes: 100_000,
+            cached: 100_000,
+            cached_most: 1_000_000,
             kills: 3,
         }
     }

@@ -85,6 +85,18 @@ impl Tap {
         }
     }
 
+    /// Waits until nothing moves any more.
+    pub(crate) async fn settle(&self) {
+        loop {
+            let before = self.bytes();
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            // Pings and heartbeats never rest where there are a thousand sessions, but they are small.
+            if self.bytes() - before < 10_000 {
+                return;
+            }
+        }
+    }
+
     /// Watch events since the start.
     pub(crate) fn events(&self) -> u64 {
         self.counts.events.load(Ordering::Relaxed)

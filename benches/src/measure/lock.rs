@@ -3,7 +3,7 @@
 use std::future::Future;
 
 use anyhow::Result;
-use lockkeeper::{Mutex, MutexGuard};
+use lockkeeper::{Election, Leadership, Mutex, MutexGuard};
 
 /// A lock as one of its users sees it.
 pub(crate) trait Lock: Send + 'static {
@@ -39,5 +39,23 @@ impl Lock for Mutex {
 
     fn let_go(&mut self, guard: MutexGuard) {
         drop(guard);
+    }
+}
+
+/// Whoever leads has it.
+impl Lock for Election {
+    type Guard = Leadership;
+    type Error = anyhow::Error;
+
+    async fn acquire(&mut self) -> Result<Leadership> {
+        Ok(Election::campaign(self).await?)
+    }
+
+    async fn release(&mut self, leadership: Leadership) -> Result<()> {
+        Ok(leadership.resign().await?)
+    }
+
+    fn let_go(&mut self, leadership: Leadership) {
+        drop(leadership);
     }
 }

@@ -6,10 +6,12 @@ mod cycles;
 mod hand_offs;
 mod latency;
 mod lock;
+mod repeats;
 mod window;
 
 pub(crate) use cycles::{Cycles, Release, cycles, record_cycles};
 pub(crate) use hand_offs::{HandOffs, hand_offs};
 pub(crate) use latency::{Latency, Recorder, micros};
 pub(crate) use lock::Lock;
+pub(crate) use repeats::{Repeats, repeat};
 pub use window::Plan;

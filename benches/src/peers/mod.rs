@@ -17,7 +17,7 @@ use tempfile::TempDir;
 pub(crate) use self::program::{Configuration, Program};
 pub(crate) use self::server::{Server, child, free_port, lockkeeper, ready_line, serve, serving};
 pub(crate) use self::servers::redis;
-use self::worker::Worker;
+pub(crate) use self::worker::Worker;
 use crate::system::System;
 
 /// A peer that has been asked for, or not: it is started once, and a failure is remembered.
@@ -108,6 +108,15 @@ impl Peers {
     pub(crate) async fn curator(&mut self) -> Result<&mut Worker> {
         let address = self.server_of(System::Curator).await?;
         filled(&mut self.curator, Worker::curator(&address)).await
+    }
+
+    /// A program of its own that adds to a counter of this system.
+    pub(crate) async fn adder(&mut self, system: System) -> Result<Worker> {
+        let address = self.server_of(system).await?;
+        match system {
+            System::Curator => Worker::curator(&address).await,
+            _ => Worker::ours(&address),
+        }
     }
 
     /// The program that uses kazoo.

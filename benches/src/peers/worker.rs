@@ -8,17 +8,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::measure::{Cycles, HandOffs, Latency, Plan};
+use crate::measure::{Cycles, HandOffs, Latency, Plan, Repeats};
+use crate::orders::Answer;
 use anyhow::{Context, Result, bail};
 use lockkeeper_testkit::peers::{Peer, SYSTEM_PYTHON};
 use lockkeeper_testkit::{java, python};
-use serde::Deserialize;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout};
 use tokio::time::timeout;
 
 use super::program::Configuration;
-use super::server::{jar_version, version};
+use super::server::{child, jar_version, version};
 
 /// How long an answer may take beyond the time that it was asked to measure.
 const GRACE: Duration = Duration::from_secs(60);
@@ -29,29 +29,6 @@ pub(crate) struct Worker {
     _child: Child,
     orders: ChildStdin,
     answers: Lines<BufReader<ChildStdout>>,
-}
-
-/// What the programs answer. Times are in nanoseconds.
-#[derive(Deserialize)]
-struct Answer {
-    error: Option<String>,
-    #[serde(default)]
-    per_second: f64,
-    #[serde(default)]
-    grants_per_second: f64,
-    #[serde(default)]
-    acquire: Percentiles,
-    #[serde(default)]
-    latency: Percentiles,
-}
-
-#[derive(Default, Deserialize)]
-struct Percentiles {
-    count: u64,
-    p50: u64,
-    p99: u64,
-    p999: u64,
-    max: u64,
 }
 
 impl Worker {
@@ -78,6 +55,18 @@ impl Worker {
         let mut command = python::command(&source("kazoo_bench.py"));
         command.arg(servers);
         Self::start(&command)
+    }
+
+    /// This program as a child of itself that adds to a counter.
+    pub(super) fn ours(servers: &str) -> Result<Self> {
+        Self::start(&child(&["count", "--servers", servers])?)
+    }
+
+    /// This program as a child of itself that follows a value, so many times.
+    pub(crate) fn subscribers(servers: &str, count: usize, kind: &str) -> Result<Self> {
+        let count = count.to_string();
+        let arguments = ["subscribe", "--servers", servers, "--count", &count, "--kind", kind];
+        Self::start(&child(&arguments)?)
     }
 
     fn start(command: &Command) -> Result<Self> {
@@ -113,6 +102,40 @@ impl Worker {
         })
     }
 
+    /// Measures the hand-overs of an election.
+    pub(crate) async fn hand_overs(&mut self, candidates: usize, plan: Plan) -> Result<HandOffs> {
+        let answer = self.order("latches", candidates, plan).await?;
+        Ok(HandOffs {
+            per_second: answer.per_second,
+            grants_per_second: answer.grants_per_second,
+            latency: answer.latency.into(),
+        })
+    }
+
+    /// Measures adds to a counter.
+    pub(crate) async fn counter(&mut self, tasks: usize, plan: Plan) -> Result<Repeats> {
+        let answer = self.order("counter", tasks, plan).await?;
+        Ok(Repeats { per_second: answer.per_second, latency: answer.latency.into() })
+    }
+
+    /// Measures how long a cache of so many nodes takes until it is complete.
+    pub(crate) async fn fill_cache(&mut self, nodes: usize) -> Result<Duration> {
+        let once = Plan { warm_up: Duration::ZERO, measure: Duration::ZERO };
+        let answer = self.order("cache", nodes, once).await?;
+        Ok(Latency::from(answer.latency).p50)
+    }
+
+    /// Measures how soon a cache of so many nodes tells of a change.
+    pub(crate) async fn changes(&mut self, nodes: usize, plan: Plan) -> Result<Latency> {
+        Ok(self.order("changes", nodes, plan).await?.latency.into())
+    }
+
+    /// Waits until all its subscribers have the next value; how long after it was published.
+    pub(crate) async fn told(&mut self) -> Result<Duration> {
+        let once = Plan { warm_up: Duration::ZERO, measure: Duration::ZERO };
+        Ok(Latency::from(self.order("told", 0, once).await?.latency).max)
+    }
+
     async fn order(&mut self, what: &str, tasks: usize, plan: Plan) -> Result<Answer> {
         let (warm_up, measure) = (plan.warm_up.as_millis(), plan.measure.as_millis());
         let order = format!("{what} {tasks} {warm_up} {measure}\n");
@@ -129,20 +152,13 @@ impl Worker {
     }
 }
 
-impl From<Percentiles> for Latency {
-    fn from(answer: Percentiles) -> Self {
-        let Percentiles { count, p50, p99, p999, max } = answer;
-        let nanos = Duration::from_nanos;
-        Self { count, p50: nanos(p50), p99: nanos(p99), p999: nanos(p999), max: nanos(max) }
-    }
-}
-
 pub(super) fn describe_curator() -> Configuration {
     Configuration {
         system: "curator".to_owned(),
         version: format!("Apache Curator {}", jar_version("curator-recipes")),
         settings: "a thread for each task, one CuratorFramework (for hand-offs one each); full \
-                   JIT, -Xmx1g, serial collector; 3 s of warm-up once, then as everyone"
+                   JIT, -Xmx1g, serial collector; 3 s of warm-up once, then as everyone; a counter \
+                   tries ten times, 10 ms apart, as in Curator's own example"
             .to_owned(),
     }
 }

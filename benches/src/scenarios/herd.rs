@@ -5,14 +5,14 @@
 //! through a relay that counts, on both sides alike.
 
 use std::fmt;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Result, bail};
 use lockkeeper::{Client, CreateMode, Mutex, MutexGuard, ZnodePath};
 use lockkeeper_engine::Durability;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use super::queue::{LIMIT, close, sessions, wait_for_queue};
 use crate::bench::Bench;
@@ -85,12 +85,12 @@ async fn measure(bench: &mut Bench, servers: &str, system: System, kind: Kind) -
     wait_for_queue(&clients[0], &path, waiters + 1).await?;
     let config = format!("{}, {kind}", system.config());
     for _ in 0..RELEASES {
-        settle(&tap).await;
+        tap.settle().await;
         let (before, start) = (tap.events(), Instant::now());
         holder.release(&clients[0]).await?;
         holder = next(&mut granted).await?;
         let took = start.elapsed();
-        settle(&tap).await;
+        tap.settle().await;
         let events = tap.events() - before;
         let who = (system.name(), config.as_str());
         bench.note_as(who, waiters, "events_per_release", events as f64);
@@ -140,17 +140,5 @@ async fn next(granted: &mut mpsc::UnboundedReceiver<Result<Held>>) -> Result<Hel
         Ok(Some(held)) => held,
         Ok(None) => bail!("nobody waits"),
         Err(_) => bail!("nobody was granted the lock within {LIMIT:?}"),
-    }
-}
-
-/// Waits until nothing moves any more.
-async fn settle(tap: &Tap) {
-    loop {
-        let before = tap.bytes();
-        sleep(Duration::from_millis(100)).await;
-        // Pings and heartbeats never rest where there are a thousand sessions, but they are small.
-        if tap.bytes() - before < 10_000 {
-            return;
-        }
     }
 }

@@ -1,9 +1,13 @@
 //! The scenarios: what is done with each system.
 
+mod caches;
+mod counters;
+mod elections;
 mod herd;
 mod killed;
 mod locks;
 mod picks;
+mod publish;
 mod queue;
 mod raw;
 mod reacquire;
@@ -38,6 +42,10 @@ enum Kind {
     Raw,
     Resources,
     Waiters,
+    Cache,
+    Counter,
+    Publish,
+    Election,
     Picks,
 }
 
@@ -66,6 +74,25 @@ pub const ALL: &[Scenario] = &[
     ),
     scenario(Kind::Raw, "raw", "task", "plain reads and writes of the servers"),
     scenario(Kind::Waiters, "waiters", "waiter", "what one more waiter costs"),
+    scenario(
+        Kind::Cache,
+        "cache",
+        "node",
+        "a part of the tree in memory: until it is complete, and until a change is seen",
+    ),
+    scenario(Kind::Counter, "counter", "task", "one number that everybody adds to"),
+    scenario(
+        Kind::Publish,
+        "publish",
+        "subscriber",
+        "one value is written, until the last of its subscribers in ten processes has it",
+    ),
+    scenario(
+        Kind::Election,
+        "election",
+        "candidate",
+        "until the next one leads, and the watch events of a change of leader",
+    ),
     scenario(Kind::Picks, "picks", "instance", "the choice of the instance that a call goes to"),
     scenario(Kind::Resources, "resources", "of them", "start, and memory"),
 ];
@@ -91,6 +118,10 @@ impl Scenario {
             Kind::Raw => raw::run(bench).await,
             Kind::Resources => resources::run(bench).await,
             Kind::Waiters => waiters::run(bench).await,
+            Kind::Cache => caches::run(bench).await,
+            Kind::Counter => counters::run(bench).await,
+            Kind::Publish => publish::run(bench).await,
+            Kind::Election => elections::run(bench).await,
             Kind::Picks => picks::run(bench).await,
         }
     }
