@@ -46,10 +46,11 @@ impl DirtyPaths {
             Some(end) if paths.is_empty() && rearmed.is_none() => Err(end),
             _ => {
                 let chroot = self.registration.chroot();
-                let paths = paths.into_iter().map(|(path, (first, last))| DirtyPath {
+                let paths = paths.into_iter().map(|(path, (first, last, kind))| DirtyPath {
                     path: strip_chroot(path, chroot),
                     first,
                     last,
+                    kind,
                 });
                 Ok(DirtySet { paths: paths.collect(), rearmed })
             }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use lockkeeper_wire::EventKind;
 use tokio::sync::Notify;
 
 use crate::arrival::Arrival;
@@ -17,6 +18,8 @@ pub struct DirtyPath {
     pub first: Arrival,
     /// When the last one did.
     pub last: Arrival,
+    /// What the last one said.
+    pub kind: EventKind,
 }
 
 /// What a watch was told of since it was asked last.
@@ -31,7 +34,7 @@ pub struct DirtySet {
 
 #[derive(Debug, Default)]
 pub(crate) struct State {
-    pub(crate) paths: BTreeMap<String, (Arrival, Arrival)>,
+    pub(crate) paths: BTreeMap<String, (Arrival, Arrival, EventKind)>,
     pub(crate) rearmed: Option<Arrival>,
     pub(crate) end: Option<WatchLost>,
 }
@@ -66,9 +69,10 @@ impl Sink {
 pub(crate) struct PathsSender(pub(crate) Arc<Sink>);
 
 impl PathsSender {
-    pub(crate) fn changed(&self, path: String, arrival: Arrival) {
+    pub(crate) fn changed(&self, path: String, kind: EventKind, arrival: Arrival) {
         self.0.change(|state| {
-            state.paths.entry(path).or_insert((arrival, arrival)).1 = arrival;
+            let told = state.paths.entry(path).or_insert((arrival, arrival, kind));
+            (told.1, told.2) = (arrival, kind);
         });
     }
 

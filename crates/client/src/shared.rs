@@ -462,7 +462,7 @@ impl Core {
     fn deliver(&mut self, id: WatchId, event: WatchEvent, arrival: Arrival) {
         match self.sinks.get(&id) {
             Some(WatchSink::Stream(sender)) => drop(sender.send(Ok(WatchItem::Event(event)))),
-            Some(WatchSink::Paths(sender)) => sender.changed(event.path, arrival),
+            Some(WatchSink::Paths(sender)) => sender.changed(event.path, event.kind, arrival),
             Some(WatchSink::Once(_)) => {
                 if let Some(WatchSink::Once(sender)) = self.sinks.remove(&id) {
                     drop(sender.send(event));

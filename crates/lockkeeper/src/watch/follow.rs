@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lockkeeper_client::{
-    AddWatchMode, Arrival, Arrived, Client, DirtyPaths, Error, ErrorCode, Instant, Listing, Reply,
-    Stat, WatchLost, ZnodePath, Zxid,
+    AddWatchMode, Arrival, Arrived, Client, DirtyPaths, Error, ErrorCode, EventKind, Instant,
+    Listing, Reply, Stat, WatchLost, ZnodePath, Zxid,
 };
 
 use crate::watch::error::CacheError;
@@ -243,7 +243,7 @@ impl Follower {
             Err(_) => return Err(Stop::Rewatch),
         };
         for dirty in told.paths {
-            self.view.event(&dirty.path, dirty.first, dirty.last);
+            self.view.event(&dirty.path, dirty.kind, dirty.first, dirty.last);
         }
         if let Some(arrival) = told.rearmed {
             self.view.watched(arrival);
@@ -341,7 +341,8 @@ impl Follower {
         }
         // Its answer is of no interest: the reads behind it are answered after it.
         drop(self.client.sync(&self.root));
-        self.view.event(self.root.as_str(), arrival.next(), arrival.next());
+        let next = arrival.next();
+        self.view.event(self.root.as_str(), EventKind::NodeDataChanged, next, next);
         self.pause = Some(FIRST_PAUSE);
         true
     }

@@ -85,6 +85,13 @@ impl TreeCacheBuilder {
         self
     }
 
+    /// Knows the last change of the children of the path itself: the larger one of its `pzxid` and the
+    /// last creation among them. A deleted child then costs a read of the path, in place of its own.
+    pub(crate) fn knows_pzxid(mut self) -> Self {
+        self.scope.knows_pzxid = true;
+        self
+    }
+
     /// Leaves out the nodes for whose whole path `wanted` is false, and everything below them. It
     /// must always say the same of a path.
     pub fn filter(mut self, wanted: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
@@ -156,6 +163,7 @@ impl TreeCache {
             max_nodes: MAX_NODES,
             max_bytes: MAX_BYTES,
             max_depth: usize::MAX,
+            knows_pzxid: false,
             filter: None,
             max_frame: usize::MAX,
         };

@@ -10,12 +10,16 @@
 //!
 //! Which children a node has is known from its listing, or from the start if the node was created
 //! after the watch was set: then each of them has an event.
+//!
+//! Where the last change of the root's children has to be known ([`Scope::knows_pzxid`]), an event says
+//! that a child is gone, and the root is read in its place. The child is gone from the view when that
+//! read is answered, and not before: an answer of the time before the event still makes a cut.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
-use lockkeeper_client::{Arrival, Stat, Zxid};
+use lockkeeper_client::{Arrival, EventKind, Stat, Zxid};
 
 use crate::watch::error::CacheError;
 use crate::watch::snapshot::{CachedNode, Tree};
@@ -31,6 +35,9 @@ pub(crate) struct Scope {
     pub(crate) max_bytes: usize,
     /// How many levels below the root.
     pub(crate) max_depth: usize,
+    /// Whether a cut knows the transaction that changed the children of the root last: the larger one of
+    /// the root's `pzxid` and the last creation among its children.
+    pub(crate) knows_pzxid: bool,
     pub(crate) filter: Option<Filter>,
     /// The longest answer that the client takes, in bytes.
     pub(crate) max_frame: usize,
@@ -81,6 +88,8 @@ struct Mark {
     in_flight: bool,
     /// The children may be others than those known, without an event: since this reconnect.
     suspect: Option<Arrival>,
+    /// The last event says that the node is gone, and the root is read in its place.
+    is_gone: bool,
 }
 
 /// What is known of a part of the tree.
@@ -163,10 +172,19 @@ impl View {
         }
     }
 
-    /// Something happened to a node: the first and the last event.
-    pub(crate) fn event(&mut self, path: &str, first: Arrival, last: Arrival) {
-        if self.is_wanted(path) {
-            self.mark(path.into(), Question::Data, first, last);
+    /// Something happened to a node: the first and the last event, and what the last one said.
+    pub(crate) fn event(&mut self, path: &str, kind: EventKind, first: Arrival, last: Arrival) {
+        if !self.is_wanted(path) {
+            return;
+        }
+        self.mark(path.into(), Question::Data, first, last);
+
+        if self.scope.knows_pzxid && kind == EventKind::NodeDeleted && self.depth(path) == 1 {
+            let read = Read { path: path.into(), question: Question::Data };
+            if let Some(mark) = self.marks.get_mut(&read) {
+                mark.is_gone = true;
+            }
+            self.mark(self.root(), Question::Data, first, last);
         }
     }
 
@@ -186,7 +204,7 @@ impl View {
     pub(crate) fn next_read(&mut self) -> Option<Read> {
         while let Some(read) = self.ready.pop_front() {
             if let Some(mark) = self.marks.get_mut(&read)
-                && !mark.in_flight
+                && !(mark.in_flight || mark.is_gone)
             {
                 mark.in_flight = true;
                 return Some(read);
@@ -212,6 +230,9 @@ impl View {
         let Some(mut mark) = self.take_mark(read) else { return Ok(()) };
         mark.in_flight = false;
 
+        if found != Found::NoAnswer && *read.path == *self.scope.root {
+            self.remove_gone(arrival);
+        }
         let suspect = mark.suspect.take_if(|since| arrival > *since).is_some();
         let is_known = match found {
             Found::NoAnswer => false,
@@ -221,9 +242,7 @@ impl View {
                 true
             }
             Found::Nothing => {
-                for path in self.tree.remove(&read.path) {
-                    self.touch(path);
-                }
+                self.remove(&read.path);
                 true
             }
         };
@@ -238,6 +257,23 @@ impl View {
     }
 
     // ----- inside -----------------------------------------------------------------------------
+
+    /// Takes out the children that were told to be gone before an answer about the root.
+    fn remove_gone(&mut self, arrival: Arrival) {
+        let is_gone = |(_, mark): &(&Read, &Mark)| mark.is_gone && mark.last < arrival;
+        let gone: Vec<_> =
+            self.marks.iter().filter(is_gone).map(|(read, _)| read.clone()).collect();
+        for read in gone {
+            self.take_mark(&read);
+            self.remove(&read.path);
+        }
+    }
+
+    fn remove(&mut self, path: &str) {
+        for path in self.tree.remove(path) {
+            self.touch(path);
+        }
+    }
 
     /// Notes data; gives whether that was possible.
     fn insert(
@@ -310,11 +346,14 @@ impl View {
         match self.take_mark(&read) {
             Some(mut mark) => {
                 (mark.first, mark.last) = (mark.first.min(first), mark.last.max(last));
+                if std::mem::take(&mut mark.is_gone) {
+                    self.ready.push_back(read.clone());
+                }
                 self.by_first.insert((mark.first, read.clone()));
                 self.marks.insert(read, mark);
             }
             None => {
-                let mark = Mark { first, last, in_flight: false, suspect: None };
+                let mark = Mark { first, last, in_flight: false, suspect: None, is_gone: false };
                 self.put_mark(read, mark);
             }
         }
