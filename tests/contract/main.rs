@@ -13,6 +13,7 @@ mod exclusive_faults;
 mod exclusive_leases;
 mod exclusive_node;
 mod grant;
+mod group;
 mod herd;
 mod histories;
 mod interface;

@@ -5,6 +5,7 @@
 //!   discovery/      ServiceDirectory: the instances of a service, and which a call goes to; Registration
 //!   names/          Names: names that one program has at a time
 //!   election/       Election: one leader at a time, and observers
+//!   group/          Group: programs that are there, and views of which
 //!   watch/          TreeCache: a part of the tree in memory; Presence: a node while this program is there
 //!   values/         shared values, counters, numbers that nobody else has, notifications
 //!   locks/          the locks, one file or folder each; Owner, for re-entry
@@ -56,6 +57,7 @@ mod election;
 mod error;
 mod exact;
 mod exposure;
+mod group;
 mod guard;
 mod locks;
 mod names;
@@ -82,6 +84,10 @@ pub use error::{
     SetPermitsError, VerifyError,
 };
 pub use exposure::{Exposure, exposures};
+pub use group::{
+    Group, GroupBuilder, GroupError, GroupLayout, GroupUpdate, GroupView, Member, MemberBuilder,
+    MemberChange, MemberChanges, Members, Membership, ViewId,
+};
 pub use guard::Guard;
 pub use guard::state::State;
 pub use locks::{

@@ -8,6 +8,7 @@
 //!   Locks             a lock for any key
 //!   Election          one leader at a time; Leaders: who it is
 //!   Names             names that one program has at a time
+//!   Group             programs that are there; Members: which
 //!   TreeCache         a part of the tree in memory
 //!   Presence          a node that is there while this program is
 //!   ServiceDirectory  the instances of a service; Registration: to be one of them
@@ -87,6 +88,7 @@ mod client;
 mod discovery;
 mod election;
 mod forward;
+mod group;
 mod guard;
 mod locks;
 mod names;
@@ -103,6 +105,7 @@ pub use crate::blocking::admin::{inspect, revoke};
 pub use crate::blocking::client::Client;
 pub use crate::blocking::discovery::{DirectoryChanges, Registration, ServiceDirectory};
 pub use crate::blocking::election::{Election, ElectionBuilder, Leaders};
+pub use crate::blocking::group::{Group, MemberChanges, Members, Membership};
 pub use crate::blocking::guard::Guard;
 pub use crate::blocking::locks::{
     Builder, ExclusiveNode, ExclusiveNodeBuilder, Lock, Locks, MultiLock, MultiLockBuilder, Mutex,
@@ -127,7 +130,7 @@ pub fn exposures(client: &Client, lock: &ZnodePath) -> Result<Vec<Exposure>, Err
 #[cfg(test)]
 mod tests {
     /// What the async side offers, and what is here.
-    const ASYNC: [&str; 27] = [
+    const ASYNC: &[&str] = &[
         include_str!("../admin/inspect.rs"),
         include_str!("../admin/revoke.rs"),
         include_str!("../discovery/directory.rs"),
@@ -135,6 +138,9 @@ mod tests {
         include_str!("../election/leaders.rs"),
         include_str!("../election/mod.rs"),
         include_str!("../exposure.rs"),
+        include_str!("../group/members.rs"),
+        include_str!("../group/membership.rs"),
+        include_str!("../group/mod.rs"),
         include_str!("../guard/mod.rs"),
         include_str!("../locks/exclusive_node.rs"),
         include_str!("../locks/multi_lock/guard.rs"),
@@ -158,10 +164,11 @@ mod tests {
         include_str!("../values/publication.rs"),
         include_str!("../values/shared.rs"),
     ];
-    const BLOCKING: [&str; 8] = [
+    const BLOCKING: &[&str] = &[
         include_str!("admin.rs"),
         include_str!("discovery.rs"),
         include_str!("election.rs"),
+        include_str!("group.rs"),
         include_str!("guard.rs"),
         include_str!("locks.rs"),
         include_str!("mod.rs"),

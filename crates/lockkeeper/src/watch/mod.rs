@@ -22,6 +22,9 @@ mod view;
 #[cfg(test)]
 mod view_tests;
 
+#[cfg(test)]
+pub(crate) use snapshot::Tree;
+
 pub use error::CacheError;
 pub use presence::{Presence, PresenceBuilder, PresenceError, PresenceState, WhenTaken};
 pub use snapshot::{CachedNode, Change, Snapshot};

@@ -43,7 +43,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use lockkeeper_client::{
-    Cleanup, Client, Error, PathError, SessionId, TransactionError, ZnodePath, Zxid,
+    Cleanup, Client, CreateMode, Error, PathError, SessionId, TransactionError, ZnodePath, Zxid,
 };
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
@@ -149,6 +149,10 @@ pub struct PresenceBuilder {
     when_taken: WhenTaken,
     is_ours: Option<IsOurs>,
     is_protected: bool,
+    /// Whether the node's version tells it from one that was just made by others.
+    is_marked: bool,
+    /// What is made of the nodes that are missing above it.
+    parents: CreateMode,
 }
 
 impl fmt::Debug for PresenceBuilder {
@@ -188,6 +192,20 @@ impl PresenceBuilder {
     /// listing the one above them: no other's node is ever in the way.
     pub fn protected(mut self) -> Self {
         self.is_protected = true;
+        self
+    }
+
+    /// Whether the node's version tells it from one that was just made by others, which a later life of
+    /// this program asks for before it [replaces](Self::replaces) it. Else those who watch have one event
+    /// in place of two.
+    pub(crate) fn marked(mut self, is_marked: bool) -> Self {
+        self.is_marked = is_marked;
+        self
+    }
+
+    /// What the nodes above are made as, where they are missing.
+    pub(crate) fn parents(mut self, mode: CreateMode) -> Self {
+        self.parents = mode;
         self
     }
 
@@ -259,6 +277,8 @@ impl Presence {
             when_taken: WhenTaken::default(),
             is_ours: None,
             is_protected: false,
+            is_marked: true,
+            parents: CreateMode::Container,
         }
     }
 

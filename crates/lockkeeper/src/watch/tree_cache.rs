@@ -251,6 +251,11 @@ pub struct CacheChanges {
 }
 
 impl CacheChanges {
+    /// The snapshot of the last update.
+    pub(crate) fn last(&self) -> Arc<Snapshot> {
+        Arc::clone(&self.last)
+    }
+
     /// Waits for a snapshot that differs from the last one.
     ///
     /// # Errors

@@ -37,10 +37,12 @@ enum Life {
 impl Life {
     /// Whether a node of the present session is what there may be of ours. A create in doubt is known
     /// by what no other request leaves: made and written in one transaction. `Post` sees to it that
-    /// no other presence of this client has done that.
-    fn is(self, stat: &Stat) -> bool {
+    /// no other presence of this client has done that. Of one that is not marked, there is the
+    /// session only.
+    fn is(self, stat: &Stat, is_marked: bool) -> bool {
         match self {
             Self::None => false,
+            Self::Unknown if !is_marked => true,
             Self::Unknown if stat.version == BORN => stat.mzxid == stat.czxid,
             // Others have written to it since.
             Self::Unknown => stat.version > BORN,
@@ -290,8 +292,12 @@ impl Keeper {
 
     /// A node of ours, as the last part of a transaction. Its data is sent once.
     fn born(&self, before: Transaction) -> Transaction {
+        let data = self.options.data.clone();
+        if !self.options.is_marked {
+            return before.create(&self.path, data, CreateMode::Ephemeral);
+        }
         let created = before.create(&self.path, Bytes::new(), CreateMode::Ephemeral);
-        created.set_data(&self.path, self.options.data.clone(), Some(BORN - 1))
+        created.set_data(&self.path, data, Some(BORN - 1))
     }
 
     /// `replaces`: the transaction deletes a node of an earlier life first.
@@ -347,7 +353,7 @@ impl Keeper {
         has_tried: bool,
     ) -> Entering {
         let (client, owner) = (self.options.client.clone(), stat.ephemeral_owner);
-        if owner == client.session_id() && self.life.is(&stat) {
+        if owner == client.session_id() && self.life.is(&stat, self.options.is_marked) {
             self.life = Life::Made(stat.czxid);
             return self.present(stat, watcher);
         }
@@ -382,7 +388,7 @@ impl Keeper {
         let Some(parent) = self.path.parent() else {
             return Entering::Again { is_unreachable: None };
         };
-        match self.options.client.ensure(&parent, CreateMode::Container).await {
+        match self.options.client.ensure(&parent, self.options.parents).await {
             Ok(()) => Entering::Again { is_unreachable: None },
             Err(error) => passing(error),
         }
