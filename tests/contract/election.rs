@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use lockkeeper::{
-    AcquireError, CreateMode, Election, ElectionLayout, Leader, Leaders, LossReason, ProclaimError,
-    ZnodePath,
+    AcquireError, CreateMode, Election, ElectionLayout, Leader, Leaders, LossReason, ObserveError,
+    ProclaimError, ZnodePath,
 };
 use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
 use lockkeeper_testkit::proxy::Loss;
@@ -26,6 +26,7 @@ contract!("election":
     a_lost_reply_to_a_proclamation_is_sent_again,
     foreign_data_is_not_overwritten,
     foreign_candidates_are_named,
+    an_observer_says_what_it_cannot_see,
     work_is_dropped_at_the_loss_and_begun_again,
     an_observer_goes_on_with_the_next_session,
     a_request_to_leave_is_no_id,
@@ -248,11 +249,31 @@ async fn foreign_candidates_are_named(backend: Backend) -> Result<()> {
     alice.client.ensure(&path, CreateMode::Persistent).await?;
     let election = election(&alice, "alice")?;
     let campaign = election.campaign().await.err();
+    assert!(matches!(campaign, Some(AcquireError::Foreign { .. })), "{campaign:?}");
     let observe = election.observe().await.err();
-    for error in [campaign, observe] {
-        assert!(matches!(error, Some(AcquireError::Foreign { .. })), "{error:?}");
-    }
+    assert!(matches!(observe, Some(ObserveError::Foreign { .. })), "{observe:?}");
     assert!(alice.client.exists(&path).await?.is_some());
+    Ok(())
+}
+
+/// It does not want to acquire anything.
+///
+/// Seen to fail with the errors of an acquire.
+async fn an_observer_says_what_it_cannot_see(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let election = election(&alice, "alice")?;
+    let mut leaders = election.observe().await?;
+    let stranger = ZnodePath::new(&format!("{ELECTION}/stranger"))?;
+    alice.client.ensure(&stranger, CreateMode::Persistent).await?;
+    let foreign = leaders.next().await.err().context("a stranger stands in the line")?;
+    alice.client.close().await;
+    let closed = leaders.next().await.err().context("the client is closed")?;
+    let first = election.observe().await.err().context("the client is closed")?;
+    for error in [foreign, closed, first] {
+        let text = error.to_string();
+        assert!(text.contains(ELECTION) && !text.contains("acquire"), "{text}");
+        assert!(!text.contains("lock"), "{text}");
+    }
     Ok(())
 }
 

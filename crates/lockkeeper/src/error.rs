@@ -339,6 +339,32 @@ pub enum SetPermitsError {
     Client(#[from] Error),
 }
 
+/// Why it cannot be seen who leads an election.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ObserveError {
+    /// There are nodes that are no candidates, so nobody can say who is first.
+    #[error(
+        "{path} has children that are no candidates: {}; use a path of its own for the election, or \
+         the layout of the programs that made them",
+        names.join(", ")
+    )]
+    Foreign {
+        /// The election.
+        path: ZnodePath,
+        /// The names of the nodes.
+        names: Vec<String>,
+    },
+    /// A request was refused, or the client was closed.
+    #[error("cannot see who leads {path}: {source}")]
+    Client {
+        /// The election.
+        path: ZnodePath,
+        /// What failed.
+        source: Error,
+    },
+}
+
 /// A leader's value was not proclaimed, or may not have been.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

@@ -80,7 +80,7 @@ pub use discovery::{
 };
 pub use election::{Election, ElectionBuilder, ElectionLayout, Leader, Leaders, Leadership};
 pub use error::{
-    AcquireError, BuildError, EnsureError, LossReason, ProclaimError, ReleaseError,
+    AcquireError, BuildError, EnsureError, LossReason, ObserveError, ProclaimError, ReleaseError,
     SetPermitsError, VerifyError,
 };
 pub use exposure::{Exposure, exposures};

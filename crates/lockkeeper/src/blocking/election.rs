@@ -9,7 +9,7 @@ use crate::blocking::client::Client;
 use crate::blocking::guard::Guard;
 use crate::blocking::runtime::Runtime;
 use crate::election::{self, ElectionLayout, Leader, Leadership};
-use crate::error::{AcquireError, BuildError, ProclaimError, ReleaseError};
+use crate::error::{AcquireError, BuildError, ObserveError, ProclaimError, ReleaseError};
 
 /// As [`crate::Election`], but for `lead`, which would have to stop a thread. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -119,7 +119,7 @@ impl Election {
     ///
     /// # Errors
     /// As [`crate::Election::observe`].
-    pub fn observe(&self) -> Result<Leaders, AcquireError> {
+    pub fn observe(&self) -> Result<Leaders, ObserveError> {
         let leaders = self.runtime.wait(self.election.observe())?;
         Ok(Leaders { leaders, runtime: Arc::clone(&self.runtime) })
     }
@@ -163,7 +163,7 @@ impl Leaders {
     /// # Errors
     /// As [`crate::Leaders::next`].
     #[expect(clippy::should_implement_trait, reason = "named as on the async side")]
-    pub fn next(&mut self) -> Result<Option<Leader>, AcquireError> {
+    pub fn next(&mut self) -> Result<Option<Leader>, ObserveError> {
         self.runtime.wait(self.leaders.next())
     }
 }

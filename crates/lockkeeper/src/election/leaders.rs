@@ -11,7 +11,7 @@ use crate::contender::order::{Foreign, WaitQueue};
 use crate::contender::retry::{reachable, retry_backoff};
 use crate::contender::terms::Terms;
 use crate::election::record::Record;
-use crate::error::AcquireError;
+use crate::error::ObserveError;
 use crate::token::FencingToken;
 
 /// The pause before a server that is behind is asked again.
@@ -71,7 +71,7 @@ enum Seat {
 
 /// Why a look did not come to an end.
 enum Interrupted {
-    Failed(AcquireError),
+    Failed(ObserveError),
     Request(Error),
     /// The server shows what is older than what was seen.
     Behind,
@@ -88,7 +88,7 @@ impl Leaders {
         client: &Client,
         terms: Terms,
         record: &ZnodePath,
-    ) -> Result<Self, AcquireError> {
+    ) -> Result<Self, ObserveError> {
         let rewinds = client.status().borrow().rewinds;
         let mut leaders = Self {
             client: client.clone(),
@@ -124,7 +124,7 @@ impl Leaders {
     ///
     /// # Cancel safety
     /// Safe: no change is lost.
-    pub async fn next(&mut self) -> Result<Option<Leader>, AcquireError> {
+    pub async fn next(&mut self) -> Result<Option<Leader>, ObserveError> {
         loop {
             if matches!(self.seat, Seat::Unknown) || self.record.is_none() {
                 let before = self.current.clone();
@@ -167,7 +167,7 @@ impl Leaders {
     }
 
     /// Looks at what must be looked at again, over lost connections and sessions.
-    async fn look(&mut self) -> Result<(), AcquireError> {
+    async fn look(&mut self) -> Result<(), ObserveError> {
         loop {
             match self.look_once().await {
                 Ok(()) => break,
@@ -319,7 +319,7 @@ impl Leaders {
     }
 
     /// Returns when what failed may be tried again.
-    async fn outlast(&mut self, error: Error) -> Result<(), AcquireError> {
+    async fn outlast(&mut self, error: Error) -> Result<(), ObserveError> {
         if error.is_session_expired() {
             self.queue.clear();
             (self.seat, self.record) = (Seat::Unknown, None);
@@ -329,7 +329,8 @@ impl Leaders {
             reachable(&self.client).await;
             return Ok(());
         }
-        let failed = |error| AcquireError::from_client(&self.terms.path, error);
+        let path = &self.terms.path;
+        let failed = |source| ObserveError::Client { path: path.clone(), source };
         retry_backoff(error).await.map_err(failed)
     }
 }
@@ -338,9 +339,9 @@ impl Leaders {
 ///
 /// # Errors
 /// If there are others among them, or names that no node can have.
-fn candidates(names: Vec<String>, terms: &Terms) -> Result<VecDeque<ZnodePath>, AcquireError> {
+fn candidates(names: Vec<String>, terms: &Terms) -> Result<VecDeque<ZnodePath>, ObserveError> {
     let Terms { path, profile, kinds, .. } = terms;
-    let foreign = |names| AcquireError::Foreign { path: path.clone(), profile: *profile, names };
+    let foreign = |names| ObserveError::Foreign { path: path.clone(), names };
     let queue = WaitQueue::read(names, *profile, kinds).map_err(|Foreign(names)| foreign(names))?;
     let nodes = queue
         .places()
@@ -364,7 +365,7 @@ mod tests {
         assert_eq!(listed, [path.child(good).unwrap()]);
         for bad in ["a/b-latch-0000000002", "a\0-latch-0000000002"] {
             let refused = candidates(vec![good.to_owned(), bad.to_owned()], &terms);
-            let Err(AcquireError::Foreign { names, .. }) = refused else { panic!("{refused:?}") };
+            let Err(ObserveError::Foreign { names, .. }) = refused else { panic!("{refused:?}") };
             assert_eq!(names, [bad]);
         }
     }

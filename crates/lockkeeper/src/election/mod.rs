@@ -54,7 +54,9 @@ use lockkeeper_client::{Client, ErrorCode, TransactionError, ZnodePath};
 use tokio::sync;
 
 use crate::contender::retry::retry_backoff;
-use crate::error::{AcquireError, BuildError, LossReason, ProclaimError, ReleaseError};
+use crate::error::{
+    AcquireError, BuildError, LossReason, ObserveError, ProclaimError, ReleaseError,
+};
 use crate::guard::offers_guard;
 use crate::guard::state::State;
 use crate::locks::{Mutex, MutexGuard};
@@ -278,7 +280,7 @@ impl Election {
     ///
     /// # Cancel safety
     /// Safe; no watch is left.
-    pub async fn observe(&self) -> Result<Leaders, AcquireError> {
+    pub async fn observe(&self) -> Result<Leaders, ObserveError> {
         Leaders::open(self.lock.client(), self.layout.terms(self.path().clone()), &self.record)
             .await
     }
