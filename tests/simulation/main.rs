@@ -12,6 +12,7 @@
 mod candidates;
 mod faults;
 mod machine;
+mod members;
 mod network;
 mod participants;
 mod presences;

@@ -1,6 +1,7 @@
 //! One run: everything in it follows from its seed.
 
 use std::panic::AssertUnwindSafe;
+use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::candidates::{self, Candidate, election, observe};
 use crate::faults;
 use crate::machine::{Drifting, Gate, Machine, true_time};
+use crate::members::{Program, Seen};
 use crate::network::{Lag, Route};
 use crate::participants::{LOCKS, Pace, REGISTER, Resources, Worker, make_register, use_register};
 use crate::presences::{Member, disturb};
@@ -46,7 +48,7 @@ pub(crate) struct Run {
     /// As the clients compute it.
     pub(crate) timing: Timing,
     pub(crate) pace: Pace,
-    severity: Severity,
+    pub(crate) severity: Severity,
     /// Both are right for a server that stands alone.
     mode: LeaseMode,
     pub(crate) usual: Usual,
@@ -245,6 +247,10 @@ async fn whole(run: Arc<Run>, seed: u64) {
         true => publish(&run, seed, end, &mut tasks).await,
         false => (None, Vec::new()),
     };
+    let group = match has_groups(seed) {
+        true => belong(&run, seed, end, &mut tasks).await,
+        false => Vec::new(),
+    };
     let random = random.fork();
     match run.severity {
         Severity::Unbounded => faults::chaos(Arc::clone(&run), random, end).await,
@@ -264,7 +270,7 @@ async fn whole(run: Arc<Run>, seed: u64) {
     if let Some(publications) = publications {
         publications.judge(&run, &publishers[0]).await;
     }
-    for client in trees.into_iter().chain(voters).chain(members).chain(publishers) {
+    for client in trees.into_iter().chain(voters).chain(members).chain(publishers).chain(group) {
         if timeout(PATIENCE, client.close()).await.is_err() {
             run.note("world", What::Stuck("a client of its own does not close".into()));
         }
@@ -273,6 +279,34 @@ async fn whole(run: Arc<Run>, seed: u64) {
         values.look(&run, &clients[0]).await;
     }
     all_is_well(&run, &clients, &designs).await;
+}
+
+/// Has programs be members of a group: one of each machine that stays, and one that comes and goes. Returns
+/// the clients.
+async fn belong(
+    run: &Arc<Run>,
+    seed: u64,
+    end: Duration,
+    tasks: &mut Vec<JoinHandle<()>>,
+) -> Vec<Client> {
+    let (mut random, seen) = (fastrand::Rng::with_seed(seed ^ 0x9a0), Rc::<Seen>::default());
+    let mut clients = Vec::new();
+    for (index, machine) in run.machines.iter().enumerate() {
+        let client = connected(run, machine).await;
+        let mut program = |what: &str| Program {
+            run: Arc::clone(run),
+            name: format!("client {index}.{what}"),
+            client: client.clone(),
+            seen: Rc::clone(&seen),
+            random: random.fork(),
+            index,
+            of: run.machines.len(),
+        };
+        tasks.push(machine.run(program("g").come_and_go(end)));
+        tasks.push(machine.run(program("m").stay(end)));
+        clients.push(client);
+    }
+    clients
 }
 
 /// Has programs be present, each at a node of its own and at one that all want, and strangers in their way
@@ -341,6 +375,11 @@ fn has_publications(seed: u64) -> bool {
 /// Whether a run has elections too: every other one of each severity, where there are no tree caches.
 fn has_elections(seed: u64) -> bool {
     !has_trees(seed)
+}
+
+/// Whether a run has a group too: every other one of each severity, half of them beside elections.
+fn has_groups(seed: u64) -> bool {
+    seed % 8 < 4
 }
 
 /// Whether a run has tree caches too: every other one of each severity.

@@ -28,15 +28,16 @@ pub enum GroupLayout {
 }
 
 impl GroupLayout {
-    /// The node and the data of a new member.
+    /// The node and the data of a new member, which nobody else will ever be.
     pub(super) fn place(
         self,
         group: &ZnodePath,
         id: &str,
         data: Bytes,
+        unique: Uuid,
     ) -> Result<(ZnodePath, Bytes), GroupError> {
         let bad = |why: &str| GroupError::Id { id: id.to_owned(), why: why.to_owned() };
-        let own = Uuid::new_v4().simple();
+        let own = unique.simple();
         let (name, data) = match self {
             Self::CuratorMember if is_of_another_kind(id) => {
                 return Err(bad("it looks like a node of a party or of a lock"));
@@ -135,7 +136,8 @@ mod tests {
             (KazooShallowParty, ""),
             (KazooShallowParty, "told"),
         ] {
-            let (node, written) = layout.place(&group(), "host-7", data.into()).unwrap();
+            let (node, written) =
+                layout.place(&group(), "host-7", data.into(), Uuid::from_u128(7)).unwrap();
             let read = layout.read(&group(), node.name(), &written, &ephemeral()).unwrap();
             assert_eq!((read.id.as_str(), &read.node), ("host-7", &node), "{layout:?}");
             assert_eq!(read.token, FencingToken::new(Zxid(7)));
@@ -175,13 +177,16 @@ mod tests {
 
     #[test]
     fn an_id_that_no_node_can_have_is_refused() {
+        let place = |layout: GroupLayout, id: &str, data: &'static str| {
+            layout.place(&group(), id, data.into(), Uuid::from_u128(7))
+        };
         for id in ["", "a/b", ".", "..", "a\0", &format!("{HEX}__party__")] {
-            let refused = CuratorMember.place(&group(), id, Bytes::new());
+            let refused = place(CuratorMember, id, "");
             assert!(matches!(refused, Err(GroupError::Id { .. })), "{id:?}: {refused:?}");
         }
-        assert!(CuratorMember.place(&group(), "a-lock-0000000007", Bytes::new()).is_ok());
-        let refused = KazooParty.place(&group(), "a", Bytes::from_static(b"told"));
+        assert!(place(CuratorMember, "a-lock-0000000007", "").is_ok());
+        let refused = place(KazooParty, "a", "told");
         assert!(matches!(refused, Err(GroupError::NoRoom)));
-        assert!(KazooParty.place(&group(), "a/b", Bytes::new()).is_ok(), "it is no name there");
+        assert!(place(KazooParty, "a/b", "").is_ok(), "it is no name there");
     }
 }

@@ -229,7 +229,7 @@ impl MemberBuilder {
     /// As [`Group::join`].
     pub async fn join(self) -> Result<Membership, GroupError> {
         let Group { client, path, layout } = &self.group;
-        let (node, data) = layout.place(path, &self.id, self.data)?;
+        let (node, data) = layout.place(path, &self.id, self.data, client.unique_id())?;
         let options = Presence::builder(client, node.as_str()).data(data);
         let options = options.when_taken(self.when_taken).parents(layout.parents());
         let options = match self.is_ours {
