@@ -10,6 +10,7 @@ mod counters;
 mod discovery;
 mod downgrade;
 mod elections;
+mod groups;
 mod inside;
 mod ours;
 mod presences;
