@@ -5,7 +5,7 @@ use lockkeeper_client::{CreateMode, SessionId, Stat, ZnodePath};
 use uuid::Uuid;
 
 use crate::group::error::GroupError;
-use crate::group::view::Member;
+use crate::group::member::Member;
 use crate::profile::{Kind, Profile};
 use crate::token::FencingToken;
 

@@ -5,6 +5,7 @@
 //!   membership   Membership: being a member
 //!   members      Members: the views of a group, as they change
 //!   view         who is there at one moment, and the name of that (pure)
+//!   member       Member: what is seen of one
 //!   layout       how members are named, so that Curator and kazoo programs take part (pure)
 //!   error        why a group cannot be joined or seen
 //! ```
@@ -57,6 +58,7 @@
 
 mod error;
 mod layout;
+mod member;
 mod members;
 mod membership;
 mod view;
@@ -71,9 +73,10 @@ use crate::watch::{Presence, WhenTaken};
 
 pub use error::GroupError;
 pub use layout::GroupLayout;
+pub use member::Member;
 pub use members::{GroupUpdate, MemberChanges, Members};
 pub use membership::Membership;
-pub use view::{GroupView, Member, MemberChange, ViewId};
+pub use view::{GroupView, MemberChange, ViewId};
 
 /// A group at a path. Cheap to clone.
 #[derive(Clone, Debug)]

@@ -3,29 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use lockkeeper_client::{SessionId, ZnodePath, Zxid};
+use lockkeeper_client::{ZnodePath, Zxid};
 
 use crate::group::layout::GroupLayout;
-use crate::token::FencingToken;
+use crate::group::member::Member;
 use crate::watch::{CachedNode, Change, Snapshot};
-
-/// One member of a group.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Member {
-    /// What it calls itself. In kazoo's layouts two members may have the same.
-    pub id: String,
-    /// The transaction of its joining: larger for whoever joined later, and another one each time that it
-    /// comes back.
-    pub token: FencingToken,
-    /// What it tells. With [`GroupLayout::KazooParty`], its id.
-    pub data: Bytes,
-    /// The session that it goes with.
-    pub session: SessionId,
-    /// Its node.
-    pub node: ZnodePath,
-}
 
 /// The name of a view: equal ones name the same members with the same [tokens](Member::token), on every
 /// machine. Of two of one group the later one is larger.
@@ -198,7 +180,7 @@ pub enum MemberChange {
 
 #[cfg(test)]
 mod tests {
-    use lockkeeper_client::Stat;
+    use lockkeeper_client::{SessionId, Stat};
 
     use super::*;
     use crate::watch::Tree;
