@@ -38,6 +38,12 @@ struct Header {
 
 const FORM: u32 = 1;
 
+/// Only the form, whatever else is in the line.
+#[derive(Deserialize)]
+struct AnyHeader {
+    lockkeeper_publication: u32,
+}
+
 impl Manifest {
     pub(super) fn last(&self) -> Option<&Entry> {
         self.editions.last()
@@ -83,10 +89,11 @@ impl Codec<Manifest> for ManifestCodec {
             return Ok(Manifest::default());
         }
         let end = data.iter().position(|byte| *byte == b'\n').ok_or("it is no publication")?;
-        let header: Header = serde_json::from_slice(&data[..end])?;
-        if header.lockkeeper_publication != FORM {
+        let form: AnyHeader = serde_json::from_slice(&data[..end])?;
+        if form.lockkeeper_publication != FORM {
             return Err("it is a publication of a later version of this library".into());
         }
+        let header: Header = serde_json::from_slice(&data[..end])?;
 
         let (editions, inline) = (header.editions, Bytes::copy_from_slice(&data[end + 1..]));
         let manifest = Manifest { editions, inline: header.inline.then_some(inline) };
@@ -128,6 +135,18 @@ mod tests {
         assert!(ManifestCodec.decode(&cut.unwrap()).is_err());
         for foreign in [&b"{}"[..], b"{}\n", b"\xff\n", b"12\n"] {
             assert!(ManifestCodec.decode(foreign).is_err(), "{foreign:?}");
+        }
+    }
+
+    /// Seen to fail with all fields read before the form: the error was about one of them.
+    #[test]
+    fn a_later_form_is_named_whatever_is_in_it() {
+        for later in [
+            r#"{"lockkeeper_publication":2,"editions":[],"inline":false}"#,
+            r#"{"lockkeeper_publication":2,"zones":{}}"#,
+        ] {
+            let error = ManifestCodec.decode(format!("{later}\n").as_bytes()).unwrap_err();
+            assert!(error.to_string().contains("later version"), "{error}");
         }
     }
 
