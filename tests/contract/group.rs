@@ -428,7 +428,7 @@ async fn watching_costs_a_listing_and_a_read_for_each_member(backend: Backend) -
 
 /// Each watcher is told once, reads one node, and lists nothing.
 ///
-/// Seen to fail with a presence that writes its node twice, and with a deleted node read.
+/// Seen to fail with a presence that writes its node twice.
 async fn with_a_thousand_members_a_change_is_one_event_and_one_read(
     backend: Backend,
 ) -> Result<()> {

@@ -40,6 +40,7 @@ mod shown;
 mod tree_cache;
 mod ttl_presence;
 mod upgrade;
+mod versions;
 mod watches;
 
 use std::time::Duration;

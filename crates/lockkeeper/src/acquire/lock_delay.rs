@@ -31,9 +31,15 @@ const SUFFIX: &str = "-__delay__";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LockDelay(pub(crate) Duration);
 
-/// What is in a mark.
+/// The version of the format of marks.
+const FORM: u32 = 1;
+
+/// What is in a mark. Fields that a later version adds are read over.
 #[derive(Debug, Serialize, Deserialize)]
 struct Mark {
+    /// The version of this format; marks without one are like those of version 1.
+    #[serde(default)]
+    v: u32,
     /// The name of the holder's node.
     node: String,
     /// For how long the next one is to wait, in milliseconds.
@@ -168,8 +174,7 @@ impl LockDelay {
                     if found.as_ref().is_some_and(|mark| mark.node == owned.node.path.name()) {
                         return Ok(MarkOwner::Own);
                     }
-                    let delay = found.map(|mark| Duration::from_millis(mark.delay_ms));
-                    let (delay, version) = (delay.unwrap_or(self.0), stat.version);
+                    let (delay, version) = (self.asked_for(found), stat.version);
                     return Ok(MarkOwner::Other(LeftMark { delay, version, written: stat.mzxid }));
                 }
                 Err(error) if error.code() == Some(ErrorCode::NoNode) => {
@@ -183,9 +188,19 @@ impl LockDelay {
         }
     }
 
+    /// How long a mark is waited for. One that this version does not know may mean more than can be read
+    /// from it.
+    fn asked_for(self, found: Option<Mark>) -> Duration {
+        let read = |mark: &Mark| Duration::from_millis(mark.delay_ms);
+        match found {
+            Some(mark) if mark.v <= FORM => read(&mark),
+            later => later.as_ref().map_or(self.0, |mark| read(mark).max(self.0)),
+        }
+    }
+
     fn data(self, node: &ZnodePath) -> Bytes {
         let delay_ms = u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX);
-        let mark = Mark { node: node.name().to_owned(), delay_ms };
+        let mark = Mark { v: FORM, node: node.name().to_owned(), delay_ms };
         serde_json::to_vec(&mark).map_or_else(|_| Bytes::new(), Bytes::from)
     }
 }

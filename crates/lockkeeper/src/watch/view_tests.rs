@@ -272,8 +272,8 @@ fn every_cut_is_the_tree_at_its_transaction() {
 
 /// The same where a deletion is taken from its event: each cut knows the last change of the children.
 ///
-/// Seen to fail with the child gone at its event, with its marks forgotten when it goes, and with the
-/// root not read.
+/// Seen to fail with the child gone at an answer from before its event, with the time forgotten since which
+/// it was dirty before, and with the root not read.
 #[test]
 fn every_cut_knows_which_transaction_changed_the_children() {
     let scope = Scope { knows_pzxid: true, max_depth: 1, ..scope() };
