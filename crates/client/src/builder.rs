@@ -164,6 +164,24 @@ impl ClientBuilder {
         Ok(client)
     }
 
+    /// The same, but waits for no server: for programs that have something to do without one, such as
+    /// following a value whose last known good state is on disk. What is asked for meanwhile waits, and
+    /// fails when no server has been reached for a session timeout; [`Client::status`] tells how it
+    /// stands.
+    ///
+    /// # Errors
+    /// If the connection string is malformed, or asks for TLS without roots to trust. What
+    /// [`ClientBuilder::connect`] fails for besides shows later: refused credentials close the client,
+    /// and with a session timeout that is too short for a lease no lock is granted.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with I/O and time enabled.
+    pub fn connect_later(self, servers: &str) -> Result<Client, ConnectError> {
+        let servers = self.checked(servers)?;
+        let shared = Shared::new(Arc::clone(&self.runtime), self.config.clone());
+        Ok(self.start(servers, shared).0)
+    }
+
     /// Ends a session that another process has left behind, and with it all its ephemeral nodes.
     /// To be called when that process is certain not to act on its locks any more.
     ///

@@ -65,6 +65,15 @@ impl Error {
         self.reason == RequestError::NotHeld
     }
 
+    /// How many bytes the request would take, and how many may be sent at once, if it was not sent
+    /// because it is too large.
+    pub fn too_large(&self) -> Option<(usize, usize)> {
+        match self.reason {
+            RequestError::TooLarge { len, max } => Some((len, max)),
+            _ => None,
+        }
+    }
+
     /// Whether the client was closed by this program.
     pub fn is_closed(&self) -> bool {
         self.reason == RequestError::Closed

@@ -77,7 +77,7 @@ pub use connect_string::{ConnectString, ConnectStringError, Host};
 pub use default_acl::{AclError, DefaultAcl};
 pub use dirty::DirtyPaths;
 pub use error::{ConnectError, Error, StillHeld, TransactionError};
-pub use hold::{Hold, bound_to};
+pub use hold::{Hold, bound_to, unbound};
 pub use identity::SessionIdentity;
 pub use path_sink::{DirtyPath, DirtySet, PathsProbe};
 pub use reply::{Arrived, Reply, WatchedReply};

@@ -73,6 +73,13 @@ impl Watcher {
     }
 }
 
+impl Watcher {
+    /// Whether no event has arrived. When the session has ended, none will.
+    pub fn is_armed(&self) -> bool {
+        self.receiver.is_empty()
+    }
+}
+
 /// The events of a persistent watch, in the order in which they happened.
 ///
 /// Events of the time without a connection are not made up for: [`WatchItem::Rearmed`] says where they
