@@ -46,12 +46,13 @@ mod layout;
 mod leaders;
 mod record;
 
-use std::sync::Arc;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::{self, Arc, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use lockkeeper_client::{Client, ErrorCode, TransactionError, ZnodePath};
-use tokio::sync;
+use lockkeeper_client::{Client, CreateMode, ErrorCode, OpResult, TransactionError, ZnodePath};
 
 use crate::contender::retry::retry_backoff;
 use crate::error::{
@@ -287,18 +288,29 @@ impl Election {
 
     fn leads(&self, guard: MutexGuard) -> Leadership {
         let record = self.record.clone();
-        Leadership { guard, record, is_made: sync::Mutex::new(None) }
+        Leadership { guard, record, spoken: sync::Mutex::default() }
     }
 }
+
+/// A transaction that was sent.
+type Committing = Pin<Box<dyn Future<Output = Result<Vec<OpResult>, TransactionError>> + Send>>;
 
 /// The right to lead. What its holder may believe and do is described at [`Guard`](crate::Guard).
 #[must_use = "leadership is given up when it is dropped"]
 pub struct Leadership {
     guard: MutexGuard,
     record: ZnodePath,
-    /// Whether the node of the record is known to be there; `None` before the first look. Held while
-    /// a value is on its way, so that of two values the later one stays.
-    is_made: sync::Mutex<Option<bool>>,
+    spoken: sync::Mutex<Spoken>,
+}
+
+/// What is known of the record.
+#[derive(Debug, Default)]
+struct Spoken {
+    /// Whether its node is known to be there; `None` before the first look.
+    is_made: Option<bool>,
+    /// The last value that it was asked to tell. Whatever is sent is this one, so that of two values
+    /// the later one stays, although none waits for the other.
+    last: Bytes,
 }
 
 impl Leadership {
@@ -316,13 +328,13 @@ impl Leadership {
     /// When the future is dropped, the value may have been told, or may be yet.
     pub async fn proclaim(&self, value: impl Into<String>) -> Result<(), ProclaimError> {
         let record = Record::new(self.node().name(), value.into());
-        let data = record.to_data();
-        let mut is_made = self.is_made.lock().await;
+        self.spoken().last = record.to_data();
         loop {
             if let State::Lost(reason) = self.state() {
                 return Err(ProclaimError::Lost(reason));
             }
-            let exists = match *is_made {
+            let known = self.spoken().is_made;
+            let exists = match known {
                 Some(known) => known,
                 None => match self.look_at_record().await? {
                     Some(found) => found,
@@ -330,20 +342,9 @@ impl Leadership {
                 },
             };
 
-            // The check of the own node comes first, so a deposed leader writes nothing; and a value
-            // that is sent again after a lost reply is written twice without harm.
-            let leads = self.transaction();
-            let write = match exists {
-                true => leads.set_data(&self.record, data.clone(), None),
-                false => leads.create(
-                    &self.record,
-                    data.clone(),
-                    lockkeeper_client::CreateMode::Persistent,
-                ),
-            };
-            match write.commit().await {
+            match self.write_last(exists).await {
                 Ok(_) => {
-                    *is_made = Some(true);
+                    self.spoken().is_made = Some(true);
                     return Ok(());
                 }
                 Err(TransactionError::Failed { code: ErrorCode::NoNode, index: 0, .. }) => {
@@ -352,13 +353,40 @@ impl Leadership {
                 Err(TransactionError::Failed {
                     code: ErrorCode::NoNode | ErrorCode::NodeExists,
                     ..
-                }) => *is_made = None,
+                }) => self.spoken().is_made = None,
                 Err(TransactionError::Request(error)) => {
                     retry_backoff(error).await.map_err(|error| self.failed(error))?;
                 }
                 Err(refused) => return Err(ProclaimError::Refused(refused)),
             }
         }
+    }
+
+    /// Writes the last value into the record.
+    async fn write_last(&self, exists: bool) -> Result<(), TransactionError> {
+        let mut sent: Option<Committing> = None;
+        let written = poll_fn(|context| {
+            if let Some(sent) = &mut sent {
+                return sent.as_mut().poll(context);
+            }
+            // No other value becomes the last one between the look at it and the sending, which is
+            // what the first poll does.
+            let spoken = self.spoken();
+            let data = spoken.last.clone();
+            // The check of the own node comes first, so a deposed leader writes nothing; and a value
+            // that is sent again after a lost reply is written twice without harm.
+            let leads = self.transaction();
+            let write = match exists {
+                true => leads.set_data(&self.record, data, None),
+                false => leads.create(&self.record, data, CreateMode::Persistent),
+            };
+            sent.insert(Box::pin(write.commit())).as_mut().poll(context)
+        });
+        written.await.map(drop)
+    }
+
+    fn spoken(&self) -> sync::MutexGuard<'_, Spoken> {
+        self.spoken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether there is a node for the value; `None`: look again.
