@@ -18,6 +18,10 @@ contract!("a publication":
     a_rollback_is_an_edition,
     the_end_of_the_session_between_parts,
     what_is_something_else_stays,
+    a_missing_parent_is_made,
+    a_version_that_has_come_around_is_told,
+    a_damaged_edition_is_no_place_to_go_back_to,
+    more_than_can_be_kept_is_not,
     a_node_of_others_below_stays,
     a_server_that_is_behind_hides_no_edition,
     what_publishing_costs,
@@ -194,16 +198,20 @@ async fn the_end_of_the_session_between_parts(backend: Backend) -> Result<()> {
         let ours = ours.clone();
         async move { ours.publish(&long("b")).await }
     });
-    // The node above is there, the directory is made, and the first part is on its way.
-    for step in 1..4 {
-        let wanted = before + step;
-        let sent = |passed: &[Passed]| {
-            passed.iter().filter(|p| **p == Passed::Request(OpCode::Multi)).count() >= wanted
-        };
-        alice.proxy.passes(sent).await;
-        if step < 3 {
-            alice.proxy.answer();
+    // The pointer is read, the node above is there, the directory is made, and the first part is on its
+    // way.
+    let sent = |passed: &[Passed]| {
+        passed.iter().filter(|p| **p == Passed::Request(OpCode::Multi)).count() - before
+    };
+    let mut seen = 0;
+    loop {
+        alice.proxy.passes(|passed| passed.len() > seen).await;
+        let passed = alice.proxy.passed();
+        if sent(&passed) == 3 {
+            break;
         }
+        seen = passed.len();
+        alice.proxy.answer();
     }
     assert_eq!(theirs.current().await?.expect("one").value, "a");
     alice.proxy.refuse();
@@ -226,10 +234,92 @@ async fn what_is_something_else_stays(backend: Backend) -> Result<()> {
     }
     assert!(matches!(routes.follow().next().await?, ValueChange::Invalid { .. }));
     assert_eq!(alice.client.data(routes.path()).await?.0, foreign);
-    let orphan: Routes = Publication::new(&alice.client, "/shop/routes")?;
-    for text in ["short".to_owned(), long("a")] {
-        let error = orphan.publish(&text).await.expect_err("no parent");
-        assert!(matches!(error, ValueError::NoParent { .. }), "{error:?}");
+    let below = alice.client.children(routes.path()).await?.0;
+    assert!(below.is_empty(), "nothing is written below it: {below:?}");
+    Ok(())
+}
+
+async fn a_missing_parent_is_made(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    for (path, text) in [("/shop/routes", "short".to_owned()), ("/store/routes", long("a"))] {
+        let orphan: Routes = Publication::new(&alice.client, path)?;
+        assert_eq!(orphan.publish(&text).await?, 1);
+        assert!(orphan.current().await?.expect("one").value == text);
+    }
+    Ok(())
+}
+
+/// Servers compare nothing with -1: an edition could be lost.
+async fn a_version_that_has_come_around_is_told(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let routes = routes(&alice.client)?;
+    routes.publish(&"a".to_owned()).await?;
+    alice.proxy.show_version(Some(-1));
+    // Another handle, which reads what is there.
+    let other = self::routes(&alice.client)?;
+    alice.proxy.clear();
+    for error in [
+        other.publish(&"b".to_owned()).await.expect_err("unsafe"),
+        other.publish(&long("b")).await.expect_err("unsafe"),
+        other.rollback(1).await.expect_err("unsafe"),
+    ] {
+        assert!(matches!(error, ValueError::VersionWrapped { .. }), "{error:?}");
+    }
+    assert!(!alice.proxy.requests().contains(&OpCode::Multi), "nothing was sent");
+    alice.proxy.show_version(None);
+    assert_eq!(other.editions().await?, [1]);
+    Ok(())
+}
+
+/// It was said not to be kept, or all followers were sent to what is not there.
+///
+/// Seen to fail without the checks of a rollback's nodes.
+async fn a_damaged_edition_is_no_place_to_go_back_to(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let routes: Routes = Publication::new(&alice.client, ROUTES)?;
+    routes.publish(&"a".to_owned()).await?;
+    let short = alice.client.children(routes.path()).await?.0.remove(0);
+    routes.publish(&long("b")).await?;
+    let mut names = alice.client.children(routes.path()).await?.0;
+    names.retain(|name| *name != short);
+    routes.publish(&"c".to_owned()).await?;
+
+    alice.client.delete(&routes.path().child(&short)?, None).await?;
+    let part = routes.path().child(&names[0])?.child("00001")?;
+    alice.client.delete(&part, None).await?;
+    for number in [1, 2] {
+        let error = routes.rollback(number).await.expect_err("it is damaged");
+        assert!(error.to_string().contains(&format!("edition {number}")), "{error}");
+    }
+    assert_eq!(routes.current().await?.expect("one").value, "c");
+    assert_eq!(routes.rollback(3).await?, Some(4));
+    Ok(())
+}
+
+/// What is said of each edition would not have fitted into a request after some thousands, and then
+/// nothing could be published any more.
+async fn more_than_can_be_kept_is_not(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let routes: Routes = Publication::builder(&alice.client, ROUTES).keep(u16::MAX).build()?;
+    routes.publish(&String::new()).await?;
+    // A thousand editions of one node are as long a list as any.
+    let (data, _) = alice.client.data(routes.path()).await?;
+    let line = data.split(|byte| *byte == b'\n').next().expect("a line");
+    let mut header: serde_json::Value = serde_json::from_slice(line)?;
+    let entry = header["editions"][0].clone();
+    let editions = (0..1_200_u64).map(|number| {
+        let mut entry = entry.clone();
+        entry["number"] = (u64::MAX / 2 + number).into();
+        entry
+    });
+    header["editions"] = editions.collect();
+    header["inline"] = false.into();
+    alice.client.set_data(routes.path(), format!("{header}\n"), None).await?;
+
+    let longest = "x".repeat(256 * 1024 - 2);
+    for _ in 0..2 {
+        routes.publish(&longest).await?;
+        assert_eq!(routes.editions().await?.len(), 1_000);
     }
     Ok(())
 }
@@ -290,5 +380,15 @@ async fn what_publishing_costs(backend: Backend) -> Result<()> {
         routes.publish(&text.to_owned()).await?;
         assert_eq!(alice.proxy.requests(), [Multi, GetData], "also with an old one to delete");
     }
+    alice.proxy.clear();
+    assert_eq!(routes.current().await?.expect("one").value, "d");
+    assert_eq!(alice.proxy.requests(), [GetData]);
+
+    // The pointer, and again, the directory, three parts, the turn; and then the sweep looks.
+    routes.publish(&long("a")).await?;
+    alice.proxy.clear();
+    routes.publish(&long("b")).await?;
+    let requests = alice.proxy.requests();
+    assert_eq!(requests[..8], [GetData, Multi, Multi, Multi, Multi, Multi, Multi, GetData]);
     Ok(())
 }

@@ -10,6 +10,7 @@ use lockkeeper::{
 };
 use lockkeeper_testkit::backend::{Backend, Participant};
 use lockkeeper_testkit::proxy::{Loss, Passed};
+use lockkeeper_testkit::scratch;
 use lockkeeper_wire::OpCode;
 
 use crate::{contract, gets, next_session};
@@ -21,6 +22,8 @@ contract!("a shared value":
     a_lost_reply_changes_it_once,
     what_cannot_be_read_is_kept_and_told,
     what_cannot_be_written_changes_nothing,
+    a_missing_parent_is_made,
+    a_version_that_has_come_around_is_told,
     a_burst_is_one_event_and_one_read,
     a_node_made_anew_is_told_although_its_version_is_the_same,
     changes_go_on_in_the_next_session,
@@ -178,12 +181,53 @@ async fn what_cannot_be_read_is_kept_and_told(backend: Backend) -> Result<()> {
 async fn what_cannot_be_written_changes_nothing(backend: Backend) -> Result<()> {
     let alice = backend.participant().await?;
     let large: Shared<String> = Shared::new(&alice.client, "/large")?;
-    let error = large.set(&"x".repeat(2_000_000)).await.expect_err("too large");
-    assert!(error.to_string().contains("jute.maxbuffer"), "{error}");
+    for error in [
+        large.set(&"x".repeat(2_000_000)).await.expect_err("too large"),
+        large.update(|_| "x".repeat(2_000_000)).await.expect_err("too large"),
+    ] {
+        assert!(matches!(error, ValueError::TooLarge { .. }), "{error:?}");
+        let text = error.to_string();
+        for part in ["/large", "Publication", "jute.maxbuffer", "2000", "1048575"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
     assert_eq!(alice.client.exists(large.path()).await?, None);
-    let orphan: Shared<String> = Shared::new(&alice.client, "/shop/name")?;
-    let error = orphan.set(&"x".into()).await.expect_err("no parent");
-    assert!(matches!(error, ValueError::NoParent { .. }), "{error:?}");
+
+    let rate: Shared<f64> = Shared::new(&alice.client, "/rate")?;
+    rate.set(&0.5).await?;
+    let error = rate.set(&f64::NAN).await.expect_err("JSON has no such number");
+    assert!(matches!(error, ValueError::Unencodable { .. }), "{error:?}");
+    assert!(error.to_string().contains("JSON has no number NaN"), "{error}");
+    assert_eq!(rate.get().await?.expect("it is set").value, 0.5);
+    Ok(())
+}
+
+/// As Curator's recipes do.
+async fn a_missing_parent_is_made(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let set: Shared<u32> = Shared::new(&alice.client, "/shop/set")?;
+    set.set(&1).await?;
+    let updated: Shared<u32> = Shared::new(&alice.client, "/store/updated")?;
+    assert_eq!(updated.update(|old| old.map_or(2, |old| old + 1)).await?.value, 2);
+    assert_eq!(set.get().await?.expect("it is set").value, 1);
+    assert_eq!(updated.get().await?.expect("it is set").value, 2);
+    Ok(())
+}
+
+/// Servers compare nothing with -1: a write could go over another one.
+async fn a_version_that_has_come_around_is_told(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let limits = limits(&alice)?;
+    limits.set(&vec![1]).await?;
+    alice.proxy.show_version(Some(-1));
+    alice.proxy.clear();
+    let text = limits.update(|_| vec![2]).await.expect_err("unsafe").to_string();
+    assert!(text.contains("/limits") && text.contains("-1"), "{text}");
+    assert!(!alice.proxy.requests().contains(&OpCode::Multi), "nothing was sent");
+    // Whoever wants to write over whatever is there can, and so ends it.
+    limits.set(&vec![3]).await?;
+    alice.proxy.show_version(None);
+    assert_eq!(limits.update(|old| old.expect("set").clone()).await?.value, [3]);
     Ok(())
 }
 
@@ -332,6 +376,21 @@ async fn the_blocking_forms_do_the_same(backend: Backend) -> Result<()> {
             (routes.current()?.map(|now| now.value), routes.editions()?),
             (Some(1), vec![1, 2, 3])
         );
+
+        let file = scratch::folder()?;
+        let file = file.path().join("limits");
+        let later = blocking::Client::connect_later(Client::builder(), &servers)?;
+        let limits: blocking::Shared<Vec<u32>> = blocking::Shared::new(&later, LIMITS)?;
+        let mut changes = limits.changes();
+        assert!(!changes.keep_in(&file)? && !changes.is_current());
+        assert!(matches!(changes.next()?, ValueChange::Set(_)));
+        assert!(changes.is_current());
+        changes.kept()?;
+        let mut changes = limits.changes();
+        assert!(changes.keep_in(&file)? && changes.latest().is_some());
+        let mut editions = routes.follow();
+        assert!(editions.keep_in(&file).is_err() && !editions.is_current());
+        editions.kept()?;
 
         let news = blocking::Notify::new(&client, "/news")?;
         let known = news.last()?;

@@ -102,8 +102,8 @@ pub use profile::{Kind, Profile};
 pub use token::{Fence, FencingToken, ParseTokenError, Stale};
 pub use values::{
     Added, Codec, CodecError, Counter, CounterBuilder, CounterLayout, Editions, IdBlocks, Json,
-    Notify, Publication, PublicationBuilder, Raw, Revision, Shared, SharedBuilder, Swap,
-    ValueChange, ValueChanges, ValueError, ValuePathError, Versioned,
+    LastGoodError, Notify, Publication, PublicationBuilder, Raw, Revision, Shared, SharedBuilder,
+    Swap, ValueChange, ValueChanges, ValueError, ValuePathError, Versioned,
 };
 pub use watch::{
     CacheChanges, CacheError, CacheUpdate, CachedNode, Change, Presence, PresenceBuilder,

@@ -113,6 +113,18 @@ impl Backend {
         Ok(Participant { client, proxy })
     }
 
+    /// A participant that has not reached a server, and cannot before its proxy is restored.
+    ///
+    /// # Errors
+    /// If no port is free.
+    pub async fn cut_off(&self) -> Result<Participant> {
+        let proxy = Proxy::start(&self.target).await?;
+        proxy.refuse();
+        let servers = format!("{}{}", proxy.address(), self.chroot);
+        let client = Client::builder().server_tick(TICK).connect_later(&servers)?;
+        Ok(Participant { client, proxy })
+    }
+
     /// A client without a proxy, to look at what is there.
     ///
     /// # Errors

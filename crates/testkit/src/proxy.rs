@@ -63,6 +63,8 @@ struct Log {
     losses: Vec<(OpCode, Loss)>,
     /// Requests that are answered with an error, and how often.
     refusals: HashMap<OpCode, (ErrorCode, usize)>,
+    /// The version that all data is shown with.
+    version: Option<i32>,
     session: Option<(SessionId, Bytes)>,
 }
 
@@ -160,6 +162,12 @@ impl Proxy {
     /// server has done what they ask for.
     pub fn refuse_next(&self, op: OpCode, code: ErrorCode, times: usize) {
         self.log().refusals.insert(op, (code, times));
+    }
+
+    /// Shows all data that is read with this version, which takes thousands of millions of writes to come
+    /// by; `None`: with its own.
+    pub fn show_version(&self, version: Option<i32>) {
+        self.log().version = version;
     }
 
     /// Ends the client's session on the server, as if it had expired. Returns when it has ended.
@@ -364,9 +372,23 @@ async fn replies(
                 to.write_all(&out).await?;
                 continue;
             }
+            let version = shared.log().version.filter(|_| op == OpCode::GetData);
+            if let (Some(version), 0) = (version, header.error) {
+                forward(&mut to, &with_version(&frame, version)).await?;
+                continue;
+            }
         }
         forward(&mut to, &frame).await?;
     }
+}
+
+/// A reply that ends with a stat, with another version in it.
+fn with_version(reply: &Bytes, version: i32) -> Bytes {
+    // Six of the fields come after it: four numbers of four bytes, and two of eight.
+    let start = reply.len() - (4 * 4 + 2 * 8) - 4;
+    let mut changed = BytesMut::from(&reply[..]);
+    changed[start..start + 4].copy_from_slice(&version.to_be_bytes());
+    changed.freeze()
 }
 
 /// Whether a request of one of the kinds that may set a watch does so.

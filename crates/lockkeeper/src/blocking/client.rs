@@ -47,6 +47,17 @@ impl Client {
         Ok(Self { client, runtime: Arc::new(runtime) })
     }
 
+    /// The same, but waits for no server, as [`ClientBuilder::connect_later`].
+    ///
+    /// # Errors
+    /// As [`ClientBuilder::connect_later`], and if no thread can be started.
+    pub fn connect_later(options: ClientBuilder, servers: &str) -> Result<Self, ConnectError> {
+        let mut runtime = Runtime::start().map_err(|error| ConnectError::Io(error.to_string()))?;
+        let client = runtime.wait(async { options.connect_later(servers) })?;
+        runtime.serves(&client);
+        Ok(Self { client, runtime: Arc::new(runtime) })
+    }
+
     /// Runs any future with this client's runtime, and waits for it.
     pub fn wait<F: Future>(&self, future: F) -> F::Output {
         self.runtime.wait(future)

@@ -1,5 +1,6 @@
 //! Shared values whose methods wait.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use lockkeeper_client::{ZnodePath, Zxid};
@@ -8,8 +9,8 @@ use crate::blocking::client::Client;
 use crate::blocking::forward::{same, waits};
 use crate::blocking::runtime::Runtime;
 use crate::values::{
-    self, Added, Codec, CounterBuilder, Json, PublicationBuilder, Revision, SharedBuilder, Swap,
-    ValueChange, ValueError, ValuePathError, Versioned,
+    self, Added, Codec, CounterBuilder, Json, LastGoodError, PublicationBuilder, Revision,
+    SharedBuilder, Swap, ValueChange, ValueError, ValuePathError, Versioned,
 };
 
 /// A number that many programs add to, as [`crate::Counter`]. Cheap to clone.
@@ -210,6 +211,27 @@ impl<T: Clone, C: Codec<T>> ValueChanges<T, C> {
         self.changes.latest()
     }
 
+    /// As [`crate::ValueChanges::is_current`].
+    pub fn is_current(&self) -> bool {
+        self.changes.is_current()
+    }
+
+    /// Keeps the last good value in a file, as [`crate::ValueChanges::keep_in`].
+    ///
+    /// # Errors
+    /// As [`crate::ValueChanges::keep_in`].
+    pub fn keep_in(&mut self, file: impl AsRef<Path>) -> Result<bool, LastGoodError> {
+        self.runtime.wait(self.changes.keep_in(file))
+    }
+
+    /// Waits until the last good value is kept, as [`crate::ValueChanges::kept`].
+    ///
+    /// # Errors
+    /// As [`crate::ValueChanges::kept`].
+    pub fn kept(&self) -> Result<(), LastGoodError> {
+        self.runtime.wait(self.changes.kept())
+    }
+
     /// Waits until the value is another one than told last, as [`crate::ValueChanges::next`].
     ///
     /// # Errors
@@ -323,6 +345,27 @@ impl<T: Clone, C: Codec<T>> Editions<T, C> {
     /// As [`crate::Editions::latest`].
     pub fn latest(&self) -> Option<&Versioned<T>> {
         self.editions.latest()
+    }
+
+    /// As [`crate::Editions::is_current`].
+    pub fn is_current(&self) -> bool {
+        self.editions.is_current()
+    }
+
+    /// Keeps the last good edition in a file, as [`crate::Editions::keep_in`].
+    ///
+    /// # Errors
+    /// As [`crate::Editions::keep_in`].
+    pub fn keep_in(&mut self, file: impl AsRef<Path>) -> Result<bool, LastGoodError> {
+        self.runtime.wait(self.editions.keep_in(file))
+    }
+
+    /// Waits until the last good edition is kept, as [`crate::Editions::kept`].
+    ///
+    /// # Errors
+    /// As [`crate::Editions::kept`].
+    pub fn kept(&self) -> Result<(), LastGoodError> {
+        self.runtime.wait(self.editions.kept())
     }
 
     /// Waits until there is another edition than told last, as [`crate::Editions::next`].

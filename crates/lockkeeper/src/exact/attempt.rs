@@ -20,6 +20,17 @@ pub(crate) enum WriteError {
     Unknown(TransactionError),
 }
 
+impl WriteError {
+    /// Whether the first of the steps was refused with one of these.
+    pub(crate) fn refuses_first(&self, codes: &[ErrorCode]) -> bool {
+        matches!(
+            self,
+            Self::NotApplied(TransactionError::Failed { index: 0, code, .. })
+                if codes.contains(code)
+        )
+    }
+}
+
 /// What comes after an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Next {
@@ -30,21 +41,19 @@ pub(super) enum Next {
     /// It was not applied, and the marker is of no use any more: with another one, in the session that
     /// there is then.
     OtherMarker,
-    /// It was not applied, as there is nowhere to create the marker.
-    MakeDirectory,
 }
 
 /// One transaction, over all the times that it is sent in one session.
 #[derive(Clone, Debug)]
 pub(super) struct Attempt {
-    /// The version of the marker, which is to be created if there is none.
-    marker: Option<i32>,
+    /// The version of the marker.
+    marker: i32,
     /// Whether one that was sent before may have been applied.
     doubted: bool,
 }
 
 impl Attempt {
-    pub(super) fn new(marker: Option<i32>) -> Self {
+    pub(super) fn new(marker: i32) -> Self {
         Self { marker, doubted: false }
     }
 
@@ -55,7 +64,7 @@ impl Attempt {
 
     /// The version of the marker when this transaction has been applied.
     pub(super) fn raised(&self) -> i32 {
-        self.marker.map_or(0, |version| version.wrapping_add(1))
+        self.marker.wrapping_add(1)
     }
 
     /// Judges the answer to the transaction, and the look at the marker if there was one.
@@ -70,16 +79,12 @@ impl Attempt {
                 Next::Done(Ok(Applied { results: Some(results), zxid }))
             }
             Err(TransactionError::Request(error)) => self.unanswered(error),
-            Err(error @ TransactionError::Failed { index: 0, code, .. }) => {
-                match (self.marker, code) {
-                    (None, ErrorCode::NodeExists) | (Some(_), ErrorCode::BadVersion) => {
-                        self.marked(error, look)
-                    }
-                    (None, ErrorCode::NoNode) => Next::MakeDirectory,
-                    (Some(_), ErrorCode::NoNode) if !self.doubted => Next::OtherMarker,
-                    _ => self.refused(error),
-                }
-            }
+            Err(error @ TransactionError::Failed { index: 0, code, .. }) => match code {
+                ErrorCode::BadVersion => self.marked(error, look),
+                // After a doubt, only the marker could have told.
+                ErrorCode::NoNode if !self.doubted => Next::OtherMarker,
+                _ => self.refused(error),
+            },
             // The marker was as expected, so nothing that was sent before was applied.
             Err(TransactionError::Failed { index, op, path, code }) => {
                 let failed = TransactionError::Failed { index: index - 1, op, path, code };
@@ -96,7 +101,7 @@ impl Attempt {
         look: Option<Result<Option<Stat>, Error>>,
     ) -> Next {
         if !self.doubted {
-            // The name is somebody else's.
+            // Somebody else has changed it.
             return Next::OtherMarker;
         }
         match look {
@@ -145,31 +150,27 @@ mod tests {
         Some(Ok(Some(stat)))
     }
 
-    fn doubted(marker: Option<i32>) -> Attempt {
+    fn doubted(marker: i32) -> Attempt {
         Attempt { marker, doubted: true }
     }
 
     #[test]
     fn a_refused_mark_tells_that_it_was_applied_only_after_a_doubt() {
         let by_marker = Next::Done(Ok(Applied { results: None, zxid: Zxid(7) }));
-        let first = failed(0, ErrorCode::NodeExists);
-        assert_eq!(doubted(None).answered(first.clone(), marker(0)), by_marker);
-        assert_eq!(Attempt::new(None).answered(first, None), Next::OtherMarker);
-
-        let later = failed(0, ErrorCode::BadVersion);
-        assert_eq!(doubted(Some(4)).answered(later.clone(), marker(5)), by_marker);
-        assert_eq!(Attempt::new(Some(4)).answered(later.clone(), None), Next::OtherMarker);
+        let refused = failed(0, ErrorCode::BadVersion);
+        assert_eq!(doubted(4).answered(refused.clone(), marker(5)), by_marker);
+        assert_eq!(Attempt::new(4).answered(refused.clone(), None), Next::OtherMarker);
 
         // Without the marker, or with one that somebody else has changed, nothing is known.
         for look in [Some(Ok(None)), marker(6)] {
-            let unknown = WriteError::Unknown(later.clone().expect_err("failed"));
-            assert_eq!(doubted(Some(4)).answered(later.clone(), look), Next::Done(Err(unknown)));
+            let unknown = WriteError::Unknown(refused.clone().expect_err("failed"));
+            assert_eq!(doubted(4).answered(refused.clone(), look), Next::Done(Err(unknown)));
         }
     }
 
     #[test]
     fn a_step_that_is_refused_after_the_mark_means_that_nothing_was_applied() {
-        for mut attempt in [Attempt::new(Some(2)), doubted(Some(2)), doubted(None)] {
+        for mut attempt in [Attempt::new(2), doubted(2)] {
             let next = attempt.answered(failed(2, ErrorCode::BadVersion), marker(2));
             let refused = failed(1, ErrorCode::BadVersion).expect_err("failed");
             assert_eq!(next, Next::Done(Err(WriteError::NotApplied(refused))));
@@ -179,12 +180,8 @@ mod tests {
     #[test]
     fn a_marker_that_is_gone_is_replaced_unless_something_may_have_been_applied() {
         let gone = failed(0, ErrorCode::NoNode);
-        assert_eq!(Attempt::new(Some(2)).answered(gone.clone(), None), Next::OtherMarker);
+        assert_eq!(Attempt::new(2).answered(gone.clone(), None), Next::OtherMarker);
         let unknown = WriteError::Unknown(gone.clone().expect_err("failed"));
-        assert_eq!(doubted(Some(2)).answered(gone.clone(), None), Next::Done(Err(unknown)));
-        // Without its directory the marker was never there.
-        for mut attempt in [Attempt::new(None), doubted(None)] {
-            assert_eq!(attempt.answered(gone.clone(), None), Next::MakeDirectory);
-        }
+        assert_eq!(doubted(2).answered(gone, None), Next::Done(Err(unknown)));
     }
 }

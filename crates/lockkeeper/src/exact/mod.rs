@@ -1,24 +1,32 @@
 //! Writes whose outcome is certain also when the reply to them is lost.
 //!
-//! Each transaction begins with a step on an *outcome marker*, an ephemeral node of the session: the
-//! first one creates it, each later one changes its data if the version is still the known one. After
-//! a lost reply the same transaction is sent again. If that first step is then refused, the
-//! transaction had been applied before, and the marker's mzxid is its number; else it is applied now,
-//! once. It costs no round trip, and one step in the same transaction.
+//! Each transaction begins with a step on an *outcome marker*, an ephemeral node of the session: it
+//! changes the marker's data if its version is still the known one. After a lost reply the same
+//! transaction is sent again. If that first step is then refused, the transaction had been applied
+//! before, and the marker's mzxid is its number; else it is applied now, once. It costs no round trip,
+//! and one step in the same transaction.
+//!
+//! The marker is created by a request of its own, which is confirmed before the first transaction is
+//! sent. If a transaction created it, a repeat could create it anew after somebody had deleted it, and be
+//! applied twice. So a marker that is missing at a repeat always means that nothing is known.
 //!
 //! Looking at the nodes that were written cannot tell as much: others may have written the same, or
 //! over it. Nor can `sync` and a look, which a leader that was deposed may answer.
 //!
 //! The marker goes with its session. If that ends before there is an answer, the outcome cannot be
-//! known any more, and that is what the caller is told. It never happens otherwise.
+//! known any more, and that is what the caller is told. It never happens otherwise, unless somebody
+//! deletes the marker.
 //!
-//! `attempt` decides what an answer means; `writer` sends.
+//! `attempt` decides what an answer means; `writer` sends, one transaction at a time; `writers` has one
+//! for each write that a handle has under way.
 
 mod attempt;
 mod writer;
+mod writers;
 
 pub(crate) use attempt::{Applied, WriteError};
 pub(crate) use writer::ExactWriter;
+pub(crate) use writers::Writers;
 
 /// Where the markers are, unless a builder says otherwise: no recipe lists or caches it.
 pub(crate) const DEFAULT_MARKERS: &str = "/lockkeeper-outcomes";

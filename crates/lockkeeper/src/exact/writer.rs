@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 use lockkeeper_client::{
-    Cleanup, Client, CreateMode, Error, SessionId, Transaction, TransactionError, ZnodePath,
+    Cleanup, Client, CreateMode, Error, ErrorCode, Outcome, SessionId, Transaction,
+    TransactionError, ZnodePath,
 };
 
 use crate::contender::retry::retry_backoff;
@@ -22,17 +23,32 @@ impl ExactWriter {
         Self { client: client.clone(), directory: directory.clone(), marker: None }
     }
 
+    /// Creates the marker if there is none, so that the next transaction need not. Costs one round
+    /// trip then, for which a caller has something else to wait for.
+    ///
+    /// # Errors
+    /// If it cannot be created; nothing was written.
+    ///
+    /// # Cancel safety
+    /// Safe; nothing is left.
+    pub(crate) async fn prepare(&mut self) -> Result<(), WriteError> {
+        let marker = self.marker().await.map_err(not_applied)?;
+        self.marker = Some(marker);
+        Ok(())
+    }
+
     /// Applies the steps in one transaction, at most once. Costs one round trip when the session has a
-    /// marker or can create one, and one more after each lost reply; the first one of all may have to
-    /// create the directory of the markers before.
+    /// marker, one more to create it, and one more after each lost reply; the first one of all may have
+    /// to create the directory of the markers before.
     ///
     /// # Errors
     /// [`WriteError::NotApplied`] if a step was refused, with its index among the steps that were
-    /// given; [`WriteError::Unknown`] if the session ended before the outcome was known.
+    /// given; [`WriteError::Unknown`] if the session ended, or somebody deleted the marker, before the
+    /// outcome was known.
     ///
     /// # Cancel safety
-    /// It is sent when this is first polled. When dropped later, it may be applied or not, at most
-    /// once; the next transaction is as exact as ever.
+    /// When dropped after the transaction was sent, it may be applied or not, at most once; the next
+    /// transaction is as exact as ever.
     pub(crate) async fn commit(
         &mut self,
         steps: impl Fn(Transaction) -> Transaction,
@@ -40,20 +56,18 @@ impl ExactWriter {
         loop {
             let mut marker = self.marker().await.map_err(not_applied)?;
             let mut attempt = Attempt::new(marker.version);
-            match self.in_one_session(&mut marker, &mut attempt, &steps).await {
-                Some(applied) => {
-                    if applied.is_ok() {
-                        marker.version = Some(attempt.raised());
-                    }
-                    // After a refusal it is as it was before, which the next one relies on only if
-                    // this is certain.
-                    if !matches!(applied, Err(WriteError::Unknown(_))) {
-                        self.marker = Some(marker);
-                    }
-                    return applied;
-                }
-                None => drop(marker),
+            let Some(outcome) = self.in_one_session(&marker, &mut attempt, &steps).await else {
+                continue;
+            };
+            if outcome.is_ok() {
+                marker.version = attempt.raised();
             }
+            // After a refusal it is as it was before, which the next one relies on only if this is
+            // certain.
+            if !matches!(outcome, Err(WriteError::Unknown(_))) {
+                self.marker = Some(marker);
+            }
+            return outcome;
         }
     }
 
@@ -61,7 +75,7 @@ impl ExactWriter {
     /// another marker.
     async fn in_one_session(
         &self,
-        marker: &mut Marker,
+        marker: &Marker,
         attempt: &mut Attempt,
         steps: &impl Fn(Transaction) -> Transaction,
     ) -> Option<Result<Applied, WriteError>> {
@@ -82,39 +96,37 @@ impl ExactWriter {
                     // It can be tried again, or this would not be what comes next.
                     let _ = retry_backoff(error).await;
                 }
-                Next::MakeDirectory => {
-                    if let Err(error) = self.make_directory().await {
-                        return Some(Err(not_applied(error)));
-                    }
-                }
-            }
-        }
-    }
-
-    async fn make_directory(&self) -> Result<(), Error> {
-        loop {
-            match self.client.ensure(&self.directory, CreateMode::Container).await {
-                Err(error) if error.is_session_expired() => return Ok(()),
-                Err(error) => retry_backoff(error).await?,
-                Ok(()) => return Ok(()),
             }
         }
     }
 
     /// The marker of the present session, which there may have to be waited for.
     async fn marker(&mut self) -> Result<Marker, Error> {
+        let session = self.client.session_id();
+        if let Some(marker) = self.marker.take_if(|marker| marker.can_be_used_in(session)) {
+            return Ok(marker);
+        }
         loop {
-            let session = self.client.session_id();
-            if let Some(marker) = self.marker.take_if(|marker| marker.session == session) {
-                return Ok(marker);
-            }
-            if session != SessionId::NONE {
-                return Ok(Marker::new(&self.client, &self.directory, session));
-            }
-            // Between two sessions, a request waits for the next one.
-            match self.client.exists(&self.directory).await {
-                Err(error) if !error.is_session_expired() => retry_backoff(error).await?,
-                _ => {}
+            let mut marker = Marker::new(&self.client, &self.directory);
+            let create = self.client.create(&marker.path, Bytes::new(), CreateMode::Ephemeral);
+            let created = create.await;
+            marker.may_exist =
+                created.as_ref().err().map(Error::outcome) != Some(Outcome::NotApplied);
+            match created {
+                Ok(created) => {
+                    marker.session = created.stat.ephemeral_owner;
+                    return Ok(marker);
+                }
+                Err(error) if error.code() == Some(ErrorCode::NoNode) => {
+                    match self.client.ensure(&self.directory, CreateMode::Container).await {
+                        Err(error) if error.is_session_expired() => {}
+                        Err(error) => retry_backoff(error).await?,
+                        Ok(()) => {}
+                    }
+                }
+                Err(error) if error.is_session_expired() => {}
+                // Another one, under another name: this one is deleted if it was created.
+                Err(error) => retry_backoff(error).await?,
             }
         }
     }
@@ -129,35 +141,67 @@ fn not_applied(error: Error) -> WriteError {
 struct Marker {
     client: Client,
     path: ZnodePath,
+    /// [`SessionId::NONE`] until it is known to be created.
     session: SessionId,
-    /// `None` before it is created.
-    version: Option<i32>,
+    version: i32,
     /// Whether there may be a node.
-    sent: bool,
+    may_exist: bool,
 }
 
 impl Marker {
-    fn new(client: &Client, directory: &ZnodePath, session: SessionId) -> Self {
+    /// One that is about to be created.
+    fn new(client: &Client, directory: &ZnodePath) -> Self {
         let name = client.unique_id().to_string();
         let path = directory.child(&name).expect("hexadecimal digits and dashes");
-        Self { client: client.clone(), path, session, version: None, sent: false }
+        Self { client: client.clone(), path, session: SessionId::NONE, version: 0, may_exist: true }
+    }
+
+    /// Not when it has been changed so often that the next version could be taken for another one:
+    /// servers take -1 for any.
+    fn can_be_used_in(&self, session: SessionId) -> bool {
+        self.session == session && self.version != i32::MAX
     }
 
     /// A transaction that begins with the step on the marker.
-    fn step(&mut self) -> Transaction {
-        self.sent = true;
+    fn step(&self) -> Transaction {
         let transaction = self.client.transaction();
-        match self.version {
-            None => transaction.create(&self.path, Bytes::new(), CreateMode::Ephemeral),
-            version => transaction.set_data(&self.path, Bytes::new(), version),
-        }
+        transaction.set_data(&self.path, Bytes::new(), Some(self.version))
     }
 }
 
 impl Drop for Marker {
     fn drop(&mut self) {
-        if self.sent && self.session == self.client.session_id() {
+        // Those of other sessions went with them.
+        let lives_on = [SessionId::NONE, self.client.session_id()].contains(&self.session);
+        if self.may_exist && lives_on {
             self.client.clean_up(Cleanup::Node(self.path.clone()));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lockkeeper_client::Client;
+
+    use super::*;
+
+    /// At -1 servers compare nothing, and a repeated transaction would be applied twice.
+    #[tokio::test]
+    async fn a_marker_is_replaced_before_its_version_comes_around() {
+        let engine = lockkeeper_engine::Engine::builder().start().await.unwrap();
+        let client = Client::connect(&engine.connect_string()).await.unwrap();
+        let session = client.session_id();
+        let mut writer = ExactWriter::new(&client, &ZnodePath::new("/markers").unwrap());
+        writer.prepare().await.unwrap();
+        let first = writer.marker.as_ref().unwrap().path.clone();
+        assert!(writer.marker.as_ref().unwrap().can_be_used_in(session));
+
+        writer.marker.as_mut().unwrap().version = i32::MAX;
+        let path = ZnodePath::new("/x").unwrap();
+        let create = |steps: Transaction| steps.create(&path, "", CreateMode::Persistent);
+        writer.commit(create).await.unwrap();
+        let marker = writer.marker.as_ref().unwrap();
+        assert!(marker.path != first && marker.version == 1, "{marker:?}");
+        client.close().await;
     }
 }

@@ -31,18 +31,18 @@
 //! ```
 
 use std::fmt;
-use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex as StdMutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lockkeeper_client::{
-    Client, CreateMode, DefaultAcl, Error, ErrorCode, OpResult, Stat, TransactionError, ZnodePath,
+    Client, CreateMode, DefaultAcl, Error, ErrorCode, OpResult, Stat, ZnodePath,
 };
-use tokio::sync::{Mutex, oneshot};
+use tokio::sync::oneshot;
 
 use crate::exact::{Applied, ExactWriter, WriteError};
 use crate::values::counter_layout::CounterLayout;
 use crate::values::error::{ValueError, ValuePathError};
 use crate::values::place::{Place, markers, present};
+use crate::values::relay::{Relay, Work};
 
 /// The value before and after an add.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -105,9 +105,9 @@ impl CounterBuilder {
         let place = Place::new(&self.client, &self.path)?;
         let markers = markers(self.markers.as_deref())?;
         let spot = Spot { place, layout: self.layout, markers };
-        let state = Mutex::new(State::Idle(spot.grounded()));
-        let (waiting, bound) = (StdMutex::default(), StdMutex::default());
-        Ok(Counter(Arc::new(Inner { spot, waiting, state, bound })))
+        let relay = Relay::new(spot.grounded());
+        let (waiting, bound) = (Mutex::default(), Mutex::default());
+        Ok(Counter(Arc::new(Inner { spot, waiting, relay, bound })))
     }
 }
 
@@ -149,26 +149,32 @@ impl Counter {
     /// Adds to the value, which may make it smaller.
     ///
     /// # Errors
-    /// If the data is no number, the sum has no place in the layout, the node above the counter does
-    /// not exist, or a request is refused; nothing was added then. [`ValueError::Unknown`], the only
-    /// error with an unknown [outcome](ValueError::outcome), if the session ended, or no server could
-    /// be reached for a whole session timeout, after it was sent and before an answer came.
+    /// If the data is no number, the sum has no place in the layout, or a request is refused; nothing
+    /// was added then. [`ValueError::Unknown`], the only error with an unknown
+    /// [outcome](ValueError::outcome), if the session ended, no server could be reached for a whole
+    /// session timeout, or somebody deleted the outcome marker, after it was sent and before an answer
+    /// came.
     ///
     /// # Session loss
     /// What was not sent yet goes on in the next session.
     ///
     /// # Cancel safety
     /// When dropped, it is added once or not at all. What other tasks add with the same write is as
-    /// exact as ever.
-    ///
-    /// Poll it to its end, or drop it: adds of other tasks by the same handle may wait for it.
+    /// exact as ever. Nor do they wait for one that nobody polls.
     pub async fn add(&self, delta: i64) -> Result<Added, ValueError> {
-        if self.0.spot.place.client.is_bound() {
+        if self.is_bound() {
             return self.0.add_alone(delta).await;
         }
         let (sender, answer) = oneshot::channel();
         self.0.waiting().push(Waiting { delta, sender });
-        self.0.answered(answer).await
+        self.0.relay.answered(answer, |flown| self.0.depart(flown)).await
+    }
+}
+
+impl Counter {
+    /// Whether this is asked by work that runs under a lock.
+    pub(super) fn is_bound(&self) -> bool {
+        self.0.spot.place.client.is_bound()
     }
 }
 
@@ -176,11 +182,11 @@ impl Counter {
 struct Inner {
     spot: Spot,
     /// Adds that have not been sent.
-    waiting: StdMutex<Vec<Waiting>>,
-    /// Whoever has it moves the write on, which goes on where a task that was cancelled has left it.
-    state: Mutex<State>,
+    waiting: Mutex<Vec<Waiting>>,
+    /// The write that is under way.
+    relay: Relay<Flown>,
     /// What the last add of work under a lock has left, if none is under way.
-    bound: StdMutex<Option<Flown>>,
+    bound: Mutex<Option<Flown>>,
 }
 
 /// An add, and who waits for what comes of it.
@@ -188,11 +194,6 @@ struct Inner {
 struct Waiting {
     delta: i64,
     sender: oneshot::Sender<Result<Added, ValueError>>,
-}
-
-enum State {
-    Idle(Flown),
-    Flying(Pin<Box<dyn Future<Output = Flown> + Send>>),
 }
 
 /// What is left when a write is over: what the next one begins with.
@@ -209,7 +210,7 @@ impl fmt::Debug for Inner {
 }
 
 impl Inner {
-    fn waiting(&self) -> std::sync::MutexGuard<'_, Vec<Waiting>> {
+    fn waiting(&self) -> MutexGuard<'_, Vec<Waiting>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -223,44 +224,17 @@ impl Inner {
         sum?.adds.remove(0)
     }
 
-    fn bound(&self) -> std::sync::MutexGuard<'_, Option<Flown>> {
+    fn bound(&self) -> MutexGuard<'_, Option<Flown>> {
         self.bound.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for the answer to an add, and moves the writes on while no other task does.
-    async fn answered(
-        &self,
-        answer: oneshot::Receiver<Result<Added, ValueError>>,
-    ) -> Result<Added, ValueError> {
-        let mut answer = pin!(answer);
-        loop {
-            let mut state = tokio::select! {
-                biased;
-                answer = &mut answer => return answer.expect("every add is answered"),
-                state = self.state.lock() => state,
-            };
-            if let State::Idle(_) = &*state {
-                let mut batch = std::mem::take(&mut *self.waiting());
-                batch.retain(|waiting| !waiting.sender.is_closed());
-                // One that is not in it has been answered.
-                if !batch.is_empty() {
-                    state.start(self.spot.clone(), batch);
-                }
-            }
-            if let State::Flying(flight) = &mut *state {
-                let flown = flight.await;
-                *state = State::Idle(flown);
-            }
-        }
-    }
-}
-
-impl State {
-    /// Starts to write what a batch of adds comes to.
-    fn start(&mut self, spot: Spot, batch: Vec<Waiting>) {
-        let never = State::Flying(Box::pin(std::future::pending()));
-        if let State::Idle(flown) = std::mem::replace(self, never) {
-            *self = State::Flying(Box::pin(fly(spot, flown, batch)));
+    /// Begins to write what all adds that wait come to.
+    fn depart(&self, flown: Flown) -> Result<Work<Flown>, Flown> {
+        let mut batch = std::mem::take(&mut *self.waiting());
+        batch.retain(|waiting| !waiting.sender.is_closed());
+        match batch.is_empty() {
+            true => Err(flown),
+            false => Ok(Box::pin(fly(self.spot.clone(), flown, batch))),
         }
     }
 }
@@ -316,7 +290,14 @@ impl Spot {
             // Only a write that is known to be the last one leaves something to go by.
             let base = match flown.base.take() {
                 Some(base) => base,
-                None => self.read().await?,
+                None => {
+                    // Both in one round trip.
+                    let prepared = flown.writer.prepare();
+                    let (base, prepared) = tokio::join! { biased; self.read(), prepared };
+                    // If it was not prepared, the write tells why, or that it works by then.
+                    drop(prepared);
+                    base?
+                }
             };
             let sum = self.sum(base.value, deltas);
             if sum.adds.iter().all(Result::is_err) {
@@ -333,6 +314,7 @@ impl Spot {
                 Err(error) if is_conflict(&error, base) => {
                     flown.base = seen.ok().map(|found| self.base(found)).transpose()?;
                 }
+                Err(error) if is_orphan(&error, base) => self.place.make_parents().await?,
                 Err(error) => return Err(ValueError::write(&self.place.path, error)),
             }
         }
@@ -352,6 +334,8 @@ impl Spot {
         if base.version == Some(-1) {
             return Err(ValueError::VersionWrapped { path: path.clone() });
         }
+        // What is read beside the write must be read after it.
+        writer.prepare().await.map_err(|error| ValueError::write(path, error))?;
         let data = self.layout.encode(after).expect("only what has a place is written");
         let written = writer.commit(|steps| match base.version {
             None => steps.create(path, data.clone(), CreateMode::Persistent),
@@ -404,13 +388,15 @@ impl Base {
     }
 }
 
+/// Whether there is nothing to create the node below.
+fn is_orphan(error: &WriteError, base: Base) -> bool {
+    base.version.is_none() && error.refuses_first(&[ErrorCode::NoNode])
+}
+
 /// Whether another program was quicker: the node is not as it was when it was read.
 fn is_conflict(error: &WriteError, base: Base) -> bool {
-    let WriteError::NotApplied(TransactionError::Failed { index: 0, code, .. }) = error else {
-        return false;
-    };
-    match base.version {
-        None => *code == ErrorCode::NodeExists,
-        Some(_) => matches!(code, ErrorCode::BadVersion | ErrorCode::NoNode),
-    }
+    error.refuses_first(match base.version {
+        None => &[ErrorCode::NodeExists],
+        Some(_) => &[ErrorCode::BadVersion, ErrorCode::NoNode],
+    })
 }

@@ -1,18 +1,20 @@
 //! Following a publication.
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use lockkeeper_client::ErrorCode;
 
 use crate::contender::retry::reachable;
+use crate::values::changes::{ValueChange, ValueChanges};
 use crate::values::codec::{Codec, Json};
 use crate::values::error::ValueError;
+use crate::values::last_good::{LastGood, LastGoodError};
 use crate::values::manifest::{Entry, Manifest, ManifestCodec, part_name};
 use crate::values::place::Place;
 use crate::values::revision::{Revision, Versioned};
-use crate::values::shared::{ValueChange, ValueChanges};
 
 /// Follows a [`Publication`](crate::Publication), over lost connections and ended sessions.
 pub struct Editions<T, C = Json> {
@@ -24,10 +26,11 @@ pub struct Editions<T, C = Json> {
     latest: Option<Versioned<T>>,
     /// Whether it was told last that there is none.
     absent: bool,
+    keeper: Option<LastGood>,
 }
 
-/// An edition, or why it cannot be read.
-type Found<T> = (Revision, Result<T, String>);
+/// An edition and its bytes, or why it cannot be read.
+type Content<T> = Result<(T, Bytes), String>;
 
 impl<T, C: Codec<T>> Editions<T, C> {
     pub(super) fn new(
@@ -35,12 +38,53 @@ impl<T, C: Codec<T>> Editions<T, C> {
         codec: Arc<C>,
         pointer: ValueChanges<Manifest, ManifestCodec>,
     ) -> Self {
-        Self { place, codec, pointer, pending: None, latest: None, absent: false }
+        Self { place, codec, pointer, pending: None, latest: None, absent: false, keeper: None }
     }
 
-    /// The last edition that could be read, of those that [`Editions::next`] has told.
+    /// The last edition that could be read, of those that [`Editions::next`] has told, or the
+    /// [restored](Editions::keep_in) one.
     pub fn latest(&self) -> Option<&Versioned<T>> {
         self.latest.as_ref()
+    }
+
+    /// Whether nothing is known that was not told, as [`ValueChanges::is_current`].
+    pub fn is_current(&self) -> bool {
+        self.pending.is_none() && self.pointer.is_current()
+    }
+
+    /// Keeps the last good edition in a file, and restores the one that is there, as
+    /// [`ValueChanges::keep_in`]: the file is as long as the edition, and a little longer.
+    ///
+    /// # Errors
+    /// As [`ValueChanges::keep_in`].
+    ///
+    /// # Cancel safety
+    /// Safe; nothing is kept.
+    pub async fn keep_in(&mut self, file: impl AsRef<Path>) -> Result<bool, LastGoodError> {
+        let (path, codec) = (self.place.full_path(), Arc::clone(&self.codec));
+        let decode = |body: &Bytes| codec.decode(body).map_err(|error| error.to_string());
+        let (keeper, found) = LastGood::open(file.as_ref(), path, decode).await;
+        self.keeper = keeper;
+        let Some((revision, value)) = found? else { return Ok(false) };
+        if self.pending.is_some() || !self.pointer.restore(revision) {
+            return Ok(false);
+        }
+        self.latest = Some(Versioned { value, revision });
+        Ok(true)
+    }
+
+    /// Waits until the last good edition is [kept](Editions::keep_in); at once if none is to be.
+    ///
+    /// # Errors
+    /// Why it is not. The next edition is tried again.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn kept(&self) -> Result<(), LastGoodError> {
+        match &self.keeper {
+            Some(keeper) => keeper.kept().await,
+            None => Ok(()),
+        }
     }
 
     /// Waits until there is another edition than told last; the first time, tells which there is now.
@@ -64,7 +108,10 @@ impl<T, C: Codec<T>> Editions<T, C> {
             match self.next_found().await? {
                 None if std::mem::replace(&mut self.absent, true) => {}
                 None => return Ok(ValueChange::Absent),
-                Some((revision, Ok(value))) => {
+                Some((revision, Ok((value, body)))) => {
+                    if let Some(keeper) = &self.keeper {
+                        keeper.keep(revision, body);
+                    }
                     let now = Versioned { value, revision };
                     (self.latest, self.absent) = (Some(now.clone()), false);
                     return Ok(ValueChange::Set(now));
@@ -78,7 +125,7 @@ impl<T, C: Codec<T>> Editions<T, C> {
     }
 
     /// The next edition; `None` if there is none.
-    pub(super) async fn next_found(&mut self) -> Result<Option<Found<T>>, ValueError> {
+    async fn next_found(&mut self) -> Result<Option<(Revision, Content<T>)>, ValueError> {
         loop {
             reachable(&self.place.client).await;
             // Kept until it is told, as this may be dropped before.
@@ -93,47 +140,51 @@ impl<T, C: Codec<T>> Editions<T, C> {
                 },
             };
 
-            let found = self.content(&news).await?;
+            let found = content(&self.place, &*self.codec, &news).await?;
             self.pending = None;
             if let Some(found) = found {
                 return Ok(found.map(|content| (news.revision, content)));
             }
         }
     }
+}
 
-    /// What the manifest says that there is: an edition, or none. `None` if it was dropped meanwhile,
-    /// as there are newer ones.
-    async fn content(
-        &self,
-        news: &Versioned<Manifest>,
-    ) -> Result<Option<Option<Result<T, String>>>, ValueError> {
-        let Some(last) = news.last() else { return Ok(Some(None)) };
-        let body = match &news.inline {
-            Some(body) => Some(body.clone()),
-            None => self.parts(last).await?,
-        };
-        Ok(match body {
-            Some(body) => Some(Some(self.codec.decode(&body).map_err(|error| error.to_string()))),
-            None => match self.place.read().await? {
-                Some((_, stat)) if stat.mzxid == news.revision.mzxid => {
-                    Some(Some(Err("parts of it are missing".into())))
-                }
-                _ => None,
-            },
-        })
-    }
+/// What the manifest says that there is: an edition, or none. `None` if it was dropped meanwhile, as there
+/// are newer ones.
+pub(super) async fn content<T>(
+    place: &Place,
+    codec: &impl Codec<T>,
+    news: &Versioned<Manifest>,
+) -> Result<Option<Option<Content<T>>>, ValueError> {
+    let Some(last) = news.last() else { return Ok(Some(None)) };
+    let body = match &news.inline {
+        Some(body) => Some(body.clone()),
+        None => parts(place, last).await?,
+    };
+    Ok(match body {
+        Some(body) => match codec.decode(&body) {
+            Ok(value) => Some(Some(Ok((value, body)))),
+            Err(error) => Some(Some(Err(error.to_string()))),
+        },
+        None => match place.read().await? {
+            Some((_, stat)) if stat.mzxid == news.revision.mzxid => {
+                Some(Some(Err("parts of it are missing".into())))
+            }
+            _ => None,
+        },
+    })
+}
 
-    /// Reads an edition that the manifest has told of; `None` if it was dropped, or is damaged.
-    async fn parts(&self, edition: &Entry) -> Result<Option<Bytes>, ValueError> {
-        if let Some(body) = fetch(&self.place, edition).await? {
-            return Ok(Some(body));
-        }
-        // The server of the next session may be behind the one that told of it.
-        while let Err(error) = self.place.client.sync(&self.place.path).await {
-            self.place.again(error).await?;
-        }
-        fetch(&self.place, edition).await
+/// Reads an edition that the manifest has told of; `None` if it was dropped, or is damaged.
+async fn parts(place: &Place, edition: &Entry) -> Result<Option<Bytes>, ValueError> {
+    if let Some(body) = fetch(place, edition).await? {
+        return Ok(Some(body));
     }
+    // The server of the next session may be behind the one that told of it.
+    while let Err(error) = place.client.sync(&place.path).await {
+        place.again(error).await?;
+    }
+    fetch(place, edition).await
 }
 
 /// Reads an edition; `None` if it is not there, or not all of it.

@@ -1,6 +1,6 @@
 //! What can go wrong with a shared value.
 
-use lockkeeper_client::{Error, ErrorCode, Outcome, PathError, TransactionError, ZnodePath};
+use lockkeeper_client::{Error, Outcome, PathError, TransactionError, ZnodePath};
 
 use crate::exact::WriteError;
 use crate::values::counter_layout::CounterLayout;
@@ -94,11 +94,19 @@ pub enum ValueError {
         /// What is wrong.
         reason: String,
     },
-    /// There is nothing to create the node below.
-    #[error("{path} cannot be created, as the node above it does not exist; create that first")]
-    NoParent {
+    /// The value does not fit into one request.
+    #[error(
+        "{path} was not changed: the write would take {bytes} bytes, and {limit} are the most that \
+         servers take at once (jute.maxbuffer). Use a `Publication`, which writes long values in \
+         parts, or raise the limit of the servers and `ClientBuilder::max_frame`"
+    )]
+    TooLarge {
         /// The node.
         path: ZnodePath,
+        /// How long the request would be, in bytes.
+        bytes: usize,
+        /// How long it may be, in bytes.
+        limit: usize,
     },
     /// Session after session ended while a long value was being written.
     #[error(
@@ -117,10 +125,11 @@ pub enum ValueError {
         /// What was refused.
         source: TransactionError,
     },
-    /// A write may have been applied: the session ended before that was known.
+    /// A write may have been applied: the session ended, or somebody deleted the outcome marker, before
+    /// that was known.
     #[error(
-        "it is unknown whether {path} was changed, as the session ended before an answer came; look \
-         before trying again"
+        "it is unknown whether {path} was changed, as the session ended, or the write's outcome marker \
+         was deleted, before an answer came; look before trying again"
     )]
     Unknown {
         /// The node.
@@ -139,7 +148,8 @@ pub enum ValueError {
 }
 
 impl ValueError {
-    /// Whether the operation may have had an effect. Only the end of the session leaves that open.
+    /// Whether the operation may have had an effect. Only the end of the session leaves that open,
+    /// or somebody who deletes outcome markers.
     pub fn outcome(&self) -> Outcome {
         match self {
             Self::Unknown { .. } => Outcome::Unknown,
@@ -166,13 +176,15 @@ impl ValueError {
 
     pub(crate) fn write(path: &ZnodePath, error: WriteError) -> Self {
         let path = path.clone();
-        match error {
-            WriteError::Unknown(source) => Self::Unknown { path, source },
-            WriteError::NotApplied(source) => match &source {
-                // A create without a node above it; whatever was there before is not.
-                TransactionError::Failed { code: ErrorCode::NoNode, .. } => Self::NoParent { path },
-                _ => Self::Refused { path, source },
-            },
+        let source = match error {
+            WriteError::Unknown(source) => return Self::Unknown { path, source },
+            WriteError::NotApplied(source) => source,
+        };
+        match &source {
+            TransactionError::Request(error) if let Some((bytes, limit)) = error.too_large() => {
+                Self::TooLarge { path, bytes, limit }
+            }
+            _ => Self::Refused { path, source },
         }
     }
 }

@@ -22,14 +22,17 @@
 //! # }
 //! ```
 
+use std::collections::VecDeque;
+use std::fmt;
 use std::num::NonZeroU32;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lockkeeper_client::Outcome;
-use tokio::sync::Mutex;
+use tokio::sync::oneshot;
 
 use crate::values::counter::Counter;
 use crate::values::error::ValueError;
+use crate::values::relay::{Relay, Work};
 
 /// Numbers that nobody else has, taken from a [`Counter`] in blocks. Cheap to clone; clones share the
 /// block.
@@ -37,13 +40,23 @@ use crate::values::error::ValueError;
 #[doc(alias = "RIdGenerator")]
 #[derive(Clone, Debug)]
 pub struct IdBlocks {
-    counter: Counter,
-    size: NonZeroU32,
-    block: Arc<Mutex<Block>>,
+    source: Source,
+    stock: Stock,
+    desk: Arc<Desk>,
 }
 
-/// The numbers that are left.
-#[derive(Clone, Copy, Debug, Default)]
+/// Where blocks come from.
+#[derive(Clone, Debug)]
+struct Source {
+    counter: Counter,
+    size: NonZeroU32,
+}
+
+/// Numbers that nobody has: the rest of a block, or of more than one if work under a lock took one.
+#[derive(Clone, Debug, Default)]
+struct Stock(Arc<Mutex<VecDeque<Block>>>);
+
+#[derive(Clone, Copy, Debug)]
 struct Block {
     /// The last one that was handed out.
     last: i64,
@@ -51,11 +64,21 @@ struct Block {
     end: i64,
 }
 
+type Asking = oneshot::Sender<Result<i64, ValueError>>;
+
+/// Who waits for a number, and the block that is being taken for them.
+struct Desk {
+    asking: Mutex<Vec<Asking>>,
+    relay: Relay<()>,
+}
+
 impl IdBlocks {
     /// Takes `size` numbers at a time from a counter, at least 1; a size of 0 counts as 1. No I/O.
     pub fn new(counter: &Counter, size: u32) -> Self {
         let size = NonZeroU32::new(size).unwrap_or(NonZeroU32::MIN);
-        Self { counter: counter.clone(), size, block: Arc::default() }
+        let source = Source { counter: counter.clone(), size };
+        let desk = Arc::new(Desk { asking: Mutex::default(), relay: Relay::new(()) });
+        Self { source, stock: Stock::default(), desk }
     }
 
     /// Gives the next number: the first one above the counter's value, and so on. Costs nothing, or
@@ -69,22 +92,88 @@ impl IdBlocks {
     /// The numbers of a block stay this program's.
     ///
     /// # Cancel safety
-    /// Safe; a block that is being taken may be skipped.
+    /// Safe; a number may be skipped, and so may a block that is being taken. Other tasks do not wait
+    /// for a call that nobody polls.
     pub async fn next(&self) -> Result<i64, ValueError> {
-        let mut block = self.block.lock().await;
-        if block.last == block.end {
-            let taken = match self.take().await {
-                Err(error) if error.outcome() == Outcome::Unknown => self.take().await,
-                taken => taken,
-            };
-            *block = taken?;
+        if let Some(number) = self.stock.next() {
+            return Ok(number);
         }
-        block.last += 1;
-        Ok(block.last)
+        if self.source.counter.is_bound() {
+            // Others must not wait for work under a lock, which may stand still.
+            return Ok(self.stock.first_of(self.source.take().await?));
+        }
+        let (sender, answer) = oneshot::channel();
+        lock(&self.desk.asking).push(sender);
+        self.desk.relay.answered(answer, |()| self.begin()).await
     }
 
+    /// Begins to give numbers to all who wait.
+    fn begin(&self) -> Result<Work<()>, ()> {
+        let mut asking = std::mem::take(&mut *lock(&self.desk.asking));
+        asking.retain(|asking| !asking.is_closed());
+        match asking.is_empty() {
+            true => Err(()),
+            false => Ok(Box::pin(give(self.source.clone(), self.stock.clone(), asking))),
+        }
+    }
+}
+
+/// Gives a number to each of those who wait.
+async fn give(source: Source, stock: Stock, asking: Vec<Asking>) {
+    let mut failed = None;
+    for asking in asking {
+        let number = match (stock.next(), &failed) {
+            (Some(number), _) => Ok(number),
+            (None, Some(error)) => Err(ValueError::clone(error)),
+            (None, None) => match source.take().await {
+                Ok(block) => Ok(stock.first_of(block)),
+                Err(error) => Err(failed.insert(error).clone()),
+            },
+        };
+        // The task may have been cancelled.
+        let _ = asking.send(number);
+    }
+}
+
+impl Source {
     async fn take(&self) -> Result<Block, ValueError> {
-        let added = self.counter.add(self.size.get().into()).await?;
+        let size = self.size.get().into();
+        let added = match self.counter.add(size).await {
+            Err(error) if error.outcome() == Outcome::Unknown => self.counter.add(size).await?,
+            added => added?,
+        };
         Ok(Block { last: added.before, end: added.after })
     }
+}
+
+impl Stock {
+    fn next(&self) -> Option<i64> {
+        let mut blocks = lock(&self.0);
+        let block = blocks.front_mut()?;
+        block.last += 1;
+        let number = block.last;
+        if block.last == block.end {
+            blocks.pop_front();
+        }
+        Some(number)
+    }
+
+    /// The first number of a block; the others are put into stock.
+    fn first_of(&self, block: Block) -> i64 {
+        let number = block.last + 1;
+        if number < block.end {
+            lock(&self.0).push_back(Block { last: number, ..block });
+        }
+        number
+    }
+}
+
+impl fmt::Debug for Desk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Desk").field("asking", &lock(&self.asking).len()).finish_non_exhaustive()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

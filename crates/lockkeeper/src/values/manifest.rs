@@ -38,6 +38,9 @@ struct Header {
 
 const FORM: u32 = 1;
 
+/// The most parts of an edition, so that what anybody has written asks for no memory without end.
+pub(super) const MOST_PARTS: u32 = 100_000;
+
 /// Only the form, whatever else is in the line.
 #[derive(Deserialize)]
 struct AnyHeader {
@@ -97,6 +100,9 @@ impl Codec<Manifest> for ManifestCodec {
 
         let (editions, inline) = (header.editions, Bytes::copy_from_slice(&data[end + 1..]));
         let manifest = Manifest { editions, inline: header.inline.then_some(inline) };
+        if manifest.editions.iter().any(|entry| entry.parts > MOST_PARTS) {
+            return Err("it has an edition of too many parts".into());
+        }
         match (&manifest.inline, manifest.last()) {
             (Some(inline), Some(last)) if inline.len() != last.bytes => {
                 Err("its length is not what it should be".into())

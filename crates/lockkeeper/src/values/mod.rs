@@ -3,27 +3,34 @@
 //! One file for each recipe, all with the same outline: what it guarantees and what not, an example,
 //! the znodes, the type.
 
+pub(crate) mod changes;
 mod codec;
 pub(crate) mod counter;
 pub(crate) mod counter_layout;
+mod draft;
 mod editions;
 pub(crate) mod error;
+mod finite;
 pub(crate) mod id_blocks;
+mod last_good;
 mod manifest;
 pub(crate) mod notify;
 mod place;
 pub(crate) mod publication;
+mod relay;
 mod revision;
 pub(crate) mod shared;
 mod shown;
 
+pub use changes::{ValueChange, ValueChanges};
 pub use codec::{Codec, CodecError, Json, Raw};
 pub use counter::{Added, Counter, CounterBuilder};
 pub use counter_layout::CounterLayout;
 pub use editions::Editions;
 pub use error::{ValueError, ValuePathError};
 pub use id_blocks::IdBlocks;
+pub use last_good::LastGoodError;
 pub use notify::Notify;
 pub use publication::{Publication, PublicationBuilder};
 pub use revision::{Revision, Versioned};
-pub use shared::{Shared, SharedBuilder, Swap, ValueChange, ValueChanges};
+pub use shared::{Shared, SharedBuilder, Swap};

@@ -30,10 +30,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use lockkeeper_client::{Client, CreateMode, Error, ErrorCode, TransactionError, ZnodePath, Zxid};
+use lockkeeper_client::{Client, CreateMode, ErrorCode, ZnodePath, Zxid};
 
-use crate::contender::retry::retry_backoff;
-use crate::exact::WriteError;
 use crate::values::error::{ValueError, ValuePathError};
 use crate::values::place::Place;
 use crate::values::shown::shown;
@@ -66,8 +64,8 @@ impl Notify {
     /// Wakes up everyone who waits for more than the last notification. Gives the number of this one.
     ///
     /// # Errors
-    /// If the node holds data, the node above it does not exist, a request is refused, or no server can
-    /// be reached for a whole session timeout.
+    /// If the node holds data, a request is refused, or no server can be reached for a whole session
+    /// timeout. What is missing above the node is created, as containers.
     ///
     /// # Session loss
     /// It is sent again in the next session.
@@ -83,7 +81,7 @@ impl Notify {
                 Ok(stat) => return Ok(stat.mzxid),
                 Err(error) if error.code() == Some(ErrorCode::NoNode) => {}
                 Err(error) => {
-                    self.again(error).await?;
+                    self.place.again_to_write(error).await?;
                     continue;
                 }
             }
@@ -91,9 +89,9 @@ impl Notify {
                 Ok(created) => return Ok(created.stat.mzxid),
                 Err(error) if error.code() == Some(ErrorCode::NodeExists) => {}
                 Err(error) if error.code() == Some(ErrorCode::NoNode) => {
-                    return Err(ValueError::NoParent { path: path.clone() });
+                    self.place.make_parents().await?;
                 }
-                Err(error) => self.again(error).await?,
+                Err(error) => self.place.again_to_write(error).await?,
             }
         }
     }
@@ -156,16 +154,5 @@ impl Notify {
                 Ok(())
             }
         }
-    }
-
-    /// Returns when a write may be tried again.
-    async fn again(&self, error: Error) -> Result<(), ValueError> {
-        if error.is_session_expired() {
-            return Ok(());
-        }
-        retry_backoff(error).await.map_err(|error| {
-            let error = TransactionError::Request(error);
-            ValueError::write(&self.place.path, WriteError::NotApplied(error))
-        })
     }
 }

@@ -1,10 +1,10 @@
 //! Where a value is, and reading it.
 
 use bytes::Bytes;
-use lockkeeper_client::{Client, Error, ErrorCode, Stat, ZnodePath};
+use lockkeeper_client::{Client, CreateMode, Error, ErrorCode, Stat, TransactionError, ZnodePath};
 
 use crate::contender::retry::retry_backoff;
-use crate::exact::DEFAULT_MARKERS;
+use crate::exact::{DEFAULT_MARKERS, WriteError};
 use crate::values::error::{ValueError, ValuePathError};
 
 /// A node that holds a value.
@@ -35,6 +35,33 @@ impl Place {
             return Ok(());
         }
         retry_backoff(error).await.map_err(|error| ValueError::read(&self.path, error))
+    }
+}
+
+impl Place {
+    /// Returns when a write that was not applied, or may be applied twice, may be tried again.
+    pub(super) async fn again_to_write(&self, error: Error) -> Result<(), ValueError> {
+        if error.is_session_expired() {
+            return Ok(());
+        }
+        retry_backoff(error).await.map_err(|error| {
+            let error = TransactionError::Request(error);
+            ValueError::write(&self.path, WriteError::NotApplied(error))
+        })
+    }
+
+    /// The path seen from the servers' root.
+    pub(super) fn full_path(&self) -> String {
+        self.path.below(self.client.chroot()).to_string()
+    }
+
+    /// Creates what is missing above the node, as containers, which go with the last node in them.
+    pub(super) async fn make_parents(&self) -> Result<(), ValueError> {
+        let Some(parent) = self.path.parent() else { return Ok(()) };
+        while let Err(error) = self.client.ensure(&parent, CreateMode::Container).await {
+            self.again_to_write(error).await?;
+        }
+        Ok(())
     }
 }
 

@@ -9,8 +9,8 @@
 //!             its parts of 512 KiB as nodes below it, which never change. `<path>/<uuid>/writing`,
 //!             ephemeral: the parts are being written. `/lockkeeper-outcomes/<uuid>`: the outcome
 //!             marker of a handle.
-//! Cost        publish: 1 round trip (1 write) when the last edition is this handle's, 2 else, and a
-//!             write for each part. Following: 1 event and 1 read for a change; for an edition in parts
+//! Cost        publish: 1 round trip (1 write) when the last edition is this handle's, 2 else, and for an
+//!             edition in parts 3 more, and one for each part. Following: 1 event and 1 read for a change; for an edition in parts
 //!             a read for each, in 1 more round trip.
 //!
 //! ```
@@ -39,35 +39,28 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use lockkeeper_client::{
-    Client, CreateMode, DefaultAcl, Error, ErrorCode, OpCode, Transaction, TransactionError,
-    ZnodePath,
-};
-use tokio::sync::Mutex;
+use lockkeeper_client::{Client, CreateMode, DefaultAcl, Error, Stat, Transaction, ZnodePath};
 use uuid::Uuid;
 
-use crate::contender::retry::retry_backoff;
-use crate::exact::{ExactWriter, WriteError};
+use crate::exact::Writers;
 use crate::values::codec::{Codec, Json};
-use crate::values::editions::{Editions, fetch};
+use crate::values::draft::{Draft, Refusal, Turn, WRITING, inline_limit, node};
+use crate::values::editions::{Editions, content, fetch};
 use crate::values::error::{ValueError, ValuePathError};
-use crate::values::manifest::{Entry, Manifest, ManifestCodec, part_name};
+use crate::values::manifest::{Entry, Manifest, ManifestCodec};
 use crate::values::place::{Place, markers, present};
-use crate::values::revision::Versioned;
+use crate::values::revision::{Revision, Versioned};
 use crate::values::shared::{Shared, SharedBuilder};
-
-/// The longest edition that comes along with the news of it, in bytes. It is written twice in one
-/// request.
-const INLINE: usize = 256 * 1024;
-
-/// The length of a part, in bytes.
-const PART: usize = 512 * 1024;
 
 /// How many editions are kept, unless a builder says otherwise.
 const KEPT: u16 = 5;
+
+/// The most editions that can be kept: what is said of so many, and the last one twice, is less than a
+/// server takes in one request.
+const MOST_KEPT: u16 = 1_000;
 
 /// How often an edition is written whose session ends meanwhile.
 const TRIES: u32 = 3;
@@ -83,14 +76,29 @@ pub struct Publication<T, C = Json> {
     kept: usize,
     /// The node that says which editions there are.
     pointer: Shared<Manifest, ManifestCodec>,
-    state: Arc<Mutex<State>>,
+    writers: Arc<Writers>,
+    /// What this handle wrote last.
+    known: Arc<Mutex<Option<Pointed>>>,
     value: PhantomData<fn(T) -> T>,
 }
 
-struct State {
-    writer: ExactWriter,
-    /// What this handle wrote last, and the version of the node; `None` without a node.
-    known: Option<(Manifest, Option<i32>)>,
+/// What the pointer says, and which state of it that is; `None` without a node.
+#[derive(Clone, Default)]
+struct Pointed {
+    manifest: Manifest,
+    revision: Option<Revision>,
+}
+
+impl Pointed {
+    /// What a write compares with; `None` without a node.
+    fn version(&self, path: &ZnodePath) -> Result<Option<i32>, ValueError> {
+        match self.revision {
+            Some(Revision { version: -1, .. }) => {
+                Err(ValueError::VersionWrapped { path: path.clone() })
+            }
+            revision => Ok(revision.map(|revision| revision.version)),
+        }
+    }
 }
 
 /// The options of a [`Publication`].
@@ -111,10 +119,10 @@ impl<T, C> PublicationBuilder<T, C> {
         PublicationBuilder { client, path, codec, kept, markers, value }
     }
 
-    /// How many editions are kept, the last one included: 1 to 65,535. Default: 5. Whoever publishes
-    /// decides.
+    /// How many editions are kept, the last one included: 1 to 1,000; a number beyond counts as the
+    /// nearest of these. Default: 5. Whoever publishes decides.
     pub fn keep(mut self, editions: u16) -> Self {
-        self.kept = editions.max(1);
+        self.kept = editions.clamp(1, MOST_KEPT);
         self
     }
 
@@ -142,13 +150,13 @@ impl<T, C> PublicationBuilder<T, C> {
     {
         let place = Place::new(&self.client, &self.path)?;
         let markers = markers(self.markers.as_deref())?;
-        let writer = ExactWriter::new(&self.client, &markers);
         Ok(Publication {
             place,
             codec: Arc::new(self.codec),
             kept: self.kept.into(),
             pointer: SharedBuilder::new(&self.client, &self.path).codec(ManifestCodec).build()?,
-            state: Arc::new(Mutex::new(State { writer, known: None })),
+            writers: Arc::new(Writers::new(&self.client, markers)),
+            known: Arc::default(),
             value: PhantomData,
         })
     }
@@ -191,10 +199,11 @@ impl<T, C: Codec<T>> Publication<T, C> {
     /// Publishes an edition, and gives its number, counted from 1.
     ///
     /// # Errors
-    /// If it cannot be written as bytes, the node holds something else, the node above it does not
-    /// exist, or a request is refused; nothing was published then. [`ValueError::Unknown`], the only
-    /// error with an unknown [outcome](ValueError::outcome), if the session ended, or no server could be
-    /// reached for a whole session timeout, after it was sent and before an answer came.
+    /// If it cannot be written as bytes, the node holds something else, or a request is refused; nothing
+    /// was published then. [`ValueError::Unknown`], the only error with an unknown
+    /// [outcome](ValueError::outcome), if the session ended, no server could be reached for a whole
+    /// session timeout, or somebody deleted the outcome marker, after it was sent and before an answer
+    /// came.
     ///
     /// # Session loss
     /// What was not sent yet goes on in the next session; parts are written again.
@@ -207,21 +216,27 @@ impl<T, C: Codec<T>> Publication<T, C> {
             path: self.place.path.clone(),
             reason: error.to_string(),
         })?;
-        let mut state = self.state.lock().await;
         let mut tries = TRIES;
         loop {
             let draft = Draft::new(&self.place, body.clone());
             tries -= 1;
+            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            if draft.parts > 0 {
+                // Parts are not written below something else.
+                let old = self.pointed().await?;
+                old.version(&self.place.path)?;
+                known = Some(old);
+            }
             let written = match draft.write(&self.place).await {
-                Ok(()) => self.turn(&mut state, &draft).await,
+                Ok(()) => self.turn(known, &draft).await,
                 Err(error) => Err(error),
             };
             match written {
                 Err(Turn::DraftLost) if tries > 0 => {}
                 Err(error) => return Err(error.told(&self.place)),
-                Ok(number) => {
+                Ok((number, now)) => {
                     if draft.parts > 0 {
-                        self.sweep(&state).await;
+                        self.sweep(&now).await;
                     }
                     return Ok(number);
                 }
@@ -241,34 +256,35 @@ impl<T, C: Codec<T>> Publication<T, C> {
     /// # Cancel safety
     /// As [`Publication::publish`].
     pub async fn rollback(&self, number: u64) -> Result<Option<u64>, ValueError> {
-        let mut state = self.state.lock().await;
         loop {
-            state.known = None;
-            let (manifest, version) = self.manifest().await?;
-            let entry = manifest.editions.iter().find(|entry| entry.number == number).cloned();
+            let now = self.pointed().await?;
+            let entry = now.manifest.editions.iter().find(|entry| entry.number == number).cloned();
             let Some(entry) = entry else { return Ok(None) };
-            let draft = Draft {
-                inline: match entry.bytes <= INLINE {
-                    true => match fetch(&self.place, &entry).await? {
-                        Some(body) => Some(body),
-                        // Dropped meanwhile, and then it is not in the manifest any more.
-                        None if self.manifest().await?.1 != version => continue,
-                        None => return Ok(None),
-                    },
-                    false => None,
+            let inline = match entry.bytes <= inline_limit(&self.place.client) {
+                true => match fetch(&self.place, &entry).await? {
+                    Some(body) => Some(body),
+                    // Dropped meanwhile, and then it is not in the manifest any more.
+                    None if self.pointed().await?.revision != now.revision => continue,
+                    None => return Err(self.damaged(&now, number)),
                 },
-                id: entry.id,
-                parts: entry.parts,
-                bytes: entry.bytes,
-                body: None,
+                false => None,
             };
-            state.known = Some((manifest, version));
-            match self.turn(&mut state, &draft).await {
-                Ok(number) => return Ok(Some(number)),
+            let Entry { id, parts, bytes, .. } = entry;
+            let draft = Draft { id, parts, bytes, inline, body: None };
+            match self.turn(Some(now.clone()), &draft).await {
+                Ok((number, _)) => return Ok(Some(number)),
                 Err(Turn::Conflict) => {}
+                Err(Turn::DraftLost) => return Err(self.damaged(&now, number)),
                 Err(error) => return Err(error.told(&self.place)),
             }
         }
+    }
+
+    /// A node of an edition is gone, or is not what it was.
+    fn damaged(&self, now: &Pointed, number: u64) -> ValueError {
+        let reason = format!("edition {number} is listed, but not all of its nodes are there");
+        let revision = now.revision.unwrap_or(Revision::NONE);
+        ValueError::Undecodable { path: self.place.path.clone(), revision, reason }
     }
 
     /// Reads the last edition; `None` before the first one. Costs 1 round trip, or 2 for a long one.
@@ -280,13 +296,16 @@ impl<T, C: Codec<T>> Publication<T, C> {
     /// # Cancel safety
     /// Safe.
     pub async fn current(&self) -> Result<Option<Versioned<T>>, ValueError> {
-        let mut editions = self.follow();
-        match editions.next_found().await? {
-            None => Ok(None),
-            Some((revision, Ok(value))) => Ok(Some(Versioned { value, revision })),
-            Some((revision, Err(reason))) => {
-                let path = self.place.path.clone();
-                Err(ValueError::Undecodable { path, revision, reason })
+        loop {
+            let Some(news) = self.pointer.get().await? else { return Ok(None) };
+            let (revision, path) = (news.revision, self.place.path.clone());
+            match content(&self.place, &*self.codec, &news).await? {
+                None => {}
+                Some(None) => return Ok(None),
+                Some(Some(Ok((value, _)))) => return Ok(Some(Versioned { value, revision })),
+                Some(Some(Err(reason))) => {
+                    return Err(ValueError::Undecodable { path, revision, reason });
+                }
             }
         }
     }
@@ -299,7 +318,7 @@ impl<T, C: Codec<T>> Publication<T, C> {
     /// # Cancel safety
     /// Safe.
     pub async fn editions(&self) -> Result<Vec<u64>, ValueError> {
-        let (manifest, _) = self.manifest().await?;
+        let manifest = self.pointed().await?.manifest;
         Ok(manifest.editions.iter().map(|entry| entry.number).collect())
     }
 
@@ -309,68 +328,53 @@ impl<T, C: Codec<T>> Publication<T, C> {
         Editions::new(self.place.clone(), Arc::clone(&self.codec), self.pointer.changes())
     }
 
-    async fn manifest(&self) -> Result<(Manifest, Option<i32>), ValueError> {
+    async fn pointed(&self) -> Result<Pointed, ValueError> {
         let found = self.pointer.get().await?;
-        Ok(found.map_or((Manifest::default(), None), |found| {
-            let Versioned { value, revision } = found;
-            (value, Some(revision.version))
+        Ok(found.map_or_else(Pointed::default, |found| Pointed {
+            manifest: found.value,
+            revision: Some(found.revision),
         }))
     }
 
     /// Makes a draft the last edition: one write, which nobody sees a part of. A rollback tells of a
-    /// conflict; a new edition goes behind whatever was published meanwhile.
-    async fn turn(&self, state: &mut State, draft: &Draft) -> Result<u64, Turn> {
+    /// conflict; a new edition goes behind whatever was published meanwhile. Gives its number, and what
+    /// the pointer says then.
+    async fn turn(
+        &self,
+        mut known: Option<Pointed>,
+        draft: &Draft,
+    ) -> Result<(u64, Pointed), Turn> {
         let Place { client, path } = &self.place;
-        let mut deletes = true;
+        let (mut writer, mut deletes) = (self.writers.take(), true);
         loop {
-            let (old, version) = match state.known.take() {
-                Some(known) => known,
-                None => self.manifest().await?,
+            // What is read must be read in order: the pointer before the write, and again behind it.
+            let prepared = writer.prepare();
+            let (old, prepared) = match known.take() {
+                Some(old) => (Ok(old), prepared.await),
+                None => tokio::join! { biased; self.pointed(), prepared },
             };
-            if version == Some(-1) {
-                return Err(ValueError::VersionWrapped { path: path.clone() }.into());
-            }
-            let number = old.last().map_or(1, |last| last.number + 1);
-            let mut new = old.clone();
-            let mut gone = new.push(draft.entry(number), draft.inline.clone(), self.kept);
-            // The parts of long ones are for the sweep.
-            gone.retain(|entry| deletes && entry.parts == 0);
-            let data = ManifestCodec.encode(&new).expect("names and numbers are always JSON");
-
-            let written = state.writer.commit(|steps| {
-                let steps = match version {
-                    None => steps.create(path, data.clone(), CreateMode::Persistent),
-                    version => steps.set_data(path, data.clone(), version),
-                };
-                let steps = draft.finish(steps, &self.place);
-                gone.iter().fold(steps, |steps, entry| steps.delete(&node(path, &entry.id), None))
-            });
+            let old = old?;
+            prepared.map_err(|error| ValueError::write(path, error))?;
+            let next = Next::after(&old, draft, self.kept, deletes);
+            let version = old.version(path)?;
+            let written = writer.commit(|steps| next.write(steps, &self.place, version, draft));
             let seen = async { present(client.data(path).await) };
             let (written, seen) = tokio::join! { biased; written, seen };
 
             let error = match written {
-                Ok(_) => {
-                    let version = version.map_or(0, |version| version.wrapping_add(1));
-                    state.known = Some((new, Some(version)));
-                    return Ok(number);
+                Ok(applied) => {
+                    let revision = Some(Revision::following(old.revision, applied.zxid));
+                    let now = Pointed { manifest: next.manifest, revision };
+                    self.remember(&now);
+                    return Ok((next.number, now));
                 }
                 Err(error) => error,
             };
             match Refusal::of(&error, version, draft) {
                 Refusal::Conflict if draft.body.is_none() => return Err(Turn::Conflict),
-                Refusal::Conflict => {
-                    if let Ok(Some((data, stat))) = seen {
-                        let manifest = ManifestCodec.decode(&data).map_err(|error| {
-                            let (path, reason) = (path.clone(), error.to_string());
-                            ValueError::Undecodable { path, revision: stat.into(), reason }
-                        })?;
-                        state.known = Some((manifest, Some(stat.version)));
-                    }
-                }
-                Refusal::OldEdition if deletes => {
-                    deletes = false;
-                    state.known = Some((old, version));
-                }
+                Refusal::Conflict => known = self.seen(seen)?,
+                Refusal::Orphan => self.place.make_parents().await?,
+                Refusal::OldEdition if deletes => (deletes, known) = (false, Some(old)),
                 Refusal::DraftLost => return Err(Turn::DraftLost),
                 Refusal::OldEdition | Refusal::Other => {
                     return Err(ValueError::write(path, error).into());
@@ -379,13 +383,35 @@ impl<T, C: Codec<T>> Publication<T, C> {
         }
     }
 
+    /// What the pointer says after a conflict; `None`: it has to be read.
+    fn seen(
+        &self,
+        seen: Result<Option<(Bytes, Stat)>, Error>,
+    ) -> Result<Option<Pointed>, ValueError> {
+        let Ok(Some((data, stat))) = seen else { return Ok(None) };
+        match ManifestCodec.decode(&data) {
+            Ok(manifest) => Ok(Some(Pointed { manifest, revision: Some(stat.into()) })),
+            Err(error) => {
+                let (path, reason) = (self.place.path.clone(), error.to_string());
+                Err(ValueError::Undecodable { path, revision: stat.into(), reason })
+            }
+        }
+    }
+
+    /// Keeps the newest state that this handle has written.
+    fn remember(&self, now: &Pointed) {
+        let mzxid = |pointed: &Pointed| pointed.revision.map(|revision| revision.mzxid);
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.as_ref().is_none_or(|known| mzxid(known) < mzxid(now)) {
+            *known = Some(now.clone());
+        }
+    }
+
     /// Deletes what is no edition and is not being written: what is left of long editions. Only while
     /// the manifest is the known one, so that nothing which has become an edition is deleted.
-    async fn sweep(&self, state: &State) {
-        let (Place { client, path }, Some((manifest, version))) = (&self.place, &state.known)
-        else {
-            return;
-        };
+    async fn sweep(&self, now: &Pointed) {
+        let (Place { client, path }, manifest) = (&self.place, &now.manifest);
+        let Ok(Some(version)) = now.version(path) else { return };
         let Ok((names, _)) = client.children(path).await else { return };
         for name in names {
             // Other names are somebody else's nodes.
@@ -399,7 +425,7 @@ impl<T, C: Codec<T>> Publication<T, C> {
             if parts.iter().any(|part| part == WRITING) {
                 continue;
             }
-            let steps = client.transaction().check(path, *version);
+            let steps = client.transaction().check(path, Some(version));
             let parts = parts.iter().filter_map(|part| node.child(part).ok());
             let steps = parts.fold(steps, |steps, part| steps.delete(&part, None));
             // Whoever publishes next tries again.
@@ -415,7 +441,8 @@ impl<T, C> Clone for Publication<T, C> {
             codec: Arc::clone(&self.codec),
             kept: self.kept,
             pointer: self.pointer.clone(),
-            state: Arc::clone(&self.state),
+            writers: Arc::clone(&self.writers),
+            known: Arc::clone(&self.known),
             value: PhantomData,
         }
     }
@@ -433,166 +460,38 @@ impl<T, C> fmt::Debug for Publication<T, C> {
     }
 }
 
-/// Why a draft has not become the last edition.
-enum Turn {
-    /// Its parts are not certain to be there: the session that wrote them has ended.
-    DraftLost,
-    /// Another edition was published meanwhile.
-    Conflict,
-    Failed(ValueError),
+/// What the pointer is to say next.
+struct Next {
+    number: u64,
+    manifest: Manifest,
+    /// Nodes of editions that are not kept any more.
+    gone: Vec<Entry>,
 }
 
-/// Why the write was refused that makes a draft the last edition.
-enum Refusal {
-    /// The manifest is another one by now.
-    Conflict,
-    /// The parts are not certain to be there.
-    DraftLost,
-    /// An old edition cannot be deleted: somebody else did, or put something below it.
-    OldEdition,
-    Other,
-}
+impl Next {
+    fn after(old: &Pointed, draft: &Draft, kept: usize, deletes: bool) -> Self {
+        let number = old.manifest.last().map_or(1, |last| last.number + 1);
+        let mut manifest = old.manifest.clone();
+        let mut gone = manifest.push(draft.entry(number), draft.inline.clone(), kept);
+        // The parts of long ones are for the sweep.
+        gone.retain(|entry| deletes && entry.parts == 0);
+        Self { number, manifest, gone }
+    }
 
-impl Refusal {
-    fn of(error: &WriteError, version: Option<i32>, draft: &Draft) -> Self {
-        use ErrorCode::{BadVersion, NoNode, NodeExists, NotEmpty};
-        let WriteError::NotApplied(TransactionError::Failed { index, code, .. }) = error else {
-            return Self::Other;
+    fn write(
+        &self,
+        steps: Transaction,
+        place: &Place,
+        version: Option<i32>,
+        draft: &Draft,
+    ) -> Transaction {
+        let path = &place.path;
+        let data = ManifestCodec.encode(&self.manifest).expect("names and numbers are always JSON");
+        let steps = match version {
+            None => steps.create(path, data, CreateMode::Persistent),
+            version => steps.set_data(path, data, version),
         };
-        // The manifest, what belongs to the draft, and the old editions.
-        let is_new = draft.body.is_some();
-        match (*index, *code) {
-            (0, BadVersion | NodeExists) => Self::Conflict,
-            (0, NoNode) if version.is_some() => Self::Conflict,
-            (1, NoNode) if is_new && draft.parts > 0 => Self::DraftLost,
-            (1.., NoNode | NotEmpty) if !is_new || *index > 1 => Self::OldEdition,
-            _ => Self::Other,
-        }
+        let steps = draft.finish(steps, place);
+        self.gone.iter().fold(steps, |steps, entry| steps.delete(&node(path, &entry.id), None))
     }
-}
-
-impl From<ValueError> for Turn {
-    fn from(error: ValueError) -> Self {
-        Self::Failed(error)
-    }
-}
-
-impl Turn {
-    fn told(self, place: &Place) -> ValueError {
-        match self {
-            Self::Failed(error) => error,
-            Self::DraftLost | Self::Conflict => {
-                let path = place.path.clone();
-                ValueError::SessionsTooShort { path }
-            }
-        }
-    }
-}
-
-/// The name of the node that says that parts are being written.
-const WRITING: &str = "writing";
-
-/// An edition that is about to be the last one.
-struct Draft {
-    id: String,
-    parts: u32,
-    bytes: usize,
-    /// What comes along with the news.
-    inline: Option<Bytes>,
-    /// All of it, unless it is on the servers already.
-    body: Option<Bytes>,
-}
-
-impl Draft {
-    fn new(place: &Place, body: Bytes) -> Self {
-        let (id, bytes) = (place.client.unique_id().to_string(), body.len());
-        let inline = (bytes <= INLINE).then(|| body.clone());
-        let parts = match inline {
-            Some(_) => 0,
-            None => u32::try_from(bytes.div_ceil(PART)).unwrap_or(u32::MAX),
-        };
-        Self { id, parts, bytes, inline, body: Some(body) }
-    }
-
-    fn entry(&self, number: u64) -> Entry {
-        Entry { number, id: self.id.clone(), parts: self.parts, bytes: self.bytes }
-    }
-
-    /// What belongs to the write that makes it an edition.
-    fn finish(&self, steps: Transaction, place: &Place) -> Transaction {
-        let node = node(&place.path, &self.id);
-        match &self.body {
-            None => steps,
-            Some(body) if self.parts == 0 => {
-                steps.create(&node, body.clone(), CreateMode::Persistent)
-            }
-            Some(_) => steps.delete(&self::node(&node, WRITING), None),
-        }
-    }
-
-    /// Writes the parts, if there are any, as long as the session lasts in which it began.
-    async fn write(&self, place: &Place) -> Result<(), Turn> {
-        let (Place { client, path }, Some(body)) = (place, &self.body) else { return Ok(()) };
-        if self.parts == 0 {
-            return Ok(());
-        }
-        let (directory, empty) = (node(path, &self.id), Bytes::new());
-        let writing = node(&directory, WRITING);
-
-        let begin = || {
-            let steps = client.transaction();
-            let steps = steps.create(&directory, empty.clone(), CreateMode::Persistent);
-            steps.create(&writing, empty.clone(), CreateMode::Ephemeral)
-        };
-        let above = || client.transaction().create(path, empty.clone(), CreateMode::Persistent);
-        place.once(above).await?;
-        place.once(begin).await?;
-        for (number, part) in (0..).zip(body.chunks(PART)) {
-            let (name, part) = (node(&directory, &part_name(number)), body.slice_ref(part));
-            let write = || {
-                let steps = client.transaction().check(&writing, None);
-                steps.create(&name, part.clone(), CreateMode::Persistent)
-            };
-            place.once(write).await?;
-        }
-        Ok(())
-    }
-}
-
-impl Place {
-    /// Commits what creates nodes of names that nobody else uses: if one exists, it was applied before.
-    async fn once(&self, steps: impl Fn() -> Transaction) -> Result<(), Turn> {
-        loop {
-            let error = match steps().commit().await {
-                Ok(_) | Err(TransactionError::Failed { code: ErrorCode::NodeExists, .. }) => {
-                    return Ok(());
-                }
-                Err(TransactionError::Failed {
-                    op: OpCode::Check,
-                    code: ErrorCode::NoNode,
-                    ..
-                }) => return Err(Turn::DraftLost),
-                Err(TransactionError::Request(error)) => error,
-                Err(error) => {
-                    return Err(ValueError::write(&self.path, WriteError::NotApplied(error)).into());
-                }
-            };
-            self.passing(error).await?;
-        }
-    }
-
-    /// Returns when a write may be tried again.
-    async fn passing(&self, error: Error) -> Result<(), Turn> {
-        if error.is_session_expired() {
-            return Ok(());
-        }
-        retry_backoff(error).await.map_err(|error| {
-            let error = WriteError::NotApplied(TransactionError::Request(error));
-            ValueError::write(&self.path, error).into()
-        })
-    }
-}
-
-fn node(above: &ZnodePath, name: &str) -> ZnodePath {
-    above.child(name).expect("hexadecimal digits, dashes and letters")
 }

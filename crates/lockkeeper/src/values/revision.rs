@@ -15,6 +15,19 @@ pub struct Revision {
     pub version: i32,
 }
 
+impl Revision {
+    /// That of no node.
+    pub(super) const NONE: Self = Self { czxid: Zxid(0), mzxid: Zxid(0), version: 0 };
+
+    /// The state after a write over this one, or over no node.
+    pub(super) fn following(old: Option<Self>, mzxid: Zxid) -> Self {
+        match old {
+            None => Self { czxid: mzxid, mzxid, version: 0 },
+            Some(old) => Self { mzxid, version: old.version.wrapping_add(1), ..old },
+        }
+    }
+}
+
 impl From<Stat> for Revision {
     fn from(stat: Stat) -> Self {
         Self { czxid: stat.czxid, mzxid: stat.mzxid, version: stat.version }

@@ -40,14 +40,10 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use lockkeeper_client::{
-    Client, CreateMode, DefaultAcl, ErrorCode, SessionId, Stat, TransactionError, Watcher,
-    ZnodePath, Zxid,
-};
-use tokio::sync::Mutex;
+use lockkeeper_client::{Client, CreateMode, DefaultAcl, Error, ErrorCode, Stat, ZnodePath, Zxid};
 
-use crate::contender::retry::reachable;
-use crate::exact::{ExactWriter, WriteError};
+use crate::exact::Writers;
+use crate::values::changes::ValueChanges;
 use crate::values::codec::{Codec, Json};
 use crate::values::error::{ValueError, ValuePathError};
 use crate::values::place::{Place, markers, present};
@@ -63,23 +59,6 @@ pub enum Swap<T> {
     Conflict(Option<Versioned<T>>),
 }
 
-/// What has become of a value.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ValueChange<T> {
-    /// It is this one now.
-    Set(Versioned<T>),
-    /// Somebody has written what cannot be read. The last good value is [`ValueChanges::latest`] still.
-    Invalid {
-        /// Which state of the node it is.
-        revision: Revision,
-        /// Why it cannot be read.
-        reason: String,
-    },
-    /// There is no node.
-    Absent,
-}
-
 /// One value that many programs read, change and follow.
 ///
 /// Do not use it for what changes many times a second, nor for more than a few hundred kilobytes: each
@@ -91,7 +70,7 @@ pub enum ValueChange<T> {
 pub struct Shared<T, C = Json> {
     place: Place,
     codec: Arc<C>,
-    writer: Arc<Mutex<ExactWriter>>,
+    writers: Arc<Writers>,
     value: PhantomData<fn(T) -> T>,
 }
 
@@ -147,9 +126,8 @@ impl<T, C> SharedBuilder<T, C> {
     {
         let place = Place::new(&self.client, &self.path)?;
         let markers = markers(self.markers.as_deref())?;
-        let writer = ExactWriter::new(&self.client, &markers);
-        let (codec, writer) = (Arc::new(self.codec), Arc::new(Mutex::new(writer)));
-        Ok(Shared { place, codec, writer, value: PhantomData })
+        let writers = Arc::new(Writers::new(&self.client, markers));
+        Ok(Shared { place, codec: Arc::new(self.codec), writers, value: PhantomData })
     }
 }
 
@@ -200,10 +178,10 @@ impl<T, C: Codec<T>> Shared<T, C> {
     /// [`Revision::mzxid`] that others see.
     ///
     /// # Errors
-    /// If it cannot be written as bytes, the node above it does not exist, or the request is refused;
-    /// nothing was changed then. [`ValueError::Unknown`], the only error with an unknown
-    /// [outcome](ValueError::outcome), if the session ended, or no server could be reached for a whole
-    /// session timeout, after it was sent and before an answer came.
+    /// If it cannot be written as bytes, is too large, or the request is refused; nothing was changed
+    /// then. [`ValueError::Unknown`], the only error with an unknown [outcome](ValueError::outcome), if
+    /// the session ended, no server could be reached for a whole session timeout, or somebody deleted the
+    /// outcome marker, after it was sent and before an answer came.
     ///
     /// # Session loss
     /// What was not sent yet goes on in the next session.
@@ -212,7 +190,7 @@ impl<T, C: Codec<T>> Shared<T, C> {
     /// When dropped, it is set once or not at all.
     pub async fn set(&self, value: &T) -> Result<Zxid, ValueError> {
         let data = self.encode(value)?;
-        let mut writer = self.writer.lock().await;
+        let mut writer = self.writers.take();
         let (path, mut exists) = (&self.place.path, true);
         loop {
             let written = writer.commit(|steps| match exists {
@@ -221,9 +199,12 @@ impl<T, C: Codec<T>> Shared<T, C> {
             });
             match (written.await, exists) {
                 (Ok(applied), _) => return Ok(applied.zxid),
-                (Err(error), true) if refused_with(&error, &[ErrorCode::NoNode]) => exists = false,
-                (Err(error), false) if refused_with(&error, &[ErrorCode::NodeExists]) => {
+                (Err(error), true) if error.refuses_first(&[ErrorCode::NoNode]) => exists = false,
+                (Err(error), false) if error.refuses_first(&[ErrorCode::NodeExists]) => {
                     exists = true;
+                }
+                (Err(error), false) if error.refuses_first(&[ErrorCode::NoNode]) => {
+                    self.place.make_parents().await?;
                 }
                 (Err(error), _) => return Err(ValueError::write(path, error)),
             }
@@ -254,37 +235,44 @@ impl<T, C: Codec<T>> Shared<T, C> {
             return Err(ValueError::VersionWrapped { path: path.clone() });
         }
 
-        let mut writer = self.writer.lock().await;
-        let written = writer.commit(|steps| match expected {
-            None => steps.create(path, data.clone(), CreateMode::Persistent),
-            Some(old) => steps.set_data(path, data.clone(), Some(old.version)),
-        });
-        let seen = async { present(client.data(path).await) };
-        let (written, seen) = tokio::join! { biased; written, seen };
+        let mut writer = self.writers.take();
+        loop {
+            // What is read beside the write must be read after it.
+            writer.prepare().await.map_err(|error| ValueError::write(path, error))?;
+            let written = writer.commit(|steps| match expected {
+                None => steps.create(path, data.clone(), CreateMode::Persistent),
+                Some(old) => steps.set_data(path, data.clone(), Some(old.version)),
+            });
+            let seen = async { present(client.data(path).await) };
+            let (written, seen) = tokio::join! { biased; written, seen };
 
-        let conflicts: &[_] = match expected {
-            None => &[ErrorCode::NodeExists],
-            Some(_) => &[ErrorCode::BadVersion, ErrorCode::NoNode],
-        };
-        match written {
-            Ok(applied) => {
-                let mzxid = applied.zxid;
-                let revision =
-                    expected.map_or(Revision { czxid: mzxid, mzxid, version: 0 }, |old| Revision {
-                        mzxid,
-                        version: old.version.wrapping_add(1),
-                        ..old
-                    });
-                Ok(Swap::Done(Versioned { value, revision }))
+            match written {
+                Ok(applied) => {
+                    let revision = Revision::following(expected, applied.zxid);
+                    return Ok(Swap::Done(Versioned { value, revision }));
+                }
+                Err(error) if error.refuses_first(conflicts(expected)) => {
+                    let found = self.conflicting(expected, seen).await?;
+                    return Ok(Swap::Conflict(found.map(|found| self.decode(found)).transpose()?));
+                }
+                Err(error) if expected.is_none() && error.refuses_first(&[ErrorCode::NoNode]) => {
+                    self.place.make_parents().await?;
+                }
+                Err(error) => return Err(ValueError::write(path, error)),
             }
-            Err(error) if refused_with(&error, conflicts) => {
-                let found = match seen {
-                    Ok(found) => found,
-                    Err(_) => self.place.read().await?,
-                };
-                Ok(Swap::Conflict(found.map(|found| self.decode(found)).transpose()?))
-            }
-            Err(error) => Err(ValueError::write(path, error)),
+        }
+    }
+
+    /// What is there instead of what was expected.
+    async fn conflicting(
+        &self,
+        expected: Option<Revision>,
+        seen: Result<Option<(Bytes, Stat)>, Error>,
+    ) -> Result<Option<(Bytes, Stat)>, ValueError> {
+        match seen {
+            Ok(found) if found.as_ref().map(|(_, stat)| (*stat).into()) != expected => Ok(found),
+            // It was sent before a write that had to be sent again.
+            _ => self.place.read().await,
         }
     }
 
@@ -317,9 +305,7 @@ impl<T, C: Codec<T>> Shared<T, C> {
     /// Follows the value, beginning with what it is now. Nothing is sent before the first
     /// [`ValueChanges::next`].
     pub fn changes(&self) -> ValueChanges<T, C> {
-        let (place, codec) = (self.place.clone(), Arc::clone(&self.codec));
-        let (told, session) = (Told::default(), SessionId::NONE);
-        ValueChanges { place, codec, latest: None, told, session, watcher: None }
+        ValueChanges::new(self.place.clone(), Arc::clone(&self.codec))
     }
 
     fn encode(&self, value: &T) -> Result<Bytes, ValueError> {
@@ -341,19 +327,18 @@ impl<T, C: Codec<T>> Shared<T, C> {
     }
 }
 
-/// Whether the one step of a transaction was refused with one of these.
-fn refused_with(error: &WriteError, codes: &[ErrorCode]) -> bool {
-    matches!(
-        error,
-        WriteError::NotApplied(TransactionError::Failed { index: 0, code, .. })
-            if codes.contains(code)
-    )
+/// How a server refuses a write over what is not as it was expected to be.
+fn conflicts(expected: Option<Revision>) -> &'static [ErrorCode] {
+    match expected {
+        None => &[ErrorCode::NodeExists],
+        Some(_) => &[ErrorCode::BadVersion, ErrorCode::NoNode],
+    }
 }
 
 impl<T, C> Clone for Shared<T, C> {
     fn clone(&self) -> Self {
-        let (codec, writer) = (Arc::clone(&self.codec), Arc::clone(&self.writer));
-        Self { place: self.place.clone(), codec, writer, value: PhantomData }
+        let (codec, writers) = (Arc::clone(&self.codec), Arc::clone(&self.writers));
+        Self { place: self.place.clone(), codec, writers, value: PhantomData }
     }
 }
 
@@ -366,120 +351,5 @@ impl<T, C> fmt::Debug for SharedBuilder<T, C> {
 impl<T, C> fmt::Debug for Shared<T, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shared").field("path", &self.place.path).finish_non_exhaustive()
-    }
-}
-
-/// Follows a [`Shared`] value, over lost connections and ended sessions.
-pub struct ValueChanges<T, C = Json> {
-    place: Place,
-    codec: Arc<C>,
-    latest: Option<Versioned<T>>,
-    told: Told,
-    /// The session of the last look.
-    session: SessionId,
-    /// Of the state that was seen.
-    watcher: Option<Watcher>,
-}
-
-/// What was told last.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Told {
-    /// The newest state of the node. It stays when the node is deleted: a server that is behind may
-    /// show an older one afterwards.
-    newest: Option<Zxid>,
-    /// Whether there was no node after it.
-    absent: bool,
-}
-
-impl<T, C: Codec<T>> ValueChanges<T, C> {
-    /// The last value that could be read, of those that [`ValueChanges::next`] has told. It stays when the
-    /// node is deleted, when somebody writes what cannot be read, and without a connection.
-    pub fn latest(&self) -> Option<&Versioned<T>> {
-        self.latest.as_ref()
-    }
-
-    /// Waits until the value is another one than told last; the first time, tells what it is now.
-    ///
-    /// # Errors
-    /// If the node may not be read, or the client is closed: then it always fails
-    /// ([`ValueError::is_retryable`] is false). While no server can be reached it waits.
-    ///
-    /// # Session loss
-    /// It goes on in the next session, and misses nothing.
-    ///
-    /// # Cancel safety
-    /// Safe: nothing is missed.
-    pub async fn next(&mut self) -> Result<ValueChange<T>, ValueError>
-    where
-        T: Clone,
-    {
-        loop {
-            if let Some(watcher) = &mut self.watcher {
-                // The end of the session ends the watch too.
-                let _ = watcher.changed().await;
-                self.watcher = None;
-            }
-            reachable(&self.place.client).await;
-            match self.look().await {
-                Ok(Some(change)) => return Ok(change),
-                Ok(None) => {}
-                Err(error) if error.is_unreachable() => {}
-                Err(error) => self.place.again(error).await?,
-            }
-        }
-    }
-
-    /// Looks at the node, with a watch; says what is new.
-    async fn look(&mut self) -> Result<Option<ValueChange<T>>, lockkeeper_client::Error>
-    where
-        T: Clone,
-    {
-        let Place { client, path } = &self.place;
-        let session = client.session_id();
-        if session != self.session {
-            // The server of another session may be behind the one of the last.
-            client.sync(path).await?;
-        }
-
-        match present(client.data_watched(path).await)? {
-            Some(((data, stat), watcher)) => {
-                (self.session, self.watcher) = (session, Some(watcher));
-                Ok(self.found(&data, stat.into()))
-            }
-            None => match client.exists_watched(path).await? {
-                // It was created in between.
-                (Some(_), _) => Ok(None),
-                (None, watcher) => {
-                    (self.session, self.watcher) = (session, Some(watcher));
-                    let known = std::mem::replace(&mut self.told.absent, true);
-                    Ok((!known).then_some(ValueChange::Absent))
-                }
-            },
-        }
-    }
-
-    fn found(&mut self, data: &[u8], revision: Revision) -> Option<ValueChange<T>>
-    where
-        T: Clone,
-    {
-        if self.told.newest.is_some_and(|newest| revision.mzxid <= newest) {
-            return None;
-        }
-        self.told = Told { newest: Some(revision.mzxid), absent: false };
-        Some(match self.codec.decode(data) {
-            Ok(value) => {
-                let now = Versioned { value, revision };
-                self.latest = Some(now.clone());
-                ValueChange::Set(now)
-            }
-            Err(error) => ValueChange::Invalid { revision, reason: error.to_string() },
-        })
-    }
-}
-
-impl<T: fmt::Debug, C> fmt::Debug for ValueChanges<T, C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("ValueChanges");
-        shown.field("path", &self.place.path).field("latest", &self.latest).finish_non_exhaustive()
     }
 }

@@ -1,0 +1,235 @@
+//! Following a shared value.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use lockkeeper_client::{Contact, Error, SessionId, Watcher, Zxid};
+
+use crate::contender::retry::reachable;
+use crate::values::codec::{Codec, Json};
+use crate::values::error::ValueError;
+use crate::values::last_good::{LastGood, LastGoodError};
+use crate::values::place::{Place, present};
+use crate::values::revision::{Revision, Versioned};
+
+/// What has become of a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ValueChange<T> {
+    /// It is this one now.
+    Set(Versioned<T>),
+    /// Somebody has written what cannot be read. The last good value is [`ValueChanges::latest`] still.
+    Invalid {
+        /// Which state of the node it is.
+        revision: Revision,
+        /// Why it cannot be read.
+        reason: String,
+    },
+    /// There is no node.
+    Absent,
+}
+
+/// Follows a [`Shared`](crate::Shared) value, over lost connections and ended sessions.
+pub struct ValueChanges<T, C = Json> {
+    place: Place,
+    codec: Arc<C>,
+    latest: Option<Versioned<T>>,
+    told: Told,
+    /// The session of the last look.
+    session: SessionId,
+    /// Of the state that was seen.
+    watcher: Option<Watcher>,
+    /// Which state was restored from a file, until the servers have said what there is.
+    restored: Option<Revision>,
+    keeper: Option<LastGood>,
+}
+
+/// What was told last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Told {
+    /// The newest state of the node. It stays when the node is deleted: a server that is behind may
+    /// show an older one afterwards.
+    newest: Option<Zxid>,
+    /// Whether there was no node after it.
+    absent: bool,
+}
+
+impl<T, C: Codec<T>> ValueChanges<T, C> {
+    pub(super) fn new(place: Place, codec: Arc<C>) -> Self {
+        let (told, session, watcher) = (Told::default(), SessionId::NONE, None);
+        let (latest, restored, keeper) = (None, None, None);
+        Self { place, codec, latest, told, session, watcher, restored, keeper }
+    }
+
+    /// The last value that could be read, of those that [`ValueChanges::next`] has told, or the
+    /// [restored](ValueChanges::keep_in) one. It stays when the node is deleted, when somebody writes what
+    /// cannot be read, and without a connection.
+    pub fn latest(&self) -> Option<&Versioned<T>> {
+        self.latest.as_ref()
+    }
+
+    /// Whether nothing is known that was not told: there is a connection, and no change since the last
+    /// look at the node. A restored value is not current before servers have confirmed it. An
+    /// ensemble's server may still be behind its leader; see [`Client::sync`](crate::Client::sync).
+    pub fn is_current(&self) -> bool {
+        let client = &self.place.client;
+        self.session == client.session_id()
+            && client.contact() == Contact::Connected
+            && self.watcher.as_ref().is_some_and(Watcher::is_armed)
+    }
+
+    /// Keeps the last good value in a file, so that this program can start without servers, and restores
+    /// the one that is there: it is the [latest](ValueChanges::latest), although not
+    /// [current](ValueChanges::is_current). [`ValueChanges::next`] then tells only what is different on
+    /// the servers. Returns whether a value was restored. To be called before the first `next`; after
+    /// it, nothing is restored.
+    ///
+    /// The file belongs to this user alone (mode 0600), and to this one node; programs of the same user
+    /// may share it. Each good value replaces it in one step, in the background. The directory must
+    /// exist. For a client that does not wait for servers, see
+    /// [`ClientBuilder::connect_later`](crate::ClientBuilder::connect_later).
+    ///
+    /// The restored value may be old: it is what this program was told last, on this machine. It is no
+    /// permission to do what another program may have been told not to do since.
+    ///
+    /// # Errors
+    /// Why nothing was restored although there is a file. Following goes on without it; whether values
+    /// are kept in it nevertheless, the error says.
+    ///
+    /// # Cancel safety
+    /// Safe; nothing is kept.
+    pub async fn keep_in(&mut self, file: impl AsRef<Path>) -> Result<bool, LastGoodError> {
+        let path = self.place.full_path();
+        let codec = Arc::clone(&self.codec);
+        let decode = |data: &Bytes| codec.decode(data).map_err(|error| error.to_string());
+        let (keeper, found) = LastGood::open(file.as_ref(), path, decode).await;
+        self.keeper = keeper;
+        let Some((revision, value)) = found? else { return Ok(false) };
+        if !self.restore(revision) {
+            return Ok(false);
+        }
+        self.latest = Some(Versioned { value, revision });
+        Ok(true)
+    }
+
+    /// Takes a state for the one that was told last until servers say what there is. Returns whether
+    /// they have said nothing yet.
+    pub(super) fn restore(&mut self, revision: Revision) -> bool {
+        let is_first = self.told == Told::default();
+        self.restored = Some(revision).filter(|_| is_first);
+        is_first
+    }
+
+    /// Waits until the last good value is [kept](ValueChanges::keep_in); at once if none is to be.
+    ///
+    /// # Errors
+    /// Why it is not. The next value is tried again.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn kept(&self) -> Result<(), LastGoodError> {
+        match &self.keeper {
+            Some(keeper) => keeper.kept().await,
+            None => Ok(()),
+        }
+    }
+
+    /// Waits until the value is another one than told last; the first time, tells what it is now.
+    ///
+    /// # Errors
+    /// If the node may not be read, or the client is closed: then it always fails
+    /// ([`ValueError::is_retryable`] is false). While no server can be reached it waits.
+    ///
+    /// # Session loss
+    /// It goes on in the next session, and misses nothing.
+    ///
+    /// # Cancel safety
+    /// Safe: nothing is missed.
+    pub async fn next(&mut self) -> Result<ValueChange<T>, ValueError>
+    where
+        T: Clone,
+    {
+        loop {
+            if let Some(watcher) = &mut self.watcher {
+                // The end of the session ends the watch too.
+                let _ = watcher.changed().await;
+                self.watcher = None;
+            }
+            reachable(&self.place.client).await;
+            match self.look().await {
+                Ok(Some(change)) => return Ok(change),
+                Ok(None) => {}
+                Err(error) if error.is_unreachable() => {}
+                Err(error) => self.place.again(error).await?,
+            }
+        }
+    }
+
+    /// Looks at the node, with a watch; says what is new.
+    async fn look(&mut self) -> Result<Option<ValueChange<T>>, Error>
+    where
+        T: Clone,
+    {
+        let Place { client, path } = &self.place;
+        let mut session = client.session_id();
+        if session == SessionId::NONE || session != self.session {
+            // The server of another session may be behind the one of the last.
+            client.sync(path).await?;
+            session = client.session_id();
+        }
+
+        let found = present(client.data_watched(path).await)?;
+        match found {
+            // That was another session, in which nothing has been synced.
+            _ if client.session_id() != session => Ok(None),
+            Some(((data, stat), watcher)) => {
+                (self.session, self.watcher) = (session, Some(watcher));
+                Ok(self.found(&data, stat.into()))
+            }
+            None => match client.exists_watched(path).await? {
+                // It was created in between.
+                (Some(_), _) => Ok(None),
+                (None, _) if client.session_id() != session => Ok(None),
+                (None, watcher) => {
+                    (self.session, self.watcher) = (session, Some(watcher));
+                    self.restored = None;
+                    let known = std::mem::replace(&mut self.told.absent, true);
+                    Ok((!known).then_some(ValueChange::Absent))
+                }
+            },
+        }
+    }
+
+    fn found(&mut self, data: &[u8], revision: Revision) -> Option<ValueChange<T>>
+    where
+        T: Clone,
+    {
+        if self.told.newest.is_some_and(|newest| revision.mzxid <= newest) {
+            return None;
+        }
+        self.told = Told { newest: Some(revision.mzxid), absent: false };
+        if self.restored.take() == Some(revision) {
+            return None;
+        }
+        Some(match self.codec.decode(data) {
+            Ok(value) => {
+                if let Some(keeper) = &self.keeper {
+                    keeper.keep(revision, Bytes::copy_from_slice(data));
+                }
+                let now = Versioned { value, revision };
+                self.latest = Some(now.clone());
+                ValueChange::Set(now)
+            }
+            Err(error) => ValueChange::Invalid { revision, reason: error.to_string() },
+        })
+    }
+}
+
+impl<T: fmt::Debug, C> fmt::Debug for ValueChanges<T, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("ValueChanges");
+        shown.field("path", &self.place.path).field("latest", &self.latest).finish_non_exhaustive()
+    }
+}

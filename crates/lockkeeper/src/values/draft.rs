@@ -1,0 +1,204 @@
+//! An edition on its way: its nodes, and why it may not become the last one.
+
+use bytes::Bytes;
+use lockkeeper_client::{
+    Client, CreateMode, ErrorCode, OpCode, Transaction, TransactionError, ZnodePath,
+};
+
+use crate::exact::WriteError;
+use crate::values::error::ValueError;
+use crate::values::manifest::{Entry, part_name};
+use crate::values::place::Place;
+
+/// The longest edition that comes along with the news of it, in bytes. It is written twice in one
+/// request.
+const INLINE: usize = 256 * 1024;
+
+/// The length of a part, in bytes.
+const PART: usize = 512 * 1024;
+
+/// Why a draft has not become the last edition.
+pub(super) enum Turn {
+    /// Its nodes are not certain to be there: the session that wrote its parts has ended; or, for a
+    /// rollback, somebody has deleted some.
+    DraftLost,
+    /// Another edition was published meanwhile.
+    Conflict,
+    Failed(ValueError),
+}
+
+/// Why the write was refused that makes a draft the last edition.
+pub(super) enum Refusal {
+    /// The manifest is another one by now.
+    Conflict,
+    /// There is nothing to create the pointer below.
+    Orphan,
+    /// The nodes of the draft are not certain to be there.
+    DraftLost,
+    /// An old edition cannot be deleted: somebody else did, or put something below it.
+    OldEdition,
+    Other,
+}
+
+impl Refusal {
+    pub(super) fn of(error: &WriteError, version: Option<i32>, draft: &Draft) -> Self {
+        use ErrorCode::{BadVersion, NoNode, NodeExists, NotEmpty};
+        let WriteError::NotApplied(TransactionError::Failed { index, code, .. }) = error else {
+            return Self::Other;
+        };
+        // The manifest, what belongs to the draft, and the old editions.
+        let old_editions = 1 + draft.steps();
+        match (*index, *code) {
+            (0, BadVersion | NodeExists) => Self::Conflict,
+            (0, NoNode) if version.is_some() => Self::Conflict,
+            (0, NoNode) => Self::Orphan,
+            (1.., NoNode) if *index < old_editions => Self::DraftLost,
+            (_, NoNode | NotEmpty) if *index >= old_editions => Self::OldEdition,
+            _ => Self::Other,
+        }
+    }
+}
+
+impl From<ValueError> for Turn {
+    fn from(error: ValueError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl Turn {
+    pub(super) fn told(self, place: &Place) -> ValueError {
+        match self {
+            Self::Failed(error) => error,
+            Self::DraftLost | Self::Conflict => {
+                let path = place.path.clone();
+                ValueError::SessionsTooShort { path }
+            }
+        }
+    }
+}
+
+/// The longest edition that comes along with the news of it, in bytes.
+pub(super) fn inline_limit(client: &Client) -> usize {
+    INLINE.min(client.max_frame() / 4)
+}
+
+/// The length of a part, in bytes.
+fn part_length(client: &Client) -> usize {
+    PART.min(client.max_frame() / 2).max(1)
+}
+
+/// The name of the node that says that parts are being written.
+pub(super) const WRITING: &str = "writing";
+
+/// An edition that is about to be the last one.
+pub(super) struct Draft {
+    pub(super) id: String,
+    pub(super) parts: u32,
+    pub(super) bytes: usize,
+    /// What comes along with the news.
+    pub(super) inline: Option<Bytes>,
+    /// All of it, unless it is on the servers already.
+    pub(super) body: Option<Bytes>,
+}
+
+impl Draft {
+    pub(super) fn new(place: &Place, body: Bytes) -> Self {
+        let (id, bytes) = (place.client.unique_id().to_string(), body.len());
+        let inline = (bytes <= inline_limit(&place.client)).then(|| body.clone());
+        let parts = match inline {
+            Some(_) => 0,
+            None => u32::try_from(bytes.div_ceil(part_length(&place.client))).unwrap_or(u32::MAX),
+        };
+        Self { id, parts, bytes, inline, body: Some(body) }
+    }
+
+    pub(super) fn entry(&self, number: u64) -> Entry {
+        Entry { number, id: self.id.clone(), parts: self.parts, bytes: self.bytes }
+    }
+
+    /// The nodes that hold it.
+    fn nodes(&self, place: &Place) -> Vec<ZnodePath> {
+        let above = node(&place.path, &self.id);
+        match self.parts {
+            0 => vec![above],
+            parts => (0..parts).map(|part| node(&above, &part_name(part))).collect(),
+        }
+    }
+
+    /// How many steps [`Draft::finish`] takes.
+    fn steps(&self) -> usize {
+        match &self.body {
+            None => self.parts.max(1) as usize,
+            Some(_) => 1,
+        }
+    }
+
+    /// What belongs to the write that makes it an edition.
+    pub(super) fn finish(&self, steps: Transaction, place: &Place) -> Transaction {
+        let above = node(&place.path, &self.id);
+        match &self.body {
+            // All of it must be there still.
+            None => {
+                let nodes = self.nodes(place);
+                nodes.iter().fold(steps, |steps, node| steps.check(node, None))
+            }
+            Some(body) if self.parts == 0 => {
+                steps.create(&above, body.clone(), CreateMode::Persistent)
+            }
+            Some(_) => steps.delete(&node(&above, WRITING), None),
+        }
+    }
+
+    /// Writes the parts, if there are any, as long as the session lasts in which it began.
+    pub(super) async fn write(&self, place: &Place) -> Result<(), Turn> {
+        let (Place { client, path }, Some(body)) = (place, &self.body) else { return Ok(()) };
+        if self.parts == 0 {
+            return Ok(());
+        }
+        let (directory, empty) = (node(path, &self.id), Bytes::new());
+        let writing = node(&directory, WRITING);
+
+        let begin = || {
+            let steps = client.transaction();
+            let steps = steps.create(&directory, empty.clone(), CreateMode::Persistent);
+            steps.create(&writing, empty.clone(), CreateMode::Ephemeral)
+        };
+        let above = || client.transaction().create(path, empty.clone(), CreateMode::Persistent);
+        place.once(above).await?;
+        place.once(begin).await?;
+        for (number, part) in (0..).zip(body.chunks(part_length(client))) {
+            let (name, part) = (node(&directory, &part_name(number)), body.slice_ref(part));
+            let write = || {
+                let steps = client.transaction().check(&writing, None);
+                steps.create(&name, part.clone(), CreateMode::Persistent)
+            };
+            place.once(write).await?;
+        }
+        Ok(())
+    }
+}
+
+impl Place {
+    /// Commits what creates nodes of names that nobody else uses: if one exists, it was applied before.
+    async fn once(&self, steps: impl Fn() -> Transaction) -> Result<(), Turn> {
+        loop {
+            match steps().commit().await {
+                Ok(_) | Err(TransactionError::Failed { code: ErrorCode::NodeExists, .. }) => {
+                    return Ok(());
+                }
+                Err(TransactionError::Failed { op, code: ErrorCode::NoNode, .. }) => match op {
+                    OpCode::Check => return Err(Turn::DraftLost),
+                    _ => self.make_parents().await?,
+                },
+                Err(TransactionError::Request(error)) => self.again_to_write(error).await?,
+                Err(error) => {
+                    return Err(ValueError::write(&self.path, WriteError::NotApplied(error)).into());
+                }
+            }
+        }
+    }
+}
+
+pub(super) fn node(above: &ZnodePath, name: &str) -> ZnodePath {
+    above.child(name).expect("hexadecimal digits, dashes and letters")
+}

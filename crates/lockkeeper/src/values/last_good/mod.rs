@@ -1,0 +1,247 @@
+//! The last known good value in a file, so that a program starts without servers.
+//!
+//! ```text
+//!   form   what the file holds: where the value was, which state it was, its bytes, a checksum
+//!   file   reading and replacing it
+//! ```
+//!
+//! Guarantees  the file is replaced in one step, and so is what a program finds after a power cut: the
+//!             old value or the new one, never a mixture, also when several programs share it. It is
+//!             readable and writable by its user only. A file that is damaged, is another user's or can
+//!             be written by others, is a link, or belongs to another node is told and not used.
+//! Not         the last value that there was: it is written in the background after it was told, and a
+//!             program that ends at once may leave the one before. With several programs it may be
+//!             that of the one that is behind. Nor a secret from whoever can read the disk.
+
+mod file;
+mod form;
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+
+use crate::values::revision::Revision;
+
+use form::Kept;
+
+/// Why a last known good value was not used, or not kept.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LastGoodError {
+    /// Others could have written it.
+    #[error(
+        "{} is not private: {reason}. It was not used, and nothing is kept there; make it a file of \
+         this user that nobody else may write, or name another one",
+        file.display()
+    )]
+    NotPrivate {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// It is no file with a last known good value.
+    #[error(
+        "{} is something else than a last known good value. It was left as it is, and nothing is \
+         kept there; name another file",
+        file.display()
+    )]
+    Foreign {
+        /// The file.
+        file: PathBuf,
+    },
+    /// It is that of another node.
+    #[error(
+        "{} is the last known good value of {found}, not of {path}. It was left as it is, and \
+         nothing is kept there; name a file for each value",
+        file.display()
+    )]
+    OtherPath {
+        /// The file.
+        file: PathBuf,
+        /// The node that it is of.
+        found: String,
+        /// The node that it should be of.
+        path: String,
+    },
+    /// It is not as it was written.
+    #[error("{} is damaged: {reason}. It was not used; the next good value replaces it", file.display())]
+    Damaged {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The value in it is none for this program.
+    #[error(
+        "the value in {} cannot be read: {reason}. It was not used; the next good value replaces it",
+        file.display()
+    )]
+    Undecodable {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The operating system refused something.
+    #[error("cannot keep the last known good value in {}: {reason}", file.display())]
+    Io {
+        /// The file.
+        file: PathBuf,
+        /// Why.
+        reason: String,
+    },
+}
+
+impl LastGoodError {
+    /// Whether the file may be replaced with the next good value.
+    fn may_be_replaced(&self) -> bool {
+        matches!(self, Self::Damaged { .. } | Self::Undecodable { .. } | Self::Io { .. })
+    }
+}
+
+/// Keeps the values of one node in a file.
+#[derive(Clone, Debug)]
+pub(crate) struct LastGood {
+    file: Arc<PathBuf>,
+    path: String,
+    desk: Arc<Desk>,
+}
+
+/// What is to be written.
+#[derive(Debug)]
+struct Desk {
+    next: Mutex<Next>,
+    state: watch::Sender<State>,
+}
+
+#[derive(Debug, Default)]
+struct Next {
+    kept: Option<Kept>,
+    /// Whether somebody writes, who will look here again.
+    is_busy: bool,
+}
+
+/// How it stands.
+#[derive(Clone, Debug, Default)]
+struct State {
+    /// How many values were to be kept.
+    asked: u64,
+    /// How many of them are done with: kept, or passed over for a newer one, or failed.
+    done: u64,
+    /// Why the last one could not be kept.
+    failed: Option<LastGoodError>,
+}
+
+impl LastGood {
+    /// Reads what is in the file for this node, and keeps its values there from now on, unless the file
+    /// must be left as it is.
+    pub(crate) async fn open<T>(
+        file: &Path,
+        path: String,
+        decode: impl FnOnce(&Bytes) -> Result<T, String>,
+    ) -> (Option<Self>, Result<Option<(Revision, T)>, LastGoodError>) {
+        let file = Arc::new(file.to_owned());
+        let read = in_background({
+            let file = Arc::clone(&file);
+            move || {
+                file::tidy(&file);
+                file::read(&file)
+            }
+        });
+        let found = read.await.and_then(|kept| match kept {
+            Some(kept) if kept.path != path => {
+                let (file, found, path) = (file.to_path_buf(), kept.path, path.clone());
+                Err(LastGoodError::OtherPath { file, found, path })
+            }
+            Some(kept) => match decode(&kept.data) {
+                Ok(value) => Ok(Some((kept.revision, value))),
+                Err(reason) => Err(LastGoodError::Undecodable { file: file.to_path_buf(), reason }),
+            },
+            None => Ok(None),
+        });
+
+        let is_ours = found.as_ref().err().is_none_or(LastGoodError::may_be_replaced);
+        let desk = || Desk { next: Mutex::default(), state: watch::Sender::default() };
+        let keeper = is_ours.then(|| Self { file, path, desk: Arc::new(desk()) });
+        (keeper, found)
+    }
+
+    /// Keeps a value, in the background; the newest one if there are several.
+    pub(crate) fn keep(&self, revision: Revision, data: Bytes) {
+        let mut next = self.desk.next();
+        self.desk.state.send_modify(|state| state.asked += 1);
+        next.kept = Some(Kept { path: self.path.clone(), revision, data });
+        if std::mem::replace(&mut next.is_busy, true) {
+            return;
+        }
+        drop(next);
+
+        let (file, writer) = (Arc::clone(&self.file), Writer(Arc::clone(&self.desk)));
+        match Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn_blocking(move || writer.write_all(&file))),
+            Err(_) => writer.write_all(&file),
+        }
+    }
+
+    /// Waits until everything is kept that there was to keep so far.
+    pub(crate) async fn kept(&self) -> Result<(), LastGoodError> {
+        let mut states = self.desk.state.subscribe();
+        let asked = states.borrow().asked;
+        let done = states.wait_for(|state| state.done >= asked).await;
+        let state = done.expect("the sender is here").clone();
+        state.failed.map_or(Ok(()), Err)
+    }
+}
+
+impl Desk {
+    fn next(&self) -> MutexGuard<'_, Next> {
+        self.next.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whoever writes. There is one at a time.
+struct Writer(Arc<Desk>);
+
+impl Writer {
+    fn write_all(self, file: &Path) {
+        loop {
+            let (kept, asked) = {
+                let mut next = self.0.next();
+                let Some(kept) = next.kept.take() else {
+                    next.is_busy = false;
+                    return;
+                };
+                (kept, self.0.state.borrow().asked)
+            };
+            let failed = file::replace(file, &kept).err();
+            if let Some(error) = &failed {
+                tracing::warn!(%error, "the last known good value is not kept");
+            }
+            self.0.state.send_modify(|state| (state.done, state.failed) = (asked, failed));
+        }
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        // Only if it never ran, as its runtime has ended, or has panicked: the next value is for another
+        // one, and nobody waits for this.
+        let mut next = self.0.next();
+        if next.is_busy && next.kept.take().is_some() {
+            next.is_busy = false;
+            self.0.state.send_modify(|state| state.done = state.asked);
+        }
+    }
+}
+
+/// Does something on a thread that may wait for a disk.
+async fn in_background<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    match Handle::try_current() {
+        Ok(runtime) => runtime.spawn_blocking(work).await.expect("it does not panic"),
+        Err(_) => work(),
+    }
+}

@@ -1,0 +1,266 @@
+//! Work of one handle that is moved on by whoever waits for some of it.
+//!
+//! Guarantees  one piece of work at a time, which goes on as long as anybody who waits for anything is
+//!             polled: a call that was begun and that nobody polls stalls no other, and a call that
+//!             is dropped takes nothing with it.
+//! Not         work that goes on by itself: what nobody waits for stands still until the next call.
+//!
+//! There is no task of its own behind it, so it needs no runtime, ends with its handle, and cannot be
+//! lost. The price is that everyone who waits is woken when the work can go on, and looks at a flag.
+
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+
+use tokio::sync::oneshot;
+
+/// A piece of work, which gives back what the next one begins with.
+pub(super) type Work<S> = Pin<Box<dyn Future<Output = S> + Send>>;
+
+/// Where calls by the clones of a handle wait, and the work that they wait for.
+pub(super) struct Relay<S> {
+    stage: Mutex<Stage<S>>,
+    waiting: Arc<Waiting>,
+}
+
+enum Stage<S> {
+    Idle(S),
+    Busy(Work<S>),
+    /// Only while it changes.
+    Between,
+}
+
+impl<S> Relay<S> {
+    pub(super) fn new(state: S) -> Self {
+        Self { stage: Mutex::new(Stage::Idle(state)), waiting: Arc::default() }
+    }
+
+    /// Waits for an answer that some piece of work gives, and moves the work on meanwhile. Whenever none
+    /// is under way, `start` makes the next one, or gives the state back if there is nothing to do.
+    pub(super) async fn answered<T>(
+        &self,
+        answer: oneshot::Receiver<T>,
+        start: impl Fn(S) -> Result<Work<S>, S>,
+    ) -> T {
+        let seat = Seat::take(&self.waiting);
+        let mut answer = pin!(answer);
+        let answered = poll_fn(|context| {
+            seat.wakes(context.waker());
+            // Also with an answer: what others wait for has then been begun.
+            self.advance(&start);
+            answer.as_mut().poll(context)
+        });
+        answered.await.expect("every call is answered")
+    }
+
+    fn advance(&self, start: &impl Fn(S) -> Result<Work<S>, S>) {
+        let mut stage = lock(&self.stage);
+        let waker = Waker::from(Arc::clone(&self.waiting));
+        loop {
+            let mut is_new = false;
+            if let Stage::Idle(_) = &*stage {
+                let Stage::Idle(state) = std::mem::replace(&mut *stage, Stage::Between) else {
+                    unreachable!("it was looked at")
+                };
+                match start(state) {
+                    Ok(work) => (*stage, is_new) = (Stage::Busy(work), true),
+                    Err(state) => {
+                        *stage = Stage::Idle(state);
+                        return;
+                    }
+                }
+            }
+            let Stage::Busy(work) = &mut *stage else { unreachable!("it is one of both") };
+            if !self.waiting.take_news() && !is_new {
+                return;
+            }
+            // It is not the work of whoever polls it, and not bound to a lock that this one holds.
+            let mut context = Context::from_waker(&waker);
+            match lockkeeper_client::unbound(|| work.as_mut().poll(&mut context)) {
+                Poll::Ready(state) => *stage = Stage::Idle(state),
+                Poll::Pending => return,
+            }
+        }
+    }
+}
+
+/// The wakers of all who wait. The work wakes all of them, as any of them may be one that nobody polls.
+#[derive(Default)]
+struct Waiting(Mutex<Seats>);
+
+#[derive(Default)]
+struct Seats {
+    next: u64,
+    wakers: BTreeMap<u64, Waker>,
+    /// Whether the work can go on.
+    news: bool,
+}
+
+impl Waiting {
+    fn take_news(&self) -> bool {
+        std::mem::take(&mut lock(&self.0).news)
+    }
+}
+
+impl Wake for Waiting {
+    fn wake(self: Arc<Self>) {
+        let wakers = {
+            let mut seats = lock(&self.0);
+            seats.news = true;
+            std::mem::take(&mut seats.wakers)
+        };
+        wakers.into_values().for_each(Waker::wake);
+    }
+}
+
+/// The place of one who waits.
+struct Seat<'a> {
+    waiting: &'a Waiting,
+    number: u64,
+}
+
+impl<'a> Seat<'a> {
+    fn take(waiting: &'a Waiting) -> Self {
+        let mut seats = lock(&waiting.0);
+        seats.next += 1;
+        Self { waiting, number: seats.next }
+    }
+
+    fn wakes(&self, waker: &Waker) {
+        let mut seats = lock(&self.waiting.0);
+        seats
+            .wakers
+            .entry(self.number)
+            .and_modify(|old| old.clone_from(waker))
+            .or_insert_with(|| waker.clone());
+    }
+}
+
+impl Drop for Seat<'_> {
+    fn drop(&mut self) {
+        lock(&self.waiting.0).wakers.remove(&self.number);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tokio::sync::Notify;
+
+    use super::*;
+
+    /// A handle whose work answers all that wait, when it is let through a gate.
+    struct Handle {
+        relay: Relay<usize>,
+        asked: Mutex<Vec<oneshot::Sender<usize>>>,
+        gate: Arc<Notify>,
+        polls: Arc<AtomicUsize>,
+    }
+
+    impl Handle {
+        fn new() -> Self {
+            let (gate, polls) = (Arc::default(), Arc::default());
+            Self { relay: Relay::new(0), asked: Mutex::default(), gate, polls }
+        }
+
+        /// Gives the number of the piece of work that answered.
+        async fn call(&self) -> usize {
+            let (sender, answer) = oneshot::channel();
+            lock(&self.asked).push(sender);
+            self.relay
+                .answered(answer, |count| {
+                    let batch = std::mem::take(&mut *lock(&self.asked));
+                    if batch.is_empty() {
+                        return Err(count);
+                    }
+                    let (gate, polls) = (Arc::clone(&self.gate), Arc::clone(&self.polls));
+                    Ok(Box::pin(async move {
+                        let mut passed = pin!(gate.notified());
+                        poll_fn(|context| {
+                            polls.fetch_add(1, Ordering::Relaxed);
+                            passed.as_mut().poll(context)
+                        })
+                        .await;
+                        for sender in batch {
+                            let _ = sender.send(count + 1);
+                        }
+                        count + 1
+                    }))
+                })
+                .await
+        }
+    }
+
+    fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
+        future.poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    /// Whichever of those who wait is polled, the work goes on, and the next piece is begun.
+    #[test]
+    fn whoever_is_polled_moves_the_work_on() {
+        let handle = Handle::new();
+        let mut first = Box::pin(handle.call());
+        assert!(poll(first.as_mut()).is_pending());
+        let mut others: Vec<_> = (0..3).map(|_| Box::pin(handle.call())).collect();
+        for other in &mut others {
+            assert!(poll(other.as_mut()).is_pending());
+        }
+        handle.gate.notify_one();
+        assert!(poll(others[1].as_mut()).is_pending(), "the first one was answered, not this one");
+        handle.gate.notify_one();
+        assert_eq!(poll(others[2].as_mut()), Poll::Ready(2), "all others together");
+        assert_eq!(poll(others[0].as_mut()), Poll::Ready(2));
+        assert_eq!(poll(first.as_mut()), Poll::Ready(1), "it has had its answer for long");
+    }
+
+    #[test]
+    fn a_call_that_is_dropped_takes_nothing_with_it() {
+        let handle = Handle::new();
+        let (mut first, mut second) = (Box::pin(handle.call()), Box::pin(handle.call()));
+        assert!(poll(first.as_mut()).is_pending());
+        assert!(poll(second.as_mut()).is_pending());
+        drop(first);
+        handle.gate.notify_one();
+        assert!(poll(second.as_mut()).is_pending());
+        drop(second);
+        // What is under way is what the next call finds.
+        let mut third = Box::pin(handle.call());
+        handle.gate.notify_one();
+        assert!(poll(third.as_mut()).is_pending());
+        handle.gate.notify_one();
+        assert_eq!(poll(third.as_mut()), Poll::Ready(3));
+        drop(third);
+        assert!(lock(&handle.relay.waiting.0).wakers.is_empty());
+    }
+
+    /// However many wait: what moves on is looked at once for each time that it can.
+    #[tokio::test]
+    async fn the_work_is_polled_only_when_it_can_go_on() {
+        const CALLS: usize = 100;
+        let handle = Arc::new(Handle::new());
+        let calls: Vec<_> = (0..CALLS)
+            .map(|_| {
+                let handle = Arc::clone(&handle);
+                tokio::spawn(async move { handle.call().await })
+            })
+            .collect();
+        for _ in 0..CALLS {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(handle.polls.load(Ordering::Relaxed), 1, "begun by the first");
+        let mut seen = Vec::new();
+        for call in calls {
+            handle.gate.notify_one();
+            seen.push(call.await.unwrap());
+        }
+        assert_eq!((seen[0], &seen[1..]), (1, &[2; CALLS - 1][..]));
+        assert_eq!(handle.polls.load(Ordering::Relaxed), 4, "begun, and ended, twice");
+    }
+}
