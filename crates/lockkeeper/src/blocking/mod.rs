@@ -131,7 +131,6 @@ pub fn exposures(client: &Client, lock: &ZnodePath) -> Result<Vec<Exposure>, Err
 mod tests {
     /// What the async side offers, and what is here.
     const ASYNC: &[&str] = &[
-    const ASYNC: [&str; 26] = [
         include_str!("../admin/inspect.rs"),
         include_str!("../admin/revoke.rs"),
         include_str!("../discovery/directory.rs"),
