@@ -269,8 +269,9 @@ fn watch_directory(
     // Without a tree thread nothing grows, and there is nothing left to stop.
     let tell = |events: &UnboundedSender<Event>, event| drop(events.send(event));
     if let Some(gauge) = Gauge::of(dir, status.plan.limits.disk_reserve, status.disk.clone()) {
-        let events = status.events.clone();
-        tasks.spawn(gauge.watch(move |growth| tell(&events, Event::Growth(growth))));
+        let (events, metrics) = (status.events.clone(), status.metrics.clone());
+        let tell = move |growth| tell(&events, Event::Growth(growth));
+        tasks.spawn(gauge.watch(move || metrics.stats(), tell));
     }
     if let Some(claim) = Claim::on(dir) {
         let events = status.events.clone();

@@ -9,8 +9,8 @@ use lockkeeper_wire::Zxid;
 use crate::clock;
 use crate::clock::SystemEntropy;
 use crate::error::StartError;
-use crate::storage::Storage;
 use crate::storage::StorageError;
+use crate::storage::{DATABASE, Storage};
 
 /// What [`check`] has found in a data directory that an engine would start with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,7 +55,7 @@ pub fn check(dir: impl AsRef<Path>) -> Result<Report, StartError> {
     let stats = server.stats();
     Ok(Report {
         path: path.to_path_buf(),
-        file_bytes: path.join("lockkeeper.redb").metadata().map_or(0, |meta| meta.len()),
+        file_bytes: path.join(DATABASE).metadata().map_or(0, |meta| meta.len()),
         after_crash: repairs.after_crash,
         free_pages_wrong: repairs.free_pages,
         nodes: stats.nodes,

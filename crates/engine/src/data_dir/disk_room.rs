@@ -3,14 +3,18 @@
 //! After a full disk the engine ends, and every client loses it. So it stops growing before, and what
 //! needs next to nothing goes on: reads, sessions, deletes, the release of locks.
 
+use std::fs::metadata;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use lockkeeper_tree::Growth;
+use lockkeeper_tree::{Growth, Stats};
 use rustix::fs::statvfs;
 use tokio::time::sleep;
+
+use crate::storage::DATABASE;
 
 /// The reserve where none is set, in bytes: what the logs may take before they are in the database
 /// (twice 64 MiB), and as much for the database.
@@ -18,9 +22,17 @@ const RESERVE: u64 = 256 * 1024 * 1024;
 /// Of a small file system, one part in so many instead.
 const SMALL: u64 = 4;
 
-/// How often the room is looked at, while there is plenty of it and while there is not.
+/// What a node takes in the database beside its path and its data, about, in bytes, and how many times
+/// as much as all of that the database may need: pages that are partly filled, and copies of those that
+/// a checkpoint changes.
+const RECORD: usize = 100;
+const SPARE: u64 = 3;
+
+/// How often the room is looked at: while there is plenty of it, while there is not, and while it gets
+/// less besides.
 const INTERVAL: Duration = Duration::from_secs(1);
 const SHORT_INTERVAL: Duration = Duration::from_millis(100);
+const SHRINKING_INTERVAL: Duration = Duration::from_millis(10);
 /// How many times the reserve is plenty.
 const PLENTY: u64 = 8;
 
@@ -69,12 +81,15 @@ impl Gauge {
         (reserve > 0).then_some(Self { directory, room, reserve, growth: Growth::All })
     }
 
-    /// Tells whenever something else may grow.
-    pub(crate) async fn watch(mut self, tell: impl Fn(Growth)) {
+    /// Tells whenever something else may grow; `stats` says what there is.
+    pub(crate) async fn watch(mut self, stats: impl Fn() -> Stats, tell: impl Fn(Growth)) {
         loop {
+            let before = self.room.free();
             if let Some((free, _)) = measure(&self.directory) {
                 self.room.free.store(free, Ordering::Relaxed);
-                let growth = next(self.growth, free, self.reserve);
+                let Stats { nodes, data_bytes, .. } = stats();
+                let own = spare(taken(&self.directory), (nodes * RECORD + data_bytes) as u64);
+                let growth = next(self.growth, free.saturating_add(own), self.reserve);
                 if growth != self.growth {
                     self.log(growth, free);
                     self.growth = growth;
@@ -82,8 +97,13 @@ impl Gauge {
                     tell(growth);
                 }
             }
-            let has_plenty = self.room.free() > self.reserve.saturating_mul(PLENTY);
-            sleep(if has_plenty { INTERVAL } else { SHORT_INTERVAL }).await;
+            let free = self.room.free();
+            sleep(match free > self.reserve.saturating_mul(PLENTY) {
+                true => INTERVAL,
+                false if free < before => SHRINKING_INTERVAL,
+                false => SHORT_INTERVAL,
+            })
+            .await;
         }
     }
 
@@ -123,6 +143,17 @@ fn next(now: Growth, free: u64, reserve: u64) -> Growth {
     }
 }
 
+/// How much of the database's file will be used again before it grows, in bytes: pages that had what is
+/// deleted. The file gets no shorter when the data does.
+fn spare(database: u64, data: u64) -> u64 {
+    database.saturating_sub(SPARE * data)
+}
+
+/// What the database takes on the disk, in bytes.
+fn taken(directory: &Path) -> u64 {
+    metadata(directory.join(DATABASE)).map_or(0, |meta| meta.blocks() * 512)
+}
+
 /// Bytes free for this user, and in all.
 fn measure(directory: &Path) -> Option<(u64, u64)> {
     let found = statvfs(directory).ok()?;
@@ -150,6 +181,12 @@ mod tests {
             All,
         ];
         assert_eq!(seen, expected);
+    }
+
+    #[test]
+    fn what_is_deleted_makes_room_although_no_file_gets_shorter() {
+        assert_eq!(spare(100, 20), 40);
+        assert_eq!(spare(100, 50), 0, "the database needs what it has");
     }
 
     #[test]

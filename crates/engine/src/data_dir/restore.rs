@@ -16,7 +16,9 @@ use crate::data_dir::succession::start_above;
 use crate::error::StartError;
 use crate::storage::Durability;
 use crate::storage::StorageError;
-use crate::storage::{Batch, Draft, OwnedDirectory, QuietTime, Repairs, Storage, mark_restored};
+use crate::storage::{
+    Batch, DATABASE, Draft, OwnedDirectory, QuietTime, Repairs, Storage, mark_restored,
+};
 
 /// The last epoch that a restore may begin: the next one would have no end.
 const LAST_EPOCH: u32 = i32::MAX as u32 - 1;
@@ -309,7 +311,7 @@ fn is_free(target: &Path) -> Result<bool, StorageError> {
 
 /// Whether an engine has made what is there.
 fn is_data(target: &Path) -> bool {
-    ["FORMAT", "lockkeeper.redb"].iter().any(|name| target.join(name).exists())
+    ["FORMAT", DATABASE].iter().any(|name| target.join(name).exists())
 }
 
 /// A name beside the directory under which there is nothing.

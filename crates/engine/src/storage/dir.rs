@@ -20,6 +20,8 @@ use super::error::StorageError;
 /// The format that this release reads and writes.
 const FORMAT: u32 = 3;
 const FORMAT_PREFIX: &str = "lockkeeper-engine ";
+/// The file of the database.
+pub(crate) const DATABASE: &str = "lockkeeper.redb";
 /// Marks a directory whose database is still being made: nothing was ever acknowledged from it.
 const CREATING: &str = " creating";
 
@@ -87,7 +89,7 @@ impl DataDir {
 
     /// Where the database is.
     pub(super) fn database(&self) -> PathBuf {
-        self.path.join("lockkeeper.redb")
+        self.path.join(DATABASE)
     }
 
     fn format(&self) -> PathBuf {
@@ -190,7 +192,7 @@ fn parse_format(text: &str) -> Option<(u32, State)> {
 /// Whether a file of this name is needed at the next start, and is there for as long as an engine
 /// runs.
 pub(crate) fn is_data(name: &str) -> bool {
-    matches!(name, "FORMAT" | "lockkeeper.redb" | "acknowledged") || name.starts_with("commits.")
+    matches!(name, "FORMAT" | DATABASE | "acknowledged") || name.starts_with("commits.")
 }
 
 /// Replaces a file in a directory durably: after a crash there is the old one or the new one.

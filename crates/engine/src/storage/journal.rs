@@ -34,8 +34,6 @@ use super::log::file::{CHUNK, LogFile};
 use super::log::record::{self, Place};
 use super::log::{Access, Applied, LogDir, number, strict};
 
-/// From which length on, in bytes, a log gives way to the next.
-const LONG: u64 = 16 * 1024 * 1024;
 /// How many times as long it may get while the checkpoint before is not over.
 const PATIENCE: u64 = 4;
 /// How much of its first file a directory fills before the other one is made as long as a log gets: what
@@ -85,6 +83,7 @@ impl Journal {
         let log = start(&dir, generation, &file)?;
         let acknowledged = dir.open(&dir.acknowledged(), Access::Write)?;
         *disk.lock_live() = vec![(generation, file.clone())];
+        let long = dir.long();
 
         Ok(Self {
             dir,
@@ -98,8 +97,8 @@ impl Journal {
             acknowledged,
             sync,
             activity: Activity::default(),
-            long: LONG,
-            kept: LONG,
+            long,
+            kept: long,
         })
     }
 

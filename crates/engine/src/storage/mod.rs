@@ -27,7 +27,7 @@ mod tests;
 pub(crate) use self::activity::{During, SyncTime};
 pub(crate) use self::batch::Batch;
 pub(crate) use self::database::Repairs;
-pub(crate) use self::dir::{OwnedDirectory, create_private, is_data, sync_parent};
+pub(crate) use self::dir::{DATABASE, OwnedDirectory, create_private, is_data, sync_parent};
 pub use self::durability::{Durability, UnknownDurability};
 pub use self::error::StorageError;
 pub(crate) use self::mark::{QuietTime, mark_restored, remove_mark, restored_mark};

@@ -12,9 +12,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use redb::StorageBackend;
+use rustix::fs::{StatVfs, fstatvfs};
 use wal_db::{MemStore, OpenPolicy, Wal, WalConfig, WalError, WalStore};
 
-use self::file::LogFile;
+use self::file::{CHUNK, LogFile};
 use self::present::Fault;
 use self::record::Place;
 use super::batch::Outcome;
@@ -30,6 +31,11 @@ const ACKNOWLEDGED: &str = "acknowledged";
 /// How many times as much room as a log takes must be left for a file to grow before it has to: where
 /// there is less, what is left is for commits and for the database.
 const ROOM: u64 = 4;
+
+/// From which length on, in bytes, a log gives way to the next, and how much of its file system that is
+/// at most: one part in so many.
+const LONG: u64 = 16 * 1024 * 1024;
+const SHARE: u64 = 64;
 
 /// Up to where the history is in the database.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -183,8 +189,16 @@ impl LogDir {
 
     /// Whether the disk has so much room that files may grow before they have to.
     pub(super) fn has_room(&self, length: u64) -> bool {
-        let free = |found: rustix::fs::StatVfs| found.f_bavail.saturating_mul(found.f_frsize);
-        rustix::fs::fstatvfs(&*self.handle).is_ok_and(|found| free(found) >= ROOM * length)
+        let free = |found: StatVfs| found.f_bavail.saturating_mul(found.f_frsize);
+        fstatvfs(&*self.handle).is_ok_and(|found| free(found) >= ROOM * length)
+    }
+
+    /// From which length on a log gives way to the next: less on a small file system, so that both logs
+    /// and the checkpoint that they wait for leave most of it to the database.
+    pub(super) fn long(&self) -> u64 {
+        let whole = |found: StatVfs| found.f_blocks.saturating_mul(found.f_frsize);
+        let whole = fstatvfs(&*self.handle).map_or(u64::MAX, whole);
+        LONG.min(whole / SHARE).max(CHUNK)
     }
 
     /// Sorts an error of the log library.

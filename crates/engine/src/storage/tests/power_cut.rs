@@ -69,27 +69,39 @@ fn sectors(call: &Call) -> Vec<Call> {
     parts
 }
 
-/// Commits on volatile disks until their power goes. Returns the directory as it is found
-/// afterwards, and the number of the last commit that was acknowledged.
-fn run_until_power_cut(durability: Durability, random: &mut Random) -> (TempDir, u64) {
-    let dir = TempDir::new().unwrap();
-    let disks = Disks::default();
+/// Commits on volatile disks until their power goes, and lets their syncs lie after so many commits.
+/// Returns the number of the last commit that was acknowledged.
+fn run_until_power_cut(
+    (dir, disks): (&TempDir, &Disks),
+    durability: Durability,
+    honest: u64,
+    random: &mut Random,
+) -> u64 {
     let opened = Storage::open_with(Some(dir.path()), durability, disks.wrap());
     let mut storage = opened.unwrap();
     storage.set_log_length(LONG);
     disks.state().left = Some(random.below(600));
-    let failed = |&n: &u64| storage.commit(&mut numbered(n)).is_err();
-    let unacknowledged = (1..).find(failed).unwrap();
-    drop(storage);
+    let failed = |&n: &u64| {
+        disks.state().lies = n > honest;
+        storage.commit(&mut numbered(n)).is_err()
+    };
+    (1..).find(failed).unwrap() - 1
+}
+
+/// The directory as it is found after a power cut, and the number of the last commit that was
+/// acknowledged.
+fn cut_power(durability: Durability, honest: u64, random: &mut Random) -> (TempDir, u64) {
+    let (dir, disks) = (TempDir::new().unwrap(), Disks::default());
+    let acknowledged = run_until_power_cut((&dir, &disks), durability, honest, random);
     let images = after_power_cut(&disks, random);
-    (disks.copy(&dir, &images), unacknowledged - 1)
+    (disks.copy(&dir, &images), acknowledged)
 }
 
 #[test]
 fn synced_commits_survive_a_power_cut() {
     let mut random = Random(88_172_645_463_325_252);
     for _ in 0..CUTS {
-        let (dir, acknowledged) = run_until_power_cut(Durability::Sync, &mut random);
+        let (dir, acknowledged) = cut_power(Durability::Sync, u64::MAX, &mut random);
         let found = last_whole_commit(&open(&dir, Durability::Sync).unwrap());
         assert!(
             found == acknowledged || found == acknowledged + 1,
@@ -105,7 +117,7 @@ fn unsynced_commits_are_whole_or_refused_after_a_power_cut() {
     let mut random = Random(2_463_534_242);
     let (mut whole, mut refused) = (0, 0);
     for _ in 0..CUTS {
-        let (dir, acknowledged) = run_until_power_cut(Durability::Os, &mut random);
+        let (dir, acknowledged) = cut_power(Durability::Os, u64::MAX, &mut random);
         match open(&dir, Durability::Os) {
             Ok(storage) => {
                 assert!(last_whole_commit(&storage) <= acknowledged + 1);
@@ -116,6 +128,43 @@ fn unsynced_commits_are_whole_or_refused_after_a_power_cut() {
         }
     }
     assert!(whole > 0 && refused > 0, "{whole} whole, {refused} refused");
+}
+
+/// A sync that returns without having written anything cannot be told from one that has. It takes away what
+/// `sync` promises beyond `os`: acknowledged commits may be gone after a power cut. What is found is whole
+/// all the same: the first commits up to some number, or a directory that is refused.
+#[test]
+fn syncs_that_lie_cost_the_last_commits_in_a_power_cut_and_halve_none() {
+    let mut random = Random(6_364_136_223_846_793);
+    let (mut kept, mut lost, mut refused) = (0, 0, 0);
+    for _ in 0..2 * CUTS {
+        let honest = random.below(40);
+        let (dir, acknowledged) = cut_power(Durability::Sync, honest, &mut random);
+        match open(&dir, Durability::Sync).map(|storage| last_whole_commit(&storage)) {
+            Ok(found) if found >= acknowledged => kept += 1,
+            Ok(found) => {
+                assert!(found >= honest.min(acknowledged), "{found}: synced before the lies began");
+                lost += 1;
+            }
+            Err(StorageError::Damaged { .. }) => refused += 1,
+            Err(e) => panic!("{e}"),
+        }
+    }
+    println!("{kept} with all that was acknowledged, {lost} with less, {refused} refused");
+    assert!(kept > 0 && lost > 0 && refused > 0, "{kept} kept, {lost} lost, {refused} refused");
+}
+
+/// An engine that is killed needs no sync: what it wrote is the system's, which goes on.
+#[test]
+fn syncs_that_lie_cost_nothing_when_the_engine_is_killed() {
+    let mut random = Random(1_442_695_040_888_963);
+    for _ in 0..CUTS {
+        let (dir, disks) = (TempDir::new().unwrap(), Disks::default());
+        let acknowledged = run_until_power_cut((&dir, &disks), Durability::Sync, 0, &mut random);
+        let copy = disks.copy(&dir, &disks.state().images.clone());
+        let found = last_whole_commit(&open(&copy, Durability::Sync).unwrap());
+        assert!((acknowledged..=acknowledged + 1).contains(&found), "{acknowledged}, {found}");
+    }
 }
 
 /// Symptom: an engine was killed between the write and the sync of a commit. The next start read it
