@@ -186,7 +186,7 @@ impl<'a> Loss<'a> {
         let (lock, phase, exit) = (lock.clone(), Phase::Holding, Exit::Lost);
         let mut loss = Self { lock, terms, deadline: None, phase, exit, watchdog };
         if let Some(grace) = terms.grace {
-            loss.watchdog.pauses_for(grace);
+            loss.watchdog.pauses_for(grace + pause::WATCHDOG_LATER);
             // A loss shows in its state.
             let _ = guard.allow_jeopardy();
         }

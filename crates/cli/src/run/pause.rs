@@ -23,6 +23,10 @@ use super::group;
 /// How long a command may stand still, unless another time is asked for.
 pub(super) const GRACE: Duration = Duration::from_secs(300);
 
+/// How much later than lockkeeper the watchdog ends a command that stands still, so that lockkeeper can
+/// say why. Nothing of the command runs meanwhile.
+pub(super) const WATCHDOG_LATER: Duration = Duration::from_secs(1);
+
 /// How often a command that stands still is stopped again.
 pub(super) const STOP_AGAIN: Duration = Duration::from_millis(20);
 
