@@ -499,9 +499,4 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
             ..RIDING
         },
     ),
-    scenario(
-        "`Mutex`, 2 clients, jeopardy, acquired again at once",
-        Long,
-        Bounds { again: 1, ..RIDING },
-    ),
 ];
