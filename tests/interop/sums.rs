@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 
 use crate::Language::{self, Java, Python};
 use crate::counters::{Adder, COUNTER, ready};
-use crate::{LIMIT, seed_of, time_of_a_contest};
+use crate::{seed_of, time_of_a_contest};
 
 /// How many tasks of ours add, each through a client of its own.
 const OURS: usize = 2;
@@ -136,7 +136,10 @@ async fn add(client: Client, counter: Counter, ends: Instant) -> Result<Vec<(i64
     Ok(told)
 }
 
-async fn all(ours: Vec<JoinHandle<Result<Vec<(i64, i64)>>>>) -> Result<Vec<(i64, i64)>> {
+/// What one task was told, add by add: before and after.
+type Told = Vec<(i64, i64)>;
+
+async fn all(ours: Vec<JoinHandle<Result<Told>>>) -> Result<Told> {
     let mut told = Vec::new();
     for task in ours {
         told.extend(task.await??);
