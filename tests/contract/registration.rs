@@ -20,6 +20,7 @@ contract!("registration":
     it_comes_back_with_the_next_session_as_it_was_last,
     an_update_whose_reply_is_lost_is_made_once,
     an_earlier_life_is_replaced_without_a_gap,
+    an_earlier_life_that_does_not_know_it_yet_changes_nothing,
     anothers_node_is_waited_for,
     it_is_taken_out_at_once,
     what_is_no_registration_is_refused,
@@ -200,6 +201,29 @@ async fn an_earlier_life_is_replaced_without_a_gap(backend: Backend) -> Result<(
     let (data, stat) = later.data(&web("7")).await?;
     assert_eq!(data, second.instance().await.to_json());
     assert_eq!(stat.ephemeral_owner, later.session_id());
+    Ok(())
+}
+
+/// The old program of a rolling restart drains while it has not heard that the new one is there.
+///
+/// Seen to fail where each life of a node begins with the same version.
+async fn an_earlier_life_that_does_not_know_it_yet_changes_nothing(backend: Backend) -> Result<()> {
+    let (participant, later) = (backend.participant().await?, backend.observer().await?);
+    let first = register(&participant.client, instance("7")).await?;
+    let proxy = &participant.proxy;
+    proxy.hold_replies();
+    let second = register(&later, instance("7").weight(2)).await?;
+    proxy.clear();
+    let draining = tokio::spawn(async move { first.drain().await.map(|()| first) });
+    proxy.passes(|passed| passed.contains(&Passed::Request(OpCode::Multi))).await;
+    proxy.restore();
+    let first = draining.await??;
+
+    let taken = PresenceState::Taken { by: later.session_id() };
+    first.changes().wait_for(|state| *state == taken).await?;
+    assert_eq!(later.data(&web("7")).await?.0, second.instance().await.to_json());
+    first.unregister().await?;
+    assert_eq!(later.data(&web("7")).await?.0, second.instance().await.to_json());
     Ok(())
 }
 

@@ -16,7 +16,8 @@
 //!             deleted by somebody and made anew by a third `Presence` within that one round trip.
 //! Znodes      the path as it is, or with [`PresenceBuilder::protected`] `_c_<uuid>-` before its name;
 //!             ephemeral; data as given (Curator's `PersistentNode`, without and with protection). Its
-//!             version is 1 from the start, which tells it from a node that was just made by others.
+//!             version is 1 from the start, which tells it from a node that was just made by others; or
+//!             up to 4, so that it is another one than that of the life that it replaces.
 //! Cost        start, and each new session: 1 round trip with 1 write and 1 read. An update: 1 round
 //!             trip with 1 write, and 1 event and 1 read after it. Its end: 2 round trips and 1 write.
 //!

@@ -15,8 +15,11 @@ use crate::watch::presence::{PresenceBuilder, PresenceError, PresenceState, When
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// The data version of a node that a presence made.
+/// The least data version of a node that a presence made.
 const BORN: i32 = 1;
+
+/// The largest with which one begins.
+const LATEST_BORN: i32 = 4;
 
 /// New data, and who waits for it to be there.
 #[derive(Debug)]
@@ -286,18 +289,23 @@ impl Keeper {
 
     /// Makes the node, if it is not there, and watches what is there.
     async fn enter(&mut self) -> Entering {
-        let made = self.born(self.options.client.transaction());
+        let made = self.born(self.options.client.transaction(), BORN);
         self.attempt(made, false).await
     }
 
-    /// A node of ours, as the last part of a transaction. Its data is sent once.
-    fn born(&self, before: Transaction) -> Transaction {
+    /// A node of ours with this version, or an unmarked one, as the last part of a transaction. Its data
+    /// is sent once.
+    fn born(&self, before: Transaction, version: i32) -> Transaction {
         let data = self.options.data.clone();
         if !self.options.is_marked {
             return before.create(&self.path, data, CreateMode::Ephemeral);
         }
-        let created = before.create(&self.path, Bytes::new(), CreateMode::Ephemeral);
-        created.set_data(&self.path, data, Some(BORN - 1))
+
+        let mut made = before.create(&self.path, Bytes::new(), CreateMode::Ephemeral);
+        for before in 0..version - 1 {
+            made = made.set_data(&self.path, Bytes::new(), Some(before));
+        }
+        made.set_data(&self.path, data, Some(version - 1))
     }
 
     /// `replaces`: the transaction deletes a node of an earlier life first.
@@ -366,7 +374,9 @@ impl Keeper {
         let is_earlier_life = owner != SessionId::NONE && owner != client.session_id();
         if may_replace && is_ours && is_earlier_life && stat.version >= BORN {
             let gone = client.transaction().delete(&self.path, Some(stat.version));
-            let replaced = self.born(gone);
+            // The earlier life may not know of it yet: what it still writes must not fit this one.
+            let version = if stat.version < LATEST_BORN { stat.version + 1 } else { BORN };
+            let replaced = self.born(gone, version);
             return self.attempt(replaced, false).await;
         }
 
