@@ -19,6 +19,7 @@ mod presences;
 mod publications;
 mod run;
 mod server;
+mod services;
 mod severity;
 mod sharing;
 

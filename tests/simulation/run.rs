@@ -20,6 +20,7 @@ use crate::participants::{LOCKS, Pace, REGISTER, Resources, Worker, make_registe
 use crate::presences::{Member, disturb};
 use crate::publications::Publications;
 use crate::server::Host;
+use crate::services::{Services, has_services};
 use crate::severity::Severity;
 use crate::sharing::{self, Values};
 use lockkeeper_testkit::locks::{Design, Patience, Sharing};
@@ -251,6 +252,17 @@ async fn whole(run: Arc<Run>, seed: u64) {
         true => belong(&run, seed, end, &mut tasks).await,
         false => Vec::new(),
     };
+    let mut services = None;
+    if has_services(seed) {
+        let mut random = fastrand::Rng::with_seed(seed ^ 0x5e12);
+        let mut clients = Vec::new();
+        for machine in &run.machines {
+            clients.push(connected(&run, machine).await);
+        }
+        let of_clients = Services::new(clients);
+        tasks.extend(of_clients.tasks(&run, &mut random, end));
+        services = Some(of_clients);
+    }
     let random = random.fork();
     match run.severity {
         Severity::Unbounded => faults::chaos(Arc::clone(&run), random, end).await,
@@ -269,6 +281,9 @@ async fn whole(run: Arc<Run>, seed: u64) {
     candidates::all_is_well(&run, &voters).await;
     if let Some(publications) = publications {
         publications.judge(&run, &publishers[0]).await;
+    }
+    if let Some(services) = services {
+        services.all_is_well(&run).await;
     }
     for client in trees.into_iter().chain(voters).chain(members).chain(publishers).chain(group) {
         if timeout(PATIENCE, client.close()).await.is_err() {

@@ -32,6 +32,7 @@ pub const INVARIANTS: &[Invariant] = &[
     safety("snapshots are states of the tree, and go forward", snapshots_exact),
     safety("counters and shared values are exact", values_exact),
     safety("a presence is there by its own node, and touches no other", presences_apart),
+    safety("registered instances are in every directory", instances_found),
     safety(
         "nothing is believed or done in jeopardy, and what is lost stays lost",
         jeopardy_is_kept,
@@ -238,6 +239,11 @@ fn presences_apart(entries: &[Entry]) -> Result<(), String> {
 fn presences_kept(entries: &[Entry]) -> Result<(), String> {
     let lost = entries.iter().find(|entry| matches!(entry.what, What::LostPresence(_)));
     lost.map_or(Ok(()), |entry| Err(format!("{}: {}", entry.who, entry.what)))
+}
+
+fn instances_found(entries: &[Entry]) -> Result<(), String> {
+    let missing = entries.iter().find(|entry| matches!(entry.what, What::MissingInstance(_)));
+    missing.map_or(Ok(()), |entry| Err(format!("{}: {}", entry.who, entry.what)))
 }
 
 fn nobody_stuck(entries: &[Entry]) -> Result<(), String> {

@@ -215,6 +215,9 @@ pub enum What {
     WrongPresence(String),
     /// A presence was lost on servers that are well.
     LostPresence(String),
+    /// An instance of a service was not in a directory although it was registered, or was there as it
+    /// is no more.
+    MissingInstance(String),
     /// A fault began or ended.
     Fault(String),
     /// Anything else that helps a reader.
@@ -315,6 +318,7 @@ impl fmt::Display for What {
             Self::InexactSnapshot(what) => write!(f, "INEXACT: {what}"),
             Self::WrongPresence(what) => write!(f, "WRONG PRESENCE: {what}"),
             Self::LostPresence(what) => write!(f, "LOST PRESENCE: {what}"),
+            Self::MissingInstance(what) => write!(f, "MISSING: {what}"),
             Self::Fault(what) => write!(f, "### {what}"),
             Self::Note(what) => write!(f, "{what}"),
         }
