@@ -1,12 +1,13 @@
 //! What an instance of a service says of itself.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
-use crate::discovery::record;
+use crate::discovery::jackson;
 use crate::discovery::uri_spec::UriSpec;
 use crate::values::CodecError;
 
@@ -125,21 +126,25 @@ impl Instance {
 
     /// Its URI; `None` if it does not say how that is made.
     pub fn uri(&self) -> Option<String> {
-        self.uri_spec.as_ref().map(|spec| spec.build(self))
+        let spec = self.uri_spec.as_ref()?;
+        Some(spec.build(|name| self.variable(name)))
     }
 
-    /// Its JSON, as Curator's `JsonInstanceSerializer` writes it, byte for byte; with `enabled` only if
-    /// it is not, and with `lockkeeper` only if it has a zone, or another weight than 1.
-    pub fn to_json(&self) -> Vec<u8> {
-        record::write(self)
-    }
-
-    /// Reads its JSON, whoever wrote it.
-    ///
-    /// # Errors
-    /// If it is none.
-    pub fn from_json(json: &[u8]) -> Result<Self, CodecError> {
-        record::read(json)
+    /// What is put in for a name of a [`UriSpec`].
+    fn variable(&self, name: &str) -> Option<Cow<'_, str>> {
+        let number = |port: u16| Cow::from(port.to_string());
+        match name {
+            "scheme" if self.ssl_port.is_some() => Some("https".into()),
+            "scheme" => Some("http".into()),
+            "name" => Some((&*self.service).into()),
+            "id" => Some((&*self.id).into()),
+            "address" => self.address.as_deref().map(Cow::from),
+            "port" => self.port.map(number),
+            "ssl-port" => self.ssl_port.map(number),
+            "registration-time-utc" => Some(self.registration_time_utc.to_string().into()),
+            "service-type" => Some(self.service_type.name_in_uri().into()),
+            _ => None,
+        }
     }
 }
 
@@ -155,6 +160,17 @@ pub enum ServiceType {
     Static,
     /// Until somebody deletes it.
     Permanent,
+}
+
+impl ServiceType {
+    fn name_in_uri(self) -> &'static str {
+        match self {
+            Self::Dynamic => "dynamic",
+            Self::DynamicSequential => "dynamic_sequential",
+            Self::Static => "static",
+            Self::Permanent => "permanent",
+        }
+    }
 }
 
 /// Whatever an instance says of itself besides: any JSON.
@@ -181,7 +197,7 @@ impl Payload {
     /// # Errors
     /// If the value cannot be written as JSON.
     pub fn new(value: &(impl Serialize + ?Sized)) -> Result<Self, CodecError> {
-        Self::from_json(record::text(value)?)
+        Self::from_json(String::from_utf8(jackson::write(value)?)?)
     }
 
     /// A payload that is JSON already. It is kept as it is, to the byte.
@@ -224,5 +240,26 @@ impl PartialEq for Payload {
 impl fmt::Debug for Payload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Payload").field("bytes", &self.json().len()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_that_curator_puts_in_is_put_in() {
+        let text = "{scheme} {name} {id} {address} {port} {ssl-port} {registration-time-utc} \
+                    {service-type} {[}{]} { id } {other}{}.";
+        let uri = |instance: &Instance| -> String {
+            let spec: UriSpec = text.parse().unwrap();
+            instance.clone().uri_spec(spec).uri().unwrap()
+        };
+        let mut instance = Instance::new("web", "7");
+        assert_eq!(uri(&instance), "http web 7    0 dynamic {} 7 .");
+        instance = instance.address("h").port(80).ssl_port(443);
+        instance.registration_time_utc = 5;
+        instance.service_type = ServiceType::DynamicSequential;
+        assert_eq!(uri(&instance), "https web 7 h 80 443 5 dynamic_sequential {} 7 .");
     }
 }

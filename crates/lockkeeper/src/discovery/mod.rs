@@ -4,9 +4,10 @@
 //!   registration    Registration: an instance that can be found while its program is there
 //!   directory       ServiceDirectory: the instances of a service, kept up to date
 //!   instances       the instances at one moment, and what changed since (pure)
-//!   instance        Instance: what one says of itself (pure)
 //!   record          an instance as the JSON that Curator's programs write and read (pure)
+//!   instance        Instance: what one says of itself (pure)
 //!   uri_spec        UriSpec: how a URI is made of an instance (pure)
+//!   jackson         JSON as Jackson writes it (pure)
 //!   pick/           which instance the next call goes to
 //! ```
 //!
@@ -16,6 +17,7 @@
 mod directory;
 mod instance;
 mod instances;
+mod jackson;
 pub(crate) mod pick;
 mod record;
 mod registration;

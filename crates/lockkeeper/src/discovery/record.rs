@@ -1,16 +1,13 @@
 //! An instance as the JSON that Curator's programs write and read.
 //!
 //! Curator's default writer leaves out `enabled`, which means true; the other one writes it. Its reader
-//! passes over keys that it does not know, which is where our weight and zone are. Text is escaped as
-//! Jackson escapes it.
-
-use std::io;
+//! passes over keys that it does not know, which is where our weight and zone are.
 
 use serde::{Deserialize, Serialize};
-use serde_json::ser::{CharEscape, Formatter, Serializer};
 use serde_json::value::RawValue;
 
 use crate::discovery::instance::{Instance, Payload, ServiceType};
+use crate::discovery::jackson;
 use crate::discovery::uri_spec::UriSpec;
 use crate::values::CodecError;
 
@@ -81,102 +78,63 @@ enum TypeNames {
 #[derive(Clone, Copy, Serialize, Deserialize)]
 struct TypeName(#[serde(with = "TypeNames")] ServiceType);
 
-pub(super) fn write(instance: &Instance) -> Vec<u8> {
-    let weight = (instance.weight != 1).then_some(instance.weight);
-    let zone = instance.zone.as_deref();
-    let ours = OursWritten { weight, zone };
-    let written = Written {
-        name: &instance.service,
-        id: &instance.id,
-        address: instance.address.as_deref(),
-        port: instance.port,
-        ssl_port: instance.ssl_port,
-        payload: instance.payload.as_ref().map(Payload::raw),
-        registration_time_utc: instance.registration_time_utc,
-        service_type: TypeName(instance.service_type),
-        uri_spec: instance.uri_spec.as_ref(),
-        enabled: (!instance.is_enabled).then_some(false),
-        lockkeeper: (weight.is_some() || zone.is_some()).then_some(ours),
-    };
-    let mut json = Vec::new();
-    // Only a map without text as its keys can fail, and a writer that does.
-    let result = written.serialize(&mut Serializer::with_formatter(&mut json, Jackson));
-    debug_assert!(result.is_ok(), "{result:?}");
-    json
-}
-
-/// A value as JSON, as Jackson would write it.
-pub(super) fn text(value: &(impl Serialize + ?Sized)) -> Result<String, CodecError> {
-    let mut json = Vec::new();
-    value.serialize(&mut Serializer::with_formatter(&mut json, Jackson))?;
-    Ok(String::from_utf8(json)?)
-}
-
-pub(super) fn read(json: &[u8]) -> Result<Instance, CodecError> {
-    let found: Found<'_> = serde_json::from_slice(json)?;
-    let ours = found.lockkeeper.unwrap_or_default();
-    Ok(Instance {
-        service: found.name,
-        id: found.id,
-        address: found.address,
-        port: found.port,
-        ssl_port: found.ssl_port,
-        payload: found.payload.map(Payload::from_raw),
-        registration_time_utc: found.registration_time_utc,
-        service_type: found.service_type.map(|name| name.0).unwrap_or_default(),
-        uri_spec: found.uri_spec,
-        is_enabled: found.enabled.unwrap_or(true),
-        weight: ours.weight.unwrap_or(1),
-        zone: ours.zone,
-    })
-}
-
-/// Escapes text as Jackson does when it writes bytes: control characters with large hexadecimal digits,
-/// and what needs two of Java's characters as these two.
-struct Jackson;
-
-impl Formatter for Jackson {
-    fn write_char_escape<W: ?Sized + io::Write>(
-        &mut self,
-        writer: &mut W,
-        escape: CharEscape,
-    ) -> io::Result<()> {
-        match escape {
-            CharEscape::Quote => writer.write_all(br#"\""#),
-            CharEscape::ReverseSolidus => writer.write_all(br"\\"),
-            CharEscape::Solidus => writer.write_all(br"\/"),
-            CharEscape::Backspace => writer.write_all(br"\b"),
-            CharEscape::FormFeed => writer.write_all(br"\f"),
-            CharEscape::LineFeed => writer.write_all(br"\n"),
-            CharEscape::CarriageReturn => writer.write_all(br"\r"),
-            CharEscape::Tab => writer.write_all(br"\t"),
-            CharEscape::AsciiControl(byte) => write!(writer, "\\u{byte:04X}"),
-        }
+impl Instance {
+    /// Its JSON, as Curator's `JsonInstanceSerializer` writes it, byte for byte; with `enabled` only if
+    /// it is not, and with `lockkeeper` only if it has a zone, or another weight than 1.
+    pub fn to_json(&self) -> Vec<u8> {
+        let weight = (self.weight != 1).then_some(self.weight);
+        let zone = self.zone.as_deref();
+        let ours = OursWritten { weight, zone };
+        let written = Written {
+            name: &self.service,
+            id: &self.id,
+            address: self.address.as_deref(),
+            port: self.port,
+            ssl_port: self.ssl_port,
+            payload: self.payload.as_ref().map(Payload::raw),
+            registration_time_utc: self.registration_time_utc,
+            service_type: TypeName(self.service_type),
+            uri_spec: self.uri_spec.as_ref(),
+            enabled: (!self.is_enabled).then_some(false),
+            lockkeeper: (weight.is_some() || zone.is_some()).then_some(ours),
+        };
+        let json = jackson::write(&written);
+        // Only a map without text as its keys cannot be written.
+        debug_assert!(json.is_ok(), "{json:?}");
+        json.unwrap_or_default()
     }
 
-    fn write_string_fragment<W: ?Sized + io::Write>(
-        &mut self,
-        writer: &mut W,
-        fragment: &str,
-    ) -> io::Result<()> {
-        let is_long = |letter: char| letter.len_utf16() > 1;
-        let mut rest = fragment;
-        while let Some(at) = rest.find(is_long) {
-            writer.write_all(&rest.as_bytes()[..at])?;
-            let mut letters = rest[at..].chars();
-            let mut both = [0; 2];
-            for half in letters.next().unwrap_or_default().encode_utf16(&mut both) {
-                write!(writer, "\\u{half:04X}")?;
-            }
-            rest = letters.as_str();
-        }
-        writer.write_all(rest.as_bytes())
+    /// Reads its JSON, whoever wrote it.
+    ///
+    /// # Errors
+    /// If it is none.
+    pub fn from_json(json: &[u8]) -> Result<Self, CodecError> {
+        let found: Found<'_> = serde_json::from_slice(json)?;
+        let ours = found.lockkeeper.unwrap_or_default();
+        Ok(Self {
+            service: found.name,
+            id: found.id,
+            address: found.address,
+            port: found.port,
+            ssl_port: found.ssl_port,
+            payload: found.payload.map(Payload::from_raw),
+            registration_time_utc: found.registration_time_utc,
+            service_type: found.service_type.map(|name| name.0).unwrap_or_default(),
+            uri_spec: found.uri_spec,
+            is_enabled: found.enabled.unwrap_or(true),
+            weight: ours.weight.unwrap_or(1),
+            zone: ours.zone,
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn read(json: &[u8]) -> Result<Instance, CodecError> {
+        Instance::from_json(json)
+    }
 
     const PLAIN: &str = r#"{"name":"web","id":"7","address":"10.0.0.7","port":80,"sslPort":null,"payload":null,"registrationTimeUTC":1700000000123,"serviceType":"DYNAMIC","uriSpec":null}"#;
 
@@ -187,7 +145,7 @@ mod tests {
     }
 
     fn written(instance: &Instance) -> String {
-        String::from_utf8(write(instance)).unwrap()
+        String::from_utf8(instance.to_json()).unwrap()
     }
 
     #[test]
@@ -224,7 +182,7 @@ mod tests {
             "\"q\\\"\\\\/\\b\\t\\n\\f\\r\\u0001\\u001F\u{7f}\u{85}\u{2028}é\\uD83D\\uDE00<>&'\"";
         let instance = Instance::new("web", id);
         assert!(written(&instance).contains(&format!("\"id\":{json},")), "{}", written(&instance));
-        assert_eq!(read(&write(&instance)).unwrap(), instance);
+        assert_eq!(read(&instance.to_json()).unwrap(), instance);
         assert_eq!(Payload::new(id).unwrap().json(), json);
     }
 
