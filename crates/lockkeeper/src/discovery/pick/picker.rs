@@ -237,3 +237,139 @@ impl<T> fmt::Debug for PickerBuilder<T> {
         shown.field("zone", &self.zone).field("ejection", &self.ejection).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::future::pending;
+    use std::pin::pin;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::task::{Context, Poll, Waker};
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::discovery::pick::InstanceHealth;
+
+    #[derive(Debug)]
+    struct Server(u32);
+
+    impl Candidate for Server {
+        fn id(&self) -> &str {
+            ["a", "b", "c", "d"][self.0 as usize]
+        }
+
+        fn weight(&self) -> u32 {
+            1
+        }
+    }
+
+    /// Of two servers, by a clock that stands at so many seconds; the first failure ejects.
+    fn picker(seconds: &Arc<AtomicU64>) -> Picker<Server> {
+        let clock = Arc::clone(seconds);
+        let now = move || Instant::from_start(Duration::from_secs(clock.load(Ordering::Relaxed)));
+        let ejection = Ejection::default().failures(1).at_most_percent(50);
+        let picker = Picker::builder().ejection(ejection).clock(now).build();
+        picker.update([Arc::new(Server(0)), Arc::new(Server(1))]);
+        picker
+    }
+
+    fn known(picker: &Picker<Server>) -> [(u32, bool); 2] {
+        let known = picker.loads().into_iter();
+        let known = known.map(|known| (known.in_flight, known.health == InstanceHealth::Healthy));
+        known.collect::<Vec<_>>().try_into().expect("two servers")
+    }
+
+    /// What a future comes to that waits for nothing.
+    fn now_or_never<T>(future: impl Future<Output = T>) -> Option<T> {
+        match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(output) => Some(output),
+            Poll::Pending => None,
+        }
+    }
+
+    #[test]
+    fn a_call_is_in_flight_until_it_is_dropped() {
+        let picker = picker(&Arc::default());
+        let first = picker.pick(Pick::RoundRobin).unwrap();
+        let second = picker.clone().pick(Pick::RoundRobin).unwrap();
+        assert_eq!(known(&picker), [(1, true), (1, true)]);
+        drop(first);
+        second.failed();
+        assert_eq!(known(&picker).map(|(in_flight, _)| in_flight), [0, 0]);
+        assert_eq!(known(&picker).iter().filter(|(_, is_healthy)| *is_healthy).count(), 1);
+    }
+
+    #[test]
+    fn results_pass_through_and_count() {
+        let picker = picker(&Arc::default());
+        let call = picker.pick(Pick::RoundRobin).unwrap();
+        assert_eq!(call.outcome(Ok::<_, Infallible>(7)), Ok(7));
+        assert_eq!(known(&picker), [(0, true), (0, true)]);
+        let call = picker.pick(Pick::RoundRobin).unwrap();
+        assert_eq!(call.outcome(Err::<(), _>("broken")), Err("broken"));
+        assert!(known(&picker).contains(&(0, false)));
+    }
+
+    #[test]
+    fn runs_count_as_their_results() {
+        let picker = picker(&Arc::default());
+        let good = picker.run(Pick::RoundRobin, async |_| Ok::<_, ()>(7));
+        assert_eq!(now_or_never(good), Some(Ok(Ok(7))));
+        assert_eq!(known(&picker), [(0, true), (0, true)]);
+        let failed = picker.run(Pick::RoundRobin, async |_| Err::<(), _>("broken"));
+        assert_eq!(now_or_never(failed), Some(Ok(Err("broken"))));
+        assert!(known(&picker).contains(&(0, false)));
+
+        picker.update([]);
+        let nobody = picker.run(Pick::RoundRobin, async |_| Ok::<_, ()>(7));
+        assert_eq!(now_or_never(nobody), Some(Err(PickError::NoInstance)));
+    }
+
+    /// A caller that loses interest, or a time limit around the call, says nothing of the instance: it
+    /// does not fail, and an instance on trial has not been tried.
+    #[test]
+    fn a_run_that_is_dropped_counts_as_neither() {
+        let seconds = Arc::new(AtomicU64::new(0));
+        let picker = picker(&seconds);
+        let never = || picker.run(Pick::RoundRobin, |_| pending::<Result<(), ()>>());
+        assert_eq!(now_or_never(never()), None);
+        assert_eq!(known(&picker), [(0, true), (0, true)]);
+
+        picker.pick(Pick::RoundRobin).unwrap().failed();
+        seconds.store(1, Ordering::Relaxed);
+        for _ in 0..4 {
+            assert_eq!(now_or_never(never()), None);
+        }
+        let health: Vec<_> = picker.loads().into_iter().map(|known| known.health).collect();
+        assert!(health.contains(&InstanceHealth::OnTrial), "{health:?}");
+    }
+
+    #[test]
+    fn threads_may_pick_while_instances_change() {
+        let picker = Picker::builder().build();
+        picker.update([Arc::new(Server(0))]);
+        let changing = picker.clone();
+        let threads: Vec<_> = (0..4)
+            .map(|thread| {
+                let picker = picker.clone();
+                thread::spawn(move || {
+                    for number in 0..2_000 {
+                        let how = if thread % 2 == 0 { Pick::PowerOfTwo } else { Pick::RoundRobin };
+                        let call = picker.pick(how).expect("one stays");
+                        if number % 3 == 0 {
+                            call.failed();
+                        }
+                    }
+                })
+            })
+            .collect();
+        for round in 0..500 {
+            changing.update((0..1 + round % 4).map(|number| Arc::new(Server(number))));
+        }
+        for thread in threads {
+            thread.join().expect("no panic");
+        }
+        assert!(picker.loads().iter().all(|known| known.in_flight == 0));
+    }
+}
