@@ -3,7 +3,7 @@
 use lockkeeper_client::ZnodePath;
 
 use crate::error::{AcquireError, BuildError};
-use crate::names::NameHolder;
+use crate::names::holder::NameHolder;
 
 /// Why a name was not claimed. Nothing of the attempt is left behind, or it is about to be deleted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

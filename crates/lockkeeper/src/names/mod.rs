@@ -1,8 +1,9 @@
 //! Names that one program has at a time: `worker-7`, a host's name, a tenant's.
 //!
 //! ```text
-//!   mod     Names: claiming; NameClaim: a guard; NameHolder: who has a name
-//!   error   why a name was not claimed
+//!   mod      Names: claiming; NameClaim: a guard
+//!   holder   NameHolder: who has a name
+//!   error    why a name was not claimed
 //! ```
 //!
 //! Guarantees  a name has one holder at a time, by lease and by token: a claim is a guard, which is good
@@ -40,8 +41,8 @@
 //! ```
 
 mod error;
+mod holder;
 
-use std::fmt;
 use std::time::Duration;
 
 use lockkeeper_client::{Client, Error, ErrorCode, SessionId, ZnodePath};
@@ -54,6 +55,7 @@ use crate::owner_info::OwnerInfo;
 use crate::token::FencingToken;
 
 pub use error::ClaimError;
+pub use holder::NameHolder;
 
 /// Names below one path, each of which one program has at a time.
 ///
@@ -281,28 +283,6 @@ impl Names {
                 let failed = |error| AcquireError::from_client(node, error);
                 retry_backoff(error).await.map_err(failed)?;
             }
-        }
-    }
-}
-
-/// Who has a name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct NameHolder {
-    /// What it says of itself; `None` if another library made the claim.
-    pub info: Option<OwnerInfo>,
-    /// The claim's token.
-    pub token: FencingToken,
-    /// The session that the claim lasts as long as.
-    pub session: SessionId,
-}
-
-/// As in `backup.sh (pid 4711 on db1, nightly)`.
-impl fmt::Display for NameHolder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.info {
-            Some(info) => info.fmt(f),
-            None => write!(f, "the session {}", self.session),
         }
     }
 }

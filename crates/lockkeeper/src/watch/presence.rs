@@ -4,6 +4,7 @@
 //!   presence   Presence, its options and its states
 //!   keeper     the task that keeps the node there
 //!   post       which nodes have a presence in this process
+//!   state      how a presence stands, and why it could not begin or has ended
 //! ```
 //!
 //! Guarantees  the node belongs to the present session, or [`Presence::state`] says why not; it comes
@@ -38,122 +39,30 @@
 
 mod keeper;
 mod post;
+mod state;
 
 use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use lockkeeper_client::{
-    Cleanup, Client, CreateMode, Error, PathError, SessionId, TransactionError, ZnodePath, Zxid,
-};
+use lockkeeper_client::{Cleanup, Client, CreateMode, Error, PathError, ZnodePath};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::profile::protected_name;
-use crate::watch::presence::keeper::{Keeper, Update};
+use crate::watch::presence::keeper::{Keeper, Terms, Update};
 use crate::watch::presence::post::Post;
 
-/// How a [`Presence`] stands, as far as is known here.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum PresenceState {
-    /// The node is there, and belongs to the present session.
-    Present {
-        /// The transaction that made it: it grows from one life to the next.
-        czxid: Zxid,
-    },
-    /// The node is not there, and is being made.
-    Absent,
-    /// Somebody else's node is there. It is waited for to go.
-    Taken {
-        /// Its session; [`SessionId::NONE`] if it is no ephemeral node, which does not go by itself.
-        by: SessionId,
-    },
-    /// It has ended.
-    Ended(PresenceError),
-}
-
-/// Why a [`Presence`] could not begin, or has ended.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum PresenceError {
-    /// The path is not one.
-    #[error(transparent)]
-    Path(#[from] PathError),
-    /// Somebody else's node is there, and it was not to be waited for.
-    #[error("{path} is taken by {}", owner_of(*by))]
-    Taken {
-        /// The node.
-        path: String,
-        /// Its session; [`SessionId::NONE`] if it is no ephemeral node.
-        by: SessionId,
-    },
-    /// This client has a presence there already.
-    #[error("{path} has a presence of this client already; end that one first, or share it")]
-    InUse {
-        /// The node.
-        path: ZnodePath,
-    },
-    /// The servers keep no nodes with a time to live.
-    #[error(
-        "{path} needs a time to live, which the servers do not offer: ZooKeeper does with \
-         extendedTypesEnabled=true, Lockkeeper's engine with allow_ttl_nodes"
-    )]
-    NoTtlNodes {
-        /// The node.
-        path: ZnodePath,
-    },
-    /// A server refused the node for good.
-    #[error(transparent)]
-    Refused(#[from] TransactionError),
-    /// The runtime that kept the node there has ended.
-    #[error(
-        "the runtime that kept {path} there has ended; keep it running as long as the presence"
-    )]
-    Stopped {
-        /// The node.
-        path: ZnodePath,
-    },
-    /// A request failed for good.
-    #[error(transparent)]
-    Request(#[from] Error),
-}
-
-fn owner_of(session: SessionId) -> String {
-    match session {
-        SessionId::NONE => {
-            "a node that does not go by itself; delete it, or choose another name".into()
-        }
-        session => format!("the session {session}; wait for its end, or choose another name"),
-    }
-}
-
-/// What a [`Presence`] does when somebody else's node is at its path.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum WhenTaken {
-    /// It waits until the node is gone, and then makes its own.
-    #[default]
-    Wait,
-    /// It ends.
-    Fail,
-}
-
-type IsOurs = Arc<dyn Fn(&[u8]) -> bool + Send + Sync>;
+pub(super) use state::IsOurs;
+pub use state::{PresenceError, PresenceState, WhenTaken};
 
 /// The options of a [`Presence`].
 #[derive(Clone)]
 #[must_use = "nothing is made before `start`"]
 pub struct PresenceBuilder {
-    client: Client,
     path: String,
-    data: Bytes,
-    when_taken: WhenTaken,
-    is_ours: Option<IsOurs>,
     is_protected: bool,
-    /// Whether the node's version tells it from one that was just made by others.
-    is_marked: bool,
-    /// What is made of the nodes that are missing above it.
-    parents: CreateMode,
+    terms: Terms,
 }
 
 impl fmt::Debug for PresenceBuilder {
@@ -161,7 +70,7 @@ impl fmt::Debug for PresenceBuilder {
         let mut shown = f.debug_struct("PresenceBuilder");
         shown
             .field("path", &self.path)
-            .field("when_taken", &self.when_taken)
+            .field("when_taken", &self.terms.when_taken)
             .finish_non_exhaustive()
     }
 }
@@ -169,13 +78,13 @@ impl fmt::Debug for PresenceBuilder {
 impl PresenceBuilder {
     /// The node's data. Default: none.
     pub fn data(mut self, data: impl Into<Bytes>) -> Self {
-        self.data = data.into();
+        self.terms.data = data.into();
         self
     }
 
     /// What to do when somebody else's node is there. Default: [`WhenTaken::Wait`].
     pub fn when_taken(mut self, what: WhenTaken) -> Self {
-        self.when_taken = what;
+        self.terms.when_taken = what;
         self
     }
 
@@ -184,7 +93,7 @@ impl PresenceBuilder {
     /// that has been there once replaces nobody any more: if two programs run that take each other for
     /// an earlier life, the one that started last has the node, and they do not fight over it.
     pub fn replaces(mut self, is_ours: impl Fn(&[u8]) -> bool + Send + Sync + 'static) -> Self {
-        self.is_ours = Some(Arc::new(is_ours));
+        self.terms.is_ours = Some(Arc::new(is_ours));
         self
     }
 
@@ -200,13 +109,13 @@ impl PresenceBuilder {
     /// this program asks for before it [replaces](Self::replaces) it. Else those who watch have one event
     /// in place of two.
     pub(crate) fn marked(mut self, is_marked: bool) -> Self {
-        self.is_marked = is_marked;
+        self.terms.is_marked = is_marked;
         self
     }
 
     /// What the nodes above are made as, where they are missing.
     pub(crate) fn parents(mut self, mode: CreateMode) -> Self {
-        self.parents = mode;
+        self.terms.parents = mode;
         self
     }
 
@@ -224,13 +133,13 @@ impl PresenceBuilder {
     /// It is made in the next session.
     pub async fn start(self) -> Result<Presence, PresenceError> {
         let path = self.node()?;
-        let Some(post) = Post::take(&self.client, &path) else {
+        let client = self.terms.client.clone();
+        let Some(post) = Post::take(&client, &path) else {
             return Err(PresenceError::InUse { path });
         };
-        let client = self.client.clone();
         let (state, changes) = watch::channel(PresenceState::Absent);
         let (updates, asked) = mpsc::unbounded_channel();
-        let mut keeper = Keeper::new(self, path.clone(), state, asked);
+        let mut keeper = Keeper::new(self.terms, path.clone(), state, asked);
         let lookout = keeper.begin().await?;
 
         let (stop, stopped) = oneshot::channel();
@@ -243,7 +152,7 @@ impl PresenceBuilder {
         let path = ZnodePath::new(&self.path)?;
         match (self.is_protected, path.parent()) {
             (true, Some(parent)) => {
-                parent.child(&protected_name(self.client.unique_id(), path.name()))
+                parent.child(&protected_name(self.terms.client.unique_id(), path.name()))
             }
             _ => Ok(path),
         }
@@ -271,16 +180,15 @@ pub struct Presence {
 impl Presence {
     /// A presence at a path, with options.
     pub fn builder(client: &Client, path: &str) -> PresenceBuilder {
-        PresenceBuilder {
+        let terms = Terms {
             client: client.clone(),
-            path: path.to_owned(),
             data: Bytes::new(),
             when_taken: WhenTaken::default(),
             is_ours: None,
-            is_protected: false,
             is_marked: true,
             parents: CreateMode::Container,
-        }
+        };
+        PresenceBuilder { path: path.to_owned(), is_protected: false, terms }
     }
 
     /// The path of the node.

@@ -48,15 +48,13 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::contender::retry::retry_backoff;
-use crate::watch::presence::{PresenceError, PresenceState, WhenTaken};
+use crate::watch::presence::{IsOurs, PresenceError, PresenceState, WhenTaken};
 
 /// The name of the child that keeps the node alive.
 const TOUCH: &str = "touch";
 
 /// How often the node is touched within its time to live.
 const TOUCHES: u32 = 2;
-
-type IsOurs = Arc<dyn Fn(&[u8]) -> bool + Send + Sync>;
 
 /// The options of a [`TtlPresence`].
 #[derive(Clone)]

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lockkeeper_client::{
-    Cleanup, CreateMode, Error, ErrorCode, EventKind, ExpectedNode, Outcome, SessionId, Stat,
-    Transaction, TransactionError, Watcher, ZnodePath, Zxid,
+    Cleanup, Client, CreateMode, Error, ErrorCode, EventKind, ExpectedNode, Outcome, SessionId,
+    Stat, Transaction, TransactionError, Watcher, ZnodePath, Zxid,
 };
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::watch::presence::{PresenceBuilder, PresenceError, PresenceState, WhenTaken};
+use crate::watch::presence::state::{IsOurs, PresenceError, PresenceState, WhenTaken};
 
 /// The pauses between attempts that servers refuse, or that find no server.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -20,6 +20,19 @@ const BORN: i32 = 1;
 
 /// The largest with which one begins.
 const LATEST_BORN: i32 = 4;
+
+/// What is to be there.
+#[derive(Clone)]
+pub(super) struct Terms {
+    pub(super) client: Client,
+    pub(super) data: Bytes,
+    pub(super) when_taken: WhenTaken,
+    pub(super) is_ours: Option<IsOurs>,
+    /// Whether the node's version tells it from one that was just made by others.
+    pub(super) is_marked: bool,
+    /// What is made of the nodes that are missing above it.
+    pub(super) parents: CreateMode,
+}
 
 /// New data, and who waits for it to be there.
 #[derive(Debug)]
@@ -75,7 +88,7 @@ pub(super) struct Own {
 
 /// Keeps a node there.
 pub(super) struct Keeper {
-    options: PresenceBuilder,
+    terms: Terms,
     path: ZnodePath,
     state: watch::Sender<PresenceState>,
     updates: mpsc::UnboundedReceiver<Update>,
@@ -87,19 +100,19 @@ pub(super) struct Keeper {
 impl Drop for Keeper {
     fn drop(&mut self) {
         if let Some(target) = self.target() {
-            self.options.client.clean_up(target);
+            self.terms.client.clean_up(target);
         }
     }
 }
 
 impl Keeper {
     pub(super) fn new(
-        options: PresenceBuilder,
+        terms: Terms,
         path: ZnodePath,
         state: watch::Sender<PresenceState>,
         updates: mpsc::UnboundedReceiver<Update>,
     ) -> Self {
-        Self { options, path, state, updates, life: Life::None, has_been: false }
+        Self { terms, path, state, updates, life: Life::None, has_been: false }
     }
 
     /// Until the node is there, or is somebody else's.
@@ -118,7 +131,7 @@ impl Keeper {
     fn target(&self) -> Option<Cleanup> {
         let expected = match self.life {
             Life::None => return None,
-            Life::Unknown => ExpectedNode::WithData(self.options.data.clone()),
+            Life::Unknown => ExpectedNode::WithData(self.terms.data.clone()),
             Life::Made(czxid) => ExpectedNode::CreatedBy(czxid),
         };
         Some(Cleanup::IfExpected { node: self.path.clone(), expected })
@@ -190,7 +203,7 @@ impl Keeper {
 
     /// The node is not there: it will be made with the new data.
     fn note(&mut self, update: Update) {
-        self.options.data = update.data;
+        self.terms.data = update.data;
         // Nobody may wait for it any more.
         let _ = update.done.send(Ok(()));
     }
@@ -218,7 +231,7 @@ impl Keeper {
 
             // Somebody has written to it, perhaps this presence.
             own = loop {
-                match self.options.client.data_watched(&self.path).await {
+                match self.terms.client.data_watched(&self.path).await {
                     Ok(((_, stat), watcher)) if stat.czxid == own.stat.czxid => {
                         break Own { stat, watcher };
                     }
@@ -233,11 +246,11 @@ impl Keeper {
     /// whether it is there.
     async fn rewrite(&mut self, stat: &mut Stat, update: Update) -> bool {
         let Update { data, done } = update;
-        let before = std::mem::replace(&mut self.options.data, data.clone());
+        let before = std::mem::replace(&mut self.terms.data, data.clone());
         let (is_there, told) = match self.write(stat, &data).await {
             Ok(is_there) => (is_there, Ok(())),
             Err(error) => {
-                self.options.data = before;
+                self.terms.data = before;
                 (true, Err(error))
             }
         };
@@ -247,7 +260,7 @@ impl Keeper {
     }
 
     async fn write(&self, stat: &mut Stat, data: &Bytes) -> Result<bool, PresenceError> {
-        let client = &self.options.client;
+        let client = &self.terms.client;
         loop {
             // In a later session, another's node may be at the path.
             let write = client.transaction().in_session(stat.ephemeral_owner);
@@ -289,15 +302,15 @@ impl Keeper {
 
     /// Makes the node, if it is not there, and watches what is there.
     async fn enter(&mut self) -> Entering {
-        let made = self.born(self.options.client.transaction(), BORN);
+        let made = self.born(self.terms.client.transaction(), BORN);
         self.attempt(made, false).await
     }
 
     /// A node of ours with this version, or an unmarked one, as the last part of a transaction. Its data
     /// is sent once.
     fn born(&self, before: Transaction, version: i32) -> Transaction {
-        let data = self.options.data.clone();
-        if !self.options.is_marked {
+        let data = self.terms.data.clone();
+        if !self.terms.is_marked {
             return before.create(&self.path, data, CreateMode::Ephemeral);
         }
 
@@ -310,7 +323,7 @@ impl Keeper {
 
     /// `replaces`: the transaction deletes a node of an earlier life first.
     async fn attempt(&mut self, transaction: Transaction, replaces: bool) -> Entering {
-        let client = self.options.client.clone();
+        let client = self.terms.client.clone();
         let earlier = std::mem::replace(&mut self.life, Life::Unknown);
         // Both are sent at once, and the look is taken after the write.
         let look = async { client.data_watched(&self.path).await };
@@ -360,8 +373,8 @@ impl Keeper {
         watcher: Watcher,
         has_tried: bool,
     ) -> Entering {
-        let (client, owner) = (self.options.client.clone(), stat.ephemeral_owner);
-        if owner == client.session_id() && self.life.is(&stat, self.options.is_marked) {
+        let (client, owner) = (self.terms.client.clone(), stat.ephemeral_owner);
+        if owner == client.session_id() && self.life.is(&stat, self.terms.is_marked) {
             self.life = Life::Made(stat.czxid);
             return self.present(stat, watcher);
         }
@@ -370,7 +383,7 @@ impl Keeper {
         self.life = Life::None;
 
         let may_replace = !has_tried && !self.has_been;
-        let is_ours = self.options.is_ours.as_ref().is_some_and(|is_ours| is_ours(data));
+        let is_ours = self.terms.is_ours.as_ref().is_some_and(|is_ours| is_ours(data));
         let is_earlier_life = owner != SessionId::NONE && owner != client.session_id();
         if may_replace && is_ours && is_earlier_life && stat.version >= BORN {
             let gone = client.transaction().delete(&self.path, Some(stat.version));
@@ -380,7 +393,7 @@ impl Keeper {
             return self.attempt(replaced, false).await;
         }
 
-        if self.options.when_taken == WhenTaken::Fail {
+        if self.terms.when_taken == WhenTaken::Fail {
             let path = self.path.to_string();
             return Entering::Failed(PresenceError::Taken { path, by: owner });
         }
@@ -398,7 +411,7 @@ impl Keeper {
         let Some(parent) = self.path.parent() else {
             return Entering::Again { is_unreachable: None };
         };
-        match self.options.client.ensure(&parent, self.options.parents).await {
+        match self.terms.client.ensure(&parent, self.terms.parents).await {
             Ok(()) => Entering::Again { is_unreachable: None },
             Err(error) => passing(error),
         }
