@@ -69,14 +69,6 @@ async fn next(changes: &mut MemberChanges) -> Result<Vec<String>> {
     Ok(told(&update.changes))
 }
 
-/// Waits until the view is the one of this transaction, and no newer one is on its way.
-async fn until(members: &Members, client: &Client, id: Zxid) -> Result<()> {
-    while members.view_id().zxid() < id || !members.is_current() {
-        client.sync(&path(GROUP)).await?;
-    }
-    Ok(())
-}
-
 fn token(member: &Membership) -> Result<Zxid> {
     Ok(member.token().context("it is not there")?.zxid())
 }
@@ -126,14 +118,15 @@ async fn equal_names_of_views_name_equal_members(backend: Backend) -> Result<()>
             2 => joined.remove(fastrand::usize(..joined.len())).leave().await?,
             _ => joined.push(group(&bob)?.join(format!("m{n:02}"), "").await?),
         }
-        let id = pzxid(&bob).await?;
-        until(&members, &alice, id).await?;
-        let view = members.view();
+        let mut there: Vec<_> = joined.iter().map(|member| member.id().to_owned()).collect();
+        there.sort();
+        while ids(members.view().members()) != there || !members.is_current() {
+            alice.sync(&path(GROUP)).await?;
+        }
+        let (view, id) = (members.view(), pzxid(&bob).await?);
         assert!(view.id() > last, "{view:?} after {last}");
         let other = group(&bob)?.watch().await?.view();
         assert_eq!((view.id().zxid(), other.id()), (id, view.id()));
-        let mut there: Vec<_> = joined.iter().map(|member| member.id().to_owned()).collect();
-        there.sort();
         assert_eq!((ids(view.members()), ids(other.members())), (there.clone(), there));
         last = view.id();
     }

@@ -12,9 +12,13 @@ use crate::watch::{CacheChanges, CacheError, TreeCache};
 /// Who is in a group, kept up to date by a watch.
 ///
 /// Each view is the group after one transaction, and has a [name](ViewId): equal names mean equal members,
-/// whoever looks. Names only grow. Two things may make them fall: servers that go back to an older state,
-/// because they were restored or replaced, with their members; and a group's node that is deleted and is
-/// made anew by servers of another history.
+/// whoever looks. Names only grow, unless the servers themselves go back to an older state, because they
+/// were restored or replaced: then the views follow them.
+///
+/// A name is known from what is read anyway, on every server from 3.6 on: with a member that joined comes the
+/// transaction of its joining, and for one that left the group's node is read, which has the transaction of
+/// the leaving. Servers from 3.9 name the transaction in the event too. That saves nothing, as only an
+/// answer tells that a transaction has no more events.
 ///
 /// While the client is cut off, and between two sessions, the last view stays readable
 /// ([`Members::is_current`] says so); what is different afterwards comes as changes. A member that dies
