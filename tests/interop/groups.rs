@@ -6,7 +6,10 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use lockkeeper::{Client, Group, GroupLayout, Members, Membership};
+use lockkeeper::{
+    Acl, Client, CreateMode, DefaultAcl, Group, GroupError, GroupLayout, Members, Membership,
+    Permissions, ZnodePath,
+};
 use lockkeeper_testkit::process::Process;
 use lockkeeper_testkit::proxy::Proxy;
 use lockkeeper_testkit::zookeeper::shared_chroot;
@@ -190,6 +193,49 @@ async fn a_member_of_curators_comes_back_after_its_session() -> Result<()> {
 async fn a_member_of_kazoos_party_does_not_come_back() -> Result<()> {
     after_a_session(PARTY, false).await?;
     after_a_session(SHALLOW, false).await
+}
+
+/// Theirs: it says that it is there although nobody, itself included, could make its node.
+#[tokio::test]
+async fn a_member_of_curators_sees_itself_without_a_node() -> Result<()> {
+    if !MEMBER.is_ready() {
+        return Ok(());
+    }
+    let connect = shared_chroot().await?;
+    let client = Client::connect(&connect).await?;
+    let read = Acl { permissions: Permissions::READ, scheme: "world".into(), id: "anyone".into() };
+    let closed = client.with_default_acl(&DefaultAcl::List(vec![read]));
+    let group = ZnodePath::new(GROUP)?;
+    closed.create(&group, "", CreateMode::Persistent).await?;
+    let ours = MEMBER.group(&client)?.join("ours", "").await;
+    ensure!(matches!(ours, Err(GroupError::Join(_))), "{ours:?}");
+
+    let theirs = Theirs::start(MEMBER, &connect, "theirs")?;
+    let alone = BTreeSet::from(["theirs".to_owned()]);
+    until(|| theirs.looks(0).len() > LOOKS).await.with_context(|| theirs.process.tail())?;
+    let looks = theirs.looks(0);
+    ensure!(looks.iter().skip(LOOKS / 2).all(|look| *look == alone), "{looks:?}");
+    ensure!(client.children(&group).await?.0.is_empty(), "nobody is there");
+    Ok(())
+}
+
+/// Theirs: it writes over the node of somebody else who has its id. Ours waits until that one has left.
+#[tokio::test]
+async fn a_member_of_curators_writes_over_the_node_of_another() -> Result<()> {
+    if !MEMBER.is_ready() {
+        return Ok(());
+    }
+    let connect = shared_chroot().await?;
+    let client = Client::connect(&connect).await?;
+    let members = MEMBER.group(&client)?.watch().await?;
+    let ours = MEMBER.group(&client)?.join("node", "rust").await?;
+    members.wait_for(1).await?;
+    let theirs = Theirs::start(MEMBER, &connect, "node")?;
+    let written = || members.view().member("node").is_some_and(|node| &node.data[..] == b"java");
+    until(written).await.with_context(|| theirs.process.tail())?;
+    let node = members.view().member("node").context("it is there")?;
+    ensure!(node.session == client.session_id() && Some(node.token) == ours.token(), "{node:?}");
+    Ok(())
 }
 
 async fn after_a_session(kind: Kind, comes_back: bool) -> Result<()> {

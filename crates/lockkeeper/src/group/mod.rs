@@ -15,7 +15,7 @@
 //!             transaction, and has a name ([`ViewId`]): equal names mean equal members, on every
 //!             machine, and of two views the later one has the larger name. A member that lives, on servers
 //!             that answer, is in every view that is current.
-//! Not         that two machines see the same at the same moment: a view may be old by the time that an
+//! Not         two members of one client with one id, in Curator's layout. That two machines see the same at the same moment: a view may be old by the time that an
 //!             event takes, and longer while a machine is cut off. Who must not act on an old view guards
 //!             the act with a lock. The other way round: equal members may have different names,
 //!             if somebody left and came back. That it is known at once when a member dies: its session has
