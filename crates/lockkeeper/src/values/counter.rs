@@ -1,18 +1,21 @@
 //! A number that many programs add to.
 //!
 //! Guarantees  each add is applied once, and answers the exact value before and after it, also when
-//!             its reply is lost; it is unknown whether it was applied only if the session ended
-//!             before an answer came. Data that is no number is never overwritten.
+//!             its reply is lost; it is unknown whether it was applied only if the session ended, or
+//!             somebody deleted the outcome marker, before an answer came. Data that is no number is
+//!             never overwritten.
 //! Not         exactness over a counter that somebody deletes and makes anew while it is used: it
 //!             begins at 0 again, and as often written it has the same version as the old one.
-//! Znodes      `<path>`: the number, persistent, in the [`CounterLayout`]. Curator's and kazoo's
+//! Znodes      `<path>`: the number, persistent, in the [`CounterLayout`]; what is missing above it, as
+//!             containers. Curator's and kazoo's
 //!             counters on the same node take part. `/lockkeeper-outcomes/<uuid>`: the outcome
 //!             marker of a handle, ephemeral and empty; it goes with the handle.
 //! Cost        add: 1 round trip (1 write) when the last value is known, 1 more for each time that
 //!             another program was quicker. However many tasks add by one handle, it has one write
 //!             under way, and those that come meanwhile go into the next one together; but work in
 //!             [`Guard::run`](crate::Guard::run) or [`run_through`](crate::Guard::run_through) writes by
-//!             itself. The first add reads first, and creates what there is to create.
+//!             itself. The first add reads first, creates the marker in the same round trip, and after
+//!             it what else there is to create.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use lockkeeper_client::ErrorCode;
+use lockkeeper_client::{ErrorCode, Zxid};
 
 use crate::contender::retry::reachable;
 use crate::values::changes::{ValueChange, ValueChanges};
@@ -157,34 +157,49 @@ pub(super) async fn content<T>(
     news: &Versioned<Manifest>,
 ) -> Result<Option<Option<Content<T>>>, ValueError> {
     let Some(last) = news.last() else { return Ok(Some(None)) };
-    let body = match &news.inline {
-        Some(body) => Some(body.clone()),
-        None => parts(place, last).await?,
+    let found = match &news.inline {
+        Some(body) => Body::Whole(body.clone()),
+        None => parts(place, last, news.revision.mzxid).await?,
     };
-    Ok(match body {
-        Some(body) => match codec.decode(&body) {
+    Ok(match found {
+        Body::Whole(body) => match codec.decode(&body) {
             Ok(value) => Some(Some(Ok((value, body)))),
             Err(error) => Some(Some(Err(error.to_string()))),
         },
-        None => match place.read().await? {
-            Some((_, stat)) if stat.mzxid == news.revision.mzxid => {
-                Some(Some(Err("parts of it are missing".into())))
-            }
-            _ => None,
-        },
+        Body::Damaged => Some(Some(Err("parts of it are missing".into()))),
+        Body::Dropped => None,
     })
 }
 
-/// Reads an edition that the manifest has told of; `None` if it was dropped, or is damaged.
-async fn parts(place: &Place, edition: &Entry) -> Result<Option<Bytes>, ValueError> {
-    if let Some(body) = fetch(place, edition).await? {
-        return Ok(Some(body));
+/// What there is of an edition in parts.
+enum Body {
+    Whole(Bytes),
+    /// Not all of it, and it is the last edition.
+    Damaged,
+    /// There is a newer edition, or none.
+    Dropped,
+}
+
+/// Reads an edition that the manifest of `told` has told of.
+async fn parts(place: &Place, edition: &Entry, told: Zxid) -> Result<Body, ValueError> {
+    loop {
+        if let Some(body) = fetch(place, edition).await? {
+            return Ok(Body::Whole(body));
+        }
+        // The server of the next session may be behind the one that told of it.
+        while let Err(error) = place.client.sync(&place.path).await {
+            place.again(error).await?;
+        }
+        match place.read().await? {
+            // This is still behind, on yet another connection.
+            Some((_, stat)) if stat.mzxid < told => {}
+            Some((_, stat)) if stat.mzxid == told => {
+                let body = fetch(place, edition).await?;
+                return Ok(body.map_or(Body::Damaged, Body::Whole));
+            }
+            _ => return Ok(Body::Dropped),
+        }
     }
-    // The server of the next session may be behind the one that told of it.
-    while let Err(error) = place.client.sync(&place.path).await {
-        place.again(error).await?;
-    }
-    fetch(place, edition).await
 }
 
 /// Reads an edition; `None` if it is not there, or not all of it.

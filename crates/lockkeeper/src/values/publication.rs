@@ -3,7 +3,8 @@
 //! Guarantees  whoever follows it sees whole editions only, however large they are, and never an older
 //!             one after a newer one. An edition is published once, also when replies are lost; it is
 //!             unknown whether it was only if the session ended before an answer came.
-//! Not         every edition for those who follow it: several in a row may be one.
+//! Not         every edition for those who follow it: several in a row may be one. Nothing for a pointer
+//!             that somebody deletes and makes anew: as often written, it has the same version.
 //! Znodes      `<path>`, persistent: a line of JSON that says which editions there are, and after it the
 //!             last one, if that is no longer than 256 KiB. `<path>/<uuid>`, persistent: an edition, or
 //!             its parts of 512 KiB as nodes below it, which never change. `<path>/<uuid>/writing`,

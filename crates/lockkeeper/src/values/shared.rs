@@ -1,7 +1,7 @@
 //! One value that many programs read, change and follow.
 //!
 //! Guarantees  a change is applied once, also when its reply is lost; it is unknown whether it was
-//!             only if the session ended before an answer came. An update is never lost: it is made on
+//!             only if the session ended, or somebody deleted the outcome marker, before an answer came. An update is never lost: it is made on
 //!             the very value that it replaces. Whoever follows the value sees its last state in the
 //!             end, never an older one after a newer one, and keeps the last good one when somebody
 //!             writes what cannot be read.
@@ -12,6 +12,7 @@
 //!             `SharedValue`. `/lockkeeper-outcomes/<uuid>`: the outcome marker of a handle, ephemeral
 //!             and empty; it goes with the handle.
 //! Cost        get: 1 round trip. Set, and compare-and-set: 1 round trip (1 write), once 1 more to
+//!             create the marker (for each write that a handle has under way at a time), and 1 to
 //!             create the node. Update: 2, and 1 more for each time that another program was quicker.
 //!             Following: 1 event and 1 read for a change, or for a burst of them.
 //!
