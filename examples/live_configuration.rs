@@ -55,7 +55,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         limits.set(&Limits::from([("requests".into(), 250)])).await
     };
     let (served, changed) = tokio::join!(serve(servers.clone(), &file, 250), change);
-    (served?, changed?);
+    served?;
+    changed?;
 
     engine.stop().await?;
     println!("the server is away, and the service starts again");
