@@ -436,8 +436,6 @@ async fn a_number_that_is_too_large_is_refused_alone(backend: Backend) -> Result
 }
 
 /// As Curator's recipes do; what is made goes with the last node in it.
-///
-/// Seen to fail without `Place::make_parents`.
 async fn a_missing_parent_is_made(backend: Backend) -> Result<()> {
     let alice = backend.participant().await?;
     let counter = Counter::new(&alice.client, "/shop/berlin/orders")?;
@@ -449,8 +447,6 @@ async fn a_missing_parent_is_made(backend: Backend) -> Result<()> {
 }
 
 /// Servers compare nothing with -1: a write could go over another one.
-///
-/// Seen to fail without the comparison in `Spot::exchange`.
 async fn a_version_that_has_come_around_is_told(backend: Backend) -> Result<()> {
     let alice = backend.participant().await?;
     let counter = counter(&alice)?;

@@ -272,8 +272,6 @@ async fn a_version_that_has_come_around_is_told(backend: Backend) -> Result<()> 
 }
 
 /// It was said not to be kept, or all followers were sent to what is not there.
-///
-/// Seen to fail without the checks of a rollback's nodes.
 async fn a_damaged_edition_is_no_place_to_go_back_to(backend: Backend) -> Result<()> {
     let alice = backend.participant().await?;
     let routes: Routes = Publication::new(&alice.client, ROUTES)?;

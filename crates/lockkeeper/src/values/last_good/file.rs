@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use crate::values::last_good::LastGoodError;
+use crate::values::last_good::error::LastGoodError;
 use crate::values::last_good::form::{Kept, Unfit};
 
 /// Who may read and write it.
@@ -205,11 +205,10 @@ mod tests {
                 }
                 reads
             });
-            for writer in writers {
-                writer.join().unwrap();
-            }
+            let written: Vec<_> = writers.into_iter().map(|writer| writer.join()).collect();
             is_done.store(true, Ordering::Relaxed);
             assert!(reader.join().unwrap() > 0);
+            assert!(written.iter().all(Result::is_ok), "{written:?}");
         });
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "nothing is left beside it");
     }
