@@ -37,7 +37,7 @@ pub(crate) fn by_key(iterations: u32) {
 }
 
 fn run(how: Pick<'_>, iterations: u32) {
-    let picker = Picker::builder().seed(42).clock(|| Instant::default()).build();
+    let picker = Picker::builder().seed(42).clock(Instant::default).build();
     picker.update((0..100).map(|number| {
         Arc::new(Server { id: format!("10.0.0.{number}:80"), weight: 1 + number % 7 })
     }));
