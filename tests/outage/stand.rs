@@ -105,7 +105,8 @@ impl Stand {
         let outages = self.strike(form, lengths).await?;
         let outages: Vec<_> = outages.iter().map(|outage| *outage + stalls.longest()).collect();
         // Not a wait for something: whoever is there after this has proven its lease anew.
-        let end = start + longest + AFTERMATH;
+        // Whoever rides it out knows how it ended when it is back.
+        let end = (start + longest).max(clock::now() + longest / 8) + AFTERMATH;
         tokio::time::sleep(end.saturating_sub(clock::now())).await;
         self.look(form, &mut crowds, &outages, stalls.is_busy())
     }
