@@ -23,7 +23,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use redb::StorageBackend;
-use wal_db::Wal;
+use wal_db::{Wal, WalStore as _};
 
 use super::activity::{Activity, During, SyncTime};
 use super::batch::Batch;
@@ -126,7 +126,9 @@ impl Journal {
             let _ = record::encode(place, batch, append)?;
             if self.sync {
                 let (before, start) = (self.activity.now(), Instant::now());
-                self.log.sync().map_err(failed)?;
+                // What is appended is written. The log's own sync would wake others who wait for it, with a
+                // system call, and nobody does.
+                self.file.sync().map_err(failed)?;
                 let during = match self.file.allocated() == allocated {
                     true => before.max(self.activity.now()),
                     false => During::Preparation,

@@ -6,8 +6,8 @@
 
 use std::fmt;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use redb::StorageBackend;
@@ -17,6 +17,9 @@ use crate::storage::disk::{PIECE, Pace};
 
 /// How much is filled with zeros at a time, in bytes, when a commit needs it at once.
 pub(crate) const CHUNK: u64 = if cfg!(test) { 64 * 1024 } else { 1024 * 1024 };
+
+/// How much is read at once, in bytes.
+const READ: u64 = 64 * 1024;
 
 /// A log file, shared by its writer and those who read what is committed.
 #[derive(Clone)]
@@ -34,6 +37,9 @@ struct Shared {
     allocated: AtomicU64,
     /// Whether the disk had no room for more when the file was to grow.
     has_no_room: AtomicBool,
+    /// A piece that was read, and where it begins. What is written stays until the file is used again, so
+    /// this does, too.
+    piece: Mutex<(u64, Vec<u8>)>,
 }
 
 impl LogFile {
@@ -42,7 +48,8 @@ impl LogFile {
         let allocated = file.len()?.into();
         let (end, committed, last_commit) = Default::default();
         let has_no_room = AtomicBool::new(false);
-        let shared = Shared { file, end, committed, last_commit, allocated, has_no_room };
+        let piece = Mutex::default();
+        let shared = Shared { file, end, committed, last_commit, allocated, has_no_room, piece };
         Ok(Self(Arc::new(shared)))
     }
 
@@ -79,8 +86,13 @@ impl LogFile {
         for position in [last_commit, end, committed] {
             position.store(0, Ordering::Release);
         }
+        *self.piece() = Default::default();
         // There may be room by now.
         self.0.has_no_room.store(false, Ordering::Relaxed);
+    }
+
+    fn piece(&self) -> MutexGuard<'_, (u64, Vec<u8>)> {
+        self.0.piece.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether [`LogFile::grow`] to this length is of use.
@@ -179,9 +191,24 @@ impl WalStore for LogFile {
         Ok(())
     }
 
+    /// A checkpoint reads a header and a commit at a time, so the file is read in larger pieces.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize, WalError> {
-        let length = self.end().saturating_sub(offset).min(buf.len() as u64) as usize;
-        self.0.file.read(offset, &mut buf[..length])?;
+        let left = self.end().saturating_sub(offset);
+        let length = left.min(buf.len() as u64) as usize;
+        let (begin, bytes) = &mut *self.piece();
+        let within = |begin: u64| offset.checked_sub(begin).map(|at| at as usize);
+
+        let has_it = |at: usize| bytes.len().checked_sub(at).is_some_and(|rest| rest >= length);
+        let at = match within(*begin).filter(|at| has_it(*at)) {
+            Some(at) => at,
+            None => {
+                bytes.resize(left.min(READ.max(length as u64)) as usize, 0);
+                *begin = offset;
+                self.0.file.read(offset, bytes)?;
+                0
+            }
+        };
+        buf[..length].copy_from_slice(&bytes[at..at + length]);
         Ok(length)
     }
 

@@ -43,6 +43,7 @@ fn failing(fault: &Fault) -> Wrap {
         tapped(file, move |touch| match touch {
             Touch::Sync => fault.strike(Refusal::Sync),
             Touch::Write => fault.strike(Refusal::Write),
+            Touch::Read => Ok(()),
         })
     })
 }

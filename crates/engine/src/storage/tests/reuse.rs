@@ -1,6 +1,7 @@
 //! Log files that are written over, and directories of the format in which they were not.
 
 use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::AtomicU64;
 
 use super::disks::{Call, Disks};
 use super::numbered::{last_whole_commit, numbered};
@@ -52,6 +53,41 @@ fn a_log_file_that_is_long_enough_is_only_written_to() {
     let images = disks.state().images.clone();
     let copy = disks.copy(&dir, &images);
     assert_eq!(last_whole_commit(&open(&copy, Durability::Sync).unwrap()), last);
+}
+
+/// A checkpoint read each commit of its log with two system calls of its own: at 16 MiB of small commits
+/// that were a hundred thousand. Seen to fail that way.
+#[test]
+fn a_checkpoint_reads_its_log_in_large_pieces() {
+    let dir = TempDir::new().unwrap();
+    drop(open(&dir, Durability::Sync).unwrap());
+    let logs: Vec<u64> = ["commits.a", "commits.b"]
+        .map(|name| dir.path().join(name).metadata().unwrap().ino())
+        .to_vec();
+    let reads = Arc::new(AtomicU64::new(0));
+    let counted = reads.clone();
+    let wrap: Wrap = Arc::new(move |file| {
+        let (counts, reads) = (logs.contains(&file.metadata()?.ino()), counted.clone());
+        tapped::tapped(file, move |touch| {
+            let is_read = counts && matches!(touch, tapped::Touch::Read);
+            reads.fetch_add(u64::from(is_read), Ordering::Relaxed);
+            Ok(())
+        })
+    });
+
+    let mut storage = Storage::open_with(Some(dir.path()), Durability::Os, wrap).unwrap();
+    let (mut last, mut bytes) = (0, 0);
+    while bytes < 400_000 {
+        last += 1;
+        let mut batch = numbered(last);
+        bytes += batch.encoded().len();
+        storage.commit(&mut batch).unwrap();
+    }
+    reads.store(0, Ordering::Relaxed);
+    storage.close().unwrap();
+    let reads = reads.load(Ordering::Relaxed);
+    assert!((1..=20).contains(&reads), "{reads} reads of {bytes} bytes in {last} commits");
+    assert_eq!(last_whole_commit(&open(&dir, Durability::Sync).unwrap()), last);
 }
 
 /// A file grows while commits go to the other one, in pieces that are synced one by one; a commit never

@@ -10,6 +10,7 @@ use super::*;
 pub(super) enum Touch {
     Sync,
     Write,
+    Read,
 }
 
 struct Tapped<F> {
@@ -31,6 +32,7 @@ impl<F: Fn(Touch) -> io::Result<()> + Send + Sync + 'static> StorageBackend for 
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        (self.before)(Touch::Read)?;
         self.file.read(offset, out)
     }
 
