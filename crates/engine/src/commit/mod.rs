@@ -149,7 +149,7 @@ impl Pipeline {
         let waits = state.paused || state.committing.is_some() || !state.line.is_empty();
         let bytes = if writes || waits { batch.bytes() } else { 0 };
         if waits || (writes && !self.commits_inline(bytes)) {
-            self.queue(&mut state, batch, bytes);
+            self.queue(state, batch, bytes);
             return false;
         }
 
@@ -169,14 +169,17 @@ impl Pipeline {
     }
 
     /// Leaves a batch to the commit thread.
-    fn queue(&self, state: &mut State, batch: Batch, bytes: usize) {
+    fn queue(&self, mut state: MutexGuard<'_, State>, batch: Batch, bytes: usize) {
         if batch.timeouts {
             self.timeouts.store(true, Ordering::Relaxed);
         }
         self.backlog.fetch_add(bytes, Ordering::Relaxed);
         state.line_bytes += bytes;
         state.line.push(batch);
-        if state.sleeping {
+        // After the lock is given back: who wakes up wants it first of all.
+        let sleeps = state.sleeping;
+        drop(state);
+        if sleeps {
             self.work.notify_one();
         }
     }
