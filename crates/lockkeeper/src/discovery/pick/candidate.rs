@@ -42,8 +42,8 @@ pub enum Pick<'a> {
     PowerOfTwo,
     /// The one that this key belongs to, by rendezvous hashing with weights: the same for every client
     /// that sees the same instances, in any language (`docs/rendezvous.md` describes the hash). When one
-    /// of n instances of equal weight comes or goes, 1/n of the keys move. Takes O(n): about 0.2 µs for
-    /// 100 instances of equal weight, and 0.6 µs otherwise.
+    /// of n instances of equal weight comes or goes, 1/n of the keys move. Takes O(n): about half a
+    /// microsecond for 100 instances, and less if all weights are the same.
     ///
     /// Keys of an ejected instance go to others for as long, and then come back.
     Key(&'a [u8]),
