@@ -8,7 +8,7 @@ use lockkeeper_engine::Engine;
 
 use crate::peers::{self, Peer};
 use crate::proxy::Proxy;
-use crate::zookeeper::{self, ZooKeeper};
+use crate::zookeeper;
 
 /// The tick of every backend.
 pub const TICK: Duration = Duration::from_millis(500);
@@ -24,7 +24,6 @@ pub struct Backend {
     /// `/name`, or nothing.
     chroot: String,
     _engine: Option<Engine>,
-    _zookeeper: Option<ZooKeeper>,
 }
 
 /// A client with a proxy of its own between it and the server.
@@ -45,7 +44,7 @@ impl Backend {
         let builder = Engine::builder().tick(TICK).max_session_timeout(LONGEST_SESSION);
         let engine = builder.listen(([127, 0, 0, 1], 0).into()).start().await?;
         let target = engine.connect_string();
-        Ok(Self { target, chroot: String::new(), _engine: Some(engine), _zookeeper: None })
+        Ok(Self { target, chroot: String::new(), _engine: Some(engine) })
     }
 
     /// A chroot of its own on the real ZooKeeper server of this process; `None` if this machine
@@ -57,39 +56,36 @@ impl Backend {
         if !peers::ready(suite, &[Peer::ZooKeeper]) {
             return Ok(None);
         }
-        let connect = zookeeper::shared_chroot().await?;
-        let (target, chroot) = connect.split_once('/').unwrap_or((&connect, ""));
-        let (target, chroot) = (target.to_owned(), format!("/{chroot}"));
-        Ok(Some(Self { target, chroot, _engine: None, _zookeeper: None }))
+        Ok(Some(Self::in_chroot(&zookeeper::shared_chroot().await?)))
     }
 
-    /// The same as [`Backend::embedded`], with nodes that have a time to live, and empty containers,
-    /// looked for at this interval.
+    fn in_chroot(connect: &str) -> Self {
+        let (target, chroot) = connect.split_once('/').unwrap_or((connect, ""));
+        Self { target: target.to_owned(), chroot: format!("/{chroot}"), _engine: None }
+    }
+
+    /// The same as [`Backend::embedded`], with nodes that have a time to live, which are looked for
+    /// often, as empty containers are.
     ///
     /// # Errors
     /// If it does not start.
-    pub async fn embedded_reaping(interval: Duration) -> Result<Self> {
+    pub async fn embedded_reaping() -> Result<Self> {
         let builder = Engine::builder().tick(TICK).max_session_timeout(LONGEST_SESSION);
-        let builder = builder.allow_ttl_nodes().reap_interval(interval);
+        let builder = builder.allow_ttl_nodes().reap_interval(zookeeper::REAPING);
         let engine = builder.listen(([127, 0, 0, 1], 0).into()).start().await?;
-        let (target, chroot) = (engine.connect_string(), String::new());
-        Ok(Self { target, chroot, _engine: Some(engine), _zookeeper: None })
+        let target = engine.connect_string();
+        Ok(Self { target, chroot: String::new(), _engine: Some(engine) })
     }
 
-    /// The same on a ZooKeeper server of its own; `None` if this machine has none, which has been said
-    /// loudly.
+    /// The same on the real ZooKeeper server of this process that does so, as [`Backend::zookeeper`].
     ///
     /// # Errors
     /// If it does not start.
-    pub async fn zookeeper_reaping(suite: &str, interval: Duration) -> Result<Option<Self>> {
+    pub async fn zookeeper_reaping(suite: &str) -> Result<Option<Self>> {
         if !peers::ready(suite, &[Peer::ZooKeeper]) {
             return Ok(None);
         }
-        let interval = format!("-Dznode.container.checkIntervalMs={}", interval.as_millis());
-        let server = zookeeper::Config::new().tick(TICK).extended_types().jvm_argument(&interval);
-        let server = server.standalone().await?;
-        let (target, chroot) = (server.connect_string(), String::new());
-        Ok(Some(Self { target, chroot, _engine: None, _zookeeper: Some(server) }))
+        Ok(Some(Self::in_chroot(&zookeeper::shared_reaping_chroot().await?)))
     }
 
     /// A participant with the longest session timeout that the servers grant: no test runs into

@@ -17,4 +17,4 @@ pub use ensemble::ZooKeeperEnsemble;
 pub use probe::{Probe, Ticket, View, complaints_in};
 pub use secure::{secure_address, wait_for_secure};
 pub use server::{Mode, ZooKeeper, free_ports};
-pub use shared::{shared, shared_chroot};
+pub use shared::{REAPING, shared, shared_chroot, shared_reaping_chroot};

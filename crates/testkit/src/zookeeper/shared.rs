@@ -1,10 +1,12 @@
 //! One server for all tests of a process.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use anyhow::Result;
 use tokio::sync::OnceCell;
 
+use super::config::Config;
 use super::server::ZooKeeper;
 
 /// The server that all tests of this process share, started by the first one that asks. It ends
@@ -17,6 +19,25 @@ use super::server::ZooKeeper;
 pub async fn shared() -> Result<&'static ZooKeeper> {
     static SERVER: OnceCell<ZooKeeper> = OnceCell::const_new();
     SERVER.get_or_try_init(ZooKeeper::standalone).await
+}
+
+/// How often the servers look for overdue nodes that are shared by tests of these.
+pub const REAPING: Duration = Duration::from_millis(100);
+
+/// As [`shared_chroot`], on another server, which keeps nodes with a time to live.
+///
+/// # Errors
+///
+/// As [`shared_chroot`].
+pub async fn shared_reaping_chroot() -> Result<String> {
+    static SERVER: OnceCell<ZooKeeper> = OnceCell::const_new();
+    static NEXT: AtomicUsize = AtomicUsize::new(1);
+    let start = || {
+        let often = format!("-Dznode.container.checkIntervalMs={}", REAPING.as_millis());
+        Config::new().extended_types().jvm_argument(&often).standalone()
+    };
+    let server = SERVER.get_or_try_init(start).await?;
+    server.chroot(&format!("test-{}", NEXT.fetch_add(1, Ordering::Relaxed))).await
 }
 
 /// The connection string of the shared server with a chroot that nobody else has, and that exists.
