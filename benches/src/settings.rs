@@ -38,7 +38,7 @@ pub struct Settings {
     /// Nodes, likewise.
     pub nodes: usize,
     /// Nodes of a cache.
-    pub cached: usize,
+    pub cached: Vec<usize>,
     /// Nodes of a cache whose memory is measured.
     pub cached_most: usize,
     /// How often a holder is killed.
@@ -67,7 +67,7 @@ impl Settings {
             contenders: 20_000,
             sessions: 1_000,
             nodes: 20_000,
-            cached: 10_000,
+            cached: vec![10_000],
             cached_most: 100_000,
             kills: 1,
         }
@@ -88,7 +88,7 @@ impl Settings {
             contenders: 100_000,
             sessions: 5_000,
             nodes: 100_000,
-            cached: 100_000,
+            cached: vec![50_000, 100_000],
             cached_most: 1_000_000,
             kills: 3,
         }
