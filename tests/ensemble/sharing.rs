@@ -27,7 +27,7 @@ struct Stage {
 }
 
 impl Stage {
-    fn open(folder: &Path, who: &str, pace: Duration) -> Result<Arc<dyn Scene + Send + Sync>> {
+    fn scene(folder: &Path, who: &str, pace: Duration) -> Result<Arc<dyn Scene + Send + Sync>> {
         Ok(Arc::new(Self { pen: Pen::new(folder, who)?, folder: folder.to_owned(), pace }))
     }
 }
@@ -71,7 +71,7 @@ pub(crate) fn start(
     let counter = Counter::new(client, values::COUNTER)?;
     let list: Shared<Vec<u64>> = Shared::new(client, values::LIST)?;
     let who = |what: &str| format!("{name}/{what}");
-    let stage = |what: &str, pace| Stage::open(folder, &who(what), pace);
+    let stage = |what: &str, pace| Stage::scene(folder, &who(what), pace);
     let mut program = |what: &str| {
         let (scene, client, random) = (stage(what, PACE)?, client.clone(), random.fork());
         anyhow::Ok(values::Program { scene, client, name: who(what), random })
@@ -105,7 +105,7 @@ pub(crate) fn start(
 pub(crate) async fn look(arguments: &[String]) -> Result<()> {
     let [servers, folder] = arguments else { anyhow::bail!("arguments: CONNECT FOLDER") };
     let client = Client::connect(servers).await.context("nobody can look")?;
-    let stage = Stage::open(Path::new(folder), "world", PACE)?;
+    let stage = Stage::scene(Path::new(folder), "world", PACE)?;
     values::look_at_the_end(&*stage, &client).await;
     client.close().await;
     Ok(())

@@ -41,6 +41,9 @@ async fn sum_of_digits_with_kazoo() -> Result<()> {
     contest("digits", CounterLayout::KazooAscii, &others).await
 }
 
+/// The values before and after each add.
+type Adds = Vec<(i64, i64)>;
+
 /// A program of theirs, which is started again when it was killed.
 struct Other {
     language: Language,
@@ -54,7 +57,7 @@ struct Contest {
     others: Vec<Other>,
     random: fastrand::Rng,
     /// What those that were killed had been told.
-    told: Vec<(i64, i64)>,
+    told: Adds,
     kills: usize,
     losses: usize,
     ends: Instant,
@@ -117,7 +120,7 @@ async fn run(
 }
 
 /// Adds until then; what it was told.
-async fn add(client: Client, counter: Counter, ends: Instant) -> Result<Vec<(i64, i64)>> {
+async fn add(client: Client, counter: Counter, ends: Instant) -> Result<Adds> {
     let mut told = Vec::new();
     while Instant::now() < ends {
         let session = client.session_id();
@@ -136,10 +139,7 @@ async fn add(client: Client, counter: Counter, ends: Instant) -> Result<Vec<(i64
     Ok(told)
 }
 
-/// What one task was told, add by add: before and after.
-type Told = Vec<(i64, i64)>;
-
-async fn all(ours: Vec<JoinHandle<Result<Told>>>) -> Result<Told> {
+async fn all(ours: Vec<JoinHandle<Result<Adds>>>) -> Result<Adds> {
     let mut told = Vec::new();
     for task in ours {
         told.extend(task.await??);
