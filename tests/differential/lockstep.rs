@@ -147,6 +147,11 @@ impl Lockstep {
     }
 
     fn ask(&mut self, who: Who, asks: &[Ask]) -> Result<()> {
+        if asks.iter().any(|ask| matches!(ask, Ask::Good(Request::Auth(_)))) {
+            // ZooKeeper answers it where the connection is served, with TLS also before an event that
+            // is on its way from where requests are processed.
+            self.exchange(who, &[Ask::Good(Request::Ping)], Events::Ordered)?;
+        }
         if asks.iter().any(Ask::ends_session) {
             // The events of its end are compared by themselves: ephemerals go in no order.
             self.collect_events(Events::Ordered)?;
