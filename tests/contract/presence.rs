@@ -1,24 +1,29 @@
 //! What a presence promises, on every server.
 
-use anyhow::{Result, bail};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
 use lockkeeper::{
-    Change, Client, CreateMode, Presence, PresenceError, PresenceState, Stat, TreeCache, WhenTaken,
-    ZnodePath, Zxid,
+    Acl, Change, Client, CreateMode, ErrorCode, Permissions, Presence, PresenceError,
+    PresenceState, Stat, TreeCache, WhenTaken, ZnodePath, Zxid,
 };
 use lockkeeper_testkit::backend::Backend;
 use lockkeeper_testkit::proxy::{Loss, Passed};
 use lockkeeper_wire::OpCode;
 
 use crate::contract;
+use crate::rw_lock::replies;
 
 contract!("presence":
     a_node_is_there_until_its_presence_ends,
     a_dropped_presence_takes_its_node_with_it,
+    an_end_that_is_not_waited_for_deletes_the_node,
     it_comes_back_with_the_next_session,
     it_comes_back_when_somebody_deletes_it,
     a_lost_reply_leaves_one_node_that_is_known,
     anothers_node_is_waited_for_and_not_touched,
     anothers_node_is_an_error_if_wanted,
+    a_node_that_may_not_be_read_is_an_error,
     an_earlier_life_is_replaced_without_a_gap,
     a_node_that_no_presence_made_is_not_replaced,
     starting_costs_one_round_trip,
@@ -28,12 +33,16 @@ contract!("presence":
     data_may_be_as_long_as_that_of_any_node,
     an_update_changes_the_node_and_every_later_one,
     an_update_whose_reply_is_lost_is_made_once,
+    an_update_is_not_confirmed_while_the_node_has_the_old_data,
     an_update_does_not_touch_anothers_node,
     an_update_costs_one_write,
     a_protected_name_is_kept_over_sessions,
 );
 
 const NODE: &str = "/workers/7";
+
+/// What no wait comes near unless it hangs.
+const LONG: Duration = Duration::from_secs(60);
 
 fn node() -> ZnodePath {
     ZnodePath::new(NODE).expect("a path")
@@ -74,6 +83,24 @@ async fn a_dropped_presence_takes_its_node_with_it(backend: Backend) -> Result<(
     assert!(found.is_some());
     drop(presence);
     gone.changed().await?;
+    assert_eq!(stat(&other).await?, None);
+    Ok(())
+}
+
+/// Whoever gave up waiting left the node there until the end of the session.
+async fn an_end_that_is_not_waited_for_deletes_the_node(backend: Backend) -> Result<()> {
+    let (client, other) = (backend.observer().await?, backend.observer().await?);
+    let presence = Presence::builder(&client, NODE).start().await?;
+    let (_, mut gone) = other.exists_watched(&node()).await?;
+    {
+        let mut end = std::pin::pin!(presence.end());
+        tokio::select! {
+            biased;
+            _ = &mut end => bail!("ended at once"),
+            () = std::future::ready(()) => {}
+        }
+    }
+    tokio::time::timeout(LONG, gone.changed()).await.context("it stays")??;
     assert_eq!(stat(&other).await?, None);
     Ok(())
 }
@@ -132,6 +159,21 @@ async fn anothers_node_is_waited_for_and_not_touched(backend: Backend) -> Result
     theirs.end().await?;
     present(&ours, Zxid(0)).await?;
     assert_eq!(&client.data(&node()).await?.0[..], b"ours");
+    Ok(())
+}
+
+/// Whoever started there waited for ever, and asked every twenty milliseconds.
+async fn a_node_that_may_not_be_read_is_an_error(backend: Backend) -> Result<()> {
+    let (client, other) = (backend.observer().await?, backend.observer().await?);
+    other.ensure(&ZnodePath::new("/workers")?, CreateMode::Persistent).await?;
+    let closed = Acl::world(Permissions::DELETE);
+    other.create_with_acl(&node(), "", CreateMode::Ephemeral, closed).await?;
+    for when_taken in [WhenTaken::Wait, WhenTaken::Fail] {
+        let options = Presence::builder(&client, NODE).when_taken(when_taken);
+        let started = tokio::time::timeout(LONG, options.start()).await.context("no answer")?;
+        let error = started.err().context("it started")?;
+        assert!(error.to_string().contains(NODE), "{error}");
+    }
     Ok(())
 }
 
@@ -287,6 +329,23 @@ async fn an_update_whose_reply_is_lost_is_made_once(backend: Backend) -> Result<
         assert_eq!((&found[..], stat.czxid), (data.as_bytes(), czxid));
         assert_eq!(stat.version.to_string(), data, "written once");
     }
+    Ok(())
+}
+
+/// The node was made, and the look at it failed: an update that came then was confirmed and not made.
+async fn an_update_is_not_confirmed_while_the_node_has_the_old_data(
+    backend: Backend,
+) -> Result<()> {
+    let (participant, other) = (backend.participant().await?, backend.observer().await?);
+    let presence = Presence::builder(&participant.client, NODE).data("old").start().await?;
+    participant.proxy.clear();
+    participant.proxy.refuse_next(OpCode::GetData, ErrorCode::ThrottledOp, 3);
+    other.delete(&node(), None).await?;
+    participant.proxy.passes(|passed| replies(passed, OpCode::Multi) == 1).await;
+    presence.update("new").await?;
+    present(&presence, Zxid(0)).await?;
+    assert_eq!(&other.data(&node()).await?.0[..], b"new");
+    presence.end().await?;
     Ok(())
 }
 

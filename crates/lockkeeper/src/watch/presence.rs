@@ -45,7 +45,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use lockkeeper_client::{Cleanup, Client, CreateMode, Error, PathError, ZnodePath};
+use lockkeeper_client::{Client, CreateMode, Error, PathError, ZnodePath};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
@@ -173,7 +173,7 @@ pub struct Presence {
     updates: mpsc::UnboundedSender<Update>,
     /// Dropping it stops the task.
     stop: oneshot::Sender<()>,
-    task: JoinHandle<Option<Cleanup>>,
+    task: JoinHandle<Option<Keeper>>,
     _post: Post,
 }
 
@@ -244,7 +244,8 @@ impl Presence {
         // It is gone only if it has ended by itself.
         let _ = self.stop.send(());
         // It fails only if its runtime has ended, which has begun the delete.
-        let Ok(Some(target)) = self.task.await else { return Ok(()) };
+        let Ok(Some(keeper)) = self.task.await else { return Ok(()) };
+        let Some(target) = keeper.leave() else { return Ok(()) };
         match self.client.clean_up_confirmed(target).await {
             Err(error) if error.is_session_expired() => Ok(()),
             result => result,

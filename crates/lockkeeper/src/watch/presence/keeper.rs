@@ -1,5 +1,6 @@
 //! The task that keeps a node there.
 
+use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -97,6 +98,12 @@ pub(super) struct Keeper {
     has_been: bool,
 }
 
+impl fmt::Debug for Keeper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Keeper").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
 impl Drop for Keeper {
     fn drop(&mut self) {
         if let Some(target) = self.target() {
@@ -137,12 +144,13 @@ impl Keeper {
         Some(Cleanup::IfExpected { node: self.path.clone(), expected })
     }
 
-    /// Until it is stopped: gives what is left to delete.
+    /// Until it is stopped: gives itself to whoever asked for that and is to delete what is left. If nobody
+    /// takes it, it is dropped, and deletes that by itself.
     pub(super) async fn run(
         mut self,
         first: Lookout,
         stopped: oneshot::Receiver<()>,
-    ) -> Option<Cleanup> {
+    ) -> Option<Self> {
         let is_asked_for = tokio::select! {
             // One order, so that a simulation can be repeated.
             biased;
@@ -152,10 +160,11 @@ impl Keeper {
                 return None;
             }
         };
-        if !is_asked_for {
-            // Nobody waits for the end of it.
-            return None;
-        }
+        is_asked_for.then_some(self)
+    }
+
+    /// What is left to delete, by whoever asks.
+    pub(super) fn leave(mut self) -> Option<Cleanup> {
         let target = self.target();
         self.life = Life::None;
         target
@@ -194,7 +203,7 @@ impl Keeper {
 
     /// Takes what has been asked for, unless there may be a node with the data of before.
     fn note_all(&mut self) {
-        while self.life != Life::Unknown
+        while self.life == Life::None
             && let Ok(update) = self.updates.try_recv()
         {
             self.note(update);
@@ -236,6 +245,10 @@ impl Keeper {
                         break Own { stat, watcher };
                     }
                     Err(error) if error.is_retryable() => tokio::time::sleep(FIRST_PAUSE).await,
+                    // It is there still, and may be shown again.
+                    Err(error) if error.code() == Some(ErrorCode::NoAuth) => {
+                        tokio::time::sleep(LONGEST_PAUSE).await;
+                    }
                     _ => return,
                 }
             };
@@ -331,9 +344,12 @@ impl Keeper {
 
         let refusal = match made {
             Ok((_, czxid)) => {
-                self.life = Life::Made(czxid);
+                (self.life, self.has_been) = (Life::Made(czxid), true);
                 return match seen {
                     Ok(((_, stat), watcher)) if stat.czxid == czxid => self.present(stat, watcher),
+                    Err(error) if error.code() == Some(ErrorCode::NoAuth) => {
+                        Entering::Failed(error.into())
+                    }
                     // It is looked at again, and found to be our own or gone.
                     _ => Entering::Again { is_unreachable: None },
                 };
@@ -355,6 +371,9 @@ impl Keeper {
         match (*code, seen) {
             (ErrorCode::NodeExists, Ok(((data, stat), watcher))) => {
                 Box::pin(self.found(&data, stat, watcher, replaces)).await
+            }
+            (ErrorCode::NodeExists, Err(error)) if error.code() == Some(ErrorCode::NoAuth) => {
+                Entering::Failed(error.into())
             }
             (ErrorCode::NoNode, _) if !replaces => self.make_parents().await,
             // It was there, or another one was, and is not any more.
@@ -390,7 +409,7 @@ impl Keeper {
             // The earlier life may not know of it yet: what it still writes must not fit this one.
             let version = if stat.version < LATEST_BORN { stat.version + 1 } else { BORN };
             let replaced = self.born(gone, version);
-            return self.attempt(replaced, false).await;
+            return self.attempt(replaced, true).await;
         }
 
         if self.terms.when_taken == WhenTaken::Fail {
