@@ -89,7 +89,7 @@ impl Gauge {
                 self.room.free.store(free, Ordering::Relaxed);
                 let Stats { nodes, data_bytes, .. } = stats();
                 let own = spare(taken(&self.directory), (nodes * RECORD + data_bytes) as u64);
-                let growth = next(self.growth, free.saturating_add(own), self.reserve);
+                let growth = next(self.growth, free, own, self.reserve);
                 if growth != self.growth {
                     self.log(growth, free);
                     self.growth = growth;
@@ -127,10 +127,20 @@ impl Gauge {
     }
 }
 
-/// What may grow with so much room left. A little more is needed to go back than to stop, so that the
-/// log does not tell of each byte.
-fn next(now: Growth, free: u64, reserve: u64) -> Growth {
+/// What may grow with so much room left on the disk, and in the database's own file. A little more is
+/// needed to go back than to stop, so that the log does not tell of each byte.
+///
+/// What the database is thought to have for itself is a guess: long access control lists take more of it
+/// than is known here, and a backup keeps all of it. And none of it is room for the logs. So it counts as
+/// a part of the reserve only, and without some real room nothing grows.
+fn next(now: Growth, free: u64, own: u64, reserve: u64) -> Growth {
     let margin = reserve / 8;
+    let least = reserve / 4 + if now == Growth::Nothing { margin } else { 0 };
+    if free < least {
+        return Growth::Nothing;
+    }
+
+    let free = free.saturating_add(own.min(reserve / 4 * 3));
     let (all, locks) = match now {
         Growth::All => (reserve, reserve / 2),
         Growth::Locks => (reserve + margin, reserve / 2),
@@ -172,7 +182,7 @@ mod tests {
         let mut growth = Growth::All;
         let frees = [100, 80, 79, 40, 39, 45, 49, 50, 85, 89, 90, 10, 90];
         let seen = frees.map(|free| {
-            growth = next(growth, free, 80);
+            growth = next(growth, free, 0, 80);
             growth
         });
         use Growth::{All, Locks, Nothing};
@@ -181,6 +191,18 @@ mod tests {
             All,
         ];
         assert_eq!(seen, expected);
+    }
+
+    #[test]
+    fn room_of_the_databases_own_does_not_stand_for_that_on_the_disk() {
+        use Growth::{All, Locks, Nothing};
+        let of = |now, free, own| next(now, free, own, 80);
+        assert_eq!(of(Nothing, 40, 60), All, "the engine has filled the disk, and was emptied");
+        assert_eq!(of(All, 19, 1_000_000), Nothing, "logs need some");
+        assert_eq!(of(Nothing, 29, 1_000_000), Nothing);
+        assert_eq!(of(Nothing, 30, 1_000_000), All);
+        assert_eq!(of(All, 20, 1_000_000), All);
+        assert_eq!(of(All, 20, 59), Locks);
     }
 
     #[test]
