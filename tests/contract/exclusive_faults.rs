@@ -1,7 +1,9 @@
 //! A lock for one holder at a time when connections and messages are lost.
 
+use std::time::Duration;
+
 use anyhow::Result;
-use lockkeeper::{AcquireError, CreateMode, LossReason, SessionId};
+use lockkeeper::{AcquireError, Client, CreateMode, LossReason, ReleaseError, SessionId};
 use lockkeeper_testkit::backend::Backend;
 use lockkeeper_testkit::proxy::{Loss, Passed};
 use lockkeeper_wire::OpCode;
@@ -20,7 +22,8 @@ for_each_lock!("an exclusive lock, faults":
     l6_a_release_that_is_lost_is_tried_again,
     l7_a_release_tried_again_does_not_touch_the_next_holder,
     a_wait_survives_reconnects,
-    an_expired_holder_is_told_and_can_acquire_again;
+    an_expired_holder_is_told_and_can_acquire_again,
+    a_lost_lock_is_released_without_waiting_for_a_server;
     where there is a line:
     l5_a_waiter_whose_session_expires_gets_an_error,
     l5_a_waiter_further_back_whose_node_is_deleted_gets_an_error,
@@ -320,6 +323,20 @@ async fn a_wait_survives_reconnects<L: Exclusive>(backend: Backend) -> Result<()
     bob.proxy.restore();
     waiting.await??.verify().await?;
     Ok(())
+}
+
+/// Symptom: a program that had been told of the loss hung in `release` for as long as the outage.
+async fn a_lost_lock_is_released_without_waiting_for_a_server<L: Exclusive>(
+    backend: Backend,
+) -> Result<()> {
+    let short = Client::builder().session_timeout(Duration::from_secs(4));
+    let alice = backend.participant_with(short).await?;
+    let guard = lock_of::<L>(&alice)?.acquire().await?;
+    alice.proxy.refuse();
+    let lost = guard.lost().await;
+    assert_eq!(guard.release().await, Err(ReleaseError::Lost(lost)));
+    alice.proxy.restore();
+    contenders::<L>(&backend, 0).await
 }
 
 async fn an_expired_holder_is_told_and_can_acquire_again<L: Exclusive>(

@@ -251,7 +251,8 @@ impl Client {
     }
 
     /// [`Client::clean_up`], with a reply when the deletion is certain. Dropping the reply does not
-    /// stop it.
+    /// stop it; nor does its error if no server could be reached for a session timeout, after which
+    /// nobody is told any more.
     pub fn clean_up_confirmed(&self, target: Cleanup) -> Reply<()> {
         let path = target.path().clone();
         let receiver = self.inner.shared.clean_up_confirmed(self.full_target(target));

@@ -224,6 +224,11 @@ impl<T> CleanupQueue<T> {
         self.waiting.is_empty() && self.in_flight == 0
     }
 
+    /// Takes who wants to know, of all that wait. These go on waiting.
+    pub(crate) fn take_notifies(&mut self) -> Vec<T> {
+        self.waiting.iter_mut().filter_map(|entry| entry.notify.take()).collect()
+    }
+
     /// Takes all that wait, because the session is over.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = PendingCleanup<T>> + '_ {
         self.in_flight = 0;

@@ -354,11 +354,14 @@ impl<T> Session<T> {
     }
 
     /// Deletes something before the session ends, over as many connections as it takes. The
-    /// `notify` token is answered when it is certain.
+    /// `notify` token is answered when it is certain, or when no server can be reached; then it goes on.
     pub fn clean_up(&mut self, now: Instant, target: Cleanup, notify: Option<T>) {
-        let entry = PendingCleanup { target, notify, after: self.ever_queued };
+        let mut entry = PendingCleanup { target, notify, after: self.ever_queued };
         if self.phase == Phase::Closed {
             return self.answer(entry.notify, Err(RequestError::Closed));
+        }
+        if self.unreachable {
+            self.answer(entry.notify.take(), Err(RequestError::Unreachable));
         }
         self.cleanup.push(entry);
         if self.phase == Phase::Connected {

@@ -311,6 +311,25 @@ fn requests_wait_for_a_session_timeout_and_no_longer() {
     assert_eq!(world.session.contact(), Contact::Connected, "the session may have lived on");
 }
 
+/// Whoever released a lock without a server waited until there was one again.
+#[test]
+fn nobody_waits_for_a_cleanup_longer_than_for_requests_and_it_goes_on() {
+    let mut world = World::connected();
+    world.lose_connection();
+    world.session.clean_up(world.now, Cleanup::Node(path("/a")), Some(1));
+    world.pass(TIMEOUT).unwrap();
+    world.session.clean_up(world.now, Cleanup::Node(path("/b")), Some(2));
+    let unreachable = || Err(RequestError::Unreachable);
+    assert_eq!(world.results(), [(1, unreachable()), (2, unreachable())]);
+
+    world.connect(7);
+    let deleted = world.requests().into_iter().filter_map(|(_, request)| match request {
+        Request::Delete(delete) => Some(delete.path),
+        _ => None,
+    });
+    assert_eq!(deleted.collect::<Vec<_>>(), ["/a", "/b"]);
+}
+
 #[test]
 fn an_expired_session_fails_everything_and_the_next_connection_is_a_new_one() {
     let mut world = World::connected();

@@ -444,8 +444,8 @@ impl Guard {
     /// Gives the lock back, and waits until a server has confirmed it. Costs one round trip.
     ///
     /// # Errors
-    /// If the lock had been lost before, or no server could confirm it before the session ended;
-    /// then the release goes on in the background.
+    /// If the lock had been lost before, which is told at once; or no server could be reached for a
+    /// session timeout to confirm it. Then the release goes on in the background.
     ///
     /// # Cancel safety
     /// The release goes on in the background.

@@ -53,20 +53,24 @@ pub(crate) struct Releasing {
 }
 
 impl Releasing {
-    /// Waits until a server has confirmed it.
+    /// Waits until a server has confirmed it, if it was held still.
     pub(crate) async fn confirmed(self) -> Result<(), ReleaseError> {
+        match self.state {
+            State::Lost(reason) => return Err(ReleaseError::Lost(reason)),
+            // Nobody will ever know.
+            State::Jeopardy => return Err(ReleaseError::Lost(LossReason::DeadlinePassed)),
+            _ => {}
+        }
+
         let confirmed = match self.answer {
             Some(answer) => answer.await,
             None => Ok(()),
         };
-        match (self.state, confirmed) {
-            (State::Lost(reason), _) => Err(ReleaseError::Lost(reason)),
-            // Nobody will ever know.
-            (State::Jeopardy, _) => Err(ReleaseError::Lost(LossReason::DeadlinePassed)),
-            (_, Err(error)) if error.is_session_expired() => {
+        match confirmed {
+            Err(error) if error.is_session_expired() => {
                 Err(ReleaseError::Lost(LossReason::SessionExpired))
             }
-            (_, confirmed) => confirmed.map_err(ReleaseError::Unconfirmed),
+            confirmed => confirmed.map_err(ReleaseError::Unconfirmed),
         }
     }
 }

@@ -17,6 +17,9 @@ impl<T> Session<T> {
         self.unreachable = true;
         self.events.push_back(Event::Unreachable);
         self.fail_queued(&RequestError::Unreachable);
+        for token in self.cleanup.take_notifies() {
+            self.answer(Some(token), Err(RequestError::Unreachable));
+        }
         self.advance_close(now);
     }
 
