@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use lockkeeper::{
-    Client, CreateMode, PresenceError, PresenceState, SessionId, TtlPresence, TtlPresenceBuilder,
-    WhenTaken, ZnodePath,
+    Acl, Client, CreateMode, ErrorCode, Permissions, PresenceError, PresenceState, SessionId,
+    TransactionError, TtlPresence, TtlPresenceBuilder, WhenTaken, ZnodePath,
 };
 use lockkeeper_testkit::backend::Backend;
 use lockkeeper_testkit::proxy::{Loss, Passed};
@@ -42,8 +42,12 @@ on_servers_that_reap!(
     it_goes_on_over_sessions_and_lost_replies,
     a_later_life_takes_the_node_over,
     anothers_node_with_a_time_to_live_is_waited_for,
+    a_child_of_another_with_the_same_version_is_not_written,
+    a_node_that_has_lost_its_child_is_taken_over,
     its_end_takes_the_node_with_it,
-    keeping_it_alive_costs_one_write,
+    its_end_takes_a_node_with_it_that_is_being_made,
+    an_end_that_is_refused_says_so,
+    keeping_it_alive_costs_one_read_and_one_write,
 );
 
 const NODE: &str = "/cameras/7";
@@ -176,6 +180,106 @@ async fn anothers_node_with_a_time_to_live_is_waited_for(backend: Backend) -> Re
     Ok(())
 }
 
+/// Puts a node of another program in the place of what is there, with as many touches.
+async fn replace_by_theirs(other: &Client) -> Result<()> {
+    loop {
+        let version = other.data(&touch()).await?.1.version;
+        let (container, ttl) = (CreateMode::Container, CreateMode::PersistentTtl);
+        let gone = other.transaction().delete(&touch(), Some(version)).delete(&node(), None);
+        let made = gone.create(&node(), "theirs", container);
+        let mut made = made.create_ttl(&touch(), "theirs", ttl, LONG);
+        for before in 0..version {
+            made = made.set_data(&touch(), "theirs", Some(before));
+        }
+        match made.commit().await {
+            Err(TransactionError::Failed { code: ErrorCode::BadVersion, .. }) => {}
+            done => return Ok(done.map(drop)?),
+        }
+    }
+}
+
+async fn a_child_of_another_with_the_same_version_is_not_written(backend: Backend) -> Result<()> {
+    let (client, other) = (backend.observer().await?, backend.observer().await?);
+    let ours = presence(&client, LONG, "ours").start().await?;
+    replace_by_theirs(&other).await?;
+    ours.end().await?;
+    assert_eq!(&other.data(&touch()).await?.0[..], b"theirs", "it was not ours to delete");
+    other.transaction().delete(&touch(), None).delete(&node(), None).commit().await?;
+
+    let ours = presence(&client, SHORT, "ours").start().await?;
+    replace_by_theirs(&other).await?;
+    let ((data, _), mut written) = other.data_watched(&touch()).await?;
+    assert_eq!(&data[..], b"theirs");
+    let mut states = ours.changes();
+    tokio::select! {
+        taken = states.wait_for(|state| matches!(state, PresenceState::Taken { .. })) => drop(taken?),
+        event = written.changed() => bail!("it wrote over another's: {event:?}"),
+    }
+    assert_eq!(&other.data(&touch()).await?.0[..], b"theirs");
+    Ok(())
+}
+
+/// As after an outage that was longer than the time to live: the servers delete the child first.
+async fn a_node_that_has_lost_its_child_is_taken_over(backend: Backend) -> Result<()> {
+    let (client, other) = (backend.observer().await?, backend.observer().await?);
+    let ours = presence(&client, SHORT, "ours").when_taken(WhenTaken::Fail).start().await?;
+    let PresenceState::Present { czxid } = ours.state() else { bail!("{:?}", ours.state()) };
+    // It keeps the servers from deleting the node too.
+    other.create(&node().child("others")?, "", CreateMode::Persistent).await?;
+    other.delete(&touch(), None).await?;
+    let (found, mut made) = other.exists_watched(&touch()).await?;
+    let mut states = ours.changes();
+    if found.is_none() {
+        tokio::select! {
+            event = made.changed() => drop(event?),
+            state = states.wait_for(|state| *state != PresenceState::Present { czxid }) => {
+                bail!("{:?}", *state?)
+            }
+        }
+    }
+    ours.end().await?;
+    assert!(other.exists(&touch()).await?.is_none(), "it was ours again");
+    assert_eq!(other.exists(&node()).await?.map(|stat| stat.czxid), Some(czxid));
+    Ok(())
+}
+
+async fn its_end_takes_a_node_with_it_that_is_being_made(backend: Backend) -> Result<()> {
+    let (participant, other) = (backend.participant().await?, backend.observer().await?);
+    let theirs = presence(&other, LONG, "theirs").start().await?;
+    let ours = presence(&participant.client, SHORT, "ours").start().await?;
+    assert_eq!(ours.state(), PresenceState::Taken { by: SessionId::NONE });
+    participant.proxy.hold_replies();
+    participant.proxy.clear();
+    theirs.end().await?;
+    participant.proxy.passes(|passed| passed.contains(&Passed::Request(OpCode::Multi))).await;
+
+    let mut ending = Box::pin(ours.end());
+    tokio::select! {
+        biased;
+        ended = &mut ending => bail!("nothing can be told before the replies come: {ended:?}"),
+        () = std::future::ready(()) => participant.proxy.restore(),
+    }
+    ending.await?;
+    assert!(other.exists(&node()).await?.is_none());
+    Ok(())
+}
+
+async fn an_end_that_is_refused_says_so(backend: Backend) -> Result<()> {
+    let (client, other) = (backend.observer().await?, backend.observer().await?);
+    let all_but_delete =
+        Permissions::CREATE | Permissions::READ | Permissions::WRITE | Permissions::ADMIN;
+    for parent in [node(), ZnodePath::new("/cameras")?] {
+        let kept = presence(&client, LONG, "here").start().await?;
+        other.set_acl(&parent, Acl::world(all_but_delete), None).await?;
+        let refused = kept.end().await;
+        let code = refused.as_ref().err().and_then(|error| error.code());
+        assert_eq!(code, Some(ErrorCode::NoAuth), "{parent}: {refused:?}");
+        other.set_acl(&parent, Acl::world(Permissions::ALL), None).await?;
+        other.transaction().delete(&touch(), None).delete(&node(), None).commit().await?;
+    }
+    Ok(())
+}
+
 async fn its_end_takes_the_node_with_it(backend: Backend) -> Result<()> {
     let (participant, other) = (backend.participant().await?, backend.observer().await?);
     let kept = presence(&participant.client, LONG, "here").start().await?;
@@ -194,7 +298,7 @@ async fn its_end_takes_the_node_with_it(backend: Backend) -> Result<()> {
     gone(&other).await
 }
 
-async fn keeping_it_alive_costs_one_write(backend: Backend) -> Result<()> {
+async fn keeping_it_alive_costs_one_read_and_one_write(backend: Backend) -> Result<()> {
     let participant = backend.participant().await?;
     let first = presence(&participant.client, SHORT, "here").start().await?;
     first.end().await?;
@@ -205,7 +309,8 @@ async fn keeping_it_alive_costs_one_write(backend: Backend) -> Result<()> {
     };
     participant.proxy.passes(touched).await;
     let asked = participant.proxy.requests();
-    assert_eq!(asked[..3], [OpCode::Multi, OpCode::SetData, OpCode::SetData], "{asked:?}");
+    let touches = [OpCode::GetData, OpCode::SetData].repeat(2);
+    assert_eq!((asked[0], &asked[1..5]), (OpCode::Multi, &touches[..]), "{asked:?}");
     kept.end().await.context("the end")?;
     Ok(())
 }

@@ -3,14 +3,16 @@
 //! Guarantees  the node is there while its program keeps it alive, over sessions, outages and restarts
 //!             that are shorter than its time to live; when nobody keeps it alive for that long, the
 //!             servers delete it. It never writes over, keeps alive or deletes another's node: whose it
-//!             is says the child `touch`, which is written only as it was read last.
+//!             is says the child `touch`, which is read before each write, and written only as it was
+//!             read.
 //! Not         exclusion, or a deadline: a program that was cut off for longer learns at its next touch
-//!             that the node is gone, or is another's. A node that goes with its session: that is
-//!             [`Presence`](crate::Presence).
+//!             that the node is gone, or is another's. That the child was not deleted by somebody and
+//!             made anew by another program, with the same version, between a read and its write. A node
+//!             that goes with its session: that is [`Presence`](crate::Presence).
 //! Znodes      `<path>`, a container node; data as given. `<path>/touch`, with the time to live; data:
 //!             which life of which program it is (Curator's `PersistentTtlNode`).
-//! Cost        start: 1 round trip with 1 write. Each half of the time to live: 1 write. Its end: 1
-//!             round trip.
+//! Cost        start: 1 round trip with 1 write. Each half of the time to live: 2 round trips with 1
+//!             read and 1 write. Its end: 2 round trips with 1 write.
 //!
 //! Servers keep such nodes only if they are told to: ZooKeeper by `extendedTypesEnabled`, the engine by
 //! `allow_ttl_nodes`. They look for what is overdue now and then (each minute, unless they are told
@@ -113,7 +115,7 @@ impl TtlPresenceBuilder {
         let touch = path.child(TOUCH)?;
         let (state, changes) = watch::channel(PresenceState::Absent);
         let id = Bytes::from(self.client.unique_id().to_string());
-        let mut keeper = Keeper { options: self, path, touch, id, state, has_been: false };
+        let mut keeper = Keeper { options: self, path, touch, id, state, life: None };
         let seen = keeper.enter().await?;
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(keeper.run(seen, stopped));
@@ -176,10 +178,19 @@ impl TtlPresence {
     }
 }
 
-/// What was seen last of a node, and whose it is.
+/// Whose node was there last.
+#[derive(Clone, Copy)]
 enum Seen {
-    Own { touch: i32 },
+    Own,
     Other,
+}
+
+/// A node that is there.
+struct Found {
+    data: Bytes,
+    stat: Stat,
+    /// What its child says, if it has one.
+    touch: Option<(Bytes, Stat)>,
 }
 
 /// Keeps a node alive.
@@ -190,8 +201,8 @@ struct Keeper {
     /// What the child says while it is ours.
     id: Bytes,
     state: watch::Sender<PresenceState>,
-    /// Whether it was there at any time. Before that, a node may be of an earlier life.
-    has_been: bool,
+    /// The node that was ours last. Before there was one, a node may be of an earlier life.
+    life: Option<Zxid>,
 }
 
 impl Keeper {
@@ -202,19 +213,20 @@ impl Keeper {
                 // One order, so that a simulation can be repeated.
                 biased;
                 asked = &mut stopped => return match asked {
-                    Ok(()) => self.delete(seen).await,
+                    Ok(()) => self.delete().await,
                     Err(_) => Ok(()),
                 },
                 () = tokio::time::sleep(self.options.ttl / TOUCHES) => {}
             }
-            // A request that is dropped on the way does no harm: each write is bound to a version.
+            // A request that is dropped on the way does no harm: each write is bound to a version, and the
+            // end looks behind it.
             let next = tokio::select! {
                 biased;
                 asked = &mut stopped => return match asked {
-                    Ok(()) => self.delete(seen).await,
+                    Ok(()) => self.delete().await,
                     Err(_) => Ok(()),
                 },
-                next = self.keep(&seen) => next,
+                next = self.keep(seen) => next,
             };
             match next {
                 Ok(next) => seen = next,
@@ -228,12 +240,24 @@ impl Keeper {
     }
 
     /// Touches the node, or looks again whether it can be made.
-    async fn keep(&mut self, seen: &Seen) -> Result<Seen, PresenceError> {
-        let &Seen::Own { touch: version } = seen else { return self.enter().await };
+    async fn keep(&mut self, seen: Seen) -> Result<Seen, PresenceError> {
+        if let Seen::Other = seen {
+            return self.enter().await;
+        }
         let client = self.options.client.clone();
         loop {
+            // The version alone does not tell the child from one that another has made since.
+            let version = match client.data(&self.touch).await {
+                Ok((id, stat)) if id == self.id => stat.version,
+                Ok(_) => return self.enter().await,
+                Err(error) if error.code() == Some(ErrorCode::NoNode) => return self.enter().await,
+                Err(error) => {
+                    self.passing(error).await?;
+                    continue;
+                }
+            };
             match client.set_data(&self.touch, self.id.clone(), Some(version)).await {
-                Ok(stat) => return Ok(Seen::Own { touch: stat.version }),
+                Ok(_) => return Ok(Seen::Own),
                 Err(error)
                     if matches!(error.code(), Some(ErrorCode::NoNode | ErrorCode::BadVersion)) =>
                 {
@@ -253,7 +277,7 @@ impl Keeper {
             let make = client.transaction().create(&self.path, data.clone(), CreateMode::Container);
             let made = make.create_ttl(&self.touch, id, mode, *ttl).commit_numbered().await;
             let refusal = match made {
-                Ok((_, czxid)) => return Ok(self.present(czxid, 0)),
+                Ok((_, czxid)) => return Ok(self.present(czxid)),
                 Err(TransactionError::Request(error)) => {
                     self.passing(error).await?;
                     continue;
@@ -280,28 +304,23 @@ impl Keeper {
 
     /// Looks whose node is there; `None`: it has changed meanwhile.
     async fn look(&mut self) -> Result<Option<Seen>, PresenceError> {
-        let client = self.options.client.clone();
-        let (node, touch) = (client.data(&self.path), client.data(&self.touch));
-        let (data, stat) = match node.await {
-            Ok(found) => found,
-            Err(error) if error.code() == Some(ErrorCode::NoNode) => return Ok(None),
+        let Found { data, stat, touch } = match self.read().await {
+            Ok(Some(found)) => found,
+            Ok(None) => return Ok(None),
             Err(error) => return self.passing(error).await.map(|()| None),
         };
-        let touch = match touch.await {
-            Ok(found) => Some(found),
-            Err(error) if error.code() == Some(ErrorCode::NoNode) => None,
-            Err(error) => return self.passing(error).await.map(|()| None),
-        };
-
-        if let Some((id, touch)) = &touch
-            && *id == self.id
-        {
-            return Ok(Some(self.present(stat.czxid, touch.version)));
+        if touch.as_ref().is_some_and(|(id, _)| *id == self.id) {
+            return Ok(Some(self.present(stat.czxid)));
         }
+
         let is_ours = self.options.is_ours.as_ref().is_some_and(|is_ours| is_ours(&data));
-        if is_ours && !self.has_been && stat.ephemeral_owner == SessionId::NONE {
+        let is_earlier_life = is_ours && self.life.is_none();
+        // The servers have deleted its child, and not yet the node.
+        let is_orphan = touch.is_none() && self.life == Some(stat.czxid);
+        if (is_earlier_life || is_orphan) && stat.ephemeral_owner == SessionId::NONE {
             return self.take_over(&stat, touch.map(|(_, touch)| touch)).await;
         }
+
         let by = stat.ephemeral_owner;
         if self.options.when_taken == WhenTaken::Fail {
             return Err(PresenceError::Taken { path: self.path.to_string(), by });
@@ -315,7 +334,21 @@ impl Keeper {
         Ok(Some(Seen::Other))
     }
 
-    /// Goes on with the node of an earlier life, if it is still as it was read.
+    /// What is there; `None` if there is no node.
+    async fn read(&self) -> Result<Option<Found>, Error> {
+        let client = &self.options.client;
+        let (node, touch) = (client.data(&self.path), client.data(&self.touch));
+        let found = |result: Result<(Bytes, Stat), Error>| match result {
+            Ok(found) => Ok(Some(found)),
+            Err(error) if error.code() == Some(ErrorCode::NoNode) => Ok(None),
+            Err(error) => Err(error),
+        };
+        let Some((data, stat)) = found(node.await)? else { return Ok(None) };
+        Ok(Some(Found { data, stat, touch: found(touch.await)? }))
+    }
+
+    /// Goes on with the node of an earlier life, or with one that has lost its child, if it is still as it
+    /// was read.
     async fn take_over(
         &mut self,
         stat: &Stat,
@@ -323,18 +356,15 @@ impl Keeper {
     ) -> Result<Option<Seen>, PresenceError> {
         let TtlPresenceBuilder { client, data, ttl, .. } = &self.options;
         let steps = client.transaction().set_data(&self.path, data.clone(), Some(stat.version));
-        let (steps, version) = match &touch {
-            Some(touch) => {
-                let steps = steps.set_data(&self.touch, self.id.clone(), Some(touch.version));
-                (steps, touch.version + 1)
-            }
+        let steps = match &touch {
+            Some(touch) => steps.set_data(&self.touch, self.id.clone(), Some(touch.version)),
             None => {
                 let (mode, id) = (CreateMode::PersistentTtl, self.id.clone());
-                (steps.create_ttl(&self.touch, id, mode, *ttl), 0)
+                steps.create_ttl(&self.touch, id, mode, *ttl)
             }
         };
         match steps.commit().await {
-            Ok(_) => Ok(Some(self.present(stat.czxid, version))),
+            Ok(_) => Ok(Some(self.present(stat.czxid))),
             Err(TransactionError::Request(error)) => self.passing(error).await.map(|()| None),
             Err(TransactionError::Failed {
                 code: ErrorCode::BadVersion | ErrorCode::NoNode | ErrorCode::NodeExists,
@@ -347,15 +377,15 @@ impl Keeper {
         }
     }
 
-    fn present(&mut self, czxid: Zxid, touch: i32) -> Seen {
-        self.has_been = true;
+    fn present(&mut self, czxid: Zxid) -> Seen {
+        self.life = Some(czxid);
         self.state.send_if_modified(|state| {
             let present = PresenceState::Present { czxid };
             let is_new = *state != present;
             *state = present;
             is_new
         });
-        Seen::Own { touch }
+        Seen::Own
     }
 
     async fn make_parents(&self) -> Result<(), PresenceError> {
@@ -367,39 +397,52 @@ impl Keeper {
     }
 
     /// Deletes the node, if it is ours.
-    async fn delete(&self, seen: Seen) -> Result<(), Error> {
-        let client = &self.options.client;
-        let Seen::Own { touch: mut version } = seen else { return Ok(()) };
-        let mut alone = false;
+    async fn delete(&self) -> Result<(), Error> {
         loop {
-            let steps = client.transaction().delete(&self.touch, Some(version));
-            let steps = if alone { steps } else { steps.delete(&self.path, None) };
-            let error = match steps.commit().await {
-                Ok(_) | Err(TransactionError::Failed { code: ErrorCode::NoNode, .. }) => {
-                    return Ok(());
-                }
-                Err(TransactionError::Failed { code: ErrorCode::NotEmpty, .. }) => {
-                    alone = true;
-                    continue;
-                }
-                Err(TransactionError::Failed { code: ErrorCode::BadVersion, .. }) => {
-                    match client.data(&self.touch).await {
-                        Ok((id, stat)) if id == self.id => {
-                            version = stat.version;
-                            continue;
-                        }
-                        Ok(_) => return Ok(()),
-                        Err(error) if error.code() == Some(ErrorCode::NoNode) => return Ok(()),
-                        Err(error) => error,
-                    }
-                }
-                Err(TransactionError::Request(error)) => error,
-                // What is refused goes by itself.
-                Err(_) => return Ok(()),
-            };
-            if !error.is_session_expired() {
-                retry_backoff(error).await?;
+            match self.try_delete().await {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                Err(error) if error.is_session_expired() => {}
+                Err(error) => retry_backoff(error).await?,
             }
+        }
+    }
+
+    /// Returns whether there is nothing more to delete.
+    async fn try_delete(&self) -> Result<bool, Error> {
+        let client = &self.options.client;
+        // A create may be under way to which nobody listens any more. What is read behind a sync is not
+        // older, on a later connection neither.
+        let (synced, found) = tokio::join!(client.sync(&self.path), self.read());
+        synced?;
+        let Some(Found { stat, touch, .. }) = found? else { return Ok(true) };
+        let version = match touch {
+            Some((id, touch)) if id == self.id => touch.version,
+            // The servers have begun to delete it.
+            None if self.life == Some(stat.czxid) => {
+                return is_settled(client.delete(&self.path, Some(stat.version)).await);
+            }
+            _ => return Ok(true),
+        };
+
+        let steps = client.transaction().delete(&self.touch, Some(version));
+        match steps.delete(&self.path, None).commit().await {
+            Ok(_) => Ok(true),
+            Err(TransactionError::Request(error)) => Err(error),
+            Err(TransactionError::Failed { code, .. })
+                if matches!(code, ErrorCode::NoNode | ErrorCode::BadVersion) =>
+            {
+                Ok(false)
+            }
+            // Others have made nodes below it.
+            Err(TransactionError::Failed { code: ErrorCode::NotEmpty, .. }) => {
+                is_settled(client.delete(&self.touch, Some(version)).await)
+            }
+            // What was refused is refused again by itself, which tells why.
+            Err(TransactionError::Failed { index: 0, .. }) => {
+                client.delete(&self.touch, Some(version)).await.map(|()| false)
+            }
+            Err(_) => client.delete(&self.path, Some(stat.version)).await.map(|()| false),
         }
     }
 
@@ -409,5 +452,15 @@ impl Keeper {
             return Ok(());
         }
         Ok(retry_backoff(error).await?)
+    }
+}
+
+/// Whether a delete of what was read has left nothing to do: it is gone, or others have nodes below it.
+fn is_settled(deleted: Result<(), Error>) -> Result<bool, Error> {
+    let Err(error) = deleted else { return Ok(true) };
+    match error.code() {
+        Some(ErrorCode::NoNode | ErrorCode::NotEmpty) => Ok(true),
+        Some(ErrorCode::BadVersion) => Ok(false),
+        _ => Err(error),
     }
 }
