@@ -79,7 +79,7 @@ pub(crate) struct Balancer<T> {
     /// How many instances have a weight, and how many of these are ejected or on trial.
     weighted: usize,
     out: usize,
-    /// When the next pause ends.
+    /// When the next pause ends, or the time for a trial.
     next_look: Option<Instant>,
     /// Where on the circle of weights the next weighted pick is.
     point: u64,
@@ -156,7 +156,7 @@ impl<T: Candidate> Balancer<T> {
         let index = self.choose(how, now);
         let slot = &mut self.slots[index];
         slot.load.begin();
-        let is_trial = slot.record.picked();
+        let is_trial = slot.record.picked(now);
         let (tenant, period) = (slot.tenant, slot.record.period());
         let instance = Arc::clone(slot.instance.as_ref().expect("only slots in use are picked"));
         if is_trial {
@@ -313,7 +313,7 @@ impl<T: Candidate> Balancer<T> {
         let weighted = |index: &&usize| slots[**index].weight > 0;
         self.weighted = order.iter().filter(weighted).count();
         self.out = order.iter().filter(weighted).filter(|i| slots[**i].record.is_out()).count();
-        self.next_look = order.iter().filter_map(|i| slots[*i].record.pause_ends()).min();
+        self.next_look = order.iter().filter_map(|i| slots[*i].record.next_look()).min();
 
         // Where nobody is left, an instance that may answer is better than none.
         let takes_calls = |slot: &Slot<T>| slot.weight > 0 && slot.record.takes_calls();

@@ -11,7 +11,8 @@
 //!                               +----------------------------+
 //! ```
 //!
-//! An instance on trial gets one call, which decides.
+//! An instance on trial gets one call, which decides. If it has not ended after another pause, there is a
+//! second one, and so on: a call may last for hours, and the first that ends decides.
 
 use std::time::Duration;
 
@@ -89,7 +90,8 @@ pub enum InstanceHealth {
         /// The end of the pause, by the picker's clock.
         until: Instant,
     },
-    /// Its pause is over. It gets one call, which decides.
+    /// Its pause is over. It gets one call, which decides; and another one after each further pause in
+    /// which none has ended.
     OnTrial,
 }
 
@@ -114,8 +116,10 @@ enum State {
     },
     /// It waits for its one call.
     Due,
-    /// The call is under way.
-    OnTrial,
+    /// The call is under way. If it has not ended by then, another one is due.
+    OnTrial {
+        until: Instant,
+    },
 }
 
 /// The record of one instance.
@@ -147,7 +151,7 @@ impl Record {
         match self.state {
             State::Healthy => InstanceHealth::Healthy,
             State::Ejected { until } => InstanceHealth::Ejected { until },
-            State::Due | State::OnTrial => InstanceHealth::OnTrial,
+            State::Due | State::OnTrial { .. } => InstanceHealth::OnTrial,
         }
     }
 
@@ -168,6 +172,14 @@ impl Record {
         }
     }
 
+    /// When the clock changes how it stands.
+    pub(crate) fn next_look(&self) -> Option<Instant> {
+        match self.state {
+            State::Ejected { until } | State::OnTrial { until } => Some(until),
+            State::Healthy | State::Due => None,
+        }
+    }
+
     pub(crate) fn failures(&self) -> u32 {
         self.failures
     }
@@ -176,9 +188,9 @@ impl Record {
         self.period
     }
 
-    /// Ends its pause if that is over. Tells whether something changed.
+    /// Ends its pause, or the time for its trial, if that is over. Tells whether something changed.
     pub(crate) fn look_at_clock(&mut self, now: Instant) -> bool {
-        let is_over = self.pause_ends().is_some_and(|until| until <= now);
+        let is_over = self.next_look().is_some_and(|until| until <= now);
         if is_over {
             self.state = State::Due;
         }
@@ -186,10 +198,10 @@ impl Record {
     }
 
     /// It was picked. Tells whether that changes who may be picked.
-    pub(crate) fn picked(&mut self) -> bool {
+    pub(crate) fn picked(&mut self, now: Instant) -> bool {
         let is_trial = self.state == State::Due;
         if is_trial {
-            self.state = State::OnTrial;
+            self.state = State::OnTrial { until: now + self.last_pause };
         }
         is_trial
     }
@@ -231,11 +243,11 @@ impl Record {
                 }
                 is_due
             }
-            (Verdict::Failed, State::Due | State::OnTrial) => {
+            (Verdict::Failed, State::Due | State::OnTrial { .. }) => {
                 self.eject(ejection, now);
                 true
             }
-            (Verdict::GivenUp, State::OnTrial) => {
+            (Verdict::GivenUp, State::OnTrial { .. }) => {
                 self.state = State::Due;
                 true
             }

@@ -423,6 +423,25 @@ fn a_trial_given_up_is_repeated() {
     }
 }
 
+/// A call may last as long as a stream does: it does not keep its instance from calls until then.
+#[test]
+fn a_trial_that_does_not_end_is_followed_by_another() {
+    let mut scene = Scene::with(Ejection::default().failures(1), None, nodes(&[1; 3]));
+    scene.fail("web-001", 1, 0);
+    let mut trials = Vec::new();
+    for now in [1_000, 1_999, 2_000, 2_999, 3_000] {
+        let picks = (0..6).map(|_| scene.begin(Pick::RoundRobin, now));
+        trials.extend(picks.filter(|(id, _)| id == "web-001").map(|(_, ticket)| (now, ticket)));
+    }
+    let begun: Vec<_> = trials.iter().map(|(now, _)| *now).collect();
+    assert_eq!(begun, [1_000, 2_000, 3_000], "one for each pause");
+    assert_eq!(scene.health("web-001"), InstanceHealth::OnTrial);
+
+    // Whichever ends first decides.
+    scene.balancer.end(trials[1].1, Verdict::Good, at(3_000));
+    assert_eq!(scene.health("web-001"), InstanceHealth::Healthy);
+}
+
 /// Calls that began before an ejection end during it, or after it: they are old news.
 #[test]
 fn old_calls_do_not_count_again() {
