@@ -19,6 +19,7 @@ contract!("registration":
     a_lost_connection_makes_nobody_see_a_change,
     it_comes_back_with_the_next_session_as_it_was_last,
     an_update_whose_reply_is_lost_is_made_once,
+    a_cancelled_update_that_is_refused_does_not_harm_later_ones,
     an_earlier_life_is_replaced_without_a_gap,
     an_earlier_life_that_does_not_know_it_yet_changes_nothing,
     anothers_node_is_waited_for,
@@ -180,6 +181,37 @@ async fn an_update_whose_reply_is_lost_is_made_once(backend: Backend) -> Result<
     let listed = Instance::from_json(&other.data(&web("7")).await?.0);
     assert_eq!(listed.map(|listed| listed.weight).map_err(|error| error.to_string()), Ok(3));
     registration.unregister().await?;
+    Ok(())
+}
+
+async fn a_cancelled_update_that_is_refused_does_not_harm_later_ones(
+    backend: Backend,
+) -> Result<()> {
+    let client = backend.observer().await?;
+    let registration = register(&client, instance("7")).await?;
+    // Polled once, which sends it.
+    let cancelled = async |weight: u32, zone: &str| {
+        let update = registration.update(|instance| {
+            (instance.weight, instance.zone) = (weight, Some(zone.to_owned()));
+        });
+        tokio::select! {
+            biased;
+            done = update => bail!("{done:?}"),
+            () = std::future::ready(()) => Ok(()),
+        }
+    };
+    cancelled(2, &"x".repeat(2_000_000)).await?;
+    registration.update(|instance| instance.address = Some("10.0.0.8".into())).await?;
+    let now = registration.instance().await;
+    assert_eq!((now.weight, now.zone.as_deref()), (1, None), "as before the one that was refused");
+    assert_eq!(client.data(&web("7")).await?.0, now.to_json());
+
+    // One that is not refused is built upon.
+    cancelled(3, "b").await?;
+    registration.drain().await?;
+    let now = registration.instance().await;
+    assert_eq!((now.weight, now.zone.as_deref(), now.is_enabled), (3, Some("b"), false));
+    assert_eq!(client.data(&web("7")).await?.0, now.to_json());
     Ok(())
 }
 

@@ -79,7 +79,15 @@ pub struct Registration {
     presence: Presence,
     path: ZnodePath,
     /// Locked while it is written, so that the last one is the one in the node.
-    instance: Mutex<Instance>,
+    said: Mutex<Said>,
+}
+
+/// What an instance says of itself.
+#[derive(Debug)]
+struct Said {
+    confirmed: Instance,
+    /// What was asked for, and nobody has heard what came of it.
+    asked: Option<Instance>,
 }
 
 impl Registration {
@@ -107,7 +115,8 @@ impl Registration {
             .data(instance.to_json())
             .replaces(move |data| Instance::from_json(data).is_ok_and(|earlier| earlier.id == id));
         let presence = presence.start().await?;
-        Ok(Self { presence, path, instance: Mutex::new(instance) })
+        let said = Mutex::new(Said { confirmed: instance, asked: None });
+        Ok(Self { presence, path, said })
     }
 
     /// How its node stands.
@@ -120,12 +129,16 @@ impl Registration {
         self.presence.changes()
     }
 
-    /// What it says of itself. Waits for an update that is under way.
+    /// What it says of itself. Waits for an update that is under way. Costs nothing, but after a cancelled
+    /// update as much as that.
     ///
     /// # Cancel safety
     /// Safe.
     pub async fn instance(&self) -> Instance {
-        self.instance.lock().await.clone()
+        let mut said = self.said.lock().await;
+        // Its error was that of the update.
+        let _ = self.settle(&mut said).await;
+        said.confirmed.clone()
     }
 
     /// Changes what it says of itself, now and in later sessions. Returns when a server has confirmed it,
@@ -136,27 +149,37 @@ impl Registration {
     /// registration has ended.
     ///
     /// # Cancel safety
-    /// It is not changed, or changed in the background.
+    /// It is not changed, or changed in the background. The next update, or look at the instance, finds
+    /// out which, with a write more.
     ///
     /// # Session loss
     /// The instance is registered with the change in the next session.
     pub async fn update(&self, change: impl FnOnce(&mut Instance)) -> Result<(), RegisterError> {
-        let mut instance = self.instance.lock().await;
-        let mut changed = instance.clone();
+        let mut said = self.said.lock().await;
+        // Its error was that of an update that was cancelled.
+        let _ = self.settle(&mut said).await;
+        let earlier = &said.confirmed;
+        let mut changed = earlier.clone();
         change(&mut changed);
-        if (&changed.service, &changed.id) != (&instance.service, &instance.id) {
+        if (&changed.service, &changed.id) != (&earlier.service, &earlier.id) {
             return Err(RegisterError::Renamed { node: self.path.clone() });
         }
 
-        let changed = registered(changed)?;
-        let json = changed.to_json();
         // Before it is sent, as this may not come back.
-        let before = std::mem::replace(&mut *instance, changed);
-        let updated = self.presence.update(json).await;
-        if updated.is_err() {
-            *instance = before;
+        said.asked = Some(registered(changed)?);
+        Ok(self.settle(&mut said).await?)
+    }
+
+    /// Writes what was asked for, perhaps once more: what is refused is refused again.
+    async fn settle(&self, said: &mut Said) -> Result<(), PresenceError> {
+        let Some(asked) = &said.asked else { return Ok(()) };
+        let settled = self.presence.update(asked.to_json()).await;
+        if let Some(asked) = said.asked.take()
+            && settled.is_ok()
+        {
+            said.confirmed = asked;
         }
-        Ok(updated?)
+        settled
     }
 
     /// Asks for no new calls: our directories and Curator's providers pass over it. Calls that are under
