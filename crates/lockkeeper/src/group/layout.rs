@@ -20,7 +20,8 @@ pub enum GroupLayout {
     #[default]
     CuratorMember,
     /// As kazoo's `Party`: `<group>/<32 hexadecimal digits>__party__`; data: the id, so there is no room
-    /// for anything else. An id may be there more than once.
+    /// for anything else. An id may be there more than once. Data that is not UTF-8 makes an id with
+    /// replacement characters.
     KazooParty,
     /// As kazoo's `ShallowParty`: `<group>/<32 hexadecimal digits>-<id>`; data: the id, unless the member
     /// tells something. An id may be there more than once.
@@ -63,6 +64,11 @@ impl GroupLayout {
         }
     }
 
+    /// Whether a node is a member.
+    pub(super) fn is_member(self, name: &str, stat: &Stat) -> bool {
+        self.own_name(name, stat).is_some()
+    }
+
     /// The member that a node is; `None` if it is none.
     pub(super) fn read(
         self,
@@ -71,29 +77,35 @@ impl GroupLayout {
         data: &[u8],
         stat: &Stat,
     ) -> Option<Member> {
-        // Whoever does not go with a session is no member: nobody would ever notice its death.
-        if stat.ephemeral_owner == SessionId::NONE {
-            return None;
-        }
+        let own_name = self.own_name(name, stat)?;
         let id = match self {
-            Self::CuratorMember if is_of_another_kind(name) => return None,
-            Self::CuratorMember => name,
-            Self::KazooParty => {
-                let is_own = name.strip_suffix(PARTY).is_some_and(is_hex);
-                is_own.then(|| std::str::from_utf8(data).ok()).flatten()?
-            }
-            Self::KazooShallowParty => {
-                let (own, id) = name.split_once('-')?;
-                is_hex(own).then_some(id)?
-            }
+            Self::KazooParty => String::from_utf8_lossy(data).into_owned(),
+            Self::CuratorMember | Self::KazooShallowParty => own_name.to_owned(),
         };
         Some(Member {
-            id: id.to_owned(),
+            id,
             token: FencingToken::new(stat.czxid),
             data: Bytes::copy_from_slice(data),
             session: stat.ephemeral_owner,
             node: group.child(name).ok()?,
         })
+    }
+
+    /// What the name of a member's node says of it; `None` if the node is no member. The data must not
+    /// decide that: it changes, and the name of a view does not change with it.
+    fn own_name<'a>(self, name: &'a str, stat: &Stat) -> Option<&'a str> {
+        // Whoever does not go with a session is no member: nobody would ever notice its death.
+        if stat.ephemeral_owner == SessionId::NONE {
+            return None;
+        }
+        match self {
+            Self::CuratorMember => (!is_of_another_kind(name)).then_some(name),
+            Self::KazooParty => name.strip_suffix(PARTY).filter(|own| is_hex(own)),
+            Self::KazooShallowParty => {
+                let (own, id) = name.split_once('-')?;
+                is_hex(own).then_some(id)
+            }
+        }
     }
 }
 
@@ -168,11 +180,28 @@ mod tests {
         }
         let lasting = Stat { ephemeral_owner: SessionId::NONE, ..ephemeral() };
         assert_eq!(CuratorMember.read(&group(), "host-7", b"", &lasting), None);
-        assert_eq!(KazooParty.read(&group(), &party, b"\xff", &ephemeral()), None);
         // Ids that merely end like a contender's name.
         for id in ["a-lock-0000000007", "web-latch-0000000001"] {
             assert_eq!(read(CuratorMember, id).as_deref(), Some(id));
         }
+    }
+
+    /// Data may change, and the name of a view does not: it must not decide who is a member.
+    #[test]
+    fn data_does_not_decide_who_is_a_member() {
+        for (layout, name) in [
+            (CuratorMember, "host-7".to_owned()),
+            (KazooParty, format!("{HEX}__party__")),
+            (KazooShallowParty, format!("{HEX}-host-7")),
+        ] {
+            for data in [&b""[..], b"x", b"a\xff"] {
+                let member = layout.read(&group(), &name, data, &ephemeral());
+                assert!(member.is_some(), "{layout:?} {data:?}");
+                assert!(layout.is_member(&name, &ephemeral()));
+            }
+        }
+        let member = KazooParty.read(&group(), &format!("{HEX}__party__"), b"a\xff", &ephemeral());
+        assert_eq!(member.map(|member| member.id).as_deref(), Some("a\u{fffd}"));
     }
 
     #[test]

@@ -57,12 +57,12 @@ impl GroupView {
 
     /// How many members there are.
     pub fn len(&self) -> usize {
-        self.members().count()
+        self.nodes().filter(|(name, node)| self.is_member(name, node)).count()
     }
 
     /// Whether nobody is there.
     pub fn is_empty(&self) -> bool {
-        self.members().next().is_none()
+        !self.nodes().any(|(name, node)| self.is_member(name, node))
     }
 
     /// The member of this id: of several, the one that joined first.
@@ -73,12 +73,16 @@ impl GroupView {
     /// The nodes in the group that are no members: they have another layout, or do not go with a session.
     /// They are not counted, and not touched.
     pub fn foreign(&self) -> Vec<ZnodePath> {
-        let foreign = self.nodes().filter(|(name, node)| self.read(name, node).is_none());
+        let foreign = self.nodes().filter(|(name, node)| !self.is_member(name, node));
         foreign.filter_map(|(name, _)| self.group.child(name).ok()).collect()
     }
 
     fn nodes(&self) -> impl Iterator<Item = (&str, &CachedNode)> {
         self.snapshot.children(self.group.as_str())
+    }
+
+    fn is_member(&self, name: &str, node: &CachedNode) -> bool {
+        self.layout.is_member(name, node.stat())
     }
 
     fn read(&self, name: &str, node: &CachedNode) -> Option<Member> {
