@@ -15,10 +15,11 @@
 //!             transaction, and has a name ([`ViewId`]): equal names mean equal members, on every
 //!             machine, and of two views the later one has the larger name. A member that lives, on servers
 //!             that answer, is in every view that is current.
-//! Not         two members of one client with one id, in Curator's layout. That two machines see the same at the same moment: a view may be old by the time that an
+//! Not         that one client can be two members with one id, in Curator's layout: the second is refused.
+//!             That two machines see the same at the same moment: a view may be old by the time that an
 //!             event takes, and longer while a machine is cut off. Who must not act on an old view guards
-//!             the act with a lock. The other way round: equal members may have different names,
-//!             if somebody left and came back. That it is known at once when a member dies: its session has
+//!             the act with a lock. That equal members have equal names: they have different ones if
+//!             somebody left and came back. That it is known at once when a member dies: its session has
 //!             to end first.
 //! Znodes      `<group>/<id>`, ephemeral; data: what the member tells (Curator's `GroupMember`). `<group>` is
 //!             a container node. In kazoo's layouts `<group>` is persistent.
@@ -27,8 +28,8 @@
 //!             for each watcher, however many members there are, and never a listing; of a member that
 //!             joins or changes its data that member is read, for one that leaves the group's node, whose
 //!             stat has the name of the view. A member that
-//!             [replaces its earlier life](MemberBuilder::replaces) is 2 events when it joins, and 3 when it
-//!             replaces.
+//!             [replaces its earlier life](MemberBuilder::replaces) is 2 events when it joins, and 3 to 6 when
+//!             it replaces, by the version of the node before.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -69,7 +70,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use lockkeeper_client::{Client, DefaultAcl, ZnodePath};
 
-use crate::watch::{Presence, WhenTaken};
+use crate::watch::{IsOurs, Presence, WhenTaken};
 
 pub use error::GroupError;
 pub use layout::GroupLayout;
@@ -187,8 +188,6 @@ impl Group {
     }
 }
 
-type IsOurs = Arc<dyn Fn(&[u8]) -> bool + Send + Sync>;
-
 /// The options of a [`Membership`].
 #[derive(Clone)]
 #[must_use = "nobody joins before `join`"]
@@ -214,7 +213,9 @@ impl MemberBuilder {
     }
 
     /// How an earlier life of this program is known by the data of its node: it is replaced at once, in one
-    /// transaction, and not waited for. The earlier life must have joined with this option too.
+    /// transaction, and not waited for. The earlier life must have joined with this option too. It does
+    /// nothing in the layouts of kazoo, in which each life has a node of its own: the earlier one is there
+    /// until its session ends.
     pub fn replaces(mut self, is_ours: impl Fn(&[u8]) -> bool + Send + Sync + 'static) -> Self {
         self.is_ours = Some(Arc::new(is_ours));
         self

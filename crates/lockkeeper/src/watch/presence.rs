@@ -18,7 +18,9 @@
 //! Znodes      the path as it is, or with [`PresenceBuilder::protected`] `_c_<uuid>-` before its name;
 //!             ephemeral; data as given (Curator's `PersistentNode`, without and with protection). Its
 //!             version is 1 from the start, which tells it from a node that was just made by others; or
-//!             up to 4, so that it is another one than that of the life that it replaces.
+//!             up to 4, so that it is another one than that of the life that it replaces. An access
+//!             control list must let it WRITE to its own node for that. Members of a
+//!             [`Group`](crate::Group) that replace no earlier life do without: they begin with 0.
 //! Cost        start, and each new session: 1 round trip with 1 write and 1 read. An update: 1 round
 //!             trip with 1 write, and 1 event and 1 read after it. Its end: 2 round trips and 1 write.
 //!
@@ -53,7 +55,7 @@ use crate::profile::protected_name;
 use crate::watch::presence::keeper::{Keeper, Terms, Update};
 use crate::watch::presence::post::Post;
 
-pub(super) use state::IsOurs;
+pub(crate) use state::IsOurs;
 pub use state::{PresenceError, PresenceState, WhenTaken};
 
 /// The options of a [`Presence`].
@@ -89,9 +91,10 @@ impl PresenceBuilder {
     }
 
     /// How an earlier life of this program is known by the data of its node, such as by an id of this
-    /// machine that no other has. Such a node is replaced at the start, and not waited for. A presence
-    /// that has been there once replaces nobody any more: if two programs run that take each other for
-    /// an earlier life, the one that started last has the node, and they do not fight over it.
+    /// machine that no other has. Such a node is replaced, and not waited for: at the start, and also
+    /// later, when a node that was waited for has gone. A presence that has been there once replaces
+    /// nobody any more: if two programs run that take each other for an earlier life, the one that started
+    /// last has the node, and they do not fight over it.
     pub fn replaces(mut self, is_ours: impl Fn(&[u8]) -> bool + Send + Sync + 'static) -> Self {
         self.terms.is_ours = Some(Arc::new(is_ours));
         self

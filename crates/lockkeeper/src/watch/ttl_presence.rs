@@ -91,8 +91,8 @@ impl TtlPresenceBuilder {
     }
 
     /// How an earlier life of this program is known by the data of its node. Such a node is taken over
-    /// at the start, as it is: its data is replaced, and nobody sees a gap. Without this, a program that
-    /// starts again waits until the time to live of its last life is over.
+    /// as it is, until this presence has been there once: its data is replaced, and nobody sees a gap.
+    /// Without this, a program that starts again waits until the time to live of its last life is over.
     pub fn replaces(mut self, is_ours: impl Fn(&[u8]) -> bool + Send + Sync + 'static) -> Self {
         self.is_ours = Some(Arc::new(is_ours));
         self
