@@ -245,13 +245,18 @@ async fn a_node_that_has_lost_its_child_is_taken_over(backend: Backend) -> Resul
 
 async fn its_end_takes_a_node_with_it_that_is_being_made(backend: Backend) -> Result<()> {
     let (participant, other) = (backend.participant().await?, backend.observer().await?);
+    // It must not go with the node of the other.
+    other.ensure(&ZnodePath::new("/cameras")?, CreateMode::Persistent).await?;
     let theirs = presence(&other, LONG, "theirs").start().await?;
     let ours = presence(&participant.client, SHORT, "ours").start().await?;
     assert_eq!(ours.state(), PresenceState::Taken { by: SessionId::NONE });
     participant.proxy.hold_replies();
-    participant.proxy.clear();
     theirs.end().await?;
-    participant.proxy.passes(|passed| passed.contains(&Passed::Request(OpCode::Multi))).await;
+    // It is made, and the reply is on its way.
+    let (found, mut made) = other.exists_watched(&node()).await?;
+    if found.is_none() {
+        made.changed().await?;
+    }
 
     let mut ending = Box::pin(ours.end());
     tokio::select! {
