@@ -30,6 +30,7 @@ contract!("a counter":
     what_an_add_costs,
     what_is_no_number_stays,
     a_number_that_is_too_large_is_refused_alone,
+    a_refusal_is_of_the_number_that_is_there,
     a_missing_parent_is_made,
     a_version_that_has_come_around_is_told,
     nothing_is_left_behind,
@@ -432,6 +433,22 @@ async fn a_number_that_is_too_large_is_refused_alone(backend: Backend) -> Result
     }
     assert_eq!(two?.after, i64::from(i32::MAX));
     assert_eq!(counter.value().await?, i64::from(i32::MAX));
+    Ok(())
+}
+
+/// What a handle remembers refuses nothing: another program may have made room.
+async fn a_refusal_is_of_the_number_that_is_there(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let counter = |participant: &Participant| {
+        Counter::builder(&participant.client, COUNTER).layout(CounterLayout::CuratorInt).build()
+    };
+    let (ours, theirs) = (counter(&alice)?, counter(&bob)?);
+    let most = i64::from(i32::MAX);
+    ours.add(most).await?;
+    theirs.add(-100).await?;
+    assert_eq!(ours.add(1).await?, Added { before: most - 100, after: most - 99 });
+    let refused = ours.add(100).await;
+    assert!(matches!(refused, Err(ValueError::Overflow { value, .. }) if value == most - 99));
     Ok(())
 }
 

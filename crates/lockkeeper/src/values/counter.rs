@@ -162,8 +162,11 @@ impl Counter {
     /// What was not sent yet goes on in the next session.
     ///
     /// # Cancel safety
-    /// When dropped, it is added once or not at all. What other tasks add with the same write is as
-    /// exact as ever. Nor do they wait for one that nobody polls.
+    /// When dropped, it is added once or not at all. That may still be undecided: a write that is under way
+    /// stands still with the last task that waits for it, and the next call of the handle or of its
+    /// clones goes on with it, so that it may be added long after it was dropped. When `add(0)` has
+    /// succeeded, nothing that was dropped before is added any more. What other tasks add with the
+    /// same write is as exact as ever. Nor do they wait for one that nobody polls.
     pub async fn add(&self, delta: i64) -> Result<Added, ValueError> {
         if self.is_bound() {
             return self.0.add_alone(delta).await;
@@ -291,7 +294,8 @@ impl Spot {
     async fn write(&self, flown: &mut Flown, deltas: &[i64]) -> Result<Sum, ValueError> {
         loop {
             // Only a write that is known to be the last one leaves something to go by.
-            let base = match flown.base.take() {
+            let cached = flown.base.take();
+            let base = match cached {
                 Some(base) => base,
                 None => {
                     // Both in one round trip.
@@ -304,6 +308,10 @@ impl Spot {
             };
             let sum = self.sum(base.value, deltas);
             if sum.adds.iter().all(Result::is_err) {
+                if cached.is_some() {
+                    // Others may have made room since. A write that was too late is told; this is not.
+                    continue;
+                }
                 flown.base = Some(base);
                 return Ok(sum);
             }
