@@ -69,6 +69,12 @@ pub enum LastGoodError {
         /// Why.
         reason: String,
     },
+    /// Whoever was to write it has ended before: with the runtime, or by a panic.
+    #[error(
+        "the last known good value was not kept, as the task that writes it has ended early: its \
+         runtime was shut down, or it panicked. The next good value is tried again"
+    )]
+    Abandoned,
 }
 
 impl LastGoodError {

@@ -107,7 +107,7 @@ impl LastGood {
         }
         drop(next);
 
-        let (file, writer) = (Arc::clone(&self.file), Writer(Arc::clone(&self.desk)));
+        let (file, writer) = (Arc::clone(&self.file), Writer::new(&self.desk));
         match Handle::try_current() {
             Ok(runtime) => drop(runtime.spawn_blocking(move || writer.write_all(&file))),
             Err(_) => writer.write_all(&file),
@@ -131,37 +131,50 @@ impl Desk {
 }
 
 /// Whoever writes. There is one at a time.
-struct Writer(Arc<Desk>);
+struct Writer {
+    desk: Arc<Desk>,
+    /// Whether it has told that it writes no more: what is on the desk then is another one's.
+    is_over: bool,
+}
 
 impl Writer {
-    fn write_all(self, file: &Path) {
-        loop {
-            let (kept, asked) = {
-                let mut next = self.0.next();
-                let Some(kept) = next.kept.take() else {
-                    next.is_busy = false;
-                    return;
-                };
-                (kept, self.0.state.borrow().asked)
-            };
+    fn new(desk: &Arc<Desk>) -> Self {
+        Self { desk: Arc::clone(desk), is_over: false }
+    }
+
+    fn write_all(mut self, file: &Path) {
+        while let Some((kept, asked)) = self.next() {
             let failed = file::replace(file, &kept).err();
             if let Some(error) = &failed {
                 tracing::warn!(%error, "the last known good value is not kept");
             }
-            self.0.state.send_modify(|state| (state.done, state.failed) = (asked, failed));
+            self.desk.state.send_modify(|state| (state.done, state.failed) = (asked, failed));
         }
+    }
+
+    /// The newest value, and how many there were to keep with it. `None`: another one writes the next.
+    fn next(&mut self) -> Option<(Kept, u64)> {
+        let mut next = self.desk.next();
+        let Some(kept) = next.kept.take() else {
+            (next.is_busy, self.is_over) = (false, true);
+            return None;
+        };
+        Some((kept, self.desk.state.borrow().asked))
     }
 }
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        // Only if it never ran, as its runtime has ended, or has panicked: the next value is for another
-        // one, and nobody waits for this.
-        let mut next = self.0.next();
-        if next.is_busy && next.kept.take().is_some() {
-            next.is_busy = false;
-            self.0.state.send_modify(|state| state.done = state.asked);
+        if self.is_over {
+            return;
         }
+        // It never ran, as its runtime has ended, or has panicked: nobody keeps what was to be kept, and
+        // the next value is for another one.
+        let mut next = self.desk.next();
+        *next = Next::default();
+        self.desk.state.send_modify(|state| {
+            (state.done, state.failed) = (state.asked, Some(LastGoodError::Abandoned));
+        });
     }
 }
 
@@ -170,5 +183,68 @@ async fn in_background<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'sta
     match Handle::try_current() {
         Ok(runtime) => runtime.spawn_blocking(work).await.expect("it does not panic"),
         Err(_) => work(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    fn last_good(folder: &Path) -> LastGood {
+        let desk = Arc::new(Desk { next: Mutex::default(), state: watch::Sender::default() });
+        LastGood { file: Arc::new(folder.join("limits")), path: "/limits".into(), desk }
+    }
+
+    /// Another writer may have begun before the one that has ended is dropped.
+    #[test]
+    fn a_writer_that_has_ended_takes_nothing_from_the_next() {
+        let folder = tempfile::tempdir().unwrap();
+        let keeper = last_good(folder.path());
+        let mut ended = Writer::new(&keeper.desk);
+        keeper.desk.next().is_busy = true;
+        assert_eq!(ended.next(), None);
+
+        // As `keep` does, before the next writer runs.
+        let mut next = keeper.desk.next();
+        keeper.desk.state.send_modify(|state| state.asked += 1);
+        let data = Bytes::from_static(b"1");
+        next.kept = Some(Kept { path: "/limits".into(), revision: Revision::NONE, data });
+        next.is_busy = true;
+        drop(next);
+        drop(ended);
+        Writer::new(&keeper.desk).write_all(&keeper.file);
+        let kept = file::read(&keeper.file).unwrap().expect("it was written");
+        assert_eq!(&kept.data[..], b"1");
+    }
+
+    /// As after a panic while it writes, or with a runtime that ends before it runs.
+    #[tokio::test]
+    async fn a_writer_that_does_not_end_in_order_leaves_nobody_waiting() {
+        let folder = tempfile::tempdir().unwrap();
+        let keeper = last_good(folder.path());
+        for begins in [false, true] {
+            let mut writer = Writer::new(&keeper.desk);
+            let mut next = keeper.desk.next();
+            keeper.desk.state.send_modify(|state| state.asked += 1);
+            let data = Bytes::from_static(b"1");
+            next.kept = Some(Kept { path: "/limits".into(), revision: Revision::NONE, data });
+            next.is_busy = true;
+            drop(next);
+            if begins {
+                assert!(writer.next().is_some());
+            }
+            drop(writer);
+            assert!(!keeper.desk.next().is_busy, "the next value is for another one");
+            let state = keeper.desk.state.borrow().clone();
+            assert_eq!((state.done, state.failed), (state.asked, Some(LastGoodError::Abandoned)));
+            assert_eq!(keeper.kept().await, Err(LastGoodError::Abandoned));
+        }
+
+        keeper.keep(Revision::NONE, Bytes::from_static(b"2"));
+        assert_eq!(keeper.kept().await, Ok(()));
+        let kept = file::read(&keeper.file).unwrap().expect("it was written");
+        assert_eq!(&kept.data[..], b"2");
     }
 }
