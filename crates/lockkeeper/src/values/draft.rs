@@ -19,8 +19,8 @@ const PART: usize = 512 * 1024;
 
 /// Why a draft has not become the last edition.
 pub(super) enum Turn {
-    /// Its nodes are not certain to be there: the session that wrote its parts has ended; or, for a
-    /// rollback, somebody has deleted some.
+    /// Its nodes are not certain to be there: the session that wrote its parts has ended, or somebody
+    /// has deleted what they are below; or, for a rollback, somebody has deleted some.
     DraftLost,
     /// Another edition was published meanwhile.
     Conflict,
@@ -180,7 +180,9 @@ impl Draft {
 
 impl Place {
     /// Commits what creates nodes of names that nobody else uses: if one exists, it was applied before.
+    /// What is missing above them is created once: if it is missing again, somebody deletes it.
     async fn once(&self, steps: impl Fn() -> Transaction) -> Result<(), Turn> {
+        let mut is_above = false;
         loop {
             match steps().commit().await {
                 Ok(_) | Err(TransactionError::Failed { code: ErrorCode::NodeExists, .. }) => {
@@ -188,7 +190,11 @@ impl Place {
                 }
                 Err(TransactionError::Failed { op, code: ErrorCode::NoNode, .. }) => match op {
                     OpCode::Check => return Err(Turn::DraftLost),
-                    _ => self.make_parents().await?,
+                    _ if is_above => return Err(Turn::DraftLost),
+                    _ => {
+                        self.make_parents().await?;
+                        is_above = true;
+                    }
                 },
                 Err(TransactionError::Request(error)) => self.again_to_write(error).await?,
                 Err(error) => {

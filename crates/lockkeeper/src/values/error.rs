@@ -110,8 +110,8 @@ pub enum ValueError {
     },
     /// Session after session ended while a long value was being written.
     #[error(
-        "{path} was not changed, as several sessions ended while the parts of the value were written; \
-         use a longer session timeout"
+        "{path} was not changed, as several sessions ended, or somebody deleted nodes, while the parts of the \
+         value were written; use a longer session timeout"
     )]
     SessionsTooShort {
         /// The node.
