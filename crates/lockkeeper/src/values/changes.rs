@@ -37,12 +37,14 @@ pub struct ValueChanges<T, C = Json> {
     codec: Arc<C>,
     latest: Option<Versioned<T>>,
     told: Told,
+    /// How often servers had lost their data at the last look.
+    rewinds: u64,
     /// The session of the last look.
     session: SessionId,
     /// Of the state that was seen.
     watcher: Option<Watcher>,
-    /// Which state was restored from a file, until the servers have said what there is.
-    restored: Option<Revision>,
+    /// Which state was restored from a file, and its bytes, until the servers have said what there is.
+    restored: Option<(Revision, Bytes)>,
     keeper: Option<LastGood>,
 }
 
@@ -50,7 +52,7 @@ pub struct ValueChanges<T, C = Json> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Told {
     /// The newest state of the node. It stays when the node is deleted: a server that is behind may
-    /// show an older one afterwards.
+    /// show an older one afterwards. It is forgotten when the servers have lost their data.
     newest: Option<Zxid>,
     /// Whether there was no node after it.
     absent: bool,
@@ -60,7 +62,8 @@ impl<T, C: Codec<T>> ValueChanges<T, C> {
     pub(super) fn new(place: Place, codec: Arc<C>) -> Self {
         let (told, session, watcher) = (Told::default(), SessionId::NONE, None);
         let (latest, restored, keeper) = (None, None, None);
-        Self { place, codec, latest, told, session, watcher, restored, keeper }
+        let rewinds = place.rewinds();
+        Self { place, codec, latest, told, rewinds, session, watcher, restored, keeper }
     }
 
     /// The last value that could be read, of those that [`ValueChanges::next`] has told, or the
@@ -103,23 +106,29 @@ impl<T, C: Codec<T>> ValueChanges<T, C> {
     pub async fn keep_in(&mut self, file: impl AsRef<Path>) -> Result<bool, LastGoodError> {
         let path = self.place.full_path();
         let codec = Arc::clone(&self.codec);
-        let decode = |data: &Bytes| codec.decode(data).map_err(|error| error.to_string());
+        let decode = |data: &Bytes| match codec.decode(data) {
+            Ok(value) => Ok((value, data.clone())),
+            Err(error) => Err(error.to_string()),
+        };
         let (keeper, found) = LastGood::open(file.as_ref(), path, decode).await;
         self.keeper = keeper;
-        let Some((revision, value)) = found? else { return Ok(false) };
-        if !self.restore(revision) {
+        let Some((revision, (value, data))) = found? else { return Ok(false) };
+        if !self.is_first() {
             return Ok(false);
         }
+        self.restored = Some((revision, data));
         self.latest = Some(Versioned { value, revision });
         Ok(true)
     }
 
-    /// Takes a state for the one that was told last until servers say what there is. Returns whether
-    /// they have said nothing yet.
-    pub(super) fn restore(&mut self, revision: Revision) -> bool {
-        let is_first = self.told == Told::default();
-        self.restored = Some(revision).filter(|_| is_first);
-        is_first
+    /// Whether nothing was told yet.
+    pub(super) fn is_first(&self) -> bool {
+        self.told == Told::default()
+    }
+
+    /// How often servers had lost their data when what was told last was seen.
+    pub(super) fn rewinds(&self) -> u64 {
+        self.rewinds
     }
 
     /// Waits until the last good value is [kept](ValueChanges::keep_in); at once if none is to be.
@@ -186,6 +195,7 @@ impl<T, C: Codec<T>> ValueChanges<T, C> {
             _ if client.session_id() != session => Ok(None),
             Some(((data, stat), watcher)) => {
                 (self.session, self.watcher) = (session, Some(watcher));
+                self.note_rewinds(self.place.rewinds());
                 Ok(self.found(&data, stat.into()))
             }
             None => match client.exists_watched(path).await? {
@@ -202,6 +212,13 @@ impl<T, C: Codec<T>> ValueChanges<T, C> {
         }
     }
 
+    /// When servers were wiped or set back, nothing that was seen is newer than what they show.
+    fn note_rewinds(&mut self, rewinds: u64) {
+        if std::mem::replace(&mut self.rewinds, rewinds) != rewinds {
+            self.told.newest = None;
+        }
+    }
+
     fn found(&mut self, data: &[u8], revision: Revision) -> Option<ValueChange<T>>
     where
         T: Clone,
@@ -210,7 +227,8 @@ impl<T, C: Codec<T>> ValueChanges<T, C> {
             return None;
         }
         self.told = Told { newest: Some(revision.mzxid), absent: false };
-        if self.restored.take() == Some(revision) {
+        // The same revision may be that of another value, of servers that were wiped since.
+        if self.restored.take().is_some_and(|(known, old)| known == revision && old == data) {
             return None;
         }
         Some(match self.codec.decode(data) {
@@ -231,5 +249,48 @@ impl<T: fmt::Debug, C> fmt::Debug for ValueChanges<T, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("ValueChanges");
         shown.field("path", &self.place.path).field("latest", &self.latest).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lockkeeper_client::Client;
+
+    use super::*;
+
+    /// What follows a value, and has not reached a server.
+    fn changes() -> ValueChanges<u32> {
+        let client = Client::builder().connect_later("127.0.0.1:1").unwrap();
+        ValueChanges::new(Place::new(&client, "/limit").unwrap(), Arc::new(Json))
+    }
+
+    fn revision(zxid: i64) -> Revision {
+        Revision { czxid: Zxid(zxid), mzxid: Zxid(zxid), version: 0 }
+    }
+
+    fn set(value: u32, revision: Revision) -> Option<ValueChange<u32>> {
+        Some(ValueChange::Set(Versioned { value, revision }))
+    }
+
+    /// But what a server shows that is only behind is told by nobody.
+    #[tokio::test]
+    async fn after_servers_have_lost_their_data_a_lower_number_is_told() {
+        let mut changes = changes();
+        assert_eq!(changes.found(b"1", revision(50)), set(1, revision(50)));
+        changes.note_rewinds(0);
+        assert_eq!(changes.found(b"2", revision(3)), None, "it is behind");
+        changes.note_rewinds(1);
+        assert_eq!(changes.found(b"2", revision(3)), set(2, revision(3)));
+        changes.note_rewinds(1);
+        assert_eq!(changes.found(b"1", revision(2)), None, "forgotten once");
+    }
+
+    #[tokio::test]
+    async fn a_restored_value_hides_no_other_with_the_same_revision() {
+        for (data, wanted) in [(b"1", None), (b"2", set(2, revision(3)))] {
+            let mut changes = changes();
+            changes.restored = Some((revision(3), Bytes::from_static(b"1")));
+            assert_eq!(changes.found(data, revision(3)), wanted);
+        }
     }
 }

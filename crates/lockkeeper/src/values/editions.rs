@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use lockkeeper_client::{ErrorCode, Zxid};
@@ -16,6 +17,9 @@ use crate::values::manifest::{Entry, Manifest, ManifestCodec, part_name};
 use crate::values::place::Place;
 use crate::values::revision::{Revision, Versioned};
 
+/// How long to wait before a server that is behind is asked again.
+const BEHIND: Duration = Duration::from_millis(50);
+
 /// Follows a [`Publication`](crate::Publication), over lost connections and ended sessions.
 pub struct Editions<T, C = Json> {
     place: Place,
@@ -26,6 +30,8 @@ pub struct Editions<T, C = Json> {
     latest: Option<Versioned<T>>,
     /// Whether it was told last that there is none.
     absent: bool,
+    /// What was restored from a file, until the servers have said what there is.
+    restored: Option<(Revision, Bytes)>,
     keeper: Option<LastGood>,
 }
 
@@ -38,7 +44,8 @@ impl<T, C: Codec<T>> Editions<T, C> {
         codec: Arc<C>,
         pointer: ValueChanges<Manifest, ManifestCodec>,
     ) -> Self {
-        Self { place, codec, pointer, pending: None, latest: None, absent: false, keeper: None }
+        let (pending, latest, restored, keeper) = (None, None, None, None);
+        Self { place, codec, pointer, pending, latest, absent: false, restored, keeper }
     }
 
     /// The last edition that could be read, of those that [`Editions::next`] has told, or the
@@ -53,7 +60,8 @@ impl<T, C: Codec<T>> Editions<T, C> {
     }
 
     /// Keeps the last good edition in a file, and restores the one that is there, as
-    /// [`ValueChanges::keep_in`]: the file is as long as the edition, and a little longer.
+    /// [`ValueChanges::keep_in`]: the file is as long as the edition, and a little longer. A long edition
+    /// is fetched once more when the servers can be reached, to see whether it is the restored one.
     ///
     /// # Errors
     /// As [`ValueChanges::keep_in`].
@@ -62,13 +70,17 @@ impl<T, C: Codec<T>> Editions<T, C> {
     /// Safe; nothing is kept.
     pub async fn keep_in(&mut self, file: impl AsRef<Path>) -> Result<bool, LastGoodError> {
         let (path, codec) = (self.place.full_path(), Arc::clone(&self.codec));
-        let decode = |body: &Bytes| codec.decode(body).map_err(|error| error.to_string());
+        let decode = |body: &Bytes| match codec.decode(body) {
+            Ok(value) => Ok((value, body.clone())),
+            Err(error) => Err(error.to_string()),
+        };
         let (keeper, found) = LastGood::open(file.as_ref(), path, decode).await;
         self.keeper = keeper;
-        let Some((revision, value)) = found? else { return Ok(false) };
-        if self.pending.is_some() || !self.pointer.restore(revision) {
+        let Some((revision, (value, body))) = found? else { return Ok(false) };
+        if !self.pointer.is_first() {
             return Ok(false);
         }
+        self.restored = Some((revision, body));
         self.latest = Some(Versioned { value, revision });
         Ok(true)
     }
@@ -105,7 +117,10 @@ impl<T, C: Codec<T>> Editions<T, C> {
         T: Clone,
     {
         loop {
-            match self.next_found().await? {
+            let found = self.next_found().await?;
+            let restored = self.restored.take();
+            match found {
+                Some((revision, Ok((_, body)))) if restored == Some((revision, body.clone())) => {}
                 None if std::mem::replace(&mut self.absent, true) => {}
                 None => return Ok(ValueChange::Absent),
                 Some((revision, Ok((value, body)))) => {
@@ -140,7 +155,7 @@ impl<T, C: Codec<T>> Editions<T, C> {
                 },
             };
 
-            let found = content(&self.place, &*self.codec, &news).await?;
+            let found = content(&self.place, &*self.codec, &news, self.pointer.rewinds()).await?;
             self.pending = None;
             if let Some(found) = found {
                 return Ok(found.map(|content| (news.revision, content)));
@@ -150,16 +165,17 @@ impl<T, C: Codec<T>> Editions<T, C> {
 }
 
 /// What the manifest says that there is: an edition, or none. `None` if it was dropped meanwhile, as there
-/// are newer ones.
+/// are newer ones, or as servers have lost their data more often than `rewinds`.
 pub(super) async fn content<T>(
     place: &Place,
     codec: &impl Codec<T>,
     news: &Versioned<Manifest>,
+    rewinds: u64,
 ) -> Result<Option<Option<Content<T>>>, ValueError> {
     let Some(last) = news.last() else { return Ok(Some(None)) };
     let found = match &news.inline {
         Some(body) => Body::Whole(body.clone()),
-        None => parts(place, last, news.revision.mzxid).await?,
+        None => parts(place, last, news.revision.mzxid, rewinds).await?,
     };
     Ok(match found {
         Body::Whole(body) => match codec.decode(&body) {
@@ -180,8 +196,14 @@ enum Body {
     Dropped,
 }
 
-/// Reads an edition that the manifest of `told` has told of.
-async fn parts(place: &Place, edition: &Entry, told: Zxid) -> Result<Body, ValueError> {
+/// Reads an edition that the manifest of `told` has told of, when servers had lost their data `rewinds`
+/// times.
+async fn parts(
+    place: &Place,
+    edition: &Entry,
+    told: Zxid,
+    rewinds: u64,
+) -> Result<Body, ValueError> {
     loop {
         if let Some(body) = fetch(place, edition).await? {
             return Ok(Body::Whole(body));
@@ -191,8 +213,9 @@ async fn parts(place: &Place, edition: &Entry, told: Zxid) -> Result<Body, Value
             place.again(error).await?;
         }
         match place.read().await? {
+            _ if place.rewinds() != rewinds => return Ok(Body::Dropped),
             // This is still behind, on yet another connection.
-            Some((_, stat)) if stat.mzxid < told => {}
+            Some((_, stat)) if stat.mzxid < told => tokio::time::sleep(BEHIND).await,
             Some((_, stat)) if stat.mzxid == told => {
                 let body = fetch(place, edition).await?;
                 return Ok(body.map_or(Body::Damaged, Body::Whole));

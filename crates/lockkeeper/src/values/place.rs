@@ -50,6 +50,11 @@ impl Place {
         })
     }
 
+    /// How often servers have lost their data: were wiped, or set back to older data.
+    pub(super) fn rewinds(&self) -> u64 {
+        self.client.status().borrow().rewinds
+    }
+
     /// The path seen from the servers' root.
     pub(super) fn full_path(&self) -> String {
         self.path.below(self.client.chroot()).to_string()

@@ -298,9 +298,10 @@ impl<T, C: Codec<T>> Publication<T, C> {
     /// Safe.
     pub async fn current(&self) -> Result<Option<Versioned<T>>, ValueError> {
         loop {
+            let rewinds = self.place.rewinds();
             let Some(news) = self.pointer.get().await? else { return Ok(None) };
             let (revision, path) = (news.revision, self.place.path.clone());
-            match content(&self.place, &*self.codec, &news).await? {
+            match content(&self.place, &*self.codec, &news, rewinds).await? {
                 None => {}
                 Some(None) => return Ok(None),
                 Some(Some(Ok((value, _)))) => return Ok(Some(Versioned { value, revision })),
