@@ -5,8 +5,12 @@
 //!             is dropped takes nothing with it.
 //! Not         work that goes on by itself: what nobody waits for stands still until the next call.
 //!
-//! There is no task of its own behind it, so it needs no runtime, ends with its handle, and cannot be
-//! lost. The price is that everyone who waits is woken when the work can go on, and looks at a flag.
+//! There is no task of its own behind it, so it ends with its handle, and cannot be lost. It runs in the
+//! runtime of whoever moves it on. A timer in it, such as the pause before a request is tried again, stays
+//! that of the runtime in which it was begun, and panics when that one has ended. The price is that
+//! everyone who waits is woken when the work can go on, and looks at a flag.
+//!
+//! When work panics, what it had begun with is lost: all who wait and all later calls panic too.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -28,7 +32,7 @@ pub(super) struct Relay<S> {
 enum Stage<S> {
     Idle(S),
     Busy(Work<S>),
-    /// Only while it changes.
+    /// Only while it changes, or is polled; for good if that panics.
     Between,
 }
 
@@ -55,33 +59,52 @@ impl<S> Relay<S> {
         answered.await.expect("every call is answered")
     }
 
+    /// # Panics
+    /// If a piece of work has panicked before.
     fn advance(&self, start: &impl Fn(S) -> Result<Work<S>, S>) {
+        // Before the lock, and so dropped after it.
+        let _alarm = Alarm(&self.waiting);
         let mut stage = lock(&self.stage);
         let waker = Waker::from(Arc::clone(&self.waiting));
         loop {
-            let mut is_new = false;
-            if let Stage::Idle(_) = &*stage {
-                let Stage::Idle(state) = std::mem::replace(&mut *stage, Stage::Between) else {
-                    unreachable!("it was looked at")
-                };
-                match start(state) {
-                    Ok(work) => (*stage, is_new) = (Stage::Busy(work), true),
+            let (mut work, is_new) = match std::mem::replace(&mut *stage, Stage::Between) {
+                Stage::Idle(state) => match start(state) {
+                    Ok(work) => (work, true),
                     Err(state) => {
                         *stage = Stage::Idle(state);
                         return;
                     }
+                },
+                Stage::Busy(work) => (work, false),
+                Stage::Between => {
+                    panic!("an earlier call by this handle or a clone of it panicked")
                 }
-            }
-            let Stage::Busy(work) = &mut *stage else { unreachable!("it is one of both") };
+            };
             if !self.waiting.take_news() && !is_new {
+                *stage = Stage::Busy(work);
                 return;
             }
+
             // It is not the work of whoever polls it, and not bound to a lock that this one holds.
             let mut context = Context::from_waker(&waker);
             match lockkeeper_client::unbound(|| work.as_mut().poll(&mut context)) {
                 Poll::Ready(state) => *stage = Stage::Idle(state),
-                Poll::Pending => return,
+                Poll::Pending => {
+                    *stage = Stage::Busy(work);
+                    return;
+                }
             }
+        }
+    }
+}
+
+/// Wakes all who wait when work panics, as nobody else will.
+struct Alarm<'a>(&'a Arc<Waiting>);
+
+impl Drop for Alarm<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            Arc::clone(self.0).wake();
         }
     }
 }
@@ -151,6 +174,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
 
     use tokio::sync::Notify;
 
@@ -238,6 +262,36 @@ mod tests {
         assert_eq!(poll(third.as_mut()), Poll::Ready(3));
         drop(third);
         assert!(lock(&handle.relay.waiting.0).wakers.is_empty());
+    }
+
+    /// Nobody hangs: neither who waits already, nor who comes later.
+    #[tokio::test]
+    async fn after_a_panic_in_the_work_every_call_panics() {
+        let relay = Arc::new(Relay::new(()));
+        let gate = Arc::new(Notify::new());
+        let call = || {
+            let (relay, gate) = (Arc::clone(&relay), Arc::clone(&gate));
+            tokio::spawn(async move {
+                // Kept by whoever asks: it is never answered.
+                let (_sender, answer) = oneshot::channel::<()>();
+                relay
+                    .answered(answer, |()| {
+                        let gate = Arc::clone(&gate);
+                        Ok(Box::pin(async move {
+                            gate.notified().await;
+                            panic!("as it is meant to");
+                        }))
+                    })
+                    .await;
+            })
+        };
+        let (first, second) = (call(), call());
+        tokio::task::yield_now().await;
+        gate.notify_one();
+        for call in [first, second, call()] {
+            let ended = tokio::time::timeout(Duration::from_secs(30), call).await;
+            assert!(ended.expect("it hangs").expect_err("it panics").is_panic());
+        }
     }
 
     /// However many wait: what moves on is looked at once for each time that it can.
