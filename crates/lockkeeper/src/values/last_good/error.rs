@@ -28,6 +28,16 @@ pub enum LastGoodError {
         /// The file.
         file: PathBuf,
     },
+    /// It was written by a later version of this library, in a form that this one does not know.
+    #[error(
+        "{} was written by a later version of this library. It was left as it is, and nothing is \
+         kept there; use that version, name another file, or delete this one",
+        file.display()
+    )]
+    Later {
+        /// The file.
+        file: PathBuf,
+    },
     /// It is that of another node.
     #[error(
         "{} is the last known good value of {found}, not of {path}. It was left as it is, and \

@@ -50,6 +50,7 @@ pub(super) fn read(file: &Path) -> Result<Option<Kept>, LastGoodError> {
         Err(Unfit::Damaged(reason)) => {
             Err(LastGoodError::Damaged { file: file.to_owned(), reason: reason.to_owned() })
         }
+        Err(Unfit::Later) => Err(LastGoodError::Later { file: file.to_owned() }),
         Err(Unfit::Foreign) => Err(LastGoodError::Foreign { file: file.to_owned() }),
     }
 }
@@ -94,8 +95,11 @@ pub(super) fn tidy(file: &Path) {
     let (start, end) = temporary_name(file);
     for entry in entries.flatten() {
         let name = entry.file_name();
-        let bytes = name.as_encoded_bytes();
-        if !bytes.starts_with(start.as_encoded_bytes()) || !bytes.ends_with(end.as_bytes()) {
+        let middle = name
+            .as_encoded_bytes()
+            .strip_prefix(start.as_encoded_bytes())
+            .and_then(|rest| rest.strip_suffix(end.as_bytes()));
+        if !middle.is_some_and(is_ours) {
             continue;
         }
         // One that is being written is locked.
@@ -124,6 +128,12 @@ fn temporary(file: &Path, directory: &Path) -> io::Result<(PathBuf, File)> {
         }
     }
     Err(io::Error::other("temporary files are deleted as soon as they are made"))
+}
+
+/// Whether this is the middle of the name of a [`temporary`] file.
+fn is_ours(middle: &[u8]) -> bool {
+    let uuid = uuid::Uuid::try_parse_ascii(middle);
+    uuid.is_ok_and(|uuid| uuid.to_string().as_bytes() == middle && uuid.get_version_num() == 4)
 }
 
 fn private(is_new: bool) -> OpenOptions {
@@ -219,10 +229,15 @@ mod tests {
         let file = folder.path().join("limits");
         let (left, _) = temporary(&file, folder.path()).unwrap();
         let (written, locked) = temporary(&file, folder.path()).unwrap();
-        let other = folder.path().join(".limitsx.tmp");
-        fs::write(&other, "somebody else's").unwrap();
+        let others = [".limitsx.tmp", ".limits.tmp", ".limits..tmp", ".limits.draft.tmp"];
+        for other in others {
+            fs::write(folder.path().join(other), "somebody else's").unwrap();
+        }
         tidy(&file);
-        assert_eq!((left.exists(), written.exists(), other.exists()), (false, true, true));
+        assert_eq!((left.exists(), written.exists()), (false, true));
+        for other in others {
+            assert!(folder.path().join(other).exists(), "{other}");
+        }
         drop(locked);
         tidy(&file);
         assert!(!written.exists());

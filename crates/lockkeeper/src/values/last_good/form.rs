@@ -26,6 +26,8 @@ pub(super) struct Kept {
 pub(super) enum Unfit {
     /// It is something else.
     Foreign,
+    /// It is of a later form.
+    Later,
     /// It was one.
     Damaged(&'static str),
 }
@@ -66,6 +68,10 @@ impl Kept {
         if !bytes.starts_with(MAGIC) && !MAGIC.starts_with(bytes) {
             return Err(Unfit::Foreign);
         }
+        // First, as in a later form all that comes after it may be another.
+        if form_of(bytes).is_some_and(|form| form > FORM) {
+            return Err(Unfit::Later);
+        }
         let (body, end) = bytes.split_at_checked(bytes.len().wrapping_sub(10)).ok_or(CUT_OFF)?;
         if end != format!("\n{:08x}\n", crc32c(body)).as_bytes() {
             return Err(Unfit::Damaged("its checksum is wrong"));
@@ -75,7 +81,7 @@ impl Kept {
         let header: Header =
             serde_json::from_slice(&body[..line]).map_err(|_| Unfit::Damaged("its first line"))?;
         if header.lockkeeper_last_known_good != FORM {
-            return Err(Unfit::Damaged("it is of a later version of this library"));
+            return Err(Unfit::Damaged("its first line"));
         }
         let data = &body[line + 1..];
         if data.len() != header.bytes {
@@ -85,6 +91,13 @@ impl Kept {
         let revision = Revision { czxid: Zxid(czxid), mzxid: Zxid(mzxid), version };
         Ok(Self { path, revision, data: Bytes::copy_from_slice(data) })
     }
+}
+
+/// The form that a file says it has; `None` if it says none.
+fn form_of(bytes: &[u8]) -> Option<u32> {
+    let rest = bytes.strip_prefix(MAGIC)?;
+    let end = rest.iter().position(|byte| matches!(byte, b',' | b'}'))?;
+    std::str::from_utf8(&rest[..end]).ok()?.trim().parse().ok()
 }
 
 const CUT_OFF: Unfit = Unfit::Damaged("it is cut off");
@@ -147,6 +160,17 @@ mod tests {
         }
         let twice = [&good[..], &good[..]].concat();
         assert!(matches!(Kept::from_bytes(&twice), Err(Unfit::Damaged(_))));
+    }
+
+    /// Whatever it looks like behind the number.
+    #[test]
+    fn a_later_form_is_known() {
+        for later in ["2,\"path\":\"/app/limits\",\"zone\":1}\n", "10}", "2, \"x\""] {
+            let later = [MAGIC, later.as_bytes()].concat();
+            assert_eq!(Kept::from_bytes(&later), Err(Unfit::Later), "{later:?}");
+        }
+        let earlier = [MAGIC, b"0}\n"].concat();
+        assert!(matches!(Kept::from_bytes(&earlier), Err(Unfit::Damaged(_))));
     }
 
     #[test]
