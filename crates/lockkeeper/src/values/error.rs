@@ -108,10 +108,10 @@ pub enum ValueError {
         /// How long it may be, in bytes.
         limit: usize,
     },
-    /// Session after session ended while a long value was being written.
+    /// Session after session ended while a long value was being written, or somebody deleted its nodes.
     #[error(
-        "{path} was not changed, as several sessions ended, or somebody deleted nodes, while the parts of the \
-         value were written; use a longer session timeout"
+        "{path} was not changed, as several sessions ended, or somebody deleted its nodes, while the \
+         parts of the value were written; use a longer session timeout"
     )]
     SessionsTooShort {
         /// The node.
