@@ -226,12 +226,10 @@ mod tests {
         let keeper = last_good(folder.path());
         for begins in [false, true] {
             let mut writer = Writer::new(&keeper.desk);
-            let mut next = keeper.desk.next();
             keeper.desk.state.send_modify(|state| state.asked += 1);
             let data = Bytes::from_static(b"1");
-            next.kept = Some(Kept { path: "/limits".into(), revision: Revision::NONE, data });
-            next.is_busy = true;
-            drop(next);
+            let kept = Kept { path: "/limits".into(), revision: Revision::NONE, data };
+            *keeper.desk.next() = Next { kept: Some(kept), is_busy: true };
             if begins {
                 assert!(writer.next().is_some());
             }
