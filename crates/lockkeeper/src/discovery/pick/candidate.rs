@@ -63,8 +63,8 @@ pub enum PickError {
     /// There is no instance.
     #[error("no instance is registered")]
     NoInstance,
-    /// There are instances, and all of them have weight 0.
-    #[error("all {instances} instances have weight 0: none takes calls")]
+    /// There are instances, and each of them is drained or has weight 0.
+    #[error("of {instances} instances, each is drained or has weight 0: none takes calls")]
     AllDrained {
         /// How many there are.
         instances: usize,
