@@ -297,7 +297,9 @@ async fn nothing_is_left_of_a_dropped_cache(backend: Backend) -> Result<()> {
     drop(changes);
     let removals = |passed: &[Passed]| passed.contains(&Passed::Reply(OpCode::RemoveWatches));
     participant.proxy.passes(removals).await;
-    // Where the first removal is refused, the other one goes before what follows.
+    // Where the first removal is refused, the client knows it when it has an answer to what came after,
+    // and the other one goes before what follows.
+    participant.client.exists(&path(ROOT)).await?;
     participant.client.exists(&path(ROOT)).await?;
     writer.set_data(&path(ROOT), "new", None).await?;
     participant.client.sync(&path(ROOT)).await?;

@@ -429,11 +429,10 @@ impl Keeper {
         match steps.delete(&self.path, None).commit().await {
             Ok(_) => Ok(true),
             Err(TransactionError::Request(error)) => Err(error),
-            Err(TransactionError::Failed { code, .. })
-                if matches!(code, ErrorCode::NoNode | ErrorCode::BadVersion) =>
-            {
-                Ok(false)
-            }
+            Err(TransactionError::Failed {
+                code: ErrorCode::NoNode | ErrorCode::BadVersion,
+                ..
+            }) => Ok(false),
             // Others have made nodes below it.
             Err(TransactionError::Failed { code: ErrorCode::NotEmpty, .. }) => {
                 is_settled(client.delete(&self.touch, Some(version)).await)
