@@ -5,7 +5,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkeeper::{Client, CreateMode, Presence, PresenceState, SessionId, Stat, ZnodePath, Zxid};
+use lockkeeper::{
+    Client, CreateMode, ErrorCode, Presence, PresenceState, SessionId, Stat, ZnodePath, Zxid,
+};
 use lockkeeper_testkit::history::What;
 use tokio::time::{sleep, timeout};
 
@@ -255,8 +257,15 @@ pub(crate) async fn disturb(
         clear(&client, &node, made.czxid).await;
     }
     // Nothing of it is in the way of anybody.
-    for name in ["0", "1", "2", SHARED] {
-        let Ok((data, stat)) = client.data(&path(name)).await else { continue };
+    'names: for name in ["0", "1", "2", SHARED] {
+        let (data, stat) = loop {
+            match client.data(&path(name)).await {
+                Ok(found) => break found,
+                Err(error) if error.code() == Some(ErrorCode::NoNode) => continue 'names,
+                // Until all is well.
+                Err(_) => sleep(PAUSE).await,
+            }
+        };
         if data.starts_with(b"stranger") {
             clear(&client, &path(name), stat.czxid).await;
         }
