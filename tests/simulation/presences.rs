@@ -92,7 +92,7 @@ impl Member {
                 None if is_there => first = Some(state),
                 _ => {}
             }
-            // Not where others make the node anew: one that is made within the round trip of an update, with
+            // Not where others make the node anew: one that is made before this presence hears of it, with
             // the same version, has that update. Only a version can be compared, which the docs say.
             if !self.shared && self.random.u8(0..4) == 0 {
                 // What it had in it before is in it no more, or will not be.
@@ -112,6 +112,10 @@ impl Member {
     /// What it says must be so, as far as one can see.
     async fn look(&self, presence: &Presence) {
         let (state, before) = (presence.state(), self.client.session_id());
+        // In a new session, a server that is behind shows the node of the one before.
+        if self.client.sync(presence.path()).await.is_err() {
+            return;
+        }
         let Ok((data, stat)) = self.client.data(presence.path()).await else { return };
         if self.client.session_id() != before {
             return;
