@@ -2,7 +2,8 @@
 //! want one more. A node says whose it is, so everybody who reads it can tell whether it was taken from
 //! somebody.
 
-use std::sync::Arc;
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lockkeeper::{
@@ -35,6 +36,8 @@ pub(crate) struct Member {
     /// Whether it is the node that all want, or its own.
     pub(crate) shared: bool,
     pub(crate) random: fastrand::Rng,
+    /// The sessions that its client has had: a server may forget one, and keep its nodes for a while.
+    pub(crate) sessions: Mutex<HashSet<SessionId>>,
 }
 
 impl Member {
@@ -112,6 +115,7 @@ impl Member {
     /// What it says must be so, as far as one can see.
     async fn look(&self, presence: &Presence) {
         let (state, before) = (presence.state(), self.client.session_id());
+        self.sessions.lock().expect("not poisoned").insert(before);
         // In a new session, a server that is behind shows the node of the one before.
         if self.client.sync(presence.path()).await.is_err() {
             return;
@@ -127,7 +131,7 @@ impl Member {
             PresenceState::Present { czxid } if czxid == stat.czxid && !(is_own && belongs) => {
                 self.wrong(format!("says it is there in {before}, by {says:?} of {stat:?}"));
             }
-            _ if is_own && !belongs && stat.ephemeral_owner != SessionId::NONE => {
+            _ if is_own && !self.has_had(stat.ephemeral_owner) => {
                 self.wrong(format!("its node {says:?} is of another session: {stat:?}"));
             }
             _ if belongs && !is_own => {
@@ -135,6 +139,10 @@ impl Member {
             }
             _ => {}
         }
+    }
+
+    fn has_had(&self, session: SessionId) -> bool {
+        session == SessionId::NONE || self.sessions.lock().expect("not poisoned").contains(&session)
     }
 
     /// Ends it in one of the ways that there are.

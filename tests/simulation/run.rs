@@ -344,6 +344,7 @@ async fn be_present(
                 index,
                 shared,
                 random: random.fork(),
+                sessions: std::sync::Mutex::default(),
             };
             tasks.push(machine.run(member.work(end)));
         }
