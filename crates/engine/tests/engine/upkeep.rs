@@ -338,7 +338,7 @@ fn delete(path: &str) -> Request {
 /// none, and the engine ended. Seen to fail without the logs' shorter length and without `spare`.
 #[tokio::test]
 async fn a_small_file_system_that_was_full_has_room_again_after_deletes() {
-    for megabytes in [32, 64] {
+    for megabytes in [64, 128] {
         let Some(disk) = SmallDisk::mount(megabytes) else {
             println!("skipped: this user cannot mount; the arithmetic has tests of its own");
             return;
