@@ -10,7 +10,8 @@ use lockkeeper_client::{Contact, Error, SessionId, Watcher, Zxid};
 use crate::contender::retry::reachable;
 use crate::values::codec::{Codec, Json};
 use crate::values::error::ValueError;
-use crate::values::last_good::{LastGood, LastGoodError};
+use crate::values::keeping::Keeping;
+use crate::values::last_good::LastGoodError;
 use crate::values::place::{Place, present};
 use crate::values::revision::{Revision, Versioned};
 
@@ -43,9 +44,7 @@ pub struct ValueChanges<T, C = Json> {
     session: SessionId,
     /// Of the state that was seen.
     watcher: Option<Watcher>,
-    /// Which state was restored from a file, and its bytes, until the servers have said what there is.
-    restored: Option<(Revision, Bytes)>,
-    keeper: Option<LastGood>,
+    keeping: Keeping,
 }
 
 /// What was told last.
@@ -61,9 +60,8 @@ struct Told {
 impl<T, C: Codec<T>> ValueChanges<T, C> {
     pub(super) fn new(place: Place, codec: Arc<C>) -> Self {
         let (told, session, watcher) = (Told::default(), SessionId::NONE, None);
-        let (latest, restored, keeper) = (None, None, None);
-        let rewinds = place.rewinds();
-        Self { place, codec, latest, told, rewinds, session, watcher, restored, keeper }
+        let (latest, keeping, rewinds) = (None, Keeping::default(), place.rewinds());
+        Self { place, codec, latest, told, rewinds, session, watcher, keeping }
     }
 
     /// The last value that could be read, of those that [`ValueChanges::next`] has told, or the
@@ -104,21 +102,11 @@ impl<T, C: Codec<T>> ValueChanges<T, C> {
     /// # Cancel safety
     /// Safe; nothing is kept.
     pub async fn keep_in(&mut self, file: impl AsRef<Path>) -> Result<bool, LastGoodError> {
-        let path = self.place.full_path();
-        let codec = Arc::clone(&self.codec);
-        let decode = |data: &Bytes| match codec.decode(data) {
-            Ok(value) => Ok((value, data.clone())),
-            Err(error) => Err(error.to_string()),
-        };
-        let (keeper, found) = LastGood::open(file.as_ref(), path, decode).await;
-        self.keeper = keeper;
-        let Some((revision, (value, data))) = found? else { return Ok(false) };
-        if !self.is_first() {
-            return Ok(false);
-        }
-        self.restored = Some((revision, data));
-        self.latest = Some(Versioned { value, revision });
-        Ok(true)
+        let (file, is_first) = (file.as_ref(), self.is_first());
+        let found = self.keeping.begin(file, &self.place, &*self.codec, is_first).await?;
+        let is_restored = found.is_some();
+        self.latest = found.or(self.latest.take());
+        Ok(is_restored)
     }
 
     /// Whether nothing was told yet.
@@ -139,10 +127,7 @@ impl<T, C: Codec<T>> ValueChanges<T, C> {
     /// # Cancel safety
     /// Safe.
     pub async fn kept(&self) -> Result<(), LastGoodError> {
-        match &self.keeper {
-            Some(keeper) => keeper.kept().await,
-            None => Ok(()),
-        }
+        self.keeping.kept().await
     }
 
     /// Waits until the value is another one than told last; the first time, tells what it is now.
@@ -204,7 +189,7 @@ impl<T, C: Codec<T>> ValueChanges<T, C> {
                 (None, _) if client.session_id() != session => Ok(None),
                 (None, watcher) => {
                     (self.session, self.watcher) = (session, Some(watcher));
-                    self.restored = None;
+                    self.keeping.settle(None);
                     let known = std::mem::replace(&mut self.told.absent, true);
                     Ok((!known).then_some(ValueChange::Absent))
                 }
@@ -227,15 +212,12 @@ impl<T, C: Codec<T>> ValueChanges<T, C> {
             return None;
         }
         self.told = Told { newest: Some(revision.mzxid), absent: false };
-        // The same revision may be that of another value, of servers that were wiped since.
-        if self.restored.take().is_some_and(|(known, old)| known == revision && old == data) {
+        if self.keeping.settle(Some((revision, data))) {
             return None;
         }
         Some(match self.codec.decode(data) {
             Ok(value) => {
-                if let Some(keeper) = &self.keeper {
-                    keeper.keep(revision, Bytes::copy_from_slice(data));
-                }
+                self.keeping.keep(revision, || Bytes::copy_from_slice(data));
                 let now = Versioned { value, revision };
                 self.latest = Some(now.clone());
                 ValueChange::Set(now)
@@ -289,7 +271,7 @@ mod tests {
     async fn a_restored_value_hides_no_other_with_the_same_revision() {
         for (data, wanted) in [(b"1", None), (b"2", set(2, revision(3)))] {
             let mut changes = changes();
-            changes.restored = Some((revision(3), Bytes::from_static(b"1")));
+            changes.keeping.restored = Some((revision(3), Bytes::from_static(b"1")));
             assert_eq!(changes.found(data, revision(3)), wanted);
         }
     }

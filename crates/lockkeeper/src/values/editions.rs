@@ -12,7 +12,8 @@ use crate::contender::retry::reachable;
 use crate::values::changes::{ValueChange, ValueChanges};
 use crate::values::codec::{Codec, Json};
 use crate::values::error::ValueError;
-use crate::values::last_good::{LastGood, LastGoodError};
+use crate::values::keeping::Keeping;
+use crate::values::last_good::LastGoodError;
 use crate::values::manifest::{Entry, Manifest, ManifestCodec, part_name};
 use crate::values::place::Place;
 use crate::values::revision::{Revision, Versioned};
@@ -30,9 +31,7 @@ pub struct Editions<T, C = Json> {
     latest: Option<Versioned<T>>,
     /// Whether it was told last that there is none.
     absent: bool,
-    /// What was restored from a file, until the servers have said what there is.
-    restored: Option<(Revision, Bytes)>,
-    keeper: Option<LastGood>,
+    keeping: Keeping,
 }
 
 /// An edition and its bytes, or why it cannot be read.
@@ -44,8 +43,8 @@ impl<T, C: Codec<T>> Editions<T, C> {
         codec: Arc<C>,
         pointer: ValueChanges<Manifest, ManifestCodec>,
     ) -> Self {
-        let (pending, latest, restored, keeper) = (None, None, None, None);
-        Self { place, codec, pointer, pending, latest, absent: false, restored, keeper }
+        let (pending, latest, keeping) = (None, None, Keeping::default());
+        Self { place, codec, pointer, pending, latest, absent: false, keeping }
     }
 
     /// The last edition that could be read, of those that [`Editions::next`] has told, or the
@@ -69,20 +68,11 @@ impl<T, C: Codec<T>> Editions<T, C> {
     /// # Cancel safety
     /// Safe; nothing is kept.
     pub async fn keep_in(&mut self, file: impl AsRef<Path>) -> Result<bool, LastGoodError> {
-        let (path, codec) = (self.place.full_path(), Arc::clone(&self.codec));
-        let decode = |body: &Bytes| match codec.decode(body) {
-            Ok(value) => Ok((value, body.clone())),
-            Err(error) => Err(error.to_string()),
-        };
-        let (keeper, found) = LastGood::open(file.as_ref(), path, decode).await;
-        self.keeper = keeper;
-        let Some((revision, (value, body))) = found? else { return Ok(false) };
-        if !self.pointer.is_first() {
-            return Ok(false);
-        }
-        self.restored = Some((revision, body));
-        self.latest = Some(Versioned { value, revision });
-        Ok(true)
+        let (file, is_first) = (file.as_ref(), self.pointer.is_first());
+        let found = self.keeping.begin(file, &self.place, &*self.codec, is_first).await?;
+        let is_restored = found.is_some();
+        self.latest = found.or(self.latest.take());
+        Ok(is_restored)
     }
 
     /// Waits until the last good edition is [kept](Editions::keep_in); at once if none is to be.
@@ -93,10 +83,7 @@ impl<T, C: Codec<T>> Editions<T, C> {
     /// # Cancel safety
     /// Safe.
     pub async fn kept(&self) -> Result<(), LastGoodError> {
-        match &self.keeper {
-            Some(keeper) => keeper.kept().await,
-            None => Ok(()),
-        }
+        self.keeping.kept().await
     }
 
     /// Waits until there is another edition than told last; the first time, tells which there is now.
@@ -118,15 +105,19 @@ impl<T, C: Codec<T>> Editions<T, C> {
     {
         loop {
             let found = self.next_found().await?;
-            let restored = self.restored.take();
+            let seen = match &found {
+                Some((revision, Ok((_, body)))) => Some((*revision, &body[..])),
+                _ => None,
+            };
+            if self.keeping.settle(seen) {
+                continue;
+            }
+
             match found {
-                Some((revision, Ok((_, body)))) if restored == Some((revision, body.clone())) => {}
                 None if std::mem::replace(&mut self.absent, true) => {}
                 None => return Ok(ValueChange::Absent),
                 Some((revision, Ok((value, body)))) => {
-                    if let Some(keeper) = &self.keeper {
-                        keeper.keep(revision, body);
-                    }
+                    self.keeping.keep(revision, || body);
                     let now = Versioned { value, revision };
                     (self.latest, self.absent) = (Some(now.clone()), false);
                     return Ok(ValueChange::Set(now));

@@ -12,6 +12,7 @@ mod editions;
 pub(crate) mod error;
 mod finite;
 pub(crate) mod id_blocks;
+mod keeping;
 mod last_good;
 mod manifest;
 pub(crate) mod notify;
