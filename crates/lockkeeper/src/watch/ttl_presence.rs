@@ -209,25 +209,21 @@ impl Keeper {
     async fn run(mut self, first: Seen, mut stopped: oneshot::Receiver<()>) -> Result<(), Error> {
         let mut seen = first;
         loop {
-            tokio::select! {
+            // A request that is dropped on the way does no harm: each write is bound to a version, and the
+            // end looks behind it.
+            let next = tokio::select! {
                 // One order, so that a simulation can be repeated.
                 biased;
                 asked = &mut stopped => return match asked {
                     Ok(()) => self.delete().await,
                     Err(_) => Ok(()),
                 },
-                () = tokio::time::sleep(self.options.ttl / TOUCHES) => {}
-            }
-            // A request that is dropped on the way does no harm: each write is bound to a version, and the
-            // end looks behind it.
-            let next = tokio::select! {
-                biased;
-                asked = &mut stopped => return match asked {
-                    Ok(()) => self.delete().await,
-                    Err(_) => Ok(()),
-                },
-                next = self.keep(seen) => next,
+                next = async {
+                    tokio::time::sleep(self.options.ttl / TOUCHES).await;
+                    self.keep(seen).await
+                } => next,
             };
+
             match next {
                 Ok(next) => seen = next,
                 Err(PresenceError::Request(error)) if error.is_unreachable() => {}
