@@ -169,12 +169,7 @@ impl Registration {
 
     /// Waits until the state differs from `last`, and gives it.
     pub fn wait_changed(&self, last: &PresenceState) -> PresenceState {
-        let mut changes = self.registration.changes();
-        self.runtime.wait(async {
-            // The other end goes only after its last state, which says that it has ended.
-            let _ = changes.wait_for(|state| state != last).await;
-        });
-        self.registration.state()
+        self.runtime.wait_changed(self.registration.changes(), last)
     }
 
     /// As [`crate::Registration::instance`], and waits.

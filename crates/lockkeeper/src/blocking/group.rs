@@ -147,12 +147,7 @@ impl Membership {
 
     /// Waits until the state differs from `last`, and gives it.
     pub fn wait_changed(&self, last: &PresenceState) -> PresenceState {
-        let mut changes = self.membership.changes();
-        self.runtime.wait(async {
-            // The other end goes only after its last state, which says that it has ended.
-            let _ = changes.wait_for(|state| state != last).await;
-        });
-        self.membership.state()
+        self.runtime.wait_changed(self.membership.changes(), last)
     }
 
     /// As [`crate::Membership::leave`], and waits.

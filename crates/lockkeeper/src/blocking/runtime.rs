@@ -67,6 +67,19 @@ impl Runtime {
             }
         }
     }
+
+    /// Waits until a state differs from `last`, and gives it.
+    pub(super) fn wait_changed<T: Clone + PartialEq>(
+        &self,
+        mut states: watch::Receiver<T>,
+        last: &T,
+    ) -> T {
+        self.wait(async {
+            // The other end goes only after its last state, which says that it has ended.
+            let _ = states.wait_for(|state| state != last).await;
+            states.borrow().clone()
+        })
+    }
 }
 
 struct Unpark(Thread);

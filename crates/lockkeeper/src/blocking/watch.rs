@@ -168,12 +168,7 @@ impl Presence {
 
     /// Waits until the state differs from `last`, and gives it.
     pub fn wait_changed(&self, last: &PresenceState) -> PresenceState {
-        let mut changes = self.presence.changes();
-        self.runtime.wait(async {
-            // The other end goes only after its last state, which says that it has ended.
-            let _ = changes.wait_for(|state| state != last).await;
-        });
-        self.presence.state()
+        self.runtime.wait_changed(self.presence.changes(), last)
     }
 
     /// As [`crate::Presence::end`], and waits.
