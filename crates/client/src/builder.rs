@@ -63,7 +63,8 @@ impl Default for ClientBuilder {
 impl ClientBuilder {
     /// The session timeout to ask for: how long the servers keep a session that they do not hear
     /// of. Servers clamp it, usually to 2 to 20 of their ticks (4 s to 40 s). Default: 15 s, with
-    /// which locks survive an outage of more than 8 s; see [`Timing`](crate::Timing).
+    /// which locks survive an outage of more than 8 s; see [`Timing`](crate::Timing). Less than 1 ms
+    /// and more than 2,147,483,647 ms are refused when it connects.
     pub fn session_timeout(mut self, timeout: Duration) -> Self {
         self.config.session_timeout = timeout;
         self
@@ -170,7 +171,8 @@ impl ClientBuilder {
     /// stands.
     ///
     /// # Errors
-    /// If the connection string is malformed, or asks for TLS without roots to trust. What
+    /// If the connection string is malformed or asks for TLS without roots to trust, or an option is
+    /// out of its range. What
     /// [`ClientBuilder::connect`] fails for besides shows later: refused credentials close the client,
     /// and with a session timeout that is too short for a lease no lock is granted.
     ///
@@ -237,10 +239,33 @@ impl ClientBuilder {
 
     fn checked(&self, servers: &str) -> Result<ConnectString, ConnectError> {
         let servers: ConnectString = servers.parse()?;
+        self.check_ranges()?;
         if servers.tls && !self.encrypts {
             return Err(ConnectError::NoTls);
         }
         Ok(servers)
+    }
+
+    /// Refuses what no session could be had with. Not what servers clamp, or refuse with a reason.
+    fn check_ranges(&self) -> Result<(), ConnectError> {
+        let Config { session_timeout, server_tick, max_frame, .. } = &self.config;
+        let refused =
+            |option, value: String, range| Err(ConnectError::OutOfRange { option, value, range });
+        if !(1..=MOST_MS).contains(&session_timeout.as_millis()) {
+            let range =
+                "1 ms to 2147483647 ms; servers grant 2 to 20 of their ticks, mostly 4 s to 40 s";
+            return refused("session timeout", format!("{session_timeout:?}"), range);
+        }
+        if !(1..=MOST_MS).contains(&server_tick.as_millis()) {
+            let range = "1 ms to 2147483647 ms; it is the tickTime of the servers, mostly 2 s";
+            return refused("servers' tick", format!("{server_tick:?}"), range);
+        }
+        if *max_frame < LEAST_FRAME {
+            let range =
+                "1024 bytes or more; it is the jute.maxbuffer of the servers, mostly 1048575";
+            return refused("largest frame", format!("{max_frame} bytes"), range);
+        }
+        Ok(())
     }
 
     fn chosen_acl(&self) -> DefaultAcl {
@@ -262,6 +287,12 @@ impl ClientBuilder {
         (client, failed)
     }
 }
+
+/// The longest time that the protocol has room for, in milliseconds.
+const MOST_MS: u128 = i32::MAX as u128;
+
+/// With less, not even the requests of a lock have room.
+const LEAST_FRAME: usize = 1024;
 
 /// More than any answer to a word has.
 const LONGEST_ANSWER: u64 = 256 * 1024;
@@ -325,4 +356,36 @@ fn lease_fits(client: &Client) -> Result<(), ConnectError> {
     let is_enough = |ms: &u64| timing.with_timeout(Duration::from_millis(*ms)).is_enough();
     let least_ms = (granted_ms..=600_000).step_by(100).find(is_enough).unwrap_or(600_000);
     Err(ConnectError::TimeoutTooShort { granted_ms, least_ms })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A session timeout of nothing was asked for all the same, and the client told of servers that
+    /// could not be reached.
+    #[test]
+    fn what_no_session_could_be_had_with_is_refused() {
+        let ms = Duration::from_millis;
+        let refused = |builder: ClientBuilder| {
+            let error = builder.connect_later("localhost").err();
+            error.map(|error| error.to_string()).unwrap_or_default()
+        };
+        for timeout in [Duration::ZERO, Duration::from_micros(900), ms(1 << 31), Duration::MAX] {
+            let message = refused(ClientBuilder::default().session_timeout(timeout));
+            assert!(
+                message.starts_with(&format!("the session timeout is {timeout:?}, ")),
+                "{message}"
+            );
+            assert!(message.contains("4 s to 40 s"), "{message}");
+        }
+        let tick = refused(ClientBuilder::default().server_tick(Duration::ZERO));
+        assert!(tick.contains("servers' tick is 0ns, and can be 1 ms to"), "{tick}");
+        let frame = refused(ClientBuilder::default().max_frame(0));
+        assert!(frame.contains("largest frame is 0 bytes, and can be 1024"), "{frame}");
+        for timeout in [ms(1), ms((1 << 31) - 1)] {
+            let builder = ClientBuilder::default().session_timeout(timeout);
+            assert_eq!(builder.check_ranges(), Ok(()), "{timeout:?}");
+        }
+    }
 }

@@ -165,6 +165,16 @@ pub enum ConnectError {
     /// The connection string is malformed.
     #[error(transparent)]
     ConnectString(#[from] crate::connect_string::ConnectStringError),
+    /// An option of the client has a value that no session could be had with.
+    #[error("the {option} is {value}, and can be {range}")]
+    OutOfRange {
+        /// Which one.
+        option: &'static str,
+        /// What it is.
+        value: String,
+        /// What it can be.
+        range: &'static str,
+    },
     /// No server accepted a session in time.
     #[error("no ZooKeeper server reachable: {}", failures(.0))]
     Unreachable(
