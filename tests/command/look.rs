@@ -64,7 +64,27 @@ async fn what_is_no_contender_is_flagged() -> Result<()> {
     let shown = home.json("show l")?;
     assert_eq!(shown["foreign"], serde_json::json!(["config"]));
     let text = home.ends("show l")?.stdout;
-    assert!(text.contains("no contenders") && text.contains("config"), "{text}");
+    assert!(text.contains("not contenders") && text.contains("config"), "{text}");
+    client.close().await;
+    Ok(())
+}
+
+/// It was shown as a holder like others, and whoever waited for it waited for good.
+#[tokio::test]
+async fn a_holder_that_no_sessions_end_deletes_is_told() -> Result<()> {
+    let home = Home::new()?;
+    home.runs("l", "true")?.is_fine();
+    let client = home.client().await?;
+    client.ensure(&ZnodePath::new("/l")?, CreateMode::Container).await?;
+    let left = ZnodePath::new("/l/x-lock-")?;
+    let left = client.create(&left, "", CreateMode::PersistentSequential).await?.path;
+
+    let text = home.ends("show l")?.stdout;
+    assert!(text.contains("not ephemeral"), "{text}");
+    let parts = ["/l is taken by", left.as_str(), "not ephemeral", "delete it"];
+    home.ends("run -q l -- true")?.complains(65, &parts);
+    home.ends("revoke --force-after 0s l")?.is_fine();
+    home.runs("l", "true")?.is_fine();
     client.close().await;
     Ok(())
 }

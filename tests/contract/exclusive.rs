@@ -33,6 +33,7 @@ for_each_lock!("an exclusive lock":
     l23_a_foreign_child_is_refused_and_named,
     an_idle_lock_below_is_removed,
     a_lock_below_in_use_is_refused_and_named,
+    a_contender_that_is_not_ephemeral_is_refused_and_named,
     l25_a_waiter_that_gives_up_takes_no_watch_from_others,
 );
 
@@ -325,6 +326,33 @@ async fn a_lock_below_in_use_is_refused_and_named<L: Exclusive>(backend: Backend
     used.verify().await?;
     used.release().await?;
     lock_of::<L>(&alice)?.acquire().await?.release().await?;
+    Ok(())
+}
+
+/// A node like a contender's that no session's end deletes, as one that was created by hand, kept all
+/// others waiting for good and without a word.
+///
+/// Seen to fail when `Contender::watch_all` does not look at the owner: the wait does not end.
+async fn a_contender_that_is_not_ephemeral_is_refused_and_named<L: Exclusive>(
+    backend: Backend,
+) -> Result<()> {
+    let alice = backend.participant().await?;
+    let lock = lock_of::<L>(&alice)?;
+    let guard = lock.acquire().await?;
+    let left = guard.node().clone();
+    guard.release().await?;
+    alice.client.create(&left, "", lockkeeper::CreateMode::Persistent).await?;
+
+    assert!(lock.try_acquire().await?.is_none(), "it is taken");
+    let refused = tokio::time::timeout(Duration::from_secs(30), lock.acquire()).await?;
+    let error = refused.expect_err("a node is ahead");
+    let AcquireError::NotEphemeral { node, .. } = &error else { panic!("{error:?}") };
+    assert_eq!(*node, left);
+    assert!(!error.is_retryable());
+
+    contenders::<L>(&backend, 1).await?;
+    alice.client.delete(&left, None).await?;
+    lock.acquire().await?.release().await?;
     Ok(())
 }
 

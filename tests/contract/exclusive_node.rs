@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use lockkeeper::{AcquireError, ExclusiveNode, LossReason, Owner, ReleaseError, ZnodePath};
+use lockkeeper::{
+    AcquireError, CreateMode, ExclusiveNode, LossReason, Owner, ReleaseError, ZnodePath,
+};
 use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
 use lockkeeper_testkit::proxy::{Loss, Passed};
 use lockkeeper_wire::OpCode;
@@ -28,6 +30,7 @@ contract!("exclusive node":
     l12_two_owners_of_one_session_exclude_each_other,
     l24_the_parent_is_a_container,
     a_waiter_goes_on_when_its_session_expires,
+    a_node_that_is_not_ephemeral_is_named,
 );
 
 fn node(participant: &Participant) -> Result<ExclusiveNode> {
@@ -291,5 +294,17 @@ async fn a_waiter_goes_on_when_its_session_expires(backend: Backend) -> Result<(
     assert_eq!(guard.lost().await, LossReason::SessionExpired);
     let released = guard.release().await;
     assert_eq!(released, Err(ReleaseError::Lost(LossReason::SessionExpired)));
+    Ok(())
+}
+
+/// Seen to fail when `ExclusiveNode::node_gone` does not look at the owner: the wait does not end.
+async fn a_node_that_is_not_ephemeral_is_named(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    alice.client.ensure(&lock_path(), CreateMode::Persistent).await?;
+    let lock = node(&alice)?;
+    assert!(lock.try_acquire().await?.is_none(), "it is taken");
+    let refused = tokio::time::timeout(Duration::from_secs(30), lock.acquire()).await?;
+    let (path, node) = (lock_path(), lock_path());
+    assert_eq!(refused.err(), Some(AcquireError::NotEphemeral { path, node }));
     Ok(())
 }

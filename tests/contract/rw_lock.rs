@@ -288,6 +288,7 @@ async fn readers_do_not_mix_with_other_locks(backend: Backend) -> Result<()> {
     let guard = crate::mutex(&alice)?.acquire().await?;
     let error = rw_lock(&alice)?.read().await.expect_err("the order is unknown");
     assert!(matches!(error, AcquireError::Foreign { .. }), "{error:?}");
+    assert!(error.to_string().contains("is in use as a mutex"), "{error}");
     guard.release().await?;
     queue_empties(&backend).await
 }

@@ -128,7 +128,9 @@ impl From<ConnectError> for Failure {
                 let message = "the servers are named with tls://, but no root certificates to trust are given";
                 return Self::new(Exit::Usage, message).advise("give a PEM file with --tls-ca");
             }
-            ConnectError::ConnectString(_) | ConnectError::TimeoutTooShort { .. } => Exit::Usage,
+            ConnectError::ConnectString(_)
+            | ConnectError::OutOfRange { .. }
+            | ConnectError::TimeoutTooShort { .. } => Exit::Usage,
             ConnectError::AuthFailed => Exit::NoPermission,
             ConnectError::Untrusted(_) => Exit::Config,
             _ => Exit::NoServer,
@@ -148,6 +150,7 @@ impl From<AcquireError> for Failure {
         let exit = match &error {
             AcquireError::Timeout { .. } => Exit::No,
             AcquireError::Foreign { .. }
+            | AcquireError::NotEphemeral { .. }
             | AcquireError::Exhausted { .. }
             | AcquireError::BadPermits { .. } => Exit::Data,
             AcquireError::TooMany { .. } => Exit::Usage,

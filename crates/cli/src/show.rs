@@ -69,10 +69,9 @@ fn describe(path: &str, queue: Option<&Queue>) -> String {
     }
 
     if !foreign.is_empty() {
-        let names: Vec<_> = foreign.iter().map(|name| view::printable(name)).collect();
+        let names = view::listed(foreign);
         text.push_str(&format!(
-            "children that are no contenders, so `run` refuses this path: {}\n",
-            names.join(", ")
+            "children that are not contenders, so `run` refuses this path: {names}\n"
         ));
     }
     text

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
-use lockkeeper::Kind;
 use lockkeeper::inspect::{Entry, Queue};
+use lockkeeper::{Kind, SessionId};
 use serde::Serialize;
 
 /// Who a contender is: `web1 pid 123 (backup.sh)`.
@@ -13,6 +13,9 @@ pub(crate) fn who(entry: &Entry) -> String {
             let name = owner.label.as_ref().unwrap_or(&owner.program);
             let asked = if owner.revoked { "; asked to give way" } else { "" };
             printable(&format!("{} pid {} ({name}{asked})", owner.host, owner.pid))
+        }
+        None if entry.session == SessionId::NONE => {
+            "a node that is not ephemeral, so no session's end frees the lock".to_owned()
         }
         None if revoked(entry) => format!("session {}, asked to give way", entry.session),
         None => match std::str::from_utf8(&entry.data) {
@@ -68,6 +71,16 @@ pub(crate) fn duration(duration: Duration) -> String {
 /// begin a line.
 pub(crate) fn printable(text: &str) -> String {
     text.chars().map(|c| if steers_the_terminal(c) { '\u{fffd}' } else { c }).collect()
+}
+
+/// The first of some names: there may be thousands.
+pub(crate) fn listed(names: &[String]) -> String {
+    const SHOWN: usize = 10;
+    let shown: Vec<_> = names.iter().take(SHOWN).map(|name| printable(name)).collect();
+    match names.len().saturating_sub(SHOWN) {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
 }
 
 fn steers_the_terminal(c: char) -> bool {
@@ -223,5 +236,12 @@ mod tests {
             assert_eq!(printable(&format!("a{c}b")), "a\u{fffd}b");
         }
         assert_eq!(printable("ä 漢 🔒"), "ä 漢 🔒");
+    }
+
+    #[test]
+    fn many_names_are_cut_short() {
+        let names: Vec<_> = (0..12).map(|n| format!("n{n}\n")).collect();
+        assert_eq!(listed(&names[..1]), "n0\u{fffd}");
+        assert!(listed(&names).ends_with("n9\u{fffd} and 2 more"), "{}", listed(&names));
     }
 }

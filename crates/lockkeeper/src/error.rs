@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lockkeeper_client::{Error, Outcome, PathError, Sequence, TransactionError, ZnodePath};
 
-use crate::profile::Profile;
+use crate::profile::{Profile, Usage};
 
 /// Why a lock cannot be made as it was described.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -67,12 +67,9 @@ pub enum AcquireError {
         /// The time that was allowed.
         waited: Duration,
     },
-    /// There are nodes that are no contenders, so the queue has no order.
-    #[error(
-        "{path} has children that are no {profile:?} contenders: {}; use a path of its own for the \
-         lock, or the profile of the programs that made them",
-        names.join(", ")
-    )]
+    /// There are nodes that are not contenders of this kind of lock and profile, so the order of the
+    /// queue is unknown. [`Usage::of`](crate::Usage::of) tells what its `names` are.
+    #[error("{}", in_the_way(path, *profile, names))]
     Foreign {
         /// The lock.
         path: ZnodePath,
@@ -80,6 +77,18 @@ pub enum AcquireError {
         profile: Profile,
         /// The names of the nodes.
         names: Vec<String>,
+    },
+    /// The lock is taken by a node that is not ephemeral: no session's end deletes it, so a wait for
+    /// its deletion might never end. No lock library creates one; this one never deletes it.
+    #[error(
+        "{path} is taken by {node}, which is not ephemeral: it does not go with a session; delete \
+         it if no program uses it"
+    )]
+    NotEphemeral {
+        /// The lock.
+        path: ZnodePath,
+        /// The node.
+        node: ZnodePath,
     },
     /// The parent's numbers are about to overflow, after which libraries disagree on the order.
     #[error(
@@ -194,6 +203,7 @@ impl AcquireError {
             | Self::LeaseTooShort { .. } => true,
             Self::Client { source, .. } => source.is_retryable(),
             Self::Foreign { .. }
+            | Self::NotEphemeral { .. }
             | Self::Exhausted { .. }
             | Self::OwnerLost { .. }
             | Self::Refused { .. }
@@ -228,6 +238,35 @@ impl AcquireError {
         } else {
             Self::Client { path, source }
         }
+    }
+}
+
+/// What is where the contenders of a lock should be.
+fn in_the_way(path: &ZnodePath, own: Profile, names: &[String]) -> String {
+    let listed = listed(names);
+    match Usage::of(names) {
+        Some((profile, usage)) if profile != own => format!(
+            "{path} is in use as {usage} with the profile {profile:?} ({listed}), and this lock has \
+             the profile {own:?}; use one profile, or another path"
+        ),
+        Some((_, usage)) => format!(
+            "{path} is in use as {usage} ({listed}), which is another kind of lock; use the same \
+             kind, or another path"
+        ),
+        None => format!(
+            "{path} has children that are not contenders of a lock ({listed}); use a path for the \
+             lock that has nothing else below it, nor other locks"
+        ),
+    }
+}
+
+/// The first of some names: there may be thousands.
+fn listed(names: &[String]) -> String {
+    const SHOWN: usize = 3;
+    let shown = names.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(SHOWN) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
     }
 }
 
@@ -345,9 +384,9 @@ pub enum SetPermitsError {
 pub enum ObserveError {
     /// There are nodes that are no candidates, so nobody can say who is first.
     #[error(
-        "{path} has children that are no candidates: {}; use a path of its own for the election, or \
+        "{path} has children that are not candidates: {}; use a path of its own for the election, or \
          the layout of the programs that made them",
-        names.join(", ")
+        listed(names)
     )]
     Foreign {
         /// The election.
@@ -383,4 +422,30 @@ pub enum ProclaimError {
     /// A request failed, or was refused.
     #[error("cannot proclaim: {0}")]
     Refused(TransactionError),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A read-write lock on the path of a mutex complained of "no Curator contenders", of which there
+    /// were some; and a folder with 10,000 children filled the terminal.
+    #[test]
+    fn what_is_in_the_way_is_said() {
+        let says = |names: &[&str], parts: &[&str]| {
+            let path = ZnodePath::new("/locks/orders").expect("it is a path");
+            let names = names.iter().map(|name| (*name).to_owned()).collect();
+            let error = AcquireError::Foreign { path, profile: Profile::Curator, names };
+            let text = error.to_string();
+            assert!(parts.iter().all(|part| text.contains(part)), "{parts:?}: {text}");
+        };
+        says(&["_c_x-lock-0000000001"], &["in use as a mutex (_c_x-lock-", "another kind of lock"]);
+        says(&["_c_x-__READ__0000000001"], &["in use as a read-write lock"]);
+        says(
+            &["x__lock__0000000001"],
+            &["a mutex with the profile Kazoo", "has the profile Curator"],
+        );
+        says(&["config"], &["not contenders of a lock (config)"]);
+        says(&["a", "b", "c", "d", "e"], &["(a, b, c and 2 more)"]);
+    }
 }

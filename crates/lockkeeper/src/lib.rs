@@ -98,7 +98,7 @@ pub use locks::{
 };
 pub use names::{ClaimError, NameClaim, NameHolder, Names, NamesBuilder};
 pub use owner_info::OwnerInfo;
-pub use profile::{Kind, Profile};
+pub use profile::{Kind, Profile, Usage};
 pub use token::{Fence, FencingToken, ParseTokenError, Stale};
 pub use values::{
     Added, Codec, CodecError, Counter, CounterBuilder, CounterLayout, Editions, IdBlocks, Json,

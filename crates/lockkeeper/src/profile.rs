@@ -1,5 +1,7 @@
 //! How contenders are named, so that programs in other languages can share a queue.
 
+use std::fmt;
+
 use bytes::Bytes;
 use lockkeeper_client::{CreateMode, Sequence};
 use uuid::Uuid;
@@ -141,6 +143,57 @@ impl Profile {
     }
 }
 
+/// What a queue is used as, by the names in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Usage {
+    /// A lock for one holder at a time, as a [`Mutex`](crate::Mutex) is.
+    Mutex,
+    /// An [`RwLock`](crate::RwLock).
+    RwLock,
+    /// A [`Semaphore`](crate::Semaphore).
+    Semaphore,
+    /// An [`Election`](crate::Election) with the names of Curator's `LeaderLatch`.
+    Election,
+}
+
+impl Usage {
+    /// Reads the names of a queue's children: whose names they are, and what the queue is used as.
+    /// `None` unless all are contenders of one profile. kazoo names its mutexes as its writers: those
+    /// count as a mutex.
+    pub fn of(names: &[String]) -> Option<(Profile, Self)> {
+        let kinds = [
+            Kind::Exclusive,
+            Kind::Upgradeable,
+            Kind::Read,
+            Kind::Write,
+            Kind::Permits(1),
+            Kind::Latch,
+        ];
+        let usage = |profile: Profile, name: &String| match profile.parse(name, &kinds)?.0 {
+            Kind::Exclusive => Some(Self::Mutex),
+            Kind::Permits(_) => Some(Self::Semaphore),
+            Kind::Latch => Some(Self::Election),
+            _ => Some(Self::RwLock),
+        };
+        [Profile::Curator, Profile::Kazoo].into_iter().find_map(|profile| {
+            let usages: Option<Vec<_>> = names.iter().map(|name| usage(profile, name)).collect();
+            Some((profile, *usages?.first()?))
+        })
+    }
+}
+
+impl fmt::Display for Usage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Mutex => "a mutex",
+            Self::RwLock => "a read-write lock",
+            Self::Semaphore => "a semaphore",
+            Self::Election => "an election",
+        })
+    }
+}
+
 /// Parts a name into what stands before the marker and the number behind it, which has ten
 /// characters, or eleven if it is far below zero.
 fn split_name<'a>(name: &'a str, marker: &str) -> Option<(&'a str, Sequence)> {
@@ -221,6 +274,23 @@ mod tests {
         ] {
             assert_eq!(profile.new_prefix(kind, id), prefix);
         }
+    }
+
+    #[test]
+    fn what_a_queue_is_used_as_shows_in_its_names() {
+        for (name, expected) in [
+            ("_c_x-lock-0000000001", Some((Profile::Curator, Usage::Mutex))),
+            ("_c_x-__READ__0000000001", Some((Profile::Curator, Usage::RwLock))),
+            ("_c_x-2-permits-0000000001", Some((Profile::Curator, Usage::Semaphore))),
+            ("_c_x-latch-0000000001", Some((Profile::Curator, Usage::Election))),
+            ("x__lock__0000000001", Some((Profile::Kazoo, Usage::Mutex))),
+            ("x__rlock__0000000001", Some((Profile::Kazoo, Usage::RwLock))),
+            ("config", None),
+        ] {
+            assert_eq!(Usage::of(&[name.to_owned()]), expected, "{name}");
+        }
+        assert_eq!(Usage::of(&["_c_x-lock-0000000001".to_owned(), "config".to_owned()]), None);
+        assert_eq!(Usage::of(&[]), None);
     }
 
     #[test]

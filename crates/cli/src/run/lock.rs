@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use lockkeeper::{
     AcquireError, BuildError, Client, Guard, Kind, Mutex, MutexGuard, Profile, ReleaseError,
-    RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore, SemaphoreGuard, ZnodePath,
+    RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore, SemaphoreGuard, Usage, ZnodePath,
 };
 
 use crate::exit::{Exit, Failure};
@@ -177,75 +177,57 @@ impl Lock {
     /// What to tell the user of an attempt that failed.
     pub(super) fn failure(&self, error: AcquireError) -> Failure {
         let AcquireError::Foreign { path, profile, names } = &error else { return error.into() };
-        let Some((library, usage)) = found(names) else {
+        let Some((library, usage)) = Usage::of(names) else {
             let message = format!(
                 "{path} cannot be a lock while there is something else below it ({}): a lock has \
                  no other locks below it; use another name, such as {path}/all",
-                names.iter().map(|name| view::printable(name)).collect::<Vec<_>>().join(", ")
+                view::listed(names)
             );
             return Failure::new(Exit::Data, message);
         };
+
         let mut advice = Vec::new();
         if usage != self.usage() {
-            advice.push(usage.options());
+            advice.extend(options(usage));
         }
         match library {
             Profile::Kazoo if library != *profile => advice.push("use --profile kazoo"),
             _ if library != *profile => advice.push("use --profile curator"),
             _ => {}
         }
-        let what = usage.what();
-        let message = format!("{path} is in use as {what}; {}", advice.join(", and "));
-        Failure::new(Exit::Data, message).advise("or take another lock: each is of one kind")
+        advice.push(if advice.is_empty() { "take another lock" } else { "or take another lock" });
+        let (what, advice) = (what(usage), advice.join(", "));
+        let message = format!("{path} is in use as {what}; {advice}: each is of one kind");
+        Failure::new(Exit::Data, message)
     }
 
     fn usage(&self) -> Usage {
         match self {
-            Self::Mutex(_) => Usage::Alone,
-            Self::Read(_) | Self::Write(_) => Usage::Shared,
-            Self::Permits { .. } => Usage::Counted,
+            Self::Mutex(_) => Usage::Mutex,
+            Self::Read(_) | Self::Write(_) => Usage::RwLock,
+            Self::Permits { .. } => Usage::Semaphore,
         }
     }
 }
 
-/// What a lock is used as.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Usage {
-    Alone,
-    Shared,
-    Counted,
-}
-
-impl Usage {
-    fn what(self) -> &'static str {
-        match self {
-            Self::Alone => "a lock for one holder at a time",
-            Self::Shared => "a lock that can be shared",
-            Self::Counted => "a number of permits",
-        }
-    }
-
-    fn options(self) -> &'static str {
-        match self {
-            Self::Alone => "use neither --shared nor --write nor --permits",
-            Self::Shared => "use --shared, or --write to have it alone",
-            Self::Counted => "use --permits",
-        }
+/// What a lock is used as, in the words of the options.
+fn what(usage: Usage) -> &'static str {
+    match usage {
+        Usage::Mutex => "a lock for one holder at a time",
+        Usage::RwLock => "a lock that can be shared",
+        Usage::Semaphore => "a number of permits",
+        _ => "something that `run` does not take part in",
     }
 }
 
-/// What a lock with such contenders is, and by whose names; `None` if they are none.
-fn found(names: &[String]) -> Option<(Profile, Usage)> {
-    let kinds = [Kind::Exclusive, Kind::Upgradeable, Kind::Read, Kind::Write, Kind::Permits(1)];
-    let usage = |profile: Profile, name: &String| match profile.parse(name, &kinds)?.0 {
-        Kind::Exclusive => Some(Usage::Alone),
-        Kind::Permits(_) => Some(Usage::Counted),
-        _ => Some(Usage::Shared),
-    };
-    [Profile::Curator, Profile::Kazoo].into_iter().find_map(|profile| {
-        let usages: Option<Vec<_>> = names.iter().map(|name| usage(profile, name)).collect();
-        Some((profile, *usages?.first()?))
-    })
+/// The options for a lock that is used so.
+fn options(usage: Usage) -> Option<&'static str> {
+    match usage {
+        Usage::Mutex => Some("use neither --shared nor --write nor --permits"),
+        Usage::RwLock => Some("use --shared, or --write to have it alone"),
+        Usage::Semaphore => Some("use --permits"),
+        _ => None,
+    }
 }
 
 impl Deref for Held {
@@ -269,26 +251,5 @@ impl Held {
             Self::Write(guard) => guard.release().await,
             Self::Permits(guard) => guard.release().await,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_a_lock_is_used_as_shows_in_its_names() {
-        for (name, expected) in [
-            ("_c_x-lock-0000000001", Some((Profile::Curator, Usage::Alone))),
-            ("_c_x-__READ__0000000001", Some((Profile::Curator, Usage::Shared))),
-            ("_c_x-2-permits-0000000001", Some((Profile::Curator, Usage::Counted))),
-            ("x__lock__0000000001", Some((Profile::Kazoo, Usage::Alone))),
-            ("x__rlock__0000000001", Some((Profile::Kazoo, Usage::Shared))),
-            ("config", None),
-        ] {
-            assert_eq!(found(&[name.to_owned()]), expected, "{name}");
-        }
-        assert_eq!(found(&["_c_x-lock-0000000001".to_owned(), "config".to_owned()]), None);
-        assert_eq!(found(&[]), None);
     }
 }

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lockkeeper_client::{
-    Contact, ErrorCode, EventKind, Stat, WatchEvent, WatchLost, WatchedReply, Watcher, ZnodePath,
+    Contact, ErrorCode, EventKind, SessionId, Stat, WatchEvent, WatchLost, WatchedReply, Watcher,
+    ZnodePath,
 };
 
 use crate::contender::node::{Contender, Front};
@@ -158,7 +159,8 @@ impl Contender {
     }
 
     /// Watches those of the nodes that are not watched yet, and perhaps the own one, in one round
-    /// trip. Returns those that are gone already.
+    /// trip. Returns those that are gone already. Refuses to wait for a node that is not ephemeral:
+    /// no session's end would delete it.
     async fn watch_all(
         &self,
         names: Vec<String>,
@@ -181,6 +183,9 @@ impl Contender {
         let mut gone = Vec::new();
         for (name, node, reply) in asked {
             match self.watch(&node, reply).await? {
+                Some(((_, stat), _)) if stat.ephemeral_owner == SessionId::NONE => {
+                    return Err(AcquireError::NotEphemeral { path: self.path().clone(), node });
+                }
                 Some((_, watcher)) => watches.ahead.push((name, watcher)),
                 None => gone.push(name),
             }
@@ -195,17 +200,17 @@ impl Contender {
         watched.map(|(_, watcher)| watcher).ok_or_else(|| self.deleted())
     }
 
-    /// A node's data and a watch on it, over lost connections; `None` if it does not exist.
+    /// A node and a watch on it, over lost connections; `None` if it does not exist.
     ///
     /// Uses getData and not exists, which would leave a watch on a node that is gone already.
     pub(crate) async fn watch(
         &self,
         node: &ZnodePath,
         mut asked: WatchedReply<(Bytes, Stat)>,
-    ) -> Result<Option<(Bytes, Watcher)>, AcquireError> {
+    ) -> Result<Option<((Bytes, Stat), Watcher)>, AcquireError> {
         loop {
             match asked.await {
-                Ok(((data, _), watcher)) => return Ok(Some((data, watcher))),
+                Ok(found) => return Ok(Some(found)),
                 Err(error) if error.code() == Some(ErrorCode::NoNode) => {
                     return Ok(None);
                 }

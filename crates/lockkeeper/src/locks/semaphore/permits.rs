@@ -111,7 +111,7 @@ impl Permits {
         let Some(node) = &self.node else { return std::future::pending().await };
         loop {
             let asked = contender.client().data_watched(node);
-            let Some((data, mut watcher)) = contender.watch(node, asked).await? else {
+            let Some(((data, _), mut watcher)) = contender.watch(node, asked).await? else {
                 // The number was deleted: the last known one stays in force.
                 return std::future::pending().await;
             };
