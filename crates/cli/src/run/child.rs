@@ -98,8 +98,9 @@ impl Child {
             .introduce(|pipe| wrapped.arg(pipe.to_string()).args(command).spawn())
             .map_err(refused)?;
         let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-        let group = group
-            .ok_or_else(|| Failure::new(Exit::Bug, format!("{} is no process id", child.id())))?;
+        let group = group.ok_or_else(|| {
+            Failure::new(Exit::Bug, format!("{} is not a process id", child.id()))
+        })?;
         let mut child = Self { group, terminal: Terminal::find(), is_stopped: false };
         child.offer_terminal();
         Ok(child)

@@ -227,12 +227,14 @@ impl<'a> Loss<'a> {
         Some(self.act(&format!("{}: {failure}", self.lock)))
     }
 
-    /// Notes until when the lock is certain.
-    fn note(&mut self, deadline: Option<Instant>) {
+    /// Notes until when the lock is certain. Returns whether the watchdog knows in time, and has let
+    /// the command run all the while.
+    fn note(&mut self, deadline: Option<Instant>) -> bool {
         self.deadline = deadline.or(self.deadline);
-        if let Some(deadline) = self.deadline.filter(|_| self.terms.on_lost != OnLost::Warn) {
+        match self.deadline.filter(|_| self.terms.on_lost != OnLost::Warn) {
             // Later than we do it ourselves, and early enough for the kernel to do it.
-            self.watchdog.allow(before(deadline, self.terms.reserve * 3 / 4));
+            Some(deadline) => self.watchdog.allow(before(deadline, self.terms.reserve * 3 / 4)),
+            None => true,
         }
     }
 
@@ -275,11 +277,11 @@ impl<'a> Loss<'a> {
                 _ => {}
             }
 
-            if self.is_late() {
+            // It may have stopped the command: that is undone when the lock is seen to be held.
+            if !self.note(guard.deadline()) && self.terms.grace.is_some() {
                 return self.pause(child);
             }
 
-            self.note(guard.deadline());
             let left = guard.remaining();
             let spare = left.saturating_sub(self.terms.lead());
             if spare.is_zero() {

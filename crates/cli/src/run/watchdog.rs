@@ -105,12 +105,15 @@ impl Watchdog {
         self.group = Some(group);
     }
 
-    /// The command may run until then.
-    pub(super) fn allow(&mut self, until: Instant) {
-        if self.told != Some(until) {
-            self.told = Some(until);
+    /// The command may run until then. Returns whether the watchdog hears it in time: it acts only if
+    /// its pipe is empty when the time that it was told before has passed, so it has not acted if that
+    /// time has not passed after this is in the pipe.
+    pub(super) fn allow(&mut self, until: Instant) -> bool {
+        let before = self.told.replace(until);
+        if before != Some(until) {
             self.tell(&Message::until(until));
         }
+        before.is_none_or(|before| Clock.now() < before)
     }
 
     /// From now on it first stops the command, and kills it so much later.
@@ -210,4 +213,35 @@ fn spawn(messages: &[Message]) -> Result<(Child, PipeWriter), Failure> {
 /// Whether this process was started to be a watchdog.
 pub(crate) fn is_asked_for() -> bool {
     std::env::args_os().nth(1).is_some_and(|word| word == WORD)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Symptom: a renewal that was passed on just as the watchdog stopped the command was taken to be
+    /// in time, the stop to be somebody else's, and the command stood still for good.
+    #[test]
+    fn a_renewal_that_the_watchdog_hears_too_late_is_told() {
+        let (_reader, pipe) = io::pipe().unwrap();
+        let mut watchdog = Watchdog {
+            process: Command::new("true").spawn().unwrap(),
+            pipe,
+            session: self::message::tests::session(),
+            group: None,
+            told: None,
+            grace: None,
+            started: Clock.now(),
+            killed: 0,
+        };
+        let (soon, later) = (Duration::from_millis(20), Duration::from_secs(600));
+        let now = Clock.now();
+        assert!(watchdog.allow(now + later), "it was told no time before");
+        assert!(watchdog.allow(now + later * 2), "it heard of this long before the first time");
+        assert!(watchdog.allow(now + soon));
+        std::thread::sleep(soon * 2);
+        assert!(!watchdog.allow(now + later), "it may have acted");
+        assert!(watchdog.allow(now + later), "which was told once");
+        watchdog.dismiss();
+    }
 }

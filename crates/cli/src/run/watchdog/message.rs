@@ -139,3 +139,19 @@ impl Inbox {
         serde_json::from_slice(&line).ok()
     }
 }
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A session, as a message has it.
+    pub(in crate::run::watchdog) fn session() -> Session {
+        let access =
+            r#"{"digest":null,"tls_ca":null,"tls_cert":null,"tls_key":null,"tls_name":null}"#;
+        let timeout = r#"{"secs":15,"nanos":0}"#;
+        serde_json::from_str(&format!(
+            r#"{{"servers":"a:2181","access":{access},"id":1,"password":[],"timeout":{timeout}}}"#
+        ))
+        .unwrap()
+    }
+}

@@ -31,6 +31,8 @@ struct Watched {
     grace: Duration,
     /// Whether this process has stopped it.
     is_stopped: bool,
+    /// Whether it is to be continued, as soon as it may run.
+    is_to_go_on: bool,
     has_ended: bool,
 }
 
@@ -76,7 +78,8 @@ enum Verdict {
 impl Watched {
     fn of(session: Session) -> Self {
         let (group, limit, grace) = (None, None, Duration::ZERO);
-        Self { session, group, limit, grace, is_stopped: false, has_ended: false }
+        let (is_stopped, is_to_go_on, has_ended) = (false, false, false);
+        Self { session, group, limit, grace, is_stopped, is_to_go_on, has_ended }
     }
 
     fn watch(&mut self, inbox: &mut Inbox) -> Verdict {
@@ -123,14 +126,22 @@ impl Watched {
                 self.limit = Some(Instant::from_start(Duration::from_millis(ms)));
             }
             Message::Grace(ms) => self.grace = Duration::from_millis(ms),
-            Message::GoOn => {
-                if let (true, Some(group)) = (self.is_stopped, self.group) {
-                    signal(group, Signal::CONT);
-                }
-                self.is_stopped = false;
-            }
+            Message::GoOn => self.is_to_go_on = true,
             Message::Ended => self.has_ended = true,
         }
+
+        // This process may have stood still since, until the command must not run again.
+        if self.is_to_go_on && self.limit.is_none_or(|limit| limit > Clock.now()) {
+            self.go_on();
+        }
+    }
+
+    fn go_on(&mut self) {
+        if let (true, Some(group)) = (self.is_stopped, self.group) {
+            signal(group, Signal::CONT);
+        }
+        self.is_stopped = false;
+        self.is_to_go_on = false;
     }
 }
 
@@ -164,5 +175,38 @@ fn close(session: Session) {
             "lockkeeper was killed, and the lock may not be free before its session expires: \
              {failure}"
         ));
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::os::unix::process::CommandExt;
+    use std::process::Command;
+
+    use super::*;
+
+    /// Longer than anything takes on a busy machine.
+    const LONG: Duration = Duration::from_secs(30);
+
+    /// Symptom: a watchdog that stood still after it was told to let the command go on did so when the
+    /// time for that had passed.
+    #[test]
+    fn nothing_goes_on_after_its_time() {
+        let mut child = Command::new("sleep").arg("1000").process_group(0).spawn().unwrap();
+        let group = Pid::from_raw(child.id().try_into().unwrap()).unwrap();
+        let mut watched = Watched::of(super::super::message::tests::session());
+        watched.note(Message::group(group));
+        watched.stop(group);
+        assert!(group::stops_within(group, LONG));
+
+        watched.note(Message::until(Clock.now()));
+        watched.note(Message::GoOn);
+        assert!(watched.is_stopped, "it is still to be continued");
+        assert!(group::stops_within(group, Duration::ZERO), "it was continued");
+
+        watched.note(Message::until(Clock.now() + LONG));
+        assert!(!watched.is_stopped, "it may run");
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 }
