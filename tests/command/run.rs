@@ -50,7 +50,7 @@ fn bad_input_gets_one_line_and_code_64() -> Result<()> {
         ("run --kill-after 14s l -- true", ["14000ms", "--session-timeout"]),
         ("--connect host:x ls", ["\"x\"", "port"]),
         ("--digest me ls", ["--digest", "user:password"]),
-        ("--session-timeout 0 ls", ["--session-timeout", "longer than nothing"]),
+        ("--session-timeout 0 ls", ["--session-timeout", "longer than zero"]),
         ("--session-timeout 1ms ls", ["--session-timeout", "too short"]),
         ("run -w -5s l -- true", ["'-5s'", "not negative"]),
         ("run --kill-after -1 l -- true", ["'-1'", "not negative"]),

@@ -170,7 +170,7 @@ fn a_wrong_configuration_is_told_with_its_line() -> Result<()> {
     let home = Home::new()?;
     home.ends("serve --config zoo.cfg")?.complains(78, &["zoo.cfg", "No such file"]);
     fs::write(home.folder().join("zoo.cfg"), "tickTime=2000\nwhat is this\n")?;
-    home.ends("serve --config zoo.cfg")?.complains(78, &["zoo.cfg, line 2", "no setting"]);
+    home.ends("serve --config zoo.cfg")?.complains(78, &["zoo.cfg, line 2", "not a setting"]);
     fs::write(home.folder().join("zoo.cfg"), "tickTime=soon\n")?;
     home.ends("serve --config zoo.cfg")?.complains(78, &["zoo.cfg, line 1", "tickTime"]);
     Ok(())
@@ -304,7 +304,7 @@ async fn data_is_checked_and_backed_up() -> Result<()> {
     assert!(checked["znodes"].as_u64() > Some(2), "{checked}");
     assert!(home.ends("engine check copy")?.stdout.contains("copy is in order"));
     home.ends("engine backup data copy")?.complains(73, &["copy", "exists already"]);
-    home.ends("engine check none")?.complains(64, &["none", "no data directory"]);
+    home.ends("engine check none")?.complains(64, &["none", "not a data directory"]);
 
     server.signal(Signal::TERM)?;
     assert_eq!(server.end(LIMIT).await?.code(), Some(0), "{}", server.tail());

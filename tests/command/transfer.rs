@@ -213,7 +213,7 @@ async fn what_is_no_whole_export_is_refused() -> Result<()> {
 
     for (text, line, why) in [
         (String::new(), 1, "empty"),
-        ("{}\n".to_owned(), 1, "no file of lockkeeper export"),
+        ("{}\n".to_owned(), 1, "not a file of lockkeeper export"),
         (whole.replace("\"version\":1", "\"version\":9"), 1, "version 9"),
         (joined(&lines[..3]), 4, "cut short"),
         (whole[..whole.len() - 5].to_owned(), 4, "EOF"),
@@ -312,7 +312,9 @@ async fn nothing_is_imported_where_tokens_would_shrink() -> Result<()> {
     pair.home.ends("engine floor old --above ahead.jsonl")?.complains(69, &["in use"]);
     let raised = pair.home.json("engine floor third --above ahead.jsonl")?;
     assert!(raised["floor"].as_str().is_some_and(|f| f.ends_with("third.floor")), "{raised}");
-    pair.home.ends("engine floor third --above elsewhere")?.complains(64, &["no zxid", "no file"]);
+    pair.home
+        .ends("engine floor third --above elsewhere")?
+        .complains(64, &["not a zxid", "no file"]);
     let options = format!("{SERVER} --data-dir third --quiet-time 0s");
     let (_third, third) = served(&pair.home, "third", &options).await?;
     pair.ends(&third, "import ahead.jsonl")?.is_fine();

@@ -124,7 +124,7 @@ pub(crate) fn command(global: &Global, options: Options) -> Result<u8, Failure> 
         Task::Check { dir } | Task::Backup { dir, .. } | Task::Restore { backup: dir, .. }
             if !dir.is_dir() =>
         {
-            let message = format!("{} is no data directory", dir.display());
+            let message = format!("{} is not a data directory", dir.display());
             return Err(Failure::new(Exit::Usage, message).advise("give that of an engine"));
         }
         _ => {}

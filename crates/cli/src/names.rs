@@ -41,7 +41,7 @@ const YEAR: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 /// Reads a duration that is not zero.
 pub(crate) fn some_time(text: &str) -> Result<Duration, String> {
     match duration(text)? {
-        Duration::ZERO => Err("it must be longer than nothing".to_owned()),
+        Duration::ZERO => Err("it must be longer than zero".to_owned()),
         some => Ok(some),
     }
 }

@@ -48,7 +48,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
 
-    /// What a reply promises: sync (survives a power cut), os (survives kill -9) or memory
+    /// What an acknowledged write survives: sync (a power cut), os (kill -9) or memory (nothing)
     #[arg(long, value_name = "sync|os|memory", default_value = "sync")]
     durability: Durability,
 

@@ -22,7 +22,8 @@ pub(crate) fn man(name: Option<&str>) -> Result<u8, Failure> {
         None => command,
         Some(name) => {
             let found = command.find_subcommand(name).cloned();
-            found.ok_or_else(|| Failure::new(Exit::Usage, format!("{name:?} is no subcommand")))?
+            found
+                .ok_or_else(|| Failure::new(Exit::Usage, format!("{name:?} is not a subcommand")))?
         }
     };
     print(&page(command)?)?;

@@ -130,7 +130,7 @@ impl ZooCfg {
             .split_once('=')
             .map(|(key, value)| (key.trim(), value.trim()))
             .filter(|(key, _)| is_key(key))
-            .ok_or_else(|| "this is no setting; write it like clientPort=2181".to_owned())?;
+            .ok_or_else(|| "this is not a setting; write it like clientPort=2181".to_owned())?;
 
         match key {
             "dataDir" if value.is_empty() => return Err("dataDir is empty".to_owned()),
@@ -357,7 +357,7 @@ impl Store {
 /// The whole file, if it is short enough to be a configuration.
 fn read(path: &Path) -> io::Result<String> {
     let text = read_regular_file(path, LONGEST)?;
-    String::from_utf8(text).map_err(|_| io::Error::other("it is no text in UTF-8"))
+    String::from_utf8(text).map_err(|_| io::Error::other("it is not UTF-8 text"))
 }
 
 /// Whether it may be shown: any file can be given, and its lines may be secret.
@@ -389,7 +389,7 @@ fn truth(key: &str, value: &str) -> Result<bool, String> {
 }
 
 fn parse<T: FromStr>(key: &str, value: &str) -> Result<T, String> {
-    value.parse().map_err(|_| format!("{key}: this is no number that fits"))
+    value.parse().map_err(|_| format!("{key}: this is not a number that fits"))
 }
 
 /// ZooKeeper's -1 is its default.
@@ -404,7 +404,7 @@ fn milliseconds(key: &str, value: &str) -> Result<Option<Duration>, String> {
 fn bytes(key: &str, value: &str) -> Result<usize, String> {
     match value.strip_prefix("0x") {
         Some(digits) => usize::from_str_radix(digits, 16)
-            .map_err(|_| format!("{key}: this is no number that fits")),
+            .map_err(|_| format!("{key}: this is not a number that fits")),
         None => parse(key, value),
     }
 }
@@ -524,15 +524,15 @@ mod tests {
     #[test]
     fn mistakes_are_found_with_their_line() {
         for (line, part) in [
-            ("tickTime", "is no setting"),
-            ("root:$6$x=:1", "is no setting"),
-            ("tickTime=soon", "tickTime: this is no number"),
-            ("clientPort=70000", "clientPort: this is no number"),
+            ("tickTime", "is not a setting"),
+            ("root:$6$x=:1", "is not a setting"),
+            ("tickTime=soon", "tickTime: this is not a number"),
+            ("clientPort=70000", "clientPort: this is not a number"),
             ("authProvider.1=org.example.Own", "authProvider.1: the engine has"),
             ("sessionRequireClientSASLAuth=true", "would let in"),
             ("dataDir=", "dataDir is empty"),
-            ("=x", "is no setting"),
-            ("two words=1", "is no setting"),
+            ("=x", "is not a setting"),
+            ("two words=1", "is not a setting"),
             ("jute.maxbuffer=0xzz", "jute.maxbuffer"),
             ("enforceQuota=maybe", "true or false"),
             ("ssl.clientAuth=maybe", "none, want or need"),

@@ -44,7 +44,7 @@ enum Task {
     Status,
     /// Start the engine now, and not with the first command that needs it
     Start {
-        /// What a reply promises: sync (survives a power cut), os (survives kill -9) or memory
+        /// What an acknowledged write survives: sync (a power cut), os (kill -9) or memory (nothing)
         #[arg(long, env = DURABILITY)]
         durability: Option<Durability>,
     },

@@ -151,7 +151,7 @@ impl Summary {
 
         if self.first != last {
             tell(&format!(
-                "something was written meanwhile (from {} to {last}): this is no snapshot",
+                "something was written meanwhile (from {} to {last}): this is not a snapshot",
                 self.first
             ));
         }

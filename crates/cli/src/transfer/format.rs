@@ -91,7 +91,7 @@ impl Header {
 
         let any: Option<Any> = serde_json::from_str(line).ok();
         let any = any.filter(|any| any.format == FORMAT);
-        let any = any.ok_or("this is no file of lockkeeper export")?;
+        let any = any.ok_or("this is not a file of lockkeeper export")?;
         if any.version != VERSION {
             return Err(format!(
                 "its format has version {}, and this lockkeeper reads version {VERSION}",
@@ -138,7 +138,7 @@ impl Node {
     fn of(line: NodeLine) -> Result<Self, String> {
         let path = ZnodePath::new(&line.path).map_err(|error| error.to_string())?;
         let data = STANDARD.decode(&line.data);
-        let data = data.map_err(|error| format!("{path}: the data is no base64: {error}"))?;
+        let data = data.map_err(|error| format!("{path}: the data is not base64: {error}"))?;
         if line.acl.is_empty() {
             return Err(format!("{path}: its access control list is empty"));
         }
@@ -198,7 +198,7 @@ pub(crate) fn zxid(text: &str) -> Result<Zxid, String> {
         None => text.parse().ok(),
     };
     let number = number.filter(|number| *number >= 0);
-    number.map(Zxid).ok_or_else(|| format!("{text:?} is no zxid, such as 0x1a2d0000000d"))
+    number.map(Zxid).ok_or_else(|| format!("{text:?} is not a zxid, such as 0x1a2d0000000d"))
 }
 
 const LETTERS: [(Permissions, char); 5] = [
@@ -260,7 +260,7 @@ mod tests {
         let line = node().to_line();
         for (old, new, why) in [
             ("/a/", "a/", "must be absolute"),
-            ("AAH/", "AAH", "no base64"),
+            ("AAH/", "AAH", "not base64"),
             ("\"perms\":\"r\"", "\"perms\":\"x\"", "\"x\" is not of cdrwa"),
             ("\"children\":3", "\"kind\":3", "unknown field `kind`"),
             ("\"children\":3", "\"children\":-3", "invalid value"),
@@ -276,7 +276,7 @@ mod tests {
         let header = Header::new(&ZnodePath::root(), Zxid(1)).to_line();
         let newer = Header::read(&header.replace("\"version\":1", "\"version\":2"));
         assert!(newer.unwrap_err().contains("version 2"));
-        assert!(Header::read("{}").unwrap_err().contains("no file of lockkeeper export"));
+        assert!(Header::read("{}").unwrap_err().contains("not a file of lockkeeper export"));
         assert!(zxid("-1").is_err() && zxid("0xx").is_err() && zxid("").is_err());
         assert_eq!(zxid("0x1a2d0000000d"), zxid("28780575850509"));
     }
