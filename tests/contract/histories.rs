@@ -1,4 +1,4 @@
-//! The programs of the simulation that share data, on real servers, behind proxies that lose requests and
+//! Programs that share data, as in the simulation, on real servers, behind proxies that lose requests and
 //! replies, cut connections, hold replies back and have sessions end; judged by the same checker. A few
 //! seconds as a test, or `LOCKKEEPER_SECONDS`; the seed is printed, and `LOCKKEEPER_SEED` gives it.
 
@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
-use lockkeeper::{Client, Counter, Shared};
+use lockkeeper::{Client, Counter, Registration, Shared};
 use lockkeeper_testkit::backend::{Backend, Participant};
 use lockkeeper_testkit::checker;
 use lockkeeper_testkit::history::{History, What};
 use lockkeeper_testkit::proxy::{Loss, Proxy};
-use lockkeeper_testkit::sharing::{Done, Scene, publications, trees, values};
+use lockkeeper_testkit::sharing::{Done, Scene, publications, services, trees, values};
 use lockkeeper_wire::OpCode;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
@@ -61,7 +61,8 @@ fn given(name: &str) -> Option<u64> {
 }
 
 /// Whatever is lost: every snapshot of a cache is the tree at its transaction, confirmed adds count once,
-/// nothing is unknown unless a session ended, and nobody sees half of an edition.
+/// nothing is unknown unless a session ended, nobody sees half of an edition, and whoever is registered is
+/// in every directory.
 async fn trees_and_values_are_exact(backend: Backend) -> Result<()> {
     let seed = given("LOCKKEEPER_SEED").unwrap_or_else(|| fastrand::u64(..));
     let lasts = Duration::from_secs(given("LOCKKEEPER_SECONDS").unwrap_or(SECONDS));
@@ -76,19 +77,21 @@ async fn trees_and_values_are_exact(backend: Backend) -> Result<()> {
         participants.push(backend.participant_with(builder).await?);
     }
     trees::make(&participants[0].client).await;
-    let (mut programs, mut followers) = (JoinSet::new(), JoinSet::new());
+    let mut tasks = Tasks::default();
     for (index, participant) in participants.iter().enumerate() {
-        start(&stage, index, participant, &mut random, (&mut programs, &mut followers));
+        start(&stage, index, participant, &mut random, &mut tasks);
     }
     let proxies: Vec<_> = participants.iter().map(|participant| &participant.proxy).collect();
     go_wrong(&stage, &proxies, &mut random, lasts).await?;
 
     stage.is_over.store(true, Ordering::Relaxed);
-    while let Some(ended) = programs.join_next().await {
+    while let Some(ended) = tasks.programs.join_next().await {
         ended?;
     }
-    let editions: usize = followers.join_all().await.into_iter().sum();
+    let editions: usize = tasks.followers.join_all().await.into_iter().sum();
+    drop(tasks.servers);
     values::look_at_the_end(&*stage, &participants[0].client).await;
+    services::look_at_the_end(&*stage, &participants[0].client).await;
     for participant in participants {
         participant.client.close().await;
     }
@@ -101,13 +104,23 @@ async fn trees_and_values_are_exact(backend: Backend) -> Result<()> {
         .with_context(|| format!("LOCKKEEPER_SEED={seed}\n{history}"))
 }
 
+/// All programs that run.
+#[derive(Default)]
+struct Tasks {
+    programs: JoinSet<()>,
+    /// Each says how many editions it has seen.
+    followers: JoinSet<usize>,
+    /// Each gives its registration, which so is there until all are dropped.
+    servers: JoinSet<Option<Registration>>,
+}
+
 /// Starts all programs of a client.
 fn start(
     stage: &Arc<Stage>,
     index: usize,
     participant: &Participant,
     random: &mut fastrand::Rng,
-    (programs, followers): (&mut JoinSet<()>, &mut JoinSet<usize>),
+    Tasks { programs, followers, servers }: &mut Tasks,
 ) {
     let client = &participant.client;
     let scene = || Arc::clone(stage) as Arc<dyn Scene + Send + Sync>;
@@ -128,6 +141,12 @@ fn start(
     programs.spawn(trees::watch(scene(), name("tree"), client.clone(), random.fork()));
     programs.spawn(publications::publish(scene(), name("publish"), client.clone(), random.fork()));
     followers.spawn(publications::follow(scene(), name("editions"), client.clone()));
+
+    let id = |index| format!("client-{index}");
+    let ids = (0..CLIENTS).map(id).collect();
+    let (directory, to) = (name("directory"), client.clone());
+    programs.spawn(services::watch(scene(), directory, to, random.fork(), ids));
+    servers.spawn(services::serve(scene(), id(index), client.clone(), random.fork()));
 }
 
 /// Has something go wrong between a client and its server, again and again; in the end, nothing.

@@ -3,8 +3,9 @@
 //! Three Apache ZooKeeper servers and the programs are on hosts of their own (network namespaces
 //! with wall clocks of their own). Programs on this library, on Apache Curator and on kazoo hold
 //! locks of all kinds while a script of faults, which follows from a seed, goes on; those on this
-//! library share data as well, as they do in the simulation. Then all is healed: everybody must get a turn, and nothing may be left. What all of them were told is
-//! checked by the test kit's checker, as in the simulation.
+//! library share data and provide a service as well, as they do in the simulation. Then all is healed:
+//! everybody must get a turn, and nothing may be left. What all of them were told is checked by the
+//! test kit's checker, as in the simulation.
 //!
 //! As a test it runs one seed for three minutes; `LOCKKEEPER_SEED` gives another one.
 //! `cargo xtask ensemble` runs it for as long as wanted.

@@ -111,6 +111,8 @@ impl Recorder {
             ["told", words @ ..] => What::Told(Told::read(words)?),
             ["inexact-value", words @ ..] => What::InexactValue(words.join(" ")),
             ["inexact-snapshot", words @ ..] => What::InexactSnapshot(words.join(" ")),
+            ["missing-instance", words @ ..] => What::MissingInstance(words.join(" ")),
+            ["left", words @ ..] => What::Left(words.join(" ")),
             ["note", words @ ..] => What::Note(words.join(" ")),
             _ => return None,
         };

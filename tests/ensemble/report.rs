@@ -23,8 +23,13 @@ struct Row {
 pub(crate) fn table(history: &History) -> String {
     let mut rows: BTreeMap<(String, String), Row> = BTreeMap::new();
     for Entry { who, what, .. } in history.entries() {
-        let is_of_lock =
-            !matches!(what, What::Told(_) | What::InexactValue(_) | What::InexactSnapshot(_));
+        let is_of_lock = !matches!(
+            what,
+            What::Told(_)
+                | What::InexactValue(_)
+                | What::InexactSnapshot(_)
+                | What::MissingInstance(_)
+        );
         let Some(key) = key(who).filter(|_| is_of_lock) else { continue };
         let row = rows.entry(key).or_default();
         match what {

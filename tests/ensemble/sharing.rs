@@ -8,10 +8,11 @@ use anyhow::{Context, Result};
 use lockkeeper::{Client, Counter, Shared};
 use lockkeeper_testkit::clock;
 use lockkeeper_testkit::history::What;
-use lockkeeper_testkit::sharing::{Scene, publications, trees, values};
+use lockkeeper_testkit::sharing::{Scene, publications, services, trees, values};
 use tokio::task::JoinHandle;
 
 use crate::contender::STOP;
+use crate::programs::PARTICIPANTS;
 use crate::recorder::Pen;
 
 /// The longest pauses: of those that write a little, and of those that publish long editions, which
@@ -47,6 +48,8 @@ impl Scene for Stage {
             What::Told(told) => format!("told {told}"),
             What::InexactValue(what) => format!("inexact-value {what}"),
             What::InexactSnapshot(what) => format!("inexact-snapshot {what}"),
+            What::MissingInstance(what) => format!("missing-instance {what}"),
+            What::Left(what) => format!("left {what}"),
             other => format!("note {other}"),
         };
         self.pen.say(clock::now(), &words);
@@ -94,6 +97,19 @@ pub(crate) fn start(
         // How many there were to see is chance.
         let _ = follower.await;
     }));
+
+    let (scene, client, mut random) = (stage("serves", PACE)?, client.clone(), random.fork());
+    let server = services::serve(scene, name.to_owned(), client.clone(), random.fork());
+    tokio::spawn(async move {
+        // Until the program ends.
+        let _registration = server.await;
+        std::future::pending::<()>().await;
+    });
+    let ids = PARTICIPANTS.iter().filter(|participant| participant.is_ours());
+    let ids = ids.map(|participant| participant.name.to_owned()).collect();
+    let directory = stage("directory", PACE)?;
+    let directory = services::watch(directory, who("directory"), client, random, ids);
+    tasks.push(tokio::spawn(directory));
     Ok(tasks)
 }
 
@@ -107,6 +123,7 @@ pub(crate) async fn look(arguments: &[String]) -> Result<()> {
     let client = Client::connect(servers).await.context("nobody can look")?;
     let stage = Stage::scene(Path::new(folder), "world", PACE)?;
     values::look_at_the_end(&*stage, &client).await;
+    services::look_at_the_end(&*stage, &client).await;
     client.close().await;
     Ok(())
 }

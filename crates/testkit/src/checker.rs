@@ -243,7 +243,8 @@ fn presences_kept(entries: &[Entry]) -> Result<(), String> {
 
 fn instances_found(entries: &[Entry]) -> Result<(), String> {
     let missing = entries.iter().find(|entry| matches!(entry.what, What::MissingInstance(_)));
-    missing.map_or(Ok(()), |entry| Err(format!("{}: {}", entry.who, entry.what)))
+    let missing = missing.map_or(Ok(()), |entry| Err(format!("{}: {}", entry.who, entry.what)));
+    missing.and_then(|()| sharing::directories_fit(entries))
 }
 
 fn nobody_stuck(entries: &[Entry]) -> Result<(), String> {

@@ -2,6 +2,17 @@
 
 use std::fmt;
 
+/// An instance of a service, as a directory lists it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listing {
+    /// The name of its node.
+    pub id: String,
+    /// The transaction that made its node.
+    pub czxid: i64,
+    /// Its weight, which grows with each change.
+    pub weight: u32,
+}
+
 /// Something that a program did to shared data, or was told of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Told {
@@ -58,6 +69,13 @@ pub enum Told {
         /// Its items.
         items: Vec<u64>,
     },
+    /// A directory showed it the instances of a service.
+    Lists {
+        /// The transaction after which they were just these, as the directory says.
+        zxid: i64,
+        /// The instances.
+        listings: Vec<Listing>,
+    },
     /// What there was in the end.
     Remains {
         /// The sum.
@@ -84,6 +102,12 @@ impl fmt::Display for Told {
             Self::Followed { items } => {
                 write!(f, "followed")?;
                 list(f, items)
+            }
+            Self::Lists { zxid, listings } => {
+                write!(f, "lists {zxid}")?;
+                listings.iter().try_for_each(|Listing { id, czxid, weight }| {
+                    write!(f, " {id}:{czxid}:{weight}")
+                })
             }
             Self::Remains { sum, items } => {
                 write!(f, "remains {sum}")?;
@@ -114,11 +138,23 @@ impl Told {
             ["appended", item] => Self::Appended { item: id(item)? },
             ["not-appended", item] => Self::NotAppended { item: id(item)? },
             ["followed", list @ ..] => Self::Followed { items: items(list)? },
+            ["lists", then, list @ ..] => {
+                let listings = list.iter().map(|word| Listing::read(word));
+                Self::Lists { zxid: zxid(then)?, listings: listings.collect::<Option<_>>()? }
+            }
             ["remains", sum, list @ ..] => {
                 Self::Remains { sum: sum.parse().ok()?, items: items(list)? }
             }
             _ => return None,
         })
+    }
+}
+
+impl Listing {
+    fn read(word: &str) -> Option<Self> {
+        let (rest, weight) = word.rsplit_once(':')?;
+        let (id, czxid) = rest.rsplit_once(':')?;
+        Some(Self { id: id.to_owned(), czxid: czxid.parse().ok()?, weight: weight.parse().ok()? })
     }
 }
 
@@ -138,6 +174,11 @@ mod tests {
             Told::Appended { item: 5 },
             Told::NotAppended { item: 5 },
             Told::Followed { items: vec![] },
+            Told::Lists { zxid: 9, listings: vec![] },
+            Told::Lists {
+                zxid: 9,
+                listings: vec![Listing { id: "a:b".into(), czxid: 7, weight: u32::MAX }],
+            },
             Told::Remains { sum: -3, items: vec![1, 2] },
         ];
         for told in all {
@@ -145,6 +186,7 @@ mod tests {
             assert_eq!(Told::read(&text.split(' ').collect::<Vec<_>>()), Some(told), "{text}");
         }
         assert_eq!(Told::read(&["saw", "x", "1", "2"]), None);
+        assert_eq!(Told::read(&["lists", "9", "a:1"]), None);
         assert_eq!(Told::read(&[]), None);
     }
 }

@@ -20,6 +20,8 @@ pub struct Done {
     pub refused: usize,
     /// Items that were appended.
     pub appended: usize,
+    /// Times that a directory said whom it lists.
+    pub listed: usize,
 }
 
 impl Done {
@@ -35,6 +37,7 @@ impl Done {
                 Told::Added { .. } => done.added += 1,
                 Told::NotAdded { .. } => done.refused += 1,
                 Told::Appended { .. } => done.appended += 1,
+                Told::Lists { .. } => done.listed += 1,
                 _ => {}
             }
         }
@@ -43,18 +46,19 @@ impl Done {
 
     /// Whether there is something of everything.
     pub fn is_enough(&self) -> bool {
-        [self.wrote, self.saw, self.added, self.appended].iter().all(|count| *count > 0)
+        let counts = [self.wrote, self.saw, self.added, self.appended, self.listed];
+        counts.iter().all(|count| *count > 0)
     }
 }
 
 impl fmt::Display for Done {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { wrote, saw, begun, added, refused, appended } = self;
+        let Self { wrote, saw, begun, added, refused, appended, listed } = self;
         let unknown = begun - added - refused;
         write!(
             f,
             "{wrote} transactions on a tree, {saw} snapshots of it; {added} adds confirmed, {refused} \
-             refused, {unknown} unknown; {appended} items appended"
+             refused, {unknown} unknown; {appended} items appended; {listed} lists of instances"
         )
     }
 }

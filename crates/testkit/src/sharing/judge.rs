@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::history::{Entry, What};
-use crate::told::Told;
+use crate::told::{Listing, Told};
 
 fn told(entries: &[Entry]) -> impl Iterator<Item = (&Entry, &Told)> {
     entries.iter().filter_map(|entry| match &entry.what {
@@ -60,6 +60,69 @@ pub(crate) fn snapshots_fit(entries: &[Entry]) -> Result<(), String> {
     Ok(())
 }
 
+/// A list of instances, and who told it.
+struct List<'a> {
+    who: &'a str,
+    zxid: i64,
+    listings: &'a [Listing],
+}
+
+/// A node that a directory lists is there from the transaction that made it to the one that the directory
+/// names. So each directory lists it at every transaction in between; and an instance goes forward only,
+/// from one life to the next, and within a life from one weight to the next.
+pub(crate) fn directories_fit(entries: &[Entry]) -> Result<(), String> {
+    let mut lists = Vec::new();
+    let mut newest: BTreeMap<&str, i64> = BTreeMap::new();
+    for (entry, told) in told(entries) {
+        let (who, Told::Lists { zxid, listings }) = (&*entry.who, told) else { continue };
+        let before = newest.insert(who, *zxid).unwrap_or(i64::MIN);
+        if before > *zxid {
+            return Err(format!("{who}: the instances at {zxid}, after those at {before}"));
+        }
+        lists.push(List { who, zxid: *zxid, listings });
+    }
+
+    lists.sort_by_key(|list| list.zxid);
+    each_goes_forward(&lists)?;
+    none_is_away(&lists)
+}
+
+fn each_goes_forward(lists: &[List<'_>]) -> Result<(), String> {
+    let mut newest: BTreeMap<&str, (i64, u32)> = BTreeMap::new();
+    for List { who, zxid, listings } in lists {
+        for Listing { id, czxid, weight } in *listings {
+            let now = (*czxid, *weight);
+            let before = newest.insert(id, now).unwrap_or(now);
+            if before > now {
+                return Err(format!("{who} at {zxid}: {id} is {now:?}, and was {before:?}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn none_is_away(lists: &[List<'_>]) -> Result<(), String> {
+    let mut last_seen: BTreeMap<(&str, i64), i64> = BTreeMap::new();
+    for list in lists {
+        for Listing { id, czxid, .. } in list.listings {
+            last_seen.insert((id, *czxid), list.zxid);
+        }
+    }
+    for ((id, czxid), last) in last_seen {
+        let from = lists.partition_point(|list| list.zxid < czxid);
+        let to = lists.partition_point(|list| list.zxid <= last);
+        let has_it = |list: &&List<'_>| {
+            list.listings.iter().any(|listing| listing.id == id && listing.czxid == czxid)
+        };
+        if let Some(List { who, zxid, .. }) = lists[from..to].iter().find(|list| !has_it(list)) {
+            return Err(format!(
+                "{who} at {zxid}: {id} is not listed, which was there from {czxid} to {last}"
+            ));
+        }
+    }
+    Ok(())
+}
+
 /// An add of 1 that was confirmed.
 #[derive(Clone, Copy, Debug)]
 struct Add {
@@ -88,7 +151,7 @@ pub(crate) fn values_fit(entries: &[Entry]) -> Result<(), String> {
             Told::NotAppended { item } => drop(refused.insert(*item)),
             Told::Followed { items } => followed.push((&entry.who, items)),
             Told::Remains { sum, items } => remains = Some((*sum, items)),
-            Told::Wrote { .. } | Told::Saw { .. } => {}
+            Told::Wrote { .. } | Told::Saw { .. } | Told::Lists { .. } => {}
         }
     }
 
@@ -177,6 +240,32 @@ mod tests {
         refused(of(&[saw(12, 1, 10), saw(11, 1, 10)]), "after one at 12");
         refused(of(&[wrote(10, 1), saw(12, 1, 11)]), "is of 11 and 10");
         refused(of(&[wrote(10, 2), wrote(20, 1)]), "no later transaction");
+    }
+
+    #[test]
+    fn directories_list_whoever_is_there() {
+        let lists = |who, zxid, all: &[(&str, i64, u32)]| {
+            let listing = |(id, czxid, weight): &(&str, i64, u32)| Listing {
+                id: (*id).to_owned(),
+                czxid: *czxid,
+                weight: *weight,
+            };
+            (1, who, Told::Lists { zxid, listings: all.iter().map(listing).collect() })
+        };
+        let of = |all: &[_]| directories_fit(&history(all));
+        let first = lists("a", 12, &[("x", 10, 1), ("y", 11, 1)]);
+        let second = lists("a", 20, &[("x", 10, 2), ("y", 18, 1)]);
+        assert_eq!(of(&[first.clone(), second.clone()]), Ok(()));
+        // Told later by somebody who is behind, and before either of them was there.
+        let behind = lists("b", 13, &[("x", 10, 1)]);
+        assert_eq!(of(&[first.clone(), second.clone(), lists("b", 9, &[]), behind]), Ok(()));
+
+        let with = |list| of(&[first.clone(), second.clone(), list]);
+        refused(with(lists("b", 15, &[("y", 11, 1)])), "b at 15: x is not listed");
+        refused(with(lists("b", 20, &[("x", 10, 2)])), "b at 20: y is not listed");
+        refused(with(lists("b", 21, &[("x", 10, 1), ("y", 18, 1)])), "x is (10, 1), and was");
+        refused(with(lists("b", 21, &[("x", 10, 2), ("y", 11, 1)])), "y is (11, 1), and was");
+        refused(with(lists("a", 19, &[("x", 10, 2), ("y", 18, 1)])), "after those at 20");
     }
 
     #[test]

@@ -5,13 +5,14 @@
 mod done;
 mod judge;
 pub mod publications;
+pub mod services;
 pub mod trees;
 pub mod values;
 
 use std::time::Duration;
 
 pub use self::done::Done;
-pub(crate) use self::judge::{snapshots_fit, values_fit};
+pub(crate) use self::judge::{directories_fit, snapshots_fit, values_fit};
 use crate::history::What;
 
 /// Where such programs run.
