@@ -13,7 +13,7 @@ use lockkeeper_client::Instant;
 use crate::discovery::pick::candidate::{Candidate, Pick, PickError};
 use crate::discovery::pick::group::{Group, Member};
 use crate::discovery::pick::health::{Ejection, InstanceHealth, Period, Record, Verdict};
-use crate::discovery::pick::load::{Contestant, Load, has_less_to_do};
+use crate::discovery::pick::load::{Contestant, Load, Moment, has_less_to_do};
 use crate::discovery::pick::rendezvous::digest;
 
 /// The golden ratio's fraction, of 2^64: multiples of it are spread over a circle more evenly than those
@@ -57,8 +57,8 @@ pub struct InstanceLoad<T> {
     pub instance: Arc<T>,
     /// The calls of this picker that have not ended.
     pub in_flight: u32,
-    /// The moving average of the time from a pick to its end, over about 10 s, without the first; `None` if there is
-    /// no other.
+    /// The moving average of the time from a pick to its end, without the first; `None` if there is no other.
+    /// It looks back for about 1 s, or for 16 picks where these take longer.
     pub latency: Option<Duration>,
     /// Whether it gets calls.
     pub health: InstanceHealth,
@@ -83,6 +83,8 @@ pub(crate) struct Balancer<T> {
     next_look: Option<Instant>,
     /// Where on the circle of weights the next weighted pick is.
     point: u64,
+    /// How many there were.
+    picks: u32,
     random: fastrand::Rng,
 }
 
@@ -101,6 +103,7 @@ impl<T: Candidate> Balancer<T> {
             out: 0,
             next_look: None,
             point: random.u64(..),
+            picks: 0,
             random,
         }
     }
@@ -153,6 +156,7 @@ impl<T: Candidate> Balancer<T> {
             });
         }
 
+        self.picks = self.picks.wrapping_add(1);
         let index = self.choose(how, now);
         let slot = &mut self.slots[index];
         slot.load.begin();
@@ -174,10 +178,10 @@ impl<T: Candidate> Balancer<T> {
         }
 
         slot.load.end();
-        let took = now.since(ticket.began);
+        let (took, moment) = (now.since(ticket.began), Moment { time: now, picks: self.picks });
         match verdict {
-            Verdict::Good => slot.load.answered(took, now),
-            Verdict::GivenUp => slot.load.given_up(took, now),
+            Verdict::Good => slot.load.answered(took, moment),
+            Verdict::GivenUp => slot.load.given_up(took, moment),
             // Most failures come fast, and tell nothing of how long an answer takes.
             Verdict::Failed => {}
         }
@@ -212,6 +216,7 @@ impl<T: Candidate> Balancer<T> {
                     let Slot { load, record, .. } = &self.slots[member.slot];
                     Contestant { load: *load, weight: member.weight, failures: record.failures() }
                 };
+                let now = Moment { time: now, picks: self.picks };
                 let now = (self.random.u8(..) >= BLIND_OF_256).then_some(now);
                 match has_less_to_do(contestant(second), contestant(first), now) {
                     true => second.slot,
@@ -339,7 +344,7 @@ impl<T: Candidate> Balancer<T> {
 impl<T> Balancer<T> {
     /// As after so many picks and calls that every counter is at its end.
     pub(crate) fn at_its_limits(&mut self) {
-        self.point = u64::MAX;
+        (self.point, self.picks) = (u64::MAX, u32::MAX);
         for slot in &mut self.slots {
             slot.load.in_flight = u32::MAX;
             slot.record.at_its_limits();

@@ -4,8 +4,26 @@ use std::time::Duration;
 
 use lockkeeper_client::Instant;
 
-/// How far the average of the latency looks back: a latency this old counts e times less than one of now.
-const MEMORY: Duration = Duration::from_secs(10);
+/// How far the average of the latency looks back: a latency this old counts e times less than one of now. It
+/// is also this many picks, where these take longer: with few calls, nothing newer is known.
+const MEMORY: Duration = Duration::from_secs(1);
+const MEMORY_PICKS: f64 = 16.0;
+
+/// When something happens: by the clock, and by how many picks there were before.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Moment {
+    pub(crate) time: Instant,
+    pub(crate) picks: u32,
+}
+
+impl Moment {
+    /// How much of what was known then counts now, from 1 down to 0.
+    fn kept(self, now: Self) -> f64 {
+        let by_time = now.time.since(self.time).as_secs_f64() / MEMORY.as_secs_f64();
+        let by_picks = f64::from(now.picks.wrapping_sub(self.picks)) / MEMORY_PICKS;
+        (-by_time.min(by_picks)).exp()
+    }
+}
 
 /// By how much one must have less to do than another, so that it is more than chance: without such a
 /// bound, the faster of two equal instances would get three calls of four.
@@ -26,7 +44,7 @@ struct Average {
     seconds: f64,
     /// Of how many samples, as far as that matters.
     samples: u16,
-    at: Instant,
+    at: Moment,
 }
 
 impl Load {
@@ -40,7 +58,7 @@ impl Load {
 
     /// Counts how long a call took that was answered; but not the first, which has the set-up of a
     /// connection in it, and caches that are empty.
-    pub(crate) fn answered(&mut self, took: Duration, now: Instant) {
+    pub(crate) fn answered(&mut self, took: Duration, now: Moment) {
         if std::mem::replace(&mut self.is_warm, true) {
             self.count(took, now);
         }
@@ -48,7 +66,7 @@ impl Load {
 
     /// Counts how long a call took that had no answer when it was given up: the instance is at least as
     /// slow as that.
-    pub(crate) fn given_up(&mut self, took: Duration, now: Instant) {
+    pub(crate) fn given_up(&mut self, took: Duration, now: Moment) {
         let is_slower = |average: Average| took.as_secs_f64() > average.seconds;
         if self.latency.is_none_or(is_slower) {
             self.count(took, now);
@@ -57,12 +75,12 @@ impl Load {
 
     /// The first samples count the same each. Later, the weight of one depends on the time since the last,
     /// so that a burst of calls counts no more than one call.
-    fn count(&mut self, took: Duration, now: Instant) {
+    fn count(&mut self, took: Duration, now: Moment) {
         let sample = took.as_secs_f64();
         let next = match self.latency {
             Some(average) => {
                 let samples = average.samples.saturating_add(1);
-                let weight = (1.0 - average.kept(now)).max(1.0 / f64::from(samples));
+                let weight = (1.0 - average.at.kept(now)).max(1.0 / f64::from(samples));
                 let seconds = average.seconds + (sample - average.seconds) * weight;
                 Average { seconds, samples, at: now }
             }
@@ -78,14 +96,9 @@ impl Load {
 }
 
 impl Average {
-    /// How much of it counts at this time, from 1 down to 0.
-    fn kept(self, now: Instant) -> f64 {
-        (-now.since(self.at).as_secs_f64() / MEMORY.as_secs_f64()).exp()
-    }
-
     /// What it has faded to. An instance that nobody calls because it was slow is so tried again.
-    fn faded(self, now: Instant) -> f64 {
-        self.seconds * self.kept(now)
+    fn faded(self, now: Moment) -> f64 {
+        self.seconds * self.at.kept(now)
     }
 }
 
@@ -101,7 +114,7 @@ pub(crate) struct Contestant {
 
 /// Whether the second of two has clearly less to do than the first. Latencies are compared as of `now`; not
 /// at all without it.
-pub(crate) fn has_less_to_do(second: Contestant, first: Contestant, now: Option<Instant>) -> bool {
+pub(crate) fn has_less_to_do(second: Contestant, first: Contestant, now: Option<Moment>) -> bool {
     // One call of the lighter of the two is the unit, so that a heavy one with one call counts as idle.
     let unit = f64::from(first.weight.min(second.weight));
     let work = |of: Contestant| {

@@ -238,6 +238,44 @@ fn power_of_two_forgives_a_slow_start() {
     }
 }
 
+/// One call in the middle takes a hundred times as long, as when a program is paused for a moment. Its
+/// instance has its share again after some seconds, or some dozens of calls where these are few.
+#[test]
+fn power_of_two_forgives_a_slow_call() {
+    for (pause, away) in [(0, 400), (1_000, 100)] {
+        let mut scene = Scene::new(&[1; 3]);
+        let (mut now, mut slow_at, mut counted) = (0, None, 0);
+        for call in 0..600 + away {
+            let (id, ticket) = scene.begin(Pick::PowerOfTwo, now);
+            let is_slow = call >= 200 && slow_at.is_none() && id == "web-001";
+            now += if is_slow { 1_000 } else { 10 };
+            scene.balancer.end(ticket, Verdict::Good, at(now));
+            now += pause;
+            if is_slow {
+                slow_at = Some(call);
+            }
+            let is_counted = slow_at.is_some_and(|at| (at + away..at + away + 300).contains(&call));
+            counted += u32::from(is_counted && id == "web-001");
+        }
+        assert!((70..=130).contains(&counted), "{counted} of 300, {away} calls after the slow one");
+    }
+}
+
+/// With a call each second, one that takes ten times as long is still told from the others.
+#[test]
+fn power_of_two_avoids_the_slow_where_calls_are_few() {
+    let mut scene = Scene::new(&[1; 3]);
+    let (mut now, mut slow) = (0, 0);
+    for _ in 0..600 {
+        let (id, ticket) = scene.begin(Pick::PowerOfTwo, now);
+        let is_slow = id == "web-001";
+        scene.balancer.end(ticket, Verdict::Good, at(now + if is_slow { 100 } else { 10 }));
+        now += 1_000;
+        slow += u32::from(is_slow);
+    }
+    assert!(slow < 60, "{slow} of 600 calls");
+}
+
 /// What differs by a few percent is the same: the calls are not for the fastest alone.
 #[test]
 fn power_of_two_takes_no_notice_of_small_differences() {
