@@ -45,7 +45,7 @@ impl BuildError {
         if path.is_root() {
             return Err(BuildError::Root);
         }
-        if path.as_str() == "/zookeeper" || path.as_str().starts_with("/zookeeper/") {
+        if path.is_reserved() {
             return Err(BuildError::Reserved(path));
         }
         Ok(path)

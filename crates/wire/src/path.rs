@@ -52,6 +52,12 @@ impl ZnodePath {
         &*self.0 == "/"
     }
 
+    /// Whether it is `/zookeeper` or below it, where servers keep their quotas and their configuration.
+    pub fn is_reserved(&self) -> bool {
+        let rest = self.as_str().strip_prefix("/zookeeper");
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    }
+
     /// The path as text.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -3,8 +3,8 @@
 //! Guarantees  an instance that is registered and lives, on servers that answer, is in every directory;
 //!             one whose node is gone is in none that [is current](ServiceDirectory::is_current). An
 //!             instance is never away in between while its node is there, and never goes back to what it
-//!             was. Cut off from the servers, the last instances stay. What cannot be read is named, and
-//!             concerns nobody else.
+//!             was. Cut off from the servers, the last instances stay. What cannot be read, or may not,
+//!             is named, and concerns nobody else.
 //! Not         that an instance works: its node is there for a session timeout after its program has
 //!             ended. So count the outcome of each call, and instances that fail are left out for a while.
 //!             Every state that it passed through: several may come as one.
@@ -75,7 +75,8 @@ impl ServiceDirectoryBuilder {
     /// Reads the instances, and keeps them up to date. There may be none, and not even the service's node.
     ///
     /// # Errors
-    /// As [`TreeCacheBuilder::open`](crate::TreeCacheBuilder::open).
+    /// As [`TreeCacheBuilder::open`](crate::TreeCacheBuilder::open), but an instance that may not be read is
+    /// none: [`Instances::unreadable`] names it. If the base is `/` or the servers' own `/zookeeper`.
     ///
     /// # Cancel safety
     /// Dropping it leaves nothing behind.
@@ -84,8 +85,13 @@ impl ServiceDirectoryBuilder {
     /// It begins anew in the next session.
     pub async fn open(self) -> Result<ServiceDirectory, CacheError> {
         let Self { client, base, service, picker } = self;
-        let service = ZnodePath::new(&base)?.child(&service)?;
-        let cache = TreeCache::builder(&client, service.as_str()).max_depth(1).open().await?;
+        let base = ZnodePath::new(&base)?;
+        if base.is_root() || base.is_reserved() {
+            return Err(CacheError::Reserved(base));
+        }
+        let service = base.child(&service)?;
+        let cache = TreeCache::builder(&client, service.as_str()).max_depth(1).skip_unreadable();
+        let cache = cache.open().await?;
         let picker = picker.clock(move || client.now()).build();
 
         // Of no edition, so that it is read when somebody asks.
@@ -114,7 +120,9 @@ impl Inner {
             let snapshot = self.cache.snapshot();
             let nodes = snapshot.children(self.service.as_str());
             let before = Arc::clone(&read);
-            *read = Arc::new(before.read(nodes, snapshot.zxid()));
+            let hidden = snapshot.unreadable().filter_map(|path| path.rsplit_once('/'));
+            let now = before.read(nodes, snapshot.zxid());
+            *read = Arc::new(now.without(hidden.map(|(_, name)| name)));
             if !read.are(&before) {
                 self.picker.update(read.iter().cloned());
             }

@@ -67,12 +67,12 @@ impl Candidate for Listed {
     }
 }
 
-/// A node in the place of an instance whose data says none.
+/// A node in the place of an instance whose data says none, or may not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unreadable {
     /// The node's name.
     pub node: String,
-    /// When it was written.
+    /// When it was written; 0 if it may not be read.
     pub mzxid: Zxid,
     /// What is wrong with it.
     pub reason: String,
@@ -105,7 +105,8 @@ impl Instances {
     }
 
     /// The nodes that cannot be read now. If one could be read before, and is still the same node, the
-    /// instance is there as it was.
+    /// instance is there as it was; but one that may not be read any more is not, as nobody knows which node it is.
+    /// It is looked at again now and then.
     pub fn unreadable(&self) -> &[Unreadable] {
         &self.unreadable
     }
@@ -138,6 +139,17 @@ impl Instances {
             }
         }
         now
+    }
+
+    /// The same, where these nodes may not be read.
+    pub(super) fn without<'a>(mut self, nodes: impl Iterator<Item = &'a str>) -> Self {
+        self.unreadable.extend(nodes.map(|node| Unreadable {
+            node: node.to_owned(),
+            mzxid: Zxid(0),
+            reason: "its access control list does not let this client read it".to_owned(),
+        }));
+        self.unreadable.sort_by(|one, other| one.node.cmp(&other.node));
+        self
     }
 
     /// The place of an instance in this life.
@@ -230,7 +242,7 @@ pub enum InstanceChange {
         /// What it was.
         before: Arc<Listed>,
     },
-    /// Somebody wrote what is no instance. If there was one, it stays as it was.
+    /// Somebody wrote what is no instance: if there was one, it stays as it was. Or it may not be read.
     Unreadable(Unreadable),
 }
 
@@ -313,6 +325,16 @@ mod tests {
         assert!(Arc::ptr_eq(&next[0], &first[0]), "nor is it another instance");
         assert_eq!(told(&next, &next), Vec::<String>::new());
         assert_eq!(next.by_node("bb").map(|listed| &*listed.id), Some("b"));
+    }
+
+    #[test]
+    fn what_may_not_be_read_is_named_once() {
+        let first = read(&Instances::default(), &[node("a", &instance("a", 1), 1, 1)]);
+        let nodes = || [node("a", "{", 1, 2)];
+        let hidden = read(&first, &nodes()).without(["b", "0"].into_iter());
+        assert_eq!(told(&hidden, &first), ["0 unreadable", "a unreadable", "b unreadable"]);
+        let still = read(&hidden, &nodes()).without(["b", "0"].into_iter());
+        assert_eq!(told(&still, &hidden), Vec::<String>::new());
     }
 
     #[test]

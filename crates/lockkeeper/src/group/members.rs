@@ -39,6 +39,7 @@ impl Members {
         layout: GroupLayout,
     ) -> Result<Self, GroupError> {
         let options = TreeCache::builder(client, group.as_str()).max_depth(1).knows_pzxid();
+        let options = options.skip_unreadable();
         let cache = options.open().await.map_err(|source| view_error(group, source))?;
         Ok(Self { cache, group: group.clone(), layout })
     }
@@ -74,7 +75,7 @@ impl Members {
     /// when it is looked at.
     ///
     /// # Errors
-    /// If there are no views any more: the client was closed, or a node in the group may not be read.
+    /// If there are no views any more: the client was closed, or the group's node may not be read.
     ///
     /// # Cancel safety
     /// Safe.
@@ -125,7 +126,8 @@ fn view_error(group: &ZnodePath, source: CacheError) -> GroupError {
 pub struct GroupUpdate {
     /// The newest view.
     pub view: GroupView,
-    /// What differs from the view of the last update, by the names of the nodes; never empty.
+    /// What differs from the view of the last update, by the names of the nodes, and then which may not be
+    /// read any more; never empty.
     pub changes: Vec<MemberChange>,
 }
 
@@ -156,10 +158,12 @@ impl MemberChanges {
     /// None is seen: what differs in the next session comes as an update.
     pub async fn next(&mut self) -> Result<GroupUpdate, GroupError> {
         loop {
+            let before = self.view();
             let update = self.changes.next().await;
             let update = update.map_err(|source| view_error(&self.group, source))?;
             let view = GroupView::new(update.snapshot, &self.group, self.layout);
-            let changes = view.changes(&update.changes);
+            let mut changes = view.changes(&update.changes);
+            changes.extend(view.hidden_since(&before));
             // The group's own node is no member.
             if !changes.is_empty() {
                 return Ok(GroupUpdate { view, changes });

@@ -117,8 +117,7 @@ impl GroupBuilder {
     /// If the path cannot be that of a group.
     pub fn build(self) -> Result<Group, GroupError> {
         let path = ZnodePath::new(&self.path)?;
-        let is_servers = |path: &str| path == "/zookeeper" || path.starts_with("/zookeeper/");
-        if path.is_root() || is_servers(path.as_str()) {
+        if path.is_root() || path.is_reserved() {
             return Err(GroupError::Reserved(path));
         }
         Ok(Group { client: self.client, path, layout: self.layout })
@@ -175,7 +174,7 @@ impl Group {
     /// Looks who is there, and goes on looking. Needs no membership, and no node for the group.
     ///
     /// # Errors
-    /// If a node may not be read, there are more than can be listed, or no server can be reached for a
+    /// If the group's node may not be read, there are more than can be listed, or no server can be reached for a
     /// session timeout. Servers before 3.6 cannot watch a group.
     ///
     /// # Cancel safety

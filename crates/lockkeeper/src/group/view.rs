@@ -13,7 +13,8 @@ use crate::watch::{CachedNode, Change, Snapshot};
 /// machine. Of two of one group the later one is larger.
 ///
 /// It is the last transaction that made or deleted a node in the group. A member that changes its data
-/// does not change it. See [`Members`](crate::Members) for what may make it fall.
+/// does not change it. Machines of which one may [read more nodes](GroupView::unreadable) than the other may
+/// have other members under one name. See [`Members`](crate::Members) for what may make it fall.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ViewId(Zxid);
 
@@ -75,6 +76,19 @@ impl GroupView {
     pub fn foreign(&self) -> Vec<ZnodePath> {
         let foreign = self.nodes().filter(|(name, node)| !self.is_member(name, node));
         foreign.filter_map(|(name, _)| self.group.child(name).ok()).collect()
+    }
+
+    /// The nodes in the group that this client may not read, so that nobody knows whether they are members.
+    /// They are not counted. They are looked at again after a second, and then more and more seldom, up to 30
+    /// seconds.
+    pub fn unreadable(&self) -> Vec<ZnodePath> {
+        self.snapshot.unreadable().filter_map(|path| ZnodePath::new(path).ok()).collect()
+    }
+
+    /// Which nodes may not be read that could be read, or were not there, before.
+    pub(super) fn hidden_since(&self, before: &Self) -> Vec<MemberChange> {
+        let is_new = |node: &ZnodePath| !before.snapshot.is_unreadable(node.as_str());
+        self.unreadable().into_iter().filter(is_new).map(MemberChange::Unreadable).collect()
     }
 
     fn nodes(&self) -> impl Iterator<Item = (&str, &CachedNode)> {
@@ -180,6 +194,8 @@ pub enum MemberChange {
     Foreign(ZnodePath),
     /// Such a node is gone.
     ForeignGone(ZnodePath),
+    /// A node in the group may not be read.
+    Unreadable(ZnodePath),
 }
 
 #[cfg(test)]

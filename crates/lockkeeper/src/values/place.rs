@@ -84,7 +84,7 @@ pub(super) fn checked(path: &str) -> Result<ZnodePath, ValuePathError> {
     if path.is_root() {
         return Err(ValuePathError::Root);
     }
-    if path.as_str() == "/zookeeper" || path.as_str().starts_with("/zookeeper/") {
+    if path.is_reserved() {
         return Err(ValuePathError::Reserved(path));
     }
     Ok(path)

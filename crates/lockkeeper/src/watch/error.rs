@@ -1,6 +1,6 @@
 //! Why a tree cache could not be opened, or has ended.
 
-use lockkeeper_client::Error;
+use lockkeeper_client::{Error, ZnodePath};
 
 /// Why a [`TreeCache`](crate::TreeCache) could not be opened, or has ended. The last snapshot of one
 /// that has ended stays readable.
@@ -43,9 +43,13 @@ pub enum CacheError {
         /// How many children it has.
         children: usize,
     },
+    /// It is `/`, or `/zookeeper` or below it, where the server keeps what is its own.
+    #[error("{0} cannot be the base of services; name a path of its own for it, like /services")]
+    Reserved(ZnodePath),
     /// A node may not be read, so no snapshot would be complete.
     #[error(
-        "{path} may not be read, so it cannot be cached; show credentials, or leave it out by a filter"
+        "{path} may not be read, so it cannot be cached; show credentials, or leave it out by a filter \
+         or `skip_unreadable`"
     )]
     Unreadable {
         /// The node.

@@ -32,6 +32,10 @@ const LONG_LIST: usize = 4_000;
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
+/// The pauses between looks at nodes that may not be read.
+const FIRST_LOOK: Duration = Duration::from_secs(1);
+const LONGEST_LOOK: Duration = Duration::from_secs(30);
+
 /// A read on its way.
 #[derive(Debug)]
 struct Pending {
@@ -104,6 +108,9 @@ pub(crate) struct Follower {
     pause: Option<Duration>,
     /// The list of children at which the connection was lost last, and how often in a row.
     lost_list: Option<(Read, u32)>,
+    /// When to look again at nodes that may not be read, and after which pause.
+    next_look: Option<tokio::time::Instant>,
+    look_pause: Duration,
 }
 
 impl Follower {
@@ -132,6 +139,8 @@ impl Follower {
             rewinds,
             pause,
             lost_list,
+            next_look: None,
+            look_pause: FIRST_LOOK,
         };
         follower.first_watch(reply).await?;
 
@@ -203,6 +212,7 @@ impl Follower {
             tokio::time::sleep(pause).await;
         }
         self.send_reads()?;
+        let next_look = self.next_look();
         tokio::select! {
             // Answers first: what is told after one belongs to the next snapshot.
             biased;
@@ -212,7 +222,24 @@ impl Follower {
                 self.settle(&read, sent, answer)
             }
             () = self.paths.changed() => self.take_paths(),
+            () = tokio::time::sleep_until(next_look.unwrap_or_else(tokio::time::Instant::now)),
+                if next_look.is_some() =>
+            {
+                self.view.look_again();
+                (self.next_look, self.look_pause) = (None, (self.look_pause * 2).min(LONGEST_LOOK));
+                Ok(())
+            }
         }
+    }
+
+    /// When to look again at nodes that may not be read, if there are some.
+    fn next_look(&mut self) -> Option<tokio::time::Instant> {
+        if self.view.unreadable().is_empty() {
+            (self.next_look, self.look_pause) = (None, FIRST_LOOK);
+            return None;
+        }
+        let later = || tokio::time::Instant::now() + self.look_pause;
+        Some(*self.next_look.get_or_insert_with(later))
     }
 
     fn send_reads(&mut self) -> Result<(), CacheError> {
@@ -273,6 +300,11 @@ impl Follower {
                 }
                 Found::NoAnswer
             }
+            Err(error)
+                if error.code() == Some(ErrorCode::NoAuth) && self.view.skips(&read.path) =>
+            {
+                Found::Unreadable
+            }
             Err(error) => return Err(failure(read, error).into()),
         };
         let is_answer = found != Found::NoAnswer;
@@ -315,7 +347,8 @@ impl Follower {
 
         let touched = self.view.take_touched();
         let is_clean = self.view.is_clean();
-        let snapshot = Snapshot::new(self.view.tree().clone(), zxid, !self.each_node);
+        let snapshot = Snapshot::new(self.view.tree().clone(), zxid, !self.each_node)
+            .without(Arc::clone(self.view.unreadable()));
         match &self.shared {
             Some(_) if !is_cut && touched.is_empty() => {}
             Some(shared) => shared.publish(snapshot, sent, &touched, is_clean),

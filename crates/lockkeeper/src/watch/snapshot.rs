@@ -187,13 +187,35 @@ fn join(path: &str, name: &str) -> String {
 /// [`TreeCache`](crate::TreeCache), as far as its filter and depth go.
 pub struct Snapshot {
     tree: Tree,
+    unreadable: Arc<BTreeSet<Arc<str>>>,
     zxid: Zxid,
     is_exact: bool,
 }
 
 impl Snapshot {
     pub(crate) fn new(tree: Tree, zxid: Zxid, is_exact: bool) -> Self {
-        Self { tree, zxid, is_exact }
+        Self { tree, unreadable: Arc::default(), zxid, is_exact }
+    }
+
+    /// The same, with the nodes that are left out because they may not be read.
+    pub(crate) fn without(self, unreadable: Arc<BTreeSet<Arc<str>>>) -> Self {
+        Self { unreadable, ..self }
+    }
+
+    /// Whether the same nodes are left out as in another one.
+    pub(crate) fn lacks_the_same(&self, other: &Self) -> bool {
+        self.unreadable == other.unreadable
+    }
+
+    /// Whether a node is left out because it may not be read.
+    pub(crate) fn is_unreadable(&self, path: &str) -> bool {
+        self.unreadable.contains(path)
+    }
+
+    /// The paths of the nodes that are left out, with all below them, because they may not be read, sorted.
+    /// Without [`TreeCacheBuilder::skip_unreadable`](crate::TreeCacheBuilder::skip_unreadable), none.
+    pub fn unreadable(&self) -> impl Iterator<Item = &str> {
+        self.unreadable.iter().map(|path| &**path)
     }
 
     /// The transaction after which the server's tree was just this, if it [is exact](Self::is_exact).

@@ -100,6 +100,16 @@ impl TreeCacheBuilder {
         self
     }
 
+    /// Leaves out the nodes that may not be read, with everything below them: [`Snapshot::unreadable`] names
+    /// them. Otherwise one such node ends the cache. No event tells when one may be read again, so they
+    /// are looked at after 1 s, 2 s and so on up to 30 s, at the cost of a read each. Newer servers tell nothing
+    /// of such nodes: one that is made so later is found after the next reconnect, or when it is written after
+    /// it can be read. The node at the path of the cache itself must be readable.
+    pub fn skip_unreadable(mut self) -> Self {
+        self.scope.skips_unreadable = true;
+        self
+    }
+
     /// Publishes each node as it is read, instead of the whole tree at one moment. For trees that are
     /// written without a pause. [`Snapshot::is_exact`] is false then: the nodes of a snapshot may be of
     /// different moments, and what one transaction did may come in parts. Each node by itself goes
@@ -165,6 +175,7 @@ impl TreeCache {
             max_depth: usize::MAX,
             knows_pzxid: false,
             filter: None,
+            skips_unreadable: false,
             max_frame: usize::MAX,
         };
         TreeCacheBuilder { client: client.clone(), each_node: false, scope }
@@ -236,7 +247,8 @@ impl TreeCache {
 pub struct CacheUpdate {
     /// The newest snapshot.
     pub snapshot: Arc<Snapshot>,
-    /// What differs from the snapshot of the last update, by path; never empty.
+    /// What differs from the snapshot of the last update, by path. Empty only if what differs is
+    /// [`Snapshot::unreadable`].
     pub changes: Vec<Change>,
 }
 
@@ -284,8 +296,9 @@ impl CacheChanges {
         drop(state);
 
         let changes = snapshot.changes_since(&self.last, &touched);
+        let is_same = changes.is_empty() && snapshot.lacks_the_same(&self.last);
         self.last = Arc::clone(&snapshot);
-        match (changes.is_empty(), end) {
+        match (is_same, end) {
             (false, _) => Ok(Some(CacheUpdate { snapshot, changes })),
             (true, Some(end)) => Err(end),
             (true, None) => Ok(None),

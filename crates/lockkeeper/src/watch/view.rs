@@ -11,6 +11,9 @@
 //! Which children a node has is known from its listing, or from the start if the node was created
 //! after the watch was set: then each of them has an event.
 //!
+//! Of an access control list there is no event. A node that may not be read is left out, if that is wanted
+//! ([`Scope::skips_unreadable`]), and read again now and then.
+//!
 //! Where the last change of the root's children has to be known ([`Scope::knows_pzxid`]), an event says
 //! that a child is gone, and the root is read in its place. The child is gone from the view when that
 //! read is answered, and not before: an answer of the time before the event still makes a cut.
@@ -39,6 +42,8 @@ pub(crate) struct Scope {
     /// the root's `pzxid` and the last creation among its children.
     pub(crate) knows_pzxid: bool,
     pub(crate) filter: Option<Filter>,
+    /// Whether nodes below the root that may not be read are left out.
+    pub(crate) skips_unreadable: bool,
     /// The longest answer that the client takes, in bytes.
     pub(crate) max_frame: usize,
 }
@@ -74,6 +79,8 @@ pub(crate) enum Found {
     Data(CachedNode),
     Names(Vec<String>),
     Nothing,
+    /// It may not be read.
+    Unreadable,
     /// There was no answer. It has to be asked again.
     NoAnswer,
 }
@@ -97,6 +104,10 @@ struct Mark {
 pub(crate) struct View {
     scope: Scope,
     tree: Tree,
+    /// The nodes that may not be read. What is below them is not known.
+    unreadable: Arc<BTreeSet<Arc<str>>>,
+    /// The last answer.
+    newest: Arrival,
     marks: HashMap<Read, Mark>,
     /// The marks, by the time since which they make the view differ from the server's tree.
     by_first: BTreeSet<(Arrival, Read)>,
@@ -116,6 +127,8 @@ impl View {
         let tree = Tree::new(&scope.root);
         let mut view = Self {
             tree,
+            unreadable: Arc::default(),
+            newest: Arrival::START,
             marks: HashMap::new(),
             by_first: BTreeSet::new(),
             ready: VecDeque::new(),
@@ -139,6 +152,16 @@ impl View {
         &self.tree
     }
 
+    /// The nodes that may not be read.
+    pub(crate) fn unreadable(&self) -> &Arc<BTreeSet<Arc<str>>> {
+        &self.unreadable
+    }
+
+    /// Whether a node is left out if it may not be read.
+    pub(crate) fn skips(&self, path: &str) -> bool {
+        self.scope.skips_unreadable && path != self.scope.root
+    }
+
     /// Takes the paths at which the tree may have changed.
     pub(crate) fn take_touched(&mut self) -> BTreeSet<String> {
         self.touched.replace(BTreeSet::new()).unwrap_or_default()
@@ -160,6 +183,7 @@ impl View {
         (self.watched_since, self.told_from) = (arrival, None);
         let mut paths = vec![self.root()];
         self.tree.walk(|path, _| paths.push(path.into()));
+        paths.extend(self.unreadable.iter().cloned());
         for path in paths {
             self.mark(path.clone(), Question::Data, arrival, arrival);
             if let Some(mark) = self.marks.get_mut(&Read { path, question: Question::Data }) {
@@ -185,6 +209,13 @@ impl View {
                 mark.is_gone = true;
             }
             self.mark(self.root(), Question::Data, first, last);
+        }
+    }
+
+    /// Has those read again that could not be read: nothing tells when they can.
+    pub(crate) fn look_again(&mut self) {
+        for path in Arc::clone(&self.unreadable).iter() {
+            self.mark(path.clone(), Question::Data, self.newest.next(), self.newest);
         }
     }
 
@@ -227,6 +258,7 @@ impl View {
         if self.told_from.is_none() && arrival > self.watched_since && found != Found::NoAnswer {
             self.told_from = Some(zxid);
         }
+        self.newest = self.newest.max(arrival);
         let Some(mut mark) = self.take_mark(read) else { return Ok(()) };
         mark.in_flight = false;
 
@@ -243,6 +275,10 @@ impl View {
             }
             Found::Nothing => {
                 self.remove(&read.path);
+                true
+            }
+            Found::Unreadable => {
+                self.hide(&read.path, arrival);
                 true
             }
         };
@@ -273,6 +309,37 @@ impl View {
         for path in self.tree.remove(path) {
             self.touch(path);
         }
+        let is_gone = |hidden: &&Arc<str>| is_at_or_below(hidden, path);
+        let gone: Vec<_> = self.unreadable.iter().filter(is_gone).cloned().collect();
+        for hidden in gone {
+            self.reveal(&hidden);
+        }
+    }
+
+    /// Takes out a node that may not be read, and notes that.
+    fn hide(&mut self, path: &Arc<str>, arrival: Arrival) {
+        self.remove(path);
+        Arc::make_mut(&mut self.unreadable).insert(path.clone());
+        self.touch(path.to_string());
+        if self.scope.knows_pzxid {
+            // Its creation is not known.
+            self.mark(self.root(), Question::Data, arrival, arrival);
+        }
+    }
+
+    /// Forgets that a node may not be read; tells whether that was so.
+    fn reveal(&mut self, path: &str) -> bool {
+        let was_hidden = self.unreadable.contains(path);
+        if was_hidden {
+            Arc::make_mut(&mut self.unreadable).remove(path);
+            self.touch(path.to_owned());
+        }
+        was_hidden
+    }
+
+    fn is_below_unreadable(&self, path: &str) -> bool {
+        let mut above = std::iter::successors(parent(path), |path| parent(path));
+        above.any(|path| self.unreadable.contains(path))
     }
 
     /// Notes data; gives whether that was possible.
@@ -286,7 +353,14 @@ impl View {
     ) -> Result<bool, CacheError> {
         let old = self.tree.get(path).map(|old| *old.stat());
         let new = *node.stat();
+        if self.reveal(path) {
+            // What was told of those below it was passed over.
+            self.told_from = None;
+        }
         if !self.tree.insert(path, node) {
+            if self.is_below_unreadable(path) {
+                return Ok(true);
+            }
             // It came into being in a gap, together with its parent: that has to be known first.
             if let Some(parent) = parent(path) {
                 self.mark(parent.into(), Question::Data, first, first);
@@ -413,6 +487,11 @@ impl View {
         }
         Ok(())
     }
+}
+
+fn is_at_or_below(path: &str, above: &str) -> bool {
+    let rest = path.strip_prefix(above.trim_end_matches('/'));
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 fn parent(path: &str) -> Option<&str> {

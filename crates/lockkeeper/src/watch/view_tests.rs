@@ -1,6 +1,6 @@
 //! The view against a server that is played by hand, over connections that break.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use lockkeeper_client::{Arrival, EventKind, Stat, Zxid};
 
@@ -28,6 +28,8 @@ struct World {
     pzxids: Vec<i64>,
     max_depth: usize,
     knows_pzxid: bool,
+    /// Those that may not be read now. Nothing tells of a change.
+    hidden: BTreeSet<String>,
     is_connected: bool,
     connection: VecDeque<Told>,
     /// What has been sent, and is not answered.
@@ -47,6 +49,7 @@ fn scope() -> Scope {
         max_depth: usize::MAX,
         knows_pzxid: false,
         filter: None,
+        skips_unreadable: false,
         max_frame: 1 << 20,
     }
 }
@@ -66,6 +69,7 @@ impl World {
             pzxids: vec![0, 1],
             max_depth: scope.max_depth,
             knows_pzxid: scope.knows_pzxid,
+            hidden: BTreeSet::new(),
             is_connected: true,
             connection: VecDeque::new(),
             requests: VecDeque::new(),
@@ -148,6 +152,7 @@ impl World {
         self.reads += 1;
         let found = match (self.now().get(&*read.path), read.question) {
             (None, _) => Found::Nothing,
+            _ if self.hidden.contains(&*read.path) => Found::Unreadable,
             (Some(_), Question::List) => Found::Names(self.children(&read.path)),
             (Some((czxid, mzxid, data)), Question::Data) => {
                 let pzxid = *self.parents.get(&*read.path).unwrap_or(&0);
@@ -206,8 +211,18 @@ impl World {
             let data = String::from_utf8(node.data().to_vec()).unwrap();
             seen.insert(path.to_owned(), (node.stat().czxid.0, node.stat().mzxid.0, data));
         });
-        assert_eq!(seen, self.in_scope(zxid), "at {zxid}, with {:?} dirty", self.view.is_clean());
-        if self.knows_pzxid && !seen.is_empty() {
+        let mut there = self.in_scope(zxid);
+        for hidden in self.view.unreadable().iter() {
+            assert!(there.contains_key(&**hidden), "{hidden} is gone at {zxid}");
+        }
+        there.retain(|path, _| {
+            !self.view.unreadable().iter().any(|hidden| {
+                path.strip_prefix(&**hidden)
+                    .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            })
+        });
+        assert_eq!(seen, there, "at {zxid}, with {:?} dirty", self.view.is_clean());
+        if self.knows_pzxid && !seen.is_empty() && self.view.tree().get("/r").is_some() {
             let root = self.view.tree().get("/r").unwrap().stat().pzxid.0;
             let newest = seen.iter().filter(|(path, _)| *path != "/r").map(|(_, node)| node.0);
             let pzxids = &self.pzxids[..=usize::try_from(zxid.0).unwrap()];
@@ -215,6 +230,16 @@ impl World {
         }
         assert!(zxid >= self.last_cut);
         (self.last_cut, self.cuts) = (zxid, self.cuts + 1);
+    }
+
+    /// Hides a node, or all are shown and looked at.
+    fn hide_or_show(&mut self) {
+        let paths: Vec<_> = self.now().keys().filter(|path| *path != "/r").cloned().collect();
+        match paths.get(self.random.usize(0..paths.len() + 1)) {
+            Some(path) => drop(self.hidden.insert(path.clone())),
+            None => self.hidden.clear(),
+        }
+        self.view.look_again();
     }
 
     fn send(&mut self, window: usize) {
@@ -280,6 +305,14 @@ fn every_cut_knows_which_transaction_changed_the_children() {
     assert!(cuts_of_worlds(&scope) > 15_000);
 }
 
+/// The same where some may not be read: they are left out with all below them, and no others.
+#[test]
+fn every_cut_is_the_tree_without_what_may_not_be_read() {
+    let scope = Scope { skips_unreadable: true, ..scope() };
+    assert!(cuts_of_worlds(&scope) > 10_000);
+    assert!(cuts_of_worlds(&Scope { knows_pzxid: true, max_depth: 1, ..scope }) > 10_000);
+}
+
 fn cuts_of_worlds(scope: &Scope) -> usize {
     let mut cuts = 0;
     for seed in 0..2000 {
@@ -287,6 +320,9 @@ fn cuts_of_worlds(scope: &Scope) -> usize {
         world.reconnect();
         for _ in 0..400 {
             world.send(3);
+            if scope.skips_unreadable && world.random.u8(0..20) == 0 {
+                world.hide_or_show();
+            }
             match world.random.u8(0..60) {
                 0..4 => world.write(),
                 4..32 => world.serve(),
@@ -300,7 +336,10 @@ fn cuts_of_worlds(scope: &Scope) -> usize {
             world.reconnect();
         }
         world.settle();
-        assert!(world.view.is_clean());
+        world.hidden.clear();
+        world.view.look_again();
+        world.settle();
+        assert!(world.view.is_clean() && world.view.unreadable().is_empty());
         let last = world.in_scope(world.last_cut);
         assert_eq!(last, world.in_scope(Zxid(world.zxid)), "seed {seed}: the last state is seen");
         cuts += world.cuts;
