@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use lockkeeper::{
     Acl, Change, Client, CreateMode, ErrorCode, Permissions, Presence, PresenceError,
-    PresenceState, Stat, TreeCache, WhenTaken, ZnodePath, Zxid,
+    PresenceState, Stat, TreeCache, TtlPresence, WhenTaken, ZnodePath, Zxid,
 };
 use lockkeeper_testkit::backend::Backend;
 use lockkeeper_testkit::proxy::{Loss, Passed};
@@ -31,6 +31,8 @@ contract!("presence":
     a_lost_reply_does_not_make_an_own_node_a_presence,
     those_who_take_each_other_for_an_earlier_life_do_not_fight,
     data_may_be_as_long_as_that_of_any_node,
+    data_at_which_servers_close_the_connection_is_given_up,
+    who_has_the_node_instead_is_told,
     an_update_changes_the_node_and_every_later_one,
     an_update_whose_reply_is_lost_is_made_once,
     an_update_is_not_confirmed_while_the_node_has_the_old_data,
@@ -289,6 +291,51 @@ async fn data_may_be_as_long_as_that_of_any_node(backend: Backend) -> Result<()>
     presence.update("short").await?;
     assert_eq!(&other.data(&node()).await?.0[..], b"short");
     presence.end().await?;
+    Ok(())
+}
+
+/// A client that may send more at once than its server takes: each try cost all its locks their connection,
+/// and there was no end of them.
+async fn data_at_which_servers_close_the_connection_is_given_up(backend: Backend) -> Result<()> {
+    let builder = Client::builder().session_timeout(LONG).max_frame(8 << 20);
+    let participant = backend.participant_with(builder).await?;
+    let (client, long) = (&participant.client, vec![b'x'; 2_000_000]);
+    client.ensure(&ZnodePath::new("/workers")?, CreateMode::Persistent).await?;
+    let session = client.session_id();
+    participant.proxy.clear();
+    let started = Presence::builder(client, NODE).data(long.clone()).start().await.map(drop);
+    let too_long = PresenceError::TooLong { path: node(), bytes: long.len(), tries: 3 };
+    assert_eq!(started, Err(too_long.clone()));
+
+    // One that is there stays as it was.
+    let presence = Presence::builder(client, NODE).data("short").start().await?;
+    let czxid = present(&presence, Zxid(0)).await?;
+    assert_eq!(presence.update(long.clone()).await, Err(too_long.clone()));
+    assert_eq!(presence.state(), PresenceState::Present { czxid });
+    assert_eq!(&client.data(&node()).await?.0[..], b"short");
+    presence.end().await?;
+    assert_eq!((stat(client).await?, client.session_id()), (None, session));
+
+    let ttl = Duration::from_secs(60);
+    let started = TtlPresence::builder(client, NODE, ttl).data(long).start().await.map(drop);
+    assert_eq!(started, Err(too_long));
+    Ok(())
+}
+
+async fn who_has_the_node_instead_is_told(backend: Backend) -> Result<()> {
+    let builder = Client::builder().session_timeout(Duration::from_secs(1));
+    let (one, two) = (backend.participant_with(builder).await?, backend.observer().await?);
+    let start = |client: &Client| {
+        Presence::builder(client, NODE).data("host-7").replaces(|data| data == b"host-7").start()
+    };
+    let first = start(&one.client).await?;
+    let soon = one.client.session_timeout().mul_f64(2.0);
+    assert!(tokio::time::timeout(soon, first.taken()).await.is_err(), "it has the node");
+    let second = start(&two).await?;
+    let told = tokio::time::timeout(LONG, first.taken()).await?;
+    assert_eq!(told, PresenceError::Taken { path: NODE.into(), by: two.session_id() });
+    assert!(told.to_string().contains("choose another name"), "{told}");
+    second.end().await?;
     Ok(())
 }
 

@@ -171,6 +171,11 @@ impl Presence {
         self.runtime.wait_changed(self.presence.changes(), last)
     }
 
+    /// As [`crate::Presence::taken`], and waits.
+    pub fn taken(&self) -> PresenceError {
+        self.runtime.wait(self.presence.taken())
+    }
+
     /// As [`crate::Presence::end`], and waits.
     ///
     /// # Errors

@@ -55,8 +55,11 @@ use crate::profile::protected_name;
 use crate::watch::presence::keeper::{Keeper, Terms, Update};
 use crate::watch::presence::post::Post;
 
-pub(crate) use state::IsOurs;
+pub(crate) use state::{IsOurs, Unanswered};
 pub use state::{PresenceError, PresenceState, WhenTaken};
+
+/// How many session timeouts another's node is there before its session is taken to live.
+const TAKEN: f64 = 1.5;
 
 /// The options of a [`Presence`].
 #[derive(Clone)]
@@ -127,7 +130,7 @@ impl PresenceBuilder {
     ///
     /// # Errors
     /// If the node is refused for good, or taken under [`WhenTaken::Fail`], or no server can be
-    /// reached for a session timeout; [`PresenceError::InUse`] if this client has a presence there.
+    /// reached for a session timeout; [`PresenceError::TooLong`] if servers close the connection at it; [`PresenceError::InUse`] if this client has a presence there.
     ///
     /// # Cancel safety
     /// Dropping it leaves nothing behind.
@@ -210,13 +213,42 @@ impl Presence {
         self.changes.clone()
     }
 
+    /// Waits until somebody else's node has been in the place for one and a half session timeouts, and says whose:
+    /// a session that has ended would be gone by then. Two programs that run with one name are found so.
+    /// What comes then is the same as without this: it is waited for.
+    ///
+    /// Gives why the presence has ended, if it has.
+    ///
+    /// # Cancel safety
+    /// Safe; the time begins anew.
+    pub async fn taken(&self) -> PresenceError {
+        let mut changes = self.changes();
+        let is_alive = self.client.session_timeout().mul_f64(TAKEN);
+        let is_told = |state: &PresenceState| {
+            matches!(state, PresenceState::Taken { .. } | PresenceState::Ended(_))
+        };
+        loop {
+            let taken = match changes.wait_for(is_told).await.map(|state| state.clone()) {
+                Err(_) => return PresenceError::Stopped { path: self.path.clone() },
+                Ok(PresenceState::Ended(error)) => return error,
+                Ok(taken) => taken,
+            };
+            let differs = changes.wait_for(|state| *state != taken);
+            if tokio::time::timeout(is_alive, differs).await.is_err()
+                && let PresenceState::Taken { by } = taken
+            {
+                return PresenceError::Taken { path: self.path.to_string(), by };
+            }
+        }
+    }
+
     /// Changes the node's data, now and for every time that the node is made anew. Nobody sees a gap:
     /// the node stays the same. Returns when a server has confirmed it, or at once while the node is
     /// not there, which is then made with this data. Costs one round trip.
     ///
     /// # Errors
-    /// If it is refused for good, such as for its length, and the data stays as it was; or if the
-    /// presence has ended.
+    /// If it is refused for good, such as for its length ([`PresenceError::TooLong`] where servers close
+    /// the connection at it), and the data stays as it was; or if the presence has ended.
     ///
     /// # Session loss
     /// The node is made with the new data in the next session.

@@ -50,7 +50,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::contender::retry::retry_backoff;
-use crate::watch::presence::{IsOurs, PresenceError, PresenceState, WhenTaken};
+use crate::watch::presence::{IsOurs, PresenceError, PresenceState, Unanswered, WhenTaken};
 
 /// The name of the child that keeps the node alive.
 const TOUCH: &str = "touch";
@@ -115,7 +115,8 @@ impl TtlPresenceBuilder {
         let touch = path.child(TOUCH)?;
         let (state, changes) = watch::channel(PresenceState::Absent);
         let id = Bytes::from(self.client.unique_id().to_string());
-        let mut keeper = Keeper { options: self, path, touch, id, state, life: None };
+        let unanswered = Unanswered::default();
+        let mut keeper = Keeper { options: self, path, touch, id, state, life: None, unanswered };
         let seen = keeper.enter().await?;
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(keeper.run(seen, stopped));
@@ -203,6 +204,7 @@ struct Keeper {
     state: watch::Sender<PresenceState>,
     /// The node that was ours last. Before there was one, a node may be of an earlier life.
     life: Option<Zxid>,
+    unanswered: Unanswered,
 }
 
 impl Keeper {
@@ -275,11 +277,12 @@ impl Keeper {
             let refusal = match made {
                 Ok((_, czxid)) => return Ok(self.present(czxid)),
                 Err(TransactionError::Request(error)) => {
-                    self.passing(error).await?;
+                    self.unanswered(error).await?;
                     continue;
                 }
                 Err(refusal) => refusal,
             };
+            self.unanswered = Unanswered::default();
             let TransactionError::Failed { code, .. } = &refusal else {
                 return Err(refusal.into());
             };
@@ -374,7 +377,7 @@ impl Keeper {
     }
 
     fn present(&mut self, czxid: Zxid) -> Seen {
-        self.life = Some(czxid);
+        (self.life, self.unanswered) = (Some(czxid), Unanswered::default());
         self.state.send_if_modified(|state| {
             let present = PresenceState::Present { czxid };
             let is_new = *state != present;
@@ -438,6 +441,14 @@ impl Keeper {
                 client.delete(&self.touch, Some(version)).await.map(|()| false)
             }
             Err(_) => client.delete(&self.path, Some(stat.version)).await.map(|()| false),
+        }
+    }
+
+    /// Returns when a write of the data may be sent again.
+    async fn unanswered(&mut self, error: Error) -> Result<(), PresenceError> {
+        match self.unanswered.one_more(&self.path, &error, self.options.data.len()) {
+            Some(too_long) => Err(too_long),
+            None => self.passing(error).await,
         }
     }
 

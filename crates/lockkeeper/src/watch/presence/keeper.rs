@@ -10,7 +10,7 @@ use lockkeeper_client::{
 };
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::watch::presence::state::{IsOurs, PresenceError, PresenceState, WhenTaken};
+use crate::watch::presence::state::{IsOurs, PresenceError, PresenceState, Unanswered, WhenTaken};
 
 /// The pauses between attempts that servers refuse, or that find no server.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -96,6 +96,7 @@ pub(super) struct Keeper {
     life: Life,
     /// Whether it was there at any time. Before that, a node may be of an earlier life.
     has_been: bool,
+    unanswered: Unanswered,
 }
 
 impl fmt::Debug for Keeper {
@@ -119,7 +120,8 @@ impl Keeper {
         state: watch::Sender<PresenceState>,
         updates: mpsc::UnboundedReceiver<Update>,
     ) -> Self {
-        Self { terms, path, state, updates, life: Life::None, has_been: false }
+        let unanswered = Unanswered::default();
+        Self { terms, path, state, updates, life: Life::None, has_been: false, unanswered }
     }
 
     /// Until the node is there, or is somebody else's.
@@ -272,9 +274,11 @@ impl Keeper {
         is_there
     }
 
-    async fn write(&self, stat: &mut Stat, data: &Bytes) -> Result<bool, PresenceError> {
-        let client = &self.terms.client;
+    async fn write(&mut self, stat: &mut Stat, data: &Bytes) -> Result<bool, PresenceError> {
+        let client = self.terms.client.clone();
+        let mut unanswered = Unanswered::default();
         loop {
+            let mut too_long = None;
             // In a later session, another's node may be at the path.
             let write = client.transaction().in_session(stat.ephemeral_owner);
             let write = write.set_data(&self.path, data.clone(), Some(stat.version));
@@ -290,17 +294,24 @@ impl Keeper {
                 }
                 Err(TransactionError::Request(error)) if error.is_retryable() => {
                     tokio::time::sleep(FIRST_PAUSE).await;
+                    too_long = unanswered.one_more(&self.path, &error, data.len());
                 }
                 Err(refusal) => return Err(refusal.into()),
             }
 
             // Somebody else has written, or this one has, and did not hear of it.
+            if too_long.is_some() {
+                // What follows is the last word: not that of a server that lags.
+                let _ = client.sync(&self.path).await;
+            }
             match client.data(&self.path).await {
                 Ok((_, seen)) if seen.czxid != stat.czxid => return Ok(false),
                 Ok((found, seen)) => {
                     *stat = seen;
-                    if found == *data {
-                        return Ok(true);
+                    match too_long {
+                        _ if found == *data => return Ok(true),
+                        Some(error) => return Err(error),
+                        None => {}
                     }
                 }
                 Err(error) if error.code() == Some(ErrorCode::NoNode) => return Ok(false),
@@ -345,6 +356,7 @@ impl Keeper {
         let refusal = match made {
             Ok((_, czxid)) => {
                 (self.life, self.has_been) = (Life::Made(czxid), true);
+                self.unanswered = Unanswered::default();
                 return match seen {
                     Ok(((_, stat), watcher)) if stat.czxid == czxid => self.present(stat, watcher),
                     Err(error) if error.code() == Some(ErrorCode::NoAuth) => {
@@ -358,13 +370,14 @@ impl Keeper {
                 if error.outcome() == Outcome::NotApplied {
                     self.life = earlier;
                 }
-                return passing(error);
+                let too_long = self.unanswered.one_more(&self.path, &error, self.terms.data.len());
+                return too_long.map_or_else(|| passing(error), Entering::Failed);
             }
             Err(refusal) => refusal,
         };
 
         // This one was refused, but one before it may have been applied.
-        self.life = earlier;
+        (self.life, self.unanswered) = (earlier, Unanswered::default());
         let TransactionError::Failed { code, .. } = &refusal else {
             return Entering::Failed(refusal.into());
         };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lockkeeper_client::{Error, PathError, SessionId, TransactionError, ZnodePath, Zxid};
+use lockkeeper_client::{Error, Outcome, PathError, SessionId, TransactionError, ZnodePath, Zxid};
 
 /// How a [`Presence`](crate::Presence) stands, as far as is known here.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +44,20 @@ pub enum PresenceError {
     InUse {
         /// The node.
         path: ZnodePath,
+    },
+    /// Servers close the connection whenever the data comes.
+    #[error(
+        "the connection was lost {tries} times in a row when {path} was written with {bytes} bytes of data; \
+         servers close it if that is more than they take at once: make it shorter, or raise jute.maxbuffer \
+         on all of them"
+    )]
+    TooLong {
+        /// The node.
+        path: ZnodePath,
+        /// How long the data is.
+        bytes: usize,
+        /// How often it was tried.
+        tries: u32,
     },
     /// The servers keep no nodes with a time to live.
     #[error(
@@ -88,6 +102,37 @@ pub enum WhenTaken {
     Wait,
     /// It ends.
     Fail,
+}
+
+/// How long data is that may be too long for a server, at least.
+const LONG: usize = 16 << 10;
+
+/// How often in a row a connection may be lost with long data on it.
+const LONG_TRIES: u32 = 3;
+
+/// Counts the connections that were lost before a write was answered. A server that takes less at once
+/// than the client closes the connection at each, which costs everybody who uses it.
+#[derive(Debug, Default)]
+pub(crate) struct Unanswered {
+    in_a_row: u32,
+}
+
+impl Unanswered {
+    /// A write with so many bytes of data failed. Says that these are why, if that is likely.
+    pub(crate) fn one_more(
+        &mut self,
+        path: &ZnodePath,
+        error: &Error,
+        bytes: usize,
+    ) -> Option<PresenceError> {
+        let is_lost = error.code().is_none() && error.outcome() == Outcome::Unknown;
+        if !is_lost || error.is_session_expired() || bytes < LONG {
+            return None;
+        }
+        self.in_a_row += 1;
+        let tries = self.in_a_row;
+        (tries == LONG_TRIES).then(|| PresenceError::TooLong { path: path.clone(), bytes, tries })
+    }
 }
 
 /// How an earlier life is known by its data.
