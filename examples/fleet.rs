@@ -5,9 +5,7 @@
 //!   fleet client SERVERS           a client: it calls the instances, again and again
 //! ```
 
-use std::error::Error;
-use std::sync::Arc;
-use std::time::Duration;
+use std::{error::Error, future::pending, sync::Arc, time::Duration};
 
 use axum::{Router, body::Body, routing::get};
 use http_body_util::BodyExt;
@@ -43,15 +41,19 @@ async fn be_instance(client: &Client, id: &str) -> Result<(), Failure> {
     let router = Router::new().route("/", get(async move || answer));
     let listener = TcpListener::bind("127.0.0.1:0").await?;
 
-    // Found under its id, which is the same when it is started again.
-    let port = listener.local_addr()?.port();
-    let instance = Instance::new("web", id).address("127.0.0.1").port(port);
-    let _registration = Registration::start(client, "/services", instance).await?;
+    // Found under its id, which is the same when it is started again, and nobody else's.
+    let web = Instance::new("web", id).address("127.0.0.1").port(listener.local_addr()?.port());
+    let found = Registration::start(client, "/services", web).await?;
+    let told = async {
+        eprintln!("{id} gets no calls: {}", found.taken().await);
+        pending().await
+    };
 
     let election = Election::builder(client, "/election/web").id(id).build()?;
     tokio::select! {
         served = axum::serve(listener, router) => Ok(served?),
         led = election.lead(|leadership| run_jobs(id, leadership)) => led?,
+        never = told => never,
     }
 }
 

@@ -1,11 +1,12 @@
 //! What a service directory promises, on every server.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Result;
 use lockkeeper::{
-    CacheError, Client, Contact, CreateMode, EventKind, Instance, InstanceChange, ServiceDirectory,
-    ZnodePath,
+    Acl, CacheError, Client, Contact, CreateMode, EventKind, Instance, InstanceChange, Permissions,
+    RegisterError, Registration, ServiceDirectory, ZnodePath,
 };
 use lockkeeper_testkit::backend::Backend;
 use lockkeeper_testkit::proxy::Passed;
@@ -18,6 +19,8 @@ contract!("service directory":
     a_service_that_does_not_exist_is_watched,
     each_kind_of_change_is_told,
     what_cannot_be_read_is_named_and_concerns_nobody_else,
+    what_may_not_be_read_is_named_and_concerns_nobody_else,
+    the_servers_own_is_no_base,
     cut_off_it_goes_on_with_the_last_instances,
     only_what_differs_after_a_session_is_told,
     a_closed_client_ends_it_and_the_instances_stay,
@@ -26,6 +29,12 @@ contract!("service directory":
 );
 
 pub(crate) const BASE: &str = "/services";
+
+/// The list of a node that nobody may read.
+pub(crate) fn hidden() -> Vec<Acl> {
+    let all_else = Permissions::CREATE | Permissions::DELETE | Permissions::WRITE;
+    Acl::world(all_else | Permissions::ADMIN)
+}
 
 pub(crate) fn web(id: &str) -> ZnodePath {
     ZnodePath::new(&format!("{BASE}/web/{id}")).expect("a path")
@@ -133,9 +142,6 @@ async fn what_cannot_be_read_is_named_and_concerns_nobody_else(backend: Backend)
     client.create(&web("empty"), "", CreateMode::Persistent).await?;
     let directory = ServiceDirectory::open(&client, BASE, "web").await?;
     assert_eq!(ids(&directory), ["7", "8"]);
-    let unreadable = |directory: &ServiceDirectory| -> Vec<String> {
-        directory.instances().unreadable().iter().map(|found| found.node.clone()).collect()
-    };
     assert_eq!(unreadable(&directory), ["empty"]);
 
     let mut changes = directory.changes();
@@ -153,6 +159,55 @@ async fn what_cannot_be_read_is_named_and_concerns_nobody_else(backend: Backend)
     assert_eq!(told(&changes.next().await?.changes), ["updated 7"]);
     assert_eq!(unreadable(&directory), ["empty"]);
     assert_eq!(client.data(&web("empty")).await?.1.version, 0, "and nothing is deleted");
+    Ok(())
+}
+
+fn unreadable(directory: &ServiceDirectory) -> Vec<String> {
+    directory.instances().unreadable().iter().map(|found| found.node.clone()).collect()
+}
+
+/// One node without the permission to read it ended the directory of all.
+async fn what_may_not_be_read_is_named_and_concerns_nobody_else(backend: Backend) -> Result<()> {
+    let (participant, writer) = (backend.participant().await?, backend.observer().await?);
+    let hide = async |id: &str| writer.set_acl(&web(id), hidden(), None).await;
+    put_all(&writer, &["7", "8"]).await?;
+    hide("8").await?;
+    let directory = ServiceDirectory::open(&participant.client, BASE, "web").await?;
+    assert_eq!((ids(&directory), unreadable(&directory)), (vec!["7".into()], vec!["8".into()]));
+
+    // The others go on; one that is hidden later, and is there after a reconnect, is named.
+    let mut changes = directory.changes();
+    put_all(&writer, &["9"]).await?;
+    assert_eq!(told(&changes.next().await?.changes), ["added 9"]);
+    hide("7").await?;
+    participant.proxy.cut();
+    let update = changes.next().await?;
+    assert_eq!(told(&update.changes), ["removed 7", "unreadable 7"]);
+    let reason = &update.instances.unreadable()[0].reason;
+    assert!(reason.contains("access control list"), "{reason}");
+    assert_eq!((ids(&directory), directory.ended()), (vec!["9".into()], None));
+
+    // No event says so, and it comes in all the same; what is deleted is soon not named any more.
+    writer.set_acl(&web("8"), Acl::open(), None).await?;
+    assert_eq!(told(&changes.next().await?.changes), ["added 8"]);
+    writer.delete(&web("7"), None).await?;
+    while !unreadable(&directory).is_empty() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(ids(&directory), ["8", "9"]);
+    Ok(())
+}
+
+async fn the_servers_own_is_no_base(backend: Backend) -> Result<()> {
+    let client = backend.observer().await?;
+    for base in ["/", "/zookeeper", "/zookeeper/quota"] {
+        let refused = ServiceDirectory::open(&client, base, "web").await.map(drop);
+        let path = ZnodePath::new(base)?;
+        assert_eq!(refused, Err(CacheError::Reserved(path.clone())));
+        let refused = Registration::start(&client, base, instance("7")).await.map(drop);
+        assert_eq!(refused, Err(RegisterError::Reserved(path)));
+    }
+    ServiceDirectory::open(&client, "/zookeepers", "web").await?;
     Ok(())
 }
 

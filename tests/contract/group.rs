@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use lockkeeper::{
-    AcquireError, Client, CreateMode, Group, GroupError, GroupLayout, Member, MemberChange,
+    Acl, AcquireError, Client, CreateMode, Group, GroupError, GroupLayout, Member, MemberChange,
     MemberChanges, Members, Membership, PresenceError, PresenceState, WhenTaken, ZnodePath, Zxid,
 };
 use lockkeeper_testkit::backend::{Backend, Participant};
@@ -12,6 +12,7 @@ use lockkeeper_testkit::proxy::{Loss, Passed};
 use lockkeeper_wire::OpCode;
 
 use crate::contract;
+use crate::directory::hidden;
 
 contract!("group":
     members_see_each_other_come_and_go,
@@ -24,6 +25,7 @@ contract!("group":
     an_id_that_is_taken_is_waited_for_or_an_error,
     an_earlier_life_is_replaced_without_a_gap,
     foreign_nodes_are_named_and_everyone_else_goes_on,
+    a_node_that_may_not_be_read_is_named_and_everyone_else_goes_on,
     members_are_named_as_curator_and_kazoo_name_them,
     the_node_of_a_party_is_kept,
     waiting_for_so_many_ends_when_they_are_there,
@@ -59,6 +61,7 @@ fn told(changes: &[MemberChange]) -> Vec<String> {
         MemberChange::Updated { member, .. } => format!("updated {}", member.id),
         MemberChange::Foreign(node) => format!("foreign {node}"),
         MemberChange::ForeignGone(node) => format!("foreign gone {node}"),
+        MemberChange::Unreadable(node) => format!("unreadable {node}"),
         other => format!("{other:?}"),
     };
     changes.iter().map(tell).collect()
@@ -319,6 +322,29 @@ async fn foreign_nodes_are_named_and_everyone_else_goes_on(backend: Backend) -> 
     assert!(bob.exists(&lasting).await?.is_some(), "nothing of theirs is deleted");
     let refused = lockkeeper::Mutex::new(&bob, GROUP)?.try_acquire().await;
     assert!(matches!(refused, Err(AcquireError::Foreign { .. })), "nor is it a lock");
+    Ok(())
+}
+
+async fn a_node_that_may_not_be_read_is_named_and_everyone_else_goes_on(
+    backend: Backend,
+) -> Result<()> {
+    let (one, two) = (backend.observer().await?, backend.participant().await?);
+    let me = group(&one)?.join("me", "").await?;
+    let other = group(&one)?.join("other", "").await?;
+    let members = group(&two.client)?.watch().await?;
+    let mut changes = members.changes();
+    one.set_acl(other.node(), hidden(), None).await?;
+    two.proxy.cut();
+    assert_eq!(next(&mut changes).await?, ["left other", "unreadable /workers/other"]);
+    let view = members.view();
+    let left_out = vec![other.node().clone()];
+    assert_eq!((ids(view.members()), view.unreadable()), (vec!["me".into()], left_out));
+
+    one.set_acl(other.node(), Acl::open(), None).await?;
+    assert_eq!(next(&mut changes).await?, ["joined other"]);
+    assert_eq!(members.view().unreadable(), []);
+    me.leave().await?;
+    assert_eq!(next(&mut changes).await?, ["left me"]);
     Ok(())
 }
 

@@ -1,5 +1,7 @@
 //! What the registration of an instance promises, on every server.
 
+use std::time::Duration;
+
 use anyhow::{Result, bail};
 use lockkeeper::{
     Client, CreateMode, Instance, InstanceChange, Pick, PickError, Presence, PresenceState,
@@ -19,6 +21,7 @@ contract!("registration":
     a_lost_connection_makes_nobody_see_a_change,
     it_comes_back_with_the_next_session_as_it_was_last,
     an_update_whose_reply_is_lost_is_made_once,
+    an_update_is_not_waited_for_longer_than_wanted_and_made_later,
     a_cancelled_update_that_is_refused_does_not_harm_later_ones,
     an_earlier_life_is_replaced_without_a_gap,
     an_earlier_life_that_does_not_know_it_yet_changes_nothing,
@@ -180,6 +183,31 @@ async fn an_update_whose_reply_is_lost_is_made_once(backend: Backend) -> Result<
     }
     let listed = Instance::from_json(&other.data(&web("7")).await?.0);
     assert_eq!(listed.map(|listed| listed.weight).map_err(|error| error.to_string()), Ok(3));
+    registration.unregister().await?;
+    Ok(())
+}
+
+async fn an_update_is_not_waited_for_longer_than_wanted_and_made_later(
+    backend: Backend,
+) -> Result<()> {
+    let (participant, other) = (backend.participant().await?, backend.observer().await?);
+    let registration = register(&participant.client, instance("7")).await?;
+    let directory = open(&other).await?;
+    let mut changes = directory.changes();
+    participant.proxy.refuse();
+    let timeout = Duration::from_millis(100);
+    let late = RegisterError::Timeout { node: web("7"), timeout };
+    assert_eq!(registration.drain_timeout(timeout).await, Err(late.clone()));
+    // One that waits for it is not made.
+    let waits = registration.update_timeout(|instance| instance.weight = 2, timeout).await;
+    assert_eq!(waits, Err(late));
+
+    participant.proxy.restore();
+    assert_eq!(told(&changes.next().await?.changes), ["updated 7"]);
+    assert!(!directory.instances()[0].is_enabled);
+    registration.update_timeout(|instance| instance.weight = 3, Duration::from_secs(60)).await?;
+    let now = registration.instance().await;
+    assert_eq!((now.weight, now.is_enabled), (3, false));
     registration.unregister().await?;
     Ok(())
 }

@@ -35,6 +35,7 @@
 //! ```
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use lockkeeper_client::{Error, Instant};
 
@@ -44,7 +45,7 @@ use crate::discovery::pick::{Call, InstanceLoad, Pick, PickError};
 use crate::discovery::{
     self, DirectoryUpdate, Instance, Instances, Listed, RegisterError, ServiceDirectoryBuilder,
 };
-use crate::watch::{CacheError, PresenceState};
+use crate::watch::{CacheError, PresenceError, PresenceState};
 
 /// As [`crate::ServiceDirectory`], but for `run`: count the outcome of each call by
 /// [`Call::outcome`]. Cheap to clone.
@@ -172,6 +173,11 @@ impl Registration {
         self.runtime.wait_changed(self.registration.changes(), last)
     }
 
+    /// As [`crate::Registration::taken`], and waits.
+    pub fn taken(&self) -> PresenceError {
+        self.runtime.wait(self.registration.taken())
+    }
+
     /// As [`crate::Registration::instance`], and waits.
     pub fn instance(&self) -> Instance {
         self.runtime.wait(self.registration.instance())
@@ -185,12 +191,32 @@ impl Registration {
         self.runtime.wait(self.registration.update(change))
     }
 
+    /// As [`crate::Registration::update_timeout`], and waits.
+    ///
+    /// # Errors
+    /// As the method that it is named after.
+    pub fn update_timeout(
+        &self,
+        change: impl FnOnce(&mut Instance),
+        timeout: Duration,
+    ) -> Result<(), RegisterError> {
+        self.runtime.wait(self.registration.update_timeout(change, timeout))
+    }
+
     /// As [`crate::Registration::drain`], and waits.
     ///
     /// # Errors
     /// As the method that it is named after.
     pub fn drain(&self) -> Result<(), RegisterError> {
         self.runtime.wait(self.registration.drain())
+    }
+
+    /// As [`crate::Registration::drain_timeout`], and waits.
+    ///
+    /// # Errors
+    /// As the method that it is named after.
+    pub fn drain_timeout(&self, timeout: Duration) -> Result<(), RegisterError> {
+        self.runtime.wait(self.registration.drain_timeout(timeout))
     }
 
     /// As [`crate::Registration::undrain`], and waits.

@@ -7,7 +7,8 @@
 //!             An earlier life of the program, known by its id, is replaced in one transaction.
 //! Not         that nobody calls it after [`Registration::drain`] or [`Registration::unregister`]: clients
 //!             hear of it a moment later, or when they have a connection again. Two registrations of one
-//!             id at a time: the one that started last has the node, and the other one waits for it.
+//!             id at a time: the one that started last has the node, and the other one waits for it;
+//!             [`Registration::taken`] tells it.
 //! Znodes      `<base>/<service>/<id>`, ephemeral, with the JSON of Curator's x-discovery. What is missing
 //!             above it is made as containers.
 //! Cost        register, and each new session: 1 round trip with 1 write and 1 read. An update: 1 round
@@ -32,6 +33,8 @@
 //! # }
 //! ```
 
+use std::time::Duration;
+
 use lockkeeper_client::{Client, Error, PathError, ZnodePath};
 use tokio::sync::{Mutex, watch};
 
@@ -45,6 +48,9 @@ pub enum RegisterError {
     /// The base, the service and the id make no path.
     #[error(transparent)]
     Path(#[from] PathError),
+    /// It is `/`, or `/zookeeper` or below it, where the server keeps what is its own.
+    #[error("{0} cannot be the base of services; name a path of its own for it, like /services")]
+    Reserved(ZnodePath),
     /// Its node is not to live with its program's session.
     #[error(
         "{id} has the service type {service_type:?}, and only Dynamic ones can be registered; create \
@@ -63,6 +69,16 @@ pub enum RegisterError {
     Renamed {
         /// The instance's node.
         node: ZnodePath,
+    },
+    /// No server has confirmed an update in time.
+    #[error(
+        "no server has confirmed within {timeout:?} that {node} is changed; it is changed when one is there          again"
+    )]
+    Timeout {
+        /// The instance's node.
+        node: ZnodePath,
+        /// How long was waited.
+        timeout: Duration,
     },
     /// The node is not there.
     #[error(transparent)]
@@ -96,7 +112,7 @@ impl Registration {
     ///
     /// # Errors
     /// If the node is refused for good, or no server can be reached for a session timeout; or if it is
-    /// no instance that can be registered.
+    /// no instance that can be registered, or the base is `/` or the servers' own `/zookeeper`.
     ///
     /// # Cancel safety
     /// Dropping it leaves nothing behind.
@@ -108,7 +124,11 @@ impl Registration {
         base: &str,
         instance: Instance,
     ) -> Result<Self, RegisterError> {
-        let path = ZnodePath::new(base)?.child(&instance.service)?.child(&instance.id)?;
+        let base = ZnodePath::new(base)?;
+        if base.is_root() || base.is_reserved() {
+            return Err(RegisterError::Reserved(base));
+        }
+        let path = base.child(&instance.service)?.child(&instance.id)?;
         let instance = registered(instance)?;
         let id = instance.id.clone();
         let presence = Presence::builder(client, path.as_str())
@@ -129,6 +149,15 @@ impl Registration {
         self.presence.changes()
     }
 
+    /// Waits until another program has the node, and says whose session: see [`Presence::taken`]. Two
+    /// programs that run with one id are found so; the one that started last is in the directories.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn taken(&self) -> PresenceError {
+        self.presence.taken().await
+    }
+
     /// What it says of itself. Waits for an update that is under way. Costs nothing, but after a cancelled
     /// update as much as that.
     ///
@@ -142,7 +171,8 @@ impl Registration {
     }
 
     /// Changes what it says of itself, now and in later sessions. Returns when a server has confirmed it,
-    /// or at once while the node is not there, which is then made with it.
+    /// or at once while the node is known not to be there, which is then made with it. Without a server it
+    /// waits for one, however long that takes: see [`Registration::update_timeout`].
     ///
     /// # Errors
     /// If it is refused for good, and stays as it was; if it changes the service or the id; or if the
@@ -170,6 +200,27 @@ impl Registration {
         Ok(self.settle(&mut said).await?)
     }
 
+    /// The same, but not waited for longer than `timeout`.
+    ///
+    /// # Errors
+    /// As [`Registration::update`]; and [`RegisterError::Timeout`] if no server has confirmed it in time. It is
+    /// not taken back: as after a cancelled update, it is made as soon as a server is there, in the
+    /// background. But one that waits for an earlier update, which is not confirmed either, is not made.
+    ///
+    /// # Cancel safety
+    /// As [`Registration::update`].
+    ///
+    /// # Session loss
+    /// As [`Registration::update`].
+    pub async fn update_timeout(
+        &self,
+        change: impl FnOnce(&mut Instance),
+        timeout: Duration,
+    ) -> Result<(), RegisterError> {
+        let updated = tokio::time::timeout(timeout, self.update(change)).await;
+        updated.unwrap_or_else(|_| Err(RegisterError::Timeout { node: self.path.clone(), timeout }))
+    }
+
     /// Writes what was asked for, perhaps once more: what is refused is refused again.
     async fn settle(&self, said: &mut Said) -> Result<(), PresenceError> {
         let Some(asked) = &said.asked else { return Ok(()) };
@@ -195,6 +246,21 @@ impl Registration {
     /// As [`Registration::update`].
     pub async fn drain(&self) -> Result<(), RegisterError> {
         self.update(|instance| instance.is_enabled = false).await
+    }
+
+    /// The same, but not waited for longer than `timeout`: for a program that is to end, with servers or
+    /// without.
+    ///
+    /// # Errors
+    /// As [`Registration::update_timeout`].
+    ///
+    /// # Cancel safety
+    /// As [`Registration::update`].
+    ///
+    /// # Session loss
+    /// As [`Registration::update`].
+    pub async fn drain_timeout(&self, timeout: Duration) -> Result<(), RegisterError> {
+        self.update_timeout(|instance| instance.is_enabled = false, timeout).await
     }
 
     /// Asks for calls again. Costs an update.
