@@ -1,8 +1,12 @@
+import java.lang.reflect.Field;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.ArrayList;
 import java.util.Collection;
+import java.util.List;
 import java.util.TreeSet;
+import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.CuratorFrameworkFactory;
 import org.apache.curator.retry.ExponentialBackoffRetry;
@@ -10,8 +14,10 @@ import org.apache.curator.x.discovery.ServiceDiscovery;
 import org.apache.curator.x.discovery.ServiceDiscoveryBuilder;
 import org.apache.curator.x.discovery.ServiceInstance;
 import org.apache.curator.x.discovery.ServiceProvider;
+import org.apache.curator.x.discovery.ServiceType;
 import org.apache.curator.x.discovery.UriSpec;
 import org.apache.curator.x.discovery.details.JsonInstanceSerializer;
+import org.apache.curator.x.discovery.strategies.RoundRobinStrategy;
 
 /**
  * Instances of a service as Curator's x-discovery has them. Arguments: see
@@ -26,13 +32,20 @@ public final class CuratorDiscovery {
             rewrite(Path.of(args[1]));
             return;
         }
+        if (args[0].equals("round-robin")) {
+            roundRobin();
+            return;
+        }
         CuratorFramework client = CuratorFrameworkFactory.newClient(args[1], 20000, 10000,
                 new ExponentialBackoffRetry(20, 10));
         try (client) {
             client.start();
             client.blockUntilConnected();
             if (args[0].equals("register")) {
-                register(client, args[2], args[3], args[4], Path.of(args[5]));
+                register(client, ServiceType.DYNAMIC, args[2], args[3], args[4], Path.of(args[5]));
+            } else if (args[0].equals("register-sequential")) {
+                register(client, ServiceType.DYNAMIC_SEQUENTIAL, args[2], args[3], args[4],
+                        Path.of(args[5]));
             } else {
                 watch(client, args[2], args[3], Path.of(args[4]));
             }
@@ -55,10 +68,10 @@ public final class CuratorDiscovery {
     }
 
     /** Registers an instance until there is the file {@code end}. */
-    private static void register(CuratorFramework client, String base, String service, String id,
-            Path end) throws Exception {
+    private static void register(CuratorFramework client, ServiceType type, String base,
+            String service, String id, Path end) throws Exception {
         ServiceInstance<String> instance = ServiceInstance.<String>builder().name(service).id(id)
-                .address("127.0.0.1").port(80).payload("theirs")
+                .address("127.0.0.1").port(80).payload("theirs").serviceType(type)
                 .uriSpec(new UriSpec("{scheme}://{address}:{port}/{id}")).build();
         try (ServiceDiscovery<String> discovery = ServiceDiscoveryBuilder.builder(String.class)
                 .client(client).basePath(base).thisInstance(instance).build()) {
@@ -67,6 +80,25 @@ public final class CuratorDiscovery {
                     + new String(new JsonInstanceSerializer<>(String.class).serialize(instance),
                             StandardCharsets.UTF_8));
             until(end);
+        }
+    }
+
+    /** Picks in turn, when 2^31 picks are behind it. */
+    private static void roundRobin() throws Exception {
+        List<ServiceInstance<String>> instances = new ArrayList<>();
+        for (String id : List.of("a", "b", "c")) {
+            instances.add(ServiceInstance.<String>builder().name("web").id(id).build());
+        }
+        RoundRobinStrategy<String> strategy = new RoundRobinStrategy<>();
+        Field index = RoundRobinStrategy.class.getDeclaredField("index");
+        index.setAccessible(true);
+        ((AtomicInteger) index.get(strategy)).set(Integer.MAX_VALUE);
+        for (int pick = 0; pick < 2; pick++) {
+            try {
+                System.out.println("PICKS " + strategy.getInstance(() -> instances).getId());
+            } catch (IndexOutOfBoundsException e) {
+                System.out.println("FAILS " + e.getMessage());
+            }
         }
     }
 

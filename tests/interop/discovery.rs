@@ -285,3 +285,47 @@ async fn a_lost_connection_flaps_their_instance_and_not_ours() -> Result<()> {
     last.unregister().await?;
     Ok(())
 }
+
+/// An instance of the type `DYNAMIC_SEQUENTIAL` has one more node after each reconnect.
+#[tokio::test]
+async fn a_sequential_instance_of_curators_multiplies() -> Result<()> {
+    if !peers::ready("interop: discovery, sequential", &[Peer::ZooKeeper, Peer::Curator]) {
+        return Ok(());
+    }
+    let connect = shared_chroot().await?;
+    let (server, chroot) = connect.split_once('/').context("a chroot")?;
+    let near_them = Proxy::start(server).await?;
+    let through = format!("{}/{chroot}", near_them.address());
+    let arguments = ["register-sequential", &through, BASE, "web", "theirs"];
+    let mut theirs = Theirs::start("theirs", &arguments)?;
+    theirs.registered().await?;
+
+    let client = Client::connect(&connect).await?;
+    let directory = ServiceDirectory::open(&client, BASE, "web").await?;
+    let mut changes = directory.changes();
+    let before = directory.instances().len();
+    for _ in 0..CUTS {
+        let wanted = directory.instances().len() + 1;
+        near_them.cut();
+        while directory.instances().len() < wanted {
+            timeout(LIMIT, changes.next()).await.context("it does not multiply: say so")??;
+        }
+    }
+    let instances = directory.instances();
+    println!("{CUTS} lost connections: {before} nodes before, {} after", instances.len());
+    ensure!(instances.iter().all(|listed| listed.id == "theirs"), "{instances:?}");
+    theirs.ended().await?;
+    Ok(())
+}
+
+/// Curator's counter becomes the least number, whose absolute value is that number again.
+#[test]
+fn curators_round_robin_fails_after_two_billion_picks() -> Result<()> {
+    if !peers::ready("interop: discovery, round robin", &[Peer::Curator]) {
+        return Ok(());
+    }
+    let output = program()?.arg("round-robin").output()?;
+    let text = String::from_utf8(output.stdout)?;
+    ensure!(text.starts_with("PICKS b\nFAILS "), "it does not fail any more: say so; {text}");
+    Ok(())
+}
