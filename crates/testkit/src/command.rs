@@ -28,7 +28,8 @@ pub fn lockkeeper() -> Result<PathBuf> {
 ///
 /// It does not build. The compiler's messages are in the error.
 pub fn example(name: &str) -> Result<PathBuf> {
-    build(&["--package", "lockkeeper", "--example", name], &format!("examples/{name}"))
+    // As part of the workspace, so that all that it uses is there since the suite was built.
+    build(&["--workspace", "--example", name], &format!("examples/{name}"))
 }
 
 fn build(what: &[&str], program: &str) -> Result<PathBuf> {
