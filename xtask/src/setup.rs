@@ -9,11 +9,17 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
+use self::Probe::{File, Program, PythonModule};
+
 /// Something that a suite uses, and the Debian package that brings it.
 struct Need {
     what: &'static str,
     package: &'static str,
     probe: Probe,
+}
+
+const fn need(what: &'static str, package: &'static str, probe: Probe) -> Need {
+    Need { what, package, probe }
 }
 
 enum Probe {
@@ -27,58 +33,42 @@ enum Probe {
 const SYSTEM_PYTHON: &str = "/usr/bin/python3";
 
 const NEEDS: &[Need] = &[
-    Need {
-        what: "Apache ZooKeeper",
-        package: "zookeeper",
-        probe: Probe::File("/usr/share/java/zookeeper.jar"),
-    },
-    Need { what: "java", package: "default-jre-headless", probe: Probe::Program("java") },
-    Need { what: "javac", package: "default-jdk-headless", probe: Probe::Program("javac") },
-    Need {
-        what: "Apache Curator's recipes",
-        package: "libcurator-recipes-java",
-        probe: Probe::File("/usr/share/java/curator-recipes.jar"),
-    },
-    Need {
-        what: "Apache Curator's discovery",
-        package: "libcurator-discovery-java",
-        probe: Probe::File("/usr/share/java/curator-x-discovery.jar"),
-    },
-    Need {
-        what: "Apache Curator's client",
-        package: "libcurator-client-java",
-        probe: Probe::File("/usr/share/java/curator-client.jar"),
-    },
-    Need {
-        what: "Apache Curator's framework",
-        package: "libcurator-framework-java",
-        probe: Probe::File("/usr/share/java/curator-framework.jar"),
-    },
-    Need { what: "kazoo", package: "python3-kazoo", probe: Probe::PythonModule("kazoo") },
-    Need {
-        what: "ZooKeeper's C client",
-        package: "libzookeeper-mt-dev",
-        probe: Probe::File("/usr/include/zookeeper/zookeeper.h"),
-    },
-    Need { what: "gcc", package: "gcc", probe: Probe::Program("gcc") },
-    Need {
-        what: "libc's headers",
-        package: "libc6-dev",
-        probe: Probe::File("/usr/include/stdlib.h"),
-    },
-    Need { what: "setpriv", package: "util-linux", probe: Probe::Program("setpriv") },
-    Need { what: "ip and ss", package: "iproute2", probe: Probe::Program("ss") },
-    Need { what: "openssl", package: "openssl", probe: Probe::Program("openssl") },
-    Need { what: "ps", package: "procps", probe: Probe::Program("ps") },
-    Need { what: "strace", package: "strace", probe: Probe::Program("strace") },
-    Need { what: "valgrind", package: "valgrind", probe: Probe::Program("valgrind") },
+    need("Apache ZooKeeper", "zookeeper", File("/usr/share/java/zookeeper.jar")),
+    need("java", "default-jre-headless", Program("java")),
+    need("javac", "default-jdk-headless", Program("javac")),
+    need(
+        "Curator's recipes",
+        "libcurator-recipes-java",
+        File("/usr/share/java/curator-recipes.jar"),
+    ),
+    need(
+        "Curator's discovery",
+        "libcurator-discovery-java",
+        File("/usr/share/java/curator-x-discovery.jar"),
+    ),
+    need("Curator's client", "libcurator-client-java", File("/usr/share/java/curator-client.jar")),
+    need(
+        "Curator's framework",
+        "libcurator-framework-java",
+        File("/usr/share/java/curator-framework.jar"),
+    ),
+    need("kazoo", "python3-kazoo", PythonModule("kazoo")),
+    need("ZooKeeper's C client", "libzookeeper-mt-dev", File("/usr/include/zookeeper/zookeeper.h")),
+    need("gcc", "gcc", Program("gcc")),
+    need("libc's headers", "libc6-dev", File("/usr/include/stdlib.h")),
+    need("setpriv", "util-linux", Program("setpriv")),
+    need("ip and ss", "iproute2", Program("ss")),
+    need("openssl", "openssl", Program("openssl")),
+    need("ps", "procps", Program("ps")),
+    need("strace", "strace", Program("strace")),
+    need("valgrind", "valgrind", Program("valgrind")),
 ];
 
 /// What only the benchmarks use.
 const BENCH_NEEDS: &[Need] = &[
-    Need { what: "Redis", package: "redis-server", probe: Probe::Program("redis-server") },
-    Need { what: "etcd", package: "etcd-server", probe: Probe::Program("etcd") },
-    Need { what: "PostgreSQL", package: "postgresql", probe: Probe::File("/usr/lib/postgresql") },
+    need("Redis", "redis-server", Program("redis-server")),
+    need("etcd", "etcd-server", Program("etcd")),
+    need("PostgreSQL", "postgresql", File("/usr/lib/postgresql")),
 ];
 
 /// What to do about a peer that is not on this machine.
@@ -197,9 +187,9 @@ fn apt_get(arguments: &[&str]) -> Result<()> {
 impl Probe {
     fn is_there(&self) -> bool {
         match self {
-            Probe::File(path) => Path::new(path).exists(),
-            Probe::Program(name) => in_path(name).is_some(),
-            Probe::PythonModule(module) => Command::new(SYSTEM_PYTHON)
+            File(path) => Path::new(path).exists(),
+            Program(name) => in_path(name).is_some(),
+            PythonModule(module) => Command::new(SYSTEM_PYTHON)
                 .args(["-c", &format!("import {module}")])
                 .stdin(Stdio::null())
                 .stderr(Stdio::null())
@@ -220,11 +210,11 @@ mod tests {
 
     #[test]
     fn probes_tell_present_from_missing() {
-        assert!(Probe::Program("cargo").is_there());
-        assert!(!Probe::Program("no-such-program-anywhere").is_there());
-        assert!(Probe::File("/").is_there());
-        assert!(!Probe::File("/no/such/file").is_there());
-        assert!(!Probe::PythonModule("no_such_module_anywhere").is_there());
+        assert!(Program("cargo").is_there());
+        assert!(!Program("no-such-program-anywhere").is_there());
+        assert!(File("/").is_there());
+        assert!(!File("/no/such/file").is_there());
+        assert!(!PythonModule("no_such_module_anywhere").is_there());
     }
 
     #[test]
