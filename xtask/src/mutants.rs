@@ -19,7 +19,7 @@ use crate::mutants::tree::Tree;
 use crate::proof::DOCS;
 
 /// `cargo xtask mutants`
-#[derive(clap::Args, Default)]
+#[derive(clap::Args)]
 pub(crate) struct Mutants {
     /// Only these, with commas between them.
     #[arg(long, value_delimiter = ',')]
@@ -30,18 +30,9 @@ pub(crate) struct Mutants {
     /// What a sample follows from; a new one if it is missing.
     #[arg(long, requires = "sample")]
     seed: Option<u64>,
-    /// Only apply each patch and type-check the packages that it touches.
+    /// Only apply each patch and type-check what it touches: what `cargo xtask test` runs.
     #[arg(long)]
     check: bool,
-}
-
-/// What `cargo xtask test` runs: every patch applies and compiles.
-///
-/// # Errors
-///
-/// As those of [`run`].
-pub(crate) fn short() -> Result<()> {
-    run(&Mutants { check: true, ..Mutants::default() })
 }
 
 /// Plants those that are wanted. A run of all of them writes the table.
@@ -91,15 +82,34 @@ impl Mutants {
     }
 }
 
-/// Applies each patch, and type-checks what it touches.
+/// Applies each patch, and type-checks what they touch: all at once that fit each other, and one by one those
+/// that do not compile together.
 fn compile(patches: &[Patch], tree: &Tree, checks: &Checks) -> Result<()> {
     for patch in patches {
         tree.apply(patch)?;
-        checks.compile(&patch.touched()?).with_context(|| patch.name.clone())?;
         tree.revert(patch)?;
+    }
+
+    let mut left: Vec<&Patch> = patches.iter().collect();
+    while !left.is_empty() {
+        let (planted, others): (Vec<_>, Vec<_>) =
+            left.into_iter().partition(|patch| tree.apply(patch).is_ok());
+        let compiles = check(&planted, checks).is_ok();
+        planted.iter().rev().try_for_each(|patch| tree.revert(patch))?;
+        for patch in planted.iter().filter(|_| !compiles) {
+            tree.apply(patch)?;
+            check(&[patch], checks).with_context(|| patch.name.clone())?;
+            tree.revert(patch)?;
+        }
+        left = others;
     }
     println!("{} patches apply and compile", patches.len());
     Ok(())
+}
+
+fn check(planted: &[&Patch], checks: &Checks) -> Result<()> {
+    let touched: Result<Vec<_>> = planted.iter().map(|patch| patch.touched()).collect();
+    checks.compile(&touched?.into_iter().flatten().collect())
 }
 
 /// What came of a planted bug.

@@ -253,16 +253,6 @@ pub(crate) fn model(options: &Model) -> Result<()> {
     run(&mut command, "model")
 }
 
-/// The seeds and the short form of the model, as `cargo xtask test` runs them.
-///
-/// # Errors
-///
-/// As those of [`simulate`] and [`model`].
-pub(crate) fn short() -> Result<()> {
-    simulate(&Simulate { seeds: 10_000, seed: None, first: 1, jobs: None, twice: false })?;
-    model(&Model { long: false, only: None, path: None, jobs: None })
-}
-
 /// A suite with the profile for such suites, where tokio's own choices follow from a seed.
 fn optimized(name: &str) -> Result<Command> {
     let mut command = command(&["test", "--quiet", "--profile", PROFILE]);

@@ -1,6 +1,9 @@
-//! Steps that run one after the other, each under a headline, with a table at the end.
+//! Steps that run one after the other, each under a headline, with a table at the end. Programs may run beside
+//! them.
 
 use std::fmt;
+use std::process::{Command, Output};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -11,6 +14,12 @@ pub(crate) enum Verdict {
     Passed,
     Failed,
     Skipped,
+}
+
+impl Verdict {
+    pub(crate) fn of(success: bool) -> Self {
+        if success { Verdict::Passed } else { Verdict::Failed }
+    }
 }
 
 impl fmt::Display for Verdict {
@@ -29,13 +38,40 @@ struct Step {
     took: Duration,
 }
 
+/// Programs that run one after the other, and what each printed.
+pub(crate) struct Beside(JoinHandle<Vec<(Step, String)>>);
+
+impl Beside {
+    /// Starts the first of them.
+    pub(crate) fn start(programs: Vec<(&'static str, Command)>) -> Self {
+        let run = |(name, mut program): (&str, Command)| {
+            let start = Instant::now();
+            let (verdict, text) = match program.output() {
+                Ok(output) => (Verdict::of(output.status.success()), text(&output)),
+                Err(error) => (Verdict::Failed, format!("it does not start: {error}\n")),
+            };
+            (Step { name: name.to_owned(), verdict, took: start.elapsed() }, text)
+        };
+        Self(thread::spawn(move || programs.into_iter().map(run).collect()))
+    }
+}
+
+/// All that a program printed.
+pub(crate) fn text(output: &Output) -> String {
+    (String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr)).into_owned()
+}
+
 /// What has run so far.
-#[derive(Default)]
 pub(crate) struct Steps {
+    start: Instant,
     done: Vec<Step>,
 }
 
 impl Steps {
+    pub(crate) fn new() -> Self {
+        Self { start: Instant::now(), done: Vec::new() }
+    }
+
     /// Runs one step under its headline. An error is shown and remembered; the next step still
     /// runs, so that one pass shows everything that is wrong.
     pub(crate) fn run(&mut self, name: &str, step: impl FnOnce() -> Result<Verdict>) {
@@ -48,13 +84,21 @@ impl Steps {
         self.done.push(Step { name: name.to_owned(), verdict, took: start.elapsed() });
     }
 
+    /// Waits for programs, and shows each under its headline.
+    pub(crate) fn join(&mut self, programs: Beside) {
+        for (step, text) in programs.0.join().expect("running a program does not panic") {
+            print!("\n=== {}\n{text}", step.name);
+            self.done.push(step);
+        }
+    }
+
     /// Whether any step failed.
     pub(crate) fn any_failed(&self) -> bool {
         self.done.iter().any(|step| step.verdict == Verdict::Failed)
     }
 }
 
-/// The table: step, verdict, seconds.
+/// The table: step, verdict, seconds. The total is less than their sum if some ran beside others.
 impl fmt::Display for Steps {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let width = self.done.iter().map(|step| step.name.len()).max().unwrap_or(0).max(4);
@@ -63,7 +107,7 @@ impl fmt::Display for Steps {
             let seconds = step.took.as_secs_f64();
             writeln!(f, "{:width$}  {:7}  {seconds:7.1}", step.name, step.verdict)?;
         }
-        let total: f64 = self.done.iter().map(|step| step.took.as_secs_f64()).sum();
+        let total = self.start.elapsed().as_secs_f64();
         write!(f, "{:width$}  {:7}  {total:7.1}", "total", "")
     }
 }
@@ -74,9 +118,27 @@ mod tests {
 
     use super::*;
 
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    #[test]
+    fn what_ran_beside_others_has_its_place_in_the_table() {
+        let mut steps = Steps::new();
+        let programs = vec![("good", shell("true")), ("bad", shell("false"))];
+        let beside = Beside::start(programs);
+        steps.run("other", || Ok(Verdict::Passed));
+        steps.join(beside);
+        assert!(steps.any_failed());
+        let verdicts: Vec<_> = steps.done.iter().map(|step| step.verdict).collect();
+        assert_eq!(verdicts, [Verdict::Passed, Verdict::Passed, Verdict::Failed]);
+    }
+
     #[test]
     fn a_failure_is_remembered_and_the_next_step_runs() {
-        let mut steps = Steps::default();
+        let mut steps = Steps::new();
         steps.run("first", || bail!("broken"));
         assert!(steps.any_failed());
         steps.run("second", || Ok(Verdict::Passed));

@@ -12,14 +12,22 @@ use anyhow::{Context, Result, bail};
 use cargo_metadata::{Message, Metadata, MetadataCommand, TargetKind};
 
 use crate::cargo::command;
-use crate::instructions::{self, Mode};
+use crate::instructions;
 use crate::setup::{MissingPeers, Needs, Outcome};
-use crate::steps::{Steps, Verdict};
-use crate::{deny, layers, mutants, peers_tests, promises, proof, setup};
+use crate::steps::{Beside, Steps, Verdict};
+use crate::{deny, layers, peers_tests, promises, setup};
 
 /// Suites that wait for processes and servers for most of their time, so that more of their tests
 /// than there are processors run at once.
 const WAITING: [&str; 2] = ["command", "contract"];
+
+/// Suites that wait for much of their time, too, and need the processors for the rest. As of those that wait,
+/// none of them judges how fast a server is, so that others may run beside them.
+const CONTESTS: [&str; 6] = ["clients", "differential", "hammer", "interop", "peers", "revocation"];
+
+/// What computes, and runs beside those suites, instead of the suites of the same names, which do less.
+const COMPUTING: [(&str, &[&str]); 3] =
+    [("simulation", &["simulate"]), ("model", &["model"]), ("mutants", &["mutants", "--check"])];
 
 /// The variable that says how many tests of a suite run at once.
 const TEST_THREADS: &str = "RUST_TEST_THREADS";
@@ -34,7 +42,7 @@ const EXAMPLE_LIMIT: Duration = Duration::from_secs(60);
 /// A step failed. All of them ran, and the table says which.
 pub(crate) fn run(policy: MissingPeers, filter: Option<&str>) -> Result<()> {
     let workspace = Workspace::open()?;
-    let mut steps = Steps::default();
+    let mut steps = Steps::new();
     if filter.is_none() {
         install(&mut steps, policy);
         checks(&mut steps);
@@ -44,16 +52,9 @@ pub(crate) fn run(policy: MissingPeers, filter: Option<&str>) -> Result<()> {
 
     // Suites ask for the command and would build it, unseen, in the middle of a time limit.
     steps.run("command", || cargo(&["build", "--package", "lockkeeper-cli"]));
-    steps.run("tests", || workspace.tests(policy, filter));
-    if filter.is_none() {
-        steps.run("simulation and model", || proof::short().map(|()| Verdict::Passed));
-        steps.run("mutants", || mutants::short().map(|()| Verdict::Passed));
-        steps.run("instructions", || match instructions::can_run() {
-            true => instructions::run(Mode::Compare).map(|()| Verdict::Passed),
-            false if policy == MissingPeers::Fail => bail!("there is no valgrind"),
-            false => Ok(Verdict::Skipped),
-        });
-        steps.run("examples", || workspace.examples());
+    match filter {
+        Some(filter) => steps.run("tests", || workspace.tests(policy, &[filter])),
+        None => workspace.everything(&mut steps, policy)?,
     }
 
     println!("\n{steps}");
@@ -72,7 +73,7 @@ pub(crate) fn run(policy: MissingPeers, filter: Option<&str>) -> Result<()> {
 ///
 /// A step failed. All of them ran, and the table says which.
 pub(crate) fn check() -> Result<()> {
-    let mut steps = Steps::default();
+    let mut steps = Steps::new();
     checks(&mut steps);
     steps.run("unit tests", || cargo(&["test", "--workspace", "--lib", "--bins", "--quiet"]));
 
@@ -108,6 +109,13 @@ fn document(steps: &mut Steps) {
     });
 }
 
+/// A task of ours as a program that gives way to all others.
+fn program(task: &[&str]) -> Result<Command> {
+    let mut program = Command::new("nice");
+    program.args(["-n", "19"]).arg(env::current_exe()?).args(task).stdin(Stdio::null());
+    Ok(program)
+}
+
 /// The workspace, and where its suites write down what they skipped.
 struct Workspace {
     metadata: Metadata,
@@ -127,31 +135,47 @@ impl Workspace {
         Ok(Self { metadata, skip_log })
     }
 
-    fn tests(&self, policy: MissingPeers, filter: Option<&str>) -> Result<Verdict> {
-        if let Some(filter) = filter {
-            return Ok(peers_tests::run(self.cargo_test(policy).arg(filter))?.verdict());
-        }
+    /// All suites and all examples, and beside some of these what computes.
+    fn everything(&self, steps: &mut Steps, policy: MissingPeers) -> Result<()> {
+        let suites = |wanted: &dyn Fn(&str) -> bool| {
+            let suites = self.suites().filter(|suite| wanted(suite));
+            suites.flat_map(|suite| ["--test", suite]).collect::<Vec<_>>()
+        };
+        let is_computing = |suite: &str| COMPUTING.iter().any(|(name, _)| *name == suite);
+        let is_alone = |suite: &str| {
+            !WAITING.contains(&suite) && !CONTESTS.contains(&suite) && !is_computing(suite)
+        };
+        let alone = [vec!["--lib", "--bins"], suites(&is_alone)].concat();
+        steps.run("tests", || self.tests(policy, &alone));
+        steps.run("doc tests", || self.tests(policy, &["--doc"]));
 
-        let mut busy = self.cargo_test(policy);
-        busy.args(["--lib", "--bins"]);
-        for suite in self.suites().filter(|suite| !WAITING.contains(suite)) {
-            busy.args(["--test", suite]);
+        let mut computing = COMPUTING.to_vec();
+        match instructions::can_run() || policy == MissingPeers::Fail {
+            true => computing.push(("instructions", &["instructions"])),
+            false => steps.run("instructions", || Ok(Verdict::Skipped)),
         }
-        let busy = peers_tests::run(&mut busy)?;
-        let documentation = peers_tests::run(self.cargo_test(policy).arg("--doc"))?;
+        let programs = computing.into_iter().map(|(name, task)| Ok((name, program(task)?)));
+        let beside = Beside::start(programs.collect::<Result<_>>()?);
+        let contests = suites(&|suite| CONTESTS.contains(&suite));
+        steps.run("contests", || self.tests(policy, &contests));
+        steps.run("suites that wait", || self.waiting(policy));
+        steps.join(beside);
+        steps.run("examples", || self.examples());
+        Ok(())
+    }
 
-        let mut waiting = self.cargo_test(policy);
-        waiting.args(WAITING.iter().flat_map(|suite| ["--test", suite]));
+    fn tests(&self, policy: MissingPeers, which: &[&str]) -> Result<Verdict> {
+        Ok(peers_tests::run(self.cargo_test(policy).args(which))?.verdict())
+    }
+
+    fn waiting(&self, policy: MissingPeers) -> Result<Verdict> {
+        let mut tests = self.cargo_test(policy);
+        tests.args(WAITING.iter().flat_map(|suite| ["--test", suite]));
         if env::var_os(TEST_THREADS).is_none() {
             let threads = 2 * thread::available_parallelism().map_or(1, usize::from);
-            waiting.env(TEST_THREADS, threads.to_string());
+            tests.env(TEST_THREADS, threads.to_string());
         }
-        let waiting = peers_tests::run(&mut waiting)?;
-
-        if busy.verdict() == Verdict::Failed || documentation.verdict() == Verdict::Failed {
-            return Ok(Verdict::Failed);
-        }
-        match waiting {
+        match peers_tests::run(&mut tests)? {
             peers_tests::Outcome::OnlyWithPeers(names) => self.once_more(&names),
             outcome => Ok(outcome.verdict()),
         }
@@ -310,7 +334,7 @@ fn cargo(arguments: &[&str]) -> Result<Verdict> {
 
 fn passed(command: &mut Command) -> Result<Verdict> {
     let status = command.status().context("cannot start cargo")?;
-    Ok(if status.success() { Verdict::Passed } else { Verdict::Failed })
+    Ok(Verdict::of(status.success()))
 }
 
 #[cfg(test)]

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
 use crate::cargo::command;
 use crate::mutants::patch::{Check, Touched};
 use crate::proof::PROFILE;
+use crate::steps::text;
 
 /// Cargo in the copy of the sources, with a folder for what it builds.
 pub(super) struct Checks {
@@ -101,10 +102,6 @@ fn built(command: &mut Command) -> Result<()> {
         bail!("it does not compile:\n{}", text(&output));
     }
     Ok(())
-}
-
-fn text(output: &Output) -> String {
-    (String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr)).into_owned()
 }
 
 /// What a suite that found something says, with the seed if there is one; `None` if it says nothing
