@@ -15,6 +15,9 @@ use crate::timeout::Timeout;
 /// How often an outage is tried that becomes longer or shorter than wanted.
 const TRIES: u32 = 3;
 
+/// A shared outage is not made again for another group if it would be longer by less than such a share.
+const ALIKE: f64 = 0.03;
+
 /// A length that is made from the promised one and the session timeout.
 type Aim = fn(Duration, Duration) -> Duration;
 
@@ -36,22 +39,27 @@ pub(crate) enum Depth {
 }
 
 impl Depth {
-    fn aims(self) -> Vec<Aim> {
-        let just_under: Aim = |promised, _| promised.mul_f64(0.9);
+    fn aims(self) -> &'static [Aim] {
+        const JUST_UNDER: Aim = |promised, _| promised.mul_f64(0.9);
+        const ROUND: [Aim; 6] = [
+            JUST_UNDER,
+            |promised, _| promised.saturating_sub(Duration::from_millis(150)),
+            |promised, _| promised / 2,
+            |promised, _| promised.mul_f64(1.2),
+            |promised, _| promised.mul_f64(1.5),
+            // Hardly a lease is as long: so it is seen where holders begin to lose.
+            |_, session| session.mul_f64(0.95),
+        ];
         match self {
-            Self::Short => vec![just_under],
-            Self::Long(rounds) => {
-                let round: [Aim; 6] = [
-                    |promised, _| promised / 2,
-                    just_under,
-                    |promised, _| promised.saturating_sub(Duration::from_millis(150)),
-                    |promised, _| promised.mul_f64(1.2),
-                    |promised, _| promised.mul_f64(1.5),
-                    // Hardly a lease is as long: so it is seen where holders begin to lose.
-                    |_, session| session.mul_f64(0.95),
-                ];
-                (0..rounds).flat_map(|_| round).collect()
-            }
+            Self::Short => &[JUST_UNDER],
+            Self::Long(_) => &ROUND,
+        }
+    }
+
+    fn rounds(self) -> u32 {
+        match self {
+            Self::Short => 1,
+            Self::Long(rounds) => rounds,
         }
     }
 
@@ -174,8 +182,8 @@ async fn drive(place: Place, groups: Vec<Group>, forms: Vec<Form>, depth: Depth)
             }
             continue;
         }
-        for aim in depth.aims() {
-            for target in targets(&stand, form, depth) {
+        for _ in 0..depth.rounds() {
+            for (aim, target) in targets(&stand, form, depth) {
                 let found = hit(&mut stand, form, aim, &target).await;
                 findings.note(place, form, found);
             }
@@ -184,17 +192,31 @@ async fn drive(place: Place, groups: Vec<Group>, forms: Vec<Form>, depth: Depth)
     findings
 }
 
-/// The groups whose promises an outage is aimed at. All at once where each sees its own.
-fn targets(stand: &Stand, form: Form, depth: Depth) -> Vec<Vec<usize>> {
+/// The outages of a round: how long each is, and for the promises of which groups. One for all groups
+/// where each sees its own, and else those that are not alike.
+fn targets(stand: &Stand, form: Form, depth: Depth) -> Vec<(Aim, Vec<usize>)> {
+    let aims = depth.aims().iter().copied();
     let all = 0..stand.groups.len();
-    if form == Form::Link {
-        return vec![all.collect()];
+    if form == Form::Link || all.len() == 1 {
+        return aims.map(|aim| (aim, all.clone().collect())).collect();
     }
     // An outage that is too long for the guard of one timeout is right for `run` of the next.
     let is_target =
         |index: &usize| depth != Depth::Short || stand.groups[*index].kind == Kind::Guard;
-    let targets = all.clone().filter(|index| all.len() == 1 || is_target(index));
-    targets.map(|index| vec![index]).collect()
+    let mut lengths: Vec<Duration> = Vec::new();
+    let mut targets = Vec::new();
+    for aim in aims {
+        for index in all.clone().filter(is_target) {
+            let Group { kind, session, .. } = stand.groups[index];
+            let length = aim(promised(stand.place(), session, kind), session);
+            let alike = length.mul_f64(1.0 - ALIKE)..=length;
+            if !lengths.iter().any(|made| alike.contains(made)) {
+                lengths.push(length);
+                targets.push((aim, vec![index]));
+            }
+        }
+    }
+    targets
 }
 
 /// Makes an outage of the wanted length for each of the targets; again if it became much shorter,
