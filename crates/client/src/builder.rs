@@ -94,7 +94,8 @@ impl ClientBuilder {
         self
     }
 
-    /// The largest message to send or take, in bytes (`jute.maxbuffer`). Default: 1,048,575.
+    /// The largest message to send or take, in bytes (`jute.maxbuffer`). Default: 1,048,575. A read
+    /// whose answer is longer fails: see [`Error::answer_too_long`](crate::Error::answer_too_long).
     pub fn max_frame(mut self, bytes: usize) -> Self {
         self.config.max_frame = bytes;
         self

@@ -74,6 +74,14 @@ impl Error {
         }
     }
 
+    /// How many bytes the answer takes, and how many this client takes, if it is longer than that.
+    pub fn answer_too_long(&self) -> Option<(usize, usize)> {
+        match self.reason {
+            RequestError::AnswerTooLong { len, max } => Some((len, max)),
+            _ => None,
+        }
+    }
+
     /// Whether the client was closed by this program.
     pub fn is_closed(&self) -> bool {
         self.reason == RequestError::Closed

@@ -94,5 +94,5 @@ pub use lockkeeper_session::{
 };
 pub use lockkeeper_wire::{
     Acl, AddWatchMode, ClientInfo, CreateMode, ErrorCode, EventKind, OpCode, OpResult, PathError,
-    Permissions, ReadOp, ReadResult, Sequence, SessionId, Stat, ZnodePath, Zxid,
+    PathRequest, Permissions, ReadOp, ReadResult, Sequence, SessionId, Stat, ZnodePath, Zxid,
 };

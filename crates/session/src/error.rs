@@ -43,6 +43,17 @@ pub enum RequestError {
         /// The limit, in bytes.
         max: usize,
     },
+    /// The answer is longer than this client takes. Only reads fail so.
+    #[error(
+        "the answer takes {len} bytes, more than the {max} that this client takes; raise its \
+         `max_frame`, or read less at once"
+    )]
+    AnswerTooLong {
+        /// What it takes, in bytes.
+        len: usize,
+        /// The limit, in bytes.
+        max: usize,
+    },
     /// It went into one transaction with a delete that was refused.
     #[error("it was undone together with the delete before it")]
     Undone,

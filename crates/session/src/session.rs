@@ -110,6 +110,8 @@ pub struct Session<T> {
     bound: Vec<HoldId>,
     cleanup: CleanupQueue<T>,
     output: BytesMut,
+    /// How much of the input is the rest of an answer that is too long, in bytes.
+    to_skip: usize,
     /// What comes next in `output`, unless a create replaces its node before.
     staged: Option<StagedDelete<T>>,
     events: VecDeque<Event<T>>,
@@ -147,6 +149,7 @@ impl<T> Session<T> {
             bound: Vec::new(),
             cleanup: CleanupQueue::default(),
             output: BytesMut::new(),
+            to_skip: 0,
             staged: None,
             events: VecDeque::new(),
         }
@@ -402,6 +405,7 @@ impl<T> Session<T> {
         };
 
         self.output.clear();
+        self.to_skip = 0;
         write_frame(&mut self.output, |out| request.encode(out));
         self.phase = Phase::Handshaking { since: now };
         (self.last_sent, self.last_received) = (now, now);
@@ -414,7 +418,17 @@ impl<T> Session<T> {
     /// # Errors
     /// Why the caller must close the transport and call [`Session::handle_disconnected`].
     pub fn handle_input(&mut self, now: Instant, input: &mut BytesMut) -> Result<(), Disconnect> {
-        while let Some(frame) = split_frame(input, self.config.max_frame)? {
+        loop {
+            self.skip(now, input);
+            let frame = match split_frame(input, self.config.max_frame) {
+                Ok(None) => return Ok(()),
+                Ok(Some(frame)) => frame,
+                Err(fault) => match self.handle_too_long(now, fault, input)? {
+                    true => continue,
+                    false => return Ok(()),
+                },
+            };
+
             self.last_received = now;
             match self.phase {
                 Phase::Handshaking { since } => self.handle_handshake(now, since, frame)?,
@@ -422,7 +436,6 @@ impl<T> Session<T> {
                 Phase::Idle | Phase::Closed => {}
             }
         }
-        Ok(())
     }
 
     /// The transport is gone.

@@ -376,6 +376,79 @@ fn r8_a_resume_that_answers_with_another_session_is_an_expiry() {
     );
 }
 
+/// A server sends also what a client does not take. To leave it would be to read the same again, and to
+/// have everything in doubt meanwhile.
+#[test]
+fn an_answer_that_is_too_long_fails_its_read_alone() {
+    let mut world = World::connected_with(Config { max_frame: 1_000, ..config(LeaseMode::Quorum) });
+    world.submit(get_data("/long"), 1);
+    world.submit(get_data("/short"), 2);
+    let requests = world.requests();
+    let long = Response::Data { data: Bytes::from(vec![7; 5_000]).into(), stat: Stat::default() };
+    let len = 16 + 4 + 5_000 + 68;
+    let header = |xid| ReplyHeader { xid, zxid: Zxid(50), error: 0 };
+    let mut bytes = BytesMut::new();
+    for (xid, response) in [(requests[0].0, long), (requests[1].0, data().unwrap())] {
+        write_frame(&mut bytes, |out| {
+            header(xid).encode(out);
+            response.encode(out);
+        });
+    }
+
+    // However the bytes come in, and however slowly, as long as they come.
+    let limit = world.timing().silence_limit();
+    for part in bytes.chunks(700) {
+        world.to_client.extend_from_slice(part);
+        world.deliver().unwrap();
+        assert!(world.to_client.len() <= 700, "nothing is kept of it");
+        world.pass(limit.mul_f64(0.9)).unwrap();
+    }
+    let too_long = Err(RequestError::AnswerTooLong { len, max: 1_000 });
+    assert_eq!(world.results(), [(1, too_long), (2, data().map_err(RequestError::Server))]);
+    assert_eq!(world.session.contact(), Contact::Connected);
+}
+
+#[test]
+fn what_is_too_long_and_no_answer_to_a_read_ends_the_connection() {
+    for (name, xid_offset, len) in [
+        ("an answer to nothing", 1, 5_000),
+        ("without end", 0, i32::MAX),
+        ("an event", -100, 5_000),
+    ] {
+        let mut world =
+            World::connected_with(Config { max_frame: 1_000, ..config(LeaseMode::Quorum) });
+        world.submit(get_data("/long"), 1);
+        let (xid, _) = world.request();
+        world.to_client.extend_from_slice(&len.to_be_bytes());
+        ReplyHeader { xid: xid + xid_offset, zxid: Zxid(50), error: 0 }
+            .encode(&mut world.to_client);
+        let ended = world.deliver();
+        assert!(matches!(ended, Err(Disconnect::Frame(_))), "{name}: {ended:?}");
+    }
+
+    // A write may have been applied.
+    let mut world = World::connected_with(Config { max_frame: 1_000, ..config(LeaseMode::Quorum) });
+    world.submit(create("/a"), 1);
+    let (xid, _) = world.request();
+    world.to_client.extend_from_slice(&5_000_i32.to_be_bytes());
+    ReplyHeader { xid, zxid: Zxid(50), error: 0 }.encode(&mut world.to_client);
+    assert!(matches!(world.deliver(), Err(Disconnect::Frame(_))));
+}
+
+/// The rest of an answer belongs to its connection.
+#[test]
+fn nothing_is_skipped_on_the_next_connection() {
+    let mut world = World::connected_with(Config { max_frame: 1_000, ..config(LeaseMode::Quorum) });
+    world.submit(get_data("/long"), 1);
+    let (xid, _) = world.request();
+    world.to_client.extend_from_slice(&5_000_i32.to_be_bytes());
+    ReplyHeader { xid, zxid: Zxid(50), error: 0 }.encode(&mut world.to_client);
+    world.deliver().unwrap();
+    world.lose_connection();
+    world.connect(7);
+    assert_eq!(world.session.contact(), Contact::Connected);
+}
+
 #[test]
 fn a_silent_server_is_pinged_and_then_left() {
     let mut world = World::connected();

@@ -1,31 +1,33 @@
 //! What the server sends: replies, watch events, pings.
 
-use bytes::Bytes;
+use bytes::{Buf as _, Bytes, BytesMut};
 use lockkeeper_wire::{
-    Decoder, DeleteRequest, ErrorCode, OpCode, OpResult, Record, ReplyHeader, Request, Response,
-    SessionId, Stat, WatchEvent as Notification, WatcherKind, ZnodePath, Zxid, xid,
+    Decoder, DeleteRequest, ErrorCode, FrameError, OpCode, OpResult, Record, ReplyHeader, Request,
+    Response, SessionId, Stat, WatchEvent as Notification, WatcherKind, ZnodePath, Zxid, xid,
 };
 
-use super::Session;
+use super::{Phase, Session};
 use crate::cleanup::{Cleanup, PendingCleanup, Remainder};
 use crate::error::{Disconnect, Outcome, RequestError};
 use crate::event::Event;
 use crate::heartbeat::{Checked, HoldId, Sight};
-use crate::requests::{Origin, Replacement};
+use crate::requests::{Origin, Replacement, Sent};
 use crate::time::Instant;
 use crate::watch_event::WatchEvent;
 use crate::watches::{Removal, WatchId};
+
+/// What stands before a frame, and before the body of a reply, in bytes.
+const LENGTH: usize = 4;
+const HEADER: usize = 16;
+
+/// The longest answer that is skipped, in bytes: what is behind it waits for half a second at 1 Gbit/s.
+const MOST_SKIPPED: usize = 64 << 20;
 
 impl<T> Session<T> {
     pub(super) fn handle_message(&mut self, now: Instant, frame: Bytes) -> Result<(), Disconnect> {
         let mut input = Decoder::new(frame);
         let header = ReplyHeader::decode(&mut input)?;
-
-        self.last_zxid = self.last_zxid.max(header.zxid);
-        if let Some(seen) = self.history.rewound_by(header.zxid) {
-            self.events.push_back(Event::Rewound { seen, now: header.zxid });
-        }
-
+        self.note_zxid(header.zxid);
         match header.xid {
             xid::NOTIFICATION => {
                 let Notification { kind, path, .. } = Notification::decode(&mut input)?;
@@ -51,9 +53,60 @@ impl<T> Session<T> {
                     return Err(Disconnect::Unwatched(code));
                 }
             }
-            _ => return self.handle_reply(now, header, input),
+            _ => return self.handle_reply(now, header, Ok(input)),
         }
         Ok(())
+    }
+
+    fn note_zxid(&mut self, zxid: Zxid) {
+        self.last_zxid = self.last_zxid.max(zxid);
+        if let Some(seen) = self.history.rewound_by(zxid) {
+            self.events.push_back(Event::Rewound { seen, now: zxid });
+        }
+    }
+
+    /// A frame is too long. If it is the answer to a read of the caller's, that read fails, and the rest
+    /// of the answer is thrown away as it comes: to end the connection would put everything in doubt
+    /// that hangs on the session, and whoever reads would read it again. Gives whether the frame has
+    /// been dealt with; else more of it has to come first.
+    ///
+    /// # Errors
+    /// If it is anything else, or takes so long that what the session needs would come too late.
+    pub(super) fn handle_too_long(
+        &mut self,
+        now: Instant,
+        fault: FrameError,
+        input: &BytesMut,
+    ) -> Result<bool, Disconnect> {
+        let FrameError::TooLong { len, max } = fault else { return Err(fault.into()) };
+        if self.phase != Phase::Connected || len > MOST_SKIPPED {
+            return Err(fault.into());
+        }
+        let Some(header) = input.get(LENGTH..LENGTH + HEADER) else { return Ok(false) };
+
+        let header = ReplyHeader::decode(&mut Decoder::new(Bytes::copy_from_slice(header)))?;
+        let is_read = |sent: &Sent<T>| {
+            sent.xid == header.xid
+                && matches!(sent.origin, Origin::Caller(_))
+                && sent.outcome() == Outcome::NotApplied
+        };
+        if !self.in_flight.front().is_some_and(is_read) {
+            return Err(fault.into());
+        }
+
+        (self.last_received, self.to_skip) = (now, LENGTH + len);
+        self.note_zxid(header.zxid);
+        self.handle_reply(now, header, Err(RequestError::AnswerTooLong { len, max }))?;
+        Ok(true)
+    }
+
+    /// Throws away what has come of an answer that is too long.
+    pub(super) fn skip(&mut self, now: Instant, input: &mut BytesMut) {
+        let skipped = self.to_skip.min(input.len());
+        if skipped > 0 {
+            input.advance(skipped);
+            (self.last_received, self.to_skip) = (now, self.to_skip - skipped);
+        }
     }
 
     pub(super) fn handle_watch_event(&mut self, now: Instant, event: &WatchEvent) {
@@ -76,7 +129,7 @@ impl<T> Session<T> {
         &mut self,
         now: Instant,
         header: ReplyHeader,
-        mut body: Decoder,
+        body: Result<Decoder, RequestError>,
     ) -> Result<(), Disconnect> {
         let expected = self.in_flight.front().map(|sent| sent.xid);
         if expected != Some(header.xid) {
@@ -87,12 +140,13 @@ impl<T> Session<T> {
         };
         self.unanswered_bytes -= sent.len;
 
-        let (result, fault) = match ErrorCode::from_code(header.error) {
-            Some(ErrorCode::SessionExpired) => {
+        let (result, fault) = match (ErrorCode::from_code(header.error), body) {
+            (Some(ErrorCode::SessionExpired), _) => {
                 (Err(RequestError::SessionExpired(Outcome::NotApplied)), None)
             }
-            Some(code) => (Err(RequestError::Server(code)), None),
-            None => match Response::decode(sent.op, &mut body) {
+            (Some(code), _) => (Err(RequestError::Server(code)), None),
+            (None, Err(error)) => (Err(error), None),
+            (None, Ok(mut body)) => match Response::decode(sent.op, &mut body) {
                 Ok(response) => (Ok(response), None),
                 Err(fault) => (Err(RequestError::BadAnswer(fault.clone())), Some(fault)),
             },
