@@ -203,11 +203,16 @@ impl View {
         }
         self.mark(path.into(), Question::Data, first, last);
 
-        if self.scope.knows_pzxid && kind == EventKind::NodeDeleted && self.depth(path) == 1 {
-            let read = Read { path: path.into(), question: Question::Data };
-            if let Some(mark) = self.marks.get_mut(&read) {
-                mark.is_gone = true;
-            }
+        if !self.scope.knows_pzxid || self.depth(path) != 1 {
+            return;
+        }
+        let is_gone = kind == EventKind::NodeDeleted;
+        let read = Read { path: path.into(), question: Question::Data };
+        if let Some(mark) = self.marks.get_mut(&read) {
+            mark.is_gone = is_gone;
+        }
+        // Of several events only the last one is known: it may have been gone for a while before that.
+        if is_gone || first < last {
             self.mark(self.root(), Question::Data, first, last);
         }
     }

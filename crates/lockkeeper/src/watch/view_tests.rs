@@ -14,7 +14,7 @@ type Nodes = BTreeMap<String, (i64, i64, String)>;
 /// What a connection carries to the client.
 enum Told {
     Event(String, EventKind),
-    Answer(Read, Found, Zxid),
+    Answer(Vec<(Read, Found)>, Zxid),
 }
 
 /// A server, one client's watch on it, and the connection between them.
@@ -33,7 +33,7 @@ struct World {
     is_connected: bool,
     connection: VecDeque<Told>,
     /// What has been sent, and is not answered.
-    requests: VecDeque<Read>,
+    requests: VecDeque<Vec<Read>>,
     arrival: Arrival,
     view: View,
     last_cut: Zxid,
@@ -148,9 +148,20 @@ impl World {
 
     /// The server answers the oldest request.
     fn serve(&mut self) {
-        let Some(read) = self.requests.pop_front() else { return };
-        self.reads += 1;
-        let found = match (self.now().get(&*read.path), read.question) {
+        let Some(reads) = self.requests.pop_front() else { return };
+        self.reads += reads.len();
+        let found: Vec<_> = reads
+            .into_iter()
+            .map(|read| {
+                let found = self.find(&read);
+                (read, found)
+            })
+            .collect();
+        self.connection.push_back(Told::Answer(found, Zxid(self.zxid)));
+    }
+
+    fn find(&self, read: &Read) -> Found {
+        match (self.now().get(&*read.path), read.question) {
             (None, _) => Found::Nothing,
             _ if self.hidden.contains(&*read.path) => Found::Unreadable,
             (Some(_), Question::List) => Found::Names(self.children(&read.path)),
@@ -165,8 +176,7 @@ impl World {
                 };
                 Found::Data(CachedNode::new(data.as_bytes(), stat))
             }
-        };
-        self.connection.push_back(Told::Answer(read, found, Zxid(self.zxid)));
+        }
     }
 
     /// The client takes what came first: events before answers, as it knows where each belongs.
@@ -181,14 +191,16 @@ impl World {
                     let told = events.entry(path).or_insert((arrival, arrival, kind));
                     (told.1, told.2) = (arrival, kind);
                 }
-                Told::Answer(read, found, zxid) => answers.push((read, found, arrival, zxid)),
+                Told::Answer(found, zxid) => answers.push((found, arrival, zxid)),
             }
         }
         for (path, (first, last, kind)) in events {
             self.view.event(&path, kind, first, last);
         }
-        for (read, found, arrival, zxid) in answers {
-            self.view.answer(&read, found, arrival, zxid)?;
+        for (all_found, arrival, zxid) in answers {
+            for (read, found) in all_found {
+                self.view.answer(&read, found, arrival, zxid)?;
+            }
             self.check(arrival, zxid);
         }
         Ok(())
@@ -242,12 +254,15 @@ impl World {
         self.view.look_again();
     }
 
+    /// Requests of one read, and of some.
     fn send(&mut self, window: usize) {
-        while self.is_connected
-            && self.requests.len() < window
-            && let Some(read) = self.view.next_read()
-        {
-            self.requests.push_back(read);
+        while self.is_connected && self.requests.len() < window {
+            let most = self.random.usize(1..4);
+            let reads: Vec<_> = std::iter::from_fn(|| self.view.next_read()).take(most).collect();
+            if reads.is_empty() {
+                return;
+            }
+            self.requests.push_back(reads);
         }
     }
 
@@ -257,11 +272,12 @@ impl World {
         let lost = std::mem::take(&mut self.connection).into_iter();
         let mut unanswered: Vec<_> = lost
             .filter_map(|told| match told {
-                Told::Answer(read, ..) => Some(read),
+                Told::Answer(all_found, _) => Some(all_found.into_iter().map(|(read, _)| read)),
                 Told::Event(..) => None,
             })
+            .flatten()
             .collect();
-        unanswered.extend(std::mem::take(&mut self.requests));
+        unanswered.extend(std::mem::take(&mut self.requests).into_iter().flatten());
         for read in unanswered {
             let arrival = self.arrival();
             self.view.answer(&read, Found::NoAnswer, arrival, Zxid(0)).unwrap();
@@ -441,8 +457,10 @@ fn what_is_not_wanted_is_not_read() {
             let arrival = world.arrival();
             match told {
                 Told::Event(path, kind) => world.view.event(&path, kind, arrival, arrival),
-                Told::Answer(read, found, zxid) => {
-                    world.view.answer(&read, found, arrival, zxid).unwrap();
+                Told::Answer(all_found, zxid) => {
+                    for (read, found) in all_found {
+                        world.view.answer(&read, found, arrival, zxid).unwrap();
+                    }
                 }
             }
         }
