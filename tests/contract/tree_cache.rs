@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use anyhow::{Result, bail};
 use lockkeeper::{
-    CacheError, Change, Client, CreateMode, ErrorCode, Snapshot, TreeCache, ZnodePath,
+    Acl, CacheError, Change, Client, CreateMode, ErrorCode, Permissions, Snapshot, Transaction,
+    TreeCache, ZnodePath,
 };
 use lockkeeper_testkit::backend::{Backend, Participant};
 use lockkeeper_testkit::proxy::{Loss, Passed};
@@ -23,9 +24,13 @@ contract!("tree cache":
     a_server_that_closes_at_the_watch_is_named,
     a_cache_over_a_bound_ends_and_says_so,
     a_list_that_no_answer_can_hold_is_named,
+    what_is_too_long_for_one_answer_is_read_in_parts,
+    a_node_that_may_not_be_read_is_named,
+    a_server_that_does_not_read_together_is_asked_one_by_one,
     a_closed_client_ends_a_cache,
     nothing_is_left_of_a_dropped_cache,
-    opening_costs_a_read_for_each_node_and_each_list,
+    opening_costs_two_round_trips_for_each_level,
+    opening_many_nodes_takes_few_requests,
     only_so_many_reads_are_on_their_way,
     a_change_costs_one_event_and_one_read,
     a_burst_on_one_node_costs_one_read,
@@ -275,6 +280,64 @@ async fn a_list_that_no_answer_can_hold_is_named(backend: Backend) -> Result<()>
     Ok(())
 }
 
+/// Longer than the client takes, or than the engine gives: in both cases the connection stays, as locks may
+/// hang on it.
+async fn what_is_too_long_for_one_answer_is_read_in_parts(backend: Backend) -> Result<()> {
+    let writer = backend.observer().await?;
+    fill(&writer, 40, 200_000).await?;
+    for max_frame in [250_000, 8_000_000] {
+        let participant = backend.participant_with(Client::builder().max_frame(max_frame)).await?;
+        let cache = TreeCache::open(&participant.client, ROOT).await?;
+        let bytes = cache.snapshot().nodes().iter().map(|(_, node)| node.data().len()).sum();
+        assert_eq!((cache.snapshot().len(), bytes), (41, ROOT.len() + 40 * 200_000_usize));
+
+        let requests = participant.proxy.requests();
+        let again =
+            requests.iter().any(|op| matches!(op, OpCode::SetWatches | OpCode::SetWatches2));
+        assert!(!again, "the connection was lost: {requests:?}");
+        if max_frame < 2 * 200_000 {
+            assert!(count(&requests, OpCode::MultiRead) > 0, "{requests:?}");
+            assert_eq!(count(&requests, OpCode::GetData), 1 + 40, "{requests:?}");
+        }
+    }
+
+    let client = Client::builder().max_frame(100_000).connect(&backend.connect_string()).await?;
+    let refused = TreeCache::open(&client, ROOT).await;
+    let Err(CacheError::Request(error)) = refused else { bail!("{refused:?}") };
+    assert_eq!(error.answer_too_long().map(|(_, max)| max), Some(100_000), "{error}");
+    Ok(())
+}
+
+async fn a_node_that_may_not_be_read_is_named(backend: Backend) -> Result<()> {
+    let client = backend.observer().await?;
+    fill(&client, 20, 5).await?;
+    let unreadable = Acl::world(Permissions::WRITE | Permissions::ADMIN);
+    client.set_acl(&path("/config/7"), unreadable, None).await?;
+    let refused = TreeCache::open(&client, ROOT).await;
+    let Err(CacheError::Unreadable { path }) = refused else { bail!("{refused:?}") };
+    assert_eq!(path, "/config/7");
+    Ok(())
+}
+
+/// No such server is known: those without `multiRead` have no persistent watches either.
+async fn a_server_that_does_not_read_together_is_asked_one_by_one(backend: Backend) -> Result<()> {
+    let (participant, writer) = (backend.participant().await?, backend.observer().await?);
+    fill(&writer, 300, 5).await?;
+    let proxy = &participant.proxy;
+    proxy.refuse_next(OpCode::MultiRead, ErrorCode::Unimplemented, 100);
+    let cache = TreeCache::open(&participant.client, ROOT).await?;
+    assert_eq!(cache.snapshot().len(), 301);
+    assert_eq!(count(&proxy.requests(), OpCode::GetData), 301);
+
+    let other = backend.participant().await?;
+    (0..100).for_each(|_| other.proxy.lose_next(OpCode::MultiRead, Loss::BeforeRequest));
+    let cache = TreeCache::open(&other.client, ROOT).await?;
+    assert_eq!(cache.snapshot().len(), 301);
+    let armed_again = count(&other.proxy.requests(), OpCode::SetWatches2);
+    assert!(armed_again <= 2, "{armed_again} connections were lost");
+    Ok(())
+}
+
 async fn a_closed_client_ends_a_cache(backend: Backend) -> Result<()> {
     let client = backend.observer().await?;
     make(&client, &["/config"]).await?;
@@ -336,27 +399,54 @@ async fn open_in(participant: &Participant, trips: &[usize]) -> Result<TreeCache
     Ok(cache)
 }
 
-async fn opening_costs_a_read_for_each_node_and_each_list(backend: Backend) -> Result<()> {
-    let (participant, writer) = (backend.participant().await?, backend.observer().await?);
-    make(&writer, &["/config", "/config/x", "/config/y", "/config/x/a", "/config/y/b"]).await?;
-    let names: Vec<_> = (0..100).map(|n| format!("/config/{n}")).collect();
-    make(&writer, &names.iter().map(String::as_str).collect::<Vec<_>>()).await?;
+/// Makes so many nodes with data of so many bytes below the root of the cache.
+async fn fill(writer: &Client, nodes: usize, len: usize) -> Result<()> {
+    make(writer, &[ROOT]).await?;
+    let paths: Vec<_> = (0..nodes).map(|n| path(&format!("{ROOT}/{n}"))).collect();
+    for some in paths.chunks((500_000 / (len + 100)).max(1)) {
+        let create =
+            |all: Transaction, path| all.create(path, vec![b'x'; len], CreateMode::Persistent);
+        some.iter().fold(writer.transaction(), create).commit().await?;
+    }
+    Ok(())
+}
 
-    // The watch, the node and its list; the children; the lists of two; what is in them.
-    let cache = open_in(&participant, &[3, 102, 2, 2]).await?;
+async fn opening_costs_two_round_trips_for_each_level(backend: Backend) -> Result<()> {
+    let (participant, writer) = (backend.participant().await?, backend.observer().await?);
+    fill(&writer, 100, 5).await?;
+    make(&writer, &["/config/x", "/config/x/a", "/config/x/a/b", "/config/x/c"]).await?;
+
+    // The watch, the node and its list; the children, nine in a request, as their length is not known;
+    // the list of one; what is in it; the list of one of these; what is in that.
+    let cache = open_in(&participant, &[3, 12, 1, 1, 1, 1]).await?;
     assert_eq!(cache.snapshot().len(), 105);
     let requests = participant.proxy.requests();
-    let reads = [OpCode::AddWatch, OpCode::GetData, OpCode::GetChildren2];
-    assert_eq!(reads.map(|op| count(&requests, op)), [1, 105, 3]);
+    let reads = [OpCode::AddWatch, OpCode::GetData, OpCode::GetChildren2, OpCode::MultiRead];
+    assert_eq!(reads.map(|op| count(&requests, op)), [1, 2, 3, 13]);
+    Ok(())
+}
+
+async fn opening_many_nodes_takes_few_requests(backend: Backend) -> Result<()> {
+    let (participant, writer) = (backend.participant().await?, backend.observer().await?);
+    fill(&writer, 3_000, 100).await?;
+    participant.proxy.clear();
+    let cache = TreeCache::open(&participant.client, ROOT).await?;
+    assert_eq!(cache.snapshot().len(), 3_001);
+    let requests = participant.proxy.requests();
+    let reads = [OpCode::GetData, OpCode::GetChildren2].map(|op| count(&requests, op));
+    assert_eq!(reads, [1, 1]);
+    // Those that were sent before the first answer had nine each.
+    let batches = count(&requests, OpCode::MultiRead);
+    assert!((3_000 / 32..3_000 / 32 + 30).contains(&batches), "{batches} requests");
     Ok(())
 }
 
 async fn only_so_many_reads_are_on_their_way(backend: Backend) -> Result<()> {
     let (participant, writer) = (backend.participant().await?, backend.observer().await?);
-    make(&writer, &["/config"]).await?;
-    let names: Vec<_> = (0..300).map(|n| format!("/config/{n}")).collect();
-    make(&writer, &names.iter().map(String::as_str).collect::<Vec<_>>()).await?;
-    let cache = open_in(&participant, &[3, 256, 300 - 256]).await?;
+    fill(&writer, 300, 5).await?;
+    // Nine in a request, until there is no room for a large one.
+    let first = (256 - 32) / 9 + 1;
+    let cache = open_in(&participant, &[3, first, (300 - 9 * first).div_ceil(32)]).await?;
     assert_eq!(cache.snapshot().len(), 301);
     Ok(())
 }
@@ -411,8 +501,9 @@ async fn a_reconnect_lists_only_what_changed(backend: Backend) -> Result<()> {
     participant.proxy.restore();
     assert_eq!(told(&changes.next().await?.changes), ["created /config/b/2"]);
     let requests = participant.proxy.requests();
-    let reads = [OpCode::GetData, OpCode::GetChildren2, OpCode::AddWatch];
-    assert_eq!(reads.map(|op| count(&requests, op)), [paths.len() + 1, 1, 0], "{requests:?}");
+    // All that is known in one request; the list of one, and what is new in it.
+    let reads = [OpCode::MultiRead, OpCode::GetChildren2, OpCode::GetData, OpCode::AddWatch];
+    assert_eq!(reads.map(|op| count(&requests, op)), [1, 1, 1, 0], "{requests:?}");
     Ok(())
 }
 

@@ -7,9 +7,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use lockkeeper_client::{
     AddWatchMode, Arrival, Arrived, Client, DirtyPaths, Error, ErrorCode, EventKind, Instant,
-    Listing, Reply, Stat, WatchLost, ZnodePath, Zxid,
+    Listing, PathRequest, ReadOp, ReadResult, Reply, Stat, WatchLost, ZnodePath, Zxid,
 };
 
+use crate::watch::batches::Batches;
 use crate::watch::error::CacheError;
 use crate::watch::published::Published;
 use crate::watch::snapshot::{CachedNode, Snapshot};
@@ -21,13 +22,6 @@ const WINDOW: usize = 256;
 /// How often in a row a connection may be lost while the first watch is being set.
 const WATCH_TRIES: u32 = 3;
 
-/// How often in a row a connection may be lost while a long list of children is read. A server sends
-/// also lists that are longer than a client takes, and then the connection is of no use any more.
-const LIST_TRIES: u32 = 3;
-
-/// How many children a node has at least whose list may be too long.
-const LONG_LIST: usize = 4_000;
-
 /// The pauses between attempts that servers refuse.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -36,10 +30,10 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 const FIRST_LOOK: Duration = Duration::from_secs(1);
 const LONGEST_LOOK: Duration = Duration::from_secs(30);
 
-/// A read on its way.
+/// Reads on their way, in one request.
 #[derive(Debug)]
 struct Pending {
-    read: Read,
+    reads: Vec<Read>,
     sent: Instant,
     reply: PendingReply,
 }
@@ -48,11 +42,12 @@ struct Pending {
 enum PendingReply {
     Data(Reply<(Bytes, Stat)>),
     List(Reply<Listing>),
+    Batch(Reply<Vec<ReadResult>>),
 }
 
-/// An answer to a read.
+/// An answer to a request: what was found by each read. `None` has to be asked alone, to know why.
 struct Answer {
-    result: Result<Found, Error>,
+    result: Result<Vec<Option<Found>>, Error>,
     arrival: Arrival,
     zxid: Zxid,
 }
@@ -61,20 +56,34 @@ impl PendingReply {
     async fn arrived(&mut self) -> Answer {
         match self {
             Self::Data(reply) => answer(reply.arrived().await, |(data, stat)| {
-                Found::Data(CachedNode::new(&data, stat))
+                vec![Some(Found::Data(CachedNode::new(&data, stat)))]
             }),
-            Self::List(reply) => answer(reply.arrived().await, |(names, _)| Found::Names(names)),
+            Self::List(reply) => {
+                answer(reply.arrived().await, |(names, _)| vec![Some(Found::Names(names))])
+            }
+            Self::Batch(reply) => answer(reply.arrived().await, |results| {
+                results.into_iter().map(found_together).collect()
+            }),
         }
     }
 }
 
-fn answer<T>(arrived: Arrived<T>, found: impl FnOnce(T) -> Found) -> Answer {
+fn answer<T>(arrived: Arrived<T>, found: impl FnOnce(T) -> Vec<Option<Found>>) -> Answer {
     let (arrival, zxid) = (arrived.arrival, arrived.zxid);
     let result = match arrived.result {
-        Err(error) if error.code() == Some(ErrorCode::NoNode) => Ok(Found::Nothing),
+        Err(error) if error.code() == Some(ErrorCode::NoNode) => Ok(vec![Some(Found::Nothing)]),
         result => result.map(found),
     };
     Answer { result, arrival, zxid }
+}
+
+fn found_together(result: ReadResult) -> Option<Found> {
+    match result {
+        ReadResult::Data { data, stat } => Some(Found::Data(CachedNode::new(&data, stat))),
+        ReadResult::Children(names) => Some(Found::Names(names)),
+        ReadResult::Error(ErrorCode::NoNode) => Some(Found::Nothing),
+        ReadResult::Error(_) => None,
+    }
 }
 
 /// Why the present watch is not followed any further.
@@ -98,7 +107,10 @@ pub(crate) struct Follower {
     each_node: bool,
     view: View,
     paths: DirtyPaths,
+    batches: Batches,
     in_flight: VecDeque<Pending>,
+    /// How many reads are in flight.
+    reading: usize,
     /// `None` until the first snapshot is complete.
     shared: Option<Arc<Published>>,
     /// How often the servers were found to be behind what was seen before, when the last snapshot
@@ -106,8 +118,6 @@ pub(crate) struct Follower {
     rewinds: u64,
     /// How long to wait before the next reads, because a server refused some.
     pause: Option<Duration>,
-    /// The list of children at which the connection was lost last, and how often in a row.
-    lost_list: Option<(Read, u32)>,
     /// When to look again at nodes that may not be read, and after which pause.
     next_look: Option<tokio::time::Instant>,
     look_pause: Duration,
@@ -126,19 +136,21 @@ impl Follower {
         let root = ZnodePath::new(&scope.root)?;
         let (paths, reply) = client.watch_paths(&root, AddWatchMode::PersistentRecursive);
         let rewinds = client.status().borrow().rewinds;
-        let (view, in_flight) = (View::new(scope), VecDeque::new());
-        let (shared, pause, lost_list) = (None, None, None);
+        let batches = Batches::new(scope.max_frame);
+        let (view, in_flight, reading) = (View::new(scope), VecDeque::new(), 0);
+        let (shared, pause) = (None, None);
         let mut follower = Self {
             client,
             root,
             each_node,
             view,
             paths,
+            batches,
             in_flight,
+            reading,
             shared,
             rewinds,
             pause,
-            lost_list,
             next_look: None,
             look_pause: FIRST_LOOK,
         };
@@ -180,8 +192,7 @@ impl Follower {
             }
 
             // The reads may have been answered on a connection without the watch.
-            self.in_flight.clear();
-            self.view.abandon_reads();
+            self.abandon_reads();
             tokio::time::sleep(FIRST_PAUSE).await;
             let mode = AddWatchMode::PersistentRecursive;
             (self.paths, reply) = self.client.watch_paths(&self.root, mode);
@@ -216,10 +227,11 @@ impl Follower {
         tokio::select! {
             // Answers first: what is told after one belongs to the next snapshot.
             biased;
-            (read, sent, answer) = next_answer(&mut self.in_flight) => {
+            (reads, sent, answer) = next_answer(&mut self.in_flight) => {
                 self.in_flight.pop_front();
+                self.reading -= reads.len();
                 self.take_paths()?;
-                self.settle(&read, sent, answer)
+                self.settle(reads, sent, answer)
             }
             () = self.paths.changed() => self.take_paths(),
             () = tokio::time::sleep_until(next_look.unwrap_or_else(tokio::time::Instant::now)),
@@ -243,17 +255,43 @@ impl Follower {
     }
 
     fn send_reads(&mut self) -> Result<(), CacheError> {
-        while self.in_flight.len() < WINDOW
-            && let Some(read) = self.view.next_read()
+        // As soon as a whole batch has room, and not before: small ones would stay small.
+        while self.reading + self.batches.most() <= WINDOW
+            && let Some(reads) = self.batches.next(&mut self.view)
         {
-            let path = ZnodePath::new(&read.path)?;
-            let reply = match read.question {
-                Question::Data => PendingReply::Data(self.client.data(&path)),
-                Question::List => PendingReply::List(self.client.children(&path)),
+            let reply = match &reads[..] {
+                [read] => self.send_read(read)?,
+                reads => {
+                    let ops = reads.iter().map(|read| {
+                        let request = PathRequest { path: read.path.to_string() };
+                        match read.question {
+                            Question::Data => ReadOp::GetData(request),
+                            Question::List => ReadOp::GetChildren(request),
+                        }
+                    });
+                    PendingReply::Batch(self.client.multi_read(ops.collect()))
+                }
             };
-            self.in_flight.push_back(Pending { read, sent: self.client.now(), reply });
+            self.reading += reads.len();
+            self.in_flight.push_back(Pending { reads, sent: self.client.now(), reply });
         }
         Ok(())
+    }
+
+    fn send_read(&self, read: &Read) -> Result<PendingReply, CacheError> {
+        let path = ZnodePath::new(&read.path)?;
+        Ok(match read.question {
+            Question::Data => PendingReply::Data(self.client.data(&path)),
+            Question::List => PendingReply::List(self.client.children(&path)),
+        })
+    }
+
+    /// Nothing that is on its way is of use any more.
+    fn abandon_reads(&mut self) {
+        self.in_flight.clear();
+        self.reading = 0;
+        self.batches.clear();
+        self.view.abandon_reads();
     }
 
     /// Notes what the watch was told.
@@ -284,57 +322,91 @@ impl Follower {
         Ok(())
     }
 
-    fn settle(&mut self, read: &Read, sent: Instant, answer: Answer) -> Result<(), Stop> {
+    fn settle(&mut self, reads: Vec<Read>, sent: Instant, answer: Answer) -> Result<(), Stop> {
         let Answer { result, arrival, zxid } = answer;
-        let found = match result {
-            Ok(found) => found,
-            Err(error) if is_passing(&error) => {
-                // Without a server a first snapshot is not to be had.
-                if self.shared.is_none() && error.is_unreachable() {
-                    return Err(CacheError::from(error).into());
-                }
-                self.pause =
-                    (error.code().is_some() || error.is_unreachable()).then_some(FIRST_PAUSE);
-                if error.code().is_none() {
-                    self.check_list(read)?;
-                }
-                Found::NoAnswer
+        let all_found = match result {
+            Ok(all_found) if all_found.len() == reads.len() => all_found,
+            Ok(_) => {
+                self.batches.give_up(reads);
+                return Ok(());
             }
-            Err(error)
+            Err(error) => return self.settle_failure(reads, sent, error, (arrival, zxid)),
+        };
+
+        if reads.len() > 1 {
+            self.batches.answered();
+        }
+        for (read, found) in reads.into_iter().zip(all_found) {
+            let Some(found) = found else {
+                self.batches.alone(read);
+                continue;
+            };
+            if let Found::Data(node) = &found {
+                self.batches.found(node.data().len());
+            }
+            self.view.answer(&read, found, arrival, zxid)?;
+        }
+        self.publish(arrival, zxid, sent);
+        Ok(())
+    }
+
+    /// A request as a whole has no answer, or one that is an error.
+    fn settle_failure(
+        &mut self,
+        reads: Vec<Read>,
+        sent: Instant,
+        error: Error,
+        (arrival, zxid): (Arrival, Zxid),
+    ) -> Result<(), Stop> {
+        let is_batch = reads.len() > 1;
+        match &reads[..] {
+            _ if is_passing(&error) => {}
+            _ if is_batch && is_too_long(&error) => {
+                self.batches.too_long(&reads, error.answer_too_long().map(|(len, _)| len));
+                return Ok(());
+            }
+            [read]
                 if error.code() == Some(ErrorCode::NoAuth) && self.view.skips(&read.path) =>
             {
-                Found::Unreadable
+                self.view.answer(read, Found::Unreadable, arrival, zxid)?;
+                self.publish(arrival, zxid, sent);
+                return Ok(());
             }
-            Err(error) => return Err(failure(read, error).into()),
-        };
-        let is_answer = found != Found::NoAnswer;
-        self.lost_list.take_if(|(list, _)| is_answer && list == read);
-        self.view.answer(read, found, arrival, zxid)?;
-        if is_answer {
-            self.publish(arrival, zxid, sent);
+            [read] => return Err(self.failure(read, error).into()),
+            // Whatever it is: if it is no matter of the batch, each read will say so.
+            _ => {
+                self.batches.give_up(reads);
+                return Ok(());
+            }
+        }
+
+        // Without a server a first snapshot is not to be had.
+        if self.shared.is_none() && error.is_unreachable() {
+            return Err(CacheError::from(error).into());
+        }
+        let is_lost = error.code().is_none() && !error.is_unreachable();
+        self.pause = (!is_lost).then_some(FIRST_PAUSE);
+        if is_batch && is_lost && !error.is_session_expired() {
+            self.batches.lost(sent, self.client.now());
+        }
+        for read in &reads {
+            self.view.answer(read, Found::NoAnswer, arrival, zxid)?;
         }
         Ok(())
     }
 
-    /// The connection was lost before a read was answered.
-    ///
-    /// # Errors
-    /// If that seems to be because the answer is too long.
-    fn check_list(&mut self, read: &Read) -> Result<(), CacheError> {
-        let stat = self.view.tree().get(&read.path).map(|node| *node.stat());
-        let children = stat.and_then(|stat| usize::try_from(stat.num_children).ok()).unwrap_or(0);
-        if read.question != Question::List || children < LONG_LIST {
-            return Ok(());
+    /// Why a read failed for good.
+    fn failure(&self, read: &Read, error: Error) -> CacheError {
+        let path = read.path.to_string();
+        match read.question {
+            _ if error.code() == Some(ErrorCode::NoAuth) => CacheError::Unreadable { path },
+            Question::List if is_too_long(&error) => {
+                let children = self.view.tree().get(&path).map(|node| node.stat().num_children);
+                let children = children.and_then(|children| usize::try_from(children).ok());
+                CacheError::TooManyChildren { path, children: children.unwrap_or(0) }
+            }
+            _ => error.into(),
         }
-        let tries = match self.lost_list.take() {
-            Some((list, tries)) if list == *read => tries + 1,
-            _ => 1,
-        };
-        if tries == LIST_TRIES {
-            return Err(CacheError::TooManyChildren { path: read.path.to_string(), children });
-        }
-        self.lost_list = Some((read.clone(), tries));
-        Ok(())
     }
 
     /// Publishes the view if it is the server's tree at the answer that has just come.
@@ -382,8 +454,7 @@ impl Follower {
 
     /// Sets the watch once more, in the next session or after a server refused it.
     async fn rewatch(&mut self) -> Result<(), CacheError> {
-        self.in_flight.clear();
-        self.view.abandon_reads();
+        self.abandon_reads();
         let mut pause = FIRST_PAUSE;
         loop {
             let mode = AddWatchMode::PersistentRecursive;
@@ -413,12 +484,12 @@ impl Follower {
     }
 }
 
-/// The answer to the oldest read: they are answered in the order in which they were sent.
-async fn next_answer(in_flight: &mut VecDeque<Pending>) -> (Read, Instant, Answer) {
+/// The answer to the oldest request: they are answered in the order in which they were sent.
+async fn next_answer(in_flight: &mut VecDeque<Pending>) -> (Vec<Read>, Instant, Answer) {
     match in_flight.front_mut() {
         Some(oldest) => {
             let answer = oldest.reply.arrived().await;
-            (oldest.read.clone(), oldest.sent, answer)
+            (std::mem::take(&mut oldest.reads), oldest.sent, answer)
         }
         None => std::future::pending().await,
     }
@@ -429,10 +500,7 @@ fn is_passing(error: &Error) -> bool {
     error.is_retryable() || error.is_session_expired()
 }
 
-fn failure(read: &Read, error: Error) -> CacheError {
-    let path = read.path.to_string();
-    match (error.code(), read.question) {
-        (Some(ErrorCode::NoAuth), _) => CacheError::Unreadable { path },
-        _ => error.into(),
-    }
+/// Whether the answer is longer than the client takes, or than the server gives.
+fn is_too_long(error: &Error) -> bool {
+    error.answer_too_long().is_some() || error.code() == Some(ErrorCode::MarshallingError)
 }

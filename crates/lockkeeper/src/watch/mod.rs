@@ -5,12 +5,14 @@
 //!   ttl_presence    TtlPresence: one that outlives its program for a while
 //!   tree_cache      TreeCache: a part of the tree in memory, and what changes in it
 //!   follow          reads what the view wants to know, and publishes what comes of it
+//!   batches         how many reads go into one request (pure)
 //!   published       the newest snapshot, and who has not seen it
 //!   view            what a cache knows, and what it has to read (pure)
 //!   snapshot        a part of the tree at one moment, and what changed since (pure)
 //!   error           why a cache could not be opened, or has ended
 //! ```
 
+mod batches;
 mod error;
 mod follow;
 mod presence;

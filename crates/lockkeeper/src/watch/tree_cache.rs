@@ -9,10 +9,12 @@
 //!             see [`TreeCacheBuilder::each_node`]. Changes of access control lists are not seen. If
 //!             the servers themselves go back, because they were restored, so do the snapshots.
 //! Znodes      none. One persistent recursive watch on the server, which goes with the cache.
-//! Cost        open: one read for each node, and one more for each that has children, with 256 on
-//!             their way at a time: 2 round trips for each level that has children. A change: 1 event
-//!             and 1 read, however many events there are meanwhile. A reconnect: one read for each
-//!             node, and a listing where children came or went.
+//! Cost        open: one read for each node, and one more for each that has children, up to 32 in a
+//!             request and with 256 on their way at a time: 2 round trips for each level that has
+//!             children. A change: 1 event and 1 read, however many events there are meanwhile. A
+//!             reconnect: one read for each node, up to 32 in a request, and a listing where children
+//!             came or went. Reads share a request where their answer is expected to take no more than a
+//!             quarter of `ClientBuilder::max_frame`: by default, nodes of up to 8 KB go 32 together.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
