@@ -1,8 +1,9 @@
 //! `cache`: a part of the tree in memory: how long it takes until it is complete, and how soon it tells
 //! of a change.
 //!
-//! Beside it the floor: the same reads by the same client, without a watch and without waiting for a
-//! listing to know what to read; what comes is thrown away.
+//! Beside it the floors: the same reads by the same client, without a watch and without waiting for a
+//! listing to know what to read, where what comes is thrown away; and a watch whose events are answered with
+//! a read, by hand.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
-use lockkeeper::{Client, CreateMode, TreeCache, ZnodePath};
+use lockkeeper::{AddWatchMode, Client, CreateMode, TreeCache, ZnodePath};
 use lockkeeper_engine::Durability;
 use lockkeeper_testkit::process::Process;
 use lockkeeper_wire::{PathRequest, ReadOp};
@@ -46,8 +47,7 @@ enum How {
     Cache,
     /// By a request for each node.
     OneByOne,
-    /// By `multiRead`, so many nodes in one request: what a cache could do that knows how long the
-    /// nodes are, as the answer to a request has a longest length.
+    /// By `multiRead`, so many nodes in one request, as a cache does once it knows how long they are.
     Together,
 }
 
@@ -76,7 +76,12 @@ pub(super) async fn run(bench: &mut Bench) -> Result<()> {
     }
 
     let rounds = bench.settings.rounds;
-    let systems = [System::OnZooKeeper, System::Curator, System::Engine(Durability::Sync)];
+    let systems = [
+        System::OnZooKeeper,
+        System::Curator,
+        System::BareRequests(SecondLook::Never),
+        System::Engine(Durability::Sync),
+    ];
     let turns = systems.map(|system| (system, "changes".to_owned()));
     bench
         .interleave_systems(&turns, true, async |bench, &(system, _), plan| {
@@ -267,26 +272,54 @@ async fn changes(bench: &mut Bench, system: System, plan: Plan) -> Result<Latenc
 
     let (writer, reader) = (Client::connect(&servers).await?, Client::connect(&servers).await?);
     let node = top(SMALL)?.child("d-000")?.child("n-000")?;
-    let cache = TreeCache::open(&reader, top(SMALL)?.as_str()).await?;
-    let (mut changes, window, recorder) = (cache.changes(), plan.begin(), Recorder::new());
+    let latency = match system {
+        System::BareRequests(_) => {
+            let mut events = reader.watch(&top(SMALL)?, AddWatchMode::PersistentRecursive).await?;
+            time_changes(&writer, &node, plan, async || {
+                events.next().await?;
+                reader.data(&node).await?;
+                Ok(())
+            })
+            .await?
+        }
+        _ => {
+            let cache = TreeCache::open(&reader, top(SMALL)?.as_str()).await?;
+            let mut changes = cache.changes();
+            time_changes(&writer, &node, plan, async || {
+                let update = changes.next().await?;
+                ensure!(update.changes.len() == 1, "one node was changed");
+                Ok(())
+            })
+            .await?
+        }
+    };
+    reader.close().await;
+    writer.close().await;
+    Ok(latency)
+}
+
+/// Changes the node again and again, each time until the change was `seen`.
+async fn time_changes(
+    writer: &Client,
+    node: &ZnodePath,
+    plan: Plan,
+    mut seen: impl AsyncFnMut() -> Result<()>,
+) -> Result<Latency> {
+    let (window, recorder) = (plan.begin(), Recorder::new());
     while !window.is_over(Instant::now()) {
         let start = Instant::now();
         let seen = async {
-            let update = changes.next().await?;
-            ensure!(update.changes.len() == 1, "one node was changed");
+            seen().await?;
             let end = Instant::now();
             if window.counts(end) {
                 recorder.record(end - start);
             }
             Ok(())
         };
-        let written = writer.set_data(&node, Bytes::from_static(DATA), None);
-        let (written, seen) = tokio::join!(written, seen);
+        let written = writer.set_data(node, Bytes::from_static(DATA), None);
+        let (written, seen): (_, Result<()>) = tokio::join!(written, seen);
         written?;
         seen?;
     }
-    drop((changes, cache));
-    reader.close().await;
-    writer.close().await;
     Ok(recorder.summary())
 }
