@@ -272,8 +272,8 @@ async fn opening_costs_a_read_for_each_instance(backend: Backend) -> Result<()> 
     let client = participant.client.clone();
     let opening = tokio::spawn(async move { ServiceDirectory::open(&client, BASE, "web").await });
 
-    // The watch, the service and its list; then the instances.
-    for sent in [3, 103] {
+    // The watch, the service and its list; then the instances, nine in a request.
+    for sent in [3, 3 + 12] {
         let is_request = |p: &&Passed| matches!(p, Passed::Request(op) if *op != OpCode::Ping);
         proxy.passes(|passed| passed.iter().filter(is_request).count() >= sent).await;
         assert_eq!(proxy.requests().len(), sent);
@@ -283,9 +283,9 @@ async fn opening_costs_a_read_for_each_instance(backend: Backend) -> Result<()> 
     proxy.restore();
     assert_eq!(directory.instances().len(), 100);
     let requests = proxy.requests();
-    let reads = [OpCode::AddWatch, OpCode::GetData, OpCode::GetChildren2];
-    assert_eq!(reads.map(|op| count(&requests, op)), [1, 101, 1]);
-    assert_eq!(requests.len(), 103, "and nothing else");
+    let reads = [OpCode::AddWatch, OpCode::GetData, OpCode::GetChildren2, OpCode::MultiRead];
+    assert_eq!(reads.map(|op| count(&requests, op)), [1, 1 + 1, 1, 11]);
+    assert_eq!(requests.len(), 15, "and nothing else");
     Ok(())
 }
 

@@ -9,7 +9,8 @@
 //!             ended. So count the outcome of each call, and instances that fail are left out for a while.
 //!             Every state that it passed through: several may come as one.
 //! Znodes      none. It reads `<base>/<service>/<id>`, by one persistent recursive watch on the service.
-//! Cost        open: 1 read for each instance, 2 besides, and 2 round trips. A change: 1 event and 1 read.
+//! Cost        open: 1 read for each instance, up to 32 in a request, 2 besides, and 2 round trips. A
+//!             change: 1 event and 1 read.
 //!             A pick, and asking what instances there are: no round trip and no allocation; the first one
 //!             after a change looks at all instances, and reads those that have changed.
 //!
