@@ -22,6 +22,7 @@ contract!("group":
     a_member_comes_back_with_the_next_session,
     what_happened_while_it_was_cut_off_comes_as_changes,
     a_lost_reply_is_no_second_member,
+    what_is_too_large_is_named,
     an_id_that_is_taken_is_waited_for_or_an_error,
     an_earlier_life_is_replaced_without_a_gap,
     foreign_nodes_are_named_and_everyone_else_goes_on,
@@ -237,6 +238,16 @@ async fn a_lost_reply_is_no_second_member(backend: Backend) -> Result<()> {
             bob.sync(&path(GROUP)).await?;
             assert!(bob.children(&path(GROUP)).await?.0.is_empty());
         }
+    }
+    Ok(())
+}
+
+async fn what_is_too_large_is_named(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let joined = group(&alice.client)?.join("alice", "x".repeat(2_000_000)).await;
+    let error = joined.err().context("it does not fit into a request")?.to_string();
+    for part in ["/workers/", "alice", "2000", "1048575", "jute.maxbuffer", "max_frame"] {
+        assert!(error.contains(part), "{part} is missing: {error}");
     }
     Ok(())
 }

@@ -20,6 +20,11 @@ impl Error {
         Self { op, path: path.into(), reason }
     }
 
+    /// The same, on another node.
+    pub(crate) fn at(self, path: String) -> Self {
+        Self { path, ..self }
+    }
+
     /// The operation.
     pub fn op(&self) -> OpCode {
         self.op
@@ -114,6 +119,9 @@ impl Error {
             RequestError::Server(ErrorCode::NoNode) => "create it, or its parent, first",
             RequestError::Server(ErrorCode::Unimplemented) => "use servers 3.6 or newer",
             RequestError::Server(ErrorCode::QuotaExceeded) => "raise the quota or delete nodes",
+            RequestError::TooLarge { .. } => {
+                "write less at once, or raise that and `ClientBuilder::max_frame`"
+            }
             RequestError::ConnectionLost(Outcome::Unknown) => {
                 "it may or may not have been applied: look before trying again"
             }

@@ -105,7 +105,7 @@ impl Transaction {
     ///
     /// # Errors
     /// [`TransactionError::Failed`] if an operation failed, and so none was applied;
-    /// [`TransactionError::Request`] if there is no answer.
+    /// [`TransactionError::Request`], which names the node with the most data, if there is no answer.
     ///
     /// # Cancel safety
     /// It is sent when this is first polled; dropping it later does not take it back.
@@ -123,13 +123,20 @@ impl Transaction {
     /// As [`Transaction::commit`].
     pub async fn commit_numbered(self) -> Result<(Vec<OpResult>, Zxid), TransactionError> {
         let about: Vec<_> = self.ops.iter().map(|op| (op.code(), path_of(op).to_owned())).collect();
+        let lengths = self.ops.iter().map(data_of).enumerate();
+        let longest = lengths.max_by_key(|(_, len)| *len).map_or(0, |(index, _)| index);
         let chroot = self.client.strip();
         let request = Request::Multi(self.ops);
         let reply = self.client.send_in(self.session, request, |response, chroot| {
             let Response::Multi(results) = response else { return None };
             Some(results.into_iter().map(|result| localize(result, chroot)).collect::<Vec<_>>())
         });
-        let (results, zxid) = reply.with_zxid().await?;
+        let (results, zxid) =
+            reply.with_zxid().await.map_err(|error| match about.get(longest) {
+                // What the whole is about, and what makes it too large if it is.
+                Some((_, path)) => error.at(strip_chroot(path.clone(), chroot.as_ref())),
+                None => error,
+            })?;
         match failure(&results, &about, chroot.as_ref()) {
             Some(error) => Err(error),
             None => Ok((results, zxid)),
@@ -174,6 +181,16 @@ fn path_of(op: &Op) -> &str {
         Op::Delete(r) => &r.path,
         Op::SetData(r) => &r.path,
         Op::Check(r) => &r.path,
+    }
+}
+
+/// How much data it brings, in bytes.
+fn data_of(op: &Op) -> usize {
+    match op {
+        Op::Create(r) | Op::Create2(r) | Op::CreateContainer(r) => r.data.len(),
+        Op::CreateTtl(r) => r.data.len(),
+        Op::SetData(r) => r.data.len(),
+        Op::Delete(_) | Op::Check(_) => 0,
     }
 }
 
