@@ -23,6 +23,7 @@ contract!("the last known good value":
     what_others_may_write_is_told_and_left,
     what_is_something_else_is_told_and_left,
     a_disk_that_fails_is_told_and_tried_again,
+    a_directory_that_is_missing_is_told,
     a_publication_is_restored,
 );
 
@@ -235,6 +236,24 @@ async fn what_is_something_else_is_told_and_left(backend: Backend) -> Result<()>
     assert_eq!(next(&mut changes).await?, [1]);
     changes.kept().await?;
     assert_eq!(fs::read(&file)?, b"my only copy");
+    Ok(())
+}
+
+/// It looked like a program that has no value yet, and nothing was ever kept.
+async fn a_directory_that_is_missing_is_told(backend: Backend) -> Result<()> {
+    let (folder, _) = file()?;
+    let directory = folder.path().join("missing");
+    let alice = backend.participant().await?;
+    let limits = limits(&alice)?;
+    let mut changes = limits.changes();
+    let error = changes.keep_in(directory.join("limits.json")).await.expect_err("it is missing");
+    assert!(error.to_string().contains(&format!("{}:", directory.display())), "{error}");
+
+    // It may be made later.
+    fs::create_dir(&directory)?;
+    limits.set(&vec![1]).await?;
+    assert_eq!(next(&mut changes).await?, [1]);
+    changes.kept().await?;
     Ok(())
 }
 

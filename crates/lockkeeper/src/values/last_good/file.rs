@@ -1,6 +1,7 @@
 //! Reading and replacing a file that only this user may read and write.
 
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
@@ -29,7 +30,11 @@ pub(super) fn read(file: &Path) -> Result<Option<Kept>, LastGoodError> {
     let opened = options.read(true).custom_flags(flags.bits().cast_signed()).open(file);
     let mut opened = match opened {
         Ok(opened) => opened,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let directory = directory_of(file);
+            let absent = |error| failed(file, &format!("{}: {error}", directory.display()));
+            return fs::metadata(directory).map(|_| None).map_err(absent);
+        }
         Err(error) if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => {
             return Err(not_private(file, "it is a symbolic link"));
         }
@@ -162,7 +167,7 @@ fn not_private(file: &Path, reason: &str) -> LastGoodError {
     LastGoodError::NotPrivate { file: file.to_owned(), reason: reason.to_owned() }
 }
 
-fn failed(file: &Path, error: &io::Error) -> LastGoodError {
+fn failed(file: &Path, error: &dyn Display) -> LastGoodError {
     LastGoodError::Io { file: file.to_owned(), reason: error.to_string() }
 }
 
