@@ -5,7 +5,8 @@
 //! Not         numbers without gaps, nor in the order of time: what is left of a block when a program
 //!             ends is skipped, and so is a block of which it is unknown whether it was taken.
 //! Znodes      those of the [`Counter`]: it is the highest number that was given to anybody.
-//! Cost        1 write for each block, and nothing for the numbers in it.
+//! Cost        1 write for each block, and nothing for the numbers in it; 1 write for all blocks that the
+//!             tasks need that wait at the same time.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -30,7 +31,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use lockkeeper_client::Outcome;
 use tokio::sync::oneshot;
 
-use crate::values::counter::Counter;
+use crate::values::counter::{Added, Counter};
 use crate::values::error::ValueError;
 use crate::values::relay::{Relay, Work};
 
@@ -100,7 +101,7 @@ impl IdBlocks {
         }
         if self.source.counter.is_bound() {
             // Others must not wait for work under a lock, which may stand still.
-            return Ok(self.stock.first_of(self.source.take().await?));
+            return Ok(self.stock.first_of(self.source.take(1).await?));
         }
         let (sender, answer) = oneshot::channel();
         lock(&self.desk.asking).push(sender);
@@ -120,12 +121,12 @@ impl IdBlocks {
 
 /// Gives a number to each of those who wait.
 async fn give(source: Source, stock: Stock, asking: Vec<Asking>) {
-    let mut failed = None;
-    for asking in asking {
+    let (mut failed, all) = (None, asking.len());
+    for (given, asking) in asking.into_iter().enumerate() {
         let number = match (stock.next(), &failed) {
             (Some(number), _) => Ok(number),
             (None, Some(error)) => Err(ValueError::clone(error)),
-            (None, None) => match source.take().await {
+            (None, None) => match source.take(all - given).await {
                 Ok(block) => Ok(stock.first_of(block)),
                 Err(error) => Err(failed.insert(error).clone()),
             },
@@ -136,13 +137,23 @@ async fn give(source: Source, stock: Stock, asking: Vec<Asking>) {
 }
 
 impl Source {
-    async fn take(&self) -> Result<Block, ValueError> {
-        let size = self.size.get().into();
-        let added = match self.counter.add(size).await {
-            Err(error) if error.outcome() == Outcome::Unknown => self.counter.add(size).await?,
+    /// Takes as many blocks as so many numbers need, or one if there is no room for more.
+    async fn take(&self, numbers: usize) -> Result<Block, ValueError> {
+        let size = i64::from(self.size.get());
+        let numbers = i64::try_from(numbers).unwrap_or(i64::MAX);
+        let all = size.saturating_mul(numbers.saturating_sub(1) / size + 1);
+        let added = match self.add(all).await {
+            Err(ValueError::Overflow { .. }) if all > size => self.add(size).await?,
             added => added?,
         };
         Ok(Block { last: added.before, end: added.after })
+    }
+
+    async fn add(&self, numbers: i64) -> Result<Added, ValueError> {
+        match self.counter.add(numbers).await {
+            Err(error) if error.outcome() == Outcome::Unknown => self.counter.add(numbers).await,
+            added => added,
+        }
     }
 }
 
