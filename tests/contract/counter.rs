@@ -24,9 +24,11 @@ contract!("a counter":
     the_end_of_the_session_on_the_way_is_unknown,
     the_end_of_the_session_before_it_is_sent_is_not,
     the_next_session_before_the_program_hears_of_it,
+    what_is_remembered_is_of_this_session,
     a_transaction_of_an_ended_session_is_not_applied,
     adds_of_one_handle_are_one_write,
     a_cancelled_add_takes_no_other_with_it,
+    rivals_take_turns,
     what_an_add_costs,
     what_is_no_number_stays,
     a_number_that_is_too_large_is_refused_alone,
@@ -35,6 +37,7 @@ contract!("a counter":
     a_version_that_has_come_around_is_told,
     nothing_is_left_behind,
     ids_come_once,
+    ids_for_many_who_wait_are_one_write,
     a_block_whose_fate_is_unknown_is_skipped,
 );
 
@@ -263,6 +266,21 @@ async fn the_next_session_before_the_program_hears_of_it(backend: Backend) -> Re
     Ok(())
 }
 
+/// Servers that were set back to a backup have ended the session: what they have by then may have the same
+/// version as what was there before.
+async fn what_is_remembered_is_of_this_session(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.observer().await?);
+    let ours = counter(&alice)?;
+    ours.add(5).await?;
+    bob.delete(&path(), None).await?;
+    Counter::new(&bob, COUNTER)?.add(7).await?;
+    let old = alice.client.session_id();
+    alice.proxy.expire_session().await?;
+    next_session(&alice, old).await?;
+    assert_eq!(ours.add(1).await?, Added { before: 7, after: 8 });
+    Ok(())
+}
+
 /// A transaction that is tried again must not get into the next session, where its marker could be
 /// created anew.
 ///
@@ -358,6 +376,37 @@ async fn a_cancelled_add_takes_no_other_with_it(backend: Backend) -> Result<()> 
     }
     // The cancelled one had been sent.
     assert_eq!(counter.value().await?, 4);
+    Ok(())
+}
+
+/// Programs that all add at once send few adds in vain, and all of them get to their end. That each has its
+/// share meanwhile is tried in `crates/lockkeeper/src/exact/rivalry.rs`, without chance.
+async fn rivals_take_turns(backend: Backend) -> Result<()> {
+    const PROGRAMS: usize = 4;
+    const EACH: usize = 100;
+    let mut programs = Vec::new();
+    for _ in 0..PROGRAMS {
+        let participant = backend.participant().await?;
+        programs.push(tokio::spawn(async move {
+            let counter = counter(&participant)?;
+            let mut seen = Vec::new();
+            for _ in 0..EACH {
+                seen.push(usize::try_from(counter.add(1).await?.after)?);
+            }
+            let sent = count(&participant.proxy.passed(), &Passed::Request(OpCode::Multi));
+            anyhow::Ok((seen, sent))
+        }));
+    }
+
+    let (mut all, mut sent) = (Vec::new(), 0);
+    for program in programs {
+        let (seen, transactions) = program.await??;
+        sent += transactions;
+        all.extend(seen);
+    }
+    all.sort_unstable();
+    assert_eq!(all, (1..=PROGRAMS * EACH).collect::<Vec<_>>());
+    assert!(sent < 2 * all.len(), "{sent} transactions for {} adds", all.len());
     Ok(())
 }
 
@@ -507,6 +556,30 @@ async fn ids_come_once(backend: Backend) -> Result<()> {
     assert_eq!(written(&alice.client).await?, 60, "three blocks each");
     let writes = count(&alice.proxy.passed(), &Passed::Request(OpCode::Multi));
     assert!(writes <= 8, "{writes}: one for each block, and for conflicts");
+    Ok(())
+}
+
+async fn ids_for_many_who_wait_are_one_write(backend: Backend) -> Result<()> {
+    const TASKS: usize = 100;
+    let alice = backend.participant().await?;
+    let ids = IdBlocks::new(&counter(&alice)?, 2);
+    assert_eq!(ids.next().await?, 1);
+    alice.proxy.clear();
+    let tasks = (0..TASKS).map(|_| {
+        let ids = ids.clone();
+        tokio::spawn(async move { ids.next().await })
+    });
+    let mut seen = Vec::new();
+    for task in tasks.collect::<Vec<_>>() {
+        seen.push(task.await??);
+    }
+    seen.sort_unstable();
+    seen.dedup();
+    assert_eq!(seen.len(), TASKS);
+    // The first one that asks takes a block for itself, and then come all others.
+    let writes = count(&alice.proxy.passed(), &Passed::Request(OpCode::Multi));
+    assert!(writes <= 3, "{writes} writes for {TASKS} numbers");
+    assert!(written(&alice.client).await? <= 104, "no more than they need");
     Ok(())
 }
 

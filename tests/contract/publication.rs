@@ -17,6 +17,7 @@ contract!("a publication":
     publishers_take_turns,
     a_rollback_is_an_edition,
     the_end_of_the_session_between_parts,
+    what_is_remembered_is_of_this_session,
     what_is_something_else_stays,
     a_missing_parent_is_made,
     a_version_that_has_come_around_is_told,
@@ -221,6 +222,26 @@ async fn the_end_of_the_session_between_parts(backend: Backend) -> Result<()> {
     assert_eq!(publishing.await??, 2);
     assert!(theirs.current().await?.expect("one").value == long("b"));
     kept(&backend, &ours, 2).await
+}
+
+/// Servers that were set back to a backup have ended the session: what they have by then may have the same
+/// version as what was there before.
+async fn what_is_remembered_is_of_this_session(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.observer().await?);
+    let ours = routes(&alice.client)?;
+    ours.publish(&"a".to_owned()).await?;
+    for name in bob.children(ours.path()).await?.0 {
+        bob.delete(&ours.path().child(&name)?, None).await?;
+    }
+    bob.delete(ours.path(), None).await?;
+    routes(&bob)?.publish(&"b".to_owned()).await?;
+    let old = alice.client.session_id();
+    alice.proxy.expire_session().await?;
+    next_session(&alice, old).await?;
+    assert_eq!(ours.publish(&"c".to_owned()).await?, 2);
+    assert_eq!(ours.rollback(1).await?, Some(3), "b is there");
+    assert_eq!(ours.current().await?.expect("one").value, "b");
+    Ok(())
 }
 
 async fn what_is_something_else_stays(backend: Backend) -> Result<()> {

@@ -17,10 +17,11 @@
 //! known any more, and that is what the caller is told. It never happens otherwise, unless somebody
 //! deletes the marker.
 //!
-//! `attempt` decides what an answer means; `writer` sends, one transaction at a time; `writers` has one
-//! for each write that a handle has under way.
+//! `attempt` decides what an answer means; `rivalry` when to try again after another program was quicker;
+//! `writer` sends, one transaction at a time; `writers` has one for each write that a handle has under way.
 
 mod attempt;
+mod rivalry;
 mod writer;
 mod writers;
 

@@ -1,5 +1,7 @@
 //! Sends transactions with an outcome marker, one after the other.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use lockkeeper_client::{
     Cleanup, Client, CreateMode, Error, ErrorCode, Outcome, SessionId, Transaction,
@@ -8,6 +10,7 @@ use lockkeeper_client::{
 
 use crate::contender::retry::retry_backoff;
 use crate::exact::attempt::{Applied, Attempt, Next, WriteError};
+use crate::exact::rivalry::Rivalry;
 
 /// Sends transactions whose outcome is certain; see the room's page.
 #[derive(Debug)]
@@ -16,11 +19,40 @@ pub(crate) struct ExactWriter {
     /// Where the markers are.
     directory: ZnodePath,
     marker: Option<Marker>,
+    rivalry: Rivalry,
+    /// How long the last transaction took.
+    took: Duration,
+    /// The session in which the last write began.
+    session: SessionId,
 }
 
 impl ExactWriter {
     pub(crate) fn new(client: &Client, directory: &ZnodePath) -> Self {
-        Self { client: client.clone(), directory: directory.clone(), marker: None }
+        let (client, directory) = (client.clone(), directory.clone());
+        let (rivalry, took, session) = (Rivalry::default(), Duration::ZERO, SessionId::NONE);
+        Self { client, directory, marker: None, rivalry, took, session }
+    }
+
+    /// To be called before each write over a value that is read: returns when other programs have had the
+    /// time to write it, after a turn of this one. Says whether what was read before must be read again: it
+    /// is out of date, or is of an earlier session, which servers that were set back have ended.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub(crate) async fn let_others(&mut self) -> bool {
+        let has_waited = waited(self.rivalry.rest(self.client.now())).await;
+        let session = self.client.session_id();
+        std::mem::replace(&mut self.session, session) != session || has_waited
+    }
+
+    /// To be called when a transaction was refused because another program was quicker: returns when to try
+    /// again. Says whether it waited, so that what was read before is out of date.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub(crate) async fn lost(&mut self) -> bool {
+        let wait = self.rivalry.lost(self.took, self.client.now(), fastrand::f64());
+        waited(wait).await
     }
 
     /// Creates the marker if there is none, so that the next transaction need not. Costs one round
@@ -56,11 +88,15 @@ impl ExactWriter {
         loop {
             let mut marker = self.marker().await.map_err(not_applied)?;
             let mut attempt = Attempt::new(marker.version);
+            let sent = self.client.now();
             let Some(outcome) = self.in_one_session(&marker, &mut attempt, &steps).await else {
                 continue;
             };
+            let now = self.client.now();
+            self.took = now - sent;
             if outcome.is_ok() {
                 marker.version = attempt.raised();
+                self.rivalry.won(self.took, now, fastrand::f64());
             }
             // After a refusal it is as it was before, which the next one relies on only if this is
             // certain.
@@ -130,6 +166,14 @@ impl ExactWriter {
             }
         }
     }
+}
+
+async fn waited(wait: Duration) -> bool {
+    let waits = !wait.is_zero();
+    if waits {
+        tokio::time::sleep(wait).await;
+    }
+    waits
 }
 
 fn not_applied(error: Error) -> WriteError {

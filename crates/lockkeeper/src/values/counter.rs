@@ -4,18 +4,21 @@
 //!             its reply is lost; it is unknown whether it was applied only if the session ended, or
 //!             somebody deleted the outcome marker, before an answer came. Data that is no number is
 //!             never overwritten.
-//! Not         exactness over a counter that somebody deletes and makes anew while it is used: it
-//!             begins at 0 again, and as often written it has the same version as the old one.
+//! Not         exactness over a counter that somebody deletes and makes anew while it is used, or that is
+//!             set back with its servers while an add is under way: it begins at an older value again, and
+//!             as often written it has the same version as the old one.
 //! Znodes      `<path>`: the number, persistent, in the [`CounterLayout`]; what is missing above it, as
 //!             containers. Curator's and kazoo's
 //!             counters on the same node take part. `/lockkeeper-outcomes/<uuid>`: the outcome
 //!             marker of a handle, ephemeral and empty; it goes with the handle.
 //! Cost        add: 1 round trip (1 write) when the last value is known, 1 more for each time that
-//!             another program was quicker. However many tasks add by one handle, it has one write
-//!             under way, and those that come meanwhile go into the next one together; but work in
-//!             [`Guard::run`](crate::Guard::run) or [`run_through`](crate::Guard::run_through) writes by
-//!             itself. The first add reads first, creates the marker in the same round trip, and after
-//!             it what else there is to create.
+//!             another program was quicker; from the second time in a row with a pause at random and a
+//!             read, and after a turn with a rest: programs that all add at once take turns. However
+//!             many tasks add by one handle, it has one write under way, and those that come meanwhile
+//!             go into the next one together; but work in [`Guard::run`](crate::Guard::run) or
+//!             [`run_through`](crate::Guard::run_through) writes by itself. The first add of a session
+//!             reads first, creates the marker in the same round trip, and after it what else there is
+//!             to create.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -109,7 +112,7 @@ impl CounterBuilder {
         let markers = markers(self.markers.as_deref())?;
         let spot = Spot { place, layout: self.layout, markers };
         let relay = Relay::new(spot.grounded());
-        let (waiting, bound) = (Mutex::default(), Mutex::default());
+        let (waiting, bound) = (Arc::default(), Mutex::default());
         Ok(Counter(Arc::new(Inner { spot, waiting, relay, bound })))
     }
 }
@@ -172,7 +175,7 @@ impl Counter {
             return self.0.add_alone(delta).await;
         }
         let (sender, answer) = oneshot::channel();
-        self.0.waiting().push(Waiting { delta, sender });
+        lock(&self.0.waiting).push(Waiting { delta, sender });
         self.0.relay.answered(answer, |flown| self.0.depart(flown)).await
     }
 }
@@ -188,7 +191,7 @@ impl Counter {
 struct Inner {
     spot: Spot,
     /// Adds that have not been sent.
-    waiting: Mutex<Vec<Waiting>>,
+    waiting: Arc<Mutex<Vec<Waiting>>>,
     /// The write that is under way.
     relay: Relay<Flown>,
     /// What the last add of work under a lock has left, if none is under way.
@@ -216,31 +219,24 @@ impl fmt::Debug for Inner {
 }
 
 impl Inner {
-    fn waiting(&self) -> MutexGuard<'_, Vec<Waiting>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Adds for work that runs under a lock ([`Guard::run`](crate::Guard::run)). By itself: what another
     /// task sends is not bound to the lock, and others must not wait for work that stands still.
     async fn add_alone(&self, delta: i64) -> Result<Added, ValueError> {
-        let left = self.bound().take();
+        let left = lock(&self.bound).take();
         let mut flown = left.unwrap_or_else(|| self.spot.grounded());
-        let sum = self.spot.write(&mut flown, &[delta]).await;
-        *self.bound() = Some(flown);
+        let sum = self.spot.write(&mut flown, || vec![delta]).await;
+        *lock(&self.bound) = Some(flown);
         sum?.adds.remove(0)
-    }
-
-    fn bound(&self) -> MutexGuard<'_, Option<Flown>> {
-        self.bound.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Begins to write what all adds that wait come to.
     fn depart(&self, flown: Flown) -> Result<Work<Flown>, Flown> {
-        let mut batch = std::mem::take(&mut *self.waiting());
+        let waiting = Arc::clone(&self.waiting);
+        let mut batch = std::mem::take(&mut *lock(&waiting));
         batch.retain(|waiting| !waiting.sender.is_closed());
         match batch.is_empty() {
             true => Err(flown),
-            false => Ok(Box::pin(fly(self.spot.clone(), flown, batch))),
+            false => Ok(Box::pin(fly(self.spot.clone(), flown, batch, waiting))),
         }
     }
 }
@@ -270,10 +266,19 @@ struct Sum {
     adds: Vec<Result<Added, ValueError>>,
 }
 
-/// Writes what a batch of adds comes to, and answers them.
-async fn fly(spot: Spot, mut flown: Flown, batch: Vec<Waiting>) -> Flown {
-    let deltas: Vec<_> = batch.iter().map(|waiting| waiting.delta).collect();
-    let answers = match spot.write(&mut flown, &deltas).await {
+/// Writes what a batch of adds comes to, with those that come before it is sent, and answers them.
+async fn fly(
+    spot: Spot,
+    mut flown: Flown,
+    mut batch: Vec<Waiting>,
+    waiting: Arc<Mutex<Vec<Waiting>>>,
+) -> Flown {
+    let board = || {
+        batch.append(&mut lock(&waiting));
+        batch.retain(|waiting| !waiting.sender.is_closed());
+        batch.iter().map(|waiting| waiting.delta).collect()
+    };
+    let answers = match spot.write(&mut flown, board).await {
         Ok(sum) => sum.adds,
         Err(error) => vec![Err(error); batch.len()],
     };
@@ -290,8 +295,16 @@ impl Spot {
         Flown { writer: ExactWriter::new(&self.place.client, &self.markers), base: None }
     }
 
-    /// Adds all of it in one write, on whatever value is there at that moment.
-    async fn write(&self, flown: &mut Flown, deltas: &[i64]) -> Result<Sum, ValueError> {
+    /// Adds all of it in one write, on whatever value is there at that moment. Each try is of the deltas that
+    /// there are then.
+    async fn write(
+        &self,
+        flown: &mut Flown,
+        mut deltas: impl FnMut() -> Vec<i64>,
+    ) -> Result<Sum, ValueError> {
+        if flown.writer.let_others().await {
+            flown.base = None;
+        }
         loop {
             // Only a write that is known to be the last one leaves something to go by.
             let cached = flown.base.take();
@@ -306,7 +319,7 @@ impl Spot {
                     base?
                 }
             };
-            let sum = self.sum(base.value, deltas);
+            let sum = self.sum(base.value, &deltas());
             if sum.adds.iter().all(Result::is_err) {
                 if cached.is_some() {
                     // Others may have made room since. A write that was too late is told; this is not.
@@ -323,6 +336,9 @@ impl Spot {
                     return Ok(sum);
                 }
                 Err(error) if is_conflict(&error, base) => {
+                    if flown.writer.lost().await {
+                        continue;
+                    }
                     flown.base = seen.ok().map(|found| self.base(found)).transpose()?;
                 }
                 Err(error) if is_orphan(&error, base) => self.place.make_parents().await?,
@@ -397,6 +413,10 @@ impl Base {
         };
         Self { value, version: Some(version) }
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Whether there is nothing to create the node below.

@@ -10,9 +10,11 @@
 //!             its parts of 512 KiB as nodes below it, which never change. `<path>/<uuid>/writing`,
 //!             ephemeral: the parts are being written. `/lockkeeper-outcomes/<uuid>`: the outcome
 //!             marker of a handle.
-//! Cost        publish: 1 round trip (1 write) when the last edition is this handle's, 2 else, and for an
-//!             edition in parts 3 more, and one for each part. Following: 1 event and 1 read for a change; for an edition in parts
-//!             a read for each, in 1 more round trip.
+//! Cost        publish: 1 round trip (1 write) when the last edition is this handle's in the same session, 2
+//!             else, and 1 more for each time that another program was quicker, from the second time in a
+//!             row with a pause and a read; for an edition in parts 3 more, and one for each part.
+//!             Following: 1 event and 1 read for a change; for an edition in parts a read for each, in 1
+//!             more round trip.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -43,10 +45,12 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use lockkeeper_client::{Client, CreateMode, DefaultAcl, Error, Stat, Transaction, ZnodePath};
+use lockkeeper_client::{
+    Client, CreateMode, DefaultAcl, Error, SessionId, Stat, Transaction, ZnodePath,
+};
 use uuid::Uuid;
 
-use crate::exact::Writers;
+use crate::exact::{ExactWriter, Writers};
 use crate::values::codec::{Codec, Json};
 use crate::values::draft::{Draft, Refusal, Turn, WRITING, inline_limit, node};
 use crate::values::editions::{Editions, content, fetch};
@@ -78,8 +82,9 @@ pub struct Publication<T, C = Json> {
     /// The node that says which editions there are.
     pointer: Shared<Manifest, ManifestCodec>,
     writers: Arc<Writers>,
-    /// What this handle wrote last.
-    known: Arc<Mutex<Option<Pointed>>>,
+    /// What this handle wrote last, and in which session: the servers of another one may have been set
+    /// back since.
+    known: Arc<Mutex<Option<(SessionId, Pointed)>>>,
     value: PhantomData<fn(T) -> T>,
 }
 
@@ -217,11 +222,12 @@ impl<T, C: Codec<T>> Publication<T, C> {
             path: self.place.path.clone(),
             reason: error.to_string(),
         })?;
-        let mut tries = TRIES;
+        let (mut writer, mut tries) = (self.writers.take(), TRIES);
+        writer.let_others().await;
         loop {
             let draft = Draft::new(&self.place, body.clone());
             tries -= 1;
-            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let mut known = self.known();
             if draft.parts > 0 {
                 // Parts are not written below something else.
                 let old = self.pointed().await?;
@@ -229,7 +235,7 @@ impl<T, C: Codec<T>> Publication<T, C> {
                 known = Some(old);
             }
             let written = match draft.write(&self.place).await {
-                Ok(()) => self.turn(known, &draft).await,
+                Ok(()) => self.turn(&mut writer, known, &draft).await,
                 Err(error) => Err(error),
             };
             match written {
@@ -257,6 +263,8 @@ impl<T, C: Codec<T>> Publication<T, C> {
     /// # Cancel safety
     /// As [`Publication::publish`].
     pub async fn rollback(&self, number: u64) -> Result<Option<u64>, ValueError> {
+        let mut writer = self.writers.take();
+        writer.let_others().await;
         loop {
             let now = self.pointed().await?;
             let entry = now.manifest.editions.iter().find(|entry| entry.number == number).cloned();
@@ -272,9 +280,9 @@ impl<T, C: Codec<T>> Publication<T, C> {
             };
             let Entry { id, parts, bytes, .. } = entry;
             let draft = Draft { id, parts, bytes, inline, body: None };
-            match self.turn(Some(now.clone()), &draft).await {
+            match self.turn(&mut writer, Some(now.clone()), &draft).await {
                 Ok((number, _)) => return Ok(Some(number)),
-                Err(Turn::Conflict) => {}
+                Err(Turn::Conflict) => drop(writer.lost().await),
                 Err(Turn::DraftLost) => return Err(self.damaged(&now, number)),
                 Err(error) => return Err(error.told(&self.place)),
             }
@@ -343,11 +351,12 @@ impl<T, C: Codec<T>> Publication<T, C> {
     /// the pointer says then.
     async fn turn(
         &self,
+        writer: &mut ExactWriter,
         mut known: Option<Pointed>,
         draft: &Draft,
     ) -> Result<(u64, Pointed), Turn> {
         let Place { client, path } = &self.place;
-        let (mut writer, mut deletes) = (self.writers.take(), true);
+        let mut deletes = true;
         loop {
             // What is read must be read in order: the pointer before the write, and again behind it.
             let prepared = writer.prepare();
@@ -357,6 +366,7 @@ impl<T, C: Codec<T>> Publication<T, C> {
             };
             let old = old?;
             prepared.map_err(|error| ValueError::write(path, error))?;
+            let session = client.session_id();
             let next = Next::after(&old, draft, self.kept, deletes);
             let version = old.version(path)?;
             let written = writer.commit(|steps| next.write(steps, &self.place, version, draft));
@@ -367,13 +377,14 @@ impl<T, C: Codec<T>> Publication<T, C> {
                 Ok(applied) => {
                     let revision = Some(Revision::following(old.revision, applied.zxid));
                     let now = Pointed { manifest: next.manifest, revision };
-                    self.remember(&now);
+                    self.remember(session, &now);
                     return Ok((next.number, now));
                 }
                 Err(error) => error,
             };
             match Refusal::of(&error, version, draft) {
                 Refusal::Conflict if draft.body.is_none() => return Err(Turn::Conflict),
+                Refusal::Conflict if writer.lost().await => {}
                 Refusal::Conflict => known = self.seen(seen)?,
                 Refusal::Orphan => self.place.make_parents().await?,
                 Refusal::OldEdition if deletes => (deletes, known) = (false, Some(old)),
@@ -400,12 +411,20 @@ impl<T, C: Codec<T>> Publication<T, C> {
         }
     }
 
-    /// Keeps the newest state that this handle has written.
-    fn remember(&self, now: &Pointed) {
+    /// What this handle has written last in the present session.
+    fn known(&self) -> Option<Pointed> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let (session, pointed) = known.as_ref()?;
+        (*session == self.place.client.session_id()).then(|| pointed.clone())
+    }
+
+    /// Keeps the newest state that this handle has written in a session.
+    fn remember(&self, session: SessionId, now: &Pointed) {
         let mzxid = |pointed: &Pointed| pointed.revision.map(|revision| revision.mzxid);
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.as_ref().is_none_or(|known| mzxid(known) < mzxid(now)) {
-            *known = Some(now.clone());
+        let is_newer = |(of, old): &(_, _)| *of != session || mzxid(old) < mzxid(now);
+        if known.as_ref().is_none_or(is_newer) {
+            *known = Some((session, now.clone()));
         }
     }
 

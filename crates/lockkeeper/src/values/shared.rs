@@ -13,7 +13,8 @@
 //!             and empty; it goes with the handle.
 //! Cost        get: 1 round trip. Set, and compare-and-set: 1 round trip (1 write), once 1 more to
 //!             create the marker (for each write that a handle has under way at a time), and 1 to
-//!             create the node. Update: 2, and 1 more for each time that another program was quicker.
+//!             create the node. Update: 2, and 1 more for each time that another program was quicker, from
+//!             the second time in a row with a pause and a read.
 //!             Following: 1 event and 1 read for a change, or for a burst of them.
 //!
 //! ```
@@ -43,7 +44,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use lockkeeper_client::{Client, CreateMode, DefaultAcl, Error, ErrorCode, Stat, ZnodePath, Zxid};
 
-use crate::exact::Writers;
+use crate::exact::{ExactWriter, Writers};
 use crate::values::changes::ValueChanges;
 use crate::values::codec::{Codec, Json};
 use crate::values::error::{ValueError, ValuePathError};
@@ -230,13 +231,21 @@ impl<T, C: Codec<T>> Shared<T, C> {
         expected: Option<Revision>,
         value: T,
     ) -> Result<Swap<T>, ValueError> {
+        self.swap(&mut self.writers.take(), expected, value).await
+    }
+
+    async fn swap(
+        &self,
+        writer: &mut ExactWriter,
+        expected: Option<Revision>,
+        value: T,
+    ) -> Result<Swap<T>, ValueError> {
         let data = self.encode(&value)?;
         let Place { client, path } = &self.place;
         if expected.is_some_and(|expected| expected.version == -1) {
             return Err(ValueError::VersionWrapped { path: path.clone() });
         }
 
-        let mut writer = self.writers.take();
         loop {
             // What is read beside the write must be read after it.
             writer.prepare().await.map_err(|error| ValueError::write(path, error))?;
@@ -278,7 +287,9 @@ impl<T, C: Codec<T>> Shared<T, C> {
     }
 
     /// Changes the value: writes what `change` makes of the present one, which is `None` without a
-    /// node. It is called again with the new value for each time that another program was quicker.
+    /// node. It is called again with the new value for each time that another program was quicker, from the
+    /// second time in a row after a pause at random of up to a second: programs that all change it at once
+    /// take turns.
     ///
     /// # Errors
     /// As [`Shared::compare_and_set`].
@@ -292,14 +303,17 @@ impl<T, C: Codec<T>> Shared<T, C> {
         &self,
         mut change: impl FnMut(Option<&T>) -> T,
     ) -> Result<Versioned<T>, ValueError> {
+        let mut writer = self.writers.take();
+        writer.let_others().await;
         let mut old = self.get().await?;
         loop {
             let new = change(old.as_ref().map(|old| &old.value));
             let expected = old.map(|old| old.revision);
-            match self.compare_and_set(expected, new).await? {
+            old = match self.swap(&mut writer, expected, new).await? {
                 Swap::Done(done) => return Ok(done),
-                Swap::Conflict(found) => old = found,
-            }
+                Swap::Conflict(_) if writer.lost().await => self.get().await?,
+                Swap::Conflict(found) => found,
+            };
         }
     }
 
