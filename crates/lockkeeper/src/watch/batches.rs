@@ -163,6 +163,7 @@ mod tests {
             max_depth: usize::MAX,
             knows_pzxid: false,
             filter: None,
+            skips_unreadable: false,
             max_frame: 1 << 20,
         })
     }
