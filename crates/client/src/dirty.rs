@@ -42,6 +42,7 @@ impl DirtyPaths {
         let (paths, rearmed) = (std::mem::take(&mut state.paths), state.rearmed.take());
         let end = state.end;
         drop(state);
+
         match end {
             Some(end) if paths.is_empty() && rearmed.is_none() => Err(end),
             _ => {

@@ -105,8 +105,10 @@ impl Shared {
             changes: 0,
             arrivals: 0,
         };
+
         let (contact, session) = (Contact::Disconnected, SessionId::NONE);
         let status = Status { contact, session, rewinds: 0, change: 0 };
+
         Self {
             runtime,
             core: Mutex::new(core),
