@@ -20,15 +20,19 @@ use crate::metrics::ops::OpCounts;
 use crate::sockets::stream::{Outlet, Peer};
 use crate::spin::Spin;
 
+/// How many bytes may wait in a pipeline of these tests.
+const BACKLOG: usize = 1024 * 1024;
+
 /// A pipeline that syncs each commit, and whose threads spin.
 fn synced(storage: Storage) -> Pipeline {
     let spin = Arc::new(SpinPolicy::new(Spin::Adaptive));
-    Pipeline::new(Durability::Sync, storage, Arc::new(Metrics::new()), spin)
+    let metrics = Arc::new(Metrics::new());
+    Pipeline::new(Durability::Sync, storage, metrics, spin).within(4 * BACKLOG)
 }
 
 /// A batch that takes more than half of the room.
 fn large(replies: Vec<(Arc<Connection>, Output)>) -> Batch {
-    Batch { replies, ..of_bytes(MAX_BACKLOG / 2 + 1) }
+    Batch { replies, ..of_bytes(BACKLOG / 2 + 1) }
 }
 
 /// A batch that puts a value of so many bytes.
