@@ -22,6 +22,7 @@ import org.apache.curator.framework.recipes.cache.CuratorCache;
 import org.apache.curator.framework.recipes.cache.CuratorCacheListener;
 import org.apache.curator.framework.recipes.leader.LeaderLatch;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
+import org.apache.curator.framework.recipes.nodes.GroupMember;
 import org.apache.curator.retry.ExponentialBackoffRetry;
 import org.apache.curator.retry.RetryNTimes;
 
@@ -31,12 +32,14 @@ import org.apache.curator.retry.RetryNTimes;
  * <p>Reads orders such as {@code cycles TASKS WARM_UP_MS MEASURE_MS}, and answers each with a line of
  * JSON. Ends with its input. The orders: {@code cycles} and {@code handoffs} of {@code
  * InterProcessMutex}, {@code latches} (hand-overs of {@code LeaderLatch}), {@code counter} ({@code
- * DistributedAtomicLong}), {@code cache} (a {@code CuratorCache} of so many nodes is filled once) and
- * {@code changes} (how soon such a cache tells of them).
+ * DistributedAtomicLong}), {@code cache} (a {@code CuratorCache} of so many nodes is filled once),
+ * {@code changes} (how soon such a cache tells of them) and {@code group} (a {@code GroupMember} of the
+ * group of that name waits until it sees so many; with 0 it leaves).
  */
 public final class CuratorBench {
     private final String servers;
     private final CuratorFramework shared;
+    private GroupMember member;
 
     private CuratorBench(String servers) throws InterruptedException {
         this.servers = servers;
@@ -77,6 +80,8 @@ public final class CuratorBench {
                 return fillCache(tasks);
             case "changes":
                 return changes(tasks, window);
+            case "group":
+                return group(tasks, Integer.parseInt(order[2]));
             default:
                 throw new IOException("no such order: " + order[0]);
         }
@@ -268,6 +273,22 @@ public final class CuratorBench {
             }
         }
         return "{\"latency\":" + times.json() + "}";
+    }
+
+    /** Is a member of the group of this name, and waits until it sees so many; with 0 it leaves. */
+    private String group(int name, int members) throws Exception {
+        if (member == null) {
+            member = new GroupMember(shared, "/bench-group-" + name, "curator", new byte[0]);
+            member.start();
+        }
+        if (members == 0) {
+            member.close();
+            return "{}";
+        }
+        while (member.getCurrentMembers().size() != members) {
+            Thread.sleep(1);
+        }
+        return "{}";
     }
 
     private static <T> List<T> runAll(List<Callable<T>> threads)

@@ -26,7 +26,7 @@ pub(crate) const READY: &str = "ready ";
 ///
 /// # Errors
 /// If no port is free, or the processor is not for this process.
-pub async fn echo(processor: usize) -> Result<()> {
+pub(crate) async fn echo(processor: usize) -> Result<()> {
     processors::pin(processor)?;
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     ready(&listener.local_addr()?.to_string());
@@ -53,7 +53,7 @@ async fn echo_one(mut stream: TcpStream) -> Result<()> {
 ///
 /// # Errors
 /// If it cannot be acquired, or is lost.
-pub async fn hold(servers: &str, path: &str, session_timeout: Duration) -> Result<()> {
+pub(crate) async fn hold(servers: &str, path: &str, session_timeout: Duration) -> Result<()> {
     let builder = Client::builder().session_timeout(session_timeout);
     // Whatever tick is assumed, this holder trusts its lease no further than it needs to.
     let client = builder.server_tick(Duration::from_millis(100)).connect(servers).await?;
@@ -67,7 +67,7 @@ pub async fn hold(servers: &str, path: &str, session_timeout: Duration) -> Resul
 ///
 /// # Errors
 /// If there is no server, or an order is not understood.
-pub async fn count(servers: &str) -> Result<()> {
+pub(crate) async fn count(servers: &str) -> Result<()> {
     let client = Client::connect(servers).await?;
     let mut orders = orders();
     while let Some(order) = orders.recv().await {
@@ -91,7 +91,7 @@ pub async fn count(servers: &str) -> Result<()> {
 ///
 /// # Errors
 /// If there is no server, or no complete snapshot.
-pub async fn cache(servers: &str, path: &str) -> Result<()> {
+pub(crate) async fn cache(servers: &str, path: &str) -> Result<()> {
     let client = Client::connect(servers).await?;
     let (own, start) = (std::process::id(), Instant::now());
     let before = Memory::of(own)?.private;
@@ -108,14 +108,14 @@ pub async fn cache(servers: &str, path: &str) -> Result<()> {
 ///
 /// # Errors
 /// If there is no server.
-pub async fn subscribe(servers: &str, count: usize, kind: &str) -> Result<()> {
+pub(crate) async fn subscribe(servers: &str, count: usize, kind: Kind) -> Result<()> {
     let client = Client::connect(servers).await?;
-    let mut all = subscribers::start(&client, count, kind.parse::<Kind>()?);
+    let mut all = subscribers::start(&client, count, kind);
     let mut orders = orders();
     while orders.recv().await.is_some() {
         let recorder = Recorder::new();
         recorder.record(all.all_told().await?);
-        let answer = Answer { latency: recorder.summary().into(), ..Answer::default() };
+        let answer = Answer { latency: recorder.summary(), ..Answer::default() };
         say(&serde_json::to_string(&answer)?);
     }
     client.close().await;

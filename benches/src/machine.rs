@@ -1,5 +1,6 @@
 //! What the run ran on.
 
+use std::ffi::OsStr;
 use std::fmt;
 use std::fs;
 use std::path::Path;
@@ -9,12 +10,30 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::baselines::{Baselines, Disk, Loopback};
-use crate::measure::micros;
+use crate::baselines::{Baselines, Disk};
+use crate::measure::{Latency, micros};
 use crate::peers::Peers;
 
 /// What separates the two kinds of machine.
-const FAST_ROUND_TRIP_US: f64 = 45.0;
+const FAST_ROUND_TRIP: Duration = Duration::from_micros(45);
+
+/// The kind of a machine: what waking a thread on another processor costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WakeUp {
+    /// Little: a round trip between two of them is 20 to 35 us.
+    Fast,
+    /// Several times what a thread on the same one costs: a round trip is 55 us or more.
+    Slow,
+}
+
+impl WakeUp {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Fast => "fast",
+            Self::Slow => "slow",
+        }
+    }
+}
 
 /// What the run ran on, and the two physical costs of that very run.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
@@ -34,17 +53,12 @@ pub(crate) struct Machine {
     pub(crate) stolen: f64,
     #[serde(skip)]
     begun: Ticks,
-    /// Of a record at the end of a file that grows.
-    pub(crate) fdatasync_p50_us: f64,
-    pub(crate) fdatasync_p99_us: f64,
-    pub(crate) fdatasync_in_place_p50_us: f64,
-    pub(crate) fdatasync_in_place_p99_us: f64,
-    /// On how many processors the next two are: two, or the only one.
-    pub(crate) loopback_processors: usize,
-    pub(crate) loopback_p50_us: f64,
-    pub(crate) loopback_p99_us: f64,
-    pub(crate) loopback_one_processor_p50_us: f64,
-    pub(crate) loopback_one_processor_p99_us: f64,
+    pub(crate) record_in_place: Latency,
+    /// At the end of a file that grows.
+    pub(crate) record_appended: Latency,
+    /// Between two processors, where there are two.
+    pub(crate) loopback_two: Option<Latency>,
+    pub(crate) loopback_one: Latency,
 }
 
 impl Machine {
@@ -57,9 +71,6 @@ impl Machine {
         let data = peers.folder()?;
         let Baselines { disk: Disk { in_place, appended }, loopback } =
             Baselines::measure(peers, 300, 5_000).await?;
-        let Loopback { one, two } = loopback;
-        let (loopback_processors, two) = two.map_or((1, one), |two| (2, two));
-
         Ok(Self {
             date: jiff::Zoned::now().strftime("%Y-%m-%d").to_string(),
             commit: said("git", &["describe", "--always", "--dirty", "--exclude=*"]),
@@ -72,22 +83,16 @@ impl Machine {
             busy_before: begun.since(before).busy_share(),
             stolen: f64::NAN,
             begun,
-            fdatasync_p50_us: micros(appended.p50),
-            fdatasync_p99_us: micros(appended.p99),
-            fdatasync_in_place_p50_us: micros(in_place.p50),
-            fdatasync_in_place_p99_us: micros(in_place.p99),
-            loopback_processors,
-            loopback_p50_us: micros(two.p50),
-            loopback_p99_us: micros(two.p99),
-            loopback_one_processor_p50_us: micros(one.p50),
-            loopback_one_processor_p99_us: micros(one.p99),
+            record_in_place: in_place,
+            record_appended: appended,
+            loopback_two: loopback.two,
+            loopback_one: loopback.one,
         })
     }
 
-    /// Whether waking a thread on another processor costs little: a round trip between two of them
-    /// is then 20 to 35 us, and otherwise 55 or more.
-    pub(crate) fn wakes_fast(&self) -> bool {
-        self.loopback_p50_us < FAST_ROUND_TRIP_US
+    pub(crate) fn wake_up(&self) -> WakeUp {
+        let round_trip = self.loopback_two.unwrap_or(self.loopback_one).p50;
+        if round_trip < FAST_ROUND_TRIP { WakeUp::Fast } else { WakeUp::Slow }
     }
 
     /// Looks again, after the run.
@@ -105,8 +110,8 @@ impl fmt::Display for Machine {
             self.processor,
             self.cores,
             self.busy_before * 100.0,
-            self.fdatasync_p50_us,
-            self.loopback_p50_us
+            micros(self.record_appended.p50),
+            micros(self.loopback_two.unwrap_or(self.loopback_one).p50)
         )
     }
 }
@@ -208,7 +213,8 @@ fn file_system(folder: &Path) -> String {
     below.max_by_key(|(point, _)| point.len()).map(|(_, kind)| kind).unwrap_or_default()
 }
 
-fn said(program: &str, arguments: &[&str]) -> String {
+/// What a program prints, if there is such a one.
+pub(crate) fn said(program: impl AsRef<OsStr>, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).stdin(Stdio::null()).output();
     let text = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
     text.unwrap_or_default()

@@ -1,4 +1,50 @@
-//! `cargo xtask bench` runs this.
+//! Lockkeeper beside its peers, measured in one run: `cargo xtask bench` runs this.
+//!
+//! ```text
+//!   run        one run, from the look at the machine to the page
+//!   report     results.json, the page, the charts; the targets described once
+//!   tail       the slowest cycles, of the engine and Redis in turns, and what syncs met
+//!   scenarios  what is done with each system
+//!   bench      Bench: interleaves the systems, round after round, and notes their numbers
+//!   machine    what the run ran on, and the processor time that it used
+//!   baselines  what the machine itself allows: a round trip, a record on the disk
+//!   peers      the servers and programs, started when a scenario first asks for them
+//!   children   what this program does as a child of itself
+//!   counters, subscribers  what such children do to a counter and a value
+//!   orders     what programs that measure for us answer, in whatever language
+//!   settings   how long, how often, how many: a quick run or a full one
+//!   system     what is measured: a lock on a server, in one configuration
+//!   locks      the peers' locks, behind measure::Lock
+//!   measure    cycles, hand-offs and percentiles of anything that is a lock
+//!   results    every number, and its median, least and greatest
+//!   tap        a relay that counts bytes, frames and watch events
+//!   memory     the memory of a process
+//!   processors which processor a thread runs on
+//! ```
+//!
+//! Invariants: a ratio is only ever taken of numbers of one run; whatever could not be measured is
+//! in the report, with the reason; and nothing that was started survives this process.
+
+mod baselines;
+mod bench;
+mod children;
+mod counters;
+mod locks;
+mod machine;
+mod measure;
+mod memory;
+mod orders;
+mod peers;
+mod processors;
+mod report;
+mod results;
+mod run;
+mod scenarios;
+mod settings;
+mod subscribers;
+mod system;
+mod tail;
+mod tap;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -6,9 +52,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
-use lockkeeper_benches::run::{self, Folders};
-use lockkeeper_benches::settings::Settings;
-use lockkeeper_benches::{children, scenarios, tail};
+
+use self::settings::Settings;
 
 /// As in the `lockkeeper` command; the clients of the peers that are measured here have it, too.
 #[global_allocator]
@@ -27,11 +72,14 @@ enum Task {
     Run(Run),
     /// The slowest cycles: the engine and Redis in turns, and what the engine's syncs met.
     Tail(tail::Options),
-    /// Write the page and the charts of an earlier run again, from its `results.json`.
+    /// Put an earlier run onto the page of the documentation, from its `results.json`.
     Page {
         /// The folder that it is in.
         #[arg(default_value = "target/bench")]
         output: PathBuf,
+        /// The documentation's folder.
+        #[arg(long, default_value = "docs")]
+        docs: PathBuf,
     },
     /// List the scenarios.
     Scenarios,
@@ -63,7 +111,7 @@ enum Task {
         #[arg(long)]
         count: usize,
         #[arg(long)]
-        kind: String,
+        kind: subscribers::Kind,
     },
     /// (child) Hold a lock.
     #[command(hide = true)]
@@ -116,12 +164,10 @@ async fn perform(task: Task) -> Result<()> {
     match task {
         Task::Run(run) => {
             let settings = Settings { only: run.only, ..Settings::of(run.quick) };
-            let data = run.output.join("data");
-            let folders = Folders { output: run.output, docs: run.docs, data };
-            run::run(settings, &folders, &run.scenarios).await
+            run::run(settings, (&run.output, &run.docs), &run.scenarios).await
         }
         Task::Tail(options) => tail::run(&options).await,
-        Task::Page { output } => run::page(&output),
+        Task::Page { output, docs } => run::page(&output, &docs),
         Task::Scenarios => {
             for scenario in scenarios::ALL {
                 println!("{:12} {}", scenario.name, scenario.about);
@@ -132,7 +178,7 @@ async fn perform(task: Task) -> Result<()> {
         Task::Count { servers } => children::count(&servers).await,
         Task::Cache { servers, path } => children::cache(&servers, &path).await,
         Task::Subscribe { servers, count, kind } => {
-            children::subscribe(&servers, count, &kind).await
+            children::subscribe(&servers, count, kind).await
         }
         Task::Hold { servers, path, session_ms } => {
             children::hold(&servers, &path, Duration::from_millis(session_ms)).await

@@ -7,17 +7,17 @@ pub(crate) type Side<'a> = (&'a str, &'a str);
 
 /// What a number is about.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
-pub struct Key {
+pub(crate) struct Key {
     /// Such as `cycles`.
-    pub scenario: String,
+    pub(crate) scenario: String,
     /// Such as `redis`.
-    pub system: String,
+    pub(crate) system: String,
     /// Such as `appendfsync always`.
-    pub config: String,
+    pub(crate) config: String,
     /// Tasks, clients, or waiters.
-    pub tasks: usize,
+    pub(crate) tasks: usize,
     /// Such as `cycles_per_s`; the end says the unit.
-    pub metric: String,
+    pub(crate) metric: String,
 }
 
 impl Key {
@@ -39,18 +39,18 @@ impl Key {
 
 /// The numbers of all rounds.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-pub struct Entry {
+pub(crate) struct Entry {
     /// What they are about.
     #[serde(flatten)]
-    pub key: Key,
+    pub(crate) key: Key,
     /// The middle one.
-    pub median: f64,
+    pub(crate) median: f64,
     /// The least.
-    pub min: f64,
+    pub(crate) min: f64,
     /// The greatest.
-    pub max: f64,
+    pub(crate) max: f64,
     /// How many.
-    pub rounds: usize,
+    pub(crate) rounds: usize,
 }
 
 impl Entry {
@@ -66,25 +66,25 @@ impl Entry {
 
 /// Something that could not be measured.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
-pub struct Skip {
+pub(crate) struct Skip {
     /// The scenario.
-    pub scenario: String,
+    pub(crate) scenario: String,
     /// The system and its configuration.
-    pub system: String,
+    pub(crate) system: String,
     /// Why.
-    pub why: String,
+    pub(crate) why: String,
 }
 
 /// Every number of a run, in the order in which they first came.
 #[derive(Debug, Default)]
-pub struct Results {
+pub(crate) struct Results {
     numbers: Vec<(Key, Vec<f64>)>,
     skips: Vec<Skip>,
 }
 
 impl Results {
     /// Adds the number of one round.
-    pub fn add(&mut self, key: Key, value: f64) {
+    pub(crate) fn add(&mut self, key: Key, value: f64) {
         match self.numbers.iter_mut().find(|(known, _)| *known == key) {
             Some((_, values)) => values.push(value),
             None => self.numbers.push((key, vec![value])),
@@ -92,7 +92,7 @@ impl Results {
     }
 
     /// Notes what could not be measured, once.
-    pub fn skip(&mut self, scenario: &str, system: &str, why: String) {
+    pub(crate) fn skip(&mut self, scenario: &str, system: &str, why: String) {
         let (scenario, system) = (scenario.to_owned(), system.to_owned());
         let skip = Skip { scenario, system, why };
         if !self.skips.contains(&skip) {
@@ -101,19 +101,19 @@ impl Results {
     }
 
     /// What could not be measured.
-    pub fn skips(&self) -> &[Skip] {
+    pub(crate) fn skips(&self) -> &[Skip] {
         &self.skips
     }
 
     /// All numbers, rounds put together.
-    pub fn entries(&self) -> Entries {
+    pub(crate) fn entries(&self) -> Entries {
         Entries(self.numbers.iter().map(|(key, values)| Entry::new(key, values)).collect())
     }
 }
 
 /// The numbers of a run, rounds put together.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
-pub struct Entries(pub Vec<Entry>);
+pub(crate) struct Entries(pub Vec<Entry>);
 
 impl Entries {
     /// Those of one metric of a scenario.

@@ -1,9 +1,10 @@
 //! Subscribers of one value, who are told of each new one.
 
-use std::str::FromStr;
+use std::fmt;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
 use lockkeeper::{Client, CreateMode, Shared, ValueChange, ZnodePath};
 use lockkeeper_testkit::clock;
 use tokio::sync::mpsc;
@@ -12,7 +13,7 @@ use tokio::sync::mpsc;
 pub(crate) const PATH: &str = "/bench-value";
 
 /// How each subscriber follows the value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Kind {
     /// `Shared::changes`.
     Shared,
@@ -21,21 +22,12 @@ pub(crate) enum Kind {
     Bare,
 }
 
-impl Kind {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
             Self::Shared => "shared",
             Self::Bare => "bare",
-        }
-    }
-}
-
-impl FromStr for Kind {
-    type Err = anyhow::Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        let found = [Self::Shared, Self::Bare].into_iter().find(|kind| kind.name() == text);
-        found.with_context(|| format!("no such subscriber: {text}"))
+        })
     }
 }
 

@@ -19,7 +19,7 @@ use crate::system::Fsync;
 
 /// What is measured, and for how long.
 #[derive(Args, Clone, Debug)]
-pub struct Options {
+pub(crate) struct Options {
     /// How many seconds each side has with each number of tasks.
     #[arg(long, default_value_t = 60)]
     seconds: u64,
@@ -66,7 +66,7 @@ struct Sum {
 ///
 /// # Errors
 /// A server does not start, or a client fails.
-pub async fn run(options: &Options) -> Result<()> {
+pub(crate) async fn run(options: &Options) -> Result<()> {
     std::fs::create_dir_all(&options.data)?;
     let folder = tempfile::tempdir_in(&options.data)?;
     let sides = sides(options, folder.path()).await?;

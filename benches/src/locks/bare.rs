@@ -103,7 +103,6 @@ fn number(name: &str) -> Result<i32> {
 
 impl Lock for BareLock {
     type Guard = ZnodePath;
-    type Error = anyhow::Error;
 
     async fn acquire(&mut self) -> Result<ZnodePath> {
         let (own, line) = self.enter().await?;

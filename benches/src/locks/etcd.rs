@@ -101,7 +101,6 @@ impl EtcdLock {
 
 impl Lock for EtcdLock {
     type Guard = Vec<u8>;
-    type Error = anyhow::Error;
 
     async fn acquire(&mut self) -> Result<Vec<u8>> {
         self.session.lock(&self.name).await

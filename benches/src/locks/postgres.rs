@@ -46,7 +46,6 @@ impl PostgresLock {
 
 impl Lock for PostgresLock {
     type Guard = ();
-    type Error = anyhow::Error;
 
     async fn acquire(&mut self) -> Result<()> {
         self.session.lock(self.key).await

@@ -77,7 +77,6 @@ impl RedisLock {
 
 impl Lock for RedisLock {
     type Guard = String;
-    type Error = anyhow::Error;
 
     async fn acquire(&mut self) -> Result<String> {
         let token = format!("{:032x}", fastrand::u128(..));

@@ -22,7 +22,6 @@ pub(crate) async fn connect(servers: &str) -> Result<Client> {
 
 impl Lock for ZookeeperClientLock {
     type Guard = OwnedLockClient;
-    type Error = anyhow::Error;
 
     async fn acquire(&mut self) -> Result<OwnedLockClient> {
         let prefix = LockPrefix::new_curator(&self.path, "lock-")?;
@@ -41,9 +40,5 @@ impl Lock for ZookeeperClientLock {
         tokio::task::yield_now().await;
         self.client.check_stat("/").await?;
         Ok(())
-    }
-
-    fn let_go(&mut self, held: OwnedLockClient) {
-        drop(held);
     }
 }

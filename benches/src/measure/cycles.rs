@@ -3,6 +3,7 @@
 use std::panic::resume_unwind;
 use std::time::Instant;
 
+use anyhow::Result;
 use tokio::task::JoinSet;
 
 use super::latency::{Latency, Recorder};
@@ -28,11 +29,7 @@ impl Release {
     }
 
     /// Gives a lock back in this way.
-    pub(super) async fn give_back<L: Lock>(
-        self,
-        lock: &mut L,
-        guard: L::Guard,
-    ) -> Result<(), L::Error> {
+    pub(super) async fn give_back<L: Lock>(self, lock: &mut L, guard: L::Guard) -> Result<()> {
         match self {
             Self::Awaited => lock.release(guard).await,
             Self::NotAwaited => {
@@ -61,11 +58,7 @@ pub(crate) struct Cycles {
 ///
 /// # Cancel safety
 /// Dropping it ends all tasks.
-pub(crate) async fn cycles<L: Lock>(
-    locks: Vec<L>,
-    plan: Plan,
-    release: Release,
-) -> Result<Cycles, L::Error> {
+pub(crate) async fn cycles<L: Lock>(locks: Vec<L>, plan: Plan, release: Release) -> Result<Cycles> {
     let recorders = (Recorder::new(), Recorder::new());
     let window = plan.begin();
     record_cycles(locks, window, release, &recorders).await?;
@@ -86,7 +79,7 @@ pub(crate) async fn record_cycles<L: Lock>(
     window: Window,
     release: Release,
     recorders: &(Recorder, Recorder),
-) -> Result<(), L::Error> {
+) -> Result<()> {
     let mut tasks = JoinSet::new();
     for lock in locks {
         tasks.spawn(cycle(lock, window, release, recorders.clone()));
@@ -99,7 +92,7 @@ async fn cycle<L: Lock>(
     window: Window,
     release: Release,
     (acquires, cycles): (Recorder, Recorder),
-) -> Result<(), L::Error> {
+) -> Result<()> {
     let mut start = Instant::now();
     while !window.is_over(start) {
         let guard = lock.acquire().await?;
@@ -116,7 +109,7 @@ async fn cycle<L: Lock>(
 }
 
 /// Waits for all tasks; the first error, or panic, ends the others.
-pub(crate) async fn all<E: 'static>(tasks: &mut JoinSet<Result<(), E>>) -> Result<(), E> {
+pub(crate) async fn all(tasks: &mut JoinSet<Result<()>>) -> Result<()> {
     while let Some(ended) = tasks.join_next().await {
         match ended {
             Ok(result) => result?,

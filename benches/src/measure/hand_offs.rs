@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use anyhow::Result;
 use tokio::task::JoinSet;
 
 use super::cycles::{Release, all};
@@ -34,7 +35,7 @@ pub(crate) async fn hand_offs<L: Lock>(
     clients: Vec<L>,
     plan: Plan,
     release: Release,
-) -> Result<HandOffs, L::Error> {
+) -> Result<HandOffs> {
     let window = plan.begin();
     let baton = Arc::new(Baton::new());
     let mut tasks = JoinSet::new();
@@ -95,7 +96,7 @@ async fn contend<L: Lock>(
     mut lock: L,
     (window, release): (Window, Release),
     baton: Arc<Baton>,
-) -> Result<(), L::Error> {
+) -> Result<()> {
     while !window.is_over(Instant::now()) {
         let guard = lock.acquire().await?;
         baton.taken(index, window);

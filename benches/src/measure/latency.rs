@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
 
 /// Collects durations from many tasks.
 ///
@@ -58,19 +59,37 @@ pub(crate) fn micros(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e6
 }
 
-/// How long things took.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// How long things took; between programs in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
 pub(crate) struct Latency {
     /// How many.
     pub(crate) count: u64,
     /// Half of them took no longer than this.
+    #[serde(with = "nanos")]
     pub(crate) p50: Duration,
     /// 99 in 100.
+    #[serde(with = "nanos")]
     pub(crate) p99: Duration,
     /// 999 in 1,000.
+    #[serde(with = "nanos")]
     pub(crate) p999: Duration,
     /// All.
+    #[serde(with = "nanos")]
     pub(crate) max: Duration,
+}
+
+mod nanos {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_u64(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+        u64::deserialize(from).map(Duration::from_nanos)
+    }
 }
 
 #[cfg(test)]

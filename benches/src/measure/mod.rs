@@ -14,4 +14,4 @@ pub(crate) use hand_offs::{HandOffs, hand_offs};
 pub(crate) use latency::{Latency, Recorder, micros};
 pub(crate) use lock::Lock;
 pub(crate) use repeats::{Repeats, repeat};
-pub use window::Plan;
+pub(crate) use window::Plan;

@@ -49,7 +49,7 @@ where
         });
     }
 
-    all::<anyhow::Error>(&mut tasks).await?;
+    all(&mut tasks).await?;
     let latency = recorder.summary();
     Ok(Repeats { per_second: latency.count as f64 / window.length().as_secs_f64(), latency })
 }

@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 /// How long to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Plan {
+pub(crate) struct Plan {
     /// What happens in this time first is not counted.
-    pub warm_up: Duration,
+    pub(crate) warm_up: Duration,
     /// Then this long is.
-    pub measure: Duration,
+    pub(crate) measure: Duration,
 }
 
 /// The time that counts, once a measurement has begun.
@@ -19,6 +19,9 @@ pub(crate) struct Window {
 }
 
 impl Plan {
+    /// For what is done once, however long it takes.
+    pub(crate) const ONCE: Self = Self { warm_up: Duration::ZERO, measure: Duration::ZERO };
+
     /// The window of a measurement that begins now.
     pub(crate) fn begin(self) -> Window {
         let opens = Instant::now() + self.warm_up;

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -14,6 +14,7 @@ use tempfile::TempDir;
 use tokio::net::TcpStream;
 
 use crate::children::READY;
+use crate::machine::said;
 
 const START_LIMIT: Duration = Duration::from_secs(30);
 
@@ -121,9 +122,7 @@ pub(crate) fn free_port() -> Result<u16> {
 
 /// A name with the version that the program says it has.
 pub(super) fn version(name: &str, program: impl AsRef<OsStr>, arguments: &[&str]) -> String {
-    let output = Command::new(program).args(arguments).stdin(Stdio::null()).output();
-    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
-    let text = text.unwrap_or_default();
+    let text = said(program, arguments);
     let words = text.split_whitespace().map(|word| word.trim_start_matches("v="));
     let number = words.into_iter().find(|word| word.starts_with(|c: char| c.is_ascii_digit()));
     format!("{name} {}", number.unwrap_or("(version unknown)"))

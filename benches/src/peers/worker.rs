@@ -19,6 +19,7 @@ use tokio::time::timeout;
 
 use super::program::Configuration;
 use super::server::{child, jar_version, version};
+use crate::subscribers::Kind;
 
 /// How long an answer may take beyond the time that it was asked to measure.
 const GRACE: Duration = Duration::from_secs(60);
@@ -32,7 +33,7 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    pub(super) async fn curator(servers: &str) -> Result<Self> {
+    pub(crate) async fn curator(servers: &str) -> Result<Self> {
         if let Some(missing) = Peer::Curator.missing() {
             bail!(missing);
         }
@@ -63,9 +64,9 @@ impl Worker {
     }
 
     /// This program as a child of itself that follows a value, so many times.
-    pub(crate) fn subscribers(servers: &str, count: usize, kind: &str) -> Result<Self> {
-        let count = count.to_string();
-        let arguments = ["subscribe", "--servers", servers, "--count", &count, "--kind", kind];
+    pub(crate) fn subscribers(servers: &str, count: usize, kind: Kind) -> Result<Self> {
+        let (count, kind) = (count.to_string(), kind.to_string());
+        let arguments = ["subscribe", "--servers", servers, "--count", &count, "--kind", &kind];
         Self::start(&child(&arguments)?)
     }
 
@@ -88,60 +89,61 @@ impl Worker {
     /// Measures cycles.
     pub(crate) async fn cycles(&mut self, tasks: usize, plan: Plan) -> Result<Cycles> {
         let answer = self.order("cycles", tasks, plan).await?;
-        let (acquire, cycle) = (answer.acquire.into(), answer.latency.into());
-        Ok(Cycles { per_second: answer.per_second, acquire, cycle })
+        Ok(Cycles { per_second: answer.per_second, acquire: answer.acquire, cycle: answer.latency })
     }
 
-    /// Measures hand-offs.
-    pub(crate) async fn hand_offs(&mut self, clients: usize, plan: Plan) -> Result<HandOffs> {
-        let answer = self.order("handoffs", clients, plan).await?;
+    /// Measures hand-offs of locks, or of the latches of an election.
+    pub(crate) async fn hand_offs(
+        &mut self,
+        what: &str,
+        clients: usize,
+        plan: Plan,
+    ) -> Result<HandOffs> {
+        let answer = self.order(what, clients, plan).await?;
         Ok(HandOffs {
             per_second: answer.per_second,
             grants_per_second: answer.grants_per_second,
-            latency: answer.latency.into(),
-        })
-    }
-
-    /// Measures the hand-overs of an election.
-    pub(crate) async fn hand_overs(&mut self, candidates: usize, plan: Plan) -> Result<HandOffs> {
-        let answer = self.order("latches", candidates, plan).await?;
-        Ok(HandOffs {
-            per_second: answer.per_second,
-            grants_per_second: answer.grants_per_second,
-            latency: answer.latency.into(),
+            latency: answer.latency,
         })
     }
 
     /// Measures adds to a counter.
     pub(crate) async fn counter(&mut self, tasks: usize, plan: Plan) -> Result<Repeats> {
         let answer = self.order("counter", tasks, plan).await?;
-        Ok(Repeats { per_second: answer.per_second, latency: answer.latency.into() })
+        Ok(Repeats { per_second: answer.per_second, latency: answer.latency })
     }
 
     /// Measures how long a cache of so many nodes takes until it is complete.
     pub(crate) async fn fill_cache(&mut self, nodes: usize) -> Result<Duration> {
-        let once = Plan { warm_up: Duration::ZERO, measure: Duration::ZERO };
-        let answer = self.order("cache", nodes, once).await?;
-        Ok(Latency::from(answer.latency).p50)
+        let answer = self.order("cache", nodes, Plan::ONCE).await?;
+        Ok(answer.latency.p50)
     }
 
     /// Measures how soon a cache of so many nodes tells of a change.
     pub(crate) async fn changes(&mut self, nodes: usize, plan: Plan) -> Result<Latency> {
-        Ok(self.order("changes", nodes, plan).await?.latency.into())
+        Ok(self.order("changes", nodes, plan).await?.latency)
     }
 
     /// Waits until all its subscribers have the next value; how long after it was published.
     pub(crate) async fn told(&mut self) -> Result<Duration> {
-        let once = Plan { warm_up: Duration::ZERO, measure: Duration::ZERO };
-        Ok(Latency::from(self.order("told", 0, once).await?.latency).max)
+        Ok(self.order("told", 0, Plan::ONCE).await?.latency.max)
+    }
+
+    /// Joins a group, and waits until it sees so many members; with 0 it leaves.
+    pub(crate) async fn group(&mut self, name: usize, members: usize) -> Result<()> {
+        let order = format!("group {name} {members} 0\n");
+        self.send(&order, GRACE).await.map(drop)
     }
 
     async fn order(&mut self, what: &str, tasks: usize, plan: Plan) -> Result<Answer> {
         let (warm_up, measure) = (plan.warm_up.as_millis(), plan.measure.as_millis());
         let order = format!("{what} {tasks} {warm_up} {measure}\n");
+        self.send(&order, plan.warm_up + plan.measure + GRACE).await
+    }
+
+    async fn send(&mut self, order: &str, limit: Duration) -> Result<Answer> {
         self.orders.write_all(order.as_bytes()).await.context("the program has ended")?;
         self.orders.flush().await?;
-        let limit = plan.warm_up + plan.measure + GRACE;
         let answer = timeout(limit, self.answers.next_line()).await;
         let answer = answer.with_context(|| format!("no answer within {limit:?}"))??;
         let answer: Answer = serde_json::from_str(&answer.context("the program has ended")?)?;

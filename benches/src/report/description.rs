@@ -1,16 +1,19 @@
 //! The rows of the report as `description.toml` describes them.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
+use super::numbers::short;
+use crate::machine::WakeUp;
 use crate::results::{Entries, Side};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Description {
-    sides: BTreeMap<String, (String, String)>,
+    pub(super) sides: BTreeMap<String, (String, String)>,
     metrics: BTreeMap<String, Metric>,
     pub(super) targets: Vec<Target>,
     pub(super) charts: Vec<Chart>,
@@ -43,8 +46,40 @@ pub(super) struct Part {
     pub(super) against_metric: Option<String>,
     #[serde(default)]
     pub(super) against_fewest: bool,
-    pub(super) at_most: Option<f64>,
-    pub(super) at_least: Option<f64>,
+    /// What cannot be done without, in place of the sides of `of`.
+    #[serde(default)]
+    pub(super) floor: Vec<String>,
+    pub(super) at_most: Option<Goal>,
+    pub(super) at_least: Option<Goal>,
+}
+
+/// A goal, of both kinds of machine or of each.
+#[derive(Clone, Copy, Deserialize)]
+#[serde(untagged)]
+pub(super) enum Goal {
+    Both(f64),
+    Each { fast: f64, slow: f64 },
+}
+
+impl Goal {
+    pub(super) fn on(self, wake_up: WakeUp) -> f64 {
+        match (self, wake_up) {
+            (Self::Both(goal), _) => goal,
+            (Self::Each { fast, .. }, WakeUp::Fast) => fast,
+            (Self::Each { slow, .. }, WakeUp::Slow) => slow,
+        }
+    }
+}
+
+impl fmt::Display for Goal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Both(goal) => f.write_str(&short(goal)),
+            Self::Each { fast, slow } => {
+                write!(f, "{} (fast), {} (slow)", short(fast), short(slow))
+            }
+        }
+    }
 }
 
 #[derive(Deserialize)]

@@ -16,7 +16,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use self::description::Description;
-use self::run::Run;
+use self::run::{Run, Runs};
 use crate::machine::Machine;
 use crate::peers::Configuration;
 use crate::results::Results;
@@ -35,15 +35,9 @@ impl Report {
         results: &Results,
         took: Duration,
     ) -> Result<Self> {
-        Self::of(Run {
-            quick,
-            seconds: took.as_secs(),
-            machine,
-            configurations,
-            entries: results.entries(),
-            targets: Vec::new(),
-            skipped: results.skips().to_vec(),
-        })
+        let (entries, skipped) = (results.entries(), results.skips().to_vec());
+        let seconds = took.as_secs();
+        Self::of(Run { quick, seconds, machine, configurations, entries, skipped })
     }
 
     /// That of an earlier run, from its `results.json`.
@@ -53,22 +47,30 @@ impl Report {
     }
 
     fn of(run: Run) -> Result<Self> {
-        let description = Description::read()?;
-        let targets = targets::targets(&description, &run.entries)?;
-        Ok(Self { description: Arc::new(description), run: Run { targets, ..run } })
+        Ok(Self { description: Arc::new(Description::read()?), run })
     }
 
-    /// Writes everything into a folder.
+    /// Writes `results.json`, and a page of this run alone, into a folder.
     pub(crate) fn write(&self, folder: &Path) -> Result<()> {
         let json = serde_json::to_string_pretty(&self.run)? + "\n";
         put(&folder.join("results.json"), &json)?;
-        self.publish(folder)
+        self.page(&Runs(vec![self.run.clone()]), folder)
     }
 
-    /// Writes the page and its charts.
-    pub(crate) fn publish(&self, folder: &Path) -> Result<()> {
+    /// Writes the page of the documentation: of this run, and of the earlier ones as far as it does not
+    /// take their place.
+    pub(crate) fn publish(&self, docs: &Path) -> Result<()> {
+        let file = docs.join("benchmarks/runs.jsonl");
+        let mut runs = Runs::read(&file)?;
+        runs.add(self.run.clone());
+        put(&file, &runs.to_lines()?)?;
+        self.page(&runs, docs)
+    }
+
+    /// A page of these runs, and the charts of this one.
+    fn page(&self, runs: &Runs, folder: &Path) -> Result<()> {
         let page = folder.join("benchmarks.md");
-        put(&page, &page::page(self.description.clone(), &self.run)?)?;
+        put(&page, &page::page(&self.description, runs)?)?;
         for (chart, svg) in charts::draw(&self.description, &self.run.entries) {
             put(&folder.join("benchmarks").join(format!("{}.svg", chart.name)), &svg)?;
         }
@@ -77,20 +79,19 @@ impl Report {
     }
 
     /// The targets that were measured, for the terminal.
-    pub(crate) fn summary(&self) -> String {
+    pub(crate) fn summary(&self) -> Result<String> {
+        let Run { entries, machine, .. } = &self.run;
         let mut lines = String::new();
-        for target in &self.run.targets {
+        for target in targets::targets(&self.description, entries, machine.wake_up())? {
             for part in &target.parts {
-                let (Some(ratio), Some(goal)) = (part.ratio, part.at_most.or(part.at_least)) else {
-                    continue;
-                };
-                let (ratio, goal) = (numbers::short(ratio), numbers::short(goal));
-                let verdict = if part.met { "met" } else { "NOT MET" };
-                let (id, what) = (&target.id, format!("{}; {}", target.what, part.part));
-                lines += &format!("{id:4} {ratio:>9} (goal {goal:>5}) {verdict:8} {what}\n");
+                let (Some(ratio), Some(met)) = (part.ratio, part.met) else { continue };
+                let (id, goal, ratio) = (&target.id, &part.goal, numbers::short(ratio));
+                let verdict = if met { "met" } else { "NOT MET" };
+                let what = format!("{}; {}", target.what, part.part);
+                lines += &format!("{id:4} {ratio:>9} ({goal}) {verdict:8} {what}\n");
             }
         }
-        lines
+        Ok(lines)
     }
 }
 

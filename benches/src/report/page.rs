@@ -12,8 +12,10 @@ use serde::Serialize;
 use super::charts;
 use super::description::Description;
 use super::numbers::{grouped, short};
-use super::run::Run;
+use super::run::{Run, Runs};
+use super::targets;
 use crate::baselines::{self, RECORD_BYTES};
+use crate::machine::WakeUp;
 use crate::results::{Entries, Entry, Side};
 use crate::scenarios::{self, Scenario};
 use crate::settings::Settings;
@@ -23,6 +25,9 @@ use crate::settings::Settings;
 struct Section {
     name: &'static str,
     about: &'static str,
+    /// When it ran, and on which kind of machine.
+    date: String,
+    wake_up: &'static str,
     /// Of the peers that are in its numbers.
     versions: Vec<String>,
     charts: Vec<String>,
@@ -37,40 +42,59 @@ struct Table {
     lines: Vec<Vec<String>>,
 }
 
-pub(super) fn page(description: Arc<Description>, run: &Run) -> Result<String> {
-    let charts = charts::draw(&description, &run.entries);
-    let charts_of = |scenario: &Scenario| {
-        let own = charts.iter().filter(|(chart, _)| chart.scenario == scenario.name);
-        own.map(|(chart, _)| chart.name.clone()).collect()
-    };
-    let sections = scenarios::ALL.iter().filter_map(|scenario| {
+pub(super) fn page(description: &Arc<Description>, runs: &Runs) -> Result<String> {
+    let entries = runs.entries(None);
+    let charts = charts::draw(description, &entries);
+    let section = |scenario: &Scenario| {
+        let run = runs.of(scenario.name)?;
         let entries = run.entries.0.iter().filter(|entry| entry.key.scenario == scenario.name);
         let entries: Vec<&Entry> = entries.collect();
-        (!entries.is_empty()).then(|| Section {
+        let charts = charts.iter().filter(|(chart, _)| chart.scenario == scenario.name);
+        Some(Section {
             name: scenario.name,
             about: scenario.about,
+            date: run.machine.date.clone(),
+            wake_up: run.machine.wake_up().name(),
             versions: versions(run, &entries),
-            charts: charts_of(scenario),
+            charts: charts.map(|(chart, _)| chart.name.clone()).collect(),
             tables: tables(scenario.counted, &entries),
         })
-    });
+    };
+    let sections: Vec<Section> = scenarios::ALL.iter().filter_map(section).collect();
 
-    let Settings { rounds, plan, zookeeper_rounds, zookeeper_plan, .. } = Settings::of(run.quick);
-    let context = context! {
-        run => Value::from(Serde(run)),
-        wakes_fast => run.machine.wakes_fast(),
-        record_bytes => RECORD_BYTES,
-        scenarios => Value::from(Serde(sections.collect::<Vec<_>>())),
-        turns => context! {
-            rounds,
-            zookeeper_rounds,
+    let mut kinds = Vec::new();
+    for wake_up in [WakeUp::Fast, WakeUp::Slow] {
+        let entries = runs.entries(Some(wake_up));
+        if !entries.0.is_empty() {
+            let targets = targets::targets(description, &entries, wake_up)?;
+            kinds.push(
+                context! { wake_up => wake_up.name(), targets => Value::from(Serde(targets)) },
+            );
+        }
+    }
+    let shown = |run: &Run| {
+        let Settings { rounds, plan, zookeeper_rounds, zookeeper_plan, .. } =
+            Settings::of(run.quick);
+        context! {
+            wake_up => run.machine.wake_up().name(),
             warm_up_ms => plan.warm_up.as_millis() as u64,
             measure_ms => plan.measure.as_millis() as u64,
             zookeeper_measure_ms => zookeeper_plan.measure.as_millis() as u64,
-        },
+            rounds,
+            zookeeper_rounds,
+            ..Value::from(Serde(run))
+        }
+    };
+
+    let context = context! {
+        runs => runs.0.iter().rev().map(shown).collect::<Vec<_>>(),
+        kinds,
+        record_bytes => RECORD_BYTES,
+        sides_known => Value::from(Serde(description.sides.clone())),
+        scenarios => Value::from(Serde(sections)),
     };
     let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?;
-    let mut environment = environment(&description, run.entries.clone());
+    let mut environment = environment(description, entries);
     environment.set_syntax(syntax);
     environment.add_template("page", include_str!("page.md.j2"))?;
     let page = environment.get_template("page")?.render(context).context("page.md.j2")?;
@@ -84,57 +108,42 @@ fn environment(description: &Arc<Description>, entries: Entries) -> Environment<
     environment.add_filter("short", |number: Option<f64>| number.map(short).unwrap_or_default());
     environment.add_filter("over", |number: Option<f64>, by: f64| number.map(|number| number / by));
 
-    let side_of = |description: &Arc<Description>| {
-        let description = description.clone();
-        move |name: &str| {
-            let side = description.side(name);
-            let side = side.map_err(|e| Error::new(ErrorKind::InvalidOperation, e.to_string()))?;
-            Ok::<_, Error>((side.0.to_owned(), side.1.to_owned()))
-        }
-    };
-    let entries = Arc::new(entries);
-    let (side, numbers) = (side_of(description), entries.clone());
-    let number = Arc::new(move |scenario: &str, name: &str, tasks: usize, metric: &str| {
-        let (system, config) = side(name)?;
-        Ok::<_, Error>(numbers.median(scenario, (&system, &config), tasks, metric))
-    });
-    let one = number.clone();
+    let known = Arc::new((description.clone(), entries));
+    let all = known.clone();
     environment.add_function(
         "number",
-        move |scenario: &str, side: &str, tasks: usize, metric: &str| {
-            one(scenario, side, tasks, metric)
+        move |scenario: &str, name: &str, tasks: usize, metric: &str| {
+            let side = side(&all.0, name)?;
+            Ok::<_, Error>(all.1.median(scenario, side, tasks, metric))
         },
     );
+    let all = known.clone();
     environment.add_function(
         "measured",
-        move |scenario: &str, sides: Vec<String>, tasks: usize, metrics: Value| {
-            let metrics = match metrics.as_str() {
-                Some(metric) => vec![metric.to_owned()],
-                None => metrics.try_iter()?.map(|metric| metric.to_string()).collect(),
-            };
+        move |scenario: &str, sides: Vec<String>, tasks: usize, metrics: Vec<String>| {
             let mut found = Vec::new();
-            for side in sides {
-                for metric in &metrics {
-                    if !found.contains(&side) && number(scenario, &side, tasks, metric)?.is_some() {
-                        found.push(side.clone());
-                    }
+            for name in sides {
+                let side = side(&all.0, &name)?;
+                let number = |metric| all.1.median(scenario, side, tasks, metric);
+                if metrics.iter().any(|metric| number(metric).is_some()) {
+                    found.push(name);
                 }
             }
             Ok::<_, Error>(found)
         },
     );
-    let side = side_of(description);
     environment.add_function("curve", move |scenario: &str, name: &str, metric: &str| {
-        let (system, config) = side(name)?;
-        let curve = entries.curve(scenario, (&system, &config), metric);
+        let side = side(&known.0, name)?;
+        let curve = known.1.curve(scenario, side, metric);
         let point = |(tasks, value)| vec![tasks as f64, value];
         Ok::<_, Error>(curve.into_iter().map(point).collect::<Vec<_>>())
     });
-    let side = side_of(description);
-    environment.add_function("names", move |name: &str| {
-        side(name).map(|(system, config)| vec![system, config])
-    });
     environment
+}
+
+fn side<'a>(description: &'a Description, name: &str) -> Result<Side<'a>, Error> {
+    let side = description.side(name);
+    side.map_err(|error| Error::new(ErrorKind::InvalidOperation, error.to_string()))
 }
 
 fn versions(run: &Run, entries: &[&Entry]) -> Vec<String> {
@@ -175,8 +184,8 @@ fn table(heading: Option<String>, entries: &[&Entry]) -> Table {
             sides.push(entry.key.side());
         }
     }
-    // What the machine itself takes is beside all of them, and no system.
-    sides.sort_by_key(|side| baselines::ALL.contains(side));
+    // Ours first; what the machine itself takes is beside all of them, and no system.
+    sides.sort_by_key(|side| (baselines::ALL.contains(side), side.0 != "lockkeeper", *side));
     let find = |side: Side<'_>, metric: &str| {
         entries.iter().find(|entry| entry.key.side() == side && entry.key.metric == metric)
     };
@@ -246,10 +255,9 @@ mod tests {
             machine: Machine::default(),
             configurations: Vec::new(),
             entries: Entries::from_numbers(numbers),
-            targets: Vec::new(),
             skipped: Vec::new(),
         };
-        let page = page(Arc::new(Description::read().unwrap()), &run).unwrap();
+        let page = page(&Arc::new(Description::read().unwrap()), &Runs(vec![run])).unwrap();
         let (_, rest) = page.split_once("## Where the time goes").unwrap();
         let (breakdown, _) = rest.split_once("\n## ").unwrap();
         breakdown.split_whitespace().collect::<Vec<_>>().join(" ")

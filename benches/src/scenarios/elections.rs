@@ -13,6 +13,7 @@ use tokio::time::timeout;
 
 use super::queue::{LIMIT, close, sessions, wait_for_queue};
 use crate::bench::Bench;
+use crate::locks::bare::{BareLock, SecondLook};
 use crate::measure::{HandOffs, Plan, Release, hand_offs, micros};
 use crate::system::System;
 use crate::tap::Tap;
@@ -24,7 +25,12 @@ const CANDIDATES: usize = 8;
 const CHANGES: usize = 5;
 
 pub(super) async fn run(bench: &mut Bench) -> Result<()> {
-    let systems = [System::OnZooKeeper, System::Curator, System::Engine(Durability::Sync)];
+    // Bare requests in place of an election, as they are in place of a lock: a leader goes, the next one
+    // is told, and looks whether it is the first.
+    let [bare, second_look] =
+        [SecondLook::Never, SecondLook::IfMoreWereAhead].map(System::BareRequests);
+    let on_engine = System::Engine(Durability::Sync);
+    let systems = [System::OnZooKeeper, System::Curator, on_engine, bare, second_look];
     let turns = systems.map(|system| (system, format!("{CANDIDATES} candidates")));
     bench
         .interleave_systems(&turns, true, async |bench, &(system, _), plan| {
@@ -51,13 +57,21 @@ pub(super) async fn run(bench: &mut Bench) -> Result<()> {
 
 async fn hand_over(bench: &mut Bench, system: System, plan: Plan) -> Result<HandOffs> {
     if system == System::Curator {
-        return bench.peers.curator().await?.hand_overs(CANDIDATES, plan).await;
+        return bench.peers.curator().await?.hand_offs("latches", CANDIDATES, plan).await;
     }
     let servers = bench.peers.server_of(system).await?;
     let clients = sessions(&servers, CANDIDATES).await?;
-    let election = |client| Election::new(client, "/bench-election/few");
-    let elections = clients.iter().map(election).collect::<Result<Vec<_>, _>>()?;
-    let measured = hand_offs(elections, plan, Release::Awaited).await?;
+    let measured = if let System::BareRequests(look) = system {
+        let mut locks = Vec::new();
+        for client in &clients {
+            locks.push(BareLock::new(client, "/bare-election", look).await?);
+        }
+        hand_offs(locks, plan, Release::Awaited).await?
+    } else {
+        let election = |client| Election::new(client, "/bench-election/few");
+        let elections = clients.iter().map(election).collect::<Result<Vec<_>, _>>()?;
+        hand_offs(elections, plan, Release::Awaited).await?
+    };
     close(clients).await;
     Ok(measured)
 }
@@ -84,7 +98,7 @@ async fn change(bench: &mut Bench, servers: &str, system: System) -> Result<()> 
     let who = (system.name(), system.config());
     for _ in 0..CHANGES {
         tap.settle().await;
-        let (before, observed) = (tap.events(), observers.events());
+        let (before, observed) = (tap.passed().events, observers.passed().events);
         let start = Instant::now();
         leader.resign().await?;
         leader = next(&mut led).await?;
@@ -94,7 +108,7 @@ async fn change(bench: &mut Bench, servers: &str, system: System) -> Result<()> 
         }
 
         tap.settle().await;
-        let events = |tap: &Tap, before| (tap.events() - before) as f64;
+        let events = |tap: &Tap, before| (tap.passed().events - before) as f64;
         bench.note_as(who, candidates, "events_per_change", events(&tap, before));
         let to_observer = events(&observers, observed);
         bench.note_as(who, candidates, "events_to_an_observer", to_observer);

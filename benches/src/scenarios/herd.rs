@@ -26,18 +26,12 @@ enum Kind {
     Naive,
 }
 
-impl Kind {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Fair => "fair",
-            Self::Naive => "naive",
-        }
-    }
-}
-
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        f.write_str(match self {
+            Self::Fair => "fair",
+            Self::Naive => "naive",
+        })
     }
 }
 
@@ -86,12 +80,12 @@ async fn measure(bench: &mut Bench, servers: &str, system: System, kind: Kind) -
     let config = format!("{}, {kind}", system.config());
     for _ in 0..RELEASES {
         tap.settle().await;
-        let (before, start) = (tap.events(), Instant::now());
+        let (before, start) = (tap.passed().events, Instant::now());
         holder.release(&clients[0]).await?;
         holder = next(&mut granted).await?;
         let took = start.elapsed();
         tap.settle().await;
-        let events = tap.events() - before;
+        let events = tap.passed().events - before;
         let who = (system.name(), config.as_str());
         bench.note_as(who, waiters, "events_per_release", events as f64);
         bench.note_as(who, waiters, "next_holder_us", micros(took));

@@ -3,7 +3,6 @@
 //!
 //! All systems at once: nothing here depends on how fast anything is.
 
-use std::fmt;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -23,17 +22,6 @@ const TIMEOUT: Duration = Duration::from_secs(4);
 
 /// In seconds, as etcd counts.
 const TIMEOUT_SECONDS: i64 = 4;
-
-struct Grant {
-    system: System,
-    after: Duration,
-}
-
-impl fmt::Display for Grant {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {:.2} s", self.system, self.after.as_secs_f64())
-    }
-}
 
 pub(super) async fn run(bench: &mut Bench) -> Result<()> {
     for round in 0..bench.settings.kills {
@@ -63,9 +51,10 @@ pub(super) async fn run(bench: &mut Bench) -> Result<()> {
         for (system, grant) in grants {
             match grant {
                 Ok(Some(after)) => {
-                    eprintln!("        killed  {}", Grant { system, after });
-                    let relative = after.as_secs_f64() / TIMEOUT.as_secs_f64();
-                    bench.note(system, 1, "granted_after_s", after.as_secs_f64());
+                    let after = after.as_secs_f64();
+                    eprintln!("        killed  {system}: {after:.2} s");
+                    let relative = after / TIMEOUT.as_secs_f64();
+                    bench.note(system, 1, "granted_after_s", after);
                     bench.note(system, 1, "granted_after_timeouts", relative);
                 }
                 Ok(None) => bench.skip(&system.to_string(), &anyhow::anyhow!("it does not run")),

@@ -196,7 +196,7 @@ impl Load {
         (0..self.tasks).map(|task| lock(&connections[task % connections.len()], task)).collect()
     }
 
-    async fn measure<L: Lock>(&self, locks: Vec<L>, plan: Plan) -> Result<Measured, L::Error> {
+    async fn measure<L: Lock>(&self, locks: Vec<L>, plan: Plan) -> Result<Measured> {
         Ok(match self.one_lock {
             true => Measured::HandOffs(measure::hand_offs(locks, plan, self.release).await?),
             false => Measured::Cycles(measure::cycles(locks, plan, self.release).await?),
@@ -234,7 +234,7 @@ async fn measure(peers: &mut Peers, system: System, load: Load, plan: Plan) -> R
                 _ => peers.curator().await?,
             };
             Ok(match load.one_lock {
-                true => Measured::HandOffs(worker.hand_offs(load.tasks, plan).await?),
+                true => Measured::HandOffs(worker.hand_offs("handoffs", load.tasks, plan).await?),
                 false => Measured::Cycles(worker.cycles(load.tasks, plan).await?),
             })
         }

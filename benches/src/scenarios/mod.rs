@@ -3,6 +3,7 @@
 mod caches;
 mod counters;
 mod elections;
+mod groups;
 mod herd;
 mod killed;
 mod locks;
@@ -15,117 +16,57 @@ mod resources;
 mod shared;
 mod waiters;
 
+use std::future::Future;
+use std::pin::Pin;
+
 use anyhow::{Result, bail};
 
 use crate::bench::Bench;
 
 /// A scenario.
-pub struct Scenario {
+pub(crate) struct Scenario {
     /// What it is called.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// What it shows.
-    pub about: &'static str,
+    pub(crate) about: &'static str,
     /// What its numbers count many of.
     pub(crate) counted: &'static str,
-    kind: Kind,
+    /// Measures it.
+    pub(crate) run: for<'a> fn(&'a mut Bench) -> Pin<Box<dyn Future<Output = Result<()>> + 'a>>,
 }
 
-/// Which file measures it.
-#[derive(Clone, Copy, Debug)]
-enum Kind {
-    Cycles,
-    HandOffs,
-    Herd,
-    Reacquire,
-    Shared,
-    Killed,
-    Raw,
-    Resources,
-    Waiters,
-    Cache,
-    Counter,
-    Publish,
-    Election,
-    Picks,
+macro_rules! scenarios {
+    ($($name:literal: $about:literal, by $counted:literal => $run:path;)*) => {
+        &[$(Scenario {
+            name: $name,
+            about: $about,
+            counted: $counted,
+            run: |bench| Box::pin($run(bench)),
+        }),*]
+    };
 }
 
 /// Every scenario, in the order of the report.
-pub const ALL: &[Scenario] = &[
-    scenario(
-        Kind::Cycles,
-        "cycles",
-        "task",
-        "acquire and release of a lock that nobody else wants",
-    ),
-    scenario(Kind::HandOffs, "hand-offs", "client", "one lock that several clients want"),
-    scenario(Kind::Herd, "herd", "waiter", "watch events and time of a release with many waiters"),
-    scenario(
-        Kind::Reacquire,
-        "reacquire",
-        "task",
-        "a lock taken again by the same process: linger, cohort",
-    ),
-    scenario(Kind::Shared, "shared", "task", "read-write locks and semaphores"),
-    scenario(
-        Kind::Killed,
-        "killed",
-        "task",
-        "until the next one is granted after a holder is killed",
-    ),
-    scenario(Kind::Raw, "raw", "task", "plain reads and writes of the servers"),
-    scenario(Kind::Waiters, "waiters", "waiter", "what one more waiter costs"),
-    scenario(
-        Kind::Cache,
-        "cache",
-        "node",
-        "a part of the tree in memory: until it is complete, and until a change is seen",
-    ),
-    scenario(Kind::Counter, "counter", "task", "one number that everybody adds to"),
-    scenario(
-        Kind::Publish,
-        "publish",
-        "subscriber",
-        "one value is written, until the last of its subscribers in ten processes has it",
-    ),
-    scenario(
-        Kind::Election,
-        "election",
-        "candidate",
-        "until the next one leads, and the watch events of a change of leader",
-    ),
-    scenario(Kind::Picks, "picks", "instance", "the choice of the instance that a call goes to"),
-    scenario(Kind::Resources, "resources", "of them", "start, and memory"),
-];
-
-const fn scenario(
-    kind: Kind,
-    name: &'static str,
-    counted: &'static str,
-    about: &'static str,
-) -> Scenario {
-    Scenario { name, about, counted, kind }
-}
-
-impl Scenario {
-    pub(crate) async fn run(&self, bench: &mut Bench) -> Result<()> {
-        match self.kind {
-            Kind::Cycles => locks::cycles(bench).await,
-            Kind::HandOffs => locks::hand_offs(bench).await,
-            Kind::Herd => herd::run(bench).await,
-            Kind::Reacquire => reacquire::run(bench).await,
-            Kind::Shared => shared::run(bench).await,
-            Kind::Killed => killed::run(bench).await,
-            Kind::Raw => raw::run(bench).await,
-            Kind::Resources => resources::run(bench).await,
-            Kind::Waiters => waiters::run(bench).await,
-            Kind::Cache => caches::run(bench).await,
-            Kind::Counter => counters::run(bench).await,
-            Kind::Publish => publish::run(bench).await,
-            Kind::Election => elections::run(bench).await,
-            Kind::Picks => picks::run(bench).await,
-        }
-    }
-}
+pub(crate) const ALL: &[Scenario] = scenarios! {
+    "cycles": "acquire and release of a lock that nobody else wants", by "task" => locks::cycles;
+    "hand-offs": "one lock that several clients want", by "client" => locks::hand_offs;
+    "herd": "watch events and time of a release with many waiters", by "waiter" => herd::run;
+    "reacquire": "a lock taken again by the same process: linger, cohort", by "task" => reacquire::run;
+    "shared": "read-write locks and semaphores", by "task" => shared::run;
+    "killed": "until the next one is granted after a holder is killed", by "task" => killed::run;
+    "raw": "plain reads and writes of the servers", by "task" => raw::run;
+    "waiters": "what one more waiter costs", by "waiter" => waiters::run;
+    "cache": "a part of the tree in memory: until it is complete, and until a change is seen",
+        by "node" => caches::run;
+    "counter": "one number that everybody adds to", by "task" => counters::run;
+    "publish": "one value is written, until the last of its subscribers in ten processes has it",
+        by "subscriber" => publish::run;
+    "election": "until the next one leads, and the watch events of a change of leader",
+        by "candidate" => elections::run;
+    "group": "what is sent to each who sees a group when one more joins", by "member" => groups::run;
+    "picks": "the choice of the instance that a call goes to", by "instance" => picks::run;
+    "resources": "start, and memory", by "of them" => resources::run;
+};
 
 /// The scenarios of these names, or all.
 pub(crate) fn choose(names: &[String]) -> Result<Vec<&'static Scenario>> {

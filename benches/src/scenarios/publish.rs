@@ -30,12 +30,12 @@ pub(super) async fn run(bench: &mut Bench) -> Result<()> {
     let systems = [System::OnZooKeeper, System::Engine(Durability::Sync)];
     let turns: Vec<_> = systems
         .into_iter()
-        .flat_map(|system| [Kind::Shared, Kind::Bare].map(|kind| (system, kind.name())))
+        .flat_map(|system| [(system, Kind::Shared), (system, Kind::Bare)])
         .collect();
     bench
         .interleave(rounds, &turns, async |bench, &(system, kind)| {
             let latency = measure(bench, system, kind).await?;
-            let name = if kind == Kind::Bare.name() { "bare watches" } else { system.name() };
+            let name = if kind == Kind::Bare { "bare watches" } else { system.name() };
             let side = (name, system.config());
             bench.note_latency(side, PROCESSES * EACH, "last_told", latency);
             Ok(())
@@ -44,7 +44,7 @@ pub(super) async fn run(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-async fn measure(bench: &mut Bench, system: System, kind: &str) -> Result<Latency> {
+async fn measure(bench: &mut Bench, system: System, kind: Kind) -> Result<Latency> {
     let servers = bench.peers.server_of(system).await?;
     let client = Client::connect(&servers).await?;
     let value = subscribers::value(&client).await?;

@@ -24,20 +24,16 @@ enum Operation {
 
 impl Operation {
     const ALL: [Self; 4] = [Self::SetData, Self::CreateDelete, Self::Data, Self::Exists];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::SetData => "set_data",
-            Self::CreateDelete => "create_and_delete",
-            Self::Data => "get_data",
-            Self::Exists => "exists",
-        }
-    }
 }
 
 impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        f.write_str(match self {
+            Self::SetData => "set_data",
+            Self::CreateDelete => "create_and_delete",
+            Self::Data => "get_data",
+            Self::Exists => "exists",
+        })
     }
 }
 

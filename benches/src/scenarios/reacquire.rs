@@ -24,19 +24,13 @@ enum How {
     Cohort,
 }
 
-impl How {
-    fn name(self) -> &'static str {
-        match self {
+impl fmt::Display for How {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
             Self::Linger => "linger",
             Self::Strict => "strict order",
             Self::Cohort => "cohort",
-        }
-    }
-}
-
-impl fmt::Display for How {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        })
     }
 }
 

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use anyhow::Result;
-use lockkeeper::{RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore, SemaphoreGuard};
+use lockkeeper::{RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore};
 use lockkeeper_engine::Durability;
 
 use super::queue::{close, sessions};
@@ -63,7 +63,7 @@ async fn measure(bench: &mut Bench, &(system, kind): &(System, Kind)) -> Result<
         Kind::Semaphore { permits } => {
             // The number of permits is kept at the path.
             let path = format!("/locks/permits-{permits}");
-            let lock = |client| Ok(Permits(Semaphore::new(client, &path, permits)?));
+            let lock = |client| Ok(Semaphore::new(client, &path, permits)?);
             let locks = clients.iter().map(lock).collect::<Result<Vec<_>>>()?;
             cycles(locks, plan, Release::Awaited).await?
         }
@@ -90,7 +90,6 @@ enum SharedGuard {
 
 impl Lock for Shared {
     type Guard = Box<SharedGuard>;
-    type Error = anyhow::Error;
 
     async fn acquire(&mut self) -> Result<Self::Guard> {
         let reads = fastrand::u8(..100) < self.reads;
@@ -106,28 +105,5 @@ impl Lock for Shared {
             SharedGuard::Write(guard) => guard.release().await?,
         }
         Ok(())
-    }
-
-    fn let_go(&mut self, guard: Self::Guard) {
-        drop(guard);
-    }
-}
-
-struct Permits(Semaphore);
-
-impl Lock for Permits {
-    type Guard = SemaphoreGuard;
-    type Error = anyhow::Error;
-
-    async fn acquire(&mut self) -> Result<SemaphoreGuard> {
-        Ok(self.0.acquire().await?)
-    }
-
-    async fn release(&mut self, guard: SemaphoreGuard) -> Result<()> {
-        Ok(guard.release().await?)
-    }
-
-    fn let_go(&mut self, guard: SemaphoreGuard) {
-        drop(guard);
     }
 }

@@ -107,14 +107,14 @@ async fn measure(servers: &str, place: Where, count: usize) -> Result<Cost> {
     }
 
     tap.quiet(if place == Where::Many { SETTLED } else { QUIET }).await;
-    let (bytes, start) = (tap.bytes(), Instant::now());
+    let (bytes, start) = (tap.passed().bytes(), Instant::now());
     queue.join(MORE, &mut waiting)?;
     queue.all_wait(&observer, &path, count + MORE).await?;
     let seen = Instant::now();
     let last = tap.quiet(QUIET).await;
     // Within one process nothing passes at all, and all wait as soon as they have run once.
-    let took = if tap.bytes() == bytes { seen - start } else { last - start };
-    let bytes = tap.bytes() - bytes;
+    let took = if tap.passed().bytes() == bytes { seen - start } else { last - start };
+    let bytes = tap.passed().bytes() - bytes;
 
     let start = Instant::now();
     holder.release().await?;

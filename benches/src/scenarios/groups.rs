@@ -1,0 +1,212 @@
+//! `group`: what a server sends to each of those who see a group when one more joins, by how many are in
+//! it already.
+//!
+//! Beside it two programs of bare requests: one that is told of each node that comes and reads it, which
+//! is the floor, and one that lists the group after each change, as those do that know no watch on a whole
+//! tree.
+
+use std::future::pending;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use lockkeeper::{AddWatchMode, Client, CreateMode, EventKind, Group, WatchItem, ZnodePath};
+use lockkeeper_engine::Durability;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::queue::{LIMIT, close, sessions};
+use crate::bench::Bench;
+use crate::locks::bare::SecondLook;
+use crate::peers::Worker;
+use crate::system::System;
+use crate::tap::{Passed, Tap};
+
+/// Members that are there already.
+const MEMBERS: [usize; 2] = [100, 1_000];
+
+/// Those who look, each with a connection of its own; of Curator, which is a process, one.
+const WATCHERS: usize = 10;
+
+/// Members that join after these, one after the other.
+const JOINS: usize = 5;
+
+/// When nothing has passed for so long, all have seen it.
+const QUIET: Duration = Duration::from_millis(100);
+
+/// What a member tells.
+const DATA: &str = "10.0.0.7:8080";
+
+/// How the group is looked at.
+#[derive(Clone, Copy)]
+enum How {
+    View,
+    Reads,
+    Listings,
+}
+
+impl How {
+    fn note(self) -> &'static str {
+        match self {
+            Self::View | Self::Reads => "",
+            Self::Listings => ", listings",
+        }
+    }
+}
+
+struct Turn {
+    system: System,
+    how: How,
+    members: usize,
+}
+
+impl crate::bench::Turn for Turn {
+    fn describe(&self) -> String {
+        let Self { system, how, members } = self;
+        format!("{system}{}, {members} members", how.note())
+    }
+}
+
+pub(super) async fn run(bench: &mut Bench) -> Result<()> {
+    let bare = System::BareRequests(SecondLook::Never);
+    let kinds = [
+        (System::OnZooKeeper, How::View),
+        (System::Engine(Durability::Sync), How::View),
+        (System::Curator, How::View),
+        (bare, How::Reads),
+        (bare, How::Listings),
+    ];
+    let of_each = |members| kinds.map(|(system, how)| Turn { system, how, members });
+    let turns: Vec<_> = MEMBERS.into_iter().flat_map(of_each).collect();
+    // One round: those who join are the repetitions, and bytes are no matter of chance.
+    bench.interleave(1, &turns, measure).await;
+    Ok(())
+}
+
+async fn measure(bench: &mut Bench, turn: &Turn) -> Result<()> {
+    let Turn { system, how, members } = *turn;
+    let servers = bench.peers.server_of(system).await?;
+    let client = Client::connect(&servers).await?;
+    let path = ZnodePath::new(&format!("/bench-group-{members}"))?;
+    client.ensure(&path, CreateMode::Container).await?;
+    let mut made = Vec::new();
+    for number in 0..members {
+        let node = path.child(&format!("member-{number}"))?;
+        made.push(client.create(&node, DATA, CreateMode::Ephemeral));
+    }
+    for made in made {
+        made.await?;
+    }
+
+    let tap = Tap::start(&servers).await?;
+    let mut watching = match system {
+        System::Curator => Watching::curator(&tap, members).await?,
+        _ => Watching::ours(&tap, &path, how).await?,
+    };
+    tap.quiet(QUIET).await;
+    let group = Group::new(&client, path.as_str())?;
+    let config = format!("{}{}", system.config(), how.note());
+    for number in 0..JOINS {
+        let before = tap.passed();
+        let member = group.join(format!("joined-{number}"), DATA).await?;
+        let after = watching.told(&tap, before, members + 1).await?;
+        let mut note = |what: &str, before, after| {
+            let each = (after - before) as f64 / watching.count() as f64;
+            bench.note_as((system.name(), &config), members, &format!("{what}_to_each"), each);
+        };
+        note("bytes", before.to_clients, after.to_clients);
+        note("frames", before.frames, after.frames);
+        note("events", before.events, after.events);
+
+        member.leave().await?;
+        watching.told(&tap, after, members).await?;
+    }
+    watching.end().await?;
+    client.close().await;
+    Ok(())
+}
+
+/// Those who look.
+enum Watching {
+    Ours { clients: Vec<Client>, looking: JoinSet<Result<()>> },
+    Curator { program: Box<Worker>, group: usize },
+}
+
+impl Watching {
+    async fn ours(tap: &Tap, path: &ZnodePath, how: How) -> Result<Self> {
+        let (clients, mut looking) = (sessions(&tap.address(), WATCHERS).await?, JoinSet::new());
+        for client in &clients {
+            let (client, path) = (client.clone(), path.clone());
+            looking.spawn(async move {
+                match how {
+                    How::View => view(&client, &path).await,
+                    How::Reads => read(&client, &path).await,
+                    How::Listings => list(&client, &path).await,
+                }
+            });
+        }
+        Ok(Self::Ours { clients, looking })
+    }
+
+    /// A member that is one more itself.
+    async fn curator(tap: &Tap, group: usize) -> Result<Self> {
+        let mut program = Box::new(Worker::curator(&tap.address()).await?);
+        program.group(group, group + 1).await?;
+        Ok(Self::Curator { program, group })
+    }
+
+    fn count(&self) -> usize {
+        match self {
+            Self::Ours { .. } => WATCHERS,
+            Self::Curator { .. } => 1,
+        }
+    }
+
+    /// What has passed when all of them have seen so many members, and no more comes.
+    async fn told(&mut self, tap: &Tap, before: Passed, members: usize) -> Result<Passed> {
+        let events = before.events + self.count() as u64;
+        timeout(LIMIT, tap.events(events)).await.context("not all of them were told")??;
+        if let Self::Curator { program, group } = self {
+            program.group(*group, members + 1).await?;
+        }
+        tap.quiet(QUIET).await;
+        Ok(tap.passed())
+    }
+
+    async fn end(self) -> Result<()> {
+        match self {
+            Self::Ours { clients, mut looking } => {
+                // Whoever has ended by now has failed.
+                if let Some(ended) = looking.try_join_next() {
+                    ended??;
+                }
+                looking.shutdown().await;
+                close(clients).await;
+                Ok(())
+            }
+            Self::Curator { mut program, group } => program.group(group, 0).await,
+        }
+    }
+}
+
+async fn view(client: &Client, path: &ZnodePath) -> Result<()> {
+    let _members = Group::new(client, path.as_str())?.watch().await?;
+    pending().await
+}
+
+async fn read(client: &Client, path: &ZnodePath) -> Result<()> {
+    let mut items = client.watch(path, AddWatchMode::PersistentRecursive).await?;
+    loop {
+        if let WatchItem::Event(event) = items.next().await?
+            && event.kind == EventKind::NodeCreated
+        {
+            client.data(&ZnodePath::new(&event.path)?).await?;
+        }
+    }
+}
+
+async fn list(client: &Client, path: &ZnodePath) -> Result<()> {
+    loop {
+        let (_, mut changed) = client.children_watched(path).await?;
+        changed.changed().await?;
+    }
+}
