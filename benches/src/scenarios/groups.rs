@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use lockkeeper::{AddWatchMode, Client, CreateMode, EventKind, Group, WatchItem, ZnodePath};
 use lockkeeper_engine::Durability;
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -99,7 +100,11 @@ async fn measure(bench: &mut Bench, turn: &Turn) -> Result<()> {
 
     let tap = Tap::start(&servers).await?;
     let mut watching = match system {
-        System::Curator => Watching::curator(&tap, members).await?,
+        System::Curator => {
+            // So that it is among the peers of this run, with its version.
+            bench.peers.curator().await?;
+            Watching::curator(&tap, members).await?
+        }
         _ => Watching::ours(&tap, &path, how).await?,
     };
     tap.quiet(QUIET).await;
@@ -134,15 +139,19 @@ enum Watching {
 impl Watching {
     async fn ours(tap: &Tap, path: &ZnodePath, how: How) -> Result<Self> {
         let (clients, mut looking) = (sessions(&tap.address(), WATCHERS).await?, JoinSet::new());
+        let (ready, mut are_ready) = mpsc::unbounded_channel();
         for client in &clients {
-            let (client, path) = (client.clone(), path.clone());
+            let (client, path, ready) = (client.clone(), path.clone(), ready.clone());
             looking.spawn(async move {
                 match how {
-                    How::View => view(&client, &path).await,
-                    How::Reads => read(&client, &path).await,
-                    How::Listings => list(&client, &path).await,
+                    How::View => view(&client, &path, &ready).await,
+                    How::Reads => read(&client, &path, &ready).await,
+                    How::Listings => list(&client, &path, &ready).await,
                 }
             });
+        }
+        for _ in &clients {
+            timeout(LIMIT, are_ready.recv()).await.context("not all of them look")?;
         }
         Ok(Self::Ours { clients, looking })
     }
@@ -188,13 +197,18 @@ impl Watching {
     }
 }
 
-async fn view(client: &Client, path: &ZnodePath) -> Result<()> {
+/// Whoever looks says so.
+type Ready = mpsc::UnboundedSender<()>;
+
+async fn view(client: &Client, path: &ZnodePath, ready: &Ready) -> Result<()> {
     let _members = Group::new(client, path.as_str())?.watch().await?;
+    let _ = ready.send(());
     pending().await
 }
 
-async fn read(client: &Client, path: &ZnodePath) -> Result<()> {
+async fn read(client: &Client, path: &ZnodePath, ready: &Ready) -> Result<()> {
     let mut items = client.watch(path, AddWatchMode::PersistentRecursive).await?;
+    let _ = ready.send(());
     loop {
         if let WatchItem::Event(event) = items.next().await?
             && event.kind == EventKind::NodeCreated
@@ -204,9 +218,10 @@ async fn read(client: &Client, path: &ZnodePath) -> Result<()> {
     }
 }
 
-async fn list(client: &Client, path: &ZnodePath) -> Result<()> {
+async fn list(client: &Client, path: &ZnodePath, ready: &Ready) -> Result<()> {
     loop {
         let (_, mut changed) = client.children_watched(path).await?;
+        let _ = ready.send(());
         changed.changed().await?;
     }
 }
