@@ -24,6 +24,10 @@
 //!   token           FencingToken and Fence
 //! ```
 //!
+//! A path is that of one lock of one kind, and a lock has no other locks below it: the first acquire that
+//! finds other children refuses them ([`AcquireError::Foreign`]). Nothing is looked up when a lock is made
+//! or used for the first time, so a lock below one that is held is granted, and the upper one refused next.
+//!
 //! A module uses only what is below it in this list. `docs/glossary.md` explains the terms.
 //!
 //! Invariant: a lock that is reported as held was held at that moment, and its holder is told before

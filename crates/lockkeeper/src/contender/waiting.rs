@@ -97,9 +97,7 @@ impl Contender {
                     }
                     queue => return queue,
                 },
-                Err(error) if error.code() == Some(ErrorCode::NoNode) => {
-                    return Err(self.deleted());
-                }
+                Err(error) if error.code() == Some(ErrorCode::NoNode) => return Err(self.deleted()),
                 Err(error) => {
                     let failed = |error| AcquireError::from_client(self.path(), error);
                     retry_backoff(error).await.map_err(failed)?;

@@ -1,4 +1,4 @@
-//! Who leads, as anybody can see it.
+//! Observers of an election.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -17,16 +17,16 @@ use crate::token::FencingToken;
 /// The pause before a server that is behind is asked again.
 const BEHIND: Duration = Duration::from_millis(50);
 
-/// Who leads an election.
+/// The leader of an election.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Leader {
-    /// Larger for every later leader: the token of its [`Leadership`](crate::Leadership). That of a Curator
-    /// or kazoo program is made in the same way.
+    /// The token of its [`Leadership`](crate::Leadership), which is larger for every later leader. That of
+    /// a Curator or kazoo program is derived in the same way.
     pub token: FencingToken,
-    /// What it calls itself.
+    /// The id that it gave itself.
     pub id: String,
-    /// What it has proclaimed, if anything.
+    /// The value that it has proclaimed, if any.
     pub value: Option<String>,
     /// Its node.
     pub node: ZnodePath,
@@ -34,10 +34,10 @@ pub struct Leader {
 
 /// An observer of an election.
 ///
-/// It watches the leader's node only, and remembers the queue: a change of leader costs one event and one
-/// round trip, however many candidates there are. When nobody leads it watches for the first candidate.
-/// It never shows an older leader after a newer one, also with another session on a server that is behind.
-/// Dropping it ends its watches.
+/// It watches only the leader's node and remembers the queue, so a change of leader costs one event and
+/// one round trip, however many candidates there are. While there is no leader it watches for the first
+/// candidate. It never shows an older leader after a newer one, not even after a new session on a server
+/// that lags behind. Dropping it removes its watches.
 #[derive(Debug)]
 pub struct Leaders {
     client: Client,

@@ -1,4 +1,4 @@
-//! Leader election: one program at a time leads, and everybody can see which.
+//! Leader election: one program at a time leads, and observers see which one.
 //!
 //! ```text
 //!   mod        Election: campaigning; Leadership: a guard that can proclaim a value
@@ -8,14 +8,14 @@
 //! ```
 //!
 //! Guarantees  one leader at a time, by lease and by token: leadership lasts through a lost connection
-//!             until the exact deadline, and its loss is told before anybody else can lead. Candidates
-//!             lead in the order of their arrival. A deposed leader cannot proclaim. An observer never
+//!             until the exact deadline, and its loss is reported before another candidate can lead.
+//!             Candidates lead in order of arrival. A deposed leader cannot proclaim. An observer never
 //!             sees an older leader after a newer one.
 //! Not         exclusion for a leader that checks neither deadline nor token, see
 //!             `docs/guarantees.md`.
 //! Znodes      `<path>/_c_<uuid>-latch-N`, ephemeral and sequential (Curator's `LeaderLatch`); data: the
-//!             candidate's id. `<path>` is a container node. `<path>-__leader__`, persistent, once
-//!             somebody has proclaimed: what, and which node leads.
+//!             candidate's id. `<path>` is a container node. `<path>-__leader__`, persistent, from
+//!             the first proclamation on: the value, and the node of the leader that proclaimed it.
 //! Cost        campaign: 1 round trip; behind others: 1 more, and 1 event. Resign: 1 round trip.
 //!             Proclaim: 1 write, and 1 read before a leadership's first. Observe: 2 round trips to begin; a
 //!             new leader: 1 event and 1 round trip, however many candidates there are; a new value: 1
@@ -72,8 +72,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// An election: candidates stand in a queue, and the first one leads.
 ///
-/// Cheap to clone. Candidates of one handle and its clones stand in a queue of their own, in which only
-/// the first is a candidate on the server.
+/// Cheap to clone. The candidates of one handle and its clones wait in a local queue; only the first of
+/// them is a candidate on the server.
 #[doc(alias = "LeaderLatch")]
 #[doc(alias = "LeaderSelector")]
 #[doc(alias = "LeaderElection")]

@@ -1,8 +1,8 @@
 //! The value that a leader proclaims.
 //!
-//! It is in a node beside the election's and not in the candidate's own: Curator's `LeaderLatch` waits
-//! for the node ahead of it with a watch that any change of its data uses up, and reads the id from
-//! there; and who asks a holder to leave writes there.
+//! It is in a node beside the election's and not in the candidate's own, whose data others use: Curator's
+//! `LeaderLatch` reads the id from it and has a watch on it that any change uses up, and a request to
+//! release the leadership is written there.
 
 use bytes::Bytes;
 use lockkeeper_client::{PathError, ZnodePath};

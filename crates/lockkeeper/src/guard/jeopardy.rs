@@ -1,12 +1,12 @@
-//! Riding out an outage.
+//! Keeping a lock through an outage that is longer than its lease.
 //!
-//! A deadline ends work at the first long outage, though in most of them nobody took the lock. Where
-//! the holder allows it, the deadline begins a *jeopardy* instead (the word is Chubby's): nothing is
-//! believed and nothing is done, until it is proven that the same node of the same session was there
-//! all the time. Then nobody else can have been granted the lock, and the holder goes on with the
-//! same token. The proof is the session's: see `lockkeeper_session::Standing`.
+//! A deadline ends work at the first long outage, although in most outages no other client takes the
+//! lock. Where the holder allows it, a *jeopardy* (Chubby's word) begins at the deadline: the lock
+//! counts as not held, and no work runs, until the session proves that the same node of the same
+//! session existed all the time. Then no other client can have been granted the lock, and the holder
+//! continues with the same token. For the proof see `lockkeeper_session::Standing`.
 //!
-//! Here is what one lock and several have in common.
+//! This is shared by the guards of one lock and of several.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -18,7 +18,7 @@ use lockkeeper_client::{Client, Hold, bound_to};
 use crate::contender::retry::retry_backoff;
 use crate::error::{EnsureError, LossReason, VerifyError};
 
-/// What a holder believes of one lock or of several.
+/// A hold of one lock or of several, as the functions of this module see it.
 pub(crate) trait Belief: Sync {
     fn client(&self) -> &Client;
 
@@ -40,11 +40,11 @@ pub(crate) trait Belief: Sync {
     /// Waits until it is not in jeopardy.
     fn held_again(&self) -> impl Future<Output = Result<(), LossReason>> + Send;
 
-    /// Makes an end of a jeopardy.
+    /// Ends a jeopardy with the loss of the lock.
     fn give_up(&self) -> LossReason;
 }
 
-/// Does work while the lock is held.
+/// Runs work while the lock is held.
 pub(crate) async fn run<T>(
     belief: &impl Belief,
     work: impl Future<Output = T>,
@@ -56,7 +56,7 @@ pub(crate) async fn run<T>(
     }
 }
 
-/// Does work while the lock is held, and goes on after a jeopardy of at most `grace`.
+/// Runs work while the lock is held, and continues it after a jeopardy of at most `grace`.
 pub(crate) async fn run_through<T>(
     belief: &impl Belief,
     grace: Duration,
@@ -102,9 +102,9 @@ pub(crate) async fn checkpoint(
     }
 }
 
-/// Polls the work as long as the lock is held. Looks before every poll, as a timer may fire late;
-/// and what the work asks of the servers is sent only while the lock is held. `Err`: why it is lost,
-/// or (`None`) in jeopardy.
+/// Polls the work while the lock is held. Checks before every poll, because a timer may fire late.
+/// Requests of the work are sent only while the lock is held. Returns as `Err` why the lock is lost, or
+/// `None` in jeopardy.
 async fn while_held<T>(
     belief: &impl Belief,
     mut work: Pin<&mut impl Future<Output = T>>,

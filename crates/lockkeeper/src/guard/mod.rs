@@ -1,10 +1,10 @@
-//! What a holder may believe, and until when.
+//! The guard of a held lock: how long the lock is certain, and how its loss is noticed.
 //!
 //! ```text
-//!   state        how a lock stands with its holder: a pure function of a look at the session
-//!   jeopardy     work that outlasts an outage: what one lock and several have in common
-//!   owned_node   a holder's node, and the duty to delete it
-//!   revocation   the mark of somebody who wants the lock
+//!   state        whether a lock is held: a pure function of the session's state
+//!   jeopardy     running work across an outage, for one lock or several
+//!   owned_node   a holder's node, and its deletion
+//!   revocation   the mark by which another program asks for the lock
 //! ```
 
 pub(crate) mod jeopardy;
@@ -37,17 +37,17 @@ use crate::token::FencingToken;
 /// How often a proof of life is tried before a grant is given up.
 const PROOFS: u32 = 3;
 
-/// The right to be where only one may be, with a deadline.
+/// A held lock, with a deadline until which it is certain to be held.
 ///
-/// It is held until it is released, dropped (which releases it in the background) or lost. A
-/// holder that must never act without the lock checks [`Guard::ensure`] before each step, or runs
-/// its work in [`Guard::run`], or gives [`Guard::token`] to a resource that checks it, or makes
-/// its writes in [`Guard::transaction`].
+/// The lock is held until the guard is released, dropped (which releases it in the background) or
+/// lost. A holder that must never act without the lock calls [`Guard::ensure`] before each step, runs
+/// its work in [`Guard::run`], passes [`Guard::token`] to a resource that checks it, or writes in
+/// [`Guard::transaction`].
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct Guard(Box<GuardInner>);
 
-/// What a guard is. Behind a pointer, as a guard is passed on many times on its way to the holder
-/// and back.
+/// The fields of a guard. They are behind a pointer, because a guard is moved many times on its way to
+/// the holder and back.
 struct GuardInner {
     // Declared before the owned node, whose deletion must not fire it: dropped in this order.
     own_watch: Mutex<Option<Watcher>>,
@@ -57,15 +57,15 @@ struct GuardInner {
     owned: OwnedNode,
     token: FencingToken,
     lost: SetOnce<LossReason>,
-    /// Whether somebody was seen to ask for the lock.
+    /// Whether a request to release the lock was seen.
     revoking: AtomicBool,
-    /// What the node said of its owner before that, as far as it was read.
+    /// The data of the node before that request, if it was read.
     owner: OnceLock<Bytes>,
 }
 
 impl Guard {
-    /// Makes sure that a contender at the front really holds, and that this is proven for some
-    /// time to come. Costs a round trip only if the newest proof of life is old.
+    /// Confirms that a contender at the front holds, with enough of the lease left. Costs a round trip
+    /// only if the newest proof is old.
     pub(crate) async fn grant(contender: Contender, front: Front) -> Result<Self, AcquireError> {
         Self::confirm(OwnedNode::of(contender)?, front.own).await
     }
@@ -130,8 +130,8 @@ impl Guard {
         }))
     }
 
-    /// A value that is larger than that of every earlier holder of this lock. Give it to the
-    /// resources that you use under the lock, and let them refuse lower ones.
+    /// A number that is larger than that of every earlier holder of this lock. Pass it to the
+    /// resources that you use under the lock, and have them refuse lower ones.
     pub fn token(&self) -> FencingToken {
         self.0.token
     }
@@ -151,9 +151,9 @@ impl Guard {
         self.0.owned.session()
     }
 
-    /// How the lock stands. Decided here and now, without asking a server.
+    /// Whether the lock is held, in doubt or lost. Decided locally, without asking a server.
     ///
-    /// A deletion of the node by somebody else shows when a heartbeat finds it (within a
+    /// If another client deletes the node, this is noticed when a heartbeat finds it (within a
     /// [renewal interval](crate::Timing::renewal_interval) under
     /// [`LeaseMode::Quorum`](crate::LeaseMode::Quorum)) or at once while [`Guard::lost`] or [`Guard::run`] is waiting.
     pub fn state(&self) -> State {
@@ -184,16 +184,16 @@ impl Guard {
         self.lease().ok().map(|(deadline, _)| deadline)
     }
 
-    /// What is left until the deadline; zero if the lock is lost or in jeopardy.
+    /// The time until the deadline; zero if the lock is lost or in jeopardy.
     pub fn remaining(&self) -> Duration {
         let now = self.client().now();
         self.deadline().map_or(Duration::ZERO, |deadline| deadline.since(now))
     }
 
-    /// Makes sure that the lock is held for some time to come. Asks no server.
+    /// Checks that the lock is held for at least `wanted` from now on. Asks no server.
     ///
     /// # Errors
-    /// If it is lost or in jeopardy, or the lease ends before that.
+    /// If it is lost or in jeopardy, or the lease ends earlier.
     pub fn ensure(&self, wanted: Duration) -> Result<(), EnsureError> {
         let (deadline, _) = self.lease().map_err(|unheld| match unheld {
             Unheld::Lost(reason) => EnsureError::Lost(reason),
@@ -230,8 +230,8 @@ impl Guard {
     /// Waits until the lock is lost.
     ///
     /// # Session loss
-    /// This is how it is told: at once when the servers say so, and else at the deadline, or where
-    /// [jeopardy is allowed](Guard::allow_jeopardy), when a server says so.
+    /// Ends the wait: at once when a server reports it, and otherwise at the deadline. Where
+    /// [jeopardy is allowed](Guard::allow_jeopardy), only when a server reports it.
     ///
     /// # Cancel safety
     /// Safe: call it again.
@@ -245,12 +245,12 @@ impl Guard {
         }
     }
 
-    /// Has the lock outlast its deadline, from now on and until it is lost: then it is in
-    /// [jeopardy](State::Jeopardy) instead of lost. In jeopardy nothing is believed ([`Guard::ensure`]
-    /// fails, there is no [`Guard::deadline`], [`Guard::run`] ends) and nothing is granted within this
-    /// process. If the servers then prove that the very node of this holder was there all the time,
-    /// nobody else can have been granted the lock, and it is held again with the same token. For work
-    /// that can stop at any point and stay stopped, as in [`Guard::run_through`].
+    /// Lets the lock outlast its deadline, from now on: it is then in [jeopardy](State::Jeopardy) and
+    /// not lost. In jeopardy the lock counts as not held ([`Guard::ensure`] fails, there is no
+    /// [`Guard::deadline`], [`Guard::run`] ends), and it is not granted within this process. If the
+    /// servers then prove that the node of this holder existed all the time, no other client can have
+    /// been granted the lock, and it is held again with the same token. For work that can be suspended
+    /// at any point, as in [`Guard::run_through`].
     ///
     /// It assumes servers that do not bring deleted nodes back: see "Jeopardy" in
     /// `docs/guarantees.md`. Costs nothing until a deadline passes; then a committed write and a read
@@ -278,9 +278,9 @@ impl Guard {
         }
     }
 
-    /// Waits until the lock is in jeopardy, which [must be allowed](Guard::allow_jeopardy): at the
-    /// deadline. A timer may fire late, so who must not act in jeopardy also looks at the deadline
-    /// before each step.
+    /// Waits until the lock is in jeopardy, which begins at the deadline and
+    /// [must be allowed](Guard::allow_jeopardy). A timer may fire late, so code that must not run in
+    /// jeopardy also checks the deadline before each step.
     ///
     /// # Errors
     /// Why it is lost.
@@ -301,8 +301,8 @@ impl Guard {
         }
     }
 
-    /// Waits until the lock is held again; returns at once if it is not in jeopardy. When a wait ends, a
-    /// request to release the lock that came meanwhile has been seen, see [`Guard::revoke_requested`]: that
+    /// Waits until the lock is held again; returns at once if it is not in jeopardy. After a wait, a
+    /// request to release the lock that arrived meanwhile is known to [`Guard::revoke_requested`]; this
     /// costs one round trip.
     ///
     /// # Errors
@@ -335,12 +335,12 @@ impl Guard {
         }
     }
 
-    /// Waits until somebody asks for the lock with [`revoke`](crate::revoke::revoke), or with
-    /// Curator's `Revoker`. Whoever asked may take the lock by force after a while, so release it
-    /// soon. Costs one round trip, and one for each change of the node.
+    /// Waits until another program asks for the lock with [`revoke`](crate::revoke::revoke), or with
+    /// Curator's `Revoker`. It may take the lock by force after a while, so release the lock soon. Costs
+    /// one round trip, and one for each change of the node.
     ///
     /// # Errors
-    /// Why the lock was lost before anybody asked.
+    /// Why the lock was lost before a request came.
     ///
     /// # Session loss
     /// Ends the wait, as in [`Guard::lost`].
@@ -355,10 +355,10 @@ impl Guard {
         }
     }
 
-    /// Does work only while the lock is held: looks at the deadline before every poll, and drops the
-    /// work when the lock is lost or in jeopardy. What the work asks of the servers through this
-    /// client is sent only while the lock is held, and else fails, also if it had to wait for a
-    /// connection; not so what it spawns.
+    /// Runs `work` only while the lock is held: checks the deadline before every poll, and drops the
+    /// work when the lock is lost or in jeopardy. Requests that the work makes through this client are
+    /// sent only while the lock is held, and fail otherwise, even after a wait for a connection. This
+    /// does not cover tasks that it spawns.
     ///
     /// # Errors
     /// Why the lock was lost before the work was done; [`LossReason::DeadlinePassed`] at the deadline,
@@ -373,15 +373,15 @@ impl Guard {
         jeopardy::run(self, work).await
     }
 
-    /// Does work as [`Guard::run`] does, and rides out outages: [allows jeopardy](Guard::allow_jeopardy),
-    /// in which the work is not polled, and goes on with it when the lock is held again. A jeopardy
-    /// that lasts for `grace` ends the lock.
+    /// Runs `work` as [`Guard::run`] does, and continues it after an outage:
+    /// [allows jeopardy](Guard::allow_jeopardy), during which the work is not polled, and polls it again
+    /// when the lock is held again. A jeopardy that lasts for `grace` loses the lock.
     ///
-    /// For work that tolerates a long stop at any `.await`. Only its polling stops: tasks that it
+    /// For work that tolerates a long pause at any `.await`. Only polling stops: tasks that it
     /// spawned, blocking threads, statements that a database is executing, bytes in sockets and row
-    /// locks go on, so give [`Guard::token`] to what they change. A request of this client that would be
-    /// sent in jeopardy fails, with [`Error::is_not_held`](crate::Error::is_not_held); it may be tried
-    /// again when the work goes on.
+    /// locks go on, so pass [`Guard::token`] to what they change. A request of this client that would be
+    /// sent in jeopardy fails with [`Error::is_not_held`](crate::Error::is_not_held); it may be repeated
+    /// when the work continues.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -416,13 +416,13 @@ impl Guard {
         jeopardy::run_through(self, grace, work).await
     }
 
-    /// Makes sure that the lock is held for some time to come, as [`Guard::ensure`], and waits for it:
-    /// for a proof if too little is left, and in jeopardy for `grace` at most, after which the lock is
-    /// lost. For work that cannot be stopped from outside, between its steps. Costs nothing while
-    /// enough is left, and else one committed write.
+    /// Checks that the lock is held for at least `wanted` from now on, as [`Guard::ensure`] does, and
+    /// waits if it is not: for a fresh proof if too little of the lease is left, and in jeopardy for at
+    /// most `grace`, after which the lock is lost. Call it between the steps of work that cannot be
+    /// stopped from outside. Costs nothing while enough is left, and otherwise one committed write.
     ///
     /// # Errors
-    /// If it is lost, or a fresh proof does not last as long as that.
+    /// If it is lost, or a fresh proof does not last for `wanted`.
     ///
     /// # Session loss
     /// As [`Guard::lost`].
@@ -441,11 +441,11 @@ impl Guard {
         others.fold(own, |transaction, node| transaction.check(node, None))
     }
 
-    /// Gives the lock back, and waits until a server has confirmed it. Costs one round trip.
+    /// Releases the lock, and waits until a server has confirmed it. Costs one round trip.
     ///
     /// # Errors
-    /// If the lock had been lost before, which is told at once; or no server could be reached for a
-    /// session timeout to confirm it. Then the release goes on in the background.
+    /// If the lock had been lost before, which is reported at once, or if no server could be reached for
+    /// a session timeout. In the second case the release goes on in the background.
     ///
     /// # Cancel safety
     /// The release goes on in the background.
@@ -453,7 +453,7 @@ impl Guard {
         self.begin_release().confirmed().await
     }
 
-    /// Hands the deletion over for sending, so that what is sent from now on comes after it.
+    /// Queues the deletion, so that every later request is sent after it.
     pub(crate) fn begin_release(self) -> Releasing {
         let (others_are_gone, deletion) = (self.others_are_gone(), self.deletion());
         let GuardInner { own_watch, hold, others, mut owned, lost, .. } = *self.0;
@@ -474,17 +474,17 @@ impl Guard {
         Releasing { state: State::of(lease), answer }
     }
 
-    /// Gives up the belief, and leaves the deletion to the caller.
+    /// Stops proving the node, and leaves its deletion to the caller.
     pub(crate) fn into_owned_node(self) -> OwnedNode {
         self.0.owned
     }
 
-    /// Somebody else found the node missing.
+    /// Notes that the node was found to be missing.
     pub(crate) fn found_missing(&self) -> LossReason {
         self.lose(self.deletion())
     }
 
-    /// The same node for another holder of this process: a larger token, and the same belief.
+    /// The same hold for another holder of this process, with a larger token.
     pub(crate) fn regrant(mut self) -> Self {
         self.0.token = self.0.token.next_grant();
         self
@@ -496,7 +496,7 @@ impl Guard {
         self
     }
 
-    /// The same with more nodes, of which each is as much needed as its own.
+    /// The same with more nodes; the loss of any of them is its loss.
     pub(crate) fn with_others(mut self, others: Vec<Contender>) -> Result<Self, AcquireError> {
         for other in others {
             let owned = OwnedNode::of(other)?;
@@ -515,7 +515,7 @@ impl Guard {
         &self.0.owned.client
     }
 
-    /// How it stands, for people; unlike [`Guard::state`], without making a loss final.
+    /// The state for display. Unlike [`Guard::state`], it does not make a loss final.
     pub(crate) fn seen(&self) -> State {
         State::of(self.0.lost.get().map_or_else(|| self.look(), |r| Err(Unheld::Lost(*r))))
     }
@@ -537,7 +537,7 @@ impl Guard {
         }
     }
 
-    /// A deadline has passed since somebody looked last.
+    /// Why the lock is lost, after a deadline was found to have passed.
     fn too_late(&self) -> LossReason {
         match self.state() {
             State::Lost(reason) => reason,
@@ -564,8 +564,8 @@ impl Guard {
         std::iter::once((&self.0.hold, &self.0.owned)).chain(others)
     }
 
-    /// Has the lock end at the next deadline, for a change that must not be in doubt: waits out a
-    /// jeopardy. Gives whether jeopardy was allowed.
+    /// Waits until a jeopardy is over, and disallows another one, for a change of the node that must not
+    /// be in doubt. Returns whether jeopardy was allowed.
     pub(crate) async fn settle(&self) -> Result<bool, LossReason> {
         self.held_again().await?;
         let rides_out = self.rides_out();
@@ -576,12 +576,12 @@ impl Guard {
         }
     }
 
-    /// Allows no jeopardy any more.
+    /// Disallows jeopardy: the lock is lost at its deadline.
     pub(crate) fn end_at_deadline(&self) {
         self.nodes().for_each(|(hold, _)| hold.end_at_deadline());
     }
 
-    /// The same, as far as jeopardy was allowed to the guard that this one takes the place of.
+    /// Allows jeopardy if the guard that this one replaces was allowed it.
     pub(crate) fn allowed(self, rides_out: bool) -> Self {
         if rides_out {
             // The loss shows in its state.
@@ -601,7 +601,7 @@ impl Guard {
         self.0.lost.get().copied().unwrap_or(reason)
     }
 
-    /// Waits until something is to be looked at that came after this status.
+    /// Waits for a change since this status: of the session or the node, or a deadline that is near.
     async fn changed(&self, mut status: watch::Receiver<Status>) {
         let reason = tokio::select! {
             biased;
@@ -615,8 +615,8 @@ impl Guard {
         }
     }
 
-    /// Reads the own node, and looks whether somebody asked for the lock. Another holder's may have
-    /// its name by now.
+    /// Reads the own node, and notes a request to release the lock. The node may be another holder's
+    /// with the same name by now.
     async fn read_own(&self) -> Result<(), Error> {
         let (data, stat) = self.client().data(self.node()).await?;
         if self.is_own(&stat) {
@@ -629,7 +629,7 @@ impl Guard {
         stat.czxid == self.0.owned.node.stat.czxid
     }
 
-    /// Waits until the node is deleted (`Some`), or something else is to be looked at.
+    /// Waits until the node is deleted (`Some`), or its watch ends.
     async fn node_deleted(&self) -> Option<LossReason> {
         match self.0.own_watch.try_lock() {
             Ok(mut kept) => self.watch_own(&mut kept).await,
@@ -665,7 +665,7 @@ impl Guard {
         }
     }
 
-    /// Waits until the node carries the mark of somebody who wants the lock.
+    /// Waits until the node's data is a request to release the lock.
     async fn asked_for(&self) {
         while !self.0.revoking.load(Ordering::Acquire) {
             let mut status = self.client().status();
@@ -695,8 +695,8 @@ impl Guard {
             return false;
         }
         self.0.revoking.store(true, Ordering::Release);
-        // The mark has done its work, and people want to see who ignores it. With the version, as
-        // another one who sees the mark may be quicker. Without an answer: nothing depends on it.
+        // The request has arrived, and the owner's data shows who ignores it. The version is named,
+        // because another future may have answered already. Nothing depends on the reply.
         let owner = revocation::answer(self.0.owner.get());
         drop(self.client().set_data(self.node(), owner, Some(stat.version)));
         true
@@ -764,7 +764,7 @@ impl fmt::Debug for Guard {
     }
 }
 
-/// Has a guard of one lock offer all that [`Guard`] does, and print in the same way.
+/// Gives a lock's own guard type the methods of [`Guard`] and the same `Debug` output.
 macro_rules! offers_guard {
     ($type:ident, $self:ident => $guard:expr) => {
         impl std::ops::Deref for $type {

@@ -1,4 +1,4 @@
-//! What a holder has to give back: a node, and the duty to delete it.
+//! The node of a holder, and its deletion.
 
 use lockkeeper_client::{Cleanup, Client, Created, Reply, SessionId, ZnodePath};
 
@@ -6,14 +6,14 @@ use crate::contender::node::Contender;
 use crate::error::{AcquireError, LossReason, ReleaseError};
 use crate::guard::state::State;
 
-/// The node that a holder holds by, and the duty to delete it.
+/// The node of a holder. Dropping it deletes the node.
 #[derive(Debug)]
 pub(crate) struct OwnedNode {
     pub(crate) client: Client,
     /// The lock.
     pub(crate) path: ZnodePath,
     pub(crate) node: Created,
-    /// What deletes the node; `None` if somebody else sees to that.
+    /// What deletes the node; `None` if the deletion is left to others.
     pub(crate) cleanup: Option<Cleanup>,
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct Releasing {
 }
 
 impl Releasing {
-    /// Waits until a server has confirmed it, if it was held still.
+    /// Waits until a server has confirmed it, if the lock was still held.
     pub(crate) async fn confirmed(self) -> Result<(), ReleaseError> {
         match self.state {
             State::Lost(reason) => return Err(ReleaseError::Lost(reason)),

@@ -1,14 +1,13 @@
-//! The mark of somebody who wants a lock: what asks, and what the holder writes in its place.
+//! The request to release a lock, as data of the holder's node, and the holder's answer to it.
 
 use bytes::Bytes;
 
 use crate::owner_info::OwnerInfo;
 
-/// The data of a node whose holder is asked to go.
+/// The data of a node whose holder is asked to release the lock.
 pub const REQUEST: &[u8] = b"__REVOKE__";
 
-/// What a holder writes in place of a request to give way: what the node said before, if that is
-/// known.
+/// What a holder writes in place of a request: the data of the node before it, if that is known.
 pub(super) fn answer(before: Option<&Bytes>) -> Bytes {
     match before.map(|data| (data, OwnerInfo::from_data(data))) {
         None => OwnerInfo { revoked: true, ..OwnerInfo::current(None) }.to_data(),

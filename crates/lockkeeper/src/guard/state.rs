@@ -1,4 +1,4 @@
-//! How a lock stands with its holder: a pure function of a look at the session.
+//! Whether a lock is held: a pure function of the session's state.
 
 use std::fmt;
 
@@ -6,22 +6,22 @@ use lockkeeper_client::{Contact, HoldState, Instant, SessionId, Standing};
 
 use crate::error::LossReason;
 
-/// How a lock stands with its holder.
+/// Whether a lock is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum State {
     /// Held.
     Held,
-    /// Held, but there is no connection: unless one comes back, it will be lost, or in jeopardy.
+    /// Held, without a connection. Unless one comes back in time, it will be lost or in jeopardy.
     Suspect {
-        /// When it will be lost.
+        /// The deadline.
         until: Instant,
     },
-    /// Only where it [is allowed](crate::Guard::allow_jeopardy): the deadline has passed, and nobody
-    /// knows whether the lock is still held. Nothing may be done under it. It is held again, with the
-    /// same token, when the servers have proven that its node was there all the time; or lost.
+    /// Only where it [is allowed](crate::Guard::allow_jeopardy): the deadline has passed, and it is
+    /// unknown whether the lock is still held. Nothing may be done under it. It is held again, with the
+    /// same token, when the servers have proven that its node existed all the time. Otherwise it is lost.
     Jeopardy,
-    /// Not held any more, and never again by this guard.
+    /// Not held any more. This guard never holds the lock again.
     Lost(LossReason),
 }
 
@@ -54,8 +54,8 @@ pub(super) enum Unheld {
     Lost(LossReason),
 }
 
-/// The deadline and the contact of a holder whose node is of this session, as a look at the session
-/// shows them; or what has been lost. `deletion`: what it means that a node is gone, if one is.
+/// The deadline and the contact of a holder whose node belongs to `session`, or why the lock is not
+/// held. `deletion` is the reason to report if a node is gone.
 pub(super) fn judge(
     seen: &HoldState,
     session: SessionId,
