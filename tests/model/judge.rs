@@ -54,12 +54,13 @@ fn leases_fit(parts: &Parts, state: &State, _: bool) -> bool {
 fn holders_have_their_nodes(parts: &Parts, state: &State, _: bool) -> bool {
     let nodes = &parts.service.queue(state.server).nodes;
     believers(parts, state).all(|(n, _, belief)| {
-        let (node, session) = (&*belief.node, belief.session);
         let turning = matches!(parts.seen(state, n).map(|s| &s.phase), Some(Phase::Turning(_)));
-        let number = &node[node.len().saturating_sub(10)..];
-        nodes.iter().any(|(path, owner)| {
-            path == node && *owner == session
-                || turning && author(name(path)) == Some(n) && path.ends_with(number)
+        belief.nodes.iter().all(|node| {
+            let number = &node[node.len().saturating_sub(10)..];
+            nodes.iter().any(|(path, owner)| {
+                path == node && *owner == belief.session
+                    || turning && author(name(path)) == Some(n) && path.ends_with(number)
+            })
         })
     })
 }
@@ -80,7 +81,7 @@ fn nobody_is_forgotten(parts: &Parts, state: &State, _: bool) -> bool {
         }
         Phase::Turning(_) => seen.belief.as_ref().is_none_or(|reader| {
             reader.until <= seen.now
-                || matches!(line.upgrade(name(&reader.node)), Upgrade::WaitOn(_))
+                || matches!(line.upgrade(name(&reader.nodes[0])), Upgrade::WaitOn(_))
         }),
         _ => true,
     })
@@ -90,8 +91,9 @@ fn all_come_to_an_end(_: &Parts, state: &State, is_over: bool) -> bool {
     !is_over || state.clients.iter().all(|client| client.history.is_none())
 }
 
+/// Where the data was put back, sessions that had ended are there again, and end in their time.
 fn nothing_is_left(parts: &Parts, state: &State, is_over: bool) -> bool {
-    !is_over || parts.service.queue(state.server).nodes.is_empty()
+    !is_over || state.used.restores > 0 || parts.service.queue(state.server).nodes.is_empty()
 }
 
 /// A client has made a step.
@@ -132,6 +134,9 @@ pub(crate) fn goes_on(
     if seen.works && !is_held {
         return Err("nothing is sent without the lock");
     }
+    if seen.granted.is_some() && !is_held {
+        return Err("nothing is granted in jeopardy");
+    }
 
     let (Some((token, was)), Some((now_token, is))) = (before.standing, seen.standing) else {
         return Ok(());
@@ -156,7 +161,9 @@ fn again(parts: &Parts, state: &State, seen: &Seen, token: u128) -> Result<(), B
     }
     let Some(belief) = &seen.belief else { return Err("whoever holds has its node") };
     let nodes = &parts.service.queue(state.server).nodes;
-    match nodes.iter().any(|(path, owner)| *path == belief.node && *owner == belief.session) {
+    let is_there =
+        |node: &String| nodes.iter().any(|(path, owner)| path == node && *owner == belief.session);
+    match belief.nodes.iter().all(is_there) {
         true => Ok(()),
         false => Err("whoever holds has its node"),
     }
@@ -202,9 +209,11 @@ pub(crate) fn grant(
     let highest = state.tokens.entry(share).or_default();
     *highest = token.max(*highest);
 
-    let Some(line) = parts.line(state) else { return Ok(()) };
+    // Where the data was put back, those are there again who were ahead and have gone.
+    let line = parts.line(state).filter(|_| state.used.restores == 0);
+    let Some(line) = line else { return Ok(()) };
     let node = parts.seen(state, n).and_then(|seen| seen.belief.as_ref());
-    let node = node.map(|belief| name(&belief.node));
+    let node = node.map(|belief| name(&belief.nodes[0]));
     let own = line.places().iter().position(|place| Some(&*place.name) == node);
     let ahead = &line.places()[..own.unwrap_or_default()];
     let ahead: Vec<_> = ahead.iter().map(|place| state.measured(share_of(place.kind))).collect();

@@ -3,8 +3,8 @@
 //! All of it is the code that runs in production: the locks and the client as they are, each client
 //! in a runtime of its own, and the engine's tree as the server. The network loses connections before
 //! and after each message, time passes in steps, sessions expire, waits are cancelled, holders
-//! upgrade, downgrade, and give back what they acquire again at once, the number of permits changes,
-//! and the server restarts.
+//! upgrade, downgrade, enter once more, and give back what they acquire again at once, the number of
+//! permits changes, and the server restarts or has its data put back.
 //!
 //! ```text
 //!   scenarios    who asks for what, and what may happen how often

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lockkeeper::{AcquireError, Client, Contact, Guard, LeaseMode, SessionId, State, ZnodePath};
+use lockkeeper::{AcquireError, Client, Contact, LeaseMode, SessionId, State, ZnodePath};
 use lockkeeper_testkit::history::Share;
 use tokio::sync::mpsc;
 
@@ -63,7 +63,7 @@ pub(crate) struct Desk {
     held: Mutex<Option<Arc<Held>>>,
     /// What it was granted since somebody looked.
     granted: Mutex<Option<(Share, u128)>>,
-    /// Whether its work was done without the lock.
+    /// Whether its work was done, or it entered once more, without the lock.
     is_astray: AtomicBool,
 }
 
@@ -72,9 +72,9 @@ pub(crate) struct Desk {
 pub(crate) struct Belief {
     /// Nobody else is granted the lock before that time by its clock.
     pub(crate) until: Duration,
-    /// The path of its node.
-    pub(crate) node: String,
-    /// The session that the node is of.
+    /// The paths of its nodes.
+    pub(crate) nodes: Vec<String>,
+    /// The session that they are of.
     pub(crate) session: SessionId,
 }
 
@@ -98,30 +98,35 @@ impl Desk {
     /// `None`: it holds nothing, or has lost it.
     pub(crate) fn belief(&self) -> Option<Belief> {
         let held = self.held.lock().expect("nobody panics with it");
-        let guard = held.as_ref()?.guard();
-        let deadline = guard.deadline()?;
-        if matches!(guard.state(), State::Lost(_)) {
+        let held = held.as_ref()?;
+        let deadline = held.deadline()?;
+        if matches!(held.state(), State::Lost(_)) {
             return None;
         }
         let until = deadline.since(Machine::reading(Duration::ZERO));
-        Some(Belief { until, node: guard.node().to_string(), session: guard.session() })
+        let nodes = held.guards().iter().map(|guard| guard.node().to_string()).collect();
+        Some(Belief { until, nodes, session: held.guard().session() })
     }
 
     /// The token of what it was granted, and how that stands; `None`: it has given it back.
     pub(crate) fn standing(&self) -> Option<(u128, Standing)> {
         let held = self.held.lock().expect("nobody panics with it");
-        let guard = held.as_ref()?.guard();
-        let standing = match guard.state() {
+        let held = held.as_ref()?;
+        let standing = match held.state() {
             State::Jeopardy => Standing::Jeopardy,
             State::Lost(_) => Standing::Lost,
             _ => Standing::Held,
         };
-        Some((guard.token().to_u128(), standing))
+        Some((held.guard().token().to_u128(), standing))
     }
 
-    /// Whether its work was ever done without the lock.
+    /// Whether its work was ever done, or it entered once more, without the lock.
     pub(crate) fn is_astray(&self) -> bool {
         self.is_astray.load(Ordering::Relaxed)
+    }
+
+    fn goes_astray(&self) {
+        self.is_astray.store(true, Ordering::Relaxed);
     }
 
     fn enter(&self, phase: Phase) {
@@ -188,21 +193,21 @@ pub(crate) async fn run(
 /// Works under a lock for as long as it is held, through outages.
 async fn ride_out(client: &Client, desk: &Desk, held: Option<Arc<Held>>) -> Infallible {
     if let Some(held) = held {
-        let guard = held.guard();
         // How it stands is for all to see.
-        let _ = guard.run_through(ENDLESS, work(client, desk, guard)).await;
+        let worked = held.run_through(ENDLESS, work(client, desk, &held));
+        let _ = tokio::join!(worked, enter_again(desk, &held));
     }
     pending().await
 }
 
 /// Is polled whenever the connection changes, and asks for a write in each outage.
-async fn work(client: &Client, desk: &Desk, guard: &Guard) {
+async fn work(client: &Client, desk: &Desk, held: &Held) {
     let node = ZnodePath::new(WORK).expect("a path");
     let mut status = client.status();
     let mut has_asked = false;
     loop {
-        if !guard.is_held() {
-            desk.is_astray.store(true, Ordering::Relaxed);
+        if held.deadline().is_none() {
+            desk.goes_astray();
         }
         let is_away = client.contact() != Contact::Connected;
         if is_away && !has_asked {
@@ -212,6 +217,19 @@ async fn work(client: &Client, desk: &Desk, guard: &Guard) {
         has_asked = is_away;
         if status.changed().await.is_err() {
             return;
+        }
+    }
+}
+
+/// Asks for the lock once more in each jeopardy, where its owner may.
+async fn enter_again(desk: &Desk, held: &Held) {
+    let is_reentrant = matches!(held, Held::Reentrant { .. } | Held::Exclusive { .. });
+    while is_reentrant && held.jeopardy().await.is_ok() {
+        match held.enter_again().await {
+            Ok(Some(false)) => return desk.goes_astray(),
+            Ok(_) => {}
+            // It is lost.
+            Err(_) => return,
         }
     }
 }

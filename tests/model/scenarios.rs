@@ -46,6 +46,9 @@ pub(crate) struct Bounds {
     pub(crate) rides_out: bool,
     /// How often somebody deletes the node of a holder that is in jeopardy.
     pub(crate) deletions: u8,
+    /// How often the server's data is put back to when the first client held, while that is in jeopardy.
+    /// All have heard of more since.
+    pub(crate) restores: u8,
 }
 
 /// A kind of lock.
@@ -180,6 +183,7 @@ const MUTEX: Bounds = Bounds {
     in_line: false,
     rides_out: false,
     deletions: 0,
+    restores: 0,
 };
 
 /// One holds, rides out an outage, and has others behind it. After three steps without an answer its
@@ -193,6 +197,20 @@ const RIDING: Bounds = Bounds {
     rides_out: true,
     ..MUTEX
 };
+
+/// One for both permits holds, and one for one is behind it.
+const RIDING_SEMAPHORE: Bounds = Bounds {
+    lock: LockKind::Semaphore,
+    kinds: &[Kind::Permits(2), Kind::Permits(1)],
+    asking: Asking::InTurn,
+    permits: 2,
+    ..RIDING
+};
+
+const RIDING_MULTI: Bounds = Bounds { lock: LockKind::Multi, ..RIDING };
+
+/// Its owner enters once more in each jeopardy.
+const RIDING_REENTRANT: Bounds = Bounds { lock: LockKind::Reentrant, ..RIDING };
 
 const RW_LOCK: Bounds =
     Bounds { lock: LockKind::RwLock, kinds: &[Kind::Read, Kind::Write], ..MUTEX };
@@ -484,7 +502,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         Bounds { mode: LeaseMode::Quorum, ..RIDING },
     ),
     scenario(
-        "`ExclusiveNode`, 2 clients, jeopardy, the node is deleted",
+        "`ExclusiveNode`, 2 clients, entered again, jeopardy, the node is deleted",
         Long,
         Bounds { lock: LockKind::Exclusive, deletions: 1, ..RIDING },
     ),
@@ -498,5 +516,53 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
             turns: 1,
             ..RIDING
         },
+    ),
+    scenario(
+        "`Mutex`, 2 clients, jeopardy, acquired again at once",
+        Long,
+        Bounds { again: 1, ..RIDING },
+    ),
+    scenario(
+        "`Mutex`, 2 clients, jeopardy, acquired again at once, lingering",
+        Long,
+        Bounds { again: 1, linger_ms: 40, ..RIDING },
+    ),
+    scenario(
+        "`Semaphore`, one for both permits before one for one, jeopardy",
+        Short,
+        RIDING_SEMAPHORE,
+    ),
+    scenario(
+        "`Semaphore`, one for both permits before one for one, jeopardy, the data is put back",
+        Long,
+        // The clients hear of what was written since in one step more.
+        Bounds { restores: 1, ticks: 5, ..RIDING_SEMAPHORE },
+    ),
+    scenario(
+        "`Semaphore`, one for both permits before one for one, jeopardy, a change of their number",
+        Long,
+        Bounds { changes: 1, ..RIDING_SEMAPHORE },
+    ),
+    scenario("`MultiLock`, 2 clients, jeopardy", Short, RIDING_MULTI),
+    scenario(
+        "`MultiLock`, 2 clients, jeopardy, a node is deleted",
+        Long,
+        Bounds { deletions: 1, ..RIDING_MULTI },
+    ),
+    scenario(
+        "`MultiLock`, 2 clients, jeopardy, a quorum lease",
+        Long,
+        Bounds { mode: LeaseMode::Quorum, ..RIDING_MULTI },
+    ),
+    scenario("`ReentrantMutex`, 2 clients, entered again, jeopardy", Short, RIDING_REENTRANT),
+    scenario(
+        "`ReentrantMutex`, 2 clients, entered again, jeopardy, the node is deleted",
+        Long,
+        Bounds { deletions: 1, ..RIDING_REENTRANT },
+    ),
+    scenario(
+        "`ReentrantMutex`, 2 clients, entered again, jeopardy, a quorum lease",
+        Long,
+        Bounds { mode: LeaseMode::Quorum, ..RIDING_REENTRANT },
     ),
 ];

@@ -10,8 +10,8 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use lockkeeper_tree::{Config, ConnectionId, Entropy, Now, Output, Server, Table};
 use lockkeeper_wire::{
-    AclList, ConnectRequest, CreateMode, CreateRequest, DeleteRequest, MAX_FRAME, PASSWORD_LEN,
-    Record as _, Request, SessionId, SetDataRequest, Zxid, split_frame,
+    AclList, ConnectRequest, CreateMode, CreateRequest, Decoder, DeleteRequest, MAX_FRAME,
+    PASSWORD_LEN, Record as _, Request, SessionId, SetDataRequest, Zxid, split_frame,
 };
 
 use crate::frames::{FrameId, Frames};
@@ -50,6 +50,11 @@ pub(crate) enum Input {
     Tick,
     /// It stops and comes back with what it has stored.
     Restart,
+    /// Somebody copies what it has stored. Then others write for a while.
+    BackUp,
+    /// It stops, and comes back with the copy. From now on it lets those in who have seen more than it has,
+    /// which servers refuse: clients do not rely on that.
+    PutBack,
     /// Somebody else deletes the first node of a session.
     Delete(SessionId),
     /// Somebody else writes how many permits there are.
@@ -177,10 +182,15 @@ fn sent_by(
     })
 }
 
+/// What a server has stored.
+type Disk = BTreeMap<(Table, Bytes), Bytes>;
+
 /// A server that runs.
 struct Live {
     server: Server,
-    disk: BTreeMap<(Table, Bytes), Bytes>,
+    disk: Disk,
+    copy: Option<Disk>,
+    is_put_back: bool,
     open: BTreeSet<ConnectionId>,
     step: Duration,
     steps: u32,
@@ -191,7 +201,8 @@ struct Live {
 impl Live {
     fn start(permits: Option<u32>, step: Duration) -> Self {
         let (server, disk, open) = (new_server(), BTreeMap::new(), BTreeSet::new());
-        let mut live = Self { server, disk, open, step, steps: 0, asked: 0 };
+        let (copy, is_put_back) = (None, false);
+        let mut live = Self { server, disk, copy, is_put_back, open, step, steps: 0, asked: 0 };
         let now = live.now();
         live.server.finish_restore(now).expect("there is nothing to restore");
         let data = permits.map_or_else(Bytes::new, |permits| permits.to_string().into());
@@ -215,7 +226,10 @@ impl Live {
                 self.server.connected(connection.id(), None);
             }
             Input::Frame(connection, frame) => {
-                let (now, frame) = (self.now(), frames.bytes(frame).clone());
+                let (now, mut frame) = (self.now(), frames.bytes(frame).clone());
+                if self.is_put_back && self.server.session_of(connection.id()).is_none() {
+                    frame = who_has_seen_nothing(frame);
+                }
                 self.server.handle_frame(now, connection.id(), frame);
             }
             Input::Disconnected(connection) => {
@@ -227,6 +241,20 @@ impl Live {
                 self.server.handle_timeout(self.now());
             }
             Input::Restart => self.restart(),
+            Input::BackUp => {
+                self.copy = Some(self.disk.clone());
+                // Far more than anybody writes here after a restore.
+                for _ in 0..30 {
+                    let data = Bytes::new().into();
+                    let set = SetDataRequest { path: "/".to_owned(), data, version: -1 };
+                    self.administer(Request::SetData(set));
+                }
+            }
+            Input::PutBack => {
+                self.disk = self.copy.clone().expect("there is a copy");
+                self.is_put_back = true;
+                self.restart();
+            }
             Input::Delete(session) => {
                 let owned = self.server.ephemerals_by_session();
                 let of = owned.into_iter().find(|(of, _)| *of == session);
@@ -299,7 +327,7 @@ impl Live {
     fn print(&self) -> u128 {
         let half = |seed: u64| {
             let mut sum = DefaultHasher::new();
-            (seed, self.steps, &self.disk).hash(&mut sum);
+            (seed, self.steps, &self.disk, &self.copy, self.is_put_back).hash(&mut sum);
             for session in self.server.sessions() {
                 (session.id, session.timeout, session.deadline, session.connection).hash(&mut sum);
             }
@@ -322,6 +350,14 @@ impl Live {
         });
         Queue { nodes: nodes.collect(), sessions: sessions.collect() }
     }
+}
+
+/// A handshake of somebody who has seen nothing.
+fn who_has_seen_nothing(frame: Bytes) -> Bytes {
+    let handshake = ConnectRequest::decode(&mut Decoder::new(frame)).expect("of a client of ours");
+    let mut out = BytesMut::new();
+    ConnectRequest { last_zxid_seen: Zxid(0), ..handshake }.encode(&mut out);
+    out.freeze()
 }
 
 fn new_server() -> Server {

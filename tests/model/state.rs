@@ -58,6 +58,7 @@ pub(crate) struct Used {
     pub(crate) changes: u8,
     pub(crate) again: u8,
     pub(crate) deletions: u8,
+    pub(crate) restores: u8,
 }
 
 /// One thing that can happen.
@@ -81,6 +82,8 @@ pub(crate) enum Action {
     Tick,
     /// Somebody deletes the node of a holder that is in jeopardy.
     Delete(usize),
+    /// Somebody puts the server's data back, and starts it again.
+    PutBack,
     /// Somebody writes how many permits there are.
     Permits(u32),
 }
@@ -142,6 +145,17 @@ impl Parts {
                 }
             }
         }
+        if self.bounds.in_line {
+            assert!(matches!(
+                self.seen(&state, 0).map(|seen| &seen.phase),
+                Some(Phase::Holding(_))
+            ));
+        }
+        if self.bounds.restores > 0 {
+            self.serve(&mut state, service::Input::BackUp);
+            self.next(&mut state, Action::Tick).expect("nothing is broken yet");
+            self.quieten(&mut state);
+        }
         state
     }
 
@@ -192,6 +206,9 @@ impl Parts {
             let in_jeopardy = matches!(seen.standing, Some((_, Standing::Jeopardy)));
             if used.deletions < bounds.deletions && in_jeopardy {
                 actions.push(Action::Delete(n));
+            }
+            if used.restores < bounds.restores && in_jeopardy && n == 0 {
+                actions.push(Action::PutBack);
             }
         }
         if state.clients.iter().all(|client| client.history.is_none()) {
@@ -301,12 +318,11 @@ impl Parts {
             }
             Action::Restart => {
                 state.used.restarts += 1;
-                self.serve(state, service::Input::Restart);
-                for n in 0..state.clients.len() {
-                    if state.clients[n].is_connected {
-                        self.cut(state, n, End::Lost)?;
-                    }
-                }
+                self.start_again(state, service::Input::Restart)?;
+            }
+            Action::PutBack => {
+                state.used.restores += 1;
+                self.start_again(state, service::Input::PutBack)?;
             }
             Action::Tick => {
                 state.used.ticks += 1;
@@ -345,6 +361,17 @@ impl Parts {
             Some(Down::Close) => self.cut(state, n, End::Closed),
             None => Ok(()),
         }
+    }
+
+    /// The server stops and starts, and all connections end.
+    fn start_again(&mut self, state: &mut State, how: service::Input) -> Result<(), Broken> {
+        self.serve(state, how);
+        for n in 0..state.clients.len() {
+            if state.clients[n].is_connected {
+                self.cut(state, n, End::Lost)?;
+            }
+        }
+        Ok(())
     }
 
     /// The connection ends; the server knows.

@@ -35,7 +35,7 @@ impl Timeline {
         }
         if let Some(belief) = seen.belief.as_ref().filter(|_| seen.granted.is_some()) {
             let until = belief.until.as_secs_f64();
-            line += &format!(" by {}, until {until:.3} s", short(&belief.node));
+            line += &format!(" by {}, until {until:.3} s", short(&belief.nodes[0]));
         }
         if seen.hung_up {
             line += "; hangs up";

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use crate::history::Share;
 use lockkeeper::{
-    AcquireError, Client, ExclusiveGuard, ExclusiveNode, Guard, MultiGuard, MultiLock, Mutex,
-    MutexGuard, Owner, ReentrantGuard, ReentrantMutex, RwLock, RwLockReadGuard,
-    RwLockUpgradeableGuard, RwLockWriteGuard, Semaphore, SemaphoreGuard, SemaphoreProfile,
+    AcquireError, Client, ExclusiveGuard, ExclusiveNode, Guard, Instant, LossReason, MultiGuard,
+    MultiLock, Mutex, MutexGuard, Owner, ReentrantGuard, ReentrantMutex, RwLock, RwLockReadGuard,
+    RwLockUpgradeableGuard, RwLockWriteGuard, Semaphore, SemaphoreGuard, SemaphoreProfile, State,
     ZnodePath,
 };
 
@@ -264,7 +264,7 @@ async fn enter_twice(
     };
     let Some(outer) = outer else { return Ok(None) };
     let inner = lock.acquire(&owner).await?;
-    Ok(Some(Held::Reentrant { outer, inner }))
+    Ok(Some(Held::Reentrant { lock: lock.clone(), outer, inner }))
 }
 
 async fn make(
@@ -274,11 +274,12 @@ async fn make(
 ) -> Result<Option<Held>, AcquireError> {
     let lock = ExclusiveNode::builder(client, node.as_str()).owner(&Owner::new("simulated"));
     let lock = lock.build().expect("a path for a lock");
-    Ok(match patience {
-        Patience::None => lock.try_acquire().await?.map(Held::Exclusive),
-        Patience::Until(limit) => Some(Held::Exclusive(lock.acquire_timeout(limit).await?)),
-        Patience::Endless => Some(Held::Exclusive(lock.acquire().await?)),
-    })
+    let guard = match patience {
+        Patience::None => lock.try_acquire().await?,
+        Patience::Until(limit) => Some(lock.acquire_timeout(limit).await?),
+        Patience::Endless => Some(lock.acquire().await?),
+    };
+    Ok(guard.map(|guard| Held::Exclusive { lock, guard }))
 }
 
 async fn read_or_write(
@@ -324,6 +325,8 @@ pub enum Held {
     Mutex(MutexGuard),
     /// A mutex that was entered twice.
     Reentrant {
+        /// What was entered.
+        lock: ReentrantMutex,
         /// The first time.
         outer: ReentrantGuard,
         /// The second time.
@@ -332,7 +335,12 @@ pub enum Held {
     /// Two locks at once.
     Multi(MultiGuard),
     /// A node of its own.
-    Exclusive(ExclusiveGuard),
+    Exclusive {
+        /// As its owner.
+        lock: ExclusiveNode,
+        /// The right to it.
+        guard: ExclusiveGuard,
+    },
     /// For reading.
     Reader(RwLockReadGuard),
     /// For reading, with the right to write later.
@@ -350,12 +358,104 @@ impl Held {
             Self::Mutex(guard) => guard,
             Self::Reentrant { inner, .. } => inner,
             Self::Multi(guard) => &guard.guards()[0],
-            Self::Exclusive(guard) => guard,
+            Self::Exclusive { guard, .. } => guard,
             Self::Reader(guard) => guard,
             Self::Upgradeable(guard) => guard,
             Self::Writer(guard) => guard,
             Self::Permits(guard) => guard,
         }
+    }
+
+    /// The same about each of the locks.
+    pub fn guards(&self) -> &[Guard] {
+        match self {
+            Self::Multi(guard) => guard.guards(),
+            one => std::slice::from_ref(one.guard()),
+        }
+    }
+
+    /// How it stands; of two locks, the worse.
+    pub fn state(&self) -> State {
+        match self {
+            Self::Multi(guard) => guard.state(),
+            one => one.guard().state(),
+        }
+    }
+
+    /// Until when it is certainly held.
+    pub fn deadline(&self) -> Option<Instant> {
+        match self {
+            Self::Multi(guard) => guard.deadline(),
+            one => one.guard().deadline(),
+        }
+    }
+
+    /// Has it outlast its deadline.
+    ///
+    /// # Errors
+    ///
+    /// Why it is lost.
+    pub fn allow_jeopardy(&self) -> Result<(), LossReason> {
+        match self {
+            Self::Multi(guard) => guard.allow_jeopardy(),
+            one => one.guard().allow_jeopardy(),
+        }
+    }
+
+    /// Waits until it is in jeopardy.
+    ///
+    /// # Errors
+    ///
+    /// Why it is lost.
+    pub async fn jeopardy(&self) -> Result<(), LossReason> {
+        match self {
+            Self::Multi(guard) => guard.jeopardy().await,
+            one => one.guard().jeopardy().await,
+        }
+    }
+
+    /// Waits until it is not in jeopardy.
+    ///
+    /// # Errors
+    ///
+    /// Why it is lost.
+    pub async fn held_again(&self) -> Result<(), LossReason> {
+        match self {
+            Self::Multi(guard) => guard.held_again().await,
+            one => one.guard().held_again().await,
+        }
+    }
+
+    /// Does work through outages.
+    ///
+    /// # Errors
+    ///
+    /// Why it was lost before the work was done.
+    pub async fn run_through<T>(
+        &self,
+        grace: Duration,
+        work: impl Future<Output = T>,
+    ) -> Result<T, LossReason> {
+        match self {
+            Self::Multi(guard) => guard.run_through(grace, work).await,
+            one => one.guard().run_through(grace, work).await,
+        }
+    }
+
+    /// Enters it once more, if its owner may. Gives whether it is held at that moment; the entry ends at
+    /// once.
+    ///
+    /// # Errors
+    ///
+    /// As those of the lock.
+    pub async fn enter_again(&self) -> Result<Option<bool>, AcquireError> {
+        Ok(match self {
+            Self::Reentrant { lock, inner, .. } => {
+                Some(lock.acquire(inner.owner()).await?.is_held())
+            }
+            Self::Exclusive { lock, .. } => Some(lock.acquire().await?.is_held()),
+            _ => None,
+        })
     }
 
     /// What it can become without being given back.
@@ -384,12 +484,12 @@ impl Held {
     pub async fn release(self) -> bool {
         let released = match self {
             Self::Mutex(guard) => guard.release().await,
-            Self::Reentrant { outer, inner } => {
+            Self::Reentrant { outer, inner, .. } => {
                 drop(inner);
                 outer.release().await
             }
             Self::Multi(guard) => guard.release().await,
-            Self::Exclusive(guard) => guard.release().await,
+            Self::Exclusive { guard, .. } => guard.release().await,
             Self::Reader(guard) => guard.release().await,
             Self::Upgradeable(guard) => guard.release().await,
             Self::Writer(guard) => guard.release().await,
