@@ -11,6 +11,7 @@ use lockkeeper::{
     MultiLock, Mutex, Owner, ReentrantMutex, ReleaseError, RwLock, State, VerifyError, ZnodePath,
 };
 use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
+use tokio::sync::oneshot;
 
 use crate::locks::{Exclusive, Held, line_up, lock_of};
 use crate::{LOCK, contract, for_each_lock, lock_path, mutex, queue_empties, queue_up};
@@ -38,6 +39,9 @@ contract!("jeopardy":
     an_upgrade_is_lost_at_a_deadline,
     a_request_to_leave_that_came_in_jeopardy_is_seen,
     outages_of_any_length_end_as_they_must,
+    an_idle_node_is_given_up_at_the_deadline,
+    what_is_acquired_again_at_once_in_jeopardy_is_acquired_behind_others,
+    a_checkpoint_of_a_thread_waits_until_the_lock_is_held_again,
 );
 
 /// Long enough for a busy machine, short enough to wait for. The lease is shorter by more than two
@@ -339,6 +343,92 @@ async fn a_node_is_not_handed_on_in_jeopardy(backend: Backend) -> Result<()> {
     assert_ne!(*next.node(), node, "by a node of its own");
     next.verify().await?;
     Ok(())
+}
+
+/// Nobody holds it then, so nobody rides out the outage.
+async fn an_idle_node_is_given_up_at_the_deadline(backend: Backend) -> Result<()> {
+    let alice = short(&backend).await?;
+    let lock = Mutex::builder(&alice.client, LOCK).linger(LONG).build()?;
+    let guard = lock.acquire().await?;
+    guard.allow_jeopardy()?;
+    let node = guard.node().clone();
+    guard.release().await?;
+    lose_the_way(&alice).await;
+    let client = &alice.client;
+    while client.lease().is_running(client.now()) {
+        tokio::time::sleep(client.lease().remaining(client.now())).await;
+    }
+    alice.proxy.restore();
+    let next = lock.acquire().await?;
+    assert_ne!(*next.node(), node);
+    children_reach(&backend.observer().await?, &lock_path(), 1).await
+}
+
+/// Both go in one transaction, which waits for the end of the outage.
+async fn what_is_acquired_again_at_once_in_jeopardy_is_acquired_behind_others(
+    backend: Backend,
+) -> Result<()> {
+    let (alice, bob) = (short(&backend).await?, backend.participant().await?);
+    let lock = mutex(&alice)?;
+    let guard = lock.acquire().await?;
+    guard.allow_jeopardy()?;
+    let waiting = queue_up(&backend, &mutex(&bob)?, 2).await?;
+    lose_the_way(&alice).await;
+    guard.jeopardy().await?;
+    drop(guard);
+    let mut again = std::pin::pin!(lock.acquire());
+    assert!(futures_now(again.as_mut()).await.is_none(), "granted in jeopardy");
+    alice.proxy.restore();
+    let next = tokio::select! {
+        biased;
+        again = &mut again => panic!("{again:?}: before those who waited"),
+        next = waiting => next??,
+    };
+    let token = next.token();
+    next.release().await?;
+    let again = again.await?;
+    assert!(again.token() > token);
+    // It was the other guard that was allowed to.
+    lose_the_way(&alice).await;
+    assert_eq!(again.lost().await, LossReason::DeadlinePassed);
+    Ok(())
+}
+
+/// A thread cannot be stopped from outside, so it asks between its steps.
+async fn a_checkpoint_of_a_thread_waits_until_the_lock_is_held_again(
+    backend: Backend,
+) -> Result<()> {
+    use lockkeeper::blocking::{Client as BlockingClient, Mutex};
+    let alice = short(&backend).await?;
+    let target = backend.connect_string();
+    let chroot = target.find('/').map_or("", |at| &target[at..]);
+    let servers = format!("{}{chroot}", alice.proxy.address());
+    let (held, holds) = oneshot::channel();
+    let (doubted, doubts) = oneshot::channel();
+    let on_a_thread = move || {
+        let options = Client::builder().session_timeout(TIMEOUT);
+        let client = BlockingClient::connect_with(options, &servers)?;
+        let guard = Mutex::new(&client, LOCK)?.acquire()?;
+        guard.allow_jeopardy()?;
+        // As in `aged`.
+        while guard.remaining() > TIMEOUT - Duration::from_secs(1) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        held.send(()).expect("somebody waits");
+        guard.jeopardy()?;
+        assert_eq!(guard.ensure(Duration::ZERO), Err(EnsureError::Jeopardy));
+        doubted.send(()).expect("somebody waits");
+        let token = guard.token();
+        guard.checkpoint(Duration::ZERO, LONG)?;
+        assert_eq!((guard.state(), guard.token()), (State::Held, token));
+        anyhow::Ok(guard.release()?)
+    };
+    let thread = tokio::task::spawn_blocking(on_a_thread);
+    holds.await?;
+    alice.proxy.refuse();
+    doubts.await?;
+    alice.proxy.restore();
+    thread.await?
 }
 
 async fn the_next_holder_of_a_node_decides_anew(backend: Backend) -> Result<()> {
