@@ -4,14 +4,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use lockkeeper::revoke::revoke;
 use lockkeeper::{
     AcquireError, Client, Contact, Counter, CreateMode, EnsureError, ErrorCode, Fence, LossReason,
-    MultiLock, Mutex, Owner, ReentrantMutex, ReleaseError, RwLock, State, VerifyError, ZnodePath,
+    MultiLock, Mutex, Owner, ReentrantMutex, ReleaseError, RwLock, SemaphoreProfile, State,
+    VerifyError, ZnodePath,
 };
 use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
+use lockkeeper_testkit::history::Share;
+use lockkeeper_testkit::locks::{self, Design, Patience, Sharing};
 use tokio::sync::oneshot;
+use tokio::task::JoinSet;
 
 use crate::locks::{Exclusive, Held, line_up, lock_of};
 use crate::{LOCK, contract, for_each_lock, lock_path, mutex, queue_empties, queue_up};
@@ -39,6 +43,7 @@ contract!("jeopardy":
     an_upgrade_is_lost_at_a_deadline,
     a_request_to_leave_that_came_in_jeopardy_is_seen,
     outages_of_any_length_end_as_they_must,
+    every_way_to_hold_a_lock_ends_with_its_session_or_its_node_and_not_before,
     an_idle_node_is_given_up_at_the_deadline,
     what_is_acquired_again_at_once_in_jeopardy_is_acquired_behind_others,
     a_checkpoint_of_a_thread_waits_until_the_lock_is_held_again,
@@ -666,4 +671,84 @@ async fn one_outage(backend: &Backend, tenths: u32) -> Result<bool> {
             Ok(false)
         }
     }
+}
+
+/// Every kind of lock, in each way to have it.
+fn every_way() -> Vec<(Design, Share)> {
+    use locks::Kind::{Delayed, Exclusive, Multi, Mutex, Reentrant, RwLock, Semaphore};
+    let permits = Share::Permits { taken: 2, of: 3 };
+    let semaphore = |layout| Semaphore { permits: 3, layout };
+    let ways = [
+        ("/ways/mutex", Mutex, Share::Alone),
+        ("/ways/delayed", Delayed(Duration::from_millis(1)), Share::Alone),
+        ("/ways/reentrant", Reentrant, Share::Alone),
+        ("/ways/multi", Multi, Share::Alone),
+        ("/ways/exclusive", Exclusive, Share::Alone),
+        ("/ways/reader", RwLock, Share::Reader),
+        ("/ways/upgradeable", RwLock, Share::Upgradeable),
+        ("/ways/writer", RwLock, Share::Alone),
+        ("/ways/semaphore", semaphore(SemaphoreProfile::Native), permits),
+        ("/ways/curator", semaphore(SemaphoreProfile::Curator), permits),
+        ("/ways/kazoo", semaphore(SemaphoreProfile::Kazoo), permits),
+    ];
+    ways.map(|(path, kind, share)| (Design { path, kind }, share)).to_vec()
+}
+
+async fn every_way_to_hold_a_lock_ends_with_its_session_or_its_node_and_not_before(
+    backend: Backend,
+) -> Result<()> {
+    let backend = Arc::new(backend);
+    let mut ways = JoinSet::new();
+    for (design, share) in every_way() {
+        let backend = Arc::clone(&backend);
+        ways.spawn(async move {
+            let (path, ends) = (design.path, two_ends(&backend, &design, share).await);
+            ends.with_context(|| path)
+        });
+    }
+    while let Some(ended) = ways.join_next().await {
+        ended??;
+    }
+    Ok(())
+}
+
+/// Two hold it this way, each beside the lock of the other. Both are held again after an outage; then one
+/// loses its session, and the other its node.
+async fn two_ends(backend: &Backend, design: &Design, share: Share) -> Result<()> {
+    let (alice, bob) = (short(backend).await?, backend.participant().await?);
+    let lock = design.open(&alice.client, Sharing::Never);
+    let hold = async || {
+        let held = lock.acquire(share, Patience::Endless).await?.context("it waits")?;
+        held.allow_jeopardy()?;
+        lose_the_way(&alice).await;
+        held.jeopardy().await?;
+        anyhow::Ok(held)
+    };
+
+    let held = hold().await?;
+    let tokens = |held: &locks::Held| -> Vec<_> {
+        held.guards().iter().map(|guard| guard.token()).collect()
+    };
+    let before = tokens(&held);
+    assert_eq!((held.state(), held.deadline()), (State::Jeopardy, None));
+    alice.proxy.restore();
+    held.held_again().await?;
+    assert_eq!((held.state(), tokens(&held)), (State::Held, before));
+    lose_the_way(&alice).await;
+    held.jeopardy().await?;
+    for queue in design.queues() {
+        children_reach(&bob.client, &queue, 0).await?;
+    }
+    assert_eq!(held.state(), State::Jeopardy, "nobody has told it");
+    alice.proxy.restore();
+    assert_eq!(held.held_again().await, Err(LossReason::SessionExpired));
+    drop(held);
+
+    connects(&alice).await?;
+    let held = hold().await?;
+    let last = held.guards().last().context("there is one")?;
+    bob.client.delete(last.node(), None).await?;
+    alice.proxy.restore();
+    assert_eq!(held.held_again().await, Err(LossReason::NodeDeleted));
+    Ok(())
 }
