@@ -331,8 +331,6 @@ async fn a_lock_below_in_use_is_refused_and_named<L: Exclusive>(backend: Backend
 
 /// A node like a contender's that no session's end deletes, as one that was created by hand, kept all
 /// others waiting for good and without a word.
-///
-/// Seen to fail when `Contender::watch_all` does not look at the owner: the wait does not end.
 async fn a_contender_that_is_not_ephemeral_is_refused_and_named<L: Exclusive>(
     backend: Backend,
 ) -> Result<()> {

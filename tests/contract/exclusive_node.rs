@@ -297,7 +297,7 @@ async fn a_waiter_goes_on_when_its_session_expires(backend: Backend) -> Result<(
     Ok(())
 }
 
-/// Seen to fail when `ExclusiveNode::node_gone` does not look at the owner: the wait does not end.
+/// Whoever waited behind such a node waited for good.
 async fn a_node_that_is_not_ephemeral_is_named(backend: Backend) -> Result<()> {
     let alice = backend.participant().await?;
     alice.client.ensure(&lock_path(), CreateMode::Persistent).await?;
