@@ -1,10 +1,8 @@
 //! What the run ran on.
 
-use std::ffi::OsStr;
 use std::fmt;
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -12,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::baselines::{Baselines, Disk};
 use crate::measure::{Latency, micros};
-use crate::peers::Peers;
+use crate::peers::{Peers, said};
 
 /// What separates the two kinds of machine.
 const FAST_ROUND_TRIP: Duration = Duration::from_micros(45);
@@ -211,13 +209,6 @@ fn file_system(folder: &Path) -> String {
     });
     let below = mounts.filter(|(point, _)| folder.starts_with(point));
     below.max_by_key(|(point, _)| point.len()).map(|(_, kind)| kind).unwrap_or_default()
-}
-
-/// What a program prints, if there is such a one.
-pub(crate) fn said(program: impl AsRef<OsStr>, arguments: &[&str]) -> String {
-    let output = Command::new(program).args(arguments).stdin(Stdio::null()).output();
-    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
-    text.unwrap_or_default()
 }
 
 #[cfg(test)]

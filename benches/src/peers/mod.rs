@@ -15,7 +15,9 @@ use lockkeeper_testkit::zookeeper::ZooKeeper;
 use tempfile::TempDir;
 
 pub(crate) use self::program::{Configuration, Program};
-pub(crate) use self::server::{Server, child, free_port, lockkeeper, ready_line, serve, serving};
+pub(crate) use self::server::{
+    Server, child, free_port, lockkeeper, ready_line, said, serve, serving,
+};
 pub(crate) use self::servers::redis;
 pub(crate) use self::worker::Worker;
 use crate::system::System;

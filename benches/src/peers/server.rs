@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -14,7 +14,6 @@ use tempfile::TempDir;
 use tokio::net::TcpStream;
 
 use crate::children::READY;
-use crate::machine::said;
 
 const START_LIMIT: Duration = Duration::from_secs(30);
 
@@ -137,4 +136,11 @@ pub(super) fn jar_version(name: &str) -> String {
         version.starts_with(|first: char| first.is_ascii_digit()).then(|| version.to_owned())
     });
     versions.next().unwrap_or_else(|| "(version unknown)".to_owned())
+}
+
+/// What a program prints, if there is such a one.
+pub(crate) fn said(program: impl AsRef<OsStr>, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).stdin(Stdio::null()).output();
+    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    text.unwrap_or_default()
 }

@@ -32,8 +32,10 @@ pub(crate) struct Scenario {
     /// What its numbers count many of.
     pub(crate) counted: &'static str,
     /// Measures it.
-    pub(crate) run: for<'a> fn(&'a mut Bench) -> Pin<Box<dyn Future<Output = Result<()>> + 'a>>,
+    pub(crate) run: for<'a> fn(&'a mut Bench) -> Measuring<'a>,
 }
+
+type Measuring<'a> = Pin<Box<dyn Future<Output = Result<()>> + 'a>>;
 
 macro_rules! scenarios {
     ($($name:literal: $about:literal, by $counted:literal => $run:path;)*) => {

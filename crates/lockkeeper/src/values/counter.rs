@@ -207,7 +207,7 @@ struct Waiting {
 
 /// What is left when a write is over: what the next one begins with.
 struct Flown {
-    writer: ExactWriter,
+    writer: Box<ExactWriter>,
     /// The value, as far as it is known.
     base: Option<Base>,
 }
@@ -292,7 +292,7 @@ async fn fly(
 impl Spot {
     /// What the first write begins with.
     fn grounded(&self) -> Flown {
-        Flown { writer: ExactWriter::new(&self.place.client, &self.markers), base: None }
+        Flown { writer: Box::new(ExactWriter::new(&self.place.client, &self.markers)), base: None }
     }
 
     /// Adds all of it in one write, on whatever value is there at that moment. Each try is of the deltas that

@@ -365,9 +365,7 @@ impl Follower {
                 self.batches.too_long(&reads, error.answer_too_long().map(|(len, _)| len));
                 return Ok(());
             }
-            [read]
-                if error.code() == Some(ErrorCode::NoAuth) && self.view.skips(&read.path) =>
-            {
+            [read] if error.code() == Some(ErrorCode::NoAuth) && self.view.skips(&read.path) => {
                 self.view.answer(read, Found::Unreadable, arrival, zxid)?;
                 self.publish(arrival, zxid, sent);
                 return Ok(());
