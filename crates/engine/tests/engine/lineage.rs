@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use lockkeeper_engine::{Durability, Engine, Existing, backup, check, restore};
-use lockkeeper_wire::CreateMode;
+use lockkeeper_wire::{CreateMode, Zxid};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tempfile::TempDir;
@@ -129,9 +129,16 @@ impl World {
             // Nobody could notice it otherwise, as the page says.
             Step::PutBack(number) if self.floor(place).exists() => {
                 let Some(copy) = any(&self.copies, number) else { return };
+                let epoch = check(&copy).unwrap().last_zxid.epoch();
                 let _ = fs::remove_dir_all(&data);
                 copy_by_hand(&copy, &data);
-                self.places[place].sessions.clear();
+
+                let place = &mut self.places[place];
+                place.sessions.clear();
+                if epoch >= Zxid(place.last).epoch() {
+                    // A copy of the present epoch is not noticed: its sessions are taken up again.
+                    place.over.clear();
+                }
             }
             Step::Lose => {
                 let _ = fs::remove_dir_all(&data);
