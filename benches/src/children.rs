@@ -62,8 +62,8 @@ pub(crate) async fn hold(servers: &str, path: &str, session_timeout: Duration) -
     anyhow::bail!("the lock was lost: {:?}", guard.lost().await);
 }
 
-/// Adds to a counter as its parent orders, in the way of the programs in other languages, until its
-/// input ends.
+/// Adds to a counter, or does so by bare requests, as its parent orders, in the way of the programs in
+/// other languages, until its input ends.
 ///
 /// # Errors
 /// If there is no server, or an order is not understood.
@@ -72,12 +72,16 @@ pub(crate) async fn count(servers: &str) -> Result<()> {
     let mut orders = orders();
     while let Some(order) = orders.recv().await {
         let words: Vec<&str> = order.split(' ').collect();
-        let ["counter", tasks, warm_up, measure] = words[..] else {
+        let [what @ ("counter" | "bare"), tasks, warm_up, measure] = words[..] else {
             bail!("no such order: {order}")
         };
         let millis = |text: &str| text.parse().map(Duration::from_millis);
         let plan = Plan { warm_up: millis(warm_up)?, measure: millis(measure)? };
-        let answer = match counters::add(&client, tasks.parse()?, plan).await {
+        let added = match what {
+            "bare" => counters::compare_and_set(&client, tasks.parse()?, plan).await,
+            _ => counters::add(&client, tasks.parse()?, plan).await,
+        };
+        let answer = match added {
             Ok(added) => added.into(),
             Err(error) => Answer { error: Some(format!("{error:#}")), ..Answer::default() },
         };

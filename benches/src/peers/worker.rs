@@ -109,7 +109,16 @@ impl Worker {
 
     /// Measures adds to a counter.
     pub(crate) async fn counter(&mut self, tasks: usize, plan: Plan) -> Result<Repeats> {
-        let answer = self.order("counter", tasks, plan).await?;
+        self.repeats("counter", tasks, plan).await
+    }
+
+    /// Measures adds by bare requests.
+    pub(crate) async fn bare_counter(&mut self, tasks: usize, plan: Plan) -> Result<Repeats> {
+        self.repeats("bare", tasks, plan).await
+    }
+
+    async fn repeats(&mut self, what: &str, tasks: usize, plan: Plan) -> Result<Repeats> {
+        let answer = self.order(what, tasks, plan).await?;
         Ok(Repeats { per_second: answer.per_second, latency: answer.latency })
     }
 

@@ -35,6 +35,8 @@ const SYSTEMS: [System; 5] = [
 enum Adders {
     Tasks(usize),
     Processes(usize),
+    /// The same, with bare requests in place of the library.
+    BareProcesses(usize),
 }
 
 impl fmt::Display for Adders {
@@ -42,6 +44,7 @@ impl fmt::Display for Adders {
         match self {
             Self::Tasks(count) => write!(f, "{count} tasks"),
             Self::Processes(count) => write!(f, "{count} processes"),
+            Self::BareProcesses(count) => write!(f, "{count} processes, bare"),
         }
     }
 }
@@ -60,14 +63,21 @@ pub(super) async fn run(bench: &mut Bench) -> Result<()> {
 
     // They live for all rounds: a program that is compiled while it runs gets faster.
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-    let turns = [System::OnZooKeeper, System::Curator].map(|it| (it, Adders::Processes(PROCESSES)));
+    let turns = [
+        (System::OnZooKeeper, Adders::Processes(PROCESSES)),
+        (System::OnZooKeeper, Adders::BareProcesses(PROCESSES)),
+        (System::Curator, Adders::Processes(PROCESSES)),
+    ];
     bench
         .interleave_systems(&turns, true, async |bench, &(system, adders), plan| {
             let workers = if system == System::Curator { &mut theirs } else { &mut ours };
             while workers.len() < PROCESSES {
                 workers.push(bench.peers.adder(system).await?);
             }
-            let added = in_processes(workers, plan).await?;
+            let is_bare = matches!(adders, Adders::BareProcesses(_));
+            let (added, least) = in_processes(workers, is_bare, plan).await?;
+            let (name, config) = side(system, adders);
+            bench.note_as((name, &config), PROCESSES, "least_share_percent", least * 100.0);
             note(bench, system, adders, added);
             Ok(())
         })
@@ -75,12 +85,20 @@ pub(super) async fn run(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
+/// How the rows of one side are called.
+fn side(system: System, adders: Adders) -> (&'static str, String) {
+    let each = format!("{}, a process each", system.config());
+    match adders {
+        Adders::Tasks(_) => (system.name(), system.config().to_owned()),
+        Adders::Processes(_) => (system.name(), each),
+        Adders::BareProcesses(_) => ("bare requests", each),
+    }
+}
+
 fn note(bench: &mut Bench, system: System, adders: Adders, added: Repeats) {
-    let (count, config) = match adders {
-        Adders::Tasks(count) => (count, system.config().to_owned()),
-        Adders::Processes(count) => (count, format!("{}, a process each", system.config())),
-    };
-    let side = (system.name(), config.as_str());
+    let (Adders::Tasks(count) | Adders::Processes(count) | Adders::BareProcesses(count)) = adders;
+    let (name, config) = side(system, adders);
+    let side = (name, config.as_str());
     bench.note_as(side, count, "adds_per_s", added.per_second);
     bench.note_latency(side, count, "add", added.latency);
 }
@@ -105,27 +123,35 @@ async fn in_one_process(
     Ok(added)
 }
 
-/// All at once; their adds a second together, and the percentiles of the one that was slowest in the
-/// middle.
-async fn in_processes(workers: &mut Vec<Worker>, plan: Plan) -> Result<Repeats> {
+/// All at once; their adds a second together, the percentiles of the one that did the fewest, and what
+/// share it had of what each would have if all had the same.
+async fn in_processes(
+    workers: &mut Vec<Worker>,
+    is_bare: bool,
+    plan: Plan,
+) -> Result<(Repeats, f64)> {
     let mut adding = JoinSet::new();
     for mut worker in workers.drain(..) {
         adding.spawn(async move {
-            let added = worker.counter(1, plan).await;
+            let added = match is_bare {
+                true => worker.bare_counter(1, plan).await,
+                false => worker.counter(1, plan).await,
+            };
             (worker, added)
         });
     }
 
-    let (mut per_second, mut slowest) = (0.0, None);
+    let (mut all, mut least) = (Vec::new(), None);
     for (worker, added) in adding.join_all().await {
         workers.push(worker);
         let added = added?;
-        per_second += added.per_second;
-        let is_slower = |than: &Repeats| than.latency.p50 < added.latency.p50;
-        if slowest.as_ref().is_none_or(is_slower) {
-            slowest = Some(added);
+        all.push(added.per_second);
+        if least.as_ref().is_none_or(|than: &Repeats| than.per_second > added.per_second) {
+            least = Some(added);
         }
     }
-    let latency = slowest.context("there are processes")?.latency;
-    Ok(Repeats { per_second, latency })
+    let Repeats { per_second: fewest, latency } = least.context("there are processes")?;
+    let (per_second, processes) = (all.iter().sum::<f64>(), all.len() as f64);
+    let share = if per_second > 0.0 { fewest * processes / per_second } else { 0.0 };
+    Ok((Repeats { per_second, latency }, share))
 }
