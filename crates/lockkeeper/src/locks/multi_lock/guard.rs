@@ -33,6 +33,12 @@ impl MultiGuard {
         for (contender, front) in acquired {
             guards.push(Guard::grant(contender, front).await?);
         }
+        // A lease may have run out while the proof of the next one was waited for.
+        for guard in &guards {
+            if let State::Lost(reason) = guard.state() {
+                return Err(AcquireError::Lost { path: guard.path().clone(), reason });
+            }
+        }
         Ok(Self { guards })
     }
 
