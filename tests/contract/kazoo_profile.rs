@@ -1,8 +1,9 @@
 //! Locks with kazoo's names: what they are called, what is in them, and what is above them.
 
 use anyhow::Result;
-use lockkeeper::{AcquireError, Mutex, Profile, RwLock};
+use lockkeeper::{AcquireError, CreateMode, Mutex, Profile, RwLock};
 use lockkeeper_testkit::backend::{Backend, Participant};
+use lockkeeper_testkit::proxy::Passed;
 use lockkeeper_wire::OpCode;
 
 use crate::{LOCK, contract, enqueue, queue_empties};
@@ -13,6 +14,7 @@ contract!("kazoo's profile":
     writers_and_readers_take_turns,
     a_mutex_is_a_write_lock,
     curators_names_are_refused,
+    a_contender_that_is_not_ephemeral_is_waited_for,
 );
 
 fn mutex(participant: &Participant) -> Result<Mutex> {
@@ -100,5 +102,23 @@ async fn curators_names_are_refused(backend: Backend) -> Result<()> {
         assert!(matches!(error, Some(AcquireError::Foreign { .. })), "{error:?}");
     }
     curator.release().await?;
+    queue_empties(&backend).await
+}
+
+/// As kazoo's `acquire(ephemeral=False)` makes them, and deletes them at its release.
+///
+/// Seen to fail when such a node is refused.
+async fn a_contender_that_is_not_ephemeral_is_waited_for(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let ours = mutex(&alice)?;
+    let guard = ours.acquire().await?;
+    let theirs = guard.node().clone();
+    guard.release().await?;
+    bob.client.create(&theirs, "", CreateMode::Persistent).await?;
+    let waiting = enqueue(&backend, 2, async move { ours.acquire().await }).await?;
+    let watches = |passed: &[Passed]| passed.contains(&Passed::Reply(OpCode::GetData));
+    alice.proxy.passes(watches).await;
+    bob.client.delete(&theirs, None).await?;
+    waiting.await??.release().await?;
     queue_empties(&backend).await
 }

@@ -79,7 +79,8 @@ pub enum AcquireError {
         names: Vec<String>,
     },
     /// The lock is taken by a node that is not ephemeral: no session's end deletes it, so a wait for
-    /// its deletion might never end. No lock library creates one; this one never deletes it.
+    /// its deletion might never end. No library creates one with the names of Curator or of our own; kazoo
+    /// can, so with [`Profile::Kazoo`] it is waited for.
     #[error(
         "{path} is taken by {node}, which is not ephemeral: it does not go with a session; delete \
          it if no program uses it"

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use bytes::Bytes;
-use lockkeeper_client::{CreateMode, Sequence};
+use lockkeeper_client::{CreateMode, Sequence, SessionId, Stat};
 use uuid::Uuid;
 
 use crate::owner_info::OwnerInfo;
@@ -96,6 +96,12 @@ impl Profile {
             Self::Curator => CreateMode::Container,
             Self::Kazoo => CreateMode::Persistent,
         }
+    }
+
+    /// Whether a node like this may be a contender. They go with their sessions, except some of kazoo's
+    /// (`Lock.acquire(ephemeral=False)`), which only a release deletes.
+    pub(crate) fn is_contender(self, stat: &Stat) -> bool {
+        self == Self::Kazoo || stat.ephemeral_owner != SessionId::NONE
     }
 
     /// What a contender's node says of its owner: for kazoo, whose programs show it as the

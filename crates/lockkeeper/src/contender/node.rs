@@ -16,7 +16,7 @@ use crate::contender::order::{Place, QueueTail, Standing, WaitQueue};
 use crate::contender::retry::{Attempt, retried};
 use crate::contender::terms::Terms;
 use crate::error::AcquireError;
-use crate::profile::Kind;
+use crate::profile::{Kind, Profile};
 
 /// A place in a queue.
 ///
@@ -200,6 +200,10 @@ impl Contender {
     /// The lock that the queue is for.
     pub(crate) fn path(&self) -> &ZnodePath {
         &self.0.terms.path
+    }
+
+    pub(crate) fn profile(&self) -> Profile {
+        self.0.terms.profile
     }
 
     pub(crate) fn node(&self) -> Option<&Created> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lockkeeper_client::{
-    Contact, ErrorCode, EventKind, SessionId, Stat, WatchEvent, WatchLost, WatchedReply, Watcher,
+    Contact, ErrorCode, EventKind, Stat, WatchEvent, WatchLost, WatchedReply, Watcher,
     ZnodePath,
 };
 
@@ -157,8 +157,8 @@ impl Contender {
     }
 
     /// Watches those of the nodes that are not watched yet, and perhaps the own one, in one round
-    /// trip. Returns those that are gone already. Refuses to wait for a node that is not ephemeral:
-    /// no session's end would delete it.
+    /// trip. Returns those that are gone already. Refuses to wait for a node that no program
+    /// may ever delete.
     async fn watch_all(
         &self,
         names: Vec<String>,
@@ -181,7 +181,7 @@ impl Contender {
         let mut gone = Vec::new();
         for (name, node, reply) in asked {
             match self.watch(&node, reply).await? {
-                Some(((_, stat), _)) if stat.ephemeral_owner == SessionId::NONE => {
+                Some(((_, stat), _)) if !self.profile().is_contender(&stat) => {
                     return Err(AcquireError::NotEphemeral { path: self.path().clone(), node });
                 }
                 Some((_, watcher)) => watches.ahead.push((name, watcher)),

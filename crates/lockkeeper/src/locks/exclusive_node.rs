@@ -36,7 +36,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use lockkeeper_client::{
     Cleanup, Client, Contact, CreateMode, Created, Error, ErrorCode, EventKind, ExpectedNode,
-    Outcome, SessionId, Watcher, ZnodePath,
+    Outcome, Watcher, ZnodePath,
 };
 use serde::Serialize;
 
@@ -131,11 +131,10 @@ impl ExclusiveNode {
     }
 
     /// Waits until the lock is free, and takes it if nobody was faster; its owner enters again at
-    /// once. Costs one round trip if it is free, none to enter again.
+    /// once. Also waits for a node that is not ephemeral, as other programs may delete theirs. Costs one round trip if it is free, none to enter again.
     ///
     /// # Errors
     /// If no server can be reached for a whole session timeout, or a request is refused;
-    /// [`AcquireError::NotEphemeral`] if the node that is there outlives its session;
     /// [`AcquireError::OwnerLost`] if the owner has entries into a hold that was lost.
     ///
     /// # Session loss
@@ -249,10 +248,6 @@ impl ExclusiveNode {
         loop {
             // By getData and not by exists: it leaves no watch on a node that is gone already.
             let mut watcher: Watcher = match self.client.data_watched(&self.path).await {
-                Ok(((_, stat), _)) if stat.ephemeral_owner == SessionId::NONE => {
-                    let (path, node) = (self.path.clone(), self.path.clone());
-                    return Err(AcquireError::NotEphemeral { path, node });
-                }
                 Ok((_, watcher)) => watcher,
                 Err(error) if error.code() == Some(ErrorCode::NoNode) => return Ok(()),
                 Err(error) if error.is_session_expired() => continue,
