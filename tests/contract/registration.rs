@@ -198,13 +198,21 @@ async fn an_update_is_not_waited_for_longer_than_wanted_and_made_later(
     let timeout = Duration::from_millis(100);
     let late = RegisterError::Timeout { node: web("7"), timeout };
     assert_eq!(registration.drain_timeout(timeout).await, Err(late.clone()));
-    // One that waits for it is not made.
-    let waits = registration.update_timeout(|instance| instance.weight = 2, timeout).await;
-    assert_eq!(waits, Err(late));
-
-    participant.proxy.restore();
-    assert_eq!(told(&changes.next().await?.changes), ["updated 7"]);
-    assert!(!directory.instances()[0].is_enabled);
+    // One behind it, and behind another one that waits, is made on top of it.
+    let waits = async {
+        let waits = registration.update_timeout(|instance| instance.weight = 2, timeout).await;
+        assert_eq!(waits, Err(late));
+        participant.proxy.restore();
+    };
+    let zoned = registration.update(|instance| instance.zone = Some("b".to_owned()));
+    let (zoned, ()) = tokio::join!(zoned, waits);
+    zoned?;
+    let now = registration.instance().await;
+    assert_eq!((now.weight, now.is_enabled, now.zone.as_deref()), (2, false, Some("b")));
+    while directory.instances()[0].zone.is_none() {
+        changes.next().await?;
+    }
+    assert_eq!(*directory.instances()[0].instance(), now);
     registration.update_timeout(|instance| instance.weight = 3, Duration::from_secs(60)).await?;
     let now = registration.instance().await;
     assert_eq!((now.weight, now.is_enabled), (3, false));

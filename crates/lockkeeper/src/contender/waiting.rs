@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lockkeeper_client::{
-    Contact, ErrorCode, EventKind, Stat, WatchEvent, WatchLost, WatchedReply, Watcher,
-    ZnodePath,
+    Contact, ErrorCode, EventKind, Stat, WatchEvent, WatchLost, WatchedReply, Watcher, ZnodePath,
 };
 
 use crate::contender::node::{Contender, Front};

@@ -33,13 +33,16 @@
 //! # }
 //! ```
 
+use std::future::pending;
+use std::pin::pin;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lockkeeper_client::{Client, Error, PathError, ZnodePath};
-use tokio::sync::{Mutex, watch};
+use tokio::sync::watch;
 
 use crate::discovery::instance::{Instance, ServiceType};
-use crate::watch::{Presence, PresenceError, PresenceState};
+use crate::watch::{Posted, Presence, PresenceError, PresenceState};
 
 /// Why an instance is not registered, or not changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -72,7 +75,8 @@ pub enum RegisterError {
     },
     /// No server has confirmed an update in time.
     #[error(
-        "no server has confirmed within {timeout:?} that {node} is changed; it is changed when one is there          again"
+        "no server has confirmed within {timeout:?} that {node} is changed; it is changed when one is \
+         there again"
     )]
     Timeout {
         /// The instance's node.
@@ -94,8 +98,10 @@ pub enum RegisterError {
 pub struct Registration {
     presence: Presence,
     path: ZnodePath,
-    /// Locked while it is written, so that the last one is the one in the node.
+    /// Posted under its lock, so that the last one is the one in the node.
     said: Mutex<Said>,
+    /// Held by the update that is waited for.
+    turn: tokio::sync::Mutex<()>,
 }
 
 /// What an instance says of itself.
@@ -104,6 +110,12 @@ struct Said {
     confirmed: Instance,
     /// What was asked for, and nobody has heard what came of it.
     asked: Option<Instance>,
+}
+
+/// A change that was begun.
+struct Asked {
+    instance: Instance,
+    posted: Posted,
 }
 
 impl Registration {
@@ -136,7 +148,7 @@ impl Registration {
             .replaces(move |data| Instance::from_json(data).is_ok_and(|earlier| earlier.id == id));
         let presence = presence.start().await?;
         let said = Mutex::new(Said { confirmed: instance, asked: None });
-        Ok(Self { presence, path, said })
+        Ok(Self { presence, path, said, turn: tokio::sync::Mutex::default() })
     }
 
     /// How its node stands.
@@ -164,10 +176,8 @@ impl Registration {
     /// # Cancel safety
     /// Safe.
     pub async fn instance(&self) -> Instance {
-        let mut said = self.said.lock().await;
-        // Its error was that of the update.
-        let _ = self.settle(&mut said).await;
-        said.confirmed.clone()
+        let _turn = self.turn().await;
+        self.said().confirmed.clone()
     }
 
     /// Changes what it says of itself, now and in later sessions. Returns when a server has confirmed it,
@@ -185,19 +195,7 @@ impl Registration {
     /// # Session loss
     /// The instance is registered with the change in the next session.
     pub async fn update(&self, change: impl FnOnce(&mut Instance)) -> Result<(), RegisterError> {
-        let mut said = self.said.lock().await;
-        // Its error was that of an update that was cancelled.
-        let _ = self.settle(&mut said).await;
-        let earlier = &said.confirmed;
-        let mut changed = earlier.clone();
-        change(&mut changed);
-        if (&changed.service, &changed.id) != (&earlier.service, &earlier.id) {
-            return Err(RegisterError::Renamed { node: self.path.clone() });
-        }
-
-        // Before it is sent, as this may not come back.
-        said.asked = Some(registered(changed)?);
-        Ok(self.settle(&mut said).await?)
+        self.update_until(change, pending()).await.unwrap_or(Ok(()))
     }
 
     /// The same, but not waited for longer than `timeout`.
@@ -205,7 +203,8 @@ impl Registration {
     /// # Errors
     /// As [`Registration::update`]; and [`RegisterError::Timeout`] if no server has confirmed it in time. It is
     /// not taken back: as after a cancelled update, it is made as soon as a server is there, in the
-    /// background. But one that waits for an earlier update, which is not confirmed either, is not made.
+    /// background. One behind earlier updates that are not confirmed either is made on top of them, and
+    /// may be refused for what one of them has asked for.
     ///
     /// # Cancel safety
     /// As [`Registration::update`].
@@ -217,20 +216,84 @@ impl Registration {
         change: impl FnOnce(&mut Instance),
         timeout: Duration,
     ) -> Result<(), RegisterError> {
-        let updated = tokio::time::timeout(timeout, self.update(change)).await;
-        updated.unwrap_or_else(|_| Err(RegisterError::Timeout { node: self.path.clone(), timeout }))
+        let updated = self.update_until(change, tokio::time::sleep(timeout)).await;
+        updated.unwrap_or_else(|| Err(RegisterError::Timeout { node: self.path.clone(), timeout }))
     }
 
-    /// Writes what was asked for, perhaps once more: what is refused is refused again.
-    async fn settle(&self, said: &mut Said) -> Result<(), PresenceError> {
-        let Some(asked) = &said.asked else { return Ok(()) };
-        let settled = self.presence.update(asked.to_json()).await;
-        if let Some(asked) = said.asked.take()
-            && settled.is_ok()
-        {
-            said.confirmed = asked;
+    /// `None` if it is late, and goes on by itself.
+    async fn update_until(
+        &self,
+        change: impl FnOnce(&mut Instance),
+        late: impl Future<Output = ()>,
+    ) -> Option<Result<(), RegisterError>> {
+        let mut late = pin!(late);
+        let turn = tokio::select! {
+            // One order, so that a simulation can be repeated.
+            biased;
+            turn = self.turn() => Some(turn),
+            () = &mut late => None,
+        };
+
+        let posted = match self.ask(change) {
+            Ok(posted) => posted,
+            Err(error) => return Some(Err(error)),
+        };
+        // Else those that it is built upon are waited for.
+        turn.as_ref()?;
+        tokio::select! {
+            biased;
+            settled = self.settle(posted) => Some(settled.map_err(RegisterError::from)),
+            () = late => None,
+        }
+    }
+
+    /// Waits until it is known what came of all that was asked for.
+    async fn turn(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        let turn = self.turn.lock().await;
+        loop {
+            // Perhaps once more: what is refused is refused again.
+            let posted = {
+                let said = self.said();
+                let Some(asked) = &said.asked else { return turn };
+                let posted = self.presence.post(asked.to_json().into());
+                Asked { instance: asked.clone(), posted }
+            };
+            // Its error was that of the update.
+            let _ = self.settle(posted).await;
+        }
+    }
+
+    /// Begins a change of what it says of itself, on top of all that was asked for.
+    fn ask(&self, change: impl FnOnce(&mut Instance)) -> Result<Asked, RegisterError> {
+        let mut said = self.said();
+        let earlier = said.asked.as_ref().unwrap_or(&said.confirmed);
+        let mut changed = earlier.clone();
+        change(&mut changed);
+        if (&changed.service, &changed.id) != (&earlier.service, &earlier.id) {
+            return Err(RegisterError::Renamed { node: self.path.clone() });
+        }
+
+        let instance = registered(changed)?;
+        said.asked = Some(instance.clone());
+        let posted = self.presence.post(instance.to_json().into());
+        Ok(Asked { instance, posted })
+    }
+
+    async fn settle(&self, Asked { instance, posted }: Asked) -> Result<(), PresenceError> {
+        let settled = self.presence.told(posted).await;
+        let mut said = self.said();
+        // More may have been asked for since.
+        if said.asked.as_ref() == Some(&instance) {
+            said.asked = None;
+        }
+        if settled.is_ok() {
+            said.confirmed = instance;
         }
         settled
+    }
+
+    fn said(&self) -> MutexGuard<'_, Said> {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Asks for no new calls: our directories and Curator's providers pass over it. Calls that are under

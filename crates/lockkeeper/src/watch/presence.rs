@@ -58,6 +58,9 @@ use crate::watch::presence::post::Post;
 pub(crate) use state::{IsOurs, Unanswered};
 pub use state::{PresenceError, PresenceState, WhenTaken};
 
+/// An update that was begun, and goes on by itself.
+pub(crate) type Posted = oneshot::Receiver<Result<(), PresenceError>>;
+
 /// How many session timeouts another's node is there before its session is taken to live.
 const TAKEN: f64 = 1.5;
 
@@ -256,10 +259,20 @@ impl Presence {
     /// # Cancel safety
     /// It is changed in the background.
     pub async fn update(&self, data: impl Into<Bytes>) -> Result<(), PresenceError> {
+        self.told(self.post(data.into())).await
+    }
+
+    /// Begins an update, after those that were begun before.
+    pub(crate) fn post(&self, data: Bytes) -> Posted {
         let (done, told) = oneshot::channel();
-        // Both fail only when the task has ended, and then it has said why.
-        let _ = self.updates.send(Update { data: data.into(), done });
-        if let Ok(result) = told.await {
+        // This fails only when the task has ended, and then it has said why.
+        let _ = self.updates.send(Update { data, done });
+        told
+    }
+
+    /// What came of an update.
+    pub(crate) async fn told(&self, posted: Posted) -> Result<(), PresenceError> {
+        if let Ok(result) = posted.await {
             return result;
         }
         match self.state() {
