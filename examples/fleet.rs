@@ -13,7 +13,6 @@ use hyper_util::client::legacy::{Client as HyperClient, connect::HttpConnector};
 use hyper_util::rt::TokioExecutor;
 use lockkeeper::{Client, Election, Instance, Leadership, Listed};
 use lockkeeper::{Pick, Registration, ServiceDirectory};
-use tokio::net::TcpListener;
 use tokio::time::{sleep, timeout};
 
 type Failure = Box<dyn Error + Send + Sync>;
@@ -27,9 +26,8 @@ const LIMIT: Duration = Duration::from_millis(500);
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Failure> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let connect = Client::builder().session_timeout(SESSION_TIMEOUT);
-    match arguments[..] {
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["instance", id, servers] => be_instance(&connect.connect(servers).await?, id).await,
         ["client", servers] => be_client(&connect.connect(servers).await?).await,
         _ => Err("usage: fleet instance ID SERVERS | fleet client SERVERS".into()),
@@ -39,7 +37,7 @@ async fn main() -> Result<(), Failure> {
 async fn be_instance(client: &Client, id: &str) -> Result<(), Failure> {
     let answer = id.to_owned();
     let router = Router::new().route("/", get(async move || answer));
-    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
 
     // Found under its id, which is the same when it is started again, and nobody else's.
     let web = Instance::new("web", id).address("127.0.0.1").port(listener.local_addr()?.port());
