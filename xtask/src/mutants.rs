@@ -83,7 +83,8 @@ impl Mutants {
 }
 
 /// Applies each patch, and type-checks what they touch: all at once that fit each other, and one by one those
-/// that do not compile together.
+/// that do not compile together. That a patch compiles only because another one is planted too is not found
+/// here, but by `cargo xtask mutants` alone.
 fn compile(patches: &[Patch], tree: &Tree, checks: &Checks) -> Result<()> {
     for patch in patches {
         tree.apply(patch)?;

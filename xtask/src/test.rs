@@ -111,8 +111,13 @@ fn document(steps: &mut Steps) {
 
 /// A task of ours as a program that gives way to all others.
 fn program(task: &[&str]) -> Result<Command> {
+    let ours = match cfg!(target_os = "linux") {
+        // Also after its file was replaced by another build.
+        true => PathBuf::from(format!("/proc/{}/exe", std::process::id())),
+        false => env::current_exe()?,
+    };
     let mut program = Command::new("nice");
-    program.args(["-n", "19"]).arg(env::current_exe()?).args(task).stdin(Stdio::null());
+    program.args(["-n", "19"]).arg(ours).args(task).stdin(Stdio::null());
     Ok(program)
 }
 
