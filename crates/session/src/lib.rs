@@ -39,7 +39,7 @@ pub use error::{Disconnect, Outcome, RequestError};
 pub use event::Event;
 pub use heartbeat::{HoldId, Standing};
 pub use lease::LeaseState;
-pub use session::{Contact, Session};
+pub use session::{Contact, MOST_SKIPPED, Session};
 pub use time::Instant;
 pub use timing::Timing;
 pub use watch_event::WatchEvent;

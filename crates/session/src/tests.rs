@@ -435,6 +435,21 @@ fn what_is_too_long_and_no_answer_to_a_read_ends_the_connection() {
     assert!(matches!(world.deliver(), Err(Disconnect::Frame(_))));
 }
 
+/// It would be as long on the next connection, and end that one too.
+#[test]
+fn a_read_whose_answer_is_too_long_to_be_skipped_fails_with_its_length() {
+    let mut world = World::connected_with(Config { max_frame: 1_000, ..config(LeaseMode::Quorum) });
+    world.submit(get_data("/long"), 1);
+    let (xid, _) = world.request();
+    let len = MOST_SKIPPED + 1;
+    world.to_client.extend_from_slice(&i32::try_from(len).unwrap().to_be_bytes());
+    world.deliver().unwrap();
+    ReplyHeader { xid, zxid: Zxid(50), error: 0 }.encode(&mut world.to_client);
+    assert!(matches!(world.deliver(), Err(Disconnect::Frame(_))));
+    world.lose_connection();
+    assert_eq!(world.results(), [(1, Err(RequestError::AnswerTooLong { len, max: 1_000 }))]);
+}
+
 /// The rest of an answer belongs to its connection.
 #[test]
 fn nothing_is_skipped_on_the_next_connection() {
