@@ -267,10 +267,11 @@ impl View {
         let Some(mut mark) = self.take_mark(read) else { return Ok(()) };
         mark.in_flight = false;
 
-        if found != Found::NoAnswer && *read.path == *self.scope.root {
+        let is_answered = found != Found::NoAnswer;
+        if is_answered && *read.path == *self.scope.root {
             self.remove_gone(arrival);
         }
-        let suspect = mark.suspect.take_if(|since| arrival > *since).is_some();
+        let suspect = is_answered && mark.suspect.take_if(|since| arrival > *since).is_some();
         let is_known = match found {
             Found::NoAnswer => false,
             Found::Data(node) => self.insert(&read.path, node, arrival, suspect, mark.first)?,

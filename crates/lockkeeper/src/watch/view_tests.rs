@@ -160,6 +160,13 @@ impl World {
         self.connection.push_back(Told::Answer(found, Zxid(self.zxid)));
     }
 
+    /// The server is throttled, and refuses the oldest request on a connection that stays.
+    fn refuse(&mut self) {
+        let Some(reads) = self.requests.pop_front() else { return };
+        let refused = reads.into_iter().map(|read| (read, Found::NoAnswer)).collect();
+        self.connection.push_back(Told::Answer(refused, Zxid(self.zxid)));
+    }
+
     fn find(&self, read: &Read) -> Found {
         match (self.now().get(&*read.path), read.question) {
             (None, _) => Found::Nothing,
@@ -341,7 +348,8 @@ fn cuts_of_worlds(scope: &Scope) -> usize {
             }
             match world.random.u8(0..60) {
                 0..4 => world.write(),
-                4..32 => world.serve(),
+                4..30 => world.serve(),
+                30..32 => world.refuse(),
                 32..58 => world.take().unwrap(),
                 58 if world.is_connected => world.lose_connection(),
                 _ if !world.is_connected => world.reconnect(),
