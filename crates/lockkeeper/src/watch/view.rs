@@ -20,6 +20,7 @@
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use lockkeeper_client::{Arrival, EventKind, Stat, Zxid};
@@ -315,20 +316,25 @@ impl View {
         for path in self.tree.remove(path) {
             self.touch(path);
         }
-        let is_gone = |hidden: &&Arc<str>| is_at_or_below(hidden, path);
-        let gone: Vec<_> = self.unreadable.iter().filter(is_gone).cloned().collect();
-        for hidden in gone {
-            self.reveal(&hidden);
+        // What is below begins with the path and a `/`, which `0` follows.
+        let path = path.trim_end_matches('/');
+        let (from, to) = (format!("{path}/"), format!("{path}0"));
+        let below = (Bound::Included(&*from), Bound::Excluded(&*to));
+        let gone: Vec<_> = self.unreadable.range::<str, _>(below).cloned().collect();
+        for hidden in gone.iter().map(|hidden| &**hidden).chain([path]) {
+            self.reveal(hidden);
         }
     }
 
     /// Takes out a node that may not be read, and notes that.
     fn hide(&mut self, path: &Arc<str>, arrival: Arrival) {
-        self.remove(path);
-        Arc::make_mut(&mut self.unreadable).insert(path.clone());
-        self.touch(path.to_string());
+        if !self.unreadable.contains(path) {
+            self.remove(path);
+            Arc::make_mut(&mut self.unreadable).insert(path.clone());
+            self.touch(path.to_string());
+        }
         if self.scope.knows_pzxid {
-            // Its creation is not known.
+            // Its creation is not known; it may be another one than the last time.
             self.mark(self.root(), Question::Data, arrival, arrival);
         }
     }
@@ -493,11 +499,6 @@ impl View {
         }
         Ok(())
     }
-}
-
-fn is_at_or_below(path: &str, above: &str) -> bool {
-    let rest = path.strip_prefix(above.trim_end_matches('/'));
-    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 fn parent(path: &str) -> Option<&str> {
