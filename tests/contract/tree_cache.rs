@@ -305,6 +305,16 @@ async fn what_is_too_long_for_one_answer_is_read_in_parts(backend: Backend) -> R
     let refused = TreeCache::open(&client, ROOT).await;
     let Err(CacheError::Request(error)) = refused else { bail!("{refused:?}") };
     assert_eq!(error.answer_too_long().map(|(_, max)| max), Some(100_000), "{error}");
+
+    // What can be left out is no reason to have nothing, and is told of when it can be read.
+    let cache = TreeCache::builder(&client, ROOT).skip_unreadable().open().await?;
+    assert_eq!((cache.snapshot().len(), cache.snapshot().unreadable().count()), (1, 40));
+    let (some, mut changes) = (cache.snapshot().unreadable().next().map(path), cache.changes());
+    writer.set_data(&some.expect("one of them"), "short", None).await?;
+    while cache.snapshot().len() == 1 {
+        changes.next().await?;
+    }
+    assert_eq!((cache.snapshot().len(), cache.snapshot().unreadable().count()), (2, 39));
     Ok(())
 }
 

@@ -88,6 +88,8 @@ pub use transaction::Transaction;
 pub use watch_item::{WatchItem, WatchLost};
 pub use watcher::{WatchStream, Watcher};
 
+#[doc(hidden)]
+pub use lockkeeper_session::MOST_SKIPPED;
 pub use lockkeeper_session::{
     Cleanup, Contact, ExpectedNode, Instant, LeaseMode, LeaseState, Outcome, Standing, Timing,
     WatchEvent,

@@ -67,12 +67,13 @@ impl Candidate for Listed {
     }
 }
 
-/// A node in the place of an instance whose data says none, or may not be read.
+/// A node in the place of an instance whose data says none, may not be read, or is longer than the client
+/// takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unreadable {
     /// The node's name.
     pub node: String,
-    /// When it was written; 0 if it may not be read.
+    /// When it was written; 0 if it could not be read.
     pub mzxid: Zxid,
     /// What is wrong with it.
     pub reason: String,
@@ -146,7 +147,9 @@ impl Instances {
         self.unreadable.extend(nodes.map(|node| Unreadable {
             node: node.to_owned(),
             mzxid: Zxid(0),
-            reason: "its access control list does not let this client read it".to_owned(),
+            reason: "its access control list does not let this client read it, or it is longer than \
+                     this client takes (`max_frame`)"
+                .to_owned(),
         }));
         self.unreadable.sort_by(|one, other| one.node.cmp(&other.node));
         self

@@ -78,8 +78,8 @@ impl GroupView {
         foreign.filter_map(|(name, _)| self.group.child(name).ok()).collect()
     }
 
-    /// The nodes in the group that this client may not read, so that nobody knows whether they are members.
-    /// They are not counted. They are looked at again after a second, and then more and more seldom, up to 30
+    /// The nodes in the group that this client may not read, or that are longer than it
+    /// [takes](crate::ClientBuilder::max_frame), so that nobody knows whether they are members. They are not counted. They are looked at again after a second, and then more and more seldom, up to 30
     /// seconds.
     pub fn unreadable(&self) -> Vec<ZnodePath> {
         self.snapshot.unreadable().filter_map(|path| ZnodePath::new(path).ok()).collect()
@@ -194,7 +194,7 @@ pub enum MemberChange {
     Foreign(ZnodePath),
     /// Such a node is gone.
     ForeignGone(ZnodePath),
-    /// A node in the group may not be read.
+    /// A node in the group may not be read, or is longer than the client takes.
     Unreadable(ZnodePath),
 }
 

@@ -7,7 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use lockkeeper_client::{
     AddWatchMode, Arrival, Arrived, Client, DirtyPaths, Error, ErrorCode, EventKind, Instant,
-    Listing, PathRequest, ReadOp, ReadResult, Reply, Stat, WatchLost, ZnodePath, Zxid,
+    Listing, MOST_SKIPPED, PathRequest, ReadOp, ReadResult, Reply, Stat, WatchLost, ZnodePath,
+    Zxid,
 };
 
 use crate::watch::batches::Batches;
@@ -365,7 +366,7 @@ impl Follower {
                 self.batches.too_long(&reads, error.answer_too_long().map(|(len, _)| len));
                 return Ok(());
             }
-            [read] if error.code() == Some(ErrorCode::NoAuth) && self.view.skips(&read.path) => {
+            [read] if is_unreadable(read, &error) && self.view.skips(&read.path) => {
                 self.view.answer(read, Found::Unreadable, arrival, zxid)?;
                 self.publish(arrival, zxid, sent);
                 return Ok(());
@@ -496,6 +497,14 @@ async fn next_answer(in_flight: &mut VecDeque<Pending>) -> (Vec<Read>, Instant, 
 /// Whether the same read may succeed later, in this session or the next.
 fn is_passing(error: &Error) -> bool {
     error.is_retryable() || error.is_session_expired()
+}
+
+/// Whether a node may not be read, or is too long for that. Not if it is so long that the connection ends:
+/// it would be read on each one.
+fn is_unreadable(read: &Read, error: &Error) -> bool {
+    let is_skipped = error.answer_too_long().is_none_or(|(len, _)| len <= MOST_SKIPPED);
+    error.code() == Some(ErrorCode::NoAuth)
+        || read.question == Question::Data && is_too_long(error) && is_skipped
 }
 
 /// Whether the answer is longer than the client takes, or than the server gives.

@@ -102,9 +102,11 @@ impl TreeCacheBuilder {
         self
     }
 
-    /// Leaves out the nodes that may not be read, with everything below them: [`Snapshot::unreadable`] names
-    /// them. Otherwise one such node ends the cache. No event tells when one may be read again, so they
-    /// are looked at after 1 s, 2 s and so on up to 30 s, at the cost of a read each. Newer servers tell nothing
+    /// Leaves out the nodes that may not be read, or are longer than the
+    /// [client takes](crate::ClientBuilder::max_frame), with everything below them: [`Snapshot::unreadable`]
+    /// names them. Otherwise one such node ends the cache; one of more than 16 MiB does so in any case, as
+    /// it costs the connection. No event tells when one may be read again, so they are looked at after 1 s,
+    /// 2 s and so on up to 30 s, at the cost of two reads each (with others, and alone). Newer servers tell nothing
     /// of such nodes: one that is made so later is found after the next reconnect, or when it is written after
     /// it can be read. The node at the path of the cache itself must be readable.
     pub fn skip_unreadable(mut self) -> Self {

@@ -80,7 +80,7 @@ pub(crate) enum Found {
     Data(CachedNode),
     Names(Vec<String>),
     Nothing,
-    /// It may not be read.
+    /// It may not be read, or is longer than the client takes.
     Unreadable,
     /// There was no answer. It has to be asked again.
     NoAnswer,
@@ -105,7 +105,7 @@ struct Mark {
 pub(crate) struct View {
     scope: Scope,
     tree: Tree,
-    /// The nodes that may not be read. What is below them is not known.
+    /// The nodes that may not be read, or are too long for that. What is below them is not known.
     unreadable: Arc<BTreeSet<Arc<str>>>,
     /// The last answer.
     newest: Arrival,
