@@ -316,6 +316,19 @@ async fn data_at_which_servers_close_the_connection_is_given_up(backend: Backend
     presence.end().await?;
     assert_eq!((stat(client).await?, client.session_id()), (None, session));
 
+    // In the background it ends nothing, and other data helps.
+    let other = backend.observer().await?;
+    let first = Presence::builder(&other, NODE).start().await?;
+    let presence = Presence::builder(client, NODE).start().await?;
+    presence.update(long.clone()).await?;
+    first.end().await?;
+    let stuck = PresenceState::Stuck(too_long.clone());
+    presence.changes().wait_for(|state| *state == stuck).await?;
+    presence.update("short").await?;
+    present(&presence, Zxid(0)).await?;
+    assert_eq!(&client.data(&node()).await?.0[..], b"short");
+    presence.end().await?;
+
     let ttl = Duration::from_secs(60);
     let started = TtlPresence::builder(client, NODE, ttl).data(long).start().await.map(drop);
     assert_eq!(started, Err(too_long));

@@ -55,7 +55,7 @@ use crate::profile::protected_name;
 use crate::watch::presence::keeper::{Keeper, Terms, Update};
 use crate::watch::presence::post::Post;
 
-pub(crate) use state::{IsOurs, Unanswered};
+pub(crate) use state::{IsOurs, STUCK_PAUSE, Unanswered};
 pub use state::{PresenceError, PresenceState, WhenTaken};
 
 /// An update that was begun, and goes on by itself.

@@ -44,13 +44,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lockkeeper_client::{
-    Client, CreateMode, Error, ErrorCode, SessionId, Stat, TransactionError, ZnodePath, Zxid,
+    Client, CreateMode, Error, ErrorCode, Instant, SessionId, Stat, TransactionError, ZnodePath,
+    Zxid,
 };
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::contender::retry::retry_backoff;
-use crate::watch::presence::{IsOurs, PresenceError, PresenceState, Unanswered, WhenTaken};
+use crate::watch::presence::{
+    IsOurs, PresenceError, PresenceState, STUCK_PAUSE, Unanswered, WhenTaken,
+};
 
 /// The name of the child that keeps the node alive.
 const TOUCH: &str = "touch";
@@ -209,7 +212,8 @@ struct Keeper {
 
 impl Keeper {
     async fn run(mut self, first: Seen, mut stopped: oneshot::Receiver<()>) -> Result<(), Error> {
-        let mut seen = first;
+        let touching = self.options.ttl / TOUCHES;
+        let (mut seen, mut pause) = (first, touching);
         loop {
             // A request that is dropped on the way does no harm: each write is bound to a version, and the
             // end looks behind it.
@@ -221,13 +225,18 @@ impl Keeper {
                     Err(_) => Ok(()),
                 },
                 next = async {
-                    tokio::time::sleep(self.options.ttl / TOUCHES).await;
+                    tokio::time::sleep(pause).await;
                     self.keep(seen).await
                 } => next,
             };
 
+            pause = touching;
             match next {
                 Ok(next) => seen = next,
+                Err(too_long @ PresenceError::TooLong { .. }) => {
+                    self.state.send_replace(PresenceState::Stuck(too_long));
+                    pause = touching.max(STUCK_PAUSE);
+                }
                 Err(PresenceError::Request(error)) if error.is_unreachable() => {}
                 Err(error) => {
                     self.state.send_replace(PresenceState::Ended(error));
@@ -273,12 +282,15 @@ impl Keeper {
             let TtlPresenceBuilder { client, data, ttl, .. } = &self.options;
             let (mode, id) = (CreateMode::PersistentTtl, self.id.clone());
             let make = client.transaction().create(&self.path, data.clone(), CreateMode::Container);
+            let begun = client.now();
             let made = make.create_ttl(&self.touch, id, mode, *ttl).commit_numbered().await;
             let refusal = match made {
                 Ok((_, czxid)) => return Ok(self.present(czxid)),
                 Err(TransactionError::Request(error)) => {
-                    self.unanswered(error).await?;
-                    continue;
+                    match self.unanswered(error, begun).await? {
+                        Some(seen) => return Ok(seen),
+                        None => continue,
+                    }
                 }
                 Err(refusal) => refusal,
             };
@@ -444,11 +456,24 @@ impl Keeper {
         }
     }
 
-    /// Returns when a write of the data may be sent again.
-    async fn unanswered(&mut self, error: Error) -> Result<(), PresenceError> {
-        match self.unanswered.one_more(&self.path, &error, self.options.data.len()) {
-            Some(too_long) => Err(too_long),
-            None => self.passing(error).await,
+    /// The create, which was begun then, has no answer. Returns when it may be sent again, or with the
+    /// node if it is there.
+    async fn unanswered(
+        &mut self,
+        error: Error,
+        begun: Instant,
+    ) -> Result<Option<Seen>, PresenceError> {
+        let (client, size) = (self.options.client.clone(), (self.options.data.len(), begun));
+        let Some(too_long) = self.unanswered.one_more(&client, &self.path, &error, size) else {
+            return self.passing(error).await.map(|()| None);
+        };
+        // What is read behind a sync is the last word, on a later connection too.
+        if let Err(error) = client.sync(&self.path).await {
+            return self.passing(error).await.map(|()| None);
+        }
+        match self.look().await? {
+            Some(Seen::Own) => Ok(Some(Seen::Own)),
+            _ => Err(too_long),
         }
     }
 

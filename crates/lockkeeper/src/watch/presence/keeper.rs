@@ -10,7 +10,9 @@ use lockkeeper_client::{
 };
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::watch::presence::state::{IsOurs, PresenceError, PresenceState, Unanswered, WhenTaken};
+use crate::watch::presence::state::{
+    IsOurs, PresenceError, PresenceState, STUCK_PAUSE, Unanswered, WhenTaken,
+};
 
 /// The pauses between attempts that servers refuse, or that find no server.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -195,6 +197,14 @@ impl Keeper {
                 self.note_all();
                 match self.enter().await {
                     Entering::Done(next) => break next,
+                    Entering::Failed(too_long @ PresenceError::TooLong { .. }) => {
+                        self.state.send_replace(PresenceState::Stuck(too_long));
+                        tokio::select! {
+                            biased;
+                            Some(update) = self.updates.recv() => self.note(update),
+                            () = tokio::time::sleep(STUCK_PAUSE) => {}
+                        }
+                    }
                     Entering::Failed(error) => return error,
                     Entering::Again { .. } => tokio::time::sleep(pause).await,
                 }
@@ -278,7 +288,7 @@ impl Keeper {
         let client = self.terms.client.clone();
         let mut unanswered = Unanswered::default();
         loop {
-            let mut too_long = None;
+            let (mut too_long, begun) = (None, client.now());
             // In a later session, another's node may be at the path.
             let write = client.transaction().in_session(stat.ephemeral_owner);
             let write = write.set_data(&self.path, data.clone(), Some(stat.version));
@@ -293,8 +303,9 @@ impl Keeper {
                     return Ok(false);
                 }
                 Err(TransactionError::Request(error)) if error.is_retryable() => {
+                    let size = (data.len(), begun);
+                    too_long = unanswered.one_more(&client, &self.path, &error, size);
                     tokio::time::sleep(FIRST_PAUSE).await;
-                    too_long = unanswered.one_more(&self.path, &error, data.len());
                 }
                 Err(refusal) => return Err(refusal.into()),
             }
@@ -348,6 +359,7 @@ impl Keeper {
     /// `replaces`: the transaction deletes a node of an earlier life first.
     async fn attempt(&mut self, transaction: Transaction, replaces: bool) -> Entering {
         let client = self.terms.client.clone();
+        let size = (self.terms.data.len(), client.now());
         let earlier = std::mem::replace(&mut self.life, Life::Unknown);
         // Both are sent at once, and the look is taken after the write.
         let look = async { client.data_watched(&self.path).await };
@@ -370,8 +382,10 @@ impl Keeper {
                 if error.outcome() == Outcome::NotApplied {
                     self.life = earlier;
                 }
-                let too_long = self.unanswered.one_more(&self.path, &error, self.terms.data.len());
-                return too_long.map_or_else(|| passing(error), Entering::Failed);
+                return match self.unanswered.one_more(&client, &self.path, &error, size) {
+                    Some(too_long) => self.give_up(too_long).await,
+                    None => passing(error),
+                };
             }
             Err(refusal) => refusal,
         };
@@ -397,6 +411,31 @@ impl Keeper {
         }
     }
 
+    /// Servers seem to close the connection at the data, unless the node was made and only the answer lost.
+    async fn give_up(&mut self, too_long: PresenceError) -> Entering {
+        let client = self.terms.client.clone();
+        // What is read behind a sync is the last word, on a later connection too.
+        let look = async { client.data_watched(&self.path).await };
+        let (synced, seen) = tokio::join!(client.sync(&self.path), look);
+        match (synced, seen) {
+            (Ok(_), Ok(((_, stat), watcher))) if self.is_own(&stat) => {
+                (self.life, self.unanswered) = (Life::Made(stat.czxid), Unanswered::default());
+                return self.present(stat, watcher);
+            }
+            (Ok(_), Ok(_)) => {}
+            (Ok(_), Err(error)) if error.code() == Some(ErrorCode::NoNode) => {}
+            (Err(error), _) | (_, Err(error)) => return passing(error),
+        }
+        self.life = Life::None;
+        Entering::Failed(too_long)
+    }
+
+    /// Whether a node is what there may be of ours, in the present session.
+    fn is_own(&self, stat: &Stat) -> bool {
+        let is_of_session = stat.ephemeral_owner == self.terms.client.session_id();
+        is_of_session && self.life.is(stat, self.terms.is_marked)
+    }
+
     /// A node is there already.
     async fn found(
         &mut self,
@@ -406,7 +445,7 @@ impl Keeper {
         has_tried: bool,
     ) -> Entering {
         let (client, owner) = (self.terms.client.clone(), stat.ephemeral_owner);
-        if owner == client.session_id() && self.life.is(&stat, self.terms.is_marked) {
+        if self.is_own(&stat) {
             self.life = Life::Made(stat.czxid);
             return self.present(stat, watcher);
         }

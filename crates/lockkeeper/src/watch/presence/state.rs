@@ -1,8 +1,11 @@
 //! How a presence stands, and why it could not begin or has ended.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use lockkeeper_client::{Error, Outcome, PathError, SessionId, TransactionError, ZnodePath, Zxid};
+use lockkeeper_client::{
+    Client, Error, Instant, Outcome, PathError, SessionId, TransactionError, ZnodePath, Zxid,
+};
 
 /// How a [`Presence`](crate::Presence) stands, as far as is known here.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +23,9 @@ pub enum PresenceState {
         /// Its session; [`SessionId::NONE`] if it is no ephemeral node, which does not go by itself.
         by: SessionId,
     },
+    /// The node is not there, as servers seem to close the connection at its data:
+    /// [`PresenceError::TooLong`] in the background. It is tried again every 30 seconds.
+    Stuck(PresenceError),
     /// It has ended.
     Ended(PresenceError),
 }
@@ -45,7 +51,8 @@ pub enum PresenceError {
         /// The node.
         path: ZnodePath,
     },
-    /// Servers close the connection whenever the data comes.
+    /// Servers close the connection whenever the data comes. This ends no presence that has begun: see
+    /// [`PresenceState::Stuck`].
     #[error(
         "the connection was lost {tries} times in a row when {path} was written with {bytes} bytes of data; \
          servers close it if that is more than they take at once: make it shorter, or raise jute.maxbuffer \
@@ -104,11 +111,14 @@ pub enum WhenTaken {
     Fail,
 }
 
-/// How long data is that may be too long for a server, at least.
-const LONG: usize = 16 << 10;
+/// How long data is that may be too long for a server, at least. By default they take 1 MiB.
+const LONG: usize = 512 << 10;
 
 /// How often in a row a connection may be lost with long data on it.
 const LONG_TRIES: u32 = 3;
+
+/// The pause before the next try then. Each may cost everybody who uses the client the connection.
+pub(crate) const STUCK_PAUSE: Duration = Duration::from_secs(30);
 
 /// Counts the connections that were lost before a write was answered. A server that takes less at once
 /// than the client closes the connection at each, which costs everybody who uses it.
@@ -118,20 +128,27 @@ pub(crate) struct Unanswered {
 }
 
 impl Unanswered {
-    /// A write with so many bytes of data failed. Says that these are why, if that is likely.
+    /// A write with so many bytes of data, which was begun then, failed. Says that these are why, if that
+    /// is likely.
     pub(crate) fn one_more(
         &mut self,
+        client: &Client,
         path: &ZnodePath,
         error: &Error,
-        bytes: usize,
+        (bytes, begun): (usize, Instant),
     ) -> Option<PresenceError> {
         let is_lost = error.code().is_none() && error.outcome() == Outcome::Unknown;
         if !is_lost || error.is_session_expired() || bytes < LONG {
             return None;
         }
+        if client.now().since(begun) >= client.timing().silence_limit() {
+            // The client has hung up by itself, on a server that was silent.
+            self.in_a_row = 0;
+            return None;
+        }
         self.in_a_row += 1;
         let tries = self.in_a_row;
-        (tries == LONG_TRIES).then(|| PresenceError::TooLong { path: path.clone(), bytes, tries })
+        (tries >= LONG_TRIES).then(|| PresenceError::TooLong { path: path.clone(), bytes, tries })
     }
 }
 
