@@ -32,6 +32,7 @@ contract!("presence":
     those_who_take_each_other_for_an_earlier_life_do_not_fight,
     data_may_be_as_long_as_that_of_any_node,
     data_at_which_servers_close_the_connection_is_given_up,
+    anothers_node_that_is_too_long_to_read_is_an_error,
     who_has_the_node_instead_is_told,
     an_update_changes_the_node_and_every_later_one,
     an_update_whose_reply_is_lost_is_made_once,
@@ -332,6 +333,18 @@ async fn data_at_which_servers_close_the_connection_is_given_up(backend: Backend
     let ttl = Duration::from_secs(60);
     let started = TtlPresence::builder(client, NODE, ttl).data(long).start().await.map(drop);
     assert_eq!(started, Err(too_long));
+    Ok(())
+}
+
+/// It was looked at every 20 ms, for ever.
+async fn anothers_node_that_is_too_long_to_read_is_an_error(backend: Backend) -> Result<()> {
+    let other = backend.observer().await?;
+    let theirs = Presence::builder(&other, NODE).data(vec![b'x'; 200_000]).start().await?;
+    let client = Client::builder().max_frame(100_000).connect(&backend.connect_string()).await?;
+    let started = tokio::time::timeout(LONG, Presence::builder(&client, NODE).start()).await?;
+    let Err(PresenceError::Request(error)) = started else { bail!("{started:?}") };
+    assert!(error.answer_too_long().is_some(), "{error}");
+    theirs.end().await?;
     Ok(())
 }
 

@@ -258,7 +258,7 @@ impl Keeper {
                     }
                     Err(error) if error.is_retryable() => tokio::time::sleep(FIRST_PAUSE).await,
                     // It is there still, and may be shown again.
-                    Err(error) if error.code() == Some(ErrorCode::NoAuth) => {
+                    Err(error) if is_unreadable(&error) => {
                         tokio::time::sleep(LONGEST_PAUSE).await;
                     }
                     _ => return,
@@ -371,9 +371,7 @@ impl Keeper {
                 self.unanswered = Unanswered::default();
                 return match seen {
                     Ok(((_, stat), watcher)) if stat.czxid == czxid => self.present(stat, watcher),
-                    Err(error) if error.code() == Some(ErrorCode::NoAuth) => {
-                        Entering::Failed(error.into())
-                    }
+                    Err(error) if is_unreadable(&error) => Entering::Failed(error.into()),
                     // It is looked at again, and found to be our own or gone.
                     _ => Entering::Again { is_unreachable: None },
                 };
@@ -399,7 +397,7 @@ impl Keeper {
             (ErrorCode::NodeExists, Ok(((data, stat), watcher))) => {
                 Box::pin(self.found(&data, stat, watcher, replaces)).await
             }
-            (ErrorCode::NodeExists, Err(error)) if error.code() == Some(ErrorCode::NoAuth) => {
+            (ErrorCode::NodeExists, Err(error)) if is_unreadable(&error) => {
                 Entering::Failed(error.into())
             }
             (ErrorCode::NoNode, _) if !replaces => self.make_parents().await,
@@ -487,6 +485,11 @@ impl Keeper {
             Err(error) => passing(error),
         }
     }
+}
+
+/// Whether the node is there, but may not be read, or is too long for that.
+fn is_unreadable(error: &Error) -> bool {
+    error.code() == Some(ErrorCode::NoAuth) || error.answer_too_long().is_some()
 }
 
 /// An attempt that came to nothing, for now or for good.
