@@ -45,9 +45,10 @@ mod state;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use lockkeeper_client::{Client, CreateMode, Error, PathError, ZnodePath};
+use lockkeeper_client::{Client, Contact, CreateMode, Error, PathError, ZnodePath};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
@@ -217,8 +218,10 @@ impl Presence {
     }
 
     /// Waits until somebody else's node has been in the place for one and a half session timeouts, and says whose:
-    /// a session that has ended would be gone by then. Two programs that run with one name are found so.
-    /// What comes then is the same as without this: it is waited for.
+    /// a session that has ended would be gone by then, if its timeout is no longer than that of this client.
+    /// Two programs that run with one name are found so. What comes then is the same as without this: it is
+    /// waited for. The time begins anew whenever this client is cut off, as it does not see then whether the
+    /// node goes.
     ///
     /// Gives why the presence has ended, if it has.
     ///
@@ -237,12 +240,25 @@ impl Presence {
                 Ok(taken) => taken,
             };
             let differs = changes.wait_for(|state| *state != taken);
-            if tokio::time::timeout(is_alive, differs).await.is_err()
-                && let PresenceState::Taken { by } = taken
-            {
+            let is_over = tokio::select! {
+                biased;
+                _ = differs => false,
+                is_over = self.is_connected_for(is_alive) => is_over,
+            };
+            if is_over && let PresenceState::Taken { by } = taken {
                 return PresenceError::Taken { path: self.path.to_string(), by };
             }
         }
+    }
+
+    /// Waits until the client is connected, and then for so long, or until it is cut off; says whether it
+    /// was not.
+    async fn is_connected_for(&self, time: Duration) -> bool {
+        let mut status = self.client.status();
+        // Neither fails while there is a client.
+        let _ = status.wait_for(|status| status.contact == Contact::Connected).await;
+        let cut_off = status.wait_for(|status| status.contact != Contact::Connected);
+        tokio::time::timeout(time, cut_off).await.is_err()
     }
 
     /// Changes the node's data, now and for every time that the node is made anew. Nobody sees a gap:
