@@ -158,9 +158,15 @@ impl Cleanup {
             }
             // The session's end is certain only when a handshake says so, and an answer that
             // nobody understands says nothing: the connection ends with it.
-            (_, Err(RequestError::SessionExpired(_) | RequestError::BadAnswer(_))) => {
-                Remainder::Later
-            }
+            // What is too long may be shorter then.
+            (
+                _,
+                Err(
+                    RequestError::SessionExpired(_)
+                    | RequestError::BadAnswer(_)
+                    | RequestError::AnswerTooLong { .. },
+                ),
+            ) => Remainder::Later,
             (_, Err(error)) if error.is_retryable() => Remainder::Later,
             (_, Err(error)) => Remainder::Refused(error.clone()),
             (_, Ok(_)) => Remainder::Refused(RequestError::Closed),

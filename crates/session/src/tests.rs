@@ -410,18 +410,18 @@ fn an_answer_that_is_too_long_fails_its_read_alone() {
 
 #[test]
 fn what_is_too_long_and_no_answer_to_a_read_ends_the_connection() {
-    for (name, xid_offset, len) in [
-        ("an answer to nothing", 1, 5_000),
-        ("without end", 0, i32::MAX),
-        ("an event", -100, 5_000),
-    ] {
+    let cases: [(_, fn(i32) -> i32, _); 3] = [
+        ("an answer to nothing", |xid| xid + 1, 5_000),
+        ("without end", |xid| xid, i32::MAX),
+        ("an event", |_| xid::NOTIFICATION, 5_000),
+    ];
+    for (name, xid_of, len) in cases {
         let mut world =
             World::connected_with(Config { max_frame: 1_000, ..config(LeaseMode::Quorum) });
         world.submit(get_data("/long"), 1);
         let (xid, _) = world.request();
         world.to_client.extend_from_slice(&len.to_be_bytes());
-        ReplyHeader { xid: xid + xid_offset, zxid: Zxid(50), error: 0 }
-            .encode(&mut world.to_client);
+        ReplyHeader { xid: xid_of(xid), zxid: Zxid(50), error: 0 }.encode(&mut world.to_client);
         let ended = world.deliver();
         assert!(matches!(ended, Err(Disconnect::Frame(_))), "{name}: {ended:?}");
     }
@@ -448,6 +448,26 @@ fn a_read_whose_answer_is_too_long_to_be_skipped_fails_with_its_length() {
     assert!(matches!(world.deliver(), Err(Disconnect::Frame(_))));
     world.lose_connection();
     assert_eq!(world.results(), [(1, Err(RequestError::AnswerTooLong { len, max: 1_000 }))]);
+}
+
+/// Its listing is as long on the next connection, so it waits for a while.
+#[test]
+fn a_cleanup_whose_answer_is_too_long_costs_no_connection_and_goes_on() {
+    let mut world = World::connected_with(Config { max_frame: 1_000, ..config(LeaseMode::Quorum) });
+    let target = Cleanup::ByPrefix { parent: path("/locks"), prefix: "_c_1".into() };
+    world.session.clean_up(world.now, target, Some(1));
+    let requests = world.requests();
+    world.reply(requests[0].0, Ok(Response::Path("/locks".into()))).unwrap();
+    world.to_client.extend_from_slice(&5_000_i32.to_be_bytes());
+    ReplyHeader { xid: requests[1].0, zxid: Zxid(50), error: 0 }.encode(&mut world.to_client);
+    world.to_client.extend_from_slice(&[7; 5_000 - 16]);
+    world.deliver().unwrap();
+    assert_eq!((world.session.contact(), world.results()), (Contact::Connected, vec![]));
+    assert_eq!(world.requests(), [], "not at once");
+
+    world.pass(world.timing().ping_interval()).unwrap();
+    let is_listing = |(_, request): &(i32, Request)| matches!(request, Request::GetChildren(_));
+    assert!(world.requests().iter().any(is_listing));
 }
 
 /// The rest of an answer belongs to its connection.

@@ -66,7 +66,7 @@ impl<T> Session<T> {
         }
     }
 
-    /// A frame is too long. If it is the answer to a read of the caller's, that read fails, and the rest
+    /// A frame is too long. If it is the answer to a read of the caller's or of a cleanup, that read fails, and the rest
     /// of the answer is thrown away as it comes: to end the connection would put everything in doubt
     /// that hangs on the session, and whoever reads would read it again. Gives whether the frame has
     /// been dealt with; else more of it has to come first.
@@ -89,7 +89,7 @@ impl<T> Session<T> {
         let header = ReplyHeader::decode(&mut Decoder::new(Bytes::copy_from_slice(header)))?;
         let is_read = |sent: &Sent<T>| {
             sent.xid == header.xid
-                && matches!(sent.origin, Origin::Caller(_))
+                && matches!(sent.origin, Origin::Caller(_) | Origin::Cleanup(_))
                 && sent.outcome() == Outcome::NotApplied
         };
         if !self.in_flight.front().is_some_and(is_read) {
