@@ -56,6 +56,9 @@ pub(super) struct Watchdog {
     pipe: PipeWriter,
     session: Session,
     group: Option<Pid>,
+    /// Until when the command may run.
+    until: Option<Instant>,
+    /// The same, as this process was told it last.
     told: Option<Instant>,
     /// For how long it stops the command before it kills it, if it does.
     grace: Option<Duration>,
@@ -77,6 +80,7 @@ impl Watchdog {
             pipe,
             session,
             group: None,
+            until: None,
             told: None,
             grace: None,
             started,
@@ -107,11 +111,13 @@ impl Watchdog {
 
     /// The command may run until then. Returns whether the watchdog hears it in time: it acts only if
     /// its pipe is empty when the time that it was told before has passed, so it has not acted if that
-    /// time has not passed after this is in the pipe.
+    /// time has not passed after this is in the pipe. If it cannot be told, the time before counts, and
+    /// the next call tells it again.
     pub(super) fn allow(&mut self, until: Instant) -> bool {
-        let before = self.told.replace(until);
-        if before != Some(until) {
-            self.tell(&Message::until(until));
+        let before = self.told;
+        self.until = Some(until);
+        if before != self.until && self.tell(&Message::until(until)) {
+            self.told = self.until;
         }
         before.is_none_or(|before| Clock.now() < before)
     }
@@ -157,11 +163,11 @@ impl Watchdog {
 
         tracing::debug!("the watchdog was killed: starting another one");
         let group = self.group.map(Message::group);
-        let until = self.told.map(Message::until);
+        let until = self.until.map(Message::until);
         let grace = self.grace.map(Message::grace);
         let known = [Some(Message::session(&self.session)), grace, group, until];
         (self.process, self.pipe) = spawn(&known.into_iter().flatten().collect::<Vec<_>>())?;
-        self.started = now;
+        (self.told, self.started) = (self.until, now);
         Ok(())
     }
 
@@ -177,11 +183,14 @@ impl Watchdog {
         let _ = self.process.wait();
     }
 
-    /// A watchdog that cannot be told has been killed, which is seen to by [`Watchdog::keep`].
-    fn tell(&mut self, message: &Message) {
-        if let Err(error) = message.send(&mut self.pipe) {
+    /// Returns whether it is in the pipe. A watchdog that cannot be told has been killed, which is seen to by
+    /// [`Watchdog::keep`], or has stood still for long.
+    fn tell(&mut self, message: &Message) -> bool {
+        let sent = message.send(&mut self.pipe);
+        if let Err(error) = &sent {
             tracing::debug!("the watchdog cannot be told: {error}");
         }
+        sent.is_ok()
     }
 }
 
@@ -223,12 +232,13 @@ mod tests {
     /// in time, the stop to be somebody else's, and the command stood still for good.
     #[test]
     fn a_renewal_that_the_watchdog_hears_too_late_is_told() {
-        let (_reader, pipe) = io::pipe().unwrap();
+        let (reader, pipe) = io::pipe().unwrap();
         let mut watchdog = Watchdog {
             process: Command::new("true").spawn().unwrap(),
             pipe,
             session: self::message::tests::session(),
             group: None,
+            until: None,
             told: None,
             grace: None,
             started: Clock.now(),
@@ -242,6 +252,10 @@ mod tests {
         std::thread::sleep(soon * 2);
         assert!(!watchdog.allow(now + later), "it may have acted");
         assert!(watchdog.allow(now + later), "which was told once");
+
+        drop(reader);
+        assert!(watchdog.allow(now + later * 2), "it heard of this, and not of the next");
+        assert_eq!(watchdog.stops_at(), Some(now + later), "nobody has heard of more");
         watchdog.dismiss();
     }
 }

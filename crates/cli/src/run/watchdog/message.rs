@@ -25,8 +25,9 @@ pub(super) enum Message {
     Session(Box<Session>),
     /// The command is about to run in this process group.
     Group(i32),
-    /// The command may run until then, in milliseconds of the lease clock.
-    Until(u64),
+    /// The command may run until so long after the start of the lease clock. To the nanosecond, as
+    /// lockkeeper reckons with it too.
+    Until(Duration),
     /// When it may not run any more, the command is stopped for so long before it is killed, in
     /// milliseconds.
     Grace(u64),
@@ -86,8 +87,7 @@ impl Message {
     }
 
     pub(super) fn until(instant: Instant) -> Self {
-        let ms = instant.since_start().as_millis();
-        Self::Until(u64::try_from(ms).unwrap_or(u64::MAX))
+        Self::Until(instant.since_start())
     }
 
     pub(super) fn send(&self, pipe: &mut impl Write) -> io::Result<()> {

@@ -122,9 +122,7 @@ impl Watched {
         match message {
             Message::Session(session) => self.session = *session,
             Message::Group(group) => self.group = Pid::from_raw(group),
-            Message::Until(ms) => {
-                self.limit = Some(Instant::from_start(Duration::from_millis(ms)));
-            }
+            Message::Until(since_start) => self.limit = Some(Instant::from_start(since_start)),
             Message::Grace(ms) => self.grace = Duration::from_millis(ms),
             Message::GoOn => self.is_to_go_on = true,
             Message::Ended => self.has_ended = true,
@@ -187,6 +185,18 @@ mod tests {
 
     /// Longer than anything takes on a busy machine.
     const LONG: Duration = Duration::from_secs(30);
+
+    /// Symptom: the watchdog heard a time in whole milliseconds, and stopped the command up to one of them
+    /// before lockkeeper took it to be late; the command then stood still for good.
+    #[test]
+    fn a_time_is_heard_as_it_was_told() {
+        let until = Instant::from_start(Duration::new(7, 123_456_789));
+        let mut line = Vec::new();
+        Message::until(until).send(&mut line).unwrap();
+        let mut watched = Watched::of(super::super::message::tests::session());
+        watched.note(serde_json::from_slice(&line).unwrap());
+        assert_eq!(watched.limit, Some(until));
+    }
 
     /// Symptom: a watchdog that stood still after it was told to let the command go on did so when the
     /// time for that had passed.
