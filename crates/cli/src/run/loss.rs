@@ -336,8 +336,12 @@ impl<'a> Loss<'a> {
 
     fn go_on(&mut self, guard: &Guard, child: &Child) -> Step {
         tell(&format!("{} was held all the time; the command goes on", self.lock));
-        self.phase = Phase::Holding;
         self.note(guard.deadline());
+        // This process may have stood still since the last look, or the watchdog cannot be told.
+        if self.is_late() || !self.terms.leaves_time(guard) {
+            return Step::Stop;
+        }
+        self.phase = Phase::Holding;
         if !child.is_stopped() {
             self.watchdog.go_on();
         }
