@@ -34,12 +34,12 @@ mod watch_event;
 mod watches;
 
 pub use cleanup::{Cleanup, ExpectedNode};
-pub use config::{Config, Credentials, LeaseMode};
+pub use config::{Config, Credentials, LeaseMode, MOST_SKIPPED};
 pub use error::{Disconnect, Outcome, RequestError};
 pub use event::Event;
 pub use heartbeat::{HoldId, Standing};
 pub use lease::LeaseState;
-pub use session::{Contact, MOST_SKIPPED, Session};
+pub use session::{Contact, Session};
 pub use time::Instant;
 pub use timing::Timing;
 pub use watch_event::WatchEvent;

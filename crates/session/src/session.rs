@@ -30,8 +30,6 @@ use crate::time::Instant;
 use crate::timing::Timing;
 use crate::watches::{Removal, WatchId, WatchKind, Watches};
 
-pub use messages::MOST_SKIPPED;
-
 /// How a session stands with its servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Contact {

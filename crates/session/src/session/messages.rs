@@ -8,6 +8,7 @@ use lockkeeper_wire::{
 
 use super::{Phase, Session};
 use crate::cleanup::{Cleanup, PendingCleanup, Remainder};
+use crate::config::MOST_SKIPPED;
 use crate::error::{Disconnect, Outcome, RequestError};
 use crate::event::Event;
 use crate::heartbeat::{Checked, HoldId, Sight};
@@ -19,10 +20,6 @@ use crate::watches::{Removal, WatchId};
 /// What stands before a frame, and before the body of a reply, in bytes.
 const LENGTH: usize = 4;
 const HEADER: usize = 16;
-
-/// The longest answer that is skipped, in bytes. What is behind it, such as the answer to a heartbeat,
-/// waits for 1.3 s at 100 Mbit/s: more would cost the lease.
-pub const MOST_SKIPPED: usize = 16 << 20;
 
 impl<T> Session<T> {
     pub(super) fn handle_message(&mut self, now: Instant, frame: Bytes) -> Result<(), Disconnect> {
