@@ -37,7 +37,7 @@
 //! ```
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use lockkeeper_client::{
     Client, CreateMode, DefaultAcl, Error, ErrorCode, OpResult, Stat, ZnodePath,
@@ -48,7 +48,7 @@ use crate::exact::{Applied, ExactWriter, WriteError};
 use crate::values::counter_layout::CounterLayout;
 use crate::values::error::{ValueError, ValuePathError};
 use crate::values::place::{Place, markers, present};
-use crate::values::relay::{Relay, Work};
+use crate::values::relay::{Relay, Work, lock};
 
 /// The value before and after an add.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -413,10 +413,6 @@ impl Base {
         };
         Self { value, version: Some(version) }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Whether there is nothing to create the node below.

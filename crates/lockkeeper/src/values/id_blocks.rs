@@ -26,14 +26,14 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::num::NonZeroU32;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use lockkeeper_client::Outcome;
 use tokio::sync::oneshot;
 
 use crate::values::counter::{Added, Counter};
 use crate::values::error::ValueError;
-use crate::values::relay::{Relay, Work};
+use crate::values::relay::{Relay, Work, lock};
 
 /// Numbers that nobody else has, taken from a [`Counter`] in blocks. Cheap to clone; clones share the
 /// block.
@@ -183,8 +183,4 @@ impl fmt::Debug for Desk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Desk").field("asking", &lock(&self.asking).len()).finish_non_exhaustive()
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -42,7 +42,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use lockkeeper_client::{
@@ -57,6 +57,7 @@ use crate::values::editions::{Editions, content, fetch};
 use crate::values::error::{ValueError, ValuePathError};
 use crate::values::manifest::{Entry, Manifest, ManifestCodec};
 use crate::values::place::{Place, markers, present};
+use crate::values::relay::lock;
 use crate::values::revision::{Revision, Versioned};
 use crate::values::shared::{Shared, SharedBuilder};
 
@@ -222,6 +223,7 @@ impl<T, C: Codec<T>> Publication<T, C> {
             path: self.place.path.clone(),
             reason: error.to_string(),
         })?;
+
         let (mut writer, mut tries) = (self.writers.take(), TRIES);
         writer.let_others().await;
         loop {
@@ -234,6 +236,7 @@ impl<T, C: Codec<T>> Publication<T, C> {
                 old.version(&self.place.path)?;
                 known = Some(old);
             }
+
             let written = match draft.write(&self.place).await {
                 Ok(()) => self.turn(&mut writer, known, &draft).await,
                 Err(error) => Err(error),
@@ -413,7 +416,7 @@ impl<T, C: Codec<T>> Publication<T, C> {
 
     /// What this handle has written last in the present session.
     fn known(&self) -> Option<Pointed> {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = lock(&self.known);
         let (session, pointed) = known.as_ref()?;
         (*session == self.place.client.session_id()).then(|| pointed.clone())
     }
@@ -421,7 +424,7 @@ impl<T, C: Codec<T>> Publication<T, C> {
     /// Keeps the newest state that this handle has written in a session.
     fn remember(&self, session: SessionId, now: &Pointed) {
         let mzxid = |pointed: &Pointed| pointed.revision.map(|revision| revision.mzxid);
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.known);
         let is_newer = |(of, old): &(_, _)| *of != session || mzxid(old) < mzxid(now);
         if known.as_ref().is_none_or(is_newer) {
             *known = Some((session, now.clone()));
