@@ -60,6 +60,16 @@ async fn short(backend: &Backend) -> Result<Participant> {
     backend.participant_with(Client::builder().session_timeout(TIMEOUT)).await
 }
 
+/// A lock whose node lingers after a holder who allowed jeopardy, and that node.
+async fn idle(participant: &Participant) -> Result<(Mutex, ZnodePath)> {
+    let lock = Mutex::builder(&participant.client, LOCK).linger(LONG).build()?;
+    let guard = lock.acquire().await?;
+    guard.allow_jeopardy()?;
+    let node = guard.node().clone();
+    guard.release().await?;
+    Ok((lock, node))
+}
+
 /// Begins an outage at a moment from which the deadline is well before the end of the session: a
 /// new session is proven to live for nearly as long as the servers keep it.
 async fn lose_the_way(participant: &Participant) {
@@ -353,11 +363,7 @@ async fn a_node_is_not_handed_on_in_jeopardy(backend: Backend) -> Result<()> {
 /// Nobody holds it then, so nobody rides out the outage.
 async fn an_idle_node_is_given_up_at_the_deadline(backend: Backend) -> Result<()> {
     let alice = short(&backend).await?;
-    let lock = Mutex::builder(&alice.client, LOCK).linger(LONG).build()?;
-    let guard = lock.acquire().await?;
-    guard.allow_jeopardy()?;
-    let node = guard.node().clone();
-    guard.release().await?;
+    let (lock, node) = idle(&alice).await?;
     lose_the_way(&alice).await;
     let client = &alice.client;
     while client.lease().is_running(client.now()) {
@@ -438,11 +444,7 @@ async fn a_checkpoint_of_a_thread_waits_until_the_lock_is_held_again(
 
 async fn the_next_holder_of_a_node_decides_anew(backend: Backend) -> Result<()> {
     let alice = short(&backend).await?;
-    let lock = Mutex::builder(&alice.client, LOCK).linger(LONG).build()?;
-    let guard = lock.acquire().await?;
-    guard.allow_jeopardy()?;
-    let node = guard.node().clone();
-    guard.release().await?;
+    let (lock, node) = idle(&alice).await?;
     let next = lock.acquire().await?;
     assert_eq!(*next.node(), node);
     lose_the_way(&alice).await;
