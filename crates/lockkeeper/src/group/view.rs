@@ -79,7 +79,8 @@ impl GroupView {
     }
 
     /// The nodes in the group that this client may not read, or that are longer than it
-    /// [takes](crate::ClientBuilder::max_frame), so that nobody knows whether they are members. They are not counted. They are looked at again after a second, and then more and more seldom, up to 30
+    /// [takes](crate::ClientBuilder::max_frame), so that nobody knows whether they are members. They are
+    /// not counted. They are looked at again after a second, and then more and more seldom, up to 30
     /// seconds.
     pub fn unreadable(&self) -> Vec<ZnodePath> {
         self.snapshot.unreadable().filter_map(|path| ZnodePath::new(path).ok()).collect()

@@ -131,7 +131,8 @@ impl ExclusiveNode {
     }
 
     /// Waits until the lock is free, and takes it if nobody was faster; its owner enters again at
-    /// once. Also waits for a node that is not ephemeral, as other programs may delete theirs. Costs one round trip if it is free, none to enter again.
+    /// once. Also waits for a node that is not ephemeral, as other programs may delete theirs. Costs one
+    /// round trip if it is free, none to enter again.
     ///
     /// # Errors
     /// If no server can be reached for a whole session timeout, or a request is refused;

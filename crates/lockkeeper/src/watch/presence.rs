@@ -134,7 +134,8 @@ impl PresenceBuilder {
     ///
     /// # Errors
     /// If the node is refused for good, or taken under [`WhenTaken::Fail`], or no server can be
-    /// reached for a session timeout; [`PresenceError::TooLong`] if servers close the connection at it; [`PresenceError::InUse`] if this client has a presence there.
+    /// reached for a session timeout; [`PresenceError::TooLong`] if servers close the
+    /// connection at it; [`PresenceError::InUse`] if this client has a presence there.
     ///
     /// # Cancel safety
     /// Dropping it leaves nothing behind.

@@ -213,7 +213,8 @@ impl Snapshot {
     }
 
     /// The paths of the nodes that are left out, with all below them, because they may not be read or are
-    /// longer than the [client takes](crate::ClientBuilder::max_frame), sorted. Without [`TreeCacheBuilder::skip_unreadable`](crate::TreeCacheBuilder::skip_unreadable), none.
+    /// longer than the [client takes](crate::ClientBuilder::max_frame), sorted. Without
+    /// [`TreeCacheBuilder::skip_unreadable`](crate::TreeCacheBuilder::skip_unreadable), none.
     pub fn unreadable(&self) -> impl Iterator<Item = &str> {
         self.unreadable.iter().map(|path| &**path)
     }

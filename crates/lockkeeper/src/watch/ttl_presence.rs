@@ -284,6 +284,7 @@ impl Keeper {
             let make = client.transaction().create(&self.path, data.clone(), CreateMode::Container);
             let begun = client.now();
             let made = make.create_ttl(&self.touch, id, mode, *ttl).commit_numbered().await;
+
             let refusal = match made {
                 Ok((_, czxid)) => return Ok(self.present(czxid)),
                 Err(TransactionError::Request(error)) => {
@@ -294,6 +295,7 @@ impl Keeper {
                 }
                 Err(refusal) => refusal,
             };
+
             self.unanswered = Unanswered::default();
             let TransactionError::Failed { code, .. } = &refusal else {
                 return Err(refusal.into());

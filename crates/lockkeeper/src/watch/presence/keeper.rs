@@ -192,6 +192,7 @@ impl Keeper {
                     }
                 },
             }
+
             let mut pause = FIRST_PAUSE;
             lookout = loop {
                 self.note_all();
