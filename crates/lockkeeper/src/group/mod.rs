@@ -26,9 +26,8 @@
 //! Cost        join: 1 round trip with 1 write and 1 read. Leave: 2 round trips and 1 write. Watch: 2 round
 //!             trips to begin, with 1 listing and a read for each member, up to 32 in a request. Each
 //!             change: 1 event and 1 read for each watcher, however many members there are, and never
-//!             a listing; of a member that
-//!             joins or changes its data that member is read, for one that leaves the group's node, whose
-//!             stat has the name of the view. A member that
+//!             a listing; of a member that joins or changes its data that member is read, for one that
+//!             leaves the group's node, whose stat has the name of the view. A member that
 //!             [replaces its earlier life](MemberBuilder::replaces) is 2 events when it joins, and 3 to 6 when
 //!             it replaces, by the version of the node before.
 //!
