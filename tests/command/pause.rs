@@ -116,6 +116,20 @@ impl Scene {
         eventually(what, || Ok(self.said().contains(what)))
     }
 
+    /// Stops the command, its shell too. A shell that waits for its child's `vfork` is not stopped with the
+    /// child, and nobody hears of the stop: that is taken back, and tried again.
+    fn is_stopped_by(&self, stop: Signal) -> Result<()> {
+        kill_process_group(self.child, stop)?;
+        eventually("the shell itself is stopped", || {
+            let now = state(self.child)?;
+            if now == 'D' {
+                kill_process_group(self.child, Signal::CONT)?;
+                kill_process_group(self.child, stop)?;
+            }
+            Ok(now == 'T')
+        })
+    }
+
     fn stands_still(&self) -> Result<()> {
         let still = eventually("it stands still", || is_still(self.child));
         still.with_context(|| format!("{:?}: {}", state(self.child), self.process.tail()))
@@ -269,12 +283,7 @@ async fn a_continuation_from_outside_is_undone(place: Place) -> Result<()> {
 async fn a_command_that_was_stopped_before_stays_stopped() -> Result<()> {
     let mut scene = Scene::new(Place::Alone, PAUSE, COUNT).await?;
     scene.runs()?;
-    // A shell that waits for its child's `vfork` is not stopped, and nobody hears of a stop.
-    eventually("the shell itself is stopped", || {
-        kill_process_group(scene.child, Signal::CONT)?;
-        kill_process_group(scene.child, Signal::STOP)?;
-        Ok(state(scene.child)? == 'T')
-    })?;
+    scene.is_stopped_by(Signal::STOP)?;
     scene.outage()?;
     let counted = scene.count()?;
     scene.outage_ends()?;
@@ -345,8 +354,7 @@ async fn a_job_that_was_stopped_by_ctrl_z_is_continued_in_an_outage() -> Result<
     scene.runs()?;
     fs::write(scene.home.folder().join("stopping"), "")?;
     // Ctrl-Z is this signal to the group that has the terminal.
-    kill_process_group(scene.child, Signal::TSTP)?;
-    scene.stands_still()?;
+    scene.is_stopped_by(Signal::TSTP)?;
     eventually("it stops too", || Ok(state(scene.lockkeeper)? == 'T'))?;
     kill_process(scene.engine, Signal::KILL)?;
     let counted = scene.count()?;
