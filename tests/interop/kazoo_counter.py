@@ -10,8 +10,12 @@ from kazoo.client import KazooClient
 
 
 def main(connect, path, kind, adds, seconds="3600"):
+    # By default the pause after a conflict doubles up to an hour.
     client = KazooClient(
-        hosts=connect, timeout=10, connection_retry={"max_tries": -1, "delay": 0.02}
+        hosts=connect,
+        timeout=10,
+        connection_retry={"max_tries": -1, "delay": 0.02},
+        command_retry={"max_tries": -1, "max_delay": 1},
     )
     client.start(timeout=30)
     counter = client.Counter(path, support_curator=kind == "curator")
