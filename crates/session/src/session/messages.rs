@@ -65,8 +65,8 @@ impl<T> Session<T> {
 
     /// A frame is too long. If it is the answer to a read of the caller's or of a cleanup, that read
     /// fails, and the rest of the answer is thrown away as it comes: to end the connection would put
-    /// everything in doubt that hangs on the session, and whoever reads would read it again. Gives whether the frame has
-    /// been dealt with; else more of it has to come first.
+    /// everything in doubt that hangs on the session, and whoever reads would read it again. Gives
+    /// whether the frame has been dealt with; else more of it has to come first.
     ///
     /// # Errors
     /// If it is anything else, or longer than [`MOST_SKIPPED`]. A read has failed then all the same:
