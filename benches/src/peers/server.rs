@@ -81,11 +81,12 @@ pub(crate) fn serve(
     let mut command = Command::new(program);
     command.args(["serve", &format!("--durability={durability}")]);
     command.arg(format!("--listen=127.0.0.1:{port}"));
-    match durability {
+    // In memory too: engines of one place exclude each other.
+    command.arg("--data-dir").arg(data);
+    if durability == Durability::Memory {
         // Nobody holds a lock of the engine of an earlier run.
-        Durability::Memory => command.arg("--quiet-time=0s"),
-        Durability::Sync | Durability::Os => command.arg("--data-dir").arg(data),
-    };
+        command.arg("--quiet-time=0s");
+    }
 
     // As it comes: what this shell wants of it is not what is measured.
     for (variable, _) in std::env::vars_os() {

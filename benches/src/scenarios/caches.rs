@@ -96,6 +96,7 @@ pub(super) async fn run(bench: &mut Bench) -> Result<()> {
     bench
         .interleave(rounds, &turns, async |bench, (system, _)| fill(bench, *system, most).await)
         .await;
+    remove_all(bench, &[System::Engine(Durability::Memory)], most).await;
     Ok(())
 }
 
@@ -119,6 +120,8 @@ async fn open_all(bench: &mut Bench, nodes: usize) {
             Ok(())
         })
         .await;
+
+    remove_all(bench, &[System::OnZooKeeper, System::Engine(Durability::Sync)], nodes).await;
 }
 
 /// What a cache of very many nodes takes: in a process of its own, as what another one had before would
@@ -174,6 +177,30 @@ async fn make(servers: &str, nodes: usize) -> Result<()> {
             }
         }
     }
+    client.close().await;
+    Ok(())
+}
+
+/// Deletes the tree that these have: later scenarios measure memory.
+async fn remove_all(bench: &mut Bench, systems: &[System], nodes: usize) {
+    let turns: Vec<_> = systems.iter().map(|system| (*system, "removal".to_owned())).collect();
+    bench
+        .interleave(1, &turns, async |bench, (system, _)| {
+            remove(&bench.peers.server_of(*system).await?, nodes).await
+        })
+        .await;
+}
+
+async fn remove(servers: &str, nodes: usize) -> Result<()> {
+    let (client, top) = (Client::connect(servers).await?, top(nodes)?);
+    for (directory, children) in directories(nodes)? {
+        for batch in children.chunks(BATCH) {
+            let delete = |all: lockkeeper::Transaction, node| all.delete(node, None);
+            batch.iter().fold(client.transaction(), delete).commit().await?;
+        }
+        client.delete(&directory, None).await?;
+    }
+    client.delete(&top, None).await?;
     client.close().await;
     Ok(())
 }

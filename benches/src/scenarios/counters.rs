@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 
 use crate::bench::Bench;
 use crate::counters;
+use crate::locks::bare::SecondLook;
 use crate::locks::redis;
 use crate::measure::{Plan, Repeats};
 use crate::peers::Worker;
@@ -21,9 +22,10 @@ const TASKS: [usize; 2] = [1, 64];
 /// Processes with one task each.
 const PROCESSES: usize = 8;
 
-/// Curator on the same ZooKeeper, and Redis, each beside what is held against it.
-const SYSTEMS: [System; 5] = [
+/// Bare requests and Curator on the same ZooKeeper, and Redis, each beside what is held against it.
+const SYSTEMS: [System; 6] = [
     System::OnZooKeeper,
+    System::BareRequests(SecondLook::Never),
     System::Curator,
     System::Engine(Durability::Sync),
     System::Engine(Durability::Os),
@@ -118,7 +120,10 @@ async fn in_one_process(
         return counters::increment(&connection, tasks, plan).await;
     }
     let client = Client::connect(&address).await?;
-    let added = counters::add(&client, tasks, plan).await?;
+    let added = match system {
+        System::BareRequests(_) => counters::write_together(&client, tasks, plan).await?,
+        _ => counters::add(&client, tasks, plan).await?,
+    };
     client.close().await;
     Ok(added)
 }
