@@ -17,11 +17,11 @@ pub(crate) struct Moment {
 }
 
 impl Moment {
-    /// How much of what was known then counts now, from 1 down to 0.
-    fn kept(self, now: Self) -> f64 {
+    /// How long ago it was, in units after which it counts e times less.
+    fn age(self, now: Self) -> f64 {
         let by_time = now.time.since(self.time).as_secs_f64() / MEMORY.as_secs_f64();
         let by_picks = f64::from(now.picks.wrapping_sub(self.picks)) / MEMORY_PICKS;
-        (-by_time.min(by_picks)).exp()
+        by_time.min(by_picks)
     }
 }
 
@@ -80,7 +80,7 @@ impl Load {
         let next = match self.latency {
             Some(average) => {
                 let samples = average.samples.saturating_add(1);
-                let weight = (1.0 - average.at.kept(now)).max(1.0 / f64::from(samples));
+                let weight = (1.0 - (-average.at.age(now)).exp()).max(1.0 / f64::from(samples));
                 let seconds = average.seconds + (sample - average.seconds) * weight;
                 Average { seconds, samples, at: now }
             }
@@ -92,13 +92,6 @@ impl Load {
     /// The average of the latency, if two calls were answered.
     pub(crate) fn latency(&self) -> Option<Duration> {
         Some(Duration::from_secs_f64(self.latency?.seconds))
-    }
-}
-
-impl Average {
-    /// What it has faded to. An instance that nobody calls because it was slow is so tried again.
-    fn faded(self, now: Moment) -> f64 {
-        self.seconds * self.at.kept(now)
     }
 }
 
@@ -126,8 +119,11 @@ pub(crate) fn has_less_to_do(second: Contestant, first: Contestant, now: Option<
     // Latencies count only if both are known: one that was never called is not infinitely fast.
     let latencies = (first.load.latency, second.load.latency, now);
     if let (Some(first), Some(second), Some(now)) = latencies {
-        first_work *= first.faded(now);
-        second_work *= second.faded(now);
+        // Each average fades with its age, so that an instance that nobody calls because it was slow is
+        // tried again. Only their ratio counts: one exponential, and none that fades to nothing.
+        first_work *= first.seconds;
+        second_work *=
+            second.seconds * (first.at.age(now) - second.at.age(now)).exp().min(f64::MAX);
     }
     second_work * CLEARLY < first_work
 }
