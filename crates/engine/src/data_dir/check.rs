@@ -6,11 +6,9 @@ use std::path::{Path, PathBuf};
 use lockkeeper_tree::{Config, RestoreError, Server};
 use lockkeeper_wire::Zxid;
 
-use crate::clock;
-use crate::clock::SystemEntropy;
+use crate::clock::{self, SystemEntropy};
 use crate::error::StartError;
-use crate::storage::StorageError;
-use crate::storage::{DATABASE, Storage};
+use crate::storage::{DATABASE, Storage, StorageError};
 
 /// What [`check`] has found in a data directory that an engine would start with.
 #[derive(Clone, Debug, PartialEq, Eq)]

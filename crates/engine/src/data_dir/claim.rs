@@ -16,7 +16,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use crate::error::EngineError;
-use crate::storage::is_data;
+use crate::storage::{LOCK, is_data};
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
@@ -60,7 +60,7 @@ impl Claim {
                 return EngineError::Displaced { path };
             }
 
-            // Twice in a row: a log that is just getting another name may be in no listing.
+            // Twice in a row: a file that is just getting another name may be in no listing.
             let lacks_data = self.lacks_data();
             if lacks_data && lacked_data {
                 return EngineError::DataRemoved { path };
@@ -72,7 +72,7 @@ impl Claim {
 }
 
 fn identity(directory: &Path) -> io::Result<(u64, u64)> {
-    let meta = std::fs::metadata(directory.join("LOCK"))?;
+    let meta = std::fs::metadata(directory.join(LOCK))?;
     Ok((meta.dev(), meta.ino()))
 }
 

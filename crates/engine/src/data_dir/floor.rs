@@ -10,16 +10,17 @@
 //! It has two lines of the same length, which are written in turn. Each says everything twice, so that
 //! a line that was written in part is not taken for a whole one; the other is whole then.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, Read};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::fs::{self, File, OpenOptions};
+use std::io::Read;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use lockkeeper_wire::Zxid;
 
-use crate::storage::StorageError;
-use crate::storage::{create_private, sync_parent};
+use crate::storage::{
+    IoResultExt, LockedFile, StorageError, create_private, open_or_create, sync_parent,
+};
 
 /// The length of a line, with its end.
 const LINE: usize = 160;
@@ -40,7 +41,7 @@ pub(crate) struct Record {
 #[derive(Debug)]
 pub(crate) struct Floor {
     path: PathBuf,
-    file: File,
+    file: LockedFile,
     record: Option<Record>,
     writes: u64,
     /// After an error nobody knows what the disk has.
@@ -54,34 +55,21 @@ impl Floor {
         if let Some(parent) = path.parent() {
             create_private(parent)?;
         }
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false).mode(0o600);
-        let file = options.open(&path).map_err(|e| StorageError::io(&path, e))?;
+        let file = open_or_create(&path).at(&path)?;
         Self::lock(directory, path, file)
     }
 
     /// The same; `None` if there is none.
     pub(crate) fn claim_existing(directory: &Path) -> Result<Option<Self>, StorageError> {
         let path = path_of(directory)?;
-        match OpenOptions::new().read(true).write(true).open(&path) {
-            Ok(file) => Self::lock(directory, path, file).map(Some),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(e) => Err(StorageError::io(&path, e)),
-        }
+        let file = OpenOptions::new().read(true).write(true).open(&path).if_exists().at(&path)?;
+        file.map(|file| Self::lock(directory, path, file)).transpose()
     }
 
-    fn lock(directory: &Path, path: PathBuf, mut file: File) -> Result<Self, StorageError> {
-        let failed = |e| StorageError::io(&path, e);
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                return Err(StorageError::InUse { path: directory.to_path_buf(), pid: None });
-            }
-            Err(TryLockError::Error(e)) => return Err(failed(e)),
-        }
-
+    fn lock(directory: &Path, path: PathBuf, file: File) -> Result<Self, StorageError> {
+        let file = LockedFile::lock(file, &path, directory, File::try_lock)?;
         let mut text = Vec::new();
-        file.read_to_end(&mut text).map_err(failed)?;
+        (&*file).read_to_end(&mut text).at(&path)?;
         let newest = text.chunks(LINE).filter_map(parse).max_by_key(|(writes, _)| *writes);
         if newest.is_none() && text.len() >= LINE {
             return Err(StorageError::damaged(&path, "no line of it can be read"));
@@ -142,21 +130,11 @@ impl Floor {
         let written = self.file.write_all_at(line(self.writes, record).as_bytes(), at);
         // The first time, the name of the file has to be durable too.
         let named = |()| if self.record.is_none() { sync_parent(&self.path) } else { Ok(()) };
-        let synced = written.and_then(|()| self.file.sync_all()).and_then(named);
-        synced.map_err(|e| StorageError::io(&self.path, e))?;
+        written.and_then(|()| self.file.sync_all()).and_then(named).at(&self.path)?;
 
         self.record = Some(record);
         self.failed = false;
         Ok(())
-    }
-}
-
-impl Drop for Floor {
-    /// Unlocks in so many words, as a child process that is just starting shares the open file.
-    fn drop(&mut self) {
-        if let Err(e) = self.file.unlock() {
-            tracing::warn!(file = %self.path.display(), "it stays locked until this process ends: {e}");
-        }
     }
 }
 
@@ -169,22 +147,18 @@ fn ahead_of(zxid: Zxid) -> Zxid {
 /// Where the floor of a directory is: beside what its name leads to.
 fn path_of(directory: &Path) -> Result<PathBuf, StorageError> {
     let real = real_path(directory)?;
-    let Some(name) = real.file_name() else {
-        return Err(StorageError::NotADirectory { path: directory.to_path_buf() });
-    };
-    let mut name = name.to_owned();
-    name.push(".floor");
-    Ok(real.with_file_name(name))
+    match real.file_name() {
+        Some(_) => Ok(real.with_added_extension("floor")),
+        None => Err(StorageError::NotADirectory { path: directory.to_path_buf() }),
+    }
 }
 
 /// The directory without links and dots, whether it exists or not.
 pub(crate) fn real_path(directory: &Path) -> Result<PathBuf, StorageError> {
-    let failed = |e| StorageError::io(directory, e);
-    match fs::canonicalize(directory) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-        found => return found.map_err(failed),
+    if let Some(real) = fs::canonicalize(directory).if_exists().at(directory)? {
+        return Ok(real);
     }
-    let full = std::path::absolute(directory).map_err(failed)?;
+    let full = std::path::absolute(directory).at(directory)?;
     let real = match (full.parent().map(fs::canonicalize), full.file_name()) {
         (Some(Ok(parent)), Some(name)) => parent.join(name),
         _ => full,

@@ -1,7 +1,6 @@
 //! Putting a backup in the place of a data directory.
 
 use std::fs;
-use std::io;
 use std::os::unix::fs::{MetadataExt, chown};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,10 +13,9 @@ use crate::data_dir::check;
 use crate::data_dir::floor::{Floor, Record, real_path};
 use crate::data_dir::succession::start_above;
 use crate::error::StartError;
-use crate::storage::Durability;
-use crate::storage::StorageError;
 use crate::storage::{
-    Batch, DATABASE, Draft, OwnedDirectory, QuietTime, Repairs, Storage, mark_restored,
+    Batch, DATABASE, Draft, Durability, FORMAT, IoResultExt, OwnedDirectory, QuietTime, Repairs,
+    Storage, StorageError, mark_restored,
 };
 
 /// The last epoch that a restore may begin: the next one would have no end.
@@ -130,17 +128,20 @@ pub fn restore(
     // One restore at a time.
     let mut floor = Floor::claim(&target)?;
 
-    let known = old.record().max(floor.record().unwrap_or_default().zxid);
-    let base = base_above(known.max(server.stats().last_zxid))?;
-    let longest_timeout = server.longest_timeout().max(old.longest_timeout());
-    let (found, sessions_ended) = (server.stats(), renew(&mut server, base));
+    let (of_old, of_floor) = (old.record(), floor.record().unwrap_or_default());
+    let found = server.stats();
+    let base = base_above(found.last_zxid.max(of_old.zxid).max(of_floor.zxid))?;
+    let longest_timeout =
+        server.longest_timeout().max(of_old.longest_timeout).max(of_floor.longest_timeout);
+    server.begin_after(base);
+    let sessions_ended = server.end_sessions(clock::now());
 
     let draft = Draft::beside(&target)?;
     source.fill(&draft)?;
     write_changes(&mut server, draft.path())?;
     let quiet = match quiet_time {
         Some(time) => QuietTime::Exactly(time),
-        None => QuietTime::AtLeast(longest_timeout.max(timeout_of(&floor))),
+        None => QuietTime::AtLeast(longest_timeout),
     };
     mark_restored(draft.path(), quiet)?;
     let replaced = old.give_way(draft, &target, floor.path())?;
@@ -205,16 +206,6 @@ fn base_above(known: Zxid) -> Result<Zxid, RestoreFailure> {
     Ok(start_above(epoch))
 }
 
-fn timeout_of(floor: &Floor) -> Duration {
-    floor.record().unwrap_or_default().longest_timeout
-}
-
-/// Raises the numbers and ends all sessions; how many.
-fn renew(server: &mut Server, base: Zxid) -> usize {
-    server.begin_after(base);
-    server.end_sessions(clock::now())
-}
-
 fn write_changes(server: &mut Server, draft: &Path) -> Result<(), StorageError> {
     let mut storage = Storage::open(Some(draft), Durability::Sync)?;
     let mut batch = Batch::default();
@@ -264,17 +255,13 @@ impl Old {
         }
     }
 
-    fn record(&self) -> Zxid {
+    /// What its engines have granted, as far as it tells.
+    fn record(&self) -> Record {
         match self {
-            Self::Readable { server, .. } => server.stats().last_zxid,
-            _ => Zxid(0),
-        }
-    }
-
-    fn longest_timeout(&self) -> Duration {
-        match self {
-            Self::Readable { server, .. } => server.longest_timeout(),
-            _ => Duration::ZERO,
+            Self::Readable { server, .. } => {
+                Record { zxid: server.stats().last_zxid, longest_timeout: server.longest_timeout() }
+            }
+            _ => Record::default(),
         }
     }
 
@@ -302,25 +289,20 @@ impl Old {
 
 /// Whether nothing is there that could be lost.
 fn is_free(target: &Path) -> Result<bool, StorageError> {
-    match fs::read_dir(target) {
-        Ok(mut entries) => Ok(entries.next().is_none()),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(true),
-        Err(e) => Err(StorageError::io(target, e)),
-    }
+    let entries = fs::read_dir(target).if_exists().at(target)?;
+    Ok(entries.is_none_or(|mut entries| entries.next().is_none()))
 }
 
 /// Whether an engine has made what is there.
 fn is_data(target: &Path) -> bool {
-    ["FORMAT", DATABASE].iter().any(|name| target.join(name).exists())
+    [FORMAT, DATABASE].iter().any(|name| target.join(name).exists())
 }
 
 /// A name beside the directory under which there is nothing.
 fn free_name(target: &Path) -> Result<PathBuf, StorageError> {
     for number in 1_u64.. {
-        let mut name = target.as_os_str().to_owned();
-        name.push(format!(".replaced-{number}"));
-        let path = PathBuf::from(name);
-        if !path.try_exists().map_err(|e| StorageError::io(target, e))? {
+        let path = target.with_added_extension(format!("replaced-{number}"));
+        if !path.try_exists().at(target)? {
             return Ok(path);
         }
     }
@@ -330,18 +312,17 @@ fn free_name(target: &Path) -> Result<PathBuf, StorageError> {
 /// The engine may run as another user than the one who restores, and the directory may be shared on
 /// purpose.
 fn keep_owner(target: &Path, draft: &Path, floor: &Path) -> Result<(), StorageError> {
-    let failed = |e| StorageError::io(draft, e);
-    let wanted = match fs::metadata(target) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
-        found => found.map_err(failed)?,
+    let Some(wanted) = fs::metadata(target).if_exists().at(draft)? else {
+        return Ok(());
     };
-    let made = fs::metadata(draft).map_err(failed)?;
+    let made = fs::metadata(draft).at(draft)?;
     if (wanted.uid(), wanted.gid()) != (made.uid(), made.gid()) {
-        let give = |path: &Path| chown(path, Some(wanted.uid()), Some(wanted.gid()));
-        for entry in fs::read_dir(draft).map_err(failed)? {
-            give(&entry.map_err(failed)?.path()).map_err(failed)?;
+        let give = |path: &Path| chown(path, Some(wanted.uid()), Some(wanted.gid())).at(path);
+        for entry in fs::read_dir(draft).at(draft)? {
+            give(&entry.at(draft)?.path())?;
         }
-        give(draft).and_then(|()| give(floor)).map_err(failed)?;
+        give(draft)?;
+        give(floor)?;
     }
-    fs::set_permissions(draft, wanted.permissions()).map_err(failed)
+    fs::set_permissions(draft, wanted.permissions()).at(draft)
 }

@@ -25,9 +25,9 @@ use crate::data_dir::check::restore;
 use crate::data_dir::floor::{Floor, Record};
 use crate::error::StartError;
 use crate::settings::plan::Plan;
-use crate::storage::Durability;
-use crate::storage::StorageError;
-use crate::storage::{QuietTime, Storage, mark_restored, remove_mark, restored_mark};
+use crate::storage::{
+    Durability, FORMAT, QuietTime, Storage, StorageError, mark_restored, remove_mark, restored_mark,
+};
 
 /// How often a wait looks at the clock: timers stand still while the machine sleeps.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -188,23 +188,20 @@ fn make_floor(dir: &Path) -> Option<Floor> {
 
 /// What engines that kept their data in the directory have left there.
 fn kept_in(dir: &Path, longest: Duration) -> Result<Record, StartError> {
-    if !dir.join("FORMAT").exists() {
+    if !dir.join(FORMAT).exists() {
         return Ok(Record::default());
     }
-    match look_into(dir) {
+    let look = || match Storage::inspect(dir)? {
+        Some((storage, _)) => restore(Config::default(), Some(dir), &storage).map(Some),
+        None => Ok(None),
+    };
+    match look() {
         Ok(found) => Ok(found.map_or(Record::default(), |server| record_of(&server))),
         Err(StartError::Storage(StorageError::Damaged { .. })) => {
             Ok(Record { zxid: Zxid(0), longest_timeout: longest })
         }
         Err(e) => Err(e),
     }
-}
-
-fn look_into(dir: &Path) -> Result<Option<Server>, StartError> {
-    let Some((storage, _)) = Storage::inspect(dir)? else {
-        return Ok(None);
-    };
-    restore(Config::default(), Some(dir), &storage).map(Some)
 }
 
 fn record_of(server: &Server) -> Record {

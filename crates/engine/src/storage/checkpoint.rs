@@ -7,7 +7,7 @@ use wal_db::Wal;
 
 use super::activity::{Activity, During};
 use super::database::{Logs, OpenDisk};
-use super::error::StorageError;
+use super::error::{IoResultExt, StorageError};
 use super::log::file::LogFile;
 use super::log::{Applied, History, LogDir};
 
@@ -44,8 +44,7 @@ impl Checkpoint {
         self.activity.begin(During::Preparation);
         let path = self.dir.log(self.generation);
         let kept = if self.dir.has_room(self.kept) { self.kept } else { 0 };
-        let grown = self.file.grow(kept, &self.disk.pace);
-        grown.map_err(|e| StorageError::io(&path, e))?;
+        self.file.grow(kept, &self.disk.pace).at(&path)?;
         self.activity.begin(During::Nothing);
         Ok(self.file)
     }

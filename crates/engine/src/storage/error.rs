@@ -207,6 +207,34 @@ impl StorageError {
     }
 }
 
+/// Results of the operating system, for callers that know which path they are about.
+pub(crate) trait IoResultExt<T>: Sized {
+    /// `None` for something that is not there.
+    fn if_exists(self) -> io::Result<Option<T>>;
+
+    /// Sorts an error as [`StorageError::io`] does.
+    fn at(self, path: &Path) -> Result<T, StorageError>;
+
+    /// The same for a file that must be there: a missing one is damage.
+    fn must_exist(self, path: &Path) -> Result<T, StorageError> {
+        let found = self.if_exists().at(path)?;
+        found.ok_or_else(|| StorageError::damaged(path, "the file is missing"))
+    }
+}
+
+impl<T> IoResultExt<T> for io::Result<T> {
+    fn if_exists(self) -> io::Result<Option<T>> {
+        match self {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            found => found.map(Some),
+        }
+    }
+
+    fn at(self, path: &Path) -> Result<T, StorageError> {
+        self.map_err(|e| StorageError::io(path, e))
+    }
+}
+
 /// Whether the library found nonsense, rather than the operating system trouble.
 fn is_about_contents(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof)

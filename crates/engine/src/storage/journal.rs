@@ -10,8 +10,8 @@
 //!    a checkpoint begins.
 //! 3. The checkpoint writes the last state of each record in log `N` into the database in one
 //!    transaction, which also says that generation `N+1` is the next to be applied.
-//! 4. From then on log `N` counts no more. Its file is written over by log `N+2`, as it is: `log::present` tells
-//!    their commits apart.
+//! 4. From then on log `N` counts no more. Its file is written over by log `N+2`, as it is:
+//!    `log::present` tells their commits apart.
 //!
 //! A start applies what the logs hold, in order, and begins with two others. `acknowledged` holds
 //! the number of the last commit, so that a log that lost its end is not taken for one that was
@@ -29,7 +29,7 @@ use super::activity::{Activity, During, SyncTime};
 use super::batch::Batch;
 use super::checkpoint::Checkpoint;
 use super::database::{Logs, OpenDisk};
-use super::error::StorageError;
+use super::error::{IoResultExt, StorageError};
 use super::log::file::{CHUNK, LogFile};
 use super::log::record::{self, Place};
 use super::log::{Access, Applied, LogDir, number, strict};
@@ -76,7 +76,7 @@ impl Journal {
         let generation = applied.generation;
         let open = |generation| {
             let path = dir.log(generation);
-            LogFile::unused(dir.open(&path, Access::Write)?).map_err(|e| StorageError::io(&path, e))
+            LogFile::unused(dir.open(&path, Access::Write)?).at(&path)
         };
         let (file, next) = (open(generation)?, open(generation + 1)?);
 
@@ -256,7 +256,7 @@ impl Journal {
         let path = self.dir.log(self.generation + 1);
         self.run("lockkeeper-growth", move || {
             activity.begin(During::Preparation);
-            next.grow(kept, &disk.pace).map_err(|e| StorageError::io(&path, e))?;
+            next.grow(kept, &disk.pace).at(&path)?;
             activity.begin(During::Nothing);
             Ok(next)
         })
@@ -270,7 +270,7 @@ impl Journal {
     ) -> Result<(), StorageError> {
         let thread = thread::Builder::new().name(name.to_owned());
         let running = thread.spawn(move || work().inspect_err(|e| tracing::error!("{e}")));
-        self.background = Some(running.map_err(|e| StorageError::io(&self.dir.path, e))?);
+        self.background = Some(running.at(&self.dir.path)?);
         Ok(())
     }
 
@@ -290,7 +290,7 @@ impl Journal {
         let applied = Applied { generation: self.generation, sequence: self.sequence };
         self.disk.end(self.disk.begin()?, applied, Logs::Empty)?;
         for file in [Some(&self.file), self.next.as_ref()].into_iter().flatten() {
-            file.shorten(self.kept).map_err(|e| StorageError::io(&self.dir.path, e))?;
+            file.shorten(self.kept).at(&self.dir.path)?;
         }
         Ok(())
     }
@@ -327,6 +327,6 @@ impl Journal {
 
     /// The name of the file of the next generation.
     pub(super) fn next_file(&self) -> &'static str {
-        super::log::FILES[(self.generation as usize + 1) % 2]
+        super::files::LOGS[(self.generation as usize + 1) % 2]
     }
 }

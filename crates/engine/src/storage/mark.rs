@@ -1,14 +1,12 @@
 //! The mark of a restored directory: which quiet time is due before its engine begins.
 
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::dir::replace;
-use super::error::StorageError;
+use super::error::{IoResultExt, StorageError};
+use super::files::{RESTORED, replace};
 
-const NAME: &str = "RESTORED";
 const EXACT: &str = "quiet-time-ms";
 const AT_LEAST: &str = "quiet-time-at-least-ms";
 
@@ -47,32 +45,27 @@ pub(crate) fn mark_restored(directory: &Path, quiet: QuietTime) -> Result<(), St
         QuietTime::Exactly(time) => (EXACT, time),
         QuietTime::AtLeast(time) => (AT_LEAST, time),
     };
-    replace(directory, NAME, &format!("{word} {}\n", time.as_millis()))
+    replace(directory, RESTORED, &format!("{word} {}\n", time.as_millis()))
 }
 
 /// The quiet time that is due in a data directory.
 pub(crate) fn restored_mark(directory: &Path) -> Result<Option<QuietTime>, StorageError> {
     let path = path_in(directory);
-    let text = match fs::read(&path) {
-        Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(e) => return Err(StorageError::io(&path, e)),
+    let Some(bytes) = fs::read(&path).if_exists().at(&path)? else {
+        return Ok(None);
     };
-    let quiet = QuietTime::parse(&text);
+    let quiet = QuietTime::parse(&String::from_utf8_lossy(&bytes));
     quiet.ok_or_else(|| StorageError::damaged(&path, "it names no quiet time")).map(Some)
 }
 
 /// Takes the mark away: the quiet time is over.
 pub(crate) fn remove_mark(directory: &Path) -> Result<(), StorageError> {
     let path = path_in(directory);
-    match fs::remove_file(&path) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
-        removed => removed.map_err(|e| StorageError::io(&path, e)),
-    }
+    fs::remove_file(&path).if_exists().at(&path).map(drop)
 }
 
 fn path_in(directory: &Path) -> PathBuf {
-    directory.join(NAME)
+    directory.join(RESTORED)
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ mod dir;
 mod disk;
 mod durability;
 mod error;
+mod files;
 mod journal;
 mod log;
 mod mark;
@@ -27,9 +28,13 @@ mod tests;
 pub(crate) use self::activity::{During, SyncTime};
 pub(crate) use self::batch::Batch;
 pub(crate) use self::database::Repairs;
-pub(crate) use self::dir::{DATABASE, OwnedDirectory, create_private, is_data, sync_parent};
+pub(crate) use self::dir::OwnedDirectory;
 pub use self::durability::{Durability, UnknownDurability};
+pub(crate) use self::error::IoResultExt;
 pub use self::error::StorageError;
+pub(crate) use self::files::{
+    DATABASE, FORMAT, LOCK, LockedFile, create_private, is_data, open_or_create, sync_parent,
+};
 pub(crate) use self::mark::{QuietTime, mark_restored, remove_mark, restored_mark};
 pub(crate) use self::snapshot::{Draft, Snapshots};
 pub(crate) use self::store::Storage;

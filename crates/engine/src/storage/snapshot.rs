@@ -10,10 +10,11 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use super::batch::Batch;
 use super::database::{OpenDisk, Repairs};
-use super::dir::{DataDir, State, sync_parent};
+use super::dir::{DataDir, State};
 use super::disk::plain;
 use super::durability::Durability;
-use super::error::StorageError;
+use super::error::{IoResultExt, StorageError};
+use super::files::{LOCK, sync_parent};
 use super::log::LogDir;
 use super::overlay::Overlay;
 use super::store::{Disk, Storage};
@@ -56,11 +57,7 @@ impl Storage {
         }
 
         let file = dir.database();
-        let opened = File::open(&file).and_then(Overlay::over);
-        let overlay = opened.map_err(|e| match e.kind() {
-            io::ErrorKind::NotFound => StorageError::damaged(&file, "the file is missing"),
-            _ => StorageError::io(&file, e),
-        })?;
+        let overlay = File::open(&file).and_then(Overlay::over).must_exist(&file)?;
 
         let (open, mut repairs) = OpenDisk::open(dir, Box::new(overlay))?;
         let applied = open.applied()?;
@@ -110,8 +107,7 @@ fn copy(open: &OpenDisk, target: &Path) -> Result<u64, StorageError> {
 /// Refuses a place for a copy that is taken, has no parent, or is within what is copied: an engine
 /// that is restored or replaced would take its backups with it.
 fn check_place(original: &Path, target: &Path) -> Result<(), StorageError> {
-    let failed = |e| StorageError::io(target, e);
-    if target.try_exists().map_err(failed)? {
+    if target.try_exists().at(target)? {
         return Err(StorageError::Exists { path: target.to_path_buf() });
     }
 
@@ -119,14 +115,10 @@ fn check_place(original: &Path, target: &Path) -> Result<(), StorageError> {
         Some(parent) if parent != Path::new("") => parent,
         _ => Path::new("."),
     };
-    let parent = match parent.canonicalize() {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => {
-            return Err(StorageError::NoParent { path: target.to_path_buf() });
-        }
-        parent => parent.map_err(failed)?,
-    };
+    let parent = parent.canonicalize().if_exists().at(target)?;
+    let parent = parent.ok_or_else(|| StorageError::NoParent { path: target.to_path_buf() })?;
 
-    let original = original.canonicalize().map_err(|e| StorageError::io(original, e))?;
+    let original = original.canonicalize().at(original)?;
     match parent.starts_with(&original) {
         true => Err(StorageError::Within { path: target.to_path_buf(), original }),
         false => Ok(()),
@@ -140,13 +132,9 @@ pub(crate) struct Draft(Option<PathBuf>);
 impl Draft {
     /// What an earlier one has left that was cut short is removed.
     pub(crate) fn beside(target: &Path) -> Result<Self, StorageError> {
-        let mut path = target.as_os_str().to_owned();
-        path.push(".partial");
-        let path = PathBuf::from(path);
-        match fs::remove_dir_all(&path) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(StorageError::io(target, e)),
-            _ => Ok(Self(Some(path))),
-        }
+        let path = target.with_added_extension("partial");
+        fs::remove_dir_all(&path).if_exists().at(target)?;
+        Ok(Self(Some(path)))
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -176,9 +164,8 @@ impl Draft {
         rename: impl FnOnce(&Path) -> io::Result<()>,
     ) -> Result<(), StorageError> {
         // A lock belongs to a process; what is moved has none.
-        let _ = fs::remove_file(self.path().join("LOCK"));
-        let moved = rename(self.path()).and_then(|()| sync_parent(target));
-        moved.map_err(|e| StorageError::io(target, e))?;
+        let _ = fs::remove_file(self.path().join(LOCK));
+        rename(self.path()).and_then(|()| sync_parent(target)).at(target)?;
         self.0 = None;
         Ok(())
     }

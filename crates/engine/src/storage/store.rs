@@ -12,7 +12,7 @@ use super::database::OpenDisk;
 use super::dir::{DataDir, State};
 use super::disk::{Wrap, plain};
 use super::durability::Durability;
-use super::error::StorageError;
+use super::error::{IoResultExt, StorageError};
 use super::journal::Journal;
 use super::log::{Applied, LogDir};
 
@@ -108,14 +108,14 @@ impl Disk {
         let (dir, state) = DataDir::claim(path)?;
         let logs = LogDir::new(path, wrap.clone())?;
         let file = dir.database();
-        let on_disk = wrap(dir.open_database(state)?).map_err(|e| StorageError::io(&file, e))?;
+        let on_disk = wrap(dir.open_database(state)?).at(&file)?;
         let (open, _) = OpenDisk::open(dir, on_disk)?;
         let tail = open.read_logs(&logs, state)?;
         let applied = match state {
             State::Existing => open.applied()?.next(tail.sequence),
             State::New => {
                 logs.prepare()?;
-                Applied::first().map_err(|e| StorageError::io(path, e))?
+                Applied::first().at(path)?
             }
         };
 

@@ -27,6 +27,7 @@ use tempfile::TempDir;
 use super::batch::{TABLES, name};
 use super::database::OpenDisk;
 use super::disk::Wrap;
+use super::journal::Journal;
 use super::*;
 
 const ON_DISK: [Durability; 2] = [Durability::Sync, Durability::Os];
@@ -35,10 +36,19 @@ fn open(dir: &TempDir, durability: Durability) -> Result<Storage, StorageError> 
     Storage::open(Some(dir.path()), durability)
 }
 
+/// The same on disks of another kind.
+fn open_on(dir: &TempDir, durability: Durability, disks: Wrap) -> Storage {
+    Storage::open_with(Some(dir.path()), durability, disks).unwrap()
+}
+
 impl Storage {
+    fn journal_mut(&mut self) -> &mut Journal {
+        self.disk.as_mut().unwrap().journal.as_mut().unwrap()
+    }
+
     /// From which length on, in bytes, a log gives way to the next.
     fn set_log_length(&mut self, length: u64) {
-        self.disk.as_mut().unwrap().journal.as_mut().unwrap().set_long(length);
+        self.journal_mut().set_long(length);
     }
 }
 

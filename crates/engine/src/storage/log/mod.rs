@@ -20,13 +20,11 @@ use self::present::Fault;
 use self::record::Place;
 use super::batch::Outcome;
 use super::disk::Wrap;
-use super::error::StorageError;
+use super::error::{IoResultExt, StorageError};
+use super::files::{ACKNOWLEDGED, LOGS};
 
-/// The files of the logs: of even generations, and of odd ones.
-pub(super) const FILES: [&str; 2] = ["commits.a", "commits.b"];
 /// From where on generations are numbered: far from the zeros of a file that was never written.
 const FIRST: u64 = 1 << 60;
-const ACKNOWLEDGED: &str = "acknowledged";
 
 /// How many times as much room as a log takes must be left for a file to grow before it has to: where
 /// there is less, what is left is for commits and for the database.
@@ -85,7 +83,7 @@ impl Applied {
 
 impl LogDir {
     pub(super) fn new(path: &Path, wrap: Wrap) -> Result<Self, StorageError> {
-        let handle = File::open(path).map_err(|e| StorageError::io(path, e))?;
+        let handle = File::open(path).at(path)?;
         Ok(Self { path: path.to_path_buf(), handle: Arc::new(handle), wrap })
     }
 
@@ -106,11 +104,7 @@ impl LogDir {
         let mut options = OpenOptions::new();
         options.read(true).write(access != Access::Read).create(access == Access::Create);
         options.truncate(false).mode(0o600);
-        let opened = options.open(path).and_then(|file| (self.wrap)(file));
-        opened.map_err(|e| match e.kind() {
-            io::ErrorKind::NotFound => StorageError::damaged(path, "the file is missing"),
-            _ => StorageError::io(path, e),
-        })
+        options.open(path).and_then(|file| (self.wrap)(file)).must_exist(path)
     }
 
     /// Makes the files of the logs and the one for the numbers of commits, in a directory that has
@@ -118,10 +112,10 @@ impl LogDir {
     ///
     /// Before `FORMAT` says that they are there: a missing one is damage.
     pub(super) fn prepare(&self) -> Result<(), StorageError> {
-        for name in FILES.into_iter().chain([ACKNOWLEDGED]) {
+        for name in LOGS.into_iter().chain([ACKNOWLEDGED]) {
             self.open(&self.path.join(name), Access::Create)?;
         }
-        self.sync_names()
+        self.handle.sync_all().at(&self.path)
     }
 
     /// Writes down the number of the last commit of all, durably.
@@ -131,11 +125,7 @@ impl LogDir {
     pub(super) fn acknowledge(&self, number: u64) -> Result<(), StorageError> {
         let path = self.acknowledged();
         let file = self.open(&path, Access::Write)?;
-        number::write_twice(&*file, number).map_err(|e| StorageError::io(&path, e))
-    }
-
-    fn sync_names(&self) -> Result<(), StorageError> {
-        self.handle.sync_all().map_err(|e| StorageError::io(&self.path, e))
+        number::write_twice(&*file, number).at(&path)
     }
 
     /// Reads what the logs hold beyond the database, and changes nothing.
@@ -162,7 +152,7 @@ impl LogDir {
 
     /// The same after an orderly end: the logs hold nothing.
     pub(super) fn read_nothing(&self, applied: Applied) -> Result<Tail, StorageError> {
-        for name in FILES {
+        for name in LOGS {
             self.open(&self.path.join(name), Access::Read)?;
         }
         self.end_of(History::after(applied), &self.log(applied.generation))
@@ -170,7 +160,7 @@ impl LogDir {
 
     fn contents(&self, path: &Path) -> Result<Vec<u8>, StorageError> {
         let file = self.open(path, Access::Read)?;
-        file::read(&*file).map_err(|e| StorageError::io(path, e))
+        file::read(&*file).at(path)
     }
 
     /// What was read, if it goes as far as it should.
@@ -183,7 +173,7 @@ impl LogDir {
     fn last_acknowledged(&self) -> Result<u64, StorageError> {
         let path = self.acknowledged();
         let file = self.open(&path, Access::Read)?;
-        let newest = number::read(&*file).map_err(|e| StorageError::io(&path, e))?;
+        let newest = number::read(&*file).at(&path)?;
         newest.ok_or_else(|| StorageError::damaged(&path, "it holds no number"))
     }
 
@@ -208,7 +198,7 @@ impl LogDir {
 }
 
 fn log_in(directory: &Path, generation: u64) -> PathBuf {
-    directory.join(FILES[(generation % 2) as usize])
+    directory.join(LOGS[(generation % 2) as usize])
 }
 
 fn sort_error(path: &Path, error: WalError) -> StorageError {
@@ -293,7 +283,7 @@ pub(super) fn read_live(
         let path = log_in(dir, *generation);
         // Before its contents, which have it then.
         let acknowledged = log.last_commit();
-        let contents = log.contents().map_err(|e| StorageError::io(&path, e))?;
+        let contents = log.contents().at(&path)?;
         history.add(&path, *generation, MemStore::from_bytes(contents))?;
         history.reaches(acknowledged, &path)?;
     }

@@ -42,7 +42,7 @@ fn failing(fault: &Fault) -> Wrap {
         let fault = fault.clone();
         tapped(file, move |touch| match touch {
             Touch::Sync => fault.strike(Refusal::Sync),
-            Touch::Write => fault.strike(Refusal::Write),
+            Touch::Write(_) => fault.strike(Refusal::Write),
             Touch::Read => Ok(()),
         })
     })
@@ -54,8 +54,7 @@ const ENOSPC: i32 = rustix::io::Errno::NOSPC.raw_os_error();
 /// Commits "/a", makes the commit of "/b" and "/c" fail, and returns its error.
 fn fail_second_commit(dir: &TempDir, refusal: Refusal) -> (Storage, StorageError) {
     let fault = Fault::default();
-    let opened = Storage::open_with(Some(dir.path()), Durability::Sync, failing(&fault));
-    let mut storage = opened.unwrap();
+    let mut storage = open_on(dir, Durability::Sync, failing(&fault));
     storage.commit(&mut nodes(&[("/a", Some("1"))])).unwrap();
     fault.arm(refusal);
     let error = storage.commit(&mut nodes(&[("/b", Some("2")), ("/c", Some("3"))])).unwrap_err();
@@ -116,11 +115,10 @@ fn s4_a_checkpoint_that_fails_ends_the_commits() {
         let fault = Fault::default();
         // Commits are not synced, so the next sync, and the next write in between, are the
         // checkpoint's.
-        let opened = Storage::open_with(Some(dir.path()), Durability::Os, failing(&fault));
-        let mut storage = opened.unwrap();
+        let mut storage = open_on(&dir, Durability::Os, failing(&fault));
         storage.commit(&mut nodes(&[("/a", Some("1"))])).unwrap();
         fault.arm(refusal);
-        let error = storage.disk.as_mut().unwrap().journal.as_mut().unwrap().close().unwrap_err();
+        let error = storage.journal_mut().close().unwrap_err();
         assert!(matches!(error, StorageError::Full { .. }), "{error:?}");
         storage.disk.as_mut().unwrap().failed = true;
         drop(storage);
@@ -134,8 +132,7 @@ fn s4_a_checkpoint_that_fails_ends_the_commits() {
 fn s4_a_checkpoint_that_fails_is_noticed_by_the_next_commit() {
     let dir = TempDir::new().unwrap();
     let fault = Fault::default();
-    let opened = Storage::open_with(Some(dir.path()), Durability::Os, failing(&fault));
-    let mut storage = opened.unwrap();
+    let mut storage = open_on(&dir, Durability::Os, failing(&fault));
     storage.set_log_length(1);
     storage.commit(&mut nodes(&[("/a", Some("1"))])).unwrap();
     // Commits are not synced, so the next sync is the checkpoint's.

@@ -48,7 +48,7 @@ fn nothing_is_written_into_the_database_while_a_snapshot_is_taken() {
             Ok(())
         })
     });
-    let mut storage = Storage::open_with(Some(dir.path()), Durability::Sync, wrap).unwrap();
+    let mut storage = open_on(&dir, Durability::Sync, wrap);
     *watch.open.lock().unwrap() = Arc::downgrade(&storage.disk.as_ref().unwrap().open);
 
     storage.commit(&mut nodes(&[("/first", Some("1"))])).unwrap();

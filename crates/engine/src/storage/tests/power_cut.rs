@@ -77,8 +77,7 @@ fn run_until_power_cut(
     honest: u64,
     random: &mut Random,
 ) -> u64 {
-    let opened = Storage::open_with(Some(dir.path()), durability, disks.wrap());
-    let mut storage = opened.unwrap();
+    let mut storage = open_on(dir, durability, disks.wrap());
     storage.set_log_length(LONG);
     disks.state().left = Some(random.below(600));
     let failed = |&n: &u64| {
@@ -177,8 +176,7 @@ fn a_power_cut_during_the_start_after_a_kill_is_no_damage() {
         for calls_of_start in 0.. {
             let dir = TempDir::new().unwrap();
             let disks = Disks::default();
-            let opened = Storage::open_with(Some(dir.path()), Durability::Sync, disks.wrap());
-            let mut storage = opened.unwrap();
+            let mut storage = open_on(&dir, Durability::Sync, disks.wrap());
             storage.commit(&mut numbered(1)).unwrap();
             disks.state().left = Some(calls_of_commit);
             acknowledged = storage.commit(&mut numbered(2)).is_ok();

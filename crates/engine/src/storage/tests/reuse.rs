@@ -16,8 +16,7 @@ fn a_log_file_that_is_long_enough_is_only_written_to() {
     const LONG: u64 = 200_000;
     let dir = TempDir::new().unwrap();
     let disks = Disks::default();
-    let opened = Storage::open_with(Some(dir.path()), Durability::Sync, disks.wrap());
-    let mut storage = opened.unwrap();
+    let mut storage = open_on(&dir, Durability::Sync, disks.wrap());
     storage.set_log_length(LONG);
     let mut n = 0;
     let mut commit = |storage: &mut Storage, bytes: u64| {
@@ -27,7 +26,7 @@ fn a_log_file_that_is_long_enough_is_only_written_to() {
             let mut batch = numbered(n);
             written += batch.encoded().len() as u64;
             storage.commit(&mut batch).unwrap();
-            storage.disk.as_mut().unwrap().journal.as_mut().unwrap().wait();
+            storage.journal_mut().wait();
         }
         (n, written)
     };
@@ -75,7 +74,7 @@ fn a_checkpoint_reads_its_log_in_large_pieces() {
         })
     });
 
-    let mut storage = Storage::open_with(Some(dir.path()), Durability::Os, wrap).unwrap();
+    let mut storage = open_on(&dir, Durability::Os, wrap);
     let (mut last, mut bytes) = (0, 0);
     while bytes < 400_000 {
         last += 1;
@@ -97,8 +96,7 @@ fn the_next_log_grows_in_small_synced_pieces_before_it_is_needed() {
     const LONG: u64 = 4 * disk::PIECE;
     let dir = TempDir::new().unwrap();
     let disks = Disks::default();
-    let opened = Storage::open_with(Some(dir.path()), Durability::Sync, disks.wrap());
-    let mut storage = opened.unwrap();
+    let mut storage = open_on(&dir, Durability::Sync, disks.wrap());
     storage.set_log_length(LONG);
     let next = |storage: &Storage| storage.journal().unwrap().next_file();
     let next = disks.of(&dir, next(&storage));
@@ -113,7 +111,7 @@ fn the_next_log_grows_in_small_synced_pieces_before_it_is_needed() {
         assert!(start.elapsed().as_secs() < 60, "it does not grow");
         std::thread::yield_now();
     }
-    storage.disk.as_mut().unwrap().journal.as_mut().unwrap().join().unwrap();
+    storage.journal_mut().join().unwrap();
     let (mut unsynced, mut syncs) = (0, 0);
     for (_, call) in disks.state().calls.iter().filter(|(file, _)| *file == next) {
         match call {
@@ -140,19 +138,19 @@ fn a_disk_without_room_for_growth_takes_commits() {
         tapped::tapped(file, move |touch| {
             // Only growth writes to the files on a thread of its own here.
             let is_growth = std::thread::current().name() == Some("lockkeeper-growth");
-            if is_growth && matches!(touch, tapped::Touch::Write) {
+            if is_growth && matches!(touch, tapped::Touch::Write(_)) {
                 is_refused.store(true, Ordering::Relaxed);
                 return Err(rustix::io::Errno::NOSPC.into());
             }
             Ok(())
         })
     });
-    let mut storage = Storage::open_with(Some(dir.path()), Durability::Sync, wrap).unwrap();
+    let mut storage = open_on(&dir, Durability::Sync, wrap);
     let mut last = 0;
     while !refused.load(Ordering::Relaxed) || last < 50 {
         last += 1;
         storage.commit(&mut numbered(last)).unwrap();
-        storage.disk.as_mut().unwrap().journal.as_mut().unwrap().wait();
+        storage.journal_mut().wait();
         assert!(last < 1_000, "nothing grows");
     }
     drop(storage);

@@ -9,7 +9,8 @@ use super::*;
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Touch {
     Sync,
-    Write,
+    /// Up to here.
+    Write(u64),
     Read,
 }
 
@@ -46,7 +47,7 @@ impl<F: Fn(Touch) -> io::Result<()> + Send + Sync + 'static> StorageBackend for 
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        (self.before)(Touch::Write)?;
+        (self.before)(Touch::Write(offset + data.len() as u64))?;
         self.file.write(offset, data)
     }
 }

@@ -23,13 +23,9 @@ enum Way {
 
 const WAYS: [Way; 3] = [Way::Log, Way::NextLog, Way::Database];
 
-fn open_on(dir: &TempDir, disks: &Disks) -> Storage {
-    Storage::open_with(Some(dir.path()), Durability::Sync, disks.wrap()).unwrap()
-}
-
 /// A storage with all commits but the last one.
 fn before(dir: &TempDir, disks: &Disks) -> Storage {
-    let mut storage = open_on(dir, disks);
+    let mut storage = open_on(dir, Durability::Sync, disks.wrap());
     for n in 1..=BEFORE {
         storage.commit(&mut numbered(n)).unwrap();
     }
