@@ -42,17 +42,17 @@ const INLINE_MAX_SYNCED: usize = 2 * 1024;
 /// checkpoint keeps busy.
 const INLINE_MAX_LATENCY: Duration = Duration::from_millis(2);
 
-/// The line in front of the disk.
+/// The queue in front of the disk, and the disk itself.
 pub(crate) struct Pipeline {
     state: Mutex<State>,
     work: Condvar,
-    /// Bytes in the line, the group that is being committed included.
+    /// Bytes in the queue, the group that is being committed included.
     backlog: AtomicUsize,
     max_backlog: usize,
     room: Notify,
     /// Told when a group was released: its clients may ask for more right away.
     released: Notify,
-    /// Whether a batch with timeouts is in the line, or being committed.
+    /// Whether a batch with timeouts is in the queue, or being committed.
     timeouts: AtomicBool,
     /// Whether changes are written anywhere.
     durable: bool,
@@ -75,8 +75,8 @@ struct Disk {
 
 #[derive(Default)]
 struct State {
-    line: Vec<Batch>,
-    line_bytes: usize,
+    queue: Vec<Batch>,
+    queue_bytes: usize,
     /// Since when the oldest batch of a group waits that was taken out and is not released yet.
     committing: Option<Instant>,
     /// Whether the commit thread has to be woken.
@@ -94,7 +94,7 @@ struct State {
 enum End {
     #[default]
     NotYet,
-    /// After what is in the line.
+    /// After what is in the queue.
     Orderly,
     /// At once: nothing is released any more.
     Now,
@@ -146,7 +146,7 @@ impl Pipeline {
         }
 
         let writes = self.durable && !batch.changes.is_empty();
-        let waits = state.paused || state.committing.is_some() || !state.line.is_empty();
+        let waits = state.paused || state.committing.is_some() || !state.queue.is_empty();
         let bytes = if writes || waits { batch.bytes() } else { 0 };
         if waits || (writes && !self.commits_inline(bytes)) {
             self.queue(state, batch, bytes);
@@ -174,8 +174,8 @@ impl Pipeline {
             self.timeouts.store(true, Ordering::Relaxed);
         }
         self.backlog.fetch_add(bytes, Ordering::Relaxed);
-        state.line_bytes += bytes;
-        state.line.push(batch);
+        state.queue_bytes += bytes;
+        state.queue.push(batch);
         // After the lock is given back: who wakes up wants it first of all.
         let sleeps = state.sleeping;
         drop(state);
@@ -275,13 +275,13 @@ impl Pipeline {
     /// How many batches wait.
     pub(crate) fn waiting(&self) -> usize {
         let state = self.lock();
-        state.line.len() + usize::from(state.committing.is_some())
+        state.queue.len() + usize::from(state.committing.is_some())
     }
 
     /// For how long the oldest batch has waited for the disk, if one waits.
     pub(crate) fn waits_for(&self) -> Option<Duration> {
         let state = self.lock();
-        let since = state.committing.or_else(|| state.line.first().map(|batch| batch.since));
+        let since = state.committing.or_else(|| state.queue.first().map(|batch| batch.since));
         since.map(|since| since.elapsed())
     }
 
@@ -309,7 +309,7 @@ impl Pipeline {
         self.work.notify_one();
     }
 
-    /// Ends the commit thread after what is in the line, paused or not.
+    /// Ends the commit thread after what is in the queue, paused or not.
     pub(crate) fn finish(&self) {
         self.end(End::Orderly);
     }
@@ -327,7 +327,7 @@ impl Pipeline {
         self.work.notify_one();
     }
 
-    /// Waits for a moment without sleeping, until something is in the line.
+    /// Waits for a moment without sleeping, until something is in the queue.
     fn spin(&self) {
         while self.backlog.load(Ordering::Relaxed) == 0 && self.series.expects_more(Instant::now())
         {
@@ -339,16 +339,16 @@ impl Pipeline {
     fn next_group(&self) -> Option<Group> {
         let mut state = self.lock();
         loop {
-            let ready = !state.line.is_empty() && !state.paused;
+            let ready = !state.queue.is_empty() && !state.paused;
             match state.end {
                 End::Now => return None,
-                End::Orderly if state.line.is_empty() => return None,
+                End::Orderly if state.queue.is_empty() => return None,
                 End::NotYet if !ready && state.recycled => return None,
                 End::NotYet if !ready => {}
                 End::Orderly | End::NotYet => break,
             }
 
-            if state.line.is_empty() && self.series.expects_more(Instant::now()) {
+            if state.queue.is_empty() && self.series.expects_more(Instant::now()) {
                 drop(state);
                 self.spin();
                 state = self.lock();
@@ -360,10 +360,10 @@ impl Pipeline {
             state.sleeping = false;
         }
 
-        state.committing = state.line.first().map(|batch| batch.since);
+        state.committing = state.queue.first().map(|batch| batch.since);
         Some(Group {
-            batches: mem::take(&mut state.line),
-            bytes: mem::take(&mut state.line_bytes),
+            batches: mem::take(&mut state.queue),
+            bytes: mem::take(&mut state.queue_bytes),
             fail: mem::take(&mut state.fail_next),
         })
     }

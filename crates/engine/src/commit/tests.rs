@@ -208,7 +208,7 @@ fn recycle_again_and_again() {
         submit();
     }
     until(|| pipeline.waiting() == 0);
-    // Also while it is paused with something in the line.
+    // Also while it is paused with something in the queue.
     pipeline.pause(true);
     submit();
     pipeline.recycle_thread();

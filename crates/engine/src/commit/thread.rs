@@ -67,7 +67,7 @@ pub(super) fn run(pipeline: &Pipeline) -> Result<Returned, StorageError> {
     }
 
     let mut state = pipeline.lock();
-    // An orderly end that has come since is the successor's: something may be in the line again.
+    // An orderly end that has come since is the successor's: something may be in the queue again.
     if mem::take(&mut state.recycled) && state.end != End::Now {
         drop(state);
         pipeline.lock_disk().writes = StorageBatch::default();

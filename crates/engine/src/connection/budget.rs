@@ -4,7 +4,7 @@
 //!
 //! Up to half of the budget everyone may take as much as its own limits allow. Beyond that, who has
 //! more than its share takes no more until it has less, and who takes nothing of what waits for it
-//! loses its connection, the largest first (see `relief`). Who has little, as nearly everyone has
+//! loses its connection, the largest first (see `tree_loop::load_shedding`). Who has little, as nearly everyone has
 //! at nearly any time, notices nothing.
 
 use std::sync::Arc;

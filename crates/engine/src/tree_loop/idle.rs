@@ -6,8 +6,8 @@ use std::time::Duration;
 /// How often it is asked whether the engine is idle. Longer than an allocator like mimalloc keeps
 /// free memory for the next who wants some (a second).
 const INTERVAL: Duration = Duration::from_secs(2);
-/// How often an idle interval counts after a load: what the first time has freed, an allocator gives back when
-/// it is asked again later.
+/// How often an idle interval counts after a load: what was freed the first time, an allocator gives
+/// back when it is asked again later.
 const TIMES: u8 = 2;
 /// Up to how many requests and changes an interval counts as idle: some sessions' pings.
 const FEW: usize = 200;
