@@ -142,7 +142,7 @@ pub enum StartError {
 
     /// The engine ended before it was ready.
     #[error(transparent)]
-    Engine(EngineError),
+    Engine(#[from] EngineError),
 
     /// The operating system refuses a thread, a timer or randomness.
     #[error("the operating system refuses the engine {what} ({source}): check its limits")]
@@ -202,11 +202,5 @@ impl StartError {
 impl From<StorageError> for EngineError {
     fn from(e: StorageError) -> Self {
         Self::Storage(Arc::new(e))
-    }
-}
-
-impl From<EngineError> for StartError {
-    fn from(e: EngineError) -> Self {
-        Self::Engine(e)
     }
 }

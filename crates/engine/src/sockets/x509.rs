@@ -3,8 +3,6 @@
 //! That is RFC 2253 as Java prints it: `CN=alice,OU=Locks,O=Example`, the innermost part first.
 //! The certificate has been verified before; still, nothing in it is trusted to be well-formed.
 
-use std::fmt::Write;
-
 use der::asn1::ObjectIdentifier;
 use der::{AnyRef, Reader, SliceReader, Tag, Tagged};
 
@@ -102,12 +100,7 @@ fn escape(text: &str) -> String {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(bytes.len() * 2);
-    for byte in bytes {
-        // Writing to a `String` cannot fail.
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]
