@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,14 +10,13 @@ use lockkeeper_tree::Stats;
 use lockkeeper_wire::SessionId;
 use tokio::sync::watch;
 
-use crate::admin::status::Status;
 use crate::data_dir::backup::{Backup, BackupError};
 use crate::data_dir::control;
 use crate::error::EngineError;
 use crate::settings::builder::Builder;
+use crate::shared::{Addresses, Shared};
 #[cfg(feature = "tls")]
-use crate::sockets::tls::{CurrentTls, Tls};
-use crate::storage::Snapshots;
+use crate::sockets::tls::Tls;
 use crate::tree_loop::{Event, TreeLoop};
 
 /// How an engine ended, once it has.
@@ -29,12 +28,7 @@ pub(crate) type Ending = Option<Result<(), EngineError>>;
 /// addresses are free some milliseconds later. Whoever wants to use them again at once awaits
 /// `stop`. A process that ends right after the drop loses nothing that was acknowledged.
 pub struct Engine {
-    pub(crate) status: Arc<Status>,
-    pub(crate) metrics_address: Option<SocketAddr>,
-    #[cfg(feature = "tls")]
-    pub(crate) tls: Option<CurrentTls>,
-    pub(crate) socket_path: Option<PathBuf>,
-    pub(crate) snapshots: Option<Snapshots>,
+    pub(crate) shared: Arc<Shared>,
     pub(crate) ended: watch::Receiver<Ending>,
 }
 
@@ -46,34 +40,35 @@ impl Engine {
 
     /// The first TCP address that it listens on, with the port that it really got.
     pub fn addr(&self) -> Option<SocketAddr> {
-        self.status.addresses.first().copied()
+        self.addrs().first().copied()
     }
 
     /// All TCP addresses that it listens on, in the order in which they were given.
     pub fn addrs(&self) -> &[SocketAddr] {
-        &self.status.addresses
+        &self.shared.addresses.plain
     }
 
     /// The TCP addresses where it speaks TLS, in the order in which they were given.
     pub fn tls_addrs(&self) -> &[SocketAddr] {
-        &self.status.secure
+        &self.shared.addresses.tls
     }
 
     /// Where a monitor fetches the metrics: `http://<this>/metrics`.
     pub fn metrics_addr(&self) -> Option<SocketAddr> {
-        self.metrics_address
+        self.shared.addresses.metrics
     }
 
     /// The Unix socket that it listens on, as an absolute path.
     pub fn socket_path(&self) -> Option<&Path> {
-        self.socket_path.as_deref()
+        self.shared.addresses.unix.as_deref()
     }
 
     /// What a client on this machine connects to: `127.0.0.1:2181`, or `unix:/path` if the engine
     /// listens on no plain TCP address, or `tls://127.0.0.1:2281` if it listens with TLS only.
     pub fn connect_string(&self) -> String {
-        match (self.addr(), self.socket_path(), self.tls_addrs().first()) {
-            (Some(address), _, _) => reachable(address).to_string(),
+        let Addresses { plain, tls, unix, .. } = &self.shared.addresses;
+        match (plain.first(), unix, tls.first()) {
+            (Some(address), _, _) => reachable(*address).to_string(),
             (None, Some(path), _) => format!("unix:{}", path.display()),
             (None, None, Some(address)) => format!("tls://{}", reachable(*address)),
             (None, None, None) => unreachable!("an engine listens somewhere"),
@@ -82,7 +77,7 @@ impl Engine {
 
     /// What the tree holds, as of the last requests that were handled.
     pub fn stats(&self) -> Stats {
-        self.status.metrics.stats()
+        self.shared.metrics.stats()
     }
 
     /// How many sessions are alive, connected or not.
@@ -93,13 +88,13 @@ impl Engine {
     /// Since when there has been no session; `None` while there are any. For callers that end an
     /// engine which nobody uses.
     pub fn idle_since(&self) -> Option<Instant> {
-        self.status.metrics.idle_since()
+        self.shared.metrics.idle_since()
     }
 
     /// For how long no session begins yet, because clients of an engine before may still hold locks;
     /// `None` if sessions may begin. See [`Builder::quiet_time`].
     pub fn quiet_time_left(&self) -> Option<Duration> {
-        self.status.quiet_time_left()
+        self.shared.quiet_time_left()
     }
 
     /// Replaces the certificate, its key and the roots of clients' certificates at all addresses where
@@ -109,7 +104,7 @@ impl Engine {
     /// Without an address of [`Builder::listen_tls`] this has no effect.
     #[cfg(feature = "tls")]
     pub fn set_tls(&self, tls: Tls) {
-        if let Some(current) = &self.tls {
+        if let Some(current) = &self.shared.tls {
             current.set(tls);
         }
     }
@@ -129,8 +124,8 @@ impl Engine {
     /// If the future is dropped, the copy goes on.
     pub async fn backup(&self, dir: impl AsRef<Path>) -> Result<Backup, BackupError> {
         let path = dir.as_ref().to_path_buf();
-        let snapshots = self.snapshots.clone().ok_or(BackupError::NothingKept)?;
-        let records = control::copy(&snapshots, path.clone()).await?;
+        let snapshots = self.shared.snapshots.as_ref().ok_or(BackupError::NothingKept)?;
+        let records = control::copy(snapshots, path.clone()).await?;
         Ok(Backup { path, records })
     }
 
@@ -164,7 +159,7 @@ impl Engine {
 
     fn ask_to_stop(&self) {
         // An engine that has ended already needs no asking.
-        let _ = self.status.events.send(Event::Stop);
+        let _ = self.shared.events.send(Event::Stop);
     }
 }
 
@@ -174,7 +169,7 @@ impl Engine {
     /// there is no such session. The end of its ephemerals is visible to every request sent after
     /// this returns.
     pub async fn expire_session(&self, session: SessionId) -> bool {
-        self.status.ask(|done| Event::Expire(session, done)).await.unwrap_or(false)
+        self.shared.ask(|done| Event::Expire(session, done)).await.unwrap_or(false)
     }
 
     /// Lets time pass at once for everything that the engine counts in it: sessions whose clients
@@ -182,7 +177,7 @@ impl Engine {
     /// for. In the background, as if the time had really passed; what clients have sent before is
     /// heard first.
     pub async fn skip_time(&self, time: Duration) {
-        self.status.ask(|done| Event::Skip(time, done)).await;
+        self.shared.ask(|done| Event::Skip(time, done)).await;
     }
 
     /// Cuts a session's connection now, with what was on its way; `false` if it has none. The
@@ -192,30 +187,30 @@ impl Engine {
             let connection = tree.server.session(session)?.connection?;
             tree.connections.get(&connection).map(|connection| connection.cut())
         };
-        self.status.look(cut).await.flatten().is_some()
+        self.shared.look(cut).await.flatten().is_some()
     }
 
     /// Cuts every connection now, with what was on its way. Sessions live on, and clients may come
     /// back at once.
     pub async fn drop_connections(&self) {
-        self.status.ask(Event::DropConnections).await;
+        self.shared.ask(Event::DropConnections).await;
     }
 
     /// Holds back all commits, as a disk that hangs would: no request sent after this returns is
     /// answered before [`Engine::resume_commits`]. Stopping overrides it.
     pub fn pause_commits(&self) {
-        self.status.pipeline.pause(true);
+        self.shared.pipeline.pause(true);
     }
 
     /// Ends what [`Engine::pause_commits`] began.
     pub fn resume_commits(&self) {
-        self.status.pipeline.pause(false);
+        self.shared.pipeline.pause(false);
     }
 
     /// Makes the next commit fail before anything is written, as a broken disk would: the engine
     /// ends with [`EngineError::Storage`].
     pub fn fail_next_commit(&self) {
-        self.status.pipeline.fail_next();
+        self.shared.pipeline.fail_next();
     }
 }
 
@@ -229,7 +224,7 @@ impl fmt::Debug for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Engine")
             .field("addresses", &self.addrs())
-            .field("socket_path", &self.socket_path)
+            .field("socket_path", &self.socket_path())
             .finish_non_exhaustive()
     }
 }

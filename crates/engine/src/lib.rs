@@ -17,11 +17,12 @@
 //! | `test` | fresh engines for tests, and an index of the controls |
 //! | `startup` | from settings to a running engine, and its end |
 //! | `engine` | the handle of a running engine |
-//! | `net` | clients on their way in: listeners, who is admitted, and the task of each connection, which brings whole frames to the tree thread |
+//! | `net` | clients on their way in: listeners, and the task of each connection, which brings whole frames to the tree thread |
 //! | `admin` | what operators ask: four-letter words, metrics for Prometheus, health |
+//! | `shared` | what the tasks and the handle of a running engine share: its settings, addresses and counters, and the way to the tree thread |
 //! | `tree_loop` | the tree thread: owns the `Server` of lockkeeper-tree, polls the sockets, decides in which order frames are handled and which connections are dropped when memory is short |
 //! | `commit` | the commit queue and its thread: one durable step for all batches that wait, then their replies |
-//! | `connection` | what is to be sent to one client, from whichever thread has it; the memory of all that waits |
+//! | `connection` | what is to be sent to one client, from whichever thread has it; how many there may be, and the memory of all that waits |
 //! | `data_dir` | the data directory seen from outside: its owner, its room, backup, check, restore, and what an engine must know of those before it |
 //! | `settings` | what an engine is started with: the builder, all limits, and the plan that everyone reads |
 //! | `metrics` | what is counted |
@@ -50,6 +51,7 @@ mod metrics;
 mod net;
 mod regular_file;
 mod settings;
+mod shared;
 mod sockets;
 mod spin;
 mod startup;

@@ -1,9 +1,8 @@
 //! From settings to a running engine, and its end.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use lockkeeper_tree::Server;
@@ -13,12 +12,10 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
 use crate::admin::http;
-use crate::admin::status::Status;
 use crate::clock;
 use crate::commit::{self, Pipeline};
 use crate::connection::admission::Admission;
 use crate::connection::budget::Budget;
-use crate::connection::log_limiter::LogLimiter;
 use crate::data_dir::check::restore;
 use crate::data_dir::claim::Claim;
 use crate::data_dir::control;
@@ -28,16 +25,15 @@ use crate::engine::{Ending, Engine};
 use crate::error::{EngineError, StartError};
 use crate::metrics::Metrics;
 use crate::metrics::ops::OpCounts;
-use crate::net::hub::Hub;
-use crate::net::listener::{BoundSockets, Gate, accept};
+use crate::net::listener::{BoundSockets, accept};
 use crate::settings::builder::Builder;
 use crate::settings::plan::Plan;
+use crate::shared::Shared;
 use crate::sockets::open_files;
-#[cfg(feature = "tls")]
-use crate::sockets::tls::CurrentTls;
+use crate::sockets::pace::Pace;
 use crate::sockets::unix::SocketFile;
 use crate::spin::{Arrivals, SpinPolicy};
-use crate::storage::{Snapshots, Storage};
+use crate::storage::Storage;
 use crate::thread;
 use crate::tree_loop::idle::IdleDetector;
 use crate::tree_loop::{Event, TreeLoop, Turns};
@@ -86,7 +82,7 @@ fn run(
     };
 
     // If nobody takes the engine, dropping it stops it.
-    let _ = started.send(Ok(running.handle(ending)));
+    let _ = started.send(Ok(Engine { shared: running.shared.clone(), ended: ending }));
     let result = runtime.block_on(running.run());
 
     drop(running);
@@ -123,14 +119,10 @@ fn prepare(mut plan: Plan) -> Result<(Runtime, Running), StartError> {
 /// Everything that runs.
 struct Running {
     tree: TreeLoop,
-    status: Arc<Status>,
-    metrics_address: Option<SocketAddr>,
-    #[cfg(feature = "tls")]
-    tls: Option<CurrentTls>,
-    snapshots: Option<Snapshots>,
+    shared: Arc<Shared>,
+    tasks: JoinSet<()>,
     /// Where other processes ask for backups.
     control: Option<SocketFile>,
-    tasks: JoinSet<()>,
     socket: Option<SocketFile>,
 }
 
@@ -145,69 +137,42 @@ impl Running {
         let (events, deliveries) = unbounded_channel();
         let spin = Arc::new(SpinPolicy::new(plan.spin));
         let snapshots = storage.snapshots();
-        let memory_budget = plan.limits.memory_budget();
         let metrics = Arc::new(Metrics::new());
+        let limits = &plan.limits;
         let pipeline = Pipeline::new(plan.durability, storage, metrics.clone(), spin.clone())
-            .within(memory_budget);
-        let status = Arc::new(Status {
+            .within(limits.memory_budget());
+        let shared = Arc::new(Shared {
             started: Instant::now(),
             addresses: sockets.addresses,
-            secure: sockets.secure,
-            quiet_until: succession.quiet_until(),
-            pipeline: Arc::new(pipeline),
-            metrics,
-            events,
-            budget: Budget::new(memory_budget),
-            admission: Admission::new(
-                plan.limits.max_connections,
-                plan.limits.max_connections_per_address(),
-            ),
-            disk: Arc::default(),
-            plan,
-        });
-        start_commits(&status)?;
-
-        let log_limiter = Arc::<LogLimiter>::default();
-        let mut tasks = JoinSet::new();
-        let hub = Arc::new(Hub::new(status.clone(), log_limiter.clone()));
-        let gate = Arc::new(Gate::new(status.admission.clone(), &status.plan.limits));
-        for listener in sockets.listeners {
-            tasks.spawn(accept(listener, gate.clone(), hub.clone()));
-        }
-        let control = watch_directory(&status, snapshots.as_ref(), &mut tasks);
-        tasks.spawn(succession.end_of_quiet());
-        let (metrics_listener, metrics_address) = sockets.metrics.unzip();
-        if let Some(listener) = metrics_listener {
-            tasks.spawn(http::serve(listener, status.clone()));
-        }
-
-        Ok(Self {
-            tree: tree_loop(&status, (server, succession), (deliveries, spin), log_limiter),
-            status,
-            metrics_address,
             #[cfg(feature = "tls")]
             tls: sockets.tls,
             snapshots,
-            control,
-            tasks,
-            socket: sockets.socket,
-        })
-    }
+            quiet_until: succession.quiet_until(),
+            events,
+            pipeline: Arc::new(pipeline),
+            metrics,
+            budget: Budget::new(limits.memory_budget()),
+            admission: Admission::new(limits.max_connections, limits.max_connections_per_address()),
+            disk: Arc::default(),
+            log_limiter: Arc::default(),
+            connections: AtomicU64::new(0),
+            plan,
+        });
+        start_commits(&shared)?;
 
-    fn handle(&self, ended: watch::Receiver<Ending>) -> Engine {
-        Engine {
-            status: self.status.clone(),
-            metrics_address: self.metrics_address,
-            #[cfg(feature = "tls")]
-            tls: self.tls.clone(),
-            snapshots: self.snapshots.clone(),
-            socket_path: self.socket_path(),
-            ended,
+        let mut tasks = JoinSet::new();
+        let pace = Arc::new(Pace::per_second(shared.plan.limits.connection_rate));
+        for listener in sockets.listeners {
+            tasks.spawn(accept(listener, pace.clone(), shared.clone()));
         }
-    }
+        let control = watch_directory(&shared, &mut tasks);
+        tasks.spawn(succession.end_of_quiet());
+        if let Some(listener) = sockets.metrics {
+            tasks.spawn(http::serve(listener, shared.clone()));
+        }
 
-    fn socket_path(&self) -> Option<PathBuf> {
-        self.socket.as_ref().map(|file| file.path().to_path_buf())
+        let tree = tree_loop(&shared, (server, succession), (deliveries, spin));
+        Ok(Self { tree, shared, tasks, control, socket: sockets.socket })
     }
 
     /// Until the end, and through it: no new connections, then the commits, then the connections.
@@ -229,17 +194,17 @@ impl Running {
 
     fn banner(&self) {
         let stats = self.tree.server.stats();
-        let status = &self.status;
-        let mut listening: Vec<String> = status.addresses.iter().map(|a| a.to_string()).collect();
-        listening.extend(status.secure.iter().map(|address| format!("tls://{address}")));
-        listening.extend(self.socket_path().map(|path| format!("unix:{}", path.display())));
+        let Shared { addresses, plan, .. } = &*self.shared;
+        let mut listening: Vec<String> = addresses.plain.iter().map(|a| a.to_string()).collect();
+        listening.extend(addresses.tls.iter().map(|address| format!("tls://{address}")));
+        listening.extend(addresses.unix.iter().map(|path| format!("unix:{}", path.display())));
 
-        let data = status.plan.data_dir.as_ref().map(|path| path.display());
+        let data = plan.data_dir.as_ref().map(|path| path.display());
         tracing::info!(
             listening = listening.join(", "),
-            durability = %status.plan.durability,
+            durability = %plan.durability,
             data_dir = data.map(tracing::field::display),
-            metrics = self.metrics_address.map(tracing::field::display),
+            metrics = addresses.metrics.map(tracing::field::display),
             znodes = stats.nodes,
             sessions = stats.sessions,
             zxid = %stats.last_zxid,
@@ -250,31 +215,27 @@ impl Running {
 }
 
 /// Starts the commit thread, which tells the tree thread how it ended.
-fn start_commits(status: &Status) -> Result<(), StartError> {
-    let events = status.events.clone();
+fn start_commits(shared: &Shared) -> Result<(), StartError> {
+    let events = shared.events.clone();
     let tell = move |result| {
         // Without a tree thread nobody waits for it.
         let _ = events.send(Event::CommitEnded(result));
     };
-    commit::thread::start(status.pipeline.clone(), Arc::new(tell))
+    commit::thread::start(shared.pipeline.clone(), Arc::new(tell))
 }
 
 /// Looks after a data directory that has a disk: backups, its room, and whether it is still there.
-fn watch_directory(
-    status: &Status,
-    snapshots: Option<&Snapshots>,
-    tasks: &mut JoinSet<()>,
-) -> Option<SocketFile> {
-    let (dir, snapshots) = (status.plan.data_dir.as_ref()?, snapshots?);
+fn watch_directory(shared: &Shared, tasks: &mut JoinSet<()>) -> Option<SocketFile> {
+    let (dir, snapshots) = (shared.plan.data_dir.as_ref()?, shared.snapshots.as_ref()?);
     // Without a tree thread nothing grows, and there is nothing left to stop.
     let tell = |events: &UnboundedSender<Event>, event| drop(events.send(event));
-    if let Some(gauge) = Gauge::of(dir, status.plan.limits.disk_reserve, status.disk.clone()) {
-        let (events, metrics) = (status.events.clone(), status.metrics.clone());
+    if let Some(gauge) = Gauge::of(dir, shared.plan.limits.disk_reserve, shared.disk.clone()) {
+        let (events, metrics) = (shared.events.clone(), shared.metrics.clone());
         let tell = move |growth| tell(&events, Event::Growth(growth));
         tasks.spawn(gauge.watch(move || metrics.stats(), tell));
     }
     if let Some(claim) = Claim::on(dir) {
-        let events = status.events.clone();
+        let events = shared.events.clone();
         tasks.spawn(async move { tell(&events, Event::Deprived(claim.watch().await)) });
     }
 
@@ -284,33 +245,32 @@ fn watch_directory(
 }
 
 fn tree_loop(
-    status: &Status,
+    shared: &Shared,
     (server, succession): (Server, Succession),
     (events, spin): (UnboundedReceiver<Event>, Arc<SpinPolicy>),
-    log_limiter: Arc<LogLimiter>,
 ) -> TreeLoop {
-    status.metrics.observe(server.stats());
+    shared.metrics.observe(server.stats());
     TreeLoop {
         server,
         succession,
         connections: HashMap::new(),
         events,
-        pipeline: status.pipeline.clone(),
-        metrics: status.metrics.clone(),
+        pipeline: shared.pipeline.clone(),
+        metrics: shared.metrics.clone(),
         ops: OpCounts::default(),
-        log_limiter,
+        log_limiter: shared.log_limiter.clone(),
         skipped: Duration::ZERO,
         no_expiry_before: Duration::ZERO,
         spins_next: false,
         arrivals: Arrivals::default(),
         spin,
         turns: Turns::default(),
-        budget: status.budget.clone(),
+        budget: shared.budget.clone(),
         shed_at: Instant::now(),
         in_part: 0,
         part_waits: false,
         idle: IdleDetector::new(clock::now().monotonic),
-        idle_hook: status.plan.idle_hook.clone(),
+        idle_hook: shared.plan.idle_hook.clone(),
         ending: None,
     }
 }

@@ -11,8 +11,8 @@ use tokio::task::{JoinHandle, yield_now};
 use tokio::time::{sleep, timeout};
 
 use crate::admin::prometheus;
-use crate::admin::status::Status;
 use crate::connection::budget::Pressure;
+use crate::shared::Shared;
 use crate::sockets::pace::Pace;
 
 /// How many connections there are at once. A monitor needs one.
@@ -33,7 +33,7 @@ const STALLED: Duration = Duration::from_secs(2);
 const ONE_LOCK: usize = 1024;
 
 /// Answers requests for as long as the runtime lives.
-pub(crate) async fn serve(listener: TcpListener, status: Arc<Status>) {
+pub(crate) async fn serve(listener: TcpListener, shared: Arc<Shared>) {
     let pace = Pace::per_second(RATE);
     let mut open = OpenConnections::default();
     loop {
@@ -42,10 +42,10 @@ pub(crate) async fn serve(listener: TcpListener, status: Arc<Status>) {
             continue;
         };
         open.make_room().await;
-        let status = status.clone();
+        let shared = shared.clone();
         open.take(tokio::spawn(async move {
             // A peer that is slow or gone is not waited for, and not worth a line.
-            let _ = answer(stream, &status).await;
+            let _ = answer(stream, &shared).await;
         }));
 
         // A request that has arrived is answered before the next connection may want the place.
@@ -82,9 +82,9 @@ impl OpenConnections {
     }
 }
 
-async fn answer(mut stream: TcpStream, status: &Status) -> io::Result<()> {
+async fn answer(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
     let response = match timeout(REQUEST_TIME, read_request(&mut stream)).await {
-        Ok(Ok(request)) => respond(&request, status).await,
+        Ok(Ok(request)) => respond(&request, shared).await,
         Ok(Err(e)) => return Err(e),
         Err(_) => Response::text("408 Request Timeout", "the request took too long").encode(),
     };
@@ -106,26 +106,26 @@ async fn read_request(stream: &mut TcpStream) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&request).into_owned())
 }
 
-async fn respond(request: &str, status: &Status) -> String {
+async fn respond(request: &str, shared: &Shared) -> String {
     let mut words = request.lines().next().unwrap_or_default().split(' ');
     let (method, target) = (words.next(), words.next().unwrap_or_default());
     let path = target.split('?').next().unwrap_or_default();
     match method {
-        Some("GET") => find(path, status).await.encode(),
-        Some("HEAD") => find(path, status).await.encode_head(),
+        Some("GET") => find(path, shared).await.encode(),
+        Some("HEAD") => find(path, shared).await.encode_head(),
         _ => Response::text("405 Method Not Allowed", "only GET and HEAD are answered").encode(),
     }
 }
 
-async fn find(path: &str, status: &Status) -> Response {
+async fn find(path: &str, shared: &Shared) -> Response {
     match path {
         "/metrics" => Response {
             status: "200 OK",
             kind: prometheus::CONTENT_TYPE,
-            body: prometheus::exposition(status),
+            body: prometheus::exposition(shared),
         },
-        "/healthz" => Response::probe(alive(status).await, "alive"),
-        "/readyz" => Response::probe(ready(status).await, "ready"),
+        "/healthz" => Response::probe(alive(shared).await, "alive"),
+        "/readyz" => Response::probe(ready(shared).await, "ready"),
         "/" => Response::text("200 OK", "see /metrics, /healthz and /readyz"),
         _ => Response::text("404 Not Found", "only /metrics, /healthz and /readyz are here"),
     }
@@ -133,47 +133,47 @@ async fn find(path: &str, status: &Status) -> Response {
 
 /// Whether the engine does its work, apart from waiting for a disk; or why not. If not, a restart
 /// may help.
-async fn alive(status: &Status) -> Result<(), String> {
-    if status.pipeline.is_aborted() {
+async fn alive(shared: &Shared) -> Result<(), String> {
+    if shared.pipeline.is_aborted() {
         return Err("the storage has failed".to_owned());
     }
-    match status.look(|_| ()).await {
+    match shared.look(|_| ()).await {
         Some(()) => Ok(()),
         None => Err("the engine is stopping".to_owned()),
     }
 }
 
 /// Whether a client would get a session and a lock now, or why not.
-async fn ready(status: &Status) -> Result<(), String> {
-    alive(status).await?;
-    if let Some(left) = status.quiet_time_left() {
+async fn ready(shared: &Shared) -> Result<(), String> {
+    alive(shared).await?;
+    if let Some(left) = shared.quiet_time_left() {
         return Err(format!("the quiet time goes on for {} s", left.as_secs_f64().ceil()));
     }
-    if let Some(wait) = status.pipeline.waits_for().filter(|wait| *wait >= STALLED) {
+    if let Some(wait) = shared.pipeline.waits_for().filter(|wait| *wait >= STALLED) {
         return Err(format!("the disk has not taken a commit for {} s", wait.as_secs()));
     }
-    let (sessions, max) = (status.metrics.stats().sessions, status.plan.config.max_sessions);
+    let (sessions, max) = (shared.metrics.stats().sessions, shared.plan.config.max_sessions);
     if sessions >= max {
         return Err(format!("{sessions} sessions are alive, which is the limit"));
     }
-    if let Some(open) = status.admission.is_full() {
+    if let Some(open) = shared.admission.is_full() {
         return Err(format!("{open} connections are open; the last places are for who comes back"));
     }
-    has_room(status)
+    has_room(shared)
 }
 
 /// Whether a client that has a session could take a lock, as far as there is room for it.
-fn has_room(status: &Status) -> Result<(), String> {
-    if status.budget.pressure() == Pressure::Full {
-        let max = status.budget.max();
+fn has_room(shared: &Shared) -> Result<(), String> {
+    if shared.budget.pressure() == Pressure::Full {
+        let max = shared.budget.max();
         return Err(format!("the memory for what waits is taken, all {max} bytes"));
     }
-    let (weight, max) = (status.metrics.stats().weight, status.plan.config.max_weight);
+    let (weight, max) = (shared.metrics.stats().weight, shared.plan.config.max_weight);
     if weight.saturating_add(ONE_LOCK) > max {
         return Err(format!("the data weighs {weight} bytes, and {max} are its limit"));
     }
-    if status.disk.is_full() {
-        let free = status.disk.free();
+    if shared.disk.is_full() {
+        let free = shared.disk.free();
         return Err(format!("the disk is all but full, with {free} bytes free"));
     }
     Ok(())

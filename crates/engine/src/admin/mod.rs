@@ -3,4 +3,3 @@
 pub(crate) mod four_letter;
 pub(crate) mod http;
 mod prometheus;
-pub(crate) mod status;

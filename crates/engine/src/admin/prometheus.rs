@@ -7,18 +7,18 @@
 use std::fmt::Write;
 
 use crate::admin::four_letter::{Value, metrics};
-use crate::admin::status::Status;
 use crate::metrics::histogram::Reading;
 use crate::metrics::ops::Op;
+use crate::shared::Shared;
 use crate::storage::During;
 
 /// The version of the format, as HTTP names it.
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// The whole text.
-pub(crate) fn exposition(status: &Status) -> String {
+pub(crate) fn exposition(shared: &Shared) -> String {
     let mut text = String::new();
-    for metric in metrics(status) {
+    for metric in metrics(shared) {
         let (kind, value) = match metric.value {
             Value::Gauge(value) => ("gauge", value.to_string()),
             Value::Fraction(value) => ("gauge", value.to_string()),
@@ -29,25 +29,26 @@ pub(crate) fn exposition(status: &Status) -> String {
         let _ = writeln!(text, "{} {value}", metric.name);
     }
 
+    let metrics = &shared.metrics;
     let name = "lockkeeper_commit_seconds";
     head(&mut text, name, "histogram", "How long commits took, syncs included");
-    histogram(&mut text, name, "", &status.metrics.commits.read(), SECONDS);
+    histogram(&mut text, name, "", &metrics.commits.read(), SECONDS);
 
     let name = "lockkeeper_sync_seconds";
     head(&mut text, name, "histogram", "How long the log's syncs took, by what else was under way");
-    for (during, syncs) in During::ALL.iter().zip(&status.metrics.syncs) {
+    for (during, syncs) in During::ALL.iter().zip(&metrics.syncs) {
         let label = format!("during=\"{}\"", during.name());
         histogram(&mut text, name, &label, &syncs.read(), SECONDS);
     }
 
     let name = "lockkeeper_commit_requests";
     head(&mut text, name, "histogram", "How many requests one commit made durable");
-    histogram(&mut text, name, "", &status.metrics.batches.read(), 1.0);
+    histogram(&mut text, name, "", &metrics.batches.read(), 1.0);
 
     let name = "lockkeeper_request_seconds";
     head(&mut text, name, "histogram", "From a request's arrival to its reply's way out");
     for op in Op::all() {
-        let reading = status.metrics.requests(op);
+        let reading = metrics.requests(op);
         if reading.count > 0 {
             let label = format!("op=\"{}\"", op.name());
             histogram(&mut text, name, &label, &reading, SECONDS);

@@ -19,6 +19,7 @@ use crate::clock;
 use crate::connection::budget::{Account, LITTLE};
 use crate::connection::log_limiter::LogLimiter;
 use crate::connection::unsent::Unsent;
+use crate::metrics::counter::Latency;
 use crate::metrics::ops::Op;
 use crate::sockets::stream::{Outlet, Peer};
 
@@ -90,16 +91,12 @@ pub(crate) struct Traffic {
     /// When the last reply left, in milliseconds since 1970.
     pub(crate) last_reply_ms: i64,
     pub(crate) last_latency: Duration,
-    pub(crate) min_latency: Duration,
-    pub(crate) max_latency: Duration,
-    pub(crate) total_latency: Duration,
+    pub(crate) latency: Latency,
 }
 
 impl Traffic {
     fn answered(&mut self, took: Duration) {
-        self.min_latency = if self.sent == 0 { took } else { self.min_latency.min(took) };
-        self.max_latency = self.max_latency.max(took);
-        self.total_latency += took;
+        self.latency.add(took);
         self.last_latency = took;
         self.last_reply_ms = clock::now().unix_ms;
         self.sent += 1;

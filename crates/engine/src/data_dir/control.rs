@@ -18,8 +18,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::data_dir::backup::{Backup, BackupError};
 use crate::sockets::unix::{PRIVATE, SocketFile, listen_at};
-use crate::storage::StorageError;
-use crate::storage::{Snapshots, Storage};
+use crate::storage::{IoResultExt, Snapshots, Storage, StorageError};
 use crate::thread;
 
 const NAME: &str = "CONTROL";
@@ -30,11 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Listens in a data directory. Without it the engine works all the same.
 pub(crate) fn listen(data_dir: &Path) -> Option<(UnixListener, SocketFile)> {
-    let listening = listen_at(&data_dir.join(NAME), PRIVATE);
-    let opened = listening.map_err(|e| e.to_string()).and_then(|(listener, file)| {
-        let listener = UnixListener::from_std(listener).map_err(|e| e.to_string())?;
-        Ok((listener, file))
-    });
+    let opened = listen_at(&data_dir.join(NAME), PRIVATE);
     opened.inspect_err(|e| tracing::warn!("no other process can ask for a backup: {e}")).ok()
 }
 
@@ -104,7 +99,7 @@ pub(crate) async fn copy(snapshots: &Snapshots, target: PathBuf) -> Result<u64, 
 /// is in use that does not answer.
 pub fn backup(data_dir: impl AsRef<Path>, target: impl AsRef<Path>) -> Result<Backup, BackupError> {
     let (data_dir, target) = (data_dir.as_ref(), target.as_ref());
-    let path = std::path::absolute(target).map_err(|e| StorageError::io(target, e))?;
+    let path = std::path::absolute(target).at(target)?;
     // A slash at the end would be taken for a name in the directory.
     let path: PathBuf = path.components().collect();
     if path.as_os_str().as_bytes().contains(&b'\n') {

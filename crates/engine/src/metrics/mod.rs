@@ -1,14 +1,15 @@
 //! The counters, gauges and histograms of an engine.
 
+pub(crate) mod counter;
 pub(crate) mod histogram;
 pub(crate) mod ops;
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use lockkeeper_tree::Stats;
 
+use crate::metrics::counter::{Counter, Latency};
 use crate::metrics::histogram::{Histogram, Reading};
 use crate::metrics::ops::{Effect, Op, OpCounts};
 use crate::storage::{During, SyncTime};
@@ -24,7 +25,7 @@ pub(crate) struct Metrics {
     pub(crate) batches: Histogram,
     /// By kind of request: from its arrival to its reply's way out.
     requests: Vec<Histogram>,
-    pub(crate) events: Counters,
+    pub(crate) counters: Counters,
     /// How many files were open, and when they were counted.
     pub(crate) open_files: Mutex<Option<(Instant, i64)>>,
 }
@@ -33,32 +34,25 @@ pub(crate) struct Metrics {
 #[derive(Default)]
 pub(crate) struct Counters {
     /// First frames of connections.
-    pub(crate) handshakes: AtomicU64,
+    pub(crate) handshakes: Counter,
     /// Connections over a limit.
-    pub(crate) rejected: AtomicU64,
+    pub(crate) rejected: Counter,
     /// Connections that ended.
-    pub(crate) dropped: AtomicU64,
+    pub(crate) dropped: Counter,
     /// Connections that ended because too much memory was taken.
-    pub(crate) dropped_for_memory: AtomicU64,
+    pub(crate) dropped_for_memory: Counter,
     /// Sessions that expired.
-    pub(crate) expired: AtomicU64,
+    pub(crate) expired: Counter,
     /// Credentials that were refused.
-    pub(crate) auth_failed: AtomicU64,
+    pub(crate) auth_failed: Counter,
     /// Requests over the frame limit.
-    pub(crate) too_large: AtomicU64,
+    pub(crate) too_large: Counter,
     /// TLS handshakes that failed.
-    pub(crate) tls_failed: AtomicU64,
+    pub(crate) tls_failed: Counter,
     /// Bytes of requests, the lengths before them included, as in what is sent.
-    pub(crate) bytes_received: AtomicU64,
+    pub(crate) bytes_received: Counter,
     /// Bytes of replies and events.
-    pub(crate) bytes_sent: AtomicU64,
-}
-
-impl Counters {
-    /// Counts one more.
-    pub(crate) fn count(counter: &AtomicU64) {
-        counter.fetch_add(1, Ordering::Relaxed);
-    }
+    pub(crate) bytes_sent: Counter,
 }
 
 struct Inner {
@@ -72,18 +66,8 @@ struct Inner {
 pub(crate) struct Traffic {
     pub(crate) received: u64,
     pub(crate) sent: u64,
-    rounds: u32,
-    shortest: Duration,
-    longest: Duration,
-    total: Duration,
-}
-
-impl Traffic {
-    /// Shortest, mean and longest time from a request's arrival to its reply's way out.
-    pub(crate) fn latency(&self) -> (Duration, Duration, Duration) {
-        let mean = self.total.checked_div(self.rounds).unwrap_or_default();
-        (self.shortest, mean, self.longest)
-    }
+    /// From a request's arrival to its reply's way out, by rounds.
+    pub(crate) latency: Latency,
 }
 
 impl Metrics {
@@ -98,7 +82,7 @@ impl Metrics {
             syncs: During::ALL.map(|_| Histogram::of_times()),
             batches: Histogram::of_sizes(),
             requests: Op::all().map(|_| Histogram::of_times()).collect(),
-            events: Counters::default(),
+            counters: Counters::default(),
             open_files: Mutex::default(),
         }
     }
@@ -112,7 +96,7 @@ impl Metrics {
     pub(crate) fn received(&self, frames: usize, bytes: usize) {
         let bytes = bytes + frames * size_of::<i32>();
         self.lock().traffic.received += frames as u64;
-        self.events.bytes_received.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.counters.bytes_received.add(bytes as u64);
     }
 
     /// Replies and events of one round have left, so long after the round began.
@@ -129,15 +113,9 @@ impl Metrics {
             return;
         }
 
-        self.events.bytes_sent.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.counters.bytes_sent.add(bytes as u64);
         let traffic = &mut self.lock().traffic;
-        traffic.shortest = match traffic.sent {
-            0 => took,
-            _ => traffic.shortest.min(took),
-        };
-        traffic.longest = traffic.longest.max(took);
-        traffic.total += took;
-        traffic.rounds = traffic.rounds.saturating_add(1);
+        traffic.latency.add(took);
         traffic.sent += replies as u64;
     }
 

@@ -9,13 +9,12 @@ use lockkeeper_wire::{FrameError, split_frame};
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
-use super::hub::Hub;
 use crate::admin::four_letter;
 use crate::connection::admission::Slot;
 use crate::connection::budget::{Account, LITTLE};
 use crate::connection::{Connection, Life, Wants};
-use crate::metrics::Counters;
-use crate::sockets::stream::{Accepted, Incoming, Opened, Peer};
+use crate::shared::Shared;
+use crate::sockets::stream::{Accepted, Incoming, Peer};
 use crate::tree_loop::Event;
 
 /// The largest handshake, in bytes: far above any real one (45), far below what would hurt.
@@ -53,7 +52,6 @@ enum Ended {
     #[error("dropped a client that took nothing of what waits for it for {0:?}")]
     NotTaken(Duration),
     #[error("the TLS handshake failed: {0}")]
-    #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "there is no TLS"))]
     NoTls(io::Error),
     #[error("no handshake within {0:?}")]
     TooLate(Duration),
@@ -71,42 +69,43 @@ enum Opening {
 
 /// Serves one connection from its first byte to its last.
 #[tracing::instrument(name = "connection", level = "debug", skip_all, fields(%peer, id))]
-pub(crate) async fn converse(hub: Arc<Hub>, peer: Peer, accepted: Accepted, slot: Slot) {
-    let mut time = hub.limits.handshake_time;
+pub(crate) async fn converse(shared: Arc<Shared>, peer: Peer, accepted: Accepted, slot: Slot) {
+    let mut time = shared.plan.limits.handshake_time;
     if slot.is_kept() {
         time = time.min(KEPT_TIME);
     }
     let until = (Instant::now() + time, time);
     // For as long as the connection lives.
-    let _charge = accepted.is_tls().then(|| hub.budget.charge_tls());
-    let opened = match in_time(until, secure(accepted)).await {
+    let _charge = accepted.is_tls().then(|| shared.budget.charge_tls());
+    let opening = async { accepted.open().await.map_err(Ended::NoTls) };
+    let opened = match in_time(until, opening).await {
         Ok(opened) => opened,
         Err(ended) => {
-            Counters::count(&hub.metrics.events.tls_failed);
-            return log_end(&hub, peer, &ended);
+            shared.metrics.counters.tls_failed.add(1);
+            return log_end(&shared, peer, &ended);
         }
     };
 
-    let id = hub.next_id();
+    let id = shared.next_connection();
     tracing::Span::current().record("id", id.0);
     let who = (peer, opened.subject);
-    let room = (hub.limits.max_outgoing, Account::new(hub.budget.clone()));
-    let connection = Connection::new(id, who, opened.outlet, room, hub.log_limiter.clone());
+    let room = (shared.plan.limits.max_outgoing, Account::new(shared.budget.clone()));
+    let connection = Connection::new(id, who, opened.outlet, room, shared.log_limiter.clone());
     let connection = Arc::new(connection.in_place(slot.is_kept()));
 
     let mut reader = Reader::new(opened.incoming);
     let ended = match in_time(until, reader.opening()).await {
-        Ok(Opening::Handshake(frame)) => serve(&hub, &mut reader, &connection, frame).await,
-        Ok(Opening::Word(word)) => answer_word(&hub, &connection, word).await,
+        Ok(Opening::Handshake(frame)) => serve(&shared, &mut reader, &connection, frame).await,
+        Ok(Opening::Word(word)) => answer_word(&shared, &connection, word).await,
         Ok(Opening::Tls) => {
-            refuse_tls(&hub, &connection);
+            refuse_tls(&shared, &connection);
             Ok(())
         }
         Err(ended) => Err(ended),
     };
 
     if let Err(ended) = ended {
-        log_end(&hub, peer, &ended);
+        log_end(&shared, peer, &ended);
         connection.cut();
     }
 
@@ -114,17 +113,6 @@ pub(crate) async fn converse(hub: Arc<Hub>, peer: Peer, accepted: Accepted, slot
         reader.linger().await;
     }
     drop(slot);
-}
-
-/// Does what comes before the first byte of the protocol.
-async fn secure(accepted: Accepted) -> Result<Opened, Ended> {
-    match accepted {
-        Accepted::Open(opened) => Ok(opened),
-        #[cfg(feature = "tls")]
-        Accepted::Tls(stream, tls) => {
-            tls.accept(stream).await.map(Opened::from).map_err(Ended::NoTls)
-        }
-    }
 }
 
 /// Waits for something that a client must not take too long for.
@@ -135,8 +123,8 @@ async fn in_time<T>(
     timeout_at(deadline, opening).await.unwrap_or(Err(Ended::TooLate(time)))
 }
 
-async fn answer_word(hub: &Hub, connection: &Connection, word: [u8; 4]) -> Result<(), Ended> {
-    let Some(answer) = four_letter::answer(word, &hub.status).await else {
+async fn answer_word(shared: &Shared, connection: &Connection, word: [u8; 4]) -> Result<(), Ended> {
+    let Some(answer) = four_letter::answer(word, shared).await else {
         let word = String::from_utf8_lossy(&word).into_owned();
         let what = format!("neither a ZooKeeper handshake nor a known word: {word:?}");
         return Err(Ended::NoClient(what));
@@ -148,30 +136,34 @@ async fn answer_word(hub: &Hub, connection: &Connection, word: [u8; 4]) -> Resul
 
 /// Says in the clear that this is no TLS, which every TLS library reports at once. Whoever sees no more
 /// than an end takes the engine for one that is just starting, and tries again.
-fn refuse_tls(hub: &Hub, connection: &Connection) {
+fn refuse_tls(shared: &Shared, connection: &Connection) {
     let what = "connection closed: a client wants TLS, which is not spoken at this address";
-    hub.log_limiter.warn("TLS at a plain port", Some(connection.peer), &what);
+    shared.log_limiter.warn("TLS at a plain port", Some(connection.peer), &what);
     connection.push_last(Bytes::from_static(b"this port does not speak TLS\n"));
     connection.flush();
 }
 
 /// Hands frames to the tree until either side ends the connection.
 async fn serve(
-    hub: &Hub,
+    shared: &Shared,
     reader: &mut Reader,
     connection: &Arc<Connection>,
     handshake: Bytes,
 ) -> Result<(), Ended> {
     // The tree thread outlives its connections, and if not, nobody misses the event.
-    let _ = hub.events.send(Event::Connected(connection.clone(), handshake));
-    let ended = exchange(hub, reader, connection).await;
-    let _ = hub.events.send(Event::Disconnected(connection.id));
+    let _ = shared.events.send(Event::Connected(connection.clone(), handshake));
+    let ended = exchange(shared, reader, connection).await;
+    let _ = shared.events.send(Event::Disconnected(connection.id));
     ended
 }
 
-async fn exchange(hub: &Hub, reader: &mut Reader, connection: &Connection) -> Result<(), Ended> {
+async fn exchange(
+    shared: &Shared,
+    reader: &mut Reader,
+    connection: &Connection,
+) -> Result<(), Ended> {
     // The client may have sent its first requests along with the handshake.
-    reader.deliver(hub, connection)?;
+    reader.deliver(shared, connection)?;
     let mut stuck = Stuck::default();
     let mut lived = Instant::now();
 
@@ -180,17 +172,17 @@ async fn exchange(hub: &Hub, reader: &mut Reader, connection: &Connection) -> Re
         if !matches!(wants.life, Life::Open | Life::Finishing) {
             return Ok(());
         }
-        let full = hub.pipeline.is_full();
+        let full = shared.pipeline.is_full();
         let is_ending = wants.life == Life::Finishing;
 
         // It lives, although what it sends is not read.
         let is_alive = stuck.has_taken(&wants) && connection.is_held_back();
         if is_alive && (lived.elapsed() > SIGN_OF_LIFE || connection.has_room_again()) {
             lived = Instant::now();
-            let _ = hub.events.send(Event::Taken(connection.id));
+            let _ = shared.events.send(Event::Taken(connection.id));
         }
 
-        let patience = if is_ending { LINGER } else { hub.limits.send_timeout };
+        let patience = if is_ending { LINGER } else { shared.plan.limits.send_timeout };
         let stuck_since = stuck.since(&wants, is_ending);
 
         tokio::select! {
@@ -201,7 +193,7 @@ async fn exchange(hub: &Hub, reader: &mut Reader, connection: &Connection) -> Re
             }
             read = reader.fill(), if wants.read && !wants.pause && !full => {
                 read?;
-                reader.deliver(hub, connection)?;
+                reader.deliver(shared, connection)?;
                 if reader.is_flooded() {
                     // Without this the tree would not get a turn before the socket is empty, which
                     // may be never: one read per round and connection.
@@ -209,7 +201,7 @@ async fn exchange(hub: &Hub, reader: &mut Reader, connection: &Connection) -> Re
                 }
             }
             () = sleep(PAUSE), if wants.pause => {}
-            () = hub.pipeline.room(), if full => {}
+            () = shared.pipeline.room(), if full => {}
             () = over(stuck_since, patience), if stuck_since.is_some() => {
                 // Another thread may have got on meanwhile.
                 if !stuck.has_taken(&connection.wants()) {
@@ -257,9 +249,9 @@ async fn over(stuck_since: Option<Instant>, patience: Duration) {
 }
 
 /// Everyday ends are logged for debugging only.
-fn log_end(hub: &Hub, peer: Peer, ended: &Ended) {
+fn log_end(shared: &Shared, peer: Peer, ended: &Ended) {
     if let Ended::Frame(FrameError::TooLong { .. }) = ended {
-        Counters::count(&hub.metrics.events.too_large);
+        shared.metrics.counters.too_large.add(1);
     }
 
     let kind = match ended {
@@ -276,7 +268,7 @@ fn log_end(hub: &Hub, peer: Peer, ended: &Ended) {
         Ended::NoClient(_) => "no client",
     };
 
-    hub.log_limiter.warn(kind, Some(peer), &format_args!("connection closed: {ended}"));
+    shared.log_limiter.warn(kind, Some(peer), &format_args!("connection closed: {ended}"));
 }
 
 /// The bytes that have arrived and are no whole frame yet.
@@ -317,10 +309,10 @@ impl Reader {
     }
 
     /// Hands over all whole frames that have arrived.
-    fn deliver(&mut self, hub: &Hub, connection: &Connection) -> Result<(), Ended> {
+    fn deliver(&mut self, shared: &Shared, connection: &Connection) -> Result<(), Ended> {
         let mut frames = Vec::new();
         let outcome = loop {
-            match split_frame(&mut self.buffer, hub.limits.max_frame) {
+            match split_frame(&mut self.buffer, shared.plan.config.max_frame) {
                 Ok(Some(frame)) => frames.push(frame),
                 Ok(None) => break Ok(()),
                 Err(e) => break Err(e.into()),
@@ -340,7 +332,7 @@ impl Reader {
         // What came before a bad frame was still asked for.
         if !frames.is_empty() {
             connection.deliver(&frames);
-            let _ = hub.events.send(Event::Frames(connection.id, frames));
+            let _ = shared.events.send(Event::Frames(connection.id, frames));
         }
         outcome
     }

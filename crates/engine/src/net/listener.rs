@@ -8,15 +8,12 @@ use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, UnixListener};
 
 use super::conversation::converse;
-use super::hub::Hub;
-use crate::connection::admission::Admission;
 use crate::error::StartError;
-use crate::metrics::Counters;
-use crate::settings::limits::Limits;
 use crate::settings::plan::Plan;
+use crate::shared::{Addresses, Shared};
 use crate::sockets::listen::bind_tcp;
 use crate::sockets::pace::Pace;
-use crate::sockets::stream::{Accepted, Peer, split_tcp, split_unix};
+use crate::sockets::stream::{Accepted, Peer};
 #[cfg(feature = "tls")]
 use crate::sockets::tls::CurrentTls;
 use crate::sockets::unix::{PRIVATE, SocketFile, listen_at};
@@ -32,55 +29,48 @@ pub(crate) enum Listener {
     Tls(TcpListener, CurrentTls),
 }
 
-/// The sockets that clients come in by.
+/// The sockets that clients and monitors come in by.
+#[derive(Default)]
 pub(crate) struct BoundSockets {
     pub(crate) listeners: Vec<Listener>,
-    pub(crate) addresses: Vec<SocketAddr>,
-    /// Where TLS is spoken.
-    pub(crate) secure: Vec<SocketAddr>,
+    pub(crate) metrics: Option<TcpListener>,
+    pub(crate) addresses: Addresses,
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<CurrentTls>,
+    /// The file of the Unix socket.
     pub(crate) socket: Option<SocketFile>,
-    /// Where monitors fetch the metrics.
-    pub(crate) metrics: Option<(TcpListener, SocketAddr)>,
 }
 
 impl BoundSockets {
     pub(crate) fn open(plan: &mut Plan) -> Result<Self, StartError> {
-        let mut sockets = Self {
-            listeners: Vec::new(),
-            addresses: Vec::new(),
-            secure: Vec::new(),
-            #[cfg(feature = "tls")]
-            tls: None,
-            socket: None,
-            metrics: None,
-        };
-
+        let mut sockets = Self::default();
+        let backlog = plan.limits.backlog;
         for &address in &plan.listen {
-            let (listener, bound) = sockets.listen(address, plan.limits.backlog)?;
-            sockets.addresses.push(bound);
+            let (listener, bound) = sockets.listen(address, backlog)?;
+            sockets.addresses.plain.push(bound);
             sockets.listeners.push(Listener::Tcp(listener));
         }
+
         #[cfg(feature = "tls")]
         // Taken out: a key that is replaced later does not stay in the plan.
         if let Some((addresses, tls)) = plan.tls.take() {
             let tls = CurrentTls::new(tls);
             for address in addresses {
-                let (listener, bound) = sockets.listen(address, plan.limits.backlog)?;
-                sockets.secure.push(bound);
+                let (listener, bound) = sockets.listen(address, backlog)?;
+                sockets.addresses.tls.push(bound);
                 sockets.listeners.push(Listener::Tls(listener, tls.clone()));
             }
             sockets.tls = Some(tls);
         }
 
         if let Some(address) = plan.metrics_address {
-            sockets.metrics = Some(sockets.listen(address, plan.limits.backlog)?);
+            let (listener, bound) = sockets.listen(address, backlog)?;
+            sockets.addresses.metrics = Some(bound);
+            sockets.metrics = Some(listener);
         }
         if let Some(path) = &plan.unix_socket {
             let (listener, file) = listen_at(path, plan.unix_socket_mode.unwrap_or(PRIVATE))?;
-            let listener =
-                UnixListener::from_std(listener).map_err(StartError::refused("a socket"))?;
+            sockets.addresses.unix = Some(file.path().to_path_buf());
             sockets.listeners.push(Listener::Unix(listener));
             sockets.socket = Some(file);
         }
@@ -109,49 +99,37 @@ impl BoundSockets {
             let is_any = own.ip().is_unspecified() || wanted.ip().is_unspecified();
             own.port() == wanted.port() && (is_any || own.ip() == wanted.ip())
         };
-        self.addresses.iter().chain(&self.secure).any(overlaps)
-    }
-}
-
-/// Who decides about new connections.
-pub(crate) struct Gate {
-    admission: Arc<Admission>,
-    pace: Pace,
-}
-
-impl Gate {
-    pub(crate) fn new(admission: Arc<Admission>, limits: &Limits) -> Self {
-        Self { admission, pace: Pace::per_second(limits.connection_rate) }
+        self.addresses.plain.iter().chain(&self.addresses.tls).any(overlaps)
     }
 }
 
 /// Accepts connections for as long as the runtime lives.
-pub(crate) async fn accept(listener: Listener, gate: Arc<Gate>, hub: Arc<Hub>) {
+pub(crate) async fn accept(listener: Listener, pace: Arc<Pace>, shared: Arc<Shared>) {
     loop {
         let (peer, accepted) = match listener.next().await {
             Ok(accepted) => accepted,
             Err(e) if is_of_one_connection(&e) => continue,
             Err(e) => {
                 let what = format!("cannot accept connections ({e}): trying until it works");
-                hub.log_limiter.warn("accept", None, &what);
+                shared.log_limiter.warn("accept", None, &what);
                 tokio::time::sleep(OUT_OF_RESOURCES).await;
                 continue;
             }
         };
 
-        match gate.admission.admit(peer) {
+        match shared.admission.admit(peer) {
             Ok(slot) => {
-                tokio::spawn(converse(hub.clone(), peer, accepted, slot));
+                tokio::spawn(converse(shared.clone(), peer, accepted, slot));
             }
             Err(refusal) => {
-                Counters::count(&hub.metrics.events.rejected);
+                shared.metrics.counters.rejected.add(1);
                 let what = format!("connection refused: {refusal}");
-                hub.log_limiter.warn("refused", Some(peer), &what);
+                shared.log_limiter.warn("refused", Some(peer), &what);
             }
         }
 
         // Those that were refused count as well: refusing is work, too.
-        let pause = gate.pace.admit(Instant::now());
+        let pause = pace.admit(Instant::now());
         if !pause.is_zero() {
             tokio::time::sleep(pause).await;
         }
@@ -163,16 +141,16 @@ impl Listener {
         match self {
             Self::Tcp(listener) => {
                 let (stream, address) = listener.accept().await?;
-                Ok((Peer::Tcp(address), split_tcp(stream)?))
+                Ok((Peer::Tcp(address), Accepted::tcp(stream)?))
             }
             Self::Unix(listener) => {
                 let (stream, _) = listener.accept().await?;
-                Ok((Peer::Unix, split_unix(stream)))
+                Ok((Peer::Unix, Accepted::unix(stream)))
             }
             #[cfg(feature = "tls")]
             Self::Tls(listener, tls) => {
                 let (stream, address) = listener.accept().await?;
-                Ok((Peer::Tcp(address), crate::sockets::stream::encrypted(stream, tls.get())?))
+                Ok((Peer::Tcp(address), Accepted::tls(stream, tls.get())?))
             }
         }
     }

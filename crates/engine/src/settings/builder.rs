@@ -185,8 +185,8 @@ impl Builder {
 
     /// Does this when the engine comes to rest after a load (more than 200 requests, changes and
     /// ends of connections within 2 s), on the thread that owns the tree: 2 to 5 s after the load,
-    /// and once more 2 to 3 s later. By then the engine has freed what only the load needed; an allocator that has a
-    /// heap for each thread can be made to give it back to the system here.
+    /// and once more 2 to 3 s later. By then the engine has freed what only the load needed; an
+    /// allocator that has a heap for each thread can be made to give it back to the system here.
     ///
     /// Clients wait meanwhile. The thread runs a `tokio` runtime, so nothing may block on another
     /// there; a panic ends the engine with [`EngineError::Panicked`](crate::EngineError::Panicked).
@@ -256,7 +256,7 @@ impl Builder {
     /// [`MAX_FRAME`](lockkeeper_wire::MAX_FRAME), 1 MiB less one, as in ZooKeeper. A client that
     /// sends a larger one loses its connection; one whose reply would be larger gets the error -5.
     pub fn max_frame(mut self, bytes: usize) -> Self {
-        self.plan.limits.max_frame = bytes;
+        self.plan.config.max_frame = bytes;
         self
     }
 

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use lockkeeper_tree::Config;
-use lockkeeper_wire::MAX_FRAME;
 
 use super::memory;
 use crate::sockets::listen::BACKLOG;
@@ -16,7 +15,6 @@ pub(crate) struct Limits {
     pub(super) max_connections_per_address: Option<usize>,
     pub(crate) backlog: u32,
     pub(crate) connection_rate: u32,
-    pub(crate) max_frame: usize,
     pub(crate) max_outgoing: usize,
     pub(crate) handshake_time: Duration,
     pub(crate) send_timeout: Duration,
@@ -32,7 +30,6 @@ impl Default for Limits {
             max_connections_per_address: None,
             backlog: BACKLOG,
             connection_rate: 5_000,
-            max_frame: MAX_FRAME,
             max_outgoing: 64 * 1024 * 1024,
             handshake_time: Duration::from_secs(10),
             send_timeout: Duration::from_secs(30),
@@ -54,10 +51,10 @@ impl Limits {
         self.memory_budget.unwrap_or_else(memory::default_budget)
     }
 
-    /// Tells the tree.
-    pub(super) fn apply_to(&self, config: &mut Config) {
-        config.max_frame = self.max_frame;
-        config.max_watch_bytes = self.memory_budget() / 2;
+    /// Asks the system for what was not set, once, and tells the tree.
+    pub(super) fn apply_to(&mut self, config: &mut Config) {
+        let memory = self.memory_budget.get_or_insert_with(memory::default_budget);
+        config.max_watch_bytes = *memory / 2;
         config.max_weight = self.data_budget.unwrap_or_else(memory::default_data_budget);
     }
 }

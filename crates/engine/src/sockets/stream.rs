@@ -10,7 +10,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::{TcpStream, UnixStream, tcp, unix};
 
 #[cfg(feature = "tls")]
-use crate::sockets::tls::{Secured, Tls, TlsIncoming, TlsOutlet};
+use crate::sockets::tls::{Tls, TlsIncoming, TlsOutlet};
 
 /// Where a connection comes from.
 #[derive(Clone, Copy, Debug)]
@@ -125,12 +125,6 @@ pub(crate) enum Accepted {
     Tls(TcpStream, Tls),
 }
 
-impl Accepted {
-    pub(crate) fn is_tls(&self) -> bool {
-        !matches!(self, Self::Open(_))
-    }
-}
-
 /// A connection that is ready for the protocol.
 pub(crate) struct Opened {
     pub(crate) incoming: Incoming,
@@ -139,36 +133,44 @@ pub(crate) struct Opened {
     pub(crate) subject: Option<String>,
 }
 
-#[cfg(feature = "tls")]
-impl From<Secured> for Opened {
-    fn from(secured: Secured) -> Self {
-        Self {
-            incoming: Incoming::Tls(secured.incoming),
-            outlet: Outlet::Tls(secured.outlet),
-            subject: secured.subject,
+impl Accepted {
+    /// Replies leave at once: waiting to fill a packet would cost a client that is waiting for a lock
+    /// 40 ms.
+    pub(crate) fn tcp(stream: TcpStream) -> io::Result<Self> {
+        stream.set_nodelay(true)?;
+        let (incoming, outlet) = stream.into_split();
+        Ok(Self::plain(Incoming::Tcp(incoming), Outlet::Tcp(outlet)))
+    }
+
+    #[cfg(feature = "tls")]
+    pub(crate) fn tls(stream: TcpStream, tls: Tls) -> io::Result<Self> {
+        stream.set_nodelay(true)?;
+        Ok(Self::Tls(stream, tls))
+    }
+
+    pub(crate) fn unix(stream: UnixStream) -> Self {
+        let (incoming, outlet) = stream.into_split();
+        Self::plain(Incoming::Unix(incoming), Outlet::Unix(outlet))
+    }
+
+    fn plain(incoming: Incoming, outlet: Outlet) -> Self {
+        Self::Open(Opened { incoming, outlet, subject: None })
+    }
+
+    pub(crate) fn is_tls(&self) -> bool {
+        !matches!(self, Self::Open(_))
+    }
+
+    /// Does what comes before the first byte of the protocol.
+    pub(crate) async fn open(self) -> io::Result<Opened> {
+        match self {
+            Self::Open(opened) => Ok(opened),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream, tls) => {
+                let (incoming, outlet, subject) = tls.accept(stream).await?;
+                let (incoming, outlet) = (Incoming::Tls(incoming), Outlet::Tls(outlet));
+                Ok(Opened { incoming, outlet, subject })
+            }
         }
     }
-}
-
-/// Splits a TCP connection. Replies leave at once: waiting to fill a packet would cost a client
-/// that is waiting for a lock 40 ms.
-pub(crate) fn split_tcp(stream: TcpStream) -> io::Result<Accepted> {
-    stream.set_nodelay(true)?;
-    let (incoming, outlet) = stream.into_split();
-    let (incoming, outlet) = (Incoming::Tcp(incoming), Outlet::Tcp(outlet));
-    Ok(Accepted::Open(Opened { incoming, outlet, subject: None }))
-}
-
-/// A TCP connection on which TLS is spoken.
-#[cfg(feature = "tls")]
-pub(crate) fn encrypted(stream: TcpStream, tls: Tls) -> io::Result<Accepted> {
-    stream.set_nodelay(true)?;
-    Ok(Accepted::Tls(stream, tls))
-}
-
-/// Splits a Unix connection.
-pub(crate) fn split_unix(stream: UnixStream) -> Accepted {
-    let (incoming, outlet) = stream.into_split();
-    let (incoming, outlet) = (Incoming::Unix(incoming), Outlet::Unix(outlet));
-    Accepted::Open(Opened { incoming, outlet, subject: None })
 }

@@ -16,6 +16,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::server::danger::ClientCertVerifier;
 use tokio_rustls::rustls::{Error, RootCertStore, ServerConfig, ServerConnection, crypto};
 
 use crate::regular_file::read_regular_file;
@@ -126,7 +127,7 @@ impl Tls {
     fn new(
         certificates: &[u8],
         key: &[u8],
-        verifier: Arc<dyn tokio_rustls::rustls::server::danger::ClientCertVerifier>,
+        verifier: Arc<dyn ClientCertVerifier>,
     ) -> Result<Self, TlsError> {
         let certificates = read_certificates(certificates)?;
         let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| TlsError::NoKey)?;
@@ -140,21 +141,22 @@ impl Tls {
         Ok(Self { config: Arc::new(config) })
     }
 
-    /// The handshake with a client that has just connected.
-    pub(crate) async fn accept(&self, stream: TcpStream) -> io::Result<Secured> {
-        let stream =
-            TlsAcceptor::from(self.config.clone()).accept(stream).await.map_err(plainly)?;
+    /// The handshake with a client that has just connected; and the subject of its certificate, if it
+    /// shows one.
+    pub(crate) async fn accept(
+        &self,
+        stream: TcpStream,
+    ) -> io::Result<(TlsIncoming, TlsOutlet, Option<String>)> {
+        let acceptor = TlsAcceptor::from(self.config.clone());
+        let stream = acceptor.accept(stream).await.map_err(plainly)?;
         let (stream, mut connection) = stream.into_inner();
         connection.set_buffer_limit(Some(MAX_ENCRYPTED));
         let certificates = connection.peer_certificates().unwrap_or_default();
         let subject = certificates.first().and_then(|certificate| x509::subject(certificate));
         let state = Arc::new(Mutex::new(connection));
         let (read, write) = stream.into_split();
-        Ok(Secured {
-            incoming: TlsIncoming { half: read, state: state.clone() },
-            outlet: TlsOutlet { half: write, state },
-            subject,
-        })
+        let incoming = TlsIncoming { half: read, state: state.clone() };
+        Ok((incoming, TlsOutlet { half: write, state }, subject))
     }
 }
 
@@ -202,14 +204,6 @@ fn unusable(e: impl fmt::Display) -> TlsError {
     TlsError::Unusable(e.to_string())
 }
 
-/// A connection after its handshake.
-pub(crate) struct Secured {
-    pub(crate) incoming: TlsIncoming,
-    pub(crate) outlet: TlsOutlet,
-    /// Of the client's certificate.
-    pub(crate) subject: Option<String>,
-}
-
 /// The half that is read.
 pub(crate) struct TlsIncoming {
     half: tcp::OwnedReadHalf,
@@ -241,12 +235,11 @@ impl TlsIncoming {
                 done => return done,
             }
 
-            let count =
-                state.read_tls(&mut Socket(|bytes: &mut [u8]| self.half.try_read(bytes)))?;
+            let mut socket = Nonblocking(self.half.as_ref());
+            let count = state.read_tls(&mut socket)?;
             if let Err(e) = state.process_new_packets() {
                 // The peer may want to know why; if it does not listen, that is all the same.
-                let _ =
-                    state.write_tls(&mut Sink(|bytes: &[u8]| self.half.as_ref().try_write(bytes)));
+                let _ = state.write_tls(&mut socket);
                 return Err(io::Error::new(io::ErrorKind::InvalidData, e));
             }
             if count == 0 {
@@ -291,7 +284,7 @@ impl TlsOutlet {
 
     fn send(&self, state: &mut ServerConnection) -> io::Result<()> {
         while state.wants_write() {
-            state.write_tls(&mut Sink(|bytes: &[u8]| self.half.try_write(bytes)))?;
+            state.write_tls(&mut Nonblocking(self.half.as_ref()))?;
         }
         Ok(())
     }
@@ -312,21 +305,18 @@ fn lock(state: &Mutex<ServerConnection>) -> MutexGuard<'_, ServerConnection> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A socket that reads without waiting.
-struct Socket<F>(F);
+/// A socket that is read and written without waiting.
+struct Nonblocking<'a>(&'a TcpStream);
 
-impl<F: FnMut(&mut [u8]) -> io::Result<usize>> Read for Socket<F> {
+impl Read for Nonblocking<'_> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        (self.0)(bytes)
+        self.0.try_read(bytes)
     }
 }
 
-/// A socket that writes without waiting.
-struct Sink<F>(F);
-
-impl<F: FnMut(&[u8]) -> io::Result<usize>> Write for Sink<F> {
+impl Write for Nonblocking<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        (self.0)(bytes)
+        self.0.try_write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {

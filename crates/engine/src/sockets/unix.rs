@@ -3,17 +3,17 @@
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io;
-use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
-use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, connect, listen, socket};
+use rustix::net::{SocketAddrUnix, connect};
+use tokio::net::{UnixListener, UnixSocket};
 
 use super::listen::BACKLOG;
 use crate::error::StartError;
+use crate::storage::IoResultExt;
 
 /// The longest path of a Unix socket, in bytes: what the address holds without its final NUL.
 #[cfg(target_os = "linux")]
@@ -42,7 +42,7 @@ impl SocketFile {
 }
 
 /// Listens at `path`, for the users that `mode` lets write to the socket. Replaces a file that a dead
-/// engine left.
+/// engine left. To be called within a runtime.
 pub(crate) fn listen_at(path: &Path, mode: u32) -> Result<(UnixListener, SocketFile), StartError> {
     let failed = |source| StartError::Socket { path: path.to_path_buf(), source };
     let path = std::path::absolute(path).map_err(failed)?;
@@ -51,7 +51,7 @@ pub(crate) fn listen_at(path: &Path, mode: u32) -> Result<(UnixListener, SocketF
     create_private(directory).map_err(failed)?;
     let _turn = take_turn(directory).map_err(failed)?;
     remove_stale(&path, &address)?;
-    let listener = bind_with(&path, &address, mode).map_err(failed)?;
+    let listener = bind_with(&path, mode).map_err(failed)?;
     let identity = identity(&path).map_err(failed)?;
     Ok((listener, SocketFile { path, identity }))
 }
@@ -81,46 +81,31 @@ fn take_turn(directory: &Path) -> io::Result<File> {
 /// Removes what a dead engine left. Nobody listens behind a socket that refuses connections.
 fn remove_stale(path: &Path, address: &SocketAddrUnix) -> Result<(), StartError> {
     let failed = |source| StartError::Socket { path: path.to_path_buf(), source };
-    match fs::symlink_metadata(path) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(e) => return Err(failed(e)),
-        Ok(meta) if !meta.file_type().is_socket() => {
-            return Err(StartError::NotASocket { path: path.to_path_buf() });
-        }
-        Ok(_) => {}
+    let Some(found) = fs::symlink_metadata(path).if_exists().map_err(failed)? else {
+        return Ok(());
+    };
+    if !found.file_type().is_socket() {
+        return Err(StartError::NotASocket { path: path.to_path_buf() });
     }
 
-    let probe = new_socket().map_err(|e| failed(e.into()))?;
+    // It never blocks: a probe must not wait for an engine with a full queue.
+    let probe = UnixSocket::new_stream().map_err(failed)?;
     match connect(&probe, address) {
         Err(Errno::CONNREFUSED | Errno::NOENT) => {}
         // Whatever else: it may be alive.
-        _ => {
-            return Err(StartError::SocketInUse { path: path.to_path_buf() });
-        }
+        _ => return Err(StartError::SocketInUse { path: path.to_path_buf() }),
     }
 
     tracing::debug!(path = %path.display(), "removing the socket of an engine that is gone");
-    match fs::remove_file(path) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(failed(e)),
-        _ => Ok(()),
-    }
+    fs::remove_file(path).if_exists().map(drop).map_err(failed)
 }
 
 /// The permissions are set before anyone can connect: a bound socket that does not listen refuses.
-fn bind_with(path: &Path, address: &SocketAddrUnix, mode: u32) -> io::Result<UnixListener> {
-    let socket = new_socket()?;
-    bind(&socket, address)?;
+fn bind_with(path: &Path, mode: u32) -> io::Result<UnixListener> {
+    let socket = UnixSocket::new_stream()?;
+    socket.bind(path)?;
     fs::set_permissions(path, Permissions::from_mode(mode))?;
-    listen(&socket, BACKLOG as i32)?;
-    Ok(UnixListener::from(socket))
-}
-
-/// A socket that never blocks: a probe must not wait for an engine with a full queue.
-fn new_socket() -> rustix::io::Result<OwnedFd> {
-    let socket = socket(AddressFamily::UNIX, SocketType::STREAM, None)?;
-    rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC)?;
-    rustix::io::ioctl_fionbio(&socket, true)?;
-    Ok(socket)
+    socket.listen(BACKLOG)
 }
 
 fn identity(path: &Path) -> io::Result<Identity> {

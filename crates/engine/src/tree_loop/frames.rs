@@ -13,7 +13,7 @@ use bytes::Bytes;
 use lockkeeper_tree::{ConnectionId, Now};
 use tokio::task::yield_now;
 
-use super::{Event, MAX_ROUND, PART, PART_BYTES, TreeLoop};
+use super::{Event, PART, PART_BYTES, TreeLoop};
 use crate::connection::Connection;
 use crate::connection::budget::LITTLE;
 use crate::metrics::ops::Op;
@@ -127,10 +127,6 @@ impl TreeLoop {
         // One yield polls the sockets, the next runs the tasks of those that are ready.
         yield_now().await;
         yield_now().await;
-        while round.len() < MAX_ROUND
-            && let Ok(event) = self.events.try_recv()
-        {
-            round.push(event);
-        }
+        self.receive(round);
     }
 }

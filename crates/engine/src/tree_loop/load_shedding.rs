@@ -2,7 +2,6 @@
 
 use std::cmp::Reverse;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::TreeLoop;
@@ -45,7 +44,7 @@ impl TreeLoop {
             return;
         }
 
-        self.metrics.events.dropped_for_memory.fetch_add(dropped, Ordering::Relaxed);
+        self.metrics.counters.dropped_for_memory.add(dropped);
         let what = format_args!(
             "dropped {dropped} connections with {bytes} bytes, which took most of the memory for what \
              waits ({} bytes): their clients sent requests in part, or did not take their replies",

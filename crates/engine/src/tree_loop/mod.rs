@@ -11,7 +11,6 @@ mod turns;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -30,8 +29,8 @@ use crate::connection::budget::{Budget, CHECK_INTERVAL, Pressure};
 use crate::connection::log_limiter::LogLimiter;
 use crate::data_dir::succession::Succession;
 use crate::error::EngineError;
+use crate::metrics::Metrics;
 use crate::metrics::ops::{Op, OpCounts};
-use crate::metrics::{Counters, Metrics};
 use crate::settings::plan::IdleHook;
 use crate::spin::{Arrivals, SpinPolicy};
 
@@ -40,7 +39,7 @@ const MAX_ROUND: usize = 1024;
 /// After how many requests of a round the effects so far leave: clients go on while the rest is
 /// handled, and the next commit begins. Smaller parts pay more for their writes than that gains.
 const PART: usize = 128;
-/// After how many bytes of replies they leave as well: the listings of a long line are long, and a
+/// After how many bytes of replies they leave as well: the listings of a long wait queue are long, and a
 /// hundred of them are more than a buffer should grow to.
 const PART_BYTES: usize = 256 * 1024;
 /// How long expiry rests after the engine has not listened for a while.
@@ -102,7 +101,7 @@ pub(crate) struct TreeLoop {
     pub(crate) skipped: Duration,
     /// No session expires before this time.
     pub(crate) no_expiry_before: Duration,
-    /// Whether the last round came so soon that the next is worth looking out for.
+    /// Whether the last round came so soon that the next is worth polling for.
     pub(crate) spins_next: bool,
     pub(crate) arrivals: Arrivals,
     pub(crate) spin: Arc<SpinPolicy>,
@@ -186,18 +185,22 @@ impl TreeLoop {
         let patience = self.arrivals.spin_time(&self.spin);
         while since.elapsed() < patience {
             yield_now().await;
-            while round.len() < MAX_ROUND
-                && let Ok(event) = self.events.try_recv()
-            {
-                round.push(event);
-            }
-
+            self.receive(round);
             if !round.is_empty() {
                 return true;
             }
             self.spin.polled();
         }
         false
+    }
+
+    /// Takes what has been delivered.
+    fn receive(&mut self, round: &mut Vec<Event>) {
+        while round.len() < MAX_ROUND
+            && let Ok(event) = self.events.try_recv()
+        {
+            round.push(event);
+        }
     }
 
     /// Sleeps until something comes, or is due; whether it was woken because replies have left. Who
@@ -323,7 +326,7 @@ impl TreeLoop {
     }
 
     fn handle_connected(&mut self, now: Now, connection: Arc<Connection>, handshake: Bytes) {
-        Counters::count(&self.metrics.events.handshakes);
+        self.metrics.counters.handshakes.add(1);
         self.metrics.received(1, handshake.len());
 
         let (id, ip) = (connection.id, connection.peer.ip());
@@ -339,7 +342,7 @@ impl TreeLoop {
     }
 
     fn handle_disconnected(&mut self, id: ConnectionId) {
-        Counters::count(&self.metrics.events.dropped);
+        self.metrics.counters.dropped.add(1);
         self.idle.count(1);
         self.server.disconnected(id);
         self.connections.remove(&id);
@@ -362,7 +365,7 @@ impl TreeLoop {
             // A connection that is gone gets nothing.
             if let Some(connection) = self.connections.get(&id) {
                 if is_auth_failure(&output) {
-                    Counters::count(&self.metrics.events.auth_failed);
+                    self.metrics.counters.auth_failed.add(1);
                 }
                 connection.owe(&output);
                 replies.push((connection.clone(), output));
@@ -413,7 +416,7 @@ impl TreeLoop {
     /// Does what is due, and logs which sessions that ended.
     fn handle_timeout(&mut self, now: Now) {
         let expired = self.server.handle_timeout(now);
-        self.metrics.events.expired.fetch_add(expired.len() as u64, Ordering::Relaxed);
+        self.metrics.counters.expired.add(expired.len() as u64);
 
         if expired.len() > LOGGED_EXPIRIES {
             // A line for each of ten thousand would keep the living waiting.

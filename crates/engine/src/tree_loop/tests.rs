@@ -101,7 +101,7 @@ fn hold(engine: &Engine) -> Sender<()> {
         // Until the other end is dropped.
         let _ = go_on.recv();
     });
-    assert!(engine.status.events.send(Event::Inspect(hold)).is_ok());
+    assert!(engine.shared.events.send(Event::Inspect(hold)).is_ok());
     is_held.recv().unwrap();
     let_go
 }
@@ -156,7 +156,7 @@ async fn long_replies_do_not_wait_for_each_other() {
     let read = Request::GetData(PathWatchRequest { path, watch: false });
     send(&(1..=ASKED).map(|xid| (xid, read.clone())).collect::<Vec<_>>());
     let since = Instant::now();
-    while engine.status.pipeline.waiting() < ASKED as usize {
+    while engine.shared.pipeline.waiting() < ASKED as usize {
         assert!(since.elapsed() < Duration::from_secs(60), "they wait for each other");
         yield_now().await;
     }
@@ -194,7 +194,7 @@ async fn who_asks_for_little_does_not_wait_for_who_asks_for_much() {
         let delivered = frames.clone();
         let count = Box::new(move |tree: &TreeLoop| tree.connections[&id].deliver(&delivered));
         for event in [Event::Inspect(count), Event::Frames(id, frames)] {
-            assert!(engine.status.events.send(event).is_ok());
+            assert!(engine.shared.events.send(event).is_ok());
         }
     }
     drop(let_go);
@@ -217,14 +217,11 @@ async fn k5_what_comes_after_the_stop_is_not_answered() {
     answer(&client);
     let nodes = engine.stats().nodes;
     let let_go = hold(&engine);
-    let acl = Acl { permissions: Permissions::ALL, scheme: "world".into(), id: "anyone".into() };
-    let (path, data) = ("/late".to_owned(), Bytes::new().into());
-    let mut create = BytesMut::new();
-    Request::Create(CreateRequest { path, data, acl: vec![acl].into(), flags: 0 })
-        .encode(1, &mut create);
+    let mut late = BytesMut::new();
+    create("/late").encode(1, &mut late);
     let id = ConnectionId(1);
-    for event in [Event::Stop, Event::Frames(id, vec![create.freeze()])] {
-        assert!(engine.status.events.send(event).is_ok());
+    for event in [Event::Stop, Event::Frames(id, vec![late.freeze()])] {
+        assert!(engine.shared.events.send(event).is_ok());
     }
     drop(let_go);
     assert_eq!(rest(&client), 0, "a reply");
@@ -240,11 +237,17 @@ async fn k5_connections_end_at_the_stop_and_not_with_the_disk() {
     let engine = Engine::builder().data_dir(dir.path()).start().await.unwrap();
     let client = come(&engine, None);
     answer(&client);
-    let disk = engine.status.pipeline.hold_disk();
-    assert!(engine.status.events.send(Event::Stop).is_ok());
+    let disk = engine.shared.pipeline.hold_disk();
+    assert!(engine.shared.events.send(Event::Stop).is_ok());
     assert_eq!(rest(&client), 0);
     drop(disk);
     engine.stopped().await.unwrap();
+}
+
+fn create(path: &str) -> Request {
+    let (path, data) = (path.to_owned(), Bytes::new().into());
+    let acl = Acl::world(Permissions::ALL).into();
+    Request::Create(CreateRequest { path, data, acl, flags: CreateMode::Persistent.flags() })
 }
 
 /// How many bytes come before the end of the connection.
@@ -262,18 +265,14 @@ async fn polls_in_a_ping_pong(spin: Spin, durability: Durability) -> u64 {
     answer(&client);
     let mut bytes = BytesMut::new();
     for xid in 1..=ROUND_TRIPS {
-        let acl =
-            Acl { permissions: Permissions::ALL, scheme: "world".into(), id: "anyone".into() };
-        let (path, data) = (format!("/ping-{xid}"), Bytes::new().into());
-        let create = CreateRequest { path, data, acl: vec![acl].into(), flags: 0 };
         let mut out = BytesMut::new();
-        write_frame(&mut out, |out| Request::Create(create).encode(xid as i32, out));
+        write_frame(&mut out, |out| create(&format!("/ping-{xid}")).encode(xid as i32, out));
         (&client).write_all(&out).unwrap();
         assert_eq!(next::<ReplyHeader>(&client, &mut bytes, 1024).error, 0);
     }
     let (polled, polls) = channel();
     let look = Box::new(move |tree: &TreeLoop| polled.send(tree.spin.polls()).unwrap());
-    assert!(engine.status.events.send(Event::Inspect(look)).is_ok());
+    assert!(engine.shared.events.send(Event::Inspect(look)).is_ok());
     polls.recv().unwrap()
 }
 

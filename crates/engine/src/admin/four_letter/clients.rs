@@ -6,10 +6,10 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use lockkeeper_tree::SessionInfo;
 use lockkeeper_wire::SessionId;
 
-use super::date;
 use crate::clock;
 use crate::connection::Connection;
 use crate::tree_loop::TreeLoop;
@@ -133,9 +133,15 @@ fn sets(text: &mut String, name: &str, things: impl Iterator<Item = (Duration, S
     for (deadline, things) in groups {
         let left = deadline.saturating_sub(now.monotonic).as_millis();
         let at = now.unix_ms.saturating_add(i64::try_from(left).unwrap_or(i64::MAX));
-        let _ = writeln!(text, "{} expire at {}:", things.len(), date::format(at));
+        let _ = writeln!(text, "{} expire at {}:", things.len(), date(at));
         things.iter().for_each(|thing| line(text, thing));
     }
+}
+
+/// As ZooKeeper prints it: `Fri Nov 20 04:40:23 UTC 2026`.
+fn date(unix_ms: i64) -> String {
+    let time = Timestamp::from_millisecond(unix_ms).unwrap_or(Timestamp::MAX);
+    time.strftime("%a %b %d %H:%M:%S UTC %Y").to_string()
 }
 
 /// The 1 in brackets stands for a connection that is read, as in ZooKeeper.
@@ -173,14 +179,30 @@ fn describe_session(
         let _ = write!(text, ",lcxid=0x{xid:x}");
     }
 
-    let mean = traffic.total_latency.checked_div(traffic.sent.try_into().unwrap_or(u32::MAX));
     let _ = write!(
         text,
         ",lzxid=0x{zxid:x},lresp={},llat={},minlat={},avglat={},maxlat={}",
         traffic.last_reply_ms,
         traffic.last_latency.as_millis(),
-        traffic.min_latency.as_millis(),
-        mean.unwrap_or_default().as_millis(),
-        traffic.max_latency.as_millis()
+        traffic.latency.min.as_millis(),
+        traffic.latency.mean().as_millis(),
+        traffic.latency.max.as_millis()
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_as_zookeeper_prints_them() {
+        for (seconds, expected) in [
+            (0, "Thu Jan 01 00:00:00 UTC 1970"),
+            (951_782_400, "Tue Feb 29 00:00:00 UTC 2000"),
+            (1_795_149_623, "Fri Nov 20 04:40:23 UTC 2026"),
+            (i64::MAX / 1_000, "Thu Dec 30 22:00:00 UTC 9999"),
+        ] {
+            assert_eq!(date(seconds * 1_000), expected);
+        }
+    }
 }

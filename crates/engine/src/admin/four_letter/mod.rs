@@ -8,43 +8,42 @@
 //! The list of all words is `settings::four_letter::KNOWN`; a new word is added there and in `answer`.
 
 mod clients;
-mod date;
 mod monitor;
 mod server;
 
-use super::status::Status;
 use crate::settings::four_letter::KNOWN;
+use crate::shared::Shared;
 
 pub(crate) use self::monitor::{Value, metrics};
 
 /// The answer to a word; `None` if there is no such word.
-pub(crate) async fn answer(word: [u8; 4], status: &Status) -> Option<String> {
-    let word = std::str::from_utf8(&word).ok()?;
-    let word = KNOWN.into_iter().find(|known| *known == word)?;
-    if !status.plan.four_letter_words.allows(word) {
+pub(crate) async fn answer(word: [u8; 4], shared: &Shared) -> Option<String> {
+    let word = std::str::from_utf8(&word).ok().filter(|word| KNOWN.contains(word))?;
+    if !shared.plan.four_letter_words.allows(word) {
         return Some(format!("{word} is not executed because it is not in the whitelist.\n"));
     }
     tracing::debug!(word, "answering a four-letter word");
     Some(match word {
         "ruok" => "imok".to_owned(),
         "isro" => "rw".to_owned(),
-        "srvr" => server::srvr(status),
-        "conf" => server::conf(status),
+        "srvr" => server::srvr(shared),
+        "conf" => server::conf(shared),
         "envi" => server::envi(),
-        "dirs" => server::dirs(status),
+        "dirs" => server::dirs(shared),
         // ZooKeeper's log of digests of the tree; this server does not compute any.
         "hash" => String::new(),
-        "mntr" => monitor::mntr(status),
+        "mntr" => monitor::mntr(shared),
         "srst" => {
-            status.metrics.reset();
+            shared.metrics.reset();
             "Server stats reset.\n".to_owned()
         }
-        "stat" => status.look(clients::stat).await? + &server::summary(status),
-        "cons" => status.look(clients::cons).await?,
-        "crst" => status.look(clients::crst).await?,
-        "dump" => status.look(clients::dump).await?,
-        "wchs" => status.look(clients::wchs).await?,
-        "wchc" => status.look(clients::wchc).await?,
-        _ => status.look(clients::wchp).await?,
+        "stat" => shared.look(clients::stat).await? + &server::summary(shared),
+        "cons" => shared.look(clients::cons).await?,
+        "crst" => shared.look(clients::crst).await?,
+        "dump" => shared.look(clients::dump).await?,
+        "wchs" => shared.look(clients::wchs).await?,
+        "wchc" => shared.look(clients::wchc).await?,
+        "wchp" => shared.look(clients::wchp).await?,
+        _ => return None,
     })
 }

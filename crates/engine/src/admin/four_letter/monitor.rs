@@ -3,15 +3,15 @@
 
 use std::fmt::Write;
 use std::sync::PoisonError;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, getrlimit};
 
 use super::server::{milliseconds, version_text};
-use crate::admin::status::Status;
+use crate::metrics::Traffic;
 use crate::metrics::histogram::Reading;
 use crate::metrics::ops::Effect;
+use crate::shared::Shared;
 
 /// A named number.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -32,11 +32,11 @@ pub(crate) enum Value {
 }
 
 /// Every number that is not a distribution.
-pub(crate) fn metrics(status: &Status) -> Vec<Metric> {
+pub(crate) fn metrics(shared: &Shared) -> Vec<Metric> {
     let mut all = Vec::new();
-    traffic(status, &mut all);
-    state(status, &mut all);
-    counters(status, &mut all);
+    traffic(shared, &mut all);
+    state(shared, &mut all);
+    counters(shared, &mut all);
     all
 }
 
@@ -44,68 +44,69 @@ fn gauge(name: &'static str, value: impl TryInto<i64>, help: &'static str) -> Me
     Metric { name, value: Value::Gauge(value.try_into().unwrap_or(i64::MAX)), help }
 }
 
-fn traffic(status: &Status, all: &mut Vec<Metric>) {
-    let traffic = status.metrics.traffic();
-    let (min, mean, max) = traffic.latency();
-    let mean = Value::Fraction(milliseconds(mean));
-    let counter = |name, value, help| Metric { name, value: Value::Counter(value), help };
+fn counter(name: &'static str, value: u64, help: &'static str) -> Metric {
+    Metric { name, value: Value::Counter(value), help }
+}
+
+fn traffic(shared: &Shared, all: &mut Vec<Metric>) {
+    let Traffic { received, sent, latency } = shared.metrics.traffic();
+    let mean = Value::Fraction(milliseconds(latency.mean()));
     all.extend([
         Metric { name: "avg_latency", value: mean, help: "Mean time of a round, in ms" },
-        gauge("max_latency", max.as_millis(), "Longest time of a round, in ms"),
-        gauge("min_latency", min.as_millis(), "Shortest time of a round, in ms"),
-        counter("packets_received", traffic.received, "Frames received"),
-        counter("packets_sent", traffic.sent, "Frames sent"),
+        gauge("max_latency", latency.max.as_millis(), "Longest time of a round, in ms"),
+        gauge("min_latency", latency.min.as_millis(), "Shortest time of a round, in ms"),
+        counter("packets_received", received, "Frames received"),
+        counter("packets_sent", sent, "Frames sent"),
     ]);
 }
 
-fn state(status: &Status, all: &mut Vec<Metric>) {
-    let stats = status.metrics.stats();
-    let uptime = status.started.elapsed().as_millis();
-    let quiet = status.quiet_time_left().unwrap_or_default().as_millis();
+fn state(shared: &Shared, all: &mut Vec<Metric>) {
+    let stats = shared.metrics.stats();
+    let uptime = shared.started.elapsed().as_millis();
+    let quiet = shared.quiet_time_left().unwrap_or_default().as_millis();
     let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
 
     all.extend([
         gauge("num_alive_connections", stats.connections, "Open connections"),
-        gauge("outstanding_requests", status.pipeline.waiting(), "Batches that wait for the disk"),
+        gauge("outstanding_requests", shared.pipeline.waiting(), "Batches that wait for the disk"),
         gauge("uptime", uptime, "Time since the start, in ms"),
         gauge("znode_count", stats.nodes, "Nodes"),
         gauge("watch_count", stats.watches, "Watches"),
         gauge("ephemerals_count", stats.ephemerals, "Ephemeral nodes"),
         gauge("approximate_data_size", stats.data_bytes, "Bytes of paths and data"),
         gauge("global_sessions", stats.sessions, "Sessions"),
-        gauge("waiting_bytes", status.budget.waiting(), "Bytes of replies and requests that wait"),
-        gauge("watch_bytes", status.budget.watches(), "Bytes that watches take"),
-        gauge("tls_bytes", status.budget.tls(), "Bytes that TLS may take"),
-        gauge("memory_budget", status.budget.max(), "Limit of what waits and of watches, in bytes"),
+        gauge("waiting_bytes", shared.budget.waiting(), "Bytes of replies and requests that wait"),
+        gauge("watch_bytes", shared.budget.watches(), "Bytes that watches take"),
+        gauge("tls_bytes", shared.budget.tls(), "Bytes that TLS may take"),
+        gauge("memory_budget", shared.budget.max(), "Limit of what waits and of watches, in bytes"),
         gauge("data_weight", stats.weight, "Bytes of memory that nodes take, as counted"),
-        gauge("data_budget", status.plan.config.max_weight, "Limit of that"),
-        gauge("disk_free", status.disk.free(), "Bytes free on the disk of the data directory"),
-        gauge("disk_reserve", status.disk.reserve(), "Bytes free below which nothing grows"),
+        gauge("data_budget", shared.plan.config.max_weight, "Limit of that"),
+        gauge("disk_free", shared.disk.free(), "Bytes free on the disk of the data directory"),
+        gauge("disk_reserve", shared.disk.reserve(), "Bytes free below which nothing grows"),
         gauge("quiet_time", quiet, "Time until sessions may begin, in ms"),
         gauge("local_sessions", 0, "Sessions of this member of an ensemble only"),
-        gauge("open_file_descriptor_count", open_files(status), "Open file descriptors"),
+        gauge("open_file_descriptor_count", open_files(shared), "Open file descriptors"),
         gauge("max_file_descriptor_count", files, "Limit of open file descriptors"),
     ]);
 }
 
-fn counters(status: &Status, all: &mut Vec<Metric>) {
-    let events = &status.metrics.events;
-    let counter = |name, counter: &AtomicU64, help| Metric {
-        name,
-        value: Value::Counter(counter.load(Ordering::Relaxed)),
-        help,
-    };
+fn counters(shared: &Shared, all: &mut Vec<Metric>) {
+    let counts = &shared.metrics.counters;
     all.extend([
-        counter("connection_request_count", &events.handshakes, "Handshakes"),
-        counter("connection_rejected", &events.rejected, "Connections over a limit"),
-        counter("connection_drop_count", &events.dropped, "Connections that ended"),
-        counter("dropped_for_memory", &events.dropped_for_memory, "Connections ended for memory"),
-        counter("stale_sessions_expired", &events.expired, "Sessions that expired"),
-        counter("auth_failed_count", &events.auth_failed, "Credentials that were refused"),
-        counter("large_requests_rejected", &events.too_large, "Requests over the frame limit"),
-        counter("unsuccessful_handshake", &events.tls_failed, "TLS handshakes that failed"),
-        counter("bytes_received_count", &events.bytes_received, "Bytes of requests"),
-        counter("response_bytes", &events.bytes_sent, "Bytes of replies and events"),
+        counter("connection_request_count", counts.handshakes.get(), "Handshakes"),
+        counter("connection_rejected", counts.rejected.get(), "Connections over a limit"),
+        counter("connection_drop_count", counts.dropped.get(), "Connections that ended"),
+        counter(
+            "dropped_for_memory",
+            counts.dropped_for_memory.get(),
+            "Connections ended for memory",
+        ),
+        counter("stale_sessions_expired", counts.expired.get(), "Sessions that expired"),
+        counter("auth_failed_count", counts.auth_failed.get(), "Credentials that were refused"),
+        counter("large_requests_rejected", counts.too_large.get(), "Requests over the frame limit"),
+        counter("unsuccessful_handshake", counts.tls_failed.get(), "TLS handshakes that failed"),
+        counter("bytes_received_count", counts.bytes_received.get(), "Bytes of requests"),
+        counter("response_bytes", counts.bytes_sent.get(), "Bytes of replies and events"),
     ]);
 }
 
@@ -113,8 +114,8 @@ fn counters(status: &Status, all: &mut Vec<Metric>) {
 const OPEN_FILES_AGE: Duration = Duration::from_secs(1);
 
 /// Counted once a second at most: ten thousand take milliseconds, in which clients wait.
-fn open_files(status: &Status) -> i64 {
-    let mut last = status.metrics.open_files.lock().unwrap_or_else(PoisonError::into_inner);
+fn open_files(shared: &Shared) -> i64 {
+    let mut last = shared.metrics.open_files.lock().unwrap_or_else(PoisonError::into_inner);
     match *last {
         Some((at, count)) if at.elapsed() < OPEN_FILES_AGE => count,
         _ => {
@@ -133,9 +134,9 @@ fn count_open_files() -> i64 {
 }
 
 /// Lines of a name, a tab and a value.
-pub(super) fn mntr(status: &Status) -> String {
+pub(super) fn mntr(shared: &Shared) -> String {
     let mut text = format!("zk_version\t{}\nzk_server_state\tstandalone\n", version_text());
-    for metric in metrics(status) {
+    for metric in metrics(shared) {
         // Writing to a `String` cannot fail, here and below.
         let _ = match metric.value {
             Value::Gauge(value) => writeln!(text, "zk_{}\t{value}", metric.name),
@@ -145,14 +146,14 @@ pub(super) fn mntr(status: &Status) -> String {
     }
 
     let times = [
-        ("fsynctime", status.metrics.commits.read()),
-        ("readlatency", status.metrics.requests_with(Effect::Read)),
-        ("updatelatency", status.metrics.requests_with(Effect::Update)),
+        ("fsynctime", shared.metrics.commits.read()),
+        ("readlatency", shared.metrics.requests_with(Effect::Read)),
+        ("updatelatency", shared.metrics.requests_with(Effect::Update)),
     ];
     for (name, reading) in times {
         distribution(&mut text, name, &reading, 1_000);
     }
-    distribution(&mut text, "sync_processor_batch_size", &status.metrics.batches.read(), 1);
+    distribution(&mut text, "sync_processor_batch_size", &shared.metrics.batches.read(), 1);
     text
 }
 

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use rustix::system::uname;
 
-use crate::admin::status::Status;
+use crate::shared::Shared;
 
 /// The version and the state of the server, in lines that monitoring tools for ZooKeeper read.
-pub(super) fn srvr(status: &Status) -> String {
-    version() + &summary(status)
+pub(super) fn srvr(shared: &Shared) -> String {
+    version() + &summary(shared)
 }
 
 pub(super) fn version() -> String {
@@ -25,10 +25,10 @@ pub(super) fn version_text() -> String {
 }
 
 /// What `srvr` and `stat` have in common.
-pub(super) fn summary(status: &Status) -> String {
-    let stats = status.metrics.stats();
-    let traffic = status.metrics.traffic();
-    let (min, mean, max) = traffic.latency();
+pub(super) fn summary(shared: &Shared) -> String {
+    let stats = shared.metrics.stats();
+    let traffic = shared.metrics.traffic();
+    let latency = traffic.latency;
     format!(
         "Latency min/avg/max: {}/{:.4}/{}\n\
          Received: {}\n\
@@ -38,13 +38,13 @@ pub(super) fn summary(status: &Status) -> String {
          Zxid: {}\n\
          Mode: standalone\n\
          Node count: {}\n",
-        min.as_millis(),
-        milliseconds(mean),
-        max.as_millis(),
+        latency.min.as_millis(),
+        milliseconds(latency.mean()),
+        latency.max.as_millis(),
         traffic.received,
         traffic.sent,
         stats.connections,
-        status.pipeline.waiting(),
+        shared.pipeline.waiting(),
         stats.last_zxid,
         stats.nodes,
     )
@@ -54,13 +54,13 @@ pub(super) fn milliseconds(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1_000.0
 }
 
-pub(super) fn conf(status: &Status) -> String {
-    let config = &status.plan.config;
+pub(super) fn conf(shared: &Shared) -> String {
+    let config = &shared.plan.config;
     let port = |addresses: &[std::net::SocketAddr]| {
         addresses.first().map_or(-1, |address| i32::from(address.port()))
     };
 
-    let dir = status.plan.data_dir.as_deref();
+    let dir = shared.plan.data_dir.as_deref();
     let name = dir.map(|dir| dir.display().to_string()).unwrap_or_default();
     let size = dir.map_or(0, size);
 
@@ -77,13 +77,13 @@ pub(super) fn conf(status: &Status) -> String {
          maxSessionTimeout={}\n\
          clientPortListenBacklog={}\n\
          serverId=0\n",
-        port(&status.addresses),
-        port(&status.secure),
+        port(&shared.addresses.plain),
+        port(&shared.addresses.tls),
         config.tick.as_millis(),
-        status.plan.limits.max_connections_per_address(),
+        shared.plan.limits.max_connections_per_address(),
         config.min_session_timeout.as_millis(),
         config.max_session_timeout.as_millis(),
-        status.plan.limits.backlog,
+        shared.plan.limits.backlog,
     )
 }
 
@@ -115,8 +115,8 @@ pub(super) fn envi() -> String {
 }
 
 /// Snapshots and logs are one thing here; both lines show it.
-pub(super) fn dirs(status: &Status) -> String {
-    let size = status.plan.data_dir.as_deref().map_or(0, size);
+pub(super) fn dirs(shared: &Shared) -> String {
+    let size = shared.plan.data_dir.as_deref().map_or(0, size);
     format!("datadir_size: {size}\nlogdir_size: {size}\n")
 }
 

@@ -1,9 +1,13 @@
-//! What the answers to operators are made of: the settings, addresses and counters of an engine.
+//! What the parts of a running engine share: its settings, addresses and counters, and the way to the
+//! tree thread.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use lockkeeper_tree::ConnectionId;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 
@@ -11,33 +15,59 @@ use crate::clock;
 use crate::commit::Pipeline;
 use crate::connection::admission::Admission;
 use crate::connection::budget::Budget;
+use crate::connection::log_limiter::LogLimiter;
 use crate::data_dir::disk_room::DiskRoom;
 use crate::metrics::Metrics;
 use crate::settings::plan::Plan;
+#[cfg(feature = "tls")]
+use crate::sockets::tls::CurrentTls;
+use crate::storage::Snapshots;
 use crate::tree_loop::{Event, TreeLoop};
 
-/// What the answers to operators are made of.
-pub(crate) struct Status {
+/// Where an engine listens, with the ports that it really got.
+#[derive(Debug, Default)]
+pub(crate) struct Addresses {
+    /// For clients without TLS.
+    pub(crate) plain: Vec<SocketAddr>,
+    pub(crate) tls: Vec<SocketAddr>,
+    /// The path of the Unix socket, absolute.
+    pub(crate) unix: Option<PathBuf>,
+    /// For monitors.
+    pub(crate) metrics: Option<SocketAddr>,
+}
+
+/// What every task, and the handle of the engine, can reach.
+pub(crate) struct Shared {
     pub(crate) started: Instant,
     pub(crate) plan: Plan,
-    /// Plain TCP addresses with the ports that they really got.
-    pub(crate) addresses: Vec<SocketAddr>,
-    /// TCP addresses with TLS.
-    pub(crate) secure: Vec<SocketAddr>,
+    pub(crate) addresses: Addresses,
+    #[cfg(feature = "tls")]
+    pub(crate) tls: Option<CurrentTls>,
+    /// `None` if nothing is kept on a disk.
+    pub(crate) snapshots: Option<Snapshots>,
     /// Until when no session begins, on the engine's clock.
     pub(crate) quiet_until: Option<Duration>,
+    /// What the tree thread is told.
     pub(crate) events: UnboundedSender<Event>,
     pub(crate) pipeline: Arc<Pipeline>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) budget: Arc<Budget>,
     pub(crate) admission: Arc<Admission>,
     pub(crate) disk: Arc<DiskRoom>,
+    pub(crate) log_limiter: Arc<LogLimiter>,
+    /// How many connections there have been.
+    pub(crate) connections: AtomicU64,
 }
 
-impl Status {
+impl Shared {
     /// For how long no session begins yet.
     pub(crate) fn quiet_time_left(&self) -> Option<Duration> {
         self.quiet_until.and_then(clock::left_until)
+    }
+
+    /// The number of a new connection.
+    pub(crate) fn next_connection(&self) -> ConnectionId {
+        ConnectionId(self.connections.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
     /// Asks the tree thread; `None` if it has ended.
