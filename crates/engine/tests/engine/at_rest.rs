@@ -7,9 +7,8 @@ use std::time::Duration;
 use lockkeeper_engine::Engine;
 use lockkeeper_wire::{CreateMode, Request};
 
-use crate::client::{Client, create, eventually};
+use crate::client::{Client, LONG, create, eventually};
 
-const LONG: Duration = Duration::from_secs(30);
 const MANY: usize = 1_000;
 
 /// An engine on which [`LONG`] is short, and how often it came to rest.

@@ -17,16 +17,15 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use lockkeeper::blocking;
 use lockkeeper_engine::{Builder, Engine};
-use lockkeeper_wire::{
-    Acl, AddWatchMode, AddWatchRequest, AuthRequest, CheckRequest, CreateMode, CreateRequest,
-    DeleteRequest, Op, PathRequest, PathWatchRequest, Permissions, ReadOp, Request,
-    SetWatchesRequest,
-};
-
+use lockkeeper_wire::{CreateMode, PathRequest, ReadOp, Request, SetWatchesRequest};
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 
 use crate::child::{EngineProcess, serve};
-use crate::client::{Client, Incoming, create, create_with, exists, get_data};
+use crate::client::{
+    Client, Incoming, auth, checks, children, create, create_op, create_with, delete, delete_op,
+    exists, get_data, number_of, watch_below,
+};
+use crate::limits::with_list;
 
 /// The session timeout that clients of the library ask for.
 const TIMEOUT: Duration = Duration::from_secs(15);
@@ -52,36 +51,34 @@ struct Target {
     connect: String,
 }
 
-struct Attack {
-    name: &'static str,
-    run: fn(&Target),
-}
+/// What it is called, and what it does.
+type Attack = (&'static str, fn(&Target));
 
 /// Attacks of which each leaves nothing behind that another one needs; they run one after the other at
 /// the same engine.
 const ATTACKS: [Attack; 21] = [
-    Attack { name: "replies that nobody takes", run: replies_that_nobody_takes },
-    Attack { name: "requests that are never whole", run: requests_that_are_never_whole },
-    Attack { name: "heavy watches", run: heavy_watches },
-    Attack { name: "heavy watches of who comes back", run: heavy_watches_again },
-    Attack { name: "events that nobody takes", run: events_that_nobody_takes },
-    Attack { name: "pipelines", run: pipelines },
-    Attack { name: "a client that takes 100 MiB", run: a_client_that_takes_much },
-    Attack { name: "long multi reads", run: long_multi_reads },
-    Attack { name: "long transactions", run: long_transactions },
-    Attack { name: "large and empty frames", run: wrong_frames },
-    Attack { name: "first frames that are none", run: wrong_handshakes },
-    Attack { name: "identities", run: identities },
-    Attack { name: "long lists", run: long_lists },
-    Attack { name: "ephemeral nodes of one session", run: ephemerals },
-    Attack { name: "sessions that end together", run: sessions_that_end },
-    Attack { name: "counting", run: counting },
-    Attack { name: "connections", run: connections },
-    Attack { name: "data", run: data },
-    Attack { name: "watched paths", run: watched_paths },
-    Attack { name: "a storm of connections", run: storm },
+    ("replies that nobody takes", replies_that_nobody_takes),
+    ("requests that are never whole", requests_that_are_never_whole),
+    ("heavy watches", heavy_watches),
+    ("heavy watches of who comes back", heavy_watches_again),
+    ("events that nobody takes", events_that_nobody_takes),
+    ("pipelines", pipelines),
+    ("a client that takes 100 MiB", a_client_that_takes_much),
+    ("long multi reads", long_multi_reads),
+    ("long transactions", long_transactions),
+    ("large and empty frames", wrong_frames),
+    ("first frames that are none", wrong_handshakes),
+    ("identities", identities),
+    ("long lists", long_lists),
+    ("ephemeral nodes of one session", ephemerals),
+    ("sessions that end together", sessions_that_end),
+    ("counting", counting),
+    ("connections", connections),
+    ("data", data),
+    ("watched paths", watched_paths),
+    ("a storm of connections", storm),
     // The sessions that it leaves keep the next attack from beginning one.
-    Attack { name: "sessions", run: sessions },
+    ("sessions", sessions),
 ];
 
 const BUILDER: &str = "LOCKKEEPER_TEST_ATTACKED";
@@ -173,13 +170,11 @@ fn no_attack_costs_a_holder_its_lock() {
     for path in ["/locks", "/own"] {
         setup.create(path, CreateMode::Persistent).unwrap();
     }
-    setup
-        .call(create_with("/large", CreateMode::Persistent, Bytes::from(vec![7; MB / 2])))
-        .unwrap();
+    setup.create_large("/large", MB / 2);
     let before = peak_memory(&attacked);
     let only = env::var("LOCKKEEPER_TEST_ATTACK").unwrap_or_default();
 
-    for Attack { name, run } in ATTACKS.iter().filter(|attack| attack.name.contains(&only)) {
+    for (name, run) in ATTACKS.iter().filter(|(name, _)| name.contains(&only)) {
         let holders = Holders::start(&attacked.connect);
         let since = Instant::now();
         while since.elapsed() < LEAST {
@@ -208,11 +203,7 @@ impl Target {
     }
 
     fn number(&self, name: &str) -> usize {
-        let mut client = Client::raw_to(&self.connect);
-        client.send_bytes(b"mntr");
-        let text = String::from_utf8(client.rest()).unwrap();
-        let line = text.lines().find_map(|line| line.strip_prefix(&format!("zk_{name}\t")));
-        line.unwrap_or_else(|| panic!("no {name} in {text}")).parse().unwrap()
+        number_of(&self.connect, name)
     }
 
     /// A connection from this address of the machine, without a handshake.
@@ -238,7 +229,7 @@ impl Target {
 fn replies_that_nobody_takes(target: &Target) {
     let dropped = target.number("dropped_for_memory");
     let mut clients: Vec<Client> = (0..100).map(|_| target.client()).collect();
-    let requests: Vec<Request> = (0..40).map(|_| get_data("/large")).collect();
+    let requests = vec![get_data("/large"); 40];
     for client in &mut clients {
         client.try_send(&requests);
     }
@@ -307,40 +298,29 @@ fn heavy_watches_again(target: &Target) {
 }
 
 fn events_that_nobody_takes(target: &Target) {
-    let mode = AddWatchMode::PersistentRecursive.code();
     let mut deaf: Vec<Client> = (0..20).map(|_| target.client()).collect();
     for client in &mut deaf {
-        let path = "/own".to_owned();
-        client.call(Request::AddWatch(AddWatchRequest { path, mode })).unwrap();
+        client.call(watch_below("/own")).unwrap();
     }
     let dropped = target.number("connection_drop_count");
     let mut writer = target.client();
     let name = format!("/own/{}", "x".repeat(20_000));
-    let writes: Vec<Request> = (0..20)
-        .flat_map(|_| {
-            let delete = DeleteRequest { path: name.clone(), version: -1 };
-            [create(&name, CreateMode::Persistent), Request::Delete(delete)]
-        })
-        .collect();
+    let writes: Vec<Request> =
+        (0..20).flat_map(|_| [create(&name, CreateMode::Persistent), delete(&name)]).collect();
     target.eventually("who takes no events is dropped", |target| {
-        for _ in writer.send(&writes) {
-            assert_eq!(writer.reply().unwrap().0.error, 0);
-        }
+        writer.call_all(&writes);
         target.number("connection_drop_count") >= dropped + 20
     });
 }
 
 /// Thousands of requests in one go, on many connections.
 fn pipelines(target: &Target) {
-    let pings: Vec<Request> = (0..20_000).map(|_| exists("/own", false)).collect();
+    let pings = vec![exists("/own", false); 20_000];
     let attackers: Vec<_> = (0..8)
         .map(|_| {
             let (mut client, pings) = (target.client(), pings.clone());
             thread::spawn(move || {
-                let xids = client.send(&pings);
-                for xid in xids {
-                    assert_eq!(client.reply().unwrap().0.xid, xid, "in their order");
-                }
+                client.call_all(&pings);
             })
         })
         .collect();
@@ -352,18 +332,15 @@ fn pipelines(target: &Target) {
 /// F17: it lost its connection.
 fn a_client_that_takes_much(target: &Target) {
     let mut client = target.client();
-    let requests: Vec<Request> = (0..200).map(|_| get_data("/large")).collect();
-    for xid in client.send(&requests) {
-        assert_eq!(client.reply().unwrap().0.xid, xid);
-    }
+    client.call_all(&vec![get_data("/large"); 200]);
     client.ping();
 }
 
 /// F2: 54 KB for 2.9 GB.
 fn long_multi_reads(target: &Target) {
     let mut client = target.client();
-    let read = || ReadOp::GetData(PathRequest { path: "/large".to_owned() });
-    let request = Request::MultiRead((0..3_000).map(|_| read()).collect());
+    let read = ReadOp::GetData(PathRequest { path: "/large".to_owned() });
+    let request = Request::MultiRead(vec![read; 3_000]);
     for _ in 0..10 {
         assert_eq!(client.call(request.clone()), Err(-5));
     }
@@ -372,19 +349,10 @@ fn long_multi_reads(target: &Target) {
 /// As many operations as a request has room for.
 fn long_transactions(target: &Target) {
     let mut client = target.client();
-    let check = || Op::Check(CheckRequest { path: "/".to_owned(), version: -1 });
-    let checks = Request::Multi((0..50_000).map(|_| check()).collect());
-    let new = |n| {
-        let Request::Create(new) = create(&format!("/own/{n}"), CreateMode::Persistent) else {
-            unreachable!()
-        };
-        Op::Create(new)
-    };
-    let creates = Request::Multi((0..5_000).map(new).collect());
-    let delete = |n| Op::Delete(DeleteRequest { path: format!("/own/{n}"), version: -1 });
-    let deletes = Request::Multi((0..5_000).map(delete).collect());
-    let names = PathWatchRequest { path: "/own".to_owned(), watch: false };
-    for request in [checks, creates, Request::GetChildren(names), deletes] {
+    let creates = (0..5_000).map(|n| create_op(&format!("/own/{n}"))).collect();
+    let deletes = (0..5_000).map(|n| delete_op(&format!("/own/{n}"))).collect();
+    let (creates, deletes) = (Request::Multi(creates), Request::Multi(deletes));
+    for request in [checks(50_000), creates, children("/own"), deletes] {
         client.call(request).unwrap();
     }
 }
@@ -415,10 +383,7 @@ fn wrong_handshakes(target: &Target) {
 /// F3.
 fn identities(target: &Target) {
     let mut client = target.client();
-    let show = |user: usize| {
-        let auth = Bytes::from(format!("user-{user}:password"));
-        Request::Auth(AuthRequest { kind: 0, scheme: "digest".to_owned(), auth })
-    };
+    let show = |user: usize| auth("digest", &format!("user-{user}:password"));
     let taken = (0..30_000).take_while(|user| client.call(show(*user)).is_ok()).count();
     assert_eq!(taken, 31);
 }
@@ -426,23 +391,14 @@ fn identities(target: &Target) {
 /// F3.
 fn long_lists(target: &Target) {
     let mut client = target.client();
-    let entry = |i| Acl {
-        permissions: Permissions::ALL,
-        scheme: "digest".to_owned(),
-        id: format!("user-{i}:x"),
-    };
-    let Request::Create(open) = create("/own/long", CreateMode::Persistent) else { unreachable!() };
     for entries in [25_001, 1_001] {
-        let acl = (0..entries).map(entry).collect::<Vec<_>>().into();
-        let request = Request::Create(CreateRequest { acl, ..open.clone() });
-        assert_eq!(client.call(request), Err(-114));
+        assert_eq!(client.call(with_list("/own/long", entries)), Err(-114));
     }
 }
 
 fn ephemerals(target: &Target) {
     let mut client = target.client();
-    let requests: Vec<Request> =
-        (0..500).map(|_| create("/own/e-", CreateMode::EphemeralSequential)).collect();
+    let requests = vec![create("/own/e-", CreateMode::EphemeralSequential); 500];
     let (mut made, mut refused) = (0, 0);
     for _ in 0..8 {
         for _ in client.send(&requests) {
@@ -459,10 +415,8 @@ fn ephemerals(target: &Target) {
 
 /// Their clients close them all at the same moment, each with nodes that somebody watches.
 fn sessions_that_end(target: &Target) {
-    let mode = AddWatchMode::PersistentRecursive.code();
     let mut watcher = target.client();
-    let path = "/own".to_owned();
-    watcher.call(Request::AddWatch(AddWatchRequest { path, mode })).unwrap();
+    watcher.call(watch_below("/own")).unwrap();
     let mut clients: Vec<Client> = (0..150).map(|_| target.client()).collect();
     for client in &mut clients {
         let nodes = [(); 3].map(|()| create("/own/s-", CreateMode::EphemeralSequential));
@@ -479,12 +433,8 @@ fn sessions_that_end(target: &Target) {
 /// Requests with short replies and much work.
 fn counting(target: &Target) {
     let mut client = target.client();
-    let requests: Vec<Request> = (0..2_000)
-        .map(|_| Request::GetAllChildrenNumber(PathRequest { path: "/locks".to_owned() }))
-        .collect();
-    for _ in client.send(&requests) {
-        assert_eq!(client.reply().unwrap().0.error, 0);
-    }
+    let count = Request::GetAllChildrenNumber(PathRequest { path: "/locks".to_owned() });
+    client.call_all(&vec![count; 2_000]);
 }
 
 fn watched_paths(target: &Target) {
@@ -555,10 +505,9 @@ fn data(target: &Target) {
     }
     let mut other = target.client();
     let lock = other.create("/locks/x-", CreateMode::EphemeralSequential).unwrap();
-    other.call(Request::Delete(DeleteRequest { path: lock, version: -1 })).unwrap();
-    let delete = |n| Op::Delete(DeleteRequest { path: format!("/own/d{n}"), version: -1 });
-    client.call(Request::Multi((0..count).map(delete).collect())).unwrap();
+    other.call(delete(&lock)).unwrap();
+    let deletes = (0..count).map(|n| delete_op(&format!("/own/d{n}"))).collect();
+    client.call(Request::Multi(deletes)).unwrap();
     client.create("/own/again", CreateMode::Persistent).unwrap();
-    let delete = DeleteRequest { path: "/own/again".to_owned(), version: -1 };
-    client.call(Request::Delete(delete)).unwrap();
+    client.call(delete("/own/again")).unwrap();
 }

@@ -9,11 +9,14 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use lockkeeper_engine::{Engine, SessionId, Zxid};
 use lockkeeper_wire::{
-    Acl, ConnectRequest, ConnectResponse, CreateMode, CreateRequest, Decoder, EventKind,
-    PASSWORD_LEN, PathWatchRequest, Permissions, Record, ReplyHeader, Request, Response,
-    WatchEvent, split_frame, write_frame, xid,
+    Acl, AddWatchMode, AddWatchRequest, AuthRequest, CheckRequest, ConnectRequest, ConnectResponse,
+    CreateMode, CreateRequest, Decoder, DeleteRequest, EventKind, Op, PASSWORD_LEN,
+    PathWatchRequest, Permissions, Record, ReplyHeader, Request, Response, WatchEvent, split_frame,
+    write_frame, xid,
 };
 
+/// A session timeout that is longer than most tests take.
+pub(crate) const LONG: Duration = Duration::from_secs(30);
 /// Longer than anything takes; a test that waits for it has failed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 const MAX_REPLY: usize = 64 * 1024 * 1024;
@@ -29,14 +32,22 @@ pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 
 /// The answer to a four-letter word.
 pub(crate) fn word(engine: &Engine, word: &str) -> String {
-    let mut client = Client::raw(engine);
+    word_of(&engine.connect_string(), word)
+}
+
+fn word_of(connect: &str, word: &str) -> String {
+    let mut client = Client::raw_to(connect);
     client.send_bytes(word.as_bytes());
     String::from_utf8(client.rest()).unwrap()
 }
 
 /// A number of `mntr`, which the engine must answer.
 pub(crate) fn number(engine: &Engine, name: &str) -> usize {
-    let text = word(engine, "mntr");
+    number_of(&engine.connect_string(), name)
+}
+
+pub(crate) fn number_of(connect: &str, name: &str) -> usize {
+    let text = word_of(connect, "mntr");
     let line = text.lines().find_map(|line| line.strip_prefix(&format!("zk_{name}\t")));
     line.unwrap_or_else(|| panic!("no {name} in {text}")).parse().unwrap()
 }
@@ -295,6 +306,20 @@ impl Client {
         }
     }
 
+    /// Many requests at once, and their replies, all without an error and in order.
+    pub(crate) fn call_all(&mut self, requests: &[Request]) {
+        for xid in self.send(requests) {
+            let (header, _) = self.reply().unwrap();
+            assert_eq!((header.xid, header.error), (xid, 0));
+        }
+    }
+
+    /// Creates a persistent node with so many bytes of data.
+    pub(crate) fn create_large(&mut self, path: &str, bytes: usize) {
+        let data = Bytes::from(vec![7; bytes]);
+        self.call(create_with(path, CreateMode::Persistent, data)).unwrap();
+    }
+
     /// Creates a node, and returns its path.
     pub(crate) fn create(&mut self, path: &str, mode: CreateMode) -> Result<String, i32> {
         match self.call(create(path, mode))? {
@@ -313,8 +338,7 @@ impl Client {
 
     /// The names of a node's children.
     pub(crate) fn children(&mut self, path: &str) -> Vec<String> {
-        let request = PathWatchRequest { path: path.to_owned(), watch: false };
-        match self.call(Request::GetChildren(request)).unwrap() {
+        match self.call(children(path)).unwrap() {
             Response::Names(names) => names,
             other => panic!("{other:?}"),
         }
@@ -330,17 +354,56 @@ pub(crate) fn create(path: &str, mode: CreateMode) -> Request {
 }
 
 pub(crate) fn create_with(path: &str, mode: CreateMode, data: Bytes) -> Request {
-    Request::Create(CreateRequest {
+    Request::Create(CreateRequest { data: data.into(), flags: mode.flags(), ..persistent(path) })
+}
+
+/// The operation that makes a persistent node, for transactions.
+pub(crate) fn create_op(path: &str) -> Op {
+    Op::Create(persistent(path))
+}
+
+/// What makes a persistent node that everyone may use.
+pub(crate) fn persistent(path: &str) -> CreateRequest {
+    CreateRequest {
         path: path.to_owned(),
-        data: data.into(),
-        acl: vec![Acl {
-            permissions: Permissions::ALL,
-            scheme: "world".to_owned(),
-            id: "anyone".to_owned(),
-        }]
-        .into(),
-        flags: mode.flags(),
-    })
+        data: Bytes::from_static(b"data").into(),
+        acl: Acl::world(Permissions::ALL).into(),
+        flags: CreateMode::Persistent.flags(),
+    }
+}
+
+/// A list that names one user.
+pub(crate) fn only(permissions: Permissions, scheme: &str, id: &str) -> Acl {
+    Acl { permissions, scheme: scheme.to_owned(), id: id.to_owned() }
+}
+
+pub(crate) fn delete(path: &str) -> Request {
+    Request::Delete(DeleteRequest { path: path.to_owned(), version: -1 })
+}
+
+pub(crate) fn delete_op(path: &str) -> Op {
+    Op::Delete(DeleteRequest { path: path.to_owned(), version: -1 })
+}
+
+/// A transaction of so many checks.
+pub(crate) fn checks(count: usize) -> Request {
+    Request::Multi(vec![Op::Check(CheckRequest { path: "/".to_owned(), version: -1 }); count])
+}
+
+pub(crate) fn children(path: &str) -> Request {
+    Request::GetChildren(PathWatchRequest { path: path.to_owned(), watch: false })
+}
+
+/// A persistent watch of a node and all that is below it.
+pub(crate) fn watch_below(path: &str) -> Request {
+    let mode = AddWatchMode::PersistentRecursive.code();
+    Request::AddWatch(AddWatchRequest { path: path.to_owned(), mode })
+}
+
+/// Shows credentials, such as `user:password` for the scheme `digest`.
+pub(crate) fn auth(scheme: &str, credentials: &str) -> Request {
+    let auth = Bytes::from(credentials.to_owned());
+    Request::Auth(AuthRequest { kind: 0, scheme: scheme.to_owned(), auth })
 }
 
 pub(crate) fn exists(path: &str, watch: bool) -> Request {

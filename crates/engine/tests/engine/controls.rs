@@ -3,11 +3,9 @@
 use std::time::Duration;
 
 use lockkeeper_engine::test::{self, DurableEngine};
-use lockkeeper_wire::{CreateMode, CreateTtlRequest, Request};
+use lockkeeper_wire::{CreateMode, CreateRequest, CreateTtlRequest, Request};
 
-use crate::client::{Client, create, eventually};
-
-const LONG: Duration = Duration::from_secs(30);
+use crate::client::{Client, LONG, create, eventually, persistent};
 
 #[tokio::test]
 async fn a_fresh_engine_is_empty_and_grants_the_timeout_asked_for() {
@@ -42,10 +40,8 @@ async fn skipped_time_ends_silent_sessions_and_old_nodes() {
     let mut silent = Client::connect(&engine, LONG);
     silent.create("/lock", CreateMode::Ephemeral).unwrap();
     let mut client = Client::connect(&engine, LONG * 10);
-    let Request::Create(node) = create("/ttl", CreateMode::PersistentTtl) else {
-        unreachable!("that is what it makes")
-    };
-    let (path, data, acl, flags) = (node.path, node.data, node.acl, node.flags);
+    let CreateRequest { path, data, acl, .. } = persistent("/ttl");
+    let flags = CreateMode::PersistentTtl.flags();
     let ttl = CreateTtlRequest { path, data, acl, flags, ttl_ms: 3_600_000 };
     client.call(Request::CreateTtl(ttl)).unwrap();
 

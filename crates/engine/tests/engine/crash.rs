@@ -9,13 +9,12 @@ use std::thread;
 use std::time::Duration;
 
 use lockkeeper_engine::{Durability, Engine};
-use lockkeeper_wire::{CreateMode, Op, Request};
+use lockkeeper_wire::{CreateMode, Request};
 use rustix::process::Signal;
 
 use crate::child::{EngineProcess, serve};
-use crate::client::{Client, create, eventually};
+use crate::client::{Client, LONG, create_op, eventually};
 
-const LONG: Duration = Duration::from_secs(30);
 const DIR: &str = "LOCKKEEPER_TEST_CRASH_DIR";
 const DURABILITY: &str = "LOCKKEEPER_TEST_CRASH_DURABILITY";
 const WRITERS: usize = 4;
@@ -60,14 +59,7 @@ fn write_until_the_end(mut client: Client, writer: usize, written: &AtomicUsize)
 }
 
 fn pair(name: &str) -> Request {
-    let half = |suffix: &str| {
-        let path = format!("/{name}{suffix}");
-        let Request::Create(request) = create(&path, CreateMode::Persistent) else {
-            unreachable!("that is what it makes")
-        };
-        Op::Create(request)
-    };
-    Request::Multi(vec![half(""), half("+")])
+    Request::Multi(["", "+"].map(|half| create_op(&format!("/{name}{half}"))).to_vec())
 }
 
 /// How many engines are killed, by both tests together.

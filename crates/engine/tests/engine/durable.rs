@@ -7,11 +7,9 @@ use bytes::Bytes;
 use lockkeeper_engine::{Engine, EngineError, Existing, StartError, StorageError, restore};
 use lockkeeper_wire::{CreateMode, CreateRequest, EventKind, NodeData, Request};
 
-use crate::client::{Client, PATIENCE, create, eventually, exists, get_data};
+use crate::client::{Client, LONG, PATIENCE, create, eventually, exists, get_data, persistent};
 
-const LONG: Duration = Duration::from_secs(30);
-
-async fn start(dir: &Path) -> Engine {
+pub(crate) async fn start(dir: &Path) -> Engine {
     Engine::builder().data_dir(dir).start().await.unwrap()
 }
 
@@ -45,8 +43,7 @@ async fn k1_null_data_survives_restarts_and_restores() {
     let engine = start(&data).await;
     let mut client = Client::connect(&engine, LONG);
     for (path, data) in [("/null", NodeData::NULL), ("/empty", Bytes::new().into())] {
-        let Request::Create(request) = create(path, CreateMode::Persistent) else { panic!() };
-        client.call(Request::Create(CreateRequest { data, ..request })).unwrap();
+        client.call(Request::Create(CreateRequest { data, ..persistent(path) })).unwrap();
     }
     assert_null_and_empty(&engine);
     engine.backup(&copy).await.unwrap();

@@ -1,7 +1,5 @@
 //! Ten thousand clients that die at the same moment (lesson S10).
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
@@ -11,6 +9,7 @@ use lockkeeper_engine::{Durability, Engine};
 use lockkeeper_wire::{CreateMode, Request};
 
 use crate::client::{Client, PATIENCE, create, exists};
+use crate::figures::Page;
 
 const DEAD: usize = 10_000;
 const NODES_EACH: usize = 3;
@@ -57,10 +56,7 @@ fn watch_all(engine: &Engine) -> JoinHandle<usize> {
             (0..NODES_EACH).map(move |node| format!("/n{group}-{number}-{node}"))
         });
         let requests: Vec<Request> = paths.map(|path| exists(&path, true)).collect();
-        client.send(&requests);
-        for _ in &requests {
-            assert_eq!(client.reply().unwrap().0.error, 0);
-        }
+        client.call_all(&requests);
     }
     thread::spawn(move || {
         let mut events = 0;
@@ -126,12 +122,7 @@ impl Asker {
 
 /// How many commits the engine has made.
 fn commits(engine: &Engine) -> usize {
-    let mut metrics = TcpStream::connect(engine.metrics_addr().unwrap()).unwrap();
-    metrics.write_all(b"GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n").unwrap();
-    let mut text = String::new();
-    metrics.read_to_string(&mut text).unwrap();
-    let count = text.lines().find_map(|line| line.strip_prefix("lockkeeper_commit_seconds_count "));
-    count.unwrap().parse().unwrap()
+    Page::of(engine).value("lockkeeper_commit_seconds_count") as usize
 }
 
 /// Prints how long the slowest reply took; checks what holds however busy the machine is.

@@ -6,14 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use lockkeeper_engine::Engine;
-use lockkeeper_wire::{AuthRequest, CreateMode, Request};
+use lockkeeper_wire::CreateMode;
 
-use crate::client::{Client, Stream, eventually, exists, get_data};
+use crate::client::{Client, LONG, Stream, auth, eventually, exists, get_data};
 use crate::monitor::http;
 
-const LONG: Duration = Duration::from_secs(30);
 const SHORT: Duration = Duration::from_secs(4);
 
 /// What went over sockets, in bytes, as the clients saw it.
@@ -74,14 +72,14 @@ impl Stream for Counted {
 }
 
 /// The page, as it is now.
-struct Page(String);
+pub(crate) struct Page(String);
 
 impl Page {
-    fn of(engine: &Engine) -> Self {
+    pub(crate) fn of(engine: &Engine) -> Self {
         Self(http(engine, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"))
     }
 
-    fn value(&self, name: &str) -> f64 {
+    pub(crate) fn value(&self, name: &str) -> f64 {
         let value = self.0.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         value.unwrap_or_else(|| panic!("no {name} in {}", self.0)).parse().unwrap()
     }
@@ -113,12 +111,7 @@ async fn counters_say_what_clients_did_and_saw() {
     expired.create("/theirs", CreateMode::Ephemeral).unwrap();
     engine.skip_time(SHORT * 2).await;
     let mut refused = traffic.client(&engine, LONG);
-    let credentials = Request::Auth(AuthRequest {
-        kind: 0,
-        scheme: "unknown".to_owned(),
-        auth: Bytes::from_static(b"secret"),
-    });
-    refused.call(credentials).unwrap_err();
+    refused.call(auth("unknown", "secret")).unwrap_err();
 
     // The end of a connection is noticed some time later.
     let dropped = |page: &Page| page.value("connection_drop_count");

@@ -1,17 +1,13 @@
 //! Bytes that are no protocol: they cost their sender the connection, and nobody else anything.
 
-use std::time::Duration;
-
 use bytes::{BufMut, BytesMut};
 use lockkeeper_engine::Engine;
 use lockkeeper_wire::{
     CreateMode, MAX_FRAME, OpCode, Record as _, Request, RequestHeader, write_frame,
 };
 
-use crate::client::{Client, create, eventually};
+use crate::client::{Client, LONG, create, eventually};
 use crate::log::Log;
-
-const LONG: Duration = Duration::from_secs(30);
 
 /// Sends `bytes` before and after a handshake, and checks that only that connection ends.
 async fn only_its_sender_is_hurt(bytes: &[u8]) {
@@ -35,34 +31,16 @@ async fn only_its_sender_is_hurt(bytes: &[u8]) {
 }
 
 #[tokio::test]
-async fn a_negative_length() {
-    only_its_sender_is_hurt(&(-1_i32).to_be_bytes()).await;
-}
-
-#[tokio::test]
-async fn a_length_over_the_limit() {
-    only_its_sender_is_hurt(&(MAX_FRAME as i32 + 1).to_be_bytes()).await;
-}
-
-#[tokio::test]
-async fn a_frame_that_is_cut_off() {
-    let mut bytes = BytesMut::new();
-    bytes.put_i32(100);
-    bytes.put_slice(b"only this");
-    only_its_sender_is_hurt(&bytes).await;
-}
-
-#[tokio::test]
-async fn a_frame_of_garbage() {
-    let mut bytes = BytesMut::new();
-    bytes.put_i32(3);
-    bytes.put_slice(b"\xff\xff\xff");
-    only_its_sender_is_hurt(&bytes).await;
-}
-
-#[tokio::test]
-async fn an_empty_frame() {
-    only_its_sender_is_hurt(&0_i32.to_be_bytes()).await;
+async fn bytes_that_are_no_frame_hurt_only_their_sender() {
+    let negative = (-1_i32).to_be_bytes();
+    let over_the_limit = (MAX_FRAME as i32 + 1).to_be_bytes();
+    let empty = [0; 4];
+    let cut_off = b"\0\0\0\x64only this";
+    let garbage = b"\0\0\0\x03\xff\xff\xff";
+    for bytes in [&negative[..], &over_the_limit, &empty, cut_off, garbage] {
+        println!("{bytes:x?}");
+        only_its_sender_is_hurt(bytes).await;
+    }
 }
 
 /// Before the handshake a few KB are enough for anybody.
@@ -105,8 +83,7 @@ fn request(xid: i32, op: i32, body: &[u8]) -> BytesMut {
 async fn requests_that_make_no_sense_get_an_error_or_end_their_connection() {
     const HUGE: [u8; 4] = i32::MAX.to_be_bytes();
     const PATH: &[u8] = b"\0\0\0\x02/a";
-    let log = Log::default();
-    let _here = tracing::subscriber::set_default(log.clone());
+    let (log, _here) = Log::here();
     let (create, get, multi) = (OpCode::Create, OpCode::GetData, OpCode::Multi);
     // A multi's header: type, done, error.
     let inner = [&OpCode::Multi.code().to_be_bytes()[..], &[0], &(-1_i32).to_be_bytes()].concat();

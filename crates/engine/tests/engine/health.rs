@@ -10,10 +10,8 @@ use std::time::Duration;
 use lockkeeper_engine::{Builder, Engine};
 use lockkeeper_wire::CreateMode;
 
-use crate::client::{Client, PATIENCE, create, eventually};
+use crate::client::{Client, LONG, PATIENCE, create, eventually};
 use crate::monitor::http;
-
-const LONG: Duration = Duration::from_secs(30);
 
 fn monitored() -> Builder {
     Engine::builder().metrics_address("127.0.0.1:0".parse().unwrap())

@@ -5,13 +5,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use lockkeeper_engine::Engine;
 use lockkeeper_wire::{
-    Acl, AddWatchMode, AddWatchRequest, AuthRequest, CreateMode, CreateRequest, PathRequest,
-    Permissions, Request, SetDataRequest,
+    CreateMode, CreateRequest, PathRequest, Permissions, Request, SetDataRequest,
 };
 
-use crate::client::{Client, create, create_with, eventually, exists, get_data, number, word};
-
-const LONG: Duration = Duration::from_secs(30);
+use crate::client::{
+    Client, LONG, auth, checks, children, create, create_with, eventually, exists, get_data,
+    number, only, persistent, watch_below, word,
+};
 
 #[tokio::test]
 async fn connections_beyond_the_limit_are_refused_until_one_goes() {
@@ -48,10 +48,8 @@ async fn s6_a_slow_reader_is_dropped_and_delays_nobody() {
     let builder = Engine::builder().max_outgoing(1024 * 1024);
     let engine = builder.send_timeout(Duration::from_millis(200)).start().await.unwrap();
     let mut greedy = Client::connect(&engine, LONG);
-    let data = Bytes::from(vec![7; 512 * 1024]);
-    let large = create_with("/large", CreateMode::Persistent, data);
-    greedy.call(large).unwrap();
-    let requests: Vec<Request> = (0..64).map(|_| get_data("/large")).collect();
+    greedy.create_large("/large", 512 * 1024);
+    let requests = vec![get_data("/large"); 64];
     greedy.send(&requests);
 
     let mut other = Client::connect(&engine, LONG);
@@ -79,10 +77,9 @@ async fn f17_a_client_that_asks_for_much_and_takes_it_is_held_back() {
         .await
         .unwrap();
     let mut client = Client::connect(&engine, LONG);
-    let data = Bytes::from(vec![7; 512 * 1024]);
-    client.call(create_with("/large", CreateMode::Persistent, data)).unwrap();
+    client.create_large("/large", 512 * 1024);
     // All of them are read at once: together they are short.
-    let requests: Vec<Request> = (0..COUNT).map(|_| get_data("/large")).collect();
+    let requests = vec![get_data("/large"); COUNT];
     let xids = client.send(&requests);
     eventually("it is held back", || number(&engine, "waiting_bytes") > 1024 * 1024);
     for xid in xids {
@@ -102,8 +99,7 @@ async fn a_client_is_read_again_when_all_that_it_was_owed_leaves_at_once() {
     let builder = Engine::builder().four_letter_word("mntr").max_outgoing(1024 * 1024);
     let engine = builder.start().await.unwrap();
     let mut client = Client::connect(&engine, LONG);
-    let data = Bytes::from(vec![7; 100 * 1024]);
-    client.call(create_with("/large", CreateMode::Persistent, data)).unwrap();
+    client.create_large("/large", 100 * 1024);
 
     engine.pause_commits();
     client.send(&[get_data("/large"), get_data("/large"), get_data("/large")]);
@@ -126,9 +122,8 @@ async fn empty_frames_of_a_client_that_is_held_back_are_counted() {
     const MB: usize = 1024 * 1024;
     let engine = Engine::builder().four_letter_word("mntr").start().await.unwrap();
     let mut client = Client::connect(&engine, LONG);
-    let data = Bytes::from(vec![7; MB / 2]);
-    client.call(create_with("/large", CreateMode::Persistent, data)).unwrap();
-    client.send(&(0..120).map(|_| get_data("/large")).collect::<Vec<_>>());
+    client.create_large("/large", MB / 2);
+    client.send(&vec![get_data("/large"); 120]);
     eventually("it is held back", || number(&engine, "waiting_bytes") > 16 * MB);
     // Some is taken: it is read again, and what it has asked for waits all the same.
     eventually("it is read again", || {
@@ -174,8 +169,7 @@ async fn a_session_outlives_a_long_reply_that_is_taken_slowly() {
     let builder = Engine::builder().tick(tick).max_frame(40 * MB).max_outgoing(64 * MB);
     let engine = builder.start().await.unwrap();
     let mut writer = Client::connect(&engine, LONG);
-    let data = Bytes::from(vec![7; 39 * MB]);
-    writer.call(create_with("/large", CreateMode::Persistent, data)).unwrap();
+    writer.create_large("/large", 39 * MB);
     let timeout = 20 * tick;
     let mut slow = Client::connect(&engine, timeout);
     slow.send(&[get_data("/large")]);
@@ -199,16 +193,13 @@ async fn a_client_for_which_too_many_events_wait_is_dropped() {
     let builder = Engine::builder().max_outgoing(256 * 1024);
     let engine = builder.start().await.unwrap();
     let mut deaf = Client::connect(&engine, LONG);
-    let mode = AddWatchMode::PersistentRecursive.code();
-    deaf.call(Request::AddWatch(AddWatchRequest { path: "/".to_owned(), mode })).unwrap();
+    deaf.call(watch_below("/")).unwrap();
     let mut other = Client::connect(&engine, LONG);
     let path = format!("/{}", "x".repeat(50_000));
     other.create(&path, CreateMode::Persistent).unwrap();
     eventually("the one that takes no events is gone", || {
-        let writes: Vec<Request> = (0..20).map(|_| write(&path)).collect();
-        for _ in other.send(&writes) {
-            assert_eq!(other.reply().unwrap().0.error, 0);
-        }
+        let writes = vec![write(&path); 20];
+        other.call_all(&writes);
         engine.stats().connections == 1
     });
 }
@@ -218,9 +209,8 @@ async fn a_client_for_which_too_many_events_wait_is_dropped() {
 async fn a_closing_connection_that_takes_nothing_is_cut() {
     let engine = Engine::builder().max_connections(1).start().await.unwrap();
     let mut stuck = Client::connect(&engine, LONG);
-    let data = Bytes::from(vec![7; 512 * 1024]);
-    stuck.call(create_with("/large", CreateMode::Persistent, data)).unwrap();
-    let requests: Vec<Request> = (0..32).map(|_| get_data("/large")).collect();
+    stuck.create_large("/large", 512 * 1024);
+    let requests = vec![get_data("/large"); 32];
     stuck.send(&requests);
     engine.expire_session(stuck.session).await;
     eventually("its place is free", || word(&engine, "ruok") == "imok");
@@ -232,10 +222,9 @@ async fn a_closing_connection_that_takes_nothing_is_cut_although_it_talks_on() {
     let builder = Engine::builder().max_connections(1).max_outgoing(128 * 1024 * 1024);
     let engine = builder.start().await.unwrap();
     let mut stuck = Client::connect(&engine, LONG);
-    let data = Bytes::from(vec![7; 512 * 1024]);
-    stuck.call(create_with("/large", CreateMode::Persistent, data)).unwrap();
+    stuck.create_large("/large", 512 * 1024);
     // So much that the socket does not take it, and so little that the engine reads on.
-    let requests: Vec<Request> = (0..40).map(|_| get_data("/large")).collect();
+    let requests = vec![get_data("/large"); 40];
     stuck.send(&requests);
     // The others are on their way, too.
     stuck.reply().unwrap();
@@ -266,10 +255,7 @@ async fn a_flood_before_a_hanging_disk_is_held_back_and_expires_nobody() {
         let requests: Vec<Request> = (0..COUNT)
             .map(|i| create_with(&format!("/n{i}"), CreateMode::Persistent, data.clone()))
             .collect();
-        let xids = flood.send(&requests);
-        for xid in xids {
-            assert_eq!(flood.reply().unwrap().0.xid, xid);
-        }
+        flood.call_all(&requests);
     });
     // 64 MiB and a little may wait, which is less than all of it.
     eventually("the pipeline is full", || {
@@ -291,14 +277,9 @@ async fn a_client_that_reads_late_gets_everything() {
     const COUNT: usize = 2_000;
     let engine = Engine::builder().start().await.unwrap();
     let mut client = Client::connect(&engine, LONG);
-    let data = Bytes::from(vec![7; 4 * 1024]);
-    let node = create_with("/node", CreateMode::Persistent, data);
-    client.call(node).unwrap();
-    let requests: Vec<Request> = (0..COUNT).map(|_| get_data("/node")).collect();
-    let xids = client.send(&requests);
-    for xid in xids {
-        assert_eq!(client.reply().unwrap().0.xid, xid);
-    }
+    client.create_large("/node", 4 * 1024);
+    let requests = vec![get_data("/node"); COUNT];
+    client.call_all(&requests);
 }
 
 #[tokio::test]
@@ -309,11 +290,7 @@ async fn a_reply_over_the_limit_is_an_error_and_the_connection_stays() {
     for i in 0..100 {
         client.create(&format!("/p/a-child-with-a-long-name-{i}"), CreateMode::Persistent).unwrap();
     }
-    let children = Request::GetChildren(lockkeeper_wire::PathWatchRequest {
-        path: "/p".to_owned(),
-        watch: false,
-    });
-    assert_eq!(client.call(children), Err(-5));
+    assert_eq!(client.call(children("/p")), Err(-5));
     client.ping();
     // The other way, a frame over the limit ends the connection.
     client.send(&[create_with("/x", CreateMode::Persistent, Bytes::from(vec![7; 3_000]))]);
@@ -333,15 +310,8 @@ async fn sessions_watches_and_multis_are_limited() {
 
     assert_eq!(one.call(exists("/a", true)), Err(-101));
     assert_eq!(one.call(exists("/b", true)), Err(-127));
-    let delete = |path: &str| {
-        lockkeeper_wire::Op::Check(lockkeeper_wire::CheckRequest {
-            path: path.to_owned(),
-            version: -1,
-        })
-    };
-    let multi = |n: usize| Request::Multi((0..n).map(|_| delete("/")).collect());
-    assert_eq!(one.call(multi(3)), Err(-8));
-    assert!(one.call(multi(2)).is_ok());
+    assert_eq!(one.call(checks(3)), Err(-8));
+    assert!(one.call(checks(2)).is_ok());
 }
 
 /// A storm of connections is let in at the rate that was set, and none is refused.
@@ -390,7 +360,7 @@ async fn f3_identities_and_long_lists_cost_another_client_no_lock() {
         let users = (0..30_000).take_while(|user| attacker.call(credentials(*user)).is_ok());
         let taken = users.count();
         // In vain: its connection has ended.
-        let writes: Vec<Request> = (0..5).map(|_| write("/long")).collect();
+        let writes = vec![write("/long"); 5];
         attacker.try_send(&writes);
         while attacker.reply().is_ok() {}
         (refused, taken)
@@ -425,7 +395,7 @@ async fn f3_a_long_list_is_checked_about_as_fast_as_a_short_one() {
         known.call(credentials(user)).unwrap();
     }
     let time = |client: &mut Client, path: &str| {
-        let writes: Vec<Request> = (0..300).map(|_| write(path)).collect();
+        let writes = vec![write(path); 300];
         let since = std::time::Instant::now();
         for _ in client.send(&writes) {
             assert_eq!(client.reply().unwrap().0.error, -102);
@@ -445,24 +415,14 @@ async fn f3_a_long_list_is_checked_about_as_fast_as_a_short_one() {
 }
 
 fn credentials(user: usize) -> Request {
-    let auth = Bytes::from(format!("user-{user}:password"));
-    Request::Auth(AuthRequest { kind: 0, scheme: "digest".to_owned(), auth })
+    auth("digest", &format!("user-{user}:password"))
 }
 
 /// Creates a node that nobody here may write.
-fn with_list(path: &str, entries: usize) -> Request {
-    let Request::Create(open) = create(path, CreateMode::Persistent) else {
-        panic!("no create");
-    };
-    let entry = |i| Acl {
-        permissions: Permissions::ALL,
-        scheme: "digest".to_owned(),
-        id: format!("user-{i}:x"),
-    };
-    Request::Create(CreateRequest {
-        acl: (0..entries).map(entry).collect::<Vec<_>>().into(),
-        ..open
-    })
+pub(crate) fn with_list(path: &str, entries: usize) -> Request {
+    let users = (0..entries).map(|i| only(Permissions::ALL, "digest", &format!("user-{i}:x")));
+    let acl: Vec<_> = users.collect();
+    Request::Create(CreateRequest { acl: acl.into(), ..persistent(path) })
 }
 
 fn write(path: &str) -> Request {

@@ -227,7 +227,7 @@ impl Image {
 
 /// Files only: of a directory that is in use, sockets stay where they are. A directory that is not
 /// there is copied as an absence.
-fn copy_by_hand(from: &Path, to: &Path) {
+pub(crate) fn copy_by_hand(from: &Path, to: &Path) {
     let Ok(entries) = from.read_dir() else { return };
     fs::create_dir(to).unwrap();
     for entry in entries.map(|entry| entry.unwrap()) {

@@ -2,27 +2,29 @@
 
 use std::fmt::{self, Write};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use lockkeeper_engine::{Engine, Zxid};
-use lockkeeper_wire::{
-    AuthRequest, CheckRequest, ConnectRequest, CreateMode, Op, PathWatchRequest, Record as _,
-    Request, write_frame,
-};
+use lockkeeper_wire::{ConnectRequest, CreateMode, Record as _, write_frame};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::DefaultGuard;
 use tracing::{Event, Level, Metadata, Subscriber};
 
-use crate::client::{Client, create_with, eventually, exists, get_data, word};
-
-const LONG: Duration = Duration::from_secs(30);
+use crate::client::{Client, LONG, auth, checks, children, eventually, exists, get_data, word};
 
 /// Keeps the lines from warnings up.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Log(Arc<Mutex<Vec<String>>>);
 
 impl Log {
+    /// Keeps the lines of this thread, and of engines that it starts, until the guard is dropped.
+    pub(crate) fn here() -> (Self, DefaultGuard) {
+        let log = Self::default();
+        (log.clone(), tracing::subscriber::set_default(log))
+    }
+
     pub(crate) fn lines_with(&self, part: &str) -> usize {
         self.0.lock().unwrap().iter().filter(|line| line.contains(part)).count()
     }
@@ -63,17 +65,11 @@ impl Subscriber for Log {
 /// S9 for the secret.
 #[tokio::test]
 async fn s9_each_limit_has_one_line_however_often_it_is_met() {
-    let log = Log::default();
-    let _here = tracing::subscriber::set_default(log.clone());
+    let (log, _here) = Log::here();
     let builder = Engine::builder().max_frame(700).max_watches(1).max_multi(2).max_sessions(1);
     let engine = builder.max_connections(2).start().await.unwrap();
     let mut client = Client::connect(&engine, LONG);
-    let secret = AuthRequest {
-        kind: 0,
-        scheme: "digest".to_owned(),
-        auth: Bytes::from_static(b"user:very-secret"),
-    };
-    client.call(Request::Auth(secret)).unwrap();
+    client.call(auth("digest", "user:very-secret")).unwrap();
     for i in 0..20 {
         client
             .create(&format!("/a-node-with-a-rather-long-name-{i:04}"), CreateMode::Persistent)
@@ -81,12 +77,9 @@ async fn s9_each_limit_has_one_line_however_often_it_is_met() {
     }
     client.call(exists("/watched", true)).unwrap_err();
     for _ in 0..20 {
-        let children = PathWatchRequest { path: "/".to_owned(), watch: false };
-        assert_eq!(client.call(Request::GetChildren(children)), Err(-5));
+        assert_eq!(client.call(children("/")), Err(-5));
         assert_eq!(client.call(exists("/another", true)), Err(-127));
-        let check = || Op::Check(CheckRequest { path: "/".to_owned(), version: -1 });
-        let multi = Request::Multi((0..3).map(|_| check()).collect());
-        assert_eq!(client.call(multi), Err(-8));
+        assert_eq!(client.call(checks(3)), Err(-8));
     }
     let _second = Client::raw(&engine);
     eventually("no third place is left", || word(&engine, "ruok").is_empty());
@@ -145,8 +138,7 @@ const OFFENCES: [Offence; 9] = [
     }),
     ("authentication failed", |engine| {
         let mut client = Client::connect(engine, LONG);
-        let auth = Bytes::from_static(b"nobody");
-        client.send(&[Request::Auth(AuthRequest { kind: 0, scheme: "unknown".to_owned(), auth })]);
+        client.send(&[auth("unknown", "nobody")]);
         client.rest();
     }),
     ("refused a client that has seen transaction", |engine| {
@@ -188,8 +180,7 @@ fn framed(words: &[[u8; 4]]) -> Vec<u8> {
 #[tokio::test]
 async fn f7_a_flood_of_any_kind_has_one_line_in_five_seconds() {
     const TIMES: usize = 200;
-    let log = Log::default();
-    let _here = tracing::subscriber::set_default(log.clone());
+    let (log, _here) = Log::here();
     let engine = Engine::builder().start().await.unwrap();
     let mut bystander = Client::connect(&engine, LONG);
     let since = Instant::now();
@@ -212,16 +203,14 @@ async fn f7_a_flood_of_any_kind_has_one_line_in_five_seconds() {
 /// The same for clients that are dropped because they do not read.
 #[tokio::test]
 async fn f7_slow_clients_have_one_line_in_five_seconds() {
-    let log = Log::default();
-    let _here = tracing::subscriber::set_default(log.clone());
+    let (log, _here) = Log::here();
     let engine = Engine::builder().max_outgoing(16 * 1024).start().await.unwrap();
     let mut first = Client::connect(&engine, LONG);
-    let data = Bytes::from(vec![7; 512 * 1024]);
-    first.call(create_with("/large", CreateMode::Persistent, data)).unwrap();
+    first.create_large("/large", 512 * 1024);
     let since = Instant::now();
     for _ in 0..50 {
         let mut greedy = Client::connect(&engine, LONG);
-        greedy.send(&(0..16).map(|_| get_data("/large")).collect::<Vec<_>>());
+        greedy.send(&vec![get_data("/large"); 16]);
         eventually("it is dropped", || engine.stats().connections == 1);
     }
     let most = 1 + since.elapsed().as_secs() as usize / 5;

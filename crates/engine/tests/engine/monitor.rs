@@ -2,14 +2,13 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
 
 use lockkeeper_engine::{Builder, Durability, Engine};
 use lockkeeper_wire::CreateMode;
 
-use crate::client::{Client, create, exists, get_data, word};
+use crate::client::{Client, LONG, create, exists, get_data, word};
+use crate::figures::Page;
 
-const LONG: Duration = Duration::from_secs(30);
 const SRVR: [&str; 9] = [
     "Zookeeper version",
     "Latency min/avg/max",
@@ -31,7 +30,7 @@ fn talkative() -> Builder {
 }
 
 /// S8: anyone could keep a server busy with words that walk through all watches, or read in others
-/// who holds which locks. Without the question for permission in `words::answer` both are open.
+/// who holds which locks. Without the question for permission in `four_letter::answer` both are open.
 #[tokio::test]
 async fn s8_only_the_harmless_words_are_answered_by_everybody() {
     let engine = Engine::builder().start().await.unwrap();
@@ -175,15 +174,10 @@ async fn a_round_of_many_requests_leaves_in_parts() {
     let mut client = Client::connect(&engine, LONG);
     let requests: Vec<_> =
         (0..COUNT).map(|i| create(&format!("/{i}"), CreateMode::Ephemeral)).collect();
-    for xid in client.send(&requests) {
-        let (header, _) = client.reply().unwrap();
-        assert_eq!((header.xid, header.error), (xid, 0));
-    }
-    let metrics = http(&engine, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+    client.call_all(&requests);
+    let page = Page::of(&engine);
     let commits = |of_up_to: &str| {
-        let name = format!("lockkeeper_commit_requests_bucket{{le=\"{of_up_to}\"}} ");
-        let count = metrics.lines().find_map(|line| line.strip_prefix(&name));
-        count.unwrap().parse::<usize>().unwrap()
+        page.value(&format!("lockkeeper_commit_requests_bucket{{le=\"{of_up_to}\"}}")) as usize
     };
     assert_eq!(commits("128"), commits("+Inf"));
     assert!(commits("+Inf") >= COUNT / 128);

@@ -5,9 +5,7 @@ use std::time::Duration;
 use lockkeeper_engine::{Durability, Engine};
 use lockkeeper_wire::{CreateMode, EventKind, Request};
 
-use crate::client::{Client, create, eventually, exists};
-
-const LONG: Duration = Duration::from_secs(30);
+use crate::client::{Client, LONG, create, eventually, exists};
 
 /// Engines of every durability; the directory lives as long as the engine.
 async fn engines() -> Vec<(Engine, tempfile::TempDir)> {
@@ -88,11 +86,7 @@ async fn pipelined_requests_are_answered_in_order() {
                 _ => Request::Sync(lockkeeper_wire::PathRequest { path: "/".to_owned() }),
             })
             .collect();
-        let xids = client.send(&requests);
-        for xid in xids {
-            let (header, _) = client.reply().unwrap();
-            assert_eq!((header.xid, header.error), (xid, 0));
-        }
+        client.call_all(&requests);
     }
 }
 

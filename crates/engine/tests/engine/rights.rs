@@ -1,24 +1,10 @@
 //! Who may do what, beyond what every client may: the owner of a session, the super user, quotas.
 
-use std::time::Duration;
-
 use bytes::Bytes;
 use lockkeeper_engine::{Engine, SessionId};
-use lockkeeper_wire::{
-    AuthRequest, CreateMode, CreateRequest, PASSWORD_LEN, Permissions, Request, Response,
-};
+use lockkeeper_wire::{CreateMode, CreateRequest, PASSWORD_LEN, Permissions, Request, Response};
 
-use crate::client::{Client, Ticket, create, create_with, exists, get_data};
-
-const LONG: Duration = Duration::from_secs(30);
-
-fn digest(credentials: &'static str) -> Request {
-    Request::Auth(AuthRequest {
-        kind: 0,
-        scheme: "digest".to_owned(),
-        auth: Bytes::from_static(credentials.as_bytes()),
-    })
-}
+use crate::client::{Client, LONG, Ticket, auth, create_with, exists, get_data, persistent};
 
 /// The password that Apache ZooKeeper gives to a session: the first bytes of Java's `Random`, with
 /// the session's id and a constant as the seed.
@@ -67,12 +53,11 @@ async fn the_super_user_reads_what_nobody_may_read() {
     let builder = Engine::builder().super_digest("super:D/InIHSb7yEEbrWz8b9l71RjZJU=");
     let engine = builder.start().await.unwrap();
     let mut client = Client::connect(&engine, LONG);
-    let Request::Create(open) = create("/closed", CreateMode::Persistent) else { unreachable!() };
-    let acl = lockkeeper_wire::Acl::world(Permissions(0));
-    client.call(Request::Create(CreateRequest { acl: acl.into(), ..open })).unwrap();
-    client.call(digest("super:wrong")).unwrap();
+    let acl = lockkeeper_wire::Acl::world(Permissions(0)).into();
+    client.call(Request::Create(CreateRequest { acl, ..persistent("/closed") })).unwrap();
+    client.call(auth("digest", "super:wrong")).unwrap();
     assert_eq!(client.call(get_data("/closed")), Err(-102));
-    client.call(digest("super:test")).unwrap();
+    client.call(auth("digest", "super:test")).unwrap();
     assert!(client.call(get_data("/closed")).is_ok());
 }
 

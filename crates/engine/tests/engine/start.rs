@@ -3,14 +3,11 @@
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
-use std::time::Duration;
 
 use lockkeeper_engine::{Builder, Durability, Engine};
 use lockkeeper_wire::CreateMode;
 
-use crate::client::Client;
-
-const LONG: Duration = Duration::from_secs(30);
+use crate::client::{Client, LONG};
 
 /// The sentence with which a start is refused.
 async fn refusal(builder: Builder) -> String {

@@ -2,7 +2,7 @@
 //! next, neither as a number nor while its lease goes on.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use lockkeeper_engine::{
@@ -13,6 +13,7 @@ use lockkeeper_wire::CreateMode;
 use tempfile::TempDir;
 
 use crate::client::{Client, Ticket, eventually, word};
+use crate::lineage::copy_by_hand;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// For tests that wait for it.
@@ -127,13 +128,6 @@ async fn a_plain_copy_can_be_restored_and_one_that_is_put_back_by_hand_is_notice
     assert_eq!(answer.timeout_ms, 0, "the sessions of the copy are over");
     tokens.push(take_token(&engine));
     assert_grow(&tokens);
-}
-
-fn copy_by_hand(from: &Path, to: &Path) {
-    fs::create_dir(to).unwrap();
-    for entry in from.read_dir().unwrap().map(|entry| entry.unwrap()) {
-        fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
-    }
 }
 
 #[tokio::test]

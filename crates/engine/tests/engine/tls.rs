@@ -1,24 +1,21 @@
 //! The same engine behind TLS.
 
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use lockkeeper_engine::{ClientCertificates, Engine, Tls};
-use lockkeeper_wire::{Acl, CreateMode, CreateRequest, Permissions, Request};
+use lockkeeper_wire::{CreateMode, CreateRequest, Permissions, Request};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use tokio_rustls::rustls::pki_types::{PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::{
     ClientConfig, ClientConnection, Error as TlsFault, RootCertStore, StreamOwned, crypto,
 };
 
-use crate::client::{Client, Stream, create, create_with, eventually, get_data, word};
+use crate::client::{Client, LONG, Stream, eventually, get_data, only, persistent, word};
+use crate::figures::Page;
 use crate::log::Log;
-use crate::monitor::http;
-
-const LONG: Duration = Duration::from_secs(30);
 
 /// A root that signs the certificates of one test.
 struct Authority(CertifiedIssuer<'static, KeyPair>);
@@ -74,6 +71,28 @@ impl Identity {
     }
 }
 
+/// What an engine with a certificate of this root has, and what it asks of clients.
+fn tls(authority: &Authority, clients: Option<ClientCertificates>) -> Tls {
+    let (certificate, key) = authority.issue("engine").pem();
+    let (certificate, key, roots) = (certificate.as_bytes(), key.as_bytes(), authority.pem());
+    let tls = match clients {
+        None => Tls::from_pem(certificate, key),
+        Some(clients) => Tls::with_client_roots(certificate, key, roots.as_bytes(), clients),
+    };
+    tls.unwrap()
+}
+
+fn anywhere() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 0))
+}
+
+/// A client that speaks TLS, with a session.
+fn connect(engine: &Engine, config: ClientConfig) -> Client {
+    let mut client = dial(engine, config);
+    client.handshake(LONG).unwrap();
+    client
+}
+
 struct Encrypted(StreamOwned<ClientConnection, TcpStream>);
 
 impl Read for Encrypted {
@@ -111,16 +130,9 @@ fn dial(engine: &Engine, config: ClientConfig) -> Client {
 }
 
 async fn start(authority: &Authority, clients: Option<ClientCertificates>) -> Engine {
-    let (certificate, key) = authority.issue("engine").pem();
-    let (certificate, key) = (certificate.as_bytes(), key.as_bytes());
-    let tls = match clients {
-        None => Tls::from_pem(certificate, key),
-        Some(clients) => {
-            Tls::with_client_roots(certificate, key, authority.pem().as_bytes(), clients)
-        }
-    };
     // No other machine reads what is encrypted, so this needs no permission.
-    let builder = Engine::builder().listen_tls("0.0.0.0:0".parse().unwrap(), tls.unwrap());
+    let everywhere = SocketAddr::from(([0, 0, 0, 0], 0));
+    let builder = Engine::builder().listen_tls(everywhere, tls(authority, clients));
     builder.start().await.unwrap()
 }
 
@@ -130,11 +142,9 @@ async fn a_client_is_served_over_tls() {
     let engine = start(&authority, None).await;
     assert_eq!(engine.addr(), None);
     assert!(engine.connect_string().starts_with("tls://127.0.0.1:"), "nothing but TLS");
-    let mut client = dial(&engine, authority.client(None));
-    client.handshake(LONG).unwrap();
+    let mut client = connect(&engine, authority.client(None));
     client.create("/lock", CreateMode::Ephemeral).unwrap();
-    let mut other = dial(&engine, authority.client(None));
-    other.handshake(LONG).unwrap();
+    let mut other = connect(&engine, authority.client(None));
     assert!(other.exists("/lock"));
     client.call(Request::CloseSession).unwrap();
     assert!(client.rest().is_empty(), "the end is told in TLS, or this would fail");
@@ -152,12 +162,9 @@ async fn large_replies_arrive_whole_although_read_late() {
     const COUNT: usize = 40;
     let authority = Authority::new();
     let engine = start(&authority, None).await;
-    let mut client = dial(&engine, authority.client(None));
-    client.handshake(LONG).unwrap();
-    let data = Bytes::from(vec![7; 900 * 1024]);
-    client.call(create_with("/large", CreateMode::Persistent, data)).unwrap();
-    let requests: Vec<Request> = (0..COUNT).map(|_| get_data("/large")).collect();
-    let xids = client.send(&requests);
+    let mut client = connect(&engine, authority.client(None));
+    client.create_large("/large", 900 * 1024);
+    let xids = client.send(&vec![get_data("/large"); COUNT]);
     std::thread::sleep(Duration::from_millis(200));
     for xid in xids {
         assert_eq!(client.reply().unwrap().0.xid, xid);
@@ -168,8 +175,7 @@ async fn large_replies_arrive_whole_although_read_late() {
 async fn what_is_no_tls_and_whoever_distrusts_the_engine_are_closed_and_hurt_nobody() {
     let authority = Authority::new();
     let engine = start(&authority, None).await;
-    let mut bystander = dial(&engine, authority.client(None));
-    bystander.handshake(LONG).unwrap();
+    let mut bystander = connect(&engine, authority.client(None));
     let mut plain = Client::raw_to(&format!("127.0.0.1:{}", engine.tls_addrs()[0].port()));
     plain.send_bytes(b"ruok this is no TLS at all");
     assert!(!plain.rest().starts_with(b"imok"));
@@ -181,9 +187,7 @@ async fn what_is_no_tls_and_whoever_distrusts_the_engine_are_closed_and_hurt_nob
 #[tokio::test]
 async fn silence_before_the_tls_handshake_is_limited() {
     let authority = Authority::new();
-    let (certificate, key) = authority.issue("engine").pem();
-    let tls = Tls::from_pem(certificate.as_bytes(), key.as_bytes()).unwrap();
-    let builder = Engine::builder().listen_tls("127.0.0.1:0".parse().unwrap(), tls);
+    let builder = Engine::builder().listen_tls(anywhere(), tls(&authority, None));
     let engine = builder.handshake_time(Duration::from_millis(50)).start().await.unwrap();
     let mut silent = Client::raw_to(&engine.tls_addrs()[0].to_string());
     assert!(silent.rest().is_empty());
@@ -194,18 +198,11 @@ async fn a_certificate_opens_what_its_owner_may_read() {
     let authority = Authority::new();
     let engine = start(&authority, Some(ClientCertificates::Optional)).await;
     let alice = authority.issue("alice");
-    let mut anyone = dial(&engine, authority.client(None));
-    anyone.handshake(LONG).unwrap();
-    let Request::Create(open) = create("/alice", CreateMode::Persistent) else { unreachable!() };
-    let acl = vec![Acl {
-        permissions: Permissions::READ,
-        scheme: "x509".to_owned(),
-        id: "CN=alice,O=Example".to_owned(),
-    }];
-    anyone.call(Request::Create(CreateRequest { acl: acl.into(), ..open })).unwrap();
+    let mut anyone = connect(&engine, authority.client(None));
+    let acl = vec![only(Permissions::READ, "x509", "CN=alice,O=Example")].into();
+    anyone.call(Request::Create(CreateRequest { acl, ..persistent("/alice") })).unwrap();
     assert_eq!(anyone.call(get_data("/alice")), Err(-102));
-    let mut shown = dial(&engine, authority.client(Some(&alice)));
-    shown.handshake(LONG).unwrap();
+    let mut shown = connect(&engine, authority.client(Some(&alice)));
     assert!(shown.call(get_data("/alice")).is_ok());
 }
 
@@ -213,8 +210,7 @@ async fn a_certificate_opens_what_its_owner_may_read() {
 async fn without_a_certificate_nobody_enters_where_one_is_required() {
     let authority = Authority::new();
     let engine = start(&authority, Some(ClientCertificates::Required)).await;
-    let mut welcome = dial(&engine, authority.client(Some(&authority.issue("alice"))));
-    welcome.handshake(LONG).unwrap();
+    let mut welcome = connect(&engine, authority.client(Some(&authority.issue("alice"))));
     assert!(dial(&engine, authority.client(None)).handshake_fails(LONG));
     let forged = Authority::new().issue("alice");
     assert!(dial(&engine, authority.client(Some(&forged))).handshake_fails(LONG));
@@ -225,15 +221,12 @@ async fn without_a_certificate_nobody_enters_where_one_is_required() {
 #[tokio::test]
 async fn plain_and_encrypted_clients_share_one_tree() {
     let authority = Authority::new();
-    let (certificate, key) = authority.issue("engine").pem();
-    let tls = Tls::from_pem(certificate.as_bytes(), key.as_bytes()).unwrap();
-    let any = "127.0.0.1:0".parse().unwrap();
-    let builder = Engine::builder().listen(any).listen_tls(any, tls).four_letter_word("conf");
+    let builder = Engine::builder().listen(anywhere()).four_letter_word("conf");
+    let builder = builder.listen_tls(anywhere(), tls(&authority, None));
     let engine = builder.start().await.unwrap();
     let mut plain = Client::connect(&engine, LONG);
     plain.create("/a", CreateMode::Persistent).unwrap();
-    let mut encrypted = dial(&engine, authority.client(None));
-    encrypted.handshake(LONG).unwrap();
+    let mut encrypted = connect(&engine, authority.client(None));
     assert!(encrypted.exists("/a"));
     let port = format!("secureClientPort={}\n", engine.tls_addrs()[0].port());
     assert!(word(&engine, "conf").contains(&port));
@@ -259,17 +252,11 @@ fn useless_certificates_and_keys_are_named() {
 async fn u10_new_certificates_are_for_new_connections() {
     let (old, new) = (Authority::new(), Authority::new());
     let engine = start(&old, Some(ClientCertificates::Required)).await;
-    let mut before = dial(&engine, old.client(Some(&old.issue("alice"))));
-    before.handshake(LONG).unwrap();
+    let mut before = connect(&engine, old.client(Some(&old.issue("alice"))));
     assert!(dial(&engine, new.client(Some(&new.issue("alice")))).handshake_fails(LONG));
 
-    let (certificate, key) = new.issue("engine").pem();
-    let (certificate, key, roots) = (certificate.as_bytes(), key.as_bytes(), new.pem());
-    let required = ClientCertificates::Required;
-    let tls = Tls::with_client_roots(certificate, key, roots.as_bytes(), required).unwrap();
-    engine.set_tls(tls);
-    let mut after = dial(&engine, new.client(Some(&new.issue("alice"))));
-    after.handshake(LONG).unwrap();
+    engine.set_tls(tls(&new, Some(ClientCertificates::Required)));
+    let mut after = connect(&engine, new.client(Some(&new.issue("alice"))));
     assert!(dial(&engine, old.client(Some(&old.issue("alice")))).handshake_fails(LONG));
     before.create("/a", CreateMode::Persistent).unwrap();
     assert!(after.exists("/a"));
@@ -293,8 +280,7 @@ fn what_has_no_end_is_no_pem_file() {
 /// just starting, so it tried again until its patience was over.
 #[tokio::test]
 async fn f15_tls_at_a_plain_port_is_told_at_once() {
-    let log = Log::default();
-    let _here = tracing::subscriber::set_default(log.clone());
+    let (log, _here) = Log::here();
     let engine = Engine::builder().start().await.unwrap();
     let name = ServerName::try_from("localhost").unwrap();
     let config = Arc::new(Authority::new().client(None));
@@ -309,8 +295,7 @@ async fn f15_tls_at_a_plain_port_is_told_at_once() {
 /// The other way round.
 #[tokio::test]
 async fn a_client_without_tls_at_a_port_with_it_is_in_the_log() {
-    let log = Log::default();
-    let _here = tracing::subscriber::set_default(log.clone());
+    let (log, _here) = Log::here();
     let authority = Authority::new();
     let engine = start(&authority, None).await;
     let mut plain = Client::raw_to(&format!("127.0.0.1:{}", engine.tls_addrs()[0].port()));
@@ -324,19 +309,11 @@ async fn a_client_without_tls_at_a_port_with_it_is_in_the_log() {
 #[tokio::test]
 async fn what_tls_may_hold_is_counted() {
     let authority = Authority::new();
-    let (certificate, key) = authority.issue("engine").pem();
-    let tls = Tls::from_pem(certificate.as_bytes(), key.as_bytes()).unwrap();
-    let anywhere = "127.0.0.1:0".parse().unwrap();
-    let builder = Engine::builder().metrics_address(anywhere).listen_tls(anywhere, tls);
-    let engine = builder.start().await.unwrap();
-    let counted = || {
-        let page = http(&engine, "GET /metrics HTTP/1.1\r\n\r\n");
-        let line = page.lines().find_map(|line| line.strip_prefix("tls_bytes ")).unwrap();
-        line.parse::<usize>().unwrap()
-    };
+    let builder = Engine::builder().metrics_address(anywhere());
+    let engine = builder.listen_tls(anywhere(), tls(&authority, None)).start().await.unwrap();
+    let counted = || Page::of(&engine).value("tls_bytes") as usize;
     assert_eq!(counted(), 0);
-    let mut client = dial(&engine, authority.client(None));
-    client.handshake(LONG).unwrap();
+    let client = connect(&engine, authority.client(None));
     let one = counted();
     assert!(one > 32 * 1024, "{one}");
     // Nothing was said yet.

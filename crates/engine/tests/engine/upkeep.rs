@@ -7,19 +7,13 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use bytes::Bytes;
 use lockkeeper_engine::{BackupError, Engine, EngineError, StartError, StorageError, check};
-use lockkeeper_wire::{CreateMode, DeleteRequest, Op, Request};
+use lockkeeper_wire::{CreateMode, Request};
 
-use crate::client::{Client, create, create_with, eventually, number};
-
-const LONG: Duration = Duration::from_secs(30);
-
-async fn start(dir: &Path) -> Engine {
-    Engine::builder().data_dir(dir).start().await.unwrap()
-}
+use crate::client::{Client, LONG, create_op, create_with, delete, eventually, number};
+use crate::durable::start;
 
 /// The names and contents of all files.
 fn files(dir: &Path) -> Vec<(String, Vec<u8>)> {
@@ -187,11 +181,8 @@ async fn a_backup_of_a_busy_engine_is_whole() {
     let stopped = stop.clone();
     let writing = std::thread::spawn(move || {
         for i in 0.. {
-            let half = |side: &str| match create(&format!("/{side}{i}"), CreateMode::Persistent) {
-                Request::Create(request) => Op::Create(request),
-                _ => unreachable!("that is what it makes"),
-            };
-            writer.call(Request::Multi(vec![half("l"), half("r")])).unwrap();
+            let pair = ["l", "r"].map(|side| create_op(&format!("/{side}{i}")));
+            writer.call(Request::Multi(pair.to_vec())).unwrap();
             if stopped.load(Ordering::Relaxed) {
                 return;
             }
@@ -328,10 +319,6 @@ async fn a_disk_that_is_nearly_full_stops_growth_alone() {
 }
 
 const MB: u64 = 1024 * 1024;
-
-fn delete(path: &str) -> Request {
-    Request::Delete(DeleteRequest { path: path.to_owned(), version: -1 })
-}
 
 /// Symptom: on a small file system the logs and the database had all the room in the end. What was deleted
 /// made none, as no file gets shorter, so nothing was created ever again; or the deletes themselves found
