@@ -47,3 +47,20 @@ pub(crate) async fn answer(word: [u8; 4], shared: &Shared) -> Option<String> {
         _ => return None,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Engine;
+
+    /// The list and the answers are in two places.
+    #[tokio::test]
+    async fn every_listed_word_has_an_answer() {
+        let engine = Engine::builder().four_letter_word("*").start().await.unwrap();
+        for word in KNOWN {
+            let bytes = word.as_bytes().try_into().unwrap();
+            assert!(answer(bytes, &engine.shared).await.is_some(), "{word}");
+        }
+        assert_eq!(answer(*b"kill", &engine.shared).await, None);
+    }
+}
