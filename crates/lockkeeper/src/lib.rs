@@ -16,11 +16,12 @@
 //!   contender/      one place in a wait queue: entering, waiting, order (who is ahead of whom)
 //!
 //! and on the ground floor, what everyone names:
-//!   error           what can go wrong
+//!   retry           which failures are transient, and when a request or an attempt may be repeated
 //!   exposure        finds znodes above a lock that let strangers in despite its access control list
+//!   error           what can go wrong
+//!   profile         how contenders are named, so that Curator and kazoo programs take part
 //!   owner_info      OwnerInfo: what a contender says of its program, for people to read
 //!   permit_format   how a number of permits is written into a node
-//!   profile         how contenders are named, so that Curator and kazoo programs take part
 //!   token           FencingToken and Fence
 //! ```
 //!
@@ -68,6 +69,7 @@ mod names;
 mod owner_info;
 mod permit_format;
 mod profile;
+mod retry;
 mod token;
 mod values;
 mod watch;

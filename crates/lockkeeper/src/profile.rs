@@ -176,12 +176,14 @@ impl Usage {
             Kind::Permits(1),
             Kind::Latch,
         ];
+
         let usage = |profile: Profile, name: &String| match profile.parse(name, &kinds)?.0 {
             Kind::Exclusive => Some(Self::Mutex),
             Kind::Permits(_) => Some(Self::Semaphore),
             Kind::Latch => Some(Self::Election),
             _ => Some(Self::RwLock),
         };
+
         [Profile::Curator, Profile::Kazoo].into_iter().find_map(|profile| {
             let usages: Option<Vec<_>> = names.iter().map(|name| usage(profile, name)).collect();
             Some((profile, *usages?.first()?))
@@ -200,10 +202,13 @@ impl fmt::Display for Usage {
     }
 }
 
-/// Parts a name into what stands before the marker and the number behind it, which has ten
-/// characters, or eleven if it is far below zero.
+/// How many characters the number at the end of a contender's name has. One that is far below zero has one
+/// more; no contender holds with such a number.
+pub(crate) const DIGITS: usize = 10;
+
+/// Parts a name into what stands before the marker and the number behind it.
 fn split_name<'a>(name: &'a str, marker: &str) -> Option<(&'a str, Sequence)> {
-    [10, 11].into_iter().find_map(|len| {
+    [DIGITS, DIGITS + 1].into_iter().find_map(|len| {
         let (front, number) = name.split_at_checked(name.len().checked_sub(len)?)?;
         Some((front.strip_suffix(marker)?, Sequence::parse(number)?))
     })

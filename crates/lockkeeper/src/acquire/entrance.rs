@@ -7,12 +7,12 @@ use lockkeeper_client::{Client, ErrorCode, Transaction, TransactionError, ZnodeP
 
 use crate::contender::node::{Contender, Front};
 use crate::contender::order::WaitQueue;
-use crate::contender::retry::retry_backoff;
 use crate::contender::terms::Terms;
 use crate::error::AcquireError;
 use crate::guard::Guard;
 use crate::guard::state::State;
-use crate::profile::Kind;
+use crate::profile::{DIGITS, Kind};
+use crate::retry::retry_acquire;
 use crate::token::FencingToken;
 
 /// A queue, and what the contenders of this program need to enter it.
@@ -104,8 +104,7 @@ impl Entrance {
             if failed.code() == Some(ErrorCode::NoNode) {
                 return Err(AcquireError::NodeDeleted { node: node.clone() });
             }
-            let failure = |error| AcquireError::from_client(self.path(), error);
-            retry_backoff(failed).await.map_err(failure)?;
+            retry_acquire(self.path(), failed).await?;
         }
     }
 
@@ -134,9 +133,6 @@ impl Entrance {
         }
     }
 }
-
-/// How long the number at the end of a contender's name is.
-const DIGITS: usize = 10;
 
 /// Bounds the whole time that an acquire takes.
 pub(crate) async fn within<T>(

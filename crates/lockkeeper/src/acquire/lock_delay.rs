@@ -19,10 +19,10 @@ use lockkeeper_client::{
 use serde::{Deserialize, Serialize};
 
 use crate::contender::node::{Contender, Front};
-use crate::contender::retry::retry_backoff;
 use crate::error::AcquireError;
 use crate::guard::Guard;
 use crate::guard::owned_node::OwnedNode;
+use crate::retry::retry_acquire;
 
 /// What comes after the lock's name in the name of its mark.
 const SUFFIX: &str = "-__delay__";
@@ -149,8 +149,7 @@ impl LockDelay {
                     MarkOwner::Other(found) => return Ok(Some(found)),
                 },
                 Err(TransactionError::Request(error)) => {
-                    let failed = |error| AcquireError::from_client(&owned.path, error);
-                    retry_backoff(error).await.map_err(failed)?;
+                    retry_acquire(&owned.path, error).await?;
                     continue;
                 }
                 Err(source) => {
@@ -180,10 +179,7 @@ impl LockDelay {
                 Err(error) if error.code() == Some(ErrorCode::NoNode) => {
                     return Ok(MarkOwner::Gone);
                 }
-                Err(error) => {
-                    let failed = |error| AcquireError::from_client(&owned.path, error);
-                    retry_backoff(error).await.map_err(failed)?;
-                }
+                Err(error) => retry_acquire(&owned.path, error).await?,
             }
         }
     }

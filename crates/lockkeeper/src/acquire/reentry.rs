@@ -102,6 +102,7 @@ impl<G: Held> OwnerHold<G> {
                 None => break Arc::new(acquire.await?),
             }
         };
+
         *hold = Arc::downgrade(&held);
         drop(hold);
         Ok(OwnerEntry { hold: held, owner_hold: self })

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use lockkeeper_client::{Client, Error, ErrorCode, Reply, SessionId, Stat, ZnodePath};
 
 use crate::contender::order::{Place, Standing, WaitQueue};
+use crate::error::present;
 use crate::guard::revocation::REQUEST;
 use crate::owner_info::OwnerInfo;
 use crate::permit_format::PermitFormat;
@@ -85,11 +86,7 @@ impl Queue {
     /// # Cancel safety
     /// Safe.
     pub async fn inspect(client: &Client, path: &ZnodePath) -> Result<Option<Self>, Error> {
-        let names = match client.children(path).await {
-            Ok((names, _)) => names,
-            Err(error) if error.code() == Some(ErrorCode::NoNode) => return Ok(None),
-            Err(error) => return Err(error),
-        };
+        let Some((names, _)) = present(client.children(path).await)? else { return Ok(None) };
         let (profile, queue, foreign) = read(&names);
         let (entries, permits) = answers(ask(client, path, &queue), &queue).await?;
         Ok(Some(Self { path: path.clone(), profile, entries, foreign, permits }))
@@ -238,7 +235,7 @@ async fn answers(
     queue: &WaitQueue,
 ) -> Result<(Vec<Entry>, Option<u32>), Error> {
     let permits = match asked.permits {
-        Some(reply) => found(reply.await)?.and_then(|(data, _)| PermitFormat::Text.read(&data)),
+        Some(reply) => present(reply.await)?.and_then(|(data, _)| PermitFormat::Text.read(&data)),
         None => None,
     };
     let mut queue = queue.clone();
@@ -248,22 +245,13 @@ async fn answers(
     let mut entries = Vec::with_capacity(asked.entries.len());
     for (place, reply, node) in asked.entries {
         // Without: it left between the listing and the look.
-        if let Some((data, stat)) = found(reply.await)? {
+        if let Some((data, stat)) = present(reply.await)? {
             entries.push(entry(place, &queue, node, data, &stat));
         }
     }
     // Without a number of permits it is no semaphore of kazoo's: anything may have such a name.
     entries.retain(|entry| permits.is_some() || !is_kazoo_lease(entry.node.name()));
     Ok((entries, permits))
-}
-
-/// What a node has, unless it is gone.
-fn found<T>(result: Result<T, Error>) -> Result<Option<T>, Error> {
-    match result {
-        Ok(found) => Ok(Some(found)),
-        Err(error) if error.code() == Some(ErrorCode::NoNode) => Ok(None),
-        Err(error) => Err(error),
-    }
 }
 
 fn entry(place: &Place, queue: &WaitQueue, node: ZnodePath, data: Bytes, stat: &Stat) -> Entry {

@@ -34,7 +34,8 @@ use std::time::Duration;
 use lockkeeper_client::{Client, Error, ErrorCode, EventKind, ZnodePath};
 
 use crate::admin::inspect::Queue;
-use crate::contender::retry::retry_backoff;
+use crate::error::present;
+use crate::retry::retry_backoff;
 
 pub use crate::guard::revocation::REQUEST;
 
@@ -137,9 +138,5 @@ async fn gone(client: &Client, node: &ZnodePath) -> Result<(), Error> {
 
 /// Whether a write found its node.
 fn applied<T>(result: Result<T, Error>) -> Result<bool, Error> {
-    match result {
-        Ok(_) => Ok(true),
-        Err(error) if error.code() == Some(ErrorCode::NoNode) => Ok(false),
-        Err(error) => Err(error),
-    }
+    present(result).map(|found| found.is_some())
 }

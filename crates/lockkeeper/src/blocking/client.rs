@@ -23,7 +23,7 @@ use crate::blocking::transaction::Transaction;
 #[derive(Clone, Debug)]
 pub struct Client {
     // Dropped before the runtime, which sees to the rest.
-    client: lockkeeper_client::Client,
+    inner: lockkeeper_client::Client,
     pub(super) runtime: Arc<Runtime>,
 }
 
@@ -41,10 +41,7 @@ impl Client {
     /// # Errors
     /// As [`Client::connect`].
     pub fn connect_with(options: ClientBuilder, servers: &str) -> Result<Self, ConnectError> {
-        let mut runtime = Runtime::start().map_err(|error| ConnectError::Io(error.to_string()))?;
-        let client = runtime.wait(options.connect(servers))?;
-        runtime.serves(&client);
-        Ok(Self { client, runtime: Arc::new(runtime) })
+        Self::started(|runtime| runtime.wait(options.connect(servers)))
     }
 
     /// The same, but waits for no server, as [`ClientBuilder::connect_later`].
@@ -52,10 +49,17 @@ impl Client {
     /// # Errors
     /// As [`ClientBuilder::connect_later`], and if no thread can be started.
     pub fn connect_later(options: ClientBuilder, servers: &str) -> Result<Self, ConnectError> {
+        Self::started(|runtime| runtime.wait(async { options.connect_later(servers) }))
+    }
+
+    /// A client with a runtime of its own, in which `connect` makes it.
+    fn started(
+        connect: impl FnOnce(&Runtime) -> Result<lockkeeper_client::Client, ConnectError>,
+    ) -> Result<Self, ConnectError> {
         let mut runtime = Runtime::start().map_err(|error| ConnectError::Io(error.to_string()))?;
-        let client = runtime.wait(async { options.connect_later(servers) })?;
-        runtime.serves(&client);
-        Ok(Self { client, runtime: Arc::new(runtime) })
+        let inner = connect(&runtime)?;
+        runtime.serves(&inner);
+        Ok(Self { inner, runtime: Arc::new(runtime) })
     }
 
     /// Runs any future with this client's runtime, and waits for it.
@@ -65,29 +69,29 @@ impl Client {
 
     /// The client for async code, and for futures that are given to [`Client::wait`].
     pub fn as_async(&self) -> &lockkeeper_client::Client {
-        &self.client
+        &self.inner
     }
 
     /// Ends the session, as [`crate::Client::close`].
     pub fn close(&self) {
-        self.wait(self.client.close());
+        self.wait(self.inner.close());
     }
 
     /// As [`crate::Client::with_default_acl`].
     #[must_use]
     pub fn with_default_acl(&self, acl: &DefaultAcl) -> Self {
         let runtime = Arc::clone(&self.runtime);
-        Self { client: self.client.with_default_acl(acl), runtime }
+        Self { inner: self.inner.with_default_acl(acl), runtime }
     }
 
     /// As [`crate::Client::transaction`].
     pub fn transaction(&self) -> Transaction {
-        Transaction::new(self.client.transaction(), &self.runtime)
+        Transaction::new(self.inner.transaction(), &self.runtime)
     }
 
     /// As [`crate::Client::is_clone_of`].
     pub fn is_clone_of(&self, other: &Self) -> bool {
-        self.client.is_clone_of(&other.client)
+        self.inner.is_clone_of(&other.inner)
     }
 }
 

@@ -40,6 +40,7 @@ use std::time::Duration;
 use lockkeeper_client::{Error, Instant};
 
 use crate::blocking::client::Client;
+use crate::blocking::forward::{same, waits, waits_for_end, waits_mut};
 use crate::blocking::runtime::Runtime;
 use crate::discovery::pick::{Call, InstanceLoad, Pick, PickError};
 use crate::discovery::{
@@ -52,7 +53,7 @@ use crate::watch::{CacheError, PresenceError, PresenceState};
 #[derive(Clone, Debug)]
 pub struct ServiceDirectory {
     // Dropped before the runtime, as everything here: it is what ends them.
-    directory: discovery::ServiceDirectory,
+    inner: discovery::ServiceDirectory,
     runtime: Arc<Runtime>,
 }
 
@@ -78,18 +79,13 @@ impl ServiceDirectory {
         client: &Client,
         options: ServiceDirectoryBuilder,
     ) -> Result<Self, CacheError> {
-        let directory = client.wait(options.open())?;
-        Ok(Self { directory, runtime: Arc::clone(&client.runtime) })
+        let inner = client.wait(options.open())?;
+        Ok(Self { inner, runtime: Arc::clone(&client.runtime) })
     }
 
     /// The directory for async code, and for futures that are given to [`Client::wait`].
     pub fn as_async(&self) -> &discovery::ServiceDirectory {
-        &self.directory
-    }
-
-    /// As [`crate::ServiceDirectory::instances`].
-    pub fn instances(&self) -> Arc<Instances> {
-        self.directory.instances()
+        &self.inner
     }
 
     /// As [`crate::ServiceDirectory::pick`].
@@ -97,58 +93,40 @@ impl ServiceDirectory {
     /// # Errors
     /// As the method that it is named after.
     pub fn pick(&self, how: Pick<'_>) -> Result<Call<Listed>, PickError> {
-        self.directory.pick(how)
-    }
-
-    /// As [`crate::ServiceDirectory::loads`].
-    pub fn loads(&self) -> Vec<InstanceLoad<Listed>> {
-        self.directory.loads()
-    }
-
-    /// As [`crate::ServiceDirectory::is_current`].
-    pub fn is_current(&self) -> bool {
-        self.directory.is_current()
-    }
-
-    /// As [`crate::ServiceDirectory::as_of`].
-    pub fn as_of(&self) -> Instant {
-        self.directory.as_of()
-    }
-
-    /// As [`crate::ServiceDirectory::ended`].
-    pub fn ended(&self) -> Option<CacheError> {
-        self.directory.ended()
+        self.inner.pick(how)
     }
 
     /// As [`crate::ServiceDirectory::changes`].
     pub fn changes(&self) -> DirectoryChanges {
-        DirectoryChanges { changes: self.directory.changes(), runtime: Arc::clone(&self.runtime) }
+        DirectoryChanges { inner: self.inner.changes(), runtime: Arc::clone(&self.runtime) }
     }
+}
+
+same! { ServiceDirectory, "ServiceDirectory":
+    instances() -> Arc<Instances>;
+    loads() -> Vec<InstanceLoad<Listed>>;
+    is_current() -> bool;
+    as_of() -> Instant;
+    ended() -> Option<CacheError>;
 }
 
 /// As [`crate::DirectoryChanges`].
 #[derive(Debug)]
 pub struct DirectoryChanges {
-    changes: discovery::DirectoryChanges,
+    inner: discovery::DirectoryChanges,
     runtime: Arc<Runtime>,
 }
 
-impl DirectoryChanges {
-    /// As [`crate::DirectoryChanges::next`], and waits.
-    ///
-    /// # Errors
-    /// As the method that it is named after.
+waits_mut! { DirectoryChanges, "DirectoryChanges":
     #[expect(clippy::should_implement_trait, reason = "the name that the async side has")]
-    pub fn next(&mut self) -> Result<DirectoryUpdate, CacheError> {
-        self.runtime.wait(self.changes.next())
-    }
+    next() -> Result<DirectoryUpdate, CacheError>;
 }
 
 /// As [`crate::Registration`].
 #[must_use = "the instance is taken out when this is dropped"]
 #[derive(Debug)]
 pub struct Registration {
-    registration: discovery::Registration,
+    inner: discovery::Registration,
     runtime: Arc<Runtime>,
 }
 
@@ -159,80 +137,35 @@ impl Registration {
     /// As the method that it is named after.
     pub fn start(client: &Client, base: &str, instance: Instance) -> Result<Self, RegisterError> {
         let starting = discovery::Registration::start(client.as_async(), base, instance);
-        let registration = client.wait(starting)?;
-        Ok(Self { registration, runtime: Arc::clone(&client.runtime) })
-    }
-
-    /// As [`crate::Registration::state`].
-    pub fn state(&self) -> PresenceState {
-        self.registration.state()
+        let inner = client.wait(starting)?;
+        Ok(Self { inner, runtime: Arc::clone(&client.runtime) })
     }
 
     /// Waits until the state differs from `last`, and gives it.
     pub fn wait_changed(&self, last: &PresenceState) -> PresenceState {
-        self.runtime.wait_changed(self.registration.changes(), last)
+        self.runtime.wait_changed(self.inner.changes(), last)
     }
 
     /// As [`crate::Registration::taken`], and waits.
     pub fn taken(&self) -> PresenceError {
-        self.runtime.wait(self.registration.taken())
+        self.runtime.wait(self.inner.taken())
     }
 
     /// As [`crate::Registration::instance`], and waits.
     pub fn instance(&self) -> Instance {
-        self.runtime.wait(self.registration.instance())
-    }
-
-    /// As [`crate::Registration::update`], and waits.
-    ///
-    /// # Errors
-    /// As the method that it is named after.
-    pub fn update(&self, change: impl FnOnce(&mut Instance)) -> Result<(), RegisterError> {
-        self.runtime.wait(self.registration.update(change))
-    }
-
-    /// As [`crate::Registration::update_timeout`], and waits.
-    ///
-    /// # Errors
-    /// As the method that it is named after.
-    pub fn update_timeout(
-        &self,
-        change: impl FnOnce(&mut Instance),
-        timeout: Duration,
-    ) -> Result<(), RegisterError> {
-        self.runtime.wait(self.registration.update_timeout(change, timeout))
-    }
-
-    /// As [`crate::Registration::drain`], and waits.
-    ///
-    /// # Errors
-    /// As the method that it is named after.
-    pub fn drain(&self) -> Result<(), RegisterError> {
-        self.runtime.wait(self.registration.drain())
-    }
-
-    /// As [`crate::Registration::drain_timeout`], and waits.
-    ///
-    /// # Errors
-    /// As the method that it is named after.
-    pub fn drain_timeout(&self, timeout: Duration) -> Result<(), RegisterError> {
-        self.runtime.wait(self.registration.drain_timeout(timeout))
-    }
-
-    /// As [`crate::Registration::undrain`], and waits.
-    ///
-    /// # Errors
-    /// As the method that it is named after.
-    pub fn undrain(&self) -> Result<(), RegisterError> {
-        self.runtime.wait(self.registration.undrain())
-    }
-
-    /// As [`crate::Registration::unregister`], and waits.
-    ///
-    /// # Errors
-    /// As the method that it is named after.
-    pub fn unregister(self) -> Result<(), Error> {
-        let Self { registration, runtime } = self;
-        runtime.wait(registration.unregister())
+        self.runtime.wait(self.inner.instance())
     }
 }
+
+same! { Registration, "Registration": state() -> PresenceState; }
+
+waits! { Registration, "Registration":
+    update(change: impl FnOnce(&mut Instance)) -> Result<(), RegisterError>;
+    update_timeout(change: impl FnOnce(&mut Instance), timeout: Duration)
+        -> Result<(), RegisterError>;
+    drain() -> Result<(), RegisterError>;
+    drain_timeout(timeout: Duration) -> Result<(), RegisterError>;
+    undrain() -> Result<(), RegisterError>;
+}
+
+waits_for_end! { Registration, "Registration": unregister() -> Result<(), Error>; }

@@ -35,6 +35,7 @@ use bytes::Bytes;
 use lockkeeper_client::{Error, Instant, ZnodePath};
 
 use crate::blocking::client::Client;
+use crate::blocking::forward::{same, waits, waits_for_end, waits_mut};
 use crate::blocking::runtime::Runtime;
 use crate::group::{self, GroupBuilder, GroupError, GroupUpdate, GroupView, MemberBuilder, ViewId};
 use crate::token::FencingToken;
@@ -43,7 +44,7 @@ use crate::watch::PresenceState;
 /// As [`crate::Group`]. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Group {
-    group: group::Group,
+    inner: group::Group,
     runtime: Arc<Runtime>,
 }
 
@@ -66,17 +67,12 @@ impl Group {
     /// # Errors
     /// As [`GroupBuilder::build`].
     pub fn build(client: &Client, options: GroupBuilder) -> Result<Self, GroupError> {
-        Ok(Self { group: options.build()?, runtime: Arc::clone(&client.runtime) })
+        Ok(Self { inner: options.build()?, runtime: Arc::clone(&client.runtime) })
     }
 
     /// The group for async code, and for futures that are given to [`Client::wait`].
     pub fn as_async(&self) -> &group::Group {
-        &self.group
-    }
-
-    /// As [`crate::Group::path`].
-    pub fn path(&self) -> &ZnodePath {
-        self.group.path()
+        &self.inner
     }
 
     /// As [`crate::Group::join`], and waits.
@@ -93,7 +89,7 @@ impl Group {
 
     /// The options of a member, for [`Group::join_with`].
     pub fn member(&self, id: impl Into<String>) -> MemberBuilder {
-        self.group.member(id)
+        self.inner.member(id)
     }
 
     /// As [`MemberBuilder::join`], and waits. The options must be of the same client.
@@ -101,8 +97,8 @@ impl Group {
     /// # Errors
     /// As [`MemberBuilder::join`].
     pub fn join_with(&self, options: MemberBuilder) -> Result<Membership, GroupError> {
-        let membership = self.runtime.wait(options.join())?;
-        Ok(Membership { membership, runtime: Arc::clone(&self.runtime) })
+        let inner = self.runtime.wait(options.join())?;
+        Ok(Membership { inner, runtime: Arc::clone(&self.runtime) })
     }
 
     /// As [`crate::Group::watch`], and waits.
@@ -110,135 +106,76 @@ impl Group {
     /// # Errors
     /// As [`crate::Group::watch`].
     pub fn watch(&self) -> Result<Members, GroupError> {
-        let members = self.runtime.wait(self.group.watch())?;
-        Ok(Members { members, runtime: Arc::clone(&self.runtime) })
+        let inner = self.runtime.wait(self.inner.watch())?;
+        Ok(Members { inner, runtime: Arc::clone(&self.runtime) })
     }
 }
+
+same! { Group, "Group": path() -> &ZnodePath; }
 
 /// As [`crate::Membership`].
 #[must_use = "the member leaves when this is dropped"]
 #[derive(Debug)]
 pub struct Membership {
     // Dropped before the runtime, which deletes its node.
-    membership: group::Membership,
+    inner: group::Membership,
     runtime: Arc<Runtime>,
 }
 
 impl Membership {
-    /// As [`crate::Membership::id`].
-    pub fn id(&self) -> &str {
-        self.membership.id()
-    }
-
-    /// As [`crate::Membership::node`].
-    pub fn node(&self) -> &ZnodePath {
-        self.membership.node()
-    }
-
-    /// As [`crate::Membership::token`].
-    pub fn token(&self) -> Option<FencingToken> {
-        self.membership.token()
-    }
-
-    /// As [`crate::Membership::state`].
-    pub fn state(&self) -> PresenceState {
-        self.membership.state()
-    }
-
     /// Waits until the state differs from `last`, and gives it.
     pub fn wait_changed(&self, last: &PresenceState) -> PresenceState {
-        self.runtime.wait_changed(self.membership.changes(), last)
-    }
-
-    /// As [`crate::Membership::leave`], and waits.
-    ///
-    /// # Errors
-    /// As [`crate::Membership::leave`].
-    pub fn leave(self) -> Result<(), Error> {
-        let Self { membership, runtime } = self;
-        runtime.wait(membership.leave())
+        self.runtime.wait_changed(self.inner.changes(), last)
     }
 }
+
+same! { Membership, "Membership":
+    id() -> &str;
+    node() -> &ZnodePath;
+    token() -> Option<FencingToken>;
+    state() -> PresenceState;
+}
+
+waits_for_end! { Membership, "Membership": leave() -> Result<(), Error>; }
 
 /// As [`crate::Members`]. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Members {
     // Dropped before the runtime, which ends its watch.
-    members: group::Members,
+    inner: group::Members,
     runtime: Arc<Runtime>,
 }
 
 impl Members {
-    /// As [`crate::Members::view`].
-    pub fn view(&self) -> GroupView {
-        self.members.view()
-    }
-
-    /// As [`crate::Members::view_id`].
-    pub fn view_id(&self) -> ViewId {
-        self.members.view_id()
-    }
-
-    /// As [`crate::Members::is_current`].
-    pub fn is_current(&self) -> bool {
-        self.members.is_current()
-    }
-
-    /// As [`crate::Members::as_of`].
-    pub fn as_of(&self) -> Instant {
-        self.members.as_of()
-    }
-
-    /// As [`crate::Members::ended`].
-    pub fn ended(&self) -> Option<GroupError> {
-        self.members.ended()
-    }
-
-    /// As [`crate::Members::wait_for`].
-    ///
-    /// # Errors
-    /// As [`crate::Members::wait_for`].
-    pub fn wait_for(&self, n: usize) -> Result<GroupView, GroupError> {
-        self.runtime.wait(self.members.wait_for(n))
-    }
-
-    /// As [`crate::Members::wait_for_timeout`].
-    ///
-    /// # Errors
-    /// As [`crate::Members::wait_for_timeout`].
-    pub fn wait_for_timeout(
-        &self,
-        n: usize,
-        timeout: Duration,
-    ) -> Result<Option<GroupView>, GroupError> {
-        self.runtime.wait(self.members.wait_for_timeout(n, timeout))
-    }
-
     /// As [`crate::Members::changes`].
     pub fn changes(&self) -> MemberChanges {
-        MemberChanges { changes: self.members.changes(), runtime: Arc::clone(&self.runtime) }
+        MemberChanges { inner: self.inner.changes(), runtime: Arc::clone(&self.runtime) }
     }
+}
+
+same! { Members, "Members":
+    view() -> GroupView;
+    view_id() -> ViewId;
+    is_current() -> bool;
+    as_of() -> Instant;
+    ended() -> Option<GroupError>;
+}
+
+waits! { Members, "Members":
+    wait_for(n: usize) -> Result<GroupView, GroupError>;
+    wait_for_timeout(n: usize, timeout: Duration) -> Result<Option<GroupView>, GroupError>;
 }
 
 /// As [`crate::MemberChanges`].
 #[derive(Debug)]
 pub struct MemberChanges {
-    changes: group::MemberChanges,
+    inner: group::MemberChanges,
     runtime: Arc<Runtime>,
 }
 
-impl MemberChanges {
-    /// As [`crate::MemberChanges::view`].
-    pub fn view(&self) -> GroupView {
-        self.changes.view()
-    }
+same! { MemberChanges, "MemberChanges": view() -> GroupView; }
 
-    /// As [`crate::MemberChanges::next`], and waits.
-    ///
-    /// # Errors
-    /// As [`crate::MemberChanges::next`].
+waits_mut! { MemberChanges, "MemberChanges":
     #[expect(clippy::should_implement_trait, reason = "the name that the async side has")]
-    pub fn next(&mut self) -> Result<GroupUpdate, GroupError> {
-        self.runtime.wait(self.changes.next())
-    }
+    next() -> Result<GroupUpdate, GroupError>;
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use lockkeeper_client::{Instant, SessionId, ZnodePath};
 
-use crate::blocking::forward::{same, waits};
+use crate::blocking::forward::{same, waits, waits_for_end};
 use crate::blocking::runtime::Runtime;
 use crate::blocking::transaction::Transaction;
 use crate::error::{AcquireError, EnsureError, LossReason, ReleaseError, VerifyError};
@@ -22,24 +22,19 @@ use crate::token::FencingToken;
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct Guard<G> {
     // Dropped before the runtime, which sees to the release.
-    held: G,
+    pub(super) inner: G,
     pub(super) runtime: Arc<Runtime>,
 }
 
 impl<G> Guard<G> {
-    pub(super) fn new(held: G, runtime: &Arc<Runtime>) -> Self {
-        Self { held, runtime: Arc::clone(runtime) }
+    pub(super) fn new(inner: G, runtime: &Arc<Runtime>) -> Self {
+        Self { inner, runtime: Arc::clone(runtime) }
     }
 
     /// The guard for async code, and for futures that are given to
     /// [`Client::wait`](crate::blocking::Client::wait), as that of [`crate::Guard::run`].
     pub fn as_async(&self) -> &G {
-        &self.held
-    }
-
-    /// The guard, and the runtime that serves it.
-    pub(super) fn into_parts(self) -> (G, Arc<Runtime>) {
-        (self.held, self.runtime)
+        &self.inner
     }
 
     /// Makes another guard of it, or nothing.
@@ -47,66 +42,26 @@ impl<G> Guard<G> {
     where
         F: Future<Output = Result<T, AcquireError>>,
     {
-        let Self { held, runtime } = self;
-        let held = runtime.wait(change(held))?;
-        Ok(Guard { held, runtime })
+        let Self { inner, runtime } = self;
+        let inner = runtime.wait(change(inner))?;
+        Ok(Guard { inner, runtime })
     }
 }
 
 impl<G: fmt::Debug> fmt::Debug for Guard<G> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.held.fmt(f)
+        self.inner.fmt(f)
     }
 }
 
 /// What the guards of a single lock can do.
 impl<G: Deref<Target = guard::Guard>> Guard<G> {
-    /// As [`crate::Guard::token`].
-    pub fn token(&self) -> FencingToken {
-        self.held.token()
-    }
-
-    /// As [`crate::Guard::path`].
-    pub fn path(&self) -> &ZnodePath {
-        self.held.path()
-    }
-
-    /// As [`crate::Guard::node`].
-    pub fn node(&self) -> &ZnodePath {
-        self.held.node()
-    }
-
-    /// As [`crate::Guard::session`].
-    pub fn session(&self) -> SessionId {
-        self.held.session()
-    }
-
-    /// As [`crate::Guard::state`].
-    pub fn state(&self) -> State {
-        self.held.state()
-    }
-
-    /// As [`crate::Guard::is_held`].
-    pub fn is_held(&self) -> bool {
-        self.held.is_held()
-    }
-
-    /// As [`crate::Guard::deadline`].
-    pub fn deadline(&self) -> Option<Instant> {
-        self.held.deadline()
-    }
-
-    /// As [`crate::Guard::remaining`].
-    pub fn remaining(&self) -> Duration {
-        self.held.remaining()
-    }
-
     /// As [`crate::Guard::ensure`].
     ///
     /// # Errors
     /// As [`crate::Guard::ensure`].
     pub fn ensure(&self, wanted: Duration) -> Result<(), EnsureError> {
-        self.held.ensure(wanted)
+        self.inner.ensure(wanted)
     }
 
     /// Has the lock outlast its deadline, as [`crate::Guard::allow_jeopardy`]. A thread cannot be paused
@@ -116,73 +71,50 @@ impl<G: Deref<Target = guard::Guard>> Guard<G> {
     /// # Errors
     /// As [`crate::Guard::allow_jeopardy`].
     pub fn allow_jeopardy(&self) -> Result<(), LossReason> {
-        self.held.allow_jeopardy()
-    }
-
-    /// Makes sure that the lock is held for some time to come, and waits for it, as
-    /// [`crate::Guard::checkpoint`].
-    ///
-    /// # Errors
-    /// As [`crate::Guard::checkpoint`].
-    pub fn checkpoint(&self, wanted: Duration, grace: Duration) -> Result<(), EnsureError> {
-        self.runtime.wait(self.held.checkpoint(wanted, grace))
-    }
-
-    /// Waits until the lock is in jeopardy, as [`crate::Guard::jeopardy`].
-    ///
-    /// # Errors
-    /// As [`crate::Guard::jeopardy`].
-    pub fn jeopardy(&self) -> Result<(), LossReason> {
-        self.runtime.wait(self.held.jeopardy())
-    }
-
-    /// Waits until the lock is held again, as [`crate::Guard::held_again`].
-    ///
-    /// # Errors
-    /// As [`crate::Guard::held_again`].
-    pub fn held_again(&self) -> Result<(), LossReason> {
-        self.runtime.wait(self.held.held_again())
+        self.inner.allow_jeopardy()
     }
 
     /// As [`crate::Guard::transaction`].
     pub fn transaction(&self) -> Transaction {
-        Transaction::new(self.held.transaction(), &self.runtime)
-    }
-
-    /// Has the servers confirm that the lock is held, as [`crate::Guard::verify`].
-    ///
-    /// # Errors
-    /// As [`crate::Guard::verify`].
-    pub fn verify(&self) -> Result<(), VerifyError> {
-        self.runtime.wait(self.held.verify())
+        Transaction::new(self.inner.transaction(), &self.runtime)
     }
 
     /// Waits until the lock is lost, as [`crate::Guard::lost`].
     pub fn lost(&self) -> LossReason {
-        self.runtime.wait(self.held.lost())
+        self.runtime.wait(self.inner.lost())
     }
+}
 
-    /// Waits until another client asks for the lock, as [`crate::Guard::revoke_requested`].
-    ///
-    /// # Errors
-    /// As [`crate::Guard::revoke_requested`].
-    pub fn revoke_requested(&self) -> Result<(), LossReason> {
-        self.runtime.wait(self.held.revoke_requested())
-    }
+same! { Guard<G> where [G: Deref<Target = guard::Guard>], "Guard":
+    token() -> FencingToken;
+    path() -> &ZnodePath;
+    node() -> &ZnodePath;
+    session() -> SessionId;
+    state() -> State;
+    is_held() -> bool;
+    deadline() -> Option<Instant>;
+    remaining() -> Duration;
+}
+
+waits! { Guard<G> where [G: Deref<Target = guard::Guard>], "Guard":
+    /// Makes sure that the lock is held for some time to come, and waits for it.
+    checkpoint(wanted: Duration, grace: Duration) -> Result<(), EnsureError>;
+    /// Waits until the lock is in jeopardy.
+    jeopardy() -> Result<(), LossReason>;
+    /// Waits until the lock is held again.
+    held_again() -> Result<(), LossReason>;
+    /// Has the servers confirm that the lock is held.
+    verify() -> Result<(), VerifyError>;
+    /// Waits until another client asks for the lock.
+    revoke_requested() -> Result<(), LossReason>;
 }
 
 /// How each guard is given back.
 macro_rules! released {
     ($($guard:ty),*) => { $(
-        impl Guard<$guard> {
+        waits_for_end! { Guard<$guard>, "Guard":
             /// Gives the lock back, and waits until a server has confirmed it.
-            ///
-            /// # Errors
-            /// As [`crate::Guard::release`].
-            pub fn release(self) -> Result<(), ReleaseError> {
-                let Self { held, runtime } = self;
-                runtime.wait(held.release())
-            }
+            release() -> Result<(), ReleaseError>;
         }
     )* };
 }
@@ -196,7 +128,7 @@ released! {
 impl Guard<locks::ReentrantGuard> {
     /// As [`crate::ReentrantGuard::keep`]. The entry lasts no longer than the handles of its client.
     pub fn keep(self) {
-        self.held.keep();
+        self.inner.keep();
     }
 }
 
@@ -240,17 +172,17 @@ impl Guard<locks::RwLockUpgradeableGuard> {
 impl Guard<locks::MultiGuard> {
     /// As [`crate::MultiGuard::tokens`].
     pub fn tokens(&self) -> impl Iterator<Item = (&ZnodePath, FencingToken)> {
-        self.held.tokens()
+        self.inner.tokens()
     }
 
     /// As [`crate::MultiGuard::transaction`].
     pub fn transaction(&self) -> Transaction {
-        Transaction::new(self.held.transaction(), &self.runtime)
+        Transaction::new(self.inner.transaction(), &self.runtime)
     }
 
     /// Waits until one of the locks is lost, as [`crate::MultiGuard::lost`].
     pub fn lost(&self) -> (&ZnodePath, LossReason) {
-        self.runtime.wait(self.held.lost())
+        self.runtime.wait(self.inner.lost())
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use lockkeeper_client::{DefaultAcl, Error, ZnodePath};
 
 use crate::blocking::client::Client;
-use crate::blocking::forward::{same, waits};
+use crate::blocking::forward::{guards, options, same, waits};
 use crate::blocking::guard::Guard;
 use crate::blocking::runtime::Runtime;
 use crate::error::{AcquireError, BuildError, ReleaseError, SetPermitsError};
@@ -16,7 +16,7 @@ use crate::profile::Profile;
 /// Any lock of this crate, whose methods wait. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Lock<L> {
-    lock: L,
+    inner: L,
     runtime: Arc<Runtime>,
 }
 
@@ -36,11 +36,7 @@ pub type Semaphore = Lock<locks::Semaphore>;
 impl<L> Lock<L> {
     /// The lock for async code, and for futures that are given to [`Client::wait`].
     pub fn as_async(&self) -> &L {
-        &self.lock
-    }
-
-    fn guard<G>(&self, held: G) -> Guard<G> {
-        Guard::new(held, &self.runtime)
+        &self.inner
     }
 }
 
@@ -50,13 +46,13 @@ impl<L> Lock<L> {
 #[derive(Clone, Debug)]
 #[must_use = "nothing is made before `build`"]
 pub struct Builder<B> {
-    options: B,
+    inner: B,
     runtime: Arc<Runtime>,
 }
 
 impl<B> Builder<B> {
-    fn new(client: &Client, options: B) -> Self {
-        Self { options, runtime: Arc::clone(&client.runtime) }
+    fn new(client: &Client, inner: B) -> Self {
+        Self { inner, runtime: Arc::clone(&client.runtime) }
     }
 }
 
@@ -83,23 +79,15 @@ macro_rules! made {
             }
         }
 
-        impl $builder {
-            $(
-                #[doc = concat!(
-                    "As [`crate::", stringify!($builder), "::", stringify!($option), "`]."
-                )]
-                pub fn $option(self, $($argument: $kind),*) -> Self {
-                    let Self { options, runtime } = self;
-                    Self { options: options.$option($($argument),*), runtime }
-                }
-            )*
+        options! { $builder: $($option($($argument: $kind),*);)* }
 
+        impl $builder {
             /// Makes the lock. No I/O.
             ///
             /// # Errors
             #[doc = concat!("As [`crate::", stringify!($builder), "::build`].")]
             pub fn build(self) -> Result<$lock, BuildError> {
-                Ok(Lock { lock: self.options.build()?, runtime: self.runtime })
+                Ok(Lock { inner: self.inner.build()?, runtime: self.runtime })
             }
         }
     )* };
@@ -146,57 +134,33 @@ made! {
 
 // ----- how they are held ----------------------------------------------------------------------
 
-/// One way to hold a lock: waiting, waiting for some time, not waiting.
-macro_rules! held_by {
-    ($($lock:ident: $acquire:ident $timeout:ident $try:ident => $guard:ident
-        $(, $argument:ident: $type:ty)?;)*) => { $(
-        impl $lock {
-            #[doc = concat!("As [`crate::", stringify!($lock), "::", stringify!($acquire), "`].")]
-            ///
-            /// # Errors
-            /// As the method that it is named after.
-            pub fn $acquire(
-                &self $(, $argument: $type)?
-            ) -> Result<Guard<locks::$guard>, AcquireError> {
-                let held = self.runtime.wait(self.lock.$acquire($($argument)?))?;
-                Ok(self.guard(held))
-            }
-
-            #[doc = concat!("As [`crate::", stringify!($lock), "::", stringify!($timeout), "`].")]
-            ///
-            /// # Errors
-            /// As the method that it is named after.
-            pub fn $timeout(
-                &self $(, $argument: $type)?, timeout: Duration,
-            ) -> Result<Guard<locks::$guard>, AcquireError> {
-                let held = self.runtime.wait(self.lock.$timeout($($argument,)? timeout))?;
-                Ok(self.guard(held))
-            }
-
-            #[doc = concat!("As [`crate::", stringify!($lock), "::", stringify!($try), "`].")]
-            ///
-            /// # Errors
-            /// As the method that it is named after.
-            pub fn $try(
-                &self $(, $argument: $type)?
-            ) -> Result<Option<Guard<locks::$guard>>, AcquireError> {
-                let held = self.runtime.wait(self.lock.$try($($argument)?))?;
-                Ok(held.map(|held| self.guard(held)))
-            }
-        }
-    )* };
+guards! { Mutex => locks::MutexGuard, AcquireError:
+    acquire(); acquire_timeout(timeout: Duration); => Option: try_acquire();
 }
-
-held_by! {
-    Mutex: acquire acquire_timeout try_acquire => MutexGuard;
-    ReentrantMutex: acquire acquire_timeout try_acquire => ReentrantGuard, owner: &Owner;
-    ExclusiveNode: acquire acquire_timeout try_acquire => ExclusiveGuard;
-    MultiLock: acquire acquire_timeout try_acquire => MultiGuard;
-    RwLock: read read_timeout try_read => RwLockReadGuard;
-    RwLock: write write_timeout try_write => RwLockWriteGuard;
-    RwLock: upgradeable_read upgradeable_read_timeout try_upgradeable_read => RwLockUpgradeableGuard;
-    Semaphore: acquire acquire_timeout try_acquire => SemaphoreGuard;
-    Semaphore: acquire_many acquire_many_timeout try_acquire_many => SemaphoreGuard, permits: u32;
+guards! { ReentrantMutex => locks::ReentrantGuard, AcquireError:
+    acquire(owner: &Owner); acquire_timeout(owner: &Owner, timeout: Duration);
+    => Option: try_acquire(owner: &Owner);
+}
+guards! { ExclusiveNode => locks::ExclusiveGuard, AcquireError:
+    acquire(); acquire_timeout(timeout: Duration); => Option: try_acquire();
+}
+guards! { MultiLock => locks::MultiGuard, AcquireError:
+    acquire(); acquire_timeout(timeout: Duration); => Option: try_acquire();
+}
+guards! { RwLock => locks::RwLockReadGuard, AcquireError:
+    read(); read_timeout(timeout: Duration); => Option: try_read();
+}
+guards! { RwLock => locks::RwLockWriteGuard, AcquireError:
+    write(); write_timeout(timeout: Duration); => Option: try_write();
+}
+guards! { RwLock => locks::RwLockUpgradeableGuard, AcquireError:
+    upgradeable_read(); upgradeable_read_timeout(timeout: Duration);
+    => Option: try_upgradeable_read();
+}
+guards! { Semaphore => locks::SemaphoreGuard, AcquireError:
+    acquire(); acquire_timeout(timeout: Duration);
+    acquire_many(permits: u32); acquire_many_timeout(permits: u32, timeout: Duration);
+    => Option: try_acquire(); try_acquire_many(permits: u32);
 }
 
 same! { Mutex, "Mutex": path() -> &ZnodePath; }
@@ -217,7 +181,7 @@ waits! { Semaphore, "Semaphore":
 /// The locks below one path, by key, as [`crate::Locks`]. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Locks {
-    locks: locks::Locks,
+    inner: locks::Locks,
     runtime: Arc<Runtime>,
 }
 
@@ -239,19 +203,19 @@ impl Locks {
         prefix: &str,
         configure: impl Fn(locks::MutexBuilder) -> locks::MutexBuilder + Send + Sync + 'static,
     ) -> Result<Self, BuildError> {
-        let locks = locks::Locks::with(client.as_async(), prefix, configure)?;
-        Ok(Self { locks, runtime: Arc::clone(&client.runtime) })
+        let inner = locks::Locks::with(client.as_async(), prefix, configure)?;
+        Ok(Self { inner, runtime: Arc::clone(&client.runtime) })
     }
 
     /// As [`crate::Locks::keep_idle`].
     #[must_use]
     pub fn keep_idle(self, handles: usize) -> Self {
-        Self { locks: self.locks.keep_idle(handles), runtime: self.runtime }
+        Self { inner: self.inner.keep_idle(handles), runtime: self.runtime }
     }
 
     /// The registry for async code, and for futures that are given to [`Client::wait`].
     pub fn as_async(&self) -> &locks::Locks {
-        &self.locks
+        &self.inner
     }
 
     /// The lock of a key. No I/O.
@@ -259,7 +223,7 @@ impl Locks {
     /// # Errors
     /// As [`crate::Locks::get`].
     pub fn get(&self, key: &str) -> Result<Mutex, BuildError> {
-        Ok(Lock { lock: self.locks.get(key)?, runtime: Arc::clone(&self.runtime) })
+        Ok(Lock { inner: self.inner.get(key)?, runtime: Arc::clone(&self.runtime) })
     }
 }
 

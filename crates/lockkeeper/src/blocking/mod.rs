@@ -48,9 +48,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Every method of the async locks and guards is here too, and waits; except `run`, `run_through` and `lead`, which would
-//! have to stop a thread. No method returns a future, which would do nothing here, as nothing polls it: what
-//! is only for async code does not compile.
+//! Every method of the async locks and guards is here too, and waits; except `run`, `run_through` and `lead`,
+//! which would have to stop a thread. No method returns a future, which would do nothing here, as nothing
+//! polls it: what is only for async code does not compile.
 //!
 //! ```compile_fail
 //! fn work(guard: &lockkeeper::blocking::Guard<lockkeeper::MutexGuard>) {

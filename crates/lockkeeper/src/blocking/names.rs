@@ -31,7 +31,7 @@ use std::time::Duration;
 use lockkeeper_client::{Error, ZnodePath};
 
 use crate::blocking::client::Client;
-use crate::blocking::forward::{same, waits};
+use crate::blocking::forward::{guards, same, waits};
 use crate::blocking::guard::Guard;
 use crate::blocking::runtime::Runtime;
 use crate::error::BuildError;
@@ -40,7 +40,7 @@ use crate::names::{self, ClaimError, NameClaim, NameHolder, NamesBuilder};
 /// As [`crate::Names`]. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Names {
-    names: names::Names,
+    inner: names::Names,
     runtime: Arc<Runtime>,
 }
 
@@ -63,49 +63,12 @@ impl Names {
     /// # Errors
     /// As the method that it is named after.
     pub fn build(client: &Client, options: NamesBuilder) -> Result<Self, BuildError> {
-        Ok(Self { names: options.build()?, runtime: Arc::clone(&client.runtime) })
+        Ok(Self { inner: options.build()?, runtime: Arc::clone(&client.runtime) })
     }
 
     /// The names for async code, and for futures that are given to [`Client::wait`].
     pub fn as_async(&self) -> &names::Names {
-        &self.names
-    }
-
-    /// As [`crate::Names::claim`], and waits.
-    ///
-    /// # Errors
-    /// As the method that it is named after.
-    pub fn claim(&self, name: &str) -> Result<Guard<NameClaim>, ClaimError> {
-        self.held(self.names.claim(name))
-    }
-
-    /// As [`crate::Names::claim_timeout`], and waits.
-    ///
-    /// # Errors
-    /// As the method that it is named after.
-    pub fn claim_timeout(
-        &self,
-        name: &str,
-        timeout: Duration,
-    ) -> Result<Guard<NameClaim>, ClaimError> {
-        self.held(self.names.claim_timeout(name, timeout))
-    }
-
-    /// As [`crate::Names::claim_now`], and waits.
-    ///
-    /// # Errors
-    /// As the method that it is named after.
-    pub fn claim_now(&self, name: &str) -> Result<Guard<NameClaim>, ClaimError> {
-        self.held(self.names.claim_now(name))
-    }
-
-    /// As [`crate::Names::try_claim`], and waits.
-    ///
-    /// # Errors
-    /// As the method that it is named after.
-    pub fn try_claim(&self, name: &str) -> Result<Option<Guard<NameClaim>>, ClaimError> {
-        let claim = self.runtime.wait(self.names.try_claim(name))?;
-        Ok(claim.map(|claim| Guard::new(claim, &self.runtime)))
+        &self.inner
     }
 
     /// As [`crate::Names::claim_any`], and waits.
@@ -116,16 +79,14 @@ impl Names {
         &self,
         names: impl IntoIterator<Item = S>,
     ) -> Result<Option<Guard<NameClaim>>, ClaimError> {
-        let claim = self.runtime.wait(self.names.claim_any(names))?;
+        let claim = self.runtime.wait(self.inner.claim_any(names))?;
         Ok(claim.map(|claim| Guard::new(claim, &self.runtime)))
     }
+}
 
-    fn held(
-        &self,
-        claiming: impl Future<Output = Result<NameClaim, ClaimError>>,
-    ) -> Result<Guard<NameClaim>, ClaimError> {
-        Ok(Guard::new(self.runtime.wait(claiming)?, &self.runtime))
-    }
+guards! { Names => NameClaim, ClaimError:
+    claim(name: &str); claim_timeout(name: &str, timeout: Duration); claim_now(name: &str);
+    => Option: try_claim(name: &str);
 }
 
 same! { Names, "Names": path() -> &ZnodePath; }

@@ -6,39 +6,20 @@ use std::time::Duration;
 use bytes::Bytes;
 use lockkeeper_client::{Acl, CreateMode, OpResult, SessionId, TransactionError, ZnodePath, Zxid};
 
+use crate::blocking::forward::options;
 use crate::blocking::runtime::Runtime;
 
 /// Writes that are applied together or not at all, as [`crate::Transaction`].
 #[must_use = "nothing happens before `commit`"]
 #[derive(Debug)]
 pub struct Transaction {
-    steps: lockkeeper_client::Transaction,
+    inner: lockkeeper_client::Transaction,
     runtime: Arc<Runtime>,
 }
 
-/// The steps that it can be made of.
-macro_rules! steps {
-    ($($step:ident($($argument:ident: $kind:ty),*);)*) => { $(
-        #[doc = concat!("As [`crate::Transaction::", stringify!($step), "`].")]
-        pub fn $step(self, $($argument: $kind),*) -> Self {
-            Self { steps: self.steps.$step($($argument),*), runtime: self.runtime }
-        }
-    )* };
-}
-
 impl Transaction {
-    pub(super) fn new(steps: lockkeeper_client::Transaction, runtime: &Arc<Runtime>) -> Self {
-        Self { steps, runtime: Arc::clone(runtime) }
-    }
-
-    steps! {
-        check(path: &ZnodePath, version: Option<i32>);
-        create(path: &ZnodePath, data: impl Into<Bytes>, mode: CreateMode);
-        create_with_acl(path: &ZnodePath, data: impl Into<Bytes>, mode: CreateMode, acl: Vec<Acl>);
-        create_ttl(path: &ZnodePath, data: impl Into<Bytes>, mode: CreateMode, ttl: Duration);
-        delete(path: &ZnodePath, version: Option<i32>);
-        set_data(path: &ZnodePath, data: impl Into<Bytes>, version: Option<i32>);
-        in_session(session: SessionId);
+    pub(super) fn new(inner: lockkeeper_client::Transaction, runtime: &Arc<Runtime>) -> Self {
+        Self { inner, runtime: Arc::clone(runtime) }
     }
 
     /// Sends it, and waits for the answer.
@@ -46,7 +27,7 @@ impl Transaction {
     /// # Errors
     /// As [`crate::Transaction::commit`].
     pub fn commit(self) -> Result<Vec<OpResult>, TransactionError> {
-        self.runtime.wait(self.steps.commit())
+        self.runtime.wait(self.inner.commit())
     }
 
     /// The same, with the transaction's number.
@@ -54,6 +35,16 @@ impl Transaction {
     /// # Errors
     /// As [`crate::Transaction::commit_numbered`].
     pub fn commit_numbered(self) -> Result<(Vec<OpResult>, Zxid), TransactionError> {
-        self.runtime.wait(self.steps.commit_numbered())
+        self.runtime.wait(self.inner.commit_numbered())
     }
+}
+
+options! { Transaction:
+    check(path: &ZnodePath, version: Option<i32>);
+    create(path: &ZnodePath, data: impl Into<Bytes>, mode: CreateMode);
+    create_with_acl(path: &ZnodePath, data: impl Into<Bytes>, mode: CreateMode, acl: Vec<Acl>);
+    create_ttl(path: &ZnodePath, data: impl Into<Bytes>, mode: CreateMode, ttl: Duration);
+    delete(path: &ZnodePath, version: Option<i32>);
+    set_data(path: &ZnodePath, data: impl Into<Bytes>, version: Option<i32>);
+    in_session(session: SessionId);
 }

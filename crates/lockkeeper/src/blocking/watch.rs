@@ -39,6 +39,7 @@ use bytes::Bytes;
 use lockkeeper_client::{Error, Instant, ZnodePath};
 
 use crate::blocking::client::Client;
+use crate::blocking::forward::{same, waits, waits_for_end, waits_mut};
 use crate::blocking::runtime::Runtime;
 use crate::watch::{
     self, CacheError, CacheUpdate, PresenceBuilder, PresenceError, PresenceState, Snapshot,
@@ -49,7 +50,7 @@ use crate::watch::{
 #[derive(Clone, Debug)]
 pub struct TreeCache {
     // Dropped before the runtime, as everything here: it is what ends them.
-    cache: watch::TreeCache,
+    inner: watch::TreeCache,
     runtime: Arc<Runtime>,
 }
 
@@ -72,64 +73,45 @@ impl TreeCache {
     /// # Errors
     /// As the method that it is named after.
     pub fn open_with(client: &Client, options: TreeCacheBuilder) -> Result<Self, CacheError> {
-        let cache = client.wait(options.open())?;
-        Ok(Self { cache, runtime: Arc::clone(&client.runtime) })
+        let inner = client.wait(options.open())?;
+        Ok(Self { inner, runtime: Arc::clone(&client.runtime) })
     }
 
     /// The cache for async code, and for futures that are given to [`Client::wait`].
     pub fn as_async(&self) -> &watch::TreeCache {
-        &self.cache
-    }
-
-    /// As [`crate::TreeCache::snapshot`].
-    pub fn snapshot(&self) -> Arc<Snapshot> {
-        self.cache.snapshot()
-    }
-
-    /// As [`crate::TreeCache::is_current`].
-    pub fn is_current(&self) -> bool {
-        self.cache.is_current()
-    }
-
-    /// As [`crate::TreeCache::as_of`].
-    pub fn as_of(&self) -> Instant {
-        self.cache.as_of()
-    }
-
-    /// As [`crate::TreeCache::ended`].
-    pub fn ended(&self) -> Option<CacheError> {
-        self.cache.ended()
+        &self.inner
     }
 
     /// As [`crate::TreeCache::changes`].
     pub fn changes(&self) -> CacheChanges {
-        CacheChanges { changes: self.cache.changes(), runtime: Arc::clone(&self.runtime) }
+        CacheChanges { inner: self.inner.changes(), runtime: Arc::clone(&self.runtime) }
     }
+}
+
+same! { TreeCache, "TreeCache":
+    snapshot() -> Arc<Snapshot>;
+    is_current() -> bool;
+    as_of() -> Instant;
+    ended() -> Option<CacheError>;
 }
 
 /// As [`crate::CacheChanges`].
 #[derive(Debug)]
 pub struct CacheChanges {
-    changes: watch::CacheChanges,
+    inner: watch::CacheChanges,
     runtime: Arc<Runtime>,
 }
 
-impl CacheChanges {
-    /// As [`crate::CacheChanges::next`], and waits.
-    ///
-    /// # Errors
-    /// As the method that it is named after.
+waits_mut! { CacheChanges, "CacheChanges":
     #[expect(clippy::should_implement_trait, reason = "the name that the async side has")]
-    pub fn next(&mut self) -> Result<CacheUpdate, CacheError> {
-        self.runtime.wait(self.changes.next())
-    }
+    next() -> Result<CacheUpdate, CacheError>;
 }
 
 /// As [`crate::Presence`].
 #[must_use = "the node is deleted when this is dropped"]
 #[derive(Debug)]
 pub struct Presence {
-    presence: watch::Presence,
+    inner: watch::Presence,
     runtime: Arc<Runtime>,
 }
 
@@ -144,53 +126,34 @@ impl Presence {
     /// # Errors
     /// As the method that it is named after.
     pub fn start(client: &Client, options: PresenceBuilder) -> Result<Self, PresenceError> {
-        let presence = client.wait(options.start())?;
-        Ok(Self { presence, runtime: Arc::clone(&client.runtime) })
-    }
-
-    /// As [`crate::Presence::path`].
-    pub fn path(&self) -> &ZnodePath {
-        self.presence.path()
-    }
-
-    /// As [`crate::Presence::update`], and waits.
-    ///
-    /// # Errors
-    /// As the method that it is named after.
-    pub fn update(&self, data: impl Into<Bytes>) -> Result<(), PresenceError> {
-        self.runtime.wait(self.presence.update(data))
-    }
-
-    /// As [`crate::Presence::state`].
-    pub fn state(&self) -> PresenceState {
-        self.presence.state()
+        let inner = client.wait(options.start())?;
+        Ok(Self { inner, runtime: Arc::clone(&client.runtime) })
     }
 
     /// Waits until the state differs from `last`, and gives it.
     pub fn wait_changed(&self, last: &PresenceState) -> PresenceState {
-        self.runtime.wait_changed(self.presence.changes(), last)
+        self.runtime.wait_changed(self.inner.changes(), last)
     }
 
     /// As [`crate::Presence::taken`], and waits.
     pub fn taken(&self) -> PresenceError {
-        self.runtime.wait(self.presence.taken())
-    }
-
-    /// As [`crate::Presence::end`], and waits.
-    ///
-    /// # Errors
-    /// As the method that it is named after.
-    pub fn end(self) -> Result<(), Error> {
-        let Self { presence, runtime } = self;
-        runtime.wait(presence.end())
+        self.runtime.wait(self.inner.taken())
     }
 }
+
+same! { Presence, "Presence":
+    path() -> &ZnodePath;
+    state() -> PresenceState;
+}
+
+waits! { Presence, "Presence": update(data: impl Into<Bytes>) -> Result<(), PresenceError>; }
+waits_for_end! { Presence, "Presence": end() -> Result<(), Error>; }
 
 /// As [`crate::TtlPresence`].
 #[must_use = "the node is not kept alive any more when this is dropped"]
 #[derive(Debug)]
 pub struct TtlPresence {
-    presence: watch::TtlPresence,
+    inner: watch::TtlPresence,
     runtime: Arc<Runtime>,
 }
 
@@ -205,21 +168,10 @@ impl TtlPresence {
     /// # Errors
     /// As the method that it is named after.
     pub fn start(client: &Client, options: TtlPresenceBuilder) -> Result<Self, PresenceError> {
-        let presence = client.wait(options.start())?;
-        Ok(Self { presence, runtime: Arc::clone(&client.runtime) })
-    }
-
-    /// As [`crate::TtlPresence::state`].
-    pub fn state(&self) -> PresenceState {
-        self.presence.state()
-    }
-
-    /// As [`crate::TtlPresence::end`], and waits.
-    ///
-    /// # Errors
-    /// As the method that it is named after.
-    pub fn end(self) -> Result<(), Error> {
-        let Self { presence, runtime } = self;
-        runtime.wait(presence.end())
+        let inner = client.wait(options.start())?;
+        Ok(Self { inner, runtime: Arc::clone(&client.runtime) })
     }
 }
+
+same! { TtlPresence, "TtlPresence": state() -> PresenceState; }
+waits_for_end! { TtlPresence, "TtlPresence": end() -> Result<(), Error>; }

@@ -4,7 +4,6 @@
 //!   node      Contender: a node, from before its creation to its deletion
 //!   waiting   how a contender waits for those ahead
 //!   idle      deletes the nodes of idle locks that block a queue
-//!   retry     which failures are transient, and how long to wait before the next attempt
 //!   order     who is ahead of whom: a pure function of a listing
 //!   terms     the path, profile and kinds of one queue; limits of its sequence numbers
 //! ```
@@ -54,6 +53,5 @@
 mod idle;
 pub(crate) mod node;
 pub mod order;
-pub(crate) mod retry;
 pub(crate) mod terms;
 pub(crate) mod waiting;

@@ -13,10 +13,10 @@ use lockkeeper_client::{
 
 use crate::contender::idle;
 use crate::contender::order::{Place, QueueTail, Standing, WaitQueue};
-use crate::contender::retry::{Attempt, retried};
 use crate::contender::terms::Terms;
 use crate::error::AcquireError;
 use crate::profile::{Kind, Profile};
+use crate::retry::{Attempt, retried};
 
 /// A place in a queue.
 ///
@@ -55,10 +55,11 @@ impl Contender {
 
     /// A contender for which nothing has been sent yet.
     pub(crate) fn new(client: &Client, terms: &Terms, kind: Kind) -> Self {
-        Self::named(client, terms, terms.profile.new_prefix(kind, client.unique_id()))
+        Self::reserve(client, terms, terms.profile.new_prefix(kind, client.unique_id()))
     }
 
-    fn named(client: &Client, terms: &Terms, prefix: String) -> Self {
+    /// The same with this prefix; or with a whole name, for a node that is created without a number.
+    pub(crate) fn reserve(client: &Client, terms: &Terms, prefix: String) -> Self {
         let (client, terms) = (client.clone(), terms.clone());
         Self(Box::new(ContenderInner { client, terms, prefix, node: None, armed: true }))
     }

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lockkeeper_client::{
-    Contact, ErrorCode, EventKind, Stat, WatchEvent, WatchLost, WatchedReply, Watcher, ZnodePath,
+    ErrorCode, EventKind, Stat, WatchEvent, WatchLost, WatchedReply, Watcher, ZnodePath,
 };
 
 use crate::contender::node::{Contender, Front};
 use crate::contender::order::{Standing, WaitQueue};
-use crate::contender::retry::retry_backoff;
 use crate::error::AcquireError;
+use crate::retry::{out_of_reach, retry_acquire};
 
 /// How long a contender that is not next waits before it also watches its own node. Its turn comes
 /// with a listing, which shows that node, so only a long wait needs the watch. The watch can cost a
@@ -97,10 +97,7 @@ impl Contender {
                     queue => return queue,
                 },
                 Err(error) if error.code() == Some(ErrorCode::NoNode) => return Err(self.deleted()),
-                Err(error) => {
-                    let failed = |error| AcquireError::from_client(self.path(), error);
-                    retry_backoff(error).await.map_err(failed)?;
-                }
+                Err(error) => retry_acquire(self.path(), error).await?,
             }
         }
     }
@@ -118,15 +115,10 @@ impl Contender {
             return Ok(gone);
         }
 
-        let mut status = self.client().status();
         let mut long = pin!(tokio::time::sleep(OWN_WATCH_AFTER));
         loop {
             let Watches { own, ahead } = watches;
             let is_watched = own.is_some();
-            let out_of_reach = async {
-                let lost = |contact| matches!(contact, Contact::Unreachable | Contact::Closed);
-                let _ = status.wait_for(|status| lost(status.contact)).await;
-            };
 
             tokio::select! {
                 // One order, so that a simulation can be repeated; bad news first.
@@ -147,7 +139,7 @@ impl Contender {
                         return Ok(gone);
                     }
                 }
-                () = out_of_reach => {
+                () = out_of_reach(self.client()) => {
                     return Err(AcquireError::Unreachable { path: self.path().clone() });
                 }
                 () = &mut long, if !is_watched => watches.own = Some(self.watch_own().await?),
@@ -208,12 +200,9 @@ impl Contender {
         loop {
             match asked.await {
                 Ok(found) => return Ok(Some(found)),
-                Err(error) if error.code() == Some(ErrorCode::NoNode) => {
-                    return Ok(None);
-                }
+                Err(error) if error.code() == Some(ErrorCode::NoNode) => return Ok(None),
                 Err(error) => {
-                    let failed = |error| AcquireError::from_client(self.path(), error);
-                    retry_backoff(error).await.map_err(failed)?;
+                    retry_acquire(self.path(), error).await?;
                     asked = self.client().data_watched(node);
                 }
             }

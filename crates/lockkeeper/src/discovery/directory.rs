@@ -123,6 +123,7 @@ impl Inner {
             let before = Arc::clone(&read);
             let hidden = snapshot.unreadable().filter_map(|path| path.rsplit_once('/'));
             let now = before.read(nodes, snapshot.zxid());
+
             *read = Arc::new(now.without(hidden.map(|(_, name)| name)));
             if !read.are(&before) {
                 self.picker.update(read.iter().cloned());

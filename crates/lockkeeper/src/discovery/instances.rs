@@ -106,8 +106,8 @@ impl Instances {
     }
 
     /// The nodes that cannot be read now. If one could be read before, and is still the same node, the
-    /// instance is there as it was; but one that may not be read any more is not, as nobody knows which node it is.
-    /// It is looked at again now and then.
+    /// instance is there as it was; but one that may not be read any more is not, as nobody knows which node
+    /// it is. It is looked at again now and then.
     pub fn unreadable(&self) -> &[Unreadable] {
         &self.unreadable
     }

@@ -85,6 +85,7 @@ impl Instance {
         let weight = (self.weight != 1).then_some(self.weight);
         let zone = self.zone.as_deref();
         let ours = OursWritten { weight, zone };
+
         let written = Written {
             name: &self.service,
             id: &self.id,
@@ -98,6 +99,7 @@ impl Instance {
             enabled: (!self.is_enabled).then_some(false),
             lockkeeper: (weight.is_some() || zone.is_some()).then_some(ours),
         };
+
         let json = jackson::write(&written);
         // Only a map without text as its keys cannot be written.
         debug_assert!(json.is_ok(), "{json:?}");
@@ -111,6 +113,7 @@ impl Instance {
     pub fn from_json(json: &[u8]) -> Result<Self, CodecError> {
         let found: Found<'_> = serde_json::from_slice(json)?;
         let ours = found.lockkeeper.unwrap_or_default();
+
         Ok(Self {
             service: found.name,
             id: found.id,

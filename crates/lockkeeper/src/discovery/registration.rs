@@ -42,7 +42,7 @@ use lockkeeper_client::{Client, Error, PathError, ZnodePath};
 use tokio::sync::watch;
 
 use crate::discovery::instance::{Instance, ServiceType};
-use crate::watch::{Posted, Presence, PresenceError, PresenceState};
+use crate::watch::{PendingUpdate, Presence, PresenceError, PresenceState};
 
 /// Why an instance is not registered, or not changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -98,24 +98,24 @@ pub enum RegisterError {
 pub struct Registration {
     presence: Presence,
     path: ZnodePath,
-    /// Posted under its lock, so that the last one is the one in the node.
-    said: Mutex<Said>,
+    /// Updates are begun under its lock, so that the last one is the one in the node.
+    announced: Mutex<Announced>,
     /// Held by the update that is waited for.
     turn: tokio::sync::Mutex<()>,
 }
 
 /// What an instance says of itself.
 #[derive(Debug)]
-struct Said {
+struct Announced {
     confirmed: Instance,
     /// What was asked for, and nobody has heard what came of it.
     asked: Option<Instance>,
 }
 
 /// A change that was begun.
-struct Asked {
+struct PendingChange {
     instance: Instance,
-    posted: Posted,
+    posted: PendingUpdate,
 }
 
 impl Registration {
@@ -147,8 +147,8 @@ impl Registration {
             .data(instance.to_json())
             .replaces(move |data| Instance::from_json(data).is_ok_and(|earlier| earlier.id == id));
         let presence = presence.start().await?;
-        let said = Mutex::new(Said { confirmed: instance, asked: None });
-        Ok(Self { presence, path, said, turn: tokio::sync::Mutex::default() })
+        let announced = Mutex::new(Announced { confirmed: instance, asked: None });
+        Ok(Self { presence, path, announced, turn: tokio::sync::Mutex::default() })
     }
 
     /// How its node stands.
@@ -177,7 +177,7 @@ impl Registration {
     /// Safe.
     pub async fn instance(&self) -> Instance {
         let _turn = self.turn().await;
-        self.said().confirmed.clone()
+        self.announced().confirmed.clone()
     }
 
     /// Changes what it says of itself, now and in later sessions. Returns when a server has confirmed it,
@@ -253,10 +253,10 @@ impl Registration {
         loop {
             // Perhaps once more: what is refused is refused again.
             let posted = {
-                let said = self.said();
-                let Some(asked) = &said.asked else { return turn };
-                let posted = self.presence.post(asked.to_json().into());
-                Asked { instance: asked.clone(), posted }
+                let announced = self.announced();
+                let Some(asked) = &announced.asked else { return turn };
+                let posted = self.presence.begin_update(asked.to_json().into());
+                PendingChange { instance: asked.clone(), posted }
             };
             // Its error was that of the update.
             let _ = self.settle(posted).await;
@@ -264,9 +264,9 @@ impl Registration {
     }
 
     /// Begins a change of what it says of itself, on top of all that was asked for.
-    fn ask(&self, change: impl FnOnce(&mut Instance)) -> Result<Asked, RegisterError> {
-        let mut said = self.said();
-        let earlier = said.asked.as_ref().unwrap_or(&said.confirmed);
+    fn ask(&self, change: impl FnOnce(&mut Instance)) -> Result<PendingChange, RegisterError> {
+        let mut announced = self.announced();
+        let earlier = announced.asked.as_ref().unwrap_or(&announced.confirmed);
         let mut changed = earlier.clone();
         change(&mut changed);
         if (&changed.service, &changed.id) != (&earlier.service, &earlier.id) {
@@ -274,26 +274,29 @@ impl Registration {
         }
 
         let instance = registered(changed)?;
-        said.asked = Some(instance.clone());
-        let posted = self.presence.post(instance.to_json().into());
-        Ok(Asked { instance, posted })
+        announced.asked = Some(instance.clone());
+        let posted = self.presence.begin_update(instance.to_json().into());
+        Ok(PendingChange { instance, posted })
     }
 
-    async fn settle(&self, Asked { instance, posted }: Asked) -> Result<(), PresenceError> {
-        let settled = self.presence.told(posted).await;
-        let mut said = self.said();
+    async fn settle(
+        &self,
+        PendingChange { instance, posted }: PendingChange,
+    ) -> Result<(), PresenceError> {
+        let settled = self.presence.finish_update(posted).await;
+        let mut announced = self.announced();
         // More may have been asked for since.
-        if said.asked.as_ref() == Some(&instance) {
-            said.asked = None;
+        if announced.asked.as_ref() == Some(&instance) {
+            announced.asked = None;
         }
         if settled.is_ok() {
-            said.confirmed = instance;
+            announced.confirmed = instance;
         }
         settled
     }
 
-    fn said(&self) -> MutexGuard<'_, Said> {
-        self.said.lock().unwrap_or_else(PoisonError::into_inner)
+    fn announced(&self) -> MutexGuard<'_, Announced> {
+        self.announced.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Asks for no new calls: our directories and Curator's providers pass over it. Calls that are under

@@ -1,21 +1,17 @@
 //! Observers of an election.
 
 use std::collections::VecDeque;
-use std::time::Duration;
 
 use lockkeeper_client::{
     Client, Error, ErrorCode, EventKind, Listing, WatchEvent, Watcher, ZnodePath, Zxid,
 };
 
 use crate::contender::order::{Foreign, WaitQueue};
-use crate::contender::retry::{reachable, retry_backoff};
 use crate::contender::terms::Terms;
 use crate::election::record::Record;
 use crate::error::ObserveError;
+use crate::retry::{BEHIND_PAUSE, reachable, retry_backoff};
 use crate::token::FencingToken;
-
-/// The pause before a server that is behind is asked again.
-const BEHIND: Duration = Duration::from_millis(50);
 
 /// The leader of an election.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,7 +48,7 @@ pub struct Leaders {
     newest_value: Zxid,
     /// How often servers had lost their data when these were noted.
     rewinds: u64,
-    seat: Seat,
+    first: FirstPlace,
     /// What was proclaimed, and the watch on it; `None` if it must be read again.
     record: Option<(Option<Record>, Watcher)>,
     current: Option<Leader>,
@@ -60,7 +56,7 @@ pub struct Leaders {
 
 /// What is known of the first place.
 #[derive(Debug)]
-enum Seat {
+enum FirstPlace {
     /// It must be looked at again.
     Unknown,
     /// Somebody has it.
@@ -99,10 +95,11 @@ impl Leaders {
             newest_leader: Zxid(0),
             newest_value: Zxid(0),
             rewinds,
-            seat: Seat::Unknown,
+            first: FirstPlace::Unknown,
             record: None,
             current: None,
         };
+
         leaders.look().await?;
         Ok(leaders)
     }
@@ -126,7 +123,7 @@ impl Leaders {
     /// Safe: no change is lost.
     pub async fn next(&mut self) -> Result<Option<Leader>, ObserveError> {
         loop {
-            if matches!(self.seat, Seat::Unknown) || self.record.is_none() {
+            if matches!(self.first, FirstPlace::Unknown) || self.record.is_none() {
                 let before = self.current.clone();
                 self.look().await?;
                 if self.current != before {
@@ -140,29 +137,31 @@ impl Leaders {
     /// Waits for an event, and notes what must be looked at again.
     async fn changed(&mut self) {
         let Some((_, record)) = &mut self.record else { return };
-        let (seat, is_taken) = match &mut self.seat {
-            Seat::Unknown => return,
-            Seat::Taken { watcher, .. } => (watcher, true),
-            Seat::Vacant(watcher) => (watcher, false),
+        let (first, is_taken) = match &mut self.first {
+            FirstPlace::Unknown => return,
+            FirstPlace::Taken { watcher, .. } => (watcher, true),
+            FirstPlace::Vacant(watcher) => (watcher, false),
         };
+
         let (event, of_record) = tokio::select! {
             // One order, so that a simulation can be repeated.
             biased;
-            event = seat.changed() => (event, false),
+            event = first.changed() => (event, false),
             event = record.changed() => (event, true),
         };
+
         match event {
             // All watches end with their session. In the next one anything may have happened.
             Err(_) => {
-                (self.seat, self.record) = (Seat::Unknown, None);
+                (self.first, self.record) = (FirstPlace::Unknown, None);
                 self.queue.clear();
             }
             Ok(_) if of_record => self.record = None,
             Ok(WatchEvent { kind: EventKind::NodeDeleted, .. }) if is_taken => {
                 self.queue.pop_front();
-                self.seat = Seat::Unknown;
+                self.first = FirstPlace::Unknown;
             }
-            Ok(_) => self.seat = Seat::Unknown,
+            Ok(_) => self.first = FirstPlace::Unknown,
         }
     }
 
@@ -177,8 +176,8 @@ impl Leaders {
             }
         }
 
-        self.current = match &self.seat {
-            Seat::Taken { token, id, node, .. } => {
+        self.current = match &self.first {
+            FirstPlace::Taken { token, id, node, .. } => {
                 let record = self.record.as_ref().and_then(|(record, _)| record.as_ref());
                 let value = record.and_then(|record| record.value_of(node.name()));
                 Some(Leader {
@@ -188,14 +187,14 @@ impl Leaders {
                     node: node.clone(),
                 })
             }
-            Seat::Vacant(_) | Seat::Unknown => None,
+            FirstPlace::Vacant(_) | FirstPlace::Unknown => None,
         };
         Ok(())
     }
 
     async fn look_once(&mut self) -> Result<(), Interrupted> {
-        // The seat first: a value that is read later is not older than the leader.
-        while matches!(self.seat, Seat::Unknown) {
+        // The first place comes first: a value that is read later is not older than the leader.
+        while matches!(self.first, FirstPlace::Unknown) {
             match self.queue.front().cloned() {
                 Some(node) => self.look_at(node).await?,
                 None => self.list().await?,
@@ -222,7 +221,7 @@ impl Leaders {
                     _ => String::from_utf8_lossy(&data).into_owned(),
                 };
                 self.newest_leader = stat.czxid;
-                self.seat = Seat::Taken { token, id, node, watcher };
+                self.first = FirstPlace::Taken { token, id, node, watcher };
             }
             Err(error) if error.code() == Some(ErrorCode::NoNode) => {
                 self.queue.pop_front();
@@ -248,7 +247,7 @@ impl Leaders {
         match self.client.children_watched(&path).await {
             Ok((listing, watcher)) => {
                 if !self.remember(listing)? {
-                    self.seat = Seat::Vacant(watcher);
+                    self.first = FirstPlace::Vacant(watcher);
                 }
             }
             Err(error) if error.code() == Some(ErrorCode::NoNode) => {
@@ -258,7 +257,7 @@ impl Leaders {
                 }
                 let (found, watcher) = self.client.exists_watched(&path).await?;
                 if found.is_none() {
-                    self.seat = Seat::Vacant(watcher);
+                    self.first = FirstPlace::Vacant(watcher);
                 }
             }
             Err(error) => return Err(error.into()),
@@ -305,7 +304,7 @@ impl Leaders {
     /// another one is.
     async fn catch_up(&mut self) {
         self.queue.clear();
-        (self.seat, self.record) = (Seat::Unknown, None);
+        (self.first, self.record) = (FirstPlace::Unknown, None);
         let rewinds = self.client.status().borrow().rewinds;
         if rewinds != self.rewinds {
             // The servers have lost their data: nothing that was seen is newer than what they show.
@@ -315,14 +314,14 @@ impl Leaders {
         }
         // Whatever comes of it shows in what is looked at next.
         let _ = self.client.sync(&self.terms.path).await;
-        tokio::time::sleep(BEHIND).await;
+        tokio::time::sleep(BEHIND_PAUSE).await;
     }
 
     /// Returns when what failed may be tried again.
     async fn outlast(&mut self, error: Error) -> Result<(), ObserveError> {
         if error.is_session_expired() {
             self.queue.clear();
-            (self.seat, self.record) = (Seat::Unknown, None);
+            (self.first, self.record) = (FirstPlace::Unknown, None);
             return Ok(());
         }
         if error.is_unreachable() {

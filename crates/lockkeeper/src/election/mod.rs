@@ -54,7 +54,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use lockkeeper_client::{Client, CreateMode, ErrorCode, OpResult, TransactionError, ZnodePath};
 
-use crate::contender::retry::retry_backoff;
 use crate::error::{
     AcquireError, BuildError, LossReason, ObserveError, ProclaimError, ReleaseError,
 };
@@ -62,6 +61,7 @@ use crate::guard::offers_guard;
 use crate::guard::state::State;
 use crate::locks::{Mutex, MutexGuard};
 use crate::owner_info::OwnerInfo;
+use crate::retry::retry_backoff;
 
 pub use layout::ElectionLayout;
 pub use leaders::{Leader, Leaders};
@@ -239,35 +239,46 @@ impl Election {
     {
         loop {
             match self.campaign().await {
-                Ok(leadership) => {
-                    let leadership = Arc::new(leadership);
-                    let led = leadership.run(async {
-                        if !self.grace.is_zero() {
-                            tokio::time::sleep(self.grace).await;
-                        }
-                        work(Arc::clone(&leadership)).await
-                    });
-                    match led.await {
-                        Ok(output) => {
-                            // A release that is not confirmed goes on by itself.
-                            if let Some(leadership) = Arc::into_inner(leadership) {
-                                drop(leadership.resign().await);
-                            }
-                            return Ok(output);
-                        }
-                        Err(reason) => {
-                            tracing::warn!(election = %self.path(), %reason, "leadership is lost");
-                        }
+                Ok(leadership) => match self.work_as_leader(leadership, &mut work).await {
+                    Ok(output) => return Ok(output),
+                    Err(reason) => {
+                        tracing::warn!(election = %self.path(), %reason, "leadership is lost");
                     }
-                }
+                },
                 Err(error) if error.is_retryable() => {
                     tracing::debug!(election = %self.path(), %error, "campaigning again");
                 }
                 Err(error) => return Err(error),
             }
+
             // Many candidates that lost their session at once do not come back at once.
             tokio::time::sleep(PAUSE.mul_f64(1.0 + fastrand::f64())).await;
         }
+    }
+
+    /// Does work while leadership lasts, after the grace, and resigns when it is done.
+    async fn work_as_leader<T, F>(
+        &self,
+        leadership: Leadership,
+        work: &mut impl FnMut(Arc<Leadership>) -> F,
+    ) -> Result<T, LossReason>
+    where
+        F: Future<Output = T>,
+    {
+        let leadership = Arc::new(leadership);
+        let led = leadership.run(async {
+            if !self.grace.is_zero() {
+                tokio::time::sleep(self.grace).await;
+            }
+            work(Arc::clone(&leadership)).await
+        });
+        let output = led.await?;
+
+        // A release that is not confirmed goes on by itself.
+        if let Some(leadership) = Arc::into_inner(leadership) {
+            drop(leadership.resign().await);
+        }
+        Ok(output)
     }
 
     /// Looks who leads, and goes on looking: [`Leaders::next`] tells each change. Needs no candidacy.
@@ -288,7 +299,7 @@ impl Election {
 
     fn leads(&self, guard: MutexGuard) -> Leadership {
         let record = self.record.clone();
-        Leadership { guard, record, spoken: sync::Mutex::default() }
+        Leadership { guard, record, known_record: sync::Mutex::default() }
     }
 }
 
@@ -300,12 +311,12 @@ type Committing = Pin<Box<dyn Future<Output = Result<Vec<OpResult>, TransactionE
 pub struct Leadership {
     guard: MutexGuard,
     record: ZnodePath,
-    spoken: sync::Mutex<Spoken>,
+    known_record: sync::Mutex<KnownRecord>,
 }
 
 /// What is known of the record.
 #[derive(Debug, Default)]
-struct Spoken {
+struct KnownRecord {
     /// Whether its node is known to be there; `None` before the first look.
     is_made: Option<bool>,
     /// The last value that it was asked to tell. Whatever is sent is this one, so that of two values
@@ -328,12 +339,12 @@ impl Leadership {
     /// When the future is dropped, the value may have been told, or may be yet.
     pub async fn proclaim(&self, value: impl Into<String>) -> Result<(), ProclaimError> {
         let record = Record::new(self.node().name(), value.into());
-        self.spoken().last = record.to_data();
+        self.known_record().last = record.to_data();
         loop {
             if let State::Lost(reason) = self.state() {
                 return Err(ProclaimError::Lost(reason));
             }
-            let known = self.spoken().is_made;
+            let known = self.known_record().is_made;
             let exists = match known {
                 Some(known) => known,
                 None => match self.look_at_record().await? {
@@ -344,7 +355,7 @@ impl Leadership {
 
             match self.write_last(exists).await {
                 Ok(_) => {
-                    self.spoken().is_made = Some(true);
+                    self.known_record().is_made = Some(true);
                     return Ok(());
                 }
                 Err(TransactionError::Failed { code: ErrorCode::NoNode, index: 0, .. }) => {
@@ -353,7 +364,7 @@ impl Leadership {
                 Err(TransactionError::Failed {
                     code: ErrorCode::NoNode | ErrorCode::NodeExists,
                     ..
-                }) => self.spoken().is_made = None,
+                }) => self.known_record().is_made = None,
                 Err(TransactionError::Request(error)) => {
                     retry_backoff(error).await.map_err(|error| self.failed(error))?;
                 }
@@ -369,10 +380,12 @@ impl Leadership {
             if let Some(sent) = &mut sent {
                 return sent.as_mut().poll(context);
             }
+
             // No other value becomes the last one between the look at it and the sending, which is
             // what the first poll does.
-            let spoken = self.spoken();
-            let data = spoken.last.clone();
+            let known_record = self.known_record();
+            let data = known_record.last.clone();
+
             // The check of the own node comes first, so a deposed leader writes nothing; and a value
             // that is sent again after a lost reply is written twice without harm.
             let leads = self.transaction();
@@ -380,13 +393,14 @@ impl Leadership {
                 true => leads.set_data(&self.record, data, None),
                 false => leads.create(&self.record, data, CreateMode::Persistent),
             };
+
             sent.insert(Box::pin(write.commit())).as_mut().poll(context)
         });
         written.await.map(drop)
     }
 
-    fn spoken(&self) -> sync::MutexGuard<'_, Spoken> {
-        self.spoken.lock().unwrap_or_else(PoisonError::into_inner)
+    fn known_record(&self) -> sync::MutexGuard<'_, KnownRecord> {
+        self.known_record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether there is a node for the value; `None`: look again.

@@ -2,6 +2,8 @@
 
 use lockkeeper_client::{Error, ErrorCode, OpResult, Outcome, Stat, TransactionError, Zxid};
 
+use crate::retry::is_transient;
+
 /// What the transaction has done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Applied {
@@ -116,7 +118,7 @@ impl Attempt {
 
     fn unanswered(&mut self, error: Error) -> Next {
         self.doubted |= error.outcome() == Outcome::Unknown;
-        if error.is_retryable() && !error.is_unreachable() {
+        if is_transient(&error) {
             return Next::Again(error);
         }
         if error.is_session_expired() && !self.doubted {

@@ -8,11 +8,11 @@ use lockkeeper_client::{
     TransactionError, ZnodePath,
 };
 
-use crate::contender::retry::retry_backoff;
 use crate::exact::attempt::{Applied, Attempt, Next, WriteError};
 use crate::exact::rivalry::Rivalry;
+use crate::retry::retry_backoff;
 
-/// Sends transactions whose outcome is certain; see the room's page.
+/// Sends transactions whose outcome is certain; see [`crate::exact`].
 #[derive(Debug)]
 pub(crate) struct ExactWriter {
     client: Client,
@@ -88,16 +88,19 @@ impl ExactWriter {
         loop {
             let mut marker = self.marker().await.map_err(not_applied)?;
             let mut attempt = Attempt::new(marker.version);
+
             let sent = self.client.now();
             let Some(outcome) = self.in_one_session(&marker, &mut attempt, &steps).await else {
                 continue;
             };
+
             let now = self.client.now();
             self.took = now - sent;
             if outcome.is_ok() {
                 marker.version = attempt.raised();
                 self.rivalry.won(self.took, now, fastrand::f64());
             }
+
             // After a refusal it is as it was before, which the next one relies on only if this is
             // certain.
             if !matches!(outcome, Err(WriteError::Unknown(_))) {
@@ -125,6 +128,7 @@ impl ExactWriter {
             };
             // Sent in one go, and in this order.
             let (answer, look) = tokio::join! { biased; transaction.commit_numbered(), look };
+
             match attempt.answered(answer, look) {
                 Next::Done(outcome) => return Some(outcome),
                 Next::OtherMarker => return None,
@@ -142,12 +146,14 @@ impl ExactWriter {
         if let Some(marker) = self.marker.take_if(|marker| marker.can_be_used_in(session)) {
             return Ok(marker);
         }
+
         loop {
             let mut marker = Marker::new(&self.client, &self.directory);
             let create = self.client.create(&marker.path, Bytes::new(), CreateMode::Ephemeral);
             let created = create.await;
             marker.may_exist =
                 created.as_ref().err().map(Error::outcome) != Some(Outcome::NotApplied);
+
             match created {
                 Ok(created) => {
                     marker.session = created.stat.ephemeral_owner;

@@ -51,6 +51,7 @@ impl GroupLayout {
             }
             Self::KazooShallowParty => (format!("{own}-{id}"), data),
         };
+
         let node = group.child(&name).map_err(|error| bad(&error.to_string()))?;
         Ok((node, data))
     }

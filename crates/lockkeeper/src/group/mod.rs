@@ -28,8 +28,8 @@
 //!             change: 1 event and 1 read for each watcher, however many members there are, and never
 //!             a listing; of a member that joins or changes its data that member is read, for one that
 //!             leaves the group's node, whose stat has the name of the view. A member that
-//!             [replaces its earlier life](MemberBuilder::replaces) is 2 events when it joins, and 3 to 6 when
-//!             it replaces, by the version of the node before.
+//!             [replaces its earlier life](MemberBuilder::replaces) is 2 events when it joins, and 3 to 6
+//!             when it replaces, by the version of the node before.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -174,8 +174,8 @@ impl Group {
     /// Looks who is there, and goes on looking. Needs no membership, and no node for the group.
     ///
     /// # Errors
-    /// If the group's node may not be read, there are more than can be listed, or no server can be reached for a
-    /// session timeout. Servers before 3.6 cannot watch a group.
+    /// If the group's node may not be read, there are more than can be listed, or no server can be reached
+    /// for a session timeout. Servers before 3.6 cannot watch a group.
     ///
     /// # Cancel safety
     /// Dropping it leaves nothing behind.

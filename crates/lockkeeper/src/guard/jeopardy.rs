@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use lockkeeper_client::{Client, Hold, bound_to};
 
-use crate::contender::retry::retry_backoff;
 use crate::error::{EnsureError, LossReason, VerifyError};
+use crate::retry::retry_backoff;
 
 /// A hold of one lock or of several, as the functions of this module see it.
 pub(crate) trait Belief: Sync {
@@ -43,6 +43,37 @@ pub(crate) trait Belief: Sync {
     /// Ends a jeopardy with the loss of the lock.
     fn give_up(&self) -> LossReason;
 }
+
+/// The methods of a [`Belief`] that a guard has under the same names.
+macro_rules! as_the_guard_does {
+    () => {
+        fn is_held(&self) -> bool {
+            self.is_held()
+        }
+
+        fn ensure(&self, wanted: std::time::Duration) -> Result<(), $crate::error::EnsureError> {
+            self.ensure(wanted)
+        }
+
+        async fn verify(&self) -> Result<(), $crate::error::VerifyError> {
+            self.verify().await
+        }
+
+        fn allow_jeopardy(&self) -> Result<(), $crate::error::LossReason> {
+            self.allow_jeopardy()
+        }
+
+        async fn jeopardy(&self) -> Result<(), $crate::error::LossReason> {
+            self.jeopardy().await
+        }
+
+        async fn held_again(&self) -> Result<(), $crate::error::LossReason> {
+            self.held_again().await
+        }
+    };
+}
+
+pub(crate) use as_the_guard_does;
 
 /// Runs work while the lock is held.
 pub(crate) async fn run<T>(
@@ -88,12 +119,14 @@ pub(crate) async fn checkpoint(
             Err(EnsureError::TooShort { .. }) => {}
             settled => return settled,
         }
+
         let is_final = match belief.verify().await {
             // A fresh proof is the best that these servers give.
             Ok(()) => true,
             Err(VerifyError::Unknown(error)) => retry_backoff(error).await.is_err(),
             Err(_) => false,
         };
+
         match belief.ensure(wanted) {
             Err(EnsureError::TooShort { .. }) if !is_final => {}
             Err(EnsureError::Jeopardy) => {}
@@ -115,11 +148,13 @@ async fn while_held<T>(
         }
         bound_to(belief.holds(), || work.as_mut().poll(context)).map(Some)
     });
+
     let output = tokio::select! {
         biased;
         doubt = belief.jeopardy() => return Err(doubt.err()),
         output = polled => output,
     };
+
     match output {
         Some(output) => Ok(output),
         None => Err(belief.jeopardy().await.err()),

@@ -26,12 +26,12 @@ use lockkeeper_client::{
 use tokio::sync::{Mutex, SetOnce, watch};
 
 use crate::contender::node::{Contender, Front};
-use crate::contender::retry::retry_backoff;
 use crate::error::{AcquireError, EnsureError, LossReason, ReleaseError, VerifyError};
-use crate::guard::jeopardy::Belief;
+use crate::guard::jeopardy::{Belief, as_the_guard_does};
 use crate::guard::owned_node::{OwnedNode, Releasing};
 use crate::guard::revocation::REQUEST;
 use crate::guard::state::{State, Unheld, is_proven, judge};
+use crate::retry::retry_backoff;
 use crate::token::FencingToken;
 
 /// How often a proof of life is tried before a grant is given up.
@@ -155,7 +155,8 @@ impl Guard {
     ///
     /// If another client deletes the node, this is noticed when a heartbeat finds it (within a
     /// [renewal interval](crate::Timing::renewal_interval) under
-    /// [`LeaseMode::Quorum`](crate::LeaseMode::Quorum)) or at once while [`Guard::lost`] or [`Guard::run`] is waiting.
+    /// [`LeaseMode::Quorum`](crate::LeaseMode::Quorum)) or at once while [`Guard::lost`] or [`Guard::run`] is
+    /// waiting.
     pub fn state(&self) -> State {
         State::of(self.lease())
     }
@@ -728,29 +729,7 @@ impl Belief for Guard {
         self.nodes().map(|(hold, _)| hold)
     }
 
-    fn is_held(&self) -> bool {
-        self.is_held()
-    }
-
-    fn ensure(&self, wanted: Duration) -> Result<(), EnsureError> {
-        self.ensure(wanted)
-    }
-
-    async fn verify(&self) -> Result<(), VerifyError> {
-        self.verify().await
-    }
-
-    fn allow_jeopardy(&self) -> Result<(), LossReason> {
-        self.allow_jeopardy()
-    }
-
-    async fn jeopardy(&self) -> Result<(), LossReason> {
-        self.jeopardy().await
-    }
-
-    async fn held_again(&self) -> Result<(), LossReason> {
-        self.held_again().await
-    }
+    as_the_guard_does!();
 
     fn give_up(&self) -> LossReason {
         self.lose(LossReason::DeadlinePassed)

@@ -1,6 +1,6 @@
 //! The node of a holder, and its deletion.
 
-use lockkeeper_client::{Cleanup, Client, Created, Reply, SessionId, ZnodePath};
+use lockkeeper_client::{Cleanup, Client, Created, Error, Reply, SessionId, ZnodePath};
 
 use crate::contender::node::Contender;
 use crate::error::{AcquireError, LossReason, ReleaseError};
@@ -62,15 +62,17 @@ impl Releasing {
             _ => {}
         }
 
-        let confirmed = match self.answer {
-            Some(answer) => answer.await,
+        match self.answer {
+            Some(answer) => deleted(answer.await),
             None => Ok(()),
-        };
-        match confirmed {
-            Err(error) if error.is_session_expired() => {
-                Err(ReleaseError::Lost(LossReason::SessionExpired))
-            }
-            confirmed => confirmed.map_err(ReleaseError::Unconfirmed),
         }
     }
+}
+
+/// What the answer to a deletion means for a release.
+pub(crate) fn deleted(answer: Result<(), Error>) -> Result<(), ReleaseError> {
+    answer.map_err(|error| match error.is_session_expired() {
+        true => ReleaseError::Lost(LossReason::SessionExpired),
+        false => ReleaseError::Unconfirmed(error),
+    })
 }

@@ -35,21 +35,21 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lockkeeper_client::{
-    Cleanup, Client, Contact, CreateMode, Created, Error, ErrorCode, EventKind, ExpectedNode,
-    Outcome, Watcher, ZnodePath,
+    Cleanup, Client, CreateMode, Created, Error, ErrorCode, EventKind, ExpectedNode, Outcome,
+    Watcher, ZnodePath,
 };
 use serde::Serialize;
 
 use crate::acquire::entrance::within;
 use crate::acquire::reentry::{OwnerEntry, OwnerHold};
 use crate::acquire::setup::{Setup, setup_options};
-use crate::contender::retry::{Attempt, retried, retry_backoff};
 use crate::error::{AcquireError, BuildError, ReleaseError};
 use crate::exposure::Warned;
 use crate::guard::owned_node::OwnedNode;
 use crate::guard::{Guard, offers_guard};
 use crate::locks::owner::Owner;
 use crate::owner_info::OwnerInfo;
+use crate::retry::{Attempt, out_of_reach, retried, retry_acquire};
 
 /// The simplest lock: one node, which exists while the lock is held.
 ///
@@ -232,16 +232,11 @@ impl ExclusiveNode {
 
     /// Waits until the node is gone.
     async fn outwait(&self) -> Result<(), AcquireError> {
-        let mut status = self.client.status();
-        let out_of_reach = async {
-            let lost = |contact| matches!(contact, Contact::Unreachable | Contact::Closed);
-            let _ = status.wait_for(|status| lost(status.contact)).await;
-        };
         tokio::select! {
             // One order, so that a simulation can be repeated.
             biased;
             result = self.node_gone() => result,
-            () = out_of_reach => Err(AcquireError::Unreachable { path: self.path.clone() }),
+            () = out_of_reach(&self.client) => Err(AcquireError::Unreachable { path: self.path.clone() }),
         }
     }
 
@@ -253,8 +248,7 @@ impl ExclusiveNode {
                 Err(error) if error.code() == Some(ErrorCode::NoNode) => return Ok(()),
                 Err(error) if error.is_session_expired() => continue,
                 Err(error) => {
-                    let failed = |error| AcquireError::from_client(&self.path, error);
-                    retry_backoff(error).await.map_err(failed)?;
+                    retry_acquire(&self.path, error).await?;
                     continue;
                 }
             };

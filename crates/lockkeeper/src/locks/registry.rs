@@ -32,10 +32,11 @@ use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::{Arc, Mutex as StdMutex, PoisonError};
 
-use lockkeeper_client::{Client, Error, ErrorCode, ZnodePath};
+use lockkeeper_client::{Client, Error, ZnodePath};
 
-use crate::error::BuildError;
+use crate::error::{BuildError, present};
 use crate::locks::mutex::{Mutex, MutexBuilder};
+use crate::profile::DIGITS;
 
 /// The longest name of a node, in bytes: with room for the rest of a request in what servers take.
 const LONGEST: usize = 64 * 1024;
@@ -132,11 +133,7 @@ impl Locks {
     /// # Cancel safety
     /// Safe.
     pub async fn keys(&self) -> Result<Vec<String>, Error> {
-        match self.client.children(&self.prefix).await {
-            Ok((names, _)) => Ok(names.iter().filter_map(|name| key_of(name)).collect()),
-            Err(error) if error.code() == Some(ErrorCode::NoNode) => Ok(Vec::new()),
-            Err(error) => Err(error),
-        }
+        keys_below(&self.client, &self.prefix).await
     }
 
     /// The path of a key's lock.
@@ -172,6 +169,12 @@ impl Handles {
     }
 }
 
+/// The keys that have a node below `prefix`.
+pub(crate) async fn keys_below(client: &Client, prefix: &ZnodePath) -> Result<Vec<String>, Error> {
+    let (names, _) = present(client.children(prefix).await)?.unwrap_or_default();
+    Ok(names.iter().filter_map(|name| key_of(name)).collect())
+}
+
 /// The node of a key, below `prefix`.
 pub(crate) fn node_of(prefix: &ZnodePath, key: &str) -> Result<ZnodePath, BuildError> {
     let name = name_of(key);
@@ -204,15 +207,15 @@ fn name_of(key: &str) -> String {
     name
 }
 
-/// Whether a name would be taken for a contender, whose name ends with ten digits, or for a mark
+/// Whether a name would be taken for a contender, whose name ends with a number, or for a mark
 /// beside a lock, whose name ends with two underscores.
 fn looks_taken(key: &str) -> bool {
     let digits = key.bytes().rev().take_while(u8::is_ascii_digit).count();
-    digits >= 10 || key.ends_with("__")
+    digits >= DIGITS || key.ends_with("__")
 }
 
 /// The key that a name was made of; `None` if it is no such name.
-pub(crate) fn key_of(name: &str) -> Option<String> {
+fn key_of(name: &str) -> Option<String> {
     if name == "%" {
         return Some(String::new());
     }

@@ -47,11 +47,11 @@ use std::time::Duration;
 
 use lockkeeper_client::{Client, Error, ErrorCode, SessionId, ZnodePath};
 
-use crate::contender::retry::retry_backoff;
 use crate::error::{AcquireError, BuildError, ReleaseError};
 use crate::guard::offers_guard;
-use crate::locks::{ExclusiveGuard, ExclusiveNode, key_of, node_of};
+use crate::locks::{ExclusiveGuard, ExclusiveNode, keys_below, node_of};
 use crate::owner_info::OwnerInfo;
+use crate::retry::retry_acquire;
 use crate::token::FencingToken;
 
 pub use error::ClaimError;
@@ -248,11 +248,7 @@ impl Names {
     /// # Cancel safety
     /// Safe.
     pub async fn taken(&self) -> Result<Vec<String>, Error> {
-        match self.client.children(&self.path).await {
-            Ok((names, _)) => Ok(names.iter().filter_map(|name| key_of(name)).collect()),
-            Err(error) if error.code() == Some(ErrorCode::NoNode) => Ok(Vec::new()),
-            Err(error) => Err(error),
-        }
+        keys_below(&self.client, &self.path).await
     }
 
     /// The lock on a name, with an owner of its own.
@@ -279,9 +275,9 @@ impl Names {
                 Err(error) if error.code() == Some(ErrorCode::NoNode) => return Ok(None),
                 Err(error) => error,
             };
+
             if !error.is_session_expired() {
-                let failed = |error| AcquireError::from_client(node, error);
-                retry_backoff(error).await.map_err(failed)?;
+                retry_acquire(node, error).await?;
             }
         }
     }

@@ -7,12 +7,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use lockkeeper_client::{Contact, Error, SessionId, Watcher, Zxid};
 
-use crate::contender::retry::reachable;
+use crate::error::present;
+use crate::retry::reachable;
 use crate::values::codec::{Codec, Json};
 use crate::values::error::ValueError;
 use crate::values::keeping::Keeping;
 use crate::values::last_good::LastGoodError;
-use crate::values::place::{Place, present};
+use crate::values::place::Place;
 use crate::values::revision::{Revision, Versioned};
 
 /// What has become of a value.
@@ -103,10 +104,8 @@ impl<T, C: Codec<T>> ValueChanges<T, C> {
     /// Safe; nothing is kept.
     pub async fn keep_in(&mut self, file: impl AsRef<Path>) -> Result<bool, LastGoodError> {
         let (file, is_first) = (file.as_ref(), self.is_first());
-        let found = self.keeping.begin(file, &self.place, &*self.codec, is_first).await?;
-        let is_restored = found.is_some();
-        self.latest = found.or(self.latest.take());
-        Ok(is_restored)
+        let Self { keeping, place, codec, latest, .. } = self;
+        keeping.begin(file, place, &**codec, latest, is_first).await
     }
 
     /// Whether nothing was told yet.
@@ -151,6 +150,7 @@ impl<T, C: Codec<T>> ValueChanges<T, C> {
                 let _ = watcher.changed().await;
                 self.watcher = None;
             }
+
             reachable(&self.place.client).await;
             match self.look().await {
                 Ok(Some(change)) => return Ok(change),
@@ -211,10 +211,12 @@ impl<T, C: Codec<T>> ValueChanges<T, C> {
         if self.told.newest.is_some_and(|newest| revision.mzxid <= newest) {
             return None;
         }
+
         self.told = Told { newest: Some(revision.mzxid), absent: false };
         if self.keeping.settle(Some((revision, data))) {
             return None;
         }
+
         Some(match self.codec.decode(data) {
             Ok(value) => {
                 self.keeping.keep(revision, || Bytes::copy_from_slice(data));

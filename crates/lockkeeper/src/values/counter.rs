@@ -39,15 +39,14 @@
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
-use lockkeeper_client::{
-    Client, CreateMode, DefaultAcl, Error, ErrorCode, OpResult, Stat, ZnodePath,
-};
+use lockkeeper_client::{Client, CreateMode, Error, ErrorCode, OpResult, Stat, ZnodePath};
 use tokio::sync::oneshot;
 
+use crate::error::present;
 use crate::exact::{Applied, ExactWriter, WriteError};
 use crate::values::counter_layout::CounterLayout;
 use crate::values::error::{ValueError, ValuePathError};
-use crate::values::place::{Place, markers, present};
+use crate::values::place::{Place, PlaceOptions, place_options};
 use crate::values::relay::{Relay, Work, lock};
 
 /// The value before and after an add.
@@ -75,11 +74,11 @@ pub struct Counter(Arc<Inner>);
 #[derive(Clone, Debug)]
 #[must_use = "nothing is made before `build`"]
 pub struct CounterBuilder {
-    client: Client,
-    path: String,
+    place: PlaceOptions,
     layout: CounterLayout,
-    markers: Option<String>,
 }
+
+place_options!(CounterBuilder);
 
 impl CounterBuilder {
     /// How the number is written. Default: [`CounterLayout::CuratorLong`].
@@ -88,32 +87,16 @@ impl CounterBuilder {
         self
     }
 
-    /// The access control list of the counter's node and of the outcome marker, when they are
-    /// created. Default: that of the client; see [`DefaultAcl`].
-    pub fn acl(mut self, acl: &DefaultAcl) -> Self {
-        self.client = self.client.with_default_acl(acl);
-        self
-    }
-
-    /// The directory of the outcome markers: a node below which this client may create others, and
-    /// that nobody lists or watches for something else. Default: `/lockkeeper-outcomes`. It is created
-    /// when it is missing, as a container.
-    pub fn markers(mut self, directory: &str) -> Self {
-        self.markers = Some(directory.to_owned());
-        self
-    }
-
     /// Makes the counter. No I/O.
     ///
     /// # Errors
     /// If one of the paths cannot be that of a value.
     pub fn build(self) -> Result<Counter, ValuePathError> {
-        let place = Place::new(&self.client, &self.path)?;
-        let markers = markers(self.markers.as_deref())?;
-        let spot = Spot { place, layout: self.layout, markers };
-        let relay = Relay::new(spot.grounded());
+        let (place, markers) = self.place.build()?;
+        let node = CounterNode { place, layout: self.layout, markers };
+        let relay = Relay::new(node.first_state());
         let (waiting, bound) = (Arc::default(), Mutex::default());
-        Ok(Counter(Arc::new(Inner { spot, waiting, relay, bound })))
+        Ok(Counter(Arc::new(Inner { node, waiting, relay, bound })))
     }
 }
 
@@ -128,13 +111,13 @@ impl Counter {
 
     /// The options of a counter.
     pub fn builder(client: &Client, path: &str) -> CounterBuilder {
-        let (client, path) = (client.clone(), path.to_owned());
-        CounterBuilder { client, path, layout: CounterLayout::default(), markers: None }
+        let place = PlaceOptions::new(client, path);
+        CounterBuilder { place, layout: CounterLayout::default() }
     }
 
     /// The counter's path.
     pub fn path(&self) -> &ZnodePath {
-        &self.0.spot.place.path
+        &self.0.node.place.path
     }
 
     /// Reads the value; 0 without a node. Costs one round trip. A server of an ensemble may be behind
@@ -149,7 +132,7 @@ impl Counter {
     /// # Cancel safety
     /// Safe.
     pub async fn value(&self) -> Result<i64, ValueError> {
-        Ok(self.0.spot.read().await?.value)
+        Ok(self.0.node.read().await?.value)
     }
 
     /// Adds to the value, which may make it smaller.
@@ -176,26 +159,26 @@ impl Counter {
         }
         let (sender, answer) = oneshot::channel();
         lock(&self.0.waiting).push(Waiting { delta, sender });
-        self.0.relay.answered(answer, |flown| self.0.depart(flown)).await
+        self.0.relay.answered(answer, |state| self.0.begin_write(state)).await
     }
 }
 
 impl Counter {
     /// Whether this is asked by work that runs under a lock.
     pub(super) fn is_bound(&self) -> bool {
-        self.0.spot.place.client.is_bound()
+        self.0.node.place.client.is_bound()
     }
 }
 
 /// What the clones of a handle share.
 struct Inner {
-    spot: Spot,
+    node: CounterNode,
     /// Adds that have not been sent.
     waiting: Arc<Mutex<Vec<Waiting>>>,
     /// The write that is under way.
-    relay: Relay<Flown>,
+    relay: Relay<WriteState>,
     /// What the last add of work under a lock has left, if none is under way.
-    bound: Mutex<Option<Flown>>,
+    bound: Mutex<Option<WriteState>>,
 }
 
 /// An add, and who waits for what comes of it.
@@ -206,7 +189,7 @@ struct Waiting {
 }
 
 /// What is left when a write is over: what the next one begins with.
-struct Flown {
+struct WriteState {
     writer: Box<ExactWriter>,
     /// The value, as far as it is known.
     base: Option<Base>,
@@ -214,7 +197,7 @@ struct Flown {
 
 impl fmt::Debug for Inner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Counter").field("spot", &self.spot).finish_non_exhaustive()
+        f.debug_struct("Counter").field("node", &self.node).finish_non_exhaustive()
     }
 }
 
@@ -223,27 +206,27 @@ impl Inner {
     /// task sends is not bound to the lock, and others must not wait for work that stands still.
     async fn add_alone(&self, delta: i64) -> Result<Added, ValueError> {
         let left = lock(&self.bound).take();
-        let mut flown = left.unwrap_or_else(|| self.spot.grounded());
-        let sum = self.spot.write(&mut flown, || vec![delta]).await;
-        *lock(&self.bound) = Some(flown);
+        let mut state = left.unwrap_or_else(|| self.node.first_state());
+        let sum = self.node.write(&mut state, || vec![delta]).await;
+        *lock(&self.bound) = Some(state);
         sum?.adds.remove(0)
     }
 
     /// Begins to write what all adds that wait come to.
-    fn depart(&self, flown: Flown) -> Result<Work<Flown>, Flown> {
+    fn begin_write(&self, state: WriteState) -> Result<Work<WriteState>, WriteState> {
         let waiting = Arc::clone(&self.waiting);
         let mut batch = std::mem::take(&mut *lock(&waiting));
         batch.retain(|waiting| !waiting.sender.is_closed());
         match batch.is_empty() {
-            true => Err(flown),
-            false => Ok(Box::pin(fly(self.spot.clone(), flown, batch, waiting))),
+            true => Err(state),
+            false => Ok(Box::pin(write_batch(self.node.clone(), state, batch, waiting))),
         }
     }
 }
 
 /// Where a counter is, and how it is written.
 #[derive(Clone, Debug)]
-struct Spot {
+struct CounterNode {
     place: Place,
     layout: CounterLayout,
     /// The directory of the outcome markers.
@@ -267,18 +250,18 @@ struct Sum {
 }
 
 /// Writes what a batch of adds comes to, with those that come before it is sent, and answers them.
-async fn fly(
-    spot: Spot,
-    mut flown: Flown,
+async fn write_batch(
+    node: CounterNode,
+    mut state: WriteState,
     mut batch: Vec<Waiting>,
     waiting: Arc<Mutex<Vec<Waiting>>>,
-) -> Flown {
-    let board = || {
+) -> WriteState {
+    let deltas = || {
         batch.append(&mut lock(&waiting));
         batch.retain(|waiting| !waiting.sender.is_closed());
         batch.iter().map(|waiting| waiting.delta).collect()
     };
-    let answers = match spot.write(&mut flown, board).await {
+    let answers = match node.write(&mut state, deltas).await {
         Ok(sum) => sum.adds,
         Err(error) => vec![Err(error); batch.len()],
     };
@@ -286,60 +269,65 @@ async fn fly(
         // The task may have been cancelled.
         let _ = waiting.sender.send(answer);
     }
-    flown
+    state
 }
 
-impl Spot {
+impl CounterNode {
     /// What the first write begins with.
-    fn grounded(&self) -> Flown {
-        Flown { writer: Box::new(ExactWriter::new(&self.place.client, &self.markers)), base: None }
+    fn first_state(&self) -> WriteState {
+        WriteState {
+            writer: Box::new(ExactWriter::new(&self.place.client, &self.markers)),
+            base: None,
+        }
     }
 
     /// Adds all of it in one write, on whatever value is there at that moment. Each try is of the deltas that
     /// there are then.
     async fn write(
         &self,
-        flown: &mut Flown,
+        state: &mut WriteState,
         mut deltas: impl FnMut() -> Vec<i64>,
     ) -> Result<Sum, ValueError> {
-        if flown.writer.let_others().await {
-            flown.base = None;
+        if state.writer.let_others().await {
+            state.base = None;
         }
+
         loop {
             // Only a write that is known to be the last one leaves something to go by.
-            let cached = flown.base.take();
+            let cached = state.base.take();
             let base = match cached {
                 Some(base) => base,
                 None => {
                     // Both in one round trip.
-                    let prepared = flown.writer.prepare();
+                    let prepared = state.writer.prepare();
                     let (base, prepared) = tokio::join! { biased; self.read(), prepared };
                     // If it was not prepared, the write tells why, or that it works by then.
                     drop(prepared);
                     base?
                 }
             };
+
             let sum = self.sum(base.value, &deltas());
             if sum.adds.iter().all(Result::is_err) {
                 if cached.is_some() {
                     // Others may have made room since. A write that was too late is told; this is not.
                     continue;
                 }
-                flown.base = Some(base);
+                state.base = Some(base);
                 return Ok(sum);
             }
 
-            let (written, seen) = self.exchange(&mut flown.writer, base, sum.after).await?;
+            let (written, seen) = self.exchange(&mut state.writer, base, sum.after).await?;
             match written {
                 Ok(applied) => {
-                    flown.base = Some(base.followed_by(sum.after, &applied));
+                    state.base = Some(base.followed_by(sum.after, &applied));
                     return Ok(sum);
                 }
                 Err(error) if is_conflict(&error, base) => {
-                    if flown.writer.lost().await {
+                    if state.writer.lost().await {
                         continue;
                     }
-                    flown.base = seen.ok().map(|found| self.base(found)).transpose()?;
+                    state.base = seen.ok().map(|found| self.base(found)).transpose()?;
                 }
                 Err(error) if is_orphan(&error, base) => self.place.make_parents().await?,
                 Err(error) => return Err(ValueError::write(&self.place.path, error)),

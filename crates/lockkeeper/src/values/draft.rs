@@ -7,7 +7,7 @@ use lockkeeper_client::{
 
 use crate::exact::WriteError;
 use crate::values::error::ValueError;
-use crate::values::manifest::{Entry, part_name};
+use crate::values::manifest::{Edition, part_name};
 use crate::values::place::Place;
 
 /// The longest edition that comes along with the news of it, in bytes. It is written twice in one
@@ -46,6 +46,7 @@ impl Refusal {
         let WriteError::NotApplied(TransactionError::Failed { index, code, .. }) = error else {
             return Self::Other;
         };
+
         // The manifest, what belongs to the draft, and the old editions.
         let old_editions = 1 + draft.steps();
         match (*index, *code) {
@@ -112,8 +113,8 @@ impl Draft {
         Self { id, parts, bytes, inline, body: Some(body) }
     }
 
-    pub(super) fn entry(&self, number: u64) -> Entry {
-        Entry { number, id: self.id.clone(), parts: self.parts, bytes: self.bytes }
+    pub(super) fn entry(&self, number: u64) -> Edition {
+        Edition { number, id: self.id.clone(), parts: self.parts, bytes: self.bytes }
     }
 
     /// The nodes that hold it.

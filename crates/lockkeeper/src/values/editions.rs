@@ -3,23 +3,19 @@
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use lockkeeper_client::{ErrorCode, Zxid};
 
-use crate::contender::retry::reachable;
+use crate::retry::{BEHIND_PAUSE, reachable};
 use crate::values::changes::{ValueChange, ValueChanges};
 use crate::values::codec::{Codec, Json};
 use crate::values::error::ValueError;
 use crate::values::keeping::Keeping;
 use crate::values::last_good::LastGoodError;
-use crate::values::manifest::{Entry, Manifest, ManifestCodec, part_name};
+use crate::values::manifest::{Edition, Manifest, ManifestCodec, part_name};
 use crate::values::place::Place;
 use crate::values::revision::{Revision, Versioned};
-
-/// How long to wait before a server that is behind is asked again.
-const BEHIND: Duration = Duration::from_millis(50);
 
 /// Follows a [`Publication`](crate::Publication), over lost connections and ended sessions.
 pub struct Editions<T, C = Json> {
@@ -69,10 +65,8 @@ impl<T, C: Codec<T>> Editions<T, C> {
     /// Safe; nothing is kept.
     pub async fn keep_in(&mut self, file: impl AsRef<Path>) -> Result<bool, LastGoodError> {
         let (file, is_first) = (file.as_ref(), self.pointer.is_first());
-        let found = self.keeping.begin(file, &self.place, &*self.codec, is_first).await?;
-        let is_restored = found.is_some();
-        self.latest = found.or(self.latest.take());
-        Ok(is_restored)
+        let Self { keeping, place, codec, latest, .. } = self;
+        keeping.begin(file, place, &**codec, latest, is_first).await
     }
 
     /// Waits until the last good edition is [kept](Editions::keep_in); at once if none is to be.
@@ -191,7 +185,7 @@ enum Body {
 /// times.
 async fn parts(
     place: &Place,
-    edition: &Entry,
+    edition: &Edition,
     told: Zxid,
     rewinds: u64,
 ) -> Result<Body, ValueError> {
@@ -199,6 +193,7 @@ async fn parts(
         if let Some(body) = fetch(place, edition).await? {
             return Ok(Body::Whole(body));
         }
+
         // The server of the next session may be behind the one that told of it.
         while let Err(error) = place.client.sync(&place.path).await {
             place.again(error).await?;
@@ -206,7 +201,7 @@ async fn parts(
         match place.read().await? {
             _ if place.rewinds() != rewinds => return Ok(Body::Dropped),
             // This is still behind, on yet another connection.
-            Some((_, stat)) if stat.mzxid < told => tokio::time::sleep(BEHIND).await,
+            Some((_, stat)) if stat.mzxid < told => tokio::time::sleep(BEHIND_PAUSE).await,
             Some((_, stat)) if stat.mzxid == told => {
                 let body = fetch(place, edition).await?;
                 return Ok(body.map_or(Body::Damaged, Body::Whole));
@@ -217,16 +212,18 @@ async fn parts(
 }
 
 /// Reads an edition; `None` if it is not there, or not all of it.
-pub(super) async fn fetch(place: &Place, entry: &Entry) -> Result<Option<Bytes>, ValueError> {
+pub(super) async fn fetch(place: &Place, entry: &Edition) -> Result<Option<Bytes>, ValueError> {
     let Ok(node) = place.path.child(&entry.id) else { return Ok(None) };
     let nodes: Vec<_> = match entry.parts {
         0 => vec![node],
         parts => (0..parts).filter_map(|part| node.child(&part_name(part)).ok()).collect(),
     };
+
     'again: loop {
         let mut body = BytesMut::new();
         // Sent in one go.
         let replies: Vec<_> = nodes.iter().map(|node| place.client.data(node)).collect();
+
         for reply in replies {
             match reply.await {
                 Ok((part, _)) => body.extend_from_slice(&part),
@@ -237,6 +234,7 @@ pub(super) async fn fetch(place: &Place, entry: &Entry) -> Result<Option<Bytes>,
                 }
             }
         }
+
         return Ok((body.len() == entry.bytes).then(|| body.freeze()));
     }
 }

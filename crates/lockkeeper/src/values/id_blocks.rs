@@ -43,7 +43,7 @@ use crate::values::relay::{Relay, Work, lock};
 pub struct IdBlocks {
     source: Source,
     stock: Stock,
-    desk: Arc<Desk>,
+    requests: Arc<Requests>,
 }
 
 /// Where blocks come from.
@@ -65,11 +65,11 @@ struct Block {
     end: i64,
 }
 
-type Asking = oneshot::Sender<Result<i64, ValueError>>;
+type Request = oneshot::Sender<Result<i64, ValueError>>;
 
 /// Who waits for a number, and the block that is being taken for them.
-struct Desk {
-    asking: Mutex<Vec<Asking>>,
+struct Requests {
+    asking: Mutex<Vec<Request>>,
     relay: Relay<()>,
 }
 
@@ -78,8 +78,8 @@ impl IdBlocks {
     pub fn new(counter: &Counter, size: u32) -> Self {
         let size = NonZeroU32::new(size).unwrap_or(NonZeroU32::MIN);
         let source = Source { counter: counter.clone(), size };
-        let desk = Arc::new(Desk { asking: Mutex::default(), relay: Relay::new(()) });
-        Self { source, stock: Stock::default(), desk }
+        let requests = Arc::new(Requests { asking: Mutex::default(), relay: Relay::new(()) });
+        Self { source, stock: Stock::default(), requests }
     }
 
     /// Gives the next number: the first one above the counter's value, and so on. Costs nothing, or
@@ -104,13 +104,13 @@ impl IdBlocks {
             return Ok(self.stock.first_of(self.source.take(1).await?));
         }
         let (sender, answer) = oneshot::channel();
-        lock(&self.desk.asking).push(sender);
-        self.desk.relay.answered(answer, |()| self.begin()).await
+        lock(&self.requests.asking).push(sender);
+        self.requests.relay.answered(answer, |()| self.begin()).await
     }
 
     /// Begins to give numbers to all who wait.
     fn begin(&self) -> Result<Work<()>, ()> {
-        let mut asking = std::mem::take(&mut *lock(&self.desk.asking));
+        let mut asking = std::mem::take(&mut *lock(&self.requests.asking));
         asking.retain(|asking| !asking.is_closed());
         match asking.is_empty() {
             true => Err(()),
@@ -120,7 +120,7 @@ impl IdBlocks {
 }
 
 /// Gives a number to each of those who wait.
-async fn give(source: Source, stock: Stock, asking: Vec<Asking>) {
+async fn give(source: Source, stock: Stock, asking: Vec<Request>) {
     let (mut failed, all) = (None, asking.len());
     for (given, asking) in asking.into_iter().enumerate() {
         let number = match (stock.next(), &failed) {
@@ -179,8 +179,10 @@ impl Stock {
     }
 }
 
-impl fmt::Debug for Desk {
+impl fmt::Debug for Requests {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Desk").field("asking", &lock(&self.asking).len()).finish_non_exhaustive()
+        f.debug_struct("Requests")
+            .field("asking", &lock(&self.asking).len())
+            .finish_non_exhaustive()
     }
 }

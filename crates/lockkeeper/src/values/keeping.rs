@@ -18,15 +18,16 @@ pub(super) struct Keeping {
 }
 
 impl Keeping {
-    /// Keeps good values in a file from now on. Gives the one that is there, if the follower has told
-    /// nothing yet.
+    /// Keeps good values in a file from now on. Makes the one that is there the `latest`, if the follower
+    /// has told nothing yet; says whether it did.
     pub(super) async fn begin<T>(
         &mut self,
         file: &Path,
         place: &Place,
         codec: &impl Codec<T>,
+        latest: &mut Option<Versioned<T>>,
         is_first: bool,
-    ) -> Result<Option<Versioned<T>>, LastGoodError> {
+    ) -> Result<bool, LastGoodError> {
         let decode = |data: &Bytes| match codec.decode(data) {
             Ok(value) => Ok((value, data.clone())),
             Err(error) => Err(error.to_string()),
@@ -34,9 +35,10 @@ impl Keeping {
         let (keeper, found) = LastGood::open(file, place.full_path(), decode).await;
         self.file = keeper;
 
-        let Some((revision, (value, data))) = found?.filter(|_| is_first) else { return Ok(None) };
+        let Some((revision, (value, data))) = found?.filter(|_| is_first) else { return Ok(false) };
         self.restored = Some((revision, data));
-        Ok(Some(Versioned { value, revision }))
+        *latest = Some(Versioned { value, revision });
+        Ok(true)
     }
 
     /// The servers have said what there is. Whether it is what was restored: the same revision may be that

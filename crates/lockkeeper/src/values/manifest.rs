@@ -7,7 +7,7 @@ use crate::values::codec::{Codec, CodecError};
 
 /// Where an edition is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Entry {
+pub(super) struct Edition {
     /// Which edition it is, counted from 1.
     pub(super) number: u64,
     /// The name of its node, which other editions with the same content share.
@@ -22,7 +22,7 @@ pub(super) struct Entry {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Manifest {
     /// The editions that are kept, the last one at the end.
-    pub(super) editions: Vec<Entry>,
+    pub(super) editions: Vec<Edition>,
     /// The last one.
     pub(super) inline: Option<Bytes>,
 }
@@ -32,7 +32,7 @@ pub(super) struct Manifest {
 struct Header {
     /// The form of this line.
     lockkeeper_publication: u32,
-    editions: Vec<Entry>,
+    editions: Vec<Edition>,
     inline: bool,
 }
 
@@ -48,20 +48,25 @@ struct AnyHeader {
 }
 
 impl Manifest {
-    pub(super) fn last(&self) -> Option<&Entry> {
+    pub(super) fn last(&self) -> Option<&Edition> {
         self.editions.last()
     }
 
     /// Puts an edition at the end, and gives back those for which there is no room any more and whose
     /// nodes no other edition shares.
-    pub(super) fn push(&mut self, entry: Entry, inline: Option<Bytes>, kept: usize) -> Vec<Entry> {
+    pub(super) fn push(
+        &mut self,
+        entry: Edition,
+        inline: Option<Bytes>,
+        kept: usize,
+    ) -> Vec<Edition> {
         self.editions.push(entry);
         self.inline = inline;
         let dropped = self.editions.len().saturating_sub(kept);
         let dropped: Vec<_> = self.editions.drain(..dropped).collect();
-        let mut gone: Vec<Entry> = Vec::new();
+        let mut gone: Vec<Edition> = Vec::new();
         for entry in dropped {
-            let shared = |other: &Entry| other.id == entry.id;
+            let shared = |other: &Edition| other.id == entry.id;
             if !self.editions.iter().any(shared) && !gone.iter().any(shared) {
                 gone.push(entry);
             }
@@ -122,8 +127,8 @@ pub(super) fn part_name(number: u32) -> String {
 mod tests {
     use super::*;
 
-    fn entry(number: u64, id: &str) -> Entry {
-        Entry { number, id: id.into(), parts: 0, bytes: 2 }
+    fn entry(number: u64, id: &str) -> Edition {
+        Edition { number, id: id.into(), parts: 0, bytes: 2 }
     }
 
     #[test]

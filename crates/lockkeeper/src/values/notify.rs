@@ -85,6 +85,7 @@ impl Notify {
                     continue;
                 }
             }
+
             match client.create(path, Bytes::new(), CreateMode::Persistent).await {
                 Ok(created) => return Ok(created.stat.mzxid),
                 Err(error) if error.code() == Some(ErrorCode::NodeExists) => {}

@@ -1,11 +1,14 @@
 //! Where a value is, and reading it.
 
 use bytes::Bytes;
-use lockkeeper_client::{Client, CreateMode, Error, ErrorCode, Stat, TransactionError, ZnodePath};
+use lockkeeper_client::{Client, CreateMode, Error, Stat, TransactionError, ZnodePath};
 
-use crate::contender::retry::retry_backoff;
+use crate::error::present;
 use crate::exact::{DEFAULT_MARKERS, WriteError};
+use crate::retry::retry_backoff;
+use crate::values::codec::Codec;
 use crate::values::error::{ValueError, ValuePathError};
+use crate::values::revision::{Revision, Versioned};
 
 /// A node that holds a value.
 #[derive(Clone, Debug)]
@@ -36,9 +39,7 @@ impl Place {
         }
         retry_backoff(error).await.map_err(|error| ValueError::read(&self.path, error))
     }
-}
 
-impl Place {
     /// Returns when a write that was not applied, or may be applied twice, may be tried again.
     pub(super) async fn again_to_write(&self, error: Error) -> Result<(), ValueError> {
         if error.is_session_expired() {
@@ -48,6 +49,31 @@ impl Place {
             let error = TransactionError::Request(error);
             ValueError::write(&self.path, WriteError::NotApplied(error))
         })
+    }
+
+    /// The bytes of a value for this node.
+    pub(super) fn encode<T>(&self, codec: &impl Codec<T>, value: &T) -> Result<Bytes, ValueError> {
+        codec.encode(value).map_err(|error| ValueError::Unencodable {
+            path: self.path.clone(),
+            reason: error.to_string(),
+        })
+    }
+
+    /// The value that was found in this node, and which state of it that is.
+    pub(super) fn decode<T>(
+        &self,
+        codec: &impl Codec<T>,
+        (data, stat): (Bytes, Stat),
+    ) -> Result<Versioned<T>, ValueError> {
+        let revision = stat.into();
+        match codec.decode(&data) {
+            Ok(value) => Ok(Versioned { value, revision }),
+            Err(error) => Err(self.undecodable(revision, error.to_string())),
+        }
+    }
+
+    pub(super) fn undecodable(&self, revision: Revision, reason: String) -> ValueError {
+        ValueError::Undecodable { path: self.path.clone(), revision, reason }
     }
 
     /// How often servers have lost their data: were wiped, or set back to older data.
@@ -70,14 +96,6 @@ impl Place {
     }
 }
 
-/// Turns "no such node" from an error into an answer.
-pub(super) fn present<T>(result: Result<T, Error>) -> Result<Option<T>, Error> {
-    match result {
-        Err(error) if error.code() == Some(ErrorCode::NoNode) => Ok(None),
-        result => result.map(Some),
-    }
-}
-
 /// The path, if a value can be there.
 pub(super) fn checked(path: &str) -> Result<ZnodePath, ValuePathError> {
     let path = ZnodePath::new(path)?;
@@ -90,7 +108,47 @@ pub(super) fn checked(path: &str) -> Result<ZnodePath, ValuePathError> {
     Ok(path)
 }
 
-/// Where outcome markers are: as the builder was told, or in the usual place.
-pub(super) fn markers(told: Option<&str>) -> Result<ZnodePath, ValuePathError> {
-    checked(told.unwrap_or(DEFAULT_MARKERS))
+/// Where a value and its outcome markers are: the options that all builders of values have.
+#[derive(Clone, Debug)]
+pub(super) struct PlaceOptions {
+    pub(super) client: Client,
+    pub(super) path: String,
+    pub(super) markers: Option<String>,
 }
+
+impl PlaceOptions {
+    pub(super) fn new(client: &Client, path: &str) -> Self {
+        Self { client: client.clone(), path: path.to_owned(), markers: None }
+    }
+
+    /// The value's node, and the directory of the outcome markers.
+    pub(super) fn build(&self) -> Result<(Place, ZnodePath), ValuePathError> {
+        let place = Place::new(&self.client, &self.path)?;
+        let markers = checked(self.markers.as_deref().unwrap_or(DEFAULT_MARKERS))?;
+        Ok((place, markers))
+    }
+}
+
+/// Gives a builder that has [`PlaceOptions`] these as its options.
+macro_rules! place_options {
+    ($builder:ident $(<$($parameter:ident),*>)?) => {
+        impl $(<$($parameter),*>)? $builder $(<$($parameter),*>)? {
+            /// The access control list of the nodes that are created, that of the outcome marker
+            /// included. Default: that of the client; see [`DefaultAcl`](crate::DefaultAcl).
+            pub fn acl(mut self, acl: &lockkeeper_client::DefaultAcl) -> Self {
+                self.place.client = self.place.client.with_default_acl(acl);
+                self
+            }
+
+            /// The directory of the outcome markers: a node below which this client may create others,
+            /// and that nobody lists or watches for something else. Default: `/lockkeeper-outcomes`. It
+            /// is created when it is missing, as a container.
+            pub fn markers(mut self, directory: &str) -> Self {
+                self.place.markers = Some(directory.to_owned());
+                self
+            }
+        }
+    };
+}
+
+pub(super) use place_options;

@@ -45,18 +45,17 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use lockkeeper_client::{
-    Client, CreateMode, DefaultAcl, Error, SessionId, Stat, Transaction, ZnodePath,
-};
+use lockkeeper_client::{Client, CreateMode, Error, SessionId, Stat, Transaction, ZnodePath};
 use uuid::Uuid;
 
+use crate::error::present;
 use crate::exact::{ExactWriter, Writers};
 use crate::values::codec::{Codec, Json};
 use crate::values::draft::{Draft, Refusal, Turn, WRITING, inline_limit, node};
 use crate::values::editions::{Editions, content, fetch};
 use crate::values::error::{ValueError, ValuePathError};
-use crate::values::manifest::{Entry, Manifest, ManifestCodec};
-use crate::values::place::{Place, markers, present};
+use crate::values::manifest::{Edition, Manifest, ManifestCodec};
+use crate::values::place::{Place, PlaceOptions, place_options};
 use crate::values::relay::lock;
 use crate::values::revision::{Revision, Versioned};
 use crate::values::shared::{Shared, SharedBuilder};
@@ -96,6 +95,12 @@ struct Pointed {
     revision: Option<Revision>,
 }
 
+impl From<Versioned<Manifest>> for Pointed {
+    fn from(found: Versioned<Manifest>) -> Self {
+        Self { manifest: found.value, revision: Some(found.revision) }
+    }
+}
+
 impl Pointed {
     /// What a write compares with; `None` without a node.
     fn version(&self, path: &ZnodePath) -> Result<Option<i32>, ValueError> {
@@ -111,39 +116,24 @@ impl Pointed {
 /// The options of a [`Publication`].
 #[must_use = "nothing is made before `build`"]
 pub struct PublicationBuilder<T, C = Json> {
-    client: Client,
-    path: String,
+    place: PlaceOptions,
     codec: C,
     kept: u16,
-    markers: Option<String>,
     value: PhantomData<fn() -> T>,
 }
+
+place_options!(PublicationBuilder<T, C>);
 
 impl<T, C> PublicationBuilder<T, C> {
     /// How editions are written as bytes. Default: [`Json`].
     pub fn codec<D>(self, codec: D) -> PublicationBuilder<T, D> {
-        let Self { client, path, kept, markers, value, .. } = self;
-        PublicationBuilder { client, path, codec, kept, markers, value }
+        PublicationBuilder { place: self.place, codec, kept: self.kept, value: self.value }
     }
 
     /// How many editions are kept, the last one included: 1 to 1,000; a number beyond counts as the
     /// nearest of these. Default: 5. Whoever publishes decides.
     pub fn keep(mut self, editions: u16) -> Self {
         self.kept = editions.clamp(1, MOST_KEPT);
-        self
-    }
-
-    /// The access control list of the nodes that are created. Default: that of the client; see
-    /// [`DefaultAcl`].
-    pub fn acl(mut self, acl: &DefaultAcl) -> Self {
-        self.client = self.client.with_default_acl(acl);
-        self
-    }
-
-    /// The directory of the outcome markers; see
-    /// [`CounterBuilder::markers`](crate::CounterBuilder::markers).
-    pub fn markers(mut self, directory: &str) -> Self {
-        self.markers = Some(directory.to_owned());
         self
     }
 
@@ -155,14 +145,15 @@ impl<T, C> PublicationBuilder<T, C> {
     where
         C: Codec<T>,
     {
-        let place = Place::new(&self.client, &self.path)?;
-        let markers = markers(self.markers.as_deref())?;
+        let (place, markers) = self.place.build()?;
         Ok(Publication {
+            pointer: SharedBuilder::new(&place.client, place.path.as_str())
+                .codec(ManifestCodec)
+                .build()?,
+            writers: Arc::new(Writers::new(&place.client, markers)),
             place,
             codec: Arc::new(self.codec),
             kept: self.kept.into(),
-            pointer: SharedBuilder::new(&self.client, &self.path).codec(ManifestCodec).build()?,
-            writers: Arc::new(Writers::new(&self.client, markers)),
             known: Arc::default(),
             value: PhantomData,
         })
@@ -172,15 +163,8 @@ impl<T, C> PublicationBuilder<T, C> {
 impl<T> Publication<T> {
     /// The options of a publication.
     pub fn builder(client: &Client, path: &str) -> PublicationBuilder<T> {
-        let (client, path) = (client.clone(), path.to_owned());
-        PublicationBuilder {
-            client,
-            path,
-            codec: Json,
-            kept: KEPT,
-            markers: None,
-            value: PhantomData,
-        }
+        let place = PlaceOptions::new(client, path);
+        PublicationBuilder { place, codec: Json, kept: KEPT, value: PhantomData }
     }
 }
 
@@ -219,10 +203,7 @@ impl<T, C: Codec<T>> Publication<T, C> {
     /// When dropped, it is published once or not at all. Parts that are left of it are deleted when the
     /// next edition in parts is published.
     pub async fn publish(&self, value: &T) -> Result<u64, ValueError> {
-        let body = self.codec.encode(value).map_err(|error| ValueError::Unencodable {
-            path: self.place.path.clone(),
-            reason: error.to_string(),
-        })?;
+        let body = self.place.encode(&*self.codec, value)?;
 
         let (mut writer, mut tries) = (self.writers.take(), TRIES);
         writer.let_others().await;
@@ -272,6 +253,7 @@ impl<T, C: Codec<T>> Publication<T, C> {
             let now = self.pointed().await?;
             let entry = now.manifest.editions.iter().find(|entry| entry.number == number).cloned();
             let Some(entry) = entry else { return Ok(None) };
+
             let inline = match entry.bytes <= inline_limit(&self.place.client) {
                 true => match fetch(&self.place, &entry).await? {
                     Some(body) => Some(body),
@@ -281,7 +263,8 @@ impl<T, C: Codec<T>> Publication<T, C> {
                 },
                 false => None,
             };
-            let Entry { id, parts, bytes, .. } = entry;
+
+            let Edition { id, parts, bytes, .. } = entry;
             let draft = Draft { id, parts, bytes, inline, body: None };
             match self.turn(&mut writer, Some(now.clone()), &draft).await {
                 Ok((number, _)) => return Ok(Some(number)),
@@ -295,8 +278,7 @@ impl<T, C: Codec<T>> Publication<T, C> {
     /// A node of an edition is gone, or is not what it was.
     fn damaged(&self, now: &Pointed, number: u64) -> ValueError {
         let reason = format!("edition {number} is listed, but not all of its nodes are there");
-        let revision = now.revision.unwrap_or(Revision::NONE);
-        ValueError::Undecodable { path: self.place.path.clone(), revision, reason }
+        self.place.undecodable(now.revision.unwrap_or(Revision::NONE), reason)
     }
 
     /// Reads the last edition; `None` before the first one. Costs 1 round trip, or 2 for a long one.
@@ -311,14 +293,12 @@ impl<T, C: Codec<T>> Publication<T, C> {
         loop {
             let rewinds = self.place.rewinds();
             let Some(news) = self.pointer.get().await? else { return Ok(None) };
-            let (revision, path) = (news.revision, self.place.path.clone());
+            let revision = news.revision;
             match content(&self.place, &*self.codec, &news, rewinds).await? {
                 None => {}
                 Some(None) => return Ok(None),
                 Some(Some(Ok((value, _)))) => return Ok(Some(Versioned { value, revision })),
-                Some(Some(Err(reason))) => {
-                    return Err(ValueError::Undecodable { path, revision, reason });
-                }
+                Some(Some(Err(reason))) => return Err(self.place.undecodable(revision, reason)),
             }
         }
     }
@@ -342,11 +322,7 @@ impl<T, C: Codec<T>> Publication<T, C> {
     }
 
     async fn pointed(&self) -> Result<Pointed, ValueError> {
-        let found = self.pointer.get().await?;
-        Ok(found.map_or_else(Pointed::default, |found| Pointed {
-            manifest: found.value,
-            revision: Some(found.revision),
-        }))
+        Ok(self.pointer.get().await?.map_or_else(Pointed::default, Pointed::from))
     }
 
     /// Makes a draft the last edition: one write, which nobody sees a part of. A rollback tells of a
@@ -404,14 +380,8 @@ impl<T, C: Codec<T>> Publication<T, C> {
         &self,
         seen: Result<Option<(Bytes, Stat)>, Error>,
     ) -> Result<Option<Pointed>, ValueError> {
-        let Ok(Some((data, stat))) = seen else { return Ok(None) };
-        match ManifestCodec.decode(&data) {
-            Ok(manifest) => Ok(Some(Pointed { manifest, revision: Some(stat.into()) })),
-            Err(error) => {
-                let (path, reason) = (self.place.path.clone(), error.to_string());
-                Err(ValueError::Undecodable { path, revision: stat.into(), reason })
-            }
-        }
+        let Ok(Some(found)) = seen else { return Ok(None) };
+        self.place.decode(&ManifestCodec, found).map(|found| Some(found.into()))
     }
 
     /// What this handle has written last in the present session.
@@ -437,6 +407,7 @@ impl<T, C: Codec<T>> Publication<T, C> {
         let (Place { client, path }, manifest) = (&self.place, &now.manifest);
         let Ok(Some(version)) = now.version(path) else { return };
         let Ok((names, _)) = client.children(path).await else { return };
+
         for name in names {
             // Other names are somebody else's nodes.
             if Uuid::try_parse(&name).is_err()
@@ -444,11 +415,13 @@ impl<T, C: Codec<T>> Publication<T, C> {
             {
                 continue;
             }
+
             let node = node(path, &name);
             let Ok((parts, _)) = client.children(&node).await else { continue };
             if parts.iter().any(|part| part == WRITING) {
                 continue;
             }
+
             let steps = client.transaction().check(path, Some(version));
             let parts = parts.iter().filter_map(|part| node.child(part).ok());
             let steps = parts.fold(steps, |steps, part| steps.delete(&part, None));
@@ -474,7 +447,7 @@ impl<T, C> Clone for Publication<T, C> {
 
 impl<T, C> fmt::Debug for PublicationBuilder<T, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PublicationBuilder").field("path", &self.path).finish_non_exhaustive()
+        f.debug_struct("PublicationBuilder").field("path", &self.place.path).finish_non_exhaustive()
     }
 }
 
@@ -489,7 +462,7 @@ struct Next {
     number: u64,
     manifest: Manifest,
     /// Nodes of editions that are not kept any more.
-    gone: Vec<Entry>,
+    gone: Vec<Edition>,
 }
 
 impl Next {

@@ -48,10 +48,10 @@ impl<S> Relay<S> {
         answer: oneshot::Receiver<T>,
         start: impl Fn(S) -> Result<Work<S>, S>,
     ) -> T {
-        let seat = Seat::take(&self.waiting);
+        let slot = WakerSlot::take(&self.waiting);
         let mut answer = pin!(answer);
         let answered = poll_fn(|context| {
-            seat.wakes(context.waker());
+            slot.wakes(context.waker());
             // Also with an answer: what others wait for has then been begun.
             self.advance(&start);
             answer.as_mut().poll(context)
@@ -63,7 +63,7 @@ impl<S> Relay<S> {
     /// If a piece of work has panicked before.
     fn advance(&self, start: &impl Fn(S) -> Result<Work<S>, S>) {
         // Before the lock, and so dropped after it.
-        let _alarm = Alarm(&self.waiting);
+        let _on_panic = WakeOnPanic(&self.waiting);
         let mut stage = lock(&self.stage);
         let waker = Waker::from(Arc::clone(&self.waiting));
         loop {
@@ -99,9 +99,9 @@ impl<S> Relay<S> {
 }
 
 /// Wakes all who wait when work panics, as nobody else will.
-struct Alarm<'a>(&'a Arc<Waiting>);
+struct WakeOnPanic<'a>(&'a Arc<Waiting>);
 
-impl Drop for Alarm<'_> {
+impl Drop for WakeOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             Arc::clone(self.0).wake();
@@ -111,10 +111,10 @@ impl Drop for Alarm<'_> {
 
 /// The wakers of all who wait. The work wakes all of them, as any of them may be one that nobody polls.
 #[derive(Default)]
-struct Waiting(Mutex<Seats>);
+struct Waiting(Mutex<WakerSlots>);
 
 #[derive(Default)]
-struct Seats {
+struct WakerSlots {
     next: u64,
     wakers: BTreeMap<u64, Waker>,
     /// Whether the work can go on.
@@ -130,30 +130,30 @@ impl Waiting {
 impl Wake for Waiting {
     fn wake(self: Arc<Self>) {
         let wakers = {
-            let mut seats = lock(&self.0);
-            seats.news = true;
-            std::mem::take(&mut seats.wakers)
+            let mut slots = lock(&self.0);
+            slots.news = true;
+            std::mem::take(&mut slots.wakers)
         };
         wakers.into_values().for_each(Waker::wake);
     }
 }
 
 /// The place of one who waits.
-struct Seat<'a> {
+struct WakerSlot<'a> {
     waiting: &'a Waiting,
     number: u64,
 }
 
-impl<'a> Seat<'a> {
+impl<'a> WakerSlot<'a> {
     fn take(waiting: &'a Waiting) -> Self {
-        let mut seats = lock(&waiting.0);
-        seats.next += 1;
-        Self { waiting, number: seats.next }
+        let mut slots = lock(&waiting.0);
+        slots.next += 1;
+        Self { waiting, number: slots.next }
     }
 
     fn wakes(&self, waker: &Waker) {
-        let mut seats = lock(&self.waiting.0);
-        seats
+        let mut slots = lock(&self.waiting.0);
+        slots
             .wakers
             .entry(self.number)
             .and_modify(|old| old.clone_from(waker))
@@ -161,7 +161,7 @@ impl<'a> Seat<'a> {
     }
 }
 
-impl Drop for Seat<'_> {
+impl Drop for WakerSlot<'_> {
     fn drop(&mut self) {
         lock(&self.waiting.0).wakers.remove(&self.number);
     }

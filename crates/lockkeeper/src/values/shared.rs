@@ -1,10 +1,10 @@
 //! One value that many programs read, change and follow.
 //!
 //! Guarantees  a change is applied once, also when its reply is lost; it is unknown whether it was
-//!             only if the session ended, or somebody deleted the outcome marker, before an answer came. An update is never lost: it is made on
-//!             the very value that it replaces. Whoever follows the value sees its last state in the
-//!             end, never an older one after a newer one, and keeps the last good one when somebody
-//!             writes what cannot be read.
+//!             only if the session ended, or somebody deleted the outcome marker, before an answer came. An
+//!             update is never lost: it is made on the very value that it replaces. Whoever follows the value
+//!             sees its last state in the end, never an older one after a newer one, and keeps the last good
+//!             one when somebody writes what cannot be read.
 //! Not         every change for those who follow it: several in a row may be one. An update over a node
 //!             that somebody deletes and makes anew meanwhile: as often written, it has the same
 //!             version as the old one.
@@ -42,13 +42,14 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use lockkeeper_client::{Client, CreateMode, DefaultAcl, Error, ErrorCode, Stat, ZnodePath, Zxid};
+use lockkeeper_client::{Client, CreateMode, Error, ErrorCode, Stat, ZnodePath, Zxid};
 
+use crate::error::present;
 use crate::exact::{ExactWriter, Writers};
 use crate::values::changes::ValueChanges;
 use crate::values::codec::{Codec, Json};
 use crate::values::error::{ValueError, ValuePathError};
-use crate::values::place::{Place, markers, present};
+use crate::values::place::{Place, PlaceOptions, place_options};
 use crate::values::revision::{Revision, Versioned};
 
 /// What a compare-and-set has come to.
@@ -79,43 +80,23 @@ pub struct Shared<T, C = Json> {
 /// The options of a [`Shared`] value.
 #[must_use = "nothing is made before `build`"]
 pub struct SharedBuilder<T, C = Json> {
-    client: Client,
-    path: String,
+    place: PlaceOptions,
     codec: C,
-    markers: Option<String>,
     value: PhantomData<fn() -> T>,
 }
 
+place_options!(SharedBuilder<T, C>);
+
 impl<T> SharedBuilder<T> {
     pub(crate) fn new(client: &Client, path: &str) -> Self {
-        Self {
-            client: client.clone(),
-            path: path.to_owned(),
-            codec: Json,
-            markers: None,
-            value: PhantomData,
-        }
+        Self { place: PlaceOptions::new(client, path), codec: Json, value: PhantomData }
     }
 }
 
 impl<T, C> SharedBuilder<T, C> {
     /// How the value is written as bytes. Default: [`Json`].
     pub fn codec<D>(self, codec: D) -> SharedBuilder<T, D> {
-        let Self { client, path, markers, value, .. } = self;
-        SharedBuilder { client, path, codec, markers, value }
-    }
-
-    /// The access control list of the node and of the outcome marker, when they are created. Default:
-    /// that of the client; see [`DefaultAcl`].
-    pub fn acl(mut self, acl: &DefaultAcl) -> Self {
-        self.client = self.client.with_default_acl(acl);
-        self
-    }
-
-    /// The directory of the outcome markers; see [`CounterBuilder::markers`](crate::CounterBuilder::markers).
-    pub fn markers(mut self, directory: &str) -> Self {
-        self.markers = Some(directory.to_owned());
-        self
+        SharedBuilder { place: self.place, codec, value: self.value }
     }
 
     /// Makes the value's handle. No I/O.
@@ -126,9 +107,8 @@ impl<T, C> SharedBuilder<T, C> {
     where
         C: Codec<T>,
     {
-        let place = Place::new(&self.client, &self.path)?;
-        let markers = markers(self.markers.as_deref())?;
-        let writers = Arc::new(Writers::new(&self.client, markers));
+        let (place, markers) = self.place.build()?;
+        let writers = Arc::new(Writers::new(&place.client, markers));
         Ok(Shared { place, codec: Arc::new(self.codec), writers, value: PhantomData })
     }
 }
@@ -191,7 +171,7 @@ impl<T, C: Codec<T>> Shared<T, C> {
     /// # Cancel safety
     /// When dropped, it is set once or not at all.
     pub async fn set(&self, value: &T) -> Result<Zxid, ValueError> {
-        let data = self.encode(value)?;
+        let data = self.place.encode(&*self.codec, value)?;
         let mut writer = self.writers.take();
         let (path, mut exists) = (&self.place.path, true);
         loop {
@@ -199,6 +179,7 @@ impl<T, C: Codec<T>> Shared<T, C> {
                 true => steps.set_data(path, data.clone(), None),
                 false => steps.create(path, data.clone(), CreateMode::Persistent),
             });
+
             match (written.await, exists) {
                 (Ok(applied), _) => return Ok(applied.zxid),
                 (Err(error), true) if error.refuses_first(&[ErrorCode::NoNode]) => exists = false,
@@ -240,7 +221,7 @@ impl<T, C: Codec<T>> Shared<T, C> {
         expected: Option<Revision>,
         value: T,
     ) -> Result<Swap<T>, ValueError> {
-        let data = self.encode(&value)?;
+        let data = self.place.encode(&*self.codec, &value)?;
         let Place { client, path } = &self.place;
         if expected.is_some_and(|expected| expected.version == -1) {
             return Err(ValueError::VersionWrapped { path: path.clone() });
@@ -323,22 +304,8 @@ impl<T, C: Codec<T>> Shared<T, C> {
         ValueChanges::new(self.place.clone(), Arc::clone(&self.codec))
     }
 
-    fn encode(&self, value: &T) -> Result<Bytes, ValueError> {
-        self.codec.encode(value).map_err(|error| ValueError::Unencodable {
-            path: self.place.path.clone(),
-            reason: error.to_string(),
-        })
-    }
-
-    fn decode(&self, (data, stat): (Bytes, Stat)) -> Result<Versioned<T>, ValueError> {
-        let revision = stat.into();
-        match self.codec.decode(&data) {
-            Ok(value) => Ok(Versioned { value, revision }),
-            Err(error) => {
-                let (path, reason) = (self.place.path.clone(), error.to_string());
-                Err(ValueError::Undecodable { path, revision, reason })
-            }
-        }
+    fn decode(&self, found: (Bytes, Stat)) -> Result<Versioned<T>, ValueError> {
+        self.place.decode(&*self.codec, found)
     }
 }
 
@@ -359,7 +326,7 @@ impl<T, C> Clone for Shared<T, C> {
 
 impl<T, C> fmt::Debug for SharedBuilder<T, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SharedBuilder").field("path", &self.path).finish_non_exhaustive()
+        f.debug_struct("SharedBuilder").field("path", &self.place.path).finish_non_exhaustive()
     }
 }
 

@@ -156,16 +156,7 @@ mod tests {
     use crate::watch::view::{Found, Scope};
 
     fn unread() -> View {
-        View::new(Scope {
-            root: "/r".into(),
-            max_nodes: 10_000,
-            max_bytes: 1 << 30,
-            max_depth: usize::MAX,
-            knows_pzxid: false,
-            filter: None,
-            skips_unreadable: false,
-            max_frame: 1 << 20,
-        })
+        View::new(Scope { max_frame: 1 << 20, ..Scope::new("/r") })
     }
 
     /// A view that has to read the data of so many children.

@@ -7,8 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use lockkeeper_client::{
     AddWatchMode, Arrival, Arrived, Client, DirtyPaths, Error, ErrorCode, EventKind, Instant,
-    Listing, MOST_SKIPPED, PathRequest, ReadOp, ReadResult, Reply, Stat, WatchLost, ZnodePath,
-    Zxid,
+    Listing, MOST_SKIPPED, PathRequest, ReadOp, ReadResult, Reply, Stat, ZnodePath, Zxid,
 };
 
 use crate::watch::batches::Batches;
@@ -181,7 +180,7 @@ impl Follower {
                     self.view.watched(arrived.arrival);
                     return Ok(());
                 }
-                Err(error) if error.is_unreachable() || !is_passing(&error) => {
+                Err(error) if error.is_unreachable() || !may_succeed_later(&error) => {
                     return Err(error.into());
                 }
                 Err(error) => {
@@ -213,6 +212,7 @@ impl Follower {
                 Err(Stop::Ended(error)) => break error,
             }
         };
+
         if let Some(shared) = &self.shared {
             shared.end(reason);
         }
@@ -224,6 +224,7 @@ impl Follower {
             tokio::time::sleep(pause).await;
         }
         self.send_reads()?;
+
         let next_look = self.next_look();
         tokio::select! {
             // Answers first: what is told after one belongs to the next snapshot.
@@ -273,6 +274,7 @@ impl Follower {
                     PendingReply::Batch(self.client.multi_read(ops.collect()))
                 }
             };
+
             self.reading += reads.len();
             self.in_flight.push_back(Pending { reads, sent: self.client.now(), reply });
         }
@@ -303,14 +305,12 @@ impl Follower {
         if let Some(shared) = &self.shared {
             shared.unsynced(None);
         }
-        let told = match self.paths.take() {
-            Ok(told) => told,
-            Err(WatchLost::SessionEnded | WatchLost::Refused(_)) => return Err(Stop::Rewatch),
-            Err(_) => return Err(Stop::Rewatch),
-        };
+
+        let told = self.paths.take().map_err(|_| Stop::Rewatch)?;
         for dirty in told.paths {
             self.view.event(&dirty.path, dirty.kind, dirty.first, dirty.last);
         }
+
         if let Some(arrival) = told.rearmed {
             self.view.watched(arrival);
         }
@@ -361,7 +361,7 @@ impl Follower {
     ) -> Result<(), Stop> {
         let is_batch = reads.len() > 1;
         match &reads[..] {
-            _ if is_passing(&error) => {}
+            _ if may_succeed_later(&error) => {}
             _ if is_batch && is_too_long(&error) => {
                 self.batches.too_long(&reads, error.answer_too_long().map(|(len, _)| len));
                 return Ok(());
@@ -458,9 +458,11 @@ impl Follower {
         loop {
             let mode = AddWatchMode::PersistentRecursive;
             let (paths, mut reply) = self.client.watch_paths(&self.root, mode);
+
             // A server that lags catches up, as far as its leader is, before it answers the reads.
             drop(self.client.sync(&self.root));
             let arrived = reply.arrived().await;
+
             match arrived.result {
                 Ok(()) => {
                     if let Some(shared) = &self.shared {
@@ -470,7 +472,7 @@ impl Follower {
                     self.view.watched(arrived.arrival);
                     return Ok(());
                 }
-                Err(error) if is_passing(&error) => {
+                Err(error) if may_succeed_later(&error) => {
                     if self.shared.is_none() && error.is_unreachable() {
                         return Err(error.into());
                     }
@@ -495,7 +497,7 @@ async fn next_answer(in_flight: &mut VecDeque<Pending>) -> (Vec<Read>, Instant, 
 }
 
 /// Whether the same read may succeed later, in this session or the next.
-fn is_passing(error: &Error) -> bool {
+fn may_succeed_later(error: &Error) -> bool {
     error.is_retryable() || error.is_session_expired()
 }
 

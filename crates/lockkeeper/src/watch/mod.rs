@@ -28,7 +28,7 @@ mod view_tests;
 pub(crate) use snapshot::Tree;
 
 pub use error::CacheError;
-pub(crate) use presence::{IsOurs, Posted};
+pub(crate) use presence::{IsOurs, PendingUpdate};
 pub use presence::{Presence, PresenceBuilder, PresenceError, PresenceState, WhenTaken};
 pub use snapshot::{CachedNode, Change, Snapshot};
 pub use tree_cache::{CacheChanges, CacheUpdate, TreeCache, TreeCacheBuilder};

@@ -60,7 +60,7 @@ pub(crate) use state::{IsOurs, STUCK_PAUSE, Unanswered};
 pub use state::{PresenceError, PresenceState, WhenTaken};
 
 /// An update that was begun, and goes on by itself.
-pub(crate) type Posted = oneshot::Receiver<Result<(), PresenceError>>;
+pub(crate) type PendingUpdate = oneshot::Receiver<Result<(), PresenceError>>;
 
 /// How many session timeouts another's node is there before its session is taken to live.
 const TAKEN: f64 = 1.5;
@@ -218,11 +218,11 @@ impl Presence {
         self.changes.clone()
     }
 
-    /// Waits until somebody else's node has been in the place for one and a half session timeouts, and says whose:
-    /// a session that has ended would be gone by then, if its timeout is no longer than that of this client.
-    /// Two programs that run with one name are found so. What comes then is the same as without this: it is
-    /// waited for. The time begins anew whenever this client is cut off, as it does not see then whether the
-    /// node goes.
+    /// Waits until somebody else's node has been in the place for one and a half session timeouts, and says
+    /// whose: a session that has ended would be gone by then, if its timeout is no longer than that of this
+    /// client. Two programs that run with one name are found so. What comes then is the same as without this:
+    /// it is waited for. The time begins anew whenever this client is cut off, as it does not see then
+    /// whether the node goes.
     ///
     /// Gives why the presence has ended, if it has.
     ///
@@ -234,12 +234,15 @@ impl Presence {
         let is_told = |state: &PresenceState| {
             matches!(state, PresenceState::Taken { .. } | PresenceState::Ended(_))
         };
+
         loop {
             let taken = match changes.wait_for(is_told).await.map(|state| state.clone()) {
                 Err(_) => return PresenceError::Stopped { path: self.path.clone() },
                 Ok(PresenceState::Ended(error)) => return error,
                 Ok(taken) => taken,
             };
+
+            // Only a connected client would see the node go.
             let differs = changes.wait_for(|state| *state != taken);
             let is_over = tokio::select! {
                 biased;
@@ -276,11 +279,11 @@ impl Presence {
     /// # Cancel safety
     /// It is changed in the background.
     pub async fn update(&self, data: impl Into<Bytes>) -> Result<(), PresenceError> {
-        self.told(self.post(data.into())).await
+        self.finish_update(self.begin_update(data.into())).await
     }
 
     /// Begins an update, after those that were begun before.
-    pub(crate) fn post(&self, data: Bytes) -> Posted {
+    pub(crate) fn begin_update(&self, data: Bytes) -> PendingUpdate {
         let (done, told) = oneshot::channel();
         // This fails only when the task has ended, and then it has said why.
         let _ = self.updates.send(Update { data, done });
@@ -288,8 +291,8 @@ impl Presence {
     }
 
     /// What came of an update.
-    pub(crate) async fn told(&self, posted: Posted) -> Result<(), PresenceError> {
-        if let Ok(result) = posted.await {
+    pub(crate) async fn finish_update(&self, update: PendingUpdate) -> Result<(), PresenceError> {
+        if let Ok(result) = update.await {
             return result;
         }
         match self.state() {

@@ -51,12 +51,6 @@ use crate::watch::published::Published;
 use crate::watch::snapshot::{Change, Snapshot};
 use crate::watch::view::{Filter, Scope};
 
-/// The most nodes of a cache, unless its builder says otherwise.
-const MAX_NODES: usize = 1_000_000;
-
-/// The most bytes of names and data, unless the builder says otherwise.
-const MAX_BYTES: usize = 1 << 30;
-
 /// The options of a [`TreeCache`].
 #[derive(Clone, Debug)]
 #[must_use = "nothing is read before `open`"]
@@ -106,9 +100,9 @@ impl TreeCacheBuilder {
     /// [client takes](crate::ClientBuilder::max_frame), with everything below them: [`Snapshot::unreadable`]
     /// names them. Otherwise one such node ends the cache; one of more than 16 MiB does so in any case, as
     /// it costs the connection. No event tells when one may be read again, so they are looked at after 1 s,
-    /// 2 s and so on up to 30 s, at the cost of two reads each (with others, and alone). Newer servers tell nothing
-    /// of such nodes: one that is made so later is found after the next reconnect, or when it is written after
-    /// it can be read. The node at the path of the cache itself must be readable.
+    /// 2 s and so on up to 30 s, at the cost of two reads each (with others, and alone). Newer servers tell
+    /// nothing of such nodes: one that is made so later is found after the next reconnect, or when it is
+    /// written after it can be read. The node at the path of the cache itself must be readable.
     pub fn skip_unreadable(mut self) -> Self {
         self.scope.skips_unreadable = true;
         self
@@ -172,16 +166,7 @@ pub struct TreeCache {
 impl TreeCache {
     /// A cache of a node and everything below it, with options.
     pub fn builder(client: &Client, path: &str) -> TreeCacheBuilder {
-        let scope = Scope {
-            root: path.to_owned(),
-            max_nodes: MAX_NODES,
-            max_bytes: MAX_BYTES,
-            max_depth: usize::MAX,
-            knows_pzxid: false,
-            filter: None,
-            skips_unreadable: false,
-            max_frame: usize::MAX,
-        };
+        let scope = Scope::new(path);
         TreeCacheBuilder { client: client.clone(), each_node: false, scope }
     }
 

@@ -50,7 +50,8 @@ use lockkeeper_client::{
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
-use crate::contender::retry::retry_backoff;
+use crate::error::present;
+use crate::retry::retry_backoff;
 use crate::watch::presence::{
     IsOurs, PresenceError, PresenceState, STUCK_PAUSE, Unanswered, WhenTaken,
 };
@@ -252,6 +253,7 @@ impl Keeper {
             return self.enter().await;
         }
         let client = self.options.client.clone();
+
         loop {
             // The version alone does not tell the child from one that another has made since.
             let version = match client.data(&self.touch).await {
@@ -263,6 +265,7 @@ impl Keeper {
                     continue;
                 }
             };
+
             match client.set_data(&self.touch, self.id.clone(), Some(version)).await {
                 Ok(_) => return Ok(Seen::Own),
                 Err(error)
@@ -338,12 +341,7 @@ impl Keeper {
         if self.options.when_taken == WhenTaken::Fail {
             return Err(PresenceError::Taken { path: self.path.to_string(), by });
         }
-        self.state.send_if_modified(|state| {
-            let taken = PresenceState::Taken { by };
-            let is_new = *state != taken;
-            *state = taken;
-            is_new
-        });
+        self.tell(PresenceState::Taken { by });
         Ok(Some(Seen::Other))
     }
 
@@ -351,13 +349,8 @@ impl Keeper {
     async fn read(&self) -> Result<Option<Found>, Error> {
         let client = &self.options.client;
         let (node, touch) = (client.data(&self.path), client.data(&self.touch));
-        let found = |result: Result<(Bytes, Stat), Error>| match result {
-            Ok(found) => Ok(Some(found)),
-            Err(error) if error.code() == Some(ErrorCode::NoNode) => Ok(None),
-            Err(error) => Err(error),
-        };
-        let Some((data, stat)) = found(node.await)? else { return Ok(None) };
-        Ok(Some(Found { data, stat, touch: found(touch.await)? }))
+        let Some((data, stat)) = present(node.await)? else { return Ok(None) };
+        Ok(Some(Found { data, stat, touch: present(touch.await)? }))
     }
 
     /// Goes on with the node of an earlier life, or with one that has lost its child, if it is still as it
@@ -376,6 +369,7 @@ impl Keeper {
                 steps.create_ttl(&self.touch, id, mode, *ttl)
             }
         };
+
         match steps.commit().await {
             Ok(_) => Ok(Some(self.present(stat.czxid))),
             Err(TransactionError::Request(error)) => self.passing(error).await.map(|()| None),
@@ -392,13 +386,17 @@ impl Keeper {
 
     fn present(&mut self, czxid: Zxid) -> Seen {
         (self.life, self.unanswered) = (Some(czxid), Unanswered::default());
+        self.tell(PresenceState::Present { czxid });
+        Seen::Own
+    }
+
+    /// Tells a state, unless it was told last.
+    fn tell(&self, now: PresenceState) {
         self.state.send_if_modified(|state| {
-            let present = PresenceState::Present { czxid };
-            let is_new = *state != present;
-            *state = present;
+            let is_new = *state != now;
+            *state = now;
             is_new
         });
-        Seen::Own
     }
 
     async fn make_parents(&self) -> Result<(), PresenceError> {

@@ -28,6 +28,12 @@ use lockkeeper_client::{Arrival, EventKind, Stat, Zxid};
 use crate::watch::error::CacheError;
 use crate::watch::snapshot::{CachedNode, Tree};
 
+/// The most nodes of a cache, unless its builder says otherwise.
+const MAX_NODES: usize = 1_000_000;
+
+/// The most bytes of names and data, unless the builder says otherwise.
+const MAX_BYTES: usize = 1 << 30;
+
 /// Says of a path whether it, and what is below it, is wanted.
 pub(crate) type Filter = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
@@ -47,6 +53,22 @@ pub(crate) struct Scope {
     pub(crate) skips_unreadable: bool,
     /// The longest answer that the client takes, in bytes.
     pub(crate) max_frame: usize,
+}
+
+impl Scope {
+    /// All that is at and below a path, as long as it is within the usual bounds.
+    pub(crate) fn new(root: &str) -> Self {
+        Self {
+            root: root.to_owned(),
+            max_nodes: MAX_NODES,
+            max_bytes: MAX_BYTES,
+            max_depth: usize::MAX,
+            knows_pzxid: false,
+            filter: None,
+            skips_unreadable: false,
+            max_frame: usize::MAX,
+        }
+    }
 }
 
 impl fmt::Debug for Scope {
@@ -138,6 +160,7 @@ impl View {
             touched: None,
             scope,
         };
+
         // Both at once, as a path that is worth caching has children.
         for question in [Question::Data, Question::List] {
             view.mark(view.root(), question, Arrival::START, Arrival::START);
@@ -182,6 +205,7 @@ impl View {
     /// The watch was set; all that was known before is suspect.
     pub(crate) fn watched(&mut self, arrival: Arrival) {
         (self.watched_since, self.told_from) = (arrival, None);
+
         let mut paths = vec![self.root()];
         self.tree.walk(|path, _| paths.push(path.into()));
         paths.extend(self.unreadable.iter().cloned());
@@ -191,6 +215,7 @@ impl View {
                 mark.suspect = Some(arrival);
             }
         }
+
         // Lists that were on their way are of the time before.
         for mark in self.marks.values_mut() {
             mark.last = mark.last.max(arrival);
@@ -369,6 +394,7 @@ impl View {
             // What was told of those below it was passed over.
             self.told_from = None;
         }
+
         if !self.tree.insert(path, node) {
             if self.is_below_unreadable(path) {
                 return Ok(true);
@@ -379,6 +405,7 @@ impl View {
             }
             return Ok(false);
         }
+
         if old.is_none_or(|old| (old.czxid, old.mzxid) != (new.czxid, new.mzxid)) {
             self.touch(path.to_string());
         }

@@ -42,16 +42,7 @@ struct World {
 }
 
 fn scope() -> Scope {
-    Scope {
-        root: "/r".into(),
-        max_nodes: 1000,
-        max_bytes: 100_000,
-        max_depth: usize::MAX,
-        knows_pzxid: false,
-        filter: None,
-        skips_unreadable: false,
-        max_frame: 1 << 20,
-    }
+    Scope { max_nodes: 1000, max_bytes: 100_000, max_frame: 1 << 20, ..Scope::new("/r") }
 }
 
 fn below(path: &str, name: &str) -> String {

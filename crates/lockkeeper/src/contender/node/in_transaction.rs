@@ -2,15 +2,12 @@
 //! [`Contender::enter`](super::Contender::enter).
 
 use bytes::Bytes;
-use lockkeeper_client::{
-    Client, CreateMode, Created, ErrorCode, Listing, Transaction, TransactionError,
-};
+use lockkeeper_client::{CreateMode, Created, ErrorCode, Listing, Transaction, TransactionError};
 
 use super::Contender;
 use crate::contender::order::WaitQueue;
-use crate::contender::retry::{Attempt, retry_backoff};
-use crate::contender::terms::Terms;
 use crate::error::AcquireError;
+use crate::retry::{Attempt, retry_backoff};
 
 impl Contender {
     /// Completes a contender whose node was created in a transaction, with a listing of the queue.
@@ -30,11 +27,6 @@ impl Contender {
     /// Leaves the deletion to the caller.
     pub(crate) fn disarm(&mut self) {
         self.0.armed = false;
-    }
-
-    /// A contender whose node is not created yet, with this name in full.
-    pub(crate) fn reserve(client: &Client, terms: &Terms, name: String) -> Self {
-        Self::named(client, terms, name)
     }
 
     /// Creates a reserved contender's node, as the first step of a transaction that may do more:

@@ -11,9 +11,9 @@ use std::time::Duration;
 use lockkeeper_client::Instant;
 
 use crate::discovery::pick::candidate::{Candidate, Pick, PickError};
-use crate::discovery::pick::group::{Group, Member};
 use crate::discovery::pick::health::{Ejection, InstanceHealth, Period, Record, Verdict};
 use crate::discovery::pick::load::{Contestant, Load, Moment, has_less_to_do};
+use crate::discovery::pick::pool::{Pool, PoolMember};
 use crate::discovery::pick::rendezvous::digest;
 
 /// The golden ratio's fraction, of 2^64: multiples of it are spread over a circle more evenly than those
@@ -74,8 +74,8 @@ pub(crate) struct Balancer<T> {
     /// The slots in use, in the order of the ids.
     order: Vec<usize>,
     /// Those that may be picked, and those of them in the own zone.
-    all: Group,
-    near: Group,
+    all: Pool,
+    near: Pool,
     /// How many instances have a weight, and how many of these are ejected or on trial.
     weighted: usize,
     out: usize,
@@ -97,8 +97,8 @@ impl<T: Candidate> Balancer<T> {
             slots: Vec::new(),
             free: Vec::new(),
             order: Vec::new(),
-            all: Group::default(),
-            near: Group::default(),
+            all: Pool::default(),
+            near: Pool::default(),
             weighted: 0,
             out: 0,
             next_look: None,
@@ -112,7 +112,7 @@ impl<T: Candidate> Balancer<T> {
     pub(crate) fn update(&mut self, mut instances: Vec<Arc<T>>, now: Instant) {
         instances.sort_by(|a, b| a.id().cmp(b.id()));
         instances.dedup_by(|later, earlier| later.id() == earlier.id());
-        let turns = [&self.all, &self.near].map(|group| self.next_in_turn(group));
+        let turns = [&self.all, &self.near].map(|pool| self.next_in_turn(pool));
 
         let mut order = Vec::with_capacity(instances.len());
         let mut known = std::mem::take(&mut self.order).into_iter().peekable();
@@ -203,16 +203,16 @@ impl<T: Candidate> Balancer<T> {
 
     /// The slot of the instance to pick. There is one.
     fn choose(&mut self, how: Pick<'_>, now: Instant) -> usize {
-        let group = if self.near.is_empty() { &mut self.all } else { &mut self.near };
+        let pool = if self.near.is_empty() { &mut self.all } else { &mut self.near };
         match how {
-            Pick::RoundRobin => group.take_turn().slot,
+            Pick::RoundRobin => pool.take_turn().slot,
             Pick::Weighted => {
                 self.point = self.point.wrapping_add(GOLDEN);
-                group.at(self.point).slot
+                pool.at(self.point).slot
             }
             Pick::PowerOfTwo => {
-                let (first, second) = group.two(self.random.u64(..), self.random.u64(..));
-                let contestant = |member: Member| {
+                let (first, second) = pool.two(self.random.u64(..), self.random.u64(..));
+                let contestant = |member: PoolMember| {
                     let Slot { load, record, .. } = &self.slots[member.slot];
                     Contestant { load: *load, weight: member.weight, failures: record.failures() }
                 };
@@ -269,9 +269,9 @@ impl<T: Candidate> Balancer<T> {
         self.slots[slot].instance.as_deref().map_or("", Candidate::id).cmp(id)
     }
 
-    /// The instance of a group that is next in turn.
-    fn next_in_turn(&self, group: &Group) -> Option<Arc<T>> {
-        self.slots[group.peek()?.slot].instance.clone()
+    /// The instance of a pool that is next in turn.
+    fn next_in_turn(&self, pool: &Pool) -> Option<Arc<T>> {
+        self.slots[pool.peek()?.slot].instance.clone()
     }
 
     /// How many instances come before this one.
@@ -303,8 +303,8 @@ impl<T: Candidate> Balancer<T> {
     /// Puts together anew who may be picked. Those next in turn stay that, or are followed by the next
     /// that may be picked.
     fn regroup(&mut self) {
-        let rank = |group: &Group| {
-            let next = group.peek().and_then(|member| self.slots[member.slot].instance.as_deref());
+        let rank = |pool: &Pool| {
+            let next = pool.peek().and_then(|member| self.slots[member.slot].instance.as_deref());
             next.map_or(0, |next| self.rank(next))
         };
         let (all, near) = (rank(&self.all), rank(&self.near));
@@ -328,7 +328,7 @@ impl<T: Candidate> Balancer<T> {
 
         let member = |index: &usize| {
             let Slot { weight, digest, .. } = slots[*index];
-            Member { slot: *index, weight, digest }
+            PoolMember { slot: *index, weight, digest }
         };
         let before = order[..all_from].iter().filter(|index| may(&slots[**index])).count();
         let members = order.iter().filter(|index| may(&slots[**index])).map(member);

@@ -223,6 +223,7 @@ impl Record {
         if period != self.period {
             return false;
         }
+
         match (verdict, self.state) {
             (Verdict::Good, State::Healthy) => {
                 self.failures = 0;

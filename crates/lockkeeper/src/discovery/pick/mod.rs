@@ -3,7 +3,7 @@
 //! ```text
 //!   picker          Picker: picks and outcomes, for any number of tasks; Call: one call under way
 //!   balancer        instances, the calls under way, and the choice (pure)
-//!   group           those that may be picked, and their weights (pure)
+//!   pool            those that may be picked, and their weights (pure)
 //!   health          which instances are kept from calls, and for how long (pure)
 //!   load            calls in flight, and the moving average of latency (pure)
 //!   rendezvous      which instance a key belongs to (pure; a protocol)
@@ -15,10 +15,10 @@
 
 mod balancer;
 mod candidate;
-mod group;
 mod health;
 mod load;
 mod picker;
+mod pool;
 pub(crate) mod rendezvous;
 #[cfg(test)]
 mod tests;

@@ -88,6 +88,26 @@ impl Scene {
         counts
     }
 
+    /// Picks of two, each call after the one before and a pause: the ids. `took` says how long a call takes,
+    /// by its number and the id.
+    fn one_by_one(
+        &mut self,
+        calls: usize,
+        pause: Duration,
+        mut took: impl FnMut(usize, &str) -> Duration,
+    ) -> Vec<String> {
+        let mut now = Duration::ZERO;
+        let call = |call| {
+            let began = Instant::from_start(now);
+            let (node, ticket) = self.balancer.pick(Pick::PowerOfTwo, began).expect("an instance");
+            now += took(call, &node.id);
+            self.balancer.end(ticket, Verdict::Good, Instant::from_start(now));
+            now += pause;
+            node.id.clone()
+        };
+        (0..calls).map(call).collect()
+    }
+
     /// Fails every call to this instance, in turn, until one has failed so many times.
     fn fail(&mut self, id: &str, times: u32, now: u64) {
         let mut left = times;
@@ -115,6 +135,14 @@ impl Scene {
             .filter(|known| known.instance.weight > 0 && known.health != InstanceHealth::Healthy);
         out.count()
     }
+}
+
+fn calls_to(id: &str, picked: &[String]) -> usize {
+    picked.iter().filter(|picked| *picked == id).count()
+}
+
+fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
 }
 
 #[test]
@@ -201,18 +229,11 @@ fn power_of_two_levels_calls_in_flight() {
 /// tells.
 #[test]
 fn power_of_two_avoids_the_slow_and_tries_them_again() {
-    let mut scene = Scene::new(&[1; 10]);
-    let (mut now, mut slow, mut slow_later) = (0, 0, 0);
-    for call in 0..4_000 {
-        let (id, ticket) = scene.begin(Pick::PowerOfTwo, now);
-        let is_slow = id == "web-004";
-        now += if is_slow { 100 } else { 10 };
-        scene.balancer.end(ticket, Verdict::Good, at(now));
-        slow += u32::from(is_slow);
-        slow_later += u32::from(is_slow && call >= 2_000);
-    }
+    let took = |_, id: &str| millis(if id == "web-004" { 100 } else { 10 });
+    let picked = Scene::new(&[1; 10]).one_by_one(4_000, Duration::ZERO, took);
+    let slow = calls_to("web-004", &picked);
     assert!(slow < 100, "{slow} of 4,000 calls");
-    assert!(slow_later > 0, "never tried again");
+    assert!(calls_to("web-004", &picked[2_000..]) > 0, "never tried again");
 }
 
 /// Calls to one instance take ten times as long at the beginning. The first alone, which is so often slow,
@@ -220,20 +241,14 @@ fn power_of_two_avoids_the_slow_and_tries_them_again() {
 #[test]
 fn power_of_two_forgives_a_slow_start() {
     for (slow_calls, settling) in [(1, 0), (3, 5_000)] {
-        let Scene { mut balancer } = Scene::new(&[1; 3]);
-        let (mut now, mut calls, mut counted) = (Duration::ZERO, 0, 0);
-        for call in 0..settling + 3_000 {
-            let began = Instant::from_start(now);
-            let (node, ticket) = balancer.pick(Pick::PowerOfTwo, began).expect("an instance");
-            let mut took = Duration::from_micros(100);
-            if node.id == "web-001" {
-                calls += 1;
-                took *= if calls <= slow_calls { 10 } else { 1 };
-                counted += u32::from(call >= settling);
-            }
-            now += took;
-            balancer.end(ticket, Verdict::Good, Instant::from_start(now));
-        }
+        let mut calls = 0;
+        let took = |_, id: &str| {
+            calls += u32::from(id == "web-001");
+            let is_slow = id == "web-001" && calls <= slow_calls;
+            Duration::from_micros(if is_slow { 1_000 } else { 100 })
+        };
+        let picked = Scene::new(&[1; 3]).one_by_one(settling + 3_000, Duration::ZERO, took);
+        let counted = calls_to("web-001", &picked[settling..]);
         assert!((800..=1_200).contains(&counted), "{counted} of 3,000, after {slow_calls} slow");
     }
 }
@@ -243,20 +258,16 @@ fn power_of_two_forgives_a_slow_start() {
 #[test]
 fn power_of_two_forgives_a_slow_call() {
     for (pause, away) in [(0, 400), (1_000, 100)] {
-        let mut scene = Scene::new(&[1; 3]);
-        let (mut now, mut slow_at, mut counted) = (0, None, 0);
-        for call in 0..600 + away {
-            let (id, ticket) = scene.begin(Pick::PowerOfTwo, now);
+        let mut slow_at = None;
+        let took = |call, id: &str| {
             let is_slow = call >= 200 && slow_at.is_none() && id == "web-001";
-            now += if is_slow { 1_000 } else { 10 };
-            scene.balancer.end(ticket, Verdict::Good, at(now));
-            now += pause;
-            if is_slow {
-                slow_at = Some(call);
-            }
-            let is_counted = slow_at.is_some_and(|at| (at + away..at + away + 300).contains(&call));
-            counted += u32::from(is_counted && id == "web-001");
-        }
+            slow_at = slow_at.or(is_slow.then_some(call));
+            millis(if is_slow { 1_000 } else { 10 })
+        };
+        let picked = Scene::new(&[1; 3]).one_by_one(600 + away, millis(pause), took);
+
+        let later = slow_at.expect("one is slow") + away;
+        let counted = calls_to("web-001", &picked[later..later + 300]);
         assert!((70..=130).contains(&counted), "{counted} of 300, {away} calls after the slow one");
     }
 }
@@ -264,31 +275,19 @@ fn power_of_two_forgives_a_slow_call() {
 /// With a call each second, one that takes ten times as long is still told from the others.
 #[test]
 fn power_of_two_avoids_the_slow_where_calls_are_few() {
-    let mut scene = Scene::new(&[1; 3]);
-    let (mut now, mut slow) = (0, 0);
-    for _ in 0..600 {
-        let (id, ticket) = scene.begin(Pick::PowerOfTwo, now);
-        let is_slow = id == "web-001";
-        scene.balancer.end(ticket, Verdict::Good, at(now + if is_slow { 100 } else { 10 }));
-        now += 1_000;
-        slow += u32::from(is_slow);
-    }
+    let took = |_, id: &str| millis(if id == "web-001" { 100 } else { 10 });
+    let picked = Scene::new(&[1; 3]).one_by_one(600, millis(1_000), took);
+    let slow = calls_to("web-001", &picked);
     assert!(slow < 60, "{slow} of 600 calls");
 }
 
 /// What differs by a few percent is the same: the calls are not for the fastest alone.
 #[test]
 fn power_of_two_takes_no_notice_of_small_differences() {
-    let Scene { mut balancer } = Scene::new(&[1; 10]);
-    let (mut now, mut counts) = (Duration::ZERO, [0; 10]);
-    for _ in 0..10_000 {
-        let began = Instant::from_start(now);
-        let (node, ticket) = balancer.pick(Pick::PowerOfTwo, began).expect("an instance");
-        let number: u32 = node.id.trim_start_matches("web-").parse().unwrap();
-        counts[number as usize] += 1;
-        now += Duration::from_micros(u64::from(100 + number));
-        balancer.end(ticket, Verdict::Good, Instant::from_start(now));
-    }
+    let number = |id: &str| id.trim_start_matches("web-").parse::<u64>().unwrap();
+    let took = |_, id: &str| Duration::from_micros(100 + number(id));
+    let picked = Scene::new(&[1; 10]).one_by_one(10_000, Duration::ZERO, took);
+    let counts = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9].map(|n| calls_to(&node(n, 1).id, &picked));
     assert!(counts.iter().all(|count| (500..=1_500).contains(count)), "{counts:?}");
 }
 

@@ -12,8 +12,8 @@ use lockkeeper_client::{
 use crate::contender::node::{Contender, Front};
 use crate::error::{AcquireError, EnsureError, LossReason, ReleaseError, VerifyError};
 use crate::guard::Guard;
-use crate::guard::jeopardy::{self, Belief};
-use crate::guard::owned_node::OwnedNode;
+use crate::guard::jeopardy::{self, Belief, as_the_guard_does};
+use crate::guard::owned_node::{OwnedNode, deleted};
 use crate::guard::state::State;
 use crate::token::FencingToken;
 
@@ -318,29 +318,7 @@ impl Belief for MultiGuard {
         self.guards.iter().flat_map(Belief::holds)
     }
 
-    fn is_held(&self) -> bool {
-        self.is_held()
-    }
-
-    fn ensure(&self, wanted: Duration) -> Result<(), EnsureError> {
-        self.ensure(wanted)
-    }
-
-    async fn verify(&self) -> Result<(), VerifyError> {
-        self.verify().await
-    }
-
-    fn allow_jeopardy(&self) -> Result<(), LossReason> {
-        self.allow_jeopardy()
-    }
-
-    async fn jeopardy(&self) -> Result<(), LossReason> {
-        self.jeopardy().await
-    }
-
-    async fn held_again(&self) -> Result<(), LossReason> {
-        self.held_again().await
-    }
+    as_the_guard_does!();
 
     fn give_up(&self) -> LossReason {
         // Each, as no other of them may come back.
@@ -369,12 +347,7 @@ async fn release_each(
     let answers: Vec<_> = nodes.iter_mut().filter_map(begin).collect();
 
     for answer in answers {
-        match answer.await {
-            Err(error) if error.is_session_expired() => {
-                return Err(ReleaseError::Lost(LossReason::SessionExpired));
-            }
-            confirmed => confirmed.map_err(ReleaseError::Unconfirmed)?,
-        }
+        deleted(answer.await)?;
     }
 
     match error {

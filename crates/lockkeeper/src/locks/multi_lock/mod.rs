@@ -47,11 +47,11 @@ use lockkeeper_client::{
 use crate::acquire::setup::{Setup, setup_options};
 use crate::contender::node::Contender;
 use crate::contender::order::WaitQueue;
-use crate::contender::retry::{Attempt, retried};
 use crate::contender::terms::Terms;
 use crate::error::{AcquireError, BuildError};
 use crate::locks::multi_lock::guard::Acquired;
 use crate::profile::Kind;
+use crate::retry::{Attempt, retried};
 
 pub use crate::locks::multi_lock::guard::MultiGuard;
 

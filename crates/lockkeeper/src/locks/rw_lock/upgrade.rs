@@ -11,12 +11,12 @@ use lockkeeper_client::{Error, Stat, Transaction, TransactionError};
 use crate::acquire::entrance::{Entrance, within};
 use crate::contender::node::{Contender, Front};
 use crate::contender::order::upgrade::Upgrade;
-use crate::contender::retry::is_passing;
 use crate::contender::waiting::{OwnWatch, Watches};
 use crate::error::{AcquireError, ReleaseError};
 use crate::guard::{Guard, offers_guard};
 use crate::locks::rw_lock::write_guard::RwLockWriteGuard;
 use crate::profile::Kind;
+use crate::retry::is_transient;
 
 /// An [`RwLock`](crate::RwLock) that is held for reading, with the right to write later. What a
 /// holder may believe and do is described at [`Guard`].
@@ -118,7 +118,7 @@ async fn clear_the_way(entrance: &Entrance, reader: &Guard) -> Result<Contender,
                         barrier.disarm();
                         return Ok(writer);
                     }
-                    Err(TransactionError::Request(error)) if !is_passing(&error) => {
+                    Err(TransactionError::Request(error)) if !is_transient(&error) => {
                         return Err(entrance.not_replaced(reader, error.into()));
                     }
                     // Or else the first writer has left, and readers behind it hold now.

@@ -7,9 +7,9 @@ use bytes::Bytes;
 use lockkeeper_client::{Client, Error, ErrorCode, Stat, ZnodePath};
 
 use crate::contender::node::Contender;
-use crate::contender::retry::{Attempt, retried};
 use crate::error::{AcquireError, SetPermitsError};
 use crate::permit_format::PermitFormat;
+use crate::retry::{Attempt, retried};
 
 /// Where the number is.
 #[derive(Clone, Debug)]

@@ -6,13 +6,13 @@ use crate::acquire::entrance::{Entrance, Patience};
 use crate::acquire::setup::Setup;
 use crate::contender::node::{Contender, Front};
 use crate::contender::order::WaitQueue;
-use crate::contender::retry::retry_backoff;
 use crate::error::{AcquireError, BuildError};
 use crate::guard::Guard;
 use crate::locks::semaphore::guard::SemaphoreGuard;
 use crate::locks::semaphore::permits::Permits;
 use crate::permit_format::PermitFormat;
 use crate::profile::{Kind, Profile};
+use crate::retry::retry_acquire;
 
 /// Which nodes a [`Semaphore`](crate::Semaphore) is made of, and how they are named. All parties must
 /// use the same profile.
@@ -229,8 +229,7 @@ async fn room(
         let (listing, mut changed) = match leases.client.children_watched(path).await {
             Ok(listed) => listed,
             Err(error) => {
-                let failed = |error| AcquireError::from_client(path, error);
-                retry_backoff(error).await.map_err(failed)?;
+                retry_acquire(path, error).await?;
                 continue;
             }
         };

@@ -100,6 +100,7 @@ pub(super) fn tidy(file: &Path) {
     let (start, end) = temporary_name(file);
     for entry in entries.flatten() {
         let name = entry.file_name();
+
         let middle = name
             .as_encoded_bytes()
             .strip_prefix(start.as_encoded_bytes())
@@ -107,6 +108,7 @@ pub(super) fn tidy(file: &Path) {
         if !middle.is_some_and(is_ours) {
             continue;
         }
+
         // One that is being written is locked.
         let opened = private(false).open(entry.path());
         if let Ok(opened) = opened

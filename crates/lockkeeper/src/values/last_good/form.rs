@@ -55,9 +55,11 @@ impl Kept {
             version,
             bytes: self.data.len(),
         };
+
         let mut bytes = serde_json::to_vec(&header).expect("names and numbers are always JSON");
         bytes.push(b'\n');
         bytes.extend_from_slice(&self.data);
+
         let sum = crc32c(&bytes);
         bytes.extend_from_slice(format!("\n{sum:08x}\n").as_bytes());
         bytes
@@ -119,6 +121,7 @@ fn crc32c(bytes: &[u8]) -> u32 {
         }
         table
     };
+
     let step = |sum: u32, byte: &u8| (sum >> 8) ^ TABLE[((sum ^ u32::from(*byte)) & 0xff) as usize];
     !bytes.iter().fold(!0, step)
 }

@@ -35,12 +35,12 @@ use form::Kept;
 pub(crate) struct LastGood {
     file: Arc<PathBuf>,
     path: String,
-    desk: Arc<Desk>,
+    pending: Arc<PendingWrite>,
 }
 
 /// What is to be written.
-#[derive(Debug)]
-struct Desk {
+#[derive(Debug, Default)]
+struct PendingWrite {
     next: Mutex<Next>,
     state: watch::Sender<State>,
 }
@@ -92,22 +92,21 @@ impl LastGood {
         });
 
         let is_ours = found.as_ref().err().is_none_or(LastGoodError::may_be_replaced);
-        let desk = || Desk { next: Mutex::default(), state: watch::Sender::default() };
-        let keeper = is_ours.then(|| Self { file, path, desk: Arc::new(desk()) });
+        let keeper = is_ours.then(|| Self { file, path, pending: Arc::default() });
         (keeper, found)
     }
 
     /// Keeps a value, in the background; the newest one if there are several.
     pub(crate) fn keep(&self, revision: Revision, data: Bytes) {
-        let mut next = self.desk.next();
-        self.desk.state.send_modify(|state| state.asked += 1);
+        let mut next = self.pending.next();
+        self.pending.state.send_modify(|state| state.asked += 1);
         next.kept = Some(Kept { path: self.path.clone(), revision, data });
         if std::mem::replace(&mut next.is_busy, true) {
             return;
         }
         drop(next);
 
-        let (file, writer) = (Arc::clone(&self.file), Writer::new(&self.desk));
+        let (file, writer) = (Arc::clone(&self.file), Writer::new(&self.pending));
         match Handle::try_current() {
             Ok(runtime) => drop(runtime.spawn_blocking(move || writer.write_all(&file))),
             Err(_) => writer.write_all(&file),
@@ -116,7 +115,7 @@ impl LastGood {
 
     /// Waits until everything is kept that there was to keep so far.
     pub(crate) async fn kept(&self) -> Result<(), LastGoodError> {
-        let mut states = self.desk.state.subscribe();
+        let mut states = self.pending.state.subscribe();
         let asked = states.borrow().asked;
         let done = states.wait_for(|state| state.done >= asked).await;
         let state = done.expect("the sender is here").clone();
@@ -124,7 +123,7 @@ impl LastGood {
     }
 }
 
-impl Desk {
+impl PendingWrite {
     fn next(&self) -> MutexGuard<'_, Next> {
         self.next.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -132,14 +131,14 @@ impl Desk {
 
 /// Whoever writes. There is one at a time.
 struct Writer {
-    desk: Arc<Desk>,
-    /// Whether it has told that it writes no more: what is on the desk then is another one's.
+    pending: Arc<PendingWrite>,
+    /// Whether it has told that it writes no more: what is pending then is another one's.
     is_over: bool,
 }
 
 impl Writer {
-    fn new(desk: &Arc<Desk>) -> Self {
-        Self { desk: Arc::clone(desk), is_over: false }
+    fn new(pending: &Arc<PendingWrite>) -> Self {
+        Self { pending: Arc::clone(pending), is_over: false }
     }
 
     fn write_all(mut self, file: &Path) {
@@ -148,18 +147,18 @@ impl Writer {
             if let Some(error) = &failed {
                 tracing::warn!(%error, "the last known good value is not kept");
             }
-            self.desk.state.send_modify(|state| (state.done, state.failed) = (asked, failed));
+            self.pending.state.send_modify(|state| (state.done, state.failed) = (asked, failed));
         }
     }
 
     /// The newest value, and how many there were to keep with it. `None`: another one writes the next.
     fn next(&mut self) -> Option<(Kept, u64)> {
-        let mut next = self.desk.next();
+        let mut next = self.pending.next();
         let Some(kept) = next.kept.take() else {
             (next.is_busy, self.is_over) = (false, true);
             return None;
         };
-        Some((kept, self.desk.state.borrow().asked))
+        Some((kept, self.pending.state.borrow().asked))
     }
 }
 
@@ -170,9 +169,9 @@ impl Drop for Writer {
         }
         // It never ran, as its runtime has ended, or has panicked: nobody keeps what was to be kept, and
         // the next value is for another one.
-        let mut next = self.desk.next();
+        let mut next = self.pending.next();
         *next = Next::default();
-        self.desk.state.send_modify(|state| {
+        self.pending.state.send_modify(|state| {
             (state.done, state.failed) = (state.asked, Some(LastGoodError::Abandoned));
         });
     }
@@ -193,8 +192,8 @@ mod tests {
     use super::*;
 
     fn last_good(folder: &Path) -> LastGood {
-        let desk = Arc::new(Desk { next: Mutex::default(), state: watch::Sender::default() });
-        LastGood { file: Arc::new(folder.join("limits")), path: "/limits".into(), desk }
+        let file = Arc::new(folder.join("limits"));
+        LastGood { file, path: "/limits".into(), pending: Arc::default() }
     }
 
     /// Another writer may have begun before the one that has ended is dropped.
@@ -202,19 +201,19 @@ mod tests {
     fn a_writer_that_has_ended_takes_nothing_from_the_next() {
         let folder = tempfile::tempdir().unwrap();
         let keeper = last_good(folder.path());
-        let mut ended = Writer::new(&keeper.desk);
-        keeper.desk.next().is_busy = true;
+        let mut ended = Writer::new(&keeper.pending);
+        keeper.pending.next().is_busy = true;
         assert_eq!(ended.next(), None);
 
         // As `keep` does, before the next writer runs.
-        let mut next = keeper.desk.next();
-        keeper.desk.state.send_modify(|state| state.asked += 1);
+        let mut next = keeper.pending.next();
+        keeper.pending.state.send_modify(|state| state.asked += 1);
         let data = Bytes::from_static(b"1");
         next.kept = Some(Kept { path: "/limits".into(), revision: Revision::NONE, data });
         next.is_busy = true;
         drop(next);
         drop(ended);
-        Writer::new(&keeper.desk).write_all(&keeper.file);
+        Writer::new(&keeper.pending).write_all(&keeper.file);
         let kept = file::read(&keeper.file).unwrap().expect("it was written");
         assert_eq!(&kept.data[..], b"1");
     }
@@ -225,17 +224,17 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let keeper = last_good(folder.path());
         for begins in [false, true] {
-            let mut writer = Writer::new(&keeper.desk);
-            keeper.desk.state.send_modify(|state| state.asked += 1);
+            let mut writer = Writer::new(&keeper.pending);
+            keeper.pending.state.send_modify(|state| state.asked += 1);
             let data = Bytes::from_static(b"1");
             let kept = Kept { path: "/limits".into(), revision: Revision::NONE, data };
-            *keeper.desk.next() = Next { kept: Some(kept), is_busy: true };
+            *keeper.pending.next() = Next { kept: Some(kept), is_busy: true };
             if begins {
                 assert!(writer.next().is_some());
             }
             drop(writer);
-            assert!(!keeper.desk.next().is_busy, "the next value is for another one");
-            let state = keeper.desk.state.borrow().clone();
+            assert!(!keeper.pending.next().is_busy, "the next value is for another one");
+            let state = keeper.pending.state.borrow().clone();
             assert_eq!((state.done, state.failed), (state.asked, Some(LastGoodError::Abandoned)));
             assert_eq!(keeper.kept().await, Err(LastGoodError::Abandoned));
         }

@@ -1,4 +1,4 @@
-//! Which requests of a contender are repeated, and when; and attempts to create its node.
+//! Which failures are transient, and when a request, or an attempt to acquire, may be repeated.
 
 use std::time::Duration;
 
@@ -13,6 +13,9 @@ const ATTEMPTS: u32 = 8;
 /// up to half.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 
+/// The pause before a server that is behind others is asked again.
+pub(crate) const BEHIND_PAUSE: Duration = Duration::from_millis(50);
+
 /// Why an attempt failed, and whether another one may succeed.
 pub(crate) enum Attempt {
     /// A transient failure: another attempt, with another name, may succeed.
@@ -26,7 +29,7 @@ impl Attempt {
     /// A request failed before the contender had a place to lose. So the end of the session is
     /// transient too.
     pub(crate) fn at_entry(path: &ZnodePath, error: Error) -> Self {
-        if error.is_session_expired() || is_passing(&error) {
+        if error.is_session_expired() || is_transient(&error) {
             Self::Again
         } else {
             Self::Failed(AcquireError::from_client(path, error))
@@ -36,7 +39,7 @@ impl Attempt {
 
 /// Whether a request that failed may succeed in the same session when it is made again. Without a
 /// connection it waits for the next one, and fails for good when none comes.
-pub(crate) fn is_passing(error: &Error) -> bool {
+pub(crate) fn is_transient(error: &Error) -> bool {
     error.is_retryable() && !error.is_unreachable()
 }
 
@@ -47,7 +50,7 @@ pub(crate) fn is_passing(error: &Error) -> bool {
 /// # Errors
 /// The error of the request, if it fails for good.
 pub(crate) async fn retry_backoff(error: Error) -> Result<(), Error> {
-    if !is_passing(&error) {
+    if !is_transient(&error) {
         return Err(error);
     }
     if error.code().is_some() || error.is_not_held() {
@@ -56,11 +59,26 @@ pub(crate) async fn retry_backoff(error: Error) -> Result<(), Error> {
     Ok(())
 }
 
+/// The same for a request of an acquire.
+///
+/// # Errors
+/// The error of the request, as one about the lock.
+pub(crate) async fn retry_acquire(lock: &ZnodePath, error: Error) -> Result<(), AcquireError> {
+    retry_backoff(error).await.map_err(|error| AcquireError::from_client(lock, error))
+}
+
 /// Returns when requests do not fail at once because no server could be reached for a session timeout;
 /// or because the client is closed, which the next request tells.
 pub(crate) async fn reachable(client: &Client) {
     let mut status = client.status();
     let _ = status.wait_for(|status| status.contact != Contact::Unreachable).await;
+}
+
+/// Returns when no server could be reached for a session timeout, or the client is closed.
+pub(crate) async fn out_of_reach(client: &Client) {
+    let mut status = client.status();
+    let lost = |contact| matches!(contact, Contact::Unreachable | Contact::Closed);
+    let _ = status.wait_for(|status| lost(status.contact)).await;
 }
 
 /// Makes attempts until one succeeds or fails for good.

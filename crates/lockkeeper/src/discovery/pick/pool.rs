@@ -4,7 +4,7 @@ use crate::discovery::pick::rendezvous;
 
 /// One that may be picked.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Member {
+pub(crate) struct PoolMember {
     /// Where the balancer keeps what it knows of it.
     pub(crate) slot: usize,
     /// At least 1.
@@ -15,8 +15,8 @@ pub(crate) struct Member {
 
 /// Those that may be picked, in the order of their ids.
 #[derive(Debug, Default)]
-pub(crate) struct Group {
-    members: Vec<Member>,
+pub(crate) struct Pool {
+    members: Vec<PoolMember>,
     /// The sums of the weights up to and with each of them.
     ends: Vec<u64>,
     /// Whether all weights are the same.
@@ -25,7 +25,7 @@ pub(crate) struct Group {
     next: usize,
 }
 
-impl Group {
+impl Pool {
     /// Makes room for so many, so that replacing the members allocates nothing.
     pub(crate) fn reserve(&mut self, count: usize) {
         self.members.reserve(count.saturating_sub(self.members.len()));
@@ -33,7 +33,7 @@ impl Group {
     }
 
     /// Replaces the members. `next` is how many of them come before the next one in turn.
-    pub(crate) fn replace(&mut self, members: impl Iterator<Item = Member>, next: usize) {
+    pub(crate) fn replace(&mut self, members: impl Iterator<Item = PoolMember>, next: usize) {
         self.members.clear();
         self.members.extend(members);
 
@@ -53,12 +53,12 @@ impl Group {
     }
 
     /// The next one in turn, which stays that.
-    pub(crate) fn peek(&self) -> Option<Member> {
+    pub(crate) fn peek(&self) -> Option<PoolMember> {
         self.members.get(self.next).copied()
     }
 
-    /// The next one in turn. The group is not empty.
-    pub(crate) fn take_turn(&mut self) -> Member {
+    /// The next one in turn. The pool is not empty.
+    pub(crate) fn take_turn(&mut self) -> PoolMember {
         let member = self.members[self.next];
         self.next += 1;
         if self.next == self.members.len() {
@@ -68,13 +68,13 @@ impl Group {
     }
 
     /// The one at this point of the weights laid end to end, where 2^64 is their sum.
-    pub(crate) fn at(&self, point: u64) -> Member {
+    pub(crate) fn at(&self, point: u64) -> PoolMember {
         let point = scale(point, self.total());
         self.members[self.holder_of(point)]
     }
 
     /// Two different ones by weight, from two random numbers; twice the same if there is only one.
-    pub(crate) fn two(&self, random: u64, other_random: u64) -> (Member, Member) {
+    pub(crate) fn two(&self, random: u64, other_random: u64) -> (PoolMember, PoolMember) {
         let first = self.holder_of(scale(random, self.total()));
         let width = u64::from(self.members[first].weight);
         let rest = self.total() - width;
@@ -89,9 +89,9 @@ impl Group {
         (self.members[first], self.members[second])
     }
 
-    /// The one that a key belongs to, by its digest. The group is not empty.
-    pub(crate) fn owner(&self, key: u64) -> Member {
-        let of = |member: &Member| (rendezvous::draw(key, member.digest), member.weight);
+    /// The one that a key belongs to, by its digest. The pool is not empty.
+    pub(crate) fn owner(&self, key: u64) -> PoolMember {
+        let of = |member: &PoolMember| (rendezvous::draw(key, member.digest), member.weight);
         let (mut best, others) = self.members.split_first().expect("a member");
         let mut best_draw = of(best);
         for member in others {
@@ -129,15 +129,15 @@ mod tests {
     #[test]
     fn two_are_different_and_both_by_weight() {
         let weights = [1, 2, 3, 4];
-        let mut group = Group::default();
+        let mut pool = Pool::default();
         let members = weights.iter().enumerate();
-        let members = members.map(|(slot, weight)| Member { slot, weight: *weight, digest: 0 });
-        group.replace(members, 0);
+        let members = members.map(|(slot, weight)| PoolMember { slot, weight: *weight, digest: 0 });
+        pool.replace(members, 0);
 
         let mut random = fastrand::Rng::with_seed(7);
         let mut counts = [[0_u32; 4]; 4];
         for _ in 0..100_000 {
-            let (first, second) = group.two(random.u64(..), random.u64(..));
+            let (first, second) = pool.two(random.u64(..), random.u64(..));
             counts[first.slot][second.slot] += 1;
         }
         for (first, seconds) in counts.iter().enumerate() {
@@ -155,9 +155,9 @@ mod tests {
 
     #[test]
     fn one_alone_is_drawn_twice() {
-        let mut group = Group::default();
-        group.replace([Member { slot: 3, weight: u32::MAX, digest: 0 }].into_iter(), 0);
-        let (first, second) = group.two(u64::MAX, u64::MAX);
+        let mut pool = Pool::default();
+        pool.replace([PoolMember { slot: 3, weight: u32::MAX, digest: 0 }].into_iter(), 0);
+        let (first, second) = pool.two(u64::MAX, u64::MAX);
         assert_eq!((first.slot, second.slot), (3, 3));
     }
 }
