@@ -166,10 +166,11 @@ async fn a_client_that_is_idle_after_a_burst_takes_little() {
 async fn a_session_outlives_a_long_reply_that_is_taken_slowly() {
     const MB: usize = 1024 * 1024;
     let tick = Duration::from_millis(50);
-    let builder = Engine::builder().tick(tick).max_frame(40 * MB).max_outgoing(64 * MB);
-    let engine = builder.start().await.unwrap();
+    let builder = Engine::builder().tick(tick).max_session_timeout(LONG);
+    let engine = builder.max_frame(40 * MB).max_outgoing(64 * MB).start().await.unwrap();
     let mut writer = Client::connect(&engine, LONG);
     writer.create_large("/large", 39 * MB);
+    writer.call(Request::CloseSession).unwrap();
     let timeout = 20 * tick;
     let mut slow = Client::connect(&engine, timeout);
     slow.send(&[get_data("/large")]);
@@ -183,7 +184,7 @@ async fn a_session_outlives_a_long_reply_that_is_taken_slowly() {
         std::thread::sleep(timeout / 20);
     }
     assert!(start.elapsed() > 2 * timeout);
-    assert_eq!(engine.sessions(), 1, "that of the writer has expired, and this one has not");
+    assert_eq!(engine.sessions(), 1, "that of the slow client has not expired");
 }
 
 /// Events come unasked, so nothing can be held back; without the comparison with `max_outgoing` in
