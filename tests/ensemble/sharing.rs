@@ -91,12 +91,10 @@ pub(crate) fn start(
     let publisher = stage("publishes", EDITIONS_PACE)?;
     let publisher =
         publications::publish(publisher, who("publishes"), client.clone(), random.fork());
-    let follower = publications::follow(stage("editions", PACE)?, who("editions"), client.clone());
-    tasks.extend([tokio::spawn(writer), tokio::spawn(watcher), tokio::spawn(publisher)]);
-    tasks.push(tokio::spawn(async move {
-        // How many there were to see is chance.
-        let _ = follower.await;
-    }));
+    let (scene, reading) = (stage("editions", PACE)?, random.fork());
+    let follower = publications::follow(scene, who("editions"), client.clone(), reading);
+    tasks.extend([tokio::spawn(writer), tokio::spawn(watcher)]);
+    tasks.extend([tokio::spawn(publisher), tokio::spawn(follower)]);
 
     let (scene, client, mut random) = (stage("serves", PACE)?, client.clone(), random.fork());
     let server = services::serve(scene, name.to_owned(), client.clone(), random.fork());
@@ -123,6 +121,7 @@ pub(crate) async fn look(arguments: &[String]) -> Result<()> {
     let client = Client::connect(servers).await.context("nobody can look")?;
     let stage = Stage::scene(Path::new(folder), "world", PACE)?;
     values::look_at_the_end(&*stage, &client).await;
+    publications::look_at_the_end(&*stage, &client).await;
     services::look_at_the_end(&*stage, &client).await;
     client.close().await;
     Ok(())

@@ -16,7 +16,6 @@ mod members;
 mod network;
 mod participants;
 mod presences;
-mod publications;
 mod run;
 mod server;
 mod services;

@@ -18,7 +18,6 @@ use crate::members::{Program, Seen};
 use crate::network::{Lag, Route};
 use crate::participants::{LOCKS, Pace, REGISTER, Resources, Worker, make_register, use_register};
 use crate::presences::{Member, disturb};
-use crate::publications::Publications;
 use crate::server::Host;
 use crate::services::{Services, has_services};
 use crate::severity::Severity;
@@ -244,9 +243,9 @@ async fn whole(run: Arc<Run>, seed: u64) {
     } else {
         Vec::new()
     };
-    let (publications, publishers) = match has_publications(seed) {
+    let publishers = match has_publications(seed) {
         true => publish(&run, seed, end, &mut tasks).await,
-        false => (None, Vec::new()),
+        false => Vec::new(),
     };
     let group = match has_groups(seed) {
         true => belong(&run, seed, end, &mut tasks).await,
@@ -279,8 +278,8 @@ async fn whole(run: Arc<Run>, seed: u64) {
         }
     }
     candidates::all_is_well(&run, &voters).await;
-    if let Some(publications) = publications {
-        publications.judge(&run, &publishers[0]).await;
+    if let Some(publisher) = publishers.first() {
+        sharing::look_at_editions(&run, publisher).await;
     }
     if let Some(services) = services {
         services.all_is_well(&run).await;
@@ -359,23 +358,20 @@ async fn be_present(
     clients
 }
 
-/// Has programs publish and follow. Returns what they were told, and the clients.
+/// Has programs publish and follow. Returns the clients.
 async fn publish(
     run: &Arc<Run>,
     seed: u64,
     end: Duration,
     tasks: &mut Vec<JoinHandle<()>>,
-) -> (Option<Publications>, Vec<Client>) {
+) -> Vec<Client> {
     let mut random = fastrand::Rng::with_seed(seed ^ 0x9ab);
     let mut clients = Vec::new();
     for machine in &run.machines {
         clients.push(connected(run, machine).await);
     }
-    let publications = Publications::new(&clients[0]).await;
-    for (index, client) in clients.iter().enumerate() {
-        tasks.extend(publications.tasks(run, index, client, random.fork(), end));
-    }
-    (Some(publications), clients)
+    tasks.extend(sharing::publish(run, &clients, &mut random, end));
+    clients
 }
 
 /// Whether a run has presences too: every fourth one of each severity, with trees or with elections.

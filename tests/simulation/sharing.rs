@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use lockkeeper::{Client, Counter, Shared};
 use lockkeeper_testkit::history::What;
-use lockkeeper_testkit::sharing::{Scene, values};
+use lockkeeper_testkit::sharing::{Scene, publications, values};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::run::{PATIENCE, Run};
 use crate::severity::Severity;
 
-/// Between two adds, and between two updates, at most.
+/// Between two adds, between two updates, and between two editions of one client, at most.
 const PAUSE: Duration = Duration::from_millis(2_500);
 
 /// A run until a moment.
@@ -43,6 +43,36 @@ impl Scene for Until {
 /// What programs with tree caches do in a run, until `end`.
 pub(crate) fn trees(run: &Arc<Run>, end: Duration) -> Arc<dyn Scene + Send + Sync> {
     Arc::new(Until { run: Arc::clone(run), end, pace: run.pace.register })
+}
+
+/// Has programs publish and follow until `end`.
+pub(crate) fn publish(
+    run: &Arc<Run>,
+    clients: &[Client],
+    random: &mut fastrand::Rng,
+    end: Duration,
+) -> Vec<JoinHandle<()>> {
+    let scene: Arc<dyn Scene + Send + Sync> =
+        Arc::new(Until { run: Arc::clone(run), end, pace: PAUSE });
+    let mut tasks = Vec::new();
+    for (index, (machine, client)) in run.machines.iter().zip(clients).enumerate() {
+        let scene = || Arc::clone(&scene);
+        let name = |what| format!("client {index}.{what}");
+        let (publishing, following) = (random.fork(), random.fork());
+        let publisher = publications::publish(scene(), name("publish"), client.clone(), publishing);
+        let follower = publications::follow(scene(), name("read"), client.clone(), following);
+        tasks.push(machine.run(publisher));
+        tasks.push(machine.run(follower));
+    }
+    tasks
+}
+
+/// After the faults: says which editions there are.
+pub(crate) async fn look_at_editions(run: &Arc<Run>, client: &Client) {
+    let scene = Until { run: Arc::clone(run), end: Duration::ZERO, pace: PAUSE };
+    if timeout(PATIENCE, publications::look_at_the_end(&scene, client)).await.is_err() {
+        run.note("world", What::Stuck("the publication cannot be read".into()));
+    }
 }
 
 /// The programs of a run that share values.

@@ -216,7 +216,8 @@ fn register_is_linearizable(entries: &[Entry]) -> Result<(), String> {
 fn values_exact(entries: &[Entry]) -> Result<(), String> {
     let inexact = entries.iter().find(|entry| matches!(entry.what, What::InexactValue(_)));
     let inexact = inexact.map_or(Ok(()), |entry| Err(format!("{}: {}", entry.who, entry.what)));
-    inexact.and_then(|()| sharing::values_fit(entries))
+    inexact.and_then(|()| sharing::values_fit(entries))?;
+    sharing::editions_fit(entries)
 }
 
 fn nothing_left(entries: &[Entry]) -> Result<(), String> {

@@ -76,6 +76,39 @@ pub enum Told {
         /// The instances.
         listings: Vec<Listing>,
     },
+    /// It begins to publish an edition, or one again that was there.
+    Publishes {
+        /// Its own number for it.
+        attempt: u64,
+        /// What is in it.
+        id: u64,
+    },
+    /// That was confirmed.
+    Published {
+        /// As when it began.
+        attempt: u64,
+        /// The number of the edition.
+        number: u64,
+    },
+    /// It was refused. Without this and the one above, nobody knows.
+    NotPublished {
+        /// As when it began.
+        attempt: u64,
+    },
+    /// A follower was told of an edition.
+    Edition {
+        /// Its number.
+        number: u64,
+        /// What is in it.
+        id: u64,
+    },
+    /// The editions that there were in the end.
+    Kept {
+        /// What is in the last one, if there is one.
+        last: Option<u64>,
+        /// The numbers of those that are kept.
+        numbers: Vec<u64>,
+    },
     /// What there was in the end.
     Remains {
         /// The sum.
@@ -109,6 +142,18 @@ impl fmt::Display for Told {
                     write!(f, " {id}:{czxid}:{weight}")
                 })
             }
+            Self::Publishes { attempt, id } => write!(f, "publishes {attempt} {id}"),
+            Self::Published { attempt, number } => write!(f, "published {attempt} {number}"),
+            Self::NotPublished { attempt } => write!(f, "not-published {attempt}"),
+            Self::Edition { number, id } => write!(f, "edition {number} {id}"),
+            Self::Kept { last: Some(last), numbers } => {
+                write!(f, "kept {last}")?;
+                list(f, numbers)
+            }
+            Self::Kept { last: None, numbers } => {
+                write!(f, "kept none")?;
+                list(f, numbers)
+            }
             Self::Remains { sum, items } => {
                 write!(f, "remains {sum}")?;
                 list(f, items)
@@ -141,6 +186,16 @@ impl Told {
             ["lists", then, list @ ..] => {
                 let listings = list.iter().map(|word| Listing::read(word));
                 Self::Lists { zxid: zxid(then)?, listings: listings.collect::<Option<_>>()? }
+            }
+            ["publishes", attempt, it] => Self::Publishes { attempt: id(attempt)?, id: id(it)? },
+            ["published", attempt, number] => {
+                Self::Published { attempt: id(attempt)?, number: id(number)? }
+            }
+            ["not-published", attempt] => Self::NotPublished { attempt: id(attempt)? },
+            ["edition", number, it] => Self::Edition { number: id(number)?, id: id(it)? },
+            ["kept", "none", list @ ..] => Self::Kept { last: None, numbers: items(list)? },
+            ["kept", last, list @ ..] => {
+                Self::Kept { last: Some(id(last)?), numbers: items(list)? }
             }
             ["remains", sum, list @ ..] => {
                 Self::Remains { sum: sum.parse().ok()?, items: items(list)? }
@@ -179,6 +234,12 @@ mod tests {
                 zxid: 9,
                 listings: vec![Listing { id: "a:b".into(), czxid: 7, weight: u32::MAX }],
             },
+            Told::Publishes { attempt: 1, id: u64::MAX },
+            Told::Published { attempt: 1, number: 2 },
+            Told::NotPublished { attempt: 1 },
+            Told::Edition { number: 2, id: 3 },
+            Told::Kept { last: None, numbers: vec![] },
+            Told::Kept { last: Some(7), numbers: vec![1, 2] },
             Told::Remains { sum: -3, items: vec![1, 2] },
         ];
         for told in all {

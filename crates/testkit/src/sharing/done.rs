@@ -20,6 +20,10 @@ pub struct Done {
     pub refused: usize,
     /// Items that were appended.
     pub appended: usize,
+    /// Editions that were published.
+    pub published: usize,
+    /// Editions that followers were told of.
+    pub editions: usize,
     /// Times that a directory said whom it lists.
     pub listed: usize,
 }
@@ -37,6 +41,8 @@ impl Done {
                 Told::Added { .. } => done.added += 1,
                 Told::NotAdded { .. } => done.refused += 1,
                 Told::Appended { .. } => done.appended += 1,
+                Told::Published { .. } => done.published += 1,
+                Told::Edition { .. } => done.editions += 1,
                 Told::Lists { .. } => done.listed += 1,
                 _ => {}
             }
@@ -44,7 +50,7 @@ impl Done {
         done
     }
 
-    /// Whether there is something of everything.
+    /// Whether there is something of everything but editions, which are rare where they must be.
     pub fn is_enough(&self) -> bool {
         let counts = [self.wrote, self.saw, self.added, self.appended, self.listed];
         counts.iter().all(|count| *count > 0)
@@ -53,12 +59,14 @@ impl Done {
 
 impl fmt::Display for Done {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { wrote, saw, begun, added, refused, appended, listed } = self;
+        let Self { wrote, saw, begun, added, refused, appended, .. } = self;
+        let Self { published, editions, listed, .. } = self;
         let unknown = begun - added - refused;
         write!(
             f,
             "{wrote} transactions on a tree, {saw} snapshots of it; {added} adds confirmed, {refused} \
-             refused, {unknown} unknown; {appended} items appended; {listed} lists of instances"
+             refused, {unknown} unknown; {appended} items appended; {published} editions published, \
+             {editions} seen; {listed} lists of instances"
         )
     }
 }

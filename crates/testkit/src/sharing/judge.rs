@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::history::{Entry, What};
 use crate::told::{Listing, Told};
 
-fn told(entries: &[Entry]) -> impl Iterator<Item = (&Entry, &Told)> {
+pub(super) fn told(entries: &[Entry]) -> impl Iterator<Item = (&Entry, &Told)> {
     entries.iter().filter_map(|entry| match &entry.what {
         What::Told(told) => Some((entry, told)),
         _ => None,
@@ -151,7 +151,7 @@ pub(crate) fn values_fit(entries: &[Entry]) -> Result<(), String> {
             Told::NotAppended { item } => drop(refused.insert(*item)),
             Told::Followed { items } => followed.push((&entry.who, items)),
             Told::Remains { sum, items } => remains = Some((*sum, items)),
-            Told::Wrote { .. } | Told::Saw { .. } | Told::Lists { .. } => {}
+            _ => {}
         }
     }
 

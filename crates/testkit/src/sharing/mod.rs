@@ -3,6 +3,7 @@
 //! killed. What must be true of what they say is in [`crate::checker`].
 
 mod done;
+mod editions;
 mod judge;
 pub mod publications;
 pub mod services;
@@ -12,6 +13,7 @@ pub mod values;
 use std::time::Duration;
 
 pub use self::done::Done;
+pub(crate) use self::editions::editions_fit;
 pub(crate) use self::judge::{directories_fit, snapshots_fit, values_fit};
 use crate::history::What;
 

@@ -1,0 +1,169 @@
+//! What must be true of what those say who publish editions and follow them.
+
+use std::collections::BTreeMap;
+
+use super::judge::told;
+use super::publications::KEPT;
+use crate::history::Entry;
+use crate::told::Told;
+
+/// What is known of all editions.
+#[derive(Debug, Default)]
+struct Known {
+    /// Attempts without an answer, and what they were to publish.
+    open: BTreeMap<u64, u64>,
+    /// By number, what was confirmed.
+    confirmed: BTreeMap<u64, u64>,
+    /// By number, what somebody saw.
+    seen: BTreeMap<u64, u64>,
+}
+
+/// Each edition that was confirmed has a number of its own. Whoever saw a number saw the edition that was
+/// confirmed under it, or one that may have been published, and all saw the same one. In the end there are
+/// as many as were confirmed, and perhaps some of which nobody knows, and the last ones are kept.
+pub(crate) fn editions_fit(entries: &[Entry]) -> Result<(), String> {
+    let (mut known, mut kept) = (Known::default(), None);
+    for (entry, told) in told(entries) {
+        match told {
+            Told::Publishes { attempt, id } => drop(known.open.insert(*attempt, *id)),
+            Told::NotPublished { attempt } => drop(known.open.remove(attempt)),
+            Told::Published { attempt, number } => known.confirm(*attempt, *number)?,
+            Told::Edition { number, id } => known.see(&entry.who, *number, *id)?,
+            Told::Kept { last, numbers } => kept = Some((&entry.who, *last, numbers)),
+            _ => {}
+        }
+    }
+    if let Some((who, last, numbers)) = kept {
+        let newest = numbers.last().copied().unwrap_or(0);
+        if let Some(last) = last {
+            known.see(who, newest, last)?;
+        }
+        known.add_up(newest)?;
+        let in_a_row = numbers.windows(2).all(|pair| pair[0] + 1 == pair[1]);
+        if !in_a_row || numbers.len() > KEPT.into() {
+            return Err(format!("{numbers:?} are kept"));
+        }
+    }
+    known.compare()
+}
+
+impl Known {
+    fn confirm(&mut self, attempt: u64, number: u64) -> Result<(), String> {
+        let id = self.open.remove(&attempt).ok_or_else(|| format!("{attempt} never began"))?;
+        match self.confirmed.insert(number, id) {
+            None => Ok(()),
+            Some(other) => Err(format!("edition {number} is {other}, and also {id}")),
+        }
+    }
+
+    fn see(&mut self, who: &str, number: u64, id: u64) -> Result<(), String> {
+        let other = *self.seen.entry(number).or_insert(id);
+        match other == id {
+            true => Ok(()),
+            false => Err(format!("{who} saw {id} as edition {number}, others {other}")),
+        }
+    }
+
+    /// How many there are in the end.
+    fn add_up(&self, newest: u64) -> Result<(), String> {
+        let least = self.confirmed.len() as u64;
+        let most = least + self.open.len() as u64;
+        if !(least..=most).contains(&newest) {
+            return Err(format!("{newest} editions, of which {least} to {most} were published"));
+        }
+        let highest = self.confirmed.keys().chain(self.seen.keys()).max();
+        match highest.filter(|highest| **highest > newest) {
+            None => Ok(()),
+            Some(highest) => Err(format!("edition {highest} was there, and the last is {newest}")),
+        }
+    }
+
+    /// What was seen and what was confirmed.
+    fn compare(&self) -> Result<(), String> {
+        let may_be = |number, id| match self.confirmed.get(number) {
+            Some(confirmed) => confirmed == id,
+            None => self.open.values().any(|open| open == id),
+        };
+        match self.seen.iter().find(|(number, id)| !may_be(*number, *id)) {
+            None => Ok(()),
+            Some((number, id)) => {
+                let confirmed = self.confirmed.get(number);
+                Err(format!("edition {number} was {id}, and confirmed was {confirmed:?}"))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::history::What;
+
+    fn of(all: &[Told]) -> Result<(), String> {
+        let entry = |told: &Told| Entry {
+            at: Duration::ZERO,
+            who: "a".into(),
+            what: What::Told(told.clone()),
+        };
+        editions_fit(&all.iter().map(entry).collect::<Vec<_>>())
+    }
+
+    const FIRST: [Told; 2] =
+        [Told::Publishes { attempt: 1, id: 70 }, Told::Published { attempt: 1, number: 1 }];
+
+    fn with(more: &[Told]) -> Result<(), String> {
+        of(&[&FIRST, more].concat())
+    }
+
+    fn kept(last: u64, numbers: &[u64]) -> Told {
+        Told::Kept { last: Some(last), numbers: numbers.to_vec() }
+    }
+
+    fn refused(found: Result<(), String>, part: &str) {
+        let why = found.unwrap_err();
+        assert!(why.contains(part), "{why}");
+    }
+
+    #[test]
+    fn what_was_confirmed_is_there() {
+        assert_eq!(of(&[Told::Kept { last: None, numbers: vec![] }]), Ok(()));
+        assert_eq!(with(&[Told::Edition { number: 1, id: 70 }, kept(70, &[1])]), Ok(()));
+        refused(with(&[Told::Kept { last: None, numbers: vec![] }]), "0 editions, of which 1 to 1");
+        refused(with(&[kept(71, &[1])]), "edition 1 was 71");
+        refused(with(&[kept(70, &[1, 2])]), "2 editions, of which 1 to 1");
+        refused(with(&[Told::Edition { number: 1, id: 71 }]), "edition 1 was 71");
+        refused(with(&[Told::Edition { number: 2, id: 70 }]), "edition 2 was 70");
+    }
+
+    #[test]
+    fn what_nobody_knows_may_be_there_or_not() {
+        let second = Told::Publishes { attempt: 2, id: 80 };
+        let saw = |number, id| Told::Edition { number, id };
+        let with = |more: &[Told]| with(&[std::slice::from_ref(&second), more].concat());
+        assert_eq!(with(&[kept(70, &[1])]), Ok(()));
+        assert_eq!(with(&[saw(2, 80), kept(80, &[1, 2])]), Ok(()));
+        refused(with(&[saw(2, 80), kept(70, &[1])]), "edition 2 was there, and the last is 1");
+        refused(with(&[Told::NotPublished { attempt: 2 }, saw(2, 80)]), "edition 2 was 80");
+        refused(with(&[saw(2, 80), saw(2, 81)]), "saw 81 as edition 2, others 80");
+    }
+
+    #[test]
+    fn each_number_is_of_one_edition() {
+        let twice =
+            [Told::Publishes { attempt: 2, id: 80 }, Told::Published { attempt: 2, number: 1 }];
+        refused(with(&twice), "edition 1 is 70, and also 80");
+        refused(of(&[Told::Published { attempt: 3, number: 1 }]), "never began");
+        let more = [
+            Told::Publishes { attempt: 2, id: 80 },
+            Told::Published { attempt: 2, number: 2 },
+            Told::Publishes { attempt: 3, id: 70 },
+            Told::Published { attempt: 3, number: 3 },
+        ];
+        let with = |last| with(&[&more[..], &[last]].concat());
+        assert_eq!(with(kept(70, &[2, 3])), Ok(()));
+        refused(with(kept(70, &[1, 3])), "[1, 3] are kept");
+        refused(with(kept(70, &[1, 2, 3])), "[1, 2, 3] are kept");
+    }
+}
