@@ -6,29 +6,36 @@ import org.apache.curator.framework.CuratorFrameworkFactory;
 import org.apache.curator.framework.recipes.cache.ChildData;
 import org.apache.curator.framework.recipes.cache.CuratorCache;
 import org.apache.curator.framework.recipes.cache.CuratorCacheListener;
-import org.apache.curator.retry.ExponentialBackoffRetry;
+import org.apache.curator.retry.RetryNTimes;
 
 /**
  * Prints what Apache Curator's cache has of a tree, whenever that has changed: a line {@code NODE PATH
- * CZXID MZXID VERSION CVERSION DATA} for each node, and {@code END} behind them. Arguments: {@code
- * CONNECT PATH}. Lives until it is killed.
+ * CZXID MZXID VERSION CVERSION DATA} for each node, and {@code END} behind them. Between these, a line
+ * {@code TOLD KIND PATH} for each call of a listener, and {@code TOLD INITIALIZED NODES} with how many nodes
+ * there are then. Arguments: {@code CONNECT PATH RETRIES}. Lives until it is killed.
  */
 public final class CuratorCacheView {
     private CuratorCacheView() {
     }
 
     public static void main(String[] args) throws Exception {
-        CuratorFramework client = CuratorFrameworkFactory.newClient(args[0], 10000, 10000,
-                new ExponentialBackoffRetry(20, 10));
+        // Without reads of its own.
+        CuratorFramework client = CuratorFrameworkFactory.builder().connectString(args[0])
+                .sessionTimeoutMs(10000).connectionTimeoutMs(10000).ensembleTracker(false)
+                .retryPolicy(new RetryNTimes(Integer.parseInt(args[2]), 200)).build();
         client.start();
         client.blockUntilConnected();
         CountDownLatch filled = new CountDownLatch(1);
         CuratorCache cache = CuratorCache.build(client, args[1]);
-        cache.listenable().addListener(
-                CuratorCacheListener.builder().forInitialized(filled::countDown).build());
+        cache.listenable().addListener(CuratorCacheListener.builder()
+                .forAll((kind, before, after) -> told(kind + " " + (after == null ? before : after).getPath()))
+                .forInitialized(() -> {
+                    told("INITIALIZED " + cache.stream().count());
+                    filled.countDown();
+                }).build());
         cache.start();
         filled.await();
-        String last = "";
+        String last = null;
         while (true) {
             // Its listeners are not told of everything that it has.
             String now = text(cache);
@@ -39,6 +46,11 @@ public final class CuratorCacheView {
             }
             Thread.sleep(50);
         }
+    }
+
+    private static void told(String what) {
+        System.out.print("TOLD " + what + "\n");
+        System.out.flush();
     }
 
     private static String text(CuratorCache cache) {

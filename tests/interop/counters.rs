@@ -208,3 +208,31 @@ async fn a_value_with_curator() -> Result<()> {
     client.close().await;
     Ok(())
 }
+
+/// What we write, kazoo's `DataWatch` reads, also after a connection that was lost.
+#[tokio::test]
+async fn a_value_is_followed_by_kazoos_data_watch() -> Result<()> {
+    if !ready(&[Python]) {
+        return Ok(());
+    }
+    let connect = shared_chroot().await?;
+    let (server, chroot) = connect.split_once('/').context("a chroot")?;
+    let (client, proxy) = (Client::connect(&connect).await?, Proxy::start(server).await?);
+    let value: Shared<Vec<u32>> = Shared::new(&client, COUNTER)?;
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("interop/kazoo_data_watch.py");
+    let (mut command, folder) = (python::command(&script), scratch::folder()?);
+    command.args([&format!("{}/{chroot}", proxy.address()), COUNTER]);
+    let mut theirs = Process::spawn("watch", &command, folder.path())?;
+    theirs.prints("ABSENT\n", LIMIT).await?;
+
+    value.set(&vec![1]).await?;
+    theirs.prints("VALUE 0 [1]\n", LIMIT).await?;
+    value.update(|old| [old.map_or(&[][..], Vec::as_slice), &[2]].concat()).await?;
+    theirs.prints("VALUE 1 [1,2]\n", LIMIT).await?;
+    proxy.refuse();
+    value.set(&vec![3]).await?;
+    proxy.restore();
+    theirs.prints("VALUE 2 [3]\n", LIMIT).await?;
+    client.close().await;
+    Ok(())
+}
