@@ -44,6 +44,7 @@ mod unpolled;
 mod upgrade;
 mod versions;
 mod watches;
+mod wiped;
 
 use std::time::Duration;
 

@@ -1,7 +1,8 @@
 //! Wakes up whoever waits, in any program.
 //!
 //! Guarantees  who waits for a notification after the last one that it knows of is woken by it, also
-//!             when it comes before the wait, while there is no connection, or between two sessions.
+//!             when it comes before the wait, while there is no connection, or between two sessions; and
+//!             when servers have lost their data, as numbers begin again then.
 //! Not         one wake-up for each notification: several in a row are one, and whoever waits is told
 //!             of the last one. No data comes along; see [`Counter`](crate::Counter) for a number.
 //! Znodes      `<path>`, persistent: its mzxid is the number of the last notification. It holds no
@@ -26,25 +27,44 @@
 //! # }
 //! ```
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use lockkeeper_client::{Client, CreateMode, ErrorCode, ZnodePath, Zxid};
+use lockkeeper_client::{Client, CreateMode, Error, ErrorCode, SessionId, Stat, ZnodePath, Zxid};
 
 use crate::values::error::{ValueError, ValuePathError};
 use crate::values::place::Place;
+use crate::values::relay::lock;
 use crate::values::shown::shown;
 
 /// Wakes up whoever waits, in any program. Cheap to clone.
 ///
 /// Not for work that exactly one of many is to do, which is what locks are for; nor for thousands of
 /// waiters in processes of their own, each of which gets an event.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Notify {
     place: Place,
     /// Whether the node is known to be one of notifications.
     checked: Arc<AtomicBool>,
+    /// When this handle gave a number last.
+    told: Mutex<Moment>,
+}
+
+/// What numbers are compared in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Moment {
+    session: SessionId,
+    /// How often servers had lost their data.
+    rewinds: u64,
+}
+
+impl Clone for Notify {
+    /// With a memory of its own: who waits by one handle may know of numbers that another's is past.
+    fn clone(&self) -> Self {
+        let told = Mutex::new(*lock(&self.told));
+        Self { place: self.place.clone(), checked: Arc::clone(&self.checked), told }
+    }
 }
 
 impl Notify {
@@ -53,7 +73,9 @@ impl Notify {
     /// # Errors
     /// If the path cannot be that of a value.
     pub fn new(client: &Client, path: &str) -> Result<Self, ValuePathError> {
-        Ok(Self { place: Place::new(client, path)?, checked: Arc::default() })
+        let place = Place::new(client, path)?;
+        let told = Mutex::new(Moment::now(&place));
+        Ok(Self { place, checked: Arc::default(), told })
     }
 
     /// The path.
@@ -78,7 +100,7 @@ impl Notify {
         // Twice is as good as once, so a lost reply needs no marker.
         loop {
             match client.set_data(path, Bytes::new(), None).await {
-                Ok(stat) => return Ok(stat.mzxid),
+                Ok(stat) => return Ok(self.tell(stat.mzxid)),
                 Err(error) if error.code() == Some(ErrorCode::NoNode) => {}
                 Err(error) => {
                     self.place.again_to_write(error).await?;
@@ -87,7 +109,7 @@ impl Notify {
             }
 
             match client.create(path, Bytes::new(), CreateMode::Persistent).await {
-                Ok(created) => return Ok(created.stat.mzxid),
+                Ok(created) => return Ok(self.tell(created.stat.mzxid)),
                 Err(error) if error.code() == Some(ErrorCode::NodeExists) => {}
                 Err(error) if error.code() == Some(ErrorCode::NoNode) => {
                     self.place.make_parents().await?;
@@ -107,14 +129,15 @@ impl Notify {
     pub async fn last(&self) -> Result<Zxid, ValueError> {
         loop {
             match self.place.client.exists(&self.place.path).await {
-                Ok(stat) => return Ok(stat.map_or(Zxid(0), |stat| stat.mzxid)),
+                Ok(stat) => return Ok(self.tell(number(stat))),
                 Err(error) => self.place.again(error).await?,
             }
         }
     }
 
     /// Waits until there is a notification with a greater number than `known`, and gives the number of
-    /// the last one. Start from [`Notify::last`], and go on from what this returned.
+    /// the last one. Start from [`Notify::last`], and go on from what this returned. When servers have lost
+    /// their data since this handle gave a number, it returns at once, with what may be a lower one.
     ///
     /// # Errors
     /// As [`Notify::last`].
@@ -125,19 +148,47 @@ impl Notify {
     /// # Cancel safety
     /// Safe: call it again with the same number.
     pub async fn wait_past(&self, known: Zxid) -> Result<Zxid, ValueError> {
+        let Place { client, path } = &self.place;
+        let mut known_in = *lock(&self.told);
         loop {
-            match self.place.client.exists_watched(&self.place.path).await {
-                Ok((Some(stat), _)) if stat.mzxid > known => return Ok(stat.mzxid),
-                // The end of the session ends the watch too, and the next look is with the next one.
-                Ok((_, mut watcher)) => drop(watcher.changed().await),
+            match client.exists_watched(path).await {
+                Ok((Some(stat), _)) if stat.mzxid > known => return Ok(self.tell(stat.mzxid)),
+                Ok((stat, mut watcher)) => {
+                    match self.has_begun_again(&mut known_in).await {
+                        Ok(true) => return Ok(self.tell(number(stat))),
+                        // The end of the session ends the watch too, and the next look is with the next one.
+                        Ok(false) => drop(watcher.changed().await),
+                        Err(error) => self.place.again(error).await?,
+                    }
+                }
                 Err(error) => self.place.again(error).await?,
             }
             // The usual case: without another watch.
-            let last = self.last().await?;
-            if last > known {
-                return Ok(last);
+            match client.exists(path).await {
+                Ok(Some(stat)) if stat.mzxid > known => return Ok(self.tell(stat.mzxid)),
+                Ok(_) => {}
+                Err(error) => self.place.again(error).await?,
             }
         }
+    }
+
+    /// Whether servers have lost their data since then: a notification may have come whose number is no
+    /// greater than one from before.
+    async fn has_begun_again(&self, since: &mut Moment) -> Result<bool, Error> {
+        let Place { client, path } = &self.place;
+        let session = client.session_id();
+        if since.session != session {
+            // It shows in the first answer of a session, and is known by the one after it.
+            client.sync(path).await?;
+            since.session = session;
+        }
+        Ok(since.rewinds != self.place.rewinds())
+    }
+
+    /// Gives a number, which is to be compared with later ones.
+    fn tell(&self, number: Zxid) -> Zxid {
+        *lock(&self.told) = Moment::now(&self.place);
+        number
     }
 
     /// Refuses a node that holds data of something else, before the first write.
@@ -156,4 +207,14 @@ impl Notify {
             }
         }
     }
+}
+
+impl Moment {
+    fn now(place: &Place) -> Self {
+        Self { session: place.client.session_id(), rewinds: place.rewinds() }
+    }
+}
+
+fn number(stat: Option<Stat>) -> Zxid {
+    stat.map_or(Zxid(0), |stat| stat.mzxid)
 }

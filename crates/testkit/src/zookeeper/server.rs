@@ -278,6 +278,17 @@ impl ZooKeeper {
         }
     }
 
+    /// Starts it again without its data, as somebody does who has put another machine in its place.
+    ///
+    /// # Errors
+    ///
+    /// As [`ZooKeeper::restart`], or its data cannot be removed.
+    pub async fn wipe(&mut self) -> Result<()> {
+        self.kill();
+        fs::remove_dir_all(self.folder.join("data/version-2"))?;
+        self.restart().await
+    }
+
     /// Starts it again as [`ZooKeeper::restart`] does, and does not wait for it.
     ///
     /// # Errors
