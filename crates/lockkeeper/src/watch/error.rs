@@ -58,7 +58,7 @@ pub enum CacheError {
     /// No server has set the watch.
     #[error(
         "servers closed the connection {tries} times in a row when a persistent watch on {path} was \
-         asked for; those before 3.6 do so"
+         asked for, as those before 3.6 do; use servers 3.6 or newer"
     )]
     NoWatch {
         /// The path of the cache.
