@@ -13,6 +13,10 @@ use crate::error::ObserveError;
 use crate::retry::{BEHIND_PAUSE, reachable, retry_backoff};
 use crate::token::FencingToken;
 
+/// How many candidates may be found gone, one after the other, before the candidates are listed anew: others
+/// behind them have probably gone too.
+const MISSES: u32 = 2;
+
 /// The leader of an election.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -31,7 +35,8 @@ pub struct Leader {
 /// An observer of an election.
 ///
 /// It watches only the leader's node and remembers the queue, so a change of leader costs one event and
-/// one round trip, however many candidates there are. While there is no leader it watches for the first
+/// one round trip, however many candidates there are; or up to four, with a listing, if candidates behind the
+/// leader had left before. While there is no leader it watches for the first
 /// candidate. It never shows an older leader after a newer one, not even after a new session on a server
 /// that lags behind. Dropping it removes its watches.
 #[derive(Debug)]
@@ -194,10 +199,17 @@ impl Leaders {
 
     async fn look_once(&mut self) -> Result<(), Interrupted> {
         // The first place comes first: a value that is read later is not older than the leader.
+        let mut misses = 0;
         while matches!(self.first, FirstPlace::Unknown) {
             match self.queue.front().cloned() {
-                Some(node) => self.look_at(node).await?,
-                None => self.list().await?,
+                Some(node) if misses < MISSES => {
+                    self.look_at(node).await?;
+                    misses += 1;
+                }
+                _ => {
+                    self.list().await?;
+                    misses = 0;
+                }
             }
         }
         if self.record.is_none() {
@@ -234,6 +246,7 @@ impl Leaders {
     /// Lists the candidates; watches for the first one if there is none.
     async fn list(&mut self) -> Result<(), Interrupted> {
         let path = self.terms.path.clone();
+        self.queue.clear();
         match self.client.children(&path).await {
             Ok(listing) => {
                 if self.remember(listing)? {
