@@ -9,7 +9,7 @@ use lockkeeper::{
     ProclaimError, ZnodePath,
 };
 use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
-use lockkeeper_testkit::proxy::Loss;
+use lockkeeper_testkit::proxy::{Loss, Passed};
 use lockkeeper_wire::OpCode;
 
 use crate::contract;
@@ -17,11 +17,13 @@ use crate::contract;
 contract!("election":
     candidates_lead_one_after_the_other,
     a_campaign_costs_what_a_lock_costs,
+    a_hand_over_is_one_event_and_at_most_one_round_trip,
     nodes_are_named_as_curator_and_kazoo_name_them,
     observers_see_each_leader_and_its_value,
     an_observer_is_told_that_nobody_leads,
     an_observer_needs_no_election_node,
     a_change_of_leader_is_one_event_and_one_read_for_each_observer,
+    an_observer_does_not_look_for_each_that_has_gone,
     a_deposed_leader_proclaims_nothing,
     a_lost_reply_to_a_proclamation_is_sent_again,
     foreign_data_is_not_overwritten,
@@ -93,6 +95,43 @@ async fn a_campaign_costs_what_a_lock_costs(backend: Backend) -> Result<()> {
     alice.proxy.clear();
     leadership.resign().await?;
     assert_eq!(alice.proxy.requests(), [Delete]);
+    Ok(())
+}
+
+/// To the next one, and to one that had more than one ahead and so lists the candidates.
+async fn a_hand_over_is_one_event_and_at_most_one_round_trip(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let observer = backend.observer().await?;
+    let mut leadership = election(&alice, "alice")?.campaign().await?;
+    let mut waiting = Vec::new();
+    for id in ["bob", "carol", "dave"] {
+        let participant = backend.participant().await?;
+        let election = election(&participant, id)?;
+        let campaign = tokio::spawn(async move { election.campaign().await });
+        children_reach(&observer, leadership.path(), waiting.len() + 2).await?;
+        // It watches the one ahead.
+        let watches = |passed: &[Passed]| passed.contains(&Passed::Reply(OpCode::GetData));
+        participant.proxy.passes(watches).await;
+        participant.proxy.clear();
+        waiting.push((participant, campaign));
+    }
+    let mut led = Vec::new();
+    while !waiting.is_empty() {
+        let (next, campaign) = waiting.remove(0);
+        leadership.resign().await?;
+        leadership = campaign.await??;
+        let passed = next.proxy.passed();
+        assert_eq!(next.proxy.events().len(), 1, "{passed:?}");
+        let event = passed.iter().position(|passed| matches!(passed, Passed::Event(..)));
+        let after = &passed[event.context("it is told")?..];
+        // Its own node may be watched from now on, in the same round trip.
+        let lists = after.iter().filter(|p| **p == Passed::Request(OpCode::GetChildren2)).count();
+        assert!(lists <= 1, "{passed:?}");
+        for (other, _) in &waiting {
+            assert_eq!(other.proxy.events(), [], "nobody else is woken");
+        }
+        led.push(next);
+    }
     Ok(())
 }
 
@@ -196,6 +235,34 @@ async fn a_change_of_leader_is_one_event_and_one_read_for_each_observer(
     assert_eq!(bob.proxy.requests(), [OpCode::GetData; 5]);
     assert_eq!(bob.proxy.events().len(), 5);
     waiting.iter().for_each(tokio::task::JoinHandle::abort);
+    Ok(())
+}
+
+/// An observer remembers the candidates, and looked for each that had left, one round trip after the other.
+async fn an_observer_does_not_look_for_each_that_has_gone(backend: Backend) -> Result<()> {
+    const GONE: usize = 30;
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let (carol, dave) = (backend.participant().await?, backend.participant().await?);
+    let observer = backend.observer().await?;
+    let leadership = election(&alice, "alice")?.campaign().await?;
+    for candidate in 0..GONE {
+        let election = election(&carol, "carol")?;
+        tokio::spawn(async move { election.campaign().await });
+        children_reach(&observer, leadership.path(), candidate + 2).await?;
+    }
+    let last = election(&dave, "dave")?;
+    let last = tokio::spawn(async move { last.campaign().await });
+    children_reach(&observer, leadership.path(), GONE + 2).await?;
+    let mut leaders = election(&bob, "bob")?.observe().await?;
+    carol.client.close().await;
+    children_reach(&observer, leadership.path(), 2).await?;
+
+    bob.proxy.clear();
+    leadership.resign().await?;
+    until(&mut leaders, is("dave", None)).await?;
+    use OpCode::{GetChildren2, GetData};
+    assert_eq!(bob.proxy.requests(), [GetData, GetData, GetChildren2, GetData]);
+    drop(last.await??);
     Ok(())
 }
 

@@ -56,7 +56,7 @@ const TIMEOUT: Duration = Duration::from_secs(8);
 /// Longer than any test.
 const LONG: Duration = Duration::from_secs(3600);
 
-async fn short(backend: &Backend) -> Result<Participant> {
+pub(crate) async fn short(backend: &Backend) -> Result<Participant> {
     backend.participant_with(Client::builder().session_timeout(TIMEOUT)).await
 }
 
@@ -72,7 +72,7 @@ async fn idle(participant: &Participant) -> Result<(Mutex, ZnodePath)> {
 
 /// Begins an outage at a moment from which the deadline is well before the end of the session: a
 /// new session is proven to live for nearly as long as the servers keep it.
-async fn lose_the_way(participant: &Participant) {
+pub(crate) async fn lose_the_way(participant: &Participant) {
     aged(participant).await;
     participant.proxy.refuse();
 }

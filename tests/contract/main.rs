@@ -8,6 +8,7 @@ mod costs;
 mod counter;
 mod directory;
 mod election;
+mod election_stories;
 mod exclusive;
 mod exclusive_faults;
 mod exclusive_leases;

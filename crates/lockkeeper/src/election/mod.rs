@@ -84,6 +84,7 @@ pub struct Election {
     record: ZnodePath,
     id: String,
     grace: Duration,
+    rides_out: Option<Duration>,
 }
 
 /// The options of an [`Election`].
@@ -95,6 +96,7 @@ pub struct ElectionBuilder {
     layout: ElectionLayout,
     id: Option<String>,
     grace: Duration,
+    rides_out: Option<Duration>,
 }
 
 impl ElectionBuilder {
@@ -120,6 +122,15 @@ impl ElectionBuilder {
         self
     }
 
+    /// Has [`Election::lead`] run the work as [`Guard::run_through`](crate::Guard::run_through) does: at a
+    /// deadline it is not dropped but stands still, for less than `longest`, and goes on with the same
+    /// token if the servers prove that this candidate led all the time. For work that can stand still at
+    /// any `.await`. Default: the work is dropped at a deadline.
+    pub fn ride_out(mut self, longest: Duration) -> Self {
+        self.rides_out = Some(longest);
+        self
+    }
+
     /// The access control list of the znodes of the election, and of those that are missing above it.
     /// Default: that of the client; see [`DefaultAcl`](crate::DefaultAcl).
     pub fn acl(mut self, acl: &lockkeeper_client::DefaultAcl) -> Self {
@@ -137,7 +148,8 @@ impl ElectionBuilder {
         let id = self.id.unwrap_or_else(|| OwnerInfo::current(None).to_string());
         let data = Bytes::from(id.clone());
         let lock = Mutex::queued(self.client, self.layout.terms(path), data);
-        Ok(Election { lock, layout: self.layout, record, id, grace: self.grace })
+        let Self { layout, grace, rides_out, .. } = self;
+        Ok(Election { lock, layout, record, id, grace, rides_out })
     }
 }
 
@@ -158,6 +170,7 @@ impl Election {
             layout: ElectionLayout::default(),
             id: None,
             grace: Duration::ZERO,
+            rides_out: None,
         }
     }
 
@@ -218,7 +231,9 @@ impl Election {
     /// Does work as the leader, and returns what comes of it. When leadership is lost, drops the work at
     /// once, and stands for election again, from the start of the work; so also when the candidate
     /// loses its place, and when no server can be reached. Leadership is given up when the work is done,
-    /// and the last handle of it is dropped.
+    /// and the last handle of it is dropped. Outages may be [ridden out](ElectionBuilder::ride_out).
+    /// A handle that outlives the work, such as in a task that it spawned, keeps this candidate from standing
+    /// again: work may still be going on under it. A warning in the log says so.
     ///
     /// # Errors
     /// What cannot pass by waiting: the path has nodes of another kind, a request is refused, or the
@@ -266,19 +281,36 @@ impl Election {
         F: Future<Output = T>,
     {
         let leadership = Arc::new(leadership);
-        let led = leadership.run(async {
+        let led = async {
             if !self.grace.is_zero() {
                 tokio::time::sleep(self.grace).await;
             }
             work(Arc::clone(&leadership)).await
-        });
-        let output = led.await?;
+        };
+        let led = match self.rides_out {
+            Some(longest) => leadership.run_through(longest, led).await,
+            None => leadership.run(led).await,
+        };
 
-        // A release that is not confirmed goes on by itself.
-        if let Some(leadership) = Arc::into_inner(leadership) {
-            drop(leadership.resign().await);
+        match (led, Arc::into_inner(leadership)) {
+            (Ok(output), leadership) => {
+                // A release that is not confirmed goes on by itself.
+                if let Some(leadership) = leadership {
+                    drop(leadership.resign().await);
+                }
+                Ok(output)
+            }
+            (Err(reason), leadership) => {
+                if leadership.is_none() {
+                    tracing::warn!(
+                        election = %self.path(),
+                        "a handle of the lost leadership is kept: this candidate stands again when it is \
+                         dropped"
+                    );
+                }
+                Err(reason)
+            }
         }
-        Ok(output)
     }
 
     /// Looks who leads, and goes on looking: [`Leaders::next`] tells each change. Needs no candidacy.

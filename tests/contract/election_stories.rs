@@ -1,0 +1,464 @@
+//! What went wrong in the elections of other libraries, told again of ours, on every server.
+//!
+//! Each test names the test of Curator's, or the report, that its story is from. What an election shares
+//! with every lock is in `exclusive_faults.rs`; here it is told with `Election::lead` and observers.
+
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use lockkeeper::{
+    AcquireError, Election, ErrorCode, FencingToken, Leader, Leaders, Leadership, LossReason,
+    State, ZnodePath,
+};
+use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
+use lockkeeper_testkit::proxy::Passed;
+use lockkeeper_wire::OpCode;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::contract;
+use crate::jeopardy::{lose_the_way, short};
+
+contract!("elections elsewhere":
+    a_leader_whose_session_ends_does_not_lead_beside_the_next,
+    a_leader_that_is_closed_after_its_session_leaves_the_place_to_another,
+    one_whose_predecessor_goes_while_it_is_cut_off_leads,
+    those_whose_sessions_end_together_lead_one_after_the_other,
+    one_whose_node_is_deleted_stands_again,
+    an_election_whose_node_is_deleted_goes_on,
+    one_that_leaves_the_middle_of_the_line_changes_no_leader,
+    leading_that_is_dropped_leaves_no_candidate,
+    one_that_is_asked_to_leave_leads_again_after_the_others,
+    lost_connections_do_not_begin_the_work_anew,
+    work_that_rides_out_an_outage_goes_on,
+    work_that_rides_out_too_little_is_begun_anew,
+);
+
+const ELECTION: &str = "/election/scheduler";
+
+/// What no wait comes near unless it hangs.
+const LONG: Duration = Duration::from_secs(60);
+
+fn election(participant: &Participant, id: &str) -> Result<Election> {
+    Ok(Election::builder(&participant.client, ELECTION).id(id).build()?)
+}
+
+fn path() -> ZnodePath {
+    ZnodePath::new(ELECTION).expect("a path")
+}
+
+/// One time that a candidate leads. Whoever kept the leadership itself would keep its candidate from standing
+/// again.
+#[derive(Clone, Debug)]
+struct Term {
+    token: FencingToken,
+    leadership: Weak<Leadership>,
+}
+
+impl Term {
+    fn new(leadership: &Arc<Leadership>) -> Self {
+        Self { token: leadership.token(), leadership: Arc::downgrade(leadership) }
+    }
+
+    fn is_held(&self) -> bool {
+        self.leadership.upgrade().is_some_and(|leadership| leadership.is_held())
+    }
+
+    /// Waits until the candidate knows that it does not lead any more.
+    async fn is_over(&self) {
+        if let Some(leadership) = self.leadership.upgrade() {
+            leadership.lost().await;
+        }
+    }
+}
+
+/// A candidate that leads, and tells each term.
+struct Candidate {
+    led: watch::Receiver<Vec<Term>>,
+    /// Ends with what `lead` fails with.
+    task: JoinHandle<AcquireError>,
+}
+
+impl Candidate {
+    /// Its work counts steps for as long as it leads.
+    fn start(election: Election, steps: &Arc<AtomicU32>) -> Self {
+        let ((tell, led), steps) = (watch::channel(Vec::new()), Arc::clone(steps));
+        let task = tokio::spawn(async move {
+            let led = election.lead::<Infallible, _>(|leadership| {
+                tell.send_modify(|led: &mut Vec<_>| led.push(Term::new(&leadership)));
+                let steps = Arc::clone(&steps);
+                async move {
+                    while leadership.is_held() {
+                        steps.fetch_add(1, Ordering::SeqCst);
+                        tokio::time::sleep(Duration::from_millis(10)).await;
+                    }
+                    works_without_it()
+                }
+            });
+            let Err(error) = led.await;
+            error
+        });
+        Self { led, task }
+    }
+
+    /// One that nobody counts for.
+    fn of(participant: &Participant, id: &str) -> Result<Self> {
+        Ok(Self::start(election(participant, id)?, &Arc::default()))
+    }
+
+    /// Waits until it has been leader so many times, and gives the last of these terms.
+    async fn term(&mut self, times: usize) -> Result<Term> {
+        let led = self.led.wait_for(|led| led.len() >= times);
+        let led = tokio::time::timeout(LONG, led).await.context("it does not lead")??;
+        led.get(times - 1).cloned().context("it has led")
+    }
+
+    /// The same, with the leadership.
+    async fn leads(&mut self, times: usize) -> Result<Arc<Leadership>> {
+        self.term(times).await?.leadership.upgrade().context("it does not lead any more")
+    }
+
+    fn times(&self) -> usize {
+        self.led.borrow().len()
+    }
+}
+
+/// What is never reached, as no work is polled without the leadership.
+fn works_without_it() -> Infallible {
+    panic!("it works without the leadership")
+}
+
+async fn next(leaders: &mut Leaders) -> Result<Option<Leader>> {
+    Ok(tokio::time::timeout(LONG, leaders.next()).await.context("nothing changes")??)
+}
+
+/// TestLeaderLatch.testSessionInterruptionDoNotCauseBrainSplit: the node of the session that had ended was
+/// taken for the own one, and two led.
+async fn a_leader_whose_session_ends_does_not_lead_beside_the_next(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let mut first = Candidate::of(&alice, "alice")?;
+    let old = first.leads(1).await?;
+    let mut second = Candidate::of(&bob, "bob")?;
+    children_reach(&backend.observer().await?, &path(), 2).await?;
+
+    alice.proxy.expire_session().await?;
+    assert_eq!(old.lost().await, LossReason::SessionExpired);
+    let first_token = old.token();
+    drop(old);
+    let new = second.term(1).await?;
+    // The first one stands in line again, behind the second.
+    children_reach(&backend.observer().await?, &path(), 2).await?;
+    assert!(first.times() == 1 && new.is_held());
+    bob.proxy.expire_session().await?;
+    new.is_over().await;
+    let again = first.term(2).await?;
+    assert!(first_token < new.token && new.token < again.token && again.is_held());
+    Ok(())
+}
+
+/// TestLeaderSelector.testKillSessionThenCloseShouldElectNewLeader: nobody led any more.
+async fn a_leader_that_is_closed_after_its_session_leaves_the_place_to_another(
+    backend: Backend,
+) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let mut first = Candidate::of(&alice, "alice")?;
+    let old = first.term(1).await?;
+    let mut second = Candidate::of(&bob, "bob")?;
+    children_reach(&backend.observer().await?, &path(), 2).await?;
+    alice.proxy.expire_session().await?;
+    alice.client.close().await;
+    let new = second.term(1).await?;
+    assert!(new.token > old.token && new.is_held());
+    let ended = tokio::time::timeout(LONG, first.task).await??;
+    assert!(!ended.is_retryable() && ended.to_string().contains("closed"), "{ended}");
+    children_reach(&bob.client, &path(), 1).await
+}
+
+/// TestLeaderLatch.testWatchedNodeDeletedOnReconnect: the node that was watched went while its watcher had
+/// no connection, and nobody led.
+async fn one_whose_predecessor_goes_while_it_is_cut_off_leads(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let leadership = election(&alice, "alice")?.campaign().await?;
+    let mut second = Candidate::of(&bob, "bob")?;
+    let watches = |passed: &[Passed]| passed.contains(&Passed::Reply(OpCode::GetData));
+    bob.proxy.passes(watches).await;
+    let token = leadership.token();
+    bob.proxy.refuse();
+    leadership.resign().await?;
+    bob.proxy.restore();
+    assert!(second.term(1).await?.token > token);
+    Ok(())
+}
+
+/// TestLeaderLatch.testResettingOfLeadershipAfterConcurrentLeadershipChange (CURATOR-644): both made new
+/// nodes at once, and each passed the other.
+async fn those_whose_sessions_end_together_lead_one_after_the_other(
+    backend: Backend,
+) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let observer = backend.observer().await?;
+    let candidates = [Candidate::of(&alice, "alice")?, Candidate::of(&bob, "bob")?];
+    for round in 1..=3 {
+        children_reach(&observer, &path(), 2).await?;
+        let terms = || -> Vec<Term> {
+            candidates.iter().flat_map(|candidate| candidate.led.borrow().clone()).collect()
+        };
+        let newest = terms().iter().map(|term| term.token).max();
+        let (one, other) = tokio::join!(alice.proxy.expire_session(), bob.proxy.expire_session());
+        one.and(other)?;
+
+        // Both stand in line again, and whichever is first leads alone.
+        let leads = async {
+            loop {
+                let terms = terms().into_iter().filter(|term| Some(term.token) > newest);
+                let held = terms.filter(Term::is_held).count();
+                assert!(held <= 1, "{held} lead in round {round}");
+                if held == 1 {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(LONG, leads).await.context("nobody leads")?;
+    }
+    children_reach(&observer, &path(), 2).await
+}
+
+/// TestLeaderLatch.testLeadershipElectionWhenNodeDisappearsAfterChildrenAreRetrieved: the candidate waited
+/// for ever. Here, as it waits, and as it leads.
+async fn one_whose_node_is_deleted_stands_again(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let observer = backend.observer().await?;
+    let leadership = election(&alice, "alice")?.campaign().await?;
+    bob.proxy.hold_replies();
+    let mut second = Candidate::of(&bob, "bob")?;
+    children_reach(&observer, &path(), 2).await?;
+    let (names, _) = observer.children(&path()).await?;
+    let own = names.iter().find(|name| *name != leadership.node().name()).context("bob's")?;
+    let own = path().child(own)?;
+    observer.delete(&own, None).await?;
+    bob.proxy.restore();
+
+    children_reach(&observer, &path(), 2).await?;
+    leadership.resign().await?;
+    let first = second.leads(1).await?;
+    assert_ne!(*first.node(), own);
+    observer.delete(first.node(), None).await?;
+    assert_eq!(first.lost().await, LossReason::NodeDeleted);
+    let token = first.token();
+    drop(first);
+    assert!(second.term(2).await?.token > token);
+    Ok(())
+}
+
+/// TestLeaderLatch.testGetChildrenHitsNoNode (CURATOR-724): the node above the candidates was gone, and
+/// nobody led until the program was started again.
+async fn an_election_whose_node_is_deleted_goes_on(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let observer = backend.observer().await?;
+    let mut candidate = Candidate::of(&alice, "alice")?;
+    let mut leaders = election(&alice, "alice")?.observe().await?;
+    for _ in 0..3 {
+        let before = candidate.term(candidate.times().max(1)).await?;
+        // The candidate comes back at once, perhaps into a node that is about to go.
+        loop {
+            for name in observer.children(&path()).await?.0 {
+                let _ = observer.delete(&path().child(&name)?, None).await;
+            }
+            match observer.delete(&path(), None).await {
+                Ok(()) => break,
+                Err(error) if error.code() == Some(ErrorCode::NotEmpty) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let newer = |led: &Term| led.token > before.token && led.is_held();
+        let led = candidate.led.wait_for(|led| led.last().is_some_and(newer));
+        let again = tokio::time::timeout(LONG, led).await.context("it does not lead again")??;
+        let again = again.last().context("it leads")?.token;
+        while leaders.current().is_none_or(|leader| leader.token < again) {
+            next(&mut leaders).await?;
+        }
+    }
+    Ok(())
+}
+
+/// TestLeaderLatch.testCorrectWatching: who watched the one that left must watch the one before it.
+async fn one_that_leaves_the_middle_of_the_line_changes_no_leader(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let carol = backend.participant().await?;
+    let observer = backend.observer().await?;
+    let leadership = election(&alice, "alice")?.campaign().await?;
+    let middle = Candidate::of(&bob, "bob")?;
+    children_reach(&observer, &path(), 2).await?;
+    let mut last = Candidate::of(&carol, "carol")?;
+    children_reach(&observer, &path(), 3).await?;
+    let leaders = election(&alice, "alice")?.observe().await?;
+    carol.proxy.passes(|passed| reads(passed) >= 1).await;
+
+    carol.proxy.clear();
+    middle.task.abort();
+    children_reach(&observer, &path(), 2).await?;
+    let watches_again = |passed: &[Passed]| {
+        let told = passed.iter().position(|passed| matches!(passed, Passed::Event(..)));
+        told.is_some_and(|told| reads(&passed[told..]) >= 1)
+    };
+    carol.proxy.passes(watches_again).await;
+    assert_eq!((last.times(), leadership.state()), (0, State::Held));
+    assert_eq!(leaders.current().map(|leader| leader.id.as_str()), Some("alice"));
+    assert_eq!(carol.proxy.events().len(), 1, "of the one that has left");
+    let token = leadership.token();
+    leadership.resign().await?;
+    assert!(last.term(1).await?.token > token);
+    Ok(())
+}
+
+fn reads(passed: &[Passed]) -> usize {
+    passed.iter().filter(|passed| **passed == Passed::Reply(OpCode::GetData)).count()
+}
+
+/// TestLeaderLatch.testCreateDeleteRace, TestLeaderSelector.testRaceAtStateChanged: a candidate that ended
+/// in the middle of a step left its node, and kept everybody out.
+async fn leading_that_is_dropped_leaves_no_candidate(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let observer = backend.observer().await?;
+    election(&bob, "bob")?.campaign().await?.resign().await?;
+
+    // As it enters.
+    alice.proxy.hold_replies();
+    let entering = Candidate::of(&alice, "alice")?;
+    children_reach(&observer, &path(), 1).await?;
+    entering.task.abort();
+    alice.proxy.restore();
+    children_reach(&observer, &path(), 0).await?;
+
+    // As it leads, and as it is told that its session has ended.
+    let mut leading = Candidate::of(&alice, "alice")?;
+    leading.term(1).await?;
+    leading.task.abort();
+    drop(leading);
+    children_reach(&observer, &path(), 0).await?;
+    let mut losing = Candidate::of(&alice, "alice")?;
+    losing.term(1).await?;
+    alice.proxy.expire_session().await?;
+    losing.task.abort();
+    drop(losing);
+    election(&bob, "bob")?.campaign_timeout(LONG).await?.resign().await?;
+    children_reach(&observer, &path(), 0).await
+}
+
+/// TestLeaderSelector.testInterruptLeadershipWithRequeue: one that was interrupted was not in line any more.
+async fn one_that_is_asked_to_leave_leads_again_after_the_others(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let observer = backend.observer().await?;
+    let terms = Mutex::new(Vec::new());
+    let takes_turns = async {
+        let election = election(&alice, "alice")?;
+        for _ in 0..2 {
+            let led = election.lead(|leadership| async move {
+                leadership.proclaim("in office").await.ok();
+                leadership.revoke_requested().await.map(|()| leadership.token())
+            });
+            let token = led.await?.map_err(|reason| anyhow::anyhow!("{reason}"))?;
+            terms.lock().unwrap_or_else(PoisonError::into_inner).push(token);
+        }
+        anyhow::Ok(())
+    };
+    let asks = async {
+        let mut leaders = election(&bob, "bob")?.observe().await?;
+        while leaders.current().is_none_or(|leader| leader.value.is_none()) {
+            next(&mut leaders).await?;
+        }
+        let bobs = election(&bob, "bob")?;
+        let waiting = tokio::spawn(async move { bobs.campaign().await });
+        children_reach(&observer, &path(), 2).await?;
+        let leader = leaders.current().context("alice leads")?.node.clone();
+        observer.set_data(&leader, "__REVOKE__", None).await?;
+        let leadership = waiting.await??;
+        children_reach(&observer, &path(), 2).await?;
+        let token = leadership.token();
+        leadership.resign().await?;
+
+        let in_office = |leader: Option<&Leader>| {
+            leader.is_some_and(|leader| leader.token > token && leader.value.is_some())
+        };
+        while !in_office(leaders.current()) {
+            next(&mut leaders).await?;
+        }
+        let leader = leaders.current().context("alice leads")?.node.clone();
+        observer.set_data(&leader, "__REVOKE__", None).await?;
+        anyhow::Ok(token)
+    };
+    let both = async { tokio::try_join!(takes_turns, asks) };
+    let ((), between) = tokio::time::timeout(LONG, both).await.context("it hangs")??;
+    let terms = terms.into_inner().unwrap_or_else(PoisonError::into_inner);
+    assert!(terms[0] < between && between < terms[1], "{terms:?}, with {between} in between");
+    Ok(())
+}
+
+/// FLINK-10052: each lost connection began the leader's work anew, and with it all jobs of the cluster.
+/// LeaderSelector's flappingTest: leaders that came and went with their connections.
+async fn lost_connections_do_not_begin_the_work_anew(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let mut first = Candidate::of(&alice, "alice")?;
+    let leadership = first.leads(1).await?;
+    let second = Candidate::of(&bob, "bob")?;
+    children_reach(&backend.observer().await?, &path(), 2).await?;
+    for _ in 0..5 {
+        for participant in [&alice, &bob] {
+            participant.proxy.cut();
+            // The first may be lost with the connection.
+            while participant.client.sync(&path()).await.is_err() {}
+        }
+    }
+    leadership.verify().await?;
+    assert_eq!((first.times(), second.times()), (1, 0));
+    let (names, _) = bob.client.children(&path()).await?;
+    assert_eq!(names.len(), 2, "and nobody made a new node");
+    Ok(())
+}
+
+/// A candidate that rides out outages, and counts what its work does.
+fn riding(alice: &Participant, longest: Duration) -> Result<(Candidate, Arc<AtomicU32>)> {
+    let builder = Election::builder(&alice.client, ELECTION).id("alice").ride_out(longest);
+    let steps = Arc::default();
+    Ok((Candidate::start(builder.build()?, &steps), steps))
+}
+
+/// Seen to fail with the work dropped at each deadline: it is begun twice.
+async fn work_that_rides_out_an_outage_goes_on(backend: Backend) -> Result<()> {
+    let (alice, bob) = (short(&backend).await?, backend.participant().await?);
+    let (mut first, steps) = riding(&alice, LONG)?;
+    let leadership = first.leads(1).await?;
+    let second = Candidate::of(&bob, "bob")?;
+    children_reach(&backend.observer().await?, &path(), 2).await?;
+
+    lose_the_way(&alice).await;
+    leadership.jeopardy().await?;
+    let before = steps.load(Ordering::SeqCst);
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_eq!((leadership.state(), steps.load(Ordering::SeqCst)), (State::Jeopardy, before));
+    alice.proxy.restore();
+    leadership.held_again().await?;
+    while steps.load(Ordering::SeqCst) < before + 5 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!((first.times(), second.times()), (1, 0), "nobody has led anew");
+    leadership.verify().await?;
+    Ok(())
+}
+
+async fn work_that_rides_out_too_little_is_begun_anew(backend: Backend) -> Result<()> {
+    let alice = short(&backend).await?;
+    let (mut candidate, _) = riding(&alice, Duration::from_millis(50))?;
+    let leadership = candidate.leads(1).await?;
+    lose_the_way(&alice).await;
+    assert_eq!(leadership.lost().await, LossReason::DeadlinePassed);
+    let token = leadership.token();
+    drop(leadership);
+    alice.proxy.restore();
+    assert!(candidate.term(2).await?.token > token);
+    Ok(())
+}
