@@ -17,6 +17,7 @@ use crate::contract;
 contract!("service directory":
     all_instances_are_there_when_it_is_open,
     a_service_that_does_not_exist_is_watched,
+    what_comes_while_it_opens_is_in_it,
     each_kind_of_change_is_told,
     what_cannot_be_read_is_named_and_concerns_nobody_else,
     what_may_not_be_read_is_named_and_concerns_nobody_else,
@@ -102,6 +103,30 @@ async fn a_service_that_does_not_exist_is_watched(backend: Backend) -> Result<()
     assert_eq!(told(&changes.next().await?.changes), ["added 7"]);
     let refused = ServiceDirectory::open(&client, BASE, "a/b").await;
     assert!(matches!(refused, Err(CacheError::Path(_))), "{refused:?}");
+    Ok(())
+}
+
+/// TestServiceCacheRace: what came between the listing and the watch was missing.
+async fn what_comes_while_it_opens_is_in_it(backend: Backend) -> Result<()> {
+    let (participant, writer) = (backend.participant().await?, backend.observer().await?);
+    put_all(&writer, &["7", "8"]).await?;
+    let proxy = &participant.proxy;
+    proxy.clear();
+    proxy.hold_replies();
+    let client = participant.client.clone();
+    let opening = tokio::spawn(async move { ServiceDirectory::open(&client, BASE, "web").await });
+    // It has listed the instances, and has not heard of any.
+    let listed = |passed: &[Passed]| passed.contains(&Passed::Request(OpCode::GetChildren2));
+    proxy.passes(listed).await;
+    writer.sync(&web("7")).await?;
+    put_all(&writer, &["9"]).await?;
+    writer.delete(&web("7"), None).await?;
+    proxy.restore();
+    let directory = opening.await??;
+    let mut changes = directory.changes();
+    while ids(&directory) != ["8", "9"] {
+        changes.next().await?;
+    }
     Ok(())
 }
 

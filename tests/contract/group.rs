@@ -23,6 +23,7 @@ contract!("group":
     what_happened_while_it_was_cut_off_comes_as_changes,
     a_lost_reply_is_no_second_member,
     what_is_too_large_is_named,
+    the_servers_own_is_no_group,
     an_id_that_is_taken_is_waited_for_or_an_error,
     an_earlier_life_is_replaced_without_a_gap,
     foreign_nodes_are_named_and_everyone_else_goes_on,
@@ -249,6 +250,20 @@ async fn what_is_too_large_is_named(backend: Backend) -> Result<()> {
     for part in ["/workers/", "alice", "2000", "1048575", "jute.maxbuffer", "max_frame"] {
         assert!(error.contains(part), "{part} is missing: {error}");
     }
+    Ok(())
+}
+
+async fn the_servers_own_is_no_group(backend: Backend) -> Result<()> {
+    let client = backend.observer().await?;
+    for reserved in ["/", "/zookeeper", "/zookeeper/quota"] {
+        let refused = Group::new(&client, reserved).map(drop);
+        assert_eq!(refused, Err(GroupError::Reserved(path(reserved))));
+    }
+    for bad in ["", "workers", "/workers/", "/a//b", "/a/../b"] {
+        let refused = Group::new(&client, bad).map(drop);
+        assert!(matches!(refused, Err(GroupError::Path(_))), "{bad:?}: {refused:?}");
+    }
+    Group::new(&client, "/zookeepers")?.join("me", "").await?.leave().await?;
     Ok(())
 }
 

@@ -20,6 +20,8 @@ contract!("registration":
     a_drained_instance_gets_no_calls,
     a_lost_connection_makes_nobody_see_a_change,
     it_comes_back_with_the_next_session_as_it_was_last,
+    all_instances_of_a_client_come_back_after_its_session,
+    nothing_empty_stays,
     an_update_whose_reply_is_lost_is_made_once,
     an_update_is_not_waited_for_longer_than_wanted_and_made_later,
     a_cancelled_update_that_is_refused_does_not_harm_later_ones,
@@ -169,6 +171,51 @@ async fn it_comes_back_with_the_next_session_as_it_was_last(backend: Backend) ->
     };
     assert_eq!((listed.weight, listed.zone.as_deref()), (2, Some("b")));
     registration.unregister().await?;
+    Ok(())
+}
+
+/// TestServiceDiscovery.testCrashedServerMultiInstances: of two instances of one client, one came back.
+async fn all_instances_of_a_client_come_back_after_its_session(backend: Backend) -> Result<()> {
+    let (participant, other) = (backend.participant().await?, backend.observer().await?);
+    let mut registered = Vec::new();
+    for id in ["7", "8", "9"] {
+        registered.push(register(&participant.client, instance(id)).await?);
+    }
+    let mut lives = Vec::new();
+    for registration in &registered {
+        lives.push(present(registration, Zxid(0)).await?);
+    }
+    let directory = open(&other).await?;
+    let mut changes = directory.changes();
+    for _ in 0..2 {
+        participant.proxy.expire_session().await?;
+        for (registration, life) in registered.iter().zip(&mut lives) {
+            *life = present(registration, *life).await?;
+        }
+        let lists_them = || {
+            let instances = directory.instances();
+            let listed: Vec<_> = instances.iter().map(|listed| listed.czxid()).collect();
+            listed == lives
+        };
+        while !lists_them() {
+            changes.next().await?;
+        }
+    }
+    Ok(())
+}
+
+/// TestServiceDiscovery.testCleaning (CURATOR-163): services without instances stayed for ever. The nodes
+/// above an instance are containers, which servers remove.
+async fn nothing_empty_stays(backend: Backend) -> Result<()> {
+    let participant = backend.participant().await?;
+    let registration = register(&participant.client, instance("7")).await?;
+    let made = participant.proxy.requests();
+    let count = |op| made.iter().filter(|request| **request == op).count();
+    let plain = count(OpCode::Create) + count(OpCode::Create2);
+    assert!(count(OpCode::CreateContainer) > 1 && plain == 0, "{made:?}");
+    registration.unregister().await?;
+    let (names, _) = participant.client.children(&ZnodePath::new("/services/web")?).await?;
+    assert!(names.is_empty(), "{names:?}");
     Ok(())
 }
 
