@@ -60,8 +60,11 @@ impl<'a> Pick<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum PickError {
-    /// There is no instance.
-    #[error("no instance is registered")]
+    /// There is no instance; or, in a [`ServiceDirectory`](crate::ServiceDirectory), none that can be read:
+    /// [`Instances::unreadable`](crate::Instances::unreadable) names the others.
+    #[error(
+        "there is no instance to pick: none is registered, or what is registered cannot be read"
+    )]
     NoInstance,
     /// There are instances, and each of them is drained or has weight 0.
     #[error("of {instances} instances, each is drained or has weight 0: none takes calls")]
