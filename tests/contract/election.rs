@@ -239,6 +239,8 @@ async fn a_change_of_leader_is_one_event_and_one_read_for_each_observer(
 }
 
 /// An observer remembers the candidates, and looked for each that had left, one round trip after the other.
+///
+/// Seen to fail without the bound: 31 reads.
 async fn an_observer_does_not_look_for_each_that_has_gone(backend: Backend) -> Result<()> {
     const GONE: usize = 30;
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);

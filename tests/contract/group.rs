@@ -253,6 +253,7 @@ async fn what_is_too_large_is_named(backend: Backend) -> Result<()> {
     Ok(())
 }
 
+/// Seen to fail without the refusal.
 async fn the_servers_own_is_no_group(backend: Backend) -> Result<()> {
     let client = backend.observer().await?;
     for reserved in ["/", "/zookeeper", "/zookeeper/quota"] {
@@ -351,6 +352,7 @@ async fn foreign_nodes_are_named_and_everyone_else_goes_on(backend: Backend) -> 
     Ok(())
 }
 
+/// Seen to fail without `skip_unreadable`.
 async fn a_node_that_may_not_be_read_is_named_and_everyone_else_goes_on(
     backend: Backend,
 ) -> Result<()> {
