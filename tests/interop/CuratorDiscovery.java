@@ -36,7 +36,8 @@ public final class CuratorDiscovery {
             roundRobin();
             return;
         }
-        CuratorFramework client = CuratorFrameworkFactory.newClient(args[1], 20000, 10000,
+        int session = Integer.parseInt(System.getenv().getOrDefault("SESSION_MS", "20000"));
+        CuratorFramework client = CuratorFrameworkFactory.newClient(args[1], session, 10000,
                 new ExponentialBackoffRetry(20, 10));
         try (client) {
             client.start();

@@ -11,14 +11,15 @@ import org.apache.zookeeper.KeeperException;
 
 /**
  * Leads an election so many times, one after the other. Arguments:
- * {@code CONNECT PATH KIND ID TERMS}; see {@code tests/interop/README.md}.
+ * {@code CONNECT PATH KIND ID TERMS SESSION_MS}; see {@code tests/interop/README.md}.
  */
 public final class CuratorElection {
     private CuratorElection() {
     }
 
     public static void main(String[] args) throws Exception {
-        CuratorFramework client = CuratorFrameworkFactory.newClient(args[0], 10000, 10000,
+        int session = Integer.parseInt(args[5]);
+        CuratorFramework client = CuratorFrameworkFactory.newClient(args[0], session, session,
                 new ExponentialBackoffRetry(20, 10));
         try (client) {
             client.start();

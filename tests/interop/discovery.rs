@@ -1,9 +1,11 @@
 //! Service discovery with Curator's x-discovery: the JSON, to the byte; who finds whom; and what a lost
 //! connection makes everybody see.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use lockkeeper::{
@@ -19,7 +21,7 @@ use lockkeeper_wire::OpCode;
 use tempfile::TempDir;
 use tokio::time::timeout;
 
-use crate::LIMIT;
+use crate::{LIMIT, SESSION_MS, seed_of, time_of_a_contest};
 
 const BASE: &str = "/services";
 
@@ -135,9 +137,13 @@ struct Theirs {
 
 impl Theirs {
     fn start(name: &str, arguments: &[&str]) -> Result<Self> {
+        Self::with_session(name, arguments, "20000")
+    }
+
+    fn with_session(name: &str, arguments: &[&str], session_ms: &str) -> Result<Self> {
         let folder = scratch::folder()?;
         let mut command = program()?;
-        command.args(arguments).arg(folder.path().join("end"));
+        command.args(arguments).arg(folder.path().join("end")).env("SESSION_MS", session_ms);
         let process = Process::spawn(name, &command, folder.path())?;
         Ok(Self { process, folder })
     }
@@ -148,6 +154,19 @@ impl Theirs {
         let text = self.process.stdout();
         let json = text.lines().find_map(|line| line.strip_prefix("REGISTERED "));
         Ok(json.context("no JSON")?.to_owned())
+    }
+
+    /// Of one that watches: the ids of all instances, and of those that it would call, as it printed last.
+    fn last_seen(&self) -> Option<(BTreeSet<String>, BTreeSet<String>)> {
+        let text = self.process.stdout();
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        let last = whole.lines().rev().find_map(|line| line.strip_prefix("SEES ["))?;
+        let (seen, called) = last.strip_suffix(']')?.split_once("] CALLS [")?;
+        let items = |list: &str| -> BTreeSet<String> {
+            let ids = list.split(", ").filter(|item| !item.is_empty());
+            ids.map(|item| item.split('@').next().unwrap_or(item).to_owned()).collect()
+        };
+        Some((items(seen), items(called)))
     }
 
     async fn ended(mut self) -> Result<()> {
@@ -214,6 +233,108 @@ async fn we_and_curator_find_each_other() -> Result<()> {
 }
 
 type Versions = std::collections::BTreeMap<&'static str, u32>;
+
+// ----- kills -----------------------------------------------------------------------------------
+
+/// Instances of both come, go, drain, are killed, and lose their sessions. After each step everybody finds
+/// those that are there, and calls those that do not drain.
+#[tokio::test]
+async fn we_and_curator_find_each_other_through_kills() -> Result<()> {
+    if !peers::ready("interop: discovery, kills", &[Peer::ZooKeeper, Peer::Curator]) {
+        return Ok(());
+    }
+    let mut random = fastrand::Rng::with_seed(seed_of("discovery"));
+    let connect = shared_chroot().await?;
+    let (server, chroot) = connect.split_once('/').context("a chroot")?;
+    let near_us = Proxy::start(server).await?;
+    let client = Client::connect(&format!("{}/{chroot}", near_us.address())).await?;
+    let observer = Client::connect(&connect).await?;
+    let directory = ServiceDirectory::open(&observer, BASE, "web").await?;
+    let watching = Theirs::start("watching", &["watch", &connect, BASE, "web"])?;
+
+    let their = |number: u32| -> Result<(String, Theirs)> {
+        let id = format!("theirs-{number}");
+        let arguments = ["register", &connect, BASE, "web", &id];
+        let program = Theirs::with_session(&id, &arguments, SESSION_MS)?;
+        Ok((id, program))
+    };
+    let our = |number: u32| Registration::start(&client, BASE, our_instance(number));
+    let mut theirs = BTreeMap::from([their(1)?, their(2)?]);
+    let mut ours = vec![our(1).await?];
+    all_find(&directory, &watching, &theirs, &ours).await?;
+
+    let (started, time, mut kills) = (Instant::now(), time_of_a_contest(), 0);
+    for step in 3_u32.. {
+        if started.elapsed() > time && kills > 0 {
+            break;
+        }
+        match random.u8(0..6) {
+            0 => {
+                let victim = random.choice(theirs.keys()).context("one of them")?.clone();
+                let mut victim = theirs.remove(&victim).context("it runs")?;
+                victim.process.kill();
+                kills += 1;
+                theirs.extend([their(step)?]);
+            }
+            1 => near_us.expire_session().await?,
+            2 if ours.len() > 1 => ours.swap_remove(0).unregister().await?,
+            3 if ours.len() > 1 => drop(ours.swap_remove(0)),
+            4 => {
+                let one = random.choice(&ours).context("one of ours")?;
+                match one.instance().await.is_enabled {
+                    true => one.drain().await?,
+                    false => one.undrain().await?,
+                }
+            }
+            _ => ours.push(our(step).await?),
+        }
+        all_find(&directory, &watching, &theirs, &ours).await?;
+    }
+    println!("{kills} killed, {} theirs and {} ours at the end", theirs.len(), ours.len());
+    client.close().await;
+    observer.close().await;
+    Ok(())
+}
+
+fn our_instance(number: u32) -> Instance {
+    Instance::new("web", format!("ours-{number}")).address("127.0.0.1").port(80)
+}
+
+async fn all_find(
+    directory: &ServiceDirectory,
+    watching: &Theirs,
+    theirs: &BTreeMap<String, Theirs>,
+    ours: &[Registration],
+) -> Result<()> {
+    let mut there: BTreeSet<String> = theirs.keys().cloned().collect();
+    let mut called = there.clone();
+    for registration in ours {
+        let instance = registration.instance().await;
+        there.insert(instance.id.clone());
+        if instance.is_enabled {
+            called.insert(instance.id);
+        }
+    }
+    let we_see = || {
+        let instances = directory.instances();
+        let enabled = instances.iter().filter(|listed| listed.is_enabled);
+        let called: BTreeSet<_> = enabled.map(|listed| listed.id.clone()).collect();
+        (ids(directory).into_iter().collect::<BTreeSet<_>>(), called)
+    };
+    let wanted = (there, called);
+    let start = Instant::now();
+    while we_see() != wanted || watching.last_seen().as_ref() != Some(&wanted) {
+        ensure!(
+            start.elapsed() < LIMIT,
+            "{wanted:?} are there; we see {:?}, they see {:?}: {}",
+            we_see(),
+            watching.last_seen(),
+            watching.process.tail()
+        );
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    Ok(())
+}
 
 // ----- a lost connection -----------------------------------------------------------------------
 

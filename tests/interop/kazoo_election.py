@@ -1,6 +1,6 @@
 """Leads one of kazoo's elections so many times, one after the other.
 
-Arguments: CONNECT PATH ID TERMS; see tests/interop/README.md.
+Arguments: CONNECT PATH ID TERMS SESSION_MS; see tests/interop/README.md.
 """
 
 import sys
@@ -10,9 +10,11 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NodeExistsError
 
 
-def main(connect, path, identifier, terms):
+def main(connect, path, identifier, terms, session_ms):
     client = KazooClient(
-        hosts=connect, timeout=10, connection_retry={"max_tries": -1, "delay": 0.02}
+        hosts=connect,
+        timeout=int(session_ms) / 1000,
+        connection_retry={"max_tries": -1, "delay": 0.02},
     )
     client.start(timeout=30)
 
