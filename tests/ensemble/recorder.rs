@@ -16,7 +16,6 @@ use anyhow::{Context, Result};
 use lockkeeper::{Fence, FencingToken};
 use lockkeeper_testkit::clock;
 use lockkeeper_testkit::history::{Entry, History, What};
-use lockkeeper_testkit::told::Told;
 
 use crate::locks::share_from;
 
@@ -108,7 +107,7 @@ impl Recorder {
                 state.sessions.entry(path(session)).or_default().insert(who.to_owned());
                 What::Note(format!("has the session {session}"))
             }
-            ["told", words @ ..] => What::Told(Told::read(words)?),
+            ["told", words @ ..] => What::Told(words.join(" ").parse().ok()?),
             ["inexact-value", words @ ..] => What::InexactValue(words.join(" ")),
             ["inexact-snapshot", words @ ..] => What::InexactSnapshot(words.join(" ")),
             ["missing-instance", words @ ..] => What::MissingInstance(words.join(" ")),

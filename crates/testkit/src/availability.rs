@@ -94,11 +94,8 @@ mod tests {
     }
 
     fn judged(lines: Vec<(u64, What)>) -> Result<(), String> {
-        let mut history = History::default();
-        for (time, what) in lines {
-            history.push(at(time), "a", what);
-        }
-        check(&history)
+        let lines = lines.into_iter().map(|(time, what)| (time, "a", what));
+        check(&History::of(lines.collect()))
     }
 
     fn refused(lines: Vec<(u64, What)>, invariant: &str) {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use lockkeeper_client::{Client, ClientBuilder, ZnodePath};
-use lockkeeper_engine::Engine;
+use lockkeeper_engine::{Builder, Engine};
 
 use crate::peers::{self, Peer};
 use crate::proxy::Proxy;
@@ -41,10 +41,7 @@ impl Backend {
     /// # Errors
     /// If it does not start.
     pub async fn embedded() -> Result<Self> {
-        let builder = Engine::builder().tick(TICK).max_session_timeout(LONGEST_SESSION);
-        let engine = builder.listen(([127, 0, 0, 1], 0).into()).start().await?;
-        let target = engine.connect_string();
-        Ok(Self { target, chroot: String::new(), _engine: Some(engine) })
+        Self::on(engine()).await
     }
 
     /// A chroot of its own on the real ZooKeeper server of this process; `None` if this machine
@@ -53,15 +50,7 @@ impl Backend {
     /// # Errors
     /// If it does not start.
     pub async fn zookeeper(suite: &str) -> Result<Option<Self>> {
-        if !peers::ready(suite, &[Peer::ZooKeeper]) {
-            return Ok(None);
-        }
-        Ok(Some(Self::in_chroot(&zookeeper::shared_chroot().await?)))
-    }
-
-    fn in_chroot(connect: &str) -> Self {
-        let (target, chroot) = connect.split_once('/').unwrap_or((connect, ""));
-        Self { target: target.to_owned(), chroot: format!("/{chroot}"), _engine: None }
+        Self::in_chroot(suite, zookeeper::shared_chroot()).await
     }
 
     /// The same as [`Backend::embedded`], with nodes that have a time to live, which are looked for
@@ -70,9 +59,11 @@ impl Backend {
     /// # Errors
     /// If it does not start.
     pub async fn embedded_reaping() -> Result<Self> {
-        let builder = Engine::builder().tick(TICK).max_session_timeout(LONGEST_SESSION);
-        let builder = builder.allow_ttl_nodes().reap_interval(zookeeper::REAPING);
-        let engine = builder.listen(([127, 0, 0, 1], 0).into()).start().await?;
+        Self::on(engine().allow_ttl_nodes().reap_interval(zookeeper::REAPING)).await
+    }
+
+    async fn on(builder: Builder) -> Result<Self> {
+        let engine = builder.start().await?;
         let target = engine.connect_string();
         Ok(Self { target, chroot: String::new(), _engine: Some(engine) })
     }
@@ -82,10 +73,20 @@ impl Backend {
     /// # Errors
     /// If it does not start.
     pub async fn zookeeper_reaping(suite: &str) -> Result<Option<Self>> {
+        Self::in_chroot(suite, zookeeper::shared_reaping_chroot()).await
+    }
+
+    async fn in_chroot(
+        suite: &str,
+        connect: impl Future<Output = Result<String>>,
+    ) -> Result<Option<Self>> {
         if !peers::ready(suite, &[Peer::ZooKeeper]) {
             return Ok(None);
         }
-        Ok(Some(Self::in_chroot(&zookeeper::shared_reaping_chroot().await?)))
+        let connect = connect.await?;
+        let (target, chroot) = connect.split_once('/').unwrap_or((&connect, ""));
+        let (target, chroot) = (target.to_owned(), format!("/{chroot}"));
+        Ok(Some(Self { target, chroot, _engine: None }))
     }
 
     /// A participant with the longest session timeout that the servers grant: no test runs into
@@ -126,13 +127,19 @@ impl Backend {
     /// # Errors
     /// If it cannot connect.
     pub async fn observer(&self) -> Result<Client> {
-        Ok(Client::connect(&format!("{}{}", self.target, self.chroot)).await?)
+        Ok(Client::connect(&self.connect_string()).await?)
     }
 
     /// How a client connects without a proxy.
     pub fn connect_string(&self) -> String {
         format!("{}{}", self.target, self.chroot)
     }
+}
+
+/// What every engine has in common.
+fn engine() -> Builder {
+    let builder = Engine::builder().tick(TICK).max_session_timeout(LONGEST_SESSION);
+    builder.listen(([127, 0, 0, 1], 0).into())
 }
 
 /// Waits until a node has as many children as wanted; no node has none. Follows the server's own

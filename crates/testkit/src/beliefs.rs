@@ -17,15 +17,18 @@ use std::time::Duration;
 use crate::history::{Entry, History, Share, What};
 use crate::leases::{Lease, leases};
 
-/// For how long a program of another library believed to hold.
-struct Belief<'a> {
+/// For how long somebody held a lock, or believed to.
+#[derive(Clone, Copy)]
+struct Holder<'a> {
     who: &'a str,
     lock: &'a str,
     token: u128,
     share: Share,
     from: Duration,
-    /// Until it gave the lock back, was warned for the first time, or was killed.
+    /// Of another library: until it gave the lock back, was warned for the first time, or was killed.
     to: Duration,
+    /// Whether it is of another library.
+    foreign: bool,
 }
 
 /// Somebody believed to hold a lock although another one did.
@@ -45,14 +48,14 @@ pub struct Overlap {
     pub lasted: Duration,
 }
 
-fn beliefs(entries: &[Entry]) -> Vec<Belief<'_>> {
+fn beliefs(entries: &[Entry]) -> Vec<Holder<'_>> {
     let end = entries.last().map_or(Duration::ZERO, |entry| entry.at);
-    let (mut open, mut closed): (Vec<Belief<'_>>, Vec<Belief<'_>>) = Default::default();
+    let (mut open, mut closed): (Vec<Holder<'_>>, Vec<Holder<'_>>) = Default::default();
     for Entry { at, who, what } in entries {
-        let ends: Box<dyn Fn(&Belief<'_>) -> bool> = match what {
+        let ends: Box<dyn Fn(&Holder<'_>) -> bool> = match what {
             What::Believes { lock, token, share } => {
                 let (token, share) = (*token, *share);
-                open.push(Belief { who, lock, token, share, from: *at, to: end });
+                open.push(Holder { who, lock, token, share, from: *at, to: end, foreign: true });
                 continue;
             }
             What::Stops { lock, token } => {
@@ -63,7 +66,7 @@ fn beliefs(entries: &[Entry]) -> Vec<Belief<'_>> {
         };
 
         let over = open.extract_if(.., |belief| belief.who == who && ends(belief));
-        closed.extend(over.map(|belief| Belief { to: *at, ..belief }));
+        closed.extend(over.map(|belief| Holder { to: *at, ..belief }));
     }
 
     // Nobody said that these had ended.
@@ -95,7 +98,7 @@ pub(crate) fn leases_keep_others_out(entries: &[Entry]) -> Result<(), String> {
         };
 
         if let Some(lease) = ours.iter().filter(within).find(excludes) {
-            let Belief { who, lock, token, from, .. } = belief;
+            let Holder { who, lock, token, from, .. } = belief;
             let from = from.as_secs_f64();
             return Err(format!(
                 "{lock}: {who} (token {token:x}) held it at {from:.3} s, within the lease of {lease}"
@@ -152,9 +155,9 @@ pub fn overlaps(history: &History) -> Vec<Overlap> {
     let locks: BTreeSet<&str> = beliefs.iter().map(|belief| belief.lock).collect();
     for lock in locks {
         let ours = leases.get(lock).map_or(&[][..], Vec::as_slice).iter();
-        let theirs = beliefs.iter().filter(|belief| belief.lock == lock);
-        let mut holders: Vec<Holder<'_>> =
-            ours.map(Holder::ours).chain(theirs.map(Holder::theirs)).collect();
+        let ours = ours.map(|lease| of_lease(lock, lease));
+        let theirs = beliefs.iter().filter(|belief| belief.lock == lock).copied();
+        let mut holders: Vec<Holder<'_>> = ours.chain(theirs).collect();
         holders.sort_by_key(|holder| holder.from);
 
         for (index, newcomer) in holders.iter().enumerate() {
@@ -163,7 +166,7 @@ pub fn overlaps(history: &History) -> Vec<Overlap> {
             for holder in outdated(&present) {
                 let beside = present.iter().rfind(|other| other.who != holder.who);
                 if let Some(beside) = beside {
-                    add(&mut overlaps, lock, holder, beside, newcomer.from);
+                    add(&mut overlaps, holder, beside, newcomer.from);
                 }
             }
         }
@@ -187,22 +190,16 @@ fn outdated<'a>(present: &[&'a Holder<'a>]) -> Vec<&'a Holder<'a>> {
 }
 
 /// A belief that was there before only lasts longer.
-fn add(
-    overlaps: &mut Vec<Overlap>,
-    lock: &str,
-    holder: &Holder<'_>,
-    beside: &Holder<'_>,
-    from: Duration,
-) {
+fn add(overlaps: &mut Vec<Overlap>, holder: &Holder<'_>, beside: &Holder<'_>, from: Duration) {
     let to = holder.to.min(beside.to);
     let same = |known: &&mut Overlap| {
-        known.who == holder.who && known.lock == lock && known.token == holder.token
+        known.who == holder.who && known.lock == holder.lock && known.token == holder.token
     };
     match overlaps.iter_mut().rfind(same) {
         Some(known) => known.lasted = known.lasted.max(to.saturating_sub(known.from)),
         None => overlaps.push(Overlap {
             who: holder.who.to_owned(),
-            lock: lock.to_owned(),
+            lock: holder.lock.to_owned(),
             token: holder.token,
             beside: beside.who.to_owned(),
             from,
@@ -211,26 +208,10 @@ fn add(
     }
 }
 
-/// One of ours or of theirs.
-struct Holder<'a> {
-    who: &'a str,
-    token: u128,
-    share: Share,
-    from: Duration,
-    to: Duration,
-    foreign: bool,
-}
-
-impl<'a> Holder<'a> {
-    fn ours(lease: &Lease<'a>) -> Self {
-        let Lease { who, token, share, granted, .. } = *lease;
-        Self { who, token, share, from: granted, to: lease.end(), foreign: false }
-    }
-
-    fn theirs(belief: &Belief<'a>) -> Self {
-        let Belief { who, token, share, from, to, .. } = *belief;
-        Self { who, token, share, from, to, foreign: true }
-    }
+/// One of ours.
+fn of_lease<'a>(lock: &'a str, lease: &Lease<'a>) -> Holder<'a> {
+    let Lease { who, token, share, granted: from, .. } = *lease;
+    Holder { who, lock, token, share, from, to: lease.end(), foreign: false }
 }
 
 #[cfg(test)]
@@ -239,14 +220,6 @@ mod tests {
     use crate::checker::check;
 
     const LOCK: &str = "/l";
-
-    fn history(lines: Vec<(u64, &str, What)>) -> History {
-        let mut history = History::default();
-        for (at, who, what) in lines {
-            history.push(Duration::from_secs(at), who, what);
-        }
-        history
-    }
 
     fn believes(token: u128) -> What {
         What::Believes { lock: LOCK.into(), token, share: Share::Alone }
@@ -269,7 +242,7 @@ mod tests {
     fn a_belief_that_outlasts_its_turn_is_counted_and_is_no_fault_of_ours() {
         let [granted, claimed] = lease(4, 2, 9);
         let history =
-            history(vec![(1, "java", believes(1)), granted, claimed, (7, "java", stops(1))]);
+            History::of(vec![(1, "java", believes(1)), granted, claimed, (7, "java", stops(1))]);
         assert_eq!(check(&history), Ok(()));
         let overlaps = overlaps(&history);
         let [overlap] = &overlaps[..] else { panic!("{overlaps:?}") };
@@ -282,7 +255,7 @@ mod tests {
         let [granted, claimed] = lease(4, 2, 6);
         let back = (6, "ours", What::GaveBack { lock: LOCK.into(), token: 2 });
         let [granted_again, claimed_again] = lease(7, 3, 9);
-        let history = history(vec![
+        let history = History::of(vec![
             (1, "java", believes(1)),
             granted,
             claimed,
@@ -301,14 +274,15 @@ mod tests {
         for end in [What::Warned, What::Died] {
             let [granted, claimed] = lease(4, 2, 9);
             let lines = vec![(1, "java", believes(1)), (3, "java", end), granted, claimed];
-            assert_eq!(overlaps(&history(lines)), []);
+            assert_eq!(overlaps(&History::of(lines)), []);
         }
     }
 
     #[test]
     fn who_is_let_in_within_a_lease_of_ours_is_our_fault() {
         let [granted, claimed] = lease(1, 1, 9);
-        let why = check(&history(vec![granted, claimed, (5, "java", believes(2))])).unwrap_err();
+        let why =
+            check(&History::of(vec![granted, claimed, (5, "java", believes(2))])).unwrap_err();
         assert!(why.contains("keep everyone out"), "{why}");
     }
 
@@ -320,7 +294,7 @@ mod tests {
             let earlier = (1, "java", believes(1));
             let first = (5, "ours", write(first.0, first.1));
             let second = (5, "java", write(second.0, second.1));
-            history(vec![earlier, granted, claimed, first, second])
+            History::of(vec![earlier, granted, claimed, first, second])
         };
         assert_eq!(check(&lines((2, 8), (1, 7))), Ok(()));
         let why = check(&lines((2, 7), (1, 8))).unwrap_err();

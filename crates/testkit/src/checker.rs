@@ -214,43 +214,42 @@ fn register_is_linearizable(entries: &[Entry]) -> Result<(), String> {
 
 /// What can be judged when it is told has been; the rest is judged when all is known.
 fn values_exact(entries: &[Entry]) -> Result<(), String> {
-    let inexact = entries.iter().find(|entry| matches!(entry.what, What::InexactValue(_)));
-    let inexact = inexact.map_or(Ok(()), |entry| Err(format!("{}: {}", entry.who, entry.what)));
-    inexact.and_then(|()| sharing::values_fit(entries))?;
+    none_is(entries, |what| matches!(what, What::InexactValue(_)))?;
+    sharing::values_fit(entries)?;
     sharing::editions_fit(entries)
 }
 
 fn nothing_left(entries: &[Entry]) -> Result<(), String> {
-    let left = entries.iter().find(|entry| matches!(entry.what, What::Left(_)));
-    left.map_or(Ok(()), |entry| Err(entry.what.to_string()))
+    none_is(entries, |what| matches!(what, What::Left(_)))
 }
 
 fn snapshots_exact(entries: &[Entry]) -> Result<(), String> {
-    let inexact = entries.iter().find(|entry| matches!(entry.what, What::InexactSnapshot(_)));
-    let inexact = inexact.map_or(Ok(()), |entry| Err(format!("{}: {}", entry.who, entry.what)));
-    inexact.and_then(|()| sharing::snapshots_fit(entries))
+    none_is(entries, |what| matches!(what, What::InexactSnapshot(_)))?;
+    sharing::snapshots_fit(entries)
 }
 
 /// Whoever knows whose the nodes are has judged it already.
 fn presences_apart(entries: &[Entry]) -> Result<(), String> {
-    let wrong = entries.iter().find(|entry| matches!(entry.what, What::WrongPresence(_)));
-    wrong.map_or(Ok(()), |entry| Err(format!("{}: {}", entry.who, entry.what)))
+    none_is(entries, |what| matches!(what, What::WrongPresence(_)))
 }
 
 fn presences_kept(entries: &[Entry]) -> Result<(), String> {
-    let lost = entries.iter().find(|entry| matches!(entry.what, What::LostPresence(_)));
-    lost.map_or(Ok(()), |entry| Err(format!("{}: {}", entry.who, entry.what)))
+    none_is(entries, |what| matches!(what, What::LostPresence(_)))
 }
 
 fn instances_found(entries: &[Entry]) -> Result<(), String> {
-    let missing = entries.iter().find(|entry| matches!(entry.what, What::MissingInstance(_)));
-    let missing = missing.map_or(Ok(()), |entry| Err(format!("{}: {}", entry.who, entry.what)));
-    missing.and_then(|()| sharing::directories_fit(entries))
+    none_is(entries, |what| matches!(what, What::MissingInstance(_)))?;
+    sharing::directories_fit(entries)
 }
 
 fn nobody_stuck(entries: &[Entry]) -> Result<(), String> {
-    let stuck = entries.iter().find(|entry| matches!(entry.what, What::Stuck(_)));
-    stuck.map_or(Ok(()), |entry| Err(format!("{}: {}", entry.who, entry.what)))
+    none_is(entries, |what| matches!(what, What::Stuck(_)))
+}
+
+/// The first line that must not be there is the violation.
+fn none_is(entries: &[Entry], is_wrong: impl Fn(&What) -> bool) -> Result<(), String> {
+    let wrong = entries.iter().find(|entry| is_wrong(&entry.what));
+    wrong.map_or(Ok(()), |entry| Err(format!("{}: {}", entry.who, entry.what)))
 }
 
 #[cfg(test)]
@@ -261,14 +260,6 @@ mod tests {
 
     fn at(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
-    }
-
-    fn history(lines: Vec<(u64, &str, What)>) -> History {
-        let mut history = History::default();
-        for (time, who, what) in lines {
-            history.push(at(time), who, what);
-        }
-        history
     }
 
     fn granted(token: u128) -> What {
@@ -288,7 +279,7 @@ mod tests {
     }
 
     fn refused(lines: Vec<(u64, &str, What)>, invariant: &str) {
-        let why = check(&history(lines)).unwrap_err();
+        let why = check(&History::of(lines)).unwrap_err();
         assert!(why.contains(invariant) && why.lines().count() == 2, "{why}");
     }
 
@@ -303,7 +294,7 @@ mod tests {
             (4, "b", claimed(2, 6)),
             (7, "c", granted(3)),
         ];
-        assert_eq!(check(&history(good)), Ok(()));
+        assert_eq!(check(&History::of(good)), Ok(()));
         let bad = vec![(1, "a", granted(1)), (2, "a", claimed(1, 9)), (8, "b", granted(2))];
         refused(bad, "overlap");
     }
@@ -338,7 +329,7 @@ mod tests {
             lines.push((4, "d", shared(token, share)));
             lines
         };
-        assert_eq!(check(&history(beside(4, Share::Reader))), Ok(()));
+        assert_eq!(check(&History::of(beside(4, Share::Reader))), Ok(()));
         refused(beside(4, Share::Upgradeable), "do not overlap");
         refused(beside(4, Share::Alone), "do not overlap");
     }
@@ -354,7 +345,7 @@ mod tests {
                 (3, "c", permits(3, wanted)),
             ]
         };
-        assert_eq!(check(&history(lines(1))), Ok(()));
+        assert_eq!(check(&History::of(lines(1))), Ok(()));
         refused(lines(2), "do not overlap");
     }
 
@@ -370,7 +361,7 @@ mod tests {
             (5, "b", shared(2, Share::Upgradeable)),
             (5, "b", claimed(2, 9)),
         ];
-        assert_eq!(check(&history(lines)), Ok(()));
+        assert_eq!(check(&History::of(lines)), Ok(()));
     }
 
     /// One permit is left, which would do for the third; but the second wants two and is before it.
@@ -386,7 +377,7 @@ mod tests {
                 (5, "b", claimed(second, 8)),
             ]
         };
-        assert_eq!(check(&history(lines(2, 3))), Ok(()));
+        assert_eq!(check(&History::of(lines(2, 3))), Ok(()));
         refused(lines(3, 2), "nobody is overtaken");
     }
 
@@ -407,7 +398,7 @@ mod tests {
         let read = |asked, version, value| What::Read { asked: at(asked), version, value };
         let wrote = What::Wrote { asked: at(1), version: Some(1), value: 7 };
         let good = vec![(3, "a", wrote.clone()), (4, "b", read(2, 0, 0)), (9, "b", read(5, 1, 7))];
-        assert_eq!(check(&history(good)), Ok(()));
+        assert_eq!(check(&History::of(good)), Ok(()));
         refused(vec![(3, "a", wrote), (9, "b", read(5, 0, 0))], "linearizable");
     }
 }

@@ -2,10 +2,12 @@
 
 use std::env;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::OnceLock;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
+
+use crate::process;
 
 /// Where the command is, built from the present source.
 ///
@@ -34,19 +36,10 @@ pub fn example(name: &str) -> Result<PathBuf> {
 
 fn build(what: &[&str], program: &str) -> Result<PathBuf> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let output = Command::new(cargo)
-        .args(["build", "--quiet"])
-        .args(what)
-        .arg("--target-dir")
-        .arg(target_folder()?)
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .stdin(Stdio::null())
-        .output()
-        .context("cannot start cargo")?;
-    if !output.status.success() {
-        let messages = String::from_utf8_lossy(&output.stderr);
-        bail!("{program} does not build:\n{messages}");
-    }
+    let mut build = Command::new(cargo);
+    build.args(["build", "--quiet"]).args(what).arg("--target-dir").arg(target_folder()?);
+    build.current_dir(env!("CARGO_MANIFEST_DIR"));
+    process::run_tool(&mut build, &format!("{program} does not build"))?;
 
     let program = target_folder()?.join("debug").join(program);
     anyhow::ensure!(program.is_file(), "cargo built no {}", program.display());

@@ -15,12 +15,8 @@ pub enum Share {
     /// As much as any other reader, and the only one with the right to write later.
     Upgradeable,
     /// Some permits.
-    Permits {
-        /// How many are taken.
-        taken: u32,
-        /// How many there are.
-        of: u32,
-    },
+    #[expect(missing_docs, reason = "so many are taken of as many as there are")]
+    Permits { taken: u32, of: u32 },
 }
 
 impl Share {
@@ -60,147 +56,53 @@ impl fmt::Display for Share {
     }
 }
 
-/// One thing that a participant was told or did.
+/// One thing that a participant was told or did. `lock` is where the lock is, `token` the fencing token,
+/// `share` how much of the lock it has, `asked` when it asked; all times are true times, whatever the
+/// participant's own clock says.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "fields of one name mean the same in all variants")]
 pub enum What {
     /// It was told that it holds a lock.
-    Granted {
-        /// The lock.
-        lock: String,
-        /// The fencing token.
-        token: u128,
-        /// Beside whom.
-        share: Share,
-    },
+    Granted { lock: String, token: u128, share: Share },
     /// It was told that nobody else can be granted the lock before `until`.
-    Claimed {
-        /// The lock.
-        lock: String,
-        /// The fencing token.
-        token: u128,
-        /// In true time, whatever its own clock says.
-        until: Duration,
-    },
+    Claimed { lock: String, token: u128, until: Duration },
     /// It began to give the lock back, or to drop it: its claims are over.
-    GaveBack {
-        /// The lock.
-        lock: String,
-        /// The fencing token.
-        token: u128,
-    },
+    GaveBack { lock: String, token: u128 },
     /// It chose to ride out outages with this lock.
-    RidesOut {
-        /// The lock.
-        lock: String,
-        /// The fencing token.
-        token: u128,
-    },
+    RidesOut { lock: String, token: u128 },
     /// It was told that nobody knows whether it still holds the lock.
-    Doubted {
-        /// The lock.
-        lock: String,
-        /// The fencing token.
-        token: u128,
-    },
+    Doubted { lock: String, token: u128 },
     /// It was told that it has held the lock all the time.
-    HeldAgain {
-        /// The lock.
-        lock: String,
-        /// The fencing token.
-        token: u128,
-    },
+    HeldAgain { lock: String, token: u128 },
     /// Its work was made to do something while it did not hold the lock.
-    Unheld {
-        /// The lock.
-        lock: String,
-        /// The fencing token.
-        token: u128,
-    },
+    Unheld { lock: String, token: u128 },
     /// It was told that it has lost the lock.
-    Lost {
-        /// The lock.
-        lock: String,
-        /// The fencing token.
-        token: u128,
-        /// Why.
-        reason: String,
-    },
+    Lost { lock: String, token: u128, reason: String },
     /// It was told that it cannot have a lock, for another reason than that its time was over.
-    Denied {
-        /// The lock.
-        lock: String,
-        /// Why.
-        reason: String,
-    },
+    Denied { lock: String, reason: String },
     /// From now on every program runs and the servers are well, or away for no longer than locks
-    /// are kept.
-    Well {
-        /// What is promised to be left of a lease at each grant, in true time.
-        always_left: Duration,
-    },
+    /// are kept: so much is promised to be left of a lease at each grant.
+    Well { always_left: Duration },
     /// A resource accepted a write that carried this token.
-    Admitted {
-        /// The lock that guards the resource.
-        lock: String,
-        /// The fencing token.
-        token: u128,
-    },
+    Admitted { lock: String, token: u128 },
     /// A resource refused a write that carried this token.
-    Refused {
-        /// The lock that guards the resource.
-        lock: String,
-        /// The fencing token.
-        token: u128,
-    },
+    Refused { lock: String, token: u128 },
     /// A write was committed together with a check that the holder's own node is there.
-    Committed {
-        /// The lock.
-        lock: String,
-        /// The fencing token.
-        token: u128,
-        /// The transaction.
-        zxid: u64,
-    },
-    /// A program of another library was told that it holds a lock, and not until when.
-    Believes {
-        /// The lock.
-        lock: String,
-        /// The transaction that created its node, in the form of a fencing token; 0 if the node
-        /// was gone already.
-        token: u128,
-        /// Beside whom.
-        share: Share,
-    },
+    Committed { lock: String, token: u128, zxid: u64 },
+    /// A program of another library was told that it holds a lock, and not until when. Its token is the
+    /// transaction that created its node, in the form of a fencing token; 0 if the node was gone already.
+    Believes { lock: String, token: u128, share: Share },
     /// Such a program began to give the lock back.
-    Stops {
-        /// The lock.
-        lock: String,
-        /// As it was told before.
-        token: u128,
-    },
+    Stops { lock: String, token: u128 },
     /// Such a program was told by its library that its connection is in doubt: a careful one does
     /// not go on with anything.
     Warned,
     /// A program was killed.
     Died,
     /// A plain register was read.
-    Read {
-        /// When it was asked.
-        asked: Duration,
-        /// Which version it was.
-        version: i32,
-        /// What was in it.
-        value: u64,
-    },
-    /// A plain register was written.
-    Wrote {
-        /// When it was asked.
-        asked: Duration,
-        /// Which version it became; `None`: nobody knows whether it was written.
-        version: Option<i32>,
-        /// What was put into it.
-        value: u64,
-    },
+    Read { asked: Duration, version: i32, value: u64 },
+    /// A plain register was written. `None`: nobody knows whether it was.
+    Wrote { asked: Duration, version: Option<i32>, value: u64 },
     /// Something was still there after everything had been given back and healed.
     Left(String),
     /// Something that programs share is not as what they were told makes it.
@@ -245,6 +147,16 @@ impl History {
     /// Adds a line.
     pub fn push(&mut self, at: Duration, who: impl Into<String>, what: What) {
         self.entries.push(Entry { at, who: who.into(), what });
+    }
+
+    /// One of these lines: in which second, who, what.
+    #[cfg(test)]
+    pub(crate) fn of(lines: Vec<(u64, &str, What)>) -> Self {
+        let mut history = Self::default();
+        for (seconds, who, what) in lines {
+            history.push(Duration::from_secs(seconds), who, what);
+        }
+        history
     }
 
     /// All lines, in the order in which they were added.

@@ -5,11 +5,11 @@ use std::env;
 use std::fs;
 use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
-use crate::peers;
+use crate::{peers, process};
 
 /// Options for a JVM that lives for seconds: starting fast counts for more than top speed.
 pub(crate) const SHORT_LIVED: &[&str] =
@@ -65,20 +65,14 @@ impl Program {
 }
 
 fn javac(source: &Path, target: &Path) -> Result<()> {
-    let output = Command::new("javac")
+    let mut javac = Command::new("javac");
+    javac
         .args(["-Xlint:all,-classfile,-path", "-encoding", "UTF-8", "-cp"])
         .arg(peers::curator_class_path())
         .arg("-d")
         .arg(target)
-        .arg(source)
-        .stdin(Stdio::null())
-        .output()
-        .context("cannot start javac")?;
-    if !output.status.success() {
-        let messages = String::from_utf8_lossy(&output.stderr);
-        bail!("javac refuses {}:\n{messages}", source.display());
-    }
-    Ok(())
+        .arg(source);
+    process::run_tool(&mut javac, &format!("javac refuses {}", source.display()))
 }
 
 fn fingerprint(source: &[u8]) -> u64 {

@@ -35,13 +35,9 @@ pub enum Kind {
     Exclusive,
     /// A lock for readers and writers.
     RwLock,
-    /// A semaphore.
-    Semaphore {
-        /// How many permits there are.
-        permits: u32,
-        /// What it is made of on the server.
-        layout: SemaphoreProfile,
-    },
+    /// A semaphore of so many permits, and what it is made of on the server.
+    #[expect(missing_docs, reason = "said above")]
+    Semaphore { permits: u32, layout: SemaphoreProfile },
 }
 
 /// How a client's mutex serves several holders of its process.
@@ -323,24 +319,14 @@ async fn take(
 pub enum Held {
     /// A mutex.
     Mutex(MutexGuard),
-    /// A mutex that was entered twice.
-    Reentrant {
-        /// What was entered.
-        lock: ReentrantMutex,
-        /// The first time.
-        outer: ReentrantGuard,
-        /// The second time.
-        inner: ReentrantGuard,
-    },
+    /// A mutex that was entered twice, first as `outer`.
+    #[expect(missing_docs, reason = "said above")]
+    Reentrant { lock: ReentrantMutex, outer: ReentrantGuard, inner: ReentrantGuard },
     /// Two locks at once.
     Multi(MultiGuard),
-    /// A node of its own.
-    Exclusive {
-        /// As its owner.
-        lock: ExclusiveNode,
-        /// The right to it.
-        guard: ExclusiveGuard,
-    },
+    /// A node of its own: as its owner, and the right to it.
+    #[expect(missing_docs, reason = "said above")]
+    Exclusive { lock: ExclusiveNode, guard: ExclusiveGuard },
     /// For reading.
     Reader(RwLockReadGuard),
     /// For reading, with the right to write later.
@@ -376,18 +362,12 @@ impl Held {
 
     /// How it stands; of two locks, the worse.
     pub fn state(&self) -> State {
-        match self {
-            Self::Multi(guard) => guard.state(),
-            one => one.guard().state(),
-        }
+        if let Self::Multi(guard) = self { guard.state() } else { self.guard().state() }
     }
 
     /// Until when it is certainly held.
     pub fn deadline(&self) -> Option<Instant> {
-        match self {
-            Self::Multi(guard) => guard.deadline(),
-            one => one.guard().deadline(),
-        }
+        if let Self::Multi(guard) = self { guard.deadline() } else { self.guard().deadline() }
     }
 
     /// Has it outlast its deadline.

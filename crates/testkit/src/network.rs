@@ -16,12 +16,12 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use rustix::fs::{Mode, OFlags};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tempfile::TempDir;
 
-use crate::process::Process;
+use crate::process::{Process, run_tool, started_by};
 use crate::scratch;
 use crate::wall_clock::WallClock;
 
@@ -246,22 +246,9 @@ impl Host {
 
     /// The same command, run on this host.
     pub fn command(&self, command: &Command) -> Command {
-        let mut there = Command::new("nsenter");
-        there
-            .arg(format!("--net={}", self.namespace()))
-            .arg("--")
-            .arg(command.get_program())
-            .args(command.get_args());
-
-        for (key, value) in command.get_envs() {
-            match value {
-                Some(value) => there.env(key, value),
-                None => there.env_remove(key),
-            };
-        }
-        if let Some(folder) = command.get_current_dir() {
-            there.current_dir(folder);
-        }
+        let mut nsenter = Command::new("nsenter");
+        nsenter.arg(format!("--net={}", self.namespace())).arg("--");
+        let mut there = started_by(nsenter, command);
         if let Some(clock) = &self.wall_clock {
             clock.show_to(&mut there);
         }
@@ -303,13 +290,7 @@ impl Host {
     fn run(&self, script: &str) -> Result<()> {
         let mut command = Command::new("sh");
         command.args(["-c", script]);
-        let output = self.command(&command).stdin(Stdio::null()).output();
-        let output = output.context("cannot start nsenter")?;
-        if !output.status.success() {
-            let messages = String::from_utf8_lossy(&output.stderr);
-            return Err(anyhow!("{} on {}: {script}\n{messages}", output.status, self.address));
-        }
-        Ok(())
+        run_tool(&mut self.command(&command), &format!("{}: {script}", self.address))
     }
 }
 

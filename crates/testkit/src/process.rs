@@ -190,21 +190,42 @@ impl Drop for Process {
 /// The same command under a parent-death signal, and with signals that do what they usually do: a
 /// shell that runs the suites in the background has some of them ignored. `setpriv` and `env`
 /// replace themselves by the program, so that the process id is the program's own.
-fn mortal(command: &Command) -> Command {
+pub fn mortal(command: &Command) -> Command {
     let mut mortal = Command::new("setpriv");
     mortal.args(["--pdeathsig", "KILL", "--"]);
     mortal.args(["env", "--default-signal=HUP,INT,QUIT,TERM", "--"]);
-    mortal.arg(command.get_program()).args(command.get_args());
+    started_by(mortal, command)
+}
+
+/// A command that another one starts: its words come after those of `starter`.
+pub(crate) fn started_by(mut starter: Command, command: &Command) -> Command {
+    starter.arg(command.get_program()).args(command.get_args());
     for (key, value) in command.get_envs() {
         match value {
-            Some(value) => mortal.env(key, value),
-            None => mortal.env_remove(key),
+            Some(value) => starter.env(key, value),
+            None => starter.env_remove(key),
         };
     }
     if let Some(folder) = command.get_current_dir() {
-        mortal.current_dir(folder);
+        starter.current_dir(folder);
     }
-    mortal
+    starter
+}
+
+/// Runs a tool to its end. `refusal` is what its failure means.
+///
+/// # Errors
+///
+/// It does not start, or it fails; what it said is in the error.
+pub(crate) fn run_tool(tool: &mut Command, refusal: &str) -> Result<()> {
+    let output = tool.stdin(Stdio::null()).output();
+    let output =
+        output.with_context(|| format!("cannot start {}", tool.get_program().display()))?;
+    if !output.status.success() {
+        let messages = String::from_utf8_lossy(&output.stderr);
+        bail!("{refusal} ({}):\n{messages}", output.status);
+    }
+    Ok(())
 }
 
 /// Starts a child from a thread that lives as long as this process.

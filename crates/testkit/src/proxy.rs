@@ -17,6 +17,8 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
+use crate::frames;
+
 /// Something that passed the proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Passed {
@@ -190,11 +192,12 @@ impl Proxy {
 
     /// The requests among it, without pings.
     pub fn requests(&self) -> Vec<OpCode> {
-        let passed = self.passed().into_iter().filter_map(|passed| match passed {
+        let passed = self.passed().into_iter();
+        let requests = passed.filter_map(|passed| match passed {
             Passed::Request(op) if op != OpCode::Ping => Some(op),
             _ => None,
         });
-        passed.collect()
+        requests.collect()
     }
 
     /// The events among it.
@@ -311,12 +314,12 @@ async fn requests(
     mut to: OwnedWriteHalf,
 ) -> Result<()> {
     let mut input = BytesMut::new();
-    let hello = next_frame(&mut from, &mut input).await?;
+    let hello = frames::next(&mut from, &mut input).await?;
     passable(shared, |rules| !rules.frozen).await;
     forward(&mut to, &hello).await?;
 
     loop {
-        let frame = next_frame(&mut from, &mut input).await?;
+        let frame = frames::next(&mut from, &mut input).await?;
         let mut body = Decoder::new(frame.clone());
         let header = RequestHeader::decode(&mut body)?;
         let op = OpCode::from_code(header.op).context("an unknown op")?;
@@ -341,7 +344,7 @@ async fn replies(
     mut to: OwnedWriteHalf,
 ) -> Result<()> {
     let mut input = BytesMut::new();
-    let hello = next_frame(&mut from, &mut input).await?;
+    let hello = frames::next(&mut from, &mut input).await?;
     let response = ConnectResponse::decode(&mut Decoder::new(hello.clone()))?;
     if response.session_id != SessionId::NONE {
         shared.log().session = Some((response.session_id, response.password));
@@ -350,7 +353,7 @@ async fn replies(
     forward(&mut to, &hello).await?;
 
     loop {
-        let frame = next_frame(&mut from, &mut input).await?;
+        let frame = frames::next(&mut from, &mut input).await?;
         let mut body = Decoder::new(frame.clone());
         let header = ReplyHeader::decode(&mut body)?;
         let is_event = header.xid == xid::NOTIFICATION;
@@ -367,9 +370,7 @@ async fn replies(
             shared.note(Passed::Reply(op));
             if let Some(error) = shared.take_refusal(op) {
                 let refusal = ReplyHeader { error: error.code(), ..header };
-                let mut out = BytesMut::new();
-                write_frame(&mut out, |out| refusal.encode(out));
-                to.write_all(&out).await?;
+                frames::send(&mut to, |out| refusal.encode(out)).await?;
                 continue;
             }
             let version = shared.log().version.filter(|_| op == OpCode::GetData);
@@ -405,19 +406,8 @@ async fn passable(shared: &Shared, may_pass: impl Fn(&Rules) -> bool) {
     let _ = shared.rules.subscribe().wait_for(|rules| may_pass(rules)).await;
 }
 
-async fn next_frame(from: &mut OwnedReadHalf, input: &mut BytesMut) -> Result<Bytes> {
-    loop {
-        if let Some(frame) = split_frame(input, 4 * MAX_FRAME)? {
-            return Ok(frame);
-        }
-        ensure!(from.read_buf(input).await? > 0, "closed");
-    }
-}
-
 async fn forward(to: &mut OwnedWriteHalf, frame: &Bytes) -> Result<()> {
-    let mut out = BytesMut::new();
-    write_frame(&mut out, |out| out.extend_from_slice(frame));
-    Ok(to.write_all(&out).await?)
+    frames::send(to, |out| out.extend_from_slice(frame)).await
 }
 
 /// Takes a session over and closes it; returns whether the server says that it is over.

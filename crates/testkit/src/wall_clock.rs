@@ -7,9 +7,11 @@
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
+
+use crate::process;
 
 const SOURCE: &str = include_str!("wall_clock.c");
 
@@ -58,18 +60,9 @@ impl WallClock {
 fn compile(folder: &Path, library: &Path) -> Result<()> {
     let source = folder.join("wall_clock.c");
     fs::write(&source, SOURCE)?;
-    let output = Command::new("gcc")
-        .args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-shared", "-fPIC", "-o"])
-        .arg(library)
-        .arg(&source)
-        .arg("-ldl")
-        .stdin(Stdio::null())
-        .output()
-        .context("cannot start gcc")?;
-    if !output.status.success() {
-        bail!("gcc refuses:\n{}", String::from_utf8_lossy(&output.stderr));
-    }
-    Ok(())
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-shared", "-fPIC", "-o"]);
+    process::run_tool(gcc.arg(library).arg(&source).arg("-ldl"), "gcc refuses")
 }
 
 #[cfg(test)]

@@ -29,7 +29,16 @@ impl Config {
     ///
     /// They do not serve within half a minute. The error shows the end of a log.
     pub async fn ensemble(self, size: usize) -> Result<ZooKeeperEnsemble> {
-        ZooKeeperEnsemble::start_with(&self, size).await
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let mut ensemble = ZooKeeperEnsemble::prepare(&self, size)?;
+            ensemble.launch()?;
+            match ensemble.serves().await {
+                Err(error) if ensemble.lost_a_port() && tries < TRIES => drop(error),
+                result => return result.map(|()| ensemble),
+            }
+        }
     }
 
     /// Writes down what `size` servers need, and starts none:
@@ -48,7 +57,16 @@ impl Config {
     ///
     /// They do not serve within half a minute. The error shows the end of a log.
     pub async fn ensemble_on(self, hosts: &[Host]) -> Result<ZooKeeperEnsemble> {
-        ZooKeeperEnsemble::start_on(&self, hosts).await
+        // On hosts of their own nobody else takes a port, so they are ZooKeeper's usual ones.
+        let seats = hosts.iter().map(|host| Seat {
+            client: SocketAddrV4::new(host.address(), 2181),
+            member: Member { address: host.address(), quorum: 2888, election: 3888 },
+            host: Some(host.clone()),
+        });
+        let mut ensemble = ZooKeeperEnsemble::seat(&self, seats.collect())?;
+        ensemble.launch()?;
+        ensemble.serves().await?;
+        Ok(ensemble)
     }
 }
 
@@ -62,33 +80,7 @@ impl ZooKeeperEnsemble {
         Config::new().ensemble(size).await
     }
 
-    pub(super) async fn start_with(config: &Config, size: usize) -> Result<Self> {
-        let mut tries = 0;
-        loop {
-            tries += 1;
-            let mut ensemble = Self::prepare(config, size)?;
-            ensemble.launch()?;
-            match ensemble.serves().await {
-                Err(error) if ensemble.lost_a_port() && tries < TRIES => drop(error),
-                result => return result.map(|()| ensemble),
-            }
-        }
-    }
-
-    /// On hosts of their own nobody else takes a port, so they are ZooKeeper's usual ones.
-    pub(super) async fn start_on(config: &Config, hosts: &[Host]) -> Result<Self> {
-        let seats = hosts.iter().map(|host| Seat {
-            client: SocketAddrV4::new(host.address(), 2181),
-            member: Member { address: host.address(), quorum: 2888, election: 3888 },
-            host: Some(host.clone()),
-        });
-        let mut ensemble = Self::seat(config, &seats.collect::<Vec<_>>())?;
-        ensemble.launch()?;
-        ensemble.serves().await?;
-        Ok(ensemble)
-    }
-
-    pub(super) fn prepare(config: &Config, size: usize) -> Result<Self> {
+    fn prepare(config: &Config, size: usize) -> Result<Self> {
         let address = Ipv4Addr::LOCALHOST;
         let triples = free_port_triples(size)?;
         let seats = triples.into_iter().map(|[client, quorum, election]| Seat {
@@ -96,19 +88,17 @@ impl ZooKeeperEnsemble {
             member: Member { address, quorum, election },
             host: None,
         });
-        Self::seat(config, &seats.collect::<Vec<_>>())
+        Self::seat(config, seats.collect())
     }
 
-    fn seat(config: &Config, seats: &[Seat]) -> Result<Self> {
+    fn seat(config: &Config, seats: Vec<Seat>) -> Result<Self> {
         let folder = scratch::folder()?;
         let members: Vec<Member> = seats.iter().map(|seat| seat.member).collect();
         let mut servers = Vec::with_capacity(seats.len());
         for (id, seat) in (1..).zip(seats) {
             let folder = folder.path().join(format!("server-{id}"));
             let mut server = ZooKeeper::prepare(config, folder, seat.client, &members)?;
-            if let Some(host) = &seat.host {
-                server.put_on(host);
-            }
+            server.host = seat.host;
             fs::write(server.folder().join("data/myid"), format!("{id}\n"))?;
             servers.push(server);
         }

@@ -6,14 +6,13 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use bytes::{Bytes, BytesMut};
 use lockkeeper_wire::{
-    ConnectRequest, ConnectResponse, Decoder, ErrorCode, MAX_FRAME, OpCode, PathRequest,
-    PathWatchRequest, Record, ReplyHeader, Request, Response, SessionId, Stat, Zxid, split_frame,
-    write_frame,
+    ConnectRequest, ConnectResponse, Decoder, ErrorCode, OpCode, PathRequest, PathWatchRequest,
+    Record, ReplyHeader, Request, Response, SessionId, Stat, Zxid,
 };
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::server::ZooKeeper;
+use crate::frames;
 
 /// Longer than an answer takes of a server that answers at all.
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
@@ -72,10 +71,7 @@ impl Probe {
         let ticket = Ticket { session: SessionId::NONE, password: Bytes::new() };
         let mut probe =
             Self { stream, input: BytesMut::new(), ticket, xid: 0, zxid: Zxid::default() };
-        let mut out = BytesMut::new();
-        write_frame(&mut out, |out| hello.encode(out));
-        probe.stream.write_all(&out).await?;
-
+        frames::send(&mut probe.stream, |out| hello.encode(out)).await?;
         let welcome = ConnectResponse::decode(&mut Decoder::new(probe.frame().await?))?;
         ensure!(welcome.timeout_ms > 0, "the session is over");
         probe.ticket = Ticket { session: welcome.session_id, password: welcome.password };
@@ -133,10 +129,8 @@ impl Probe {
     /// `None` if there is no such node.
     async fn ask(&mut self, request: Request) -> Result<Option<Response>> {
         self.xid += 1;
-        let mut out = BytesMut::new();
-        write_frame(&mut out, |out| request.encode(self.xid, out));
-        self.stream.write_all(&out).await?;
-
+        let xid = self.xid;
+        frames::send(&mut self.stream, |out| request.encode(xid, out)).await?;
         let mut reply = Decoder::new(self.frame().await?);
         let header = ReplyHeader::decode(&mut reply)?;
         ensure!(header.xid == self.xid, "an answer to {}, not to {}", header.xid, self.xid);
@@ -156,16 +150,8 @@ impl Probe {
     }
 
     async fn frame(&mut self) -> Result<Bytes> {
-        let read = async {
-            loop {
-                if let Some(frame) = split_frame(&mut self.input, MAX_FRAME)? {
-                    return anyhow::Ok(frame);
-                }
-                let read = self.stream.read_buf(&mut self.input).await?;
-                ensure!(read > 0, "the server has hung up");
-            }
-        };
-        let answered = tokio::time::timeout(ANSWER_LIMIT, read).await;
+        let frame = frames::next(&mut self.stream, &mut self.input);
+        let answered = tokio::time::timeout(ANSWER_LIMIT, frame).await;
         answered.with_context(|| format!("no answer within {ANSWER_LIMIT:?}"))?
     }
 }

@@ -43,7 +43,7 @@ pub struct ZooKeeper {
     process: Option<Process>,
     address: SocketAddrV4,
     /// Where it runs, if that is not the machine itself.
-    host: Option<Host>,
+    pub(super) host: Option<Host>,
     folder: PathBuf,
     jvm_arguments: Vec<String>,
     starts: usize,
@@ -57,28 +57,13 @@ impl Config {
     ///
     /// It does not serve within half a minute. The error shows the end of its log.
     pub async fn standalone(self) -> Result<ZooKeeper> {
-        ZooKeeper::start(&self).await
-    }
-}
-
-impl ZooKeeper {
-    /// Starts one server alone, with [`Config::new`].
-    ///
-    /// # Errors
-    ///
-    /// It does not serve within half a minute. The error shows the end of its log.
-    pub async fn standalone() -> Result<Self> {
-        Config::new().standalone().await
-    }
-
-    pub(super) async fn start(config: &Config) -> Result<Self> {
         let mut tries = 0;
         loop {
             tries += 1;
             let folder = scratch::folder()?;
             let [port] = free_ports()?;
             let address = SocketAddrV4::new(Ipv4Addr::LOCALHOST, port);
-            let mut server = Self::prepare(config, folder.path().to_owned(), address, &[])?;
+            let mut server = ZooKeeper::prepare(&self, folder.path().to_owned(), address, &[])?;
             server._owned_folder = Some(folder);
             server.launch()?;
 
@@ -89,7 +74,9 @@ impl ZooKeeper {
             }
         }
     }
+}
 
+impl ZooKeeper {
     /// Writes down what the server needs, and starts nothing.
     pub(super) fn prepare(
         config: &Config,
@@ -119,10 +106,6 @@ impl ZooKeeper {
         let port = port.context("a zoo.cfg without clientPort")?.parse()?;
         self.address.set_port(port);
         Ok(())
-    }
-
-    pub(super) fn put_on(&mut self, host: &Host) {
-        self.host = Some(host.clone());
     }
 
     /// Starts the process, and does not wait for it.
@@ -328,6 +311,15 @@ impl ZooKeeper {
     /// It was killed.
     pub fn resume(&self) -> Result<()> {
         self.running()?.resume()
+    }
+
+    /// The id of its process.
+    ///
+    /// # Errors
+    ///
+    /// It was killed.
+    pub fn process_id(&self) -> Result<u32> {
+        Ok(self.running()?.id())
     }
 
     fn running(&self) -> Result<&Process> {

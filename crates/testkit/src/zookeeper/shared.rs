@@ -15,10 +15,10 @@ use super::server::ZooKeeper;
 ///
 /// # Errors
 ///
-/// As [`ZooKeeper::standalone`]; the next call tries again.
+/// As [`Config::standalone`]; the next call tries again.
 pub async fn shared() -> Result<&'static ZooKeeper> {
     static SERVER: OnceCell<ZooKeeper> = OnceCell::const_new();
-    SERVER.get_or_try_init(ZooKeeper::standalone).await
+    SERVER.get_or_try_init(|| Config::new().standalone()).await
 }
 
 /// How often the servers look for overdue nodes that are shared by tests of these.

@@ -1,0 +1,30 @@
+//! The protocol by hand, as our client is what the tests are about.
+
+use anyhow::{Context, Result, ensure};
+use bytes::{Bytes, BytesMut};
+use lockkeeper_wire::{MAX_FRAME, split_frame, write_frame};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+/// Sends one frame.
+pub(crate) async fn send(
+    to: &mut (impl AsyncWrite + Unpin),
+    encode: impl FnOnce(&mut BytesMut),
+) -> Result<()> {
+    let mut out = BytesMut::new();
+    write_frame(&mut out, encode);
+    Ok(to.write_all(&out).await?)
+}
+
+/// The next frame; `input` is what has come of the ones after it.
+pub(crate) async fn next(
+    from: &mut (impl AsyncRead + Unpin),
+    input: &mut BytesMut,
+) -> Result<Bytes> {
+    loop {
+        if let Some(frame) = split_frame(input, 4 * MAX_FRAME)? {
+            return Ok(frame);
+        }
+        let count = from.read_buf(input).await.context("no reply")?;
+        ensure!(count > 0, "the other side has hung up");
+    }
+}
