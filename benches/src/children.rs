@@ -12,7 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
 use crate::counters;
-use crate::measure::{Plan, Recorder};
+use crate::measure::{Measured, Plan, Recorder};
 use crate::memory::Memory;
 use crate::orders::Answer;
 use crate::processors;
@@ -82,7 +82,7 @@ pub(crate) async fn count(servers: &str) -> Result<()> {
             _ => counters::add(&client, tasks.parse()?, plan).await,
         };
         let answer = match added {
-            Ok(added) => added.into(),
+            Ok(measured) => Answer { error: None, measured },
             Err(error) => Answer { error: Some(format!("{error:#}")), ..Answer::default() },
         };
         say(&serde_json::to_string(&answer)?);
@@ -119,7 +119,8 @@ pub(crate) async fn subscribe(servers: &str, count: usize, kind: Kind) -> Result
     while orders.recv().await.is_some() {
         let recorder = Recorder::new();
         recorder.record(all.all_told().await?);
-        let answer = Answer { latency: recorder.summary(), ..Answer::default() };
+        let measured = Measured { latency: recorder.summary(), ..Measured::default() };
+        let answer = Answer { error: None, measured };
         say(&serde_json::to_string(&answer)?);
     }
     client.close().await;

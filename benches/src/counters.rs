@@ -7,7 +7,7 @@ use lockkeeper::{Client, Counter, CreateMode, ErrorCode, ZnodePath};
 use redis::aio::MultiplexedConnection;
 use tokio::sync::Mutex;
 
-use crate::measure::{Plan, Repeats, repeat};
+use crate::measure::{Measured, Plan, repeat};
 
 /// The same node, and the same key, for everybody.
 const PATH: &str = "/bench-counter";
@@ -16,7 +16,7 @@ const PATH: &str = "/bench-counter";
 const BARE: &str = "/bench-bare-counter";
 
 /// So many tasks of one process, by one handle.
-pub(crate) async fn add(client: &Client, tasks: usize, plan: Plan) -> Result<Repeats> {
+pub(crate) async fn add(client: &Client, tasks: usize, plan: Plan) -> Result<Measured> {
     let counter = Counter::new(client, PATH)?;
     let add = move || {
         let counter = counter.clone();
@@ -30,7 +30,7 @@ pub(crate) async fn add(client: &Client, tasks: usize, plan: Plan) -> Result<Rep
 
 /// Bare requests in place of a counter: a write over the version that is known, and when somebody was
 /// quicker, a read and the next write. It knows no lost replies, and nobody gets out of another's way.
-pub(crate) async fn compare_and_set(client: &Client, tasks: usize, plan: Plan) -> Result<Repeats> {
+pub(crate) async fn compare_and_set(client: &Client, tasks: usize, plan: Plan) -> Result<Measured> {
     let path = ZnodePath::new(BARE)?;
     let zero = 0_i64.to_be_bytes().to_vec();
     match client.create(&path, zero, CreateMode::Persistent).await {
@@ -81,7 +81,7 @@ pub(crate) async fn increment(
     connection: &MultiplexedConnection,
     tasks: usize,
     plan: Plan,
-) -> Result<Repeats> {
+) -> Result<Measured> {
     let connection = connection.clone();
     let increment = move || {
         let mut connection = connection.clone();

@@ -85,44 +85,19 @@ enum Task {
     Scenarios,
     /// (child) Send back whatever comes.
     #[command(hide = true)]
-    Echo {
-        #[arg(long)]
-        processor: usize,
-    },
+    Echo { processor: usize },
     /// (child) Add to a counter.
     #[command(hide = true)]
-    Count {
-        #[arg(long)]
-        servers: String,
-    },
+    Count { servers: String },
     /// (child) Keep a cache.
     #[command(hide = true)]
-    Cache {
-        #[arg(long)]
-        servers: String,
-        #[arg(long)]
-        path: String,
-    },
+    Cache { servers: String, path: String },
     /// (child) Follow a value.
     #[command(hide = true)]
-    Subscribe {
-        #[arg(long)]
-        servers: String,
-        #[arg(long)]
-        count: usize,
-        #[arg(long)]
-        kind: subscribers::Kind,
-    },
+    Subscribe { servers: String, count: usize, kind: subscribers::Kind },
     /// (child) Hold a lock.
     #[command(hide = true)]
-    Hold {
-        #[arg(long)]
-        servers: String,
-        #[arg(long)]
-        path: String,
-        #[arg(long)]
-        session_ms: u64,
-    },
+    Hold { servers: String, path: String, session_ms: u64 },
 }
 
 #[derive(Args)]

@@ -75,15 +75,7 @@ impl System {
     /// Whether it has to do with P5 to P7: Curator, what is held against it, and the bound of both.
     /// kazoo and zookeeper-client are in no target.
     pub(crate) fn is_held_against_curator(self) -> bool {
-        match self {
-            Self::OnZooKeeper | Self::BareRequests(_) | Self::Curator => true,
-            Self::Engine(_)
-            | Self::Kazoo
-            | Self::ZookeeperClient
-            | Self::Redis(_)
-            | Self::Etcd
-            | Self::Postgres => false,
-        }
+        matches!(self, Self::OnZooKeeper | Self::BareRequests(_) | Self::Curator)
     }
 
     /// On what server, in which configuration.

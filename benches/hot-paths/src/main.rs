@@ -18,6 +18,8 @@ mod tree;
 
 use std::process::ExitCode;
 
+use lockkeeper::Pick;
+
 /// A path: its name, and what runs it so many times.
 type Path = (&'static str, fn(u32));
 
@@ -27,10 +29,10 @@ const PATHS: &[Path] = &[
     ("tree-cycle", tree::cycle),
     ("tree-hand-off-64", tree::hand_off),
     ("tree-multi-64", tree::multi),
-    ("pick-in-turn-100", pick::in_turn),
-    ("pick-weighted-100", pick::weighted),
-    ("pick-of-two-100", pick::of_two),
-    ("pick-by-key-100", pick::by_key),
+    ("pick-in-turn-100", |times| pick::run(Pick::RoundRobin, times)),
+    ("pick-weighted-100", |times| pick::run(Pick::Weighted, times)),
+    ("pick-of-two-100", |times| pick::run(Pick::PowerOfTwo, times)),
+    ("pick-by-key-100", |times| pick::run(Pick::key("user-7"), times)),
     ("session-cycle", session::cycle),
     ("session-watch", session::watch),
 ];

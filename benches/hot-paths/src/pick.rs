@@ -20,23 +20,7 @@ impl Candidate for Server {
     }
 }
 
-pub(crate) fn in_turn(iterations: u32) {
-    run(Pick::RoundRobin, iterations);
-}
-
-pub(crate) fn weighted(iterations: u32) {
-    run(Pick::Weighted, iterations);
-}
-
-pub(crate) fn of_two(iterations: u32) {
-    run(Pick::PowerOfTwo, iterations);
-}
-
-pub(crate) fn by_key(iterations: u32) {
-    run(Pick::key("user-7"), iterations);
-}
-
-fn run(how: Pick<'_>, iterations: u32) {
+pub(crate) fn run(how: Pick<'_>, iterations: u32) {
     let picker = Picker::builder().seed(42).clock(Instant::default).build();
     picker.update((0..100).map(|number| {
         Arc::new(Server { id: format!("10.0.0.{number}:80"), weight: 1 + number % 7 })

@@ -89,14 +89,8 @@ where
 
 /// A lock.
 pub(crate) struct EtcdLock {
-    session: Session,
-    name: String,
-}
-
-impl EtcdLock {
-    pub(crate) fn new(session: &Session, name: String) -> Self {
-        Self { session: session.clone(), name }
-    }
+    pub(crate) session: Session,
+    pub(crate) name: String,
 }
 
 impl Lock for EtcdLock {

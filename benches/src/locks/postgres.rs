@@ -34,14 +34,8 @@ impl Session {
 
 /// A lock.
 pub(crate) struct PostgresLock {
-    session: Arc<Session>,
-    key: i64,
-}
-
-impl PostgresLock {
-    pub(crate) fn new(session: &Arc<Session>, key: i64) -> Self {
-        Self { session: session.clone(), key }
-    }
+    pub(crate) session: Arc<Session>,
+    pub(crate) key: i64,
 }
 
 impl Lock for PostgresLock {

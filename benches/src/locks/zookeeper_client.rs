@@ -6,18 +6,8 @@ use zookeeper_client::{Acls, Client, CreateMode, LockOptions, LockPrefix, OwnedL
 
 /// A lock, under the names that Curator uses too.
 pub(crate) struct ZookeeperClientLock {
-    client: Client,
-    path: String,
-}
-
-impl ZookeeperClientLock {
-    pub(crate) fn new(client: &Client, path: String) -> Self {
-        Self { client: client.clone(), path }
-    }
-}
-
-pub(crate) async fn connect(servers: &str) -> Result<Client> {
-    Ok(Client::connect(servers).await?)
+    pub(crate) client: Client,
+    pub(crate) path: String,
 }
 
 impl Lock for ZookeeperClientLock {

@@ -6,8 +6,9 @@ use std::time::Instant;
 use anyhow::Result;
 use tokio::task::JoinSet;
 
-use super::latency::{Latency, Recorder};
+use super::latency::Recorder;
 use super::lock::Lock;
+use super::measured::Measured;
 use super::window::{Plan, Window};
 
 /// Whether a cycle ends when the release is certain.
@@ -40,17 +41,6 @@ impl Release {
     }
 }
 
-/// What was measured.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Cycles {
-    /// Cycles a second, of all tasks together.
-    pub(crate) per_second: f64,
-    /// Acquiring alone.
-    pub(crate) acquire: Latency,
-    /// The whole cycle.
-    pub(crate) cycle: Latency,
-}
-
 /// Runs a task for each lock, all at once, until the time is up.
 ///
 /// # Errors
@@ -58,13 +48,17 @@ pub(crate) struct Cycles {
 ///
 /// # Cancel safety
 /// Dropping it ends all tasks.
-pub(crate) async fn cycles<L: Lock>(locks: Vec<L>, plan: Plan, release: Release) -> Result<Cycles> {
+pub(crate) async fn cycles<L: Lock>(
+    locks: Vec<L>,
+    plan: Plan,
+    release: Release,
+) -> Result<Measured> {
     let recorders = (Recorder::new(), Recorder::new());
     let window = plan.begin();
     record_cycles(locks, window, release, &recorders).await?;
-    let (acquire, cycle) = (recorders.0.summary(), recorders.1.summary());
-    let per_second = cycle.count as f64 / window.length().as_secs_f64();
-    Ok(Cycles { per_second, acquire, cycle })
+    let (acquire, latency) = (recorders.0.summary(), recorders.1.summary());
+    let per_second = latency.count as f64 / window.length().as_secs_f64();
+    Ok(Measured { per_second, acquire, latency, ..Measured::default() })
 }
 
 /// The same, with what was measured added to recorders for acquiring and for whole cycles.

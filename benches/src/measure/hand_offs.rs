@@ -8,20 +8,10 @@ use anyhow::Result;
 use tokio::task::JoinSet;
 
 use super::cycles::{Release, all};
-use super::latency::{Latency, Recorder};
+use super::latency::Recorder;
 use super::lock::Lock;
+use super::measured::Measured;
 use super::window::{Plan, Window};
-
-/// What was measured.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct HandOffs {
-    /// Grants a second to another client than the one before.
-    pub(crate) per_second: f64,
-    /// All grants a second: more, where the one that releases may be faster than those who wait.
-    pub(crate) grants_per_second: f64,
-    /// From the moment in which the holder begins to release to the next one's grant.
-    pub(crate) latency: Latency,
-}
 
 /// Runs a task for each client of one lock until the time is up. A client that has released the
 /// lock wants it again at once.
@@ -35,7 +25,7 @@ pub(crate) async fn hand_offs<L: Lock>(
     clients: Vec<L>,
     plan: Plan,
     release: Release,
-) -> Result<HandOffs> {
+) -> Result<Measured> {
     let window = plan.begin();
     let baton = Arc::new(Baton::new());
     let mut tasks = JoinSet::new();
@@ -45,10 +35,11 @@ pub(crate) async fn hand_offs<L: Lock>(
     all(&mut tasks).await?;
     let seconds = window.length().as_secs_f64();
     let latency = baton.waits.summary();
-    Ok(HandOffs {
+    Ok(Measured {
         per_second: latency.count as f64 / seconds,
         grants_per_second: baton.grants.load(Ordering::Relaxed) as f64 / seconds,
         latency,
+        ..Measured::default()
     })
 }
 

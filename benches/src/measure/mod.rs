@@ -6,12 +6,14 @@ mod cycles;
 mod hand_offs;
 mod latency;
 mod lock;
+mod measured;
 mod repeats;
 mod window;
 
-pub(crate) use cycles::{Cycles, Release, cycles, record_cycles};
-pub(crate) use hand_offs::{HandOffs, hand_offs};
+pub(crate) use cycles::{Release, cycles, record_cycles};
+pub(crate) use hand_offs::hand_offs;
 pub(crate) use latency::{Latency, Recorder, micros};
 pub(crate) use lock::Lock;
-pub(crate) use repeats::{Repeats, repeat};
+pub(crate) use measured::Measured;
+pub(crate) use repeats::repeat;
 pub(crate) use window::Plan;

@@ -7,17 +7,9 @@ use anyhow::Result;
 use tokio::task::JoinSet;
 
 use super::cycles::all;
-use super::latency::{Latency, Recorder};
+use super::latency::Recorder;
+use super::measured::Measured;
 use super::window::Plan;
-
-/// What was measured.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Repeats {
-    /// How many were done in a second, by all tasks together.
-    pub(crate) per_second: f64,
-    /// How long each took.
-    pub(crate) latency: Latency,
-}
 
 /// Runs a task for each of `operations`, which does it again and again until the time is up.
 ///
@@ -26,7 +18,7 @@ pub(crate) struct Repeats {
 ///
 /// # Cancel safety
 /// Dropping it ends all tasks.
-pub(crate) async fn repeat<O, F>(operations: Vec<O>, plan: Plan) -> Result<Repeats>
+pub(crate) async fn repeat<O, F>(operations: Vec<O>, plan: Plan) -> Result<Measured>
 where
     O: FnMut() -> F + Send + 'static,
     F: Future<Output = Result<()>> + Send + 'static,
@@ -51,5 +43,6 @@ where
 
     all(&mut tasks).await?;
     let latency = recorder.summary();
-    Ok(Repeats { per_second: latency.count as f64 / window.length().as_secs_f64(), latency })
+    let per_second = latency.count as f64 / window.length().as_secs_f64();
+    Ok(Measured { per_second, latency, ..Measured::default() })
 }

@@ -82,19 +82,14 @@ fn initialize(programs: &Path, user: &User, data: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Who runs the server.
-enum User {
-    /// Whoever runs this program.
-    Same,
-    /// The user and group of the package.
-    Other { user: u32, group: u32 },
-}
+/// Who runs the server: whoever runs this program, or the user and group of the package.
+struct User(Option<(u32, u32)>);
 
 impl User {
     /// Gives the folder to whom the server will run as.
     fn for_server(folder: &Path) -> Result<Self> {
         if fs::metadata(folder)?.uid() != 0 {
-            return Ok(Self::Same);
+            return Ok(Self(None));
         }
         let users = fs::read_to_string("/etc/passwd")?;
         let line = users.lines().find_map(|line| line.strip_prefix("postgres:"));
@@ -105,20 +100,15 @@ impl User {
         };
         std::os::unix::fs::chown(folder, Some(user), Some(group))?;
         fs::set_permissions(folder, Permissions::from_mode(0o700))?;
-        Ok(Self::Other { user, group })
+        Ok(Self(Some((user, group))))
     }
 
     fn command(&self, program: &Path) -> Command {
-        match self {
-            Self::Same => Command::new(program),
-            Self::Other { user, group } => {
-                let mut command = Command::new("setpriv");
-                let (user, group) = (format!("--reuid={user}"), format!("--regid={group}"));
-                command.args([&user, &group, "--clear-groups", "--"]).arg(program);
-                // Its own folder is the only one that it surely may be in.
-                command.current_dir("/");
-                command
-            }
-        }
+        let Some((user, group)) = self.0 else { return Command::new(program) };
+        let mut command = Command::new("setpriv");
+        command.args([format!("--reuid={user}"), format!("--regid={group}")]);
+        // Its own folder is the only one that it surely may be in.
+        command.args(["--clear-groups", "--"]).arg(program).current_dir("/");
+        command
     }
 }

@@ -37,8 +37,7 @@ async fn engine(folder: &Path, durability: Durability) -> Result<Server> {
 
 async fn echo(folder: &Path) -> Result<Server> {
     let processor = Processors::allowed()?.server.to_string();
-    let mut process =
-        Process::spawn("echo", &child(&["echo", "--processor", &processor])?, folder)?;
+    let mut process = Process::spawn("echo", &child(&["echo", &processor])?, folder)?;
     let address = ready_line(&mut process).await?;
     Ok(Server { process, address, _folder: None })
 }

@@ -3,15 +3,25 @@
 //!
 //! An order is a line such as `cycles 16 100 2000`: what, tasks, warm-up and measuring time in
 //! milliseconds. The answer is a line of JSON.
+//!
+//! | order | what is measured |
+//! |---|---|
+//! | `cycles` | so many tasks, each with a lock that nobody else wants |
+//! | `handoffs`, `latches` | one lock that so many clients want, or one election |
+//! | `counter`, `bare` | adds of so many tasks to one counter, or bare requests that do the same |
+//! | `cache` | how long a cache of so many nodes takes until it is complete |
+//! | `changes` | how soon a cache of so many nodes tells of a change |
+//! | `told` | how long after the next value was published all subscribers of the program have it |
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::measure::{Cycles, HandOffs, Latency, Plan, Repeats};
+use crate::measure::{Measured, Plan};
 use crate::orders::Answer;
 use anyhow::{Context, Result, bail};
 use lockkeeper_testkit::peers::{Peer, SYSTEM_PYTHON};
+use lockkeeper_testkit::process::mortal;
 use lockkeeper_testkit::{java, python};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout};
@@ -45,7 +55,7 @@ impl Worker {
         let command = with_options(&command, &["-XX:TieredStopAtLevel=4", "-Xmx1g"]);
         let mut worker = Self::start(&command)?;
         let warm_up = Plan { warm_up: Duration::from_secs(2), measure: Duration::from_secs(1) };
-        worker.cycles(16, warm_up).await?;
+        worker.measure("cycles", 16, warm_up).await?;
         Ok(worker)
     }
 
@@ -60,25 +70,18 @@ impl Worker {
 
     /// This program as a child of itself that adds to a counter.
     pub(super) fn ours(servers: &str) -> Result<Self> {
-        Self::start(&child(&["count", "--servers", servers])?)
+        Self::start(&child(&["count", servers])?)
     }
 
     /// This program as a child of itself that follows a value, so many times.
     pub(crate) fn subscribers(servers: &str, count: usize, kind: Kind) -> Result<Self> {
         let (count, kind) = (count.to_string(), kind.to_string());
-        let arguments = ["subscribe", "--servers", servers, "--count", &count, "--kind", &kind];
-        Self::start(&child(&arguments)?)
+        Self::start(&child(&["subscribe", servers, &count, &kind])?)
     }
 
     fn start(command: &Command) -> Result<Self> {
-        let mut mortal = tokio::process::Command::new("setpriv");
-        mortal.args(["--pdeathsig", "KILL", "--"]).arg(command.get_program());
-        mortal.args(command.get_args()).kill_on_drop(true);
-        for (key, value) in command.get_envs() {
-            if let Some(value) = value {
-                mortal.env(key, value);
-            }
-        }
+        let mut mortal = tokio::process::Command::from(mortal(command));
+        mortal.kill_on_drop(true);
         mortal.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = mortal.spawn().context("cannot start setpriv")?;
         let (orders, answers) = (child.stdin.take(), child.stdout.take());
@@ -86,56 +89,16 @@ impl Worker {
         Ok(Self { _child: child, orders, answers: BufReader::new(answers).lines() })
     }
 
-    /// Measures cycles.
-    pub(crate) async fn cycles(&mut self, tasks: usize, plan: Plan) -> Result<Cycles> {
-        let answer = self.order("cycles", tasks, plan).await?;
-        Ok(Cycles { per_second: answer.per_second, acquire: answer.acquire, cycle: answer.latency })
-    }
-
-    /// Measures hand-offs of locks, or of the latches of an election.
-    pub(crate) async fn hand_offs(
+    /// Measures what the order is for.
+    pub(crate) async fn measure(
         &mut self,
         what: &str,
-        clients: usize,
+        tasks: usize,
         plan: Plan,
-    ) -> Result<HandOffs> {
-        let answer = self.order(what, clients, plan).await?;
-        Ok(HandOffs {
-            per_second: answer.per_second,
-            grants_per_second: answer.grants_per_second,
-            latency: answer.latency,
-        })
-    }
-
-    /// Measures adds to a counter.
-    pub(crate) async fn counter(&mut self, tasks: usize, plan: Plan) -> Result<Repeats> {
-        self.repeats("counter", tasks, plan).await
-    }
-
-    /// Measures adds by bare requests.
-    pub(crate) async fn bare_counter(&mut self, tasks: usize, plan: Plan) -> Result<Repeats> {
-        self.repeats("bare", tasks, plan).await
-    }
-
-    async fn repeats(&mut self, what: &str, tasks: usize, plan: Plan) -> Result<Repeats> {
-        let answer = self.order(what, tasks, plan).await?;
-        Ok(Repeats { per_second: answer.per_second, latency: answer.latency })
-    }
-
-    /// Measures how long a cache of so many nodes takes until it is complete.
-    pub(crate) async fn fill_cache(&mut self, nodes: usize) -> Result<Duration> {
-        let answer = self.order("cache", nodes, Plan::ONCE).await?;
-        Ok(answer.latency.p50)
-    }
-
-    /// Measures how soon a cache of so many nodes tells of a change.
-    pub(crate) async fn changes(&mut self, nodes: usize, plan: Plan) -> Result<Latency> {
-        Ok(self.order("changes", nodes, plan).await?.latency)
-    }
-
-    /// Waits until all its subscribers have the next value; how long after it was published.
-    pub(crate) async fn told(&mut self) -> Result<Duration> {
-        Ok(self.order("told", 0, Plan::ONCE).await?.latency.max)
+    ) -> Result<Measured> {
+        let (warm_up, measure) = (plan.warm_up.as_millis(), plan.measure.as_millis());
+        let order = format!("{what} {tasks} {warm_up} {measure}\n");
+        self.send(&order, plan.warm_up + plan.measure + GRACE).await
     }
 
     /// Joins a group, and waits until it sees so many members; with 0 it leaves.
@@ -144,13 +107,7 @@ impl Worker {
         self.send(&order, GRACE).await.map(drop)
     }
 
-    async fn order(&mut self, what: &str, tasks: usize, plan: Plan) -> Result<Answer> {
-        let (warm_up, measure) = (plan.warm_up.as_millis(), plan.measure.as_millis());
-        let order = format!("{what} {tasks} {warm_up} {measure}\n");
-        self.send(&order, plan.warm_up + plan.measure + GRACE).await
-    }
-
-    async fn send(&mut self, order: &str, limit: Duration) -> Result<Answer> {
+    async fn send(&mut self, order: &str, limit: Duration) -> Result<Measured> {
         self.orders.write_all(order.as_bytes()).await.context("the program has ended")?;
         self.orders.flush().await?;
         let answer = timeout(limit, self.answers.next_line()).await;
@@ -158,7 +115,7 @@ impl Worker {
         let answer: Answer = serde_json::from_str(&answer.context("the program has ended")?)?;
         match answer.error {
             Some(error) => bail!("the program failed: {error}"),
-            None => Ok(answer),
+            None => Ok(answer.measured),
         }
     }
 }

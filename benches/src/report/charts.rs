@@ -1,5 +1,7 @@
 //! Which charts there are.
 
+use anyhow::Result;
+
 use super::description::{Chart, Description};
 use super::numbers::short;
 use super::svg::{self, Point, Series};
@@ -9,12 +11,13 @@ use crate::results::{Entries, Entry, Key};
 pub(super) fn draw<'a>(
     description: &'a Description,
     entries: &Entries,
-) -> Vec<(&'a Chart, String)> {
+) -> Result<Vec<(&'a Chart, String)>> {
     let drawn = |chart: &'a Chart| Some((chart, draw_one(chart, entries)?));
-    description.charts.iter().filter_map(drawn).collect()
+    let drawn = description.charts.iter().filter_map(drawn);
+    drawn.map(|(chart, svg)| Ok((chart, svg?))).collect()
 }
 
-fn draw_one(chart: &Chart, entries: &Entries) -> Option<String> {
+fn draw_one(chart: &Chart, entries: &Entries) -> Option<Result<String>> {
     let is_shown = |key: &Key| !chart.awaited_only || !key.config.contains("not awaited");
     // A logarithmic scale has no place for a side that got nothing done.
     let entries: Vec<&Entry> = entries

@@ -7,6 +7,7 @@ mod page;
 mod run;
 mod svg;
 mod targets;
+mod template;
 
 use std::fs;
 use std::path::Path;
@@ -71,7 +72,7 @@ impl Report {
     fn page(&self, runs: &Runs, folder: &Path) -> Result<()> {
         let page = folder.join("benchmarks.md");
         put(&page, &page::page(&self.description, runs)?)?;
-        for (chart, svg) in charts::draw(&self.description, &self.run.entries) {
+        for (chart, svg) in charts::draw(&self.description, &self.run.entries)? {
             put(&folder.join("benchmarks").join(format!("{}.svg", chart.name)), &svg)?;
         }
         eprintln!("written: {}", page.display());

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Serde, Value};
 use minijinja::{Environment, Error, ErrorKind, context};
 use serde::Serialize;
@@ -13,7 +12,7 @@ use super::charts;
 use super::description::Description;
 use super::numbers::{grouped, short};
 use super::run::{Run, Runs};
-use super::targets;
+use super::{targets, template};
 use crate::baselines::{self, RECORD_BYTES};
 use crate::machine::WakeUp;
 use crate::results::{Entries, Entry, Side};
@@ -44,7 +43,7 @@ struct Table {
 
 pub(super) fn page(description: &Arc<Description>, runs: &Runs) -> Result<String> {
     let entries = runs.entries(None);
-    let charts = charts::draw(description, &entries);
+    let charts = charts::draw(description, &entries)?;
     let section = |scenario: &Scenario| {
         let run = runs.of(scenario.name)?;
         let entries = run.entries.0.iter().filter(|entry| entry.key.scenario == scenario.name);
@@ -93,19 +92,15 @@ pub(super) fn page(description: &Arc<Description>, runs: &Runs) -> Result<String
         sides_known => Value::from(Serde(description.sides.clone())),
         scenarios => Value::from(Serde(sections)),
     };
-    let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?;
-    let mut environment = environment(description, entries);
-    environment.set_syntax(syntax);
+    let mut environment = environment(description, entries)?;
     environment.add_template("page", include_str!("page.md.j2"))?;
     let page = environment.get_template("page")?.render(context).context("page.md.j2")?;
     Ok(page.trim().to_owned() + "\n")
 }
 
 /// What the template may call.
-fn environment(description: &Arc<Description>, entries: Entries) -> Environment<'static> {
-    let mut environment = Environment::new();
-    // Where a number is missing, its cell is empty.
-    environment.add_filter("short", |number: Option<f64>| number.map(short).unwrap_or_default());
+fn environment(description: &Arc<Description>, entries: Entries) -> Result<Environment<'static>> {
+    let mut environment = template::environment()?;
     environment.add_filter("over", |number: Option<f64>, by: f64| number.map(|number| number / by));
 
     let known = Arc::new((description.clone(), entries));
@@ -138,7 +133,7 @@ fn environment(description: &Arc<Description>, entries: Entries) -> Environment<
         let point = |(tasks, value)| vec![tasks as f64, value];
         Ok::<_, Error>(curve.into_iter().map(point).collect::<Vec<_>>())
     });
-    environment
+    Ok(environment)
 }
 
 fn side<'a>(description: &'a Description, name: &str) -> Result<Side<'a>, Error> {
@@ -231,7 +226,6 @@ fn readable(metric: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::Machine;
 
     type Number<'a> = (&'a str, Side<'a>, usize, &'a str, f64);
 
@@ -249,15 +243,8 @@ mod tests {
 
     /// The part that says where the time goes, in one line for each paragraph's words.
     fn breakdown(numbers: &[Number<'_>]) -> String {
-        let run = Run {
-            quick: false,
-            seconds: 1,
-            machine: Machine::default(),
-            configurations: Vec::new(),
-            entries: Entries::from_numbers(numbers),
-            skipped: Vec::new(),
-        };
-        let page = page(&Arc::new(Description::read().unwrap()), &Runs(vec![run])).unwrap();
+        let description = Arc::new(Description::read().unwrap());
+        let page = page(&description, &Runs(vec![Run::of_numbers(numbers)])).unwrap();
         let (_, rest) = page.split_once("## Where the time goes").unwrap();
         let (breakdown, _) = rest.split_once("\n## ").unwrap();
         breakdown.split_whitespace().collect::<Vec<_>>().join(" ")

@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::machine::{Machine, WakeUp};
 use crate::peers::Configuration;
+#[cfg(test)]
+use crate::results::Side;
 use crate::results::{Entries, Skip};
 
 /// `results.json`: the page and the charts follow from it.
@@ -23,6 +25,19 @@ pub(crate) struct Run {
 }
 
 impl Run {
+    /// One with these numbers, and nothing else.
+    #[cfg(test)]
+    pub(super) fn of_numbers(numbers: &[(&str, Side<'_>, usize, &str, f64)]) -> Self {
+        Self {
+            quick: false,
+            seconds: 1,
+            machine: Machine::default(),
+            configurations: Vec::new(),
+            entries: Entries::from_numbers(numbers),
+            skipped: Vec::new(),
+        }
+    }
+
     fn has(&self, scenario: &str) -> bool {
         self.entries.0.iter().any(|entry| entry.key.scenario == scenario)
     }
@@ -86,22 +101,14 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::results::Side;
 
     const SIDE: Side<'static> = ("lockkeeper", "zookeeper");
 
     fn run(round_trip: u64, numbers: &[(&str, f64)]) -> Run {
-        let mut machine = Machine::default();
-        machine.loopback_one.p50 = Duration::from_micros(round_trip);
         let numbers: Vec<_> = numbers.iter().map(|&(name, it)| (name, SIDE, 1, "it", it)).collect();
-        Run {
-            quick: false,
-            seconds: 1,
-            machine,
-            configurations: Vec::new(),
-            entries: Entries::from_numbers(&numbers),
-            skipped: Vec::new(),
-        }
+        let mut run = Run::of_numbers(&numbers);
+        run.machine.loopback_one.p50 = Duration::from_micros(round_trip);
+        run
     }
 
     #[test]

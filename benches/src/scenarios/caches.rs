@@ -93,9 +93,7 @@ pub(super) async fn run(bench: &mut Bench) -> Result<()> {
 
     let most = bench.settings.cached_most;
     let turns = [(System::Engine(Durability::Memory), format!("{most} nodes in memory"))];
-    bench
-        .interleave(rounds, &turns, async |bench, (system, _)| fill(bench, *system, most).await)
-        .await;
+    bench.interleave(rounds, &turns, fill).await;
     remove_all(bench, &[System::Engine(Durability::Memory)], most).await;
     Ok(())
 }
@@ -126,15 +124,12 @@ async fn open_all(bench: &mut Bench, nodes: usize) {
 
 /// What a cache of very many nodes takes: in a process of its own, as what another one had before would
 /// be used again.
-async fn fill(bench: &mut Bench, system: System, nodes: usize) -> Result<()> {
+async fn fill(bench: &mut Bench, &(system, _): &(System, String)) -> Result<()> {
+    let nodes = bench.settings.cached_most;
     let (servers, folder) = (bench.peers.server_of(system).await?, bench.peers.folder()?);
     make(&servers, nodes).await?;
     let path = top(nodes)?.to_string();
-    let mut process = Process::spawn(
-        "cache",
-        &child(&["cache", "--servers", &servers, "--path", &path])?,
-        &folder,
-    )?;
+    let mut process = Process::spawn("cache", &child(&["cache", &servers, &path])?, &folder)?;
     let line = ready_line(&mut process).await?;
     let words: Vec<f64> = line.split(' ').map(str::parse).collect::<Result<_, _>>()?;
     let [found, millis, bytes] = words[..] else { bail!("the child says {line}") };
@@ -209,7 +204,8 @@ async fn open(bench: &mut Bench, system: System, how: How, nodes: usize) -> Resu
     let servers = bench.peers.server_of(system).await?;
     make(&servers, nodes).await?;
     if system == System::Curator {
-        return bench.peers.curator().await?.fill_cache(nodes).await;
+        let filled = bench.peers.curator().await?.measure("cache", nodes, Plan::ONCE).await?;
+        return Ok(filled.latency.p50);
     }
 
     let client = Client::connect(&servers).await?;
@@ -294,7 +290,7 @@ async fn changes(bench: &mut Bench, system: System, plan: Plan) -> Result<Latenc
     let servers = bench.peers.server_of(system).await?;
     make(&servers, SMALL).await?;
     if system == System::Curator {
-        return bench.peers.curator().await?.changes(SMALL, plan).await;
+        return Ok(bench.peers.curator().await?.measure("changes", SMALL, plan).await?.latency);
     }
 
     let (writer, reader) = (Client::connect(&servers).await?, Client::connect(&servers).await?);

@@ -12,7 +12,7 @@ use crate::bench::Bench;
 use crate::counters;
 use crate::locks::bare::SecondLook;
 use crate::locks::redis;
-use crate::measure::{Plan, Repeats};
+use crate::measure::{Measured, Plan};
 use crate::peers::Worker;
 use crate::system::{Fsync, System};
 
@@ -97,7 +97,7 @@ fn side(system: System, adders: Adders) -> (&'static str, String) {
     }
 }
 
-fn note(bench: &mut Bench, system: System, adders: Adders, added: Repeats) {
+fn note(bench: &mut Bench, system: System, adders: Adders, added: Measured) {
     let (Adders::Tasks(count) | Adders::Processes(count) | Adders::BareProcesses(count)) = adders;
     let (name, config) = side(system, adders);
     let side = (name, config.as_str());
@@ -110,9 +110,9 @@ async fn in_one_process(
     system: System,
     tasks: usize,
     plan: Plan,
-) -> Result<Repeats> {
+) -> Result<Measured> {
     if system == System::Curator {
-        return bench.peers.curator().await?.counter(tasks, plan).await;
+        return bench.peers.curator().await?.measure("counter", tasks, plan).await;
     }
     let address = bench.peers.server_of(system).await?;
     if let System::Redis(_) = system {
@@ -134,14 +134,11 @@ async fn in_processes(
     workers: &mut Vec<Worker>,
     is_bare: bool,
     plan: Plan,
-) -> Result<(Repeats, f64)> {
+) -> Result<(Measured, f64)> {
     let mut adding = JoinSet::new();
     for mut worker in workers.drain(..) {
         adding.spawn(async move {
-            let added = match is_bare {
-                true => worker.bare_counter(1, plan).await,
-                false => worker.counter(1, plan).await,
-            };
+            let added = worker.measure(if is_bare { "bare" } else { "counter" }, 1, plan).await;
             (worker, added)
         });
     }
@@ -151,12 +148,12 @@ async fn in_processes(
         workers.push(worker);
         let added = added?;
         all.push(added.per_second);
-        if least.as_ref().is_none_or(|than: &Repeats| than.per_second > added.per_second) {
+        if least.as_ref().is_none_or(|than: &Measured| than.per_second > added.per_second) {
             least = Some(added);
         }
     }
-    let Repeats { per_second: fewest, latency } = least.context("there are processes")?;
+    let Measured { per_second: fewest, latency, .. } = least.context("there are processes")?;
     let (per_second, processes) = (all.iter().sum::<f64>(), all.len() as f64);
     let share = if per_second > 0.0 { fewest * processes / per_second } else { 0.0 };
-    Ok((Repeats { per_second, latency }, share))
+    Ok((Measured { per_second, latency, ..Measured::default() }, share))
 }

@@ -4,17 +4,17 @@
 
 use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use lockkeeper::{Client, Election, Leadership};
 use lockkeeper_engine::Durability;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::queue::{LIMIT, close, sessions, wait_for_queue};
+use super::queue::{LIMIT, close, next, sessions, wait_for_queue};
 use crate::bench::Bench;
 use crate::locks::bare::{BareLock, SecondLook};
-use crate::measure::{HandOffs, Plan, Release, hand_offs, micros};
+use crate::measure::{Measured, Plan, Release, hand_offs, micros};
 use crate::system::System;
 use crate::tap::Tap;
 
@@ -46,18 +46,13 @@ pub(super) async fn run(bench: &mut Bench) -> Result<()> {
     let systems = [System::Engine(Durability::Os), System::OnZooKeeper];
     let turns = systems.map(|system| (system, format!("{many} candidates")));
     // One round: its changes of leader are the repetitions.
-    bench
-        .interleave(1, &turns, async |bench, &(system, _)| {
-            let servers = bench.peers.server_of(system).await?;
-            change(bench, &servers, system).await
-        })
-        .await;
+    bench.interleave(1, &turns, change).await;
     Ok(())
 }
 
-async fn hand_over(bench: &mut Bench, system: System, plan: Plan) -> Result<HandOffs> {
+async fn hand_over(bench: &mut Bench, system: System, plan: Plan) -> Result<Measured> {
     if system == System::Curator {
-        return bench.peers.curator().await?.hand_offs("latches", CANDIDATES, plan).await;
+        return bench.peers.curator().await?.measure("latches", CANDIDATES, plan).await;
     }
     let servers = bench.peers.server_of(system).await?;
     let clients = sessions(&servers, CANDIDATES).await?;
@@ -76,9 +71,10 @@ async fn hand_over(bench: &mut Bench, system: System, plan: Plan) -> Result<Hand
     Ok(measured)
 }
 
-async fn change(bench: &mut Bench, servers: &str, system: System) -> Result<()> {
+async fn change(bench: &mut Bench, &(system, _): &(System, String)) -> Result<()> {
+    let servers = bench.peers.server_of(system).await?;
     let candidates = bench.settings.herd;
-    let (tap, observers) = (Tap::start(servers).await?, Tap::start(servers).await?);
+    let (tap, observers) = (Tap::start(&servers).await?, Tap::start(&servers).await?);
     let clients = sessions(&tap.address(), candidates).await?;
     let observer = Client::connect(&observers.address()).await?;
 
@@ -119,10 +115,4 @@ async fn change(bench: &mut Bench, servers: &str, system: System) -> Result<()> 
     observer.close().await;
     close(clients).await;
     Ok(())
-}
-
-async fn next(
-    led: &mut mpsc::UnboundedReceiver<Result<Leadership, lockkeeper::AcquireError>>,
-) -> Result<Leadership> {
-    Ok(timeout(LIMIT, led.recv()).await?.context("no candidate is left")??)
 }

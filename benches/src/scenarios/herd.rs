@@ -7,14 +7,13 @@
 use std::fmt;
 use std::time::Instant;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use lockkeeper::{Client, CreateMode, Mutex, MutexGuard, ZnodePath};
 use lockkeeper_engine::Durability;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
 
-use super::queue::{LIMIT, close, sessions, wait_for_queue};
+use super::queue::{close, next, sessions, wait_for_queue};
 use crate::bench::Bench;
 use crate::measure::micros;
 use crate::system::System;
@@ -45,19 +44,15 @@ pub(super) async fn run(bench: &mut Bench) -> Result<()> {
         .flat_map(|system| [(system, Kind::Fair), (system, Kind::Naive)])
         .collect();
     // One round: its releases are the repetitions.
-    bench
-        .interleave(1, &turns, async |bench, &(system, kind)| {
-            let servers = bench.peers.server_of(system).await?;
-            measure(bench, &servers, system, kind).await
-        })
-        .await;
+    bench.interleave(1, &turns, measure).await;
     Ok(())
 }
 
-async fn measure(bench: &mut Bench, servers: &str, system: System, kind: Kind) -> Result<()> {
+async fn measure(bench: &mut Bench, &(system, kind): &(System, Kind)) -> Result<()> {
+    let servers = bench.peers.server_of(system).await?;
     let waiters = bench.settings.herd;
     let path = ZnodePath::new(&format!("/locks/herd-{kind}"))?;
-    let tap = Tap::start(servers).await?;
+    let tap = Tap::start(&servers).await?;
     let clients = sessions(&tap.address(), waiters + 1).await?;
     clients[0].ensure(&path, CreateMode::Container).await?;
 
@@ -126,13 +121,5 @@ impl Held {
             Self::Naive(node) => anyone.delete(&node, None).await?,
         }
         Ok(())
-    }
-}
-
-async fn next(granted: &mut mpsc::UnboundedReceiver<Result<Held>>) -> Result<Held> {
-    match timeout(LIMIT, granted.recv()).await {
-        Ok(Some(held)) => held,
-        Ok(None) => bail!("nobody waits"),
-        Err(_) => bail!("nobody was granted the lock within {LIMIT:?}"),
     }
 }

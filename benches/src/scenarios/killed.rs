@@ -3,9 +3,10 @@
 //!
 //! All systems at once: nothing here depends on how fast anything is.
 
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use lockkeeper::{Client, Mutex};
 use lockkeeper_engine::Durability;
 use lockkeeper_testkit::process::Process;
@@ -24,40 +25,34 @@ const TIMEOUT: Duration = Duration::from_secs(4);
 const TIMEOUT_SECONDS: i64 = 4;
 
 pub(super) async fn run(bench: &mut Bench) -> Result<()> {
+    const SYSTEMS: [System; 5] = [
+        System::Engine(Durability::Os),
+        System::OnZooKeeper,
+        System::Redis(Fsync::Everysec),
+        System::Etcd,
+        System::Postgres,
+    ];
     for round in 0..bench.settings.kills {
-        let mut server = async |system| bench.peers.server_of(system).await.ok();
-        let engine = server(System::Engine(Durability::Os)).await;
-        let zookeeper = server(System::OnZooKeeper).await;
-        let redis = server(System::Redis(Fsync::Everysec)).await;
-        let etcd = server(System::Etcd).await;
-        let postgres = server(System::Postgres).await;
-        let folder = bench.peers.folder()?;
-        let path = format!("/locks/killed-{round}");
-        let (on_engine, on_zookeeper, on_redis, on_etcd, on_postgres) = tokio::join!(
-            lockkeeper(engine, &path, &folder),
-            lockkeeper(zookeeper, &path, &folder),
-            with_redis(redis, round),
-            with_etcd(etcd, round),
-            with_postgres(postgres),
-        );
+        let (folder, mut waiting) = (bench.peers.folder()?, Vec::new());
+        for system in SYSTEMS {
+            match bench.peers.server_of(system).await {
+                Ok(server) => {
+                    let grant = grant(system, server, round, folder.clone());
+                    waiting.push((system, tokio::spawn(grant)));
+                }
+                Err(_) => bench.skip(&system.to_string(), &anyhow!("it does not run")),
+            }
+        }
 
-        let grants = [
-            (System::Engine(Durability::Os), on_engine),
-            (System::OnZooKeeper, on_zookeeper),
-            (System::Redis(Fsync::Everysec), on_redis),
-            (System::Etcd, on_etcd),
-            (System::Postgres, on_postgres),
-        ];
-        for (system, grant) in grants {
-            match grant {
-                Ok(Some(after)) => {
+        for (system, grant) in waiting {
+            match grant.await? {
+                Ok(after) => {
                     let after = after.as_secs_f64();
                     eprintln!("        killed  {system}: {after:.2} s");
                     let relative = after / TIMEOUT.as_secs_f64();
                     bench.note(system, 1, "granted_after_s", after);
                     bench.note(system, 1, "granted_after_timeouts", relative);
                 }
-                Ok(None) => bench.skip(&system.to_string(), &anyhow::anyhow!("it does not run")),
                 Err(error) => bench.skip(&system.to_string(), &error),
             }
         }
@@ -65,20 +60,25 @@ pub(super) async fn run(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
+/// How long after the end of its holder a lock of this system is granted to the next one.
+async fn grant(system: System, server: String, round: usize, folder: PathBuf) -> Result<Duration> {
+    match system {
+        System::Redis(_) => with_redis(&server, round).await,
+        System::Etcd => with_etcd(&server, round).await,
+        System::Postgres => with_postgres(&server).await,
+        _ => lockkeeper(&server, &format!("/locks/killed-{round}"), &folder).await,
+    }
+}
+
 /// The holder is a process of its own, killed with SIGKILL.
-async fn lockkeeper(
-    servers: Option<String>,
-    path: &str,
-    folder: &std::path::Path,
-) -> Result<Option<Duration>> {
-    let Some(servers) = servers else { return Ok(None) };
+async fn lockkeeper(servers: &str, path: &str, folder: &Path) -> Result<Duration> {
     let session = TIMEOUT.as_millis().to_string();
-    let arguments = ["hold", "--servers", &servers, "--path", path, "--session-ms", &session];
+    let arguments = ["hold", servers, path, &session];
     let name = format!("holder-{}", servers.replace([':', '/'], "-"));
     let mut holder = Process::spawn(&name, &child(&arguments)?, folder)?;
     ready_line(&mut holder).await?;
 
-    let client = Client::connect(&servers).await?;
+    let client = Client::connect(servers).await?;
     let lock = Mutex::new(&client, path)?;
     let waiting = tokio::spawn(async move { lock.acquire().await });
     // The waiter is in line by then, and the holder's last ping is some time ago, as it would be.
@@ -90,13 +90,12 @@ async fn lockkeeper(
     let after = start.elapsed();
     guard.release().await?;
     client.close().await;
-    Ok(Some(after))
+    Ok(after)
 }
 
 /// A holder that does nothing any more is a killed one: the key lives for its time.
-async fn with_redis(address: Option<String>, round: usize) -> Result<Option<Duration>> {
-    let Some(address) = address else { return Ok(None) };
-    let connection = redis::connect(&address).await?;
+async fn with_redis(address: &str, round: usize) -> Result<Duration> {
+    let connection = redis::connect(address).await?;
     let key = format!("killed-{round}");
     let mut set = ::redis::cmd("SET");
     set.arg(&key).arg("nobody").arg("PX").arg(TIMEOUT.as_millis() as u64);
@@ -106,28 +105,26 @@ async fn with_redis(address: Option<String>, round: usize) -> Result<Option<Dura
     let token = lock.acquire().await?;
     let after = start.elapsed();
     lock.release(token).await?;
-    Ok(Some(after))
+    Ok(after)
 }
 
 /// A lease that nobody renews.
-async fn with_etcd(address: Option<String>, round: usize) -> Result<Option<Duration>> {
-    let Some(address) = address else { return Ok(None) };
+async fn with_etcd(address: &str, round: usize) -> Result<Duration> {
     let name = format!("killed-{round}");
     let start = Instant::now();
-    let holder = etcd::Session::connect(&address, TIMEOUT_SECONDS).await?;
+    let holder = etcd::Session::connect(address, TIMEOUT_SECONDS).await?;
     holder.lock(&name).await?;
-    let next = etcd::Session::connect(&address, 60).await?;
+    let next = etcd::Session::connect(address, 60).await?;
     next.lock(&name).await?;
-    Ok(Some(start.elapsed()))
+    Ok(start.elapsed())
 }
 
 /// The server sees the connection close, and knows no session beyond it.
-async fn with_postgres(address: Option<String>) -> Result<Option<Duration>> {
+async fn with_postgres(address: &str) -> Result<Duration> {
     const KEY: i64 = -2;
-    let Some(address) = address else { return Ok(None) };
-    let holder = postgres::Session::connect(&address).await?;
+    let holder = postgres::Session::connect(address).await?;
     holder.lock(KEY).await?;
-    let next = postgres::Session::connect(&address).await?;
+    let next = postgres::Session::connect(address).await?;
     let waiting = {
         let next = next.clone();
         tokio::spawn(async move { next.lock(KEY).await })
@@ -136,5 +133,5 @@ async fn with_postgres(address: Option<String>) -> Result<Option<Duration>> {
     let start = Instant::now();
     drop(holder);
     waiting.await??;
-    Ok(Some(start.elapsed()))
+    Ok(start.elapsed())
 }

@@ -5,6 +5,7 @@
 //! that has released it wants it again at once.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -19,9 +20,9 @@ use crate::locks::bare::{BareLock, SecondLook};
 use crate::locks::etcd::{self, EtcdLock};
 use crate::locks::postgres::{self, PostgresLock};
 use crate::locks::redis::{self, RedisLock};
-use crate::locks::zookeeper_client::{self, ZookeeperClientLock};
+use crate::locks::zookeeper_client::ZookeeperClientLock;
 use crate::machine::ProcessorTime;
-use crate::measure::{self, Cycles, HandOffs, Latency, Lock, Plan, Release, micros};
+use crate::measure::{self, Latency, Lock, Measured, Plan, Release, micros};
 use crate::peers::Peers;
 use crate::system::{Fsync, System};
 
@@ -78,12 +79,6 @@ impl fmt::Display for Load {
     }
 }
 
-/// What a turn has measured.
-enum Measured {
-    Cycles(Cycles),
-    HandOffs(HandOffs),
-}
-
 pub(super) async fn cycles(bench: &mut Bench) -> Result<()> {
     for tasks in bench.settings.tasks.clone() {
         let load = |release| Load { tasks, one_lock: false, release };
@@ -125,26 +120,25 @@ async fn take_turn(bench: &mut Bench, &(system, load): &(System, Load), plan: Pl
     let (side, tasks) = ((system.name(), config.as_str()), load.tasks);
 
     let before = ProcessorTime::now()?;
-    match measure(&mut bench.peers, system, load, plan).await? {
-        Measured::HandOffs(measured) => {
-            bench.note_as(side, tasks, "hand_offs_per_s", measured.per_second);
-            bench.note_as(side, tasks, "grants_per_s", measured.grants_per_second);
-            bench.note_latency(side, tasks, "hand_off", measured.latency);
-        }
-        Measured::Cycles(measured) => {
-            let after = ProcessorTime::now()?;
-            // The warm-up costs as well, at the same rate.
-            let cycles = measured.per_second * (plan.warm_up + plan.measure).as_secs_f64();
-            let each = |before: f64, after: f64| (after - before) / cycles;
-            bench.note_as(side, tasks, "cycles_per_s", measured.per_second);
-            bench.note_latency(side, tasks, "cycle", measured.cycle);
-            bench.note_latency(side, tasks, "acquire", measured.acquire);
-            bench.note_as(side, tasks, "harness_cpu_us", each(before.ours, after.ours));
-            bench.note_as(side, tasks, "other_cpu_us", each(before.others, after.others));
-            if tasks == 1 && matches!(system, System::Engine(_) | System::Redis(_)) {
-                baselines(bench).await;
-            }
-        }
+    let measured = measure(&mut bench.peers, system, load, plan).await?;
+    if load.one_lock {
+        bench.note_as(side, tasks, "hand_offs_per_s", measured.per_second);
+        bench.note_as(side, tasks, "grants_per_s", measured.grants_per_second);
+        bench.note_latency(side, tasks, "hand_off", measured.latency);
+        return Ok(());
+    }
+
+    let after = ProcessorTime::now()?;
+    // The warm-up costs as well, at the same rate.
+    let cycles = measured.per_second * (plan.warm_up + plan.measure).as_secs_f64();
+    let each = |before: f64, after: f64| (after - before) / cycles;
+    bench.note_as(side, tasks, "cycles_per_s", measured.per_second);
+    bench.note_latency(side, tasks, "cycle", measured.latency);
+    bench.note_latency(side, tasks, "acquire", measured.acquire);
+    bench.note_as(side, tasks, "harness_cpu_us", each(before.ours, after.ours));
+    bench.note_as(side, tasks, "other_cpu_us", each(before.others, after.others));
+    if tasks == 1 && matches!(system, System::Engine(_) | System::Redis(_)) {
+        baselines(bench).await;
     }
     Ok(())
 }
@@ -197,10 +191,10 @@ impl Load {
     }
 
     async fn measure<L: Lock>(&self, locks: Vec<L>, plan: Plan) -> Result<Measured> {
-        Ok(match self.one_lock {
-            true => Measured::HandOffs(measure::hand_offs(locks, plan, self.release).await?),
-            false => Measured::Cycles(measure::cycles(locks, plan, self.release).await?),
-        })
+        match self.one_lock {
+            true => measure::hand_offs(locks, plan, self.release).await,
+            false => measure::cycles(locks, plan, self.release).await,
+        }
     }
 }
 
@@ -233,16 +227,15 @@ async fn measure(peers: &mut Peers, system: System, load: Load, plan: Plan) -> R
                 System::Kazoo => peers.kazoo().await?,
                 _ => peers.curator().await?,
             };
-            Ok(match load.one_lock {
-                true => Measured::HandOffs(worker.hand_offs("handoffs", load.tasks, plan).await?),
-                false => Measured::Cycles(worker.cycles(load.tasks, plan).await?),
-            })
+            let what = if load.one_lock { "handoffs" } else { "cycles" };
+            worker.measure(what, load.tasks, plan).await
         }
         System::ZookeeperClient => {
-            let connect = async || zookeeper_client::connect(address).await;
+            let connect = async || Ok(zookeeper_client::Client::connect(address).await?);
             let clients = load.connections(1, connect).await?;
-            let lock = |client: &_, task| {
-                ZookeeperClientLock::new(client, format!("/zkc/{}", load.name(task)))
+            let lock = |client: &zookeeper_client::Client, task| {
+                let path = format!("/zkc/{}", load.name(task));
+                ZookeeperClientLock { client: client.clone(), path }
             };
             load.measure(load.locks(&clients, lock), plan).await
         }
@@ -260,14 +253,20 @@ async fn measure(peers: &mut Peers, system: System, load: Load, plan: Plan) -> R
         System::Etcd => {
             let connect = async || etcd::Session::connect(address, ETCD_SECONDS).await;
             let clients = load.connections(1, connect).await?;
-            let lock = |client: &_, task| EtcdLock::new(client, load.name(task));
+            let lock = |session: &etcd::Session, task| EtcdLock {
+                session: session.clone(),
+                name: load.name(task),
+            };
             load.measure(load.locks(&clients, lock), plan).await
         }
         System::Postgres => {
             let connect = async || postgres::Session::connect(address).await;
             let clients = load.connections(POSTGRES_CONNECTIONS, connect).await?;
             let key = |task: usize| if load.one_lock { -1 } else { task as i64 };
-            let lock = |client: &_, task| PostgresLock::new(client, key(task));
+            let lock = |session: &Arc<_>, task| PostgresLock {
+                session: Arc::clone(session),
+                key: key(task),
+            };
             load.measure(load.locks(&clients, lock), plan).await
         }
     }

@@ -10,7 +10,7 @@ use lockkeeper_testkit::clock;
 use tokio::task::JoinSet;
 
 use crate::bench::Bench;
-use crate::measure::{Latency, Recorder};
+use crate::measure::{Latency, Plan, Recorder};
 use crate::peers::Worker;
 use crate::subscribers::{self, Kind};
 use crate::system::System;
@@ -79,14 +79,14 @@ async fn all_told(processes: &mut Vec<Worker>) -> Result<Duration> {
     let mut telling = JoinSet::new();
     for mut process in processes.drain(..) {
         telling.spawn(async move {
-            let told = process.told().await;
+            let told = process.measure("told", 0, Plan::ONCE).await;
             (process, told)
         });
     }
     let mut last = Duration::ZERO;
     for (process, told) in telling.join_all().await {
         processes.push(process);
-        last = last.max(told?);
+        last = last.max(told?.latency.max);
     }
     Ok(last)
 }

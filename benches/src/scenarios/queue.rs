@@ -4,8 +4,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use lockkeeper::{Client, ZnodePath};
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 /// How long anything in a line may take.
 pub(super) const LIMIT: Duration = Duration::from_secs(60);
@@ -27,6 +28,16 @@ pub(super) async fn sessions(servers: &str, count: usize) -> Result<Vec<Client>>
         }
     }
     Ok(clients)
+}
+
+/// The next one that is granted what many wait for.
+pub(super) async fn next<T, E>(granted: &mut UnboundedReceiver<Result<T, E>>) -> Result<T>
+where
+    anyhow::Error: From<E>,
+{
+    let next = timeout(LIMIT, granted.recv()).await;
+    let next = next.with_context(|| format!("nobody was granted the lock within {LIMIT:?}"))?;
+    Ok(next.context("nobody waits")??)
 }
 
 /// Closes all of them at once.

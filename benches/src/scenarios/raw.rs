@@ -2,16 +2,14 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use bytes::Bytes;
 use lockkeeper::{Client, CreateMode, ZnodePath};
 use lockkeeper_engine::Durability;
-use tokio::task::JoinSet;
 
 use crate::bench::Bench;
-use crate::measure::Plan;
+use crate::measure::{Plan, repeat};
 use crate::system::System;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -58,8 +56,7 @@ pub(super) async fn run(bench: &mut Bench) -> Result<()> {
                 .interleave(rounds, &turns, async |bench, &(system, _)| {
                     let servers = bench.peers.server_of(system).await?;
                     let plan = bench.settings.plan;
-                    let count = measure(&servers, operation, tasks, plan).await?;
-                    let per_second = count as f64 / plan.measure.as_secs_f64();
+                    let per_second = measure(&servers, operation, tasks, plan).await?;
                     bench.note(system, tasks, &format!("{operation}_per_s"), per_second);
                     Ok(())
                 })
@@ -69,55 +66,31 @@ pub(super) async fn run(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// How many operations came to an end while it was measured.
-async fn measure(servers: &str, operation: Operation, tasks: usize, plan: Plan) -> Result<u64> {
+/// How many operations a second came to an end.
+async fn measure(servers: &str, operation: Operation, tasks: usize, plan: Plan) -> Result<f64> {
     let client = Client::connect(servers).await?;
     let root = ZnodePath::new("/raw")?;
     client.ensure(&root, CreateMode::Persistent).await?;
-    let data = Bytes::from_static(DATA);
-    let mut paths = Vec::new();
+    let mut operations = Vec::new();
     for task in 0..tasks {
-        let path = root.child(&format!("node-{task}"))?;
-        client.create(&path, data.clone(), CreateMode::Ephemeral).await?;
-        paths.push(path);
+        let own = root.child(&format!("node-{task}"))?;
+        client.create(&own, Bytes::from_static(DATA), CreateMode::Ephemeral).await?;
+        let task = Arc::new((client.clone(), own, root.child("made-")?));
+        operations.push(move || perform(operation, Arc::clone(&task)));
     }
-
-    let window = plan.begin();
-    let data = Arc::new(data);
-    let mut running = JoinSet::new();
-    for path in paths {
-        let (client, data) = (client.clone(), data.clone());
-        running.spawn(async move {
-            let below = path.parent().context("a node has a parent")?.child("made-")?;
-            let (mut start, mut count) = (Instant::now(), 0_u64);
-            while !window.is_over(start) {
-                perform(&client, operation, (&path, &below), &data).await?;
-                start = Instant::now();
-                count += u64::from(window.counts(start));
-            }
-            anyhow::Ok(count)
-        });
-    }
-
-    let mut count = 0;
-    for result in running.join_all().await {
-        count += result?;
-    }
+    let measured = repeat(operations, plan).await?;
     client.close().await;
-    Ok(count)
+    Ok(measured.per_second)
 }
 
-async fn perform(
-    client: &Client,
-    operation: Operation,
-    (own, prefix): (&ZnodePath, &ZnodePath),
-    data: &Bytes,
-) -> Result<()> {
+/// One operation of a task: on its own node, or on one that it makes and deletes.
+async fn perform(operation: Operation, task: Arc<(Client, ZnodePath, ZnodePath)>) -> Result<()> {
+    let (client, own, prefix) = &*task;
+    let data = Bytes::from_static(DATA);
     match operation {
-        Operation::SetData => drop(client.set_data(own, data.clone(), None).await?),
+        Operation::SetData => drop(client.set_data(own, data, None).await?),
         Operation::CreateDelete => {
-            let mode = CreateMode::EphemeralSequential;
-            let made = client.create(prefix, data.clone(), mode).await?;
+            let made = client.create(prefix, data, CreateMode::EphemeralSequential).await?;
             client.delete(&made.path, None).await?;
         }
         Operation::Data => drop(client.data(own).await?),

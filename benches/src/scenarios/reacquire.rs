@@ -42,18 +42,14 @@ pub(super) async fn run(bench: &mut Bench) -> Result<()> {
     }
     // For P8, in the same rounds.
     let curator = [(System::Curator, How::Strict)];
-    bench
-        .interleave(rounds, &[&turns[..], &curator].concat(), async |bench, &(system, how)| {
-            measure(bench, system, how).await
-        })
-        .await;
+    bench.interleave(rounds, &[&turns[..], &curator].concat(), measure).await;
     Ok(())
 }
 
-async fn measure(bench: &mut Bench, system: System, how: How) -> Result<()> {
+async fn measure(bench: &mut Bench, &(system, how): &(System, How)) -> Result<()> {
     let plan = bench.settings.plan;
     if system == System::Curator {
-        let measured = bench.peers.curator().await?.cycles(1, plan).await?;
+        let measured = bench.peers.curator().await?.measure("cycles", 1, plan).await?;
         bench.note(system, 1, "cycles_per_s", measured.per_second);
         return Ok(());
     }
@@ -69,7 +65,7 @@ async fn measure(bench: &mut Bench, system: System, how: How) -> Result<()> {
             let lock = builder.linger(Duration::from_secs(60)).build()?;
             let measured = cycles(vec![lock], plan, Release::Awaited).await?;
             bench.note_as(who, 1, "cycles_per_s", measured.per_second);
-            bench.note_latency(who, 1, "cycle", measured.cycle);
+            bench.note_latency(who, 1, "cycle", measured.latency);
         }
         How::Strict | How::Cohort => {
             let lock = match how {

@@ -1,16 +1,14 @@
 //! How long the engine takes to start, and what memory it takes: idle, for a session, a node, a
 //! contender.
 
-use std::fs;
 use std::future::Future;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use lockkeeper::{Client, CreateMode, Mutex, ZnodePath};
 use lockkeeper_engine::Durability;
 use lockkeeper_testkit::process::Process;
-use lockkeeper_testkit::zookeeper::ZooKeeper;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
@@ -44,9 +42,7 @@ pub(super) async fn run(bench: &mut Bench) -> Result<()> {
         (System::Engine(Durability::Memory), What::Node),
         (System::Engine(Durability::Memory), What::Contender),
     ];
-    bench
-        .interleave(1, &turns, async |bench, &(system, what)| grow(bench, system, what).await)
-        .await;
+    bench.interleave(1, &turns, grow).await;
     Ok(())
 }
 
@@ -64,7 +60,7 @@ async fn start(bench: &mut Bench, system: &System) -> Result<()> {
 /// The memory of a ZooKeeper that has just started.
 async fn fresh_peer(bench: &mut Bench, (system, _): &(System, &str)) -> Result<()> {
     let server = bench.peers.fresh_zookeeper().await?;
-    idle(bench, *system, &server.connect_string(), zookeeper_process(&server)?).await
+    idle(bench, *system, &server.connect_string(), server.process_id()?).await
 }
 
 /// Notes the memory of a server that has one client, who asks nothing.
@@ -85,10 +81,6 @@ fn note_memory(bench: &mut Bench, system: System, when: &str, process: u32) -> R
     note("mapped_", memory.mapped);
     note("private_", memory.private);
     Ok(())
-}
-
-fn zookeeper_process(server: &ZooKeeper) -> Result<u32> {
-    process_with(&server.folder().join("zoo.cfg").display().to_string())
 }
 
 async fn fresh(durability: Durability, folder: &Path) -> Result<(Process, String)> {
@@ -115,7 +107,7 @@ async fn is_ok(address: &str) -> Result<()> {
 /// The memory of a peer after all that it did in this run, if it did anything.
 async fn idle_peer(bench: &mut Bench, system: &System) -> Result<()> {
     let id = match system {
-        System::OnZooKeeper => zookeeper_process(bench.peers.zookeeper().await?)?,
+        System::OnZooKeeper => bench.peers.zookeeper().await?.process_id()?,
         _ => bench.peers.server(Program::Redis(Fsync::Never)).await?.process().id(),
     };
     tokio::time::sleep(REST).await;
@@ -123,18 +115,6 @@ async fn idle_peer(bench: &mut Bench, system: &System) -> Result<()> {
     // Ours beside it, after the same.
     let engine = bench.peers.server(Program::Engine(Durability::Sync)).await?.process().id();
     note_memory(bench, System::Engine(Durability::Sync), "after_load", engine)
-}
-
-/// The process that has this among its arguments (the address shows there in some).
-fn process_with(argument: &str) -> Result<u32> {
-    let processes = fs::read_dir("/proc")?.flatten();
-    let mut ids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let found = ids.find(|id| {
-        let line = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
-        let mut words = line.split(|byte| *byte == 0);
-        words.any(|word| word.ends_with(argument.as_bytes()))
-    });
-    found.with_context(|| format!("no process has {argument} among its arguments"))
 }
 
 /// What there may be many of.
@@ -156,7 +136,7 @@ impl std::fmt::Display for What {
 }
 
 /// Makes many of something on a fresh engine, and looks at what each has added.
-async fn grow(bench: &mut Bench, system: System, what: What) -> Result<()> {
+async fn grow(bench: &mut Bench, &(system, what): &(System, What)) -> Result<()> {
     let System::Engine(durability) = system else { return Ok(()) };
     let folder = bench.peers.folder()?;
     let (engine, address) = fresh(durability, &folder).await?;
@@ -215,12 +195,7 @@ async fn nodes(address: &str, count: usize) -> Result<Client> {
 
 /// Contenders in lines of a hundred, on a few sessions: one holds, the others wait.
 async fn contenders(address: &str, count: usize) -> Result<(Vec<Client>, JoinSet<()>)> {
-    let mut clients = Vec::new();
-    for _ in 0..CLIENTS {
-        let builder = Client::builder().session_timeout(Duration::from_secs(30));
-        clients.push(builder.connect(address).await?);
-    }
-
+    let clients = sessions(address, CLIENTS).await?;
     let mut waiting = JoinSet::new();
     for line in 0..count.div_ceil(LINE) {
         let path = format!("/locks/line-{line}");
