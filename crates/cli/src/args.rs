@@ -2,11 +2,11 @@
 
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::error::ErrorKind;
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Arg, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::exit::{Exit, Failure};
-use crate::global::Global;
+use crate::global::{self, Global};
 use crate::transfer::{export, import};
 use crate::{bench, demo, doctor, engine, local, ls, revoke, run, serve, show, wait};
 
@@ -62,8 +62,12 @@ pub(crate) enum Command {
     Ls(ls::Options),
     Show(show::Options),
     Serve(Box<serve::Options>),
-    Local(local::Options),
-    Engine(engine::Options),
+    /// Look after the engine of this machine
+    #[command(subcommand)]
+    Local(local::Task),
+    /// Look after the data directory of an engine
+    #[command(subcommand)]
+    Engine(engine::Task),
     Doctor(doctor::Options),
     Export(export::Options),
     Import(import::Options),
@@ -87,32 +91,19 @@ pub(crate) enum Command {
 /// The commands that look for no server.
 const WITHOUT_SERVERS: [&str; 5] = ["serve", "local", "engine", "completions", "man"];
 
-/// What says how to find and use one.
-const ABOUT_SERVERS: [&str; 12] = [
-    "connect",
-    "session_timeout",
-    "connect_timeout",
-    "lease",
-    "server_tick",
-    "digest",
-    "digest_file",
-    "acl",
-    "tls_ca",
-    "tls_cert",
-    "tls_key",
-    "tls_name",
-];
+/// Whether an option says how to find and use one.
+fn is_about_servers(arg: &Arg) -> bool {
+    let is_global = arg.get_help_heading() == Some(global::HEADING);
+    is_global && !["json", "verbose"].contains(&arg.get_id().as_str())
+}
 
 /// The commands whose output is none, or of a kind of its own.
 const WITHOUT_JSON: [&str; 6] = ["run", "wait", "serve", "export", "completions", "man"];
 
 /// Hides options that have no effect, here and in the commands below.
-fn hide(command: clap::Command, idle: &[&str]) -> clap::Command {
-    let command = command.mut_args(|arg| match idle.contains(&arg.get_id().as_str()) {
-        true => arg.hide(true),
-        false => arg,
-    });
-    command.mut_subcommands(|below| hide(below, idle))
+fn hide(command: clap::Command, is_idle: fn(&Arg) -> bool) -> clap::Command {
+    let command = command.mut_args(|arg| if is_idle(&arg) { arg.hide(true) } else { arg });
+    command.mut_subcommands(|below| hide(below, is_idle))
 }
 
 impl Cli {
@@ -122,10 +113,11 @@ impl Cli {
         // Hands the global options down.
         command.build();
         for name in WITHOUT_SERVERS {
-            command = command.mut_subcommand(name, |below| hide(below, &ABOUT_SERVERS));
+            command = command.mut_subcommand(name, |below| hide(below, is_about_servers));
         }
         for name in WITHOUT_JSON {
-            command = command.mut_subcommand(name, |below| hide(below, &["json"]));
+            command =
+                command.mut_subcommand(name, |below| hide(below, |arg| arg.get_id() == "json"));
         }
         command
     }

@@ -52,6 +52,17 @@ impl Connection {
         Ok(connection)
     }
 
+    /// Does something in a session of its own, which is closed whatever comes of it.
+    pub(crate) async fn during<T>(
+        global: &Global,
+        work: impl AsyncFnOnce(&Self) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let connection = Self::open(global).await?;
+        let result = work(&connection).await;
+        connection.close().await;
+        result
+    }
+
     /// Tells the user whose locks this machine's engine has, if that could be a surprise.
     pub(crate) fn introduce_engine(&self) {
         if let Some(engine) = &self.engine {

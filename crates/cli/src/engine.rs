@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 use lockkeeper_engine::{
     BackupError, Existing, Report, Restoration, RestoreFailure, StartError, StorageError,
 };
@@ -12,18 +12,12 @@ use serde::Serialize;
 use crate::exit::{Exit, Failure};
 use crate::global::Global;
 use crate::names;
-use crate::output::{print, print_json, tell};
+use crate::output::{show, tell};
 use crate::transfer;
 
-/// Look after the data directory of an engine
-#[derive(Debug, Args)]
-pub(crate) struct Options {
-    #[command(subcommand)]
-    task: Task,
-}
-
+/// A subcommand of `engine`.
 #[derive(Debug, Subcommand)]
-enum Task {
+pub(crate) enum Task {
     /// Check every record of a data directory that no engine is using, and change nothing
     Check {
         /// The data directory
@@ -119,8 +113,8 @@ struct Raised<'a> {
 }
 
 /// Does what a subcommand of `engine` says.
-pub(crate) fn command(global: &Global, options: Options) -> Result<u8, Failure> {
-    match &options.task {
+pub(crate) fn command(global: &Global, task: Task) -> Result<u8, Failure> {
+    match &task {
         Task::Check { dir } | Task::Backup { dir, .. } | Task::Restore { backup: dir, .. }
             if !dir.is_dir() =>
         {
@@ -130,7 +124,7 @@ pub(crate) fn command(global: &Global, options: Options) -> Result<u8, Failure> 
         _ => {}
     }
 
-    match options.task {
+    match task {
         Task::Floor { directory, above } => floor(global, &directory, &above)?,
         Task::Check { dir } => check(global, &dir)?,
         Task::Backup { dir, to } => backup(global, &dir, &to)?,
@@ -144,10 +138,7 @@ pub(crate) fn command(global: &Global, options: Options) -> Result<u8, Failure> 
 
 fn check(global: &Global, dir: &Path) -> Result<(), Failure> {
     let report = lockkeeper_engine::check(dir).map_err(not_started)?;
-    if !global.json {
-        return print(&describe(&report));
-    }
-    print_json(&Checked {
+    let checked = Checked {
         dir: &report.path,
         file_bytes: report.file_bytes,
         after_crash: report.after_crash,
@@ -156,7 +147,8 @@ fn check(global: &Global, dir: &Path) -> Result<(), Failure> {
         sessions: report.sessions,
         data_bytes: report.data_bytes,
         last_zxid: report.last_zxid.to_string(),
-    })
+    };
+    show(global, &checked, || describe(&report))
 }
 
 fn describe(report: &Report) -> String {
@@ -198,11 +190,11 @@ fn backup(global: &Global, dir: &Path, to: &Path) -> Result<(), Failure> {
     }
 
     let backup = lockkeeper_engine::backup(dir, to).map_err(failure)?;
-    if global.json {
-        return print_json(&Copied { dir, backup: &backup.path, records: backup.records });
-    }
-    let (path, records) = (backup.path.display(), backup.records);
-    print(&format!("{path} is a backup of {}, with {records} records\n", dir.display()))
+    let (path, records) = (&backup.path, backup.records);
+    show(global, &Copied { dir, backup: path, records }, || {
+        let (path, dir) = (path.display(), dir.display());
+        format!("{path} is a backup of {dir}, with {records} records\n")
+    })
 }
 
 fn failure(error: BackupError) -> Failure {
@@ -266,10 +258,7 @@ fn restore(
     }
     warn_of_large_tokens(restored.last_zxid.0);
 
-    if !global.json {
-        return print(&describe_restored(backup, &restored));
-    }
-    print_json(&Restored {
+    let shown = Restored {
         backup,
         dir: &restored.path,
         epoch: restored.last_zxid.epoch(),
@@ -278,7 +267,8 @@ fn restore(
         sessions_ended: restored.sessions_ended,
         ephemerals_deleted: restored.ephemerals_deleted,
         replaced: restored.replaced.as_deref(),
-    })
+    };
+    show(global, &shown, || describe_restored(backup, &restored))
 }
 
 fn describe_restored(backup: &Path, restored: &Restoration) -> String {
@@ -314,11 +304,10 @@ fn floor(global: &Global, dir: &Path, above: &str) -> Result<(), Failure> {
     };
     let floor = lockkeeper_engine::raise_floor(dir, above).map_err(not_restored)?;
     warn_of_large_tokens(above.0);
-    if !global.json {
+    show(global, &Raised { dir, floor: &floor, above: above.to_string() }, || {
         let (dir, floor) = (dir.display(), floor.display());
-        return print(&format!("tokens of {dir} will be above {} ({floor})\n", above.0));
-    }
-    print_json(&Raised { dir, floor: &floor, above: above.to_string() })
+        format!("tokens of {dir} will be above {} ({floor})\n", above.0)
+    })
 }
 
 fn not_restored(error: RestoreFailure) -> Failure {

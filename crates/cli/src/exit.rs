@@ -21,13 +21,15 @@
 //!
 //! `run` ends with the command's own code otherwise. 64 to 78 mean what `sysexits.h` says.
 
-use std::fmt;
+use std::{fmt, io};
 
 use lockkeeper::{AcquireError, BuildError, ConnectError, Error, ErrorCode};
 use lockkeeper_engine::{EngineError, StartError, StorageError};
 
 /// The exit codes that are not the command's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+// Tests go through all of them.
+#[cfg_attr(test, derive(clap::ValueEnum))]
 #[repr(u8)]
 pub(crate) enum Exit {
     Ok = 0,
@@ -48,25 +50,6 @@ pub(crate) enum Exit {
 }
 
 impl Exit {
-    #[cfg(test)]
-    pub(crate) const ALL: [Self; 15] = [
-        Self::Ok,
-        Self::No,
-        Self::Usage,
-        Self::Data,
-        Self::Taken,
-        Self::Bug,
-        Self::System,
-        Self::CannotCreate,
-        Self::Disk,
-        Self::NoServer,
-        Self::NoPermission,
-        Self::Config,
-        Self::Lost,
-        Self::CannotExecute,
-        Self::NotFound,
-    ];
-
     pub(crate) fn code(self) -> u8 {
         self as u8
     }
@@ -119,6 +102,16 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
     }
+}
+
+/// What is told if the system starts no process.
+pub(crate) fn no_process(error: io::Error) -> Failure {
+    Failure::new(Exit::System, format!("the system refuses a process: {error}"))
+}
+
+/// What is told if the system lets no signals be handled.
+pub(crate) fn no_signals(error: io::Error) -> Failure {
+    Failure::new(Exit::System, format!("the system does not let signals be handled: {error}"))
 }
 
 impl From<ConnectError> for Failure {

@@ -10,9 +10,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::names;
 
+/// What these options are headed by in the help.
+pub(crate) const HEADING: &str = "Global options";
+
 /// Options that every subcommand takes.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Global options")]
+#[command(next_help_heading = HEADING)]
 pub(crate) struct Global {
     /// The servers: host:port,host:port/chroot or unix:/path; without it, an engine on this machine
     #[arg(long, global = true, value_name = "HOSTS[/CHROOT]", env = "LOCKKEEPER_CONNECT")]

@@ -9,7 +9,7 @@ use crate::connect::Connection;
 use crate::exit::{Exit, Failure};
 use crate::global::Global;
 use crate::names;
-use crate::output::{print, print_json};
+use crate::output::show;
 use crate::view::{self, Contender};
 
 /// List the locks below a path: who holds them, and how many wait
@@ -41,21 +41,18 @@ struct ListedLock<'a> {
 
 /// Lists the locks that have contenders.
 pub(crate) async fn ls(global: &Global, options: Options) -> Result<u8, Failure> {
-    let connection = Connection::open(global).await?;
-    let locks = inspect::queues(&connection.client, &options.path).await;
-    connection.close().await;
-    let locks = locks?;
+    let locks = Connection::during(global, async |connection| {
+        Ok(inspect::queues(&connection.client, &options.path).await?)
+    });
+    let locks = locks.await?;
 
     let path = options.path.as_str();
-    if global.json {
-        print_json(&Listed {
-            path,
-            locks: locks.queues.iter().map(ListedLock::new).collect(),
-            unreadable: locks.unreadable.iter().map(AsRef::as_ref).collect(),
-        })?;
-    } else {
-        print(&describe(path, &locks))?;
-    }
+    let listed = Listed {
+        path,
+        locks: locks.queues.iter().map(ListedLock::new).collect(),
+        unreadable: locks.unreadable.iter().map(AsRef::as_ref).collect(),
+    };
+    show(global, &listed, || describe(path, &locks))?;
     Ok(Exit::Ok.code())
 }
 

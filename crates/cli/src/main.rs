@@ -30,6 +30,7 @@
 //!
 //!   args         the command line            global    the options that all of them take
 //!   connect      from the options to a session
+//!   waiting      what all waits for a lock have in common
 //!   names        lock names and durations    runtime   the event loop
 //!   with         builders, where an option was given
 //!   program      this program, as a process that it starts itself
@@ -68,6 +69,7 @@ mod show;
 mod transfer;
 mod view;
 mod wait;
+mod waiting;
 mod with;
 mod zoo_cfg;
 

@@ -9,6 +9,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::exit::{Exit, Failure};
+use crate::global::Global;
 use crate::log;
 
 /// Tells the user one line on standard error. If nobody reads it, nobody misses it.
@@ -53,6 +54,15 @@ pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(value)
         .map_err(|error| Failure::new(Exit::Bug, format!("cannot write JSON: {error}")))?;
     print(&format!("{text}\n"))
+}
+
+/// Writes what was asked for: as JSON if a program reads it, or else as text for people.
+pub(crate) fn show(
+    global: &Global,
+    value: &impl Serialize,
+    text: impl FnOnce() -> String,
+) -> Result<(), Failure> {
+    if global.json { print_json(value) } else { print(&text()) }
 }
 
 /// Whether colours would be seen: a terminal, and nobody has asked for none.

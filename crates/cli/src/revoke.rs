@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::connect::Connection;
 use crate::exit::{Exit, Failure};
 use crate::global::Global;
-use crate::output::{print, print_json};
+use crate::output::show;
 use crate::{names, view};
 
 const NOTES: &str = "\
@@ -55,16 +55,10 @@ struct Asked {
 
 /// Asks, and says who was asked.
 pub(crate) async fn revoke(global: &Global, options: Options) -> Result<u8, Failure> {
-    let connection = Connection::open(global).await?;
-    let result = ask(&connection, &options).await;
-    connection.close().await;
-    let holders = result?;
+    let asked = Connection::during(global, async |connection| ask(connection, &options).await);
     let lock = options.lock.as_str();
-    if global.json {
-        print_json(&Shown { lock, holders })?;
-    } else {
-        print(&describe(lock, &holders))?;
-    }
+    let shown = Shown { lock, holders: asked.await? };
+    show(global, &shown, || describe(lock, &shown.holders))?;
     Ok(Exit::Ok.code())
 }
 

@@ -1,11 +1,9 @@
 //! The signals that a process with an engine hears.
 
-use std::io;
-
 use rustix::process::Signal;
 use tokio::signal::unix::{self, SignalKind, signal};
 
-use crate::exit::{Exit, Failure};
+use crate::exit::{Failure, no_signals};
 
 /// Registered early: from then on none of these ends the process unheard.
 pub(crate) struct ServerSignals {
@@ -19,7 +17,7 @@ pub(crate) struct ServerSignals {
 impl ServerSignals {
     /// Hears them from now on.
     pub(crate) fn register() -> Result<Self, Failure> {
-        let register = |kind| signal(kind).map_err(refused);
+        let register = |kind| signal(kind).map_err(no_signals);
         Ok(Self {
             interrupt: register(SignalKind::interrupt())?,
             terminate: register(SignalKind::terminate())?,
@@ -53,8 +51,4 @@ pub(crate) enum SignalRequest {
     Stop(&'static str),
     /// To read files again.
     Reload,
-}
-
-fn refused(error: io::Error) -> Failure {
-    Failure::new(Exit::System, format!("the system does not let signals be handled: {error}"))
 }

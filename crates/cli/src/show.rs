@@ -8,9 +8,8 @@ use serde::Serialize;
 use crate::connect::Connection;
 use crate::exit::{Exit, Failure};
 use crate::global::Global;
-use crate::names;
-use crate::output::{print, print_json};
 use crate::view::{self, Contender};
+use crate::{names, output};
 
 /// Show who holds a lock and who waits for it
 #[derive(Debug, Args)]
@@ -35,23 +34,20 @@ struct Shown<'a> {
 
 /// Shows the queue of a lock.
 pub(crate) async fn show(global: &Global, options: Options) -> Result<u8, Failure> {
-    let connection = Connection::open(global).await?;
-    let queue = Queue::inspect(&connection.client, &options.lock).await;
-    connection.close().await;
-    let queue = queue?;
+    let queue = Connection::during(global, async |connection| {
+        Ok(Queue::inspect(&connection.client, &options.lock).await?)
+    });
+    let queue = queue.await?;
 
     let path = options.lock.as_str();
-    if global.json {
-        print_json(&Shown {
-            lock: path,
-            exists: queue.is_some(),
-            permits: queue.as_ref().and_then(|queue| queue.permits),
-            contenders: queue.as_ref().map(view::contenders).unwrap_or_default(),
-            foreign: queue.as_ref().map(|queue| queue.foreign.as_slice()).unwrap_or_default(),
-        })?;
-    } else {
-        print(&describe(path, queue.as_ref()))?;
-    }
+    let shown = Shown {
+        lock: path,
+        exists: queue.is_some(),
+        permits: queue.as_ref().and_then(|queue| queue.permits),
+        contenders: queue.as_ref().map(view::contenders).unwrap_or_default(),
+        foreign: queue.as_ref().map(|queue| queue.foreign.as_slice()).unwrap_or_default(),
+    };
+    output::show(global, &shown, || describe(path, queue.as_ref()))?;
     Ok(Exit::Ok.code())
 }
 

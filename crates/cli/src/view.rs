@@ -17,7 +17,7 @@ pub(crate) fn who(entry: &Entry) -> String {
         None if entry.session == SessionId::NONE => {
             "a node that is not ephemeral, so no session's end frees the lock".to_owned()
         }
-        None if revoked(entry) => format!("session {}, asked to give way", entry.session),
+        None if entry.is_revoked() => format!("session {}, asked to give way", entry.session),
         None => match std::str::from_utf8(&entry.data) {
             Ok(text) if !text.trim().is_empty() => shorten(&printable(text.trim())),
             _ => format!("session {}", entry.session),
@@ -35,11 +35,6 @@ pub(crate) fn held_by(queue: &Queue) -> String {
         others => format!(", and {others} more"),
     };
     format!(", held by {}, in line since {}{others}", who(first), when(first))
-}
-
-/// Whether it was asked to give way.
-pub(crate) fn revoked(entry: &Entry) -> bool {
-    entry.is_revoked()
 }
 
 /// Since when it is in line: `12:03:07 (4s ago)`, by the local clock.
@@ -195,7 +190,7 @@ impl<'a> Contender<'a> {
             session: entry.session.to_string(),
             since_unix_ms: since.as_millis(),
             age_ms: entry.age().as_millis(),
-            revoked: revoked(entry),
+            revoked: entry.is_revoked(),
             owner: entry.owner.as_ref(),
             data: match entry.owner {
                 Some(_) => None,

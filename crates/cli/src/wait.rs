@@ -5,16 +5,12 @@ use std::time::Duration;
 use clap::Args;
 use lockkeeper::inspect::{Entry, Queue};
 use lockkeeper::{Client, Error, ErrorCode, ZnodePath};
-use tokio::time::{sleep, timeout};
 
 use crate::connect::Connection;
 use crate::exit::{Exit, Failure};
 use crate::global::Global;
 use crate::output::tell;
-use crate::{names, view};
-
-/// After this, the user is told whom the command is waiting for.
-const PATIENCE: Duration = Duration::from_secs(1);
+use crate::{names, view, waiting};
 
 const NOTES: &str = "\
 Another program may take the lock as soon as this returns. Use `lockkeeper run` for work that must \
@@ -63,14 +59,15 @@ async fn within(connection: &Connection, options: &Options) -> Result<u8, Failur
         return Ok(Exit::Ok.code());
     }
 
+    let what = async { format!("waiting until {lock} is free{}", held_by(client, lock).await) };
     tokio::select! {
         free = until_free(client, lock) => {
             free?;
             return Ok(Exit::Ok.code());
         }
         failure = connection.keep_engine() => return Err(failure),
-        never = notice(client, options) => match never {},
-        () = over(options.wait) => {}
+        never = waiting::notice(options.quiet, what) => match never {},
+        () = waiting::over(options.wait) => {}
     }
 
     connection.still_there(lock)?;
@@ -78,24 +75,6 @@ async fn within(connection: &Connection, options: &Options) -> Result<u8, Failur
         tell(&format!("{lock} is not free{}", held_by(client, lock).await));
     }
     Ok(options.conflict_exit_code)
-}
-
-/// Tells whom the command is waiting for, once; and never ends.
-async fn notice(client: &Client, options: &Options) -> std::convert::Infallible {
-    sleep(PATIENCE).await;
-    if !options.quiet {
-        let lock = &options.lock;
-        tell(&format!("waiting until {lock} is free{}", held_by(client, lock).await));
-    }
-    std::future::pending().await
-}
-
-/// Ends after the limit, if there is one.
-async fn over(limit: Option<Duration>) {
-    match limit {
-        Some(limit) => sleep(limit).await,
-        None => std::future::pending().await,
-    }
 }
 
 /// Watches the last contender again and again: as long as that one is there, the lock is not
@@ -129,7 +108,6 @@ fn is_passing(error: &Error) -> bool {
 
 /// ", held by ..."; nothing if that cannot be seen now.
 async fn held_by(client: &Client, lock: &ZnodePath) -> String {
-    let look = timeout(PATIENCE, Queue::inspect(client, lock)).await;
-    let queue = look.ok().and_then(Result::ok).flatten();
+    let queue = waiting::queue(client, lock).await;
     queue.as_ref().map(view::held_by).unwrap_or_default()
 }

@@ -6,21 +6,21 @@ use std::time::{Duration, Instant};
 use lockkeeper::{Client, Mutex, ZnodePath};
 use tokio::task::{JoinError, JoinSet};
 
-use super::sample::Sample;
+use super::sample::Figures;
 use crate::exit::{Exit, Failure};
 
 /// The latencies that one task saw.
 type Seen = Result<Vec<Duration>, Failure>;
 
 /// Reads, one after the other: what no lock can be faster than.
-pub(super) async fn round_trips(client: &Client, time: Duration) -> Result<Sample, Failure> {
+pub(super) async fn round_trips(client: &Client, time: Duration) -> Result<Figures, Failure> {
     let (start, mut latencies) = (Instant::now(), Vec::new());
     while start.elapsed() < time {
         let sent = Instant::now();
         client.exists(&ZnodePath::root()).await?;
         latencies.push(sent.elapsed());
     }
-    Ok(Sample::new(latencies, start.elapsed()))
+    Ok(Figures::of(latencies, start.elapsed()))
 }
 
 /// One task for each lock, over one session: nobody waits for anybody.
@@ -28,7 +28,7 @@ pub(super) async fn cycles(
     client: &Client,
     locks: Vec<ZnodePath>,
     time: Duration,
-) -> Result<Sample, Failure> {
+) -> Result<Figures, Failure> {
     let mut mutexes = Vec::with_capacity(locks.len());
     for lock in locks {
         let mutex = Mutex::new(client, lock.as_str())?;
@@ -62,7 +62,7 @@ pub(super) async fn hand_overs(
     clients: &[Client],
     lock: &ZnodePath,
     time: Duration,
-) -> Result<Sample, Failure> {
+) -> Result<Figures, Failure> {
     let given_back = Arc::new(Cell::new(None::<Instant>));
     let mut tasks = JoinSet::new();
     let start = Instant::now();
@@ -89,12 +89,12 @@ pub(super) async fn hand_overs(
     gather(tasks, start).await
 }
 
-async fn gather(mut tasks: JoinSet<Seen>, start: Instant) -> Result<Sample, Failure> {
+async fn gather(mut tasks: JoinSet<Seen>, start: Instant) -> Result<Figures, Failure> {
     let mut latencies = Vec::new();
     while let Some(seen) = tasks.join_next().await {
         latencies.extend(seen.map_err(panicked)??);
     }
-    Ok(Sample::new(latencies, start.elapsed()))
+    Ok(Figures::of(latencies, start.elapsed()))
 }
 
 fn panicked(error: JoinError) -> Failure {

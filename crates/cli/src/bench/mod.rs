@@ -7,6 +7,7 @@
 mod measure;
 mod sample;
 
+use std::fmt;
 use std::io::{IsTerminal, Write, stderr};
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ use crate::output::{print, print_json};
 use crate::{names, view};
 
 use measure::{cycles, hand_overs, round_trips};
-use sample::{Figures, Sample};
+use sample::Figures;
 
 /// Measure how fast locks are on the servers
 ///
@@ -35,21 +36,25 @@ pub(crate) struct Options {
     time: Duration,
 }
 
-/// What one row measures.
-#[derive(Clone, Copy, Debug)]
-enum Row {
+/// What one row measures, and how many at the same time.
+type Row = (What, u32);
+
+/// What is measured. The names are stable.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum What {
     RoundTrip,
-    Cycle { tasks: u32 },
-    HandOver { clients: u32 },
+    Cycle,
+    HandOver,
 }
 
 const ROWS: [Row; 6] = [
-    Row::RoundTrip,
-    Row::Cycle { tasks: 1 },
-    Row::Cycle { tasks: 16 },
-    Row::Cycle { tasks: 64 },
-    Row::HandOver { clients: 2 },
-    Row::HandOver { clients: 8 },
+    (What::RoundTrip, 1),
+    (What::Cycle, 1),
+    (What::Cycle, 16),
+    (What::Cycle, 64),
+    (What::HandOver, 2),
+    (What::HandOver, 8),
 ];
 
 /// The figures as JSON. The names are stable.
@@ -62,8 +67,7 @@ struct Shown<'a> {
 
 #[derive(Debug, Serialize)]
 struct ShownRow {
-    /// `round-trip`, `cycle` or `hand-over`.
-    row: &'static str,
+    row: What,
     /// How many at the same time.
     parallel: u32,
     #[serde(flatten)]
@@ -103,35 +107,35 @@ impl Range<'_> {
         self.say(&format!("{}, {time} for each row\n", self.connection.servers))?;
         self.say(&line(["", "AT ONCE", "PER SECOND", "P50", "P99", "P99.9", "MAX"]))?;
         let mut rows = Vec::with_capacity(ROWS.len());
-        for row in ROWS {
-            self.progress(&format!("measuring: {} ({})", row.what(), row.parallel()));
-            let sample = self.sample(row).await;
+        for (row, parallel) in ROWS {
+            self.progress(&format!("measuring: {row} ({parallel})"));
+            let figures = self.figures((row, parallel)).await;
             self.progress("");
-            let figures = sample?.figures();
-            self.say(&describe(row, &figures))?;
-            rows.push(ShownRow { row: row.name(), parallel: row.parallel(), figures });
+            let figures = figures?;
+            self.say(&describe((row, parallel), &figures))?;
+            rows.push(ShownRow { row, parallel, figures });
         }
         Ok(rows)
     }
 
-    async fn sample(&self, row: Row) -> Result<Sample, Failure> {
+    async fn figures(&self, (what, parallel): Row) -> Result<Figures, Failure> {
         let client = &self.connection.client;
-        match row {
-            Row::RoundTrip => round_trips(client, self.time).await,
-            Row::Cycle { tasks } => {
-                let locks = (0..tasks).map(|task| self.lock(task)).collect::<Result<_, _>>()?;
+        match what {
+            What::RoundTrip => round_trips(client, self.time).await,
+            What::Cycle => {
+                let locks = (0..parallel).map(|task| self.lock(task)).collect::<Result<_, _>>()?;
                 cycles(client, locks, self.time).await
             }
-            Row::HandOver { clients } => {
+            What::HandOver => {
                 let mut own = Vec::new();
-                for _ in 0..clients {
+                for _ in 0..parallel {
                     own.push(self.client().await?);
                 }
-                let sample = hand_overs(&own, &self.lock(0)?, self.time).await;
+                let figures = hand_overs(&own, &self.lock(0)?, self.time).await;
                 for client in own {
                     client.close().await;
                 }
-                sample
+                figures
             }
         }
     }
@@ -181,42 +185,27 @@ fn unless_reaped(deleted: Result<(), Error>) -> Result<(), Error> {
     }
 }
 
-impl Row {
-    fn name(self) -> &'static str {
-        match self {
-            Self::RoundTrip => "round-trip",
-            Self::Cycle { .. } => "cycle",
-            Self::HandOver { .. } => "hand-over",
-        }
-    }
-
-    fn what(self) -> &'static str {
-        match self {
+impl fmt::Display for What {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
             Self::RoundTrip => "a read (the round trip)",
-            Self::Cycle { .. } => "acquire and release",
-            Self::HandOver { .. } => "one lock, to the next",
-        }
-    }
-
-    fn parallel(self) -> u32 {
-        match self {
-            Self::RoundTrip => 1,
-            Self::Cycle { tasks } => tasks,
-            Self::HandOver { clients } => clients,
-        }
+            Self::Cycle => "acquire and release",
+            Self::HandOver => "one lock, to the next",
+        })
     }
 }
 
-fn describe(row: Row, figures: &Figures) -> String {
+fn describe((what, parallel): Row, figures: &Figures) -> String {
     let us = |us: f64| match us {
         0.0..999.5 => format!("{us:.0} us"),
         999.5..99_995.0 => format!("{:.2} ms", us / 1_000.0),
         us => format!("{:.0} ms", us / 1_000.0),
     };
-    let (parallel, rate) = (row.parallel().to_string(), format!("{:.0}", figures.per_second));
+    let (what, parallel) = (what.to_string(), parallel.to_string());
+    let rate = format!("{:.0}", figures.per_second);
     let [p50, p99, p999, max] =
         [figures.p50_us, figures.p99_us, figures.p999_us, figures.max_us].map(us);
-    line([row.what(), &parallel, &rate, &p50, &p99, &p999, &max])
+    line([&what, &parallel, &rate, &p50, &p99, &p999, &max])
 }
 
 /// Written as soon as it is measured, so the widths are given.
@@ -240,7 +229,7 @@ mod tests {
             p999_us: 23_456.0,
             max_us: 1_234_567.0,
         };
-        let row = describe(Row::Cycle { tasks: 16 }, &figures);
+        let row = describe((What::Cycle, 16), &figures);
         let words: Vec<_> = row.split_whitespace().collect();
         let expected = "acquire and release 16 6173 999 us 1.00 ms 23.46 ms 1235 ms";
         assert_eq!(words, expected.split(' ').collect::<Vec<_>>());

@@ -4,14 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-/// Every latency of one row, and how long it was measured.
-#[derive(Clone, Debug)]
-pub(super) struct Sample {
-    latencies: Vec<Duration>,
-    time: Duration,
-}
-
-/// What is told of a sample.
+/// What is told of the latencies of one row.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(super) struct Figures {
     pub(super) count: usize,
@@ -22,29 +15,25 @@ pub(super) struct Figures {
     pub(super) max_us: f64,
 }
 
-impl Sample {
-    pub(super) fn new(mut latencies: Vec<Duration>, time: Duration) -> Self {
+impl Figures {
+    /// Those of all latencies that were seen in this time.
+    pub(super) fn of(mut latencies: Vec<Duration>, time: Duration) -> Self {
         latencies.sort_unstable();
-        Self { latencies, time }
-    }
-
-    pub(super) fn figures(&self) -> Figures {
-        let count = self.latencies.len();
-        Figures {
+        let count = latencies.len();
+        // The time within which this share of them was, in microseconds; 0 if there are none.
+        let within = |share: f64| {
+            let rank = (count as f64 * share).ceil() as usize;
+            let latency = latencies.get(rank.saturating_sub(1)).copied().unwrap_or_default();
+            latency.as_secs_f64() * 1e6
+        };
+        Self {
             count,
-            per_second: count as f64 / self.time.as_secs_f64(),
-            p50_us: self.within(0.5),
-            p99_us: self.within(0.99),
-            p999_us: self.within(0.999),
-            max_us: self.within(1.0),
+            per_second: count as f64 / time.as_secs_f64(),
+            p50_us: within(0.5),
+            p99_us: within(0.99),
+            p999_us: within(0.999),
+            max_us: within(1.0),
         }
-    }
-
-    /// The time within which this share of them was, in microseconds; 0 if there are none.
-    fn within(&self, share: f64) -> f64 {
-        let rank = (self.latencies.len() as f64 * share).ceil() as usize;
-        let latency = self.latencies.get(rank.saturating_sub(1)).copied().unwrap_or_default();
-        latency.as_secs_f64() * 1e6
     }
 }
 
@@ -55,7 +44,7 @@ mod tests {
     #[test]
     fn percentiles_are_exact() {
         let latencies = (1..=1_000).rev().map(Duration::from_micros).collect();
-        let figures = Sample::new(latencies, Duration::from_secs(2)).figures();
+        let figures = Figures::of(latencies, Duration::from_secs(2));
         assert_eq!((figures.count, figures.per_second), (1_000, 500.0));
         let rounded = [figures.p50_us, figures.p99_us, figures.p999_us, figures.max_us];
         assert_eq!(rounded.map(f64::round), [500.0, 990.0, 999.0, 1_000.0]);
@@ -63,6 +52,6 @@ mod tests {
 
     #[test]
     fn nothing_is_told_of_nothing() {
-        assert_eq!(Sample::new(Vec::new(), Duration::from_secs(1)).figures().max_us, 0.0);
+        assert_eq!(Figures::of(Vec::new(), Duration::from_secs(1)).max_us, 0.0);
     }
 }

@@ -14,7 +14,7 @@ use serde::Serialize;
 use crate::exit::{Exit, Failure};
 use crate::global::Global;
 use crate::names;
-use crate::output::{print, print_json};
+use crate::output::show;
 use judge::{Finding, Level, Service};
 
 const NOTES: &str = "\
@@ -57,11 +57,7 @@ struct ReportedServer<'a> {
 pub(crate) async fn doctor(global: &Global, options: Options) -> Result<u8, Failure> {
     let service = examine::service(global, options.lock.as_ref()).await?;
     let findings = judge::findings(&service);
-    if global.json {
-        print_json(&report(&service, &findings))?;
-    } else {
-        print(&describe(&service, &findings))?;
-    }
+    show(global, &report(&service, &findings), || describe(&service, &findings))?;
     let is_wrong = findings.iter().any(|finding| finding.level == Level::Fault);
     Ok(if is_wrong { Exit::No.code() } else { Exit::Ok.code() })
 }

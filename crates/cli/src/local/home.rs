@@ -19,6 +19,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
+use serde::Serialize;
 
 use super::trust::{self, Missing};
 use crate::exit::{Exit, Failure};
@@ -51,23 +52,14 @@ const SHARED_SOCKET: u32 = 0o666;
 /// A log that is longer than this begins anew with the next engine.
 const LOG_LIMIT: u64 = 1024 * 1024;
 
-/// Whom an engine is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Whom an engine is for. The names are stable: `local status --json` prints them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub(super) enum Scope {
     /// The user who owns its directory.
     User,
     /// All whom an administrator lets in.
     System,
-}
-
-impl Scope {
-    /// The word for programs.
-    pub(super) fn word(self) -> &'static str {
-        match self {
-            Self::User => "user",
-            Self::System => "system",
-        }
-    }
 }
 
 /// The directory of a machine-local engine; it exists, and only its owner can change it.

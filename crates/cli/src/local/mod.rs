@@ -31,15 +31,9 @@ use home::{Home, Scope};
 use start::DURABILITY;
 use system::{Users, WAY_OUT};
 
-/// Look after the engine of this machine
-#[derive(Debug, Args)]
-pub(crate) struct Options {
-    #[command(subcommand)]
-    task: Task,
-}
-
+/// A subcommand of `local`.
 #[derive(Debug, Subcommand)]
-enum Task {
+pub(crate) enum Task {
     /// Show whether the engine runs, where, and how many sessions it has; exit code 1 if it does not run
     Status,
     /// Start the engine now, and not with the first command that needs it
@@ -73,7 +67,7 @@ enum Task {
 
 /// Which engine is enabled: there is only one, and the word says what happens.
 #[derive(Debug, Args)]
-struct Which {
+pub(crate) struct Which {
     /// The engine for all users of this machine
     #[arg(long, required = true)]
     system: bool,
@@ -96,25 +90,26 @@ Stop running engines of users first, when no program holds their locks.";
 const SYSTEMD: &str = "/run/systemd/system";
 
 /// Does what a subcommand of `local` says.
-pub(crate) fn command(global: &Global, options: Options) -> Result<u8, Failure> {
-    match options.task {
-        Task::Status => status(global, &system::in_charge()?),
-        Task::Start { durability } => start(&system::in_charge()?, durability),
-        Task::Stop => stop(&system::in_charge()?),
+pub(crate) fn command(global: &Global, task: Task) -> Result<u8, Failure> {
+    match task {
+        Task::Status => return status(global, &system::in_charge()?),
+        Task::Start { durability } => start(&system::in_charge()?, durability)?,
+        Task::Stop => stop(&system::in_charge()?)?,
         Task::Enable { group, everyone, .. } => {
             let group = group.map(|name| Users::group(&name)).transpose()?;
-            enable(group.or(everyone.then_some(Users::Everyone)))
+            enable(group.or(everyone.then_some(Users::Everyone)))?;
         }
-        Task::Disable { .. } => disable(),
-        Task::Unit => unit(),
+        Task::Disable { .. } => disable()?,
+        Task::Unit => unit()?,
     }
+    Ok(Exit::Ok.code())
 }
 
 fn status(global: &Global, home: &Home) -> Result<u8, Failure> {
     let status = control::ask(home, Question::Status)?.map(|answer| answer.status);
     match (&status, global.json) {
-        (None, true) => print_json(&json!({ "running": false, "scope": home.scope().word() }))?,
-        (Some(status), true) => print_json(&Shown { scope: home.scope().word(), status })?,
+        (None, true) => print_json(&json!({ "running": false, "scope": home.scope() }))?,
+        (Some(status), true) => print_json(&Shown { scope: home.scope(), status })?,
         (None, false) => print(&format!(
             "no engine is running for {} ({}); {}\n",
             home.directory().display(),
@@ -134,7 +129,7 @@ fn status(global: &Global, home: &Home) -> Result<u8, Failure> {
 #[derive(Debug, Serialize)]
 struct Shown<'a> {
     /// `user` or `system`: whom it is for.
-    scope: &'static str,
+    scope: Scope,
     #[serde(flatten)]
     status: &'a Status,
 }
@@ -168,34 +163,35 @@ fn describe(home: &Home, status: &Status) -> Result<String, Failure> {
     ))
 }
 
-fn start(home: &Home, durability: Option<Durability>) -> Result<u8, Failure> {
+fn start(home: &Home, durability: Option<Durability>) -> Result<(), Failure> {
     let before = control::ask(home, Question::Status)?;
     if let Some(before) = before {
         let status = before.status;
-        print(&format!("already running, pid {}, durability {}\n", status.pid, status.durability))?;
-        return Ok(Exit::Ok.code());
+        let (pid, durability) = (status.pid, status.durability);
+        return print(&format!("already running, pid {pid}, durability {durability}\n"));
     }
     drop(start::ensure(home, durability)?);
     match control::ask(home, Question::Status)? {
-        Some(answer) => print(&format!("started, pid {}\n", answer.status.pid))?,
-        None => tell("the engine has started and ended again; see its log"),
+        Some(answer) => print(&format!("started, pid {}\n", answer.status.pid)),
+        None => {
+            tell("the engine has started and ended again; see its log");
+            Ok(())
+        }
     }
-    Ok(Exit::Ok.code())
 }
 
-fn stop(home: &Home) -> Result<u8, Failure> {
+fn stop(home: &Home) -> Result<(), Failure> {
     match control::ask(home, Question::Stop)? {
-        None => print("no engine was running\n")?,
+        None => print("no engine was running\n"),
         Some(answer) => {
             let pid = answer.status.pid;
             answer.wait_for_end()?;
-            print(&format!("stopped (pid {pid})\n"))?;
+            print(&format!("stopped (pid {pid})\n"))
         }
     }
-    Ok(Exit::Ok.code())
 }
 
-fn enable(users: Option<Users>) -> Result<u8, Failure> {
+fn enable(users: Option<Users>) -> Result<(), Failure> {
     let home = enable::enable(users)?;
     let (directory, users) = (home.directory().display(), system::users(&home)?);
     let mut text = format!("this machine's engine ({directory}) runs, for {users}\n");
@@ -208,24 +204,21 @@ fn enable(users: Option<Users>) -> Result<u8, Failure> {
              /etc/systemd/system/lockkeeper.service && systemctl enable --now lockkeeper\n",
         );
     }
-    print(&text)?;
-    Ok(Exit::Ok.code())
+    print(&text)
 }
 
-fn disable() -> Result<u8, Failure> {
+fn disable() -> Result<(), Failure> {
     print(match enable::disable()? {
         true => "disabled; each user has an engine of their own\n",
         false => "it was not enabled\n",
-    })?;
-    Ok(Exit::Ok.code())
+    })
 }
 
-fn unit() -> Result<u8, Failure> {
+fn unit() -> Result<(), Failure> {
     let program = std::env::current_exe().map_err(|error| {
         Failure::new(Exit::System, format!("cannot tell where lockkeeper is: {error}"))
     })?;
-    print(&system::unit(&program)?)?;
-    Ok(Exit::Ok.code())
+    print(&system::unit(&program)?)
 }
 
 /// Where `serve` keeps its data if it is not told otherwise.

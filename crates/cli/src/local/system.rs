@@ -172,24 +172,9 @@ pub(super) fn unit(program: &Path) -> Result<String, Failure> {
     let directory = place()?;
     let (program, directory) = (program.display(), directory.display());
     Ok(format!(
-        "\
-[Unit]
-Description=Lockkeeper, the engine of this machine
-
-[Service]
-Type=forking
-Environment={VARIABLE}={directory}
-ExecStart={program} local start
-ExecStop={program} local stop
-Restart=on-failure
-NoNewPrivileges=yes
-CapabilityBoundingSet=
-ProtectSystem=strict
-ReadWritePaths={directory}
-RestrictAddressFamilies=AF_UNIX
-
-[Install]
-WantedBy=multi-user.target
-"
+        include_str!("lockkeeper.service"),
+        VARIABLE = VARIABLE,
+        program = program,
+        directory = directory
     ))
 }

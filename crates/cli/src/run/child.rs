@@ -15,7 +15,7 @@ use super::exec;
 use super::terminal::{Terminal, is_on_its_own};
 use super::watchdog::Watchdog;
 use crate::connect::Connection;
-use crate::exit::{Exit, Failure, signal_code};
+use crate::exit::{Exit, Failure, no_process, signal_code};
 use crate::global::Digest;
 use crate::program::this_program;
 
@@ -85,10 +85,7 @@ impl Child {
         environment: &Environment<'_>,
         watchdog: &Watchdog,
     ) -> Result<Self, Failure> {
-        let refused = |error: std::io::Error| {
-            Failure::new(Exit::System, format!("the system refuses a process: {error}"))
-        };
-        let mut wrapped = Command::new(this_program().map_err(refused)?);
+        let mut wrapped = Command::new(this_program().map_err(no_process)?);
         wrapped.arg0("lockkeeper").arg(exec::WORD).arg(getpid().as_raw_nonzero().to_string());
         wrapped.envs(environment.variables()).process_group(0);
         // Whoever sees the command's environment is not to act in our name.
@@ -96,7 +93,7 @@ impl Child {
 
         let child = watchdog
             .introduce(|pipe| wrapped.arg(pipe.to_string()).args(command).spawn())
-            .map_err(refused)?;
+            .map_err(no_process)?;
         let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         let group = group.ok_or_else(|| {
             Failure::new(Exit::Bug, format!("{} is not a process id", child.id()))

@@ -8,7 +8,7 @@ use std::task::Poll;
 use rustix::process::Signal;
 use tokio::signal::unix::{self, SignalKind};
 
-use crate::exit::{Exit, Failure};
+use crate::exit::{Failure, no_signals};
 
 /// What ends a wait, and is passed on to the command.
 const PASSED_ON: [Signal; 6] =
@@ -59,7 +59,7 @@ impl Signals {
         for signal in signals {
             let wanted = *signal == Signal::CHILD || !self.is_ignored(*signal);
             if wanted {
-                self.streams.push((*signal, stream(*signal).map_err(refused)?));
+                self.streams.push((*signal, stream(*signal).map_err(no_signals)?));
             }
         }
         Ok(())
@@ -74,10 +74,6 @@ impl Signals {
 
 fn stream(signal: Signal) -> io::Result<unix::Signal> {
     unix::signal(SignalKind::from_raw(signal.as_raw()))
-}
-
-fn refused(error: io::Error) -> Failure {
-    Failure::new(Exit::System, format!("the system does not let signals be handled: {error}"))
 }
 
 /// The signals that this process ignores, as the kernel's bit mask; none where it does not tell.

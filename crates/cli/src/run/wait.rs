@@ -1,12 +1,9 @@
 //! In line for the lock.
 
-use std::future::Future;
 use std::time::Duration;
 
-use lockkeeper::inspect::Queue;
 use lockkeeper::{AcquireError, Client};
 use rustix::process::Signal;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::lock::{Held, Lock};
 use super::signals::Signals;
@@ -14,10 +11,7 @@ use super::watchdog::Watchdog;
 use crate::connect::Connection;
 use crate::exit::Failure;
 use crate::output::tell;
-use crate::view;
-
-/// After this, the user is told whom the command is waiting for.
-const PATIENCE: Duration = Duration::from_secs(1);
+use crate::{view, waiting};
 
 /// How the user wants to wait.
 #[derive(Clone, Copy, Debug)]
@@ -52,11 +46,15 @@ pub(super) async fn acquire(
             limit => within(lock, limit, connection, watchdog).await,
         }
     };
+    let what = async {
+        let holder = holder(client, lock).await.unwrap_or_default();
+        format!("waiting for {}{holder}", lock.path())
+    };
     let outcome = tokio::select! {
         outcome = attempt => outcome.map_err(|error| lock.failure(error))?,
         failure = connection.keep_engine() => return Err(failure),
         signal = signals.next() => Outcome::Signal(signal),
-        never = notice(client, lock, wait.quiet) => match never {},
+        never = waiting::notice(wait.quiet, what) => match never {},
     };
 
     match outcome {
@@ -87,16 +85,9 @@ async fn within(
     connection: &Connection,
     watchdog: &mut Watchdog,
 ) -> Result<Outcome, AcquireError> {
-    let end = limit.map(|limit| Instant::now() + limit);
-    let over = async {
-        match end {
-            Some(end) => sleep_until(end).await,
-            None => std::future::pending().await,
-        }
-    };
     tokio::select! {
         guard = in_line(lock, connection, watchdog) => Ok(held(guard?)),
-        () = over => Ok(Outcome::Conflict),
+        () = waiting::over(limit) => Ok(Outcome::Conflict),
     }
 }
 
@@ -119,24 +110,9 @@ async fn in_line(
     }
 }
 
-/// Tells whom the command is waiting for, once; and never ends.
-async fn notice(client: &Client, lock: &Lock, quiet: bool) -> std::convert::Infallible {
-    sleep(PATIENCE).await;
-    if !quiet {
-        let holder = holder(client, lock).await.unwrap_or_default();
-        tell(&format!("waiting for {}{holder}", lock.path()));
-    }
-    forever().await
-}
-
-fn forever() -> impl Future<Output = std::convert::Infallible> {
-    std::future::pending()
-}
-
 /// ", held by ..."; `None` if that cannot be seen now.
 async fn holder(client: &Client, lock: &Lock) -> Option<String> {
-    let look = timeout(PATIENCE, Queue::inspect(client, lock.path())).await;
-    let queue = look.ok()?.ok()??;
+    let queue = waiting::queue(client, lock.path()).await?;
     let is_our_turn = queue.holders().any(|entry| entry.session == client.session_id());
     Some(match is_our_turn {
         // Nobody is ahead any more, and the lock is not granted yet.

@@ -34,7 +34,7 @@ use rustix::process::Pid;
 
 use self::message::{Message, Session};
 use crate::connect::Connection;
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, no_process};
 use crate::program::this_program;
 
 pub(super) use self::message::announce;
@@ -74,18 +74,13 @@ impl Watchdog {
             Failure::new(Exit::NoServer, "the session was lost before the lock was asked for")
         })?;
         let (process, pipe) = spawn(&[Message::session(&session)])?;
+        Ok(Self::of(process, pipe, session))
+    }
+
+    fn of(process: Child, pipe: PipeWriter, session: Session) -> Self {
         let started = Clock.now();
-        Ok(Self {
-            process,
-            pipe,
-            session,
-            group: None,
-            until: None,
-            told: None,
-            grace: None,
-            started,
-            killed: 0,
-        })
+        let (group, until, told, grace, killed) = (None, None, None, None, 0);
+        Self { process, pipe, session, group, until, told, grace, started, killed }
     }
 
     /// Tells it the present session if that is another one than before.
@@ -197,17 +192,14 @@ impl Watchdog {
 /// Starts a process that finds these messages in its pipe from the beginning: if we are stopped
 /// right after, it knows what it needs.
 fn spawn(messages: &[Message]) -> Result<(Child, PipeWriter), Failure> {
-    let refused = |error: io::Error| {
-        Failure::new(Exit::System, format!("the system refuses a process: {error}"))
-    };
-    let (reader, mut pipe) = io::pipe().map_err(refused)?;
+    let (reader, mut pipe) = io::pipe().map_err(no_process)?;
     // A watchdog that is stopped itself must not stop us.
-    ioctl_fionbio(&pipe, true).map_err(|error| refused(error.into()))?;
+    ioctl_fionbio(&pipe, true).map_err(|error| no_process(error.into()))?;
     for message in messages {
-        message.send(&mut pipe).map_err(refused)?;
+        message.send(&mut pipe).map_err(no_process)?;
     }
 
-    let process = Command::new(this_program().map_err(refused)?)
+    let process = Command::new(this_program().map_err(no_process)?)
         .arg0("lockkeeper")
         .arg(WORD)
         .stdin(reader)
@@ -215,7 +207,7 @@ fn spawn(messages: &[Message]) -> Result<(Child, PipeWriter), Failure> {
         // A signal for our group is none for the watchdog.
         .process_group(0)
         .spawn()
-        .map_err(refused)?;
+        .map_err(no_process)?;
     Ok((process, pipe))
 }
 
@@ -233,17 +225,8 @@ mod tests {
     #[test]
     fn a_renewal_that_the_watchdog_hears_too_late_is_told() {
         let (reader, pipe) = io::pipe().unwrap();
-        let mut watchdog = Watchdog {
-            process: Command::new("true").spawn().unwrap(),
-            pipe,
-            session: self::message::tests::session(),
-            group: None,
-            until: None,
-            told: None,
-            grace: None,
-            started: Clock.now(),
-            killed: 0,
-        };
+        let process = Command::new("true").spawn().unwrap();
+        let mut watchdog = Watchdog::of(process, pipe, self::message::tests::session());
         let (soon, later) = (Duration::from_millis(20), Duration::from_secs(600));
         let now = Clock.now();
         assert!(watchdog.allow(now + later), "it was told no time before");

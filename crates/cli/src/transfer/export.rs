@@ -60,8 +60,7 @@ pub(crate) async fn export(global: &Global, options: Options) -> Result<u8, Fail
     // Before anything else: a mistake in the name of the file should not take minutes to be seen.
     let mut sink = Sink::open(options.output.as_deref())?;
 
-    let connection = Connection::open(global).await?;
-    let result = async {
+    let written = Connection::during(global, async |connection| {
         if let Some(limit) = options.drained {
             drain::wait(&connection.client, &options.path, limit).await?;
         }
@@ -72,11 +71,8 @@ pub(crate) async fn export(global: &Global, options: Options) -> Result<u8, Fail
         }
         summary.tell(&connection.client).await;
         Ok(())
-    }
-    .await;
-
-    connection.close().await;
-    result?;
+    });
+    written.await?;
     sink.finish()?;
     Ok(Exit::Ok.code())
 }

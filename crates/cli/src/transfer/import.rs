@@ -14,7 +14,7 @@ use super::walk::{shows_hashes, there};
 use crate::connect::Connection;
 use crate::exit::{Exit, Failure};
 use crate::global::Global;
-use crate::output::{print, print_json, tell};
+use crate::output::{show, tell};
 use crate::view;
 
 const NOTES: &str = "\
@@ -76,8 +76,7 @@ struct Done {
 /// Creates what is missing.
 pub(crate) async fn import(global: &Global, options: Options) -> Result<u8, Failure> {
     let mut source = Source::open(&options.file)?;
-    let connection = Connection::open(global).await?;
-    let result = async {
+    let done = Connection::during(global, async |connection| {
         if let Some(path) = source.closed()
             && !connection.access.shows_credentials()
         {
@@ -89,15 +88,9 @@ pub(crate) async fn import(global: &Global, options: Options) -> Result<u8, Fail
         compare_tokens(&connection.client, &source, &options).await?;
         let mut import = Import { client: &connection.client, options: &options, late: Vec::new() };
         import.all(&mut source).await
-    }
-    .await;
-    connection.close().await;
-    let done = result?;
-
-    match global.json {
-        true => print_json(&done)?,
-        false => print(&describe(&done, &options))?,
-    }
+    });
+    let done = done.await?;
+    show(global, &done, || describe(&done, &options))?;
     Ok(if done.left > 0 { Exit::No.code() } else { Exit::Ok.code() })
 }
 
