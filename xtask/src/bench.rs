@@ -2,11 +2,10 @@
 
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
-use cargo_metadata::MetadataCommand;
+use anyhow::{Context, Result, ensure};
 use cargo_metadata::camino::Utf8PathBuf;
 
-use crate::cargo::command as cargo;
+use crate::cargo::{self, succeeds, workspace};
 use crate::setup;
 
 /// Builds the command and the harness with optimisations, and runs the harness. What it writes where
@@ -28,11 +27,7 @@ pub(crate) fn run(quick: bool, only: Option<&str>, scenarios: &[String]) -> Resu
         command.args(["--only", only]);
     }
 
-    let status = command.args(scenarios).status().context("cannot start the benchmarks")?;
-    if !status.success() {
-        bail!("the benchmarks failed: {status}");
-    }
-    Ok(())
+    perform(command.args(scenarios))
 }
 
 /// Builds the same, and measures the slowest cycles of the engine beside Redis, with the harness's own
@@ -44,10 +39,12 @@ pub(crate) fn run(quick: bool, only: Option<&str>, scenarios: &[String]) -> Resu
 pub(crate) fn tail(options: &[String]) -> Result<()> {
     let Built { mut command, output, .. } = build()?;
     command.arg("tail").arg("--data").arg(output.join("data"));
-    let status = command.args(options).status().context("cannot start the benchmarks")?;
-    if !status.success() {
-        bail!("the benchmarks failed: {status}");
-    }
+    perform(command.args(options))
+}
+
+fn perform(benchmarks: &mut Command) -> Result<()> {
+    let status = benchmarks.status().context("cannot start the benchmarks")?;
+    ensure!(status.success(), "the benchmarks failed: {status}");
     Ok(())
 }
 
@@ -62,21 +59,14 @@ struct Built {
 }
 
 fn build() -> Result<Built> {
-    let metadata = MetadataCommand::new()
-        .no_deps()
-        .exec()
-        .context("cannot read this workspace with `cargo metadata`")?;
+    let metadata = workspace()?;
     let output = metadata.target_directory.join("bench");
 
     // One after the other: built together, the command would get the harness's features of the
     // libraries that they share.
     for package in ["lockkeeper-cli", "lockkeeper-benches"] {
-        let status = cargo(&["build", "--release", "--package", package])
-            .status()
-            .context("cannot start cargo")?;
-        if !status.success() {
-            bail!("{package} does not build");
-        }
+        let mut build = cargo::command(&["build", "--release", "--package", package]);
+        ensure!(succeeds(&mut build)?, "{package} does not build");
     }
 
     let program = metadata.target_directory.join("release/lockkeeper-benches");

@@ -1,8 +1,8 @@
 //! The long crash test: an engine killed in the middle of a write load, again and again.
 
-use std::process::Command;
+use anyhow::{Result, ensure};
 
-use anyhow::{Context, Result, ensure};
+use crate::cargo::{command, succeeds};
 
 /// Kills that many engines, and every byte of the storage's last commit is cut.
 ///
@@ -16,14 +16,9 @@ pub(crate) fn run(runs: usize) -> Result<()> {
     ];
 
     for suite in suites {
-        let status = Command::new(env!("CARGO"))
-            .args(["test", "--release", "-p", "lockkeeper-engine"])
-            .args(suite)
-            .env("LOCKKEEPER_CRASH_RUNS", runs.to_string())
-            .env("LOCKKEEPER_LONG", "1")
-            .status()
-            .context("cannot start cargo")?;
-        ensure!(status.success(), "a crash test failed: see above");
+        let mut test = command(&["test", "--release", "-p", "lockkeeper-engine"]);
+        test.args(suite).env("LOCKKEEPER_CRASH_RUNS", runs.to_string());
+        ensure!(succeeds(test.env("LOCKKEEPER_LONG", "1"))?, "a crash test failed: see above");
     }
     Ok(())
 }

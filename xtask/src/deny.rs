@@ -12,13 +12,13 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, bail};
-use cargo_metadata::{Metadata, MetadataCommand, Package};
+use anyhow::{Context, Result, bail, ensure};
+use cargo_metadata::{MetadataCommand, Package};
 use serde::Deserialize;
 
 use self::expression::is_allowed;
 use self::lock::{Lock, Locked};
-use crate::cargo::command;
+use crate::cargo::{command, workspace};
 
 /// Names a directory with a clone of <https://github.com/RustSec/advisory-db>.
 const DATABASE: &str = "LOCKKEEPER_ADVISORY_DB";
@@ -96,7 +96,7 @@ enum Allow {
 ///
 /// One line for each package that may not enter.
 pub(crate) fn run() -> Result<()> {
-    let root = workspace(&[])?.workspace_root.into_std_path_buf();
+    let root = workspace()?.workspace_root.into_std_path_buf();
     let read = |name: &str| {
         let path = root.join(name);
         fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
@@ -107,9 +107,10 @@ pub(crate) fn run() -> Result<()> {
     let mut offences = BTreeSet::new();
     let mut members = BTreeSet::new();
     for target in &rules.graph.targets {
-        let mut options = vec!["--locked", "--filter-platform", target];
-        options.extend(rules.graph.all_features.then_some("--all-features"));
-        let metadata = workspace(&options)?;
+        let mut options = ["--locked", "--filter-platform", target].map(str::to_owned).to_vec();
+        options.extend(rules.graph.all_features.then(|| "--all-features".to_owned()));
+        let metadata = MetadataCommand::new().other_options(options).exec();
+        let metadata = metadata.context("cannot read this workspace with `cargo metadata`")?;
         offences.extend(metadata.packages.iter().filter_map(|package| license(&rules, package)));
         let own = metadata.workspace_packages();
         offences.extend(own.iter().flat_map(|package| wildcards(&rules, package)));
@@ -133,15 +134,6 @@ pub(crate) fn run() -> Result<()> {
     cargo_deny()
 }
 
-fn workspace(options: &[&str]) -> Result<Metadata> {
-    let mut metadata = MetadataCommand::new();
-    if options.is_empty() {
-        metadata.no_deps();
-    }
-    metadata.other_options(options.iter().map(|option| (*option).to_owned()).collect::<Vec<_>>());
-    metadata.exec().context("cannot read this workspace with `cargo metadata`")
-}
-
 /// The tool itself, where it is installed.
 fn cargo_deny() -> Result<()> {
     let version = command(&["deny", "--version"]).output().context("cannot start cargo")?;
@@ -150,9 +142,7 @@ fn cargo_deny() -> Result<()> {
     }
     let checks = ["deny", "--offline", "check", "bans", "licenses", "sources"];
     let status = command(&checks).status().context("cannot start cargo")?;
-    if !status.success() {
-        bail!("cargo deny: {status}");
-    }
+    ensure!(status.success(), "cargo deny: {status}");
     Ok(())
 }
 

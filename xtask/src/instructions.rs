@@ -8,11 +8,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, bail};
-use cargo_metadata::MetadataCommand;
+use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
-use crate::cargo::command as cargo;
+use crate::cargo::{self, succeeds, workspace};
 
 /// Where the baseline is, below the workspace's root.
 const BASELINE: &str = "benches/instructions.json";
@@ -52,15 +51,9 @@ pub(crate) fn can_run() -> bool {
 /// Something cannot be built or counted, or a count is more than [`TOLERANCE`] from its baseline:
 /// upwards because somebody should look at it, downwards because the baseline no longer guards.
 pub(crate) fn run(mode: Mode) -> Result<()> {
-    let metadata = MetadataCommand::new()
-        .no_deps()
-        .exec()
-        .context("cannot read this workspace with `cargo metadata`")?;
-
+    let metadata = workspace()?;
     let build = ["build", "--release", "--package", "lockkeeper-hot-paths"];
-    if !cargo(&build).status().context("cannot start cargo")?.success() {
-        bail!("the hot paths do not build");
-    }
+    ensure!(succeeds(&mut cargo::command(&build))?, "the hot paths do not build");
 
     let program = metadata.target_directory.join("release/lockkeeper-hot-paths");
     let counts = count_all(program.as_std_path())?;
@@ -95,9 +88,7 @@ fn count(program: &Path, path: &str, iterations: u32) -> Result<u64> {
     let result =
         command.output().context("cannot start valgrind: `cargo xtask setup` installs it")?;
     let said = String::from_utf8_lossy(&result.stderr);
-    if !result.status.success() {
-        bail!("{path} failed under valgrind:\n{said}");
-    }
+    ensure!(result.status.success(), "{path} failed under valgrind:\n{said}");
     let count = said.lines().find_map(|line| line.split_once("Collected : ")?.1.parse().ok());
     count.with_context(|| format!("valgrind tells no count for {path}:\n{said}"))
 }
@@ -111,9 +102,7 @@ fn compiler() -> Result<String> {
 fn output(mut command: Command) -> Result<String> {
     let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
     let output = output.with_context(|| format!("cannot start {command:?}"))?;
-    if !output.status.success() {
-        bail!("{command:?} failed: {}", output.status);
-    }
+    ensure!(output.status.success(), "{command:?} failed: {}", output.status);
     Ok(String::from_utf8(output.stdout)?)
 }
 

@@ -7,8 +7,6 @@ mod bench;
 mod cargo;
 mod crash;
 mod deny;
-mod differential;
-mod ensemble;
 mod instructions;
 mod layers;
 mod mutants;
@@ -39,7 +37,7 @@ enum Task {
     /// Check format, lints and layers, and run the unit tests: what to run after each change.
     Check,
     /// Compare the engine with Apache ZooKeeper by random operations.
-    Differential(differential::Differential),
+    Differential(proof::Differential),
     /// Measure the engine's memory and how fast it starts, beside Apache ZooKeeper.
     EngineSize {
         /// How many nodes of 100 bytes.
@@ -70,7 +68,7 @@ enum Task {
     },
     /// Run real servers and programs in three languages while everything goes wrong, and check what
     /// they were told.
-    Ensemble(ensemble::Ensemble),
+    Ensemble(proof::Ensemble),
     /// Hold locks of every kind on healthy servers, each granted after some share of a lease, and
     /// see that none is lost.
     Keeping(proof::Keeping),
@@ -145,14 +143,14 @@ impl Peers {
 fn main() -> ExitCode {
     let result = match Cli::parse().task {
         Task::Check => test::check(),
-        Task::Differential(options) => differential::run(&options),
+        Task::Differential(options) => proof::differential(&options),
         Task::EngineSize { nodes } => size::run(nodes),
         Task::Cost(options) => proof::cost(&options),
         Task::Deny => deny::run(),
         Task::Crash { runs } => crash::run(runs),
         Task::Interop { filter } => proof::interop(filter.as_deref()),
         Task::Histories { minutes } => proof::histories(minutes),
-        Task::Ensemble(options) => ensemble::run(&options),
+        Task::Ensemble(options) => proof::ensemble(&options),
         Task::Keeping(options) => proof::keeping(&options),
         Task::Layers => layers::run(),
         Task::Promises => promises::run(),

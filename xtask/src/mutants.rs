@@ -13,6 +13,7 @@ use std::time::{Instant, SystemTime};
 
 use anyhow::{Context, Result, bail};
 
+use crate::cargo::workspace;
 use crate::mutants::check::Checks;
 use crate::mutants::patch::Patch;
 use crate::mutants::tree::Tree;
@@ -44,7 +45,7 @@ pub(crate) fn run(options: &Mutants) -> Result<()> {
     let mut patches = options.choose(Patch::all()?)?;
     // One after the other those that change the same files: less is built anew in between.
     patches.sort_by(|a, b| (&a.files, &a.name).cmp(&(&b.files, &b.name)));
-    let target = cargo_metadata::MetadataCommand::new().no_deps().exec()?.target_directory;
+    let target = workspace()?.target_directory;
     let folder = target.join("mutants").into_std_path_buf();
     let tree = Tree::copy(folder.join("tree"))?;
     let checks = Checks::new(tree.folder().to_owned(), folder.join("target"));

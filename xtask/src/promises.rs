@@ -4,8 +4,10 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use cargo_metadata::TargetKind;
 use cargo_metadata::camino::Utf8Path;
-use cargo_metadata::{MetadataCommand, TargetKind};
+
+use crate::cargo::workspace;
 
 /// The pages whose every name of a test is looked up.
 const PAGES: &[&str] = &["docs/guarantees.md", "docs/bugs-found.md"];
@@ -16,7 +18,7 @@ const PAGES: &[&str] = &["docs/guarantees.md", "docs/bugs-found.md"];
 ///
 /// Something is named that does not exist, or a promise names nothing.
 pub(crate) fn run() -> Result<()> {
-    let metadata = MetadataCommand::new().no_deps().exec()?;
+    let metadata = workspace()?;
     let root = metadata.workspace_root.as_path();
     let mut sources = String::new();
     for folder in ["crates", "tests"] {

@@ -2,9 +2,9 @@
 
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, ensure};
 
-use crate::cargo::command;
+use crate::cargo::{command, succeeds, workspace};
 
 /// Where the pages go that are written by commands.
 pub(crate) const DOCS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/guarantees");
@@ -33,16 +33,14 @@ pub(crate) struct Partition {
 ///
 /// Two of ours held at once, or a run did not work.
 pub(crate) fn partition(options: &Partition) -> Result<()> {
-    let mut arguments =
-        vec![("--runs", options.runs.to_string()), ("--seed", options.seed.to_string())];
-    match (&options.form, &options.peers) {
-        (None, None) => arguments.push(("--docs", DOCS.to_owned())),
-        (form, peers) => {
-            arguments.extend(form.clone().map(|form| ("--form", form)));
-            arguments.extend(peers.clone().map(|peers| ("--peers", peers)));
-        }
+    let Partition { runs, seed, form, peers } = options;
+    let mut suite = suite("partition");
+    suite.args(["--runs", &runs.to_string(), "--seed", &seed.to_string()]);
+    suite.args(given("--form", form)).args(given("--peers", peers));
+    if form.is_none() && peers.is_none() {
+        suite.args(["--docs", DOCS]);
     }
-    suite("partition", "run", arguments)
+    run(&mut suite, "partition")
 }
 
 /// `cargo xtask outage`
@@ -75,18 +73,16 @@ pub(crate) struct Outage {
 ///
 /// An outage that is shorter than promised ended something, or a run did not work.
 pub(crate) fn outage(options: &Outage) -> Result<()> {
-    let mut arguments =
-        vec![("--rounds", options.rounds.to_string()), ("--kills", options.kills.to_string())];
-    arguments.push(("--rivals", options.rivals.to_string()));
-    let only =
-        [("--place", &options.place), ("--form", &options.form), ("--timeout", &options.timeout)];
-    let only: Vec<_> =
-        only.into_iter().filter_map(|(option, value)| Some((option, value.clone()?))).collect();
-    if only.is_empty() && options.rounds > 0 && options.kills > 0 && options.rivals {
-        arguments.push(("--docs", DOCS.to_owned()));
+    let Outage { rounds, kills, place, form, timeout, rivals } = options;
+    let mut suite = suite("outage");
+    suite.args(["--rounds", &rounds.to_string(), "--kills", &kills.to_string()]);
+    suite.args(["--rivals", &rivals.to_string()]);
+    let only = [given("--place", place), given("--form", form), given("--timeout", timeout)];
+    let only = only.concat();
+    if only.is_empty() && *rounds > 0 && *kills > 0 && *rivals {
+        suite.args(["--docs", DOCS]);
     }
-    arguments.extend(only);
-    suite("outage", "run", arguments)
+    run(suite.args(only), "outage")
 }
 
 /// `cargo xtask keeping`
@@ -111,9 +107,8 @@ pub(crate) struct Keeping {
 /// One was lost; which has been printed.
 pub(crate) fn keeping(options: &Keeping) -> Result<()> {
     let Keeping { form, share, only } = options;
-    let options = [("--form", form), ("--share", share), ("--only", only)];
-    let given = options.into_iter().filter_map(|(name, value)| Some((name, value.clone()?)));
-    suite("keeping", "run", given.collect())
+    let options = [given("--form", form), given("--share", share), given("--only", only)];
+    run(suite("keeping").args(options.concat()), "keeping")
 }
 
 /// `cargo xtask cost`
@@ -136,14 +131,66 @@ pub(crate) struct Cost {
 ///
 /// It found one that other clients would notice; how to measure it again has been printed.
 pub(crate) fn cost(options: &Cost) -> Result<()> {
-    let mut command = command(&["test", "--quiet", "--profile", PROFILE]);
-    command.args(["--package", "lockkeeper-tests", "--test", "cost", "--", "run"]);
+    let mut suite = test(&["--profile", PROFILE], "cost");
+    suite.arg("run");
     match &options.replay {
-        Some(scenario) => drop(command.args(["--replay", scenario])),
-        None => drop(command.arg("--minutes").arg(options.minutes.to_string())),
-    }
-    command.args(options.seed.iter().flat_map(|seed| ["--seed".to_owned(), seed.to_string()]));
-    run(&mut command, "cost")
+        Some(scenario) => suite.args(["--replay", scenario]),
+        None => suite.args(["--minutes", &options.minutes.to_string()]),
+    };
+    run(suite.args(given("--seed", &options.seed)), "cost")
+}
+
+/// `cargo xtask differential`
+#[derive(clap::Args)]
+pub(crate) struct Differential {
+    /// How many operations to compare; a few thousand a second.
+    #[arg(long, default_value_t = 1_000_000)]
+    operations: u64,
+    /// Repeats the run that has printed this seed.
+    #[arg(long)]
+    seed: Option<u64>,
+}
+
+/// Compares the engine with Apache ZooKeeper.
+///
+/// # Errors
+///
+/// There is a difference, which has been printed with the way to repeat it; or no ZooKeeper.
+pub(crate) fn differential(options: &Differential) -> Result<()> {
+    let mut test = test(&[], "differential");
+    test.args(["--nocapture", "random_operations"]).env(REQUIRE_PEERS, "1");
+    test.env("LOCKKEEPER_OPERATIONS", options.operations.to_string());
+    test.envs(options.seed.map(|seed| ("LOCKKEEPER_SEED", seed.to_string())));
+    ensure!(
+        succeeds(&mut test)?,
+        "the engine and ZooKeeper differ, or were not compared: see above"
+    );
+    Ok(())
+}
+
+/// `cargo xtask ensemble`
+#[derive(clap::Args)]
+pub(crate) struct Ensemble {
+    /// For how long things go wrong. Every ten minutes everything is healed and checked, and then
+    /// begins anew with the next seed.
+    #[arg(long, default_value_t = 60)]
+    minutes: u64,
+    /// Repeats the script of faults of the run that has printed this seed; its minutes belong to it.
+    #[arg(long)]
+    seed: Option<u64>,
+}
+
+/// Runs real servers and programs in three languages, and everything that can go wrong with them.
+///
+/// # Errors
+///
+/// A promise was broken, which has been printed with the way to repeat it; or a peer is missing.
+pub(crate) fn ensemble(options: &Ensemble) -> Result<()> {
+    let mut suite = suite("ensemble");
+    suite.args(["--minutes", &options.minutes.to_string()]).args(given("--seed", &options.seed));
+    let succeeded = succeeds(suite.env(REQUIRE_PEERS, "1"))?;
+    ensure!(succeeded, "a promise was broken, or nothing was run: see above");
+    Ok(())
 }
 
 /// Runs all contests and hand-overs with programs in other languages, two at a time: each is
@@ -156,7 +203,7 @@ pub(crate) fn interop(filter: Option<&str>) -> Result<()> {
     let mut command = command(&["test", "--package", "lockkeeper-tests", "--no-fail-fast"]);
     command.args(["--test", "interop", "--test", "revocation"]);
     command.args(["--", "--nocapture", "--test-threads", "2"]).args(filter);
-    command.env("LOCKKEEPER_LONG", "1").env("LOCKKEEPER_REQUIRE_PEERS", "1");
+    command.env("LOCKKEEPER_LONG", "1").env(REQUIRE_PEERS, "1");
     run(&mut command, "interop")
 }
 
@@ -170,7 +217,7 @@ pub(crate) fn histories(minutes: u64) -> Result<()> {
     for _ in 0..minutes {
         let mut command = command(&["test", "--package", "lockkeeper-tests", "--test", "contract"]);
         command.args(["--", "--nocapture", "--test-threads", "1", "histories"]);
-        command.env("LOCKKEEPER_SECONDS", "30").env("LOCKKEEPER_REQUIRE_PEERS", "1");
+        command.env("LOCKKEEPER_SECONDS", "30").env(REQUIRE_PEERS, "1");
         run(&mut command, "histories")?;
     }
     Ok(())
@@ -202,19 +249,14 @@ pub(crate) struct Simulate {
 ///
 /// A seed failed, or went two ways; how to run it again has been printed.
 pub(crate) fn simulate(options: &Simulate) -> Result<()> {
-    let mut arguments = match options.seed {
-        Some(seed) => vec![("--seed", seed.to_string())],
-        None => {
-            vec![("--seeds", options.seeds.to_string()), ("--first", options.first.to_string())]
-        }
+    let Simulate { seeds, seed, first, jobs, twice } = options;
+    let mut suite = repeatable("simulation")?;
+    match seed {
+        Some(seed) => suite.args(["--seed", &seed.to_string()]),
+        None => suite.args(["--seeds", &seeds.to_string(), "--first", &first.to_string()]),
     };
-    arguments.extend(options.jobs.map(|jobs| ("--jobs", jobs.to_string())));
-    arguments.extend(options.twice.then(|| ("--repeat-each", 1.to_string())));
-    let mut command = optimized("simulation")?;
-    for (option, value) in arguments {
-        command.arg(option).arg(value);
-    }
-    run(&mut command, "simulation")
+    suite.args(given("--jobs", jobs)).args(given("--repeat-each", &twice.then_some(1)));
+    run(&mut suite, "simulation")
 }
 
 /// `cargo xtask model`
@@ -242,47 +284,51 @@ pub(crate) struct Model {
 ///
 /// A promise is broken in some state; the steps to it have been printed.
 pub(crate) fn model(options: &Model) -> Result<()> {
-    let mut command = optimized("model")?;
-    match &options.only {
-        Some(only) => drop(command.args(["--long", "--only", only])),
-        None if options.long => drop(command.args(["--long", "--docs", DOCS])),
+    let Model { long, only, path, jobs } = options;
+    let mut suite = repeatable("model")?;
+    match only {
+        Some(only) => drop(suite.args(["--long", "--only", only])),
+        None if *long => drop(suite.args(["--long", "--docs", DOCS])),
         None => {}
     }
-    command.args(options.path.iter().flat_map(|path| ["--path", path.as_str()]));
-    command.args(options.jobs.iter().flat_map(|jobs| ["--jobs".to_owned(), jobs.to_string()]));
-    run(&mut command, "model")
+    run(suite.args(given("--path", path)).args(given("--jobs", jobs)), "model")
 }
 
-/// A suite with the profile for such suites, where tokio's own choices follow from a seed.
-fn optimized(name: &str) -> Result<Command> {
-    let mut command = command(&["test", "--quiet", "--profile", PROFILE]);
-    command.args(["--package", "lockkeeper-tests", "--test", name]);
-    // Another tokio than elsewhere, so in a folder of its own: nothing else is built anew.
-    let metadata = cargo_metadata::MetadataCommand::new().no_deps().exec()?;
-    let target = metadata.target_directory.join("repeatable");
-    command.args(["--target-dir", target.as_str()]).env("RUSTFLAGS", "--cfg tokio_unstable");
-    command.args(["--", "run"]);
-    Ok(command)
+/// An option of a suite with its value, if there is one.
+fn given<T: ToString>(option: &str, value: &Option<T>) -> Vec<String> {
+    value.iter().flat_map(|value| [option.to_owned(), value.to_string()]).collect()
 }
 
 /// How suites are built that take long: see `Cargo.toml`.
 pub(crate) const PROFILE: &str = "proof";
 
-/// Runs a suite of the package of tests with arguments of its own.
-fn suite(name: &str, mode: &str, arguments: Vec<(&str, String)>) -> Result<()> {
-    let mut command =
-        command(&["test", "--quiet", "--package", "lockkeeper-tests", "--test", name]);
-    command.args(["--", mode]);
-    for (option, value) in arguments {
-        command.arg(option).arg(value);
-    }
-    run(&mut command, name)
+/// What makes a missing peer a failure.
+const REQUIRE_PEERS: &str = "LOCKKEEPER_REQUIRE_PEERS";
+
+/// The long form of a suite where tokio's own choices follow from a seed.
+fn repeatable(name: &str) -> Result<Command> {
+    // Another tokio than elsewhere, so in a folder of its own: nothing else is built anew.
+    let target = workspace()?.target_directory.join("repeatable");
+    let mut command = test(&["--profile", PROFILE, "--target-dir", target.as_str()], name);
+    command.arg("run").env("RUSTFLAGS", "--cfg tokio_unstable");
+    Ok(command)
 }
 
-fn run(command: &mut Command, name: &str) -> Result<()> {
-    let status = command.status().context("cannot start cargo")?;
-    if !status.success() {
-        bail!("the suite {name} found something, see above");
-    }
+/// The long form of a suite.
+fn suite(name: &str) -> Command {
+    let mut command = test(&[], name);
+    command.arg("run");
+    command
+}
+
+/// `cargo test` of a suite, before its own arguments.
+fn test(options: &[&str], name: &str) -> Command {
+    let mut command = command(&["test", "--quiet"]);
+    command.args(options).args(["--package", "lockkeeper-tests", "--test", name, "--"]);
+    command
+}
+
+fn run(suite: &mut Command, name: &str) -> Result<()> {
+    ensure!(succeeds(suite)?, "the suite {name} found something, see above");
     Ok(())
 }

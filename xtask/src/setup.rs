@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 
 use self::Probe::{File, Program, PythonModule};
+use crate::steps::Verdict;
 
 /// Something that a suite uses, and the Debian package that brings it.
 struct Need {
@@ -107,19 +108,12 @@ pub(crate) fn say_what_benches_miss() {
     }
 }
 
-/// What the machine had at the end.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    Complete,
-    Incomplete,
-}
-
 /// Installs what is missing if this user may, and says what still is.
 ///
 /// # Errors
 ///
 /// Something is missing in the end and `policy` does not accept that.
-pub(crate) fn run(policy: MissingPeers, needs: Needs) -> Result<Outcome> {
+pub(crate) fn run(policy: MissingPeers, needs: Needs) -> Result<Verdict> {
     let mut missing = needs.missing();
     if !missing.is_empty() && may_install() {
         if let Err(error) = install(&missing) {
@@ -130,7 +124,7 @@ pub(crate) fn run(policy: MissingPeers, needs: Needs) -> Result<Outcome> {
 
     if missing.is_empty() {
         println!("everything that is needed is here");
-        return Ok(Outcome::Complete);
+        return Ok(Verdict::Passed);
     }
 
     for need in &missing {
@@ -138,7 +132,7 @@ pub(crate) fn run(policy: MissingPeers, needs: Needs) -> Result<Outcome> {
     }
     println!("as root: apt-get install --no-install-recommends {}", packages(&missing).join(" "));
     match policy {
-        MissingPeers::Skip => Ok(Outcome::Incomplete),
+        MissingPeers::Skip => Ok(Verdict::Skipped),
         MissingPeers::Fail => bail!("{} missing, see above", count(missing.len())),
     }
 }

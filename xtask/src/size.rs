@@ -1,9 +1,8 @@
 //! The size of the engine, measured beside Apache ZooKeeper.
 
-use anyhow::{Context, Result, ensure};
-use cargo_metadata::MetadataCommand;
+use anyhow::{Result, ensure};
 
-use crate::cargo::command;
+use crate::cargo::{command, succeeds, workspace};
 
 /// Prints the figures of `docs/engine.md`.
 ///
@@ -11,17 +10,14 @@ use crate::cargo::command;
 ///
 /// The engine does not start, or does not take the nodes.
 pub(crate) fn run(nodes: usize) -> Result<()> {
-    let built = command(&["build", "--release", "--package", "lockkeeper-cli"]).status();
-    ensure!(built.context("cannot start cargo")?.success(), "the command does not build");
-    let metadata = MetadataCommand::new().no_deps().exec().context("cannot read the workspace")?;
-    let program = metadata.target_directory.join("release/lockkeeper");
+    let mut build = command(&["build", "--release", "--package", "lockkeeper-cli"]);
+    ensure!(succeeds(&mut build)?, "the command does not build");
+    let program = workspace()?.target_directory.join("release/lockkeeper");
     // The client may be slow: it is the servers that are measured.
-    let status = command(&["test", "--package", "lockkeeper-tests", "--test", "size", "--"])
-        .args(["measure", "--exact", "--ignored", "--nocapture"])
-        .env("LOCKKEEPER_SIZE_NODES", nodes.to_string())
-        .env("LOCKKEEPER_SIZE_PROGRAM", program)
-        .status()
-        .context("cannot start cargo")?;
-    ensure!(status.success(), "the measurement failed: see above");
+    let mut test = command(&["test", "--package", "lockkeeper-tests", "--test", "size", "--"]);
+    test.args(["measure", "--exact", "--ignored", "--nocapture"]);
+    test.env("LOCKKEEPER_SIZE_NODES", nodes.to_string());
+    let measured = succeeds(test.env("LOCKKEEPER_SIZE_PROGRAM", program))?;
+    ensure!(measured, "the measurement failed: see above");
     Ok(())
 }

@@ -8,12 +8,12 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
-use cargo_metadata::{Message, Metadata, MetadataCommand, TargetKind};
+use anyhow::{Context, Result, bail, ensure};
+use cargo_metadata::{Message, Metadata, TargetKind};
 
-use crate::cargo::command;
+use crate::cargo::{command, succeeds, workspace};
 use crate::instructions;
-use crate::setup::{MissingPeers, Needs, Outcome};
+use crate::setup::{MissingPeers, Needs};
 use crate::steps::{Beside, Steps, Verdict};
 use crate::{deny, layers, peers_tests, promises, setup};
 
@@ -44,7 +44,7 @@ pub(crate) fn run(policy: MissingPeers, filter: Option<&str>) -> Result<()> {
     let workspace = Workspace::open()?;
     let mut steps = Steps::new();
     if filter.is_none() {
-        install(&mut steps, policy);
+        steps.run("setup", || setup::run(policy, Needs::OfSuites));
         checks(&mut steps);
         document(&mut steps);
         steps.run("fuzz targets", || workspace.fuzz_targets());
@@ -94,15 +94,6 @@ fn checks(steps: &mut Steps) {
     });
 }
 
-fn install(steps: &mut Steps, policy: MissingPeers) {
-    steps.run("setup", || {
-        Ok(match setup::run(policy, Needs::OfSuites)? {
-            Outcome::Complete => Verdict::Passed,
-            Outcome::Incomplete => Verdict::Skipped,
-        })
-    });
-}
-
 fn document(steps: &mut Steps) {
     steps.run("doc", || {
         passed(command(&["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))
@@ -129,10 +120,7 @@ struct Workspace {
 
 impl Workspace {
     fn open() -> Result<Self> {
-        let metadata = MetadataCommand::new()
-            .no_deps()
-            .exec()
-            .context("cannot read this workspace with `cargo metadata`")?;
+        let metadata = workspace()?;
         let folder = metadata.target_directory.join("xtask");
         fs::create_dir_all(&folder).with_context(|| format!("cannot create {folder}"))?;
         let skip_log = folder.join("skipped.log").into_std_path_buf();
@@ -277,24 +265,12 @@ impl Workspace {
     }
 
     fn build_examples(&self) -> Result<Vec<(String, PathBuf)>> {
-        if !self.metadata.packages.iter().any(|package| {
-            package.targets.iter().any(|target| target.kind.contains(&TargetKind::Example))
-        }) {
-            return Ok(Vec::new());
-        }
-
-        let output = command(&[
-            "build",
-            "--workspace",
-            "--examples",
-            "--message-format=json-render-diagnostics",
-        ])
-        .stderr(Stdio::inherit())
-        .output()
-        .context("cannot start cargo")?;
-        if !output.status.success() {
-            bail!("the examples do not build");
-        }
+        let format = "--message-format=json-render-diagnostics";
+        let output = command(&["build", "--workspace", "--examples", format])
+            .stderr(Stdio::inherit())
+            .output()
+            .context("cannot start cargo")?;
+        ensure!(output.status.success(), "the examples do not build");
 
         let mut examples = Vec::new();
         for message in Message::parse_stream(&output.stdout[..]) {
@@ -338,8 +314,7 @@ fn cargo(arguments: &[&str]) -> Result<Verdict> {
 }
 
 fn passed(command: &mut Command) -> Result<Verdict> {
-    let status = command.status().context("cannot start cargo")?;
-    Ok(Verdict::of(status.success()))
+    succeeds(command).map(Verdict::of)
 }
 
 #[cfg(test)]

@@ -5,8 +5,9 @@ mod crates;
 mod modules;
 mod paths;
 
-use anyhow::{Context, Result, bail};
-use cargo_metadata::MetadataCommand;
+use anyhow::{Result, bail};
+
+use crate::cargo::workspace;
 
 /// Checks this workspace.
 ///
@@ -14,14 +15,9 @@ use cargo_metadata::MetadataCommand;
 ///
 /// One line for each dependency and each import that points the wrong way.
 pub(crate) fn run() -> Result<()> {
-    let metadata = MetadataCommand::new()
-        .no_deps()
-        .exec()
-        .context("cannot read this workspace with `cargo metadata`")?;
-
+    let metadata = workspace()?;
     let mut offences = crates::check(&metadata);
     offences.extend(modules::check(&metadata)?);
-
     if !offences.is_empty() {
         bail!(
             "{} in the wrong direction (ARCHITECTURE.md has the picture, xtask/src/layers the \

@@ -45,10 +45,8 @@ impl Checks {
     /// How the present sources fail it; `None` if they do not.
     pub(super) fn run(&self, check: &Check) -> Result<Option<String>> {
         let mut run = self.test(check);
-        run.arg("--").args(arguments(check));
-        if let Check::Leases { seeds } = check {
-            run.env("LOCKKEEPER_LEASE_SEEDS", seeds.to_string());
-        }
+        run.arg("--").args(&check.arguments);
+        run.envs(check.lease_seeds.map(|seeds| ("LOCKKEEPER_LEASE_SEEDS", seeds.to_string())));
 
         let output = run.output().context("cannot start cargo")?;
         if output.status.success() {
@@ -62,15 +60,9 @@ impl Checks {
     }
 
     fn test(&self, check: &Check) -> Command {
-        let (manifest, what) = match check {
-            Check::Simulation { .. } => ("tests".to_owned(), vec!["--test", "simulation"]),
-            Check::Model { .. } => ("tests".to_owned(), vec!["--test", "model"]),
-            Check::Partition { .. } => ("tests".to_owned(), vec!["--test", "partition"]),
-            Check::Leases { .. } => ("crates/session".to_owned(), vec!["--test", "leases"]),
-            Check::UnitTests { folder, .. } => (format!("crates/{folder}"), vec!["--lib"]),
-        };
         let mut test = self.cargo(&["test", "--quiet", "--profile", PROFILE]);
-        test.args(["--manifest-path", &format!("{manifest}/Cargo.toml")]).args(what);
+        test.args(["--manifest-path", &format!("{}/Cargo.toml", check.package)]);
+        test.args(&check.target);
         test
     }
 
@@ -81,19 +73,6 @@ impl Checks {
         command.env("RUSTFLAGS", "--cfg tokio_unstable");
         command
     }
-}
-
-fn arguments(check: &Check) -> Vec<String> {
-    let words: &[&str] = match check {
-        Check::Leases { .. } => &[],
-        Check::UnitTests { filter, .. } => &[filter],
-        Check::Simulation { seeds } => &["run", "--seeds", &seeds.to_string()],
-        Check::Model { only } => &["run", "--long", "--only", only],
-        Check::Partition { form } => {
-            &["run", "--runs", "1", "--peers", "lockkeeper", "--form", form]
-        }
-    };
-    words.iter().map(|word| (*word).to_owned()).collect()
 }
 
 fn built(command: &mut Command) -> Result<()> {

@@ -33,19 +33,26 @@ pub(super) struct Patch {
     pub(super) files: BTreeSet<PathBuf>,
 }
 
-/// The check that is to catch a bug.
+/// The check that is to catch a bug, as it is written in a patch.
+///
+/// | check | what it is |
+/// |---|---|
+/// | `leases, 500 seeds` | the suite of the session's leases, each test with as many seeds |
+/// | `unit tests of session, lease` | those in `crates/session` with `lease` in their names |
+/// | `simulation, 100 seeds` | as many as the bug may live through |
+/// | `model, lost connection` | the scenarios of the model that have this in their names |
+/// | `partition, follower` | one run of a form, which takes real servers |
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Check {
-    /// `leases, 500 seeds`: the suite of the session's leases, each test with as many seeds.
-    Leases { seeds: u64 },
-    /// `unit tests of session, lease`: those in `crates/session` with `lease` in their names.
-    UnitTests { folder: String, filter: String },
-    /// `simulation, 100 seeds`: as many as the bug may live through.
-    Simulation { seeds: u64 },
-    /// `model, lost connection`: the scenarios of the model that have this in their names.
-    Model { only: String },
-    /// `partition, follower`: one run of a form, which takes real servers.
-    Partition { form: String },
+pub(super) struct Check {
+    text: String,
+    /// The folder of the package that has the tests.
+    pub(super) package: String,
+    /// What cargo is to build.
+    pub(super) target: Vec<String>,
+    /// The arguments of what was built.
+    pub(super) arguments: Vec<String>,
+    /// How many seeds the suite of the leases is told to try.
+    pub(super) lease_seeds: Option<u64>,
 }
 
 impl Patch {
@@ -94,19 +101,35 @@ impl FromStr for Check {
 
     fn from_str(text: &str) -> Result<Self> {
         let (kind, rest) = text.split_once(", ").unwrap_or((text, ""));
-        match (kind, rest) {
-            ("leases", seeds) => Ok(Self::Leases { seeds: parse_seeds(seeds)? }),
-            ("simulation", seeds) => Ok(Self::Simulation { seeds: parse_seeds(seeds)? }),
-            ("model", only) if !only.is_empty() => Ok(Self::Model { only: only.to_owned() }),
-            ("partition", form) if !form.is_empty() => {
-                Ok(Self::Partition { form: form.to_owned() })
+        let suite = |package: &str, suite: &str, arguments: &[&str]| Self {
+            text: text.to_owned(),
+            package: package.to_owned(),
+            target: ["--test", suite].map(str::to_owned).to_vec(),
+            arguments: arguments.iter().map(|word| (*word).to_owned()).collect(),
+            lease_seeds: None,
+        };
+        Ok(match (kind, rest) {
+            ("leases", seeds) => {
+                let lease_seeds = Some(parse_seeds(seeds)?);
+                Self { lease_seeds, ..suite("crates/session", "leases", &[]) }
             }
-            (kind, filter) if !filter.is_empty() && kind.starts_with("unit tests of ") => {
-                let folder = kind.trim_start_matches("unit tests of ").to_owned();
-                Ok(Self::UnitTests { folder, filter: filter.to_owned() })
+            ("simulation", seeds) => {
+                let seeds = parse_seeds(seeds)?.to_string();
+                suite("tests", "simulation", &["run", "--seeds", &seeds])
             }
-            _ => bail!("unknown check: {text}"),
-        }
+            (_, "") => bail!("unknown check: {text}"),
+            ("model", only) => suite("tests", "model", &["run", "--long", "--only", only]),
+            ("partition", form) => {
+                let ours = ["run", "--runs", "1", "--peers", "lockkeeper", "--form", form];
+                suite("tests", "partition", &ours)
+            }
+            (kind, filter) => {
+                let folder = kind.strip_prefix("unit tests of ");
+                let folder = folder.with_context(|| format!("unknown check: {text}"))?;
+                let target = vec!["--lib".to_owned()];
+                Self { target, ..suite(&format!("crates/{folder}"), "", &[filter]) }
+            }
+        })
     }
 }
 
@@ -115,16 +138,9 @@ fn parse_seeds(text: &str) -> Result<u64> {
     number.parse().with_context(|| format!("not a number: {number}"))
 }
 
-/// As it is written in a patch.
 impl fmt::Display for Check {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Leases { seeds } => write!(f, "leases, {seeds} seeds"),
-            Self::UnitTests { folder, filter } => write!(f, "unit tests of {folder}, {filter}"),
-            Self::Simulation { seeds } => write!(f, "simulation, {seeds} seeds"),
-            Self::Model { only } => write!(f, "model, {only}"),
-            Self::Partition { form } => write!(f, "partition, {form}"),
-        }
+        f.write_str(&self.text)
     }
 }
 
@@ -160,7 +176,7 @@ pub(super) fn only(all: Vec<Patch>, names: &[String]) -> Result<Vec<Patch>> {
 
 /// Some of those that need no real servers.
 pub(super) fn sample(all: Vec<Patch>, count: usize, seed: u64) -> Vec<Patch> {
-    let takes_servers = |patch: &Patch| matches!(patch.check, Check::Partition { .. });
+    let takes_servers = |patch: &Patch| patch.check.text.starts_with("partition");
     let candidates = all.into_iter().filter(|patch| !takes_servers(patch));
     fastrand::Rng::with_seed(seed).choose_multiple(candidates, count)
 }
@@ -206,7 +222,7 @@ diff --git a/tests/simulation/server.rs b/tests/simulation/server.rs
     fn a_patch_says_what_it_is_what_catches_it_and_what_it_touches() {
         let patch = parse(TEXT).unwrap();
         assert_eq!(patch.what, "Two lines say what the bug is.");
-        assert_eq!(patch.check, Check::Simulation { seeds: 100 });
+        assert_eq!(patch.check, "simulation, 100 seeds".parse().unwrap());
         let touched = [Touched::Package("session".into()), Touched::Suite("simulation".into())];
         assert_eq!(patch.touched().unwrap(), BTreeSet::from(touched));
     }
@@ -224,16 +240,21 @@ diff --git a/tests/simulation/server.rs b/tests/simulation/server.rs
     }
 
     #[test]
-    fn each_check_is_read_as_it_is_shown() {
-        let all = [
-            "leases, 500 seeds",
-            "unit tests of session, lease",
-            "simulation, 7 seeds",
-            "model, lost connection",
-            "partition, link",
-        ];
-        for text in all {
-            assert_eq!(text.parse::<Check>().unwrap().to_string(), text);
+    fn each_check_is_what_its_words_say() {
+        for (text, words) in [
+            ("leases, 500 seeds", "crates/session --test leases"),
+            ("unit tests of session, lease", "crates/session --lib lease"),
+            ("simulation, 7 seeds", "tests --test simulation run --seeds 7"),
+            ("model, lost connection", "tests --test model run --long --only lost connection"),
+            (
+                "partition, link",
+                "tests --test partition run --runs 1 --peers lockkeeper --form link",
+            ),
+        ] {
+            let check: Check = text.parse().unwrap();
+            assert_eq!(check.to_string(), text);
+            let Check { package, target, arguments, .. } = check;
+            assert_eq!([vec![package], target, arguments].concat().join(" "), words);
         }
         for text in [
             "",

@@ -123,7 +123,6 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::mutants::patch::Check;
 
     const DIFF: &str = "\
 diff --git a/src/file b/src/file
@@ -155,7 +154,7 @@ diff --git a/src/file b/src/file
         let file = root.path().join("planted.patch");
         let files = BTreeSet::from([PathBuf::from("src/file")]);
         let (name, what) = ("planted".to_owned(), String::new());
-        Patch { name, what, file, check: Check::Leases { seeds: 9 }, files }
+        Patch { name, what, file, check: "leases, 9 seeds".parse().unwrap(), files }
     }
 
     fn copy(root: &TempDir) -> Tree {
