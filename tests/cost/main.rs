@@ -24,7 +24,7 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use lockkeeper_tests::is_wanted;
+use lockkeeper_tests::{exit_code, is_wanted};
 
 use crate::drive::Costs;
 use crate::scenario::Scenario;
@@ -40,13 +40,7 @@ fn main() -> ExitCode {
         Some("run") => run(&arguments[1..]),
         _ => as_a_test(&arguments),
     };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_code(result)
 }
 
 fn as_a_test(arguments: &[String]) -> Result<()> {

@@ -29,7 +29,7 @@ use lockkeeper_testkit::checker;
 use lockkeeper_testkit::history::What;
 use lockkeeper_testkit::peers::{self, Peer};
 use lockkeeper_testkit::sharing::Done;
-use lockkeeper_tests::is_wanted;
+use lockkeeper_tests::{exit_code, is_wanted, read_options};
 
 use crate::diagnosis::Disagreements;
 use crate::field::Field;
@@ -57,13 +57,7 @@ async fn main() -> ExitCode {
         },
         _ => as_a_test(&arguments).await,
     };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_code(result)
 }
 
 /// What `cargo test` starts. There is no libtest: this program is also one of the participants.
@@ -86,14 +80,14 @@ struct Plan {
 impl Plan {
     fn parse(arguments: &[String]) -> Result<Self> {
         let mut plan = Self { seed: fastrand::u64(0..1 << 32), minutes: SHORT };
-        for pair in arguments.chunks(2) {
-            let [option, value] = pair else { bail!("{} needs a value", pair[0]) };
-            match option.as_str() {
-                "--seed" => plan.seed = value.parse().context("--seed")?,
-                "--minutes" => plan.minutes = value.parse().context("--minutes")?,
-                _ => bail!("unknown option {option}"),
+        read_options(arguments, |option, value| {
+            match option {
+                "--seed" => plan.seed = value.parse()?,
+                "--minutes" => plan.minutes = value.parse()?,
+                _ => bail!("there is no such option"),
             }
-        }
+            Ok(())
+        })?;
         Ok(plan)
     }
 

@@ -30,7 +30,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
-use lockkeeper_tests::is_wanted;
+use lockkeeper_tests::{exit_code, is_wanted};
 
 use crate::plan::{Plan, Round};
 use crate::servers::Servers;
@@ -45,13 +45,7 @@ async fn main() -> ExitCode {
         },
         _ => as_a_test(&arguments).await,
     };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_code(result)
 }
 
 /// What `cargo test` starts. There is no libtest: it would run one case for each processor at a

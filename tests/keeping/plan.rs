@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use lockkeeper::LeaseMode;
+use lockkeeper_tests::read_options;
 
 use crate::kinds::{KINDS, Kind, Party};
 use crate::servers::Name;
@@ -145,15 +146,15 @@ impl Plan {
         // A grant is content with half a lease, so the oldest leases are those just under 50 %.
         let mut shares: Vec<_> = (0..=150).step_by(5).chain([48]).collect();
         let mut kinds: Vec<_> = KINDS.iter().collect();
-        for pair in arguments.chunks(2) {
-            let [option, value] = pair else { bail!("{} needs a value", pair[0]) };
-            match option.as_str() {
-                "--form" => forms = each(value, Form::parse).context("--form")?,
-                "--share" => shares = each(value, |text| Ok(text.parse()?)).context("--share")?,
-                "--only" => kinds.retain(|kind| kind.name.contains(value.as_str())),
-                _ => bail!("unknown option {option}"),
+        read_options(arguments, |option, value| {
+            match option {
+                "--form" => forms = each(value, Form::parse)?,
+                "--share" => shares = each(value, |text| Ok(text.parse()?))?,
+                "--only" => kinds.retain(|kind| kind.name.contains(value)),
+                _ => bail!("there is no such option"),
             }
-        }
+            Ok(())
+        })?;
         ensure!(!kinds.is_empty(), "no kind of lock has this in its name");
         let part = Part { kinds, modes: BOTH, shares };
         let round = |form| Round { form, parts: vec![part.clone()] };

@@ -37,9 +37,9 @@ mod timeout;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use lockkeeper_testkit::peers::{self, Peer};
-use lockkeeper_tests::is_wanted;
+use lockkeeper_tests::{choose, exit_code, is_wanted, read_options};
 
 use crate::forms::{Form, Place};
 use crate::holders::Kind;
@@ -57,13 +57,7 @@ fn main() -> ExitCode {
         Some("write") => rivals::write(&arguments[1..]),
         _ => start(&arguments),
     };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_code(result)
 }
 
 #[tokio::main]
@@ -122,19 +116,19 @@ impl Plan {
         let (mut places, mut forms) = (Place::ALL.to_vec(), Form::ALL.to_vec());
         let mut timeouts = [4, 6, 10, 20].map(Timeout::Seconds).to_vec();
         timeouts.push(Timeout::Default);
-        for pair in arguments.chunks(2) {
-            let [option, value] = pair else { bail!("{} needs a value", pair[0]) };
-            match option.as_str() {
-                "--rounds" => rounds = value.parse().context("--rounds")?,
-                "--kills" => kills = value.parse().context("--kills")?,
-                "--rivals" => rivals = value.parse().context("--rivals")?,
+        read_options(arguments, |option, value| {
+            match option {
+                "--rounds" => rounds = value.parse()?,
+                "--kills" => kills = value.parse()?,
+                "--rivals" => rivals = value.parse()?,
                 "--docs" => docs = Some(value.into()),
                 "--place" => places = choose(value, &Place::ALL, |place| place.name())?,
                 "--form" => forms = choose(value, &Form::ALL, |form| form.name())?,
                 "--timeout" => timeouts = value.split(',').map(timeout).collect::<Result<_>>()?,
-                _ => bail!("unknown option {option}"),
+                _ => bail!("there is no such option"),
             }
-        }
+            Ok(())
+        })?;
         let depth = Depth::Long(rounds);
         let rivals = if rivals { places.clone() } else { Vec::new() };
         let probe = (rounds > 0).then_some(Probe { places, forms, timeouts, depth });
@@ -233,17 +227,8 @@ fn judge_kills(kills: &Kills) -> Result<()> {
 fn timeout(value: &str) -> Result<Timeout> {
     match value {
         "default" => Ok(Timeout::Default),
-        seconds => Ok(Timeout::Seconds(seconds.parse().context("--timeout")?)),
+        seconds => Ok(Timeout::Seconds(seconds.parse()?)),
     }
-}
-
-fn choose<T: Copy>(value: &str, all: &[T], name: impl Fn(&T) -> &'static str) -> Result<Vec<T>> {
-    let find = |wanted: &str| {
-        let known: Vec<_> = all.iter().map(&name).collect();
-        let found = all.iter().find(|one| name(one) == wanted).copied();
-        found.with_context(|| format!("{wanted} is none of {}", known.join(", ")))
-    };
-    value.split(',').map(find).collect()
 }
 
 /// Where the programs are that use other libraries.

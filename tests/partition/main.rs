@@ -20,7 +20,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use lockkeeper_testkit::peers::{self, Peer};
-use lockkeeper_tests::is_wanted;
+use lockkeeper_tests::{choose, exit_code, is_wanted, read_options};
 
 use crate::forms::Form;
 use crate::run::{Laboratory, Library, Run};
@@ -47,13 +47,7 @@ async fn main() -> ExitCode {
         },
         _ => as_a_test(&arguments).await,
     };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_code(result)
 }
 
 /// What `cargo test` starts. There is no libtest: this program is also one of the contenders.
@@ -119,28 +113,19 @@ impl Plan {
             libraries: Library::ALL.to_vec(),
             docs: None,
         };
-        for pair in arguments.chunks(2) {
-            let [option, value] = pair else { bail!("{} needs a value", pair[0]) };
-            match option.as_str() {
-                "--runs" => plan.runs = value.parse().context("--runs")?,
-                "--seed" => plan.seed = value.parse().context("--seed")?,
+        read_options(arguments, |option, value| {
+            match option {
+                "--runs" => plan.runs = value.parse()?,
+                "--seed" => plan.seed = value.parse()?,
                 "--docs" => plan.docs = Some(value.into()),
                 "--form" => plan.forms = choose(value, &Form::ALL, |form| form.name())?,
                 "--peers" => plan.libraries = choose(value, &Library::ALL, |one| one.name())?,
-                _ => bail!("unknown option {option}"),
+                _ => bail!("there is no such option"),
             }
-        }
+            Ok(())
+        })?;
         Ok(plan)
     }
-}
-
-fn choose<T: Copy>(value: &str, all: &[T], name: impl Fn(&T) -> &'static str) -> Result<Vec<T>> {
-    let find = |wanted: &str| {
-        let known: Vec<_> = all.iter().map(&name).collect();
-        let found = all.iter().find(|one| name(one) == wanted).copied();
-        found.with_context(|| format!("{wanted} is none of {}", known.join(", ")))
-    };
-    value.split(',').map(find).collect()
 }
 
 /// Where the programs are that use other libraries.
