@@ -74,3 +74,24 @@ impl FromStr for Told {
         serde_json::from_str(text)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_printed_is_read_again_and_has_no_spaces() {
+        let listing = Listing { id: "a:b".into(), czxid: 7, weight: u32::MAX };
+        for told in [
+            Told::Saw { zxid: 9, version: -2, mzxid: 7 },
+            Told::Adds { id: u64::MAX },
+            Told::Lists { zxid: 9, listings: vec![listing] },
+            Told::Remains { sum: -3, items: vec![1, 2] },
+        ] {
+            let text = told.to_string();
+            assert_eq!(text.parse::<Told>().ok(), Some(told), "{text}");
+            assert!(!text.contains(' '), "{text}");
+        }
+        assert!("saw 1 2".parse::<Told>().is_err());
+    }
+}
