@@ -50,9 +50,10 @@ pub(crate) async fn compare_and_set(client: &Client, tasks: usize, plan: Plan) -
 
 /// The most that one version of one node allows a process: one bare write under way at a time, each with
 /// the adds of all tasks in it.
-pub(crate) async fn write_together(client: &Client, tasks: usize, plan: Plan) -> Result<Repeats> {
-    let Repeats { per_second, latency } = compare_and_set(client, 1, plan).await?;
-    Ok(Repeats { per_second: per_second * tasks as f64, latency })
+pub(crate) async fn write_together(client: &Client, tasks: usize, plan: Plan) -> Result<Measured> {
+    let mut added = compare_and_set(client, 1, plan).await?;
+    added.per_second *= tasks as f64;
+    Ok(added)
 }
 
 async fn bare_add(client: &Client, path: &ZnodePath, known: &mut Option<(i64, i32)>) -> Result<()> {
