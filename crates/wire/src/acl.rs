@@ -6,13 +6,14 @@ use std::sync::LazyLock;
 
 use bytes::BytesMut;
 
-use crate::codec::record;
-use crate::codec::{Decoder, Record};
+use crate::codec::{Decoder, Record, record};
 use crate::error::DecodeError;
 
 /// What an [`Acl`] entry allows, as a set of bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Permissions(pub i32);
+
+record!(Permissions { 0 });
 
 impl Permissions {
     /// Read the data and list the children.
@@ -39,16 +40,6 @@ impl BitOr for Permissions {
 
     fn bitor(self, other: Self) -> Self {
         Self(self.0 | other.0)
-    }
-}
-
-impl Record for Permissions {
-    fn encode(&self, out: &mut BytesMut) {
-        self.0.encode(out);
-    }
-
-    fn decode(input: &mut Decoder) -> Result<Self, DecodeError> {
-        i32::decode(input).map(Self)
     }
 }
 
@@ -145,12 +136,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-
-    fn encoded(list: &impl Record) -> Bytes {
-        let mut out = BytesMut::new();
-        list.encode(&mut out);
-        out.freeze()
-    }
+    use crate::codec::encoded;
 
     #[test]
     fn the_open_list_is_what_it_stands_for() {

@@ -22,6 +22,14 @@ pub struct CreateRequest {
 
 record!(CreateRequest { path, data, acl, flags });
 
+impl CreateRequest {
+    /// The same, with a time to live.
+    pub fn with_ttl(self, ttl_ms: i64) -> CreateTtlRequest {
+        let Self { path, data, acl, flags } = self;
+        CreateTtlRequest { path, data, acl, flags, ttl_ms }
+    }
+}
+
 /// Creates a node with a time to live.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CreateTtlRequest {

@@ -4,8 +4,7 @@ use bytes::{Bytes, BytesMut};
 
 use crate::acl::{Acl, AclList};
 use crate::body::{CreateRequest, PathWatchRequest};
-use crate::codec::Record;
-use crate::codec::{put_list, put_text};
+use crate::codec::{Record, put_list, put_text};
 use crate::op::{CreateMode, OpCode};
 use crate::request::{Request, RequestHeader};
 

@@ -105,6 +105,22 @@ impl Record for bool {
     }
 }
 
+/// The last field of a message, which peers of some versions leave out.
+impl Record for Option<bool> {
+    fn encode(&self, out: &mut BytesMut) {
+        if let Some(flag) = self {
+            flag.encode(out);
+        }
+    }
+
+    fn decode(input: &mut Decoder) -> Result<Self, DecodeError> {
+        match input.remaining() {
+            0 => Ok(None),
+            _ => bool::decode(input).map(Some),
+        }
+    }
+}
+
 /// A null buffer is read as an empty one, for messages in which the two mean the same.
 impl Record for Bytes {
     fn encode(&self, out: &mut BytesMut) {
@@ -189,9 +205,9 @@ fn put_len(out: &mut BytesMut, len: usize) {
     out.put_i32(i32::try_from(len).expect("a field of more than 2 GiB"));
 }
 
-/// Implements [`Record`] for a struct whose fields are sent in the order given.
+/// Implements [`Record`] for a struct whose fields are sent in the order given; that of a tuple is `0`.
 macro_rules! record {
-    ($name:ident { $($field:ident),* $(,)? }) => {
+    ($name:ident { $($field:tt),* $(,)? }) => {
         impl $crate::codec::Record for $name {
             fn encode(&self, out: &mut bytes::BytesMut) {
                 $( $crate::codec::Record::encode(&self.$field, out); )*
@@ -206,6 +222,14 @@ macro_rules! record {
     };
 }
 pub(crate) use record;
+
+/// What a value is on the wire.
+#[cfg(test)]
+pub(crate) fn encoded(value: &impl Record) -> Bytes {
+    let mut out = BytesMut::new();
+    value.encode(&mut out);
+    out.freeze()
+}
 
 #[cfg(test)]
 mod tests {

@@ -2,10 +2,9 @@
 
 use std::ops::Deref;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 
-use crate::codec::{Decoder, Record};
-use crate::error::DecodeError;
+use crate::codec::record;
 
 /// A node's data: bytes, or none at all.
 ///
@@ -13,6 +12,8 @@ use crate::error::DecodeError;
 /// clients of other languages tell the two apart. As a slice both are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeData(Option<Bytes>);
+
+record!(NodeData { 0 });
 
 impl NodeData {
     /// No data at all.
@@ -51,25 +52,10 @@ impl Deref for NodeData {
     }
 }
 
-impl Record for NodeData {
-    fn encode(&self, out: &mut BytesMut) {
-        self.0.encode(out);
-    }
-
-    fn decode(input: &mut Decoder) -> Result<Self, DecodeError> {
-        Record::decode(input).map(Self)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn encoded(data: &NodeData) -> Bytes {
-        let mut out = BytesMut::new();
-        data.encode(&mut out);
-        out.freeze()
-    }
+    use crate::codec::{Decoder, Record as _, encoded};
 
     #[test]
     fn no_data_is_not_zero_bytes() {

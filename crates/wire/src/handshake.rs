@@ -1,9 +1,8 @@
 //! The first message of each side.
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 
-use crate::codec::{Decoder, Record};
-use crate::error::DecodeError;
+use crate::codec::record;
 use crate::ids::{SessionId, Zxid};
 
 /// The length of a session password, in bytes.
@@ -26,6 +25,15 @@ pub struct ConnectRequest {
     /// reply must not say either.
     pub read_only: Option<bool>,
 }
+
+record!(ConnectRequest {
+    protocol_version,
+    last_zxid_seen,
+    timeout_ms,
+    session_id,
+    password,
+    read_only,
+});
 
 impl ConnectRequest {
     /// The wish of a client that has seen nothing yet for a new session, of so many milliseconds.
@@ -56,6 +64,8 @@ pub struct ConnectResponse {
     pub read_only: Option<bool>,
 }
 
+record!(ConnectResponse { protocol_version, timeout_ms, session_id, password, read_only });
+
 impl ConnectResponse {
     /// The answer to a client whose session is over, or whose password is wrong.
     pub fn expired(read_only: Option<bool>) -> Self {
@@ -66,60 +76,5 @@ impl ConnectResponse {
             password: Bytes::from_static(&[0; PASSWORD_LEN]),
             read_only,
         }
-    }
-}
-
-impl Record for ConnectRequest {
-    fn encode(&self, out: &mut BytesMut) {
-        out.put_i32(self.protocol_version);
-        self.last_zxid_seen.encode(out);
-        out.put_i32(self.timeout_ms);
-        self.session_id.encode(out);
-        self.password.encode(out);
-        encode_trailing(self.read_only, out);
-    }
-
-    fn decode(input: &mut Decoder) -> Result<Self, DecodeError> {
-        Ok(Self {
-            protocol_version: i32::decode(input)?,
-            last_zxid_seen: Zxid::decode(input)?,
-            timeout_ms: i32::decode(input)?,
-            session_id: SessionId::decode(input)?,
-            password: Bytes::decode(input)?,
-            read_only: decode_trailing(input)?,
-        })
-    }
-}
-
-impl Record for ConnectResponse {
-    fn encode(&self, out: &mut BytesMut) {
-        out.put_i32(self.protocol_version);
-        out.put_i32(self.timeout_ms);
-        self.session_id.encode(out);
-        self.password.encode(out);
-        encode_trailing(self.read_only, out);
-    }
-
-    fn decode(input: &mut Decoder) -> Result<Self, DecodeError> {
-        Ok(Self {
-            protocol_version: i32::decode(input)?,
-            timeout_ms: i32::decode(input)?,
-            session_id: SessionId::decode(input)?,
-            password: Bytes::decode(input)?,
-            read_only: decode_trailing(input)?,
-        })
-    }
-}
-
-fn encode_trailing(flag: Option<bool>, out: &mut BytesMut) {
-    if let Some(flag) = flag {
-        flag.encode(out);
-    }
-}
-
-fn decode_trailing(input: &mut Decoder) -> Result<Option<bool>, DecodeError> {
-    match input.remaining() {
-        0 => Ok(None),
-        _ => bool::decode(input).map(Some),
     }
 }

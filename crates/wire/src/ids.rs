@@ -2,10 +2,7 @@
 
 use std::fmt;
 
-use bytes::BytesMut;
-
-use crate::codec::{Decoder, Record};
-use crate::error::DecodeError;
+use crate::codec::record;
 
 /// The position of a transaction in the server's total order.
 ///
@@ -13,13 +10,15 @@ use crate::error::DecodeError;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Zxid(pub i64);
 
+record!(Zxid { 0 });
+
 impl Zxid {
-    /// The upper half: which of the servers that followed one another made it.
+    /// The upper half: which leader made it. It grows with each new one.
     pub const fn epoch(self) -> u32 {
         (self.0 as u64 >> 32) as u32
     }
 
-    /// The beginning of an epoch, which is the number of no transaction.
+    /// The beginning of an epoch. No transaction has this number.
     pub const fn start_of(epoch: u32) -> Self {
         Self((epoch as i64) << 32)
     }
@@ -28,6 +27,8 @@ impl Zxid {
 /// The identity of a client session, chosen by the server. 0 asks for a new session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(pub i64);
+
+record!(SessionId { 0 });
 
 impl SessionId {
     /// No session: in a handshake the wish for a new one, in a [`Stat`](crate::Stat) a node that is
@@ -55,7 +56,7 @@ impl fmt::Display for SessionId {
 pub struct Sequence(pub i32);
 
 impl Sequence {
-    /// How many characters it mostly has in a node's name.
+    /// How many characters it has in a node's name, unless it is below -999,999,999.
     pub const LENGTH: usize = 10;
 
     /// Reads what follows the prefix of a sequential node's name.
@@ -88,22 +89,6 @@ impl fmt::Display for Sequence {
         f.write_str(std::str::from_utf8(&digits).unwrap_or_default())
     }
 }
-
-macro_rules! long_record {
-    ($name:ident) => {
-        impl Record for $name {
-            fn encode(&self, out: &mut BytesMut) {
-                self.0.encode(out);
-            }
-
-            fn decode(input: &mut Decoder) -> Result<Self, DecodeError> {
-                i64::decode(input).map(Self)
-            }
-        }
-    };
-}
-long_record!(Zxid);
-long_record!(SessionId);
 
 #[cfg(test)]
 mod tests {

@@ -135,8 +135,13 @@ pub(crate) fn decode_list<T: MultiItem>(input: &mut Decoder) -> Result<Vec<T>, D
     }
 }
 
-fn put<R: Record>(op: OpCode, record: &R, out: &mut BytesMut) {
+fn put(op: OpCode, record: &impl Record, out: &mut BytesMut) {
     MultiHeader::of(op).encode(out);
+    record.encode(out);
+}
+
+fn put_result(op: OpCode, record: &impl Record, out: &mut BytesMut) {
+    MultiHeader::of_result(op).encode(out);
     record.encode(out);
 }
 
@@ -151,6 +156,17 @@ impl Op {
             Self::Delete(_) => OpCode::Delete,
             Self::SetData(_) => OpCode::SetData,
             Self::Check(_) => OpCode::Check,
+        }
+    }
+
+    /// The node that it is about.
+    pub fn path(&self) -> &str {
+        match self {
+            Self::Create(r) | Self::Create2(r) | Self::CreateContainer(r) => &r.path,
+            Self::CreateTtl(r) => &r.path,
+            Self::Delete(r) => &r.path,
+            Self::SetData(r) => &r.path,
+            Self::Check(r) => &r.path,
         }
     }
 }
@@ -218,20 +234,13 @@ fn put_error(code: i32, out: &mut BytesMut) {
 impl MultiItem for OpResult {
     fn encode_item(&self, out: &mut BytesMut) {
         match self {
-            Self::Create { path } => {
-                MultiHeader::of_result(OpCode::Create).encode(out);
-                path.encode(out);
-            }
+            Self::Create { path } => put_result(OpCode::Create, path, out),
             Self::Create2 { path, stat } => {
-                MultiHeader::of_result(OpCode::Create2).encode(out);
-                path.encode(out);
+                put_result(OpCode::Create2, path, out);
                 stat.encode(out);
             }
             Self::Delete => MultiHeader::of_result(OpCode::Delete).encode(out),
-            Self::SetData(stat) => {
-                MultiHeader::of_result(OpCode::SetData).encode(out);
-                stat.encode(out);
-            }
+            Self::SetData(stat) => put_result(OpCode::SetData, stat, out),
             Self::Check => MultiHeader::of_result(OpCode::Check).encode(out),
             Self::Error(code) => put_error(code.map_or(0, ErrorCode::code), out),
         }
@@ -256,14 +265,10 @@ impl MultiItem for ReadResult {
     fn encode_item(&self, out: &mut BytesMut) {
         match self {
             Self::Data { data, stat } => {
-                MultiHeader::of_result(OpCode::GetData).encode(out);
-                data.encode(out);
+                put_result(OpCode::GetData, data, out);
                 stat.encode(out);
             }
-            Self::Children(names) => {
-                MultiHeader::of_result(OpCode::GetChildren).encode(out);
-                names.encode(out);
-            }
+            Self::Children(names) => put_result(OpCode::GetChildren, names, out),
             Self::Error(code) => put_error(code.code(), out),
         }
     }
@@ -275,9 +280,8 @@ impl MultiItem for ReadResult {
             }
             OpCode::GetChildren => Record::decode(input).map(Self::Children),
             OpCode::Error => {
-                let code = i32::decode(input)?;
-                let code = ErrorCode::from_code(code).unwrap_or(ErrorCode::SystemError);
-                Ok(Self::Error(code))
+                let code = ErrorCode::from_code(Record::decode(input)?);
+                Ok(Self::Error(code.unwrap_or(ErrorCode::SystemError)))
             }
             other => Err(DecodeError::MisplacedOp(other.code())),
         }

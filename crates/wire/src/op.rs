@@ -71,52 +71,46 @@ op_codes! {
     Error = -1,
 }
 
-/// What kind of node a create makes.
+/// What kind of node a create makes. The numbers are those on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum CreateMode {
     /// Lives until it is deleted.
     #[default]
-    Persistent,
+    Persistent = 0,
     /// Lives until its session ends.
-    Ephemeral,
+    Ephemeral = 1,
     /// Persistent, its name completed with the parent's next number.
-    PersistentSequential,
+    PersistentSequential = 2,
     /// Ephemeral, its name completed with the parent's next number.
-    EphemeralSequential,
+    EphemeralSequential = 3,
     /// Deleted by the server some time after its last child has gone.
-    Container,
+    Container = 4,
     /// Persistent, but deleted when it is empty and untouched for a time.
-    PersistentTtl,
+    PersistentTtl = 5,
     /// The same with a sequential name.
-    PersistentSequentialTtl,
+    PersistentSequentialTtl = 6,
 }
 
 impl CreateMode {
+    /// All of them, in the order of their numbers on the wire, which begin with 0.
+    const ALL: [Self; 7] = [
+        Self::Persistent,
+        Self::Ephemeral,
+        Self::PersistentSequential,
+        Self::EphemeralSequential,
+        Self::Container,
+        Self::PersistentTtl,
+        Self::PersistentSequentialTtl,
+    ];
+
     /// The number on the wire.
     pub fn flags(self) -> i32 {
-        match self {
-            Self::Persistent => 0,
-            Self::Ephemeral => 1,
-            Self::PersistentSequential => 2,
-            Self::EphemeralSequential => 3,
-            Self::Container => 4,
-            Self::PersistentTtl => 5,
-            Self::PersistentSequentialTtl => 6,
-        }
+        self as i32
     }
 
     /// The mode with this number.
     pub fn from_flags(flags: i32) -> Option<Self> {
-        Some(match flags {
-            0 => Self::Persistent,
-            1 => Self::Ephemeral,
-            2 => Self::PersistentSequential,
-            3 => Self::EphemeralSequential,
-            4 => Self::Container,
-            5 => Self::PersistentTtl,
-            6 => Self::PersistentSequentialTtl,
-            _ => return None,
-        })
+        Self::ALL.get(usize::try_from(flags).ok()?).copied()
     }
 
     /// Whether the server completes the name with a number.
@@ -135,5 +129,18 @@ impl CreateMode {
     /// Whether the request carries a time to live.
     pub fn has_ttl(self) -> bool {
         matches!(self, Self::PersistentTtl | Self::PersistentSequentialTtl)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_survive_both_ways() {
+        for flags in 0..7 {
+            assert_eq!(CreateMode::from_flags(flags).map(CreateMode::flags), Some(flags));
+        }
+        assert_eq!((CreateMode::from_flags(-1), CreateMode::from_flags(7)), (None, None));
     }
 }

@@ -3,6 +3,7 @@
 use bytes::{Bytes, BytesMut};
 use proptest::prelude::*;
 
+use crate::codec::encoded;
 use crate::*;
 
 fn text() -> impl Strategy<Value = String> {
@@ -56,13 +57,7 @@ fn create() -> impl Strategy<Value = CreateRequest> {
 }
 
 fn create_ttl() -> impl Strategy<Value = CreateTtlRequest> {
-    (create(), any::<i64>()).prop_map(|(create, ttl_ms)| CreateTtlRequest {
-        path: create.path,
-        data: create.data,
-        acl: create.acl,
-        flags: create.flags,
-        ttl_ms,
-    })
+    (create(), any::<i64>()).prop_map(|(create, ttl_ms)| create.with_ttl(ttl_ms))
 }
 
 fn delete() -> impl Strategy<Value = DeleteRequest> {
@@ -230,6 +225,13 @@ fn round_trip<T: Record + PartialEq + std::fmt::Debug>(value: &T) {
     let mut out = BytesMut::new();
     value.encode(&mut out);
     assert_eq!(&decode_whole(out, T::decode), value);
+}
+
+#[test]
+fn records_have_the_lengths_that_they_say() {
+    let header = ReplyHeader { xid: 1, zxid: Zxid(2), error: 3 };
+    assert_eq!(encoded(&header).len(), ReplyHeader::LENGTH);
+    assert_eq!(encoded(&Stat::default()).len(), Stat::LENGTH);
 }
 
 proptest! {

@@ -3,13 +3,11 @@
 use bytes::{Bytes, BytesMut};
 
 use crate::acl::Acl;
-use crate::codec::record;
-use crate::codec::{Decoder, Record};
+use crate::codec::{Decoder, Record, record};
 use crate::data::NodeData;
 use crate::error::DecodeError;
 use crate::ids::Zxid;
-use crate::multi::{OpResult, ReadResult};
-use crate::multi::{decode_list, encode_list};
+use crate::multi::{OpResult, ReadResult, decode_list, encode_list};
 use crate::op::OpCode;
 use crate::stat::Stat;
 
@@ -25,6 +23,11 @@ pub struct ReplyHeader {
 }
 
 record!(ReplyHeader { xid, zxid, error });
+
+impl ReplyHeader {
+    /// How many bytes it takes.
+    pub const LENGTH: usize = 16;
+}
 
 /// An identity that a session has proven.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,23 +106,10 @@ impl Response {
             Self::Identities(identities) => identities.encode(out),
             Self::Sasl(token) => token.encode(out),
 
-            // The stat comes last.
-            Self::Created { path, stat } => {
-                path.encode(out);
-                stat.encode(out);
-            }
-            Self::Data { data, stat } => {
-                data.encode(out);
-                stat.encode(out);
-            }
-            Self::Acl { acl, stat } => {
-                acl.encode(out);
-                stat.encode(out);
-            }
-            Self::Children { names, stat } => {
-                names.encode(out);
-                stat.encode(out);
-            }
+            Self::Created { path, stat } => put_with_stat(path, stat, out),
+            Self::Data { data, stat } => put_with_stat(data, stat, out),
+            Self::Acl { acl, stat } => put_with_stat(acl, stat, out),
+            Self::Children { names, stat } => put_with_stat(names, stat, out),
         }
     }
 
@@ -168,4 +158,9 @@ impl Response {
             }
         })
     }
+}
+
+fn put_with_stat(value: &impl Record, stat: &Stat, out: &mut BytesMut) {
+    value.encode(out);
+    stat.encode(out);
 }

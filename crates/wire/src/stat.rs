@@ -32,6 +32,9 @@ pub struct Stat {
 }
 
 impl Stat {
+    /// How many bytes it takes on the wire.
+    pub const LENGTH: usize = 68;
+
     /// What is known of a new node without asking the server: all but the times and the length of
     /// its data.
     pub fn of_new(created: Zxid, owner: SessionId) -> Self {

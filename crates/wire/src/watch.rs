@@ -2,8 +2,7 @@
 
 use bytes::BytesMut;
 
-use crate::codec::record;
-use crate::codec::{Decoder, Record};
+use crate::codec::{Decoder, Record, record};
 use crate::error::DecodeError;
 use crate::ids::Zxid;
 
@@ -145,22 +144,34 @@ pub struct SetWatchesRequest {
 }
 
 impl SetWatchesRequest {
-    /// Writes the form that every server knows, without persistent watches.
+    /// How many lists the form has that every server knows: the first ones, those of persistent watches
+    /// left out.
+    pub const LISTS_V1: usize = 3;
+    /// How many lists there are.
+    pub const LISTS: usize = 5;
+
+    /// The lists, in the order in which they are sent.
+    pub fn lists(&self) -> [&Vec<String>; Self::LISTS] {
+        [&self.data, &self.exist, &self.child, &self.persistent, &self.persistent_recursive]
+    }
+
+    /// The same, to be filled.
+    pub fn lists_mut(&mut self) -> [&mut Vec<String>; Self::LISTS] {
+        let Self { data, exist, child, persistent, persistent_recursive, .. } = self;
+        [data, exist, child, persistent, persistent_recursive]
+    }
+
     pub(crate) fn encode_v1(&self, out: &mut BytesMut) {
         self.relative_zxid.encode(out);
-        self.data.encode(out);
-        self.exist.encode(out);
-        self.child.encode(out);
+        self.lists().iter().take(Self::LISTS_V1).for_each(|list| list.encode(out));
     }
 
     pub(crate) fn decode_v1(input: &mut Decoder) -> Result<Self, DecodeError> {
-        Ok(Self {
-            relative_zxid: Zxid::decode(input)?,
-            data: Vec::decode(input)?,
-            exist: Vec::decode(input)?,
-            child: Vec::decode(input)?,
-            ..Self::default()
-        })
+        let mut request = Self { relative_zxid: Zxid::decode(input)?, ..Self::default() };
+        for list in request.lists_mut().into_iter().take(Self::LISTS_V1) {
+            *list = Vec::decode(input)?;
+        }
+        Ok(request)
     }
 }
 
