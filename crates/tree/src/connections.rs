@@ -48,9 +48,9 @@ impl Connection {
     }
 }
 
-/// Whose request it is, and when it came.
+/// The connection and the session of a request, and when it arrived.
 #[derive(Clone, Copy)]
-pub(crate) struct Asker {
+pub(crate) struct RequestContext {
     pub(crate) now: Now,
     pub(crate) connection: ConnectionId,
     pub(crate) session: SessionId,

@@ -5,11 +5,10 @@
 //! entries that are added, one of them is divided, and with as many that are removed, two become one
 //! (linear hashing). So no call hashes more than some thousand keys, however many there are.
 
-use std::borrow::Borrow;
 use std::hash::{BuildHasher as _, Hash};
 
-use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
+use hashbrown::{Equivalent, HashTable};
 
 use crate::hash::QuickHash;
 
@@ -30,6 +29,11 @@ pub(crate) struct GradualMap<K, V> {
     swept: usize,
 }
 
+/// What an entry with a key of type `K` is found by.
+pub(crate) trait Key<K>: Equivalent<K> + Hash {}
+
+impl<K, Q: Equivalent<K> + Hash + ?Sized> Key<K> for Q {}
+
 impl<K, V> Default for GradualMap<K, V> {
     fn default() -> Self {
         Self { parts: vec![HashTable::new()], len: 0, hasher: QuickHash::default(), swept: 0 }
@@ -41,43 +45,30 @@ impl<K: Eq + Hash, V> GradualMap<K, V> {
         self.len
     }
 
-    pub(crate) fn get<Q>(&self, key: &Q) -> Option<&V>
-    where
-        K: Borrow<Q>,
-        Q: Eq + Hash + ?Sized,
-    {
+    pub(crate) fn get(&self, key: &(impl Key<K> + ?Sized)) -> Option<&V> {
         self.get_key_value(key).map(|(_, value)| value)
     }
 
-    pub(crate) fn get_key_value<Q>(&self, key: &Q) -> Option<(&K, &V)>
-    where
-        K: Borrow<Q>,
-        Q: Eq + Hash + ?Sized,
-    {
+    pub(crate) fn get_key_value(&self, key: &(impl Key<K> + ?Sized)) -> Option<(&K, &V)> {
         // The watches of a server that has none.
         if self.len == 0 {
             return None;
         }
         let (part, hash) = self.place(key);
-        let found = self.parts[part].find(hash, |(other, _)| other.borrow() == key);
+        let found = self.parts[part].find(hash, |(other, _)| key.equivalent(other));
         found.map(|(key, value)| (key, value))
     }
 
-    pub(crate) fn get_mut<Q>(&mut self, key: &Q) -> Option<&mut V>
-    where
-        K: Borrow<Q>,
-        Q: Eq + Hash + ?Sized,
-    {
+    pub(crate) fn get_mut(&mut self, key: &(impl Key<K> + ?Sized)) -> Option<&mut V> {
         self.get_key_value_mut(key).map(|(_, value)| value)
     }
 
-    pub(crate) fn get_key_value_mut<Q>(&mut self, key: &Q) -> Option<(&K, &mut V)>
-    where
-        K: Borrow<Q>,
-        Q: Eq + Hash + ?Sized,
-    {
+    pub(crate) fn get_key_value_mut(
+        &mut self,
+        key: &(impl Key<K> + ?Sized),
+    ) -> Option<(&K, &mut V)> {
         let (part, hash) = self.place(key);
-        let found = self.parts[part].find_mut(hash, |(other, _)| other.borrow() == key);
+        let found = self.parts[part].find_mut(hash, |(other, _)| key.equivalent(other));
         found.map(|(key, value)| (&*key, value))
     }
 
@@ -113,21 +104,13 @@ impl<K: Eq + Hash, V> GradualMap<K, V> {
         (entry, &mut self.len)
     }
 
-    pub(crate) fn remove<Q>(&mut self, key: &Q) -> Option<V>
-    where
-        K: Borrow<Q>,
-        Q: Eq + Hash + ?Sized,
-    {
+    pub(crate) fn remove(&mut self, key: &(impl Key<K> + ?Sized)) -> Option<V> {
         self.remove_entry(key).map(|(_, value)| value)
     }
 
-    pub(crate) fn remove_entry<Q>(&mut self, key: &Q) -> Option<(K, V)>
-    where
-        K: Borrow<Q>,
-        Q: Eq + Hash + ?Sized,
-    {
+    pub(crate) fn remove_entry(&mut self, key: &(impl Key<K> + ?Sized)) -> Option<(K, V)> {
         let (part, hash) = self.place(key);
-        let found = self.parts[part].find_entry(hash, |(other, _)| other.borrow() == key);
+        let found = self.parts[part].find_entry(hash, |(other, _)| key.equivalent(other));
         let (removed, _) = found.ok()?.remove();
         self.len -= 1;
         if self.len < self.parts.len() * PART / 4 && self.parts.len() > 1 {

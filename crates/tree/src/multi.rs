@@ -110,16 +110,14 @@ fn is_plain(op: &Op) -> bool {
 /// change whose reply does not get through would leave the client believing that there was none.
 pub(crate) fn reply_len(ops: &[Op]) -> usize {
     let item = |op: &Op| match op {
-        Op::Create(CreateRequest { path, .. })
-        | Op::Create2(CreateRequest { path, .. })
-        | Op::CreateContainer(CreateRequest { path, .. })
-        | Op::CreateTtl(CreateTtlRequest { path, .. }) => {
-            let digits = if mode(op).is_some_and(CreateMode::is_sequential) { SEQUENCE } else { 0 };
-            let stat = if is_plain(op) { 0 } else { STAT };
-            LEN + path.len() + digits + stat
-        }
         Op::SetData(_) => STAT,
         Op::Delete(_) | Op::Check(_) => 0,
+        create => {
+            let is_sequential = mode(create).is_some_and(CreateMode::is_sequential);
+            let digits = if is_sequential { SEQUENCE } else { 0 };
+            let stat = if is_plain(create) { 0 } else { STAT };
+            LEN + create.path().len() + digits + stat
+        }
     };
     let items = ops.iter().map(|op| ITEM_HEADER + item(op));
     REPLY_HEADER + items.sum::<usize>() + ITEM_HEADER

@@ -2,6 +2,8 @@
 
 use std::cell::RefCell;
 
+use lockkeeper_wire::ErrorCode;
+
 use crate::output::ConnectionId;
 
 /// How many notices are kept between two calls of `take`: a flood of them says no more than a few.
@@ -141,6 +143,12 @@ impl Notices {
         if all.len() < MOST {
             all.push(notice);
         }
+    }
+
+    /// Refuses a request with this error, and says why.
+    pub(crate) fn refuse<T>(&self, notice: Notice, code: ErrorCode) -> Result<T, ErrorCode> {
+        self.add(notice);
+        Err(code)
     }
 
     pub(crate) fn take(&self) -> Vec<Notice> {

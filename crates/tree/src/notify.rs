@@ -4,8 +4,7 @@ use lockkeeper_wire::{
     EventKind, KeeperState, Permissions, Record as _, ReplyHeader, WatchEvent, Zxid, xid,
 };
 
-use crate::acl;
-use crate::acl::AclRef;
+use crate::acl::{self, AclRef};
 use crate::nodes::parent_of;
 use crate::output::ConnectionId;
 use crate::server::Server;
@@ -24,52 +23,53 @@ impl Server {
     }
 
     fn data_changed(&mut self, zxid: Zxid, event: &TreeEvent) {
-        let hearers = self.watches.take_data(&event.path);
-        self.tell(&hearers, zxid, EventKind::NodeDataChanged, &event.path, &event.acl);
+        let recipients = self.watches.take_data(&event.path);
+        self.tell(&recipients, zxid, EventKind::NodeDataChanged, &event.path, &event.acl);
     }
 
     fn created(&mut self, zxid: Zxid, event: &TreeEvent, parent_acl: &AclRef) {
-        let hearers = self.watches.take_data(&event.path);
-        self.tell(&hearers, zxid, EventKind::NodeCreated, &event.path, &event.acl);
+        let recipients = self.watches.take_data(&event.path);
+        self.tell(&recipients, zxid, EventKind::NodeCreated, &event.path, &event.acl);
         self.children_changed(zxid, parent_of(&event.path), parent_acl);
     }
 
     /// Whoever watches both data and children of a deleted node hears of it once.
     fn deleted(&mut self, zxid: Zxid, event: &TreeEvent, parent_acl: &AclRef) {
-        let mut hearers = self.watches.take_data(&event.path);
-        hearers.extend(self.watches.take_child(&event.path));
-        hearers.sort_unstable();
-        hearers.dedup();
-        self.tell(&hearers, zxid, EventKind::NodeDeleted, &event.path, &event.acl);
+        let mut recipients = self.watches.take_data(&event.path);
+        recipients.extend(self.watches.take_child(&event.path));
+        recipients.sort_unstable();
+        recipients.dedup();
+        self.tell(&recipients, zxid, EventKind::NodeDeleted, &event.path, &event.acl);
         self.children_changed(zxid, parent_of(&event.path), parent_acl);
     }
 
     fn children_changed(&mut self, zxid: Zxid, parent: &str, parent_acl: &AclRef) {
-        let hearers = self.watches.take_child(parent);
-        self.tell(&hearers, zxid, EventKind::NodeChildrenChanged, parent, parent_acl);
+        let recipients = self.watches.take_child(parent);
+        self.tell(&recipients, zxid, EventKind::NodeChildrenChanged, parent, parent_acl);
     }
 
-    /// Sends one event to those who may read the node; for the others their watch was in vain.
+    /// Sends one event to those that may read the node. A one-shot watch of the others is used up all the
+    /// same.
     pub(crate) fn tell(
         &mut self,
-        hearers: &[ConnectionId],
+        recipients: &[ConnectionId],
         zxid: Zxid,
         kind: EventKind,
         path: &str,
         acl: &AclRef,
     ) {
-        if hearers.is_empty() {
+        if recipients.is_empty() {
             return;
         }
 
         let header = ReplyHeader { xid: xid::NOTIFICATION, zxid, error: 0 };
         let event = WatchEvent { kind, state: KeeperState::SyncConnected, path: path.to_owned() };
 
-        for hearer in hearers {
+        for recipient in recipients {
             // Some watches of those that are gone are still to be forgotten.
-            let Some(connection) = self.connections.get(*hearer) else { continue };
+            let Some(connection) = self.connections.get(*recipient) else { continue };
             if acl::check(acl, Permissions::READ, &connection.identities).is_ok() {
-                self.outbox.frame(*hearer, |out| {
+                self.outbox.frame(*recipient, |out| {
                     header.encode(out);
                     event.encode(out);
                 });

@@ -77,23 +77,13 @@ pub(crate) struct NewNode<'a> {
 
 impl<'a> NewNode<'a> {
     pub(crate) fn of(request: &'a CreateRequest, form: Form) -> Self {
-        Self {
-            path: &request.path,
-            data: &request.data,
-            acl: &request.acl,
-            flags: request.flags,
-            form,
-        }
+        let CreateRequest { path, data, acl, flags } = request;
+        Self { path, data, acl, flags: *flags, form }
     }
 
     pub(crate) fn with_ttl(request: &'a CreateTtlRequest) -> Self {
-        Self {
-            path: &request.path,
-            data: &request.data,
-            acl: &request.acl,
-            flags: request.flags,
-            form: Form::Ttl(request.ttl_ms),
-        }
+        let CreateTtlRequest { path, data, acl, flags, ttl_ms } = request;
+        Self { path, data, acl, flags: *flags, form: Form::Ttl(*ttl_ms) }
     }
 }
 
@@ -294,8 +284,8 @@ impl<'a> Draft<'a> {
             }
             None => {
                 let (connection, max) = (caller.connection, MOST_WEIGHED);
-                caller.notices.add(Notice::TooMuchToCount { connection, max });
-                Err(ErrorCode::ThrottledOp)
+                let notice = Notice::TooMuchToCount { connection, max };
+                caller.notices.refuse(notice, ErrorCode::ThrottledOp)
             }
         }
     }
@@ -329,9 +319,8 @@ impl<'a> Draft<'a> {
     fn check_ephemerals(&self, caller: Caller<'_>) -> Result<(), ErrorCode> {
         let (count, max) = (self.ephemerals.get() + 1, caller.max_ephemerals);
         if self.tree.ephemerals_of(caller.session) + count > max {
-            let connection = caller.connection;
-            caller.notices.add(Notice::TooManyEphemerals { connection, max });
-            return Err(ErrorCode::QuotaExceeded);
+            let notice = Notice::TooManyEphemerals { connection: caller.connection, max };
+            return caller.notices.refuse(notice, ErrorCode::QuotaExceeded);
         }
         self.ephemerals.set(count);
         Ok(())
@@ -374,11 +363,8 @@ impl<'a> Draft<'a> {
         let growth = request.data.len() as i64 - present as i64;
         self.check_quota(caller, &request.path, (growth, 0))?;
         if growth > 0 {
-            self.grow(
-                caller,
-                growth as usize,
-                node.owner.is_session() && room::is_lock(request.data.len()),
-            )?;
+            let is_of_lock = node.owner.is_session() && room::is_lock(request.data.len());
+            self.grow(caller, growth as usize, is_of_lock)?;
         }
 
         Ok(Txn::SetData {
@@ -440,8 +426,8 @@ fn check_length(caller: Caller<'_>, count: usize, max: usize) -> Result<(), Erro
     if count <= max {
         return Ok(());
     }
-    caller.notices.add(Notice::AclTooLong { connection: caller.connection, count, max });
-    Err(ErrorCode::InvalidAcl)
+    let notice = Notice::AclTooLong { connection: caller.connection, count, max };
+    caller.notices.refuse(notice, ErrorCode::InvalidAcl)
 }
 
 fn check_path(path: &str) -> Result<(), ErrorCode> {

@@ -42,8 +42,8 @@ impl<'a> View<'a> {
         let (connection, max) = (self.connection, self.max_frame);
         let len = REPLY_HEADER + body;
         if len > max {
-            self.notices.add(Notice::ReplyTooLong { connection, len, max });
-            return Err(ErrorCode::MarshallingError);
+            let notice = Notice::ReplyTooLong { connection, len, max };
+            return self.notices.refuse(notice, ErrorCode::MarshallingError);
         }
         Ok(())
     }

@@ -44,8 +44,8 @@ impl Rearming {
         let mut input = Decoder::new(frame.clone());
         let header = RequestHeader::decode(&mut input).ok()?;
         let lists = match OpCode::from_code(header.op) {
-            Some(OpCode::SetWatches) => 3,
-            Some(OpCode::SetWatches2) => 5,
+            Some(OpCode::SetWatches) => SetWatchesRequest::LISTS_V1,
+            Some(OpCode::SetWatches2) => SetWatchesRequest::LISTS,
             _ => return None,
         };
         let begun = Self::look_through(header.xid, lists, &mut input).ok()?;
@@ -68,9 +68,10 @@ impl Rearming {
 
     /// Takes the next portion out.
     pub(crate) fn next_portion(&mut self) -> Result<SetWatchesRequest, DecodeError> {
-        let mut taken: [Vec<String>; 5] = Default::default();
+        let relative_zxid = self.relative_zxid;
+        let mut portion = SetWatchesRequest { relative_zxid, ..Default::default() };
         let mut room = PORTION;
-        for ((left, input), taken) in self.lists.iter_mut().zip(&mut taken) {
+        for ((left, input), taken) in self.lists.iter_mut().zip(portion.lists_mut()) {
             let now = room.min(*left);
             room -= now;
             *left -= now;
@@ -81,17 +82,7 @@ impl Rearming {
                 taken.push(path);
             }
         }
-
-        let ([data, exist, child, persistent, persistent_recursive], relative_zxid) =
-            (taken, self.relative_zxid);
-        Ok(SetWatchesRequest {
-            relative_zxid,
-            data,
-            exist,
-            child,
-            persistent,
-            persistent_recursive,
-        })
+        Ok(portion)
     }
 }
 
@@ -138,25 +129,18 @@ mod tests {
 
     /// All paths of a request, each with the number of its list.
     fn all(request: &SetWatchesRequest) -> Vec<(usize, String)> {
-        let SetWatchesRequest { data, exist, child, persistent, persistent_recursive, .. } =
-            request;
-        let lists = [data, exist, child, persistent, persistent_recursive];
-        let numbered = lists.into_iter().enumerate();
+        let numbered = request.lists().into_iter().enumerate();
         numbered.flat_map(|(n, list)| list.iter().map(move |path| (n, path.clone()))).collect()
     }
 
     #[test]
     fn the_portions_have_all_paths_in_their_order() {
-        let (relative_zxid, persistent, persistent_recursive) = (Zxid(7), vec![], vec![]);
-        let (data, exist, child) =
-            (paths("d", PORTION + 7), paths("e", 5), paths("c", 2 * PORTION));
         let plain = SetWatchesRequest {
-            relative_zxid,
-            data,
-            exist,
-            child,
-            persistent,
-            persistent_recursive,
+            relative_zxid: Zxid(7),
+            data: paths("d", PORTION + 7),
+            exist: paths("e", 5),
+            child: paths("c", 2 * PORTION),
+            ..Default::default()
         };
         let mut persistent = plain.clone();
         persistent.persistent_recursive = paths("r", 9_000);

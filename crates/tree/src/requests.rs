@@ -7,7 +7,7 @@ use lockkeeper_wire::{
 };
 
 use crate::auth;
-use crate::connections::{Asker, MAX_IDENTITIES};
+use crate::connections::{MAX_IDENTITIES, RequestContext};
 use crate::notices::Notice;
 use crate::output::{CloseReason, ConnectionId};
 use crate::reads::View;
@@ -18,87 +18,88 @@ use crate::watches::Kinds;
 /// In replies that belong to no transaction.
 pub(crate) const NO_ZXID: Zxid = Zxid(-1);
 
-type Reply = Result<Response, ErrorCode>;
+/// What a request is answered with.
+pub(crate) type Reply = Result<Response, ErrorCode>;
 
 impl Server {
-    pub(crate) fn request(&mut self, asker: Asker, frame: Bytes) {
-        self.sessions.hear_from(asker.now.monotonic, asker.session);
+    pub(crate) fn request(&mut self, context: RequestContext, frame: Bytes) {
+        self.sessions.hear_from(context.now.monotonic, context.session);
         let mut input = Decoder::new(frame);
         let header = match RequestHeader::decode(&mut input) {
             Ok(header) => header,
-            Err(error) => return self.close(asker.connection, CloseReason::BadFrame(error)),
+            Err(error) => return self.close(context.connection, CloseReason::BadFrame(error)),
         };
         match Request::decode(header.op, &mut input) {
-            Ok(request) => self.dispatch(asker, header.xid, request),
-            Err(error) => self.undecodable(asker, header, error),
+            Ok(request) => self.dispatch(context, header.xid, request),
+            Err(error) => self.undecodable(context, header, error),
         }
     }
 
     /// Handles a portion of a long `setWatches`; whether there is more of it.
-    pub(crate) fn rearm(&mut self, asker: Asker, mut rearming: Box<Rearming>) -> bool {
-        self.sessions.hear_from(asker.now.monotonic, asker.session);
+    pub(crate) fn rearm(&mut self, context: RequestContext, mut rearming: Box<Rearming>) -> bool {
+        self.sessions.hear_from(context.now.monotonic, context.session);
         let reply = match rearming.next_portion() {
-            Ok(request) => self.set_watches(asker.connection, &request, rearming.left),
+            Ok(request) => self.set_watches(context.connection, &request, rearming.left),
             Err(_) => Err(ErrorCode::MarshallingError),
         };
 
         let goes_on = reply.is_ok() && rearming.left.count > 0;
         if !goes_on {
-            self.reply(asker.connection, rearming.xid, self.last_zxid, reply);
-        } else if let Some(connection) = self.connections.get_mut(asker.connection) {
+            self.reply(context.connection, rearming.xid, self.last_zxid, reply);
+        } else if let Some(connection) = self.connections.get_mut(context.connection) {
             connection.rearming = Some(rearming);
         }
         goes_on
     }
 
-    fn undecodable(&mut self, asker: Asker, header: RequestHeader, error: DecodeError) {
+    fn undecodable(&mut self, context: RequestContext, header: RequestHeader, error: DecodeError) {
         let code = match OpCode::from_code(header.op) {
             // Whoever cannot even authenticate in the right form is not talked to any longer.
             Some(OpCode::Auth | OpCode::Sasl) => {
-                return self.close(asker.connection, CloseReason::BadFrame(error));
+                return self.close(context.connection, CloseReason::BadFrame(error));
             }
             // Alone among the writes, a multi takes its transaction number before it is read.
             Some(OpCode::Multi) => {
-                self.next_stamp(asker.now);
+                self.next_stamp(context.now);
                 ErrorCode::MarshallingError
             }
             // ZooKeeper too takes it for a stranger, with whom nothing more can be done.
             None | Some(OpCode::DeleteContainer | OpCode::CreateSession | OpCode::Error) => {
-                return self.no_request(asker, header.xid, header.op);
+                return self.no_request(context, header.xid, header.op);
             }
             Some(_) => ErrorCode::MarshallingError,
         };
-        self.reply(asker.connection, header.xid, self.last_zxid, Err(code));
+        self.reply(context.connection, header.xid, self.last_zxid, Err(code));
     }
 
     /// The requests with a reply of their own kind; all others get [`answer`](Self::answer).
-    fn dispatch(&mut self, asker: Asker, xid: i32, request: Request) {
+    fn dispatch(&mut self, context: RequestContext, xid: i32, request: Request) {
         match request {
             Request::Ping => {
-                self.reply(asker.connection, xid::PING, self.last_zxid, Ok(Response::Empty));
+                self.reply(context.connection, xid::PING, self.last_zxid, Ok(Response::Empty));
             }
-            Request::Auth(auth) => self.authenticate(asker.connection, xid, &auth),
+            Request::Auth(auth) => self.authenticate(context.connection, xid, &auth),
             // As a ZooKeeper that is not set up for it: nothing is proven, and nothing is wrong.
             Request::Sasl(_) => {
-                self.reply(asker.connection, xid, Zxid(0), Ok(Response::Sasl(None)));
+                self.reply(context.connection, xid, Zxid(0), Ok(Response::Sasl(None)));
             }
-            Request::CloseSession => self.close_session(asker, xid),
+            Request::CloseSession => self.close_session(context, xid),
             // It belongs into a multi.
-            Request::Check(_) => self.no_request(asker, xid, request.op().code()),
+            Request::Check(_) => self.no_request(context, xid, request.op().code()),
             request => {
-                let reply = self.answer(asker, request);
-                self.reply(asker.connection, xid, self.last_zxid, reply);
+                let reply = self.answer(context, request);
+                self.reply(context.connection, xid, self.last_zxid, reply);
             }
         }
     }
 
-    fn no_request(&mut self, asker: Asker, xid: i32, op: i32) {
-        self.reply(asker.connection, xid, NO_ZXID, Err(ErrorCode::Unimplemented));
-        self.close(asker.connection, CloseReason::UnknownOp(op));
+    fn no_request(&mut self, context: RequestContext, xid: i32, op: i32) {
+        self.reply(context.connection, xid, NO_ZXID, Err(ErrorCode::Unimplemented));
+        self.close(context.connection, CloseReason::UnknownOp(op));
     }
 
-    fn answer(&mut self, asker: Asker, request: Request) -> Reply {
-        let connection = asker.connection;
+    fn answer(&mut self, context: RequestContext, request: Request) -> Reply {
+        let connection = context.connection;
         match &request {
             Request::Exists(r) => self.exists(connection, r),
             Request::GetData(r) => {
@@ -116,7 +117,7 @@ impl Server {
                 self.check_ops(connection, ops.len(), 0)?;
                 self.view(connection).multi(ops)
             }
-            Request::GetEphemerals(r) => self.view(connection).ephemerals(asker.session, &r.path),
+            Request::GetEphemerals(r) => self.view(connection).ephemerals(context.session, &r.path),
             Request::GetAllChildrenNumber(r) => self.view(connection).descendants(&r.path),
             Request::WhoAmI => Ok(self.view(connection).identities()),
             Request::SetWatches(r) | Request::SetWatches2(r) => {
@@ -125,7 +126,7 @@ impl Server {
             Request::AddWatch(r) => self.add_watch(connection, r),
             Request::CheckWatches(r) => self.check_watches(connection, r),
             Request::RemoveWatches(r) => self.remove_watches(connection, r),
-            _ => self.write(asker, request),
+            _ => self.write(context, request),
         }
     }
 
@@ -184,10 +185,10 @@ impl Server {
         self.close(connection, reason);
     }
 
-    fn close_session(&mut self, asker: Asker, xid: i32) {
-        self.end_session(asker.now, asker.session);
-        self.reply(asker.connection, xid, self.last_zxid, Ok(Response::Empty));
-        self.close(asker.connection, CloseReason::SessionClosed);
+    fn close_session(&mut self, context: RequestContext, xid: i32) {
+        self.end_session(context.now, context.session);
+        self.reply(context.connection, xid, self.last_zxid, Ok(Response::Empty));
+        self.close(context.connection, CloseReason::SessionClosed);
     }
 
     fn reply(&mut self, connection: ConnectionId, xid: i32, zxid: Zxid, reply: Reply) {

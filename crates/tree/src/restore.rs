@@ -42,7 +42,7 @@ impl Restoring {
         let path = path.ok_or_else(|| damaged_key("node", key))?;
         let node = records::take_node(value).map_err(|fault| fault.of(format!("node {path}")))?;
         if !self.tree.restore(path, node) {
-            return Err(RestoreError::Inconsistent(format!("node {path} is there twice")));
+            return inconsistent(format!("node {path} is there twice"));
         }
         Ok(())
     }
@@ -53,7 +53,7 @@ impl Restoring {
         let session = records::take_session(value);
         let session = session.map_err(|fault| fault.of(format!("session {id}")))?;
         if !self.sessions.restore(id, session) {
-            return Err(RestoreError::Inconsistent(format!("session {id} is there twice")));
+            return inconsistent(format!("session {id} is there twice"));
         }
         Ok(())
     }
@@ -69,57 +69,47 @@ impl Restoring {
 
     /// Ties everything together; the last zxid.
     pub(crate) fn finish(&mut self) -> Result<Zxid, RestoreError> {
-        let last = self.last_zxid.ok_or_else(|| {
-            RestoreError::Inconsistent("the record of the last transaction is missing".to_owned())
-        })?;
+        let Some(last) = self.last_zxid else {
+            return inconsistent("the record of the last transaction is missing".to_owned());
+        };
         if last < Zxid(0) || last >= Zxid::start_of(LAST_EPOCH) {
-            return Err(RestoreError::Inconsistent(format!(
-                "the last transaction is {last}, after which the numbers are used up"
-            )));
+            let why = "after which the numbers are used up";
+            return inconsistent(format!("the last transaction is {last}, {why}"));
         }
 
-        self.tree.link_restored().map_err(|path| {
-            let parent = parent_of(&path);
-            RestoreError::Inconsistent(format!("node {path} has no parent {parent}"))
-        })?;
+        if let Err(path) = self.tree.link_restored() {
+            return inconsistent(format!("node {path} has no parent {}", parent_of(&path)));
+        }
         quota::find(&mut self.tree);
-        self.check_system_nodes()?;
-        self.check_owners()?;
+        if let Some(path) = SYSTEM_NODES.iter().find(|path| self.tree.get(path).is_none()) {
+            return inconsistent(format!("node {path} is missing"));
+        }
+        if let Some(id) = self.tree.owners().find(|id| self.sessions.get(*id).is_none()) {
+            let why = "which does not exist";
+            return inconsistent(format!("ephemeral nodes belong to session {id}, {why}"));
+        }
 
         for (path, node) in self.tree.sorted() {
             check_node(path, node, last)?;
         }
         Ok(last)
     }
-
-    fn check_system_nodes(&self) -> Result<(), RestoreError> {
-        match SYSTEM_NODES.iter().find(|path| self.tree.get(path).is_none()) {
-            Some(path) => Err(RestoreError::Inconsistent(format!("node {path} is missing"))),
-            None => Ok(()),
-        }
-    }
-
-    fn check_owners(&self) -> Result<(), RestoreError> {
-        match self.tree.owners().find(|id| self.sessions.get(*id).is_none()) {
-            Some(id) => Err(RestoreError::Inconsistent(format!(
-                "ephemeral nodes belong to session {id}, which does not exist"
-            ))),
-            None => Ok(()),
-        }
-    }
 }
 
 fn check_node(path: &str, node: &Node, last: Zxid) -> Result<(), RestoreError> {
     let newest = node.czxid.max(node.mzxid).max(node.pzxid);
     if newest > last {
-        return Err(RestoreError::Inconsistent(format!(
-            "node {path} was changed by transaction {newest}, but the last one is {last}"
-        )));
+        let change = format!("node {path} was changed by transaction {newest}");
+        return inconsistent(format!("{change}, but the last one is {last}"));
     }
     if matches!(node.owner, Owner::Session(_)) && !node.children.is_empty() {
-        return Err(RestoreError::Inconsistent(format!("ephemeral node {path} has children")));
+        return inconsistent(format!("ephemeral node {path} has children"));
     }
     Ok(())
+}
+
+fn inconsistent<T>(what: String) -> Result<T, RestoreError> {
+    Err(RestoreError::Inconsistent(what))
 }
 
 fn damaged_key(what: &str, key: &[u8]) -> RestoreError {

@@ -42,8 +42,8 @@ impl Room {
             false => self.max_weight - self.max_weight / 8,
         };
         if weight > max {
-            notices.add(Notice::NoRoom { connection, weight, max });
-            return Err(ErrorCode::QuotaExceeded);
+            let notice = Notice::NoRoom { connection, weight, max };
+            return notices.refuse(notice, ErrorCode::QuotaExceeded);
         }
 
         let fits = match self.growth {
@@ -51,11 +51,10 @@ impl Room {
             Growth::Locks => is_lock,
             Growth::Nothing => false,
         };
-        if !fits {
-            notices.add(Notice::DiskShort { connection });
-            return Err(ErrorCode::QuotaExceeded);
+        match fits {
+            true => Ok(()),
+            false => notices.refuse(Notice::DiskShort { connection }, ErrorCode::QuotaExceeded),
         }
-        Ok(())
     }
 }
 

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use lockkeeper_wire::{SessionId, Zxid};
 
 use crate::config::{Config, Entropy, Now};
-use crate::connections::{Asker, Connections};
+use crate::connections::{Connections, RequestContext};
 use crate::nodes::Tree;
 use crate::notices::{Notice, Notices};
 use crate::outbox::Outbox;
@@ -203,12 +203,12 @@ impl Server {
             self.arm_reaper(now);
             return None;
         };
-        let asker = Asker { now, connection, session };
+        let context = RequestContext { now, connection, session };
         let begun = known.rearming.take().or_else(|| Rearming::begin(&frame).map(Box::new));
         if let Some(rearming) = begun {
-            return self.rearm(asker, rearming).then_some(frame);
+            return self.rearm(context, rearming).then_some(frame);
         }
-        self.request(asker, frame);
+        self.request(context, frame);
         self.arm_reaper(now);
         None
     }

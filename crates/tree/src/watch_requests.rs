@@ -2,19 +2,17 @@
 
 use lockkeeper_wire::{
     AddWatchMode, AddWatchRequest, ErrorCode, EventKind, RemoveWatchesRequest, Response,
-    SetWatchesRequest, WatcherKind, Zxid,
+    SetWatchesRequest, WatcherKind,
 };
 
 use crate::nodes::Node;
 use crate::notices::Notice;
 use crate::output::{CloseReason, ConnectionId};
 use crate::rearming::Left;
-use crate::requests::NO_ZXID;
+use crate::requests::{NO_ZXID, Reply};
 use crate::server::Server;
 use crate::share::{LITTLE, allowance};
 use crate::watches::{self, Kinds};
-
-type Reply = Result<Response, ErrorCode>;
 
 impl Server {
     /// Sets a watch, unless the connection watches as many paths as it may.
@@ -27,13 +25,13 @@ impl Server {
         let max = self.config.max_watches;
         let is_new = !self.watches.has(path, connection, Kinds::ALL);
         if is_new && self.watches.paths_of(connection) >= max {
-            self.notices.add(Notice::TooManyWatches { connection, max });
-            return Err(ErrorCode::ThrottledOp);
+            let notice = Notice::TooManyWatches { connection, max };
+            return self.notices.refuse(notice, ErrorCode::ThrottledOp);
         }
         if is_new && let Some(bytes) = self.too_heavy(connection, watches::weight(path)) {
             let max = self.config.max_watch_bytes;
-            self.notices.add(Notice::WatchesTooHeavy { connection, bytes, max });
-            return Err(ErrorCode::ThrottledOp);
+            let notice = Notice::WatchesTooHeavy { connection, bytes, max };
+            return self.notices.refuse(notice, ErrorCode::ThrottledOp);
         }
         self.watches.add(path, connection, kinds);
         Ok(())
@@ -57,12 +55,12 @@ impl Server {
     ) -> Result<(), ErrorCode> {
         let (max_ops, max) = (self.config.max_ops, self.config.max_frame);
         if count > max_ops {
-            self.notices.add(Notice::TooManyOps { connection, count, max: max_ops });
-            return Err(ErrorCode::BadArguments);
+            let notice = Notice::TooManyOps { connection, count, max: max_ops };
+            return self.notices.refuse(notice, ErrorCode::BadArguments);
         }
         if reply_len > max {
-            self.notices.add(Notice::ReplyTooLong { connection, len: reply_len, max });
-            return Err(ErrorCode::MarshallingError);
+            let notice = Notice::ReplyTooLong { connection, len: reply_len, max };
+            return self.notices.refuse(notice, ErrorCode::MarshallingError);
         }
         Ok(())
     }
@@ -110,9 +108,8 @@ impl Server {
         rest: Left,
     ) -> Reply {
         let since = request.relative_zxid;
-        let lists = [&request.data, &request.exist, &request.child];
-        let persistent = request.persistent.len() + request.persistent_recursive.len();
-        let count = lists.iter().map(|list| list.len()).sum::<usize>() + persistent + rest.count;
+        let lists = request.lists();
+        let count = lists.iter().map(|list| list.len()).sum::<usize>() + rest.count;
         let (count, max) =
             (self.watches.paths_of(connection).saturating_add(count), self.config.max_watches);
         if count > max {
@@ -120,8 +117,7 @@ impl Server {
             return Err(ErrorCode::ThrottledOp);
         }
 
-        let persistent = request.persistent.iter().chain(&request.persistent_recursive);
-        let all = lists.into_iter().flatten().chain(persistent);
+        let all = lists.into_iter().flatten();
         let more = all.map(|path| watches::weight(path)).sum::<usize>() + rest.weight;
         if let Some(bytes) = self.too_heavy(connection, more) {
             let max = self.config.max_watch_bytes;
@@ -130,7 +126,8 @@ impl Server {
         }
 
         for path in &request.data {
-            let missed = self.missed_data(path, since);
+            let changed = EventKind::NodeDataChanged;
+            let missed = self.missed(path, changed, |node| node.mzxid > since);
             self.fire_or_arm(connection, path, missed, Kinds::DATA);
         }
         for path in &request.exist {
@@ -138,7 +135,8 @@ impl Server {
             self.fire_or_arm(connection, path, missed, Kinds::DATA);
         }
         for path in &request.child {
-            let missed = self.missed_children(path, since);
+            let changed = EventKind::NodeChildrenChanged;
+            let missed = self.missed(path, changed, |node| node.pzxid > since);
             self.fire_or_arm(connection, path, missed, Kinds::CHILD);
         }
 
@@ -151,12 +149,17 @@ impl Server {
         Ok(Response::Empty)
     }
 
-    fn missed_data(&self, path: &str, since: Zxid) -> Option<EventKind> {
-        missed(self.tree.get(path), EventKind::NodeDataChanged, |node| node.mzxid > since)
-    }
-
-    fn missed_children(&self, path: &str, since: Zxid) -> Option<EventKind> {
-        missed(self.tree.get(path), EventKind::NodeChildrenChanged, |node| node.pzxid > since)
+    /// What a watch on a node that existed has missed: its end, or this change if there was one.
+    fn missed(
+        &self,
+        path: &str,
+        change: EventKind,
+        has_changed: impl FnOnce(&Node) -> bool,
+    ) -> Option<EventKind> {
+        match self.tree.get(path) {
+            None => Some(EventKind::NodeDeleted),
+            Some(node) => has_changed(node).then_some(change),
+        }
     }
 
     fn fire_or_arm(
@@ -175,17 +178,6 @@ impl Server {
         // Whatever is gone is nobody's secret.
         let acl = acl.unwrap_or_else(|| Vec::new().into());
         self.tell(&[connection], NO_ZXID, kind, path, &acl);
-    }
-}
-
-fn missed(
-    node: Option<&Node>,
-    change: EventKind,
-    changed: impl FnOnce(&Node) -> bool,
-) -> Option<EventKind> {
-    match node {
-        None => Some(EventKind::NodeDeleted),
-        Some(node) => changed(node).then_some(change),
     }
 }
 

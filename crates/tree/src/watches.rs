@@ -106,20 +106,23 @@ struct Watched {
     bytes: usize,
 }
 
+/// What the places of a watched path in the tables weigh.
+const WATCH_WEIGHT: usize = 160;
+
 /// What a path weighs for a connection that watches it: itself, and its places in the tables.
 pub(crate) fn weight(path: &str) -> usize {
     path.len() + WATCH_WEIGHT
 }
 
-/// Up to how many paths are forgotten when their connection ends, of which there may be many at a time.
-const AT_ONCE: usize = 64;
+/// How many paths a connection may watch for all of them to be forgotten when it ends: many may end at
+/// the same time.
+const FORGOTTEN_AT_ONCE: usize = 64;
 
-/// How many paths of those that had more are forgotten at once: a connection with a million would keep everyone waiting.
-const PORTION: usize = 4096;
+/// How many paths are forgotten at once of connections that had more. A connection with a million would
+/// keep everyone waiting.
+const SWEPT_AT_ONCE: usize = 4096;
 
-/// The second part of that.
-const WATCH_WEIGHT: usize = 160;
-
+/// The table of all watches.
 #[derive(Default)]
 pub(crate) struct WatchTable {
     by_path: GradualMap<Arc<str>, Watchers>,
@@ -208,7 +211,7 @@ impl WatchTable {
     pub(crate) fn remove_connection(&mut self, connection: ConnectionId) {
         let watched = self.by_connection.get_mut(&connection);
         let paths = watched.map(|watched| std::mem::take(&mut watched.paths)).unwrap_or_default();
-        if paths.len() > AT_ONCE {
+        if paths.len() > FORGOTTEN_AT_ONCE {
             return self.leftovers.push_back((connection, paths.into_iter()));
         }
         for path in paths {
@@ -223,7 +226,7 @@ impl WatchTable {
 
     /// Forgets the next portion of what connections watched that are gone.
     pub(crate) fn sweep(&mut self) {
-        for _ in 0..PORTION {
+        for _ in 0..SWEPT_AT_ONCE {
             let Some((connection, paths)) = self.leftovers.front_mut() else { return };
             let connection = *connection;
             match paths.next() {
@@ -237,11 +240,11 @@ impl WatchTable {
     /// watches are used up.
     pub(crate) fn take_data(&mut self, path: &str) -> Vec<ConnectionId> {
         let kinds = Kinds::DATA | Kinds::PERSISTENT | Kinds::RECURSIVE;
-        let mut hearers = self.take(path, kinds, Kinds::DATA);
+        let mut recipients = self.take(path, kinds, Kinds::DATA);
         if self.recursive > 0 {
-            self.add_recursive_ancestors(path, &mut hearers);
+            self.add_recursive_ancestors(path, &mut recipients);
         }
-        hearers
+        recipients
     }
 
     /// Who hears that the children of `path` changed, each once and in order; one-shot watches are
@@ -254,23 +257,23 @@ impl WatchTable {
         let Some(watchers) = self.by_path.get(path) else {
             return Vec::new();
         };
-        let hearers = watchers.with(kinds);
-        for connection in &hearers {
+        let recipients = watchers.with(kinds);
+        for connection in &recipients {
             self.remove(path, *connection, used_up);
         }
-        hearers
+        recipients
     }
 
-    fn add_recursive_ancestors(&self, path: &str, hearers: &mut Vec<ConnectionId>) {
+    fn add_recursive_ancestors(&self, path: &str, recipients: &mut Vec<ConnectionId>) {
         let mut path = path;
         while path != "/" {
             path = parent_of(path);
             if let Some(watchers) = self.by_path.get(path) {
-                hearers.extend(watchers.with(Kinds::RECURSIVE));
+                recipients.extend(watchers.with(Kinds::RECURSIVE));
             }
         }
-        hearers.sort_unstable();
-        hearers.dedup();
+        recipients.sort_unstable();
+        recipients.dedup();
     }
 
     fn replace(&mut self, path: &str, connection: ConnectionId, old: Kinds, new: Kinds) {
@@ -378,14 +381,18 @@ mod tests {
     #[test]
     fn many_watches_are_forgotten_in_portions() {
         let mut table = WatchTable::default();
-        for n in 0..3 * PORTION {
+        for n in 0..3 * SWEPT_AT_ONCE {
             table.add(&format!("/{n}"), A, Kinds::DATA);
         }
         table.add("/0", B, Kinds::DATA);
         table.remove_connection(A);
         let mut portions = 0;
         while table.has_leftovers() {
-            assert!(table.len() >= 3 * PORTION + 1 - portions * PORTION, "{}", table.len());
+            assert!(
+                table.len() >= 3 * SWEPT_AT_ONCE + 1 - portions * SWEPT_AT_ONCE,
+                "{}",
+                table.len()
+            );
             table.sweep();
             portions += 1;
         }

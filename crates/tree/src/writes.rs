@@ -4,14 +4,13 @@ use lockkeeper_wire::{ErrorCode, Op, Request, Response, Zxid};
 
 use crate::apply::apply;
 use crate::config::Now;
-use crate::connections::Asker;
+use crate::connections::RequestContext;
 use crate::multi::{self, Refusal};
 use crate::prepare::{Caller, Draft, Form, NewNode};
+use crate::requests::Reply;
 use crate::room::Room;
 use crate::server::Server;
 use crate::txn::{Applied, Stamp, Txn};
-
-type Reply = Result<Response, ErrorCode>;
 
 /// How many events there is room for at any time.
 const EVENTS: usize = 64;
@@ -28,23 +27,23 @@ impl Server {
         Stamp { zxid: self.last_zxid, unix_ms: now.unix_ms }
     }
 
-    pub(crate) fn write(&mut self, asker: Asker, request: Request) -> Reply {
+    pub(crate) fn write(&mut self, context: RequestContext, request: Request) -> Reply {
         if !is_write(&request) {
             return Err(ErrorCode::Unimplemented);
         }
-        let stamp = self.next_stamp(asker.now);
+        let stamp = self.next_stamp(context.now);
         if let Request::Multi(ops) = request {
-            return self.multi(asker, stamp, ops);
+            return self.multi(context, stamp, ops);
         }
-        let txn = prepare(&Draft::new(&self.tree), self.caller(asker), &request)?;
+        let txn = prepare(&Draft::new(&self.tree), self.caller(context), &request)?;
         let mut outcome = None;
         self.commit(stamp, [txn], |applied| outcome = Some(applied));
         Ok(outcome.map_or(Response::Empty, |outcome| respond(request, outcome)))
     }
 
-    fn multi(&mut self, asker: Asker, stamp: Stamp, ops: Vec<Op>) -> Reply {
-        self.check_ops(asker.connection, ops.len(), multi::reply_len(&ops))?;
-        let txns = match multi::prepare(&self.tree, self.caller(asker), &ops) {
+    fn multi(&mut self, context: RequestContext, stamp: Stamp, ops: Vec<Op>) -> Reply {
+        self.check_ops(context.connection, ops.len(), multi::reply_len(&ops))?;
+        let txns = match multi::prepare(&self.tree, self.caller(context), &ops) {
             Ok(txns) => txns,
             Err(Refusal::Request(code)) => return Err(code),
             Err(Refusal::Operation(results)) => return Ok(Response::Multi(results)),
@@ -75,11 +74,11 @@ impl Server {
         self.events = events;
     }
 
-    fn caller(&self, asker: Asker) -> Caller<'_> {
+    fn caller(&self, context: RequestContext) -> Caller<'_> {
         Caller {
-            session: asker.session,
-            connection: asker.connection,
-            identities: self.connections.identities(asker.connection),
+            session: context.session,
+            connection: context.connection,
+            identities: self.connections.identities(context.connection),
             ttl_nodes: self.config.ttl_nodes,
             enforce_quotas: self.config.enforce_quotas,
             max_ephemerals: self.config.max_ephemerals,
