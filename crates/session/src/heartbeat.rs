@@ -80,6 +80,15 @@ struct Held {
     checked: Option<Instant>,
 }
 
+impl Held {
+    /// Whether it is to be proven again. `generation`: that of the lease, if its deadline has not
+    /// passed.
+    fn is_in_jeopardy(&self, generation: Option<u64>) -> bool {
+        self.czxid.is_some() && Some(self.generation) != generation
+    }
+}
+
+/// All holds of a session, and when they are proven next.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Heartbeat {
     holds: BTreeMap<HoldId, Held>,
@@ -144,18 +153,15 @@ impl Heartbeat {
     /// Has a heartbeat sent at `due` or before, if a hold is to be proven again: the lease goes on in
     /// this generation.
     pub(crate) fn prove_again(&mut self, due: Instant, generation: u64) {
-        let is_in_jeopardy = |held: &Held| held.czxid.is_some() && held.generation != generation;
-        if self.holds.values().any(is_in_jeopardy) {
-            self.due = Some(self.due.map_or(due, |current| current.min(due)));
+        if self.holds.values().any(|held| held.is_in_jeopardy(Some(generation))) {
+            self.due = self.due.into_iter().chain([due]).min();
         }
     }
 
     /// The parts of the heartbeat to send now; the next one is due at `next`. `generation`: that of
     /// the lease, if its deadline has not passed.
     pub(crate) fn beat(&mut self, next: Instant, need: Need, generation: Option<u64>) -> Vec<Beat> {
-        let is_in_jeopardy =
-            |held: &Held| held.czxid.is_some() && Some(held.generation) != generation;
-        let is_needed = |held: &Held| need == Need::Lease || is_in_jeopardy(held);
+        let is_needed = |held: &Held| need == Need::Lease || held.is_in_jeopardy(generation);
         if !self.holds.values().any(is_needed) {
             self.due = None;
             return Vec::new();
@@ -179,7 +185,7 @@ impl Heartbeat {
             bytes += more;
             checked.push(*id);
             checks.push(check(&held.path));
-            if is_in_jeopardy(held) {
+            if held.is_in_jeopardy(generation) {
                 looks.push((*id, look(&held.path)));
             }
         }

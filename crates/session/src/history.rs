@@ -10,6 +10,7 @@ use crate::time::Instant;
 /// Refusals that are further apart say nothing of the time between them: servers may have been away.
 const LONGEST_GAP: Duration = Duration::from_secs(10);
 
+/// What outlives a session.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History {
     /// The newest transaction that an earlier session has seen.

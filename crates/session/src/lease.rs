@@ -151,12 +151,7 @@ impl Lease {
             return;
         }
 
-        let relayed = match sent >= self.state.sure_from {
-            true => self.relayed_by(sent),
-            false => None,
-        };
-        let touched = relayed.max(self.touched);
-        if let Some(touched) = touched {
+        if let Some(touched) = self.touched_before(sent) {
             self.extend(touched + self.terms.life_after_touch, now);
         }
     }
@@ -166,13 +161,20 @@ impl Lease {
     pub(crate) fn is_proven_by(&self, sent: Instant, now: Instant) -> bool {
         let touched = match self.mode {
             LeaseMode::Direct => Some(sent),
-            LeaseMode::Quorum if sent >= self.state.sure_from => {
-                self.relayed_by(sent).max(self.touched)
-            }
-            LeaseMode::Quorum => self.touched,
+            LeaseMode::Quorum => self.touched_before(sent),
         };
         self.state.is_running(now)
             && touched.is_some_and(|touched| touched + self.terms.life_after_touch > now)
+    }
+
+    /// When the newest thing was sent for which the leader had the session touched, as far as a
+    /// committed write proves it that was sent at `write`.
+    fn touched_before(&self, write: Instant) -> Option<Instant> {
+        let relayed = match write >= self.state.sure_from {
+            true => self.relayed_by(write),
+            false => None,
+        };
+        relayed.max(self.touched)
     }
 
     /// When the newest message was sent of which a follower had told its leader by `time`.

@@ -542,11 +542,13 @@ impl<T> Session<T> {
         match self.phase {
             Phase::Closed => None,
             Phase::Idle => contact,
-            Phase::Handshaking { since } => earliest(contact, Some(since + timing.silence_limit())),
+            Phase::Handshaking { since } => {
+                earliest([contact, Some(since + timing.silence_limit())])
+            }
             Phase::Connected => {
                 let ping = self.last_sent + timing.ping_interval();
                 let silence = self.unanswered_since().map(|since| since + timing.silence_limit());
-                earliest(earliest(self.heartbeat.due(), silence), Some(ping))
+                earliest([self.heartbeat.due(), silence, Some(ping)])
             }
         }
     }
@@ -554,7 +556,7 @@ impl<T> Session<T> {
     /// Since when the server has been silent although it has something to answer.
     fn unanswered_since(&self) -> Option<Instant> {
         let request = self.in_flight.front().map(|sent| sent.at);
-        let oldest = earliest(request, self.pings.front().copied())?;
+        let oldest = earliest([request, self.pings.front().copied()])?;
         Some(oldest.max(self.last_received))
     }
 }
@@ -565,11 +567,8 @@ impl Identity {
     }
 }
 
-fn earliest(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
-    match (a, b) {
-        (Some(a), Some(b)) => Some(a.min(b)),
-        (a, b) => a.or(b),
-    }
+fn earliest<const N: usize>(times: [Option<Instant>; N]) -> Option<Instant> {
+    times.into_iter().flatten().min()
 }
 
 fn millis(duration: Duration) -> i32 {

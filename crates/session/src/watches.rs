@@ -94,7 +94,7 @@ impl Slot {
 
 /// How far the request of a watcher has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
+enum Stage {
     /// It has not been sent.
     Waiting,
     /// It has no answer yet.
@@ -106,7 +106,7 @@ enum Standing {
 #[derive(Clone, Debug)]
 struct Watcher {
     id: WatchId,
-    standing: Standing,
+    stage: Stage,
     /// Whether the node did not exist when the watch was set: then it waits for the creation.
     missing: bool,
     /// Whether a persistent watch of the path stands for its own, which was never asked for.
@@ -117,7 +117,7 @@ struct Watcher {
 
 impl Watcher {
     fn is_armed(&self) -> bool {
-        self.standing == Standing::Armed
+        self.stage == Stage::Armed
     }
 }
 
@@ -150,7 +150,7 @@ struct Group {
 impl Group {
     /// Whether the server has the watch, or has it before whatever is sent now.
     fn is_on_server(&self) -> bool {
-        self.left_behind || self.watchers.iter().any(|w| w.standing != Standing::Waiting)
+        self.left_behind || self.watchers.iter().any(|w| w.stage != Stage::Waiting)
     }
 
     fn is_armed(&self) -> bool {
@@ -194,6 +194,7 @@ impl PathWatches {
     }
 }
 
+/// All watchers of a session.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Watches {
     paths: BTreeMap<String, PathWatches>,
@@ -208,8 +209,8 @@ impl Watches {
         self.next_id += 1;
         let slot = kind.slot();
         self.places.insert(id, (path.clone(), slot));
-        let standing = Standing::Waiting;
-        let watcher = Watcher { id, standing, missing: false, served: false, since: Zxid(0) };
+        let stage = Stage::Waiting;
+        let watcher = Watcher { id, stage, missing: false, served: false, since: Zxid(0) };
         self.paths.entry(path).or_default().get_or_default(slot).watchers.push(watcher);
         id
     }
@@ -225,7 +226,7 @@ impl Watches {
         };
 
         if let Some(watcher) = self.watcher(id) {
-            (watcher.standing, watcher.served) = (Standing::Sent, served);
+            (watcher.stage, watcher.served) = (Stage::Sent, served);
         }
         if served { Ask::Served } else { Ask::Own }
     }
@@ -249,7 +250,7 @@ impl Watches {
     /// last transaction that it had applied.
     pub(crate) fn arm(&mut self, id: WatchId, missing: bool, since: Zxid) {
         if let Some(watcher) = self.watcher(id) {
-            (watcher.standing, watcher.missing, watcher.since) = (Standing::Armed, missing, since);
+            (watcher.stage, watcher.missing, watcher.since) = (Stage::Armed, missing, since);
         }
     }
 
@@ -285,7 +286,7 @@ impl Watches {
 
     /// Forgets a watcher; says what the server should be told if it was the last of its kind.
     pub(crate) fn remove(&mut self, id: WatchId) -> Vec<Removal> {
-        self.take_out(id, |watcher| watcher.standing != Standing::Waiting)
+        self.take_out(id, |watcher| watcher.stage != Stage::Waiting)
     }
 
     /// The same for a watcher whose request has failed, so that the server has no watch of it.

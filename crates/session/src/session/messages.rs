@@ -17,9 +17,8 @@ use crate::time::Instant;
 use crate::watch_event::WatchEvent;
 use crate::watches::{Removal, WatchId};
 
-/// What stands before a frame, and before the body of a reply, in bytes.
-const LENGTH: usize = 4;
-const HEADER: usize = 16;
+/// The length in front of a frame, in bytes.
+const PREFIX: usize = 4;
 
 impl<T> Session<T> {
     pub(super) fn handle_message(&mut self, now: Instant, frame: Bytes) -> Result<(), Disconnect> {
@@ -81,7 +80,9 @@ impl<T> Session<T> {
         if self.phase != Phase::Connected {
             return Err(fault.into());
         }
-        let Some(header) = input.get(LENGTH..LENGTH + HEADER) else { return Ok(false) };
+        let Some(header) = input.get(PREFIX..PREFIX + ReplyHeader::LENGTH) else {
+            return Ok(false);
+        };
 
         let header = ReplyHeader::decode(&mut Decoder::new(Bytes::copy_from_slice(header)))?;
         let is_read = |sent: &Sent<T>| {
@@ -93,7 +94,7 @@ impl<T> Session<T> {
             return Err(fault.into());
         }
 
-        (self.last_received, self.to_skip) = (now, LENGTH + len);
+        (self.last_received, self.to_skip) = (now, PREFIX + len);
         self.note_zxid(header.zxid);
         self.handle_reply(now, header, Err(RequestError::AnswerTooLong { len, max }))?;
         if len > MOST_SKIPPED {

@@ -8,7 +8,7 @@ const CZXID: Zxid = Zxid(40);
 /// A world with a hold that rides out outages, some time after its grant.
 fn holding(lease: LeaseMode) -> (World, HoldId) {
     let mut world = World::connected_with(config(lease));
-    let id = world.session.hold(world.now, path(NODE));
+    let id = world.hold(NODE);
     world.idle(TIMEOUT / 4);
     assert!(world.session.ride_out(world.now, id, CZXID));
     world.events();
@@ -17,10 +17,6 @@ fn holding(lease: LeaseMode) -> (World, HoldId) {
 
 fn stat(czxid: Zxid, owner: i64) -> Result<Response, ErrorCode> {
     Ok(Response::Stat(Stat { czxid, ephemeral_owner: SessionId(owner), ..Stat::default() }))
-}
-
-fn all_there() -> Result<Response, ErrorCode> {
-    Ok(Response::Multi(vec![OpResult::Check]))
 }
 
 impl World {
@@ -44,16 +40,16 @@ impl World {
         (*check, *look)
     }
 
-    /// As `reply`, of a server that has applied so much.
-    fn reply_at(&mut self, xid: i32, zxid: i64, result: Result<Response, ErrorCode>) {
-        let error = result.as_ref().err().map_or(0, |code| code.code());
-        write_frame(&mut self.to_client, |out| {
-            ReplyHeader { xid, zxid: Zxid(zxid), error }.encode(out);
-            if let Ok(response) = &result {
-                response.encode(out);
-            }
-        });
-        self.deliver().unwrap();
+    /// Answers both, by a server that has applied so much.
+    fn answer_proof(
+        &mut self,
+        zxid: i64,
+        check: Result<Response, ErrorCode>,
+        look: Result<Response, ErrorCode>,
+    ) {
+        let (check_xid, look_xid) = self.proof();
+        self.reply_at(check_xid, zxid, check).unwrap();
+        self.reply_at(look_xid, zxid, look).unwrap();
     }
 
     fn is_believed(&self, id: HoldId) -> bool {
@@ -68,11 +64,11 @@ fn a_committed_check_and_a_look_at_the_same_node_prove_a_hold_again() {
         world.outage();
         assert!(!world.is_believed(id), "{lease:?}: a handshake proves nothing");
         let (check, look) = world.proof();
-        world.reply_at(check, 51, all_there());
+        world.reply_at(check, 51, checked(1)).unwrap();
         assert!(world.session.lease().is_running(world.now), "the session lives");
         assert!(!world.is_believed(id), "{lease:?}: a check names a path");
         assert_eq!(world.events(), []);
-        world.reply_at(look, 51, stat(CZXID, 7));
+        world.reply_at(look, 51, stat(CZXID, 7)).unwrap();
         assert!(world.is_believed(id), "{lease:?}");
         assert_eq!(world.events(), [Event::HeldAgain { id }]);
     }
@@ -81,14 +77,14 @@ fn a_committed_check_and_a_look_at_the_same_node_prove_a_hold_again() {
 #[test]
 fn a_hold_that_was_not_told_to_ends_at_the_deadline() {
     let mut world = World::connected();
-    let id = world.session.hold(world.now, path(NODE));
+    let id = world.hold(NODE);
     world.idle(TIMEOUT / 4);
     world.outage();
     assert!(!world.session.ride_out(world.now, id, CZXID), "too late");
     world.pass(Duration::ZERO).unwrap();
     let (check, heartbeat) = world.request();
     assert!(matches!(heartbeat, Request::Multi(_)));
-    world.reply_at(check, 51, all_there());
+    world.reply_at(check, 51, checked(1)).unwrap();
     assert!(world.session.lease().is_running(world.now) && !world.is_believed(id));
     assert_eq!(world.events(), []);
     assert!(!world.session.ride_out(world.now, id, CZXID), "it was interrupted");
@@ -100,9 +96,7 @@ fn another_node_of_the_same_path_is_not_the_hold() {
     for other in [stat(Zxid(41), 7), stat(CZXID, 8), Err(ErrorCode::NoNode)] {
         let (mut world, id) = holding(LeaseMode::Quorum);
         world.outage();
-        let (check, look) = world.proof();
-        world.reply_at(check, 51, all_there());
-        world.reply_at(look, 51, other);
+        world.answer_proof(51, checked(1), other);
         assert_eq!(world.events(), [Event::NodeGone { id }]);
         assert_eq!((world.is_believed(id), world.session.standing(id)), (false, None));
     }
@@ -113,18 +107,14 @@ fn another_node_of_the_same_path_is_not_the_hold() {
 fn a_look_without_a_committed_check_proves_nothing() {
     let (mut world, id) = holding(LeaseMode::Direct);
     world.outage();
-    let (check, look) = world.proof();
-    world.reply_at(check, 51, Err(ErrorCode::ThrottledOp));
-    world.reply_at(look, 51, stat(CZXID, 7));
+    world.answer_proof(51, Err(ErrorCode::ThrottledOp), stat(CZXID, 7));
     assert!(world.session.lease().is_running(world.now), "a direct lease lives by any answer");
     assert!(!world.is_believed(id));
     assert_eq!(world.events(), []);
 
     // It is tried again.
     world.pass(world.timing().renewal_interval()).unwrap();
-    let (check, look) = world.proof();
-    world.reply_at(check, 52, all_there());
-    world.reply_at(look, 52, stat(CZXID, 7));
+    world.answer_proof(52, checked(1), stat(CZXID, 7));
     assert!(world.is_believed(id));
 }
 
@@ -133,13 +123,10 @@ fn a_check_of_another_connection_does_not_count_for_a_look() {
     let (mut world, id) = holding(LeaseMode::Direct);
     world.outage();
     let (check, _) = world.proof();
-    world.reply_at(check, 51, all_there());
-    world.lose_connection();
-    world.connect(7);
+    world.reply_at(check, 51, checked(1)).unwrap();
+    world.reconnect();
     world.events();
-    let (check, look) = world.proof();
-    world.reply_at(check, 52, Err(ErrorCode::ThrottledOp));
-    world.reply_at(look, 52, stat(CZXID, 7));
+    world.answer_proof(52, Err(ErrorCode::ThrottledOp), stat(CZXID, 7));
     assert!(!world.is_believed(id));
     assert_eq!(world.events(), []);
 }
@@ -155,22 +142,18 @@ fn a_proof_that_was_sent_in_doubt_does_not_count() {
     world.now = world.now + TIMEOUT;
     for (xid, request) in late {
         match request {
-            Request::Multi(_) => world.reply_at(xid, 51, all_there()),
-            _ => world.reply_at(xid, 51, Ok(Response::Empty)),
+            Request::Multi(_) => world.reply_at(xid, 51, checked(1)).unwrap(),
+            _ => world.reply_at(xid, 51, Ok(Response::Empty)).unwrap(),
         }
     }
     assert!(!world.is_believed(id));
-    let (check, look) = world.proof();
-    world.reply_at(check, 52, all_there());
-    world.reply_at(look, 52, stat(CZXID, 7));
+    world.answer_proof(52, checked(1), stat(CZXID, 7));
     assert_eq!(world.events(), [], "it was the first answer, and proves nothing yet");
 
     let wait = world.session.lease().sure_from.since(world.now);
     assert!(wait > Duration::ZERO);
     world.pass(wait).unwrap();
-    let (check, look) = world.proof();
-    world.reply_at(check, 53, all_there());
-    world.reply_at(look, 53, stat(CZXID, 7));
+    world.answer_proof(53, checked(1), stat(CZXID, 7));
     assert_eq!(world.events(), [Event::HeldAgain { id }]);
     assert!(world.is_believed(id));
 }
@@ -183,17 +166,17 @@ fn servers_that_are_behind_what_was_seen_prove_nothing() {
     assert_eq!(world.session.last_zxid(), Zxid(50));
     world.outage();
     let (check, look) = world.proof();
-    world.reply_at(check, 45, all_there());
+    world.reply_at(check, 45, checked(1)).unwrap();
     assert_eq!(world.events(), [Event::Rewound { seen: Zxid(50), now: Zxid(45) }]);
-    world.reply_at(look, 45, stat(CZXID, 7));
+    world.reply_at(look, 45, stat(CZXID, 7)).unwrap();
     assert!(!world.is_believed(id));
 
     // Not when they have caught up either.
     world.pass(world.timing().renewal_interval()).unwrap();
     for (xid, request) in world.requests() {
         match request {
-            Request::Multi(_) => world.reply_at(xid, 60, all_there()),
-            Request::Ping => world.reply_at(xid, 60, Ok(Response::Empty)),
+            Request::Multi(_) => world.reply_at(xid, 60, checked(1)).unwrap(),
+            Request::Ping => world.reply_at(xid, 60, Ok(Response::Empty)).unwrap(),
             other => panic!("{other:?}"),
         }
     }
@@ -204,15 +187,15 @@ fn servers_that_are_behind_what_was_seen_prove_nothing() {
 fn many_holds_in_jeopardy_are_proven_by_one_transaction() {
     let mut world = World::connected();
     let names = ["/locks/a-0001", "/locks/b-0001"];
-    let ids = names.map(|name| world.session.hold(world.now, path(name)));
+    let ids = names.map(|name| world.hold(name));
     assert!(ids.iter().all(|id| world.session.ride_out(world.now, *id, CZXID)));
     world.outage();
     world.pass(Duration::ZERO).unwrap();
     let requests = world.requests();
     assert!(matches!(&requests[0].1, Request::Multi(ops) if ops.len() == 2), "{requests:?}");
-    world.reply_at(requests[0].0, 51, Ok(Response::Multi(vec![OpResult::Check; 2])));
+    world.reply_at(requests[0].0, 51, checked(2)).unwrap();
     for (xid, _) in &requests[1..] {
-        world.reply_at(*xid, 51, stat(CZXID, 7));
+        world.reply_at(*xid, 51, stat(CZXID, 7)).unwrap();
     }
     assert!(ids.iter().all(|id| world.is_believed(*id)));
 }
@@ -224,7 +207,7 @@ fn a_hold_that_is_told_to_end_at_the_deadline_does() {
     world.session.end_at_deadline(id);
     world.pass(Duration::ZERO).unwrap();
     let (check, _) = world.request();
-    world.reply_at(check, 51, all_there());
+    world.reply_at(check, 51, checked(1)).unwrap();
     assert!(!world.is_believed(id));
 }
 
@@ -232,9 +215,7 @@ fn a_hold_that_is_told_to_end_at_the_deadline_does() {
 fn a_direct_lease_needs_no_heartbeat_but_in_jeopardy() {
     let (mut world, id) = holding(LeaseMode::Direct);
     world.outage();
-    let (check, look) = world.proof();
-    world.reply_at(check, 51, all_there());
-    world.reply_at(look, 51, stat(CZXID, 7));
+    world.answer_proof(51, checked(1), stat(CZXID, 7));
     assert!(world.is_believed(id));
     world.pass(world.timing().renewal_interval()).unwrap();
     let sent = world.requests();
@@ -271,9 +252,9 @@ fn a_request_that_is_bound_to_a_hold_in_jeopardy_is_refused() {
 
     world.connect(7);
     let sent = world.requests();
-    let creates = |request: &Request| matches!(request, Request::Create2(_));
-    let created: Vec<_> = sent.iter().filter(|(_, r)| creates(r)).map(|(_, r)| r).collect();
-    assert_eq!(created, [&create("/b")]);
+    let sent = sent.into_iter().map(|(_, request)| request);
+    let created: Vec<_> = sent.filter(|request| request.op() == OpCode::Create2).collect();
+    assert_eq!(created, [create("/b")]);
     assert_eq!(world.results(), [(1, Err(RequestError::NotHeld))]);
 
     world.session.bind(vec![id]);

@@ -7,16 +7,14 @@ impl World {
     fn ahead() -> Self {
         let mut world = Self::connected();
         world.submit(get_data("/a"), 1);
-        let (xid, _) = world.request();
-        world.reply(xid, data()).unwrap();
+        world.answer(data());
         world.lose_connection();
         world.events();
         world
     }
 
     fn is_refused(&mut self) -> ConnectRequest {
-        self.session.handle_connected(self.now);
-        let request = self.take_handshake();
+        let request = self.shake();
         self.session.handle_refused(self.now);
         request
     }
@@ -36,9 +34,7 @@ impl World {
     fn is_at(&mut self, zxid: i64) {
         self.pass(self.timing().ping_interval()).unwrap();
         self.requests();
-        let header = ReplyHeader { xid: xid::PING, zxid: Zxid(zxid), error: 0 };
-        write_frame(&mut self.to_client, |out| header.encode(out));
-        self.deliver().unwrap();
+        self.reply_at(xid::PING, zxid, Ok(Response::Empty)).unwrap();
     }
 }
 
@@ -91,8 +87,7 @@ fn refusals_that_are_far_apart_end_no_session() {
 fn connections_that_are_lost_end_no_session() {
     let mut world = World::ahead();
     for _ in 0..100 {
-        world.session.handle_connected(world.now);
-        world.take_handshake();
+        world.shake();
         world.lose_connection();
         world.pass(seconds(1.0)).unwrap();
     }
@@ -102,10 +97,7 @@ fn connections_that_are_lost_end_no_session() {
 #[test]
 fn a_server_that_goes_on_where_others_were_is_no_rewind() {
     let mut world = World::ahead();
-    world.session.handle_connected(world.now);
-    world.take_handshake();
-    assert_eq!(world.answer_handshake(0), Err(Disconnect::SessionExpired));
-    world.lose_connection();
+    world.expire();
     world.connect(8);
     world.events();
     world.is_at(51);
@@ -116,10 +108,7 @@ fn a_server_that_goes_on_where_others_were_is_no_rewind() {
 #[test]
 fn only_the_connection_on_which_a_session_began_tells_a_rewind() {
     let mut world = World::ahead();
-    world.session.handle_connected(world.now);
-    world.take_handshake();
-    assert_eq!(world.answer_handshake(0), Err(Disconnect::SessionExpired));
-    world.lose_connection();
+    world.expire();
     world.connect(8);
     world.lose_connection();
     world.connect(8);

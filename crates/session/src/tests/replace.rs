@@ -10,7 +10,7 @@ const DELETE: u32 = 1;
 
 /// Gives back a node below `/locks` and asks for the next one below a parent.
 fn release_and_acquire(world: &mut World, parent: &str) {
-    world.session.clean_up(world.now, Cleanup::Node(path("/locks/old")), Some(DELETE));
+    world.clean_up_node("/locks/old", Some(DELETE));
     acquire(world, parent);
 }
 
@@ -20,9 +20,8 @@ fn acquire(world: &mut World, parent: &str) {
 
 /// Gives whether it lists, which it need not if the `known` node goes in the same transaction.
 fn enter(world: &mut World, parent: &str, known: Option<&str>) -> bool {
-    let (node, data) = (format!("{parent}/new-"), Bytes::new());
-    let mode = CreateMode::EphemeralSequential;
-    let create = Create { path: &node, data: &data, mode, acl: None };
+    let (path, mode) = (&format!("{parent}/new-"), CreateMode::EphemeralSequential);
+    let create = Create { path, mode, ..borrowed() };
     let is_known = world.session.replace(world.now, known, create, CREATE);
     if !is_known {
         world.session.submit_borrowed(world.now, List { path: parent }, LISTING);
@@ -84,7 +83,7 @@ fn a_delete_and_the_next_create_are_one_transaction() {
 fn the_listing_is_left_out_only_with_the_delete_of_the_known_node() {
     for (known, listed) in [("/locks/old", false), ("/locks/older", true)] {
         let mut world = World::connected();
-        world.session.clean_up(world.now, Cleanup::Node(path("/locks/old")), Some(DELETE));
+        world.clean_up_node("/locks/old", Some(DELETE));
         assert_eq!(enter(&mut world, "/locks", Some(known)), listed, "{known}");
         let requests = world.requests();
         assert_eq!(ops(&requests), TOGETHER[..if listed { 2 } else { 1 }], "{known}");
@@ -95,7 +94,7 @@ fn the_listing_is_left_out_only_with_the_delete_of_the_known_node() {
     }
 
     let mut world = World::connected();
-    world.session.clean_up(world.now, Cleanup::Node(path("/locks/old")), None);
+    world.clean_up_node("/locks/old", None);
     world.transmit();
     assert!(enter(&mut world, "/locks", Some("/locks/old")), "the delete is on its way");
     assert_eq!(ops(&world.requests()), APART);
@@ -111,13 +110,7 @@ fn an_answer_without_the_stat_is_one() {
     let done = OpResult::Create { path: "/locks/new-1".into() };
     world.reply(sent[0].0, Ok(Response::Multi(vec![OpResult::Delete, done]))).unwrap();
     assert_eq!(world.requests(), []);
-    let stat = Stat {
-        czxid: Zxid(50),
-        mzxid: Zxid(50),
-        pzxid: Zxid(50),
-        ephemeral_owner: SessionId(7),
-        ..Stat::default()
-    };
+    let stat = Stat::of_new(Zxid(50), SessionId(7));
     let created = Response::Created { path: "/locks/new-1".into(), stat };
     assert_eq!(world.results(), [(DELETE, Ok(Response::Empty)), (CREATE, Ok(created))]);
 }
@@ -125,19 +118,17 @@ fn an_answer_without_the_stat_is_one() {
 #[test]
 fn they_are_two_if_the_delete_is_on_its_way_or_not_the_last_or_of_another_lock() {
     let mut world = World::connected();
-    world.session.clean_up(world.now, Cleanup::Node(path("/locks/old")), None);
+    world.clean_up_node("/locks/old", None);
     world.transmit();
     acquire(&mut world, "/locks");
     assert_eq!(ops(&world.requests()), APART);
 
     let mut world = World::connected();
-    world.session.clean_up(world.now, Cleanup::Node(path("/locks/old")), None);
+    world.clean_up_node("/locks/old", None);
     world.submit(get_data("/a"), 9);
     acquire(&mut world, "/locks");
-    assert_eq!(
-        ops(&world.requests()),
-        [OpCode::Delete, OpCode::GetData, OpCode::Create2, OpCode::GetChildren2]
-    );
+    let read_between = [OpCode::Delete, OpCode::GetData, OpCode::Create2, OpCode::GetChildren2];
+    assert_eq!(ops(&world.requests()), read_between);
 
     for other in ["/lock", "/locks/old", "/others"] {
         let mut world = World::connected();
@@ -160,8 +151,7 @@ fn what_is_refused_together_is_deleted_by_itself_and_created_by_whoever_wants_it
         let mut world = World::connected();
         release_and_acquire(&mut world, "/locks");
         let sent = world.requests();
-        let target = Cleanup::ByPrefix { parent: path("/locks"), prefix: "new-".into() };
-        world.session.clean_up(world.now, target, None);
+        world.clean_up_prefix("/locks", "new-", None);
         let search = world.requests();
         let deadline = world.deadline();
         world.reply(sent[0].0, refusal.clone()).unwrap();
@@ -214,9 +204,7 @@ fn a_lost_connection_leaves_the_delete_to_be_done_and_the_create_unknown() {
         ]
     );
     world.connect(7);
-    let (xid, request) = world.request();
-    assert_eq!(request.op(), OpCode::Delete);
-    world.reply(xid, Err(ErrorCode::NoNode)).unwrap();
+    assert_eq!(world.answer(Err(ErrorCode::NoNode)).op(), OpCode::Delete);
     assert_eq!(world.results(), [(DELETE, Ok(Response::Empty))]);
 }
 
@@ -239,7 +227,7 @@ fn the_session_is_closed_after_both_are_done() {
 #[test]
 fn what_is_sent_in_between_keeps_them_apart() {
     let mut world = World::connected();
-    world.session.clean_up(world.now, Cleanup::Node(path("/locks/old")), None);
+    world.clean_up_node("/locks/old", None);
     world.pass(world.timing().ping_interval()).unwrap();
     acquire(&mut world, "/locks");
     let sent = ops(&world.requests());
@@ -251,10 +239,8 @@ fn what_is_sent_in_between_keeps_them_apart() {
 fn together_they_may_be_over_the_limit_that_each_is_below() {
     let mut world = World::connected_with(Config { max_frame: 200, ..config(LeaseMode::Quorum) });
     let long = format!("/locks/{}", "o".repeat(80));
-    world.session.clean_up(world.now, Cleanup::Node(path(&long)), Some(DELETE));
-    let (node, data) = (format!("/locks/{}", "n".repeat(80)), Bytes::new());
-    let mode = CreateMode::EphemeralSequential;
-    let create = Create { path: &node, data: &data, mode, acl: None };
+    world.clean_up_node(&long, Some(DELETE));
+    let create = Create { path: &format!("/locks/{}", "n".repeat(80)), ..borrowed() };
     world.session.replace(world.now, None, create, CREATE);
     world.session.submit_borrowed(world.now, List { path: "/locks" }, LISTING);
     assert_eq!(ops(&world.requests()), APART);
@@ -264,25 +250,18 @@ fn together_they_may_be_over_the_limit_that_each_is_below() {
 #[test]
 fn a_staged_delete_survives_the_connection_and_comes_before_what_follows() {
     let mut world = World::connected();
-    world.session.clean_up(world.now, Cleanup::Node(path("/locks/old")), Some(DELETE));
+    world.clean_up_node("/locks/old", Some(DELETE));
     world.lose_connection();
     assert_eq!(world.results(), []);
     world.connect(7);
-    let (xid, request) = world.request();
-    assert_eq!(request.op(), OpCode::Delete);
-    world.reply(xid, Ok(Response::Empty)).unwrap();
+    assert_eq!(world.answer(Ok(Response::Empty)).op(), OpCode::Delete);
     assert_eq!(world.results(), [(DELETE, Ok(Response::Empty))]);
 
-    let nodes = ["/locks/a", "/locks/b"].map(path);
-    for node in &nodes {
-        world.session.clean_up(world.now, Cleanup::Node(node.clone()), None);
+    let nodes = ["/locks/a", "/locks/b"];
+    for node in nodes {
+        world.clean_up_node(node, None);
     }
     world.session.close(world.now);
-    let sent = world.requests();
-    let deleted = |node: &ZnodePath| {
-        let delete = DeleteRequest { path: node.to_string(), version: -1 };
-        Request::Delete(delete)
-    };
-    let sent: Vec<_> = sent.into_iter().map(|(_, request)| request).collect();
-    assert_eq!(sent, nodes.each_ref().map(deleted), "in order, and the session not before");
+    let sent: Vec<_> = world.requests().into_iter().map(|(_, request)| request).collect();
+    assert_eq!(sent, nodes.map(delete), "in order, and the session not before");
 }

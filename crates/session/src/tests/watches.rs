@@ -8,6 +8,10 @@ fn add_watch(path: &str, mode: AddWatchMode) -> Request {
     Request::AddWatch(AddWatchRequest { path: path.into(), mode: mode.code() })
 }
 
+fn watched_data(path: &str) -> Request {
+    Request::GetData(PathWatchRequest { path: path.into(), watch: true })
+}
+
 impl World {
     /// Sets a persistent watch, which the server grants.
     fn watch(&mut self, path: &str, kind: WatchKind) -> WatchId {
@@ -16,10 +20,25 @@ impl World {
             _ => AddWatchMode::Persistent,
         };
         let id = self.session.submit_watching(self.now, add_watch(path, mode), kind, 1);
-        let (xid, _) = self.request();
-        self.reply(xid, Ok(Response::Count(0))).unwrap();
+        self.answer(Ok(Response::Count(0)));
         self.events();
         id
+    }
+
+    /// Whether only this watcher is told of something now.
+    fn tells_only(&mut self, watcher: WatchId) -> bool {
+        matches!(self.events()[..], [Event::Watch { id, .. }] if id == watcher)
+    }
+
+    /// A client that has seen transaction 50, whose session has expired, and that wants servers which
+    /// have it.
+    fn going_forward() -> Self {
+        let config = Config { reads_go_forward: true, ..config(LeaseMode::Quorum) };
+        let mut world = Self::connected_with(config);
+        world.submit(get_data("/a"), 1);
+        world.answer(data());
+        world.expire();
+        world
     }
 
     fn removed(&mut self) -> Vec<(i32, String, i32)> {
@@ -59,16 +78,14 @@ fn a_stream_is_told_of_a_reconnect_before_anything_of_the_new_connection() {
 fn a_stream_that_is_not_armed_again_ends_with_the_reason() {
     let mut world = World::connected();
     let stream = world.watch("/a", WatchKind::Persistent);
-    world.lose_connection();
-    world.connect(7);
+    world.reconnect();
     world.events();
-    let refused = world.reply(xid::SET_WATCHES, Err(ErrorCode::NoAuth));
-    assert_eq!(refused, Err(Disconnect::Unwatched(ErrorCode::NoAuth)));
     let code = ErrorCode::NoAuth;
+    let refused = world.reply(xid::SET_WATCHES, Err(code));
+    assert_eq!(refused, Err(Disconnect::Unwatched(code)));
     assert_eq!(world.events(), [Event::NotRearmed { id: stream, code }]);
 
-    world.lose_connection();
-    world.connect(7);
+    world.reconnect();
     assert_eq!(world.requests(), [], "and is not asked for again");
 }
 
@@ -78,15 +95,11 @@ fn an_event_has_the_number_of_its_transaction_where_the_server_says_it() {
     world.watch("/a", WatchKind::Persistent);
     world.notify(EventKind::NodeDataChanged, "/a");
     world.notify_at(Zxid(77), EventKind::NodeDataChanged, "/a");
-    let zxids: Vec<_> = world
-        .events()
-        .into_iter()
-        .map(|event| match event {
-            Event::Watch { event, .. } => event.zxid,
-            other => panic!("{other:?}"),
-        })
-        .collect();
-    assert_eq!(zxids, [None, Some(Zxid(77))]);
+    let zxids = world.events().into_iter().map(|event| match event {
+        Event::Watch { event, .. } => event.zxid,
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(zxids.collect::<Vec<_>>(), [None, Some(Zxid(77))]);
 }
 
 /// W5: servers before 3.9 kept the watch until the connection ended.
@@ -107,8 +120,7 @@ fn a_server_that_does_not_know_persistent_kinds_is_asked_to_remove_any() {
     let stream = world.watch("/b", WatchKind::PersistentRecursive);
     world.session.unwatch(world.now, stream);
     assert!(matches!(world.removed()[..], [(_, _, kind)] if kind == any));
-    world.lose_connection();
-    world.connect(7);
+    world.reconnect();
     let stream = world.watch("/b", WatchKind::PersistentRecursive);
     world.session.unwatch(world.now, stream);
     assert!(matches!(world.removed()[..], [(_, _, kind)] if kind != any));
@@ -121,15 +133,15 @@ fn a_watch_that_cannot_be_removed_alone_stays_while_others_watch_its_path() {
     let stream = world.watch("/a", WatchKind::Persistent);
     world.session.unwatch(world.now, stream);
     let removed = world.removed();
-    let watch = world.session.submit_watching(world.now, get_data("/a"), WatchKind::Data, 2);
+    let watch = world.watch_data("/a", 2);
     let (xid, request) = world.request();
-    assert_eq!(request, Request::GetData(PathWatchRequest { path: "/a".into(), watch: true }));
+    assert_eq!(request, watched_data("/a"));
     world.reply(removed[0].0, Err(ErrorCode::MarshallingError)).unwrap();
     assert_eq!(world.requests(), []);
     world.reply(xid, data()).unwrap();
     world.events();
     world.notify(EventKind::NodeDeleted, "/a");
-    assert!(matches!(world.events()[..], [Event::Watch { id, .. }] if id == watch));
+    assert!(world.tells_only(watch));
     assert!(matches!(world.removed()[..], [(_, _, kind)] if kind == WatcherKind::Any.code()));
 }
 
@@ -138,10 +150,8 @@ fn a_watch_that_cannot_be_removed_alone_stays_while_others_watch_its_path() {
 fn a_one_shot_watch_is_not_asked_for_where_a_persistent_one_is() {
     let mut world = World::connected();
     let stream = world.watch("/a", WatchKind::Persistent);
-    let once = world.session.submit_watching(world.now, get_data("/a"), WatchKind::Data, 2);
-    let (xid, request) = world.request();
-    assert_eq!(request, Request::GetData(PathWatchRequest { path: "/a".into(), watch: false }));
-    world.reply(xid, data()).unwrap();
+    let once = world.watch_data("/a", 2);
+    assert_eq!(world.answer(data()), get_data("/a"));
     world.events();
     world.notify(EventKind::NodeDataChanged, "/a");
     let told: Vec<_> = world.events();
@@ -151,7 +161,7 @@ fn a_one_shot_watch_is_not_asked_for_where_a_persistent_one_is() {
         "{told:?}"
     );
     world.notify(EventKind::NodeDataChanged, "/a");
-    assert!(matches!(world.events()[..], [Event::Watch { id, .. }] if id == stream));
+    assert!(world.tells_only(stream));
 }
 
 #[test]
@@ -159,8 +169,7 @@ fn the_end_of_a_persistent_watch_waits_for_the_watchers_that_it_serves() {
     let mut world = World::connected();
     let stream = world.watch("/a", WatchKind::PersistentRecursive);
     let once = world.session.submit_watching(world.now, get_data("/a"), WatchKind::Children, 2);
-    let (xid, _) = world.request();
-    world.reply(xid, data()).unwrap();
+    world.answer(data());
     world.events();
     world.session.unwatch(world.now, stream);
     assert_eq!(world.requests(), []);
@@ -174,43 +183,20 @@ fn the_end_of_a_persistent_watch_waits_for_the_watchers_that_it_serves() {
 /// W7: the next session was given to a server that lags, and reads went back.
 #[test]
 fn a_new_session_wants_a_server_that_has_what_the_last_one_saw() {
-    let going_forward = Config { reads_go_forward: true, ..config(LeaseMode::Quorum) };
-    let mut world = World::connected_with(going_forward);
-    world.submit(get_data("/a"), 1);
-    let (xid, _) = world.request();
-    world.reply(xid, data()).unwrap();
-    world.lose_connection();
-    world.session.handle_connected(world.now);
-    world.take_handshake();
-    assert_eq!(world.answer_handshake(0), Err(Disconnect::SessionExpired));
-    world.lose_connection();
-
-    world.session.handle_connected(world.now);
-    assert_eq!(world.take_handshake().last_zxid_seen, Zxid(50));
+    let mut world = World::going_forward();
+    assert_eq!(world.shake().last_zxid_seen, Zxid(50));
     world.session.handle_refused(world.now);
-    world.session.handle_connected(world.now);
-    assert_eq!(world.take_handshake().last_zxid_seen, Zxid(50), "another may be up to date");
+    assert_eq!(world.shake().last_zxid_seen, Zxid(50), "another may be up to date");
     world.answer_handshake(8).unwrap();
     assert_eq!(world.session.last_zxid(), Zxid(0), "this session has had no answer");
 }
 
 #[test]
 fn the_wish_is_dropped_when_all_servers_are_behind() {
-    let going_forward = Config { reads_go_forward: true, ..config(LeaseMode::Quorum) };
-    let mut world = World::connected_with(going_forward);
-    world.submit(get_data("/a"), 1);
-    let (xid, _) = world.request();
-    world.reply(xid, data()).unwrap();
-    world.lose_connection();
-    world.session.handle_connected(world.now);
-    world.take_handshake();
-    let _ = world.answer_handshake(0);
-    world.lose_connection();
-
+    let mut world = World::going_forward();
     let mut refusals = 0;
     loop {
-        world.session.handle_connected(world.now);
-        if world.take_handshake().last_zxid_seen == Zxid(0) {
+        if world.shake().last_zxid_seen == Zxid(0) {
             break;
         }
         world.session.handle_refused(world.now);
@@ -219,4 +205,79 @@ fn the_wish_is_dropped_when_all_servers_are_behind() {
         assert!(refusals < 100, "for ever");
     }
     assert!(refusals > 10, "{refusals}");
+}
+
+#[test]
+fn watches_are_armed_again_before_anything_else() {
+    let mut world = World::connected();
+    let data_watch = world.watch_data("/a", 1);
+    assert_eq!(world.answer(data()), watched_data("/a"));
+    world.lose_connection();
+    world.submit(create("/b"), 2);
+    world.connect(7);
+    let requests = world.requests();
+    let (xid::SET_WATCHES, Request::SetWatches(watches)) = &requests[0] else {
+        panic!("{requests:?}")
+    };
+    assert_eq!((watches.relative_zxid, watches.data.len()), (Zxid(50), 1));
+    assert!(matches!(requests[1].1, Request::Create2(_)));
+    world.events();
+    world.notify(EventKind::NodeDeleted, "/a");
+    assert!(world.tells_only(data_watch));
+}
+
+/// A server that is overloaded answers so. Whoever waited for an event had no watch any more, and
+/// waited for ever.
+#[test]
+fn a_connection_on_which_watches_are_not_armed_again_is_given_up() {
+    let mut world = World::connected();
+    let watch = world.watch_data("/a", 1);
+    world.answer(data());
+    world.reconnect();
+    world.events();
+    let refused = world.reply(xid::SET_WATCHES, Err(ErrorCode::ThrottledOp));
+    assert_eq!(refused, Err(Disconnect::Unwatched(ErrorCode::ThrottledOp)));
+
+    world.reconnect();
+    assert!(matches!(world.requests()[..], [(xid::SET_WATCHES, Request::SetWatches(_))]));
+    world.events();
+    world.reply(xid::SET_WATCHES, Ok(Response::Empty)).unwrap();
+    world.notify(EventKind::NodeDeleted, "/a");
+    assert!(world.tells_only(watch));
+}
+
+#[test]
+fn a_watch_that_nobody_wants_is_removed_from_the_server() {
+    let mut world = World::connected();
+    let id = world.watch_data("/a", 1);
+    world.requests();
+    world.session.unwatch(world.now, id);
+    assert!(matches!(world.request().1, Request::RemoveWatches(_)));
+
+    world.lose_connection();
+    let id = world.watch_data("/a", 2);
+    world.session.unwatch(world.now, id);
+    world.connect(7);
+    assert_eq!(world.request().1, get_data("/a"), "never asked for");
+}
+
+/// The first watcher went away while the second one's request was on its way; that request
+/// failed, and nobody told the server that its watch was not wanted any more.
+#[test]
+fn l8_a_watch_that_outlived_its_watcher_is_removed_when_the_last_request_fails() {
+    let mut world = World::connected();
+    let first = world.watch_data("/a", 1);
+    world.answer(data());
+    world.watch_data("/a", 2);
+    let (xid, _) = world.request();
+    world.session.unwatch(world.now, first);
+    assert_eq!(world.requests(), [], "the second one may need it");
+    world.reply(xid, Err(ErrorCode::NoAuth)).unwrap();
+    let request = world.answer(Ok(Response::Empty));
+    assert!(matches!(request, Request::RemoveWatches(_)), "{request:?}");
+
+    // Alone, a request that fails has left nothing.
+    world.watch_data("/a", 3);
+    world.answer(Err(ErrorCode::NoNode));
+    assert_eq!(world.requests(), []);
 }

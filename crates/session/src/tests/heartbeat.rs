@@ -1,0 +1,170 @@
+//! The committed writes that prove what is held: when they are sent, and what they prove.
+
+use super::*;
+
+#[test]
+fn held_nodes_are_proven_by_committed_checks() {
+    let mut world = World::connected();
+    world.idle(TIMEOUT / 2);
+    let _kept = world.hold("/kept");
+    let lost = world.hold("/lost");
+    world.pass(Duration::ZERO).unwrap();
+    let (xid, Request::Multi(ops)) = world.request() else { panic!("due at once") };
+    assert_eq!(ops.len(), 2);
+    world.reply(xid, checked(2)).unwrap();
+    let proven = world.deadline();
+    assert!(proven >= Some(world.now + world.timing().lease()));
+
+    world.pass(world.timing().ping_interval()).unwrap();
+    assert_eq!(world.request(), (xid::PING, Request::Ping));
+    world.pass(world.timing().ping_interval()).unwrap();
+    let requests = world.requests();
+    let failed = vec![OpResult::Error(None), OpResult::Error(Some(ErrorCode::NoNode))];
+    world.reply(requests[0].0, Ok(Response::Multi(failed))).unwrap();
+    assert_eq!(world.deadline(), proven, "a failed multi proves nothing");
+    assert_eq!(world.events(), [Event::NodeGone { id: lost }]);
+    world.pass(Duration::ZERO).unwrap();
+    let (_, Request::Multi(ops)) = world.request() else { panic!() };
+    assert_eq!(ops.len(), 1, "the other one is proven at once");
+}
+
+/// F1: a lock that was granted after a wait was lost on a healthy server. The first heartbeat was
+/// due an interval after the grant, however old the newest proof was by then.
+#[test]
+fn the_first_heartbeat_of_a_hold_is_due_an_interval_after_the_newest_proof() {
+    let timing = World::connected().timing();
+    for share in 0..=20 {
+        let mut world = World::connected();
+        world.idle(timing.lease() * share / 20);
+        world.hold("/held");
+        let left = world.session.lease().remaining(world.now);
+        let moment = seconds(0.001);
+        world.idle(left.saturating_sub(timing.left_at_grant()) + moment);
+        for _ in 0..100 {
+            let left = world.session.lease().remaining(world.now);
+            assert!(left + moment >= timing.left_at_grant(), "{share} of 20: {left:?}");
+            world.idle(timing.lease() / 20);
+        }
+    }
+}
+
+/// After a late answer, writes count only when the news had the time to travel, so the next
+/// heartbeat comes just then.
+#[test]
+fn a_late_answer_makes_the_next_heartbeat_come_early() {
+    let mut world = World::connected();
+    let late = world.timing().silence_limit() + seconds(0.001);
+    world.hold("/held");
+    world.idle(TIMEOUT);
+    world.submit(Request::Sync(PathRequest { path: "/".into() }), 1);
+    let (xid, _) = world.request();
+    world.now = world.now + late;
+    world.reply(xid, Ok(Response::Path("/".into()))).unwrap();
+    let sure_from = world.session.lease().sure_from;
+    assert_eq!(sure_from, world.now + world.timing().relay());
+    while world.session.poll_timeout().unwrap() < sure_from {
+        let next = world.session.poll_timeout().unwrap();
+        world.pass(next - world.now).unwrap();
+        let pings = world.requests().iter().filter(|(xid, _)| *xid == xid::PING).count();
+        (0..pings).for_each(|_| world.reply(xid::PING, Ok(Response::Empty)).unwrap());
+    }
+    assert_eq!(world.session.poll_timeout(), Some(sure_from));
+}
+
+/// A heartbeat that stood behind all that a program had to write came too late on a slow link.
+#[test]
+fn a_heartbeat_waits_for_little_of_what_the_caller_sends() {
+    let mut world = World::connected();
+    world.hold("/held");
+    world.idle(TIMEOUT);
+    const BYTES: usize = 300_000;
+    for number in 0..50 {
+        world.submit(large(format!("/large-{number}"), BYTES), number);
+    }
+    world.clean_up_prefix("/", "large-49", None);
+    world.session.close(world.now);
+
+    world.pass(world.timing().renewal_interval()).unwrap();
+    let mut waiting = world.requests();
+    let beat = waiting.iter().position(is_multi);
+    assert!(beat.is_some_and(|behind| behind * BYTES <= 2 << 20), "{beat:?}");
+
+    // The rest follows as answers come, in order, and what looks for it comes last.
+    let (mut answered, mut others) = (Vec::new(), Vec::new());
+    while !waiting.is_empty() {
+        for (xid, request) in std::mem::take(&mut waiting) {
+            let response = match request {
+                Request::Create(create) => {
+                    answered.push(create.path);
+                    Response::Path("/".into())
+                }
+                Request::Multi(ops) => Response::Multi(vec![OpResult::Check; ops.len()]),
+                Request::Sync(sync) => {
+                    others.push(answered.len());
+                    Response::Path(sync.path)
+                }
+                Request::GetChildren(_) => Response::Names(Vec::new()),
+                other => {
+                    others.extend((other == Request::CloseSession).then_some(answered.len()));
+                    continue;
+                }
+            };
+            world.reply(xid, Ok(response)).unwrap();
+        }
+        waiting = world.requests();
+    }
+    let expected: Vec<_> = (0..50).map(|number| format!("/large-{number}")).collect();
+    assert_eq!(answered, expected);
+    assert_eq!(others, [50, 50], "the search, and the end of the session");
+    assert_eq!(world.results().len(), 50);
+}
+
+/// Servers that take their time get no more work for it.
+#[test]
+fn only_so_many_heartbeats_wait_for_an_answer() {
+    let mut world = World::connected();
+    world.hold("/held");
+    world.idle(TIMEOUT);
+    let mut sent = 0;
+    let limit = world.timing().silence_limit();
+    let end = world.now + limit + limit;
+    while world.now < end {
+        let next = world.session.poll_timeout().unwrap();
+        world.now = next;
+        if world.session.handle_timeout(next).is_err() {
+            break;
+        }
+        sent += world.requests().into_iter().filter(is_multi).count();
+        // Something that is answered, so that the server is not given up as silent.
+        world.reply(xid::PING, Ok(Response::Empty)).unwrap();
+    }
+    assert_eq!(sent, 3, "in {:?}", limit * 2);
+}
+
+/// A thousand long paths made a heartbeat that no server takes: the lease ran out. And whoever was
+/// refused so took the answer to another heartbeat for its own.
+#[test]
+fn heartbeats_of_many_long_paths_are_small_and_know_what_they_prove() {
+    let mut world = World::connected();
+    let long = |n: u32| path(&format!("/{n:05}{}", "x".repeat(2_000)));
+    let holds: Vec<_> = (0..1_000).map(|n| world.session.hold(world.now, long(n))).collect();
+    let left = world.session.lease().remaining(world.now);
+    world.pass(left - world.timing().left_at_grant()).unwrap();
+    let beats = world.requests().into_iter().filter_map(|(xid, request)| match request {
+        Request::Multi(ops) => Some((xid, ops.len())),
+        _ => None,
+    });
+    let beats: Vec<_> = beats.collect();
+    assert_eq!(beats.iter().map(|(_, checks)| checks).sum::<usize>(), holds.len());
+    let last = beats.len() - 1;
+    for (index, (xid, checks)) in beats.into_iter().enumerate() {
+        assert!(checks * 2_006 < MAX_FRAME / 4, "{checks}");
+        let mut results = vec![OpResult::Error(None); checks];
+        if index == last {
+            results[checks - 1] = OpResult::Error(Some(ErrorCode::NoNode));
+        }
+        world.reply(xid, Ok(Response::Multi(results))).unwrap();
+    }
+    let gone = world.events();
+    assert_eq!(gone, [Event::NodeGone { id: holds[holds.len() - 1] }]);
+}
