@@ -1,22 +1,29 @@
 //! Access control and authentication.
 
-use lockkeeper_wire::{ClientInfo, Permissions, SetAclRequest};
+use lockkeeper_wire::{ClientInfo, Permissions};
 
 use super::*;
 use CreateMode::*;
 
-fn with_acl(path: &str, acl: Vec<Acl>) -> Request {
-    Request::Create(CreateRequest { acl: acl.into(), ..new_node(path, Persistent) })
+fn create_with_acl(path: &str, acl: Vec<Acl>) -> Request {
+    Request::Create(with_acl(path, acl))
 }
 
-fn set_acl(path: &str, acl: Vec<Acl>, version: i32) -> Request {
-    Request::SetAcl(SetAclRequest { path: path.to_owned(), acl: acl.into(), version })
+fn known(scheme: &str, user: &str) -> ClientInfo {
+    ClientInfo { scheme: scheme.to_owned(), user: user.to_owned() }
+}
+
+/// The access control list of a node, as this client sees it.
+fn shown(world: &mut World, client: &Client, node: &str) -> Vec<Acl> {
+    match world.ask(client, &Request::GetAcl(path(node))) {
+        Ok(Response::Acl { acl, .. }) => acl,
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]
 fn create_and_delete_ask_the_parent() {
-    let mut world = World::new();
-    let client = world.client();
+    let (mut world, [client]) = World::with_clients();
     for (name, permissions, may_create, may_delete) in [
         ("/c", Permissions::CREATE, true, false),
         ("/d", Permissions::DELETE, false, true),
@@ -24,7 +31,7 @@ fn create_and_delete_ask_the_parent() {
     ] {
         world.create(&client, name, Persistent);
         let child = format!("{name}/old");
-        world.ask(&client, &with_acl(&child, Acl::world(Permissions(0)))).unwrap();
+        world.ask(&client, &create_with_acl(&child, Acl::world(Permissions(0)))).unwrap();
         world.ask(&client, &set_acl(name, Acl::world(permissions), 0)).unwrap();
         let created = world.ask(&client, &create(&format!("{name}/new"), Persistent));
         let deleted = world.ask(&client, &delete(&child, -1));
@@ -38,9 +45,8 @@ fn create_and_delete_ask_the_parent() {
 
 #[test]
 fn permission_is_asked_before_version_and_existence() {
-    let mut world = World::new();
-    let client = world.client();
-    world.ask(&client, &with_acl("/a", Acl::world(Permissions(0)))).unwrap();
+    let (mut world, [client]) = World::with_clients();
+    world.ask(&client, &create_with_acl("/a", Acl::world(Permissions(0)))).unwrap();
     for (request, error) in [
         (get_data("/a", false), ErrorCode::NoAuth),
         (exists("/a", false), ErrorCode::NoAuth),
@@ -64,13 +70,12 @@ fn permission_is_asked_before_version_and_existence() {
 
 #[test]
 fn digest_users_own_what_they_create() {
-    let mut world = World::new();
-    let (owner, other) = (world.client(), world.client());
-    let refused = world.ask(&owner, &with_acl("/a", Acl::creator_all()));
+    let (mut world, [owner, other]) = World::with_clients();
+    let refused = world.ask(&owner, &create_with_acl("/a", Acl::creator_all()));
     assert_eq!(refused, Err(ErrorCode::InvalidAcl), "an address is not enough");
     world.ask(&owner, &auth("digest", "user:secret")).unwrap();
     world.ask(&other, &auth("digest", "user:wrong")).unwrap();
-    world.ask(&owner, &with_acl("/a", Acl::creator_all())).unwrap();
+    world.ask(&owner, &create_with_acl("/a", Acl::creator_all())).unwrap();
     assert!(world.ask(&owner, &get_data("/a", false)).is_ok());
     assert_eq!(world.ask(&other, &get_data("/a", false)), Err(ErrorCode::NoAuth));
     world.ask(&other, &auth("digest", "user:secret")).unwrap();
@@ -79,39 +84,30 @@ fn digest_users_own_what_they_create() {
 
 #[test]
 fn digests_are_shown_to_administrators_only() {
-    let mut world = World::new();
-    let (owner, other) = (world.client(), world.client());
+    let (mut world, [owner, other]) = World::with_clients();
     world.ask(&owner, &auth("digest", "u:p")).unwrap();
     let acl: Vec<Acl> =
         Acl::creator_all().into_iter().chain(Acl::world(Permissions::READ)).collect();
-    world.ask(&owner, &with_acl("/a", acl)).unwrap();
-    let mut shown = |client| match world.ask(client, &Request::GetAcl(path("/a"))) {
-        Ok(Response::Acl { acl, .. }) => acl[0].id.clone(),
-        other => panic!("{other:?}"),
-    };
-    assert_eq!(shown(&other), "u:x");
-    assert!(shown(&owner).starts_with("u:") && shown(&owner) != "u:x");
+    world.ask(&owner, &create_with_acl("/a", acl)).unwrap();
+    assert_eq!(shown(&mut world, &other, "/a")[0].id, "u:x");
+    let whole = &shown(&mut world, &owner, "/a")[0].id;
+    assert!(whole.starts_with("u:") && whole != "u:x");
 }
 
 #[test]
 fn who_am_i_tells_names_and_no_digests() {
-    let mut world = World::new();
-    let client = world.client();
+    let (mut world, [client]) = World::with_clients();
     world.ask(&client, &auth("digest", "u:p")).unwrap();
     world.ask(&client, &auth("digest", "u:p")).unwrap();
     world.ask(&client, &auth("ip", "")).unwrap();
-    let known = [("ip", "10.0.0.1"), ("digest", "u")];
-    let known =
-        known.map(|(scheme, user)| ClientInfo { scheme: scheme.to_owned(), user: user.to_owned() });
-    let expected = Ok(Response::Identities(known.to_vec()));
-    assert_eq!(world.ask(&client, &Request::WhoAmI), expected);
+    let expected = vec![known("ip", "10.0.0.1"), known("digest", "u")];
+    assert_eq!(world.ask(&client, &Request::WhoAmI), Ok(Response::Identities(expected)));
 }
 
 #[test]
 fn refused_credentials_are_answered_and_then_the_connection_closes() {
     for scheme in ["world", "auth", "sasl", "x509", "super", "nonsense", ""] {
-        let mut world = World::new();
-        let client = world.client();
+        let (mut world, [client]) = World::with_clients();
         world.send(&client, xid::AUTH, &auth(scheme, "a:b"));
         assert_eq!(world.received(&client), ["reply -115", "closed AuthFailed"], "{scheme}");
     }
@@ -119,8 +115,7 @@ fn refused_credentials_are_answered_and_then_the_connection_closes() {
 
 #[test]
 fn set_acl_counts_versions() {
-    let mut world = World::new();
-    let client = world.client();
+    let (mut world, [client]) = World::with_clients();
     world.create(&client, "/a", Persistent);
     for version in [0, 1, -1] {
         world.ask(&client, &set_acl("/a", Acl::open(), version)).unwrap();
@@ -136,9 +131,8 @@ fn the_super_user_may_do_everything_and_nobody_else() {
     let mut world = World::with(Config { super_digest: digest, ..Config::default() });
     let (client, root) = (world.client(), world.client());
     world.ask(&client, &auth("digest", "someone:secret")).unwrap();
-    let own = Acl { permissions: Permissions::ALL, scheme: "auth".to_owned(), id: String::new() };
-    world.ask(&client, &with_acl("/private", vec![own.clone()])).unwrap();
-    world.ask(&client, &with_acl("/closed", Acl::world(Permissions(0)))).unwrap();
+    world.ask(&client, &create_with_acl("/private", Acl::creator_all())).unwrap();
+    world.ask(&client, &create_with_acl("/closed", Acl::world(Permissions(0)))).unwrap();
 
     world.ask(&root, &auth("digest", "super:wrong")).unwrap();
     assert_eq!(world.ask(&root, &get_data("/private", false)), Err(ErrorCode::NoAuth));
@@ -146,19 +140,13 @@ fn the_super_user_may_do_everything_and_nobody_else() {
     world.ask(&root, &get_data("/private", false)).unwrap();
     world.ask(&root, &set_data("/closed", -1)).unwrap();
     world.ask(&root, &set_acl("/closed", Acl::open(), -1)).unwrap();
-    let Ok(Response::Acl { acl, .. }) = world.ask(&root, &Request::GetAcl(path("/private"))) else {
-        panic!("not shown");
-    };
+    let acl = shown(&mut world, &root, "/private");
     assert!(!acl[0].id.ends_with(":x"), "digests are shown to whoever may change them");
 
     // The power itself is on no list: `auth` means the digests.
-    world.ask(&root, &with_acl("/roots", vec![own])).unwrap();
-    let Ok(Response::Acl { acl, .. }) = world.ask(&root, &Request::GetAcl(path("/roots"))) else {
-        panic!("not shown");
-    };
+    world.ask(&root, &create_with_acl("/roots", Acl::creator_all())).unwrap();
+    let acl = shown(&mut world, &root, "/roots");
     assert!(acl.iter().all(|entry| entry.scheme == "digest"), "{acl:?}");
-    let known =
-        |scheme: &str, user: &str| ClientInfo { scheme: scheme.to_owned(), user: user.to_owned() };
     let Ok(Response::Identities(all)) = world.ask(&root, &Request::WhoAmI) else { panic!() };
     assert!(all.contains(&known("super", "")) && all.contains(&known("digest", "super")));
 }
@@ -170,15 +158,14 @@ fn a_certificate_is_an_identity() {
     let client = world.client();
     let acl =
         Acl { permissions: Permissions::READ, scheme: "x509".to_owned(), id: alice.to_owned() };
-    world.ask(&client, &with_acl("/alice", vec![acl])).unwrap();
+    world.ask(&client, &create_with_acl("/alice", vec![acl])).unwrap();
     assert_eq!(world.ask(&client, &get_data("/alice", false)), Err(ErrorCode::NoAuth));
 
     let connection = ConnectionId(1_000);
     world.server.connected_with_certificate(connection, None, alice.to_owned());
     let response = world.shake(connection, &hello());
-    let shown = Client { connection, session: response.session_id, password: response.password };
-    world.ask(&shown, &get_data("/alice", false)).unwrap();
-    world.ask(&shown, &auth("x509", "")).unwrap();
+    let known = Client { connection, session: response.session_id, password: response.password };
+    world.ask_all(&known, [get_data("/alice", false), auth("x509", "")]);
     world.send(&client, 1, &auth("x509", ""));
     assert!(world.received(&client).iter().any(|what| what.starts_with("closed")));
 }

@@ -1,6 +1,6 @@
 //! F3: identities and access control lists, as many as a client may have and one more.
 
-use lockkeeper_wire::{Op, OpResult, Permissions, SetAclRequest};
+use lockkeeper_wire::Permissions;
 
 use super::*;
 use crate::acl::MAX_ENTRIES;
@@ -25,10 +25,6 @@ fn of_auth(count: usize) -> Vec<Acl> {
     entries(count, |i| (i as i32, "auth", String::new()))
 }
 
-fn with_acl(path: &str, acl: Vec<Acl>) -> CreateRequest {
-    CreateRequest { acl: acl.into(), ..new_node(path, CreateMode::Persistent) }
-}
-
 /// A client that has as many identities as it may. One is its address.
 fn known_by_many_names(world: &mut World) -> Client {
     let client = world.client();
@@ -43,9 +39,7 @@ fn f3_a_connection_has_a_limited_number_of_identities() {
     let mut world = World::new();
     let client = known_by_many_names(&mut world);
     world.ask(&client, &show(1)).unwrap();
-    world.send(&client, 1, &show(0));
-    let reply = world.next(client.connection);
-    let Some(Received::Reply(header, _)) = reply else { panic!("{reply:?}") };
+    let (header, _) = world.reply(&client, 1, &show(0));
     assert_eq!(header.error, ErrorCode::AuthFailed.code());
     let closed = Received::Closed(CloseReason::TooManyIdentities { max: MAX_IDENTITIES });
     assert_eq!(world.next(client.connection), Some(closed));
@@ -56,8 +50,7 @@ fn f3_a_connection_has_a_limited_number_of_identities() {
 
 #[test]
 fn f3_a_list_has_a_limited_length() {
-    let mut world = World::new();
-    let client = world.client();
+    let (mut world, [client]) = World::with_clients();
     let users = |count| entries(count, |i| (31, "digest", format!("user-{i}:x")));
     let request = Request::Create(with_acl("/a", users(MAX_ENTRIES)));
     world.ask(&client, &request).unwrap();
@@ -69,9 +62,7 @@ fn f3_a_list_has_a_limited_length() {
         panic!("no word of it");
     };
     assert_eq!(connection, client.connection);
-    let acl = users(MAX_ENTRIES + 1);
-    let request =
-        Request::SetAcl(SetAclRequest { path: "/b".to_owned(), acl: acl.into(), version: -1 });
+    let request = set_acl("/b", users(MAX_ENTRIES + 1), -1);
     assert_eq!(world.ask(&client, &request), Err(ErrorCode::InvalidAcl));
 }
 
@@ -102,12 +93,10 @@ fn f3_the_lists_of_a_multi_have_a_limited_length_together() {
         (0..count).map(|i| Op::Create(with_acl(&format!("/n{i}"), list(i)))).collect()
     };
     let most = 100_000 / each;
-    let reply = world.ask(&client, &Request::Multi(creates(most + 1)));
-    let Ok(Response::Multi(results)) = reply else { panic!("{reply:?}") };
+    let results = world.multi(&client, creates(most + 1));
     assert_eq!(results[most], OpResult::Error(Some(ErrorCode::InvalidAcl)));
     assert_eq!(world.server.stats().nodes, 4);
-    let reply = world.ask(&client, &Request::Multi(creates(most)));
-    let Ok(Response::Multi(results)) = reply else { panic!("{reply:?}") };
+    let results = world.multi(&client, creates(most));
     assert!(matches!(results[most - 1], OpResult::Create { .. }));
 }
 
@@ -119,7 +108,7 @@ fn equal_lists_of_a_multi_are_one_and_others_are_not() {
     let lists = [of_auth(2), of_auth(2), of_auth(3), of_auth(2)];
     let ops = lists.iter().enumerate();
     let ops = ops.map(|(i, acl)| Op::Create(with_acl(&format!("/n{i}"), acl.clone())));
-    world.ask(&client, &Request::Multi(ops.collect())).unwrap();
+    world.multi(&client, ops);
     let lengths: Vec<usize> = (0..lists.len())
         .map(|i| world.server.tree.get(&format!("/n{i}")).unwrap().acl.len())
         .collect();

@@ -31,8 +31,7 @@ fn the_read_only_byte_is_sent_only_to_who_sent_one() {
 
 #[test]
 fn an_unknown_session_and_a_wrong_password_look_the_same() {
-    let mut world = World::new();
-    let client = world.client();
+    let (mut world, [client]) = World::with_clients();
     let wrong = Bytes::from_static(&[99; 16]);
     for (session_id, password) in [
         (SessionId(12345), client.password.clone()),
@@ -55,10 +54,9 @@ fn an_unknown_session_and_a_wrong_password_look_the_same() {
 fn a_client_from_the_future_is_refused_and_told_why() {
     let mut world = World::new();
     let connection = world.open();
-    let mut frame = BytesMut::new();
-    ConnectRequest { last_zxid_seen: Zxid(1), ..hello() }.encode(&mut frame);
-    world.frame(connection, frame);
-    let Some(Received::Closed(reason)) = world.next(connection) else { panic!("not closed") };
+    let request = ConnectRequest { last_zxid_seen: Zxid(1), ..hello() };
+    let closed = world.try_shake(connection, &request);
+    let Some(Received::Closed(reason)) = closed else { panic!("not closed: {closed:?}") };
     assert!(matches!(reason, CloseReason::ClientAhead { client: Zxid(1), server: Zxid(0) }));
     let text = reason.to_string();
     assert!(text.contains("data directory") && text.contains("restore"), "{text}");
@@ -66,8 +64,7 @@ fn a_client_from_the_future_is_refused_and_told_why() {
 
 #[test]
 fn reconnecting_closes_the_older_connection() {
-    let mut world = World::new();
-    let old = world.client();
+    let (mut world, [old]) = World::with_clients();
     let new = world.reconnect(&old);
     assert_eq!(world.received(&old), ["closed Reconnected"]);
     world.server.disconnected(old.connection);
@@ -78,23 +75,16 @@ fn reconnecting_closes_the_older_connection() {
 
 #[test]
 fn a_reconnect_negotiates_the_timeout_again() {
-    let mut world = World::new();
-    let client = world.client();
+    let (mut world, [client]) = World::with_clients();
     let connection = world.open();
-    let request = ConnectRequest {
-        session_id: client.session,
-        password: client.password.clone(),
-        timeout_ms: 20_000,
-        ..hello()
-    };
+    let request = ConnectRequest { timeout_ms: 20_000, ..client.resumes() };
     assert_eq!(world.shake(connection, &request).timeout_ms, 20_000);
     assert_eq!(world.server.sessions()[0].timeout, Duration::from_secs(20));
 }
 
 #[test]
 fn sessions_have_ids_and_passwords_of_their_own() {
-    let mut world = World::new();
-    let (a, b) = (world.client(), world.client());
+    let (world, [a, b]) = World::with_clients();
     assert_ne!(a.session, b.session);
     assert_ne!(a.password, b.password);
     assert_eq!(world.last_zxid(), 2, "each is a transaction");

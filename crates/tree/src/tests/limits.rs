@@ -1,22 +1,15 @@
 //! What one client may take, and what it hears when it wants more.
 
-use lockkeeper_wire::{AddWatchRequest, CheckRequest, Op, OpResult, ReadOp, SetWatchesRequest};
+use lockkeeper_wire::{AddWatchRequest, CheckRequest, ReadOp, SetWatchesRequest};
 
 use super::*;
 use crate::multi;
 use crate::notices::Notice;
 use CreateMode::*;
 
-fn with(change: impl FnOnce(&mut Config)) -> World {
-    let mut config = Config::default();
-    change(&mut config);
-    World::with(config)
-}
-
 #[test]
 fn a_reply_that_is_too_long_is_an_error_and_a_notice() {
-    let mut world = with(|config| config.max_frame = 300);
-    let client = world.client();
+    let (mut world, [client]) = World::limited(|config| config.max_frame = 300);
     world.create(&client, "/p", Persistent);
     for i in 0..20 {
         world.create(&client, &format!("/p/child-number-{i}"), Persistent);
@@ -38,8 +31,7 @@ fn a_reply_that_is_too_long_is_an_error_and_a_notice() {
 #[test]
 fn a_reply_stops_growing_at_the_limit() {
     const DATA: usize = 40_000;
-    let mut world = with(|config| config.max_frame = 5 * DATA / 2);
-    let client = world.client();
+    let (mut world, [client]) = World::limited(|config| config.max_frame = 5 * DATA / 2);
     let data = Bytes::from(vec![7; DATA]);
     let large =
         Request::Create(CreateRequest { data: data.into(), ..new_node("/large", Persistent) });
@@ -73,31 +65,22 @@ fn the_length_of_a_reply_is_computed_exactly() {
             ReadOp::GetChildren(path("/p")),
             ReadOp::GetData(path("/missing")),
         ];
-        let children2 = Request::GetChildren2(watched("/p", false));
-        let of_session = Request::GetEphemerals(path("/p"));
         vec![
             get_data("/p", false),
             get_children("/p", false),
-            children2,
-            of_session,
+            Request::GetChildren2(watched("/p", false)),
+            Request::GetEphemerals(path("/p")),
             Request::MultiRead(both),
         ]
     };
     let lengths: Vec<usize> = {
-        let mut world = World::new();
-        let client = world.client();
-        let len = |world: &mut World, request: &Request| {
-            world.send(&client, 7, request);
-            let Some(Received::Reply(_, body)) = world.next(client.connection) else { panic!() };
-            16 + body.len()
-        };
+        let (mut world, [client]) = World::with_clients();
         let all = requests(&mut world, &client);
-        all.iter().map(|request| len(&mut world, request)).collect()
+        all.iter().map(|request| 16 + world.reply(&client, 7, request).1.len()).collect()
     };
     for (index, len) in lengths.into_iter().enumerate() {
         for (max, fits) in [(len, true), (len - 1, false)] {
-            let mut world = with(|config| config.max_frame = 300);
-            let client = world.client();
+            let (mut world, [client]) = World::limited(|config| config.max_frame = 300);
             let request = requests(&mut world, &client).swap_remove(index);
             world.server.config.max_frame = max;
             let reply = world.ask(&client, &request);
@@ -122,47 +105,35 @@ fn the_length_of_a_multis_reply_is_computed_exactly() {
             _ => Op::Create2(new_node(&path, mode)),
         }
     };
+    let (path, version, data) = ("/p0".to_owned(), -1, Bytes::new().into());
     let more = [
-        Op::SetData(SetDataRequest {
-            path: "/p0".to_owned(),
-            data: Bytes::new().into(),
-            version: -1,
-        }),
-        Op::Check(CheckRequest { path: "/p0".to_owned(), version: -1 }),
-        Op::Delete(DeleteRequest { path: "/p0".to_owned(), version: -1 }),
+        Op::SetData(SetDataRequest { path: path.clone(), data, version }),
+        Op::Check(CheckRequest { path: path.clone(), version }),
+        Op::Delete(DeleteRequest { path, version }),
     ];
     let ops: Vec<Op> = (0..12).map(op).chain(more).collect();
-    let mut world = World::new();
-    let client = world.client();
-    world.send(&client, 7, &Request::Multi(ops.clone()));
-    let Some(Received::Reply(header, body)) = world.next(client.connection) else { panic!() };
+    let (mut world, [client]) = World::with_clients();
+    let (header, body) = world.reply(&client, 7, &Request::Multi(ops.clone()));
     assert_eq!(header.error, 0);
     assert_eq!(multi::reply_len(&ops), 16 + body.len());
 }
 
 #[test]
 fn a_multi_of_thirteen_thousand_plain_creates_passes() {
-    let mut world = World::new();
-    let client = world.client();
+    let (mut world, [client]) = World::with_clients();
     let op = |i: usize| Op::Create(new_node(&format!("/n{i:05}"), Persistent));
-    let multi = Request::Multi((0..13_000).map(op).collect());
-    let Ok(Response::Multi(results)) = world.ask(&client, &multi) else { panic!("refused") };
-    assert_eq!(results.len(), 13_000);
+    assert_eq!(world.multi(&client, (0..13_000).map(op)).len(), 13_000);
 }
 
 /// One short request had the server look at every node of the tree, again and again.
 #[test]
 fn a_count_of_very_many_nodes_is_refused() {
     const MOST: usize = 100_000;
-    let mut world = World::new();
-    let client = world.client();
+    let (mut world, [client]) = World::with_clients();
     world.create(&client, "/p", Persistent);
-    let ops = |from: usize| {
-        let op = |i: usize| Op::Create(new_node(&format!("/p/{}", from + i), Persistent));
-        Request::Multi((0..10_000).map(op).collect())
-    };
+    let op = |i: usize| Op::Create(new_node(&format!("/p/{i}"), Persistent));
     for from in (0..MOST).step_by(10_000) {
-        world.ask(&client, &ops(from)).unwrap();
+        world.multi(&client, (from..from + 10_000).map(op));
     }
     let count = |path_: &str| Request::GetAllChildrenNumber(path(path_));
     assert_eq!(world.ask(&client, &count("/p")), Ok(Response::Count(MOST as i32)));
@@ -177,23 +148,20 @@ fn a_count_of_very_many_nodes_is_refused() {
 /// tell the client that nothing has happened.
 #[test]
 fn a_multi_whose_reply_would_be_too_long_changes_nothing() {
-    let mut world = with(|config| config.max_frame = 600);
-    let client = world.client();
+    let (mut world, [client]) = World::limited(|config| config.max_frame = 600);
     let op = |i: usize| Op::Create2(new_node(&format!("/n{i}"), Persistent));
     let reply = world.ask(&client, &Request::Multi((0..8).map(op).collect()));
     assert_eq!(reply, Err(ErrorCode::MarshallingError));
     assert_eq!(world.server.stats().nodes, 4);
     assert_eq!(world.server.take_notices().len(), 1);
 
-    let reply = world.ask(&client, &Request::Multi((0..4).map(op).collect()));
-    let Ok(Response::Multi(results)) = reply else { panic!("{reply:?}") };
+    let results = world.multi(&client, (0..4).map(op));
     assert!(matches!(results[..], [OpResult::Create2 { .. }, ..]));
 }
 
 #[test]
 fn a_multi_has_a_limited_number_of_operations() {
-    let mut world = with(|config| config.max_ops = 3);
-    let client = world.client();
+    let (mut world, [client]) = World::limited(|config| config.max_ops = 3);
     let op = |i: usize| Op::Create(new_node(&format!("/n{i}"), Persistent));
     let before = world.last_zxid();
     let reply = world.ask(&client, &Request::Multi((0..4).map(op).collect()));
@@ -207,8 +175,7 @@ fn a_multi_has_a_limited_number_of_operations() {
 
 #[test]
 fn a_connection_watches_a_limited_number_of_paths() {
-    let mut world = with(|config| config.max_watches = 2);
-    let (client, other) = (world.client(), world.client());
+    let (mut world, [client, other]) = World::limited(|config| config.max_watches = 2);
     world.create(&client, "/a", Persistent);
     world.ask(&client, &get_data("/a", true)).unwrap();
     assert_eq!(world.ask(&client, &exists("/b", true)), Err(ErrorCode::NoNode));
@@ -229,36 +196,25 @@ fn a_connection_watches_a_limited_number_of_paths() {
 
 #[test]
 fn whoever_comes_back_with_too_many_watches_is_closed() {
-    let mut world = with(|config| config.max_watches = 2);
-    let client = world.client();
+    let (mut world, [client]) = World::limited(|config| config.max_watches = 2);
     let paths = |n: usize| (0..n).map(|i| format!("/n{i}")).collect();
-    let request = SetWatchesRequest {
-        relative_zxid: Zxid(0),
-        data: Vec::new(),
-        exist: paths(3),
-        child: Vec::new(),
-        persistent: Vec::new(),
-        persistent_recursive: Vec::new(),
+    let request = |count| {
+        Request::SetWatches(SetWatchesRequest { exist: paths(count), ..Default::default() })
     };
-    let two = SetWatchesRequest { exist: paths(2), ..request.clone() };
-    world.ask(&client, &Request::SetWatches(two)).unwrap();
+    world.ask(&client, &request(2)).unwrap();
     let again = world.reconnect(&client);
     world.received(&client);
-    world.send(&again, 7, &Request::SetWatches(request));
+    world.send(&again, 7, &request(3));
     assert_eq!(world.received(&again), ["closed TooManyWatches { count: 3, max: 2 }"]);
     assert_eq!(world.server.stats().watches, 0);
 }
 
 #[test]
 fn there_is_a_limited_number_of_sessions() {
-    let mut world = with(|config| config.max_sessions = 2);
-    let (first, _second) = (world.client(), world.client());
+    let (mut world, [first, _second]) = World::limited(|config| config.max_sessions = 2);
     let connection = world.open();
-    let mut frame = BytesMut::new();
-    hello().encode(&mut frame);
-    world.frame(connection, frame.clone());
     let refused = Received::Closed(CloseReason::TooManySessions { max: 2 });
-    assert_eq!(world.next(connection), Some(refused));
+    assert_eq!(world.try_shake(connection, &hello()), Some(refused));
     // Coming back is no new session.
     let first = world.reconnect(&first);
     world.ask(&first, &Request::CloseSession).unwrap();
@@ -269,8 +225,7 @@ fn there_is_a_limited_number_of_sessions() {
 /// depth of its path: 300 changes 1,700 levels deep took 23 ms, and there was room for 20,000 levels.
 #[test]
 fn paths_have_a_greatest_depth() {
-    let mut world = World::new();
-    let client = world.client();
+    let (mut world, [client]) = World::with_clients();
     for level in 1..=250 {
         world.create(&client, &"/x".repeat(level), CreateMode::Persistent);
     }

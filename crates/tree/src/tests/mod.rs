@@ -6,9 +6,9 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use lockkeeper_wire::{
     Acl, AclList, AuthRequest, ConnectRequest, ConnectResponse, CreateMode, CreateRequest, Decoder,
-    DeleteRequest, ErrorCode, MAX_FRAME, NodeData, OpCode, PathRequest, PathWatchRequest,
-    Record as _, ReplyHeader, Request, Response, SessionId, SetDataRequest, Stat, WatchEvent, Zxid,
-    split_frame, xid,
+    DeleteRequest, ErrorCode, MAX_FRAME, NodeData, Op, OpCode, OpResult, PathRequest,
+    PathWatchRequest, Record as _, ReplyHeader, Request, Response, SessionId, SetAclRequest,
+    SetDataRequest, Stat, WatchEvent, Zxid, split_frame, xid,
 };
 
 use crate::config::{Config, Entropy, Now};
@@ -66,6 +66,22 @@ impl World {
         Self::with(Config { ttl_nodes: true, ..Config::default() })
     }
 
+    /// A new world with clients in it.
+    fn with_clients<const N: usize>() -> (Self, [Client; N]) {
+        let mut world = Self::new();
+        let clients = std::array::from_fn(|_| world.client());
+        (world, clients)
+    }
+
+    /// The same, whose server has other limits.
+    fn limited<const N: usize>(change: impl FnOnce(&mut Config)) -> (Self, [Client; N]) {
+        let mut config = Config::default();
+        change(&mut config);
+        let mut world = Self::with(config);
+        let clients = std::array::from_fn(|_| world.client());
+        (world, clients)
+    }
+
     fn with(config: Config) -> Self {
         Self {
             server: Server::new(config, Box::new(Counter(0))),
@@ -98,11 +114,16 @@ impl World {
         self.collect();
     }
 
-    fn shake(&mut self, connection: ConnectionId, request: &ConnectRequest) -> ConnectResponse {
+    /// Sends a handshake, and takes what comes of it.
+    fn try_shake(&mut self, id: ConnectionId, request: &ConnectRequest) -> Option<Received> {
         let mut frame = BytesMut::new();
         request.encode(&mut frame);
-        self.frame(connection, frame);
-        match self.next(connection) {
+        self.frame(id, frame);
+        self.next(id)
+    }
+
+    fn shake(&mut self, connection: ConnectionId, request: &ConnectRequest) -> ConnectResponse {
+        match self.try_shake(connection, request) {
             Some(Received::Welcome(response)) => response,
             other => panic!("no handshake: {other:?}"),
         }
@@ -117,12 +138,7 @@ impl World {
 
     fn reconnect(&mut self, client: &Client) -> Client {
         let connection = self.open();
-        let request = ConnectRequest {
-            session_id: client.session,
-            password: client.password.clone(),
-            ..hello()
-        };
-        assert_eq!(self.shake(connection, &request).session_id, client.session);
+        assert_eq!(self.shake(connection, &client.resumes()).session_id, client.session);
         Client { connection, ..client.clone() }
     }
 
@@ -142,6 +158,41 @@ impl World {
                 read_reply(request.op(), header, body)
             }
             other => panic!("no reply to {request:?}: {other:?}"),
+        }
+    }
+
+    /// Sends requests that all succeed.
+    fn ask_all<const N: usize>(&mut self, client: &Client, requests: [Request; N]) {
+        for request in requests {
+            self.ask(client, &request).unwrap_or_else(|code| panic!("{request:?}: {code}"));
+        }
+    }
+
+    /// Sends reads for their watches, whether or not the nodes are there.
+    fn watch_all<const N: usize>(&mut self, client: &Client, requests: [Request; N]) {
+        for request in requests {
+            let _ = self.ask(client, &request);
+        }
+    }
+
+    /// Sends a request and takes the reply as it is.
+    fn reply(&mut self, client: &Client, xid: i32, request: &Request) -> (ReplyHeader, Bytes) {
+        self.send(client, xid, request);
+        self.next_reply(client)
+    }
+
+    fn next_reply(&mut self, client: &Client) -> (ReplyHeader, Bytes) {
+        match self.next(client.connection) {
+            Some(Received::Reply(header, body)) => (header, body),
+            other => panic!("no reply: {other:?}"),
+        }
+    }
+
+    /// The results of a `multi`.
+    fn multi(&mut self, client: &Client, ops: impl IntoIterator<Item = Op>) -> Vec<OpResult> {
+        match self.ask(client, &Request::Multi(ops.into_iter().collect())) {
+            Ok(Response::Multi(results)) => results,
+            other => panic!("no results: {other:?}"),
         }
     }
 
@@ -225,6 +276,14 @@ struct Client {
     password: Bytes,
 }
 
+impl Client {
+    /// The handshake by which it comes back.
+    fn resumes(&self) -> ConnectRequest {
+        let (session_id, password) = (self.session, self.password.clone());
+        ConnectRequest { session_id, password, ..hello() }
+    }
+}
+
 fn read_reply(op: OpCode, header: ReplyHeader, body: Bytes) -> Result<Response, ErrorCode> {
     match ErrorCode::from_code(header.error) {
         None => Ok(Response::decode(op, &mut Decoder::new(body)).expect("a good body")),
@@ -246,6 +305,14 @@ fn new_node(path: &str, mode: CreateMode) -> CreateRequest {
         acl: AclList::OPEN,
         flags: mode.flags(),
     }
+}
+
+fn with_acl(path: &str, acl: Vec<Acl>) -> CreateRequest {
+    CreateRequest { acl: acl.into(), ..new_node(path, CreateMode::Persistent) }
+}
+
+fn set_acl(path: &str, acl: Vec<Acl>, version: i32) -> Request {
+    Request::SetAcl(SetAclRequest { path: path.to_owned(), acl: acl.into(), version })
 }
 
 fn create(path: &str, mode: CreateMode) -> Request {

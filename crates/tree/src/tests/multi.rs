@@ -1,6 +1,6 @@
 //! `multi` and `multiRead`.
 
-use lockkeeper_wire::{CheckRequest, Op, OpResult, ReadOp, ReadResult};
+use lockkeeper_wire::{CheckRequest, ReadOp, ReadResult};
 
 use super::*;
 use CreateMode::*;
@@ -25,31 +25,20 @@ fn check(path: &str, version: i32) -> Op {
     Op::Check(CheckRequest { path: path.to_owned(), version })
 }
 
-fn results(world: &mut World, client: &Client, ops: Vec<Op>) -> Vec<OpResult> {
-    match world.ask(client, &Request::Multi(ops)) {
-        Ok(Response::Multi(results)) => results,
-        other => panic!("{other:?}"),
-    }
-}
-
 #[test]
 fn later_operations_see_earlier_ones() {
-    let mut world = World::new();
-    let client = world.client();
-    let results = results(
-        &mut world,
-        &client,
-        vec![
-            make("/p", Persistent),
-            make("/p/n-", PersistentSequential),
-            make2("/p/n-", PersistentSequential),
-            set("/p", 0),
-            check("/p", 1),
-            remove("/p/n-0000000000"),
-            make("/p/n-", EphemeralSequential),
-            set("/p", 1),
-        ],
-    );
+    let (mut world, [client]) = World::with_clients();
+    let ops = [
+        make("/p", Persistent),
+        make("/p/n-", PersistentSequential),
+        make2("/p/n-", PersistentSequential),
+        set("/p", 0),
+        check("/p", 1),
+        remove("/p/n-0000000000"),
+        make("/p/n-", EphemeralSequential),
+        set("/p", 1),
+    ];
+    let results = world.multi(&client, ops);
     let path = |path: &str| OpResult::Create { path: path.to_owned() };
     assert_eq!(results[0], path("/p"));
     assert_eq!(results[1], path("/p/n-0000000000"));
@@ -65,23 +54,24 @@ fn later_operations_see_earlier_ones() {
 
 #[test]
 fn a_failure_undoes_everything_and_says_where() {
-    let mut world = World::new();
-    let client = world.client();
+    let (mut world, [client]) = World::with_clients();
     let ops = vec![make("/p", Persistent), make("/p/c", Persistent), remove("/p"), set("/p", -1)];
     let late = OpResult::Error(Some(ErrorCode::RuntimeInconsistency));
     let failed = OpResult::Error(Some(ErrorCode::NotEmpty));
     let fine = OpResult::Error(None);
-    assert_eq!(results(&mut world, &client, ops), [fine.clone(), fine, failed, late]);
+    assert_eq!(world.multi(&client, ops), [fine.clone(), fine, failed, late]);
     assert_eq!(world.stat(&client, "/p"), None);
     assert_eq!(world.last_zxid(), 2, "it counts nevertheless");
 }
 
 #[test]
 fn the_shape_of_a_failure_on_the_wire() {
-    let mut world = World::new();
-    let client = world.client();
-    world.send(&client, 5, &Request::Multi(vec![check("/", 0), check("/no", -1), check("/", 0)]));
-    let Some(Received::Reply(header, body)) = world.next(client.connection) else { panic!() };
+    let (mut world, [client]) = World::with_clients();
+    let (header, body) = world.reply(
+        &client,
+        5,
+        &Request::Multi(vec![check("/", 0), check("/no", -1), check("/", 0)]),
+    );
     assert_eq!(header.error, 0, "the request itself succeeds");
     let mut expected = BytesMut::new();
     for code in [0, -101, -2] {
@@ -98,30 +88,27 @@ fn the_shape_of_a_failure_on_the_wire() {
 
 #[test]
 fn an_empty_multi_is_a_transaction_without_results() {
-    let mut world = World::new();
-    let client = world.client();
-    assert_eq!(results(&mut world, &client, vec![]), []);
+    let (mut world, [client]) = World::with_clients();
+    assert_eq!(world.multi(&client, vec![]), []);
     assert_eq!(world.last_zxid(), 2);
 }
 
 #[test]
 fn a_node_that_comes_and_goes_leaves_only_a_number() {
-    let mut world = World::new();
-    let client = world.client();
+    let (mut world, [client]) = World::with_clients();
     let ops = vec![make("/a", Ephemeral), remove("/a"), make("/a", Persistent), remove("/a")];
-    assert_eq!(results(&mut world, &client, ops).len(), 4);
+    assert_eq!(world.multi(&client, ops).len(), 4);
     assert_eq!(world.stat(&client, "/").unwrap().cversion, 2 * 2 - 1);
     assert_eq!(world.server.stats().ephemerals, 0);
 }
 
 #[test]
 fn children_of_ephemerals_and_modes() {
-    let mut world = World::new();
-    let client = world.client();
+    let (mut world, [client]) = World::with_clients();
     let ops = vec![make("/e", Ephemeral), make("/e/c", Persistent)];
     let failed = OpResult::Error(Some(ErrorCode::NoChildrenForEphemerals));
-    assert_eq!(results(&mut world, &client, ops), [OpResult::Error(None), failed]);
-    let container = results(&mut world, &client, vec![make("/c", Container)]);
+    assert_eq!(world.multi(&client, ops), [OpResult::Error(None), failed]);
+    let container = world.multi(&client, vec![make("/c", Container)]);
     assert!(matches!(container[..], [OpResult::Create2 { .. }]), "as ZooKeeper answers");
     let ttl = Request::Multi(vec![make("/t", PersistentTtl)]);
     assert_eq!(world.ask(&client, &ttl), Err(ErrorCode::MarshallingError));
@@ -131,14 +118,10 @@ fn children_of_ephemerals_and_modes() {
 /// there: the operation is then a plain create, in its answer too.
 #[test]
 fn the_mode_decides_over_the_time_to_live() {
-    let mut world = World::new();
-    let client = world.client();
-    let timed = |path: &str, mode: CreateMode| {
-        let CreateRequest { path, data, acl, flags } = new_node(path, mode);
-        Op::CreateTtl(lockkeeper_wire::CreateTtlRequest { path, data, acl, flags, ttl_ms: 1 })
-    };
+    let (mut world, [client]) = World::with_clients();
+    let timed = |path: &str, mode: CreateMode| Op::CreateTtl(new_node(path, mode).with_ttl(1));
     let ops = vec![timed("/e", Ephemeral), timed("/c", Container), timed("/t", PersistentTtl)];
-    let results = results(&mut world, &client, ops);
+    let results = world.multi(&client, ops);
     assert_eq!(results[0], OpResult::Create { path: "/e".to_owned() });
     assert!(matches!(&results[1], OpResult::Create2 { path, .. } if path == "/c"));
     assert!(matches!(&results[2], OpResult::Create2 { path, .. } if path == "/t"));
@@ -147,8 +130,7 @@ fn the_mode_decides_over_the_time_to_live() {
 
 #[test]
 fn reads_fail_one_by_one() {
-    let mut world = World::new();
-    let client = world.client();
+    let (mut world, [client]) = World::with_clients();
     world.create(&client, "/a", Persistent);
     let read = Request::MultiRead(vec![
         ReadOp::GetData(path("/a")),
@@ -163,8 +145,7 @@ fn reads_fail_one_by_one() {
 
 #[test]
 fn reads_and_writes_do_not_mix() {
-    let mut world = World::new();
-    let client = world.client();
+    let (mut world, [client]) = World::with_clients();
     for (outer, inner) in [(22, 2), (14, 4)] {
         let mut frame = BytesMut::new();
         for number in [9, outer, inner] {

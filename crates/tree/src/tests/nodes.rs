@@ -5,8 +5,7 @@ use CreateMode::*;
 
 #[test]
 fn a_new_server_has_zookeepers_nodes() {
-    let mut world = World::new();
-    let client = world.client();
+    let (mut world, [client]) = World::with_clients();
     for (path, cversion, aversion) in [
         ("/", -1, 0),
         ("/zookeeper", -2, 0),
@@ -24,8 +23,7 @@ fn a_new_server_has_zookeepers_nodes() {
 
 #[test]
 fn sequence_numbers_count_creates_and_not_deletes() {
-    let mut world = World::new();
-    let client = world.client();
+    let (mut world, [client]) = World::with_clients();
     world.create(&client, "/p", Persistent);
     assert_eq!(world.create(&client, "/p/a-", PersistentSequential), "/p/a-0000000000");
     world.create(&client, "/p/plain", Persistent);
@@ -40,8 +38,7 @@ fn sequence_numbers_count_creates_and_not_deletes() {
 /// stays at its end, so that a name is taken until its node is gone.
 #[test]
 fn sequence_numbers_end_at_the_largest() {
-    let mut world = World::new();
-    let client = world.client();
+    let (mut world, [client]) = World::with_clients();
     world.create(&client, "/p", Persistent);
     world.server.tree.touch("/p").unwrap().child_creates = i32::MAX;
     assert_eq!(world.create(&client, "/p/a", PersistentSequential), "/p/a2147483647");
@@ -52,8 +49,7 @@ fn sequence_numbers_end_at_the_largest() {
 
 #[test]
 fn stats_tell_what_happened() {
-    let mut world = World::new();
-    let client = world.client();
+    let (mut world, [client]) = World::with_clients();
     world.create(&client, "/p", Persistent);
     let created = world.stat(&client, "/p").unwrap();
     assert_eq!((created.czxid, created.mzxid, created.pzxid), (Zxid(2), Zxid(2), Zxid(2)));
@@ -71,8 +67,7 @@ fn stats_tell_what_happened() {
 
 #[test]
 fn only_ephemerals_have_an_owner() {
-    let mut world = World::new();
-    let client = world.client();
+    let (mut world, [client]) = World::with_clients();
     world.create(&client, "/e", Ephemeral);
     assert_eq!(world.stat(&client, "/e").unwrap().ephemeral_owner, client.session);
     let container = Request::CreateContainer(new_node("/c", Container));
@@ -82,8 +77,7 @@ fn only_ephemerals_have_an_owner() {
 
 #[test]
 fn errors_of_create() {
-    let mut world = World::new();
-    let client = world.client();
+    let (mut world, [client]) = World::with_clients();
     world.create(&client, "/e", Ephemeral);
     for (path, mode, error) in [
         ("/", Persistent, ErrorCode::NodeExists),
@@ -110,8 +104,7 @@ fn errors_of_create() {
 
 #[test]
 fn errors_of_set_data_and_delete() {
-    let mut world = World::new();
-    let client = world.client();
+    let (mut world, [client]) = World::with_clients();
     world.create(&client, "/p", Persistent);
     world.create(&client, "/p/c", Persistent);
     for (request, error) in [
@@ -132,15 +125,7 @@ fn errors_of_set_data_and_delete() {
 fn ttl_nodes_only_where_they_are_enabled() {
     let mut world = World::with(Config::default());
     let client = world.client();
-    let ttl = |ttl_ms, mode: CreateMode| {
-        Request::CreateTtl(lockkeeper_wire::CreateTtlRequest {
-            path: "/t".to_owned(),
-            data: Bytes::new().into(),
-            acl: AclList::OPEN,
-            flags: mode.flags(),
-            ttl_ms,
-        })
-    };
+    let ttl = |ttl_ms, mode| Request::CreateTtl(new_node("/t", mode).with_ttl(ttl_ms));
     assert_eq!(world.ask(&client, &ttl(5, PersistentTtl)), Err(ErrorCode::Unimplemented));
     world.server.config.ttl_nodes = true;
     for (request, error) in [
@@ -158,23 +143,20 @@ fn ttl_nodes_only_where_they_are_enabled() {
 
 #[test]
 fn a_failed_write_takes_a_transaction_number_and_a_read_does_not() {
-    let mut world = World::new();
-    let client = world.client();
+    let (mut world, [client]) = World::with_clients();
     assert_eq!(world.last_zxid(), 1);
     world.ask(&client, &delete("/no", -1)).unwrap_err();
     assert_eq!(world.last_zxid(), 2);
     world.ask(&client, &exists("/no", false)).unwrap_err();
     world.ask(&client, &Request::Ping).unwrap();
     assert_eq!(world.last_zxid(), 2);
-    world.send(&client, 9, &get_data("/", false));
-    let Some(Received::Reply(header, _)) = world.next(client.connection) else { panic!() };
+    let (header, _) = world.reply(&client, 9, &get_data("/", false));
     assert_eq!((header.xid, header.zxid), (9, Zxid(2)));
 }
 
 #[test]
 fn the_counter_rolls_over_into_the_epoch() {
-    let mut world = World::new();
-    let client = world.client();
+    let (mut world, [client]) = World::with_clients();
     world.server.last_zxid = Zxid(0xffff_fffe);
     world.create(&client, "/a", Persistent);
     world.create(&client, "/b", Persistent);
@@ -184,8 +166,7 @@ fn the_counter_rolls_over_into_the_epoch() {
 
 #[test]
 fn data_in_the_tree_does_not_pin_the_frame() {
-    let mut world = World::new();
-    let client = world.client();
+    let (mut world, [client]) = World::with_clients();
     let mut frame = BytesMut::new();
     create("/a", Persistent).encode(1, &mut frame);
     let frame = frame.freeze();
@@ -196,8 +177,7 @@ fn data_in_the_tree_does_not_pin_the_frame() {
 /// Tables keep what they had when they held most, unless they are told.
 #[test]
 fn what_a_load_has_left_free_is_given_back() {
-    let mut world = World::new();
-    let staying = world.client();
+    let (mut world, [staying]) = World::with_clients();
     world.create(&staying, "/stays", Ephemeral);
     let clients: Vec<Client> = (0..100).map(|_| world.client()).collect();
     for (i, client) in clients.iter().enumerate() {

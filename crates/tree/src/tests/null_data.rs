@@ -1,6 +1,6 @@
 //! Nodes without data (null), which clients tell from nodes with zero bytes.
 
-use lockkeeper_wire::{CreateTtlRequest, Op, OpResult, ReadOp, ReadResult};
+use lockkeeper_wire::{CreateTtlRequest, ReadOp, ReadResult};
 
 use super::restore::{Disk, assert_same};
 use super::*;
@@ -10,8 +10,7 @@ fn with(path: &str, mode: CreateMode, data: &NodeData) -> CreateRequest {
 }
 
 fn with_ttl(path: &str, data: &NodeData) -> CreateTtlRequest {
-    let CreateRequest { path, data, acl, flags } = with(path, CreateMode::PersistentTtl, data);
-    CreateTtlRequest { path, data, acl, flags, ttl_ms: 1_000 }
+    with(path, CreateMode::PersistentTtl, data).with_ttl(1_000)
 }
 
 fn set(path: &str, data: &NodeData) -> SetDataRequest {
@@ -22,30 +21,28 @@ fn set(path: &str, data: &NodeData) -> SetDataRequest {
 fn ways(data: &NodeData) -> Vec<(String, Vec<Request>)> {
     use CreateMode::*;
     let kind = if data.is_null() { "null" } else { "empty" };
-    let name = |way: &str| format!("/{kind}-{way}");
-    let (plain, second, ephemeral) = (name("create"), name("create2"), name("ephemeral"));
-    let (container, ttl, changed) = (name("container"), name("ttl"), name("set"));
-    let [multi, multi_ttl, multi_set] = ["multi", "multi-ttl", "multi-set"].map(name);
-    let ways = [
-        (plain.clone(), vec![Request::Create(with(&plain, Persistent, data))]),
-        (second.clone(), vec![Request::Create2(with(&second, Persistent, data))]),
-        (ephemeral.clone(), vec![Request::Create(with(&ephemeral, Ephemeral, data))]),
-        (container.clone(), vec![Request::CreateContainer(with(&container, Container, data))]),
-        (ttl.clone(), vec![Request::CreateTtl(with_ttl(&ttl, data))]),
-        (
-            changed.clone(),
-            vec![create(&changed, Persistent), Request::SetData(set(&changed, data))],
-        ),
-        (multi.clone(), vec![Request::Multi(vec![Op::Create(with(&multi, Persistent, data))])]),
-        (multi_ttl.clone(), vec![Request::Multi(vec![Op::CreateTtl(with_ttl(&multi_ttl, data))])]),
-        (
-            multi_set.clone(),
-            vec![Request::Multi(vec![
-                Op::Create2(new_node(&multi_set, Persistent)),
-                Op::SetData(set(&multi_set, data)),
-            ])],
-        ),
+    type Way = fn(&str, &NodeData) -> Vec<Request>;
+    let ways: [(&str, Way); 9] = [
+        ("create", |node, data| vec![Request::Create(with(node, Persistent, data))]),
+        ("create2", |node, data| vec![Request::Create2(with(node, Persistent, data))]),
+        ("ephemeral", |node, data| vec![Request::Create(with(node, Ephemeral, data))]),
+        ("container", |node, data| vec![Request::CreateContainer(with(node, Container, data))]),
+        ("ttl", |node, data| vec![Request::CreateTtl(with_ttl(node, data))]),
+        ("set", |node, data| vec![create(node, Persistent), Request::SetData(set(node, data))]),
+        ("multi", |node, data| {
+            vec![Request::Multi(vec![Op::Create(with(node, Persistent, data))])]
+        }),
+        ("multi-ttl", |node, data| vec![Request::Multi(vec![Op::CreateTtl(with_ttl(node, data))])]),
+        ("multi-set", |node, data| {
+            let create = Op::Create2(new_node(node, Persistent));
+            vec![Request::Multi(vec![create, Op::SetData(set(node, data))])]
+        }),
     ];
+    let ways = ways.map(|(way, requests)| {
+        let node = format!("/{kind}-{way}");
+        let requests = requests(&node, data);
+        (node, requests)
+    });
     ways.into()
 }
 
@@ -62,8 +59,7 @@ fn assert_data(world: &mut World, client: &Client, node: &str, expected: &NodeDa
 /// K1: null read back as zero bytes, however it had been written, and after a restart.
 #[test]
 fn k1_null_and_empty_are_kept_apart_over_a_restart() {
-    let mut world = World::new();
-    let client = world.client();
+    let (mut world, [client]) = World::with_clients();
     let mut nodes = Vec::new();
     for data in [NodeData::NULL, Bytes::new().into()] {
         for (node, requests) in ways(&data) {
@@ -94,8 +90,7 @@ fn k1_null_and_empty_are_kept_apart_over_a_restart() {
 /// Books of bytes count both as nothing.
 #[test]
 fn null_data_takes_the_place_of_bytes() {
-    let mut world = World::new();
-    let client = world.client();
+    let (mut world, [client]) = World::with_clients();
     world.create(&client, "/a", CreateMode::Persistent);
     let before = world.server.stats().data_bytes;
     world.ask(&client, &Request::SetData(set("/a", &NodeData::NULL))).unwrap();

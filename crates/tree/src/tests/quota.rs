@@ -1,7 +1,6 @@
 //! Quotas: the books are always kept, the limits hold where that is switched on.
 
-use lockkeeper_wire::{Op, OpResult};
-
+use super::restore::Disk;
 use super::*;
 use crate::notices::Notice;
 use CreateMode::*;
@@ -41,8 +40,7 @@ fn stats(world: &mut World, client: &Client, path: &str) -> String {
 
 #[test]
 fn the_books_are_kept_through_every_change() {
-    let mut world = World::new();
-    let client = world.client();
+    let (mut world, [client]) = World::with_clients();
     world.ask(&client, &create_with("/a", "12345")).unwrap();
     world.ask(&client, &create_with("/a/b", "123")).unwrap();
     set_quota(&mut world, &client, "/a", "count=100,bytes=1000");
@@ -66,8 +64,7 @@ fn the_books_are_kept_through_every_change() {
 
 #[test]
 fn the_nearest_quota_counts_until_it_is_removed() {
-    let mut world = World::new();
-    let client = world.client();
+    let (mut world, [client]) = World::with_clients();
     for path in ["/a", "/a/b"] {
         world.ask(&client, &create_with(path, "x")).unwrap();
         set_quota(&mut world, &client, path, "count=100");
@@ -93,22 +90,10 @@ fn hard_limits_refuse_and_soft_ones_warn() {
 
     let refused = Err(ErrorCode::QuotaExceeded);
     assert_eq!(world.ask(&client, &create_with("/a/c", "123")), refused);
-    assert_eq!(
-        world
-            .ask(
-                &client,
-                &Request::Multi(vec![Op::SetData(SetDataRequest {
-                    path: "/a/b".to_owned(),
-                    data: Bytes::from_static(b"123456789").into(),
-                    version: -1,
-                }),])
-            )
-            .map(|reply| match reply {
-                Response::Multi(results) => results,
-                other => panic!("{other:?}"),
-            }),
-        Ok(vec![lockkeeper_wire::OpResult::Error(Some(ErrorCode::QuotaExceeded))])
-    );
+    let (path, data) = ("/a/b".to_owned(), Bytes::from_static(b"123456789").into());
+    let longer = Op::SetData(SetDataRequest { path, data, version: -1 });
+    let failed = OpResult::Error(Some(ErrorCode::QuotaExceeded));
+    assert_eq!(world.multi(&client, [longer]), [failed]);
     world.ask(&client, &create_with("/a/c", "")).unwrap();
     assert_eq!(world.ask(&client, &create_with("/a/d", "")), refused, "three nodes");
     assert_eq!(world.server.take_notices().len(), 3);
@@ -129,8 +114,7 @@ fn hard_limits_refuse_and_soft_ones_warn() {
 
 #[test]
 fn nothing_is_refused_unless_enforcement_is_switched_on() {
-    let mut world = World::new();
-    let client = world.client();
+    let (mut world, [client]) = World::with_clients();
     world.ask(&client, &create_with("/a", "")).unwrap();
     set_quota(&mut world, &client, "/a", "count=-1,bytes=-1=;byteHardLimit=1;countHardLimit=1");
     world.ask(&client, &create_with("/a/b", "many bytes")).unwrap();
@@ -146,12 +130,11 @@ fn quotas_survive_a_restart() {
     set_quota(&mut world, &client, "/a", "countHardLimit=2");
     world.ask(&client, &create_with("/a/b", "123")).unwrap();
 
-    let mut restored = enforcing();
-    for change in world.server.take_changes().iter() {
-        let value = Bytes::copy_from_slice(change.value.unwrap());
-        restored.server.restore(change.table, change.key, value).unwrap();
-    }
-    restored.server.finish_restore(restored.now).unwrap();
+    let mut disk = Disk::default();
+    disk.commit(&mut world.server);
+    let mut server = disk.start(world.now).expect("a consistent state").0;
+    server.config.enforce_quotas = true;
+    let mut restored = World { server, ..World::new() };
     let client = restored.client();
     assert_eq!(stats(&mut restored, &client, "/a"), "count=2,bytes=3");
     let third = restored.ask(&client, &create_with("/a/c", ""));
@@ -162,8 +145,7 @@ fn quotas_survive_a_restart() {
 /// ask for it many times.
 #[test]
 fn what_takes_long_to_count_gets_no_quota() {
-    let mut world = World::new();
-    let client = world.client();
+    let (mut world, [client]) = World::with_clients();
     world.create(&client, "/large", Persistent);
     let op = |op| match op {
         Request::Create(create) => Op::Create(create),
@@ -172,7 +154,7 @@ fn what_takes_long_to_count_gets_no_quota() {
     };
     for first in (0..50_000).step_by(10_000) {
         let creates = (first..first + 10_000).map(|n| create_with(&format!("/large/{n}"), ""));
-        world.ask(&client, &Request::Multi(creates.map(op).collect())).unwrap();
+        world.multi(&client, creates.map(op));
     }
     let stats = "/zookeeper/quota/large/zookeeper_stats";
     world.create(&client, "/zookeeper/quota/large", Persistent);
@@ -182,8 +164,7 @@ fn what_takes_long_to_count_gets_no_quota() {
 
     // Once is as much as one request may ask for.
     let twice = [create_with(stats, ""), delete(stats, -1), create_with(stats, "")];
-    let reply = world.ask(&client, &Request::Multi(twice.map(op).into_iter().collect()));
-    let Ok(Response::Multi(results)) = reply else { panic!("{reply:?}") };
+    let results = world.multi(&client, twice.map(op));
     assert_eq!(results[2], OpResult::Error(Some(ErrorCode::ThrottledOp)));
     world.create(&client, "/large/one-more", Persistent);
     assert_eq!(world.ask(&client, &create_with(stats, "")), Err(ErrorCode::ThrottledOp));

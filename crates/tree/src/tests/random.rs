@@ -1,6 +1,6 @@
 //! Random requests, and bytes that are no requests.
 
-use lockkeeper_wire::{AddWatchRequest, CheckRequest, CreateTtlRequest, Op, SetAclRequest};
+use lockkeeper_wire::{AddWatchRequest, CheckRequest};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -60,14 +60,11 @@ fn any_request() -> impl Strategy<Value = Request> {
     prop_oneof![
         6 => any_create().prop_map(Request::Create),
         2 => any_create().prop_map(Request::CreateContainer),
-        1 => any_create().prop_map(|r| Request::CreateTtl(CreateTtlRequest {
-            path: r.path, data: r.data, acl: r.acl, flags: 5, ttl_ms: 50_000,
-        })),
+        1 => any_create()
+            .prop_map(|r| Request::CreateTtl(CreateRequest { flags: 5, ..r }.with_ttl(50_000))),
         3 => any_path().prop_map(|path| delete(&path, -1)),
         2 => any_path().prop_map(|path| set_data(&path, -1)),
-        1 => (any_path(), any_acl()).prop_map(|(path, acl)| {
-            Request::SetAcl(SetAclRequest { path, acl: acl.into(), version: -1 })
-        }),
+        1 => (any_path(), any_acl()).prop_map(|(path, acl)| set_acl(&path, acl, -1)),
         3 => vec(any_op(), 0..5).prop_map(Request::Multi),
         1 => any_path().prop_map(|path| exists(&path, true)),
         1 => any_path().prop_map(|path| get_children(&path, true)),
@@ -131,8 +128,7 @@ proptest! {
     fn bytes_never_panic(
         frames in vec((any::<bool>(), 0..110_i32, vec(any::<u8>(), 0..80)), 1..20),
     ) {
-        let mut world = World::new();
-        let client = world.client();
+        let (mut world, [client]) = World::with_clients();
         let stranger = world.open();
         for (with_header, op, body) in frames {
             let mut frame = BytesMut::new();
@@ -156,8 +152,7 @@ proptest! {
         at in any::<prop::sample::Index>(),
         byte in any::<u8>(),
     ) {
-        let mut world = World::new();
-        let client = world.client();
+        let (mut world, [client]) = World::with_clients();
         world.create(&client, "/e", CreateMode::Ephemeral);
         let mut disk = Disk::default();
         disk.commit(&mut world.server);

@@ -1,7 +1,5 @@
 //! Containers and nodes with a time to live.
 
-use lockkeeper_wire::CreateTtlRequest;
-
 use super::*;
 use CreateMode::*;
 
@@ -21,8 +19,7 @@ fn live(world: &mut World, client: &Client, time: Duration) {
 
 #[test]
 fn a_container_goes_after_its_last_child_and_not_before_its_first() {
-    let mut world = World::new();
-    let client = world.client();
+    let (mut world, [client]) = World::with_clients();
     world.ask(&client, &container("/c")).unwrap();
     live(&mut world, &client, MINUTE * 3);
     assert!(world.stat(&client, "/c").is_some(), "it never had a child");
@@ -50,8 +47,7 @@ fn live_until_event(world: &mut World, client: &Client) {
 /// A create wins over the reaper whenever it comes first.
 #[test]
 fn a_container_that_got_a_new_child_stays() {
-    let mut world = World::new();
-    let client = world.client();
+    let (mut world, [client]) = World::with_clients();
     world.ask(&client, &container("/c")).unwrap();
     world.create(&client, "/c/a", Persistent);
     world.ask(&client, &delete("/c/a", -1)).unwrap();
@@ -73,15 +69,8 @@ fn unused_containers_go_if_asked_for() {
 
 #[test]
 fn ttl_nodes_go_when_they_are_empty_and_untouched() {
-    let mut world = World::new();
-    let client = world.client();
-    let ttl = Request::CreateTtl(CreateTtlRequest {
-        path: "/t".to_owned(),
-        data: Bytes::new().into(),
-        acl: AclList::OPEN,
-        flags: PersistentTtl.flags(),
-        ttl_ms: 150_000,
-    });
+    let (mut world, [client]) = World::with_clients();
+    let ttl = Request::CreateTtl(new_node("/t", PersistentTtl).with_ttl(150_000));
     world.ask(&client, &ttl).unwrap();
     live(&mut world, &client, MINUTE * 2);
     world.ask(&client, &set_data("/t", -1)).unwrap();
@@ -97,18 +86,17 @@ fn ttl_nodes_go_when_they_are_empty_and_untouched() {
 
 #[test]
 fn without_containers_nobody_wakes_up_for_them() {
-    let mut world = World::new();
-    let client = world.client();
+    let (mut world, [client]) = World::with_clients();
     world.create(&client, "/a", Persistent);
     assert!(world.server.expire_session(world.now, client.session));
     assert_eq!(world.server.next_timeout(), None);
 }
 
-/// Every minute everyone waited for a look at all that there were. Seen to fail with a look at all of them at once.
+/// Every minute everyone waited for a look at all that there were. Seen to fail with a look at all of
+/// them at once.
 #[test]
 fn many_that_stay_are_looked_at_in_portions() {
-    let mut world = World::new();
-    let client = world.client();
+    let (mut world, [client]) = World::with_clients();
     for n in 0..10_000 {
         world.ask(&client, &container(&format!("/never-used-{n}"))).unwrap();
     }

@@ -6,8 +6,7 @@ use CreateMode::*;
 
 #[test]
 fn watches_and_ephemerals_are_reported_by_session() {
-    let mut world = World::new();
-    let (one, two) = (world.client(), world.client());
+    let (mut world, [one, two]) = World::with_clients();
     world.create(&one, "/a", Persistent);
     world.create(&one, "/a/lock", Ephemeral);
     world.ask(&one, &get_data("/a", true)).unwrap();

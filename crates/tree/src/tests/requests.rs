@@ -11,12 +11,11 @@ fn raw(op: i32, body: &[u8]) -> Vec<u8> {
 
 #[test]
 fn unknown_operations_are_unimplemented_and_end_the_connection() {
-    let mut world = World::new();
-    let mut client = world.client();
+    let (mut world, [mut client]) = World::with_clients();
     // 13 is check, which belongs into a multi; 20 and the negative ones are the server's own.
     for op in [0, 10, 13, 20, 99, 108, -1, -10, i32::MIN] {
         world.frame(client.connection, raw(op, &[0, 0, 0, 1, b'/', 0, 0, 0, 0]));
-        let Some(Received::Reply(header, _)) = world.next(client.connection) else { panic!() };
+        let (header, _) = world.next_reply(&client);
         assert_eq!((header.xid, header.error), (5, ErrorCode::Unimplemented.code()), "{op}");
         assert_eq!(header.zxid, Zxid(-1), "it has no place in the order");
         let closed = Received::Closed(CloseReason::UnknownOp(op));
@@ -28,8 +27,7 @@ fn unknown_operations_are_unimplemented_and_end_the_connection() {
 /// An empty path read as a missing node; ZooKeeper keeps its root under two names.
 #[test]
 fn the_empty_path_is_another_name_of_the_root() {
-    let mut world = World::new();
-    let client = world.client();
+    let (mut world, [client]) = World::with_clients();
     let root = world.ask(&client, &get_data("/", false));
     assert_eq!(world.ask(&client, &get_data("", true)), root);
     assert_eq!(
@@ -46,12 +44,11 @@ fn the_empty_path_is_another_name_of_the_root() {
 
 #[test]
 fn a_body_that_cannot_be_read_is_a_marshalling_error() {
-    let mut world = World::new();
-    let client = world.client();
+    let (mut world, [client]) = World::with_clients();
     for (op, zxids) in [(1, 0), (4, 0), (14, 1), (22, 0), (101, 0), (106, 0)] {
         let before = world.last_zxid();
         world.frame(client.connection, raw(op, &[0xff, 0xff, 0]));
-        let Some(Received::Reply(header, _)) = world.next(client.connection) else { panic!() };
+        let (header, _) = world.next_reply(&client);
         assert_eq!(header.error, ErrorCode::MarshallingError.code(), "{op}");
         assert_eq!(world.last_zxid() - before, zxids, "{op}");
     }
@@ -60,8 +57,7 @@ fn a_body_that_cannot_be_read_is_a_marshalling_error() {
 #[test]
 fn frames_without_a_header_or_too_long_close_the_connection() {
     for frame in [vec![], vec![0; 7], vec![0; MAX_FRAME + 1]] {
-        let mut world = World::new();
-        let client = world.client();
+        let (mut world, [client]) = World::with_clients();
         world.frame(client.connection, frame);
         assert!(matches!(world.next(client.connection), Some(Received::Closed(_))));
         assert_eq!(world.server.stats().connections, 0);
@@ -70,8 +66,7 @@ fn frames_without_a_header_or_too_long_close_the_connection() {
 
 #[test]
 fn reconfig_is_disabled_and_sasl_proves_nothing() {
-    let mut world = World::new();
-    let client = world.client();
+    let (mut world, [client]) = World::with_clients();
     let reconfig = Request::Reconfig(lockkeeper_wire::ReconfigRequest {
         joining: String::new(),
         leaving: String::new(),
@@ -89,17 +84,14 @@ fn reconfig_is_disabled_and_sasl_proves_nothing() {
 
 #[test]
 fn pings_are_answered_with_their_own_xid() {
-    let mut world = World::new();
-    let client = world.client();
-    world.send(&client, 1234, &Request::Ping);
-    let Some(Received::Reply(header, body)) = world.next(client.connection) else { panic!() };
+    let (mut world, [client]) = World::with_clients();
+    let (header, body) = world.reply(&client, 1234, &Request::Ping);
     assert_eq!((header.xid, header.error, body.len()), (xid::PING, 0, 0));
 }
 
 #[test]
 fn listings() {
-    let mut world = World::new();
-    let client = world.client();
+    let (mut world, [client]) = World::with_clients();
     for path in ["/b", "/a", "/a/x", "/a/y"] {
         world.create(&client, path, CreateMode::Persistent);
     }

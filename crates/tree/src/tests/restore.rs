@@ -50,9 +50,9 @@ pub(super) fn assert_same(a: &Server, b: &Server) {
     assert_eq!((a.nodes, a.ephemerals, a.data_bytes), (b.nodes, b.ephemerals, b.data_bytes));
 }
 
-fn world_and_disk() -> (World, Disk, Client) {
-    let mut world = World::new();
-    let client = world.client();
+/// A server with a client that owns a node, and all that it has stored.
+pub(super) fn world_and_disk() -> (World, Disk, Client) {
+    let (mut world, [client]) = World::with_clients();
     world.create(&client, "/p", CreateMode::Persistent);
     world.create(&client, "/p/e", CreateMode::Ephemeral);
     let mut disk = Disk::default();

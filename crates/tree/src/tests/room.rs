@@ -1,22 +1,20 @@
 //! What the tree has room for: memory, the disk, ephemeral nodes of a session, watches.
 
-use lockkeeper_wire::{Op, SetAclRequest, SetWatchesRequest};
+use lockkeeper_wire::SetWatchesRequest;
 
 use super::*;
 use crate::notices::Notice;
 use crate::room::Growth;
 use crate::share::LITTLE;
+use crate::watches::Kinds;
 use CreateMode::*;
 
-fn with(change: impl FnOnce(&mut Config)) -> World {
-    let mut config = Config::default();
-    change(&mut config);
-    World::with(config)
+fn node_with(path: &str, mode: CreateMode, bytes: usize) -> CreateRequest {
+    CreateRequest { data: Bytes::from(vec![7; bytes]).into(), ..new_node(path, mode) }
 }
 
 fn create_with(path: &str, mode: CreateMode, bytes: usize) -> Request {
-    let data = Bytes::from(vec![7; bytes]).into();
-    Request::Create(CreateRequest { data, ..new_node(path, mode) })
+    Request::Create(node_with(path, mode, bytes))
 }
 
 fn set_data_to(path: &str, bytes: usize) -> Request {
@@ -30,8 +28,7 @@ const FULL: Result<Response, ErrorCode> = Err(ErrorCode::QuotaExceeded);
 /// is used.
 #[test]
 fn a_full_tree_refuses_growth_and_nothing_else() {
-    let mut world = with(|config| config.max_weight = 80_000);
-    let client = world.client();
+    let (mut world, [client]) = World::limited(|config| config.max_weight = 80_000);
     world.create(&client, "/locks", Persistent);
     let mut count = 0;
     while world.ask(&client, &create_with(&format!("/n{count}"), Persistent, 1_000)).is_ok() {
@@ -43,11 +40,7 @@ fn a_full_tree_refuses_growth_and_nothing_else() {
     assert!(matches!(notices[..], [Notice::NoRoom { max: 70_000, .. }]), "{notices:?}");
 
     assert_eq!(world.ask(&client, &set_data_to("/n0", 2_500)), FULL);
-    let long = Request::SetAcl(SetAclRequest {
-        path: "/n0".to_owned(),
-        acl: (0..100).map(|n| acl_of(&format!("u{n}:x"))).collect::<Vec<_>>().into(),
-        version: -1,
-    });
+    let long = set_acl("/n0", (0..100).map(|n| acl_of(&format!("u{n}:x"))).collect(), -1);
     assert_eq!(world.ask(&client, &long), FULL);
     // What does not grow, and locks.
     assert!(world.ask(&client, &set_data_to("/n0", 1_000)).is_ok());
@@ -63,8 +56,7 @@ fn a_full_tree_refuses_growth_and_nothing_else() {
 
 #[test]
 fn the_last_eighth_ends_as_well() {
-    let mut world = with(|config| config.max_weight = 20_000);
-    let client = world.client();
+    let (mut world, [client]) = World::limited(|config| config.max_weight = 20_000);
     world.create(&client, "/locks", Persistent);
     while world.ask(&client, &create("/locks/a-", EphemeralSequential)).is_ok() {}
     let weight = world.server.stats().weight;
@@ -82,39 +74,26 @@ fn acl_of(id: &str) -> Acl {
 /// A `multi` is weighed as a whole, with what it deletes before.
 #[test]
 fn a_multi_may_make_its_own_room() {
-    let mut world = with(|config| config.max_weight = 20_000);
-    let client = world.client();
+    let (mut world, [client]) = World::limited(|config| config.max_weight = 20_000);
     for n in 0..3 {
         world.ask(&client, &create_with(&format!("/n{n}"), Persistent, 4_000)).unwrap();
     }
     let creates = |from: usize, count: usize| {
-        (from..from + count).map(|n| {
-            let Request::Create(new) = create_with(&format!("/m{n}"), Persistent, 4_000) else {
-                unreachable!()
-            };
-            Op::Create(new)
-        })
+        (from..from + count).map(|n| Op::Create(node_with(&format!("/m{n}"), Persistent, 4_000)))
     };
-    let refused = |reply: Result<Response, ErrorCode>| match reply {
-        Ok(Response::Multi(results)) => {
-            results.iter().any(|result| matches!(result, lockkeeper_wire::OpResult::Error(_)))
-        }
-        other => panic!("{other:?}"),
-    };
-    let two = Request::Multi(creates(0, 2).collect());
-    assert!(refused(world.ask(&client, &two)));
+    let refused =
+        |results: Vec<OpResult>| results.iter().any(|result| matches!(result, OpResult::Error(_)));
+    assert!(refused(world.multi(&client, creates(0, 2))));
     let delete = |n: usize| Op::Delete(DeleteRequest { path: format!("/n{n}"), version: -1 });
-    let instead = (0..2).map(delete).chain(creates(0, 2)).collect();
-    assert!(!refused(world.ask(&client, &Request::Multi(instead))));
+    let instead = (0..2).map(delete).chain(creates(0, 2));
+    assert!(!refused(world.multi(&client, instead)));
 }
 
 #[test]
 fn the_weight_is_that_of_what_is_there() {
-    let mut world = World::new();
-    let client = world.client();
+    let (mut world, [client]) = World::with_clients();
     let before = world.server.stats().weight;
-    let request = CreateRequest { acl: vec![acl_of("u:x")].into(), ..new_node("/a", Persistent) };
-    world.ask(&client, &Request::Create(request)).unwrap();
+    world.ask(&client, &Request::Create(with_acl("/a", vec![acl_of("u:x")]))).unwrap();
     world.ask(&client, &create_with("/b", Persistent, 5_000)).unwrap();
     let grown = world.server.stats().weight - before;
     assert!((5_900..6_100).contains(&grown), "{grown}");
@@ -127,23 +106,18 @@ fn the_weight_is_that_of_what_is_there() {
 /// fail without the release at a delete, and without that at a new list.
 #[test]
 fn lists_make_room_when_their_nodes_go() {
-    let mut world = with(|config| config.max_weight = 100_000);
-    let client = world.client();
+    let (mut world, [client]) = World::limited(|config| config.max_weight = 100_000);
     let acl = |n: usize| {
         let others = (0..50).map(|entry| acl_of(&format!("u{n}-{entry}:x")));
         Acl::open().into_iter().chain(others).collect::<Vec<_>>()
     };
-    let new = |n: usize| {
-        let path = format!("/n{n}");
-        Request::Create(CreateRequest { acl: acl(n).into(), ..new_node(&path, Persistent) })
-    };
+    let new = |n: usize| Request::Create(with_acl(&format!("/n{n}"), acl(n)));
     for _ in 0..3 {
         let count = (0..).take_while(|n| world.ask(&client, &new(*n)).is_ok()).count();
         assert!((10..20).contains(&count), "{count}");
         // The first gets the list that all have, and then goes like the others.
-        let open = SetAclRequest { path: "/n0".to_owned(), acl: AclList::OPEN, version: -1 };
         let before = world.server.stats().weight;
-        world.ask(&client, &Request::SetAcl(open)).unwrap();
+        world.ask(&client, &set_acl("/n0", Acl::open(), -1)).unwrap();
         assert!(world.server.stats().weight < before - 5_000);
         for n in 0..count {
             world.ask(&client, &delete(&format!("/n{n}"), -1)).unwrap();
@@ -155,8 +129,7 @@ fn lists_make_room_when_their_nodes_go() {
 /// With a disk that is nearly full the same goes on, in two steps.
 #[test]
 fn a_disk_that_fills_up_stops_growth_in_two_steps() {
-    let mut world = World::new();
-    let client = world.client();
+    let (mut world, [client]) = World::with_clients();
     world.create(&client, "/a", Persistent);
     world.server.set_growth(Growth::Locks);
     assert_eq!(world.ask(&client, &create("/b", Persistent)), FULL);
@@ -180,8 +153,7 @@ fn a_disk_that_fills_up_stops_growth_in_two_steps() {
 /// They end in one transaction, for which everyone waits.
 #[test]
 fn a_session_has_so_many_ephemeral_nodes_and_no_more() {
-    let mut world = with(|config| config.max_ephemerals = 3);
-    let client = world.client();
+    let (mut world, [client]) = World::limited(|config| config.max_ephemerals = 3);
     world.create(&client, "/a", Ephemeral);
     let two = |path: &str| {
         let op = |n| Op::Create(new_node(&format!("{path}{n}"), Ephemeral));
@@ -201,8 +173,7 @@ fn a_session_has_so_many_ephemeral_nodes_and_no_more() {
 /// 300 watches on paths of a megabyte were 290 MB, and counted as 300.
 #[test]
 fn watches_are_weighed_and_who_has_much_leaves_room_for_others() {
-    let mut world = with(|config| config.max_watch_bytes = 20 * LITTLE);
-    let greedy = world.client();
+    let (mut world, [greedy]) = World::limited(|config| config.max_watch_bytes = 20 * LITTLE);
     let watch = |n: usize| exists(&format!("/{n}{}", "x".repeat(LITTLE)), true);
     let taken = (0..).take_while(|n| {
         let reply = world.ask(&greedy, &watch(*n));
@@ -224,14 +195,10 @@ fn watches_are_weighed_and_who_has_much_leaves_room_for_others() {
 /// What it watched is forgotten in portions, and it hears of nothing meanwhile.
 #[test]
 fn who_is_gone_hears_of_nothing() {
-    let mut world = World::new();
-    let (client, other) = (world.client(), world.client());
+    let (mut world, [client, other]) = World::with_clients();
     world.create(&other, "/z", Persistent);
     for n in 0..10_000 {
-        world
-            .server
-            .watch(client.connection, &format!("/{n}"), crate::watches::Kinds::DATA)
-            .unwrap();
+        world.server.watch(client.connection, &format!("/{n}"), Kinds::DATA).unwrap();
     }
     assert!(world.ask(&client, &get_data("/z", true)).is_ok());
     world.server.disconnected(client.connection);
@@ -244,15 +211,11 @@ fn who_is_gone_hears_of_nothing() {
 
 #[test]
 fn who_comes_back_with_heavy_watches_is_closed() {
-    let mut world = with(|config| config.max_watch_bytes = 4 * LITTLE);
-    let client = world.client();
+    let (mut world, [client]) = World::limited(|config| config.max_watch_bytes = 4 * LITTLE);
     let paths = |count: usize| (0..count).map(|n| format!("/{n}{}", "x".repeat(LITTLE)));
     let again = |count: usize| {
-        Request::SetWatches(SetWatchesRequest {
-            relative_zxid: Zxid(0),
-            exist: paths(count).collect(),
-            ..SetWatchesRequest::default()
-        })
+        let exist = paths(count).collect();
+        Request::SetWatches(SetWatchesRequest { exist, ..Default::default() })
     };
     assert!(world.ask(&client, &again(1)).is_ok());
     world.send(&client, 1, &again(3));
@@ -262,20 +225,15 @@ fn who_comes_back_with_heavy_watches_is_closed() {
 
 #[test]
 fn a_place_that_is_kept_takes_sessions_that_exist() {
-    let mut world = World::new();
-    let client = world.client();
+    let (mut world, [client]) = World::with_clients();
     let come = |world: &mut World, request: &ConnectRequest| {
         let connection = world.open();
         world.server.only_resumes(connection);
-        let mut frame = BytesMut::new();
-        request.encode(&mut frame);
-        world.frame(connection, frame);
-        world.next(connection)
+        world.try_shake(connection, request)
     };
     let answer = come(&mut world, &hello());
     assert_eq!(answer, Some(Received::Closed(CloseReason::PlacesKept)));
-    let again =
-        ConnectRequest { session_id: client.session, password: client.password.clone(), ..hello() };
+    let again = client.resumes();
     let Some(Received::Welcome(response)) = come(&mut world, &again) else { panic!() };
     assert_eq!(response.session_id, client.session);
 }

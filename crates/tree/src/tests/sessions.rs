@@ -7,14 +7,11 @@ const TICK: Duration = Duration::from_secs(2);
 
 #[test]
 fn closing_deletes_the_ephemerals_tells_watchers_replies_and_closes() {
-    let mut world = World::new();
-    let (client, other) = (world.client(), world.client());
+    let (mut world, [client, other]) = World::with_clients();
     world.create(&client, "/p", Persistent);
     world.create(&client, "/p/a", Ephemeral);
     world.create(&client, "/b", Ephemeral);
-    for request in [exists("/b", true), exists("/p/a", true), get_children("/p", true)] {
-        let _ = world.ask(&other, &request);
-    }
+    world.watch_all(&other, [exists("/b", true), exists("/p/a", true), get_children("/p", true)]);
     let _ = world.ask(&client, &exists("/b", true));
     let before = world.last_zxid();
     world.send(&client, 1, &Request::CloseSession);
@@ -25,14 +22,13 @@ fn closing_deletes_the_ephemerals_tells_watchers_replies_and_closes() {
     assert_eq!(world.server.stats().ephemerals, 0);
     assert_eq!(world.server.stats().sessions, 1);
     let connection = world.open();
-    let again = ConnectRequest { session_id: client.session, password: client.password, ..hello() };
+    let again = client.resumes();
     assert_eq!(world.shake(connection, &again), ConnectResponse::expired(Some(false)));
 }
 
 #[test]
 fn the_ephemerals_of_a_session_are_listed_and_end_in_order() {
-    let mut world = World::new();
-    let (client, other) = (world.client(), world.client());
+    let (mut world, [client, other]) = World::with_clients();
     // Every number once, in no order.
     let paths: Vec<String> = (0..50).map(|n| format!("/e{:02}", n * 37 % 50)).collect();
     for path in &paths {
@@ -52,8 +48,7 @@ fn the_ephemerals_of_a_session_are_listed_and_end_in_order() {
 /// The create and the close arrive in one go, before anything was committed.
 #[test]
 fn creates_still_in_the_pipeline_are_deleted_too() {
-    let mut world = World::new();
-    let client = world.client();
+    let (mut world, [client]) = World::with_clients();
     for request in
         [create("/e-", EphemeralSequential), Request::CloseSession, create("/f", Ephemeral)]
     {
@@ -87,8 +82,7 @@ fn expiry_rounds_up_to_the_next_tick_and_never_down() {
 fn every_request_keeps_the_session_alive() {
     for request in [Request::Ping, get_data("/no", false), delete("/no", -1), auth("digest", "a:b")]
     {
-        let mut world = World::new();
-        let client = world.client();
+        let (mut world, [client]) = World::with_clients();
         for _ in 0..10 {
             world.pass(Duration::from_secs(9));
             let _ = world.ask(&client, &request);
@@ -101,8 +95,7 @@ fn every_request_keeps_the_session_alive() {
 
 #[test]
 fn a_session_survives_its_connection_until_the_timeout() {
-    let mut world = World::new();
-    let client = world.client();
+    let (mut world, [client]) = World::with_clients();
     world.create(&client, "/e", Ephemeral);
     world.server.disconnected(client.connection);
     world.pass(Duration::from_secs(9));
@@ -130,8 +123,7 @@ fn s10_a_mass_expiry_is_done_in_pieces() {
 
 #[test]
 fn a_session_can_be_expired_by_hand() {
-    let mut world = World::new();
-    let client = world.client();
+    let (mut world, [client]) = World::with_clients();
     assert!(world.server.expire_session(world.now, client.session));
     assert!(!world.server.expire_session(world.now, client.session));
     world.collect();

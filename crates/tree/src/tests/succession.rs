@@ -1,17 +1,12 @@
 //! A server that follows another one.
 
-use super::restore::{Disk, assert_same};
+use super::restore::{Disk, assert_same, world_and_disk};
 use super::*;
 use crate::storage::RestoreError;
 
 /// A server on a copy of the first one's state, with the first one's client.
 fn restored() -> (World, Disk, Client) {
-    let mut world = World::new();
-    let client = world.client();
-    world.create(&client, "/p", CreateMode::Persistent);
-    world.create(&client, "/p/e", CreateMode::Ephemeral);
-    let mut disk = Disk::default();
-    disk.commit(&mut world.server);
+    let (world, disk, client) = world_and_disk();
     let (server, _) = disk.start(world.now).expect("whole records");
     (World { server, ..world }, disk, client)
 }
@@ -43,8 +38,7 @@ fn the_sessions_of_a_copy_end_by_transactions() {
     let parent = world.stat(&client, "/p").expect("it stays");
     assert_eq!((parent.pzxid, parent.cversion, parent.num_children), (Zxid(before + 1), 2, 0));
     let connection = world.open();
-    let request = ConnectRequest { session_id: old.session, password: old.password, ..hello() };
-    assert_eq!(world.shake(connection, &request), ConnectResponse::expired(Some(false)));
+    assert_eq!(world.shake(connection, &old.resumes()), ConnectResponse::expired(Some(false)));
 }
 
 #[test]
@@ -55,13 +49,13 @@ fn no_session_begins_before_the_quiet_time_is_over() {
     world.pass(Duration::from_millis(39_999));
 
     let connection = world.open();
-    let mut frame = BytesMut::new();
-    hello().encode(&mut frame);
-    world.frame(connection, frame);
     let left = Duration::from_millis(1);
-    assert_eq!(world.next(connection), Some(Received::Closed(CloseReason::Quiet { left })));
+    assert_eq!(
+        world.try_shake(connection, &hello()),
+        Some(Received::Closed(CloseReason::Quiet { left }))
+    );
     let connection = world.open();
-    let request = ConnectRequest { session_id: old.session, password: old.password, ..hello() };
+    let request = old.resumes();
     let answer = world.shake(connection, &request);
     assert_eq!(answer, ConnectResponse::expired(Some(false)), "a holder is told at once");
 

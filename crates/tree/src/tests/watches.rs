@@ -17,15 +17,10 @@ fn removal(path: &str, kind: i32) -> RemoveWatchesRequest {
     RemoveWatchesRequest { path: path.to_owned(), kind }
 }
 
-fn watching(world: &mut World, client: &Client, request: &Request) {
-    let _ = world.ask(client, request);
-}
-
 #[test]
 fn the_event_comes_before_the_reply_that_shows_the_change() {
-    let mut world = World::new();
-    let client = world.client();
-    watching(&mut world, &client, &exists("/a", true));
+    let (mut world, [client]) = World::with_clients();
+    let _ = world.ask(&client, &exists("/a", true));
     world.send(&client, 1, &create("/a", Persistent));
     assert_eq!(world.received(&client), ["NodeCreated /a", "reply 0"]);
 }
@@ -34,8 +29,7 @@ fn the_event_comes_before_the_reply_that_shows_the_change() {
 /// others are, and nothing is missed: what changes before a path is armed fires when it is.
 #[test]
 fn a_long_re_arming_goes_in_portions() {
-    let mut world = World::new();
-    let (watcher, other) = (world.client(), world.client());
+    let (mut world, [watcher, other]) = World::with_clients();
     let paths: Vec<String> = (0..3 * PORTION).map(|n| format!("/n-{n}")).collect();
     let (first, last) = (paths[0].clone(), paths[paths.len() - 1].clone());
     let (exist, relative_zxid) = (paths.clone(), Zxid(world.last_zxid()));
@@ -78,9 +72,8 @@ fn a_long_re_arming_is_refused_as_a_whole() {
 
 #[test]
 fn events_carry_the_transaction() {
-    let mut world = World::new();
-    let (watcher, other) = (world.client(), world.client());
-    watching(&mut world, &watcher, &exists("/a", true));
+    let (mut world, [watcher, other]) = World::with_clients();
+    let _ = world.ask(&watcher, &exists("/a", true));
     world.create(&other, "/a", Persistent);
     let Some(Received::Event(zxid, _)) = world.next(watcher.connection) else { panic!() };
     assert_eq!(zxid.0, world.last_zxid());
@@ -88,8 +81,7 @@ fn events_carry_the_transaction() {
 
 #[test]
 fn one_shot_watches_fire_once() {
-    let mut world = World::new();
-    let (watcher, other) = (world.client(), world.client());
+    let (mut world, [watcher, other]) = World::with_clients();
     world.create(&other, "/a", Persistent);
     for (watch, change, expected) in [
         (get_data("/a", true), set_data("/a", -1), "NodeDataChanged /a"),
@@ -100,7 +92,7 @@ fn one_shot_watches_fire_once() {
         (exists("/a", true), create("/a", Persistent), "NodeCreated /a"),
         (get_children("/a", true), delete("/a", -1), "NodeDeleted /a"),
     ] {
-        watching(&mut world, &watcher, &watch);
+        let _ = world.ask(&watcher, &watch);
         world.ask(&other, &change).unwrap();
         assert_eq!(world.received(&watcher), [expected], "{change:?}");
         assert_eq!(world.server.stats().watches, 0);
@@ -109,8 +101,7 @@ fn one_shot_watches_fire_once() {
 
 #[test]
 fn only_exists_may_watch_a_missing_node() {
-    let mut world = World::new();
-    let client = world.client();
+    let (mut world, [client]) = World::with_clients();
     for (request, watches) in
         [(get_data("/no", true), 0), (get_children("/no", true), 0), (exists("/no", true), 1)]
     {
@@ -121,32 +112,32 @@ fn only_exists_may_watch_a_missing_node() {
 
 #[test]
 fn a_deletion_is_told_once_to_who_watches_data_and_children() {
-    let mut world = World::new();
-    let (watcher, other) = (world.client(), world.client());
+    let (mut world, [watcher, other]) = World::with_clients();
     world.create(&other, "/a", Persistent);
-    for request in [get_data("/a", true), get_children("/a", true), get_children("/", true)] {
-        watching(&mut world, &watcher, &request);
-    }
+    world.watch_all(
+        &watcher,
+        [get_data("/a", true), get_children("/a", true), get_children("/", true)],
+    );
     world.ask(&other, &delete("/a", -1)).unwrap();
     assert_eq!(world.received(&watcher), ["NodeDeleted /a", "NodeChildrenChanged /"]);
 }
 
 #[test]
 fn persistent_watches_stay() {
-    let mut world = World::new();
-    let (watcher, other) = (world.client(), world.client());
-    watching(&mut world, &watcher, &add_watch("/a", PERSISTENT));
-    watching(&mut world, &watcher, &exists("/a", true));
-    for change in [
-        create("/a", Persistent),
-        set_data("/a", -1),
-        create("/a/b", Persistent),
-        set_data("/a/b", -1),
-        delete("/a/b", -1),
-        delete("/a", -1),
-    ] {
-        world.ask(&other, &change).unwrap();
-    }
+    let (mut world, [watcher, other]) = World::with_clients();
+    let _ = world.ask(&watcher, &add_watch("/a", PERSISTENT));
+    let _ = world.ask(&watcher, &exists("/a", true));
+    world.ask_all(
+        &other,
+        [
+            create("/a", Persistent),
+            set_data("/a", -1),
+            create("/a/b", Persistent),
+            set_data("/a/b", -1),
+            delete("/a/b", -1),
+            delete("/a", -1),
+        ],
+    );
     let expected = [
         "NodeCreated /a",
         "NodeDataChanged /a",
@@ -160,20 +151,21 @@ fn persistent_watches_stay() {
 /// S1: events carried the watched path instead of the changed one.
 #[test]
 fn s1_recursive_watches_name_the_changed_node_and_never_its_children() {
-    let mut world = World::new();
-    let (watcher, other) = (world.client(), world.client());
-    for request in [add_watch("/a", RECURSIVE), add_watch("/", RECURSIVE), exists("/a/b", true)] {
-        watching(&mut world, &watcher, &request);
-    }
-    for change in [
-        create("/a", Persistent),
-        create("/a/b", Persistent),
-        set_data("/a/b", -1),
-        delete("/a/b", -1),
-        create("/ab", Persistent),
-    ] {
-        world.ask(&other, &change).unwrap();
-    }
+    let (mut world, [watcher, other]) = World::with_clients();
+    world.watch_all(
+        &watcher,
+        [add_watch("/a", RECURSIVE), add_watch("/", RECURSIVE), exists("/a/b", true)],
+    );
+    world.ask_all(
+        &other,
+        [
+            create("/a", Persistent),
+            create("/a/b", Persistent),
+            set_data("/a/b", -1),
+            delete("/a/b", -1),
+            create("/ab", Persistent),
+        ],
+    );
     let expected = [
         "NodeCreated /a",
         "NodeCreated /a/b",
@@ -187,13 +179,10 @@ fn s1_recursive_watches_name_the_changed_node_and_never_its_children() {
 /// S7: a persistent watch told paths to clients that may not read them.
 #[test]
 fn s7_events_of_unreadable_nodes_are_not_told() {
-    let mut world = World::new();
-    let (watcher, owner) = (world.client(), world.client());
+    let (mut world, [watcher, owner]) = World::with_clients();
     world.ask(&owner, &auth("digest", "u:p")).unwrap();
-    watching(&mut world, &watcher, &add_watch("/", RECURSIVE));
-    let secret =
-        CreateRequest { acl: Acl::creator_all().into(), ..new_node("/secret", Persistent) };
-    world.ask(&owner, &Request::Create(secret)).unwrap();
+    let _ = world.ask(&watcher, &add_watch("/", RECURSIVE));
+    world.ask(&owner, &Request::Create(with_acl("/secret", Acl::creator_all()))).unwrap();
     world.ask(&owner, &set_data("/secret", -1)).unwrap();
     world.create(&owner, "/open", Persistent);
     world.ask(&owner, &delete("/secret", -1)).unwrap();
@@ -202,18 +191,18 @@ fn s7_events_of_unreadable_nodes_are_not_told() {
 
 #[test]
 fn watches_are_removed_by_kind() {
-    let mut world = World::new();
-    let (client, other) = (world.client(), world.client());
+    let (mut world, [client, other]) = World::with_clients();
     world.create(&other, "/a", Persistent);
     let arm = |world: &mut World| {
-        for request in [
-            get_data("/a", true),
-            get_children("/a", true),
-            add_watch("/a", PERSISTENT),
-            add_watch("/a", RECURSIVE),
-        ] {
-            watching(world, &client, &request);
-        }
+        world.watch_all(
+            &client,
+            [
+                get_data("/a", true),
+                get_children("/a", true),
+                add_watch("/a", PERSISTENT),
+                add_watch("/a", RECURSIVE),
+            ],
+        );
     };
     for (kind, left) in [(1, 3), (2, 3), (4, 3), (5, 3), (3, 0)] {
         arm(&mut world);
@@ -233,20 +222,18 @@ fn watches_are_removed_by_kind() {
 
 #[test]
 fn the_reply_to_add_watch_has_a_body() {
-    let mut world = World::new();
-    let client = world.client();
-    world.send(&client, 3, &add_watch("/a", PERSISTENT));
-    let Some(Received::Reply(header, body)) = world.next(client.connection) else { panic!() };
+    let (mut world, [client]) = World::with_clients();
+    let (header, body) = world.reply(&client, 3, &add_watch("/a", PERSISTENT));
     assert_eq!((header.error, &body[..]), (0, &[0; 4][..]));
 }
 
 #[test]
 fn a_lost_connection_takes_its_watches_along() {
-    let mut world = World::new();
-    let (client, other) = (world.client(), world.client());
-    for request in [get_data("/", true), add_watch("/", PERSISTENT), add_watch("/", RECURSIVE)] {
-        watching(&mut world, &client, &request);
-    }
+    let (mut world, [client, other]) = World::with_clients();
+    world.watch_all(
+        &client,
+        [get_data("/", true), add_watch("/", PERSISTENT), add_watch("/", RECURSIVE)],
+    );
     world.server.disconnected(client.connection);
     assert_eq!(world.server.stats().watches, 0);
     world.create(&other, "/a", Persistent);
@@ -255,20 +242,20 @@ fn a_lost_connection_takes_its_watches_along() {
 
 #[test]
 fn set_watches_tells_at_once_what_was_missed() {
-    let mut world = World::new();
-    let (client, other) = (world.client(), world.client());
+    let (mut world, [client, other]) = World::with_clients();
     for path in ["/same", "/changed", "/deleted", "/parent"] {
         world.create(&other, path, Persistent);
     }
     let seen = Zxid(world.last_zxid());
-    for change in [
-        set_data("/changed", -1),
-        delete("/deleted", -1),
-        create("/created", Persistent),
-        create("/parent/child", Persistent),
-    ] {
-        world.ask(&other, &change).unwrap();
-    }
+    world.ask_all(
+        &other,
+        [
+            set_data("/changed", -1),
+            delete("/deleted", -1),
+            create("/created", Persistent),
+            create("/parent/child", Persistent),
+        ],
+    );
     let paths = |paths: &[&str]| paths.iter().map(|path| (*path).to_owned()).collect();
     let request = SetWatchesRequest {
         relative_zxid: seen,
@@ -289,15 +276,16 @@ fn set_watches_tells_at_once_what_was_missed() {
         "reply 0",
     ];
     assert_eq!(world.received(&client), expected);
-    for change in [
-        set_data("/same", -1),
-        create("/same/c", Persistent),
-        create("/missing", Persistent),
-        set_data("/changed", -1),
-        set_data("/parent/child", -1),
-    ] {
-        world.ask(&other, &change).unwrap();
-    }
+    world.ask_all(
+        &other,
+        [
+            set_data("/same", -1),
+            create("/same/c", Persistent),
+            create("/missing", Persistent),
+            set_data("/changed", -1),
+            set_data("/parent/child", -1),
+        ],
+    );
     let expected = [
         "NodeDataChanged /same",
         "NodeChildrenChanged /same",
@@ -310,19 +298,11 @@ fn set_watches_tells_at_once_what_was_missed() {
 
 #[test]
 fn set_watches_does_not_tell_of_unreadable_nodes() {
-    let mut world = World::new();
-    let (client, owner) = (world.client(), world.client());
+    let (mut world, [client, owner]) = World::with_clients();
     world.ask(&owner, &auth("digest", "u:p")).unwrap();
-    let secret =
-        CreateRequest { acl: Acl::creator_all().into(), ..new_node("/secret", Persistent) };
-    world.ask(&owner, &Request::Create(secret)).unwrap();
-    let paths = vec!["/secret".to_owned()];
-    let request = SetWatchesRequest {
-        data: paths.clone(),
-        exist: paths.clone(),
-        child: paths,
-        ..Default::default()
-    };
+    world.ask(&owner, &Request::Create(with_acl("/secret", Acl::creator_all()))).unwrap();
+    let [data, exist, child] = [(); 3].map(|()| vec!["/secret".to_owned()]);
+    let request = SetWatchesRequest { data, exist, child, ..Default::default() };
     world.send(&client, xid::SET_WATCHES, &Request::SetWatches(request));
     assert_eq!(world.received(&client), ["reply 0"]);
 }
