@@ -67,8 +67,10 @@ impl Drop for Inner {
     }
 }
 
-/// Any version, in requests that name one.
-const ANY_VERSION: i32 = -1;
+/// The version in a request, and what stands for any.
+pub(crate) fn or_any(version: Option<i32>) -> i32 {
+    version.unwrap_or(-1)
+}
 
 impl Client {
     pub(crate) fn new(shared: Arc<Shared>, chroot: ZnodePath, acl: &DefaultAcl) -> Self {
@@ -355,14 +357,7 @@ impl Client {
         ttl: Duration,
     ) -> Reply<Created> {
         let request = create_request(self.full(path), data.into(), mode, self.default_acl());
-        let request = Request::CreateTtl(CreateTtlRequest {
-            path: request.path,
-            data: request.data,
-            acl: request.acl,
-            flags: request.flags,
-            ttl_ms: i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX),
-        });
-        self.send(path, request, read_created)
+        self.send(path, Request::CreateTtl(with_ttl(request, ttl)), read_created)
     }
 
     /// Creates a node and whatever is missing above it; does nothing if it exists. Those above are
@@ -418,8 +413,7 @@ impl Client {
 
     /// Deletes a node that has no children. `version`: only if its data version is this one.
     pub fn delete(&self, path: &ZnodePath, version: Option<i32>) -> Reply<()> {
-        let version = version.unwrap_or(ANY_VERSION);
-        let request = DeleteRequest { path: self.full(path), version };
+        let request = DeleteRequest { path: self.full(path), version: or_any(version) };
         self.send(path, Request::Delete(request), |_, _| Some(()))
     }
 
@@ -430,17 +424,14 @@ impl Client {
         data: impl Into<Bytes>,
         version: Option<i32>,
     ) -> Reply<Stat> {
-        let request = SetDataRequest {
-            path: self.full(path),
-            data: data.into().into(),
-            version: version.unwrap_or(ANY_VERSION),
-        };
+        let (data, version) = (data.into().into(), or_any(version));
+        let request = SetDataRequest { path: self.full(path), data, version };
         self.send(path, Request::SetData(request), read_stat)
     }
 
     /// Changes a node's access control list. `version`: only if the list's version is this one.
     pub fn set_acl(&self, path: &ZnodePath, acl: Vec<Acl>, version: Option<i32>) -> Reply<Stat> {
-        let (acl, version) = (acl.into(), version.unwrap_or(ANY_VERSION));
+        let (acl, version) = (acl.into(), or_any(version));
         let request = SetAclRequest { path: self.full(path), acl, version };
         self.send(path, Request::SetAcl(request), read_stat)
     }
@@ -499,9 +490,9 @@ impl Client {
 
     /// A node's access control list and stat.
     pub fn acl(&self, path: &ZnodePath) -> Reply<(Vec<Acl>, Stat)> {
-        self.send(path, Request::GetAcl(self.at(path)), |response, _| match response {
-            Response::Acl { acl, stat } => Some((acl, stat)),
-            _ => None,
+        self.send(path, Request::GetAcl(self.at(path)), |response, _| {
+            let Response::Acl { acl, stat } = response else { return None };
+            Some((acl, stat))
         })
     }
 
@@ -522,19 +513,17 @@ impl Client {
             ReadOp::GetChildren(request) => ReadOp::GetChildren(full(request)),
         });
         let request = Request::MultiRead(ops.collect());
-        self.send(&ZnodePath::root(), request, |response, _| match response {
-            Response::MultiRead(results) => Some(results),
-            _ => None,
+        self.send(&ZnodePath::root(), request, |response, _| {
+            let Response::MultiRead(results) = response else { return None };
+            Some(results)
         })
     }
 
     /// This session's ephemeral nodes below a path. Needs servers 3.6 or newer.
     pub fn ephemerals(&self, path: &ZnodePath) -> Reply<Vec<String>> {
-        self.send(path, Request::GetEphemerals(self.at(path)), |response, chroot| match response {
-            Response::Names(paths) => {
-                Some(paths.into_iter().map(|path| strip_chroot(path, chroot)).collect())
-            }
-            _ => None,
+        self.send(path, Request::GetEphemerals(self.at(path)), |response, chroot| {
+            let Response::Names(paths) = response else { return None };
+            Some(paths.into_iter().map(|path| strip_chroot(path, chroot)).collect())
         })
     }
 
@@ -679,6 +668,10 @@ pub(crate) fn create_request(
     CreateRequest { path, data: data.into(), acl: acl.into(), flags: mode.flags() }
 }
 
+pub(crate) fn with_ttl(request: CreateRequest, ttl: Duration) -> CreateTtlRequest {
+    request.with_ttl(i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX))
+}
+
 fn read_created(response: Response, chroot: Option<&ZnodePath>) -> Option<Created> {
     let Response::Created { path, stat } = response else { return None };
     let path = ZnodePath::new(&strip_chroot(path, chroot)).ok()?;
@@ -686,24 +679,18 @@ fn read_created(response: Response, chroot: Option<&ZnodePath>) -> Option<Create
 }
 
 fn read_stat(response: Response, _: Option<&ZnodePath>) -> Option<Stat> {
-    match response {
-        Response::Stat(stat) => Some(stat),
-        _ => None,
-    }
+    let Response::Stat(stat) = response else { return None };
+    Some(stat)
 }
 
 fn read_data(response: Response, _: Option<&ZnodePath>) -> Option<(Bytes, Stat)> {
-    match response {
-        Response::Data { data, stat } => Some((data.into_bytes(), stat)),
-        _ => None,
-    }
+    let Response::Data { data, stat } = response else { return None };
+    Some((data.into_bytes(), stat))
 }
 
 fn read_children(response: Response, _: Option<&ZnodePath>) -> Option<Listing> {
-    match response {
-        Response::Children { names, stat } => Some((names, stat)),
-        _ => None,
-    }
+    let Response::Children { names, stat } = response else { return None };
+    Some((names, stat))
 }
 
 /// Turns "no such node" from an error into an answer.

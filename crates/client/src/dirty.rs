@@ -60,7 +60,7 @@ impl DirtyPaths {
 
     /// Whether there is nothing to take, and the watch has not ended.
     pub fn is_clean(&self) -> bool {
-        !self.sink.state().has_something()
+        self.sink.is_clean()
     }
 
     /// What says that to others.

@@ -39,12 +39,6 @@ pub(crate) struct State {
     pub(crate) end: Option<WatchLost>,
 }
 
-impl State {
-    pub(crate) fn has_something(&self) -> bool {
-        !self.paths.is_empty() || self.rearmed.is_some() || self.end.is_some()
-    }
-}
-
 /// Where the paths are kept until they are taken.
 #[derive(Debug, Default)]
 pub(crate) struct Sink {
@@ -56,6 +50,12 @@ pub(crate) struct Sink {
 impl Sink {
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether there is nothing to take, and the watch has not ended.
+    pub(crate) fn is_clean(&self) -> bool {
+        let state = self.state();
+        state.paths.is_empty() && state.rearmed.is_none() && state.end.is_none()
     }
 
     fn change(&self, change: impl FnOnce(&mut State)) {
@@ -98,6 +98,6 @@ pub struct PathsProbe(pub(crate) Arc<Sink>);
 impl PathsProbe {
     /// Whether there is nothing to take, and the watch has not ended.
     pub fn is_clean(&self) -> bool {
-        !self.0.state().has_something()
+        self.0.is_clean()
     }
 }

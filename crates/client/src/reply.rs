@@ -45,9 +45,8 @@ impl<T> Reply<T> {
     /// The same, with the last transaction that the server had applied: this request's own, if it
     /// was a write.
     pub(crate) async fn with_zxid(mut self) -> Result<(T, Zxid), Error> {
-        let answer = (&mut self.receiver).await.unwrap_or_else(|_| unanswered());
-        let zxid = answer.zxid;
-        self.finish(answer).map(|value| (value, zxid))
+        let Arrived { result, zxid, .. } = self.arrived().await;
+        result.map(|value| (value, zxid))
     }
 
     /// Waits for the answer as awaiting it does, and tells its place among events and other answers.

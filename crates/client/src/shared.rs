@@ -93,14 +93,12 @@ impl Shared {
     }
 
     fn of(runtime: Arc<dyn Runtime>, session: Session<Completion>) -> Self {
-        let (sinks, gone) = (BTreeMap::new(), BTreeSet::new());
-        let (holds, until_released) = (0, Vec::new());
         let core = Core {
             session,
-            sinks,
-            gone,
-            holds,
-            until_released,
+            sinks: BTreeMap::new(),
+            gone: BTreeSet::new(),
+            holds: 0,
+            until_released: Vec::new(),
             rewinds: 0,
             changes: 0,
             arrivals: 0,

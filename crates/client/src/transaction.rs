@@ -2,17 +2,14 @@
 
 use bytes::Bytes;
 use lockkeeper_wire::{
-    Acl, CheckRequest, CreateMode, CreateTtlRequest, DeleteRequest, Op, OpCode, OpResult, Request,
-    Response, SessionId, SetDataRequest, ZnodePath, Zxid,
+    Acl, CheckRequest, CreateMode, DeleteRequest, Op, OpCode, OpResult, Request, Response,
+    SessionId, SetDataRequest, ZnodePath, Zxid,
 };
 
-use crate::client::{Client, create_request};
+use crate::client::{Client, create_request, or_any, with_ttl};
 use crate::error::{Error, TransactionError};
 use crate::reply::misfit;
 use crate::watcher::strip_chroot;
-
-/// Any version, in operations that name one.
-const ANY_VERSION: i32 = -1;
 
 /// Writes that are applied together or not at all (ZooKeeper's `multi`). Later ones see the effect
 /// of earlier ones.
@@ -74,13 +71,7 @@ impl Transaction {
     ) -> Self {
         let request =
             create_request(self.client.full(path), data.into(), mode, self.client.default_acl());
-        self.with(Op::CreateTtl(CreateTtlRequest {
-            path: request.path,
-            data: request.data,
-            acl: request.acl,
-            flags: request.flags,
-            ttl_ms: i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX),
-        }))
+        self.with(Op::CreateTtl(with_ttl(request, ttl)))
     }
 
     /// Deletes a node. `version`: only if its data version is this one.
@@ -122,7 +113,7 @@ impl Transaction {
     /// # Cancel safety
     /// As [`Transaction::commit`].
     pub async fn commit_numbered(self) -> Result<(Vec<OpResult>, Zxid), TransactionError> {
-        let about: Vec<_> = self.ops.iter().map(|op| (op.code(), path_of(op).to_owned())).collect();
+        let about: Vec<_> = self.ops.iter().map(|op| (op.code(), op.path().to_owned())).collect();
         let lengths = self.ops.iter().map(data_of).enumerate();
         let longest = lengths.max_by_key(|(_, len)| *len).map_or(0, |(index, _)| index);
         let chroot = self.client.strip();
@@ -149,7 +140,7 @@ impl Transaction {
     }
 
     fn versioned(&self, path: &ZnodePath, version: Option<i32>) -> (String, i32) {
-        (self.client.full(path), version.unwrap_or(ANY_VERSION))
+        (self.client.full(path), or_any(version))
     }
 }
 
@@ -172,16 +163,6 @@ fn failure(
     let misfits = || results.len() != about.len() || failed();
     culprit
         .or_else(|| misfits().then(|| Error::new(OpCode::Multi, "/", misfit(OpCode::Multi)).into()))
-}
-
-fn path_of(op: &Op) -> &str {
-    match op {
-        Op::Create(r) | Op::Create2(r) | Op::CreateContainer(r) => &r.path,
-        Op::CreateTtl(r) => &r.path,
-        Op::Delete(r) => &r.path,
-        Op::SetData(r) => &r.path,
-        Op::Check(r) => &r.path,
-    }
 }
 
 /// How much data it brings, in bytes.

@@ -71,9 +71,7 @@ impl Watcher {
         let event = (&mut self.receiver).await.map_err(|_| WatchLost::SessionEnded)?;
         Ok(self.registration.localize(event))
     }
-}
 
-impl Watcher {
     /// Whether no event has arrived. When the session has ended, none will.
     pub fn is_armed(&self) -> bool {
         self.receiver.is_empty()
