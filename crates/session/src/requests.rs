@@ -76,7 +76,7 @@ pub(crate) struct Sent<T> {
 impl<T> Sent<T> {
     /// Whether the request may have had an effect, now that its reply will never come.
     pub(crate) fn outcome(&self) -> Outcome {
-        if is_write(self.op) { Outcome::Unknown } else { Outcome::NotApplied }
+        if self.op.is_write() { Outcome::Unknown } else { Outcome::NotApplied }
     }
 
     /// Whether this answer shows that a quorum has committed something.
@@ -85,26 +85,10 @@ impl<T> Sent<T> {
             Ok(Response::Multi(results)) => {
                 !results.is_empty() && !results.iter().any(|r| matches!(r, OpResult::Error(_)))
             }
-            Ok(_) => is_write(self.op),
+            Ok(_) => self.op.is_write(),
             Err(_) => false,
         }
     }
-}
-
-fn is_write(op: OpCode) -> bool {
-    matches!(
-        op,
-        OpCode::Create
-            | OpCode::Create2
-            | OpCode::CreateContainer
-            | OpCode::CreateTtl
-            | OpCode::Delete
-            | OpCode::SetData
-            | OpCode::SetAcl
-            | OpCode::Multi
-            | OpCode::Reconfig
-            | OpCode::CloseSession
-    )
 }
 
 /// Sets the request's watch flag, where it has one.

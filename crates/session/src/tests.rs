@@ -65,6 +65,22 @@ impl World {
         world
     }
 
+    /// A world with a hold that heartbeats prove.
+    fn holding() -> Self {
+        let mut world = Self::connected();
+        world.hold("/held");
+        world.idle(TIMEOUT);
+        world
+    }
+
+    /// A world in which a create and a read are on their way, as 1 and 2.
+    fn asking() -> Self {
+        let mut world = Self::connected();
+        world.submit(create("/a"), 1);
+        world.submit(get_data("/a"), 2);
+        world
+    }
+
     /// A world whose client takes frames of a thousand bytes at most.
     fn with_short_frames() -> Self {
         Self::connected_with(Config { max_frame: 1_000, ..config(LeaseMode::Quorum) })

@@ -41,18 +41,15 @@ fn create(
     let (stat, acl) = (node.stat(), node.acl.clone());
     let parent_acl = tree.insert(&path, node);
     quota::created(tree, &path, data.len());
-    events.push(TreeEvent {
-        what: TreeEventKind::Created { parent_acl },
-        path: Arc::clone(&path),
-        acl,
-    });
+    let what = TreeEventKind::Created(parent_acl);
+    events.push(TreeEvent { what, path: Arc::clone(&path), acl });
     Applied::Created { path, stat }
 }
 
 fn delete(tree: &mut Tree, stamp: Stamp, path: &str, events: &mut Vec<TreeEvent>) -> Applied {
     let (path, node, parent_acl) = tree.remove(path, stamp.zxid);
     quota::deleted(tree, &path, node.data.len());
-    events.push(TreeEvent { what: TreeEventKind::Deleted { parent_acl }, path, acl: node.acl });
+    events.push(TreeEvent { what: TreeEventKind::Deleted(parent_acl), path, acl: node.acl });
     Applied::Deleted
 }
 

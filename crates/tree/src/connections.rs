@@ -7,7 +7,7 @@ use lockkeeper_wire::SessionId;
 use crate::acl::Identity;
 use crate::auth;
 use crate::config::Now;
-use crate::hash::{self, HashMap};
+use crate::hash::HashMap;
 use crate::output::ConnectionId;
 use crate::rearming::Rearming;
 
@@ -15,6 +15,7 @@ use crate::rearming::Rearming;
 /// access control list stands for all of them, and every check looks for each.
 pub(crate) const MAX_IDENTITIES: usize = 32;
 
+/// An open connection.
 pub(crate) struct Connection {
     pub(crate) peer: Option<IpAddr>,
     /// `None` until the handshake.
@@ -28,7 +29,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    fn new(peer: Option<IpAddr>, subject: Option<String>) -> Self {
+    pub(crate) fn new(peer: Option<IpAddr>, subject: Option<String>) -> Self {
         let address = peer.map(auth::by_address).into_iter();
         let identities = address.chain(subject.map(auth::by_certificate)).collect();
         Self { peer, session: None, only_resumes: false, identities, rearming: None }
@@ -58,41 +59,4 @@ pub(crate) struct RequestContext {
 
 /// The open connections; what the caller says of others is ignored, because the server may have
 /// closed one while something of it was still on its way.
-#[derive(Default)]
-pub(crate) struct Connections(HashMap<ConnectionId, Connection>);
-
-impl Connections {
-    pub(crate) fn open(&mut self, id: ConnectionId, peer: Option<IpAddr>, subject: Option<String>) {
-        self.0.insert(id, Connection::new(peer, subject));
-    }
-
-    pub(crate) fn get(&self, id: ConnectionId) -> Option<&Connection> {
-        self.0.get(&id)
-    }
-
-    pub(crate) fn get_mut(&mut self, id: ConnectionId) -> Option<&mut Connection> {
-        self.0.get_mut(&id)
-    }
-
-    pub(crate) fn remove(&mut self, id: ConnectionId) -> Option<Connection> {
-        self.0.remove(&id)
-    }
-
-    pub(crate) fn ids(&self) -> Vec<ConnectionId> {
-        self.0.keys().copied().collect()
-    }
-
-    /// Who a connection has proven to be; nobody, if it is gone.
-    pub(crate) fn identities(&self, id: ConnectionId) -> &[Identity] {
-        self.0.get(&id).map_or(&[], |connection| &connection.identities)
-    }
-
-    /// Gives memory back that is there for more connections than there are now.
-    pub(crate) fn shrink(&mut self) {
-        hash::shrink(&mut self.0);
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.0.len()
-    }
-}
+pub(crate) type Connections = HashMap<ConnectionId, Connection>;

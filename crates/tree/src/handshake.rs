@@ -29,7 +29,7 @@ impl Server {
             let left = self.quiet_until - now.monotonic;
             return self.close(connection, CloseReason::Quiet { left });
         }
-        let only_resumes = self.connections.get(connection).is_some_and(|c| c.only_resumes);
+        let only_resumes = self.connections.get(&connection).is_some_and(|c| c.only_resumes);
         if request.session_id == SessionId::NONE && only_resumes {
             return self.close(connection, CloseReason::PlacesKept);
         }
@@ -95,7 +95,7 @@ impl Server {
             password: Bytes::copy_from_slice(&session.password),
             read_only: request.read_only.map(|_| false),
         };
-        if let Some(connection) = self.connections.get_mut(connection) {
+        if let Some(connection) = self.connections.get_mut(&connection) {
             connection.session = Some(id);
         }
         self.outbox.frame(connection, |out| response.encode(out));

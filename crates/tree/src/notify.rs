@@ -16,8 +16,8 @@ impl Server {
         for event in events {
             match &event.what {
                 TreeEventKind::DataChanged => self.data_changed(zxid, event),
-                TreeEventKind::Created { parent_acl } => self.created(zxid, event, parent_acl),
-                TreeEventKind::Deleted { parent_acl } => self.deleted(zxid, event, parent_acl),
+                TreeEventKind::Created(parent_acl) => self.created(zxid, event, parent_acl),
+                TreeEventKind::Deleted(parent_acl) => self.deleted(zxid, event, parent_acl),
             }
         }
     }
@@ -67,7 +67,7 @@ impl Server {
 
         for recipient in recipients {
             // Some watches of those that are gone are still to be forgotten.
-            let Some(connection) = self.connections.get(*recipient) else { continue };
+            let Some(connection) = self.connections.get(recipient) else { continue };
             if acl::check(acl, Permissions::READ, &connection.identities).is_ok() {
                 self.outbox.frame(*recipient, |out| {
                     header.encode(out);

@@ -252,6 +252,12 @@ mod tests {
 
     use super::*;
 
+    fn node_record(node: &Node) -> Vec<u8> {
+        let mut out = Vec::new();
+        put_node(node, &mut out);
+        out
+    }
+
     fn owner() -> impl Strategy<Value = Owner> {
         prop_oneof![
             Just(Owner::Nobody),
@@ -300,9 +306,7 @@ mod tests {
     proptest! {
         #[test]
         fn nodes_survive(node in node()) {
-            let mut out = Vec::new();
-            put_node(&node, &mut out);
-            prop_assert_eq!(take_node(out.into()), Ok(node));
+            prop_assert_eq!(take_node(node_record(&node).into()), Ok(node));
         }
 
         #[test]
@@ -323,8 +327,7 @@ mod tests {
 
         #[test]
         fn cut_off_nodes_never_panic(node in node(), keep in any::<prop::sample::Index>()) {
-            let mut out = Vec::new();
-            put_node(&node, &mut out);
+            let mut out = node_record(&node);
             out.truncate(keep.index(out.len()));
             let _ = take_node(out.into());
         }
@@ -352,12 +355,10 @@ mod tests {
         let written = [1, 0, 2, 2, 2, 20, 20, 0, 0, 0, 0];
         let node = take_node(Bytes::copy_from_slice(&written)).expect("readable");
         assert_eq!(node.data, Bytes::new().into());
-        let mut out = Vec::new();
-        put_node(&node, &mut out);
-        assert_eq!(out, written);
-        put_node(&Node { data: NodeData::NULL, ..node }, &mut out);
-        assert_eq!(out[written.len()..][0], WITHOUT_DATA, "an earlier engine refuses it");
-        assert_eq!(out[written.len() + 1..], written[1..]);
+        assert_eq!(node_record(&node), written);
+        let without = node_record(&Node { data: NodeData::NULL, ..node });
+        assert_eq!(without[0], WITHOUT_DATA, "an earlier engine refuses it");
+        assert_eq!(without[1..], written[1..]);
     }
 
     #[test]
@@ -365,8 +366,7 @@ mod tests {
         let acl = Acl::open().into();
         let data = Bytes::new().into();
         let node = Node::new(data, acl, Owner::Nobody, Zxid(1000), 1_700_000_000_000);
-        let mut out = Vec::new();
-        put_node(&node, &mut out);
-        assert!(out.len() <= 24, "{}", out.len());
+        let len = node_record(&node).len();
+        assert!(len <= 24, "{len}");
     }
 }

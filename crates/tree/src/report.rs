@@ -46,6 +46,6 @@ impl Server {
 
     /// The session of a connection, once it has had its handshake.
     pub fn session_of(&self, connection: ConnectionId) -> Option<SessionId> {
-        self.connections.get(connection)?.session
+        self.connections.get(&connection)?.session
     }
 }

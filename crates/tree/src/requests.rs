@@ -46,7 +46,7 @@ impl Server {
         let goes_on = reply.is_ok() && rearming.left.count > 0;
         if !goes_on {
             self.reply(context.connection, rearming.xid, self.last_zxid, reply);
-        } else if let Some(connection) = self.connections.get_mut(context.connection) {
+        } else if let Some(connection) = self.connections.get_mut(&context.connection) {
             connection.rearming = Some(rearming);
         }
         goes_on
@@ -133,7 +133,7 @@ impl Server {
     fn view(&self, connection: ConnectionId) -> View<'_> {
         View {
             tree: &self.tree,
-            identities: self.connections.identities(connection),
+            identities: self.identities(connection),
             connection,
             max_frame: self.config.max_frame,
             notices: &self.notices,
@@ -165,7 +165,7 @@ impl Server {
     }
 
     fn authenticate(&mut self, id: ConnectionId, xid: i32, request: &AuthRequest) {
-        let Some(connection) = self.connections.get_mut(id) else { return };
+        let Some(connection) = self.connections.get_mut(&id) else { return };
         let super_digest = self.config.super_digest.as_ref();
         let identities =
             auth::authenticate(request, connection.peer, &connection.identities, super_digest);

@@ -7,8 +7,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use lockkeeper_wire::{SessionId, Zxid};
 
+use crate::acl::Identity;
 use crate::config::{Config, Entropy, Now};
-use crate::connections::{Connections, RequestContext};
+use crate::connections::{Connection, Connections, RequestContext};
+use crate::hash;
 use crate::nodes::Tree;
 use crate::notices::{Notice, Notices};
 use crate::outbox::Outbox;
@@ -151,7 +153,7 @@ impl Server {
 
     /// A client has connected, from `peer` if that is an IP address.
     pub fn connected(&mut self, connection: ConnectionId, peer: Option<IpAddr>) {
-        self.connections.open(connection, peer, None);
+        self.connections.insert(connection, Connection::new(peer, None));
     }
 
     /// A client has connected whose certificate was verified: the names of its subject, in the
@@ -162,12 +164,12 @@ impl Server {
         peer: Option<IpAddr>,
         subject: String,
     ) {
-        self.connections.open(connection, peer, Some(subject));
+        self.connections.insert(connection, Connection::new(peer, Some(subject)));
     }
 
     /// The connection may only take up a session that exists, and not begin one.
     pub fn only_resumes(&mut self, connection: ConnectionId) {
-        if let Some(known) = self.connections.get_mut(connection) {
+        if let Some(known) = self.connections.get_mut(&connection) {
             known.only_resumes = true;
         }
     }
@@ -192,7 +194,7 @@ impl Server {
         connection: ConnectionId,
         frame: Bytes,
     ) -> Option<Bytes> {
-        let known = self.connections.get_mut(connection)?;
+        let known = self.connections.get_mut(&connection)?;
         let (len, max) = (frame.len(), self.config.max_frame);
         if len > max {
             self.close(connection, CloseReason::FrameTooLong { len, max });
@@ -228,7 +230,8 @@ impl Server {
     /// Closes all connections, because the server is about to stop. What was written to them before
     /// still goes out; what they still send is ignored.
     pub fn close_connections(&mut self) {
-        for connection in self.connections.ids() {
+        let open: Vec<_> = self.connections.keys().copied().collect();
+        for connection in open {
             self.close(connection, CloseReason::Stopping);
         }
     }
@@ -263,7 +266,7 @@ impl Server {
     pub fn shrink(&mut self) {
         self.tree.shrink();
         self.watches.shrink();
-        self.connections.shrink();
+        hash::shrink(&mut self.connections);
         self.outbox.shrink();
         self.events.shrink_to_fit();
     }
@@ -360,6 +363,11 @@ impl Server {
         expired
     }
 
+    /// The identities that a connection has proven; none if it is gone.
+    pub(crate) fn identities(&self, id: ConnectionId) -> &[Identity] {
+        self.connections.get(&id).map_or(&[], |connection| &connection.identities)
+    }
+
     /// Closes a connection; what was written to it before still goes out.
     pub(crate) fn close(&mut self, connection: ConnectionId, reason: CloseReason) {
         self.forget(connection);
@@ -368,7 +376,7 @@ impl Server {
 
     fn forget(&mut self, id: ConnectionId) {
         self.watches.remove_connection(id);
-        let session = self.connections.remove(id).and_then(|connection| connection.session);
+        let session = self.connections.remove(&id).and_then(|connection| connection.session);
         // Another connection may have taken the session over since.
         if let Some(session) = session.and_then(|session| self.sessions.get_mut(session))
             && session.connection == Some(id)

@@ -61,15 +61,10 @@ pub(crate) struct TreeEvent {
     pub(crate) acl: AclRef,
 }
 
+/// What happened; with the parent's list where its children changed: who may hear of them.
 #[derive(Clone, Debug)]
 pub(crate) enum TreeEventKind {
-    /// With the parent's list: who may hear of its children.
-    Created {
-        parent_acl: AclRef,
-    },
-    /// With the parent's list: who may hear of its children.
-    Deleted {
-        parent_acl: AclRef,
-    },
+    Created(AclRef),
+    Deleted(AclRef),
     DataChanged,
 }

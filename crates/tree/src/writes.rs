@@ -28,7 +28,7 @@ impl Server {
     }
 
     pub(crate) fn write(&mut self, context: RequestContext, request: Request) -> Reply {
-        if !is_write(&request) {
+        if !request.op().is_write() {
             return Err(ErrorCode::Unimplemented);
         }
         let stamp = self.next_stamp(context.now);
@@ -78,7 +78,7 @@ impl Server {
         Caller {
             session: context.session,
             connection: context.connection,
-            identities: self.connections.identities(context.connection),
+            identities: self.identities(context.connection),
             ttl_nodes: self.config.ttl_nodes,
             enforce_quotas: self.config.enforce_quotas,
             max_ephemerals: self.config.max_ephemerals,
@@ -86,22 +86,6 @@ impl Server {
             notices: &self.notices,
         }
     }
-}
-
-/// A `check` of its own is no request, as in ZooKeeper: it belongs into a `multi`.
-fn is_write(request: &Request) -> bool {
-    matches!(
-        request,
-        Request::Create(_)
-            | Request::Create2(_)
-            | Request::CreateContainer(_)
-            | Request::CreateTtl(_)
-            | Request::Delete(_)
-            | Request::SetData(_)
-            | Request::SetAcl(_)
-            | Request::Multi(_)
-            | Request::Reconfig(_)
-    )
 }
 
 fn prepare<'a>(

@@ -71,6 +71,25 @@ op_codes! {
     Error = -1,
 }
 
+impl OpCode {
+    /// Whether it takes a transaction number, and is committed by a quorum.
+    pub fn is_write(self) -> bool {
+        matches!(
+            self,
+            Self::Create
+                | Self::Create2
+                | Self::CreateContainer
+                | Self::CreateTtl
+                | Self::Delete
+                | Self::SetData
+                | Self::SetAcl
+                | Self::Multi
+                | Self::Reconfig
+                | Self::CloseSession
+        )
+    }
+}
+
 /// What kind of node a create makes. The numbers are those on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum CreateMode {

@@ -52,10 +52,8 @@ fn the_first_heartbeat_of_a_hold_is_due_an_interval_after_the_newest_proof() {
 /// heartbeat comes just then.
 #[test]
 fn a_late_answer_makes_the_next_heartbeat_come_early() {
-    let mut world = World::connected();
+    let mut world = World::holding();
     let late = world.timing().silence_limit() + seconds(0.001);
-    world.hold("/held");
-    world.idle(TIMEOUT);
     world.submit(Request::Sync(PathRequest { path: "/".into() }), 1);
     let (xid, _) = world.request();
     world.now = world.now + late;
@@ -74,9 +72,7 @@ fn a_late_answer_makes_the_next_heartbeat_come_early() {
 /// A heartbeat that stood behind all that a program had to write came too late on a slow link.
 #[test]
 fn a_heartbeat_waits_for_little_of_what_the_caller_sends() {
-    let mut world = World::connected();
-    world.hold("/held");
-    world.idle(TIMEOUT);
+    let mut world = World::holding();
     const BYTES: usize = 300_000;
     for number in 0..50 {
         world.submit(large(format!("/large-{number}"), BYTES), number);
@@ -122,9 +118,7 @@ fn a_heartbeat_waits_for_little_of_what_the_caller_sends() {
 /// Servers that take their time get no more work for it.
 #[test]
 fn only_so_many_heartbeats_wait_for_an_answer() {
-    let mut world = World::connected();
-    world.hold("/held");
-    world.idle(TIMEOUT);
+    let mut world = World::holding();
     let mut sent = 0;
     let limit = world.timing().silence_limit();
     let end = world.now + limit + limit;

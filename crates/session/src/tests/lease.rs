@@ -43,9 +43,7 @@ fn a_resumed_session_has_proven_nothing_to_a_quorum_lease() {
 /// had last heard of the session before the stall.
 #[test]
 fn a_write_after_a_stall_proves_what_was_sent_before_it() {
-    let mut world = World::connected();
-    world.hold("/held");
-    world.idle(TIMEOUT);
+    let mut world = World::holding();
     let stalled = world.now;
     world.pass(TIMEOUT / 2).unwrap();
     let requests = world.requests();
@@ -111,9 +109,7 @@ fn how_long_a_lease_lasts_follows_the_timeout() {
 /// not counted, as answers had been late.
 #[test]
 fn after_an_outage_the_first_heartbeat_counts() {
-    let mut world = World::connected();
-    world.hold("/held");
-    world.idle(TIMEOUT);
+    let mut world = World::holding();
     let outage = world.timing().outage();
     world.pass(world.timing().ping_interval()).unwrap();
     world.lose_connection();

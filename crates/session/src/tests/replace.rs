@@ -14,6 +14,20 @@ fn release_and_acquire(world: &mut World, parent: &str) {
     acquire(world, parent);
 }
 
+/// A world in which both are on their way, and what was sent.
+fn replacing() -> (World, Vec<(i32, Request)>) {
+    let mut world = World::connected();
+    release_and_acquire(&mut world, "/locks");
+    let sent = world.requests();
+    (world, sent)
+}
+
+/// What a transaction is answered with, as Apache ZooKeeper does it.
+fn replaced() -> Result<Response, ErrorCode> {
+    let done = OpResult::Create { path: "/locks/new-1".into() };
+    Ok(Response::Multi(vec![OpResult::Delete, done]))
+}
+
 fn acquire(world: &mut World, parent: &str) {
     assert!(enter(world, parent, None), "somebody waits for the listing");
 }
@@ -54,9 +68,7 @@ fn refused(index: usize, code: ErrorCode) -> Response {
 
 #[test]
 fn a_delete_and_the_next_create_are_one_transaction() {
-    let mut world = World::connected();
-    release_and_acquire(&mut world, "/locks");
-    let requests = world.requests();
+    let (mut world, requests) = replacing();
     assert_eq!(ops(&requests), TOGETHER);
     let Request::Multi(parts) = &requests[0].1 else { panic!("{requests:?}") };
     assert!(matches!(&parts[..], [Op::Delete(delete), Op::Create2(create)]
@@ -87,8 +99,7 @@ fn the_listing_is_left_out_only_with_the_delete_of_the_known_node() {
         assert_eq!(enter(&mut world, "/locks", Some(known)), listed, "{known}");
         let requests = world.requests();
         assert_eq!(ops(&requests), TOGETHER[..if listed { 2 } else { 1 }], "{known}");
-        let done = OpResult::Create { path: "/locks/new-1".into() };
-        world.reply(requests[0].0, Ok(Response::Multi(vec![OpResult::Delete, done]))).unwrap();
+        world.reply(requests[0].0, replaced()).unwrap();
         let tokens: Vec<_> = world.results().into_iter().map(|(token, _)| token).collect();
         assert_eq!(tokens, [DELETE, CREATE], "{known}");
     }
@@ -104,11 +115,8 @@ fn the_listing_is_left_out_only_with_the_delete_of_the_known_node() {
 /// made a second node, for which everybody waited for ever.
 #[test]
 fn an_answer_without_the_stat_is_one() {
-    let mut world = World::connected();
-    release_and_acquire(&mut world, "/locks");
-    let sent = world.requests();
-    let done = OpResult::Create { path: "/locks/new-1".into() };
-    world.reply(sent[0].0, Ok(Response::Multi(vec![OpResult::Delete, done]))).unwrap();
+    let (mut world, sent) = replacing();
+    world.reply(sent[0].0, replaced()).unwrap();
     assert_eq!(world.requests(), []);
     let stat = Stat::of_new(Zxid(50), SessionId(7));
     let created = Response::Created { path: "/locks/new-1".into(), stat };
@@ -148,9 +156,7 @@ fn what_is_refused_together_is_deleted_by_itself_and_created_by_whoever_wants_it
         (Err(ErrorCode::Unimplemented), RequestError::Undone),
     ];
     for (refusal, error) in refusals {
-        let mut world = World::connected();
-        release_and_acquire(&mut world, "/locks");
-        let sent = world.requests();
+        let (mut world, sent) = replacing();
         world.clean_up_prefix("/locks", "new-", None);
         let search = world.requests();
         let deadline = world.deadline();
@@ -177,9 +183,7 @@ fn what_is_refused_together_is_deleted_by_itself_and_created_by_whoever_wants_it
 #[test]
 fn what_may_have_been_done_is_left_to_be_looked_for() {
     for code in [ErrorCode::ConnectionLoss, ErrorCode::OperationTimeout] {
-        let mut world = World::connected();
-        release_and_acquire(&mut world, "/locks");
-        let sent = world.requests();
+        let (mut world, sent) = replacing();
         world.reply(sent[0].0, Err(code)).unwrap();
         let results = world.results();
         let [(CREATE, Err(error))] = &results[..] else { panic!("{results:?}") };
@@ -210,13 +214,10 @@ fn a_lost_connection_leaves_the_delete_to_be_done_and_the_create_unknown() {
 
 #[test]
 fn the_session_is_closed_after_both_are_done() {
-    let mut world = World::connected();
-    release_and_acquire(&mut world, "/locks");
-    let sent = world.requests();
+    let (mut world, sent) = replacing();
     world.session.close(world.now);
     assert_eq!(world.requests(), [], "the delete is not done");
-    let done = OpResult::Create { path: "/locks/new-1".into() };
-    world.reply(sent[0].0, Ok(Response::Multi(vec![OpResult::Delete, done]))).unwrap();
+    world.reply(sent[0].0, replaced()).unwrap();
     let (xid, request) = world.request();
     assert_eq!(request, Request::CloseSession);
     world.reply(sent[1].0, Ok(names())).unwrap();

@@ -4,9 +4,7 @@ use super::*;
 
 #[test]
 fn requests_are_pipelined_and_answered_in_order() {
-    let mut world = World::connected();
-    world.submit(create("/a"), 1);
-    world.submit(get_data("/a"), 2);
+    let mut world = World::asking();
     let requests = world.requests();
     assert_eq!(requests.len(), 2, "both in one go");
     world.reply(requests[0].0, created()).unwrap();
@@ -18,9 +16,7 @@ fn requests_are_pipelined_and_answered_in_order() {
 
 #[test]
 fn a_reply_out_of_order_ends_the_connection() {
-    let mut world = World::connected();
-    world.submit(create("/a"), 1);
-    world.submit(get_data("/a"), 2);
+    let mut world = World::asking();
     let requests = world.requests();
     let result = world.reply(requests[1].0, data());
     assert!(matches!(result, Err(Disconnect::OutOfOrder { .. })), "{result:?}");
@@ -28,9 +24,7 @@ fn a_reply_out_of_order_ends_the_connection() {
 
 #[test]
 fn a_lost_connection_tells_what_may_have_been_applied() {
-    let mut world = World::connected();
-    world.submit(create("/a"), 1);
-    world.submit(get_data("/a"), 2);
+    let mut world = World::asking();
     world.lose_connection();
     let results = world.results();
     assert_eq!(results[0], (1, Err(RequestError::ConnectionLost(Outcome::Unknown))));

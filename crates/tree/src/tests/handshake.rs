@@ -8,8 +8,7 @@ fn timeouts_are_clamped_to_2_and_20_ticks() {
         [(0, 4000), (-5, 4000), (4000, 4000), (9000, 9000), (40_000, 40_000), (50_000, 40_000)]
     {
         let mut world = World::new();
-        let connection = world.open();
-        let response = world.shake(connection, &ConnectRequest { timeout_ms: wished, ..hello() });
+        let response = world.arrive(&ConnectRequest { timeout_ms: wished, ..hello() });
         assert_eq!(response.timeout_ms, granted, "{wished}");
         assert_ne!(response.session_id, SessionId::NONE);
         assert_eq!(response.password.len(), 16);
@@ -20,12 +19,10 @@ fn timeouts_are_clamped_to_2_and_20_ticks() {
 fn the_read_only_byte_is_sent_only_to_who_sent_one() {
     for (asked, answered) in [(None, None), (Some(false), Some(false)), (Some(true), Some(false))] {
         let mut world = World::new();
-        let connection = world.open();
-        let response = world.shake(connection, &ConnectRequest { read_only: asked, ..hello() });
+        let response = world.arrive(&ConnectRequest { read_only: asked, ..hello() });
         assert_eq!(response.read_only, answered);
         let gone = ConnectRequest { session_id: SessionId(5), read_only: asked, ..hello() };
-        let connection = world.open();
-        assert_eq!(world.shake(connection, &gone), ConnectResponse::expired(answered));
+        assert_eq!(world.arrive(&gone), ConnectResponse::expired(answered));
     }
 }
 
@@ -76,9 +73,8 @@ fn reconnecting_closes_the_older_connection() {
 #[test]
 fn a_reconnect_negotiates_the_timeout_again() {
     let (mut world, [client]) = World::with_clients();
-    let connection = world.open();
     let request = ConnectRequest { timeout_ms: 20_000, ..client.resumes() };
-    assert_eq!(world.shake(connection, &request).timeout_ms, 20_000);
+    assert_eq!(world.arrive(&request).timeout_ms, 20_000);
     assert_eq!(world.server.sessions()[0].timeout, Duration::from_secs(20));
 }
 

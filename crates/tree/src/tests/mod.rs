@@ -68,9 +68,7 @@ impl World {
 
     /// A new world with clients in it.
     fn with_clients<const N: usize>() -> (Self, [Client; N]) {
-        let mut world = Self::new();
-        let clients = std::array::from_fn(|_| world.client());
-        (world, clients)
+        Self::limited(|config| config.ttl_nodes = true)
     }
 
     /// The same, whose server has other limits.
@@ -127,6 +125,12 @@ impl World {
             Some(Received::Welcome(response)) => response,
             other => panic!("no handshake: {other:?}"),
         }
+    }
+
+    /// Shakes hands over a connection of its own.
+    fn arrive(&mut self, request: &ConnectRequest) -> ConnectResponse {
+        let connection = self.open();
+        self.shake(connection, request)
     }
 
     /// A client with a new session of 10 s.

@@ -21,9 +21,7 @@ fn closing_deletes_the_ephemerals_tells_watchers_replies_and_closes() {
     assert_eq!(world.last_zxid(), before + 1, "one transaction");
     assert_eq!(world.server.stats().ephemerals, 0);
     assert_eq!(world.server.stats().sessions, 1);
-    let connection = world.open();
-    let again = client.resumes();
-    assert_eq!(world.shake(connection, &again), ConnectResponse::expired(Some(false)));
+    assert_eq!(world.arrive(&client.resumes()), ConnectResponse::expired(Some(false)));
 }
 
 #[test]

@@ -37,8 +37,7 @@ fn the_sessions_of_a_copy_end_by_transactions() {
     assert_eq!(world.stat(&client, "/p/e"), None);
     let parent = world.stat(&client, "/p").expect("it stays");
     assert_eq!((parent.pzxid, parent.cversion, parent.num_children), (Zxid(before + 1), 2, 0));
-    let connection = world.open();
-    assert_eq!(world.shake(connection, &old.resumes()), ConnectResponse::expired(Some(false)));
+    assert_eq!(world.arrive(&old.resumes()), ConnectResponse::expired(Some(false)));
 }
 
 #[test]
@@ -54,9 +53,7 @@ fn no_session_begins_before_the_quiet_time_is_over() {
         world.try_shake(connection, &hello()),
         Some(Received::Closed(CloseReason::Quiet { left }))
     );
-    let connection = world.open();
-    let request = old.resumes();
-    let answer = world.shake(connection, &request);
+    let answer = world.arrive(&old.resumes());
     assert_eq!(answer, ConnectResponse::expired(Some(false)), "a holder is told at once");
 
     world.pass(left);
@@ -68,8 +65,7 @@ fn the_longest_timeout_is_remembered_and_that_of_the_living_is_known() {
     let (mut world, _, _) = restored();
     let seconds = Duration::from_secs;
     assert_eq!(world.server.longest_timeout(), seconds(10), "found");
-    let connection = world.open();
-    let id = world.shake(connection, &ConnectRequest::new_session(30_000)).session_id;
+    let id = world.arrive(&ConnectRequest::new_session(30_000)).session_id;
     assert_eq!(world.server.longest_timeout(), seconds(30));
     assert_eq!(world.server.longest_live_timeout(), seconds(30));
     world.server.expire_session(world.now, id);
