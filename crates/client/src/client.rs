@@ -23,7 +23,7 @@ use crate::dirty::DirtyPaths;
 use crate::error::{Error, StillHeld};
 use crate::hold::Hold;
 use crate::identity::SessionIdentity;
-use crate::reply::{Reply, WatchedReply};
+use crate::reply::{Read, Reply, WatchedReply};
 use crate::shared::{Answer, Shared, WatchSink};
 use crate::status::{HoldState, Status};
 use crate::watcher::{WatchStream, Watcher, strip_chroot};
@@ -611,12 +611,7 @@ impl Client {
         (!self.inner.chroot.is_root()).then(|| self.inner.chroot.clone())
     }
 
-    pub(crate) fn send<T>(
-        &self,
-        path: &ZnodePath,
-        request: Request,
-        read: fn(Response, Option<&ZnodePath>) -> Option<T>,
-    ) -> Reply<T> {
+    pub(crate) fn send<T>(&self, path: &ZnodePath, request: Request, read: Read<T>) -> Reply<T> {
         let op = request.op();
         let receiver = self.inner.shared.submit(request);
         Reply::new(receiver, op, path.clone(), self.strip(), read)
@@ -627,7 +622,7 @@ impl Client {
         &self,
         session: Option<SessionId>,
         request: Request,
-        read: fn(Response, Option<&ZnodePath>) -> Option<T>,
+        read: Read<T>,
     ) -> Reply<T> {
         let Some(session) = session else { return self.send(&ZnodePath::root(), request, read) };
         let op = request.op();
@@ -640,7 +635,7 @@ impl Client {
         path: &ZnodePath,
         request: Request,
         kind: WatchKind,
-        read: fn(Response, Option<&ZnodePath>) -> Option<T>,
+        read: Read<T>,
     ) -> (Reply<T>, Watcher) {
         let op = request.op();
         let (sender, event) = oneshot::channel();

@@ -97,7 +97,7 @@ fn entry(text: &str) -> Result<Acl, AclError> {
     if permissions == Permissions::default() {
         return Err(wrong("it allows nothing; permissions are letters of cdrwa"));
     }
-    Ok(Acl { permissions, scheme: scheme.to_owned(), id: id.to_owned() })
+    Ok(Acl::new(permissions, scheme, id))
 }
 
 /// Whether a client can prove to have this identity: with any other hash, none can.
@@ -122,8 +122,8 @@ mod tests {
         assert_eq!("open".parse(), Ok(DefaultAcl::Open));
         assert_eq!("creator".parse(), Ok(DefaultAcl::Creator));
 
-        let id = "alice:6DY5WhzOfGsWQ1XFuIyzxkpwdPo=".to_owned();
-        let digest = Acl { permissions: Permissions::ALL, scheme: "digest".to_owned(), id };
+        let id = "alice:6DY5WhzOfGsWQ1XFuIyzxkpwdPo=";
+        let digest = Acl::new(Permissions::ALL, "digest", id);
         let list = [vec![digest], Acl::world(Permissions::READ), Acl::creator_all()].concat();
         let text = "digest:alice:6DY5WhzOfGsWQ1XFuIyzxkpwdPo=:cdrwa,world:anyone:r,auth::cdrwa";
         assert_eq!(text.parse(), Ok(DefaultAcl::List(list)));

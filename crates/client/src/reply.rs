@@ -13,6 +13,9 @@ use crate::error::Error;
 use crate::shared::Answer;
 use crate::watcher::Watcher;
 
+/// Makes a value of an answer whose paths are below a chroot; `None`: it is not one to the request.
+pub(crate) type Read<T> = fn(Response, Option<&ZnodePath>) -> Option<T>;
+
 /// The answer to a request that has already been handed over for sending.
 ///
 /// Requests are sent in the order in which they are made, whether or not their answers are
@@ -28,7 +31,7 @@ pub struct Reply<T> {
     path: ZnodePath,
     /// What is to be taken off the paths in the answer.
     chroot: Option<ZnodePath>,
-    read: fn(Response, Option<&ZnodePath>) -> Option<T>,
+    read: Read<T>,
 }
 
 impl<T> Reply<T> {
@@ -37,7 +40,7 @@ impl<T> Reply<T> {
         op: OpCode,
         path: ZnodePath,
         chroot: Option<ZnodePath>,
-        read: fn(Response, Option<&ZnodePath>) -> Option<T>,
+        read: Read<T>,
     ) -> Self {
         Self { receiver, op, path, chroot, read }
     }

@@ -70,11 +70,7 @@ fn expand_auth(
 ) -> Result<(), ErrorCode> {
     let before = expanded.len();
     let proven = identities.iter().filter(|i| matches!(i.scheme, "digest" | "x509"));
-    expanded.extend(proven.map(|identity| Acl {
-        permissions,
-        scheme: identity.scheme.to_owned(),
-        id: identity.id.clone(),
-    }));
+    expanded.extend(proven.map(|who| Acl::new(permissions, who.scheme, who.id.as_str())));
     if expanded.len() == before {
         return Err(ErrorCode::InvalidAcl);
     }
@@ -204,7 +200,7 @@ mod tests {
     use super::*;
 
     fn entry(scheme: &str, id: &str) -> Acl {
-        Acl { permissions: Permissions::ALL, scheme: scheme.to_owned(), id: id.to_owned() }
+        Acl::new(Permissions::ALL, scheme, id)
     }
 
     #[test]

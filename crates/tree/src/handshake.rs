@@ -24,21 +24,10 @@ impl Server {
             return self.close(connection, CloseReason::ClientAhead { client, server });
         }
 
-        // Only new sessions can be refused for want of time or room: others have one already.
-        if request.session_id == SessionId::NONE && now.monotonic < self.quiet_until {
-            let left = self.quiet_until - now.monotonic;
-            return self.close(connection, CloseReason::Quiet { left });
-        }
-        let only_resumes = self.connections.get(&connection).is_some_and(|c| c.only_resumes);
-        if request.session_id == SessionId::NONE && only_resumes {
-            return self.close(connection, CloseReason::PlacesKept);
-        }
-        let max = self.config.max_sessions;
-        if request.session_id == SessionId::NONE && self.sessions.len() >= max {
-            return self.close(connection, CloseReason::TooManySessions { max });
-        }
-
         let session = if request.session_id == SessionId::NONE {
+            if let Some(reason) = self.refuses_new(now, connection) {
+                return self.close(connection, reason);
+            }
             Some(self.open_session(now, &request))
         } else {
             self.resume_session(now, &request)
@@ -47,6 +36,18 @@ impl Server {
             Some(session) => self.welcome(connection, session, &request),
             None => self.turn_away(connection, &request),
         }
+    }
+
+    /// Why there is no time or room for a new session, if that is so. Others have theirs already.
+    fn refuses_new(&self, now: Now, connection: ConnectionId) -> Option<CloseReason> {
+        let max = self.config.max_sessions;
+        if now.monotonic < self.quiet_until {
+            return Some(CloseReason::Quiet { left: self.quiet_until - now.monotonic });
+        }
+        if self.connections.get(&connection).is_some_and(|c| c.only_resumes) {
+            return Some(CloseReason::PlacesKept);
+        }
+        (self.sessions.len() >= max).then_some(CloseReason::TooManySessions { max })
     }
 
     fn open_session(&mut self, now: Now, request: &ConnectRequest) -> SessionId {

@@ -268,11 +268,8 @@ mod tests {
     }
 
     fn acl() -> impl Strategy<Value = Vec<Acl>> {
-        let entry = (any::<i32>(), ".{0,9}", ".{0,9}").prop_map(|(permissions, scheme, id)| Acl {
-            permissions: Permissions(permissions),
-            scheme,
-            id,
-        });
+        let entry = (any::<i32>(), ".{0,9}", ".{0,9}")
+            .prop_map(|(bits, scheme, id)| Acl::new(Permissions(bits), &scheme, id));
         prop_oneof![Just(Acl::open()), proptest::collection::vec(entry, 1..4)]
     }
 

@@ -57,6 +57,11 @@ pub struct Acl {
 record!(Acl { permissions, scheme, id });
 
 impl Acl {
+    /// An entry for this identity.
+    pub fn new(permissions: Permissions, scheme: &str, id: impl Into<String>) -> Self {
+        Self { permissions, scheme: scheme.to_owned(), id: id.into() }
+    }
+
     /// Everyone may do everything.
     pub fn open() -> Vec<Self> {
         Self::world(Permissions::ALL)
@@ -64,13 +69,12 @@ impl Acl {
 
     /// Everyone may do what `permissions` says.
     pub fn world(permissions: Permissions) -> Vec<Self> {
-        let (scheme, id) = ("world".to_owned(), "anyone".to_owned());
-        vec![Self { permissions, scheme, id }]
+        vec![Self::new(permissions, "world", "anyone")]
     }
 
     /// Whoever has authenticated as the creator of the node may do everything.
     pub fn creator_all() -> Vec<Self> {
-        vec![Self { permissions: Permissions::ALL, scheme: "auth".to_owned(), id: String::new() }]
+        vec![Self::new(Permissions::ALL, "auth", "")]
     }
 }
 

@@ -23,11 +23,8 @@ fn node_data() -> impl Strategy<Value = NodeData> {
 }
 
 fn acl() -> impl Strategy<Value = Vec<Acl>> {
-    let entry = (any::<i32>(), text(), text()).prop_map(|(bits, scheme, id)| Acl {
-        permissions: Permissions(bits),
-        scheme,
-        id,
-    });
+    let entry = (any::<i32>(), text(), text())
+        .prop_map(|(bits, scheme, id)| Acl::new(Permissions(bits), &scheme, id));
     proptest::collection::vec(entry, 0..3)
 }
 

@@ -233,11 +233,8 @@ mod tests {
             Just(("ip", "no address")),
             Just(("super", "")),
         ];
-        (who, prop_oneof![3 => Just(0), 1 => 0..32]).prop_map(|((scheme, id), permissions)| Acl {
-            permissions: Permissions(permissions),
-            scheme: scheme.to_owned(),
-            id: id.to_owned(),
-        })
+        (who, prop_oneof![3 => Just(0), 1 => 0..32])
+            .prop_map(|((scheme, id), bits)| Acl::new(Permissions(bits), scheme, id))
     }
 
     fn identity() -> impl Strategy<Value = Identity> {

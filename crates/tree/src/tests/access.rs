@@ -156,8 +156,7 @@ fn a_certificate_is_an_identity() {
     let mut world = World::new();
     let alice = "CN=alice,O=Example";
     let client = world.client();
-    let acl =
-        Acl { permissions: Permissions::READ, scheme: "x509".to_owned(), id: alice.to_owned() };
+    let acl = Acl::new(Permissions::READ, "x509", alice);
     world.ask(&client, &create_with_acl("/alice", vec![acl])).unwrap();
     assert_eq!(world.ask(&client, &get_data("/alice", false)), Err(ErrorCode::NoAuth));
 

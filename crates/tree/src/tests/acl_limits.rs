@@ -15,7 +15,7 @@ fn show(user: usize) -> Request {
 fn entries(count: usize, entry: impl Fn(usize) -> (i32, &'static str, String)) -> Vec<Acl> {
     let entry = |i| {
         let (permissions, scheme, id) = entry(i);
-        Acl { permissions: Permissions(permissions), scheme: scheme.to_owned(), id }
+        Acl::new(Permissions(permissions), scheme, id)
     };
     (0..count).map(entry).collect()
 }

@@ -5,10 +5,6 @@ use super::*;
 use crate::notices::Notice;
 use CreateMode::*;
 
-fn enforcing() -> World {
-    World::with(Config { enforce_quotas: true, ..Config::default() })
-}
-
 fn create_with(path: &str, data: &str) -> Request {
     let data = Bytes::copy_from_slice(data.as_bytes()).into();
     Request::Create(CreateRequest { data, ..new_node(path, Persistent) })
@@ -46,13 +42,15 @@ fn the_books_are_kept_through_every_change() {
     set_quota(&mut world, &client, "/a", "count=100,bytes=1000");
     assert_eq!(stats(&mut world, &client, "/a"), "count=2,bytes=8", "what was there before");
 
-    world.ask(&client, &create_with("/a/c", "12")).unwrap();
     world.create(&client, "/ab", Persistent);
-    assert_eq!(stats(&mut world, &client, "/a"), "count=3,bytes=10");
-    world.ask(&client, &set_data("/a/b", -1)).unwrap();
-    assert_eq!(stats(&mut world, &client, "/a"), "count=3,bytes=12");
-    world.ask(&client, &delete("/a/c", -1)).unwrap();
-    assert_eq!(stats(&mut world, &client, "/a"), "count=2,bytes=10");
+    for (change, books) in [
+        (create_with("/a/c", "12"), "count=3,bytes=10"),
+        (set_data("/a/b", -1), "count=3,bytes=12"),
+        (delete("/a/c", -1), "count=2,bytes=10"),
+    ] {
+        world.ask(&client, &change).unwrap();
+        assert_eq!(stats(&mut world, &client, "/a"), books, "{change:?}");
+    }
 
     let owner = world.client();
     world.create(&owner, "/a/lock", Ephemeral);
@@ -80,8 +78,7 @@ fn the_nearest_quota_counts_until_it_is_removed() {
 
 #[test]
 fn hard_limits_refuse_and_soft_ones_warn() {
-    let mut world = enforcing();
-    let client = world.client();
+    let (mut world, [client]) = World::limited(|config| config.enforce_quotas = true);
     world.ask(&client, &create_with("/a", "")).unwrap();
     let limits = "count=-1,bytes=4=;byteHardLimit=8;countHardLimit=3";
     set_quota(&mut world, &client, "/a", limits);
@@ -124,8 +121,7 @@ fn nothing_is_refused_unless_enforcement_is_switched_on() {
 /// The books are stored with the tree, and the quota is found again.
 #[test]
 fn quotas_survive_a_restart() {
-    let mut world = enforcing();
-    let client = world.client();
+    let (mut world, [client]) = World::limited(|config| config.enforce_quotas = true);
     world.ask(&client, &create_with("/a", "")).unwrap();
     set_quota(&mut world, &client, "/a", "countHardLimit=2");
     world.ask(&client, &create_with("/a/b", "123")).unwrap();

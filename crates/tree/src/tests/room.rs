@@ -1,6 +1,6 @@
 //! What the tree has room for: memory, the disk, ephemeral nodes of a session, watches.
 
-use lockkeeper_wire::SetWatchesRequest;
+use lockkeeper_wire::{Permissions, SetWatchesRequest};
 
 use super::*;
 use crate::notices::Notice;
@@ -68,7 +68,7 @@ fn the_last_eighth_ends_as_well() {
 }
 
 fn acl_of(id: &str) -> Acl {
-    Acl { scheme: "digest".to_owned(), id: id.to_owned(), ..Acl::open().remove(0) }
+    Acl::new(Permissions::ALL, "digest", id)
 }
 
 /// A `multi` is weighed as a whole, with what it deletes before.
