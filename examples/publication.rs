@@ -53,7 +53,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
             published.editions().await?
         );
         let again = published.rollback(first).await?;
-        Ok::<_, Box<dyn Error>>(println!("back to edition {first}, as edition {again:?}"))
+        println!("back to edition {first}, as edition {again:?}");
+        Ok::<_, Box<dyn Error>>(())
     };
     let (worked, changed) = tokio::join!(work, change);
     worked?;

@@ -8,7 +8,7 @@ use lockkeeper::{
     Client, CreateMode, Notify, Publication, Shared, TreeCache, ValueChange, ZnodePath, Zxid,
 };
 use lockkeeper_testkit::peers::{self, Peer};
-use lockkeeper_testkit::zookeeper::ZooKeeper;
+use lockkeeper_testkit::zookeeper::Config;
 use tokio::time::timeout;
 
 /// What nothing comes near unless it waits for a number that does not come.
@@ -39,7 +39,7 @@ async fn past(news: &Notify, known: Zxid) -> Result<Zxid> {
 ///
 /// Seen to fail without a look at how often servers have lost their data.
 async fn goes_on() -> Result<()> {
-    let mut server = ZooKeeper::standalone().await?;
+    let mut server = Config::new().standalone().await?;
     let (client, writer) = (
         Client::connect(&server.connect_string()).await?,
         Client::connect(&server.connect_string()).await?,
