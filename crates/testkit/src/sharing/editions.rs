@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use super::judge::told;
-use super::publications::KEPT;
 use crate::history::Entry;
 use crate::told::Told;
+
+/// How many are kept: few, so that editions are dropped while somebody reads them.
+pub(super) const KEPT: u16 = 2;
 
 /// What is known of all editions.
 #[derive(Debug, Default)]

@@ -14,15 +14,13 @@ use lockkeeper::{
 };
 use tokio::time::{sleep, timeout};
 
+use super::editions::KEPT;
 use super::{Scene, is_unknown_without_reason};
 use crate::history::What;
 use crate::told::Told;
 
 /// Where the editions are.
 pub const PUBLICATION: &str = "/publication";
-
-/// How many are kept: few, so that editions are dropped while somebody reads them.
-pub(super) const KEPT: u16 = 2;
 
 /// Lengths that come along with the news, that are one part, and that are two.
 const SHORT: usize = 64;
