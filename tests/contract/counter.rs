@@ -27,6 +27,7 @@ contract!("a counter":
     what_is_remembered_is_of_this_session,
     a_transaction_of_an_ended_session_is_not_applied,
     adds_of_one_handle_are_one_write,
+    tasks_that_add_again_and_again_share_each_write,
     a_cancelled_add_takes_no_other_with_it,
     rivals_take_turns,
     what_an_add_costs,
@@ -348,6 +349,38 @@ async fn adds_of_one_handle_are_one_write(backend: Backend) -> Result<()> {
     }
     let writes = count(&alice.proxy.passed(), &Passed::Request(OpCode::Multi));
     assert_eq!(writes, 2, "the first, and all others");
+    Ok(())
+}
+
+/// Tasks that are answered together add again together.
+///
+/// Seen to fail when the first of them to run sent its add alone: there were two writes for each add of a
+/// task.
+async fn tasks_that_add_again_and_again_share_each_write(backend: Backend) -> Result<()> {
+    const TASKS: usize = 16;
+    const ADDS: usize = 20;
+    let alice = backend.participant().await?;
+    let counter = counter(&alice)?;
+    counter.add(0).await?;
+    alice.proxy.clear();
+
+    let add_again = || {
+        let counter = counter.clone();
+        tokio::spawn(async move {
+            for _ in 0..ADDS {
+                counter.add(1).await?;
+            }
+            anyhow::Ok(())
+        })
+    };
+    let adding: Vec<_> = (0..TASKS).map(|_| add_again()).collect();
+    for adding in adding {
+        adding.await??;
+    }
+
+    assert_eq!(written(&alice.client).await?, (TASKS * ADDS) as i64);
+    let writes = count(&alice.proxy.passed(), &Passed::Request(OpCode::Multi));
+    assert!(writes <= ADDS + 2, "{writes} writes for {ADDS} adds of each task");
     Ok(())
 }
 

@@ -193,6 +193,8 @@ struct WriteState {
     writer: Box<ExactWriter>,
     /// The value, as far as it is known.
     base: Option<Base>,
+    /// Whether it had the adds of several tasks in it.
+    was_shared: bool,
 }
 
 impl fmt::Debug for Inner {
@@ -256,6 +258,11 @@ async fn write_batch(
     mut batch: Vec<Waiting>,
     waiting: Arc<Mutex<Vec<Waiting>>>,
 ) -> WriteState {
+    if state.was_shared {
+        // Tasks that were answered together add again together. Without this, the first of them would
+        // leave alone, and all others would wait for its write.
+        tokio::task::yield_now().await;
+    }
     let deltas = || {
         batch.append(&mut lock(&waiting));
         batch.retain(|waiting| !waiting.sender.is_closed());
@@ -265,6 +272,7 @@ async fn write_batch(
         Ok(sum) => sum.adds,
         Err(error) => vec![Err(error); batch.len()],
     };
+    state.was_shared = batch.len() > 1;
     for (waiting, answer) in batch.into_iter().zip(answers) {
         // The task may have been cancelled.
         let _ = waiting.sender.send(answer);
@@ -278,6 +286,7 @@ impl CounterNode {
         WriteState {
             writer: Box::new(ExactWriter::new(&self.place.client, &self.markers)),
             base: None,
+            was_shared: false,
         }
     }
 
