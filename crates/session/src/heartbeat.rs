@@ -43,7 +43,7 @@ pub struct Standing {
 
 /// A `multi` of checks, and the holds that it proves.
 #[derive(Clone, Debug)]
-pub(crate) struct Beat {
+pub(crate) struct HeartbeatRequest {
     pub(crate) request: Request,
     pub(crate) checked: Vec<HoldId>,
     /// Looks at the nodes of those that are in jeopardy, which go right behind it.
@@ -160,7 +160,12 @@ impl Heartbeat {
 
     /// The parts of the heartbeat to send now; the next one is due at `next`. `generation`: that of
     /// the lease, if its deadline has not passed.
-    pub(crate) fn beat(&mut self, next: Instant, need: Need, generation: Option<u64>) -> Vec<Beat> {
+    pub(crate) fn beat(
+        &mut self,
+        next: Instant,
+        need: Need,
+        generation: Option<u64>,
+    ) -> Vec<HeartbeatRequest> {
         let is_needed = |held: &Held| need == Need::Lease || held.is_in_jeopardy(generation);
         if !self.holds.values().any(is_needed) {
             self.due = None;
@@ -179,7 +184,7 @@ impl Heartbeat {
             if bytes + more > BYTES_PER_MULTI && bytes > 0 {
                 let request = Request::Multi(std::mem::take(&mut checks));
                 let (checked, looks) = (std::mem::take(&mut checked), std::mem::take(&mut looks));
-                beats.push(Beat { request, checked, looks });
+                beats.push(HeartbeatRequest { request, checked, looks });
                 bytes = 0;
             }
             bytes += more;
@@ -189,7 +194,7 @@ impl Heartbeat {
                 looks.push((*id, look(&held.path)));
             }
         }
-        beats.push(Beat { request: Request::Multi(checks), checked, looks });
+        beats.push(HeartbeatRequest { request: Request::Multi(checks), checked, looks });
         self.unanswered.push_back(beats.len());
         beats
     }
@@ -234,14 +239,14 @@ impl Heartbeat {
 
     /// Takes a look at a node that went behind a check which was sent at that time. `found`: which
     /// transaction created the node that is there, if it is one of this session.
-    pub(crate) fn looked(&mut self, id: HoldId, sent: Instant, found: Option<Zxid>) -> Sight {
-        let Some(held) = self.holds.get(&id) else { return Sight::Unproven };
-        let Some(czxid) = held.czxid else { return Sight::Unproven };
+    pub(crate) fn looked(&mut self, id: HoldId, sent: Instant, found: Option<Zxid>) -> LookOutcome {
+        let Some(held) = self.holds.get(&id) else { return LookOutcome::Unproven };
+        let Some(czxid) = held.czxid else { return LookOutcome::Unproven };
         if found != Some(czxid) {
             self.holds.remove(&id);
-            return Sight::Gone;
+            return LookOutcome::Gone;
         }
-        if held.checked == Some(sent) { Sight::Same } else { Sight::Unproven }
+        if held.checked == Some(sent) { LookOutcome::Same } else { LookOutcome::Unproven }
     }
 
     /// A node is proven in this generation of the lease.
@@ -272,7 +277,7 @@ impl Heartbeat {
 
 /// What a look at a node showed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sight {
+pub(crate) enum LookOutcome {
     /// It is the same node, and a check of its path was committed before on the same connection.
     Same,
     /// It is gone, or another one has its path.

@@ -46,7 +46,7 @@ impl LeaseState {
 pub(crate) struct Lease {
     mode: LeaseMode,
     timing: Timing,
-    terms: Terms,
+    lengths: LeaseLengths,
     state: LeaseState,
     /// When the handshake of this connection was sent, which made the leader touch the session.
     touched: Option<Instant>,
@@ -56,7 +56,7 @@ pub(crate) struct Lease {
 
 /// What each answer needs of the timing, computed once.
 #[derive(Clone, Copy, Debug)]
-struct Terms {
+struct LeaseLengths {
     life_after_touch: Duration,
     relay: Duration,
     silence_limit: Duration,
@@ -64,7 +64,7 @@ struct Terms {
     grain: Duration,
 }
 
-impl Terms {
+impl LeaseLengths {
     fn of(timing: Timing) -> Self {
         Self {
             life_after_touch: timing.life_after_touch(),
@@ -85,7 +85,7 @@ struct Heard {
 impl Lease {
     pub(crate) fn new(mode: LeaseMode, timing: Timing) -> Self {
         let (state, touched, heard) = (LeaseState::default(), None, VecDeque::new());
-        Self { mode, timing, terms: Terms::of(timing), state, touched, heard }
+        Self { mode, timing, lengths: LeaseLengths::of(timing), state, touched, heard }
     }
 
     pub(crate) fn state(&self) -> LeaseState {
@@ -98,7 +98,7 @@ impl Lease {
     }
 
     pub(crate) fn set_timing(&mut self, timing: Timing) {
-        (self.timing, self.terms) = (timing, Terms::of(timing));
+        (self.timing, self.lengths) = (timing, LeaseLengths::of(timing));
     }
 
     /// Begins anew for another session, of which nothing is proven yet.
@@ -128,7 +128,7 @@ impl Lease {
     /// A request that is no committed write was answered.
     pub(crate) fn answered(&mut self, sent: Instant, now: Instant) {
         if self.mode == LeaseMode::Direct {
-            return self.extend(sent + self.terms.life_after_touch, now);
+            return self.extend(sent + self.lengths.life_after_touch, now);
         }
         self.hear(sent, now);
     }
@@ -142,17 +142,17 @@ impl Lease {
     /// session a whole timeout, and began after the write.
     pub(crate) fn committed(&mut self, sent: Instant, now: Instant) {
         if self.mode == LeaseMode::Direct {
-            return self.extend(sent + self.terms.life_after_touch, now);
+            return self.extend(sent + self.lengths.life_after_touch, now);
         }
         self.hear(sent, now);
         // Nothing that was sent within the relay counts, so there may be nothing to gain.
-        let best = sent.saturating_sub(self.terms.relay) + self.terms.life_after_touch;
-        if self.state.deadline.is_some_and(|deadline| deadline + self.terms.grain > best) {
+        let best = sent.saturating_sub(self.lengths.relay) + self.lengths.life_after_touch;
+        if self.state.deadline.is_some_and(|deadline| deadline + self.lengths.grain > best) {
             return;
         }
 
         if let Some(touched) = self.touched_before(sent) {
-            self.extend(touched + self.terms.life_after_touch, now);
+            self.extend(touched + self.lengths.life_after_touch, now);
         }
     }
 
@@ -164,7 +164,7 @@ impl Lease {
             LeaseMode::Quorum => self.touched_before(sent),
         };
         self.state.is_running(now)
-            && touched.is_some_and(|touched| touched + self.terms.life_after_touch > now)
+            && touched.is_some_and(|touched| touched + self.lengths.life_after_touch > now)
     }
 
     /// When the newest thing was sent for which the leader had the session touched, as far as a
@@ -179,7 +179,7 @@ impl Lease {
 
     /// When the newest message was sent of which a follower had told its leader by `time`.
     fn relayed_by(&self, time: Instant) -> Option<Instant> {
-        let heard = |heard: &&Heard| heard.answered + self.terms.relay <= time;
+        let heard = |heard: &&Heard| heard.answered + self.lengths.relay <= time;
         self.heard.iter().rev().find(heard).map(|heard| heard.sent)
     }
 
@@ -187,16 +187,16 @@ impl Lease {
     /// server may have been paused, and have gone on with this before it told its leader anything.
     /// So a write counts again only when it was sent a relay later.
     fn hear(&mut self, sent: Instant, now: Instant) {
-        if now.since(sent) > self.terms.silence_limit {
-            self.state.sure_from = self.state.sure_from.max(now + self.terms.relay);
+        if now.since(sent) > self.lengths.silence_limit {
+            self.state.sure_from = self.state.sure_from.max(now + self.lengths.relay);
         }
         // A busy session is heard of more often than matters.
-        if self.heard.back().is_some_and(|last| sent.since(last.sent) < self.terms.grain) {
+        if self.heard.back().is_some_and(|last| sent.since(last.sent) < self.lengths.grain) {
             return;
         }
         self.heard.push_back(Heard { sent, answered: now });
         // Any write that may still count was sent after this.
-        let oldest = now.saturating_sub(self.terms.silence_limit + self.terms.relay);
+        let oldest = now.saturating_sub(self.lengths.silence_limit + self.lengths.relay);
         while self.heard.get(1).is_some_and(|next| next.answered <= oldest) {
             self.heard.pop_front();
         }

@@ -11,11 +11,11 @@ use crate::storage::{Batch as StorageBatch, StorageError};
 use crate::thread;
 
 /// Is told how the thread ended.
-pub(crate) type Tell = Arc<dyn Fn(Result<(), EngineError>) + Send + Sync>;
+pub(crate) type OnEnd = Arc<dyn Fn(Result<(), EngineError>) + Send + Sync>;
 
 /// Starts the commit thread, which tells how it ended after it has given up the data directory. When
 /// it is recycled, it starts its successor instead.
-pub(crate) fn start(pipeline: Arc<Pipeline>, tell: Tell) -> Result<(), StartError> {
+pub(crate) fn start(pipeline: Arc<Pipeline>, tell: OnEnd) -> Result<(), StartError> {
     thread::spawn("lockkeeper-commit", move || {
         let result = loop {
             match catch_unwind(AssertUnwindSafe(|| run(&pipeline))) {

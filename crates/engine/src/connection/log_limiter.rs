@@ -16,11 +16,11 @@ const QUIET: Duration = Duration::from_secs(5);
 /// Every warning that a client can cause goes through here, from whichever thread.
 #[derive(Debug, Default)]
 pub(crate) struct LogLimiter {
-    said: Mutex<HashMap<&'static str, Said>>,
+    said: Mutex<HashMap<&'static str, LastWarning>>,
 }
 
 #[derive(Debug)]
-struct Said {
+struct LastWarning {
     at: Instant,
     held_back: u64,
 }
@@ -40,7 +40,7 @@ impl LogLimiter {
     fn may_say(&self, kind: &'static str, now: Instant) -> Option<u64> {
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(said) = said.get_mut(kind) else {
-            said.insert(kind, Said { at: now, held_back: 0 });
+            said.insert(kind, LastWarning { at: now, held_back: 0 });
             return Some(0);
         };
         if now.saturating_duration_since(said.at) < QUIET {

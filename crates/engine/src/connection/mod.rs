@@ -77,7 +77,7 @@ struct Outgoing {
     is_left_over: bool,
     /// How many bytes it has taken so far.
     taken: u64,
-    life: Life,
+    life: ConnectionState,
     traffic: Traffic,
 }
 
@@ -105,7 +105,7 @@ impl Traffic {
 
 /// How far a connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Life {
+pub(crate) enum ConnectionState {
     Open,
     /// What is buffered is still sent, then the connection ends.
     Finishing,
@@ -116,8 +116,8 @@ pub(crate) enum Life {
 }
 
 /// What a connection's task has to wait for.
-pub(crate) struct Wants {
-    pub(crate) life: Life,
+pub(crate) struct Interest {
+    pub(crate) life: ConnectionState,
     pub(crate) write: bool,
     /// Whether the client takes its replies, and its requests are handled: otherwise it is not read.
     pub(crate) read: bool,
@@ -145,7 +145,7 @@ impl Connection {
                 unsent: Unsent::default(),
                 is_left_over: false,
                 taken: 0,
-                life: Life::Open,
+                life: ConnectionState::Open,
                 traffic: Traffic::default(),
             }),
             attention: Notify::new(),
@@ -295,14 +295,14 @@ impl Connection {
     pub(crate) fn push(&self, output: Output, took: Duration) {
         let mut outgoing = self.lock();
         match output {
-            Output::Send(bytes) if outgoing.life == Life::Open => {
+            Output::Send(bytes) if outgoing.life == ConnectionState::Open => {
                 outgoing.unsent.push(bytes);
                 outgoing.traffic.answered(took);
             }
             Output::Send(bytes) => self.settle(bytes.len()),
-            Output::Close(reason) if outgoing.life == Life::Open => {
+            Output::Close(reason) if outgoing.life == ConnectionState::Open => {
                 self.log_close(&reason);
-                outgoing.life = Life::Finishing;
+                outgoing.life = ConnectionState::Finishing;
             }
             Output::Close(_) => {}
         }
@@ -313,7 +313,7 @@ impl Connection {
         let output = Output::Send(bytes);
         self.owe(&output);
         self.push(output, Duration::ZERO);
-        self.lock().life = Life::Finishing;
+        self.lock().life = ConnectionState::Finishing;
     }
 
     /// Writes as much as the socket takes without waiting. A client for which too much is left
@@ -336,12 +336,12 @@ impl Connection {
         }
 
         let is_sent = outgoing.unsent.is_empty() && !self.outlet.has_backlog();
-        if outgoing.life == Life::Finishing && is_sent {
+        if outgoing.life == ConnectionState::Finishing && is_sent {
             self.outlet.shutdown(Shutdown::Write);
-            outgoing.life = Life::Finished;
+            outgoing.life = ConnectionState::Finished;
         }
 
-        if outgoing.life != Life::Open || !is_sent {
+        if outgoing.life != ConnectionState::Open || !is_sent {
             self.attention.notify_one();
         }
     }
@@ -367,7 +367,7 @@ impl Connection {
     }
 
     fn end(&self, outgoing: &mut Outgoing) {
-        outgoing.life = Life::Cut;
+        outgoing.life = ConnectionState::Cut;
         self.settle(std::mem::take(&mut outgoing.unsent).len());
         self.outlet.shutdown(Shutdown::Both);
         self.attention.notify_one();
@@ -376,11 +376,11 @@ impl Connection {
     /// What its task has to wait for now. Any change after this call is followed by
     /// [`Connection::attention`], which remembers one that came before it was waited for; but the end
     /// of a pause is not.
-    pub(crate) fn wants(&self) -> Wants {
+    pub(crate) fn wants(&self) -> Interest {
         let outgoing = self.lock();
         let is_answered = self.owed.load(Ordering::Relaxed) <= self.mark();
         let is_handled = self.unhandled.load(Ordering::Relaxed) <= READ_AHEAD;
-        Wants {
+        Interest {
             life: outgoing.life,
             write: !outgoing.unsent.is_empty() || self.outlet.has_backlog(),
             read: is_answered && is_handled,

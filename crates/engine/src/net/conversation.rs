@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use crate::admin::four_letter;
 use crate::connection::admission::Slot;
 use crate::connection::budget::{Account, LITTLE};
-use crate::connection::{Connection, Life, Wants};
+use crate::connection::{Connection, ConnectionState, Interest};
 use crate::shared::Shared;
 use crate::sockets::stream::{Accepted, Incoming, Peer};
 use crate::tree_loop::Event;
@@ -109,7 +109,7 @@ pub(crate) async fn converse(shared: Arc<Shared>, peer: Peer, accepted: Accepted
         connection.cut();
     }
 
-    if connection.wants().life == Life::Finished {
+    if connection.wants().life == ConnectionState::Finished {
         reader.linger().await;
     }
     drop(slot);
@@ -164,26 +164,26 @@ async fn exchange(
 ) -> Result<(), Ended> {
     // The client may have sent its first requests along with the handshake.
     reader.deliver(shared, connection)?;
-    let mut stuck = Stuck::default();
+    let mut stall = StallDetector::default();
     let mut lived = Instant::now();
 
     loop {
         let wants = connection.wants();
-        if !matches!(wants.life, Life::Open | Life::Finishing) {
+        if !matches!(wants.life, ConnectionState::Open | ConnectionState::Finishing) {
             return Ok(());
         }
         let full = shared.pipeline.is_full();
-        let is_ending = wants.life == Life::Finishing;
+        let is_ending = wants.life == ConnectionState::Finishing;
 
         // It lives, although what it sends is not read.
-        let is_alive = stuck.has_taken(&wants) && connection.is_held_back();
+        let is_alive = stall.has_taken(&wants) && connection.is_held_back();
         if is_alive && (lived.elapsed() > SIGN_OF_LIFE || connection.has_room_again()) {
             lived = Instant::now();
             let _ = shared.events.send(Event::Taken(connection.id));
         }
 
         let patience = if is_ending { LINGER } else { shared.plan.limits.send_timeout };
-        let stuck_since = stuck.since(&wants, is_ending);
+        let stuck_since = stall.since(&wants, is_ending);
 
         tokio::select! {
             () = connection.attention() => {}
@@ -204,7 +204,7 @@ async fn exchange(
             () = shared.pipeline.room(), if full => {}
             () = over(stuck_since, patience), if stuck_since.is_some() => {
                 // Another thread may have got on meanwhile.
-                if !stuck.has_taken(&connection.wants()) {
+                if !stall.has_taken(&connection.wants()) {
                     return Err(match is_ending {
                         true => Ended::LastNotTaken,
                         false => Ended::NotTaken(patience),
@@ -217,20 +217,20 @@ async fn exchange(
 
 /// Since when a peer has taken nothing of what waits for it. What it says gives it no time.
 #[derive(Default)]
-struct Stuck {
+struct StallDetector {
     since: Option<Instant>,
     /// How much it had taken by then.
     taken: u64,
     is_ending: bool,
 }
 
-impl Stuck {
-    fn has_taken(&self, wants: &Wants) -> bool {
+impl StallDetector {
+    fn has_taken(&self, wants: &Interest) -> bool {
         self.taken != wants.taken
     }
 
     /// Notes how much it has taken now.
-    fn since(&mut self, wants: &Wants, is_ending: bool) -> Option<Instant> {
+    fn since(&mut self, wants: &Interest, is_ending: bool) -> Option<Instant> {
         let waits = wants.write || is_ending;
         if !waits || self.has_taken(wants) || self.is_ending != is_ending {
             self.since = None;

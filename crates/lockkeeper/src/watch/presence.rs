@@ -1,10 +1,10 @@
 //! A node that is there while this program is.
 //!
 //! ```text
-//!   presence   Presence, its options and its states
-//!   keeper     the task that keeps the node there
-//!   post       which nodes have a presence in this process
-//!   state      how a presence stands, and why it could not begin or has ended
+//!   presence      Presence, its options and its states
+//!   keeper        the task that keeps the node there
+//!   reservation   which nodes have a presence in this process
+//!   state         how a presence stands, and why it could not begin or has ended
 //! ```
 //!
 //! Guarantees  the node belongs to the present session, or [`Presence::state`] says why not; it comes
@@ -40,7 +40,7 @@
 //! ```
 
 mod keeper;
-mod post;
+mod reservation;
 mod state;
 
 use std::fmt;
@@ -54,7 +54,7 @@ use tokio::task::JoinHandle;
 
 use crate::profile::protected_name;
 use crate::watch::presence::keeper::{Keeper, Terms, Update};
-use crate::watch::presence::post::Post;
+use crate::watch::presence::reservation::Reservation;
 
 pub(crate) use state::{IsOurs, STUCK_PAUSE, Unanswered};
 pub use state::{PresenceError, PresenceState, WhenTaken};
@@ -145,7 +145,7 @@ impl PresenceBuilder {
     pub async fn start(self) -> Result<Presence, PresenceError> {
         let path = self.node()?;
         let client = self.terms.client.clone();
-        let Some(post) = Post::take(&client, &path) else {
+        let Some(reservation) = Reservation::take(&client, &path) else {
             return Err(PresenceError::InUse { path });
         };
         let (state, changes) = watch::channel(PresenceState::Absent);
@@ -155,7 +155,7 @@ impl PresenceBuilder {
 
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(keeper.run(lookout, stopped));
-        Ok(Presence { client, path, changes, updates, stop, task, _post: post })
+        Ok(Presence { client, path, changes, updates, stop, task, _reservation: reservation })
     }
 
     /// The path of the node.
@@ -185,7 +185,7 @@ pub struct Presence {
     /// Dropping it stops the task.
     stop: oneshot::Sender<()>,
     task: JoinHandle<Option<Keeper>>,
-    _post: Post,
+    _reservation: Reservation,
 }
 
 impl Presence {

@@ -11,7 +11,7 @@ use crate::cleanup::{Cleanup, PendingCleanup, Remainder};
 use crate::config::MOST_SKIPPED;
 use crate::error::{Disconnect, Outcome, RequestError};
 use crate::event::Event;
-use crate::heartbeat::{Checked, HoldId, Sight};
+use crate::heartbeat::{Checked, HoldId, LookOutcome};
 use crate::requests::{Origin, Replacement, Sent};
 use crate::time::Instant;
 use crate::watch_event::WatchEvent;
@@ -292,12 +292,12 @@ impl<T> Session<T> {
             _ => return,
         };
         match self.heartbeat.looked(id, checked, found) {
-            Sight::Gone => self.events.push_back(Event::NodeGone { id }),
-            Sight::Same if self.lease.is_proven_by(checked, now) => {
+            LookOutcome::Gone => self.events.push_back(Event::NodeGone { id }),
+            LookOutcome::Same if self.lease.is_proven_by(checked, now) => {
                 self.heartbeat.proven(id, self.lease.state().generation);
                 self.events.push_back(Event::HeldAgain { id });
             }
-            Sight::Same | Sight::Unproven => {}
+            LookOutcome::Same | LookOutcome::Unproven => {}
         }
     }
 

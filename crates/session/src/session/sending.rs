@@ -6,7 +6,7 @@ use super::{Contact, Phase, Session};
 use crate::cleanup::{Cleanup, PendingCleanup, delete};
 use crate::config::LeaseMode;
 use crate::error::RequestError;
-use crate::heartbeat::{Beat, Checked, Need};
+use crate::heartbeat::{Checked, HeartbeatRequest, Need};
 use crate::lease::Lease;
 use crate::requests::{
     Origin, Queued, Replacement, Sent, StagedDelete, keep_recursive, set_watch_flag,
@@ -190,7 +190,9 @@ impl<T> Session<T> {
         };
         let lease = self.lease.state();
         let generation = lease.is_running(now).then_some(lease.generation);
-        for Beat { request, checked, looks } in self.heartbeat.beat(next, need, generation) {
+        for HeartbeatRequest { request, checked, looks } in
+            self.heartbeat.beat(next, need, generation)
+        {
             let checked = Checked { holds: checked, sent: now, after: self.last_zxid };
             self.send(now, request, Origin::Heartbeat(checked), None);
             for (id, look) in looks {

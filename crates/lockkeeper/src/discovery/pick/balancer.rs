@@ -12,7 +12,7 @@ use lockkeeper_client::Instant;
 
 use crate::discovery::pick::candidate::{Candidate, Pick, PickError};
 use crate::discovery::pick::health::{Ejection, InstanceHealth, Period, Record, Verdict};
-use crate::discovery::pick::load::{Contestant, Load, Moment, has_less_to_do};
+use crate::discovery::pick::load::{Load, LoadedInstance, Moment, has_less_to_do};
 use crate::discovery::pick::pool::{Pool, PoolMember};
 use crate::discovery::pick::rendezvous::digest;
 
@@ -214,7 +214,11 @@ impl<T: Candidate> Balancer<T> {
                 let (first, second) = pool.two(self.random.u64(..), self.random.u64(..));
                 let contestant = |member: PoolMember| {
                     let Slot { load, record, .. } = &self.slots[member.slot];
-                    Contestant { load: *load, weight: member.weight, failures: record.failures() }
+                    LoadedInstance {
+                        load: *load,
+                        weight: member.weight,
+                        failures: record.failures(),
+                    }
                 };
                 let now = Moment { time: now, picks: self.picks };
                 let now = (self.random.u8(..) >= BLIND_OF_256).then_some(now);

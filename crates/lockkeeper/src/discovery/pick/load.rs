@@ -97,7 +97,7 @@ impl Load {
 
 /// One of two instances to compare.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Contestant {
+pub(crate) struct LoadedInstance {
     pub(crate) load: Load,
     pub(crate) weight: u32,
     /// How many calls in a row have failed. Failures come fast: without this, an instance that
@@ -107,10 +107,14 @@ pub(crate) struct Contestant {
 
 /// Whether the second of two has clearly less to do than the first. Latencies are compared as of `now`; not
 /// at all without it.
-pub(crate) fn has_less_to_do(second: Contestant, first: Contestant, now: Option<Moment>) -> bool {
+pub(crate) fn has_less_to_do(
+    second: LoadedInstance,
+    first: LoadedInstance,
+    now: Option<Moment>,
+) -> bool {
     // One call of the lighter of the two is the unit, so that a heavy one with one call counts as idle.
     let unit = f64::from(first.weight.min(second.weight));
-    let work = |of: Contestant| {
+    let work = |of: LoadedInstance| {
         let queued = 1.0 + f64::from(of.load.in_flight) * unit / f64::from(of.weight);
         queued * (1.0 + f64::from(of.failures))
     };

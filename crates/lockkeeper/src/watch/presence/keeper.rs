@@ -19,10 +19,10 @@ const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// The least data version of a node that a presence made.
-const BORN: i32 = 1;
+const FIRST_VERSION: i32 = 1;
 
 /// The largest with which one begins.
-const LATEST_BORN: i32 = 4;
+const LATEST_FIRST_VERSION: i32 = 4;
 
 /// What is to be there.
 #[derive(Clone)]
@@ -46,39 +46,39 @@ pub(super) struct Update {
 
 /// What there may be of a node of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Life {
+enum OwnNode {
     None,
     /// A create was sent, and no answer says what came of it. Until one does, the data stays as it is.
     Unknown,
     Made(Zxid),
 }
 
-impl Life {
+impl OwnNode {
     /// Whether a node of the present session is what there may be of ours. A create in doubt is known
-    /// by what no other request leaves: made and written in one transaction. `Post` sees to it that
+    /// by what no other request leaves: made and written in one transaction. `Reservation` sees to it that
     /// no other presence of this client has done that. Of one that is not marked, there is the
     /// session only.
     fn is(self, stat: &Stat, is_marked: bool) -> bool {
         match self {
             Self::None => false,
             Self::Unknown if !is_marked => true,
-            Self::Unknown if stat.version == BORN => stat.mzxid == stat.czxid,
+            Self::Unknown if stat.version == FIRST_VERSION => stat.mzxid == stat.czxid,
             // Others have written to it since.
-            Self::Unknown => stat.version > BORN,
+            Self::Unknown => stat.version > FIRST_VERSION,
             Self::Made(czxid) => stat.czxid == czxid,
         }
     }
 }
 
 /// What comes of an attempt.
-enum Entering {
-    Done(Lookout),
+enum Entered {
+    Done(Watching),
     Again { is_unreachable: Option<Error> },
     Failed(PresenceError),
 }
 
 /// What is waited for now.
-pub(super) enum Lookout {
+pub(super) enum Watching {
     Own(Own),
     Other(Watcher),
 }
@@ -95,7 +95,7 @@ pub(super) struct Keeper {
     path: ZnodePath,
     state: watch::Sender<PresenceState>,
     updates: mpsc::UnboundedReceiver<Update>,
-    life: Life,
+    own_node: OwnNode,
     /// Whether it was there at any time. Before that, a node may be of an earlier life.
     has_been: bool,
     unanswered: Unanswered,
@@ -123,27 +123,27 @@ impl Keeper {
         updates: mpsc::UnboundedReceiver<Update>,
     ) -> Self {
         let unanswered = Unanswered::default();
-        Self { terms, path, state, updates, life: Life::None, has_been: false, unanswered }
+        Self { terms, path, state, updates, own_node: OwnNode::None, has_been: false, unanswered }
     }
 
     /// Until the node is there, or is somebody else's.
-    pub(super) async fn begin(&mut self) -> Result<Lookout, PresenceError> {
+    pub(super) async fn begin(&mut self) -> Result<Watching, PresenceError> {
         loop {
             match self.enter().await {
-                Entering::Done(lookout) => return Ok(lookout),
-                Entering::Again { is_unreachable: Some(error) } => return Err(error.into()),
-                Entering::Again { .. } => tokio::time::sleep(FIRST_PAUSE).await,
-                Entering::Failed(error) => return Err(error),
+                Entered::Done(watching) => return Ok(watching),
+                Entered::Again { is_unreachable: Some(error) } => return Err(error.into()),
+                Entered::Again { .. } => tokio::time::sleep(FIRST_PAUSE).await,
+                Entered::Failed(error) => return Err(error),
             }
         }
     }
 
     /// What has to be deleted.
     fn target(&self) -> Option<Cleanup> {
-        let expected = match self.life {
-            Life::None => return None,
-            Life::Unknown => ExpectedNode::WithData(self.terms.data.clone()),
-            Life::Made(czxid) => ExpectedNode::CreatedBy(czxid),
+        let expected = match self.own_node {
+            OwnNode::None => return None,
+            OwnNode::Unknown => ExpectedNode::WithData(self.terms.data.clone()),
+            OwnNode::Made(czxid) => ExpectedNode::CreatedBy(czxid),
         };
         Some(Cleanup::IfExpected { node: self.path.clone(), expected })
     }
@@ -152,7 +152,7 @@ impl Keeper {
     /// takes it, it is dropped, and deletes that by itself.
     pub(super) async fn run(
         mut self,
-        first: Lookout,
+        first: Watching,
         stopped: oneshot::Receiver<()>,
     ) -> Option<Self> {
         let is_asked_for = tokio::select! {
@@ -170,21 +170,21 @@ impl Keeper {
     /// What is left to delete, by whoever asks.
     pub(super) fn leave(mut self) -> Option<Cleanup> {
         let target = self.target();
-        self.life = Life::None;
+        self.own_node = OwnNode::None;
         target
     }
 
-    async fn keep(&mut self, first: Lookout) -> PresenceError {
-        let mut lookout = first;
+    async fn keep(&mut self, first: Watching) -> PresenceError {
+        let mut watching = first;
         loop {
-            match lookout {
-                Lookout::Own(own) => {
+            match watching {
+                Watching::Own(own) => {
                     self.stay(own).await;
-                    self.life = Life::None;
+                    self.own_node = OwnNode::None;
                     self.state.send_replace(PresenceState::Absent);
                 }
                 // Whatever ends it, the next look says how it is.
-                Lookout::Other(mut watcher) => loop {
+                Watching::Other(mut watcher) => loop {
                     tokio::select! {
                         biased;
                         _ = watcher.changed() => break,
@@ -194,11 +194,11 @@ impl Keeper {
             }
 
             let mut pause = FIRST_PAUSE;
-            lookout = loop {
+            watching = loop {
                 self.note_all();
                 match self.enter().await {
-                    Entering::Done(next) => break next,
-                    Entering::Failed(too_long @ PresenceError::TooLong { .. }) => {
+                    Entered::Done(next) => break next,
+                    Entered::Failed(too_long @ PresenceError::TooLong { .. }) => {
                         self.state.send_replace(PresenceState::Stuck(too_long));
                         tokio::select! {
                             biased;
@@ -206,8 +206,8 @@ impl Keeper {
                             () = tokio::time::sleep(STUCK_PAUSE) => {}
                         }
                     }
-                    Entering::Failed(error) => return error,
-                    Entering::Again { .. } => tokio::time::sleep(pause).await,
+                    Entered::Failed(error) => return error,
+                    Entered::Again { .. } => tokio::time::sleep(pause).await,
                 }
                 pause = (pause * 2).min(LONGEST_PAUSE);
             };
@@ -216,7 +216,7 @@ impl Keeper {
 
     /// Takes what has been asked for, unless there may be a node with the data of before.
     fn note_all(&mut self) {
-        while self.life == Life::None
+        while self.own_node == OwnNode::None
             && let Ok(update) = self.updates.try_recv()
         {
             self.note(update);
@@ -337,8 +337,8 @@ impl Keeper {
     // ----- while it is not ---------------------------------------------------------------------
 
     /// Makes the node, if it is not there, and watches what is there.
-    async fn enter(&mut self) -> Entering {
-        let made = self.born(self.terms.client.transaction(), BORN);
+    async fn enter(&mut self) -> Entered {
+        let made = self.born(self.terms.client.transaction(), FIRST_VERSION);
         self.attempt(made, false).await
     }
 
@@ -358,28 +358,28 @@ impl Keeper {
     }
 
     /// `replaces`: the transaction deletes a node of an earlier life first.
-    async fn attempt(&mut self, transaction: Transaction, replaces: bool) -> Entering {
+    async fn attempt(&mut self, transaction: Transaction, replaces: bool) -> Entered {
         let client = self.terms.client.clone();
         let size = (self.terms.data.len(), client.now());
-        let earlier = std::mem::replace(&mut self.life, Life::Unknown);
+        let earlier = std::mem::replace(&mut self.own_node, OwnNode::Unknown);
         // Both are sent at once, and the look is taken after the write.
         let look = async { client.data_watched(&self.path).await };
         let (made, seen) = tokio::join!(transaction.commit_numbered(), look);
 
         let refusal = match made {
             Ok((_, czxid)) => {
-                (self.life, self.has_been) = (Life::Made(czxid), true);
+                (self.own_node, self.has_been) = (OwnNode::Made(czxid), true);
                 self.unanswered = Unanswered::default();
                 return match seen {
                     Ok(((_, stat), watcher)) if stat.czxid == czxid => self.present(stat, watcher),
-                    Err(error) if is_unreadable(&error) => Entering::Failed(error.into()),
+                    Err(error) if is_unreadable(&error) => Entered::Failed(error.into()),
                     // It is looked at again, and found to be our own or gone.
-                    _ => Entering::Again { is_unreachable: None },
+                    _ => Entered::Again { is_unreachable: None },
                 };
             }
             Err(TransactionError::Request(error)) => {
                 if error.outcome() == Outcome::NotApplied {
-                    self.life = earlier;
+                    self.own_node = earlier;
                 }
                 return match self.unanswered.one_more(&client, &self.path, &error, size) {
                     Some(too_long) => self.give_up(too_long).await,
@@ -390,49 +390,50 @@ impl Keeper {
         };
 
         // This one was refused, but one before it may have been applied.
-        (self.life, self.unanswered) = (earlier, Unanswered::default());
+        (self.own_node, self.unanswered) = (earlier, Unanswered::default());
         let TransactionError::Failed { code, .. } = &refusal else {
-            return Entering::Failed(refusal.into());
+            return Entered::Failed(refusal.into());
         };
         match (*code, seen) {
             (ErrorCode::NodeExists, Ok(((data, stat), watcher))) => {
                 Box::pin(self.found(&data, stat, watcher, replaces)).await
             }
             (ErrorCode::NodeExists, Err(error)) if is_unreadable(&error) => {
-                Entering::Failed(error.into())
+                Entered::Failed(error.into())
             }
             (ErrorCode::NoNode, _) if !replaces => self.make_parents().await,
             // It was there, or another one was, and is not any more.
             (ErrorCode::NodeExists | ErrorCode::BadVersion | ErrorCode::NoNode, _) => {
-                Entering::Again { is_unreachable: None }
+                Entered::Again { is_unreachable: None }
             }
-            _ => Entering::Failed(refusal.into()),
+            _ => Entered::Failed(refusal.into()),
         }
     }
 
     /// Servers seem to close the connection at the data, unless the node was made and only the answer lost.
-    async fn give_up(&mut self, too_long: PresenceError) -> Entering {
+    async fn give_up(&mut self, too_long: PresenceError) -> Entered {
         let client = self.terms.client.clone();
         // What is read behind a sync is the last word, on a later connection too.
         let look = async { client.data_watched(&self.path).await };
         let (synced, seen) = tokio::join!(client.sync(&self.path), look);
         match (synced, seen) {
             (Ok(_), Ok(((_, stat), watcher))) if self.is_own(&stat) => {
-                (self.life, self.unanswered) = (Life::Made(stat.czxid), Unanswered::default());
+                (self.own_node, self.unanswered) =
+                    (OwnNode::Made(stat.czxid), Unanswered::default());
                 return self.present(stat, watcher);
             }
             (Ok(_), Ok(_)) => {}
             (Ok(_), Err(error)) if error.code() == Some(ErrorCode::NoNode) => {}
             (Err(error), _) | (_, Err(error)) => return passing(error),
         }
-        self.life = Life::None;
-        Entering::Failed(too_long)
+        self.own_node = OwnNode::None;
+        Entered::Failed(too_long)
     }
 
     /// Whether a node is what there may be of ours, in the present session.
     fn is_own(&self, stat: &Stat) -> bool {
         let is_of_session = stat.ephemeral_owner == self.terms.client.session_id();
-        is_of_session && self.life.is(stat, self.terms.is_marked)
+        is_of_session && self.own_node.is(stat, self.terms.is_marked)
     }
 
     /// A node is there already.
@@ -442,47 +443,48 @@ impl Keeper {
         stat: Stat,
         watcher: Watcher,
         has_tried: bool,
-    ) -> Entering {
+    ) -> Entered {
         let (client, owner) = (self.terms.client.clone(), stat.ephemeral_owner);
         if self.is_own(&stat) {
-            self.life = Life::Made(stat.czxid);
+            self.own_node = OwnNode::Made(stat.czxid);
             return self.present(stat, watcher);
         }
 
         // The write that was refused came on the newest connection, and no older one can follow it.
-        self.life = Life::None;
+        self.own_node = OwnNode::None;
 
         let may_replace = !has_tried && !self.has_been;
         let is_ours = self.terms.is_ours.as_ref().is_some_and(|is_ours| is_ours(data));
         let is_earlier_life = owner != SessionId::NONE && owner != client.session_id();
-        if may_replace && is_ours && is_earlier_life && stat.version >= BORN {
+        if may_replace && is_ours && is_earlier_life && stat.version >= FIRST_VERSION {
             let gone = client.transaction().delete(&self.path, Some(stat.version));
             // The earlier life may not know of it yet: what it still writes must not fit this one.
-            let version = if stat.version < LATEST_BORN { stat.version + 1 } else { BORN };
+            let version =
+                if stat.version < LATEST_FIRST_VERSION { stat.version + 1 } else { FIRST_VERSION };
             let replaced = self.born(gone, version);
             return self.attempt(replaced, true).await;
         }
 
         if self.terms.when_taken == WhenTaken::Fail {
             let path = self.path.to_string();
-            return Entering::Failed(PresenceError::Taken { path, by: owner });
+            return Entered::Failed(PresenceError::Taken { path, by: owner });
         }
         self.state.send_replace(PresenceState::Taken { by: owner });
-        Entering::Done(Lookout::Other(watcher))
+        Entered::Done(Watching::Other(watcher))
     }
 
-    fn present(&mut self, stat: Stat, watcher: Watcher) -> Entering {
+    fn present(&mut self, stat: Stat, watcher: Watcher) -> Entered {
         self.has_been = true;
         self.state.send_replace(PresenceState::Present { czxid: stat.czxid });
-        Entering::Done(Lookout::Own(Own { stat, watcher }))
+        Entered::Done(Watching::Own(Own { stat, watcher }))
     }
 
-    async fn make_parents(&self) -> Entering {
+    async fn make_parents(&self) -> Entered {
         let Some(parent) = self.path.parent() else {
-            return Entering::Again { is_unreachable: None };
+            return Entered::Again { is_unreachable: None };
         };
         match self.terms.client.ensure(&parent, self.terms.parents).await {
-            Ok(()) => Entering::Again { is_unreachable: None },
+            Ok(()) => Entered::Again { is_unreachable: None },
             Err(error) => passing(error),
         }
     }
@@ -494,12 +496,12 @@ fn is_unreadable(error: &Error) -> bool {
 }
 
 /// An attempt that came to nothing, for now or for good.
-fn passing(error: Error) -> Entering {
+fn passing(error: Error) -> Entered {
     if error.is_unreachable() {
-        return Entering::Again { is_unreachable: Some(error) };
+        return Entered::Again { is_unreachable: Some(error) };
     }
     match error.is_retryable() || error.is_session_expired() {
-        true => Entering::Again { is_unreachable: None },
-        false => Entering::Failed(error.into()),
+        true => Entered::Again { is_unreachable: None },
+        false => Entered::Failed(error.into()),
     }
 }

@@ -7,24 +7,25 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use lockkeeper_client::{Client, ZnodePath};
 
 /// By path, the clients that have a presence there.
-static POSTS: LazyLock<Mutex<HashMap<ZnodePath, Vec<Client>>>> = LazyLock::new(Mutex::default);
+static RESERVATIONS: LazyLock<Mutex<HashMap<ZnodePath, Vec<Client>>>> =
+    LazyLock::new(Mutex::default);
 
-fn posts() -> MutexGuard<'static, HashMap<ZnodePath, Vec<Client>>> {
-    POSTS.lock().unwrap_or_else(PoisonError::into_inner)
+fn reservations() -> MutexGuard<'static, HashMap<ZnodePath, Vec<Client>>> {
+    RESERVATIONS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The right to have a presence at a node. Given back when it is dropped.
 #[derive(Debug)]
-pub(super) struct Post {
+pub(super) struct Reservation {
     client: Client,
     path: ZnodePath,
 }
 
-impl Post {
+impl Reservation {
     /// `None` if the client has a presence there.
     pub(super) fn take(client: &Client, path: &ZnodePath) -> Option<Self> {
-        let mut posts = posts();
-        let there = posts.entry(path.clone()).or_default();
+        let mut reservations = reservations();
+        let there = reservations.entry(path.clone()).or_default();
         if there.iter().any(|other| other.is_clone_of(client)) {
             return None;
         }
@@ -33,19 +34,19 @@ impl Post {
     }
 }
 
-impl Drop for Post {
+impl Drop for Reservation {
     fn drop(&mut self) {
-        let mut posts = posts();
-        let there = posts.get_mut(&self.path);
+        let mut reservations = reservations();
+        let there = reservations.get_mut(&self.path);
         // Dropped when the lock is free again: the last handle of a client may end its session.
         let own = there.and_then(|there| {
             let own = there.iter().position(|other| other.is_clone_of(&self.client))?;
             Some(there.swap_remove(own))
         });
-        if posts.get(&self.path).is_some_and(Vec::is_empty) {
-            posts.remove(&self.path);
+        if reservations.get(&self.path).is_some_and(Vec::is_empty) {
+            reservations.remove(&self.path);
         }
-        drop(posts);
+        drop(reservations);
         drop(own);
     }
 }
