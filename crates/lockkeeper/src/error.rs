@@ -21,13 +21,13 @@ pub(crate) fn present<T>(result: Result<T, Error>) -> Result<Option<T>, Error> {
 #[non_exhaustive]
 pub enum BuildError {
     /// It is no path.
-    #[error("{0}; a lock is named like /locks/orders")]
+    #[error("{0}; name a path like /locks/orders")]
     Path(#[from] PathError),
     /// It is `/`.
-    #[error("'/' cannot be a lock; name one below it, like /locks/orders")]
+    #[error("'/' cannot be a lock or an election; name a path below it, like /locks/orders")]
     Root,
     /// It is `/zookeeper` or below it, where the server keeps its quotas and its configuration.
-    #[error("{0} is the server's own; name a lock outside of /zookeeper, like /locks/orders")]
+    #[error("{0} is the server's own; name a path outside of /zookeeper, like /locks/orders")]
     Reserved(ZnodePath),
     /// No path was given where at least one is needed.
     #[error("no lock was named; name at least one, like /locks/orders")]

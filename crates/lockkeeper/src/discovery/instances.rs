@@ -172,7 +172,8 @@ impl Instances {
             }
             Err(error) => {
                 // The error repeats what it does not understand, however long that is.
-                let reason = error.to_string().chars().take(LONGEST_REASON).collect();
+                let why = format!("its data is not the JSON of an instance: {error}");
+                let reason = why.chars().take(LONGEST_REASON).collect();
                 self.unreadable.push(Unreadable { node: name.to_owned(), mzxid, reason });
                 if let Some(known) = known {
                     self.listed.push(Arc::clone(known));

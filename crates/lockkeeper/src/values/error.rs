@@ -76,7 +76,8 @@ pub enum ValueError {
     },
     /// The data of the node is no value of the expected kind. It was left as it is.
     #[error(
-        "{path} cannot be read: {reason}; write a good value over it, or go on with the last one"
+        "{path} cannot be read: {reason}; use another path if other programs wrote it, write a good \
+         value over it if yours did, or go on with the last one"
     )]
     Undecodable {
         /// The node.

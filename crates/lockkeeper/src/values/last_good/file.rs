@@ -24,6 +24,9 @@ const TRIES: u32 = 8;
 
 /// Reads the file; `None` if there is none.
 pub(super) fn read(file: &Path) -> Result<Option<Kept>, LastGoodError> {
+    if file.file_name().is_none() {
+        return Err(failed(file, &"this path names no file"));
+    }
     let mut options = OpenOptions::new();
     // A pipe must not keep it waiting.
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
@@ -189,6 +192,15 @@ mod tests {
         let data = Bytes::from(vec![letter; 1 + usize::try_from(mzxid).unwrap() * 997 % 20_000]);
         let revision = Revision { czxid: Zxid(1), mzxid: Zxid(mzxid), version: 0 };
         Kept { path: "/limits".into(), revision, data }
+    }
+
+    /// They were taken for a file that is not there yet, and every value failed later.
+    #[test]
+    fn a_path_that_names_no_file_is_refused_at_once() {
+        for path in ["", "/", ".."] {
+            let error = read(Path::new(path)).expect_err(path);
+            assert!(matches!(error, LastGoodError::Io { .. }), "{path}: {error}");
+        }
     }
 
     /// Programs that share a file: whoever reads it sees a whole value.
