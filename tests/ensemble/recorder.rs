@@ -111,6 +111,7 @@ impl Recorder {
             ["inexact-value", words @ ..] => What::InexactValue(words.join(" ")),
             ["inexact-snapshot", words @ ..] => What::InexactSnapshot(words.join(" ")),
             ["missing-instance", words @ ..] => What::MissingInstance(words.join(" ")),
+            ["wrong-view", words @ ..] => What::WrongView(words.join(" ")),
             ["left", words @ ..] => What::Left(words.join(" ")),
             ["note", words @ ..] => What::Note(words.join(" ")),
             _ => return None,

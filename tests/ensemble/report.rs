@@ -29,6 +29,7 @@ pub(crate) fn table(history: &History) -> String {
                 | What::InexactValue(_)
                 | What::InexactSnapshot(_)
                 | What::MissingInstance(_)
+                | What::WrongView(_)
         );
         let Some(key) = key(who).filter(|_| is_of_lock) else { continue };
         let row = rows.entry(key).or_default();

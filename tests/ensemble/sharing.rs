@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use lockkeeper::{Client, Counter, Shared};
 use lockkeeper_testkit::clock;
 use lockkeeper_testkit::history::What;
-use lockkeeper_testkit::sharing::{Scene, publications, services, trees, values};
+use lockkeeper_testkit::sharing::{Scene, groups, publications, services, trees, values};
 use tokio::task::JoinHandle;
 
 use crate::contender::STOP;
@@ -49,6 +49,7 @@ impl Scene for Stage {
             What::InexactValue(what) => format!("inexact-value {what}"),
             What::InexactSnapshot(what) => format!("inexact-snapshot {what}"),
             What::MissingInstance(what) => format!("missing-instance {what}"),
+            What::WrongView(what) => format!("wrong-view {what}"),
             What::Left(what) => format!("left {what}"),
             other => format!("note {other}"),
         };
@@ -96,6 +97,8 @@ pub(crate) fn start(
     tasks.extend([tokio::spawn(writer), tokio::spawn(watcher)]);
     tasks.extend([tokio::spawn(publisher), tokio::spawn(follower)]);
 
+    let ids = PARTICIPANTS.iter().filter(|participant| participant.is_ours());
+    let ids: Vec<_> = ids.map(|participant| participant.name.to_owned()).collect();
     let (scene, client, mut random) = (stage("serves", PACE)?, client.clone(), random.fork());
     let server = services::serve(scene, name.to_owned(), client.clone(), random.fork());
     tokio::spawn(async move {
@@ -103,12 +106,27 @@ pub(crate) fn start(
         let _registration = server.await;
         std::future::pending::<()>().await;
     });
-    let ids = PARTICIPANTS.iter().filter(|participant| participant.is_ours());
-    let ids = ids.map(|participant| participant.name.to_owned()).collect();
-    let directory = stage("directory", PACE)?;
-    let directory = services::watch(directory, who("directory"), client, random, ids);
+    let (directory, watching) = (stage("directory", PACE)?, random.fork());
+    let directory =
+        services::watch(directory, who("directory"), client.clone(), watching, ids.clone());
     tasks.push(tokio::spawn(directory));
+
+    let (scene, coming) = (stage("joins", PACE)?, client.clone());
+    let guest = groups::come_and_go(scene, who("joins"), coming, random);
+    let scene = stage("member", PACE)?;
+    let member = groups::stay(scene, who("member"), client, name.to_owned(), ids);
+    tasks.extend([tokio::spawn(guest), tokio::spawn(until_seen(member))]);
     Ok(tasks)
+}
+
+/// Ends when a member has seen all others; it stays in the group until the program ends.
+async fn until_seen(member: impl Future<Output = Option<groups::Stays>>) {
+    if let Some(stays) = member.await {
+        tokio::spawn(async move {
+            let _stays = stays;
+            std::future::pending::<()>().await;
+        });
+    }
 }
 
 /// Says what there is when all programs have ended. Arguments: `CONNECT FOLDER`.
@@ -123,6 +141,7 @@ pub(crate) async fn look(arguments: &[String]) -> Result<()> {
     values::look_at_the_end(&*stage, &client).await;
     publications::look_at_the_end(&*stage, &client).await;
     services::look_at_the_end(&*stage, &client).await;
+    groups::look_at_the_end(&*stage, &client).await;
     client.close().await;
     Ok(())
 }

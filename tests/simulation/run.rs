@@ -1,7 +1,6 @@
 //! One run: everything in it follows from its seed.
 
 use std::panic::AssertUnwindSafe;
-use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -14,7 +13,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::candidates::{self, Candidate, election, observe};
 use crate::faults;
 use crate::machine::{Drifting, Gate, Machine, true_time};
-use crate::members::{Program, Seen};
+use crate::members::Members;
 use crate::network::{Lag, Route};
 use crate::participants::{LOCKS, Pace, REGISTER, Resources, Worker, make_register, use_register};
 use crate::presences::{Member, disturb};
@@ -212,7 +211,7 @@ async fn whole(run: Arc<Run>, seed: u64) {
             tree::make(&client).await;
             let name = |kind| format!("client {index}.{kind}");
             let (writing, watching) = (random.fork(), random.fork());
-            let scene = || sharing::trees(&run, end);
+            let scene = || sharing::at_pace_of_register(&run, end);
             let writer = tree::write(scene(), name("w"), client.clone(), writing);
             let watcher = tree::watch(scene(), name("t"), client.clone(), watching);
             tasks.push(machine.run(writer));
@@ -248,8 +247,8 @@ async fn whole(run: Arc<Run>, seed: u64) {
         false => Vec::new(),
     };
     let group = match has_groups(seed) {
-        true => belong(&run, seed, end, &mut tasks).await,
-        false => Vec::new(),
+        true => Some(belong(&run, seed, end, &mut tasks).await),
+        false => None,
     };
     let mut services = None;
     if has_services(seed) {
@@ -284,7 +283,10 @@ async fn whole(run: Arc<Run>, seed: u64) {
     if let Some(services) = services {
         services.all_is_well(&run).await;
     }
-    for client in trees.into_iter().chain(voters).chain(members).chain(publishers).chain(group) {
+    if let Some(group) = group {
+        group.all_is_well(&run).await;
+    }
+    for client in trees.into_iter().chain(voters).chain(members).chain(publishers) {
         if timeout(PATIENCE, client.close()).await.is_err() {
             run.note("world", What::Stuck("a client of its own does not close".into()));
         }
@@ -295,32 +297,21 @@ async fn whole(run: Arc<Run>, seed: u64) {
     all_is_well(&run, &clients, &designs).await;
 }
 
-/// Has programs be members of a group: one of each machine that stays, and one that comes and goes. Returns
-/// the clients.
+/// Has programs be members of a group.
 async fn belong(
     run: &Arc<Run>,
     seed: u64,
     end: Duration,
     tasks: &mut Vec<JoinHandle<()>>,
-) -> Vec<Client> {
-    let (mut random, seen) = (fastrand::Rng::with_seed(seed ^ 0x9a0), Rc::<Seen>::default());
+) -> Members {
+    let mut random = fastrand::Rng::with_seed(seed ^ 0x9a0);
     let mut clients = Vec::new();
-    for (index, machine) in run.machines.iter().enumerate() {
-        let client = connected(run, machine).await;
-        let mut program = |what: &str| Program {
-            run: Arc::clone(run),
-            name: format!("client {index}.{what}"),
-            client: client.clone(),
-            seen: Rc::clone(&seen),
-            random: random.fork(),
-            index,
-            of: run.machines.len(),
-        };
-        tasks.push(machine.run(program("g").come_and_go(end)));
-        tasks.push(machine.run(program("m").stay(end)));
-        clients.push(client);
+    for machine in &run.machines {
+        clients.push(connected(run, machine).await);
     }
-    clients
+    let members = Members::new(clients);
+    tasks.extend(members.tasks(run, &mut random, end));
+    members
 }
 
 /// Has programs be present, each at a node of its own and at one that all want, and strangers in their way

@@ -40,8 +40,8 @@ impl Scene for Until {
     }
 }
 
-/// What programs with tree caches do in a run, until `end`.
-pub(crate) fn trees(run: &Arc<Run>, end: Duration) -> Arc<dyn Scene + Send + Sync> {
+/// A run until `end`, for programs that do something as often as the register is used.
+pub(crate) fn at_pace_of_register(run: &Arc<Run>, end: Duration) -> Arc<dyn Scene + Send + Sync> {
     Arc::new(Until { run: Arc::clone(run), end, pace: run.pace.register })
 }
 

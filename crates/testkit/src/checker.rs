@@ -33,6 +33,7 @@ pub const INVARIANTS: &[Invariant] = &[
     safety("counters and shared values are exact", values_exact),
     safety("a presence is there by its own node, and touches no other", presences_apart),
     safety("registered instances are in every directory", instances_found),
+    safety("views of one name have the same members, and names grow", views_agree),
     safety(
         "nothing is believed or done in jeopardy, and what is lost stays lost",
         jeopardy_is_kept,
@@ -240,6 +241,11 @@ fn presences_kept(entries: &[Entry]) -> Result<(), String> {
 fn instances_found(entries: &[Entry]) -> Result<(), String> {
     none_is(entries, |what| matches!(what, What::MissingInstance(_)))?;
     sharing::directories_fit(entries)
+}
+
+fn views_agree(entries: &[Entry]) -> Result<(), String> {
+    none_is(entries, |what| matches!(what, What::WrongView(_)))?;
+    sharing::views_fit(entries)
 }
 
 fn nobody_stuck(entries: &[Entry]) -> Result<(), String> {

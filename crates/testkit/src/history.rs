@@ -120,6 +120,8 @@ pub enum What {
     /// An instance of a service was not in a directory although it was registered, or was there as it
     /// is no more.
     MissingInstance(String),
+    /// A view of a group was not what the changes lead to, or did not have who is there.
+    WrongView(String),
     /// A fault began or ended.
     Fault(String),
     /// Anything else that helps a reader.
@@ -231,6 +233,7 @@ impl fmt::Display for What {
             Self::WrongPresence(what) => write!(f, "WRONG PRESENCE: {what}"),
             Self::LostPresence(what) => write!(f, "LOST PRESENCE: {what}"),
             Self::MissingInstance(what) => write!(f, "MISSING: {what}"),
+            Self::WrongView(what) => write!(f, "WRONG VIEW: {what}"),
             Self::Fault(what) => write!(f, "### {what}"),
             Self::Note(what) => write!(f, "{what}"),
         }

@@ -1,8 +1,10 @@
 //! What programs that share data say, in a form that is read again when it comes from another process.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
+use lockkeeper::FencingToken;
 use serde::{Deserialize, Serialize};
 
 /// An instance of a service, as a directory lists it.
@@ -44,6 +46,9 @@ pub enum Told {
     /// A directory showed it the instances of a service, which were just these after this transaction, as
     /// the directory says.
     Lists { zxid: i64, listings: Vec<Listing> },
+    /// A watcher of a group was told a view: its name, and the nodes of the members with their tokens.
+    /// `watcher` is its own number for this watch: a later one may begin with an older view.
+    View { watcher: u64, id: i64, members: BTreeMap<String, FencingToken> },
     /// It begins to publish an edition, `id`, or one again that was there; `attempt` is its own number for it.
     Publishes { attempt: u64, id: u64 },
     /// That was confirmed, with the number of the edition.
@@ -82,10 +87,12 @@ mod tests {
     #[test]
     fn what_is_printed_is_read_again_and_has_no_spaces() {
         let listing = Listing { id: "a:b".into(), czxid: 7, weight: u32::MAX };
+        let token = FencingToken::from_u128(7 << 32 | 2).unwrap();
         for told in [
             Told::Saw { zxid: 9, version: -2, mzxid: 7 },
             Told::Adds { id: u64::MAX },
             Told::Lists { zxid: 9, listings: vec![listing] },
+            Told::View { watcher: u64::MAX, id: 9, members: [("a".into(), token)].into() },
             Told::Remains { sum: -3, items: vec![1, 2] },
         ] {
             let text = told.to_string();

@@ -26,6 +26,8 @@ pub struct Done {
     pub editions: usize,
     /// Times that a directory said whom it lists.
     pub listed: usize,
+    /// Views of a group that watchers were told.
+    pub views: usize,
 }
 
 impl Done {
@@ -44,13 +46,15 @@ impl Done {
                 Told::Published { .. } => done.published += 1,
                 Told::Edition { .. } => done.editions += 1,
                 Told::Lists { .. } => done.listed += 1,
+                Told::View { .. } => done.views += 1,
                 _ => {}
             }
         }
         done
     }
 
-    /// Whether there is something of everything but editions, which are rare where they must be.
+    /// Whether there is something of everything but editions, which are rare where they must be, and views,
+    /// which there are not everywhere.
     pub fn is_enough(&self) -> bool {
         let counts = [self.wrote, self.saw, self.added, self.appended, self.listed];
         counts.iter().all(|count| *count > 0)
@@ -60,13 +64,13 @@ impl Done {
 impl fmt::Display for Done {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { wrote, saw, begun, added, refused, appended, .. } = self;
-        let Self { published, editions, listed, .. } = self;
+        let Self { published, editions, listed, views, .. } = self;
         let unknown = begun - added - refused;
         write!(
             f,
             "{wrote} transactions on a tree, {saw} snapshots of it; {added} adds confirmed, {refused} \
              refused, {unknown} unknown; {appended} items appended; {published} editions published, \
-             {editions} seen; {listed} lists of instances"
+             {editions} seen; {listed} lists of instances; {views} views of a group"
         )
     }
 }

@@ -84,7 +84,11 @@ pub(crate) fn directories_fit(entries: &[Entry]) -> Result<(), String> {
 
     lists.sort_by_key(|list| list.zxid);
     each_goes_forward(&lists)?;
-    none_is_away(&lists)
+    let present = lists.iter().map(|List { who, zxid, listings }| {
+        let nodes = listings.iter().map(|listing| (&*listing.id, listing.czxid)).collect();
+        Present { who, zxid: *zxid, nodes }
+    });
+    none_is_away(&present.collect::<Vec<_>>())
 }
 
 fn each_goes_forward(lists: &[List<'_>]) -> Result<(), String> {
@@ -101,20 +105,32 @@ fn each_goes_forward(lists: &[List<'_>]) -> Result<(), String> {
     Ok(())
 }
 
-fn none_is_away(lists: &[List<'_>]) -> Result<(), String> {
+/// What somebody was told to be there after a transaction: names of nodes, each with the transaction that
+/// made it.
+pub(super) struct Present<'a> {
+    pub(super) who: &'a str,
+    pub(super) zxid: i64,
+    pub(super) nodes: BTreeSet<(&'a str, i64)>,
+}
+
+/// A node is there from the transaction that made it to the last one after which anybody was told of it.
+/// So whoever was told what is there after one in between was told of it. `all` is in the order of
+/// transactions.
+pub(super) fn none_is_away(all: &[Present<'_>]) -> Result<(), String> {
     let mut last_seen: BTreeMap<(&str, i64), i64> = BTreeMap::new();
-    for list in lists {
-        for Listing { id, czxid, .. } in list.listings {
-            last_seen.insert((id, *czxid), list.zxid);
+    for Present { who, zxid, nodes } in all {
+        for (id, czxid) in nodes {
+            if czxid > zxid {
+                return Err(format!("{who} at {zxid}: {id} is listed, which {czxid} made"));
+            }
+            last_seen.insert((id, *czxid), *zxid);
         }
     }
     for ((id, czxid), last) in last_seen {
-        let from = lists.partition_point(|list| list.zxid < czxid);
-        let to = lists.partition_point(|list| list.zxid <= last);
-        let has_it = |list: &&List<'_>| {
-            list.listings.iter().any(|listing| listing.id == id && listing.czxid == czxid)
-        };
-        if let Some(List { who, zxid, .. }) = lists[from..to].iter().find(|list| !has_it(list)) {
+        let from = all.partition_point(|present| present.zxid < czxid);
+        let to = all.partition_point(|present| present.zxid <= last);
+        let has_it = |present: &&Present<'_>| present.nodes.contains(&(id, czxid));
+        if let Some(Present { who, zxid, .. }) = all[from..to].iter().find(|one| !has_it(one)) {
             return Err(format!(
                 "{who} at {zxid}: {id} is not listed, which was there from {czxid} to {last}"
             ));

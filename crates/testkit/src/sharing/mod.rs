@@ -4,17 +4,20 @@
 
 mod done;
 mod editions;
+pub mod groups;
 mod judge;
 pub mod publications;
 pub mod services;
 pub mod trees;
 pub mod values;
+mod views;
 
 use std::time::Duration;
 
 pub use self::done::Done;
 pub(crate) use self::editions::editions_fit;
 pub(crate) use self::judge::{directories_fit, snapshots_fit, values_fit};
+pub(crate) use self::views::views_fit;
 use crate::history::What;
 
 /// Where such programs run.

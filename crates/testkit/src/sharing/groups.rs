@@ -1,0 +1,233 @@
+//! Programs that are members of a group: some come and go, and some stay and watch all of them.
+//!
+//! Watchers say who is in each view, and what the view is named; by these, [`crate::checker`] compares what
+//! all of them say. What only a watcher knows, it judges itself: changes lead from each view to the next,
+//! and in the end everybody who stays is in its view, and it itself with the token that it was told.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockkeeper::{
+    Client, FencingToken, Group, GroupError, GroupView, Member, MemberChange, Members, Membership,
+};
+use tokio::time::{sleep, timeout};
+
+use super::Scene;
+use crate::history::What;
+use crate::told::Told;
+
+const GROUP: &str = "/group/a";
+
+/// How long to wait for something else to come, and how often in the end.
+const GLANCE: Duration = Duration::from_millis(200);
+const GLANCES: u32 = 600;
+
+/// The node of each member, and the token of its joining.
+type There = BTreeMap<String, FencingToken>;
+
+fn group(client: &Client) -> Group {
+    Group::new(client, GROUP).expect("a path")
+}
+
+/// Tries until there is a server.
+async fn retried<T, F>(attempt: impl Fn() -> F) -> T
+where
+    F: Future<Output = Result<T, GroupError>>,
+{
+    loop {
+        match attempt().await {
+            Ok(done) => return done,
+            Err(_) => sleep(GLANCE).await,
+        }
+    }
+}
+
+/// Joins and leaves. The ids are few, so that some are taken.
+pub async fn come_and_go(
+    scene: Arc<dyn Scene + Send + Sync>,
+    name: String,
+    client: Client,
+    mut random: fastrand::Rng,
+) {
+    let group = group(&client);
+    while scene.goes_on() {
+        let id = ["a", "b", "c", "d"][random.usize(0..4)];
+        if let Ok(member) = group.join(id, name.clone()).await {
+            sleep(scene.pace().mul_f64(random.f64())).await;
+            match random.bool() {
+                // Its error is that of a session or a server, with which the node goes too.
+                true => drop(member.leave().await),
+                false => drop(member),
+            }
+        }
+        sleep(scene.pace().mul_f64(random.f64())).await;
+    }
+}
+
+/// A member that stays for as long as this is kept.
+#[derive(Debug)]
+pub struct Stays {
+    /// The member.
+    pub membership: Membership,
+    /// The token with which it joined. It has another one after the end of a session.
+    pub joined: Option<FencingToken>,
+    /// Its view of the group.
+    pub watcher: Watcher,
+}
+
+/// Joins, and watches the group until the end, and then until its view has all of these ids. `None` if
+/// something was wrong, which it has said.
+pub async fn stay(
+    scene: Arc<dyn Scene + Send + Sync>,
+    name: String,
+    client: Client,
+    id: String,
+    ids: Vec<String>,
+) -> Option<Stays> {
+    let group = group(&client);
+    let membership = retried(|| group.join(&*id, "")).await;
+    let joined = membership.token();
+    let members = retried(|| group.watch()).await;
+    let number = client.unique_id().as_u64_pair().0;
+    let mut watcher = Watcher { scene, name, number, members, last: None };
+
+    let seen = match watcher.follow().await {
+        Ok(()) => watcher.meet(&membership, &ids).await,
+        wrong => wrong,
+    };
+    match seen {
+        Ok(()) => Some(Stays { membership, joined, watcher }),
+        Err(why) => {
+            watcher.scene.note(&watcher.name, What::WrongView(why));
+            None
+        }
+    }
+}
+
+/// Who looks at a group.
+pub struct Watcher {
+    scene: Arc<dyn Scene + Send + Sync>,
+    name: String,
+    number: u64,
+    members: Members,
+    /// What it has said last.
+    last: Option<Told>,
+}
+
+impl Watcher {
+    /// Tells of every update for as long as programs go on.
+    async fn follow(&mut self) -> Result<(), String> {
+        let mut changes = self.members.changes();
+        let mut there = self.tell(&changes.view());
+        while self.scene.goes_on() {
+            let update = match timeout(GLANCE, changes.next()).await {
+                Ok(Ok(update)) => update,
+                Ok(Err(error)) => return Err(format!("the views ended: {error}")),
+                Err(_) => continue,
+            };
+            let (id, now) = (update.view.id(), self.tell(&update.view));
+            update.changes.iter().try_for_each(|change| apply(change, &mut there))?;
+            if there != now {
+                return Err(format!("the changes lead to {there:?}, and view {id} is {now:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Says who is in a view, unless it has just said so.
+    fn tell(&mut self, view: &GroupView) -> There {
+        let there: There = view.members().map(|member| key(&member)).collect();
+        let id = view.id().zxid().0;
+        let told = Told::View { watcher: self.number, id, members: there.clone() };
+        if self.last.as_ref() != Some(&told) {
+            self.scene.note(&self.name, What::Told(told.clone()));
+            self.last = Some(told);
+        }
+        there
+    }
+
+    /// Waits until it sees all of these, and its own member as that one knows itself.
+    async fn meet(&mut self, own: &Membership, ids: &[String]) -> Result<(), String> {
+        for _ in 0..GLANCES {
+            let is_current = self.members.is_current();
+            let there = self.tell(&self.members.view());
+            let token = own.token();
+            let is_own = token.is_some() && there.get(own.id()).copied() == token;
+            if is_current && is_own && ids.iter().all(|id| there.contains_key(id)) {
+                return Ok(());
+            }
+            sleep(GLANCE).await;
+        }
+        Err(format!("not all of {ids:?} are there: {}", said(&self.members.view())))
+    }
+
+    /// Waits until it sees nobody, when all members have left.
+    pub async fn part(&mut self) {
+        if let Err(left) = is_deserted(&self.members).await {
+            self.scene.note(&self.name, What::WrongView(format!("still sees {left}")));
+        }
+        self.tell(&self.members.view());
+    }
+}
+
+impl std::fmt::Debug for Watcher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Watcher").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// Waits until nobody is in the group, when all programs have ended.
+pub async fn look_at_the_end(scene: &dyn Scene, client: &Client) {
+    let group = group(client);
+    let members = retried(|| group.watch()).await;
+    if let Err(left) = is_deserted(&members).await {
+        scene.note("world", What::Left(format!("members: {left}")));
+    }
+}
+
+/// Waits until nobody is in a view; otherwise, says who is.
+async fn is_deserted(members: &Members) -> Result<(), String> {
+    for _ in 0..GLANCES {
+        if members.is_current() && members.view().is_empty() {
+            return Ok(());
+        }
+        sleep(GLANCE).await;
+    }
+    Err(said(&members.view()))
+}
+
+fn said(view: &GroupView) -> String {
+    format!("{:?}", view.members().collect::<Vec<_>>())
+}
+
+fn key(member: &Member) -> (String, FencingToken) {
+    (member.node.name().to_owned(), member.token)
+}
+
+/// Makes a change that was told, if it follows from the view before.
+fn apply(change: &MemberChange, there: &mut There) -> Result<(), String> {
+    let fits = match change {
+        MemberChange::Joined(member) => {
+            let (node, token) = key(member);
+            there.insert(node, token).is_none()
+        }
+        MemberChange::Left(member) => {
+            let (node, token) = key(member);
+            there.remove(&node) == Some(token)
+        }
+        MemberChange::Rejoined { before, member } => {
+            let (node, token) = key(member);
+            token > before.token && there.insert(node, token) == Some(before.token)
+        }
+        MemberChange::Updated { member, .. } => {
+            let (node, token) = key(member);
+            there.get(&node) == Some(&token)
+        }
+        _ => false,
+    };
+    match fits {
+        true => Ok(()),
+        false => Err(format!("{change:?} does not follow from the view before")),
+    }
+}

@@ -1,0 +1,95 @@
+//! What must be true of what those say who watch a group.
+
+use std::collections::BTreeMap;
+
+use super::judge::{Present, none_is_away, told};
+use crate::history::Entry;
+use crate::told::Told;
+
+/// Views of one name have the same members with the same tokens, whoever sees them, and the names that one
+/// watcher sees do not go back. A name is that of a transaction, and a token that of the member's joining.
+/// So a member is in every view from the one that its token names to the last one that anybody saw it in.
+pub(crate) fn views_fit(entries: &[Entry]) -> Result<(), String> {
+    let mut newest: BTreeMap<u64, i64> = BTreeMap::new();
+    let mut views: BTreeMap<i64, (&str, &Told)> = BTreeMap::new();
+    for (entry, told) in told(entries) {
+        let Told::View { watcher, id, members } = told else { continue };
+        let who = &*entry.who;
+        let before = newest.insert(*watcher, *id).unwrap_or(i64::MIN);
+        if before > *id {
+            return Err(format!("{who}: view {id}, after view {before}"));
+        }
+        let (first, known) = *views.entry(*id).or_insert((who, told));
+        if !matches!(known, Told::View { members: known, .. } if known == members) {
+            return Err(format!("{who} was told {told}, and {first} {known}"));
+        }
+    }
+
+    let present = views.iter().filter_map(|(id, (who, told))| {
+        let Told::View { members, .. } = told else { return None };
+        let nodes = members.iter().map(|(node, token)| (&**node, token.zxid().0)).collect();
+        Some(Present { who, zxid: *id, nodes })
+    });
+    none_is_away(&present.collect::<Vec<_>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use lockkeeper::FencingToken;
+
+    use super::*;
+    use crate::history::What;
+
+    /// What these watchers say, one after the other.
+    fn judged(all: &[(u64, i64, &[(&str, u128)])]) -> Result<(), String> {
+        let token = |zxid: u128| FencingToken::from_u128(zxid << 32).expect("a token");
+        let entry = |(watcher, id, members): &(u64, i64, &[(&str, u128)])| {
+            let members = members.iter().map(|(node, zxid)| ((*node).to_owned(), token(*zxid)));
+            let told = Told::View { watcher: *watcher, id: *id, members: members.collect() };
+            let who = format!("w{watcher}");
+            Entry { at: Duration::ZERO, who, what: What::Told(told) }
+        };
+        views_fit(&all.iter().map(entry).collect::<Vec<_>>())
+    }
+
+    fn refused(all: &[(u64, i64, &[(&str, u128)])], part: &str) {
+        let why = judged(all).unwrap_err();
+        assert!(why.contains(part), "{why}");
+    }
+
+    #[test]
+    fn views_of_one_name_have_the_same_members() {
+        let (one, two): (&[_], &[_]) = (&[("a", 10)], &[("a", 10), ("b", 12)]);
+        // The second one begins on a server that is behind.
+        let all = [(1, 10, one), (1, 12, two), (2, 10, one), (2, 12, two), (1, 14, &[("b", 12)])];
+        assert_eq!(judged(&all), Ok(()));
+
+        refused(&[(1, 12, two), (2, 12, one)], "w2 was told");
+        refused(&[(1, 12, two), (2, 12, &[])], "w2 was told");
+        refused(&[(1, 12, one), (2, 12, &[("a", 11)])], "w2 was told");
+        // One watcher is not to be told both either.
+        refused(&[(1, 12, one), (1, 12, two)], "w1 was told");
+    }
+
+    #[test]
+    fn names_of_views_do_not_go_back() {
+        let there: &[_] = &[("a", 10)];
+        assert_eq!(judged(&[(1, 12, there), (2, 11, there), (1, 12, there)]), Ok(()));
+        refused(&[(1, 12, there), (2, 11, there), (1, 11, there)], "w1: view 11, after view 12");
+    }
+
+    #[test]
+    fn who_lives_is_in_every_view() {
+        let there: &[_] = &[("a", 10)];
+        assert_eq!(judged(&[(1, 10, there), (2, 9, &[]), (1, 14, &[])]), Ok(()));
+        // It left, and came back.
+        let again: &[_] = &[("a", 13)];
+        assert_eq!(judged(&[(1, 10, there), (1, 12, &[]), (2, 13, again)]), Ok(()));
+
+        refused(&[(1, 10, there), (2, 12, &[]), (1, 14, there)], "w2 at 12: a is not listed");
+        refused(&[(1, 10, there), (2, 13, again), (1, 14, there)], "w2 at 13: a is not listed");
+        refused(&[(1, 9, there)], "w1 at 9: a is listed, which 10 made");
+    }
+}
