@@ -42,10 +42,14 @@ mod tests {
     use super::*;
     use crate::history::What;
 
+    /// A watcher, the name of a view that it is told of, and the members with the transactions of their
+    /// joining.
+    type Seen<'a> = (u64, i64, &'a [(&'a str, u128)]);
+
     /// What these watchers say, one after the other.
-    fn judged(all: &[(u64, i64, &[(&str, u128)])]) -> Result<(), String> {
+    fn judged(all: &[Seen<'_>]) -> Result<(), String> {
         let token = |zxid: u128| FencingToken::from_u128(zxid << 32).expect("a token");
-        let entry = |(watcher, id, members): &(u64, i64, &[(&str, u128)])| {
+        let entry = |(watcher, id, members): &Seen<'_>| {
             let members = members.iter().map(|(node, zxid)| ((*node).to_owned(), token(*zxid)));
             let told = Told::View { watcher: *watcher, id: *id, members: members.collect() };
             let who = format!("w{watcher}");
@@ -54,7 +58,7 @@ mod tests {
         views_fit(&all.iter().map(entry).collect::<Vec<_>>())
     }
 
-    fn refused(all: &[(u64, i64, &[(&str, u128)])], part: &str) {
+    fn refused(all: &[Seen<'_>], part: &str) {
         let why = judged(all).unwrap_err();
         assert!(why.contains(part), "{why}");
     }
