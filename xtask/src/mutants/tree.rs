@@ -1,6 +1,7 @@
 //! A copy of the sources, in which bugs are planted.
 
-use std::collections::BTreeSet;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,6 +16,8 @@ const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 /// The copy.
 pub(super) struct Tree {
     folder: PathBuf,
+    /// By the names of the patches that are planted, what their files held before.
+    planted: RefCell<BTreeMap<String, Vec<Vec<u8>>>>,
 }
 
 impl Tree {
@@ -33,7 +36,7 @@ impl Tree {
             update(&root.join(file), &copy).with_context(|| format!("cannot write {copy:?}"))?;
         }
         remove_others(&folder, &folder, &tracked)?;
-        Ok(Self { folder })
+        Ok(Self { folder, planted: RefCell::default() })
     }
 
     pub(super) fn folder(&self) -> &Path {
@@ -43,17 +46,25 @@ impl Tree {
     /// Plants a bug.
     pub(super) fn apply(&self, patch: &Patch) -> Result<()> {
         let before = self.contents(patch)?;
-        self.git_apply(&[], patch)?;
+        self.git_apply(patch)?;
         // What git takes for a file of another repository, it skips without a word.
         if self.contents(patch)?.iter().zip(&before).any(|(after, before)| after == before) {
             bail!("{}: the patch changed nothing", patch.name);
         }
+        self.planted.borrow_mut().insert(patch.name.clone(), before);
         Ok(())
     }
 
-    /// Takes it out again.
+    /// Takes it out again; of several that touch one file, the last one that was planted comes first. The
+    /// files are put back as they were: a patch in reverse may fit another place as well.
     pub(super) fn revert(&self, patch: &Patch) -> Result<()> {
-        self.git_apply(&["--reverse"], patch)
+        let before = self.planted.borrow_mut().remove(&patch.name);
+        let before = before.with_context(|| format!("{} is not planted", patch.name))?;
+        for (file, contents) in patch.files.iter().zip(before) {
+            let copy = self.folder.join(file);
+            fs::write(&copy, contents).with_context(|| format!("cannot write {copy:?}"))?;
+        }
+        Ok(())
     }
 
     fn contents(&self, patch: &Patch) -> Result<Vec<Vec<u8>>> {
@@ -64,9 +75,9 @@ impl Tree {
         patch.files.iter().map(read).collect()
     }
 
-    fn git_apply(&self, options: &[&str], patch: &Patch) -> Result<()> {
+    fn git_apply(&self, patch: &Patch) -> Result<()> {
         let mut git = Command::new("git");
-        git.arg("apply").args(options).arg(&patch.file).current_dir(&self.folder);
+        git.arg("apply").arg(&patch.file).current_dir(&self.folder);
         // The copy lies in a repository, and is no part of it.
         git.env("GIT_CEILING_DIRECTORIES", self.folder.parent().unwrap_or(&self.folder));
         let output = git.output().context("cannot start git")?;
