@@ -103,16 +103,18 @@ async fn requests_that_make_no_sense_get_an_error_or_end_their_connection() {
         // Of each kind one engine says no more than a line in five seconds.
         let engine = Engine::builder().start().await.unwrap();
         let mut bystander = Client::connect(&engine, LONG);
-        let before = log.lines_with("");
-        let is_logged = || log.lines_with("") == before + 1;
+        let before = log.lines_with("connection closed");
+        let is_logged = || log.lines_with("connection closed") == before + 1;
         let mut client = Client::connect(&engine, LONG);
         client.send_bytes(&request(1, op, &body));
+        let mut goes_on = false;
         if let Ok((header, _)) = client.reply() {
             assert!(header.xid == 1 && header.error != 0, "{what}: {header:?}");
-            // Either it goes on, or that was the last that it got.
             client.try_send(&[Request::Ping]);
-            assert!(client.reply().is_ok_and(|(header, _)| header.xid == -2) || is_logged());
-        } else {
+            goes_on = client.reply().is_ok_and(|(header, _)| header.xid == -2);
+        }
+        // The client may see its connection end before the engine has written the line.
+        if !goes_on {
             eventually(&format!("the line in the log for {what}"), is_logged);
         }
         bystander.ping();
