@@ -28,6 +28,7 @@ contract!("election":
     a_lost_reply_to_a_proclamation_is_sent_again,
     foreign_data_is_not_overwritten,
     foreign_candidates_are_named,
+    a_first_node_that_is_not_ephemeral_is_no_leader,
     an_observer_says_what_it_cannot_see,
     work_is_dropped_at_the_loss_and_begun_again,
     an_observer_goes_on_with_the_next_session,
@@ -322,6 +323,25 @@ async fn foreign_candidates_are_named(backend: Backend) -> Result<()> {
     let observe = election.observe().await.err();
     assert!(matches!(observe, Some(ObserveError::Foreign { .. })), "{observe:?}");
     assert!(alice.client.exists(&path).await?.is_some());
+    Ok(())
+}
+
+/// A node like a candidate's that no session's end deletes, as one that was created by hand.
+///
+/// Seen to fail without the look at its owner: it was shown as the leader.
+async fn a_first_node_that_is_not_ephemeral_is_no_leader(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let path = ZnodePath::new(&format!("{ELECTION}/_c_by-hand-latch-0000000000"))?;
+    alice.client.ensure(&path, CreateMode::Persistent).await?;
+    let election = election(&alice, "alice")?;
+    let refused = election.observe().await.err();
+    let named = ObserveError::NotEphemeral { path: ZnodePath::new(ELECTION)?, node: path.clone() };
+    assert_eq!(refused, Some(named));
+    assert!(alice.client.exists(&path).await?.is_some());
+
+    alice.client.delete(&path, None).await?;
+    let leaders = election.observe().await?;
+    assert_eq!(leaders.current(), None);
     Ok(())
 }
 

@@ -405,6 +405,19 @@ pub enum ObserveError {
         /// The names of the nodes.
         names: Vec<String>,
     },
+    /// The first node is not ephemeral, so no candidate's session owns it and nobody leads before it is
+    /// deleted. With [`ElectionLayout::Kazoo`](crate::ElectionLayout::Kazoo) it is a candidate: kazoo can
+    /// create such nodes.
+    #[error(
+        "nobody leads {path} before {node} is deleted: it is not ephemeral, so it is not a candidate's; \
+         delete it if no program uses it"
+    )]
+    NotEphemeral {
+        /// The election.
+        path: ZnodePath,
+        /// The node.
+        node: ZnodePath,
+    },
     /// A request was refused, or the client was closed.
     #[error("cannot see who leads {path}: {source}")]
     Client {

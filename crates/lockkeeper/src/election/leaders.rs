@@ -226,6 +226,10 @@ impl Leaders {
                 if stat.czxid < self.newest_leader {
                     return Err(Interrupted::Behind);
                 }
+                if !self.terms.profile.is_contender(&stat) {
+                    let path = self.terms.path.clone();
+                    return Err(Interrupted::Failed(ObserveError::NotEphemeral { path, node }));
+                }
                 let token = FencingToken::new(stat.czxid);
                 // What somebody who wants it to leave has written there is no id.
                 let id = match &self.current {

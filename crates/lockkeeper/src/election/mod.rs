@@ -316,8 +316,8 @@ impl Election {
     /// Looks who leads, and goes on looking: [`Leaders::next`] tells each change. Needs no candidacy.
     ///
     /// # Errors
-    /// If the path has nodes of another kind, a request is refused, or the client was closed. While no
-    /// server can be reached it waits.
+    /// If the path has nodes of another kind, the first node is not ephemeral, a request is refused, or the
+    /// client was closed. While no server can be reached it waits.
     ///
     /// # Session loss
     /// Goes on with the next session.
