@@ -99,26 +99,37 @@ impl std::fmt::Display for Error {
         if !self.path.is_empty() {
             write!(f, " {}", self.path)?;
         }
-        write!(f, ": {}", self.reason)?;
-        match self.advice() {
-            "" => Ok(()),
-            advice => write!(f, "; {advice}"),
+        write!(f, ": {}{}", self.reason, Advice(self.advice()))
+    }
+}
+
+/// What to do, behind what has happened; nothing if it is empty.
+struct Advice(&'static str);
+
+impl std::fmt::Display for Advice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.0.is_empty() { Ok(()) } else { write!(f, "; {}", self.0) }
+    }
+}
+
+/// What to do if a server has refused a request with this code.
+fn advice_on(code: ErrorCode) -> &'static str {
+    match code {
+        ErrorCode::NoAuth => "show credentials that its access control list allows",
+        ErrorCode::InvalidAcl => {
+            "show credentials if the list names the creator, and check its schemes and ids"
         }
+        ErrorCode::NoNode => "create it, or its parent, first",
+        ErrorCode::Unimplemented => "use servers 3.6 or newer",
+        ErrorCode::QuotaExceeded => "raise the quota or delete nodes",
+        _ => "",
     }
 }
 
 impl Error {
     fn advice(&self) -> &'static str {
         match &self.reason {
-            RequestError::Server(ErrorCode::NoAuth) => {
-                "show credentials that its access control list allows"
-            }
-            RequestError::Server(ErrorCode::InvalidAcl) => {
-                "show credentials if the list names the creator, and check its schemes and ids"
-            }
-            RequestError::Server(ErrorCode::NoNode) => "create it, or its parent, first",
-            RequestError::Server(ErrorCode::Unimplemented) => "use servers 3.6 or newer",
-            RequestError::Server(ErrorCode::QuotaExceeded) => "raise the quota or delete nodes",
+            RequestError::Server(code) => advice_on(*code),
             RequestError::TooLarge { .. } => {
                 "write less at once, or raise that and `ClientBuilder::max_frame`"
             }
@@ -147,7 +158,8 @@ impl std::error::Error for Error {
 pub enum TransactionError {
     /// One operation failed, so none was applied.
     #[error(
-        "operation {index} of the transaction, {op:?} {path}, failed: {code}; none was applied"
+        "operation {index} of the transaction, {op:?} {path}, failed: {code}; none was applied{}",
+        Advice(advice_on(*code))
     )]
     Failed {
         /// Which operation, counted from 0.

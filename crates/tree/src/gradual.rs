@@ -307,9 +307,9 @@ mod tests {
                 let mut all: Vec<_> = table.iter().map(|(k, v)| (*k, *v)).collect();
                 all.sort_unstable();
                 prop_assert!(all.into_iter().eq(model.iter().map(|(k, v)| (*k, *v))));
-                for n in 0..8_000 {
-                    prop_assert_eq!(table.get(&n), model.get(&n));
-                }
+            }
+            for n in 0..8_000 {
+                prop_assert_eq!(table.get(&n), model.get(&n));
             }
         }
     }
