@@ -30,6 +30,21 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// All kinds, in the order in which a name is to be tried as one of them. How many permits makes no
+    /// difference to that.
+    pub(crate) const ALL: &'static [Self] = &[
+        Self::Exclusive,
+        Self::Upgradeable,
+        Self::Read,
+        Self::Write,
+        Self::Permits(1),
+        Self::Latch,
+        Self::Lease,
+    ];
+
+    /// The kinds of a queue: those that have a number in every profile.
+    pub(crate) const QUEUED: &'static [Self] = Self::ALL.split_at(Self::ALL.len() - 1).0;
+
     /// Whether a contender of this kind must wait for one of the kind `ahead` that is ahead of it.
     /// Permits do not block each other: they are counted.
     pub fn is_blocked_by(self, ahead: Self) -> bool {
@@ -168,20 +183,11 @@ impl Usage {
     /// `None` unless all are contenders of one profile. kazoo names its mutexes as its writers: those
     /// count as a mutex.
     pub fn of(names: &[String]) -> Option<(Profile, Self)> {
-        let kinds = [
-            Kind::Exclusive,
-            Kind::Upgradeable,
-            Kind::Read,
-            Kind::Write,
-            Kind::Permits(1),
-            Kind::Latch,
-        ];
-
-        let usage = |profile: Profile, name: &String| match profile.parse(name, &kinds)?.0 {
+        let usage = |profile: Profile, name: &String| match profile.parse(name, Kind::QUEUED)?.0 {
             Kind::Exclusive => Some(Self::Mutex),
-            Kind::Permits(_) => Some(Self::Semaphore),
+            Kind::Permits(_) | Kind::Lease => Some(Self::Semaphore),
             Kind::Latch => Some(Self::Election),
-            _ => Some(Self::RwLock),
+            Kind::Read | Kind::Upgradeable | Kind::Write => Some(Self::RwLock),
         };
 
         [Profile::Curator, Profile::Kazoo].into_iter().find_map(|profile| {
@@ -250,6 +256,26 @@ mod tests {
             let place = Some((Kind::Exclusive, Sequence(number)));
             assert_eq!(Profile::Curator.parse(&negative, &kinds), place, "{text}");
         }
+    }
+
+    /// A kind that is missing in the list would be nobody's.
+    #[test]
+    fn a_name_of_any_kind_is_read_as_that_kind() {
+        for profile in [Profile::Curator, Profile::Kazoo] {
+            // Our own semaphores have Curator's names only.
+            let is_named = |kind: &&Kind| profile == Profile::Curator || kind.permits().is_none();
+            for kind in Kind::QUEUED.iter().filter(is_named) {
+                let name = format!("{}0000000007", profile.new_prefix(*kind, Uuid::nil()));
+                let (read, sequence) = profile.parse(&name, Kind::ALL).unwrap();
+                // kazoo has one name for both.
+                let expected = match (profile, *kind) {
+                    (Profile::Kazoo, Kind::Write) => Kind::Exclusive,
+                    (_, kind) => kind,
+                };
+                assert_eq!((read, sequence), (expected, Sequence(7)), "{name}");
+            }
+        }
+        assert!(!Kind::QUEUED.contains(&Kind::Lease) && Kind::ALL.contains(&Kind::Lease));
     }
 
     #[test]

@@ -67,16 +67,6 @@ pub struct Queues {
 /// How many requests are on their way at once.
 const AT_ONCE: usize = 256;
 
-const ALL_KINDS: &[Kind] = &[
-    Kind::Exclusive,
-    Kind::Upgradeable,
-    Kind::Read,
-    Kind::Write,
-    Kind::Permits(1),
-    Kind::Lease,
-    Kind::Latch,
-];
-
 impl Queue {
     /// Looks at the queue of a lock; `None` if there is no such node. Costs two round trips.
     ///
@@ -201,13 +191,13 @@ impl fmt::Display for Entry {
 fn read(names: &[String]) -> (Option<Profile>, WaitQueue, Vec<String>) {
     let follow = |profile: Profile| {
         let (ours, foreign): (Vec<_>, Vec<_>) =
-            names.iter().cloned().partition(|name| profile.parse(name, ALL_KINDS).is_some());
+            names.iter().cloned().partition(|name| profile.parse(name, Kind::ALL).is_some());
         (profile, ours, foreign)
     };
     let (curator, kazoo) = (follow(Profile::Curator), follow(Profile::Kazoo));
     let (profile, ours, foreign) = if kazoo.1.len() > curator.1.len() { kazoo } else { curator };
     let found = (!ours.is_empty()).then_some(profile);
-    (found, WaitQueue::read(ours, profile, ALL_KINDS).unwrap_or_default(), foreign)
+    (found, WaitQueue::read(ours, profile, Kind::ALL).unwrap_or_default(), foreign)
 }
 
 /// Requests that are on their way.

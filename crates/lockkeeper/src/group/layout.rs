@@ -112,8 +112,7 @@ impl GroupLayout {
 
 /// Whether a name that could be an id is that of a node of a party, or of a contender.
 fn is_of_another_kind(name: &str) -> bool {
-    let kinds = [Kind::Exclusive, Kind::Read, Kind::Write, Kind::Latch];
-    let is_contender = |profile: Profile| profile.parse(name, &kinds).is_some();
+    let is_contender = |profile: Profile| profile.parse(name, Kind::QUEUED).is_some();
     let is_named_for_one = name.starts_with("_c_") || name.get(..32).is_some_and(is_hex);
     name.strip_suffix(PARTY).is_some_and(is_hex)
         || is_named_for_one && (is_contender(Profile::Curator) || is_contender(Profile::Kazoo))
