@@ -10,9 +10,11 @@ use crate::blocking::forward::{guards, options, same, waits, waits_for_end, wait
 use crate::blocking::guard::Guard;
 use crate::blocking::runtime::Runtime;
 use crate::election::{self, ElectionLayout, Leader, Leadership};
-use crate::error::{AcquireError, BuildError, ObserveError, ProclaimError, ReleaseError};
+use crate::error::{
+    AcquireError, BuildError, EnsureError, ObserveError, ProclaimError, ReleaseError,
+};
 
-/// As [`crate::Election`], but for `lead`, which would have to stop a thread. Cheap to clone.
+/// As [`crate::Election`]. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Election {
     inner: election::Election,
@@ -40,6 +42,7 @@ impl ElectionBuilder {
 options! { ElectionBuilder:
     id(id: impl Into<String>);
     layout(layout: ElectionLayout);
+    grace(grace: Duration);
     acl(acl: &DefaultAcl);
 }
 
@@ -61,6 +64,58 @@ impl Election {
     /// The election for async code, and for futures that are given to [`Client::wait`].
     pub fn as_async(&self) -> &election::Election {
         &self.inner
+    }
+
+    /// Does work as the leader on this thread, and returns what comes of it, as [`crate::Election::lead`]
+    /// does. But nothing stops the work from outside: between its steps, each of which must end before the
+    /// deadline, it calls [`Guard::ensure`] or [`Guard::checkpoint`], and gives up with their error. Then
+    /// leadership is given up if it is not lost, and this candidate stands for election again, from the
+    /// start of the work.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let engine = lockkeeper_engine::Engine::builder().start().await.unwrap();
+    /// # let servers = engine.connect_string();
+    /// # tokio::task::spawn_blocking(move || {
+    /// # let client = lockkeeper::blocking::Client::connect(&servers)?;
+    /// use std::time::Duration;
+    ///
+    /// let election = lockkeeper::blocking::Election::new(&client, "/election/indexer")?;
+    /// let done = election.lead(|leadership| {
+    ///     for _step in 0..3 {
+    ///         // One second for the next step; an outage of up to a minute is waited out.
+    ///         leadership.checkpoint(Duration::from_secs(1), Duration::from_secs(60))?;
+    ///     }
+    ///     Ok("indexed")
+    /// })?;
+    /// assert_eq!(done, "indexed");
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// # }).await.unwrap().unwrap();
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`crate::Election::lead`].
+    pub fn lead<T>(
+        &self,
+        mut work: impl FnMut(&Guard<Leadership>) -> Result<T, EnsureError>,
+    ) -> Result<T, AcquireError> {
+        loop {
+            let leadership = self.runtime.wait(self.inner.stand_through_grace())?;
+            let leadership = Guard::new(leadership, &self.runtime);
+            let worked = work(&leadership);
+
+            // A release that is not confirmed goes on by itself.
+            drop(leadership.resign());
+            match worked {
+                Ok(output) => return Ok(output),
+                Err(error) => {
+                    tracing::warn!(election = %self.path(), %error, "the work has to begin again");
+                }
+            }
+            self.runtime.wait(election::pause());
+        }
     }
 
     /// As [`crate::Election::observe`].

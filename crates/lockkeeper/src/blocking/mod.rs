@@ -48,8 +48,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Every method of the async locks and guards is here too, and waits; except `run`, `run_through` and `lead`,
-//! which would have to stop a thread. No method returns a future, which would do nothing here, as nothing
+//! Every method of the async locks and guards is here too, and waits; except `run` and `run_through`, which
+//! would have to stop a thread. The work of [`Election::lead`] asks between its steps whether it may go on. No
+//! method returns a future, which would do nothing here, as nothing
 //! polls it: what is only for async code does not compile.
 //!
 //! ```compile_fail

@@ -253,21 +253,49 @@ impl Election {
         F: Future<Output = T>,
     {
         loop {
+            let leadership = self.stand().await?;
+            match self.work_as_leader(leadership, &mut work).await {
+                Ok(output) => return Ok(output),
+                Err(reason) => {
+                    tracing::warn!(election = %self.path(), %reason, "leadership is lost");
+                }
+            }
+            pause().await;
+        }
+    }
+
+    /// Campaigns until this candidate leads, over everything that can pass by waiting.
+    async fn stand(&self) -> Result<Leadership, AcquireError> {
+        loop {
             match self.campaign().await {
-                Ok(leadership) => match self.work_as_leader(leadership, &mut work).await {
-                    Ok(output) => return Ok(output),
-                    Err(reason) => {
-                        tracing::warn!(election = %self.path(), %reason, "leadership is lost");
-                    }
-                },
+                Ok(leadership) => return Ok(leadership),
                 Err(error) if error.is_retryable() => {
                     tracing::debug!(election = %self.path(), %error, "campaigning again");
                 }
                 Err(error) => return Err(error),
             }
+            pause().await;
+        }
+    }
 
-            // Many candidates that lost their session at once do not come back at once.
-            tokio::time::sleep(PAUSE.mul_f64(1.0 + fastrand::f64())).await;
+    /// Campaigns until this candidate has led through the grace: what comes before the work in
+    /// [`blocking::Election::lead`](crate::blocking::Election::lead).
+    pub(crate) async fn stand_through_grace(&self) -> Result<Leadership, AcquireError> {
+        loop {
+            let leadership = self.stand().await?;
+            match leadership.run(self.outwait_grace()).await {
+                Ok(()) => return Ok(leadership),
+                Err(reason) => {
+                    tracing::warn!(election = %self.path(), %reason, "leadership is lost");
+                }
+            }
+            pause().await;
+        }
+    }
+
+    async fn outwait_grace(&self) {
+        if !self.grace.is_zero() {
+            tokio::time::sleep(self.grace).await;
         }
     }
 
@@ -282,9 +310,7 @@ impl Election {
     {
         let leadership = Arc::new(leadership);
         let led = async {
-            if !self.grace.is_zero() {
-                tokio::time::sleep(self.grace).await;
-            }
+            self.outwait_grace().await;
             work(Arc::clone(&leadership)).await
         };
         let led = match self.rides_out {
@@ -333,6 +359,12 @@ impl Election {
         let record = self.record.clone();
         Leadership { guard, record, known_record: sync::Mutex::default() }
     }
+}
+
+/// Waits before a candidate that has lost its leadership or its place stands again: many that lost their
+/// session at once do not come back at once.
+pub(crate) async fn pause() {
+    tokio::time::sleep(PAUSE.mul_f64(1.0 + fastrand::f64())).await;
 }
 
 /// A transaction that was sent.
