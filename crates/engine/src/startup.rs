@@ -268,6 +268,7 @@ fn tree_loop(
         budget: shared.budget.clone(),
         shed_at: Instant::now(),
         in_part: 0,
+        part_bytes: 0,
         part_waits: false,
         idle: IdleDetector::new(clock::now().monotonic),
         idle_hook: shared.plan.idle_hook.clone(),

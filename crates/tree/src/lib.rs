@@ -22,6 +22,7 @@
 //!   room, share  limits on growth, and fair shares of memory
 //!   lengths      the lengths of replies on the wire
 //!   rearming     long setWatches requests, cut into portions
+//!   short        requests that are known to take little time
 //!   notices      requests that ran into a limit   report     ... and summaries, for operators
 //!   hash         the tables of paths and ids
 //! ```
@@ -65,6 +66,7 @@ mod room;
 mod server;
 mod sessions;
 mod share;
+mod short;
 mod storage;
 mod succession;
 mod timers;

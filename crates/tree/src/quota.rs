@@ -50,6 +50,11 @@ impl Track {
     }
 }
 
+/// Whether a request may change a quota, or what counts for one by its own path.
+pub(crate) fn is_named_in(frame: &[u8]) -> bool {
+    frame.windows(ROOT.len()).any(|part| part == ROOT.as_bytes())
+}
+
 impl fmt::Display for Track {
     /// Counts alone: the server writes nothing but those.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

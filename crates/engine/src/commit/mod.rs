@@ -31,6 +31,11 @@ use crate::storage::{Batch as StorageBatch, Durability, Storage, StorageError};
 /// How many bytes of replies and changes may wait for the disk before nothing more is read, if the
 /// memory for all that waits is not less.
 const MAX_BACKLOG: usize = 64 * 1024 * 1024;
+/// How long the disk may need for what waits for it. With more, long requests wait for their turns: what
+/// they write would be committed in front of, or together with, what a client with a lock waits for.
+const CATCH_UP_TIME: Duration = Duration::from_millis(50);
+/// What may wait for the slowest disk, and so the shortest commit that shows how fast one is.
+const MIN_BACKLOG: usize = 1024 * 1024;
 /// Up to how many bytes of replies and changes the tree thread commits by itself, unsynced.
 const INLINE_MAX_UNSYNCED: usize = 256 * 1024;
 /// Up to how many bytes of replies and changes are those of a few requests. So much the tree thread
@@ -49,6 +54,8 @@ pub(crate) struct Pipeline {
     /// Bytes in the queue, the group that is being committed included.
     backlog: AtomicUsize,
     max_backlog: usize,
+    /// From how many bytes in the queue on the disk is behind.
+    behind_from: AtomicUsize,
     room: Notify,
     /// Told when a group was released: its clients may ask for more right away.
     released: Notify,
@@ -115,6 +122,7 @@ impl Pipeline {
             work: Condvar::new(),
             backlog: AtomicUsize::new(0),
             max_backlog: MAX_BACKLOG,
+            behind_from: AtomicUsize::new(8 * MIN_BACKLOG),
             room: Notify::new(),
             released: Notify::new(),
             timeouts: AtomicBool::new(false),
@@ -207,8 +215,10 @@ impl Pipeline {
         let Some(storage) = &mut disk.storage else {
             return Err(StorageError::GivenUp);
         };
+        let mut bytes = 0;
         if self.durable {
             for batch in batches.iter_mut() {
+                bytes += batch.changes.bytes();
                 disk.writes.add_all(&mem::take(&mut batch.changes));
             }
         }
@@ -226,6 +236,7 @@ impl Pipeline {
         }
         if self.durable && !disk.writes.is_empty() {
             disk.took = start.elapsed();
+            self.measure(bytes, disk.took);
             self.metrics.commits.add_time(disk.took, 1);
             let requests = batches.iter().map(|batch| batch.ops.total()).sum();
             self.metrics.batches.add(requests, 1);
@@ -248,6 +259,20 @@ impl Pipeline {
     /// Whether so much waits for the disk that no more requests should be read.
     pub(crate) fn is_full(&self) -> bool {
         self.backlog.load(Ordering::Relaxed) > self.max_backlog
+    }
+
+    /// Whether so much waits for the disk that it needs a while for it.
+    pub(crate) fn is_behind(&self) -> bool {
+        let behind_from = self.behind_from.load(Ordering::Relaxed).min(self.max_backlog);
+        self.backlog.load(Ordering::Relaxed) > behind_from
+    }
+
+    /// Notes how long the disk took for a group, if that says how fast it is.
+    fn measure(&self, bytes: usize, took: Duration) {
+        if bytes >= MIN_BACKLOG {
+            let before = self.behind_from.load(Ordering::Relaxed);
+            self.behind_from.store(behind_from(before, bytes, took), Ordering::Relaxed);
+        }
     }
 
     /// Whether the last portion of timeouts still waits for the disk. Were more portions handled
@@ -396,6 +421,14 @@ impl Pipeline {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// From how many bytes on a disk is behind that took so long for so many, when it was `before` until now:
+/// one group, which others may have slowed down, does not decide it.
+fn behind_from(before: usize, bytes: usize, took: Duration) -> usize {
+    let rate = bytes as f64 / took.as_secs_f64().max(1e-6);
+    let in_time = (rate * CATCH_UP_TIME.as_secs_f64()) as usize;
+    ((3 * before + in_time.min(MAX_BACKLOG)) / 4).max(MIN_BACKLOG)
 }
 
 struct Group {

@@ -112,6 +112,26 @@ async fn e7_room_that_is_made_by_a_release_is_told_to_who_came_during_it() {
     assert_eq!(poll(&waiting), Poll::Ready(()));
 }
 
+/// Rewriters of megabytes kept everyone else waiting for 64 MiB that were to be written first.
+#[test]
+fn a_slow_disk_is_behind_sooner_than_a_fast_one() {
+    let second = Duration::from_secs(1);
+    let mut slow = 8 * MIN_BACKLOG;
+    for _ in 0..20 {
+        slow = behind_from(slow, 100 << 20, second);
+    }
+    assert!((5 << 20..6 << 20).contains(&slow), "a twentieth of a second's: {slow}");
+
+    let (mut fast, mut slowest) = (slow, slow);
+    for _ in 0..100 {
+        fast = behind_from(fast, 100 << 30, second);
+        slowest = behind_from(slowest, 1, second);
+    }
+    assert_eq!((fast >> 20, slowest), (63, MIN_BACKLOG));
+    let once = behind_from(slow, 1 << 20, second);
+    assert!(once > slow / 2, "one slow sync is no slow disk: {once}");
+}
+
 /// A commit of a few requests takes the short way, but not behind others, not on a disk that was
 /// slow with the last one, and not when it is large.
 #[test]

@@ -4,6 +4,10 @@
 //! which it is read. A connection that sends much waits for a turn after those, one after the other. So
 //! does one whose client must take replies first. A round ends soon after a long turn, so no connection
 //! waits for everything that another one has sent. The frames of a connection stay in their order.
+//!
+//! Many connections together cannot make a round long either. When it has taken its time, only requests
+//! that are known to be short are still served in it; the others wait for turns. And there are no turns
+//! while the disk is behind, so what is long queues here and not there, in front of what is short.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -43,7 +47,9 @@ impl TreeLoop {
         let mut frames = VecDeque::from(frames);
         let bytes: usize = frames.iter().map(Bytes::len).sum();
         let is_little = frames.len() <= FEW && bytes <= LITTLE && connection.is_light(since);
-        if is_little && !self.turns.waits(id) {
+        let is_short = |frame: &Bytes| self.server.is_short(id, frame);
+        let has_time = || since.elapsed() <= ROUND_TIME || frames.iter().all(is_short);
+        if is_little && !self.turns.waits(id) && has_time() {
             self.serve(now, since, &connection, &mut frames);
         }
 
@@ -62,8 +68,12 @@ impl TreeLoop {
         }
     }
 
-    /// Handles what waits for a turn, until the round has taken its time; one turn in any case.
+    /// Handles what waits for a turn, until the round has taken its time; one turn in any case, unless the
+    /// disk is behind.
     pub(super) fn take_turns(&mut self, now: Now, since: Instant) {
+        if self.pipeline.is_behind() {
+            return;
+        }
         let connections = &self.connections;
         let may_go_on = |id| connections.get(&id).is_some_and(|c| c.has_room_again());
         self.turns.release_all(since, may_go_on);
@@ -74,7 +84,7 @@ impl TreeLoop {
             if !frames.is_empty() {
                 self.turns.add(&connection, frames);
             }
-            if since.elapsed() > ROUND_TIME {
+            if since.elapsed() > ROUND_TIME || self.pipeline.is_behind() {
                 break;
             }
         }
@@ -98,6 +108,7 @@ impl TreeLoop {
 
             let Some(frame) = frames.pop_front() else { break };
             connection.handled(&frame);
+            self.part_bytes += frame.len();
             let op = Op::of_frame(&frame).0;
             match self.server.handle_part(now, connection.id, frame) {
                 None => self.ops.add(op),
@@ -108,7 +119,7 @@ impl TreeLoop {
             }
 
             self.in_part += 1;
-            if self.in_part == PART || self.server.bytes_to_send() >= PART_BYTES {
+            if self.in_part == PART || self.part_bytes + self.server.bytes_to_send() >= PART_BYTES {
                 // All that others have is handed over as well.
                 let before = Instant::now();
                 self.hand_over(since, false);

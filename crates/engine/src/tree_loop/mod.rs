@@ -39,8 +39,8 @@ const MAX_ROUND: usize = 1024;
 /// After how many requests of a round the effects so far leave: clients go on while the rest is
 /// handled, and the next commit begins. Smaller parts pay more for their writes than that gains.
 const PART: usize = 128;
-/// After how many bytes of replies they leave as well: the listings of a long wait queue are long, and a
-/// hundred of them are more than a buffer should grow to.
+/// After how many bytes of requests and replies they leave as well: the listings of a long wait queue are
+/// long, and a hundred of them are more than a buffer should grow to.
 const PART_BYTES: usize = 256 * 1024;
 /// How long expiry rests after the engine has not listened for a while.
 const EXPIRY_PAUSE: Duration = Duration::from_millis(100);
@@ -112,6 +112,8 @@ pub(crate) struct TreeLoop {
     pub(crate) shed_at: Instant,
     /// How many requests were handled whose effects have not been handed over.
     pub(crate) in_part: usize,
+    /// How many bytes these requests had.
+    pub(crate) part_bytes: usize,
     /// Whether the replies of a part of this round wait for the disk.
     pub(crate) part_waits: bool,
     pub(crate) idle: IdleDetector,
@@ -169,7 +171,7 @@ impl TreeLoop {
 
     /// Waits for deliveries, or until something is due.
     async fn wait(&mut self, round: &mut Vec<Event>) {
-        if self.turns.is_anyone_ready() {
+        if self.turns.is_anyone_ready() && !self.pipeline.is_behind() {
             return self.poll_sockets(round).await;
         }
         let since = Instant::now();
@@ -209,11 +211,13 @@ impl TreeLoop {
         let delay = self.delay(self.now());
         let pipeline = self.pipeline.clone();
         let spins = !self.arrivals.spin_time(&self.spin).is_zero();
+        // Turns wait until the disk has caught up.
+        let has_turns = self.turns.is_anyone_ready();
         tokio::select! {
             biased;
             // When the time is up, the round is empty.
             _ = tokio::time::timeout(delay, self.events.recv_many(round, MAX_ROUND)) => false,
-            () = pipeline.released(), if spins => true,
+            () = pipeline.released(), if spins || has_turns => spins,
         }
     }
 
@@ -351,7 +355,7 @@ impl TreeLoop {
 
     /// Gives the effects of a round, or of a part of it, to the pipeline.
     fn hand_over(&mut self, since: Instant, timeouts: bool) {
-        self.in_part = 0;
+        (self.in_part, self.part_bytes) = (0, 0);
         if let Err(e) = self.succession.cover(&self.server) {
             // Nothing more may leave: another engine would not know of it.
             self.ending = Some(Err(e.into()));

@@ -189,13 +189,9 @@ async fn who_asks_for_little_does_not_wait_for_who_asks_for_much() {
     let few = vec![frame(&Request::Ping, -2)];
 
     let let_go = hold(&engine);
-    // In the order in which they came, as if each were what one read has brought.
+    // In the order in which they came.
     for (id, frames) in [(ConnectionId(1), many), (ConnectionId(2), few)] {
-        let delivered = frames.clone();
-        let count = Box::new(move |tree: &TreeLoop| tree.connections[&id].deliver(&delivered));
-        for event in [Event::Inspect(count), Event::Frames(id, frames)] {
-            assert!(engine.shared.events.send(event).is_ok());
-        }
+        deliver(&engine, id, frames);
     }
     drop(let_go);
 
@@ -205,6 +201,58 @@ async fn who_asks_for_little_does_not_wait_for_who_asks_for_much() {
     let mut bytes = BytesMut::new();
     for xid in 0..MANY {
         assert_eq!(next::<ReplyHeader>(&greedy, &mut bytes, 1024).xid, xid, "in their order");
+    }
+}
+
+/// All that one client wrote was in front of the disk, and everyone else's commits behind it. Seen to fail
+/// (all sixty) when turns go on while the disk is behind.
+#[tokio::test]
+async fn long_writes_wait_for_their_turns_while_the_disk_is_behind() {
+    const MANY: i32 = 60;
+    let engine = Engine::builder().start().await.unwrap();
+    let (greedy, modest) = (come(&engine, None), come(&engine, None));
+    answer(&greedy);
+    answer(&modest);
+    engine.pause_commits();
+    let before = engine.stats().last_zxid.0;
+
+    let data = Bytes::from(vec![7; 900_000]);
+    let frames = (0..MANY).map(|xid| {
+        let Request::Create(small) = create(&format!("/large-{xid}")) else { unreachable!() };
+        let large = Request::Create(CreateRequest { data: data.clone().into(), ..small });
+        let mut frame = BytesMut::new();
+        large.encode(xid, &mut frame);
+        frame.freeze()
+    });
+    deliver(&engine, ConnectionId(1), frames.collect());
+    let since = Instant::now();
+    while !engine.shared.pipeline.is_behind() {
+        assert!(since.elapsed() < Duration::from_secs(60), "nothing waits for the disk");
+        yield_now().await;
+    }
+    let mut frame = BytesMut::new();
+    create("/small").encode(1, &mut frame);
+    deliver(&engine, ConnectionId(2), vec![frame.freeze()]);
+    // Handled behind all that was delivered before.
+    engine.skip_time(Duration::ZERO).await;
+    let handled = engine.stats().last_zxid.0 - before;
+    assert!((2..i64::from(MANY) / 2).contains(&handled), "{handled} transactions");
+
+    engine.resume_commits();
+    assert_eq!(next::<ReplyHeader>(&modest, &mut BytesMut::new(), 1024).xid, 1);
+    let mut bytes = BytesMut::new();
+    for xid in 0..MANY {
+        assert_eq!(next::<ReplyHeader>(&greedy, &mut bytes, 1024).xid, xid, "in their order");
+    }
+    engine.stop().await.unwrap();
+}
+
+/// Delivers frames, as if they were what one read of a connection has brought.
+fn deliver(engine: &Engine, id: ConnectionId, frames: Vec<Bytes>) {
+    let delivered = frames.clone();
+    let count = Box::new(move |tree: &TreeLoop| tree.connections[&id].deliver(&delivered));
+    for event in [Event::Inspect(count), Event::Frames(id, frames)] {
+        assert!(engine.shared.events.send(event).is_ok());
     }
 }
 

@@ -56,7 +56,7 @@ type Attack = (&'static str, fn(&Target));
 
 /// Attacks of which each leaves nothing behind that another one needs; they run one after the other at
 /// the same engine.
-const ATTACKS: [Attack; 21] = [
+const ATTACKS: [Attack; 22] = [
     ("replies that nobody takes", replies_that_nobody_takes),
     ("requests that are never whole", requests_that_are_never_whole),
     ("heavy watches", heavy_watches),
@@ -73,6 +73,7 @@ const ATTACKS: [Attack; 21] = [
     ("ephemeral nodes of one session", ephemerals),
     ("sessions that end together", sessions_that_end),
     ("counting", counting),
+    ("long requests of many at once", long_requests_of_many),
     ("connections", connections),
     ("data", data),
     ("watched paths", watched_paths),
@@ -435,6 +436,30 @@ fn counting(target: &Target) {
     let mut client = target.client();
     let count = Request::GetAllChildrenNumber(PathRequest { path: "/locks".to_owned() });
     client.call_all(&vec![count; 2_000]);
+}
+
+/// One that takes long from each of many connections: each was served in the round in which it came, as if
+/// it were alone. Seen to fail that way: a round of seconds.
+fn long_requests_of_many(target: &Target) {
+    const PARTS: usize = 10;
+    let part = |part: usize| (0..1_000).map(move |n| format!("/own/{part}-{n}"));
+    let mut owner = target.client();
+    for number in 0..PARTS {
+        let creates = part(number).map(|path| create_op(&path)).collect();
+        owner.call(Request::Multi(creates)).unwrap();
+    }
+
+    let count = [Request::GetAllChildrenNumber(PathRequest { path: "/own".to_owned() })];
+    let mut clients: Vec<Client> = (0..250).map(|_| target.client()).collect();
+    for _ in 0..4 {
+        clients.iter_mut().for_each(|client| drop(client.send(&count)));
+        clients.iter_mut().for_each(|client| assert_eq!(client.reply().unwrap().0.error, 0));
+    }
+
+    for number in 0..PARTS {
+        let deletes = part(number).map(|path| delete_op(&path)).collect();
+        owner.call(Request::Multi(deletes)).unwrap();
+    }
 }
 
 fn watched_paths(target: &Target) {

@@ -30,6 +30,7 @@ mod requests;
 mod restore;
 mod room;
 mod sessions;
+mod short;
 mod succession;
 mod watches;
 
