@@ -19,6 +19,7 @@ use crate::connection::log_limiter::LogLimiter;
 use crate::data_dir::disk_room::DiskRoom;
 use crate::metrics::Metrics;
 use crate::settings::plan::Plan;
+use crate::sockets::handshakes::Handshakes;
 #[cfg(feature = "tls")]
 use crate::sockets::tls::CurrentTls;
 use crate::storage::Snapshots;
@@ -43,6 +44,8 @@ pub(crate) struct Shared {
     pub(crate) addresses: Addresses,
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<CurrentTls>,
+    /// With TLS only.
+    pub(crate) handshakes: Option<Handshakes>,
     /// `None` if nothing is kept on a disk.
     pub(crate) snapshots: Option<Snapshots>,
     /// Until when no session begins, on the engine's clock.

@@ -29,6 +29,7 @@ use crate::net::listener::{BoundSockets, accept};
 use crate::settings::builder::Builder;
 use crate::settings::plan::Plan;
 use crate::shared::Shared;
+use crate::sockets::handshakes::Handshakes;
 use crate::sockets::open_files;
 use crate::sockets::pace::Pace;
 use crate::sockets::unix::SocketFile;
@@ -141,9 +142,11 @@ impl Running {
         let limits = &plan.limits;
         let pipeline = Pipeline::new(plan.durability, storage, metrics.clone(), spin.clone())
             .within(limits.memory_budget());
+        let with_tls = !sockets.addresses.tls.is_empty();
         let shared = Arc::new(Shared {
             started: Instant::now(),
             addresses: sockets.addresses,
+            handshakes: with_tls.then(Handshakes::start).transpose()?,
             #[cfg(feature = "tls")]
             tls: sockets.tls,
             snapshots,

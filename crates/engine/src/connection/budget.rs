@@ -89,10 +89,11 @@ impl Budget {
     }
 
     /// Counts a connection with TLS for as long as the charge lives. Not on its account: whoever has
-    /// no more than that has little.
-    pub(crate) fn charge_tls(self: &Arc<Self>) -> TlsCharge {
-        self.tls.fetch_add(TLS_BYTES, Ordering::Relaxed);
-        TlsCharge(self.clone())
+    /// no more than that has little. `None` if they would take more than half of the budget.
+    pub(crate) fn charge_tls(self: &Arc<Self>) -> Option<TlsCharge> {
+        let before = self.tls.fetch_add(TLS_BYTES, Ordering::Relaxed);
+        let charge = TlsCharge(self.clone());
+        (before + TLS_BYTES <= self.max / 2).then_some(charge)
     }
 
     /// How many bytes connections with TLS may hold.
@@ -236,11 +237,12 @@ mod tests {
         let one = with(&budget, 2 * TLS_BYTES);
         assert_eq!(budget.pressure(), Pressure::None);
         let charges = [budget.charge_tls(), budget.charge_tls()];
+        assert!(charges.iter().all(Option::is_some));
         assert_eq!((budget.tls(), budget.pressure()), (2 * TLS_BYTES, Pressure::Half));
         assert_eq!(budget.large.load(Ordering::Relaxed), 1);
-        let more = budget.charge_tls();
-        assert_eq!(budget.pressure(), Pressure::Full);
-        drop((charges, more));
+        assert!(budget.charge_tls().is_none(), "half of the budget is for the others");
+        assert_eq!((budget.tls(), budget.pressure()), (2 * TLS_BYTES, Pressure::Half));
+        drop(charges);
         assert_eq!((budget.tls(), budget.pressure()), (0, Pressure::None));
         drop(one);
     }

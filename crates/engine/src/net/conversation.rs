@@ -11,10 +11,10 @@ use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use crate::admin::four_letter;
 use crate::connection::admission::Slot;
-use crate::connection::budget::{Account, LITTLE};
+use crate::connection::budget::{Account, LITTLE, TlsCharge};
 use crate::connection::{Connection, ConnectionState, Interest};
 use crate::shared::Shared;
-use crate::sockets::stream::{Accepted, Incoming, Peer};
+use crate::sockets::stream::{Accepted, Incoming, Opened, Peer};
 use crate::tree_loop::Event;
 
 /// The largest handshake, in bytes: far above any real one (45), far below what would hurt.
@@ -53,6 +53,8 @@ enum Ended {
     NotTaken(Duration),
     #[error("the TLS handshake failed: {0}")]
     NoTls(io::Error),
+    #[error("connections with TLS have taken half of the memory for all that waits")]
+    NoRoomForTls,
     #[error("no handshake within {0:?}")]
     TooLate(Duration),
     #[error("{0}")]
@@ -75,10 +77,8 @@ pub(crate) async fn converse(shared: Arc<Shared>, peer: Peer, accepted: Accepted
         time = time.min(KEPT_TIME);
     }
     let until = (Instant::now() + time, time);
-    // For as long as the connection lives.
-    let _charge = accepted.is_tls().then(|| shared.budget.charge_tls());
-    let opening = async { accepted.open().await.map_err(Ended::NoTls) };
-    let opened = match in_time(until, opening).await {
+    // The charge is for as long as the connection lives.
+    let (opened, _charge) = match in_time(until, open(&shared, accepted)).await {
         Ok(opened) => opened,
         Err(ended) => {
             shared.metrics.counters.tls_failed.add(1);
@@ -113,6 +113,19 @@ pub(crate) async fn converse(shared: Arc<Shared>, peer: Peer, accepted: Accepted
         reader.linger().await;
     }
     drop(slot);
+}
+
+/// Does what comes before the first byte of the protocol. With TLS, that is charged for from the client's
+/// first byte on, and done on a thread of its own.
+async fn open(shared: &Shared, accepted: Accepted) -> Result<(Opened, Option<TlsCharge>), Ended> {
+    if let (Some(handshakes), true) = (&shared.handshakes, accepted.is_tls()) {
+        accepted.begins().await.map_err(Ended::NoTls)?;
+        let charge = shared.budget.charge_tls().ok_or(Ended::NoRoomForTls)?;
+        let opened = handshakes.run(accepted.open()).await;
+        let opened = opened.unwrap_or_else(|| Err(io::ErrorKind::ConnectionAborted.into()));
+        return Ok((opened.map_err(Ended::NoTls)?, Some(charge)));
+    }
+    Ok((accepted.open().await.map_err(Ended::NoTls)?, None))
 }
 
 /// Waits for something that a client must not take too long for.
@@ -264,6 +277,7 @@ fn log_end(shared: &Shared, peer: Peer, ended: &Ended) {
         Ended::LastNotTaken => "last replies",
         Ended::NotTaken(_) => "slow client",
         Ended::NoTls(_) => "TLS handshake",
+        Ended::NoRoomForTls => "TLS memory",
         Ended::TooLate(_) => "late handshake",
         Ended::NoClient(_) => "no client",
     };

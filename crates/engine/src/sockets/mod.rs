@@ -1,5 +1,6 @@
 //! Sockets of all kinds, with and without TLS: how they listen, read and write.
 
+pub(crate) mod handshakes;
 pub(crate) mod listen;
 pub(crate) mod open_files;
 pub(crate) mod pace;

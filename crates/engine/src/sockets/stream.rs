@@ -161,6 +161,15 @@ impl Accepted {
         !matches!(self, Self::Open(_))
     }
 
+    /// Waits until the client has sent something, if that is what a handshake begins with.
+    pub(crate) async fn begins(&self) -> io::Result<()> {
+        match self {
+            Self::Open(_) => Ok(()),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream, _) => stream.peek(&mut [0]).await.map(drop),
+        }
+    }
+
     /// Does what comes before the first byte of the protocol.
     pub(crate) async fn open(self) -> io::Result<Opened> {
         match self {

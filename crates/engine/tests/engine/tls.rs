@@ -316,9 +316,11 @@ async fn what_tls_may_hold_is_counted() {
     let client = connect(&engine, authority.client(None));
     let one = counted();
     assert!(one > 32 * 1024, "{one}");
-    // Nothing was said yet.
+    // One says nothing, and so takes nothing; another has begun.
     let silent = TcpStream::connect(engine.tls_addrs()[0]).unwrap();
+    let mut begun = TcpStream::connect(engine.tls_addrs()[0]).unwrap();
+    begun.write_all(&[0x16]).unwrap();
     eventually("it is counted", || counted() == 2 * one);
-    drop((client, silent));
+    drop((client, silent, begun));
     eventually("both are gone", || counted() == 0);
 }

@@ -1,0 +1,50 @@
+//! The thread that does TLS handshakes.
+//!
+//! A handshake is a signature: with a key of RSA 4096, ten milliseconds of a processor, and a client needs to
+//! send no more than a hello for it. On the thread that owns the tree, a thousand hellos made everyone wait.
+
+use std::future::Future;
+
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use crate::error::StartError;
+use crate::thread;
+
+/// Runs handshakes, one at a time, on a thread that ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Handshakes {
+    handle: Handle,
+    /// Dropped: the end.
+    _end: oneshot::Sender<()>,
+}
+
+impl Handshakes {
+    pub(crate) fn start() -> Result<Self, StartError> {
+        let runtime = Builder::new_current_thread().build();
+        let runtime = runtime.map_err(StartError::refused("a thread for TLS"))?;
+        let handle = runtime.handle().clone();
+        let (end, ended) = oneshot::channel();
+        thread::spawn("lockkeeper-tls", move || _ = runtime.block_on(ended))?;
+        Ok(Self { handle, _end: end })
+    }
+
+    /// Does a handshake on the thread, with a socket that the caller's runtime goes on to watch. `None` if the
+    /// thread has ended. Dropping the future ends the handshake.
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        handshake: impl Future<Output = T> + Send + 'static,
+    ) -> Option<T> {
+        let mut task = AbortOnDrop(self.handle.spawn(handshake));
+        (&mut task.0).await.ok()
+    }
+}
+
+struct AbortOnDrop<T>(JoinHandle<T>);
+
+impl<T> Drop for AbortOnDrop<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
