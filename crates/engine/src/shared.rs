@@ -60,6 +60,8 @@ pub(crate) struct Shared {
     pub(crate) log_limiter: Arc<LogLimiter>,
     /// How many connections there have been.
     pub(crate) connections: AtomicU64,
+    /// When a four-letter word may list something next.
+    pub(crate) next_listing: tokio::sync::Mutex<tokio::time::Instant>,
 }
 
 impl Shared {

@@ -159,6 +159,7 @@ impl Running {
             disk: Arc::default(),
             log_limiter: Arc::default(),
             connections: AtomicU64::new(0),
+            next_listing: tokio::sync::Mutex::new(tokio::time::Instant::now()),
             plan,
         });
         start_commits(&shared)?;

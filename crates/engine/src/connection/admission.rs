@@ -1,7 +1,7 @@
 //! How many connections there may be, in all and from one address.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::sockets::stream::Peer;
@@ -66,7 +66,7 @@ impl Admission {
     /// A kept slot if all others are taken, or all that the address may have. One address gets a quarter
     /// of these: nobody knows yet whether it has a session.
     pub(crate) fn admit(self: &Arc<Self>, peer: Peer) -> Result<Slot, Refusal> {
-        let address = peer.ip();
+        let address = peer.ip().map(one_host);
         let mut taken = self.lock();
         if taken.all >= self.max {
             return Err(Refusal::All(taken.all));
@@ -114,6 +114,17 @@ impl Drop for Slot {
     }
 }
 
+/// What counts as one address: with IPv6, whoever has one has all 2⁶⁴ of its network.
+fn one_host(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(address) => {
+            let network = address.to_bits() >> 64 << 64;
+            IpAddr::V6(Ipv6Addr::from_bits(network))
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -136,6 +147,18 @@ mod tests {
 
         drop(first);
         assert!(admission.admit(from("127.0.0.1:4")).is_ok());
+    }
+
+    /// Whoever has one address of a network has all of them.
+    #[test]
+    fn a_network_of_ipv6_counts_as_one_address() {
+        let admission = Admission::new(100, 2);
+        let _first = admission.admit(from("[2001:db8::1]:1")).ok().unwrap();
+        let _second = admission.admit(from("[2001:db8::ffff:2]:1")).ok().unwrap();
+        let third = admission.admit(from("[2001:db8::3]:1")).ok().unwrap();
+        assert!(third.is_kept());
+        let other = admission.admit(from("[2001:db8:0:1::1]:1")).ok().unwrap();
+        assert!(!other.is_kept());
     }
 
     #[test]
