@@ -29,6 +29,7 @@ contract!("elections elsewhere":
     those_whose_sessions_end_together_lead_one_after_the_other,
     one_whose_node_is_deleted_stands_again,
     an_election_whose_node_is_deleted_goes_on,
+    one_whose_election_is_deleted_as_it_enters_stands_again,
     one_that_leaves_the_middle_of_the_line_changes_no_leader,
     leading_that_is_dropped_leaves_no_candidate,
     one_that_is_asked_to_leave_leads_again_after_the_others,
@@ -321,6 +322,16 @@ async fn delete_election(client: &Client) -> Result<()> {
             Err(error) => return Err(error.into()),
         }
     }
+}
+
+/// The same race to the letter: the node is gone when the candidate lists the queue that it has entered.
+async fn one_whose_election_is_deleted_as_it_enters_stands_again(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    election(&alice, "alice")?.campaign().await?.resign().await?;
+    alice.proxy.refuse_next(OpCode::GetChildren2, ErrorCode::NoNode, 1);
+    let mut candidate = Candidate::of(&alice, "alice")?;
+    candidate.term(1).await?;
+    in_line(&backend.observer().await?, 1).await
 }
 
 /// TestLeaderLatch.testCorrectWatching: who watched the one that left must watch the one before it.
