@@ -103,22 +103,16 @@ impl Contender {
             return contender.entered(queue);
         };
 
-        match contender.read_queue(contender.listed(listing.await)?) {
+        let listing = listing.await.map_err(|error| {
+            Attempt::at_listing(error, |error| Attempt::at_entry(&terms.path, error))
+        })?;
+        match contender.read_queue(listing) {
             Err(AcquireError::Foreign { .. }) => {
                 let queue = contender.list().await;
                 contender.entered(queue)
             }
             queue => Ok((contender, queue.map_err(Attempt::Failed)?)),
         }
-    }
-
-    /// The queue, as it was listed after the node was created. Starts again if the queue has been deleted
-    /// since, and the node with it: no caller relies on the place yet.
-    fn listed(&self, listing: Result<Listing, Error>) -> Result<Listing, Attempt> {
-        listing.map_err(|error| match error.code() {
-            Some(ErrorCode::NoNode) => Attempt::Again,
-            _ => Attempt::at_entry(self.path(), error),
-        })
     }
 
     /// Starts again if the node belongs to an older session: no caller relies on the place yet.
@@ -151,7 +145,7 @@ impl Contender {
         let synced = self.0.client.sync(&path);
         let listing = self.0.client.children(&path);
         synced.await.map_err(again)?;
-        let listing = self.listed(listing.await)?;
+        let listing = listing.await.map_err(|error| Attempt::at_listing(error, again))?;
 
         let Some(name) = listing.0.iter().find(|name| name.starts_with(&self.0.prefix)) else {
             return Err(Attempt::Again);
