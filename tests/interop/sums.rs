@@ -231,7 +231,9 @@ impl Contest {
             let index = self.random.usize(..self.others.len());
             if self.random.u8(0..4) == 0 {
                 self.kill(index)?;
-            } else {
+            } else if self.others[index].proxy.losses_to_come() == 0 {
+                // One at a time: theirs give up after several in a row, such as those that have come
+                // together while it was starting.
                 self.losses += 1;
                 self.others[index].proxy.lose_next(OpCode::SetData, Loss::BeforeReply);
             }
