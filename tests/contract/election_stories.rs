@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use lockkeeper::{
-    AcquireError, Election, ErrorCode, FencingToken, Leader, Leaders, Leadership, LossReason,
-    State, ZnodePath,
+    AcquireError, Client, Election, ErrorCode, FencingToken, Leader, Leaders, Leadership,
+    LossReason, State, ZnodePath,
 };
 use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
 use lockkeeper_testkit::proxy::Passed;
@@ -29,6 +29,7 @@ contract!("elections elsewhere":
     those_whose_sessions_end_together_lead_one_after_the_other,
     one_whose_node_is_deleted_stands_again,
     an_election_whose_node_is_deleted_goes_on,
+    one_whose_election_is_deleted_as_it_enters_stands_again,
     one_that_leaves_the_middle_of_the_line_changes_no_leader,
     leading_that_is_dropped_leaves_no_candidate,
     one_that_is_asked_to_leave_leads_again_after_the_others,
@@ -112,7 +113,8 @@ impl Candidate {
     /// Waits until it has been leader so many times, and gives the last of these terms.
     async fn term(&mut self, times: usize) -> Result<Term> {
         let led = self.led.wait_for(|led| led.len() >= times);
-        let led = tokio::time::timeout(LONG, led).await.context("it does not lead")??;
+        let led = tokio::time::timeout(LONG, led).await.context("it does not lead")?;
+        let led = led.context("it has ended")?;
         led.get(times - 1).cloned().context("it has led")
     }
 
@@ -131,18 +133,34 @@ fn works_without_it() -> Infallible {
     panic!("it works without the leadership")
 }
 
+/// Waits until so many stand in line.
+async fn in_line(client: &Client, wanted: usize) -> Result<()> {
+    let reached = tokio::time::timeout(LONG, children_reach(client, &path(), wanted)).await;
+    reached.with_context(|| format!("there are not {wanted} in line"))?
+}
+
+/// Returns when a candidate in line has seen its place, and leads if that is the first one: what it asked for
+/// is answered before the first sync, and it goes on before the second.
+async fn sees_its_place(participant: &Participant) -> Result<()> {
+    participant.client.sync(&path()).await?;
+    participant.client.sync(&path()).await?;
+    Ok(())
+}
+
 async fn next(leaders: &mut Leaders) -> Result<Option<Leader>> {
     Ok(tokio::time::timeout(LONG, leaders.next()).await.context("nothing changes")??)
 }
 
 /// TestLeaderLatch.testSessionInterruptionDoNotCauseBrainSplit: the node of the session that had ended was
 /// taken for the own one, and two led.
+///
+/// Seen to fail with every candidate let to lead at once, and with the session left out of `judge`.
 async fn a_leader_whose_session_ends_does_not_lead_beside_the_next(backend: Backend) -> Result<()> {
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
     let mut first = Candidate::of(&alice, "alice")?;
     let old = first.leads(1).await?;
     let mut second = Candidate::of(&bob, "bob")?;
-    children_reach(&backend.observer().await?, &path(), 2).await?;
+    in_line(&backend.observer().await?, 2).await?;
 
     alice.proxy.expire_session().await?;
     assert_eq!(old.lost().await, LossReason::SessionExpired);
@@ -150,8 +168,9 @@ async fn a_leader_whose_session_ends_does_not_lead_beside_the_next(backend: Back
     drop(old);
     let new = second.term(1).await?;
     // The first one stands in line again, behind the second.
-    children_reach(&backend.observer().await?, &path(), 2).await?;
-    assert!(first.times() == 1 && new.is_held());
+    in_line(&backend.observer().await?, 2).await?;
+    sees_its_place(&alice).await?;
+    assert_eq!((first.times(), new.is_held()), (1, true));
     bob.proxy.expire_session().await?;
     new.is_over().await;
     let again = first.term(2).await?;
@@ -160,6 +179,8 @@ async fn a_leader_whose_session_ends_does_not_lead_beside_the_next(backend: Back
 }
 
 /// TestLeaderSelector.testKillSessionThenCloseShouldElectNewLeader: nobody led any more.
+///
+/// Seen to fail with a closed client taken for something that passes: `lead` does not end.
 async fn a_leader_that_is_closed_after_its_session_leaves_the_place_to_another(
     backend: Backend,
 ) -> Result<()> {
@@ -167,18 +188,20 @@ async fn a_leader_that_is_closed_after_its_session_leaves_the_place_to_another(
     let mut first = Candidate::of(&alice, "alice")?;
     let old = first.term(1).await?;
     let mut second = Candidate::of(&bob, "bob")?;
-    children_reach(&backend.observer().await?, &path(), 2).await?;
+    in_line(&backend.observer().await?, 2).await?;
     alice.proxy.expire_session().await?;
     alice.client.close().await;
     let new = second.term(1).await?;
     assert!(new.token > old.token && new.is_held());
     let ended = tokio::time::timeout(LONG, first.task).await??;
     assert!(!ended.is_retryable() && ended.to_string().contains("closed"), "{ended}");
-    children_reach(&bob.client, &path(), 1).await
+    in_line(&bob.client, 1).await
 }
 
 /// TestLeaderLatch.testWatchedNodeDeletedOnReconnect: the node that was watched went while its watcher had
 /// no connection, and nobody led.
+///
+/// Seen to fail with no watch set again on the next connection.
 async fn one_whose_predecessor_goes_while_it_is_cut_off_leads(backend: Backend) -> Result<()> {
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
     let leadership = election(&alice, "alice")?.campaign().await?;
@@ -195,14 +218,16 @@ async fn one_whose_predecessor_goes_while_it_is_cut_off_leads(backend: Backend) 
 
 /// TestLeaderLatch.testResettingOfLeadershipAfterConcurrentLeadershipChange (CURATOR-644): both made new
 /// nodes at once, and each passed the other.
+///
+/// Seen to fail with every candidate let to lead at once.
 async fn those_whose_sessions_end_together_lead_one_after_the_other(
     backend: Backend,
 ) -> Result<()> {
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
     let observer = backend.observer().await?;
     let candidates = [Candidate::of(&alice, "alice")?, Candidate::of(&bob, "bob")?];
+    in_line(&observer, 2).await?;
     for round in 1..=3 {
-        children_reach(&observer, &path(), 2).await?;
         let terms = || -> Vec<Term> {
             candidates.iter().flat_map(|candidate| candidate.led.borrow().clone()).collect()
         };
@@ -211,6 +236,9 @@ async fn those_whose_sessions_end_together_lead_one_after_the_other(
         one.and(other)?;
 
         // Both stand in line again, and whichever is first leads alone.
+        in_line(&observer, 2).await?;
+        sees_its_place(&alice).await?;
+        sees_its_place(&bob).await?;
         let leads = async {
             loop {
                 let terms = terms().into_iter().filter(|term| Some(term.token) > newest);
@@ -224,25 +252,28 @@ async fn those_whose_sessions_end_together_lead_one_after_the_other(
         };
         tokio::time::timeout(LONG, leads).await.context("nobody leads")?;
     }
-    children_reach(&observer, &path(), 2).await
+    Ok(())
 }
 
 /// TestLeaderLatch.testLeadershipElectionWhenNodeDisappearsAfterChildrenAreRetrieved: the candidate waited
 /// for ever. Here, as it waits, and as it leads.
+///
+/// Seen to fail without the watch on its own node as it waits, and with `lead` that does not stand again after
+/// either loss.
 async fn one_whose_node_is_deleted_stands_again(backend: Backend) -> Result<()> {
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
     let observer = backend.observer().await?;
     let leadership = election(&alice, "alice")?.campaign().await?;
     bob.proxy.hold_replies();
     let mut second = Candidate::of(&bob, "bob")?;
-    children_reach(&observer, &path(), 2).await?;
+    in_line(&observer, 2).await?;
     let (names, _) = observer.children(&path()).await?;
     let own = names.iter().find(|name| *name != leadership.node().name()).context("bob's")?;
     let own = path().child(own)?;
     observer.delete(&own, None).await?;
     bob.proxy.restore();
 
-    children_reach(&observer, &path(), 2).await?;
+    in_line(&observer, 2).await?;
     leadership.resign().await?;
     let first = second.leads(1).await?;
     assert_ne!(*first.node(), own);
@@ -256,24 +287,30 @@ async fn one_whose_node_is_deleted_stands_again(backend: Backend) -> Result<()> 
 
 /// TestLeaderLatch.testGetChildrenHitsNoNode (CURATOR-724): the node above the candidates was gone, and
 /// nobody led until the program was started again.
+///
+/// Seen to fail with the nodes above made once only, and with an observer to whom a missing node is an error.
 async fn an_election_whose_node_is_deleted_goes_on(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
     let observer = backend.observer().await?;
     let mut candidate = Candidate::of(&alice, "alice")?;
-    let mut leaders = election(&alice, "alice")?.observe().await?;
-    for _ in 0..3 {
+    let mut leaders = election(&bob, "bob")?.observe().await?;
+    for round in 0..4 {
         let before = candidate.term(candidate.times().max(1)).await?;
-        // The candidate comes back at once, perhaps into a node that is about to go.
-        loop {
-            for name in observer.children(&path()).await?.0 {
-                let _ = observer.delete(&path().child(&name)?, None).await;
-            }
-            match observer.delete(&path(), None).await {
-                Ok(()) => break,
-                Err(error) if error.code() == Some(ErrorCode::NotEmpty) => {}
-                Err(error) => return Err(error.into()),
-            }
+        let is_told = round % 2 == 0;
+        if !is_told {
+            alice.proxy.hold_replies();
+            bob.proxy.hold_replies();
         }
+        delete_election(&observer).await?;
+        if !is_told {
+            // Nobody makes it again before it is seen that it is gone.
+            bob.proxy.restore();
+            while leaders.current().is_some() {
+                next(&mut leaders).await?;
+            }
+            alice.proxy.restore();
+        }
+
         let newer = |led: &Term| led.token > before.token && led.is_held();
         let led = candidate.led.wait_for(|led| led.last().is_some_and(newer));
         let again = tokio::time::timeout(LONG, led).await.context("it does not lead again")??;
@@ -285,22 +322,51 @@ async fn an_election_whose_node_is_deleted_goes_on(backend: Backend) -> Result<(
     Ok(())
 }
 
+/// Deletes the node of the election, with all that are in line.
+async fn delete_election(client: &Client) -> Result<()> {
+    loop {
+        for name in client.children(&path()).await?.0 {
+            let _ = client.delete(&path().child(&name)?, None).await;
+        }
+        match client.delete(&path(), None).await {
+            Ok(()) => return Ok(()),
+            // A candidate that is told comes back at once, perhaps into a node that is about to go.
+            Err(error) if error.code() == Some(ErrorCode::NotEmpty) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// The same race to the letter: the node is gone when the candidate lists the queue that it has entered.
+///
+/// Seen to fail with `NoNode` for the list taken for a refusal: `lead` ends.
+async fn one_whose_election_is_deleted_as_it_enters_stands_again(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    election(&alice, "alice")?.campaign().await?.resign().await?;
+    alice.proxy.refuse_next(OpCode::GetChildren2, ErrorCode::NoNode, 1);
+    let mut candidate = Candidate::of(&alice, "alice")?;
+    candidate.term(1).await?;
+    in_line(&backend.observer().await?, 1).await
+}
+
 /// TestLeaderLatch.testCorrectWatching: who watched the one that left must watch the one before it.
+///
+/// Seen to fail with a candidate that leads when the one that it watches has left.
 async fn one_that_leaves_the_middle_of_the_line_changes_no_leader(backend: Backend) -> Result<()> {
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
     let carol = backend.participant().await?;
     let observer = backend.observer().await?;
     let leadership = election(&alice, "alice")?.campaign().await?;
     let middle = Candidate::of(&bob, "bob")?;
-    children_reach(&observer, &path(), 2).await?;
+    in_line(&observer, 2).await?;
     let mut last = Candidate::of(&carol, "carol")?;
-    children_reach(&observer, &path(), 3).await?;
+    in_line(&observer, 3).await?;
     let leaders = election(&alice, "alice")?.observe().await?;
     carol.proxy.passes(|passed| reads(passed) >= 1).await;
 
     carol.proxy.clear();
     middle.task.abort();
-    children_reach(&observer, &path(), 2).await?;
+    in_line(&observer, 2).await?;
     let watches_again = |passed: &[Passed]| {
         let told = passed.iter().position(|passed| matches!(passed, Passed::Event(..)));
         told.is_some_and(|told| reads(&passed[told..]) >= 1)
@@ -321,6 +387,8 @@ fn reads(passed: &[Passed]) -> usize {
 
 /// TestLeaderLatch.testCreateDeleteRace, TestLeaderSelector.testRaceAtStateChanged: a candidate that ended
 /// in the middle of a step left its node, and kept everybody out.
+///
+/// Seen to fail without the deletion in `Contender::drop`, and without that of a leadership that is dropped.
 async fn leading_that_is_dropped_leaves_no_candidate(backend: Backend) -> Result<()> {
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
     let observer = backend.observer().await?;
@@ -329,40 +397,43 @@ async fn leading_that_is_dropped_leaves_no_candidate(backend: Backend) -> Result
     // As it enters.
     alice.proxy.hold_replies();
     let entering = Candidate::of(&alice, "alice")?;
-    children_reach(&observer, &path(), 1).await?;
+    in_line(&observer, 1).await?;
     entering.task.abort();
     alice.proxy.restore();
-    children_reach(&observer, &path(), 0).await?;
+    in_line(&observer, 0).await?;
 
     // As it leads, and as it is told that its session has ended.
     let mut leading = Candidate::of(&alice, "alice")?;
     leading.term(1).await?;
     leading.task.abort();
     drop(leading);
-    children_reach(&observer, &path(), 0).await?;
+    in_line(&observer, 0).await?;
     let mut losing = Candidate::of(&alice, "alice")?;
     losing.term(1).await?;
     alice.proxy.expire_session().await?;
     losing.task.abort();
     drop(losing);
     election(&bob, "bob")?.campaign_timeout(LONG).await?.resign().await?;
-    children_reach(&observer, &path(), 0).await
+    in_line(&observer, 0).await
 }
 
 /// TestLeaderSelector.testInterruptLeadershipWithRequeue: one that was interrupted was not in line any more.
+///
+/// Seen to fail with every candidate let to lead at once, and without the resignation after the work.
 async fn one_that_is_asked_to_leave_leads_again_after_the_others(backend: Backend) -> Result<()> {
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
     let observer = backend.observer().await?;
     let terms = Mutex::new(Vec::new());
+    let terms = || terms.lock().unwrap_or_else(PoisonError::into_inner);
     let takes_turns = async {
         let election = election(&alice, "alice")?;
         for _ in 0..2 {
             let led = election.lead(|leadership| async move {
+                terms().push(leadership.token());
                 leadership.proclaim("in office").await.ok();
-                leadership.revoke_requested().await.map(|()| leadership.token())
+                leadership.revoke_requested().await
             });
-            let token = led.await?.map_err(|reason| anyhow::anyhow!("{reason}"))?;
-            terms.lock().unwrap_or_else(PoisonError::into_inner).push(token);
+            led.await?.map_err(|reason| anyhow::anyhow!("{reason}"))?;
         }
         anyhow::Ok(())
     };
@@ -373,11 +444,13 @@ async fn one_that_is_asked_to_leave_leads_again_after_the_others(backend: Backen
         }
         let bobs = election(&bob, "bob")?;
         let waiting = tokio::spawn(async move { bobs.campaign().await });
-        children_reach(&observer, &path(), 2).await?;
+        in_line(&observer, 2).await?;
         let leader = leaders.current().context("alice leads")?.node.clone();
         observer.set_data(&leader, "__REVOKE__", None).await?;
         let leadership = waiting.await??;
-        children_reach(&observer, &path(), 2).await?;
+        in_line(&observer, 2).await?;
+        sees_its_place(&alice).await?;
+        assert_eq!(terms().len(), 1, "alice leads beside bob");
         let token = leadership.token();
         leadership.resign().await?;
 
@@ -393,19 +466,21 @@ async fn one_that_is_asked_to_leave_leads_again_after_the_others(backend: Backen
     };
     let both = async { tokio::try_join!(takes_turns, asks) };
     let ((), between) = tokio::time::timeout(LONG, both).await.context("it hangs")??;
-    let terms = terms.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let terms = terms();
     assert!(terms[0] < between && between < terms[1], "{terms:?}, with {between} in between");
     Ok(())
 }
 
 /// FLINK-10052: each lost connection began the leader's work anew, and with it all jobs of the cluster.
 /// LeaderSelector's flappingTest: leaders that came and went with their connections.
+///
+/// Seen to fail with the work dropped as soon as there is no connection.
 async fn lost_connections_do_not_begin_the_work_anew(backend: Backend) -> Result<()> {
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
     let mut first = Candidate::of(&alice, "alice")?;
-    let leadership = first.leads(1).await?;
+    let term = first.term(1).await?;
     let second = Candidate::of(&bob, "bob")?;
-    children_reach(&backend.observer().await?, &path(), 2).await?;
+    in_line(&backend.observer().await?, 2).await?;
     for _ in 0..5 {
         for participant in [&alice, &bob] {
             participant.proxy.cut();
@@ -413,7 +488,7 @@ async fn lost_connections_do_not_begin_the_work_anew(backend: Backend) -> Result
             while participant.client.sync(&path()).await.is_err() {}
         }
     }
-    leadership.verify().await?;
+    term.leadership.upgrade().context("its work was dropped")?.verify().await?;
     assert_eq!((first.times(), second.times()), (1, 0));
     let (names, _) = bob.client.children(&path()).await?;
     assert_eq!(names.len(), 2, "and nobody made a new node");
@@ -427,13 +502,13 @@ fn riding(alice: &Participant, longest: Duration) -> Result<(Candidate, Arc<Atom
     Ok((Candidate::start(builder.build()?, &steps), steps))
 }
 
-/// Seen to fail with the work dropped at each deadline: it is begun twice.
+/// Seen to fail with the work dropped at each deadline, and with work that is polled in jeopardy.
 async fn work_that_rides_out_an_outage_goes_on(backend: Backend) -> Result<()> {
     let (alice, bob) = (short(&backend).await?, backend.participant().await?);
     let (mut first, steps) = riding(&alice, LONG)?;
     let leadership = first.leads(1).await?;
     let second = Candidate::of(&bob, "bob")?;
-    children_reach(&backend.observer().await?, &path(), 2).await?;
+    in_line(&backend.observer().await?, 2).await?;
 
     lose_the_way(&alice).await;
     leadership.jeopardy().await?;
@@ -442,14 +517,18 @@ async fn work_that_rides_out_an_outage_goes_on(backend: Backend) -> Result<()> {
     assert_eq!((leadership.state(), steps.load(Ordering::SeqCst)), (State::Jeopardy, before));
     alice.proxy.restore();
     leadership.held_again().await?;
-    while steps.load(Ordering::SeqCst) < before + 5 {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    let goes_on = async {
+        while steps.load(Ordering::SeqCst) < before + 5 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(LONG, goes_on).await.context("its work does not go on")?;
     assert_eq!((first.times(), second.times()), (1, 0), "nobody has led anew");
     leadership.verify().await?;
     Ok(())
 }
 
+/// Seen to fail without the limit, and with `lead` that does not stand again after the loss.
 async fn work_that_rides_out_too_little_is_begun_anew(backend: Backend) -> Result<()> {
     let alice = short(&backend).await?;
     let (mut candidate, _) = riding(&alice, Duration::from_millis(50))?;

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 use lockkeeper::{
-    AcquireError, BuildError, LossReason, MultiGuard, MultiLock, Mutex, ReleaseError, State,
-    VerifyError, ZnodePath,
+    AcquireError, BuildError, ErrorCode, LossReason, MultiGuard, MultiLock, Mutex, ReleaseError,
+    State, VerifyError, ZnodePath,
 };
 use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
 use lockkeeper_testkit::proxy::Loss;
@@ -25,6 +25,7 @@ contract!("multi lock":
     l2_an_acquire_cancelled_during_its_transaction_leaves_nothing,
     l2_an_acquire_cancelled_while_waiting_leaves_nothing,
     l6_a_release_whose_reply_is_lost_is_done_once,
+    one_whose_queue_is_deleted_as_it_is_entered_is_entered_again,
     l19_a_lock_that_cannot_be_had_leaves_none,
     l19_no_place_is_kept_behind_the_lock_that_is_waited_for,
     l19_a_lock_lost_while_waiting_for_the_next_ends_it,
@@ -217,6 +218,22 @@ async fn late_for(lock: &MultiLock) -> String {
         }
         timeout *= 2;
     }
+}
+
+/// Somebody deletes the node of a lock after its contender was made, and before the queue is listed.
+///
+/// Seen to fail with `NoNode` for the list taken for a refusal.
+async fn one_whose_queue_is_deleted_as_it_is_entered_is_entered_again(
+    backend: Backend,
+) -> Result<()> {
+    let alice = backend.participant().await?;
+    let lock = multi(&alice, &[A, B])?;
+    lock.acquire().await?.release().await?;
+    alice.proxy.refuse_next(OpCode::GetChildren2, ErrorCode::NoNode, 1);
+    let guard = lock.acquire().await?;
+    places(&backend, &[(A, 1), (B, 1)]).await?;
+    guard.release().await?;
+    places(&backend, &[(A, 0), (B, 0)]).await
 }
 
 /// L19: it went on after a failure, with some of the locks held.

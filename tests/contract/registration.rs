@@ -175,6 +175,8 @@ async fn it_comes_back_with_the_next_session_as_it_was_last(backend: Backend) ->
 }
 
 /// TestServiceDiscovery.testCrashedServerMultiInstances: of two instances of one client, one came back.
+///
+/// Seen to fail with only the first of the presences coming back.
 async fn all_instances_of_a_client_come_back_after_its_session(backend: Backend) -> Result<()> {
     let (participant, other) = (backend.participant().await?, backend.observer().await?);
     let mut registered = Vec::new();
@@ -206,6 +208,8 @@ async fn all_instances_of_a_client_come_back_after_its_session(backend: Backend)
 
 /// TestServiceDiscovery.testCleaning (CURATOR-163): services without instances stayed for ever. The nodes
 /// above an instance are containers, which servers remove.
+///
+/// Seen to fail with plain nodes above the instance, and with its own one left.
 async fn nothing_empty_stays(backend: Backend) -> Result<()> {
     let participant = backend.participant().await?;
     let registration = register(&participant.client, instance("7")).await?;

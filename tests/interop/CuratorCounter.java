@@ -1,4 +1,5 @@
 import java.nio.charset.StandardCharsets;
+import java.util.concurrent.Callable;
 import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.CuratorFrameworkFactory;
 import org.apache.curator.framework.recipes.atomic.AtomicValue;
@@ -20,10 +21,6 @@ public final class CuratorCounter {
     private CuratorCounter() {
     }
 
-    private static boolean goesOn(int done, int adds) {
-        return done < adds && System.nanoTime() < end;
-    }
-
     public static void main(String[] args) throws Exception {
         CuratorFramework client = CuratorFrameworkFactory.newClient(args[0], 10000, 10000,
                 new ExponentialBackoffRetry(20, 10));
@@ -35,13 +32,20 @@ public final class CuratorCounter {
             end = System.nanoTime() + seconds * 1_000_000_000L;
             switch (args[2]) {
                 case "long":
-                    addLong(client, args[1], adds);
+                    DistributedAtomicLong big = new DistributedAtomicLong(client, args[1],
+                            new ExponentialBackoffRetry(5, 20));
+                    add(adds, () -> told(big.add(1L)));
                     break;
                 case "int":
-                    addInteger(client, args[1], adds);
+                    DistributedAtomicInteger small = new DistributedAtomicInteger(client, args[1],
+                            new ExponentialBackoffRetry(5, 20));
+                    add(adds, () -> told(small.add(1)));
                     break;
                 case "shared":
                     addShared(client, args[1], adds);
+                    break;
+                case "text":
+                    addText(client, args[1], adds);
                     break;
                 default:
                     changeValue(client, args[1]);
@@ -51,43 +55,54 @@ public final class CuratorCounter {
         System.exit(0);
     }
 
-    private static void addLong(CuratorFramework client, String path, int adds) throws Exception {
-        DistributedAtomicLong counter =
-                new DistributedAtomicLong(client, path, new ExponentialBackoffRetry(5, 20));
-        for (int done = 0; goesOn(done, adds);) {
-            AtomicValue<Long> added = counter.add(1L);
-            if (added.succeeded()) {
-                System.out.println("ADDED " + added.preValue() + " " + added.postValue());
+    /** Adds so many times; `once` gives the value before, or null if nothing was added. */
+    private static void add(int adds, Callable<Long> once) throws Exception {
+        for (int done = 0; done < adds && System.nanoTime() < end;) {
+            Long before = once.call();
+            if (before != null) {
+                System.out.println("ADDED " + before + " " + (before + 1));
                 done++;
             }
         }
     }
 
-    private static void addInteger(CuratorFramework client, String path, int adds)
-            throws Exception {
-        DistributedAtomicInteger counter =
-                new DistributedAtomicInteger(client, path, new ExponentialBackoffRetry(5, 20));
-        for (int done = 0; goesOn(done, adds);) {
-            AtomicValue<Integer> added = counter.add(1);
-            if (added.succeeded()) {
-                System.out.println("ADDED " + added.preValue() + " " + added.postValue());
-                done++;
-            }
+    private static Long told(AtomicValue<? extends Number> added) {
+        if (!added.succeeded()) {
+            return null;
         }
+        long before = added.preValue().longValue();
+        if (added.postValue().longValue() != before + 1) {
+            throw new IllegalStateException(before + " and 1 is " + added.postValue());
+        }
+        return before;
     }
 
     private static void addShared(CuratorFramework client, String path, int adds)
             throws Exception {
         try (SharedCount counter = new SharedCount(client, path, 0)) {
             counter.start();
-            for (int done = 0; goesOn(done, adds);) {
+            add(adds, () -> {
                 VersionedValue<Integer> old = counter.getVersionedValue();
-                if (counter.trySetCount(old, old.getValue() + 1)) {
-                    System.out.println("ADDED " + old.getValue() + " " + (old.getValue() + 1));
-                    done++;
-                }
-            }
+                boolean added = counter.trySetCount(old, old.getValue() + 1);
+                return added ? Long.valueOf(old.getValue()) : null;
+            });
         }
+    }
+
+    /** A value that is the digits of a number. */
+    private static void addText(CuratorFramework client, String path, int adds) throws Exception {
+        try (SharedValue value = new SharedValue(client, path, digits(0))) {
+            value.start();
+            add(adds, () -> {
+                VersionedValue<byte[]> old = value.getVersionedValue();
+                long before = Long.parseLong(new String(old.getValue(), StandardCharsets.UTF_8));
+                return value.trySetValue(old, digits(before + 1)) ? before : null;
+            });
+        }
+    }
+
+    private static byte[] digits(long number) {
+        return Long.toString(number).getBytes(StandardCharsets.UTF_8);
     }
 
     private static void changeValue(CuratorFramework client, String path) throws Exception {

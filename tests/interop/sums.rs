@@ -1,12 +1,13 @@
-//! One number, to which programs on Curator and kazoo and tasks of ours add, while programs are killed and
+//! One number, in a counter or a value, to which programs on Curator and kazoo and tasks of ours add, while programs are killed and
 //! replies to everybody are lost. Ours counts each add once. What the others lose or count twice is
-//! theirs, and no more than the kills and lost replies that they had.
+//! theirs, and no more than the kills and lost replies that they had. Ours add more at a time than theirs add
+//! together, so that the sum tells which is whose.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use lockkeeper::{Client, Counter, CounterLayout, Outcome};
+use lockkeeper::{Client, Counter, CounterLayout, Outcome, Shared, ValueError};
 use lockkeeper_testkit::proxy::{Loss, Proxy};
 use lockkeeper_testkit::scratch;
 use lockkeeper_testkit::zookeeper::shared_chroot;
@@ -21,24 +22,82 @@ use crate::{seed_of, time_of_a_contest};
 /// How many tasks of ours add, each through a client of its own.
 const OURS: usize = 2;
 
+/// What ours add at a time. An integer has room for as many adds as there is time for.
+const STEP: i64 = 1 << 16;
+
 /// More adds than anybody gets done.
 const ENDLESS: i64 = 1_000_000_000;
 
 #[tokio::test]
 async fn sum_of_a_long_with_curator() -> Result<()> {
-    contest("a long", CounterLayout::CuratorLong, &[(Java, "long"), (Java, "long")]).await
+    contest("a long", Kept::In(CounterLayout::CuratorLong), &[(Java, "long"), (Java, "long")]).await
 }
 
 #[tokio::test]
 async fn sum_of_an_integer_with_curator_and_kazoo() -> Result<()> {
     let others = [(Java, "int"), (Java, "shared"), (Python, "curator")];
-    contest("an integer", CounterLayout::CuratorInt, &others).await
+    contest("an integer", Kept::In(CounterLayout::CuratorInt), &others).await
+}
+
+#[tokio::test]
+async fn sum_of_a_shared_count_with_curator() -> Result<()> {
+    let others = [(Java, "shared"), (Java, "shared")];
+    contest("a shared count", Kept::In(CounterLayout::CuratorInt), &others).await
+}
+
+#[tokio::test]
+async fn sum_of_a_shared_value_with_curator() -> Result<()> {
+    contest("a shared value", Kept::AsValue, &[(Java, "text"), (Java, "text")]).await
 }
 
 #[tokio::test]
 async fn sum_of_digits_with_kazoo() -> Result<()> {
     let others = [(Python, "ascii"), (Python, "ascii")];
-    contest("digits", CounterLayout::KazooAscii, &others).await
+    contest("digits", Kept::In(CounterLayout::KazooAscii), &others).await
+}
+
+/// How the number is kept.
+#[derive(Clone, Copy)]
+enum Kept {
+    In(CounterLayout),
+    /// As a value, which is its digits.
+    AsValue,
+}
+
+/// The number, as ours have it.
+enum Number {
+    Counter(Counter),
+    Value(Shared<i64>),
+}
+
+impl Number {
+    fn new(client: &Client, kept: Kept) -> Result<Self> {
+        Ok(match kept {
+            Kept::In(layout) => {
+                Self::Counter(Counter::builder(client, COUNTER).layout(layout).build()?)
+            }
+            Kept::AsValue => Self::Value(Shared::new(client, COUNTER)?),
+        })
+    }
+
+    /// The number before and after.
+    async fn add(&self, amount: i64) -> Result<(i64, i64), ValueError> {
+        match self {
+            Self::Counter(counter) => {
+                let added = counter.add(amount).await?;
+                Ok((added.before, added.after))
+            }
+            Self::Value(value) => {
+                let mut before = 0;
+                let add = |old: Option<&i64>| {
+                    before = old.copied().unwrap_or(0);
+                    before + amount
+                };
+                let after = value.update(add).await?.value;
+                Ok((before, after))
+            }
+        }
+    }
 }
 
 /// The values before and after each add.
@@ -65,29 +124,25 @@ struct Contest {
     _folder: TempDir,
 }
 
-async fn contest(
-    suite: &str,
-    layout: CounterLayout,
-    others: &[(Language, &'static str)],
-) -> Result<()> {
+async fn contest(suite: &str, kept: Kept, others: &[(Language, &'static str)]) -> Result<()> {
     let languages: Vec<_> = others.iter().map(|(language, _)| *language).collect();
     if !ready(&languages) {
         return Ok(());
     }
     let (seed, time) = (seed_of(&format!("the sum of {suite}")), time_of_a_contest());
-    run(layout, others, seed, time).await.with_context(|| format!("LOCKKEEPER_SEED={seed}"))
+    run(kept, others, seed, time).await.with_context(|| format!("LOCKKEEPER_SEED={seed}"))
 }
 
 async fn run(
-    layout: CounterLayout,
+    kept: Kept,
     others: &[(Language, &'static str)],
     seed: u64,
     time: Duration,
 ) -> Result<()> {
     let connect = shared_chroot().await?;
     let observer = Client::connect(&connect).await?;
-    let counter = Counter::builder(&observer, COUNTER).layout(layout).build()?;
-    counter.add(0).await?;
+    let number = Number::new(&observer, kept)?;
+    number.add(0).await?;
 
     let mut contest = Contest {
         connect: connect.clone(),
@@ -106,26 +161,27 @@ async fn run(
     for _ in 0..OURS {
         let proxy = Proxy::start(server).await?;
         let client = Client::connect(&format!("{}/{chroot}", proxy.address())).await?;
-        let counter = Counter::builder(&client, COUNTER).layout(layout).build()?;
-        ours.push(tokio::spawn(add(client, counter, contest.ends)));
+        let number = Number::new(&client, kept)?;
+        ours.push(tokio::spawn(add(client, number, contest.ends)));
         proxies.push(proxy);
     }
 
     contest.go_wrong(&proxies).await?;
     let own = all(ours).await?;
     contest.finish().await?;
-    contest.judge(&own, counter.value().await?)?;
+    let (sum, _) = number.add(0).await?;
+    contest.judge(&own, sum)?;
     observer.close().await;
     Ok(())
 }
 
 /// Adds until then; what it was told.
-async fn add(client: Client, counter: Counter, ends: Instant) -> Result<Adds> {
+async fn add(client: Client, number: Number, ends: Instant) -> Result<Adds> {
     let mut told = Vec::new();
     while Instant::now() < ends {
         let session = client.session_id();
-        match counter.add(1).await {
-            Ok(added) => told.push((added.before, added.after)),
+        match number.add(STEP).await {
+            Ok(added) => told.push(added),
             // No session ends here, so there is nothing that it may not know.
             Err(error) => {
                 let known = error.outcome() == Outcome::NotApplied;
@@ -175,7 +231,9 @@ impl Contest {
             let index = self.random.usize(..self.others.len());
             if self.random.u8(0..4) == 0 {
                 self.kill(index)?;
-            } else {
+            } else if self.others[index].proxy.losses_to_come() == 0 {
+                // One at a time: theirs give up after several in a row, such as those that have come
+                // together while it was starting.
                 self.losses += 1;
                 self.others[index].proxy.lose_next(OpCode::SetData, Loss::BeforeReply);
             }
@@ -202,21 +260,26 @@ impl Contest {
     }
 
     fn judge(&self, own: &[(i64, i64)], sum: i64) -> Result<()> {
-        let places: BTreeSet<_> = own.iter().map(|(_, after)| *after).collect();
-        ensure!(places.len() == own.len(), "two adds of ours were told the same");
-        ensure!(own.iter().all(|(before, after)| before + 1 == *after), "an add of 1");
+        let mut own = own.to_vec();
+        own.sort_unstable();
+        for (number, (before, after)) in (1..).zip(&own) {
+            let is_so = before + STEP == *after && after / STEP == number;
+            ensure!(is_so, "add {number} of ours was told {before} and {after}");
+        }
 
         let (ours, theirs) = (i64::try_from(own.len())?, i64::try_from(self.told.len())?);
+        ensure!(sum / STEP == ours, "{ours} adds of ours are {} in the sum", sum / STEP);
         // Written by theirs, and told to nobody: by one that was killed, or a second time.
-        let untold = sum - ours - theirs;
+        let untold = sum % STEP - theirs;
         let (kills, losses) = (self.kills, self.losses);
         println!(
-            "{ours} adds of ours, {theirs} that theirs were told of; the sum is {sum}: {untold} more by \
-             theirs, with {kills} kills and {losses} lost replies"
+            "{ours} adds of ours, {theirs} that theirs were told of, {untold} more by theirs, with {kills} \
+             kills and {losses} lost replies"
         );
         ensure!(ours > 0 && theirs > 0, "somebody never got to add");
-        ensure!((0..=i64::try_from(kills + losses)?).contains(&untold), "the sum is wrong");
+        ensure!((0..=i64::try_from(kills + losses)?).contains(&untold), "the sum is wrong: {sum}");
         // What ours were told is nobody else's, but for what theirs think that they have not written.
+        let places: BTreeSet<_> = own.iter().map(|(_, after)| *after).collect();
         let foreign = self.told.iter().filter(|(_, after)| places.contains(after)).count();
         ensure!(foreign == 0, "{foreign} adds of ours were told to theirs too");
         Ok(())

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockkeeper_client::{Client, Contact, Error, ZnodePath};
+use lockkeeper_client::{Client, Contact, Error, ErrorCode, ZnodePath};
 
 use crate::error::AcquireError;
 
@@ -33,6 +33,15 @@ impl Attempt {
             Self::Again
         } else {
             Self::Failed(AcquireError::from_client(path, error))
+        }
+    }
+
+    /// The list of a queue failed, behind the creation of a node in it. If the queue is gone, somebody has
+    /// deleted it since, and the node with it.
+    pub(crate) fn at_listing(error: Error, at_entry: impl FnOnce(Error) -> Self) -> Self {
+        match error.code() {
+            Some(ErrorCode::NoNode) => Self::Again,
+            _ => at_entry(error),
         }
     }
 }

@@ -160,6 +160,11 @@ impl Proxy {
         self.log().losses.push((op, loss));
     }
 
+    /// How many of these losses are still to come.
+    pub fn losses_to_come(&self) -> usize {
+        self.log().losses.len()
+    }
+
     /// Puts an error in the place of the answers to the next so many requests of this kind. The
     /// server has done what they ask for.
     pub fn refuse_next(&self, op: OpCode, code: ErrorCode, times: usize) {

@@ -103,7 +103,9 @@ impl Contender {
             return contender.entered(queue);
         };
 
-        let listing = listing.await.map_err(|error| Attempt::at_entry(&terms.path, error))?;
+        let listing = listing.await.map_err(|error| {
+            Attempt::at_listing(error, |error| Attempt::at_entry(&terms.path, error))
+        })?;
         match contender.read_queue(listing) {
             Err(AcquireError::Foreign { .. }) => {
                 let queue = contender.list().await;
@@ -143,10 +145,7 @@ impl Contender {
         let synced = self.0.client.sync(&path);
         let listing = self.0.client.children(&path);
         synced.await.map_err(again)?;
-        let listing = match listing.await {
-            Err(error) if error.code() == Some(ErrorCode::NoNode) => return Err(Attempt::Again),
-            listing => listing.map_err(again)?,
-        };
+        let listing = listing.await.map_err(|error| Attempt::at_listing(error, again))?;
 
         let Some(name) = listing.0.iter().find(|name| name.starts_with(&self.0.prefix)) else {
             return Err(Attempt::Again);

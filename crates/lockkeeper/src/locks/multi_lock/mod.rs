@@ -258,7 +258,8 @@ impl MultiLock {
         let nodes = made.into_iter().skip(acquired.len()).filter_map(created);
         let mut entered = Vec::with_capacity(locks.len());
         for ((contender, node), queue) in contenders.into_iter().zip(nodes).zip(queues) {
-            let listing = queue.map_err(|error| self.lost(acquired, error))?;
+            let listing = queue
+                .map_err(|error| Attempt::at_listing(error, |error| self.lost(acquired, error)))?;
             entered.push(contender.placed(node, listing).await?);
         }
 
