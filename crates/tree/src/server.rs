@@ -10,6 +10,8 @@ use lockkeeper_wire::{SessionId, Zxid};
 use crate::acl::Identity;
 use crate::config::{Config, Entropy, Now};
 use crate::connections::{Connection, Connections, RequestContext};
+#[cfg(any(test, feature = "following"))]
+use crate::following::Record;
 use crate::hash;
 use crate::nodes::Tree;
 use crate::notices::{Notice, Notices};
@@ -50,6 +52,9 @@ pub struct Server {
     /// The last transaction that [`take_changes`](Self::take_changes) handed out.
     taken_zxid: Option<Zxid>,
     restoring: Option<Box<Restoring>>,
+    /// What followers are to do as well, if there are any.
+    #[cfg(any(test, feature = "following"))]
+    pub(crate) record: Option<Record>,
 }
 
 /// What the server holds, in numbers.
@@ -112,6 +117,8 @@ impl Server {
             taken_zxid: None,
             events: Vec::new(),
             restoring: None,
+            #[cfg(any(test, feature = "following"))]
+            record: None,
         }
     }
 
