@@ -44,11 +44,17 @@ pub(crate) enum Fault {
     SlowAnswers,
     /// The server's wall clock is wrong, by hours in either direction.
     WallJump,
+    /// A follower applies nothing for a while. It goes on to answer reads and pings.
+    Lag(usize),
 }
 
 impl Fault {
     /// Any of them.
-    fn any(random: &mut fastrand::Rng, clients: usize) -> Self {
+    fn any(random: &mut fastrand::Rng, run: &Run) -> Self {
+        if let Some(lag) = Self::lag(random, run) {
+            return lag;
+        }
+        let clients = run.machines.len();
         let client = random.usize(0..clients);
         match random.u8(0..19) {
             0 | 1 => Self::Partition(client),
@@ -68,7 +74,11 @@ impl Fault {
     }
 
     /// Any that holders survive if it ends soon enough.
-    fn survivable(random: &mut fastrand::Rng, clients: usize) -> Self {
+    fn survivable(random: &mut fastrand::Rng, run: &Run) -> Self {
+        if let Some(lag) = Self::lag(random, run) {
+            return lag;
+        }
+        let clients = run.machines.len();
         let client = random.usize(0..clients);
         match random.u8(0..12) {
             0 => Self::Partition(client),
@@ -82,6 +92,12 @@ impl Fault {
             10 => Self::PowerCut,
             _ => Self::SlowAnswers,
         }
+    }
+
+    /// A follower that lags, now and then where there are followers.
+    fn lag(random: &mut fastrand::Rng, run: &Run) -> Option<Self> {
+        let followers = run.host.followers.len();
+        (followers > 0 && random.u8(0..4) == 0).then(|| Self::Lag(random.usize(0..followers)))
     }
 
     /// For how long it may last at most, if holders are to survive it.
@@ -117,9 +133,10 @@ impl Fault {
             Self::SlowAnswers => {
                 let longest = run.in_true_time(run.timing.slowest_answer());
                 // So that many messages take as long as they may.
-                run.set_speed(severity::slow(longest, longest, random));
+                run.set_speed(run.over_followers(severity::slow(longest, longest, random), random));
             }
             Self::WallJump => run.host.set_wall(random.i64(-40_000_000..40_000_000)),
+            Self::Lag(follower) => run.host.followers[follower].set_lag(true),
         }
     }
 
@@ -135,6 +152,7 @@ impl Fault {
             Self::PauseServer => run.host.gate.open(),
             Self::Crash | Self::PowerCut => run.host.start(),
             Self::SlowDisk | Self::SlowAnswers => run.set_speed(run.usual),
+            Self::Lag(follower) => run.host.followers[follower].set_lag(false),
             Self::Break(_) | Self::Forget(_) | Self::WallJump => {}
         }
     }
@@ -154,7 +172,7 @@ pub(crate) async fn chaos(run: Arc<Run>, mut random: fastrand::Rng, end: Duratio
             }
             !over
         });
-        let fault = Fault::any(&mut random, run.machines.len());
+        let fault = Fault::any(&mut random, &run);
         // The same machine cannot be stopped twice.
         let stops_server =
             |fault: &Fault| matches!(fault, Fault::Crash | Fault::PowerCut | Fault::PauseServer);
@@ -188,7 +206,7 @@ pub(crate) async fn bounded(run: Arc<Run>, mut random: fastrand::Rng, end: Durat
             Fault::WallJump.begin(&run, &mut random);
         }
 
-        let fault = Fault::survivable(&mut random, run.machines.len());
+        let fault = Fault::survivable(&mut random, &run);
         run.note("world", What::Fault(format!("begins: {fault:?}")));
         fault.begin(&run, &mut random);
         // Many are as long as they may be: what is too slow by little shows in these.

@@ -280,7 +280,7 @@ impl Watcher {
         let path = format!("{BASE}/{SERVICE}/{}", before.node());
         let path = ZnodePath::new(&path).expect("a path");
         // On the same connection, or a later one: nothing older is read.
-        if let Ok((_, stat)) = self.client.data(&path).await
+        if let Ok((_, stat)) = self.run.read(&self.client, &path).await
             && stat.czxid == before.czxid()
         {
             let what = format!("{before:?} was told to be gone, and is there");
