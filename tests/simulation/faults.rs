@@ -97,7 +97,17 @@ impl Fault {
     /// A follower that lags, now and then where there are followers.
     fn lag(random: &mut fastrand::Rng, run: &Run) -> Option<Self> {
         let followers = run.host.followers.len();
-        (followers > 0 && random.u8(0..4) == 0).then(|| Self::Lag(random.usize(0..followers)))
+        (followers > 0 && random.u8(0..3) == 0).then(|| Self::Lag(random.usize(0..followers)))
+    }
+
+    /// For how long it lasts, where anything may go wrong: for longer than a session lives, now and then. A
+    /// follower often lags for so long, as the next session of a client may begin there.
+    fn lasts(self, run: &Run, random: &mut fastrand::Rng) -> Duration {
+        let share = match self {
+            Self::Lag(_) => 2.5 * random.f64(),
+            _ => 1.6 * random.f64() * random.f64(),
+        };
+        run.timing.timeout().mul_f64(share)
     }
 
     /// For how long it may last at most, if holders are to survive it.
@@ -177,13 +187,15 @@ pub(crate) async fn chaos(run: Arc<Run>, mut random: fastrand::Rng, end: Duratio
         let stops_server =
             |fault: &Fault| matches!(fault, Fault::Crash | Fault::PowerCut | Fault::PauseServer);
         let same = |other: &Fault| {
-            std::mem::discriminant(other) == std::mem::discriminant(&fault)
+            let is_same = std::mem::discriminant(other) == std::mem::discriminant(&fault);
+            // Both followers may lag at once.
+            is_same && !matches!((other, &fault), (Fault::Lag(one), Fault::Lag(two)) if one != two)
                 || stops_server(other) && stops_server(&fault)
         };
         if !going_on.iter().any(|(_, other)| same(other)) {
             run.note("world", What::Fault(format!("begins: {fault:?}")));
             fault.begin(&run, &mut random);
-            let lasts = run.timing.timeout().mul_f64(1.6 * random.f64() * random.f64());
+            let lasts = fault.lasts(&run, &mut random);
             going_on.push((now + lasts, fault));
         }
     }

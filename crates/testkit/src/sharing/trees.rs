@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockkeeper::{
-    CachedNode, Change, Client, CreateMode, OpResult, Snapshot, Transaction, TreeCache, ZnodePath,
+    CachedNode, Change, Client, CreateMode, ErrorCode, OpResult, Snapshot, Transaction, TreeCache,
+    ZnodePath,
 };
 use tokio::time::{sleep, timeout};
 
@@ -42,9 +43,14 @@ fn print(nodes: &Nodes) -> String {
     nodes.iter().map(|(path, data)| format!("{path}={data}\n")).collect()
 }
 
-/// Makes the node at the top.
+/// Makes the node at the top, or sees that it is there. Without an answer, a server that lags would show a
+/// tree without it.
 pub async fn make(client: &Client) {
-    let _ = client.create(&path(TREE), "", CreateMode::Persistent).await;
+    while let Err(error) = client.create(&path(TREE), "", CreateMode::Persistent).await
+        && error.code() != Some(ErrorCode::NodeExists)
+    {
+        sleep(Duration::from_millis(50)).await;
+    }
 }
 
 /// Writes transactions.
