@@ -5,7 +5,8 @@
 //! to the leader what only the leader can decide, and gives back an answer when it has itself done what the
 //! leader had done before it. What a connection asks for is answered in order, so a read behind a write
 //! waits for the answer to the write. As in ZooKeeper, a session that is taken up again waits for nothing:
-//! its client may then not see its own writes until a `sync`.
+//! its client may then not see its own writes until a `sync`. In some runs a new session waits for nothing
+//! either, as with `localSessionsEnabled`: it may be behind what the client saw in the one before.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -41,14 +42,16 @@ pub(crate) struct Control {
     link: Mutex<Link>,
     /// How far it is behind, as a share of what it may be.
     share: f64,
+    has_local_sessions: bool,
     /// Whether it applies nothing.
     lags: AtomicBool,
     woken: Arc<Notify>,
 }
 
 impl Control {
-    pub(crate) fn new(share: f64, woken: Arc<Notify>) -> Self {
-        Self { link: Mutex::default(), share, lags: AtomicBool::new(false), woken }
+    pub(crate) fn new(share: f64, has_local_sessions: bool, woken: Arc<Notify>) -> Self {
+        let (link, lags) = (Mutex::default(), AtomicBool::new(false));
+        Self { link, share, has_local_sessions, lags, woken }
     }
 
     pub(crate) fn set_link(&self, link: Link) {
@@ -73,11 +76,10 @@ impl Control {
 /// What a follower passes on.
 pub(crate) enum Forwarded {
     Connected(ConnectionId),
-    /// The first frame of a session.
-    Begins(ConnectionId, Bytes),
-    /// The first frame of a connection that takes up a session.
-    Resumes(ConnectionId, Bytes),
+    /// A request, or a handshake that is answered when the follower has applied the new session.
     Asks(ConnectionId, Bytes),
+    /// A handshake that is answered without that.
+    Resumes(ConnectionId, Bytes),
     /// Something that the follower answers itself has come: the session is alive.
     Heard(ConnectionId),
     Closed(ConnectionId),
@@ -222,8 +224,8 @@ impl Follower {
         }
         let request = ConnectRequest::decode(&mut Decoder::new(frame.clone()));
         let begins = request.is_ok_and(|request| request.session_id == SessionId::NONE);
-        self.forward(match begins {
-            true => Forwarded::Begins(id, frame),
+        self.forward(match begins && !self.control.has_local_sessions {
+            true => Forwarded::Asks(id, frame),
             false => Forwarded::Resumes(id, frame),
         });
     }

@@ -53,6 +53,8 @@ pub(crate) struct Run {
     /// Both are right for a server that stands alone, and one for an ensemble.
     mode: LeaseMode,
     pub(crate) usual: Usual,
+    /// The clients of those who only look.
+    lookers: Mutex<Vec<Client>>,
 }
 
 /// How slow a server and the way to it are while nothing is wrong.
@@ -189,8 +191,20 @@ fn prepare(seed: u64) -> Arc<Run> {
     let machines = machines.collect();
     let (history, resources) = (Mutex::default(), Resources::default());
     let pace = severity.pace(timing);
-    let run =
-        Run { start, history, host, machines, resources, timing, pace, severity, mode, usual };
+    let lookers = Mutex::default();
+    let run = Run {
+        start,
+        history,
+        host,
+        machines,
+        resources,
+        timing,
+        pace,
+        severity,
+        mode,
+        usual,
+        lookers,
+    };
     run.set_speed(usual);
     Arc::new(run)
 }
@@ -210,6 +224,17 @@ async fn connected(run: &Run, machine: &Arc<Machine>) -> Client {
             Err(error) => panic!("nothing is wrong yet: {error}"),
         }
     }
+}
+
+/// The client of somebody on the same machine who only looks: the same, or one of its own where servers lag.
+/// What a client writes keeps what it reads up to date.
+async fn looker(run: &Run, machine: &Arc<Machine>, client: &Client) -> Client {
+    if run.host.followers.is_empty() {
+        return client.clone();
+    }
+    let own = connected(run, machine).await;
+    run.lookers.lock().expect("nobody panics with it").push(own.clone());
+    own
 }
 
 async fn whole(run: Arc<Run>, seed: u64) {
@@ -260,7 +285,8 @@ async fn whole(run: Arc<Run>, seed: u64) {
             let (writing, watching) = (random.fork(), random.fork());
             let scene = || sharing::at_pace_of_register(&run, end);
             let writer = tree::write(scene(), name("w"), client.clone(), writing);
-            let watcher = tree::watch(scene(), name("t"), client.clone(), watching);
+            let own = looker(&run, machine, &client).await;
+            let watcher = tree::watch(scene(), name("t"), own, watching);
             tasks.push(machine.run(writer));
             tasks.push(machine.run(watcher));
             trees.push(client);
@@ -279,7 +305,8 @@ async fn whole(run: Arc<Run>, seed: u64) {
                 random: random.fork(),
             };
             tasks.push(machine.run(candidate.work(end)));
-            let (name, election) = (format!("client {index}.o"), election(&client, "observer"));
+            let own = looker(&run, machine, &client).await;
+            let (name, election) = (format!("client {index}.o"), election(&own, "observer"));
             tasks.push(machine.run(observe(Arc::clone(&run), name, election, end)));
             voters.push(client);
         }
@@ -301,10 +328,13 @@ async fn whole(run: Arc<Run>, seed: u64) {
     if has_services(seed) {
         let mut random = fastrand::Rng::with_seed(seed ^ 0x5e12);
         let mut clients = Vec::new();
+        let mut lookers = Vec::new();
         for machine in &run.machines {
-            clients.push(connected(&run, machine).await);
+            let client = connected(&run, machine).await;
+            lookers.push(looker(&run, machine, &client).await);
+            clients.push(client);
         }
-        let of_clients = Services::new(clients);
+        let of_clients = Services::new(clients, lookers);
         tasks.extend(of_clients.tasks(&run, &mut random, end));
         services = Some(of_clients);
     }
@@ -333,7 +363,9 @@ async fn whole(run: Arc<Run>, seed: u64) {
     if let Some(group) = group {
         group.all_is_well(&run).await;
     }
-    for client in trees.into_iter().chain(voters).chain(members).chain(publishers) {
+    let lookers = std::mem::take(&mut *run.lookers.lock().expect("nobody panics with it"));
+    let all = trees.into_iter().chain(voters).chain(members).chain(publishers).chain(lookers);
+    for client in all {
         if timeout(PATIENCE, client.close()).await.is_err() {
             run.note("world", What::Stuck("a client of its own does not close".into()));
         }
@@ -405,10 +437,13 @@ async fn publish(
 ) -> Vec<Client> {
     let mut random = fastrand::Rng::with_seed(seed ^ 0x9ab);
     let mut clients = Vec::new();
+    let mut lookers = Vec::new();
     for machine in &run.machines {
-        clients.push(connected(run, machine).await);
+        let client = connected(run, machine).await;
+        lookers.push(looker(run, machine, &client).await);
+        clients.push(client);
     }
-    tasks.extend(sharing::publish(run, &clients, &mut random, end));
+    tasks.extend(sharing::publish(run, (&clients, &lookers), &mut random, end));
     clients
 }
 

@@ -91,7 +91,11 @@ impl Host {
 
     /// The same, as the leader of so many followers.
     pub(crate) fn with_followers(mut self, count: usize, mut random: fastrand::Rng) -> Self {
-        let mut follower = || Arc::new(Control::new(random.f64(), Arc::clone(&self.woken)));
+        let has_local_sessions = random.bool();
+        let mut follower = || {
+            let woken = Arc::clone(&self.woken);
+            Arc::new(Control::new(random.f64(), has_local_sessions, woken))
+        };
         self.followers = (0..count).map(|_| follower()).collect();
         self.of_followers = Mutex::new(random);
         self
@@ -317,7 +321,7 @@ impl Machine {
                 self.follower_of.insert(id, follower);
                 self.server.connected(id, None);
             }
-            Forwarded::Begins(id, frame) | Forwarded::Asks(id, frame) => {
+            Forwarded::Asks(id, frame) => {
                 self.server.handle_frame(now, id, frame);
                 self.end_step(None);
             }

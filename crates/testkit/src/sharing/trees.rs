@@ -131,7 +131,7 @@ pub async fn watch(
 ) {
     let mut watcher = Watcher { scene, name, newest: -1 };
     while watcher.scene.goes_on() {
-        let Ok(cache) = TreeCache::open(&client, TREE).await else {
+        let Some(cache) = open(&client).await else {
             sleep(Duration::from_millis(200)).await;
             continue;
         };
@@ -145,6 +145,15 @@ pub async fn watch(
             return watcher.scene.note(&watcher.name, What::InexactSnapshot(why));
         }
     }
+}
+
+/// Opens a cache that is not behind the one before: each goes forward by itself only, and the server of the
+/// next session may lag.
+async fn open(client: &Client) -> Option<TreeCache> {
+    let session = client.session_id();
+    client.sync(&path(TREE)).await.ok()?;
+    let cache = TreeCache::open(client, TREE).await.ok()?;
+    (client.session_id() == session).then_some(cache)
 }
 
 /// Who looks at snapshots.
