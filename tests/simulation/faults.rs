@@ -110,6 +110,15 @@ impl Fault {
         run.timing.timeout().mul_f64(share)
     }
 
+    /// What goes wrong next, and for how long, if that is not left to chance: the session of a client ends
+    /// while a follower lags, which may have the next one.
+    fn leads_to(self, run: &Run, random: &mut fastrand::Rng) -> Option<(Self, Duration)> {
+        let Self::Lag(_) = self else { return None };
+        let client = random.usize(0..run.machines.len());
+        let lasts = run.timing.timeout().mul_f64(1.1 + 0.4 * random.f64());
+        random.bool().then_some((Self::Partition(client), lasts))
+    }
+
     /// For how long it may last at most, if holders are to survive it.
     fn survived_for(self, run: &Run) -> Duration {
         let timing = run.timing;
@@ -171,6 +180,7 @@ impl Fault {
 /// Lets things go wrong, one after the other or several at once, until `end`; then all is well.
 pub(crate) async fn chaos(run: Arc<Run>, mut random: fastrand::Rng, end: Duration) {
     let mut going_on: Vec<(Duration, Fault)> = Vec::new();
+    let mut planned = None;
     while run.now() < end {
         sleep(Duration::from_millis(random.u64(1..2_500))).await;
         let now = run.now();
@@ -182,7 +192,10 @@ pub(crate) async fn chaos(run: Arc<Run>, mut random: fastrand::Rng, end: Duratio
             }
             !over
         });
-        let fault = Fault::any(&mut random, &run);
+        let (fault, lasts) = planned.take().unwrap_or_else(|| {
+            let fault = Fault::any(&mut random, &run);
+            (fault, fault.lasts(&run, &mut random))
+        });
         // The same machine cannot be stopped twice.
         let stops_server =
             |fault: &Fault| matches!(fault, Fault::Crash | Fault::PowerCut | Fault::PauseServer);
@@ -195,8 +208,8 @@ pub(crate) async fn chaos(run: Arc<Run>, mut random: fastrand::Rng, end: Duratio
         if !going_on.iter().any(|(_, other)| same(other)) {
             run.note("world", What::Fault(format!("begins: {fault:?}")));
             fault.begin(&run, &mut random);
-            let lasts = fault.lasts(&run, &mut random);
             going_on.push((now + lasts, fault));
+            planned = fault.leads_to(&run, &mut random);
         }
     }
     for (_, fault) in going_on {
