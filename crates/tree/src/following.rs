@@ -10,32 +10,11 @@
 //! followers lag.
 
 use bytes::Bytes;
-use lockkeeper_wire::{SessionId, Zxid};
+use lockkeeper_wire::SessionId;
 
 use crate::output::ConnectionId;
 use crate::server::Server;
-use crate::txn::{Stamp, Txn};
-
-/// What some of a server's transactions did to its tree, in order.
-#[derive(Clone, Debug)]
-pub struct Transactions {
-    txns: Vec<(Stamp, Txn)>,
-    /// The last one. It may have done nothing to the tree.
-    last_zxid: Zxid,
-}
-
-/// The transactions of a leader that nobody has taken yet.
-pub(crate) struct Record {
-    txns: Vec<(Stamp, Txn)>,
-    /// The last one of those that were taken.
-    taken: Zxid,
-}
-
-impl Record {
-    pub(crate) fn push(&mut self, stamp: Stamp, txn: &Txn) {
-        self.txns.push((stamp, txn.clone()));
-    }
-}
+use crate::txn::{Record, Transactions};
 
 impl Server {
     /// From now on, [`take_transactions`](Self::take_transactions) has what is done to the tree. What has

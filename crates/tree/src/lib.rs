@@ -80,8 +80,6 @@ mod writes;
 mod tests;
 
 pub use config::{Config, Entropy, InvalidSuperDigest, Now, SuperDigest};
-#[cfg(any(test, feature = "following"))]
-pub use following::Transactions;
 pub use notices::Notice;
 pub use output::{CloseReason, ConnectionId, Output};
 pub use report::WatchSummary;
@@ -89,3 +87,5 @@ pub use room::Growth;
 pub use server::{Server, SessionInfo, Stats};
 pub use share::{LITTLE, allowance};
 pub use storage::{Change, Changes, RestoreError, Restored, Table};
+#[cfg(any(test, feature = "following"))]
+pub use txn::Transactions;

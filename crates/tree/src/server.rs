@@ -10,8 +10,6 @@ use lockkeeper_wire::{SessionId, Zxid};
 use crate::acl::Identity;
 use crate::config::{Config, Entropy, Now};
 use crate::connections::{Connection, Connections, RequestContext};
-#[cfg(any(test, feature = "following"))]
-use crate::following::Record;
 use crate::hash;
 use crate::nodes::Tree;
 use crate::notices::{Notice, Notices};
@@ -23,6 +21,8 @@ use crate::restore::Restoring;
 use crate::room::Growth;
 use crate::sessions::{Session, Sessions};
 use crate::storage::{Changes, RestoreError, Restored, Table};
+#[cfg(any(test, feature = "following"))]
+use crate::txn::Record;
 use crate::txn::TreeEvent;
 use crate::watches::WatchTable;
 
