@@ -61,6 +61,10 @@ impl Pair {
                 }
             }
         }
+        // The leader may have closed one before a later transaction of the same turn.
+        for told in &mut self.told {
+            told.retain(|(connection, ..)| !closed.contains(connection));
+        }
         for connection in closed {
             self.follower.server.disconnected(connection);
             self.clients.retain(|client| client.connection != connection);
