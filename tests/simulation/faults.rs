@@ -44,11 +44,17 @@ pub(crate) enum Fault {
     SlowAnswers,
     /// The server's wall clock is wrong, by hours in either direction.
     WallJump,
+    /// A follower applies nothing for a while. It goes on to answer reads and pings.
+    Lag(usize),
 }
 
 impl Fault {
     /// Any of them.
-    fn any(random: &mut fastrand::Rng, clients: usize) -> Self {
+    fn any(random: &mut fastrand::Rng, run: &Run) -> Self {
+        if let Some(lag) = Self::lag(random, run) {
+            return lag;
+        }
+        let clients = run.machines.len();
         let client = random.usize(0..clients);
         match random.u8(0..19) {
             0 | 1 => Self::Partition(client),
@@ -68,7 +74,11 @@ impl Fault {
     }
 
     /// Any that holders survive if it ends soon enough.
-    fn survivable(random: &mut fastrand::Rng, clients: usize) -> Self {
+    fn survivable(random: &mut fastrand::Rng, run: &Run) -> Self {
+        if let Some(lag) = Self::lag(random, run) {
+            return lag;
+        }
+        let clients = run.machines.len();
         let client = random.usize(0..clients);
         match random.u8(0..12) {
             0 => Self::Partition(client),
@@ -82,6 +92,31 @@ impl Fault {
             10 => Self::PowerCut,
             _ => Self::SlowAnswers,
         }
+    }
+
+    /// A follower that lags, now and then where there are followers.
+    fn lag(random: &mut fastrand::Rng, run: &Run) -> Option<Self> {
+        let followers = run.host.followers.len();
+        (followers > 0 && random.u8(0..3) == 0).then(|| Self::Lag(random.usize(0..followers)))
+    }
+
+    /// For how long it lasts, where anything may go wrong: for longer than a session lives, now and then. A
+    /// follower often lags for so long, as the next session of a client may begin there.
+    fn lasts(self, run: &Run, random: &mut fastrand::Rng) -> Duration {
+        let share = match self {
+            Self::Lag(_) => 2.5 * random.f64(),
+            _ => 1.6 * random.f64() * random.f64(),
+        };
+        run.timing.timeout().mul_f64(share)
+    }
+
+    /// What goes wrong next, and for how long, if that is not left to chance: the session of a client ends
+    /// while a follower lags, which may have the next one.
+    fn leads_to(self, run: &Run, random: &mut fastrand::Rng) -> Option<(Self, Duration)> {
+        let Self::Lag(_) = self else { return None };
+        let client = random.usize(0..run.machines.len());
+        let lasts = run.timing.timeout().mul_f64(1.1 + 0.4 * random.f64());
+        random.bool().then_some((Self::Partition(client), lasts))
     }
 
     /// For how long it may last at most, if holders are to survive it.
@@ -117,9 +152,10 @@ impl Fault {
             Self::SlowAnswers => {
                 let longest = run.in_true_time(run.timing.slowest_answer());
                 // So that many messages take as long as they may.
-                run.set_speed(severity::slow(longest, longest, random));
+                run.set_speed(run.over_followers(severity::slow(longest, longest, random), random));
             }
             Self::WallJump => run.host.set_wall(random.i64(-40_000_000..40_000_000)),
+            Self::Lag(follower) => run.host.followers[follower].set_lag(true),
         }
     }
 
@@ -135,6 +171,7 @@ impl Fault {
             Self::PauseServer => run.host.gate.open(),
             Self::Crash | Self::PowerCut => run.host.start(),
             Self::SlowDisk | Self::SlowAnswers => run.set_speed(run.usual),
+            Self::Lag(follower) => run.host.followers[follower].set_lag(false),
             Self::Break(_) | Self::Forget(_) | Self::WallJump => {}
         }
     }
@@ -143,6 +180,7 @@ impl Fault {
 /// Lets things go wrong, one after the other or several at once, until `end`; then all is well.
 pub(crate) async fn chaos(run: Arc<Run>, mut random: fastrand::Rng, end: Duration) {
     let mut going_on: Vec<(Duration, Fault)> = Vec::new();
+    let mut planned = None;
     while run.now() < end {
         sleep(Duration::from_millis(random.u64(1..2_500))).await;
         let now = run.now();
@@ -154,19 +192,24 @@ pub(crate) async fn chaos(run: Arc<Run>, mut random: fastrand::Rng, end: Duratio
             }
             !over
         });
-        let fault = Fault::any(&mut random, run.machines.len());
+        let (fault, lasts) = planned.take().unwrap_or_else(|| {
+            let fault = Fault::any(&mut random, &run);
+            (fault, fault.lasts(&run, &mut random))
+        });
         // The same machine cannot be stopped twice.
         let stops_server =
             |fault: &Fault| matches!(fault, Fault::Crash | Fault::PowerCut | Fault::PauseServer);
         let same = |other: &Fault| {
-            std::mem::discriminant(other) == std::mem::discriminant(&fault)
+            let is_same = std::mem::discriminant(other) == std::mem::discriminant(&fault);
+            // Both followers may lag at once.
+            is_same && !matches!((other, &fault), (Fault::Lag(one), Fault::Lag(two)) if one != two)
                 || stops_server(other) && stops_server(&fault)
         };
         if !going_on.iter().any(|(_, other)| same(other)) {
             run.note("world", What::Fault(format!("begins: {fault:?}")));
             fault.begin(&run, &mut random);
-            let lasts = run.timing.timeout().mul_f64(1.6 * random.f64() * random.f64());
             going_on.push((now + lasts, fault));
+            planned = fault.leads_to(&run, &mut random);
         }
     }
     for (_, fault) in going_on {
@@ -188,7 +231,7 @@ pub(crate) async fn bounded(run: Arc<Run>, mut random: fastrand::Rng, end: Durat
             Fault::WallJump.begin(&run, &mut random);
         }
 
-        let fault = Fault::survivable(&mut random, run.machines.len());
+        let fault = Fault::survivable(&mut random, &run);
         run.note("world", What::Fault(format!("begins: {fault:?}")));
         fault.begin(&run, &mut random);
         // Many are as long as they may be: what is too slow by little shows in these.

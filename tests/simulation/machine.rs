@@ -47,8 +47,10 @@ impl Runtime for Machine {
         self.clock.read(true_time(self.route.start))
     }
 
-    fn connect<'a>(&'a self, _: &'a Host) -> Boxed<'a, io::Result<Transport>> {
-        Box::pin(async { Ok(Transport::Other(Box::new(self.route.connect().await?))) })
+    fn connect<'a>(&'a self, host: &'a Host) -> Boxed<'a, io::Result<Transport>> {
+        let Host::Tcp { port, .. } = host else { panic!("no such server: {host}") };
+        let server = usize::from(*port) - 1;
+        Box::pin(async move { Ok(Transport::Other(Box::new(self.route.connect(server).await?))) })
     }
 
     fn unique_id(&self) -> Uuid {

@@ -11,6 +11,7 @@
 
 mod candidates;
 mod faults;
+mod followers;
 mod machine;
 mod members;
 mod network;

@@ -17,6 +17,9 @@ use tokio::time::{sleep, sleep_until};
 
 use crate::machine::true_time;
 
+/// What reaches the servers: whom, and what.
+pub(crate) type Arrivals = mpsc::UnboundedSender<(usize, Arrival)>;
+
 /// What reaches a server.
 #[derive(Debug)]
 pub(crate) enum Arrival {
@@ -38,10 +41,10 @@ impl Message {
     }
 }
 
-/// Where the server listens; `None` while it is down.
+/// Where the servers listen; `None` while they are down.
 #[derive(Debug, Default)]
 pub(crate) struct Listener {
-    inbox: Mutex<Option<mpsc::UnboundedSender<Arrival>>>,
+    inbox: Mutex<Option<Arrivals>>,
     connections: Mutex<u64>,
     /// Of everything that has arrived on either side.
     traffic: Mutex<DefaultHasher>,
@@ -55,7 +58,7 @@ enum Side {
 }
 
 impl Listener {
-    pub(crate) fn open(&self) -> mpsc::UnboundedReceiver<Arrival> {
+    pub(crate) fn open(&self) -> mpsc::UnboundedReceiver<(usize, Arrival)> {
         let (sender, receiver) = mpsc::unbounded_channel();
         *self.inbox.lock().expect("nobody panics with it") = Some(sender);
         receiver
@@ -75,7 +78,7 @@ impl Listener {
         (at, to, bytes).hash(&mut *traffic);
     }
 
-    fn accept(&self) -> Option<(ConnectionId, mpsc::UnboundedSender<Arrival>)> {
+    fn accept(&self) -> Option<(ConnectionId, Arrivals)> {
         let inbox = self.inbox.lock().expect("nobody panics with it").clone()?;
         let mut connections = self.connections.lock().expect("nobody panics with it");
         *connections += 1;
@@ -83,7 +86,7 @@ impl Listener {
     }
 }
 
-/// The way between one client and the server.
+/// The way between one client and the servers.
 #[derive(Debug)]
 pub(crate) struct Route {
     pub(crate) start: tokio::time::Instant,
@@ -231,7 +234,7 @@ impl Route {
         lag.any(&mut self.random.lock().expect("nobody panics with it"))
     }
 
-    pub(crate) async fn connect(self: &Arc<Self>) -> io::Result<Pipe> {
+    pub(crate) async fn connect(self: &Arc<Self>, server: usize) -> io::Result<Pipe> {
         sleep(self.lag()).await;
         self.to_server.passes().await;
         sleep(self.lag()).await;
@@ -245,12 +248,12 @@ impl Route {
         let (to_server, from_client) = mpsc::unbounded_channel();
         let (to_client, from_server) = mpsc::unbounded_channel();
         let (deliver, delivered) = mpsc::unbounded_channel();
-        let _ = inbox.send(Arrival::Connected(id, to_client));
+        let _ = inbox.send((server, Arrival::Connected(id, to_client)));
         let (upwards, downwards) = (Arc::clone(self), Arc::clone(self));
         tokio::spawn(async move {
             let arrive = |bytes: Bytes| {
                 upwards.count((id, Side::Server), &bytes);
-                inbox.send(Arrival::Bytes(id, bytes)).is_ok()
+                inbox.send((server, Arrival::Bytes(id, bytes))).is_ok()
             };
             let open = &upwards.to_server;
             let end = upwards.carry(from_client, open, up_ends, arrive).await;
@@ -259,7 +262,7 @@ impl Route {
                 let late = upwards.lag() * 20;
                 sleep(late).await;
             }
-            let _ = inbox.send(Arrival::Closed(id));
+            let _ = inbox.send((server, Arrival::Closed(id)));
         });
         tokio::spawn(async move {
             let arrive = |bytes: Bytes| {

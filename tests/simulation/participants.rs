@@ -257,7 +257,7 @@ pub(crate) async fn use_register(
         sleep(run.pace.register.mul_f64(random.f64())).await;
         let asked = run.now();
         if random.bool() {
-            if let Ok((data, stat)) = client.data(&path).await {
+            if let Ok((data, stat)) = run.read(&client, &path).await {
                 let value = u64::from_be_bytes(data[..].try_into().unwrap_or_default());
                 run.note(&name, What::Read { asked, version: stat.version, value });
             }

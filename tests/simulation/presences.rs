@@ -153,7 +153,7 @@ impl Member {
         }
         let Ok(Ok(())) = timeout(PATIENCE, presence.end()).await else { return };
         let PresenceState::Present { czxid } = state else { return };
-        if let Ok((_, stat)) = self.client.data(&node).await
+        if let Ok((_, stat)) = self.run.read(&self.client, &node).await
             && stat.czxid == czxid
         {
             self.run.note(&self.name(), What::Left(format!("{node}, made by {czxid:?}")));
@@ -177,7 +177,8 @@ impl Member {
         sleep(PAUSE).await;
         let node = presence.path().clone();
         let state = presence.state();
-        match (timeout(PATIENCE, presence.end()).await, state, self.client.data(&node).await) {
+        let ended = timeout(PATIENCE, presence.end()).await;
+        match (ended, state, self.run.read(&self.client, &node).await) {
             (Ok(Ok(())), PresenceState::Present { czxid }, Ok((_, stat)))
                 if stat.czxid == czxid =>
             {
@@ -190,7 +191,9 @@ impl Member {
 
     async fn is_settled(&self, presence: &Presence) -> bool {
         let state = presence.state();
-        let Ok((_, stat)) = self.client.data(presence.path()).await else { return false };
+        let Ok((_, stat)) = self.run.read(&self.client, presence.path()).await else {
+            return false;
+        };
         match state {
             PresenceState::Present { czxid } => {
                 czxid == stat.czxid && stat.ephemeral_owner == self.client.session_id()
@@ -255,23 +258,23 @@ pub(crate) async fn disturb(
         let session = client.session_id();
         let _ = client.create(&node, data.clone(), mode).await;
         // It may be there although nobody said so.
-        let made = match client.data(&node).await {
+        let made = match run.read(&client, &node).await {
             Ok((found, stat)) if found == data => stat,
             _ => continue,
         };
         let until = run.now() + PAUSE.mul_f64(2.0 * random.f64());
         while run.now() < until {
             sleep(PAUSE.mul_f64(0.3 * random.f64())).await;
-            if let Err(wrong) = untouched(&client, &node, &data, &made, session).await {
+            if let Err(wrong) = untouched(&run, &client, &node, &data, &made, session).await {
                 return run.note("stranger", What::WrongPresence(wrong));
             }
         }
-        clear(&client, &node, made.czxid).await;
+        clear(&run, &client, &node, made.czxid).await;
     }
     // Nothing of it is in the way of anybody.
     'names: for name in ["0", "1", "2", SHARED] {
         let (data, stat) = loop {
-            match client.data(&path(name)).await {
+            match run.read(&client, &path(name)).await {
                 Ok(found) => break found,
                 Err(error) if error.code() == Some(ErrorCode::NoNode) => continue 'names,
                 // Until all is well.
@@ -279,12 +282,13 @@ pub(crate) async fn disturb(
             }
         };
         if data.starts_with(b"stranger") {
-            clear(&client, &path(name), stat.czxid).await;
+            clear(&run, &client, &path(name), stat.czxid).await;
         }
     }
 }
 
 async fn untouched(
+    run: &Run,
     client: &Client,
     node: &ZnodePath,
     data: &str,
@@ -292,7 +296,7 @@ async fn untouched(
     session: SessionId,
 ) -> Result<(), String> {
     let is_ephemeral = made.ephemeral_owner != SessionId::NONE;
-    match client.data(node).await {
+    match run.read(client, node).await {
         Ok((found, stat)) if stat.czxid == made.czxid => match found == data && stat == *made {
             true => Ok(()),
             false => Err(format!("{data:?} was written over: {found:?}, {stat:?}")),
@@ -308,9 +312,9 @@ async fn untouched(
 }
 
 /// Deletes its own node, until that is certain.
-async fn clear(client: &Client, node: &ZnodePath, czxid: Zxid) {
+async fn clear(run: &Run, client: &Client, node: &ZnodePath, czxid: Zxid) {
     loop {
-        match client.data(node).await {
+        match run.read(client, node).await {
             Ok((_, stat)) if stat.czxid == czxid => {
                 if client.delete(node, Some(stat.version)).await.is_ok() {
                     return;

@@ -4,7 +4,8 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lockkeeper::{Client, ConnectError, LeaseMode, Timing, ZnodePath};
+use bytes::Bytes;
+use lockkeeper::{Client, ConnectError, Error, LeaseMode, Stat, Timing, ZnodePath};
 use lockkeeper_testkit::history::{History, What};
 use lockkeeper_tree::Config;
 use tokio::task::JoinHandle;
@@ -12,6 +13,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::candidates::{self, Candidate, election, observe};
 use crate::faults;
+use crate::followers::{FOLLOWERS, Link};
 use crate::machine::{Drifting, Gate, Machine, true_time};
 use crate::members::Members;
 use crate::network::{Lag, Route};
@@ -19,7 +21,7 @@ use crate::participants::{LOCKS, Pace, REGISTER, Resources, Worker, make_registe
 use crate::presences::{Member, disturb};
 use crate::server::Host;
 use crate::services::{Services, has_services};
-use crate::severity::Severity;
+use crate::severity::{self, Severity};
 use crate::sharing::{self, Values};
 use lockkeeper_testkit::locks::{Design, Patience, Sharing};
 use lockkeeper_testkit::sharing::trees as tree;
@@ -48,9 +50,11 @@ pub(crate) struct Run {
     pub(crate) timing: Timing,
     pub(crate) pace: Pace,
     pub(crate) severity: Severity,
-    /// Both are right for a server that stands alone.
+    /// Both are right for a server that stands alone, and one for an ensemble.
     mode: LeaseMode,
     pub(crate) usual: Usual,
+    /// The clients of those who only look.
+    lookers: Mutex<Vec<Client>>,
 }
 
 /// How slow a server and the way to it are while nothing is wrong.
@@ -59,6 +63,8 @@ pub(crate) struct Usual {
     /// What a sync takes at most.
     pub(crate) sync: Duration,
     pub(crate) lag: Lag,
+    /// Between a follower and its leader.
+    pub(crate) link: Link,
 }
 
 impl Run {
@@ -74,7 +80,41 @@ impl Run {
     /// Makes the server and the way to it as slow as that.
     pub(crate) fn set_speed(&self, speed: Usual) {
         self.host.set_sync(speed.sync);
+        self.host.followers.iter().for_each(|follower| follower.set_link(speed.link));
         self.routes().for_each(|route| route.set_lag(speed.lag));
+    }
+
+    /// The same speed, of which followers take their share.
+    pub(crate) fn over_followers(&self, speed: Usual, random: &mut fastrand::Rng) -> Usual {
+        match self.host.followers.is_empty() {
+            true => speed,
+            false => severity::over_followers(speed, self.severity, random),
+        }
+    }
+
+    /// What is in a node, not as a follower may show it that is behind. The answers must be of one session:
+    /// the next one may begin at a server that does not have what was seen in the one before.
+    pub(crate) async fn read(
+        &self,
+        client: &Client,
+        path: &ZnodePath,
+    ) -> Result<(Bytes, Stat), Error> {
+        if self.host.followers.is_empty() {
+            return client.data(path).await;
+        }
+        loop {
+            let session = client.session_id();
+            client.sync(path).await?;
+            let found = client.data(path).await;
+            if client.session_id() == session {
+                return found;
+            }
+        }
+    }
+
+    fn servers(&self) -> String {
+        let servers = 1..=self.host.followers.len() + 1;
+        servers.map(|server| format!("simulated:{server}")).collect::<Vec<_>>().join(",")
     }
 
     /// The least true time that this is by the clock of any machine.
@@ -127,13 +167,18 @@ fn prepare(seed: u64) -> Arc<Run> {
     let mut config = Config::with_tick(tick);
     config.max_session_timeout = Duration::from_secs(60);
     let timeout = tick * 2 + Duration::from_millis(random.u64(2_000..8_000));
-    let mode = if random.bool() { LeaseMode::Quorum } else { LeaseMode::Direct };
+    let alone = if random.bool() { LeaseMode::Quorum } else { LeaseMode::Direct };
+    let mode = if has_followers(seed) { LeaseMode::Quorum } else { alone };
     let timing = Timing::new(mode, timeout, TOLD_TICK);
     let severity = Severity::of(seed);
 
-    let host = Host::new(start, config, random.fork());
-    let usual = severity.usual(timing, &mut random);
-    host.set_sync(usual.sync);
+    let mut host = Host::new(start, config, random.fork());
+    let mut usual = severity.usual(timing, &mut random);
+    if has_followers(seed) {
+        let mut random = fastrand::Rng::with_seed(seed ^ 0xf0110);
+        usual = severity::over_followers(usual, severity, &mut random);
+        host = host.with_followers(FOLLOWERS, random);
+    }
     let machines = (0..3).map(|_| {
         let ahead = Duration::from_millis(random.u64(1_000_000..2_000_000));
         let rate = SLOWEST_CLOCK + (FASTEST_CLOCK - SLOWEST_CLOCK) * random.f64();
@@ -146,7 +191,22 @@ fn prepare(seed: u64) -> Arc<Run> {
     let machines = machines.collect();
     let (history, resources) = (Mutex::default(), Resources::default());
     let pace = severity.pace(timing);
-    Arc::new(Run { start, history, host, machines, resources, timing, pace, severity, mode, usual })
+    let lookers = Mutex::default();
+    let run = Run {
+        start,
+        history,
+        host,
+        machines,
+        resources,
+        timing,
+        pace,
+        severity,
+        mode,
+        usual,
+        lookers,
+    };
+    run.set_speed(usual);
+    Arc::new(run)
 }
 
 /// A client with a session. No fault has begun, but a message now and then takes longer than a
@@ -158,7 +218,7 @@ async fn connected(run: &Run, machine: &Arc<Machine>) -> Client {
             .server_tick(TOLD_TICK)
             .lease(run.mode)
             .runtime(Arc::clone(machine) as _);
-        match builder.connect("simulated:1").await {
+        match builder.connect(&run.servers()).await {
             Ok(client) => return client,
             Err(ConnectError::Unreachable(_)) => {}
             Err(error) => panic!("nothing is wrong yet: {error}"),
@@ -166,11 +226,23 @@ async fn connected(run: &Run, machine: &Arc<Machine>) -> Client {
     }
 }
 
+/// The client of somebody on the same machine who only looks: the same, or one of its own where servers lag.
+/// What a client writes keeps what it reads up to date.
+async fn looker(run: &Run, machine: &Arc<Machine>, client: &Client) -> Client {
+    if run.host.followers.is_empty() {
+        return client.clone();
+    }
+    let own = connected(run, machine).await;
+    run.lookers.lock().expect("nobody panics with it").push(own.clone());
+    own
+}
+
 async fn whole(run: Arc<Run>, seed: u64) {
     let mut random = fastrand::Rng::with_seed(seed ^ 0x5eed);
     run.host.start();
     let designs = LOCKS.map(|path| Design::any(path, &mut random));
-    let about = format!("{:?}, {:?}, {designs:?}", run.timing, run.severity);
+    let followers = run.host.followers.len();
+    let about = format!("{:?}, {:?}, {followers} followers, {designs:?}", run.timing, run.severity);
     run.note("world", What::Note(about));
     let mut clients = Vec::new();
     for machine in &run.machines {
@@ -213,7 +285,8 @@ async fn whole(run: Arc<Run>, seed: u64) {
             let (writing, watching) = (random.fork(), random.fork());
             let scene = || sharing::at_pace_of_register(&run, end);
             let writer = tree::write(scene(), name("w"), client.clone(), writing);
-            let watcher = tree::watch(scene(), name("t"), client.clone(), watching);
+            let own = looker(&run, machine, &client).await;
+            let watcher = tree::watch(scene(), name("t"), own, watching);
             tasks.push(machine.run(writer));
             tasks.push(machine.run(watcher));
             trees.push(client);
@@ -232,7 +305,8 @@ async fn whole(run: Arc<Run>, seed: u64) {
                 random: random.fork(),
             };
             tasks.push(machine.run(candidate.work(end)));
-            let (name, election) = (format!("client {index}.o"), election(&client, "observer"));
+            let own = looker(&run, machine, &client).await;
+            let (name, election) = (format!("client {index}.o"), election(&own, "observer"));
             tasks.push(machine.run(observe(Arc::clone(&run), name, election, end)));
             voters.push(client);
         }
@@ -254,10 +328,13 @@ async fn whole(run: Arc<Run>, seed: u64) {
     if has_services(seed) {
         let mut random = fastrand::Rng::with_seed(seed ^ 0x5e12);
         let mut clients = Vec::new();
+        let mut lookers = Vec::new();
         for machine in &run.machines {
-            clients.push(connected(&run, machine).await);
+            let client = connected(&run, machine).await;
+            lookers.push(looker(&run, machine, &client).await);
+            clients.push(client);
         }
-        let of_clients = Services::new(clients);
+        let of_clients = Services::new(clients, lookers);
         tasks.extend(of_clients.tasks(&run, &mut random, end));
         services = Some(of_clients);
     }
@@ -286,7 +363,9 @@ async fn whole(run: Arc<Run>, seed: u64) {
     if let Some(group) = group {
         group.all_is_well(&run).await;
     }
-    for client in trees.into_iter().chain(voters).chain(members).chain(publishers) {
+    let lookers = std::mem::take(&mut *run.lookers.lock().expect("nobody panics with it"));
+    let all = trees.into_iter().chain(voters).chain(members).chain(publishers).chain(lookers);
+    for client in all {
         if timeout(PATIENCE, client.close()).await.is_err() {
             run.note("world", What::Stuck("a client of its own does not close".into()));
         }
@@ -358,11 +437,19 @@ async fn publish(
 ) -> Vec<Client> {
     let mut random = fastrand::Rng::with_seed(seed ^ 0x9ab);
     let mut clients = Vec::new();
+    let mut lookers = Vec::new();
     for machine in &run.machines {
-        clients.push(connected(run, machine).await);
+        let client = connected(run, machine).await;
+        lookers.push(looker(run, machine, &client).await);
+        clients.push(client);
     }
-    tasks.extend(sharing::publish(run, &clients, &mut random, end));
+    tasks.extend(sharing::publish(run, (&clients, &lookers), &mut random, end));
     clients
+}
+
+/// Whether a run has an ensemble instead of one server: a quarter of them, with and without everything else.
+fn has_followers(seed: u64) -> bool {
+    seed / 8 % 4 == 3
 }
 
 /// Whether a run has presences too: every fourth one of each severity, with trees or with elections.
@@ -434,7 +521,7 @@ async fn all_is_well(run: &Run, clients: &[Client], designs: &[Design]) {
     }
     let register = ZnodePath::new(REGISTER).expect("a path");
     let asked = run.now();
-    if let Ok((data, stat)) = clients[1].data(&register).await {
+    if let Ok((data, stat)) = run.read(&clients[1], &register).await {
         let value = u64::from_be_bytes(data[..].try_into().unwrap_or_default());
         run.note("client 1", What::Read { asked, version: stat.version, value });
     }

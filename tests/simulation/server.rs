@@ -3,17 +3,24 @@
 //!
 //! The order is that of the engine: requests, changes, one sync for all that wait, and only then
 //! the replies; meanwhile the next requests are handled.
+//!
+//! In some runs it is the leader of an ensemble. Its followers then live here too: what one has passed on
+//! is handled as if it had come from the client, and each request is a step of its own, so that followers
+//! do one after the other.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use lockkeeper_tree::{Changes, Config, ConnectionId, Entropy, Now, Output, Server, Table};
+use lockkeeper_tree::{
+    Changes, Config, ConnectionId, Entropy, Now, Output, Server, Table, Transactions,
+};
 use lockkeeper_wire::{MAX_FRAME, split_frame};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
+use crate::followers::{Control, Follower, Forwarded};
 use crate::machine::Gate;
 use crate::network::{Arrival, Listener, Message};
 
@@ -57,6 +64,11 @@ pub(crate) struct Host {
     /// Counts up when the machine crashes.
     crashes: watch::Sender<u64>,
     random: Arc<Mutex<fastrand::Rng>>,
+    /// None: the server stands alone.
+    pub(crate) followers: Vec<Arc<Control>>,
+    of_followers: Mutex<fastrand::Rng>,
+    /// Told when a follower goes on.
+    woken: Arc<Notify>,
 }
 
 impl Host {
@@ -71,20 +83,42 @@ impl Host {
             wall: Arc::default(),
             crashes: watch::Sender::new(0),
             random: Arc::new(Mutex::new(random)),
+            followers: Vec::new(),
+            of_followers: Mutex::default(),
+            woken: Arc::default(),
         }
     }
 
-    /// Starts the server on what the disk has.
+    /// The same, as the leader of so many followers.
+    pub(crate) fn with_followers(mut self, count: usize, mut random: fastrand::Rng) -> Self {
+        let has_local_sessions = random.bool();
+        let mut follower = || {
+            let woken = Arc::clone(&self.woken);
+            Arc::new(Control::new(random.f64(), has_local_sessions, woken))
+        };
+        self.followers = (0..count).map(|_| follower()).collect();
+        self.of_followers = Mutex::new(random);
+        self
+    }
+
+    /// Starts the server on what the disk has, and its followers on the same.
     pub(crate) fn start(&self) {
-        let mut server = Server::new(self.config.clone(), Box::new(Bytes64(7)));
-        let durable = self.disk.lock().expect("nobody panics with it").durable.clone();
-        for ((table, key), value) in durable {
-            server.restore(table, &key, value).expect("what was written can be read");
+        let mut server = self.restored();
+        if !self.followers.is_empty() {
+            server.lead();
         }
-        server.finish_restore(self.now()).expect("what was written fits together");
+        let mut random = self.of_followers.lock().expect("nobody panics with it");
+        let followers = self
+            .followers
+            .iter()
+            .map(|control| Follower::new(self.restored(), Arc::clone(control), random.fork()));
         let machine = Machine {
             inbox: self.listener.open(),
             server,
+            followers: followers.collect(),
+            follower_of: BTreeMap::new(),
+            woken: Arc::clone(&self.woken),
+            steps: Vec::new(),
             clients: BTreeMap::new(),
             line: Vec::new(),
             start: self.start,
@@ -101,6 +135,17 @@ impl Host {
                 () = machine.run() => {}
             }
         }));
+    }
+
+    /// A server with what the disk has.
+    fn restored(&self) -> Server {
+        let mut server = Server::new(self.config.clone(), Box::new(Bytes64(7)));
+        let durable = self.disk.lock().expect("nobody panics with it").durable.clone();
+        for ((table, key), value) in durable {
+            server.restore(table, &key, value).expect("what was written can be read");
+        }
+        server.finish_restore(self.now()).expect("what was written fits together");
+        server
     }
 
     /// Loses what is not durable, and possibly not all of it.
@@ -142,14 +187,28 @@ struct Client {
     input: BytesMut,
 }
 
+/// What one request, or the time, has led to.
+struct Step {
+    transactions: Option<Transactions>,
+    outputs: Vec<(ConnectionId, Output)>,
+    /// The connection whose answer no follower holds up, because nothing need be applied for it.
+    resumes: Option<ConnectionId>,
+}
+
 struct Batch {
     changes: Changes,
-    outputs: Vec<(ConnectionId, Output)>,
+    steps: Vec<Step>,
 }
 
 struct Machine {
-    inbox: mpsc::UnboundedReceiver<Arrival>,
+    inbox: mpsc::UnboundedReceiver<(usize, Arrival)>,
     server: Server,
+    followers: Vec<Follower>,
+    /// Which follower a connection belongs to, if it is not the leader's own.
+    follower_of: BTreeMap<ConnectionId, usize>,
+    woken: Arc<Notify>,
+    /// What waits for the end of a turn.
+    steps: Vec<Step>,
     /// In one order: they are told of a crash in it.
     clients: BTreeMap<ConnectionId, Client>,
     /// What waits for the disk.
@@ -166,6 +225,7 @@ impl Machine {
         let mut syncing: Option<(Instant, Vec<Batch>)> = None;
         loop {
             let due = self.server.next_timeout().map(|at| self.start + at.saturating_sub(EPOCH));
+            let due = self.followers.iter().filter_map(Follower::next).chain(due).min();
             let synced = syncing.as_ref().map(|(at, _)| *at);
             tokio::select! {
                 biased;
@@ -179,17 +239,20 @@ impl Machine {
                     group.into_iter().for_each(|batch| self.release(batch));
                 }
                 () = until(due) => {}
+                () = self.woken.notified() => {}
             }
             // All that has arrived comes before what is due: nobody expires unheard.
             while let Ok(arrival) = self.inbox.try_recv() {
                 self.handle(arrival);
             }
+            self.run_followers();
             let now = now(self.start, &self.wall);
             if self.server.next_timeout().is_some_and(|at| at <= now.monotonic) {
                 self.server.handle_timeout(now);
             }
-            let batch =
-                Batch { changes: self.server.take_changes(), outputs: self.server.take_outputs() };
+            self.end_step(None);
+            let steps = std::mem::take(&mut self.steps);
+            let batch = Batch { changes: self.server.take_changes(), steps };
             self.submit(batch, &mut syncing);
         }
     }
@@ -209,8 +272,12 @@ impl Machine {
         }
     }
 
-    fn handle(&mut self, arrival: Arrival) {
+    /// Handles what has come from a client, at the leader or at a follower.
+    fn handle(&mut self, (server, arrival): (usize, Arrival)) {
         let now = now(self.start, &self.wall);
+        if let Some(follower) = server.checked_sub(1) {
+            return self.followers[follower].handle(now, arrival);
+        }
         match arrival {
             Arrival::Connected(id, replies) => {
                 self.server.connected(id, None);
@@ -219,8 +286,14 @@ impl Machine {
             Arrival::Bytes(id, bytes) => {
                 let Some(client) = self.clients.get_mut(&id) else { return };
                 client.input.extend_from_slice(&bytes);
-                while let Ok(Some(frame)) = split_frame(&mut client.input, MAX_FRAME) {
+                while let Some(client) = self.clients.get_mut(&id)
+                    && let Ok(Some(frame)) = split_frame(&mut client.input, MAX_FRAME)
+                {
                     self.server.handle_frame(now, id, frame);
+                    // What a server alone answers together may be sent together.
+                    if !self.followers.is_empty() {
+                        self.end_step(None);
+                    }
                 }
             }
             Arrival::Closed(id) => {
@@ -230,18 +303,72 @@ impl Machine {
         }
     }
 
-    fn release(&mut self, batch: Batch) {
-        for (id, output) in batch.outputs {
-            match output {
-                Output::Send(bytes) => {
-                    // A client that is gone hears nothing.
-                    let _ = self
-                        .clients
-                        .get(&id)
-                        .map(|client| client.replies.send(Message::now(bytes)));
-                }
-                Output::Close(_) => drop(self.clients.remove(&id)),
+    /// Has the followers do what is due.
+    fn run_followers(&mut self) {
+        let now = now(self.start, &self.wall);
+        for index in 0..self.followers.len() {
+            while let Some(forwarded) = self.followers[index].forwarded() {
+                self.serve(now, index, forwarded);
             }
+            self.followers[index].advance(now);
+        }
+    }
+
+    /// Handles what a follower has passed on.
+    fn serve(&mut self, now: Now, follower: usize, forwarded: Forwarded) {
+        match forwarded {
+            Forwarded::Connected(id) => {
+                self.follower_of.insert(id, follower);
+                self.server.connected(id, None);
+            }
+            Forwarded::Asks(id, frame) => {
+                self.server.handle_frame(now, id, frame);
+                self.end_step(None);
+            }
+            Forwarded::Resumes(id, frame) => {
+                self.server.handle_frame(now, id, frame);
+                self.end_step(Some(id));
+            }
+            Forwarded::Heard(id) => self.server.heard_of(now, id),
+            Forwarded::Closed(id) => {
+                self.follower_of.remove(&id);
+                self.server.disconnected(id);
+            }
+        }
+    }
+
+    fn end_step(&mut self, resumes: Option<ConnectionId>) {
+        let (transactions, outputs) = (self.server.take_transactions(), self.server.take_outputs());
+        if transactions.is_some() || !outputs.is_empty() {
+            self.steps.push(Step { transactions, outputs, resumes });
+        }
+    }
+
+    fn release(&mut self, batch: Batch) {
+        for Step { transactions, outputs, resumes } in batch.steps {
+            for follower in &mut self.followers {
+                transactions.iter().for_each(|done| follower.tell_done(done.clone()));
+            }
+            for (id, output) in outputs {
+                match self.follower_of.get(&id) {
+                    Some(&index) if resumes == Some(id) => {
+                        self.followers[index].tell_resumed(id, output);
+                    }
+                    Some(&index) => self.followers[index].tell(id, output),
+                    None => self.send(id, output),
+                }
+            }
+        }
+    }
+
+    fn send(&mut self, id: ConnectionId, output: Output) {
+        match output {
+            Output::Send(bytes) => {
+                // A client that is gone hears nothing.
+                let _ =
+                    self.clients.get(&id).map(|client| client.replies.send(Message::now(bytes)));
+            }
+            Output::Close(_) => drop(self.clients.remove(&id)),
         }
     }
 }

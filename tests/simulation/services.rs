@@ -25,6 +25,7 @@ const PAUSE: Duration = Duration::from_millis(2_000);
 /// The clients of a run that register instances and look for them.
 pub(crate) struct Services {
     clients: Vec<Client>,
+    lookers: Vec<Client>,
     left: Arc<Mutex<Left>>,
 }
 
@@ -49,8 +50,9 @@ fn instance(id: usize, weight: u32) -> Instance {
 }
 
 impl Services {
-    pub(crate) fn new(clients: Vec<Client>) -> Self {
-        Self { clients, left: Arc::default() }
+    /// Those who register, and those who only look.
+    pub(crate) fn new(clients: Vec<Client>, lookers: Vec<Client>) -> Self {
+        Self { clients, lookers, left: Arc::default() }
     }
 
     /// What all of them do until `end`.
@@ -61,7 +63,7 @@ impl Services {
         end: Duration,
     ) -> Vec<JoinHandle<()>> {
         let mut tasks = Vec::new();
-        for (index, client) in self.clients.iter().enumerate() {
+        for (index, (client, looker)) in self.clients.iter().zip(&self.lookers).enumerate() {
             let machine = &run.machines[index];
             let server = Server {
                 run: Arc::clone(run),
@@ -74,7 +76,7 @@ impl Services {
             let name = format!("client {index}.d");
             let watcher = Watcher {
                 run: Arc::clone(run),
-                client: client.clone(),
+                client: looker.clone(),
                 name,
                 newest: BTreeMap::new(),
             };
@@ -280,7 +282,7 @@ impl Watcher {
         let path = format!("{BASE}/{SERVICE}/{}", before.node());
         let path = ZnodePath::new(&path).expect("a path");
         // On the same connection, or a later one: nothing older is read.
-        if let Ok((_, stat)) = self.client.data(&path).await
+        if let Ok((_, stat)) = self.run.read(&self.client, &path).await
             && stat.czxid == before.czxid()
         {
             let what = format!("{before:?} was told to be gone, and is there");

@@ -45,10 +45,10 @@ pub(crate) fn at_pace_of_register(run: &Arc<Run>, end: Duration) -> Arc<dyn Scen
     Arc::new(Until { run: Arc::clone(run), end, pace: run.pace.register })
 }
 
-/// Has programs publish and follow until `end`.
+/// Has programs publish and follow until `end`: the first clients, and the second ones.
 pub(crate) fn publish(
     run: &Arc<Run>,
-    clients: &[Client],
+    (clients, lookers): (&[Client], &[Client]),
     random: &mut fastrand::Rng,
     end: Duration,
 ) -> Vec<JoinHandle<()>> {
@@ -56,11 +56,12 @@ pub(crate) fn publish(
         Arc::new(Until { run: Arc::clone(run), end, pace: PAUSE });
     let mut tasks = Vec::new();
     for (index, (machine, client)) in run.machines.iter().zip(clients).enumerate() {
+        let looker = lookers[index].clone();
         let scene = || Arc::clone(&scene);
         let name = |what| format!("client {index}.{what}");
         let (publishing, following) = (random.fork(), random.fork());
         let publisher = publications::publish(scene(), name("publish"), client.clone(), publishing);
-        let follower = publications::follow(scene(), name("read"), client.clone(), following);
+        let follower = publications::follow(scene(), name("read"), looker, following);
         tasks.push(machine.run(publisher));
         tasks.push(machine.run(follower));
     }

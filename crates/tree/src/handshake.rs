@@ -14,16 +14,7 @@ use crate::sessions::Session;
 
 impl Server {
     pub(crate) fn handshake(&mut self, now: Now, connection: ConnectionId, frame: Bytes) {
-        let request = match ConnectRequest::decode(&mut Decoder::new(frame)) {
-            Ok(request) => request,
-            Err(error) => return self.close(connection, CloseReason::BadHandshake(error)),
-        };
-
-        if request.last_zxid_seen > self.last_zxid {
-            let (client, server) = (request.last_zxid_seen, self.last_zxid);
-            return self.close(connection, CloseReason::ClientAhead { client, server });
-        }
-
+        let Some(request) = self.read_handshake(connection, frame) else { return };
         let session = if request.session_id == SessionId::NONE {
             if let Some(reason) = self.refuses_new(now, connection) {
                 return self.close(connection, reason);
@@ -36,6 +27,27 @@ impl Server {
             Some(session) => self.welcome(connection, session, &request),
             None => self.turn_away(connection, &request),
         }
+    }
+
+    /// The handshake, unless the connection is closed because of it.
+    pub(crate) fn read_handshake(
+        &mut self,
+        connection: ConnectionId,
+        frame: Bytes,
+    ) -> Option<ConnectRequest> {
+        let request = match ConnectRequest::decode(&mut Decoder::new(frame)) {
+            Ok(request) => request,
+            Err(error) => {
+                self.close(connection, CloseReason::BadHandshake(error));
+                return None;
+            }
+        };
+        if request.last_zxid_seen > self.last_zxid {
+            let (client, server) = (request.last_zxid_seen, self.last_zxid);
+            self.close(connection, CloseReason::ClientAhead { client, server });
+            return None;
+        }
+        Some(request)
     }
 
     /// Why there is no time or room for a new session, if that is so. Others have theirs already.

@@ -16,6 +16,7 @@
 //!     notify            events -> connections, by the table in `watches`
 //!   watch_requests      setWatches and its relatives
 //!   succession   how a server starts after an earlier one
+//!   following    followers of a leader, for simulations
 //!   timers       expiry of sessions, reaping of containers and TTL nodes
 //!   nodes        the tree itself                  quota      ... and how large parts of it may be
 //!   children     the children of one node         gradual    hash tables that grow in small steps
@@ -44,6 +45,8 @@ mod auth;
 mod children;
 mod config;
 mod connections;
+#[cfg(any(test, feature = "following"))]
+mod following;
 mod gradual;
 mod handshake;
 mod hash;
@@ -86,3 +89,5 @@ pub use room::Growth;
 pub use server::{Server, SessionInfo, Stats};
 pub use share::{LITTLE, allowance};
 pub use storage::{Change, Changes, RestoreError, Restored, Table};
+#[cfg(any(test, feature = "following"))]
+pub use txn::Transactions;

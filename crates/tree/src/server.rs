@@ -21,6 +21,8 @@ use crate::restore::Restoring;
 use crate::room::Growth;
 use crate::sessions::{Session, Sessions};
 use crate::storage::{Changes, RestoreError, Restored, Table};
+#[cfg(any(test, feature = "following"))]
+use crate::txn::Record;
 use crate::txn::TreeEvent;
 use crate::watches::WatchTable;
 
@@ -50,6 +52,9 @@ pub struct Server {
     /// The last transaction that [`take_changes`](Self::take_changes) handed out.
     taken_zxid: Option<Zxid>,
     restoring: Option<Box<Restoring>>,
+    /// What followers are to do as well, if there are any.
+    #[cfg(any(test, feature = "following"))]
+    pub(crate) record: Option<Record>,
 }
 
 /// What the server holds, in numbers.
@@ -112,6 +117,8 @@ impl Server {
             taken_zxid: None,
             events: Vec::new(),
             restoring: None,
+            #[cfg(any(test, feature = "following"))]
+            record: None,
         }
     }
 

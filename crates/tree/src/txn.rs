@@ -68,3 +68,27 @@ pub(crate) enum TreeEventKind {
     Deleted(AclRef),
     DataChanged,
 }
+
+/// What some of a server's transactions did to its tree, in order.
+#[cfg(any(test, feature = "following"))]
+#[derive(Clone, Debug)]
+pub struct Transactions {
+    pub(crate) txns: Vec<(Stamp, Txn)>,
+    /// The last one. It may have done nothing to the tree.
+    pub(crate) last_zxid: Zxid,
+}
+
+/// The transactions of a leader that nobody has taken yet.
+#[cfg(any(test, feature = "following"))]
+pub(crate) struct Record {
+    pub(crate) txns: Vec<(Stamp, Txn)>,
+    /// The last one of those that were taken.
+    pub(crate) taken: Zxid,
+}
+
+#[cfg(any(test, feature = "following"))]
+impl Record {
+    pub(crate) fn push(&mut self, stamp: Stamp, txn: &Txn) {
+        self.txns.push((stamp, txn.clone()));
+    }
+}

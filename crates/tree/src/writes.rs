@@ -66,6 +66,10 @@ impl Server {
     ) {
         let mut events = std::mem::take(&mut self.events);
         for txn in txns {
+            #[cfg(any(test, feature = "following"))]
+            if let Some(record) = &mut self.record {
+                record.push(stamp, &txn);
+            }
             each(apply(&mut self.tree, stamp, txn, &mut events));
         }
         self.notify(stamp.zxid, &events);

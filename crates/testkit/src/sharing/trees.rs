@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockkeeper::{
-    CachedNode, Change, Client, CreateMode, OpResult, Snapshot, Transaction, TreeCache, ZnodePath,
+    CachedNode, Change, Client, CreateMode, ErrorCode, OpResult, Snapshot, Transaction, TreeCache,
+    ZnodePath,
 };
 use tokio::time::{sleep, timeout};
 
@@ -42,9 +43,14 @@ fn print(nodes: &Nodes) -> String {
     nodes.iter().map(|(path, data)| format!("{path}={data}\n")).collect()
 }
 
-/// Makes the node at the top.
+/// Makes the node at the top, or sees that it is there. Without an answer, a server that lags would show a
+/// tree without it.
 pub async fn make(client: &Client) {
-    let _ = client.create(&path(TREE), "", CreateMode::Persistent).await;
+    while let Err(error) = client.create(&path(TREE), "", CreateMode::Persistent).await
+        && error.code() != Some(ErrorCode::NodeExists)
+    {
+        sleep(Duration::from_millis(50)).await;
+    }
 }
 
 /// Writes transactions.
@@ -125,7 +131,7 @@ pub async fn watch(
 ) {
     let mut watcher = Watcher { scene, name, newest: -1 };
     while watcher.scene.goes_on() {
-        let Ok(cache) = TreeCache::open(&client, TREE).await else {
+        let Some(cache) = open(&client).await else {
             sleep(Duration::from_millis(200)).await;
             continue;
         };
@@ -139,6 +145,15 @@ pub async fn watch(
             return watcher.scene.note(&watcher.name, What::InexactSnapshot(why));
         }
     }
+}
+
+/// Opens a cache that is not behind the one before: each goes forward by itself only, and the server of the
+/// next session may lag.
+async fn open(client: &Client) -> Option<TreeCache> {
+    let session = client.session_id();
+    client.sync(&path(TREE)).await.ok()?;
+    let cache = TreeCache::open(client, TREE).await.ok()?;
+    (client.session_id() == session).then_some(cache)
 }
 
 /// Who looks at snapshots.

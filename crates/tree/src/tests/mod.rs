@@ -17,6 +17,7 @@ use crate::server::Server;
 
 mod access;
 mod acl_limits;
+mod following;
 mod handshake;
 mod limits;
 mod multi;

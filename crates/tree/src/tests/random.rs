@@ -9,7 +9,7 @@ use super::*;
 
 /// One thing that happens to the server; clients are chosen by number.
 #[derive(Clone, Debug)]
-enum Step {
+pub(super) enum Step {
     Ask(usize, Request),
     Connect,
     Drop(usize),
@@ -76,7 +76,7 @@ fn any_request() -> impl Strategy<Value = Request> {
     ]
 }
 
-fn any_step() -> impl Strategy<Value = Step> {
+pub(super) fn any_step() -> impl Strategy<Value = Step> {
     prop_oneof![
         12 => (0..4_usize, any_request()).prop_map(|(who, request)| Step::Ask(who, request)),
         2 => Just(Step::Connect),
