@@ -281,6 +281,7 @@ impl TreeLoop {
         }
         self.take_turns(now, since);
         if due {
+            self.hear_those_who_wait(now);
             self.handle_timeout(now);
         }
 
@@ -414,6 +415,16 @@ impl TreeLoop {
             let (kind, connection) = describe(&notice);
             let peer = connection.and_then(|id| self.connections.get(&id));
             self.log_limiter.warn(kind, peer.map(|connection| connection.peer), &notice);
+        }
+    }
+
+    /// While the disk is behind there are no turns, and of a connection that waits for one, what comes next
+    /// is not read: its session could not be heard.
+    fn hear_those_who_wait(&mut self, now: Now) {
+        if self.pipeline.is_behind() {
+            for id in self.turns.waiting() {
+                self.server.heard_of(now, id);
+            }
         }
     }
 

@@ -31,6 +31,11 @@ impl Turns {
         !self.held.is_empty()
     }
 
+    /// The connections of which frames wait.
+    pub(super) fn waiting(&self) -> impl Iterator<Item = ConnectionId> {
+        self.frames.keys().copied()
+    }
+
     pub(super) fn forget(&mut self, id: ConnectionId) {
         self.frames.remove(&id);
         self.held.remove(&id);
