@@ -302,15 +302,16 @@ impl<T> Session<T> {
     }
 
     /// Begins to prove that the node exists and the session lives, with committed writes. The
-    /// first one is due when the lease needs it, however long ago it was proven last. Under
-    /// [`LeaseMode::Direct`] nothing is sent: pings prove the session.
+    /// first one is due when the lease needs it, however long ago it was proven last, and a renewal
+    /// interval from now at the latest, since it may find the node gone. Under [`LeaseMode::Direct`]
+    /// nothing is sent: pings prove the session.
     pub fn hold(&mut self, now: Instant, path: ZnodePath) -> HoldId {
-        let due = match self.lease.state().deadline {
-            Some(deadline) => deadline.saturating_sub(self.left_at_heartbeat).max(now),
-            None => now,
-        };
+        let lease = self.lease.state();
+        let needed = lease.deadline.map(|deadline| deadline.saturating_sub(self.left_at_heartbeat));
+        let latest = now + self.timing().renewal_interval();
+        let due = needed.map_or(now, |needed| needed.clamp(now, latest));
         let due = (self.config.lease == LeaseMode::Quorum).then_some(due);
-        self.heartbeat.hold(path, self.lease.state().generation, due)
+        self.heartbeat.hold(path, lease.generation, due)
     }
 
     /// Has a hold outlast the lease's deadline: it is in jeopardy then, and goes on when its node is

@@ -153,10 +153,11 @@ impl Guard {
 
     /// Whether the lock is held, in doubt or lost. Decided locally, without asking a server.
     ///
-    /// If another client deletes the node, this is noticed when a heartbeat finds it (within a
-    /// [renewal interval](crate::Timing::renewal_interval) under
-    /// [`LeaseMode::Quorum`](crate::LeaseMode::Quorum)) or at once while [`Guard::lost`] or [`Guard::run`] is
-    /// waiting.
+    /// If another client deletes the node, this is noticed when a heartbeat finds it, within a
+    /// [renewal interval](crate::Timing::renewal_interval) and a round trip, or at once while
+    /// [`Guard::lost`] or [`Guard::run`] is waiting. Under
+    /// [`LeaseMode::Direct`](crate::LeaseMode::Direct) there are no heartbeats: only these calls and
+    /// [`Guard::verify`] notice it.
     pub fn state(&self) -> State {
         State::of(self.lease())
     }

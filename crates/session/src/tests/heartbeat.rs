@@ -48,6 +48,21 @@ fn the_first_heartbeat_of_a_hold_is_due_an_interval_after_the_newest_proof() {
     }
 }
 
+/// A lease is longest on a new session, and needs no proof for some time. A deletion of the node was
+/// noticed as late as that.
+///
+/// Seen to fail when the first heartbeat is due when the lease needs it.
+#[test]
+fn the_first_heartbeat_of_a_hold_is_due_a_renewal_interval_after_the_grant_at_the_latest() {
+    let mut world = World::connected();
+    let id = world.hold("/held");
+    world.pass(world.timing().renewal_interval()).unwrap();
+    let (xid, Request::Multi(_)) = world.request() else { panic!("nothing is asked") };
+    let gone = vec![OpResult::Error(Some(ErrorCode::NoNode))];
+    world.reply(xid, Ok(Response::Multi(gone))).unwrap();
+    assert_eq!(world.events(), [Event::NodeGone { id }]);
+}
+
 /// After a late answer, writes count only when the news had the time to travel, so the next
 /// heartbeat comes just then.
 #[test]
