@@ -117,7 +117,7 @@ async fn verify_renews_the_deadline<L: Exclusive>(backend: Backend) -> Result<()
     alice.proxy.clear();
     guard.verify().await?;
     assert!(guard.deadline() > first);
-    assert_eq!(alice.proxy.requests(), [OpCode::Multi], "one committed write");
+    assert_eq!(alice.proxy.requests(), L::VERIFY, "one committed write, in one round trip");
     Ok(())
 }
 

@@ -4,13 +4,15 @@ use std::time::Duration;
 
 use anyhow::Result;
 use lockkeeper::{
-    AcquireError, CreateMode, ExclusiveNode, LossReason, Owner, ReleaseError, ZnodePath,
+    AcquireError, CreateMode, EnsureError, ExclusiveNode, Guard, LossReason, Owner, ReleaseError,
+    State, TransactionError, VerifyError, ZnodePath,
 };
 use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
 use lockkeeper_testkit::proxy::{Loss, Passed};
 use lockkeeper_wire::OpCode;
 use tokio::task::JoinHandle;
 
+use crate::jeopardy::short;
 use crate::{LOCK, contract, lock_path};
 
 contract!("exclusive node":
@@ -29,6 +31,9 @@ contract!("exclusive node":
     l7_a_release_does_not_touch_a_holder_that_came_by_force,
     l12_two_owners_of_one_session_exclude_each_other,
     l24_the_parent_is_a_container,
+    a_holder_that_only_asks_for_its_state_is_told_of_the_next_one,
+    verify_tells_a_holder_of_the_next_one,
+    a_transaction_of_a_holder_that_knows_of_its_loss_is_not_sent,
     a_waiter_goes_on_when_its_session_expires,
     a_node_that_is_not_ephemeral_is_waited_for,
 );
@@ -280,6 +285,83 @@ async fn l24_the_parent_is_a_container(backend: Backend) -> Result<()> {
     let alice = backend.participant().await?;
     node(&alice)?.acquire().await?.release().await?;
     assert!(alice.proxy.requests().contains(&OpCode::CreateContainer), "which servers reap");
+    Ok(())
+}
+
+/// Has the node deleted, and taken by another client.
+async fn next_holder(participant: &Participant) -> Result<lockkeeper::ExclusiveGuard> {
+    participant.client.delete(&lock_path(), None).await?;
+    Ok(node(participant)?.acquire().await?)
+}
+
+/// How a lock stands for a holder that waits for nothing: as soon as a loss is known, and after three
+/// heartbeats at the latest.
+pub(crate) async fn after_heartbeats(participant: &Participant, guard: &Guard) -> State {
+    participant.proxy.clear();
+    let beats = |passed: &[Passed]| {
+        passed.iter().filter(|p| **p == Passed::Reply(OpCode::Multi)).count() >= 3
+    };
+    let mut status = participant.client.status();
+    tokio::select! {
+        () = participant.proxy.passes(beats) => {}
+        _ = status.wait_for(|_| !guard.is_held()) => {}
+    }
+    guard.state()
+}
+
+/// Another client deleted the node, and the next holder made one at the same path: both held the lock
+/// for as long as their sessions lived, as the heartbeats of the first one found a node.
+///
+/// Seen to fail with heartbeats that check the path alone.
+async fn a_holder_that_only_asks_for_its_state_is_told_of_the_next_one(
+    backend: Backend,
+) -> Result<()> {
+    let (alice, bob) = (short(&backend).await?, backend.participant().await?);
+    let guard = node(&alice)?.acquire().await?;
+    let next = next_holder(&bob).await?;
+    let lost = LossReason::NodeDeleted;
+    assert_eq!(after_heartbeats(&alice, &guard).await, State::Lost(lost));
+    assert_eq!(guard.ensure(Duration::ZERO), Err(EnsureError::Lost(lost)));
+    assert_eq!(guard.release().await, Err(ReleaseError::Lost(lost)));
+    next.verify().await?;
+    next.release().await?;
+    Ok(())
+}
+
+/// Seen to fail with a `verify` that checks the path alone.
+async fn verify_tells_a_holder_of_the_next_one(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let guard = node(&alice)?.acquire().await?;
+    alice.proxy.clear();
+    guard.verify().await?;
+    assert_eq!(alice.proxy.requests(), [OpCode::Multi, OpCode::Exists]);
+    let next = next_holder(&bob).await?;
+    assert_eq!(guard.verify().await, Err(VerifyError::Lost(LossReason::NodeDeleted)));
+    next.verify().await?;
+    Ok(())
+}
+
+/// The check in front of it finds the node of the next holder, at the same path.
+///
+/// Seen to fail with a transaction that does not depend on what its holder knows: it is applied.
+async fn a_transaction_of_a_holder_that_knows_of_its_loss_is_not_sent(
+    backend: Backend,
+) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let data = ZnodePath::new("/data")?;
+    bob.client.ensure(&data, CreateMode::Persistent).await?;
+    let guard = node(&alice)?.acquire().await?;
+    guard.transaction().set_data(&data, "by alice", None).commit().await?;
+    let next = next_holder(&bob).await?;
+    assert!(guard.verify().await.is_err(), "somebody else's");
+
+    for transaction in [guard.transaction(), guard.transaction().in_session(guard.session())] {
+        let late = transaction.set_data(&data, "late", None).commit().await;
+        let refused = |late: &TransactionError| matches!(late, TransactionError::Request(error) if error.is_not_held());
+        assert!(late.as_ref().is_err_and(refused), "{late:?}");
+    }
+    next.transaction().set_data(&data, "by bob", None).commit().await?;
+    assert_eq!(bob.client.data(&data).await?.0, "by bob");
     Ok(())
 }
 

@@ -12,7 +12,7 @@ use lockkeeper::{
 };
 use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
 use lockkeeper_testkit::proxy::Passed;
-use lockkeeper_wire::OpCode::{self, Create2, GetChildren2, GetData, RemoveWatches};
+use lockkeeper_wire::OpCode::{self, Create2, Exists, GetChildren2, GetData, Multi, RemoveWatches};
 
 use crate::rw_lock::replies;
 use crate::{Acquiring, LOCK, lock_path, queue_up};
@@ -25,6 +25,8 @@ pub(crate) trait Exclusive: Clone + Debug + Send + Sync + 'static {
     const ACQUIRE: &[OpCode];
     /// What is sent until it is acquired behind one other.
     const CONTENDED: &[OpCode];
+    /// What is sent to verify that it is held, all at once.
+    const VERIFY: &[OpCode] = &[Multi];
     /// Whether those who wait have nodes, and an order.
     const FAIR: bool = true;
 
@@ -247,6 +249,8 @@ impl Exclusive for ExclusiveNode {
 
     const ACQUIRE: &[OpCode] = &[Create2];
     const CONTENDED: &[OpCode] = &[Create2, GetData, Create2];
+    // Whose node it is: others have the same name.
+    const VERIFY: &[OpCode] = &[Multi, Exists];
     const FAIR: bool = false;
 
     fn new(client: &Client, path: &str) -> Result<Self, BuildError> {

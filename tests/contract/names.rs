@@ -3,12 +3,16 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use lockkeeper::{AcquireError, ClaimError, CreateMode, LossReason, Names, ZnodePath, blocking};
+use lockkeeper::{
+    AcquireError, ClaimError, CreateMode, LossReason, Names, State, ZnodePath, blocking,
+};
 use lockkeeper_testkit::backend::{Backend, children_reach};
 use lockkeeper_testkit::proxy::{Loss, Passed};
 use lockkeeper_wire::OpCode;
 
 use crate::contract;
+use crate::exclusive_node::after_heartbeats;
+use crate::jeopardy::short;
 
 contract!("names":
     a_name_has_one_holder_and_its_tokens_grow,
@@ -20,6 +24,7 @@ contract!("names":
     the_first_name_that_is_free_is_claimed,
     any_text_is_a_name,
     a_node_that_does_not_go_by_itself_is_no_claim,
+    a_claim_whose_name_becomes_anothers_is_lost,
     a_thread_can_claim_names,
 );
 
@@ -194,6 +199,24 @@ async fn a_node_that_does_not_go_by_itself_is_no_claim(backend: Backend) -> Resu
     assert_eq!(names.holder("7").await.err(), Some(foreign));
     assert!(names.try_claim("7").await?.is_none());
     assert_eq!(other.data(&node("7")).await?, before, "nothing is touched");
+    Ok(())
+}
+
+/// Whatever takes the place of the claim's node is no proof of the claim.
+///
+/// Seen to fail with heartbeats that check the path alone.
+async fn a_claim_whose_name_becomes_anothers_is_lost(backend: Backend) -> Result<()> {
+    for mode in [CreateMode::Ephemeral, CreateMode::Persistent] {
+        let (alice, bob) = (short(&backend).await?, backend.observer().await?);
+        let claim = Names::new(&alice.client, NAMES)?.claim("7").await?;
+        let taken = bob.transaction().delete(&node("7"), None).create(&node("7"), "", mode);
+        taken.commit().await?;
+        let lost = State::Lost(LossReason::NodeDeleted);
+        assert_eq!(after_heartbeats(&alice, &claim).await, lost, "{mode:?}");
+        drop(claim);
+        alice.client.sync(&node("7")).await?;
+        bob.delete(&node("7"), None).await.context("it is not the claim's")?;
+    }
     Ok(())
 }
 

@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use lockkeeper_session::{Cleanup, Config, Instant, Session, WatchKind};
+use lockkeeper_session::{Cleanup, Config, Instant, NameUse, Session, WatchKind};
 use lockkeeper_wire::{
     ConnectResponse, EventKind, KeeperState, PASSWORD_LEN, PathWatchRequest, Record as _,
     ReplyHeader, Request, Response, SessionId, WatchEvent, ZnodePath, Zxid, write_frame, xid,
@@ -81,7 +81,7 @@ pub(crate) fn cycle(iterations: u32) {
         world.answer(&created);
         world.answer(&listing);
         world.exchange();
-        let hold = world.session.hold(world.now, path.clone());
+        let hold = world.session.hold(world.now, path.clone(), NameUse::Once);
         world.session.unhold(hold);
         world.session.clean_up(world.now, Cleanup::Node(path.clone()), Some(token));
         world.answer(&Response::Empty);

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lockkeeper_session::{
-    Cleanup, Contact, Credentials, Instant, LeaseState, Session, Timing, WatchId, WatchKind,
+    Cleanup, Contact, Credentials, Instant, LeaseState, NameUse, Session, Timing, WatchId,
+    WatchKind,
 };
 use lockkeeper_wire::{
     Acl, AddWatchMode, AddWatchRequest, ClientInfo, Create, CreateMode, CreateRequest,
@@ -232,17 +233,23 @@ impl Client {
     /// Has the session prove again and again that the node exists, once in each
     /// [renewal interval](Timing::renewal_interval); that moves [`Client::lease`] under
     /// [`LeaseMode::Quorum`](crate::LeaseMode::Quorum). Costs one committed write each time, for
-    /// all holds of the session together.
-    pub fn hold(&self, path: &ZnodePath) -> Hold {
-        let id = self.inner.shared.hold(path.below(&self.inner.chroot));
+    /// all holds of the session together, and one read beside it for each node whose name is used
+    /// again.
+    pub fn hold(&self, path: &ZnodePath, name: NameUse) -> Hold {
+        let id = self.inner.shared.hold(path.below(&self.inner.chroot), name);
         Hold::new(Arc::clone(&self.inner.shared), id)
     }
 
     /// Holds a node as [`Client::hold`] does, if at least `left` is left of the session's lease.
     /// Returns the state of both at the same moment.
-    pub fn hold_if_left(&self, path: &ZnodePath, left: Duration) -> (Option<Hold>, HoldState) {
+    pub fn hold_if_left(
+        &self,
+        path: &ZnodePath,
+        name: NameUse,
+        left: Duration,
+    ) -> (Option<Hold>, HoldState) {
         let shared = &self.inner.shared;
-        let (id, state) = shared.hold_if_left(path.below(&self.inner.chroot), left);
+        let (id, state) = shared.hold_if_left(path.below(&self.inner.chroot), name, left);
         (id.map(|id| Hold::new(Arc::clone(shared), id)), state)
     }
 

@@ -31,8 +31,8 @@ impl Hold {
         self.shared.hold_state(self.id)
     }
 
-    /// Whether a heartbeat found the node missing. [`Client::status`](crate::Client::status)
-    /// changes when this does.
+    /// Whether a heartbeat found the node missing, or another one in its place.
+    /// [`Client::status`](crate::Client::status) changes when this does.
     pub fn is_gone(&self) -> bool {
         self.shared.is_gone(self.id)
     }
@@ -49,7 +49,13 @@ impl Hold {
         self.shared.end_at_deadline(self.id);
     }
 
-    fn key(&self) -> binding::Key {
+    /// Has the node proven no more, and nothing sent that is bound to it: its holder has found out in
+    /// another way that it is gone. It counts as live until it is dropped.
+    pub fn give_up(&self) {
+        self.shared.give_up(self.id);
+    }
+
+    pub(crate) fn key(&self) -> binding::Key {
         (self.shared.address(), self.id)
     }
 

@@ -91,8 +91,8 @@ pub use watcher::{WatchStream, Watcher};
 #[doc(hidden)]
 pub use lockkeeper_session::MOST_SKIPPED;
 pub use lockkeeper_session::{
-    Cleanup, Contact, ExpectedNode, Instant, LeaseMode, LeaseState, Outcome, Standing, Timing,
-    WatchEvent,
+    Cleanup, Contact, ExpectedNode, Instant, LeaseMode, LeaseState, NameUse, Outcome, Standing,
+    Timing, WatchEvent,
 };
 pub use lockkeeper_wire::{
     Acl, AddWatchMode, ClientInfo, CreateMode, ErrorCode, EventKind, OpCode, OpResult, PathError,

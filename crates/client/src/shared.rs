@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use lockkeeper_session::{
-    Cleanup, Config, Contact, Credentials, Disconnect, Event, HoldId, Instant, LeaseState, Outcome,
-    RequestError, Session, WatchEvent, WatchId, WatchKind,
+    Cleanup, Config, Contact, Credentials, Disconnect, Event, HoldId, Instant, LeaseState, NameUse,
+    Outcome, RequestError, Session, WatchEvent, WatchId, WatchKind,
 };
 use lockkeeper_wire::{ErrorCode, Outgoing, Request, Response, SessionId, ZnodePath, Zxid};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
@@ -153,7 +153,7 @@ impl Shared {
         request: Request,
     ) -> oneshot::Receiver<Answer> {
         let (sender, receiver) = oneshot::channel();
-        self.act(|core, now| {
+        self.act_bound(|core, now| {
             if core.session.id() == session {
                 return core.session.submit(now, request, sender);
             }
@@ -207,18 +207,19 @@ impl Shared {
         });
     }
 
-    pub(crate) fn hold(&self, path: ZnodePath) -> HoldId {
-        self.act(|core, now| core.hold(now, path))
+    pub(crate) fn hold(&self, path: ZnodePath, name: NameUse) -> HoldId {
+        self.act(|core, now| core.hold(now, path, name))
     }
 
     pub(crate) fn hold_if_left(
         &self,
         path: ZnodePath,
+        name: NameUse,
         left: Duration,
     ) -> (Option<HoldId>, HoldState) {
         self.act(|core, now| {
             let is_left = core.session.lease().remaining(now) >= left;
-            let id = is_left.then(|| core.hold(now, path));
+            let id = is_left.then(|| core.hold(now, path, name));
             (id, core.hold_state(id, now))
         })
     }
@@ -240,6 +241,10 @@ impl Shared {
 
     pub(crate) fn end_at_deadline(&self, id: HoldId) {
         self.lock().session.end_at_deadline(id);
+    }
+
+    pub(crate) fn give_up(&self, id: HoldId) {
+        self.lock().session.unhold(id);
     }
 
     pub(crate) fn is_gone(&self, id: HoldId) -> bool {
@@ -415,9 +420,9 @@ impl Core {
         }
     }
 
-    fn hold(&mut self, now: Instant, path: ZnodePath) -> HoldId {
+    fn hold(&mut self, now: Instant, path: ZnodePath, name: NameUse) -> HoldId {
         self.holds += 1;
-        self.session.hold(now, path)
+        self.session.hold(now, path, name)
     }
 
     fn unhold(&mut self, id: HoldId) {

@@ -6,8 +6,10 @@ use lockkeeper_wire::{
     SessionId, SetDataRequest, ZnodePath, Zxid,
 };
 
+use crate::binding;
 use crate::client::{Client, create_request, or_any, with_ttl};
 use crate::error::{Error, TransactionError};
+use crate::hold::Hold;
 use crate::reply::misfit;
 use crate::watcher::strip_chroot;
 
@@ -20,6 +22,8 @@ pub struct Transaction {
     ops: Vec<Op>,
     /// The session that it belongs to, if it is not any.
     session: Option<SessionId>,
+    /// What it is bound to.
+    bound: Vec<binding::Key>,
 }
 
 impl Client {
@@ -31,7 +35,7 @@ impl Client {
 
 impl Transaction {
     pub(crate) fn new(client: Client) -> Self {
-        Self { client, ops: Vec::new(), session: None }
+        Self { client, ops: Vec::new(), session: None, bound: Vec::new() }
     }
 
     /// Fails unless the node exists and, if `version` is given, has this data version.
@@ -92,6 +96,13 @@ impl Transaction {
         Self { session: Some(session), ..self }
     }
 
+    /// Has it sent only while this hold is known to be good, and else refused, also if it had to wait
+    /// for a connection; see [`Error::is_not_held`](crate::Error::is_not_held).
+    pub fn while_held(mut self, hold: &Hold) -> Self {
+        self.bound.push(hold.key());
+        self
+    }
+
     /// Sends it. Costs one round trip.
     ///
     /// # Errors
@@ -118,10 +129,15 @@ impl Transaction {
         let longest = lengths.max_by_key(|(_, len)| *len).map_or(0, |(index, _)| index);
         let chroot = self.client.strip();
         let request = Request::Multi(self.ops);
-        let reply = self.client.send_in(self.session, request, |response, chroot| {
-            let Response::Multi(results) = response else { return None };
-            Some(results.into_iter().map(|result| localize(result, chroot)).collect::<Vec<_>>())
-        });
+        let (client, session) = (&self.client, self.session);
+        let send = || {
+            client.send_in(session, request, |response, chroot| {
+                let Response::Multi(results) = response else { return None };
+                Some(results.into_iter().map(|result| localize(result, chroot)).collect::<Vec<_>>())
+            })
+        };
+        let reply = binding::within(self.bound.into_iter(), send);
+
         let (results, zxid) =
             reply.with_zxid().await.map_err(|error| match about.get(longest) {
                 // What the whole is about, and what makes it too large if it is.

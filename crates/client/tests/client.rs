@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use lockkeeper_client::{Client, ConnectError, Contact, CreateMode, SessionId, ZnodePath};
+use lockkeeper_client::{Client, ConnectError, Contact, CreateMode, NameUse, SessionId, ZnodePath};
 use lockkeeper_engine::Engine;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
@@ -51,7 +51,7 @@ async fn a_client_can_wait_for_its_holds_before_it_closes() {
     let client = Client::connect(&engine.connect_string()).await.unwrap();
     let node = ZnodePath::new("/node").unwrap();
     client.create(&node, "", CreateMode::Ephemeral).await.unwrap();
-    let (one, two) = (client.hold(&node), client.hold(&node));
+    let (one, two) = (client.hold(&node, NameUse::Once), client.hold(&node, NameUse::Once));
 
     let soon = Duration::from_millis(10);
     let error = client.close_when_released(soon).await.unwrap_err();

@@ -4,10 +4,13 @@
 //! [renewal interval](crate::Timing::renewal_interval). That it was committed shows that the nodes
 //! exist and that the session was alive; see [`LeaseMode::Quorum`](crate::LeaseMode::Quorum).
 //!
+//! *Names that are used again.* A check names a path, and another node may have the same path by now.
+//! So where that can be, a look at the node goes behind each check, on the same connection: it must be
+//! the same creation, of the same session. Else the held node is gone.
+//!
 //! *Jeopardy.* When the lease has run out, a hold is over, unless it was told to ride out an outage.
-//! Then it is in jeopardy: nothing is believed of it until it is proven again. A check names a path,
-//! and another node may have the same path by now, so the proof is a committed check and, behind it
-//! on the same connection, a look at the node: it must be the same creation, of the same session.
+//! Then it is in jeopardy: nothing is believed of it until it is proven again. The proof is a committed
+//! check and such a look behind it, whatever the name is.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -26,6 +29,15 @@ const BYTES_PER_MULTI: usize = 64 * 1024;
 
 /// What a check takes besides its path, in bytes.
 const BYTES_PER_CHECK: usize = 17;
+
+/// Whether other nodes can have the name of a held node, before it and after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum NameUse {
+    /// The name is never used again: it has a number from the server, or an identifier.
+    Once,
+    /// It is used again and again. The transaction that created the held node tells it from others.
+    Again(Zxid),
+}
 
 /// How many heartbeats may be without an answer when another one is due. More of them would only
 /// be more work for servers that are late already.
@@ -46,7 +58,8 @@ pub struct Standing {
 pub(crate) struct HeartbeatRequest {
     pub(crate) request: Request,
     pub(crate) checked: Vec<HoldId>,
-    /// Looks at the nodes of those that are in jeopardy, which go right behind it.
+    /// Looks at the nodes, which go right behind it: of those in jeopardy, and of those whose names
+    /// are used again.
     pub(crate) looks: Vec<(HoldId, Request)>,
 }
 
@@ -72,6 +85,7 @@ pub(crate) enum Need {
 #[derive(Clone, Debug)]
 struct Held {
     path: ZnodePath,
+    name: NameUse,
     /// The generation of the lease in which it was proven.
     generation: u64,
     /// The transaction that created it, if it may be proven again after a deadline.
@@ -85,6 +99,19 @@ impl Held {
     /// passed.
     fn is_in_jeopardy(&self, generation: Option<u64>) -> bool {
         self.czxid.is_some() && Some(self.generation) != generation
+    }
+
+    /// Whether a look at the node goes behind the check of its path.
+    fn needs_look(&self, generation: Option<u64>) -> bool {
+        self.name != NameUse::Once || self.is_in_jeopardy(generation)
+    }
+
+    /// The transaction that a look must show as the node's creation.
+    fn creation(&self) -> Option<Zxid> {
+        match self.name {
+            NameUse::Once => self.czxid,
+            NameUse::Again(czxid) => Some(czxid),
+        }
     }
 }
 
@@ -104,12 +131,13 @@ impl Heartbeat {
     pub(crate) fn hold(
         &mut self,
         path: ZnodePath,
+        name: NameUse,
         generation: u64,
         due: Option<Instant>,
     ) -> HoldId {
         let id = HoldId(self.next_id);
         self.next_id += 1;
-        self.holds.insert(id, Held { path, generation, czxid: None, checked: None });
+        self.holds.insert(id, Held { path, name, generation, czxid: None, checked: None });
         self.due = self.due.into_iter().chain(due).min();
         id
     }
@@ -190,7 +218,7 @@ impl Heartbeat {
             bytes += more;
             checked.push(*id);
             checks.push(check(&held.path));
-            if held.is_in_jeopardy(generation) {
+            if held.needs_look(generation) {
                 looks.push((*id, look(&held.path)));
             }
         }
@@ -238,15 +266,26 @@ impl Heartbeat {
     }
 
     /// Takes a look at a node that went behind a check which was sent at that time. `found`: which
-    /// transaction created the node that is there, if it is one of this session.
-    pub(crate) fn looked(&mut self, id: HoldId, sent: Instant, found: Option<Zxid>) -> LookOutcome {
+    /// transaction created the node that is there, if it is one of this session. `generation`: that of
+    /// the lease, if its deadline has not passed.
+    pub(crate) fn looked(
+        &mut self,
+        id: HoldId,
+        sent: Instant,
+        found: Option<Zxid>,
+        generation: Option<u64>,
+    ) -> LookOutcome {
         let Some(held) = self.holds.get(&id) else { return LookOutcome::Unproven };
-        let Some(czxid) = held.czxid else { return LookOutcome::Unproven };
-        if found != Some(czxid) {
+        let Some(creation) = held.creation() else { return LookOutcome::Unproven };
+        if found != Some(creation) {
             self.holds.remove(&id);
             return LookOutcome::Gone;
         }
-        if held.checked == Some(sent) { LookOutcome::Same } else { LookOutcome::Unproven }
+
+        match held.is_in_jeopardy(generation) && held.checked == Some(sent) {
+            true => LookOutcome::Proven,
+            false => LookOutcome::Unproven,
+        }
     }
 
     /// A node is proven in this generation of the lease.
@@ -278,8 +317,9 @@ impl Heartbeat {
 /// What a look at a node showed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LookOutcome {
-    /// It is the same node, and a check of its path was committed before on the same connection.
-    Same,
+    /// It was in jeopardy, is the same node, and a check of its path was committed before on the same
+    /// connection.
+    Proven,
     /// It is gone, or another one has its path.
     Gone,
     /// Nothing follows.

@@ -22,7 +22,7 @@ use crate::cleanup::{Cleanup, CleanupQueue, PendingCleanup};
 use crate::config::{Config, Credentials, LeaseMode};
 use crate::error::{Disconnect, RequestError};
 use crate::event::Event;
-use crate::heartbeat::{Heartbeat, HoldId, Standing};
+use crate::heartbeat::{Heartbeat, HoldId, NameUse, Standing};
 use crate::history::History;
 use crate::lease::{Lease, LeaseState};
 use crate::requests::{Origin, Queued, Sent, StagedDelete, watched_path};
@@ -302,15 +302,17 @@ impl<T> Session<T> {
     }
 
     /// Begins to prove that the node exists and the session lives, with committed writes. The
-    /// first one is due when the lease needs it, however long ago it was proven last. Under
-    /// [`LeaseMode::Direct`] nothing is sent: pings prove the session.
-    pub fn hold(&mut self, now: Instant, path: ZnodePath) -> HoldId {
-        let due = match self.lease.state().deadline {
-            Some(deadline) => deadline.saturating_sub(self.left_at_heartbeat).max(now),
-            None => now,
-        };
+    /// first one is due when the lease needs it, however long ago it was proven last, and a renewal
+    /// interval from now at the latest, since it may find the node gone. A node whose name is used again
+    /// is looked at behind each of them. Under [`LeaseMode::Direct`] nothing is sent: pings prove the
+    /// session.
+    pub fn hold(&mut self, now: Instant, path: ZnodePath, name: NameUse) -> HoldId {
+        let lease = self.lease.state();
+        let needed = lease.deadline.map(|deadline| deadline.saturating_sub(self.left_at_heartbeat));
+        let latest = now + self.timing().renewal_interval();
+        let due = needed.map_or(now, |needed| needed.clamp(now, latest));
         let due = (self.config.lease == LeaseMode::Quorum).then_some(due);
-        self.heartbeat.hold(path, self.lease.state().generation, due)
+        self.heartbeat.hold(path, name, lease.generation, due)
     }
 
     /// Has a hold outlast the lease's deadline: it is in jeopardy then, and goes on when its node is

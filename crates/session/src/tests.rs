@@ -26,6 +26,10 @@ mod watches;
 const TIMEOUT: Duration = Duration::from_secs(12);
 const PASSWORD: Bytes = Bytes::from_static(b"0123456789abcdef");
 
+/// A node that is held, and the transaction that created it.
+const NODE: &str = "/locks/a-0001";
+const CZXID: Zxid = Zxid(40);
+
 /// A session, the server that it talks to, and the time.
 struct World {
     session: Session<u32>,
@@ -271,7 +275,43 @@ impl World {
     }
 
     fn hold(&mut self, node: &str) -> HoldId {
-        self.session.hold(self.now, path(node))
+        self.session.hold(self.now, path(node), NameUse::Once)
+    }
+
+    /// No server is there until the deadline has passed, and then one is that knows the session.
+    fn outage(&mut self) {
+        self.lose_connection();
+        let deadline = self.deadline().expect("proven");
+        self.pass(deadline.since(self.now) + seconds(0.1)).unwrap();
+        self.connect(7);
+        self.events();
+    }
+
+    /// The check and the look behind it that prove a hold of `NODE`, and are due now.
+    fn proof(&mut self) -> (i32, i32) {
+        self.pass(Duration::ZERO).unwrap();
+        let requests = self.requests();
+        let [(check, Request::Multi(ops)), (look, Request::Exists(of))] = &requests[..] else {
+            panic!("{requests:?}");
+        };
+        assert_eq!((ops.len(), of.path.as_str(), of.watch), (1, NODE, false));
+        (*check, *look)
+    }
+
+    /// Answers both, by a server that has applied so much.
+    fn answer_proof(
+        &mut self,
+        zxid: i64,
+        check: Result<Response, ErrorCode>,
+        look: Result<Response, ErrorCode>,
+    ) {
+        let (check_xid, look_xid) = self.proof();
+        self.reply_at(check_xid, zxid, check).unwrap();
+        self.reply_at(look_xid, zxid, look).unwrap();
+    }
+
+    fn is_believed(&self, id: HoldId) -> bool {
+        self.session.is_believed(self.now, id)
     }
 
     /// Asks for the data of a node, with a watch.
@@ -313,6 +353,11 @@ fn path(text: &str) -> ZnodePath {
 
 fn created() -> Result<Response, ErrorCode> {
     Ok(Response::Created { path: "/a".into(), stat: Stat::default() })
+}
+
+/// What a look at a node is answered with.
+fn stat(czxid: Zxid, owner: i64) -> Result<Response, ErrorCode> {
+    Ok(Response::Stat(Stat { czxid, ephemeral_owner: SessionId(owner), ..Stat::default() }))
 }
 
 /// What a heartbeat is answered with.

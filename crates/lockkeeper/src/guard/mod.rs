@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lockkeeper_client::{
-    Client, Contact, Error, ErrorCode, EventKind, Hold, Instant, SessionId, Stat, Status,
+    Client, Contact, Error, ErrorCode, EventKind, Hold, Instant, NameUse, SessionId, Stat, Status,
     Transaction, TransactionError, Watcher, ZnodePath,
 };
 use tokio::sync::{Mutex, SetOnce, watch};
@@ -81,7 +81,7 @@ impl Guard {
         // these servers give; one that failed changes nothing.
         let mut enough = timing.left_at_grant();
         for proofs in 0..=PROOFS {
-            let (hold, seen) = owned.client.hold_if_left(&owned.node.path, enough);
+            let (hold, seen) = owned.client.hold_if_left(&owned.node.path, owned.name, enough);
             if seen.lease.session != owned.session() {
                 return Err(AcquireError::SessionExpired { path: owned.path.clone() });
             }
@@ -94,8 +94,9 @@ impl Guard {
 
             // What is sent before this proves nothing.
             tokio::time::sleep(seen.lease.sure_from.since(seen.now)).await;
-            match prove(&owned.client, &owned.node.path).await {
-                Err(TransactionError::Failed { .. }) => {
+            let check = owned.client.transaction().check(&owned.node.path, None);
+            match prove(check, &owned).await {
+                Ok(Proof::NodeGone) | Err(TransactionError::Failed { .. }) => {
                     return Err(AcquireError::NodeDeleted { node: owned.node.path.clone() });
                 }
                 Err(TransactionError::Request(error)) if !error.is_retryable() => {
@@ -103,7 +104,7 @@ impl Guard {
                 }
                 Err(TransactionError::Request(error)) => failed = Some(error),
                 Err(_) => failed = None,
-                Ok(()) => {
+                Ok(Proof::Held) => {
                     enough = timing.always_left();
                     failed = None;
                 }
@@ -153,10 +154,11 @@ impl Guard {
 
     /// Whether the lock is held, in doubt or lost. Decided locally, without asking a server.
     ///
-    /// If another client deletes the node, this is noticed when a heartbeat finds it (within a
-    /// [renewal interval](crate::Timing::renewal_interval) under
-    /// [`LeaseMode::Quorum`](crate::LeaseMode::Quorum)) or at once while [`Guard::lost`] or [`Guard::run`] is
-    /// waiting.
+    /// If another client deletes the node, this is noticed when a heartbeat finds it, within a
+    /// [renewal interval](crate::Timing::renewal_interval) and a round trip, also if another node has
+    /// the same name by then; or at once while [`Guard::lost`] or [`Guard::run`] is waiting. Under
+    /// [`LeaseMode::Direct`](crate::LeaseMode::Direct) there are no heartbeats: only these calls and
+    /// [`Guard::verify`] notice it.
     pub fn state(&self) -> State {
         State::of(self.lease())
     }
@@ -205,7 +207,8 @@ impl Guard {
     }
 
     /// Has the servers confirm that the lock is held, and so renews the deadline. Costs one
-    /// committed write.
+    /// committed write, and for an [`ExclusiveNode`](crate::ExclusiveNode) or a name a read in the same
+    /// round trip.
     ///
     /// # Errors
     /// If it is lost or in jeopardy, or no server answers.
@@ -216,11 +219,9 @@ impl Guard {
         if let State::Lost(reason) = self.state() {
             return Err(VerifyError::Lost(reason));
         }
-        let proof = self.transaction().commit().await;
+        let proof = prove(self.checks(), &self.0.owned).await;
         match (proof, self.state()) {
-            (Err(TransactionError::Failed { code: ErrorCode::NoNode, .. }), _) => {
-                Err(VerifyError::Lost(self.found_missing()))
-            }
+            (Ok(Proof::NodeGone), _) => Err(VerifyError::Lost(self.found_missing())),
             (_, State::Lost(reason)) => Err(VerifyError::Lost(reason)),
             (Err(TransactionError::Request(error)), _) => Err(VerifyError::Unknown(error)),
             (_, State::Jeopardy) => Err(VerifyError::Jeopardy),
@@ -436,7 +437,24 @@ impl Guard {
 
     /// Starts a transaction that is applied only while the lock is held: it begins with a check
     /// of the holder's own node, and of all of them if there are several.
+    ///
+    /// An [`ExclusiveNode`](crate::ExclusiveNode) and a [name](crate::NameClaim) promise less. A check
+    /// names a path, and there the next holder's node has the same one, so the transaction is applied
+    /// while *somebody's* node is there. It is sent only while this holder believes that it holds, and
+    /// fails with [`Error::is_not_held`](crate::Error::is_not_held) otherwise. So it can be applied
+    /// beside another holder only if another client deletes the node, and only until
+    /// [a heartbeat finds that](Guard::state). A [`Guard::verify`] that succeeds after the commit shows
+    /// that it was applied while the lock was held. Where that is not enough, use a
+    /// [`Mutex`](crate::Mutex).
     pub fn transaction(&self) -> Transaction {
+        match self.0.owned.name {
+            NameUse::Once => self.checks(),
+            NameUse::Again(_) => self.checks().while_held(&self.0.hold),
+        }
+    }
+
+    /// Starts a transaction with checks of all its nodes.
+    fn checks(&self) -> Transaction {
         let others = self.0.others.iter().map(|(_, owned)| &owned.node.path);
         let own = self.client().transaction().check(self.node(), None);
         others.fold(own, |transaction, node| transaction.check(node, None))
@@ -501,7 +519,7 @@ impl Guard {
     pub(crate) fn with_others(mut self, others: Vec<Contender>) -> Result<Self, AcquireError> {
         for other in others {
             let owned = OwnedNode::of(other)?;
-            let hold = self.client().hold(&owned.node.path);
+            let hold = self.client().hold(&owned.node.path, owned.name);
             self.0.others.push((hold, owned));
         }
         Ok(self)
@@ -599,6 +617,7 @@ impl Guard {
     fn lose(&self, reason: LossReason) -> LossReason {
         // It fails if a reason is known already.
         let _ = self.0.lost.set(reason);
+        self.nodes().for_each(|(hold, _)| hold.give_up());
         self.0.lost.get().copied().unwrap_or(reason)
     }
 
@@ -620,14 +639,10 @@ impl Guard {
     /// with the same name by now.
     async fn read_own(&self) -> Result<(), Error> {
         let (data, stat) = self.client().data(self.node()).await?;
-        if self.is_own(&stat) {
+        if self.0.owned.is(&stat) {
             self.look_for_revocation(&data, &stat);
         }
         Ok(())
-    }
-
-    fn is_own(&self, stat: &Stat) -> bool {
-        stat.czxid == self.0.owned.node.stat.czxid
     }
 
     /// Waits until the node is deleted (`Some`), or its watch ends.
@@ -644,7 +659,7 @@ impl Guard {
         let watcher = match own_watch.take() {
             Some(watcher) => watcher,
             None => match self.client().data_watched(self.node()).await {
-                Ok(((_, stat), _)) if !self.is_own(&stat) => return Some(self.deletion()),
+                Ok(((_, stat), _)) if !self.0.owned.is(&stat) => return Some(self.deletion()),
                 Ok(((data, stat), watcher)) => {
                     self.look_for_revocation(&data, &stat);
                     watcher
@@ -672,7 +687,7 @@ impl Guard {
             let mut status = self.client().status();
             match self.client().data_watched(self.node()).await {
                 // The loss of the lock is seen elsewhere.
-                Ok(((_, stat), _)) if !self.is_own(&stat) => std::future::pending().await,
+                Ok(((_, stat), _)) if !self.0.owned.is(&stat) => std::future::pending().await,
                 Ok(((data, stat), mut watcher)) => {
                     if !self.look_for_revocation(&data, &stat) {
                         // The end of the session is seen elsewhere.
@@ -765,7 +780,23 @@ macro_rules! offers_guard {
 
 pub(crate) use offers_guard;
 
-/// Commits a check of a node: whoever led a quorum after it was sent has seen the node.
-async fn prove(client: &Client, node: &ZnodePath) -> Result<(), TransactionError> {
-    client.transaction().check(node, None).commit().await.map(drop)
+/// What a committed check shows.
+enum Proof {
+    Held,
+    NodeGone,
+}
+
+/// Commits checks of nodes: whoever led a quorum after they were sent has seen the nodes. If others can
+/// have the name of this one, a look behind the checks shows whose it is.
+async fn prove(checks: Transaction, owned: &OwnedNode) -> Result<Proof, TransactionError> {
+    // Sent in one go, and in this order.
+    let (checked, is_same) = tokio::join! { biased; checks.commit(), owned.is_same() };
+    match (checked, is_same) {
+        (Err(TransactionError::Failed { code: ErrorCode::NoNode, .. }), _) | (_, Ok(false)) => {
+            Ok(Proof::NodeGone)
+        }
+        (Err(error), _) => Err(error),
+        (Ok(_), Err(error)) => Err(error.into()),
+        (Ok(_), Ok(true)) => Ok(Proof::Held),
+    }
 }

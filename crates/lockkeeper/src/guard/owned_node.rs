@@ -1,6 +1,8 @@
 //! The node of a holder, and its deletion.
 
-use lockkeeper_client::{Cleanup, Client, Created, Error, Reply, SessionId, ZnodePath};
+use lockkeeper_client::{
+    Cleanup, Client, Created, Error, NameUse, Reply, SessionId, Stat, ZnodePath,
+};
 
 use crate::contender::node::Contender;
 use crate::error::{AcquireError, LossReason, ReleaseError};
@@ -13,6 +15,8 @@ pub(crate) struct OwnedNode {
     /// The lock.
     pub(crate) path: ZnodePath,
     pub(crate) node: Created,
+    /// Whether other nodes can have its name.
+    pub(crate) name: NameUse,
     /// What deletes the node; `None` if the deletion is left to others.
     pub(crate) cleanup: Option<Cleanup>,
 }
@@ -23,12 +27,28 @@ impl OwnedNode {
         let Some(node) = contender.take_node() else { return Err(contender.deleted()) };
         let (client, path) = (contender.client().clone(), contender.path().clone());
         let cleanup = Some(Cleanup::Node(node.path.clone()));
-        Ok(Self { client, path, node, cleanup })
+        Ok(Self { client, path, node, name: NameUse::Once, cleanup })
     }
 
     /// The session that the node belongs to.
     pub(crate) fn session(&self) -> SessionId {
         self.node.stat.ephemeral_owner
+    }
+
+    /// Whether this is the stat of the node, and not of another one with its name.
+    pub(crate) fn is(&self, stat: &Stat) -> bool {
+        stat.czxid == self.node.stat.czxid
+    }
+
+    /// Whether the node at its path is still this one. Sends nothing if no other one can have its name.
+    pub(crate) async fn is_same(&self) -> Result<bool, Error> {
+        match self.name {
+            NameUse::Once => Ok(true),
+            NameUse::Again(_) => {
+                let found = self.client.exists(&self.node.path).await?;
+                Ok(found.is_some_and(|stat| self.is(&stat)))
+            }
+        }
     }
 }
 

@@ -5,11 +5,13 @@
 //!             release: each wakes every waiter, so n waiters cost n(n + 1)/2 events and as many
 //!             creates until all have had it, where a [`Mutex`](crate::Mutex) wakes one each time.
 //!             Use it where contention is rare, or to share a lock with other programs that use one.
+//!             Nor exact transactions, as all holders' nodes have one name: see [`Guard::transaction`].
 //! Znodes      `<path>` itself, ephemeral; data: [`OwnerInfo`](crate::OwnerInfo), with the owner's
 //!             name and an identity of the attempt. Its parent is a container node.
 //! Cost        acquire: 1 round trip; to enter again: none. When taken: 1 more, and with each
-//!             release 1 event and 1 round trip, or 2 for those who were too late. Release: 2 round
-//!             trips, as a name that others use too is looked at before it is deleted.
+//!             release 1 event and 1 round trip, or 2 for those who were too late. Held: 1 read with
+//!             each heartbeat. Release: 2 round trips, as a name that others use too is looked at
+//!             before it is deleted.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -35,8 +37,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lockkeeper_client::{
-    Cleanup, Client, CreateMode, Created, Error, ErrorCode, EventKind, ExpectedNode, Outcome,
-    Watcher, ZnodePath,
+    Cleanup, Client, CreateMode, Created, Error, ErrorCode, EventKind, ExpectedNode, NameUse,
+    Outcome, Watcher, ZnodePath,
 };
 use serde::Serialize;
 
@@ -282,10 +284,11 @@ struct CreateAttempt<'a> {
 impl CreateAttempt<'_> {
     fn taken(mut self, node: Created) -> OwnedNode {
         self.data = None;
-        let expected = ExpectedNode::CreatedBy(node.stat.czxid);
+        let czxid = node.stat.czxid;
+        let expected = ExpectedNode::CreatedBy(czxid);
         let cleanup = Some(Cleanup::IfExpected { node: node.path.clone(), expected });
         let (client, path) = (self.lock.client.clone(), self.lock.path.clone());
-        OwnedNode { client, path, node, cleanup }
+        OwnedNode { client, path, node, name: NameUse::Again(czxid), cleanup }
     }
 
     /// The reply to the create is lost, or never came: looks whose the node is.

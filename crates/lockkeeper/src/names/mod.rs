@@ -9,14 +9,18 @@
 //! Guarantees  a name has one holder at a time, by lease and by token: a claim is a guard, which is good
 //!             until an exact deadline, and its loss is told before anybody else can have the name.
 //!             Tokens of a name grow. Any text is a name.
-//! Not         order among those who wait for a name: the fastest gets it. A name that comes back
-//!             after its session is over: claim it again, with a new token, or use a
-//!             [`Presence`](crate::Presence), which needs no token and comes back by itself.
+//! Not         that the loss is told first, if another client deletes the node: the next heartbeat tells
+//!             it, and transactions may be applied until then; see
+//!             [`Guard::transaction`](crate::Guard::transaction). Order among those who wait for a
+//!             name: the fastest gets it. A name that comes back after its session is over: claim it
+//!             again, with a new token, or use a [`Presence`](crate::Presence), which needs no token
+//!             and comes back by itself.
 //! Znodes      `<path>/<name>`, as an [`ExclusiveNode`]: ephemeral; data: who has it, as
 //!             [`OwnerInfo`]. So the children of `<path>` are the names that are taken. The name is
 //!             written as [`Locks`](crate::Locks) writes a key. `<path>` is a container node.
 //! Cost        claim: 1 round trip; while another has the name: 3 more, 1 event, and 1 round trip with
-//!             each release. Release: 2 round trips. A look at who has a name, or at all names: 1.
+//!             each release. Held: 1 read with each heartbeat. Release: 2 round trips. A look at who
+//!             has a name, or at all names: 1.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]

@@ -275,8 +275,8 @@ impl<T> Session<T> {
         }
     }
 
-    /// A look at the node of a hold in jeopardy was answered, behind the check of a heartbeat. The
-    /// hold goes on if it shows the same node, and if that check counts for the lease.
+    /// A look at the node of a hold was answered, behind the check of a heartbeat. A hold in jeopardy
+    /// goes on if it shows the same node, and if that check counts for the lease.
     fn settle_look(
         &mut self,
         now: Instant,
@@ -291,13 +291,15 @@ impl<T> Session<T> {
             Err(RequestError::Server(ErrorCode::NoNode)) => None,
             _ => return,
         };
-        match self.heartbeat.looked(id, checked, found) {
+        let lease = self.lease.state();
+        let generation = lease.is_running(now).then_some(lease.generation);
+        match self.heartbeat.looked(id, checked, found, generation) {
             LookOutcome::Gone => self.events.push_back(Event::NodeGone { id }),
-            LookOutcome::Same if self.lease.is_proven_by(checked, now) => {
-                self.heartbeat.proven(id, self.lease.state().generation);
+            LookOutcome::Proven if self.lease.is_proven_by(checked, now) => {
+                self.heartbeat.proven(id, lease.generation);
                 self.events.push_back(Event::HeldAgain { id });
             }
-            LookOutcome::Same | LookOutcome::Unproven => {}
+            LookOutcome::Proven | LookOutcome::Unproven => {}
         }
     }
 

@@ -48,6 +48,55 @@ fn the_first_heartbeat_of_a_hold_is_due_an_interval_after_the_newest_proof() {
     }
 }
 
+/// A lease is longest on a new session, and needs no proof for some time. A deletion of the node was
+/// noticed as late as that.
+///
+/// Seen to fail when the first heartbeat is due when the lease needs it.
+#[test]
+fn the_first_heartbeat_of_a_hold_is_due_a_renewal_interval_after_the_grant_at_the_latest() {
+    let mut world = World::connected();
+    let id = world.hold(NODE);
+    world.pass(world.timing().renewal_interval()).unwrap();
+    let (xid, Request::Multi(_)) = world.request() else { panic!("nothing is asked") };
+    let gone = vec![OpResult::Error(Some(ErrorCode::NoNode))];
+    world.reply(xid, Ok(Response::Multi(gone))).unwrap();
+    assert_eq!(world.events(), [Event::NodeGone { id }]);
+}
+
+/// Another client deleted the node, and the next one made one with the same name: both held it for as
+/// long as their sessions lived, as the check of its path went on to succeed.
+///
+/// Seen to fail with looks at nodes in jeopardy only.
+#[test]
+fn a_node_whose_name_is_used_again_is_looked_at_behind_each_check() {
+    for other in [stat(Zxid(41), 7), stat(CZXID, 8), Err(ErrorCode::NoNode)] {
+        let mut world = World::connected();
+        let id = world.session.hold(world.now, path(NODE), NameUse::Again(CZXID));
+        for _ in 0..3 {
+            world.now = world.now + world.timing().renewal_interval();
+            world.answer_proof(51, checked(1), stat(CZXID, 7));
+            assert!(world.is_believed(id));
+        }
+        assert_eq!(world.events(), [], "it was held all the time");
+
+        world.now = world.now + world.timing().renewal_interval();
+        world.answer_proof(51, checked(1), other);
+        assert_eq!(world.events(), [Event::NodeGone { id }]);
+        assert_eq!((world.is_believed(id), world.session.standing(id)), (false, None));
+    }
+}
+
+/// One that was not told to ride out an outage is lost at the deadline, whatever a look shows later.
+#[test]
+fn a_look_at_the_same_node_brings_nothing_back_that_was_lost() {
+    let mut world = World::connected();
+    let id = world.session.hold(world.now, path(NODE), NameUse::Again(CZXID));
+    world.outage();
+    world.answer_proof(51, checked(1), stat(CZXID, 7));
+    assert!(world.session.lease().is_running(world.now) && !world.is_believed(id));
+    assert_eq!(world.events(), []);
+}
+
 /// After a late answer, writes count only when the news had the time to travel, so the next
 /// heartbeat comes just then.
 #[test]
@@ -141,7 +190,8 @@ fn only_so_many_heartbeats_wait_for_an_answer() {
 fn heartbeats_of_many_long_paths_are_small_and_know_what_they_prove() {
     let mut world = World::connected();
     let long = |n: u32| path(&format!("/{n:05}{}", "x".repeat(2_000)));
-    let holds: Vec<_> = (0..1_000).map(|n| world.session.hold(world.now, long(n))).collect();
+    let hold = |n| world.session.hold(world.now, long(n), NameUse::Once);
+    let holds: Vec<_> = (0..1_000).map(hold).collect();
     let left = world.session.lease().remaining(world.now);
     world.pass(left - world.timing().left_at_grant()).unwrap();
     let beats = world.requests().into_iter().filter_map(|(xid, request)| match request {

@@ -2,9 +2,6 @@
 
 use super::*;
 
-const NODE: &str = "/locks/a-0001";
-const CZXID: Zxid = Zxid(40);
-
 /// A world with a hold that rides out outages, some time after its grant.
 fn holding(lease: LeaseMode) -> (World, HoldId) {
     let mut world = World::connected_with(config(lease));
@@ -13,48 +10,6 @@ fn holding(lease: LeaseMode) -> (World, HoldId) {
     assert!(world.session.ride_out(world.now, id, CZXID));
     world.events();
     (world, id)
-}
-
-fn stat(czxid: Zxid, owner: i64) -> Result<Response, ErrorCode> {
-    Ok(Response::Stat(Stat { czxid, ephemeral_owner: SessionId(owner), ..Stat::default() }))
-}
-
-impl World {
-    /// No server is there until the deadline has passed, and then one is that knows the session.
-    fn outage(&mut self) {
-        self.lose_connection();
-        let deadline = self.deadline().expect("proven");
-        self.pass(deadline.since(self.now) + seconds(0.1)).unwrap();
-        self.connect(7);
-        self.events();
-    }
-
-    /// The check and the look that prove the hold again.
-    fn proof(&mut self) -> (i32, i32) {
-        self.pass(Duration::ZERO).unwrap();
-        let requests = self.requests();
-        let [(check, Request::Multi(ops)), (look, Request::Exists(of))] = &requests[..] else {
-            panic!("{requests:?}");
-        };
-        assert_eq!((ops.len(), of.path.as_str(), of.watch), (1, NODE, false));
-        (*check, *look)
-    }
-
-    /// Answers both, by a server that has applied so much.
-    fn answer_proof(
-        &mut self,
-        zxid: i64,
-        check: Result<Response, ErrorCode>,
-        look: Result<Response, ErrorCode>,
-    ) {
-        let (check_xid, look_xid) = self.proof();
-        self.reply_at(check_xid, zxid, check).unwrap();
-        self.reply_at(look_xid, zxid, look).unwrap();
-    }
-
-    fn is_believed(&self, id: HoldId) -> bool {
-        self.session.is_believed(self.now, id)
-    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use lockkeeper_session::{Config, Disconnect, Instant, LeaseMode, Session, Timing};
+use lockkeeper_session::{Config, Disconnect, Instant, LeaseMode, NameUse, Session, Timing};
 use lockkeeper_wire::{PathRequest, Request, SetDataRequest, ZnodePath};
 
 pub(crate) struct Client {
@@ -30,7 +30,7 @@ impl Client {
 
     pub(crate) fn hold(&mut self, now: Duration) {
         let now = self.read_clock(now);
-        self.session.hold(now, ZnodePath::new("/held").expect("a path"));
+        self.session.hold(now, ZnodePath::new("/held").expect("a path"), NameUse::Once);
     }
 
     pub(crate) fn connected(&mut self, now: Duration) {
