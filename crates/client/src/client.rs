@@ -103,6 +103,13 @@ impl Client {
         self.inner.shared.look(|session| session.last_zxid())
     }
 
+    /// The last transaction that any session of this client has seen, since servers last lost their
+    /// data as [`Status::rewinds`] counts it.
+    #[doc(hidden)]
+    pub fn newest_zxid(&self) -> Zxid {
+        self.inner.shared.look(|session| session.newest_zxid())
+    }
+
     /// What another process needs to end the session; `None` while there is none.
     pub fn session_identity(&self) -> Option<SessionIdentity> {
         self.inner.shared.look(|session| {

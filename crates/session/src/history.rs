@@ -13,11 +13,13 @@ const LONGEST_GAP: Duration = Duration::from_secs(10);
 /// What outlives a session.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History {
-    /// The newest transaction that an earlier session has seen.
+    /// The newest transaction that an earlier session has seen, since servers were behind one.
     seen: Zxid,
+    /// Whether nothing of this session has been compared with that.
+    is_open: bool,
     /// Whether the next message is the first one of a new session, on the connection on which it
-    /// began. Only that compares: the server has made the session, which is newer than all that there
-    /// was. Another one may not have heard of it, and be behind for a moment.
+    /// began. It compares: the server has made the session, which is newer than all that there was.
+    /// Another one may not have heard of it, and be behind for a moment, until it has answered a sync.
     is_first: bool,
     /// Since when servers have refused the session, and when one did so last.
     refused: Option<(Instant, Instant)>,
@@ -28,6 +30,7 @@ impl History {
     pub(crate) fn accepted(&mut self, is_new: bool) {
         self.refused = None;
         self.is_first = is_new;
+        self.is_open |= is_new;
     }
 
     pub(crate) fn disconnected(&mut self) {
@@ -52,6 +55,11 @@ impl History {
         now.since(since)
     }
 
+    /// The newest transaction that an earlier session has seen, since servers were behind one.
+    pub(crate) fn seen(&self) -> Zxid {
+        self.seen
+    }
+
     /// Takes the number that came with a message; what was seen before, if that was more.
     pub(crate) fn rewound_by(&mut self, zxid: Zxid) -> Option<Zxid> {
         // Events of old servers, and some errors, have no number.
@@ -59,7 +67,17 @@ impl History {
             return None;
         }
         self.is_first = false;
-        let seen = std::mem::take(&mut self.seen);
-        (zxid < seen).then_some(seen)
+        self.compare(zxid)
+    }
+
+    /// The same for the answer to a sync, before which the server has caught up with a leader that
+    /// knows the session.
+    pub(crate) fn rewound_at_sync(&mut self, zxid: Zxid) -> Option<Zxid> {
+        if self.is_open { self.compare(zxid) } else { None }
+    }
+
+    fn compare(&mut self, zxid: Zxid) -> Option<Zxid> {
+        self.is_open = false;
+        (zxid < self.seen).then(|| std::mem::take(&mut self.seen))
     }
 }

@@ -187,6 +187,12 @@ impl<T> Session<T> {
         self.last_zxid
     }
 
+    /// The last transaction that this session or an earlier one has seen, since servers were
+    /// [found to be behind](Event::Rewound) what was seen before.
+    pub fn newest_zxid(&self) -> Zxid {
+        self.last_zxid.max(self.history.seen())
+    }
+
     /// What proves to a server that the session is one's own. It is secret.
     pub fn password(&self) -> &Bytes {
         &self.identity.password

@@ -57,9 +57,12 @@ impl<T> Session<T> {
 
     fn note_zxid(&mut self, zxid: Zxid) {
         self.last_zxid = self.last_zxid.max(zxid);
-        if let Some(seen) = self.history.rewound_by(zxid) {
-            self.events.push_back(Event::Rewound { seen, now: zxid });
-        }
+        let seen = self.history.rewound_by(zxid);
+        self.note_rewind(seen, zxid);
+    }
+
+    fn note_rewind(&mut self, seen: Option<Zxid>, now: Zxid) {
+        self.events.extend(seen.map(|seen| Event::Rewound { seen, now }));
     }
 
     /// A frame is too long. If it is the answer to a read of the caller's or of a cleanup, that read
@@ -164,6 +167,10 @@ impl<T> Session<T> {
             (false, false) => {}
         });
 
+        if sent.op == OpCode::Sync && result.is_ok() {
+            let seen = self.history.rewound_at_sync(header.zxid);
+            self.note_rewind(seen, header.zxid);
+        }
         if let Some(id) = sent.watch {
             self.settle_watch(now, id, sent.op, &result, header.zxid);
         }

@@ -60,6 +60,33 @@ fn f6_a_session_that_was_refused_until_it_is_over_takes_its_zxid_with_it() {
     assert_eq!(world.events(), [], "told once");
 }
 
+/// A follower of a value on servers that were wiped stayed on the old one for good if its next session lost
+/// its first connection before any answer: on another one only the answer to a sync says so.
+///
+/// Seen to fail when a sync compares nothing.
+#[test]
+fn servers_that_are_behind_are_found_by_a_sync_on_a_later_connection() {
+    let mut world = World::ahead();
+    world.expire();
+    world.shake();
+    world.answer_handshake(8).unwrap();
+    world.lose_connection();
+    world.connect(8);
+    world.events();
+    world.is_at(3);
+    assert_eq!(world.events(), [], "this server may not have heard of the session");
+    assert_eq!(world.session.newest_zxid(), Zxid(50));
+
+    for (zxid, rewinds) in [(4, 1), (5, 0)] {
+        world.submit(Request::Sync(PathRequest { path: "/".to_owned() }), 1);
+        let (xid, _) = world.request();
+        world.reply_at(xid, zxid, Ok(Response::Path("/".to_owned()))).unwrap();
+        let rewound = |event: &Event<u32>| matches!(event, Event::Rewound { seen: Zxid(50), .. });
+        assert_eq!(world.events().iter().filter(|event| rewound(event)).count(), rewinds);
+    }
+    assert_eq!(world.session.newest_zxid(), Zxid(5));
+}
+
 #[test]
 fn a_session_that_a_server_takes_in_between_is_not_over() {
     let mut world = World::ahead();
