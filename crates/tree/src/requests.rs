@@ -13,7 +13,7 @@ use crate::output::{CloseReason, ConnectionId};
 use crate::reads::View;
 use crate::rearming::{Left, Rearming};
 use crate::server::Server;
-use crate::watches::Kinds;
+use crate::watchers::Kinds;
 
 /// In replies that belong to no transaction.
 pub(crate) const NO_ZXID: Zxid = Zxid(-1);

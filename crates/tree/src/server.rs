@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use lockkeeper_wire::{SessionId, Zxid};
 
 use crate::acl::Identity;
@@ -37,6 +37,8 @@ pub struct Server {
     pub(crate) notices: Notices,
     /// Empty; its memory is used again.
     pub(crate) events: Vec<TreeEvent>,
+    /// The same, for the frame of an event.
+    pub(crate) event_frame: BytesMut,
     /// When containers and TTL nodes are looked at next.
     pub(crate) reap_at: Option<Duration>,
     /// The last of those that were looked at, while there are more.
@@ -47,6 +49,8 @@ pub struct Server {
     pub(crate) longest_timeout: Duration,
     /// What the disk has room for.
     pub(crate) growth: Growth,
+    /// How many bytes of events there is memory for.
+    pub(crate) event_room: usize,
     /// The last transaction that [`take_changes`](Self::take_changes) handed out.
     taken_zxid: Option<Zxid>,
     restoring: Option<Box<Restoring>>,
@@ -109,8 +113,10 @@ impl Server {
             quiet_until: Duration::ZERO,
             longest_timeout: Duration::ZERO,
             growth: Growth::default(),
+            event_room: usize::MAX,
             taken_zxid: None,
             events: Vec::new(),
+            event_frame: BytesMut::new(),
             restoring: None,
         }
     }
@@ -225,6 +231,12 @@ impl Server {
     /// Sets what may grow from now on, because of what the disk has room for. Everything at first.
     pub fn set_growth(&mut self, growth: Growth) {
         self.growth = growth;
+    }
+
+    /// Sets how many bytes of watch events there is memory for, until the next call: a transaction has no
+    /// more of them than that, if [`Config::max_fan_out`] is more. No limit at first.
+    pub fn set_event_room(&mut self, bytes: usize) {
+        self.event_room = bytes;
     }
 
     /// Closes all connections, because the server is about to stop. What was written to them before

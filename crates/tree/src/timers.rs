@@ -16,6 +16,8 @@ use crate::txn::Txn;
 const BATCH: usize = 256;
 /// How many nodes the sessions that expire in one call may have, if there is more than one.
 const BATCH_NODES: usize = 1_024;
+/// What the events of the transactions of one call may weigh, if there is more than one.
+const BATCH_EVENTS: usize = 4 * 1024 * 1024;
 
 /// How many containers and TTL nodes are looked at in one call: a million of which none is overdue
 /// would keep everyone waiting.
@@ -25,16 +27,17 @@ impl Server {
     pub(crate) fn expire_due(&mut self, now: Now) -> Vec<SessionInfo> {
         let due = self.sessions.due(now.monotonic, BATCH);
         let mut expired: Vec<SessionInfo> = Vec::new();
-        let mut nodes = 0;
+        let (mut nodes, mut events) = (0, 0);
 
         for id in due {
             let Some(session) = self.session(id) else { continue };
             // One session ends as a whole, however many nodes it has.
             nodes += session.ephemerals;
-            if nodes > BATCH_NODES && !expired.is_empty() {
+            if (nodes > BATCH_NODES || events > BATCH_EVENTS) && !expired.is_empty() {
                 break;
             }
             self.expire(now, id);
+            events += self.outbox.weight();
             expired.push(session);
         }
         expired
@@ -66,13 +69,20 @@ impl Server {
         if self.reap_at.is_none_or(|at| now.monotonic < at) {
             return;
         }
-        let overdue = self.next_overdue(now);
+        let mut overdue = self.next_overdue(now).into_iter();
+        let mut events = 0;
+        while let Some(path) = overdue.next() {
+            let stamp = self.next_stamp(now);
+            self.commit(stamp, [Txn::Delete { path: Arc::clone(&path) }], drop);
+            events += self.outbox.weight();
+            if events > BATCH_EVENTS && overdue.len() > 0 {
+                // The next portion begins behind this one.
+                self.reaped = Some(path);
+                break;
+            }
+        }
         let wait = if self.reaped.is_none() { self.config.reap_interval } else { Duration::ZERO };
         self.reap_at = Some(now.monotonic.saturating_add(wait));
-        for path in overdue {
-            let stamp = self.next_stamp(now);
-            self.commit(stamp, [Txn::Delete { path }], drop);
-        }
     }
 
     /// Sets the alarm when there is something that may have to be reaped, and only then: an idle
