@@ -186,7 +186,7 @@ impl Server {
     }
 
     fn close_session(&mut self, context: RequestContext, xid: i32) {
-        self.end_session(context.now, context.session);
+        self.end_closed(context.now, context.session);
         self.reply(context.connection, xid, self.last_zxid, Ok(Response::Empty));
         self.close(context.connection, CloseReason::SessionClosed);
     }

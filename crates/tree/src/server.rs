@@ -43,6 +43,8 @@ pub struct Server {
     pub(crate) reap_at: Option<Duration>,
     /// The last of those that were looked at, while there are more.
     pub(crate) reaped: Option<Arc<str>>,
+    /// At what time sessions were closed by their clients last, and how many nodes they had.
+    pub(crate) closed: (Duration, usize),
     /// No session begins before this time.
     pub(crate) quiet_until: Duration,
     /// The longest session timeout that was ever granted or found.
@@ -110,6 +112,7 @@ impl Server {
             notices: Notices::default(),
             reap_at: None,
             reaped: None,
+            closed: (Duration::ZERO, 0),
             quiet_until: Duration::ZERO,
             longest_timeout: Duration::ZERO,
             growth: Growth::default(),
@@ -186,13 +189,16 @@ impl Server {
     pub fn handle_frame(&mut self, now: Now, connection: ConnectionId, frame: Bytes) {
         let mut left = Some(frame);
         while let Some(frame) = left {
-            left = self.handle_part(now, connection, frame);
+            left = self.handle_next(now, connection, frame);
         }
     }
 
     /// Handles a frame as [`handle_frame`](Self::handle_frame) does, or a part of it if it is long
     /// and need not be handled at once. The frame is then returned, to be handed in again as the next one
     /// of that connection; frames of others may go first.
+    ///
+    /// Nothing is done yet for a session with many nodes whose client closes it while others have ended
+    /// with many nodes at the same time `now`: it is for a later time.
     #[must_use = "what is left of a frame is to be handled as well"]
     pub fn handle_part(
         &mut self,
@@ -200,6 +206,13 @@ impl Server {
         connection: ConnectionId,
         frame: Bytes,
     ) -> Option<Bytes> {
+        if self.is_for_later(now, connection, &frame) {
+            return Some(frame);
+        }
+        self.handle_next(now, connection, frame)
+    }
+
+    fn handle_next(&mut self, now: Now, connection: ConnectionId, frame: Bytes) -> Option<Bytes> {
         let known = self.connections.get_mut(&connection)?;
         let (len, max) = (frame.len(), self.config.max_frame);
         if len > max {

@@ -3,18 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkeeper_wire::SessionId;
+use lockkeeper_wire::{OpCode, SessionId};
 
 use crate::config::Now;
 use crate::nodes::{Node, Owner};
-use crate::output::CloseReason;
+use crate::output::{CloseReason, ConnectionId};
 use crate::server::{Server, SessionInfo};
 use crate::txn::Txn;
 
 /// How many sessions expire, or nodes are reaped, in one call: the rest waits for the next one, so
 /// that other clients' requests get their turn between.
 const BATCH: usize = 256;
-/// How many nodes the sessions that expire in one call may have, if there is more than one.
+/// How many nodes the sessions may have that expire in one call, or are closed by their clients at one
+/// time, if there is more than one.
 const BATCH_NODES: usize = 1_024;
 /// What the events of the transactions of one call may weigh, if there is more than one.
 const BATCH_EVENTS: usize = 4 * 1024 * 1024;
@@ -41,6 +42,27 @@ impl Server {
             expired.push(session);
         }
         expired
+    }
+
+    /// Whether a frame closes a session that is to end later, as too many nodes were deleted at this time
+    /// already.
+    pub(crate) fn is_for_later(&self, now: Now, connection: ConnectionId, frame: &[u8]) -> bool {
+        let closes = frame.get(4..8) == Some(&OpCode::CloseSession.code().to_be_bytes());
+        let (time, nodes) = self.closed;
+        if !closes || time != now.monotonic || nodes == 0 {
+            return false;
+        }
+        let own = self.session_of(connection).map_or(0, |session| self.tree.ephemerals_of(session));
+        nodes + own > BATCH_NODES
+    }
+
+    /// Ends a session whose client closes it.
+    pub(crate) fn end_closed(&mut self, now: Now, session: SessionId) {
+        let nodes = self.tree.ephemerals_of(session);
+        let (time, before) = self.closed;
+        let before = if time == now.monotonic { before } else { 0 };
+        self.closed = (now.monotonic, before + nodes);
+        self.end_session(now, session);
     }
 
     /// Ends a session of which nothing was heard for too long.
