@@ -17,15 +17,13 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use lockkeeper::blocking;
 use lockkeeper_engine::{Builder, Engine};
-use lockkeeper_wire::{
-    CreateMode, CreateRequest, Op, PathRequest, ReadOp, Request, SetWatchesRequest,
-};
+use lockkeeper_wire::{CreateMode, PathRequest, ReadOp, Request, SetWatchesRequest};
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 
 use crate::child::{EngineProcess, serve};
 use crate::client::{
     Client, Incoming, auth, checks, children, create, create_op, create_with, delete, delete_op,
-    exists, get_data, number_of, persistent, watch_below,
+    exists, get_data, number_of, watch_below,
 };
 use crate::limits::with_list;
 
@@ -58,7 +56,7 @@ type Attack = (&'static str, fn(&Target));
 
 /// Attacks of which each leaves nothing behind that another one needs; they run one after the other at
 /// the same engine.
-const ATTACKS: [Attack; 23] = [
+const ATTACKS: [Attack; 22] = [
     ("replies that nobody takes", replies_that_nobody_takes),
     ("requests that are never whole", requests_that_are_never_whole),
     ("heavy watches", heavy_watches),
@@ -75,7 +73,6 @@ const ATTACKS: [Attack; 23] = [
     ("long lists", long_lists),
     ("ephemeral nodes of one session", ephemerals),
     ("sessions that end together", sessions_that_end),
-    ("large sessions that are closed together", large_sessions_that_end),
     ("counting", counting),
     ("connections", connections),
     ("data", data),
@@ -318,7 +315,7 @@ fn events_that_nobody_takes(target: &Target) {
 }
 
 /// 2,500 clients that watched everything, and one transaction of 13,000 creates: 20 s in which nobody was
-/// served, 2.5 GiB, and ten of ten locks lost.
+/// served, 2.5 GiB, and ten of ten locks lost. Seen to fail without a limit.
 fn events_of_one_transaction(target: &Target) {
     let mut watchers: Vec<Client> = (0..250).map(|_| target.client()).collect();
     for watcher in &mut watchers {
@@ -448,26 +445,6 @@ fn sessions_that_end(target: &Target) {
     }
     for _ in 0..2 * 3 * clients.len() {
         assert!(matches!(watcher.incoming().unwrap(), Incoming::Event(_)));
-    }
-}
-
-/// 150 sessions with 10,000 nodes each: 2.7 s in which nobody was served.
-fn large_sessions_that_end(target: &Target) {
-    let mut clients: Vec<Client> = (0..20).map(|_| target.client()).collect();
-    for (n, client) in clients.iter_mut().enumerate() {
-        let node = |i| {
-            Op::Create(CreateRequest {
-                flags: CreateMode::Ephemeral.flags(),
-                ..persistent(&format!("/own/{n}-{i}"))
-            })
-        };
-        client.call(Request::Multi((0..2_500).map(node).collect())).unwrap();
-    }
-    for client in &mut clients {
-        client.send(&[Request::CloseSession]);
-    }
-    for client in &mut clients {
-        client.reply().unwrap();
     }
 }
 
