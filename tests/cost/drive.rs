@@ -200,6 +200,8 @@ impl Driven {
         let mut left = Some(frame);
         while let Some(frame) = left.take() {
             self.call(|server, now| left = server.handle_part(now, connection, frame));
+            // What is left may be for a later round.
+            self.now.monotonic += Duration::from_nanos(1);
         }
         self.in_part += 1;
         if self.in_part >= PART || self.server.bytes_to_send() >= PART_BYTES {

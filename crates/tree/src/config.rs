@@ -28,6 +28,10 @@ pub struct Config {
     /// How many bytes the watches of all connections may weigh. From half of it on, a connection may
     /// have no more of it than others; see [`allowance`](crate::allowance).
     pub max_watch_bytes: usize,
+    /// How much the watch events of one transaction may weigh, to all connections together: their bytes,
+    /// and 256 for each watch that an event meets. From half of it on, a connection may have no more of it
+    /// than others, and one that is over its share is closed; see [`allowance`](crate::allowance).
+    pub max_fan_out: usize,
     /// How many operations a `multi` may have.
     pub max_ops: usize,
     /// How many ephemeral nodes a session may have: they end in one transaction.
@@ -59,6 +63,7 @@ impl Config {
             max_sessions: 1_000_000,
             max_watches: 1_000_000,
             max_watch_bytes: usize::MAX,
+            max_fan_out: 128 * 1024 * 1024,
             max_ops: 100_000,
             max_ephemerals: 20_000,
             max_weight: usize::MAX,

@@ -13,7 +13,8 @@
 //!     prepare, multi    (tree, request) -> transaction or error; changes nothing
 //!     apply             (tree, transaction) -> outcome and events; cannot fail
 //!     txn               what passes between the two
-//!     notify            events -> connections, by the table in `watches`
+//!     notify            events -> connections, by the table in `watches` (`watchers`: of one path)
+//!     fan_out           which of them get more events of one transaction than their share
 //!   watch_requests      setWatches and its relatives
 //!   succession   how a server starts after an earlier one
 //!   following    followers of a leader, for simulations
@@ -45,6 +46,7 @@ mod auth;
 mod children;
 mod config;
 mod connections;
+mod fan_out;
 #[cfg(any(test, feature = "following"))]
 mod following;
 mod gradual;
@@ -75,6 +77,7 @@ mod succession;
 mod timers;
 mod txn;
 mod watch_requests;
+mod watchers;
 mod watches;
 mod writes;
 

@@ -1,18 +1,24 @@
 //! Watch events: which connections hear of a change, and which may.
 
+use bytes::BytesMut;
 use lockkeeper_wire::{
-    EventKind, KeeperState, Permissions, Record as _, ReplyHeader, WatchEvent, Zxid, xid,
+    EventKind, KeeperState, Permissions, Record as _, ReplyHeader, WatchEvent, Zxid, write_frame,
+    xid,
 };
 
 use crate::acl::{self, AclRef};
 use crate::nodes::parent_of;
-use crate::output::ConnectionId;
+use crate::output::{CloseReason, ConnectionId};
 use crate::server::Server;
 use crate::txn::{TreeEvent, TreeEventKind};
 
+/// How much room for a frame is kept between events.
+const KEPT_FRAME: usize = 4 * 1024;
+
 impl Server {
-    /// Sends what watches have to hear, before the reply that shows the change.
+    /// Sends what watches have to hear of one transaction, before the reply that shows the change.
     pub(crate) fn notify(&mut self, zxid: Zxid, events: &[TreeEvent]) {
+        self.outbox.begin_transaction(self.config.max_fan_out.min(self.event_room));
         for event in events {
             match &event.what {
                 TreeEventKind::DataChanged => self.data_changed(zxid, event),
@@ -24,12 +30,12 @@ impl Server {
 
     fn data_changed(&mut self, zxid: Zxid, event: &TreeEvent) {
         let recipients = self.watches.take_data(&event.path);
-        self.tell(&recipients, zxid, EventKind::NodeDataChanged, &event.path, &event.acl);
+        self.tell(recipients, zxid, EventKind::NodeDataChanged, &event.path, &event.acl);
     }
 
     fn created(&mut self, zxid: Zxid, event: &TreeEvent, parent_acl: &AclRef) {
         let recipients = self.watches.take_data(&event.path);
-        self.tell(&recipients, zxid, EventKind::NodeCreated, &event.path, &event.acl);
+        self.tell(recipients, zxid, EventKind::NodeCreated, &event.path, &event.acl);
         self.children_changed(zxid, parent_of(&event.path), parent_acl);
     }
 
@@ -37,22 +43,20 @@ impl Server {
     fn deleted(&mut self, zxid: Zxid, event: &TreeEvent, parent_acl: &AclRef) {
         let mut recipients = self.watches.take_data(&event.path);
         recipients.extend(self.watches.take_child(&event.path));
-        recipients.sort_unstable();
-        recipients.dedup();
-        self.tell(&recipients, zxid, EventKind::NodeDeleted, &event.path, &event.acl);
+        self.tell(recipients, zxid, EventKind::NodeDeleted, &event.path, &event.acl);
         self.children_changed(zxid, parent_of(&event.path), parent_acl);
     }
 
     fn children_changed(&mut self, zxid: Zxid, parent: &str, parent_acl: &AclRef) {
         let recipients = self.watches.take_child(parent);
-        self.tell(&recipients, zxid, EventKind::NodeChildrenChanged, parent, parent_acl);
+        self.tell(recipients, zxid, EventKind::NodeChildrenChanged, parent, parent_acl);
     }
 
-    /// Sends one event to those that may read the node. A one-shot watch of the others is used up all the
-    /// same.
-    pub(crate) fn tell(
+    /// Sends one event to those that may read the node, once to each. A one-shot watch of the others is
+    /// used up all the same. Who is over its share of the transaction is closed.
+    fn tell(
         &mut self,
-        recipients: &[ConnectionId],
+        mut recipients: Vec<ConnectionId>,
         zxid: Zxid,
         kind: EventKind,
         path: &str,
@@ -61,19 +65,33 @@ impl Server {
         if recipients.is_empty() {
             return;
         }
+        recipients.sort_unstable();
 
-        let header = ReplyHeader { xid: xid::NOTIFICATION, zxid, error: 0 };
-        let event = WatchEvent { kind, state: KeeperState::SyncConnected, path: path.to_owned() };
-
-        for recipient in recipients {
+        let mut frame = std::mem::take(&mut self.event_frame);
+        write_frame(&mut frame, |out| encode_event(zxid, kind, path, out));
+        for watches in recipients.chunk_by(|one, next| one == next) {
+            let recipient = watches[0];
             // Some watches of those that are gone are still to be forgotten.
-            let Some(connection) = self.connections.get(recipient) else { continue };
-            if acl::check(acl, Permissions::READ, &connection.identities).is_ok() {
-                self.outbox.frame(*recipient, |out| {
-                    header.encode(out);
-                    event.encode(out);
-                });
+            let Some(connection) = self.connections.get(&recipient) else { continue };
+            let is_seen = acl::check(acl, Permissions::READ, &connection.identities).is_ok();
+            // What a client may not see is work all the same.
+            let content = if is_seen { &frame[..] } else { &[] };
+            if self.outbox.event(recipient, content, watches.len()).is_err() {
+                // First: what thousands have watched is not to be forgotten in one go.
+                self.watches.abandon(recipient);
+                self.close(recipient, CloseReason::TooManyEvents);
             }
         }
+
+        frame.clear();
+        if frame.capacity() <= KEPT_FRAME {
+            self.event_frame = frame;
+        }
     }
+}
+
+/// The content of a frame with an event.
+pub(crate) fn encode_event(zxid: Zxid, kind: EventKind, path: &str, out: &mut BytesMut) {
+    ReplyHeader { xid: xid::NOTIFICATION, zxid, error: 0 }.encode(out);
+    WatchEvent { kind, state: KeeperState::SyncConnected, path: path.to_owned() }.encode(out);
 }

@@ -3,6 +3,7 @@
 use bytes::BytesMut;
 use lockkeeper_wire::write_frame;
 
+use crate::fan_out::{EVENT_WEIGHT, FanOut, Share};
 use crate::hash::{self, HashMap};
 use crate::output::{CloseReason, ConnectionId, Output};
 
@@ -10,7 +11,13 @@ use crate::output::{CloseReason, ConnectionId, Output};
 struct Pending {
     frames: BytesMut,
     close: Option<CloseReason>,
+    /// Its share of the events of the present transaction.
+    share: Share,
 }
+
+/// A connection would get more of the events of one transaction than its share.
+#[derive(Debug)]
+pub(crate) struct TooMuch;
 
 /// One buffer per connection, in the order in which they were first written to.
 #[derive(Default)]
@@ -19,6 +26,7 @@ pub(crate) struct Outbox {
     index: HashMap<ConnectionId, usize>,
     /// How many bytes were written since the last [`Outbox::take`].
     written: usize,
+    fan_out: FanOut,
 }
 
 impl Outbox {
@@ -34,7 +42,7 @@ impl Outbox {
         max: usize,
         content: impl FnOnce(&mut BytesMut),
     ) -> Result<(), usize> {
-        let pending = self.of(connection);
+        let pending = entry(&mut self.pending, &mut self.index, connection);
         if pending.close.is_some() {
             return Ok(());
         }
@@ -50,7 +58,42 @@ impl Outbox {
     }
 
     pub(crate) fn close(&mut self, connection: ConnectionId, reason: CloseReason) {
-        self.of(connection).close.get_or_insert(reason);
+        let pending = entry(&mut self.pending, &mut self.index, connection);
+        pending.close.get_or_insert(reason);
+    }
+
+    /// Begins with the events of a transaction, which may weigh `max`.
+    pub(crate) fn begin_transaction(&mut self, max: usize) {
+        self.fan_out.next(max);
+    }
+
+    /// What the events of the last transaction weighed.
+    pub(crate) fn weight(&self) -> usize {
+        self.fan_out.taken()
+    }
+
+    /// Adds a frame with an event, which has met this many watches of the connection.
+    ///
+    /// # Errors
+    /// If the connection gets more of this transaction than its share. It then hears of nothing of this
+    /// transaction: when it comes back, what it has seen is the state before or the state after.
+    pub(crate) fn event(
+        &mut self,
+        connection: ConnectionId,
+        frame: &[u8],
+        watches: usize,
+    ) -> Result<(), TooMuch> {
+        let pending = entry(&mut self.pending, &mut self.index, connection);
+        let more = frame.len() + watches * EVENT_WEIGHT;
+        let counted = self.fan_out.count(&mut pending.share, pending.frames.len(), more);
+        if let Err(begin) = counted {
+            // Anew, as above.
+            pending.frames = BytesMut::from(&pending.frames[..begin]);
+            return Err(TooMuch);
+        }
+        pending.frames.extend_from_slice(frame);
+        self.written += frame.len();
+        Ok(())
     }
 
     /// Nothing more can reach this connection.
@@ -58,14 +101,6 @@ impl Outbox {
         if let Some(index) = self.index.get(&connection) {
             self.pending[*index].1 = Pending::default();
         }
-    }
-
-    fn of(&mut self, connection: ConnectionId) -> &mut Pending {
-        let index = *self.index.entry(connection).or_insert_with(|| {
-            self.pending.push((connection, Pending::default()));
-            self.pending.len() - 1
-        });
-        &mut self.pending[index].1
     }
 
     /// Gives memory back that is there for more connections than were written to since the last
@@ -95,6 +130,18 @@ impl Outbox {
         }
         outputs
     }
+}
+
+fn entry<'a>(
+    pending: &'a mut Vec<(ConnectionId, Pending)>,
+    index: &mut HashMap<ConnectionId, usize>,
+    connection: ConnectionId,
+) -> &'a mut Pending {
+    let index = *index.entry(connection).or_insert_with(|| {
+        pending.push((connection, Pending::default()));
+        pending.len() - 1
+    });
+    &mut pending[index].1
 }
 
 #[cfg(test)]

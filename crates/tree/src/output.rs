@@ -88,6 +88,13 @@ pub enum CloseReason {
         /// The limit for all connections together.
         max: usize,
     },
+    /// One transaction has so many events that this client cannot have all that it watches for; see
+    /// [`Config::max_fan_out`](crate::Config::max_fan_out). It gets none of them.
+    #[error(
+        "a transaction has more events for this client than its share of what one transaction may send \
+         to all: it is to come back, and to read again what it watches"
+    )]
+    TooManyEvents,
     /// The credentials were refused.
     #[error("authentication failed")]
     AuthFailed,

@@ -13,7 +13,7 @@ use crate::output::{CloseReason, ConnectionId};
 use crate::reads::View;
 use crate::rearming::{Left, Rearming};
 use crate::server::Server;
-use crate::watches::Kinds;
+use crate::watchers::Kinds;
 
 /// In replies that belong to no transaction.
 pub(crate) const NO_ZXID: Zxid = Zxid(-1);
@@ -186,7 +186,7 @@ impl Server {
     }
 
     fn close_session(&mut self, context: RequestContext, xid: i32) {
-        self.end_session(context.now, context.session);
+        self.end_closed(context.now, context.session);
         self.reply(context.connection, xid, self.last_zxid, Ok(Response::Empty));
         self.close(context.connection, CloseReason::SessionClosed);
     }

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use lockkeeper_wire::{SessionId, Zxid};
 
 use crate::acl::Identity;
@@ -39,16 +39,22 @@ pub struct Server {
     pub(crate) notices: Notices,
     /// Empty; its memory is used again.
     pub(crate) events: Vec<TreeEvent>,
+    /// The same, for the frame of an event.
+    pub(crate) event_frame: BytesMut,
     /// When containers and TTL nodes are looked at next.
     pub(crate) reap_at: Option<Duration>,
     /// The last of those that were looked at, while there are more.
     pub(crate) reaped: Option<Arc<str>>,
+    /// At what time sessions were closed by their clients last, and how many nodes they had.
+    pub(crate) closed: (Duration, usize),
     /// No session begins before this time.
     pub(crate) quiet_until: Duration,
     /// The longest session timeout that was ever granted or found.
     pub(crate) longest_timeout: Duration,
     /// What the disk has room for.
     pub(crate) growth: Growth,
+    /// How many bytes of events there is memory for.
+    pub(crate) event_room: usize,
     /// The last transaction that [`take_changes`](Self::take_changes) handed out.
     taken_zxid: Option<Zxid>,
     restoring: Option<Box<Restoring>>,
@@ -111,11 +117,14 @@ impl Server {
             notices: Notices::default(),
             reap_at: None,
             reaped: None,
+            closed: (Duration::ZERO, 0),
             quiet_until: Duration::ZERO,
             longest_timeout: Duration::ZERO,
             growth: Growth::default(),
+            event_room: usize::MAX,
             taken_zxid: None,
             events: Vec::new(),
+            event_frame: BytesMut::new(),
             restoring: None,
             #[cfg(any(test, feature = "following"))]
             record: None,
@@ -187,13 +196,16 @@ impl Server {
     pub fn handle_frame(&mut self, now: Now, connection: ConnectionId, frame: Bytes) {
         let mut left = Some(frame);
         while let Some(frame) = left {
-            left = self.handle_part(now, connection, frame);
+            left = self.handle_next(now, connection, frame);
         }
     }
 
     /// Handles a frame as [`handle_frame`](Self::handle_frame) does, or a part of it if it is long
     /// and need not be handled at once. The frame is then returned, to be handed in again as the next one
     /// of that connection; frames of others may go first.
+    ///
+    /// Nothing is done yet for a session with many nodes whose client closes it while others have ended
+    /// with many nodes at the same time `now`: it is for a later time.
     #[must_use = "what is left of a frame is to be handled as well"]
     pub fn handle_part(
         &mut self,
@@ -201,6 +213,13 @@ impl Server {
         connection: ConnectionId,
         frame: Bytes,
     ) -> Option<Bytes> {
+        if self.is_for_later(now, connection, &frame) {
+            return Some(frame);
+        }
+        self.handle_next(now, connection, frame)
+    }
+
+    fn handle_next(&mut self, now: Now, connection: ConnectionId, frame: Bytes) -> Option<Bytes> {
         let known = self.connections.get_mut(&connection)?;
         let (len, max) = (frame.len(), self.config.max_frame);
         if len > max {
@@ -232,6 +251,12 @@ impl Server {
     /// Sets what may grow from now on, because of what the disk has room for. Everything at first.
     pub fn set_growth(&mut self, growth: Growth) {
         self.growth = growth;
+    }
+
+    /// Sets how many bytes of watch events there is memory for, until the next call: a transaction has no
+    /// more of them than that, if [`Config::max_fan_out`] is more. No limit at first.
+    pub fn set_event_room(&mut self, bytes: usize) {
+        self.event_room = bytes;
     }
 
     /// Closes all connections, because the server is about to stop. What was written to them before

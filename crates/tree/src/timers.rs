@@ -3,19 +3,22 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkeeper_wire::SessionId;
+use lockkeeper_wire::{OpCode, SessionId};
 
 use crate::config::Now;
 use crate::nodes::{Node, Owner};
-use crate::output::CloseReason;
+use crate::output::{CloseReason, ConnectionId};
 use crate::server::{Server, SessionInfo};
 use crate::txn::Txn;
 
 /// How many sessions expire, or nodes are reaped, in one call: the rest waits for the next one, so
 /// that other clients' requests get their turn between.
 const BATCH: usize = 256;
-/// How many nodes the sessions that expire in one call may have, if there is more than one.
+/// How many nodes the sessions may have that expire in one call, or are closed by their clients at one
+/// time, if there is more than one.
 const BATCH_NODES: usize = 1_024;
+/// What the events of the transactions of one call may weigh, if there is more than one.
+const BATCH_EVENTS: usize = 4 * 1024 * 1024;
 
 /// How many containers and TTL nodes are looked at in one call: a million of which none is overdue
 /// would keep everyone waiting.
@@ -25,19 +28,41 @@ impl Server {
     pub(crate) fn expire_due(&mut self, now: Now) -> Vec<SessionInfo> {
         let due = self.sessions.due(now.monotonic, BATCH);
         let mut expired: Vec<SessionInfo> = Vec::new();
-        let mut nodes = 0;
+        let (mut nodes, mut events) = (0, 0);
 
         for id in due {
             let Some(session) = self.session(id) else { continue };
             // One session ends as a whole, however many nodes it has.
             nodes += session.ephemerals;
-            if nodes > BATCH_NODES && !expired.is_empty() {
+            if (nodes > BATCH_NODES || events > BATCH_EVENTS) && !expired.is_empty() {
                 break;
             }
             self.expire(now, id);
+            events += self.outbox.weight();
             expired.push(session);
         }
         expired
+    }
+
+    /// Whether a frame closes a session that is to end later, as too many nodes were deleted at this time
+    /// already.
+    pub(crate) fn is_for_later(&self, now: Now, connection: ConnectionId, frame: &[u8]) -> bool {
+        let closes = frame.get(4..8) == Some(&OpCode::CloseSession.code().to_be_bytes());
+        let (time, nodes) = self.closed;
+        if !closes || time != now.monotonic || nodes == 0 {
+            return false;
+        }
+        let own = self.session_of(connection).map_or(0, |session| self.tree.ephemerals_of(session));
+        nodes + own > BATCH_NODES
+    }
+
+    /// Ends a session whose client closes it.
+    pub(crate) fn end_closed(&mut self, now: Now, session: SessionId) {
+        let nodes = self.tree.ephemerals_of(session);
+        let (time, before) = self.closed;
+        let before = if time == now.monotonic { before } else { 0 };
+        self.closed = (now.monotonic, before + nodes);
+        self.end_session(now, session);
     }
 
     /// Ends a session of which nothing was heard for too long.
@@ -66,13 +91,20 @@ impl Server {
         if self.reap_at.is_none_or(|at| now.monotonic < at) {
             return;
         }
-        let overdue = self.next_overdue(now);
+        let mut overdue = self.next_overdue(now).into_iter();
+        let mut events = 0;
+        while let Some(path) = overdue.next() {
+            let stamp = self.next_stamp(now);
+            self.commit(stamp, [Txn::Delete { path: Arc::clone(&path) }], drop);
+            events += self.outbox.weight();
+            if events > BATCH_EVENTS && overdue.len() > 0 {
+                // The next portion begins behind this one.
+                self.reaped = Some(path);
+                break;
+            }
+        }
         let wait = if self.reaped.is_none() { self.config.reap_interval } else { Duration::ZERO };
         self.reap_at = Some(now.monotonic.saturating_add(wait));
-        for path in overdue {
-            let stamp = self.next_stamp(now);
-            self.commit(stamp, [Txn::Delete { path }], drop);
-        }
     }
 
     /// Sets the alarm when there is something that may have to be reaped, and only then: an idle

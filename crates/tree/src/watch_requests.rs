@@ -1,18 +1,21 @@
 //! Requests that manage watches.
 
 use lockkeeper_wire::{
-    AddWatchMode, AddWatchRequest, ErrorCode, EventKind, RemoveWatchesRequest, Response,
-    SetWatchesRequest, WatcherKind,
+    AddWatchMode, AddWatchRequest, ErrorCode, EventKind, Permissions, RemoveWatchesRequest,
+    Response, SetWatchesRequest, WatcherKind,
 };
 
+use crate::acl;
 use crate::nodes::Node;
 use crate::notices::Notice;
+use crate::notify::encode_event;
 use crate::output::{CloseReason, ConnectionId};
 use crate::rearming::Left;
 use crate::requests::{NO_ZXID, Reply};
 use crate::server::Server;
 use crate::share::{LITTLE, allowance};
-use crate::watches::{self, Kinds};
+use crate::watchers::Kinds;
+use crate::watches;
 
 impl Server {
     /// Sets a watch, unless the connection watches as many paths as it may.
@@ -177,7 +180,9 @@ impl Server {
         let acl = self.tree.get(path).map(|node| node.acl.clone());
         // Whatever is gone is nobody's secret.
         let acl = acl.unwrap_or_else(|| Vec::new().into());
-        self.tell(&[connection], NO_ZXID, kind, path, &acl);
+        if acl::check(&acl, Permissions::READ, self.identities(connection)).is_ok() {
+            self.outbox.frame(connection, |out| encode_event(NO_ZXID, kind, path, out));
+        }
     }
 }
 

@@ -2,101 +2,15 @@
 //!
 //! A table and nothing else: which event goes to whom, and who may see it, is decided in `notify`.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque, btree_set};
-use std::ops::BitOr;
+use std::collections::{BTreeSet, VecDeque, btree_set};
 use std::sync::Arc;
 
 use crate::gradual::GradualMap;
-use crate::hash::{self, HashMap};
+use crate::hash::{self, HashMap, HashSet};
 use crate::nodes::parent_of;
 use crate::output::ConnectionId;
 use crate::share::LITTLE;
-
-/// A set of kinds of watches that one connection has on one path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Kinds(u8);
-
-impl Kinds {
-    pub(crate) const NONE: Self = Self(0);
-    /// One-shot, on existence and data.
-    pub(crate) const DATA: Self = Self(1);
-    /// One-shot, on the list of children.
-    pub(crate) const CHILD: Self = Self(2);
-    /// On both, until removed.
-    pub(crate) const PERSISTENT: Self = Self(4);
-    /// On existence and data of the node and all below it, until removed.
-    pub(crate) const RECURSIVE: Self = Self(8);
-    pub(crate) const ALL: Self = Self(15);
-
-    fn meets(self, other: Self) -> bool {
-        self.0 & other.0 != 0
-    }
-
-    fn without(self, other: Self) -> Self {
-        Self(self.0 & !other.0)
-    }
-
-    fn count(self) -> usize {
-        self.0.count_ones() as usize
-    }
-}
-
-impl BitOr for Kinds {
-    type Output = Self;
-
-    fn bitor(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-}
-
-/// The watchers of one path. A lock has one watcher per node, so one needs no allocation.
-enum Watchers {
-    One(ConnectionId, Kinds),
-    Many(BTreeMap<ConnectionId, Kinds>),
-}
-
-impl Watchers {
-    fn of(&self, connection: ConnectionId) -> Kinds {
-        match self {
-            Self::One(one, kinds) if *one == connection => *kinds,
-            Self::One(..) => Kinds::NONE,
-            Self::Many(all) => all.get(&connection).copied().unwrap_or(Kinds::NONE),
-        }
-    }
-
-    fn set(&mut self, connection: ConnectionId, kinds: Kinds) {
-        match self {
-            Self::One(one, old) if *one == connection => *old = kinds,
-            Self::One(one, old) => {
-                *self = Self::Many(BTreeMap::from([(*one, *old), (connection, kinds)]));
-            }
-            Self::Many(all) if kinds == Kinds::NONE => {
-                all.remove(&connection);
-            }
-            Self::Many(all) => {
-                all.insert(connection, kinds);
-            }
-        }
-    }
-
-    fn is_empty(&self) -> bool {
-        match self {
-            Self::One(_, kinds) => *kinds == Kinds::NONE,
-            Self::Many(all) => all.is_empty(),
-        }
-    }
-
-    fn with(&self, kinds: Kinds) -> Vec<ConnectionId> {
-        match self {
-            Self::One(one, theirs) if theirs.meets(kinds) => vec![*one],
-            Self::One(..) => Vec::new(),
-            Self::Many(all) => {
-                let hit = all.iter().filter(|(_, theirs)| theirs.meets(kinds));
-                hit.map(|(connection, _)| *connection).collect()
-            }
-        }
-    }
-}
+use crate::watchers::{Kinds, Watchers};
 
 /// What one connection watches.
 #[derive(Default)]
@@ -134,6 +48,8 @@ pub(crate) struct WatchTable {
     large: usize,
     /// What connections that are gone still watch.
     leftovers: VecDeque<(ConnectionId, btree_set::IntoIter<Arc<str>>)>,
+    /// These connections.
+    gone: HashSet<ConnectionId>,
     /// Without recursive watches, nobody needs to look at the ancestors of a changed node.
     recursive: usize,
 }
@@ -148,6 +64,8 @@ impl WatchTable {
     pub(crate) fn shrink(&mut self) {
         self.by_path.shrink();
         hash::shrink(&mut self.by_connection);
+        hash::shrink_set(&mut self.gone);
+        self.leftovers.shrink_to_fit();
     }
 
     /// For how many paths and connections there is memory.
@@ -178,7 +96,13 @@ impl WatchTable {
 
     /// All watched paths, each with who watches it.
     pub(crate) fn by_path(&self) -> impl Iterator<Item = (&str, Vec<ConnectionId>)> {
-        self.by_path.iter().map(|(path, watchers)| (&**path, watchers.with(Kinds::ALL)))
+        self.by_path.iter().map(|(path, watchers)| {
+            let mut all = Vec::new();
+            watchers.add_to(Kinds::ALL, &mut all);
+            all.sort_unstable();
+            all.dedup();
+            (&**path, all)
+        })
     }
 
     /// How many connections watch, and how many paths are watched.
@@ -209,14 +133,23 @@ impl WatchTable {
     /// Forgets what a connection watches: many paths in portions, for which [`Self::sweep`] is to be
     /// called while [`Self::has_leftovers`]. Who is gone hears of nothing meanwhile.
     pub(crate) fn remove_connection(&mut self, connection: ConnectionId) {
+        let paths = self.by_connection.get(&connection).map_or(0, |watched| watched.paths.len());
+        if paths > FORGOTTEN_AT_ONCE {
+            return self.abandon(connection);
+        }
         let watched = self.by_connection.get_mut(&connection);
         let paths = watched.map(|watched| std::mem::take(&mut watched.paths)).unwrap_or_default();
-        if paths.len() > FORGOTTEN_AT_ONCE {
-            return self.leftovers.push_back((connection, paths.into_iter()));
-        }
         for path in paths {
             self.remove(&path, connection, Kinds::ALL);
         }
+    }
+
+    /// The same, with all paths in later portions, for a transaction that ends many connections.
+    pub(crate) fn abandon(&mut self, connection: ConnectionId) {
+        let Some(watched) = self.by_connection.get_mut(&connection) else { return };
+        self.gone.insert(connection);
+        let paths = std::mem::take(&mut watched.paths);
+        self.leftovers.push_back((connection, paths.into_iter()));
     }
 
     /// Whether there is more to forget.
@@ -230,50 +163,92 @@ impl WatchTable {
             let Some((connection, paths)) = self.leftovers.front_mut() else { return };
             let connection = *connection;
             match paths.next() {
-                Some(path) => _ = self.remove(&path, connection, Kinds::ALL),
-                None => _ = self.leftovers.pop_front(),
+                Some(path) => {
+                    self.remove(&path, connection, Kinds::ALL);
+                    self.relieve(&path, connection);
+                }
+                None => {
+                    self.leftovers.pop_front();
+                    self.gone.remove(&connection);
+                }
             }
         }
     }
 
-    /// Who hears that the existence or data of `path` changed, each once and in order; one-shot
+    /// Who hears that the existence or data of `path` changed, each once for every watch; one-shot
     /// watches are used up.
     pub(crate) fn take_data(&mut self, path: &str) -> Vec<ConnectionId> {
-        let kinds = Kinds::DATA | Kinds::PERSISTENT | Kinds::RECURSIVE;
-        let mut recipients = self.take(path, kinds, Kinds::DATA);
+        let mut recipients = self.take(path, Kinds::DATA);
+        self.add_lasting(path, Kinds::PERSISTENT | Kinds::RECURSIVE, &mut recipients);
         if self.recursive > 0 {
-            self.add_recursive_ancestors(path, &mut recipients);
-        }
-        recipients
-    }
-
-    /// Who hears that the children of `path` changed, each once and in order; one-shot watches are
-    /// used up.
-    pub(crate) fn take_child(&mut self, path: &str) -> Vec<ConnectionId> {
-        self.take(path, Kinds::CHILD | Kinds::PERSISTENT, Kinds::CHILD)
-    }
-
-    fn take(&mut self, path: &str, kinds: Kinds, used_up: Kinds) -> Vec<ConnectionId> {
-        let Some(watchers) = self.by_path.get(path) else {
-            return Vec::new();
-        };
-        let recipients = watchers.with(kinds);
-        for connection in &recipients {
-            self.remove(path, *connection, used_up);
-        }
-        recipients
-    }
-
-    fn add_recursive_ancestors(&self, path: &str, recipients: &mut Vec<ConnectionId>) {
-        let mut path = path;
-        while path != "/" {
-            path = parent_of(path);
-            if let Some(watchers) = self.by_path.get(path) {
-                recipients.extend(watchers.with(Kinds::RECURSIVE));
+            let mut path = path;
+            while path != "/" {
+                path = parent_of(path);
+                self.add_lasting(path, Kinds::RECURSIVE, &mut recipients);
             }
         }
-        recipients.sort_unstable();
-        recipients.dedup();
+        recipients
+    }
+
+    /// Who hears that the children of `path` changed, each once for every watch; one-shot watches are
+    /// used up.
+    pub(crate) fn take_child(&mut self, path: &str) -> Vec<ConnectionId> {
+        let mut recipients = self.take(path, Kinds::CHILD);
+        self.add_lasting(path, Kinds::PERSISTENT, &mut recipients);
+        recipients
+    }
+
+    /// Who has a watch of this kind, which is used up.
+    fn take(&mut self, path: &str, one_shot: Kinds) -> Vec<ConnectionId> {
+        // Most servers have few watches, and many changes.
+        if self.count == 0 {
+            return Vec::new();
+        }
+        let Some(watchers) = self.by_path.get_mut(path) else {
+            return Vec::new();
+        };
+        let mut recipients = watchers.take(one_shot);
+        self.count -= recipients.len();
+        let was_last = watchers.is_empty();
+        if was_last {
+            self.by_path.remove(path);
+        }
+
+        if !self.gone.is_empty() {
+            recipients.retain(|connection| !self.gone.contains(connection));
+        }
+        for connection in &recipients {
+            if was_last || !self.has(path, *connection, Kinds::ALL) {
+                self.relieve(path, *connection);
+            }
+        }
+        recipients
+    }
+
+    /// Adds who has a watch of these kinds, which stays. The first event that comes to watches of those
+    /// that are gone takes these away: a transaction may have thousands more.
+    fn add_lasting(&mut self, path: &str, kinds: Kinds, recipients: &mut Vec<ConnectionId>) {
+        if self.count == 0 {
+            return;
+        }
+        let Some(watchers) = self.by_path.get_mut(path) else { return };
+        let before = recipients.len();
+        watchers.add_to(kinds, recipients);
+        let is_gone = |one| self.gone.contains(&one);
+        if self.gone.is_empty() || !recipients[before..].iter().copied().any(is_gone) {
+            return;
+        }
+
+        let kept = recipients.split_off(before);
+        recipients.extend(kept.into_iter().filter(|one| !is_gone(*one)));
+        for kind in Kinds::EACH.into_iter().filter(|kind| kind.meets(kinds)) {
+            let purged = watchers.purge(kind, is_gone);
+            self.count -= purged;
+            self.recursive -= if kind == Kinds::RECURSIVE { purged } else { 0 };
+        }
+        if watchers.is_empty() {
+            self.by_path.remove(path);
+        }
     }
 
     fn replace(&mut self, path: &str, connection: ConnectionId, old: Kinds, new: Kinds) {
@@ -318,15 +293,22 @@ impl WatchTable {
             }
         }
 
-        if let Some(watched) = self.by_connection.get_mut(&connection) {
-            watched.paths.remove(path);
-            let (before, less) = (watched.bytes, weight(path));
-            watched.bytes -= less;
-            self.bytes -= less;
-            self.large -= usize::from(before > LITTLE && before - less <= LITTLE);
-            if watched.bytes == 0 {
-                self.by_connection.remove(&connection);
-            }
+        // What the watches of those that are gone weigh is given back in portions, by the sweep alone.
+        if !self.gone.contains(&connection) {
+            self.relieve(path, connection);
+        }
+    }
+
+    /// Takes a path off what a connection watches.
+    fn relieve(&mut self, path: &str, connection: ConnectionId) {
+        let Some(watched) = self.by_connection.get_mut(&connection) else { return };
+        watched.paths.remove(path);
+        let (before, less) = (watched.bytes, weight(path));
+        watched.bytes -= less;
+        self.bytes -= less;
+        self.large -= usize::from(before > LITTLE && before - less <= LITTLE);
+        if watched.bytes == 0 {
+            self.by_connection.remove(&connection);
         }
     }
 }
@@ -338,14 +320,21 @@ mod tests {
     const A: ConnectionId = ConnectionId(1);
     const B: ConnectionId = ConnectionId(2);
 
+    /// In order, each once.
+    fn each(mut recipients: Vec<ConnectionId>) -> Vec<ConnectionId> {
+        recipients.sort_unstable();
+        recipients.dedup();
+        recipients
+    }
+
     #[test]
     fn one_shot_watches_are_used_up_and_others_stay() {
         let mut table = WatchTable::default();
         table.add("/x", A, Kinds::DATA | Kinds::CHILD);
         table.add("/x", B, Kinds::PERSISTENT);
-        assert_eq!(table.take_data("/x"), [A, B]);
-        assert_eq!(table.take_data("/x"), [B]);
-        assert_eq!(table.take_child("/x"), [A, B]);
+        assert_eq!(each(table.take_data("/x")), [A, B]);
+        assert_eq!(each(table.take_data("/x")), [B]);
+        assert_eq!(each(table.take_child("/x")), [A, B]);
         assert_eq!(table.len(), 1);
     }
 
@@ -354,8 +343,8 @@ mod tests {
         let mut table = WatchTable::default();
         table.add("/", A, Kinds::RECURSIVE);
         table.add("/x", A, Kinds::RECURSIVE | Kinds::DATA);
-        assert_eq!(table.take_data("/x/y/z"), [A]);
-        assert_eq!(table.take_data("/x"), [A]);
+        assert_eq!(each(table.take_data("/x/y/z")), [A]);
+        assert_eq!(each(table.take_data("/x")), [A]);
         assert!(table.take_child("/x").is_empty());
         assert!(table.remove("/", A, Kinds::RECURSIVE));
         assert!(!table.remove("/", A, Kinds::RECURSIVE));
@@ -397,7 +386,7 @@ mod tests {
             portions += 1;
         }
         assert_eq!((table.len(), table.bytes()), (1, weight("/0")));
-        assert_eq!(table.take_data("/0"), [B]);
+        assert_eq!(each(table.take_data("/0")), [B]);
     }
 
     #[test]

@@ -120,6 +120,11 @@ impl Budget {
         }
     }
 
+    /// How many bytes more may wait before all of it is taken.
+    pub(crate) fn room(&self) -> usize {
+        self.left().saturating_sub(self.waiting())
+    }
+
     /// How many bytes a connection may have at present.
     fn allowance(&self) -> usize {
         allowance(self.waiting(), self.left(), self.large.load(Ordering::Relaxed))

@@ -430,6 +430,7 @@ fn complaint(reason: &CloseReason) -> Option<&'static str> {
         CloseReason::ClientAhead { .. } => Some("client ahead"),
         CloseReason::TooManySessions { .. } => Some("sessions"),
         CloseReason::TooManyWatches { .. } => Some("watches of a session"),
+        CloseReason::TooManyEvents => Some("events of a transaction"),
         CloseReason::AuthFailed => Some("authentication"),
         CloseReason::TooManyIdentities { .. } => Some("identities"),
         CloseReason::BadHandshake(_) => Some("handshake"),

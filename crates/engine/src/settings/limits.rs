@@ -55,6 +55,7 @@ impl Limits {
     pub(super) fn apply_to(&mut self, config: &mut Config) {
         let memory = self.memory_budget.get_or_insert_with(memory::default_budget);
         config.max_watch_bytes = *memory / 2;
+        config.max_fan_out = config.max_fan_out.min(*memory / 2);
         config.max_weight = self.data_budget.unwrap_or_else(memory::default_data_budget);
     }
 }

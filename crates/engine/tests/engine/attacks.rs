@@ -62,6 +62,7 @@ const ATTACKS: [Attack; 22] = [
     ("heavy watches", heavy_watches),
     ("heavy watches of who comes back", heavy_watches_again),
     ("events that nobody takes", events_that_nobody_takes),
+    ("events of one transaction", events_of_one_transaction),
     ("pipelines", pipelines),
     ("a client that takes 100 MiB", a_client_that_takes_much),
     ("long multi reads", long_multi_reads),
@@ -312,6 +313,23 @@ fn events_that_nobody_takes(target: &Target) {
         writer.call_all(&writes);
         target.number("connection_drop_count") >= dropped + 20
     });
+}
+
+/// 2,500 clients that watched everything, and one transaction of 13,000 creates: 20 s in which nobody was
+/// served, 2.5 GiB, and ten of ten locks lost. Seen to fail without a limit.
+fn events_of_one_transaction(target: &Target) {
+    let mut watchers: Vec<Client> = (0..250).map(|_| target.client()).collect();
+    for watcher in &mut watchers {
+        watcher.call(watch_below("/own")).unwrap();
+    }
+    let mut client = target.client();
+    let creates = (0..5_000).map(|n| create_op(&format!("/own/{n}"))).collect();
+    client.call(Request::Multi(creates)).unwrap();
+    for mut watcher in watchers {
+        assert!(watcher.frame().is_err(), "it got a part of the events");
+    }
+    let deletes = (0..5_000).map(|n| delete_op(&format!("/own/{n}"))).collect();
+    client.call(Request::Multi(deletes)).unwrap();
 }
 
 /// Thousands of requests in one go, on many connections.

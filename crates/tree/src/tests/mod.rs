@@ -17,6 +17,7 @@ use crate::server::Server;
 
 mod access;
 mod acl_limits;
+mod fan_out;
 mod following;
 mod handshake;
 mod limits;

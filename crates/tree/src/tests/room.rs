@@ -6,7 +6,7 @@ use super::*;
 use crate::notices::Notice;
 use crate::room::Growth;
 use crate::share::LITTLE;
-use crate::watches::Kinds;
+use crate::watchers::Kinds;
 use CreateMode::*;
 
 fn node_with(path: &str, mode: CreateMode, bytes: usize) -> CreateRequest {
