@@ -9,7 +9,7 @@ use std::hash::{BuildHasher as _, Hash, Hasher};
 use lockkeeper_wire::{Acl, ErrorCode, Permissions};
 
 pub(crate) use self::entry::Identity;
-use self::entry::{is_anyone, parse_range};
+use self::entry::{Range, is_anyone};
 pub(crate) use self::list::AclRef;
 use crate::gradual::GradualMap;
 use crate::hash::QuickHash;
@@ -20,7 +20,7 @@ pub(crate) const MAX_ENTRIES: usize = 1_000;
 
 /// Fails unless `acl` gives one of these identities one of the permissions `wanted`.
 ///
-/// However long the list, the cost grows with the number of identities, and of addresses in it.
+/// However long the list, the cost grows with the number of identities only.
 pub(crate) fn check(
     acl: &AclRef,
     wanted: Permissions,
@@ -81,7 +81,7 @@ fn is_valid(entry: &Acl) -> bool {
     match entry.scheme.as_str() {
         // ZooKeeper does not count empty parts at the end.
         "digest" => entry.id.trim_end_matches(':').split(':').count() == 2,
-        "ip" => parse_range(&entry.id).is_some(),
+        "ip" => Range::parse(&entry.id).is_some(),
         "x509" => is_distinguished_name(&entry.id),
         _ => false,
     }

@@ -1,5 +1,6 @@
 //! A list that nodes share, and whom it gives what.
 
+use std::cmp::Reverse;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ops::Deref;
@@ -7,7 +8,7 @@ use std::sync::{Arc, LazyLock, OnceLock};
 
 use lockkeeper_wire::{Acl, Permissions};
 
-use crate::acl::entry::{Identity, is_anyone, is_open, parse_address, parse_range};
+use crate::acl::entry::{Address, Identity, Range, is_anyone, is_open};
 
 /// From how many entries on a list has an [`Index`]. Shorter ones are gone through.
 const INDEXED: usize = 8;
@@ -33,14 +34,8 @@ struct Index {
     /// One place in the list for each scheme and id, in their order, and what all entries of these
     /// together allow.
     named: Vec<(usize, i32)>,
-    /// Addresses, and what they may do.
-    ranges: Vec<(Range, i32)>,
-}
-
-/// The addresses that begin with the same bits.
-struct Range {
-    network: Vec<u8>,
-    bits: usize,
+    /// Addresses in order, and what those from each on up to the next one may do.
+    addresses: Vec<(Address, i32)>,
 }
 
 /// The list that allows everyone everything, which nearly all nodes have: there is one for all.
@@ -94,21 +89,22 @@ impl AclRef {
 fn names(entry: &Acl, identity: &Identity) -> bool {
     identity.scheme == entry.scheme
         && match identity.scheme {
-            "ip" => parse_address(&identity.id)
+            "ip" => Address::parse(&identity.id)
                 .zip(Range::parse(&entry.id))
-                .is_some_and(|(address, range)| range.contains(&address)),
+                .is_some_and(|(address, range)| range.contains(address)),
             _ => identity.id == entry.id,
         }
 }
 
 impl Index {
     fn of(acl: &[Acl]) -> Self {
-        let mut index = Self { anyone: 0, named: Vec::new(), ranges: Vec::new() };
+        let mut index = Self { anyone: 0, named: Vec::new(), addresses: Vec::new() };
+        let mut ranges = Vec::new();
         for (place, entry) in acl.iter().enumerate() {
             let allowed = entry.permissions.0;
             match entry.scheme.as_str() {
                 _ if is_anyone(entry) => index.anyone |= allowed,
-                "ip" => index.ranges.extend(Range::parse(&entry.id).map(|range| (range, allowed))),
+                "ip" => ranges.extend(Range::parse(&entry.id).map(|range| (range, allowed))),
                 _ => index.named.push((place, allowed)),
             }
         }
@@ -122,6 +118,7 @@ impl Index {
             }
             same
         });
+        index.addresses = divided(ranges);
         index
     }
 
@@ -141,22 +138,49 @@ impl Index {
     }
 
     fn grants_address(&self, wanted: Permissions, address: &str) -> bool {
-        let mut fitting = self.ranges.iter().filter(|(_, allowed)| allowed & wanted.0 != 0);
-        parse_address(address)
-            .is_some_and(|address| fitting.any(|(range, _)| range.contains(&address)))
+        let Some(address) = Address::parse(address) else { return false };
+        let behind = self.addresses.partition_point(|(first, _)| *first <= address);
+        let before = behind.checked_sub(1).map(|at| self.addresses[at].1);
+        before.is_some_and(|allowed| allowed & wanted.0 != 0)
     }
 }
 
-impl Range {
-    fn parse(text: &str) -> Option<Self> {
-        parse_range(text).map(|(network, bits)| Self { network, bits })
+/// The addresses at which what is allowed changes, in order. Of two ranges that meet, one contains the
+/// other.
+fn divided(mut ranges: Vec<(Range, i32)>) -> Vec<(Address, i32)> {
+    ranges.sort_unstable_by_key(|(range, _)| (range.first, Reverse(range.last)));
+    let mut changes: Vec<(Address, i32)> = Vec::new();
+    // Those that contain the present address, with what they and those around them allow.
+    let mut around: Vec<(Range, i32)> = Vec::new();
+    for (range, allowed) in ranges {
+        leave(&mut around, |inner| inner.last < range.first, &mut changes);
+        let allowed = allowed | around.last().map_or(0, |(_, outer)| *outer);
+        around.push((range, allowed));
+        changes.push((range.first, allowed));
     }
+    leave(&mut around, |_| true, &mut changes);
 
-    fn contains(&self, address: &[u8]) -> bool {
-        let (whole, rest) = (self.bits / 8, self.bits % 8);
-        address.len() == self.network.len()
-            && address[..whole] == self.network[..whole]
-            && (rest == 0 || (address[whole] ^ self.network[whole]) >> (8 - rest) == 0)
+    // Where several begin or end, the last change counts.
+    changes.dedup_by(|later, earlier| {
+        let same = later.0 == earlier.0;
+        if same {
+            earlier.1 = later.1;
+        }
+        same
+    });
+    changes
+}
+
+/// Leaves the innermost ranges that are over.
+fn leave(
+    around: &mut Vec<(Range, i32)>,
+    is_over: impl Fn(&Range) -> bool,
+    changes: &mut Vec<(Address, i32)>,
+) {
+    while let Some((range, _)) = around.pop_if(|(range, _)| is_over(range)) {
+        let allowed = around.last().map_or(0, |(_, outer)| *outer);
+        // Behind the last address of all is none.
+        changes.extend(range.last.next().map(|next| (next, allowed)));
     }
 }
 
@@ -214,8 +238,8 @@ mod tests {
             ("fec0::1", "fe80::/10", false),
         ] {
             let range = Range::parse(range).unwrap();
-            let address = parse_address(address).unwrap();
-            assert_eq!(range.contains(&address), expected, "{address:?}");
+            let address = Address::parse(address).unwrap();
+            assert_eq!(range.contains(address), expected, "{address:?}");
         }
     }
 
@@ -229,7 +253,12 @@ mod tests {
             Just(("x509", "a:1")),
             Just(("ip", "10.0.0.1")),
             Just(("ip", "10.0.0.0/8")),
+            Just(("ip", "10.0.0.0/31")),
+            Just(("ip", "10.9.0.0/16")),
+            Just(("ip", "0.0.0.0/0")),
+            Just(("ip", "255.255.255.254/31")),
             Just(("ip", "::1")),
+            Just(("ip", "ffff::/16")),
             Just(("ip", "no address")),
             Just(("super", "")),
         ];
@@ -244,6 +273,11 @@ mod tests {
             Just(("x509", "CN=a")),
             Just(("ip", "10.0.0.1")),
             Just(("ip", "10.9.9.9")),
+            Just(("ip", "9.255.255.255")),
+            Just(("ip", "11.0.0.0")),
+            Just(("ip", "255.255.255.255")),
+            Just(("ip", "::1")),
+            Just(("ip", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff")),
         ];
         who.prop_map(|(scheme, id)| Identity { scheme, id: id.to_owned() })
     }
