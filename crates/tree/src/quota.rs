@@ -18,6 +18,9 @@ const ROOT: &str = "/zookeeper/quota";
 const LIMITS: &str = "zookeeper_limits";
 const STATS: &str = "zookeeper_stats";
 
+/// How long a record may be. A real one is below 130 bytes, and it is read anew for each change.
+const MAX_RECORD: usize = 256;
+
 /// A record of limits or of what is there; -1 stands for none. ZooKeeper's text, such as
 /// `count=5,bytes=-1=;byteHardLimit=-1;countHardLimit=10`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,9 +32,13 @@ struct Track {
 }
 
 impl Track {
-    /// What cannot be read is no limit: nobody should be locked out over a typing error.
+    /// What cannot be read is no limit: nobody should be locked out over a typing error. Nor is a text
+    /// that is too long.
     fn parse(data: &[u8]) -> Self {
         let mut track = Self { count: -1, bytes: -1, count_hard: -1, bytes_hard: -1 };
+        if data.len() > MAX_RECORD {
+            return track;
+        }
         let text = String::from_utf8_lossy(data);
 
         for pair in text.split([',', ';']) {
