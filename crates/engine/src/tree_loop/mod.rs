@@ -374,6 +374,7 @@ impl TreeLoop {
 
         let stats = self.server.stats();
         self.budget.set_watches(stats.watch_bytes);
+        self.budget.set_identities(stats.identity_bytes);
         self.metrics.observe(stats);
 
         let ops = std::mem::take(&mut self.ops);

@@ -13,7 +13,15 @@ pub(crate) struct Identity {
     pub(crate) id: String,
 }
 
+/// What an identity weighs besides its text: itself, and what the allocator adds.
+const IDENTITY_WEIGHT: usize = 64;
+
 impl Identity {
+    /// What it takes of memory, in bytes.
+    pub(crate) fn weight(&self) -> usize {
+        IDENTITY_WEIGHT + self.id.len()
+    }
+
     /// What others may be told of it: never the digest of a password.
     pub(crate) fn user(&self) -> &str {
         match self.scheme {

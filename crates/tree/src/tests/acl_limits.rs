@@ -4,7 +4,7 @@ use lockkeeper_wire::Permissions;
 
 use super::*;
 use crate::acl::MAX_ENTRIES;
-use crate::connections::MAX_IDENTITIES;
+use crate::connections::{MAX_IDENTITIES, MAX_IDENTITY_BYTES};
 use crate::notices::Notice;
 
 fn show(user: usize) -> Request {
@@ -114,4 +114,48 @@ fn equal_lists_of_a_multi_are_one_and_others_are_not() {
         .collect();
     let identities = MAX_IDENTITIES - 1;
     assert_eq!(lengths, [2, 2, 3, 2].map(|entries| entries * identities));
+}
+
+fn show_as(user: &str) -> Request {
+    let auth = Bytes::from(format!("{user}:password"));
+    Request::Auth(AuthRequest { kind: 0, scheme: "digest".to_owned(), auth })
+}
+
+/// 31 identities of a megabyte took 31 MB for each connection, and as much again for each list of a
+/// transaction with `auth` in it: 40 of them 1.3 GB. Seen to fail without the limit.
+#[test]
+fn the_identities_of_a_connection_have_a_limited_length_together() {
+    const DIGEST: usize = ":".len() + 28;
+    let (mut world, [client]) = World::with_clients();
+    let before = world.server.stats().identity_bytes;
+    let left = MAX_IDENTITY_BYTES - "10.0.0.1".len();
+    let half = "u".repeat(left / 2 - DIGEST);
+    world.ask_all(&client, [show_as(&half), show_as(&half), show_as(&half.replace('u', "v"))]);
+    let added = world.server.stats().identity_bytes - before;
+    assert!((left..left + 200).contains(&added), "{added}");
+
+    let (header, _) = world.reply(&client, 1, &show_as("w"));
+    assert_eq!(header.error, ErrorCode::AuthFailed.code());
+    let closed = world.next(client.connection);
+    assert!(
+        matches!(closed, Some(Received::Closed(CloseReason::IdentitiesTooLong { .. }))),
+        "{closed:?}"
+    );
+    assert_eq!(world.server.stats().identity_bytes, 0);
+    let again = world.reconnect(&client);
+    world.ask(&again, &show_as(&half)).unwrap();
+    world.server.disconnected(again.connection);
+    assert_eq!(world.server.stats().identity_bytes, 0);
+}
+
+#[test]
+fn a_certificate_whose_subject_is_too_long_is_refused() {
+    let mut world = World::new();
+    for (len, fits) in [(MAX_IDENTITY_BYTES, true), (MAX_IDENTITY_BYTES + 1, false)] {
+        let (connection, subject) = (ConnectionId(len as u64), "x".repeat(len));
+        world.server.connected_with_certificate(connection, None, subject);
+        let answer = world.try_shake(connection, &hello());
+        let is_welcome = matches!(answer, Some(Received::Welcome(_)));
+        assert_eq!(is_welcome, fits, "{answer:?}");
+    }
 }
