@@ -3,7 +3,10 @@
 use std::cmp::Reverse;
 use std::fmt;
 use std::hash::{Hash, Hasher};
+use std::iter::Sum;
+use std::ops::Add;
 use std::ops::Deref;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock};
 
 use lockkeeper_wire::{Acl, Permissions};
@@ -17,12 +20,54 @@ const INDEXED: usize = 8;
 /// the index.
 const ENTRY_WEIGHT: usize = 120;
 
+/// What an entry takes in a node's record besides its texts, about: its permissions, and two lengths.
+const ENTRY_RECORD: usize = 5;
+
+/// How long a list is, or several are together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Extent {
+    pub(crate) entries: usize,
+    /// Lengths of all texts.
+    pub(crate) bytes: usize,
+}
+
+impl Extent {
+    pub(crate) fn of(acl: &[Acl]) -> Self {
+        acl.iter().map(Self::of_entry).sum()
+    }
+
+    pub(crate) fn of_entry(entry: &Acl) -> Self {
+        Self { entries: 1, bytes: entry.scheme.len() + entry.id.len() }
+    }
+
+    pub(crate) fn fits(self, max: Self) -> bool {
+        self.entries <= max.entries && self.bytes <= max.bytes
+    }
+}
+
+impl Add for Extent {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { entries: self.entries + other.entries, bytes: self.bytes + other.bytes }
+    }
+}
+
+impl Sum for Extent {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), Self::add)
+    }
+}
+
 /// A shared access control list; equal lists of different nodes are one allocation.
 #[derive(Clone)]
 pub(crate) struct AclRef(Arc<List>);
 
 struct List {
     entries: Box<[Acl]>,
+    extent: Extent,
+    /// How many nodes have it, if it is the table's copy; otherwise none.
+    nodes: AtomicUsize,
     /// Made when somebody first asks.
     index: OnceLock<Index>,
 }
@@ -52,24 +97,41 @@ impl AclRef {
         Arc::ptr_eq(&self.0, &OPEN.0) || is_open(self)
     }
 
-    /// Whether anything else has this copy.
-    pub(super) fn is_shared(&self) -> bool {
-        Arc::strong_count(&self.0) > 1
+    /// How long it is.
+    pub(crate) fn extent(&self) -> Extent {
+        self.0.extent
     }
 
     /// What a list takes of memory, in bytes, with its index; the one that nearly all nodes have weighs
     /// nothing.
     pub(crate) fn weight(&self) -> usize {
-        if self.is_open() {
-            return 0;
+        match self.is_open() {
+            true => 0,
+            false => self.0.extent.bytes + self.len() * ENTRY_WEIGHT,
         }
-        let texts = self.iter().map(|entry| entry.scheme.len() + entry.id.len());
-        texts.sum::<usize>() + self.len() * ENTRY_WEIGHT
     }
 
-    /// Whether nothing but the table of all lists has it beside this.
-    pub(super) fn is_last_but_one(&self) -> bool {
-        Arc::strong_count(&self.0) == 2
+    /// What a list takes in the record of each node that has it, in bytes, about.
+    pub(crate) fn record_len(&self) -> usize {
+        match self.is_open() {
+            true => 0,
+            false => self.0.extent.bytes + self.len() * ENTRY_RECORD,
+        }
+    }
+
+    /// How many nodes have this copy, which is then the one that nodes share.
+    pub(crate) fn nodes(&self) -> usize {
+        self.0.nodes.load(Ordering::Relaxed)
+    }
+
+    /// Counts one more node.
+    pub(super) fn gain_node(&self) {
+        self.0.nodes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts one node less; whether it was the last one.
+    pub(super) fn lose_node(&self) -> bool {
+        self.0.nodes.fetch_sub(1, Ordering::Relaxed) == 1
     }
 
     /// Whether an entry for one of the identities, or for everyone, has one of the permissions.
@@ -186,7 +248,9 @@ fn leave(
 
 impl From<Vec<Acl>> for AclRef {
     fn from(entries: Vec<Acl>) -> Self {
-        Self(Arc::new(List { entries: entries.into(), index: OnceLock::new() }))
+        let extent = Extent::of(&entries);
+        let (nodes, index) = (AtomicUsize::new(0), OnceLock::new());
+        Self(Arc::new(List { entries: entries.into(), extent, nodes, index }))
     }
 }
 

@@ -3,9 +3,11 @@
 use lockkeeper_wire::Permissions;
 
 use super::*;
-use crate::acl::MAX_ENTRIES;
+use crate::acl::MAX_EXTENT;
 use crate::connections::{MAX_IDENTITIES, MAX_IDENTITY_BYTES};
 use crate::notices::Notice;
+
+const MAX_ENTRIES: usize = MAX_EXTENT.entries;
 
 fn show(user: usize) -> Request {
     let auth = Bytes::from(format!("user-{user}:password"));
@@ -158,4 +160,40 @@ fn a_certificate_whose_subject_is_too_long_is_refused() {
         let is_welcome = matches!(answer, Some(Received::Welcome(_)));
         assert_eq!(is_welcome, fits, "{answer:?}");
     }
+}
+
+/// A list of few entries may be long all the same. Seen to fail without the limit.
+#[test]
+fn the_texts_of_a_list_have_a_limited_length() {
+    let mut world = World::new();
+    let client = world.client();
+    let named = |bytes: usize| {
+        vec![Acl::new(Permissions::ALL, "digest", format!(":{}", "u".repeat(bytes - 1)))]
+    };
+    let most = MAX_EXTENT.bytes - "digest".len();
+    let create = |path: &str, acl| Request::Create(with_acl(path, acl));
+    world.ask(&client, &create("/a", named(most))).unwrap();
+    assert_eq!(world.ask(&client, &create("/b", named(most + 1))), Err(ErrorCode::InvalidAcl));
+    assert!(matches!(world.server.take_notices()[..], [Notice::AclTooLarge { .. }]));
+
+    // Once `auth` is replaced.
+    world.ask(&client, &show_as(&"u".repeat(8_000))).unwrap();
+    world.ask(&client, &create("/c", of_auth(32))).unwrap();
+    assert_eq!(world.ask(&client, &create("/d", of_auth(33))), Err(ErrorCode::InvalidAcl));
+    assert!(matches!(world.server.take_notices()[..], [Notice::AclTooLarge { .. }]));
+}
+
+/// What a `multi` leaves on the disk: each node has its own list there. Seen to fail without the limit.
+#[test]
+fn the_texts_of_the_lists_of_a_multi_have_a_limited_length_together() {
+    let mut world = World::new();
+    let client = world.client();
+    world.ask(&client, &show_as(&"u".repeat(8_000))).unwrap();
+    let creates =
+        |count: usize| (0..count).map(|i| Op::Create(with_acl(&format!("/n{i}"), of_auth(32))));
+    let most = 8 * 1024 * 1024 / (32 * (8_000 + 29 + "digest".len()));
+    let results = world.multi(&client, creates(most + 1));
+    assert_eq!(results[most], OpResult::Error(Some(ErrorCode::InvalidAcl)));
+    let results = world.multi(&client, creates(most));
+    assert!(matches!(results[most - 1], OpResult::Create { .. }));
 }
