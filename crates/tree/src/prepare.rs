@@ -35,7 +35,7 @@ fn is_too_deep(path: &str) -> bool {
 }
 
 /// How many nodes are counted at most for the quotas that one request introduces.
-const MOST_WEIGHED: usize = 50_000;
+const MOST_WEIGHED: usize = 10_000;
 
 /// How long the lists that one request gives to nodes may be together: each node's record has its own,
 /// and a few bytes ask for `auth`.

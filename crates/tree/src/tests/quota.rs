@@ -148,8 +148,8 @@ fn what_takes_long_to_count_gets_no_quota() {
         Request::Delete(delete) => Op::Delete(delete),
         _ => unreachable!("no other is made here"),
     };
-    for first in (0..50_000).step_by(10_000) {
-        let creates = (first..first + 10_000).map(|n| create_with(&format!("/large/{n}"), ""));
+    for first in (0..10_000).step_by(5_000) {
+        let creates = (first..first + 5_000).map(|n| create_with(&format!("/large/{n}"), ""));
         world.multi(&client, creates.map(op));
     }
     let stats = "/zookeeper/quota/large/zookeeper_stats";
