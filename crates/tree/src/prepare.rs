@@ -26,8 +26,12 @@ use crate::txn::Txn;
 const MAX_TTL_MS: i64 = (1 << 40) - 1;
 
 /// How many levels the path of a new node has at most. Quotas and recursive watches are looked for at
-/// each node above, which takes as long as the path is, for each level.
+/// each node above.
 const MAX_LEVELS: usize = 250;
+
+/// How long a path may be, of a new node or of a watch, in bytes. Tables of paths hash some hundred at
+/// once when they grow. The names that the library gives to keys of locks have 64 KiB at most.
+pub(crate) const MAX_PATH: usize = 80 * 1024;
 
 fn is_too_deep(path: &str) -> bool {
     // A level takes two bytes at least, so that the paths of locks need not be gone through.
@@ -277,7 +281,7 @@ impl<'a> Draft<'a> {
         if !is_valid {
             check_path(&path)?;
         }
-        if is_too_deep(&path) {
+        if path.len() > MAX_PATH || is_too_deep(&path) {
             return Err(ErrorCode::BadArguments);
         }
         if self.exists(&path) {

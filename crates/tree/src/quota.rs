@@ -11,7 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use lockkeeper_wire::ErrorCode;
 
-use crate::nodes::{Tree, parent_of};
+use crate::nodes::Tree;
 use crate::notices::{Notice, Notices};
 
 const ROOT: &str = "/zookeeper/quota";
@@ -109,7 +109,7 @@ pub(crate) fn weighed_by(path: &str) -> Option<&str> {
 /// Keeps the books after a node was created.
 pub(crate) fn created(tree: &mut Tree, path: &str, data: usize) {
     if let Some(root) = quota_of(path, LIMITS) {
-        tree.quotas.insert(root.into());
+        tree.quotas.or_insert_with(root.into(), || ());
     }
     if let Some(root) = weighed_by(path) {
         let (count, bytes) = tree.weigh(root);
@@ -145,23 +145,14 @@ pub(crate) fn find(tree: &mut Tree) {
         let Some(node) = tree.get(&path) else { continue };
         open.extend(node.children.iter().cloned());
         if let Some(root) = quota_of(&path, LIMITS) {
-            tree.quotas.insert(root.into());
+            tree.quotas.or_insert_with(root.into(), || ());
         }
     }
 }
 
 /// The node whose quota counts for `path`, itself or the nearest above it.
-fn nearest<'a>(tree: &Tree, mut path: &'a str) -> Option<&'a str> {
-    if tree.quotas.is_empty() {
-        return None;
-    }
-    while path != "/" {
-        if tree.quotas.contains(path) {
-            return Some(path);
-        }
-        path = parent_of(path);
-    }
-    None
+fn nearest<'a>(tree: &'a Tree, path: &'a str) -> Option<&'a str> {
+    tree.quotas.above(path).last().map(|(root, ())| root)
 }
 
 /// The node whose limits or stats are at `path`, if that is such a place.

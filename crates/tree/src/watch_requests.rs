@@ -8,6 +8,7 @@ use lockkeeper_wire::{
 use crate::nodes::Node;
 use crate::notices::Notice;
 use crate::output::{CloseReason, ConnectionId};
+use crate::prepare::MAX_PATH;
 use crate::rearming::Left;
 use crate::requests::{NO_ZXID, Reply};
 use crate::server::Server;
@@ -15,13 +16,16 @@ use crate::share::{LITTLE, allowance};
 use crate::watches::{self, Kinds};
 
 impl Server {
-    /// Sets a watch, unless the connection watches as many paths as it may.
+    /// Sets a watch, unless the connection watches as many paths as it may, or the path is too long.
     pub(crate) fn watch(
         &mut self,
         connection: ConnectionId,
         path: &str,
         kinds: Kinds,
     ) -> Result<(), ErrorCode> {
+        if path.len() > MAX_PATH {
+            return Err(ErrorCode::BadArguments);
+        }
         let max = self.config.max_watches;
         let is_new = !self.watches.has(path, connection, Kinds::ALL);
         if is_new && self.watches.paths_of(connection) >= max {
@@ -115,6 +119,10 @@ impl Server {
         if count > max {
             self.close(connection, CloseReason::TooManyWatches { count, max });
             return Err(ErrorCode::ThrottledOp);
+        }
+
+        if lists.iter().copied().flatten().any(|path| path.len() > MAX_PATH) {
+            return Err(ErrorCode::BadArguments);
         }
 
         let all = lists.into_iter().flatten();

@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque, btree_set};
 use std::ops::BitOr;
 use std::sync::Arc;
 
+use crate::ancestors::AncestorMap;
 use crate::gradual::GradualMap;
 use crate::hash::{self, HashMap};
-use crate::nodes::parent_of;
 use crate::output::ConnectionId;
 use crate::share::LITTLE;
 
@@ -109,18 +109,21 @@ struct Watched {
 /// What the places of a watched path in the tables weigh.
 const WATCH_WEIGHT: usize = 160;
 
+/// What the place of a recursive watch in one more table weighs.
+const RECURSIVE_WEIGHT: usize = 64;
+
 /// What a path weighs for a connection that watches it: itself, and its places in the tables.
 pub(crate) fn weight(path: &str) -> usize {
     path.len() + WATCH_WEIGHT
 }
 
-/// How many paths a connection may watch for all of them to be forgotten when it ends: many may end at
-/// the same time.
-const FORGOTTEN_AT_ONCE: usize = 64;
+/// How much the watches of a connection may weigh for all of them to be forgotten when it ends, in bytes:
+/// many may end at the same time.
+const FORGOTTEN_AT_ONCE: usize = LITTLE;
 
-/// How many paths are forgotten at once of connections that had more. A connection with a million would
-/// keep everyone waiting.
-const SWEPT_AT_ONCE: usize = 4096;
+/// How much is forgotten at once of connections that had more, in bytes. A connection with a million
+/// watches would keep everyone waiting.
+const SWEPT_AT_ONCE: usize = 512 * 1024;
 
 /// The table of all watches.
 #[derive(Default)]
@@ -134,8 +137,8 @@ pub(crate) struct WatchTable {
     large: usize,
     /// What connections that are gone still watch.
     leftovers: VecDeque<(ConnectionId, btree_set::IntoIter<Arc<str>>)>,
-    /// Without recursive watches, nobody needs to look at the ancestors of a changed node.
-    recursive: usize,
+    /// The recursive ones once more, found for all that is below them.
+    recursive: AncestorMap<Watchers>,
 }
 
 impl WatchTable {
@@ -148,6 +151,7 @@ impl WatchTable {
     pub(crate) fn shrink(&mut self) {
         self.by_path.shrink();
         hash::shrink(&mut self.by_connection);
+        self.recursive.shrink();
     }
 
     /// For how many paths and connections there is memory.
@@ -209,9 +213,9 @@ impl WatchTable {
     /// Forgets what a connection watches: many paths in portions, for which [`Self::sweep`] is to be
     /// called while [`Self::has_leftovers`]. Who is gone hears of nothing meanwhile.
     pub(crate) fn remove_connection(&mut self, connection: ConnectionId) {
-        let watched = self.by_connection.get_mut(&connection);
-        let paths = watched.map(|watched| std::mem::take(&mut watched.paths)).unwrap_or_default();
-        if paths.len() > FORGOTTEN_AT_ONCE {
+        let Some(watched) = self.by_connection.get_mut(&connection) else { return };
+        let paths = std::mem::take(&mut watched.paths);
+        if watched.bytes > FORGOTTEN_AT_ONCE {
             return self.leftovers.push_back((connection, paths.into_iter()));
         }
         for path in paths {
@@ -226,12 +230,19 @@ impl WatchTable {
 
     /// Forgets the next portion of what connections watched that are gone.
     pub(crate) fn sweep(&mut self) {
-        for _ in 0..SWEPT_AT_ONCE {
+        let mut swept = 0;
+        while swept < SWEPT_AT_ONCE {
             let Some((connection, paths)) = self.leftovers.front_mut() else { return };
             let connection = *connection;
             match paths.next() {
-                Some(path) => _ = self.remove(&path, connection, Kinds::ALL),
-                None => _ = self.leftovers.pop_front(),
+                Some(path) => {
+                    swept += weight(&path);
+                    self.remove(&path, connection, Kinds::ALL);
+                }
+                None => {
+                    swept += WATCH_WEIGHT;
+                    self.leftovers.pop_front();
+                }
             }
         }
     }
@@ -241,8 +252,11 @@ impl WatchTable {
     pub(crate) fn take_data(&mut self, path: &str) -> Vec<ConnectionId> {
         let kinds = Kinds::DATA | Kinds::PERSISTENT | Kinds::RECURSIVE;
         let mut recipients = self.take(path, kinds, Kinds::DATA);
-        if self.recursive > 0 {
-            self.add_recursive_ancestors(path, &mut recipients);
+        if !self.recursive.is_empty() {
+            let above = self.recursive.above(path);
+            recipients.extend(above.flat_map(|(_, watchers)| watchers.with(Kinds::RECURSIVE)));
+            recipients.sort_unstable();
+            recipients.dedup();
         }
         recipients
     }
@@ -264,31 +278,61 @@ impl WatchTable {
         recipients
     }
 
-    fn add_recursive_ancestors(&self, path: &str, recipients: &mut Vec<ConnectionId>) {
-        let mut path = path;
-        while path != "/" {
-            path = parent_of(path);
-            if let Some(watchers) = self.by_path.get(path) {
-                recipients.extend(watchers.with(Kinds::RECURSIVE));
-            }
-        }
-        recipients.sort_unstable();
-        recipients.dedup();
-    }
-
     fn replace(&mut self, path: &str, connection: ConnectionId, old: Kinds, new: Kinds) {
         if old == new {
             return;
         }
         self.count = self.count - old.count() + new.count();
-        self.recursive -= usize::from(old.meets(Kinds::RECURSIVE));
-        self.recursive += usize::from(new.meets(Kinds::RECURSIVE));
+        if old.meets(Kinds::RECURSIVE) && !new.meets(Kinds::RECURSIVE) {
+            self.forget_recursive(path, connection);
+        }
         if old == Kinds::NONE {
             self.insert(path, connection, new);
         } else if new == Kinds::NONE {
             self.forget(path, connection);
         } else if let Some(watchers) = self.by_path.get_mut(path) {
             watchers.set(connection, new);
+        }
+        if new.meets(Kinds::RECURSIVE) && !old.meets(Kinds::RECURSIVE) {
+            self.insert_recursive(path, connection);
+        }
+    }
+
+    fn insert_recursive(&mut self, path: &str, connection: ConnectionId) {
+        let Some((path, _)) = self.by_path.get_key_value(path) else { return };
+        let one = || Watchers::One(connection, Kinds::RECURSIVE);
+        let watchers = self.recursive.or_insert_with(Arc::clone(path), one);
+        watchers.set(connection, Kinds::RECURSIVE);
+        self.gain(connection, RECURSIVE_WEIGHT);
+    }
+
+    fn forget_recursive(&mut self, path: &str, connection: ConnectionId) {
+        let Some(watchers) = self.recursive.get_mut(path) else { return };
+        watchers.set(connection, Kinds::NONE);
+        if watchers.is_empty() {
+            self.recursive.remove(path);
+        }
+        self.lose(connection, RECURSIVE_WEIGHT);
+    }
+
+    /// Lets the watches of a connection weigh so much more.
+    fn gain(&mut self, connection: ConnectionId, more: usize) {
+        let watched = self.by_connection.entry(connection).or_default();
+        let before = watched.bytes;
+        watched.bytes += more;
+        self.bytes += more;
+        self.large += usize::from(before <= LITTLE && before + more > LITTLE);
+    }
+
+    /// Lets the watches of a connection weigh so much less.
+    fn lose(&mut self, connection: ConnectionId, less: usize) {
+        let Some(watched) = self.by_connection.get_mut(&connection) else { return };
+        let before = watched.bytes;
+        watched.bytes -= less;
+        self.bytes -= less;
+        self.large -= usize::from(before > LITTLE && before - less <= LITTLE);
+        if watched.bytes == 0 {
+            self.by_connection.remove(&connection);
         }
     }
 
@@ -301,13 +345,8 @@ impl WatchTable {
         let one = || Watchers::One(connection, kinds);
         self.by_path.or_insert_with(Arc::clone(&key), one).set(connection, kinds);
 
-        let more = weight(path);
-        let watched = self.by_connection.entry(connection).or_default();
-        watched.paths.insert(key);
-        let before = watched.bytes;
-        watched.bytes += more;
-        self.bytes += more;
-        self.large += usize::from(before <= LITTLE && before + more > LITTLE);
+        self.by_connection.entry(connection).or_default().paths.insert(key);
+        self.gain(connection, weight(path));
     }
 
     fn forget(&mut self, path: &str, connection: ConnectionId) {
@@ -320,13 +359,7 @@ impl WatchTable {
 
         if let Some(watched) = self.by_connection.get_mut(&connection) {
             watched.paths.remove(path);
-            let (before, less) = (watched.bytes, weight(path));
-            watched.bytes -= less;
-            self.bytes -= less;
-            self.large -= usize::from(before > LITTLE && before - less <= LITTLE);
-            if watched.bytes == 0 {
-                self.by_connection.remove(&connection);
-            }
+            self.lose(connection, weight(path));
         }
     }
 }
@@ -370,7 +403,7 @@ mod tests {
             table.add(path, B, Kinds::DATA);
         }
         table.remove_connection(A);
-        assert_eq!((table.len(), table.recursive), (3, 0));
+        assert!((table.len(), table.recursive.is_empty()) == (3, true));
         table.remove_connection(B);
         assert!(table.by_path.len() == 0 && table.by_connection.is_empty());
         assert_eq!((table.len(), table.bytes(), table.large()), (0, 0, 0));
@@ -380,24 +413,27 @@ mod tests {
     /// fail with all of them in one portion.
     #[test]
     fn many_watches_are_forgotten_in_portions() {
-        let mut table = WatchTable::default();
-        for n in 0..3 * SWEPT_AT_ONCE {
-            table.add(&format!("/{n}"), A, Kinds::DATA);
+        for name in [1, 30_000] {
+            let mut table = WatchTable::default();
+            let mut count = 0;
+            while table.bytes() < 3 * SWEPT_AT_ONCE {
+                table.add(&format!("/{count:0name$}"), A, Kinds::DATA);
+                count += 1;
+            }
+            table.add("/b", B, Kinds::DATA);
+            table.remove_connection(A);
+            let mut portions = 0;
+            while table.has_leftovers() {
+                let before = table.bytes();
+                table.sweep();
+                let forgotten = before - table.bytes();
+                assert!(forgotten < SWEPT_AT_ONCE + weight("") + name.max(10), "{forgotten}");
+                portions += 1;
+            }
+            assert!(portions >= 3, "{portions}");
+            assert_eq!((table.len(), table.bytes()), (1, weight("/b")));
+            assert_eq!(table.take_data("/b"), [B]);
         }
-        table.add("/0", B, Kinds::DATA);
-        table.remove_connection(A);
-        let mut portions = 0;
-        while table.has_leftovers() {
-            assert!(
-                table.len() >= 3 * SWEPT_AT_ONCE + 1 - portions * SWEPT_AT_ONCE,
-                "{}",
-                table.len()
-            );
-            table.sweep();
-            portions += 1;
-        }
-        assert_eq!((table.len(), table.bytes()), (1, weight("/0")));
-        assert_eq!(table.take_data("/0"), [B]);
     }
 
     #[test]

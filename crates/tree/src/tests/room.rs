@@ -272,6 +272,7 @@ fn watches_are_weighed_and_who_has_much_leaves_room_for_others() {
     assert!(world.server.stats().watch_bytes < 11 * LITTLE + 1_000);
     world.server.disconnected(greedy.connection);
     world.server.disconnected(other.connection);
+    world.pass(Duration::ZERO);
     assert_eq!(world.server.stats().watch_bytes, 0);
 }
 
